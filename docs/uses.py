@@ -1,0 +1,217 @@
+"""A typical use of every core operator, from which `generate.py` sees how the compiler computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphc.ir.types import BOOL, F32, I32, I64, INTEGERS
+from graphc.ops.activations import (
+    Celu,
+    Clip,
+    Elu,
+    Gelu,
+    HardSigmoid,
+    IsInf,
+    LeakyRelu,
+    Selu,
+    Shrink,
+    ThresholdedRelu,
+)
+from graphc.ops.attention import Attention
+from graphc.ops.base import Op
+from graphc.ops.blocks import DepthToSpace, SpaceToDepth, Tile
+from graphc.ops.conv import Conv, ConvTranspose
+from graphc.ops.einsum import Einsum
+from graphc.ops.functions import BINARY, UNARY
+from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot
+from graphc.ops.matmul import MatMul
+from graphc.ops.movement import Concat, Expand, Pad, Reshape, Slice, Transpose
+from graphc.ops.narrow import BitCast, Decode, Encode
+from graphc.ops.norm import (
+    LRN,
+    BatchNorm,
+    GroupNorm,
+    Hardmax,
+    InstanceNorm,
+    LayerNorm,
+    LogSoftmax,
+    LpNorm,
+    RMSNorm,
+    Softmax,
+)
+from graphc.ops.pointwise import Binary, Cast, Unary, Where
+from graphc.ops.pool import AveragePool, MaxPool
+from graphc.ops.reduce import KINDS, Reduce
+from graphc.ops.resize import Resize
+from graphc.ops.scatter import ScatterElements, ScatterND
+from graphc.ops.sequences import CumSum, EyeLike, Range, Trilu
+from graphc.ops.sorting import ArgMax, ArgMin, PlacesOfRanks, Ranks, TopK
+
+
+@dataclass(frozen=True)
+class Input:
+    """An operand: of the dtype that the use is tried with unless it has its own; `weight` if its elements are known."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype | None = None
+    weight: bool = False
+
+
+@dataclass(frozen=True)
+class Use:
+    """An operator for a dtype, and its operands. `label` says which form of the operator this is."""
+
+    op: Callable[[np.dtype], Op]
+    inputs: tuple[Input, ...]
+    label: str = ""
+
+
+def x(*shape: int) -> Input:
+    """An operand."""
+    return Input(shape)
+
+
+def weight(*shape: int) -> Input:
+    """An operand whose elements are known when compiling."""
+    return Input(shape, weight=True)
+
+
+def use(op: Op, *inputs: Input, label: str = "") -> Use:
+    """An operator whose attributes do not depend on the dtype."""
+    return Use(lambda dtype: op, inputs, label)
+
+
+def conv(spatial: int, group: int = 1) -> Op:
+    """A convolution of small kernels with padding."""
+    ones = (1,) * spatial
+    return Conv(strides=ones, dilations=ones, pads_before=ones, pads_after=ones, group=group)
+
+
+def window(cls: Callable[..., Op], spatial: int = 2, pad: int = 0) -> Op:
+    """A pooling whose windows do not overlap."""
+    two, one, pads = (2,) * spatial, (1,) * spatial, (pad,) * spatial
+    more = {"count_include_pad": False} if cls is AveragePool else {}
+    return cls(two, two, one, pads, pads, ceil_mode=False, **more)
+
+
+def resize(mode: str, coordinate: str = "half_pixel") -> Op:
+    """To twice the height and width."""
+    return Resize((1, 4, 16, 16), (1.0, 1.0, 2.0, 2.0), mode, coordinate)
+
+
+INDICES = Input((2, 3), I64)
+PAIRS = Input((3, 2), I64)
+
+UNARY_USES = {name: [use(Unary(name), x(2, 8))] for name in sorted(UNARY)}
+
+BINARY_USES = {
+    name: [
+        use(Binary(name), x(2, 8), x(2, 8)),
+        *([use(Binary(name), x(2, 8), weight(), label="with a known number")] if row.left or row.right else []),
+    ]
+    for name, row in sorted(BINARY.items())
+}
+
+USES: dict[str, list[Use]] = {
+    "Where": [use(Where(), Input((2, 8), BOOL), x(2, 8), x(2, 8))],
+    "Cast": [
+        Use(lambda dtype: Cast(F32), (x(2, 8),), "to float32"),
+        Use(lambda dtype: Cast(I64), (x(2, 8),), "to int64"),
+    ],
+    "BitCast": [Use(lambda dtype: BitCast(np.dtype(f"u{dtype.itemsize}")), (x(2, 8),), "to unsigned integers")],
+    "Decode": [use(Decode(), x(2, 8))],
+    "Encode": [
+        Use(lambda dtype: Encode(dtype), (Input((2, 8), F32),), "of float32"),
+        Use(lambda dtype: Encode(dtype), (Input((2, 8), I32),), "of int32"),
+    ],
+    "Clip": [Use(lambda dtype: Clip(*((0, 6) if dtype in INTEGERS else (0.0, 6.0))), (x(2, 8),))],
+    "LeakyRelu": [use(LeakyRelu(0.1), x(2, 8))],
+    "Elu": [use(Elu(1.0), x(2, 8)), use(Elu(0.5), x(2, 8), label="alpha is not 1")],
+    "Selu": [use(Selu(), x(2, 8))],
+    "Celu": [use(Celu(1.0), x(2, 8))],
+    "HardSigmoid": [use(HardSigmoid(), x(2, 8))],
+    "ThresholdedRelu": [use(ThresholdedRelu(), x(2, 8))],
+    "Shrink": [use(Shrink(), x(2, 8))],
+    "IsInf": [use(IsInf(), x(2, 8))],
+    "Gelu": [use(Gelu(), x(2, 8), label="exact"), use(Gelu("tanh"), x(2, 8), label="tanh")],
+    "Reshape": [use(Reshape((4, 4)), x(2, 8))],
+    "Transpose": [
+        use(Transpose((1, 0)), x(2, 8)),
+        use(Transpose((4, 0, 3, 1, 2)), x(2, 2, 2, 2, 2), label="five axes"),
+    ],
+    "Expand": [use(Expand((2, 8)), x(1, 8))],
+    "Slice": [
+        use(Slice((0, 1), (2, 4), (1, 1)), x(2, 8)),
+        use(Slice((1, 7), (2, 4), (-1, -2)), x(2, 8), label="negative or inner steps"),
+    ],
+    "Concat": [use(Concat(1), x(2, 8), x(2, 4))],
+    "Pad": [
+        use(Pad((0, 1), (0, 2)), x(2, 8), label="by zeros"),
+        use(Pad((0, 1), (0, 2), "reflect"), x(2, 8), label="reflected"),
+    ],
+    "MatMul": [
+        use(MatMul(False, True), x(4, 8), x(4, 8), label="the second transposed"),
+        use(MatMul(), x(4, 8), weight(8, 4), label="with a weight"),
+        use(MatMul(), x(2, 4, 8), x(2, 8, 4), label="of two results"),
+    ],
+    "MaxPool": [
+        use(window(MaxPool), x(1, 4, 8, 8)),
+        use(window(MaxPool, pad=1), x(1, 4, 8, 8), label="padded"),
+        use(window(MaxPool, 3), x(1, 2, 4, 4, 4), label="3-D"),
+    ],
+    "AveragePool": [
+        use(window(AveragePool), x(1, 4, 8, 8)),
+        use(window(AveragePool, pad=1), x(1, 4, 8, 8), label="padded"),
+    ],
+    "Reduce": [use(Reduce(kind, (1,), True), x(2, 8), label=kind) for kind in KINDS],
+    "Gather": [
+        use(Gather(0), weight(8, 4), INDICES, label="rows of a table"),
+        use(Gather(1), x(2, 8, 4), INDICES, label="of a result"),
+    ],
+    "GatherElements": [use(GatherElements(1), x(2, 8), INDICES)],
+    "GatherND": [use(GatherND(0), x(4, 8), PAIRS)],
+    "OneHot": [use(OneHot(1, 8), Input((2,), I64), x(2))],
+    "Range": [Use(lambda dtype: Range(0, 8, 1, dtype), ())],
+    "EyeLike": [Use(lambda dtype: EyeLike(0, dtype, (4, 4)), ())],
+    "Trilu": [use(Trilu(True, 0), x(4, 4))],
+    "CumSum": [use(CumSum(1, False, False), x(2, 8))],
+    "ArgMax": [use(ArgMax(1, True, False), x(2, 8))],
+    "ArgMin": [use(ArgMin(1, True, False), x(2, 8))],
+    "TopK": [use(TopK(1, 3, True, True), x(2, 8))],
+    "Ranks": [use(Ranks(1, True), x(2, 8))],
+    "PlacesOfRanks": [use(PlacesOfRanks(1, 3), Input((2, 8), I64))],
+    "LayerNorm": [use(LayerNorm(1, 1e-5), x(2, 8), weight(8), weight(8))],
+    "RMSNorm": [use(RMSNorm(1, 1e-5), x(2, 8), weight(8))],
+    "GroupNorm": [use(GroupNorm(2, 1e-5), x(1, 4, 8, 8), weight(4), weight(4))],
+    "InstanceNorm": [use(InstanceNorm(1e-5), x(1, 4, 8, 8), weight(4), weight(4))],
+    "BatchNorm": [use(BatchNorm(1e-5), x(1, 4, 8, 8), *[weight(4)] * 4)],
+    "LpNorm": [use(LpNorm(1, 2), x(2, 8))],
+    "LRN": [use(LRN(3, 1e-4, 0.75, 1.0), x(1, 4, 8, 8))],
+    "Softmax": [use(Softmax(1), x(2, 8))],
+    "LogSoftmax": [use(LogSoftmax(1), x(2, 8))],
+    "Hardmax": [use(Hardmax(1), x(2, 8))],
+    "Attention": [use(Attention(0.5), *[x(1, 2, 6, 4)] * 3)],
+    "Tile": [use(Tile((2, 3)), x(2, 8))],
+    "DepthToSpace": [use(DepthToSpace(2, "DCR"), x(1, 8, 4, 4))],
+    "SpaceToDepth": [use(SpaceToDepth(2), x(1, 2, 8, 8))],
+    "Conv": [
+        use(conv(2), x(1, 4, 8, 8), weight(6, 4, 3, 3), weight(6), label="2-D"),
+        use(conv(2, 4), x(1, 4, 8, 8), weight(4, 1, 3, 3), label="2-D, depthwise"),
+        use(conv(2, 2), x(1, 4, 8, 8), weight(6, 2, 3, 3), label="2-D, groups"),
+        use(conv(1), x(1, 4, 8), weight(6, 4, 3), label="1-D"),
+        use(conv(3), x(1, 2, 4, 4, 4), weight(3, 2, 3, 3, 3), label="3-D"),
+    ],
+    "ConvTranspose": [use(ConvTranspose((2, 2), (1, 1), (0, 0), (0, 0), (0, 0), 1), x(1, 4, 4, 4), weight(4, 3, 2, 2))],
+    "Einsum": [use(Einsum("bij,bjk->bik"), x(2, 3, 4), x(2, 4, 5))],
+    "Resize": [
+        use(resize("nearest", "asymmetric"), x(1, 4, 8, 8), label="nearest"),
+        use(resize("linear"), x(1, 4, 8, 8), label="linear"),
+        use(resize("cubic"), x(1, 4, 8, 8), label="cubic"),
+    ],
+    "ScatterElements": [use(ScatterElements(1, "none"), x(2, 8), INDICES, x(2, 3))],
+    "ScatterND": [use(ScatterND("none"), x(4, 8), PAIRS, x(3))],
+}
+"""By the operator's class; those of the tables of functions are in `UNARY_USES` and `BINARY_USES`."""

@@ -1,0 +1,37 @@
+"""graphc compiles ONNX and PyTorch models to small native programs on ggml.
+
+`compile` makes an engine file of a model, `load` opens it, and `Model.run` runs it on NumPy arrays by name.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphc.compiler import compile, from_torch, load
+    from graphc.errors import GraphcError
+    from graphc.runtime.model import Model, TensorInfo
+    from graphc.runtime.session import Session
+
+__version__ = "0.1.0"
+__all__ = ["GraphcError", "Model", "Session", "TensorInfo", "compile", "from_torch", "load"]
+
+_HOMES = {
+    "compile": "graphc.compiler",
+    "from_torch": "graphc.compiler",
+    "load": "graphc.compiler",
+    "GraphcError": "graphc.errors",
+    "Model": "graphc.runtime.model",
+    "TensorInfo": "graphc.runtime.model",
+    "Session": "graphc.runtime.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported when they are first used, so that a command pays only for what it runs."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'graphc' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

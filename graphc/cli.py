@@ -1,0 +1,80 @@
+"""The command line. Each command is a module of `graphc.commands`, which imports what it needs when it is run."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from graphc import __version__
+from graphc.commands.build import build
+from graphc.commands.check import check
+from graphc.commands.compile import compile
+from graphc.commands.demo import demo
+from graphc.commands.devices import devices
+from graphc.commands.diff import diff
+from graphc.commands.inspect import inspect
+from graphc.commands.output import note, printable, tolerate_any_encoding
+from graphc.commands.run import run
+from graphc.errors import GraphcError
+
+COMMANDS = (compile, run, check, diff, inspect, build, devices, demo)
+INTERRUPTED = 130
+
+app = typer.Typer(
+    help="Compile ONNX models to small native programs on ggml.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in COMMANDS:
+    app.command()(command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"graphc {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _settings(
+    context: typer.Context,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where in the code an error comes from.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    context.find_root().obj["debug"] = debug
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and exit: with 0, 1 after an error of the input, 2 for a wrong command line, 130 if interrupted."""
+    tolerate_any_encoding()
+    settings: dict[str, Any] = {"debug": False}
+    try:
+        app(arguments if arguments is None else list(arguments), prog_name="graphc", obj=settings)
+    except (GraphcError, OSError, MemoryError) as error:
+        if settings["debug"]:
+            traceback.print_exc()
+        note(f"error: {message_of(error)}")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def message_of(error: Exception) -> str:
+    """What went wrong, in words; made of names from files, so only what can be printed."""
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        return printable(f"{place}{error.strerror.lower()}")
+    if isinstance(error, MemoryError):
+        return "not enough memory"
+    return "\n".join(printable(line) for line in str(error).split("\n"))
+
+
+if __name__ == "__main__":
+    main()

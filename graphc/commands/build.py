@@ -1,0 +1,39 @@
+"""`graphc build`: the C++ project of a model to a program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphc.commands.output import printable, say
+from graphc.trace import terminal_progress
+
+
+def build(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of `graphc compile --cpp`.", show_default=False)
+    ],
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Build ggml from its source with this backend: cuda, hip, vulkan, metal, sycl, …; cpu for a faster CPU.",
+            show_default=False,
+        ),
+    ] = None,
+    cmake_arg: Annotated[
+        list[str] | None,
+        typer.Option(metavar="-DNAME=VALUE", help="An argument for cmake; may be repeated.", show_default=False),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Files compiled at once; one a processor if not given.", show_default=False),
+    ] = None,
+) -> None:
+    """Build a C++ project with cmake: with the installed ggml, or with ggml's source for another backend."""
+    from graphc.build import build as build_project
+
+    program = build_project(directory, backend, cmake_arg or (), jobs, terminal_progress())
+    say(f"built {printable(program)}")

@@ -1,0 +1,37 @@
+"""`graphc devices`: where a model can run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from graphc.commands import options
+from graphc.commands.output import bytes_text, printable, say, say_json, say_table
+
+HINTS = {"LLAMAFILE": "matrix products in float32 are about twice as fast with it"}
+"""Features that matter and that a build of ggml may lack."""
+
+
+def devices(as_json: options.Json = False) -> None:
+    """List ggml's devices, their memory, and what their backend was built with."""
+    from graphc.runtime.devices import devices as list_devices
+    from graphc.runtime.devices import ggml_version
+
+    found = list_devices()
+    if as_json:
+        say_json({"ggml": ggml_version(), "devices": [asdict(each) for each in found]})
+        return
+    say(f"ggml {ggml_version()}")
+    say()
+    rows = [
+        (each.name, each.kind, bytes_text(each.memory_free), bytes_text(each.memory_total), each.description)
+        for each in found
+    ]
+    say_table(("device", "kind", "free", "memory", "description"), rows, "llrr")
+    for each in found:
+        if each.features:
+            on = [name if value == "1" else f"{name}={value}" for name, value in each.features.items() if value != "0"]
+            say()
+            say(f"{printable(each.name)} features: {' '.join(map(printable, on))}")
+        if each.kind == "CPU":
+            for name, hint in HINTS.items():
+                say(f"built with {name}: {'yes' if each.features.get(name, '0') != '0' else f'no; {hint}'}")

@@ -1,0 +1,146 @@
+"""`graphc inspect`: what a model takes, gives, and costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphc.commands import options
+from graphc.commands.output import bytes_text, count_text, printable, say, say_json, say_table
+from graphc.shapes import Dim, Expr, bind, integer, symbols
+from graphc.shapes.ranges import Size, range_of
+from graphc.trace import terminal_progress
+
+if TYPE_CHECKING:
+    from graphc.shapes.dim import Atom
+    from graphc.targets.ggml.program import Input, Output, Program
+
+LONGEST = 60
+"""Characters of an expression that is shown as it is."""
+
+
+def inspect(model: options.ModelOrEngine, dim: options.Dims = None, as_json: options.Json = False) -> None:
+    """Show inputs, outputs, operators, parameters, floating-point operations and memory.
+
+    Operations and memory of a model with named sizes depend on them: `--dim` gives their values.
+    """
+    from graphc.targets.ggml.cost import operations, parameters, peak_bytes, weight_bytes
+
+    dims = options.parse_dims(dim)
+    program, operators = _program(model, dims)
+    sizes = _sizes(program, options.known_sizes(dims))
+    rows = sorted(operations(program), key=lambda row: -_magnitude(row.operations, sizes))
+    total: Dim = sum((row.operations for row in rows), 0)
+    known = not _missing(program, sizes)
+    peak = peak_bytes(program, sizes) if known else None
+    if as_json:
+        say_json(
+            {
+                "name": program.name,
+                "inputs": [_described(each) for each in program.inputs],
+                "outputs": [_described(each) for each in program.outputs],
+                "sizes": {name: asdict(range_of(atom)) for name, atom in _free(program).items()},
+                "operators": dict(operators),
+                "calls": [
+                    {"call": row.operator, "count": row.calls, "operations": _number(row.operations, sizes)}
+                    for row in rows
+                ],
+                "parameters": parameters(program),
+                "weight_bytes": weight_bytes(program),
+                "operations": _number(total, sizes),
+                "peak_intermediate_bytes": peak,
+            }
+        )
+        return
+    say(f"{printable(model)}: {printable(program.name)}")
+    say()
+    _say_tensors("input", program.inputs)
+    _say_tensors("output", program.outputs)
+    for name, atom in _free(program).items():
+        say(f"size     {printable(name)}: {range_of(atom).words()}")
+    say()
+    if operators:
+        say("operators: " + ", ".join(f"{printable(name)} {count}" for name, count in operators.most_common()))
+        say()
+    table = [(row.operator, row.calls, _shown(row.operations, sizes)) for row in rows]
+    say_table(("call", "count", "operations"), table, "lrr")
+    say()
+    say(f"parameters   {parameters(program):,} in {bytes_text(weight_bytes(program))}")
+    say(f"operations   {_shown(total, sizes)} for one run")
+    if peak is not None:
+        say(f"memory       {bytes_text(peak)} of intermediate results at least, beside the weights")
+    else:
+        names = ", ".join(map(printable, _missing(program, sizes)))
+        say(f"memory       depends on {names}: give them with --dim")
+
+
+def _program(path: Path, dims: Mapping[str, Size]) -> tuple[Program, Counter[str]]:
+    """The program, and for an ONNX file the operators that it is written in."""
+    from graphc.runtime.session import is_engine
+
+    if is_engine(path):
+        from graphc.targets.ggml.engine import read_engine
+
+        return read_engine(path)[0], Counter()
+    from graphc.compiler import compile_program
+
+    return compile_program(path, dims=dims, progress=terminal_progress()), _operators(path)
+
+
+def _operators(path: Path) -> Counter[str]:
+    """How often each operator occurs in a valid ONNX file, functions and branches not looked into."""
+    import onnx
+
+    nodes = onnx.load(path, load_external_data=False).graph.node
+    return Counter(f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in nodes)
+
+
+def _sizes(program: Program, dims: Mapping[str, int]) -> dict[str, int]:
+    """The given values of the program's size symbols."""
+    free = _free(program)
+    return {name: size for name, size in dims.items() if name in free}
+
+
+def _missing(program: Program, sizes: Mapping[str, int]) -> list[str]:
+    return [name for name in _free(program) if name not in sizes]
+
+
+def _free(program: Program) -> dict[str, Atom]:
+    """The sizes that are chosen when running."""
+    return symbols(*(size for each in program.inputs for size in each.shape))
+
+
+def _bound(count: Dim, sizes: Mapping[str, int]) -> Dim:
+    """The count with the sizes that are known; the others stay symbols."""
+    free: dict[str, Dim] = {name: Expr({(atom,): 1}) for name, atom in symbols(count).items()}
+    return bind(count, {**free, **sizes})
+
+
+def _number(count: Dim, sizes: Mapping[str, int]) -> int | str:
+    bound = _bound(count, sizes)
+    return str(bound) if isinstance(bound, Expr) else bound
+
+
+def _shown(count: Dim, sizes: Mapping[str, int]) -> str:
+    bound = _bound(count, sizes)
+    if not isinstance(bound, Expr):
+        return count_text(bound)
+    text = str(bound)
+    return text if len(text) <= LONGEST else f"depends on {', '.join(symbols(bound))}"
+
+
+def _magnitude(count: Dim, sizes: Mapping[str, int]) -> int:
+    """The count where unknown sizes are 64, to sort by."""
+    return integer(count, {**dict.fromkeys(symbols(count), 64), **sizes})
+
+
+def _described(each: Input | Output) -> dict[str, Any]:
+    return {"name": each.name, "dtype": each.dtype.name, "shape": [_number(size, {}) for size in each.shape]}
+
+
+def _say_tensors(kind: str, tensors: Sequence[Input | Output]) -> None:
+    for each in tensors:
+        say(f"{kind:<8} {printable(each.name)}: {each.dtype.name}[{', '.join(map(str, each.shape))}]")

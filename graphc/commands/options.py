@@ -1,0 +1,57 @@
+"""Arguments and options that several commands have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphc.errors import InputError
+from graphc.shapes.ranges import SizeRange, parse_size
+
+Model = Annotated[Path, typer.Argument(help="An ONNX file.", metavar="MODEL", show_default=False)]
+ModelOrEngine = Annotated[
+    Path, typer.Argument(help="An ONNX file or an engine file.", metavar="MODEL|ENGINE", show_default=False)
+]
+Dims = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim",
+        metavar="NAME=SIZE",
+        help="Give a named size a value, or a range (64..128:8); may be repeated.",
+        show_default=False,
+    ),
+]
+Device = Annotated[str, typer.Option(help="Where to run: cpu, or a device that `graphc devices` lists.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Threads of the CPU; all processors if not given.", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+InputFiles = Annotated[
+    list[str] | None,
+    typer.Option("--input", metavar="NAME=FILE.npy", help="An input's array; may be repeated.", show_default=False),
+]
+InputArchive = Annotated[
+    Path | None, typer.Option("--inputs", metavar="FILE.npz", help="Inputs by name.", show_default=False)
+]
+
+
+def parse_dims(texts: Sequence[str] | None) -> dict[str, int | SizeRange]:
+    """Sizes and ranges by name. Raises InputError for anything but NAME=SIZE and NAME=LOW..HIGH:MULTIPLE."""
+    sizes: dict[str, int | SizeRange] = {}
+    for text in texts or ():
+        name, equals, size = text.rpartition("=")
+        if not equals or not name:
+            raise InputError(f"--dim {text}: must be NAME=SIZE")
+        try:
+            sizes[name] = parse_size(size)
+        except ValueError as error:
+            raise InputError(f"--dim {text}: must be NAME=SIZE; {error}") from error
+    return sizes
+
+
+def known_sizes(dims: Mapping[str, int | SizeRange]) -> dict[str, int]:
+    """Those of the sizes that are numbers."""
+    return {name: size for name, size in dims.items() if isinstance(size, int)}

@@ -1,0 +1,96 @@
+"""`graphc run`: arrays in, arrays out."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphc.commands import options
+from graphc.commands.output import note, printable, say, seconds_text
+from graphc.errors import InputError
+from graphc.files import check_target
+from graphc.trace import terminal_progress
+
+if TYPE_CHECKING:
+    from graphc.runtime.model import Model
+    from graphc.shapes.ranges import Size
+
+
+def run(
+    model: options.ModelOrEngine,
+    input: options.InputFiles = None,
+    inputs: options.InputArchive = None,
+    random: Annotated[
+        int | None,
+        typer.Option(metavar="SEED", help="Make up the inputs that are not given.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="DIR|FILE.npz", help="Where to write the outputs.", show_default=False),
+    ] = None,
+    dim: options.Dims = None,
+    device: options.Device = "cpu",
+    threads: options.Threads = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Run so many times, and print the times.")] = 1,
+) -> None:
+    """Run a model on arrays from .npy or .npz files, or on random ones.
+
+    `--dim` pins a size of an ONNX file, and says how large a random input is.
+    """
+    from graphc.runtime.arrays import as_declared, random_inputs, read_inputs, summary, write_outputs
+    from graphc.runtime.session import is_engine
+
+    if output is not None and not output.is_dir():
+        check_target(output)
+    given = read_inputs(input, inputs)
+    dims = options.parse_dims(dim)
+    sizes = options.known_sizes(dims)
+    engine = is_engine(model)
+    if engine and dims and random is None:
+        raise InputError("the sizes of an engine's inputs are those of the arrays; --dim is for --random")
+    loaded = open_model(model, dims, device, threads)
+    if random is not None:
+        made = random_inputs(loaded.program.inputs, sizes if engine else free_sizes(loaded, sizes), random)
+        for name in made.keys() - given.keys():
+            note(f"random input {printable(name)}: {summary(made[name])}")
+        given = {**made, **given}
+    elif not given and loaded.inputs:
+        wanted = "\n  ".join(printable(info) for info in loaded.inputs)
+        raise InputError(f"give the inputs with --inputs, --input or --random:\n  {wanted}")
+    given = as_declared(loaded.program.inputs, given)
+    results, times = {}, []
+    for _ in range(repeat):
+        start = perf_counter()
+        results = loaded.run(given)
+        times.append(perf_counter() - start)
+    for name, array in results.items():
+        say(f"{printable(name)}: {summary(array)}")
+    if output is not None:
+        for path in write_outputs(results, output):
+            say(f"wrote {printable(path)}")
+    if repeat > 1:
+        median = seconds_text(statistics.median(times))
+        say(f"{repeat} runs: median {median}, fastest {seconds_text(min(times))}, first {seconds_text(times[0])}")
+
+
+def open_model(path: Path, dims: Mapping[str, Size], device: str = "cpu", threads: int | None = None) -> Model:
+    """An engine file, loaded, or an ONNX file, compiled in memory. Raises GraphcError."""
+    from graphc.compiler import compile, load
+    from graphc.runtime.session import is_engine
+
+    if is_engine(path):
+        return load(path, device=device, threads=threads)
+    return compile(path, dims=dims, device=device, threads=threads, progress=terminal_progress())
+
+
+def free_sizes(model: Model, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that are still symbols of the model; those pinned when compiling are not any more."""
+    from graphc.shapes import symbols
+
+    free = symbols(*(size for info in model.inputs for size in info.shape))
+    return {name: size for name, size in sizes.items() if name in free}

@@ -1,0 +1,131 @@
+"""The compiler, top to bottom: a model in; an engine file, a C++ project and a model that runs out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphc.debug import Debug
+from graphc.ir.graph import Graph
+from graphc.ir.interp import evaluate
+from graphc.optimize import optimize
+from graphc.runtime.model import Model
+from graphc.shapes.ranges import Size
+from graphc.targets.ggml.lower import lower
+from graphc.targets.ggml.program import Program
+from graphc.trace import SILENT, Progress
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def compile(
+    source: str | os.PathLike[str] | onnx.ModelProto | Graph,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    cpp: str | os.PathLike[str] | None = None,
+    dims: Mapping[str, Size] | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    progress: Progress = SILENT,
+) -> Model:
+    """Compile a model and load it.
+
+    `source` is an ONNX file, an `onnx.ModelProto` or a graph. With `output`, the engine file is written there, the model is
+    called by its name, and runs from it with its weights mapped; without, the weights are kept in memory. With `cpp`, a C++
+    project is written to that folder. `dims` gives values to named sizes, or ranges (`"64..128:8"`; a size that may be 0 needs
+    `"0.."`). Raises ModelError, UnsupportedError (with all that is unsupported), InputError for a size that the model has
+    not, or OSError.
+    """
+    name = None if output is None else Path(output).stem
+    program = compile_program(source, name=name, dims=dims, progress=progress)
+    if cpp is not None:
+        write_project(program, cpp)
+    if output is None:
+        return Model(program, evaluated(program, progress), device=device, threads=threads)
+    write(program, output, progress)
+    return load(output, device=device, threads=threads)
+
+
+def compile_program(
+    source: str | os.PathLike[str] | onnx.ModelProto | Graph,
+    *,
+    name: str | None = None,
+    dims: Mapping[str, Size] | None = None,
+    progress: Progress = SILENT,
+) -> Program:
+    """The stages up to the program that every target reads; its weights are not computed yet.
+
+    `name` is what the program and its C++ class are called: if not given, as the file is.
+    """
+    if isinstance(source, Graph):
+        graph = source
+    else:
+        from graphc.frontend.onnx import load as load_onnx
+
+        graph = load_onnx(source, dims=dims, progress=progress)
+    if name or isinstance(source, str | os.PathLike):
+        graph.name = name or Path(source).stem  # type: ignore[arg-type]
+    debug = Debug.from_environment()
+    debug.observe("import", graph)
+    with progress.stage("optimize", 1) as step:
+        optimize(graph, debug.log, debug.observe)
+        step(1)
+    with progress.stage("lower", 1) as step:
+        program = lower(graph)
+        step(1)
+    debug.finish(program)
+    return program
+
+
+def load(path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None) -> Model:
+    """Load an engine file; its weights are mapped, and copied only to a device that is not the CPU.
+
+    Raises EngineError if the file is missing, damaged or of another version.
+    """
+    from graphc.targets.ggml.engine import read_engine
+
+    program, weights = read_engine(path)
+    return Model(program, weights, device=device, threads=threads)
+
+
+def write(program: Program, path: str | os.PathLike[str], progress: Progress = SILENT) -> None:
+    """Write the engine file of a program that was just compiled; one weight at a time is in memory."""
+    from graphc.targets.ggml.engine import write_engine
+
+    write_engine(path, program, lambda index: weight_array(program, index), progress)
+
+
+def write_project(program: Program, directory: str | os.PathLike[str]) -> Path:
+    """Write the C++ project of a program."""
+    from graphc.targets.ggml.cpp import write_project as write_cpp
+
+    return write_cpp(program, directory)
+
+
+def evaluated(program: Program, progress: Progress = SILENT) -> list[np.ndarray]:
+    """Every weight's array, in memory (a constant that needs no change stays mapped)."""
+    arrays = []
+    with progress.stage("weights", len(program.weights)) as step:
+        for index in range(len(program.weights)):
+            arrays.append(weight_array(program, index))
+            step(1)
+    return arrays
+
+
+def weight_array(program: Program, index: int) -> np.ndarray:
+    """One weight's elements, computed from the model's constants."""
+    value = program.weights[index].value
+    assert value is not None, "the weights of a program that was read from an engine are in the engine"
+    return np.asarray(evaluate(value), order="C")
+
+
+def from_torch(module: Any, example_inputs: Any, **settings: Any) -> Model:
+    """Compile a PyTorch module through its ONNX exporter; see `graphc.frontend.torch`."""
+    from graphc.frontend.torch import from_torch as compile_torch
+
+    return compile_torch(module, example_inputs, **settings)

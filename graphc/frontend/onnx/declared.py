@@ -1,0 +1,63 @@
+"""The types that the file declares: those of inputs, and those that results are compared with."""
+
+from __future__ import annotations
+
+import onnx_ir
+
+from graphc.errors import ModelError
+from graphc.frontend.onnx.dims import Dimensions
+from graphc.frontend.onnx.tensors import Refused, Unknown, element_type, same_type
+from graphc.ir import TensorType, Value
+from graphc.ir.types import STRING
+from graphc.shapes import Dim, is_static
+
+
+def input_type(value: onnx_ir.Value, dimensions: Dimensions) -> TensorType:
+    """The type of a model's input; a size without a name gets one. Raises Refused for what is not a tensor."""
+    if value.type is not None and not isinstance(value.type, onnx_ir.TensorType):
+        raise Unknown(f"is a {type(value.type).__name__}, not a tensor")
+    if value.type is None or value.shape is None:
+        raise Unknown("has no declared rank", "export it with the shapes of its inputs")
+    return TensorType(
+        element_type(value.type.dtype), tuple(_dim(value, axis, dimensions) for axis in range(len(value.shape)))
+    )
+
+
+def _dim(value: onnx_ir.Value, axis: int, dimensions: Dimensions) -> Dim:
+    assert value.shape is not None
+    size = value.shape[axis]
+    if isinstance(size, int):
+        return size if size >= 0 else dimensions.unnamed(value.name or "input", axis)
+    return dimensions.named(size.value) if size.value else dimensions.unnamed(value.name or "input", axis)
+
+
+def placeholder(value: onnx_ir.Value) -> Value | None:
+    """A value of the declared type, where a problem kept the real one from being made and all sizes are declared: so
+    that what comes after it can be looked at too."""
+    if not isinstance(value.type, onnx_ir.TensorType) or value.shape is None:
+        return None
+    sizes = [size for size in value.shape if isinstance(size, int) and size >= 0]
+    if len(sizes) != len(value.shape):
+        return None
+    try:
+        return Value(value.name or "value", TensorType(element_type(value.type.dtype), tuple(sizes)))
+    except (Refused, ModelError):
+        return None
+
+
+def check_declared(value: onnx_ir.Value, found: Value) -> None:
+    """Compare what the file declares of a value with what it is. Raises ModelError."""
+    declared = value.type
+    if isinstance(declared, onnx_ir.TensorType) and declared.dtype != onnx_ir.DataType.UNDEFINED:
+        dtype = STRING if declared.dtype == onnx_ir.DataType.STRING else element_type(declared.dtype)
+        if not same_type(dtype, found.dtype):
+            raise ModelError(f"{value.name} is declared {dtype.name} but is {found.dtype.name}")
+    if value.shape is None:
+        return
+    sizes = [size if isinstance(size, int) and size >= 0 else None for size in value.shape]
+    agree = len(sizes) == len(found.shape) and all(
+        size is None or not is_static(actual) or size == actual for size, actual in zip(sizes, found.shape, strict=True)
+    )
+    if not agree:
+        shown = ", ".join(map(str, value.shape))
+        raise ModelError(f"{value.name} is declared with shape [{shown}] but has [{', '.join(map(str, found.shape))}]")

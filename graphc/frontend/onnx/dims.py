@@ -1,0 +1,121 @@
+"""The names of a model's dimensions, as symbols. A file may call a dimension anything; a symbol is an identifier."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping
+from functools import reduce
+
+from graphc.errors import InputError
+from graphc.shapes import Dim, bind, parse_dim, symbol, symbols
+from graphc.shapes.ranges import ANY, Size, SizeRange, parse_size
+
+EXPRESSION = re.compile(r"[A-Za-z0-9_+*/%(), -]{1,200}")
+MAX_FACTOR = 4096
+"""The largest number by which the sizes of an input may be multiples of a symbol."""
+
+RESERVED = frozenset({"min", "max"})
+
+
+class Dimensions:
+    """Turns what the file calls a dimension into a `Dim`, and replaces those that are pinned to a size.
+
+    `given` says of dimensions what size they have, or the range that it lies in. `facts` says what is known of symbols,
+    by name: a narrower symbol, a size, or an expression over other symbols.
+    """
+
+    def __init__(self, given: Mapping[str, Size], facts: Mapping[str, Dim] | None = None) -> None:
+        self._pinned: dict[str, int] = {}
+        self._ranges: dict[str, SizeRange] = {}
+        for name, size in given.items():
+            try:
+                parsed = parse_size(size)
+            except ValueError as error:
+                raise InputError(f"dimension {name} is to be {size!r}: {error}") from error
+            if isinstance(parsed, int):
+                self._pinned[name] = parsed
+            else:
+                self._ranges[name] = parsed
+        self._facts = dict(facts or {})
+        self._dims: dict[str, Dim] = {}
+        self._taken: set[str] = set()
+        self._used: set[str] = set()
+
+    def named(self, text: str) -> Dim:
+        """The dim that the model calls `text`: a name, or an expression over names such as `8*h`."""
+        if text not in self._dims:
+            self._dims[text] = self._new(text)
+        return self._dims[text]
+
+    def unnamed(self, value: str, axis: int) -> Dim:
+        """The dim of an axis of an input to which the model gives neither size nor name."""
+        return self.named(f"{value}_{axis}")
+
+    def names(self) -> list[str]:
+        """The symbols that inputs have so far, and the given names that were met."""
+        return sorted(set(symbols(*self._dims.values())) | self._used)
+
+    def unused(self) -> list[str]:
+        """The given names that the model does not have."""
+        return sorted({*self._pinned, *self._ranges} - self._used)
+
+    def _new(self, text: str) -> Dim:
+        if text in self._pinned:
+            self._used.add(text)
+            return self._pinned[text]
+        parsed = _parse(text)
+        if parsed is None:
+            return self._symbol(text)
+        if (scaled := self._multiple(parsed)) is not None:
+            return scaled
+        binding: dict[str, Dim] = {}
+        for name in symbols(parsed):
+            binding[name] = self.named(name) if name != text else self._symbol(name)
+        return bind(parsed, binding)
+
+    def _multiple(self, dim: Dim) -> Dim | None:
+        """A symbol for a dim such as 8*h of an `h` that is not known yet, so that the size of an input is a symbol and `h`
+        an eighth of it; None for any other dim."""
+        atoms = list(symbols(dim).values())
+        if len(atoms) != 1 or atoms[0].name in self._dims or atoms[0].name in self._pinned:
+            return None
+        name = atoms[0].name
+        factor = next((n for n in range(2, MAX_FACTOR + 1) if dim == n * symbol(name)), None)
+        if factor is None:
+            return None
+        whole = self._symbol(f"{name}_{factor}", self._range(name).scaled(factor))
+        self._dims[name] = whole // factor
+        return whole
+
+    def _range(self, name: str) -> SizeRange:
+        """What is said of a name."""
+        if name not in self._ranges:
+            return ANY
+        self._used.add(name)
+        return self._ranges[name]
+
+    def _symbol(self, text: str, known: SizeRange | None = None) -> Dim:
+        name = re.sub(r"\W", "_", text, flags=re.ASCII)[:60]
+        if not name.isidentifier() or keyword.iskeyword(name) or name in RESERVED:
+            name = f"d_{name}"
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        if name in self._pinned:
+            self._used.add(name)
+            return self._pinned[name]
+        said = [self._range(each) for each in dict.fromkeys((text, name)) if each in self._ranges]
+        ranges = [*([] if known is None else [known]), *said] or [ANY]
+        return self._facts.get(name, reduce(SizeRange.within, ranges).symbol(name))
+
+
+def _parse(text: str) -> Dim | None:
+    """The expression, if it is one over symbols."""
+    if not EXPRESSION.fullmatch(text):
+        return None
+    try:
+        dim = parse_dim(text)
+    except ValueError:
+        return None
+    return dim if symbols(dim) else None

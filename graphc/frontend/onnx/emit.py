@@ -1,0 +1,218 @@
+"""`SizeEmit`: makes nodes, and computes at once what is about sizes.
+
+In an ONNX file the sizes that operators need are tensors, computed by nodes (Shape, Gather, Concat, ...) from the shapes
+of other tensors. Here a tensor of sizes has known elements, integers or `Dim`s. An operator of which all inputs are
+such tensors is evaluated by its own `eval`, and leaves no node. So sizes become attributes, and symbols stay symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphc.errors import ModelError
+from graphc.frontend.onnx import ratios
+from graphc.frontend.onnx.node import PIN
+from graphc.frontend.onnx.observed import Observed
+from graphc.frontend.onnx.ratios import Ratio, is_known
+from graphc.frontend.onnx.tensors import Unknown
+from graphc.ir import Graph, TensorType, Value
+from graphc.ir.graph import type_name
+from graphc.ir.types import FLOATS, I64, INTEGERS
+from graphc.ops.base import Emit, Op
+from graphc.ops.movement import Concat, Reshape
+from graphc.ops.pointwise import Binary, Cast
+from graphc.ops.sequences import Range
+from graphc.shapes import Dim, Expr, Undecidable, is_static, lower_bound
+
+LIMIT = 1 << 16
+"""The most elements of a tensor that is computed while importing."""
+
+
+class SizeEmit(Emit):
+    """An `Emit` that knows the elements of small tensors."""
+
+    def __init__(self, graph: Graph, observed: Observed | None = None) -> None:
+        super().__init__(graph)
+        self.base = "value"
+        self._observed = observed
+        self._symbolic: dict[Value, np.ndarray] = {}
+        self._foldable: set[Value] = set()
+        self._made: dict[Value, Value] = {}
+
+    def all(self, op: Op, *inputs: Value, names: Sequence[str] = ()) -> tuple[Value, ...]:
+        """Apply an operator; its results are known if its inputs are. Raises ShapeError and Refused."""
+        if all(value in self._foldable for value in inputs):
+            results = self._evaluate(op, inputs)
+            if results is not None:
+                return results
+        tensors = [self.materialized(value) for value in inputs]
+        return super().all(op, *tensors, names=names or (f"{self.base}.{type_name(op)}",))
+
+    def constant(self, data: np.ndarray | float | int, like: Value | None = None, name: str = "") -> Value:
+        """A constant that takes part in size arithmetic."""
+        value = super().constant(data, like, name or f"{self.base}.constant")
+        if value.data is not None and value.data.size <= LIMIT:
+            self._foldable.add(value)
+        return value
+
+    def parameter(self, data: np.ndarray, name: str) -> Value:
+        """An initializer. Integers take part in size arithmetic; weights stay what they are, with their names."""
+        value = super().constant(data, name=name)
+        size_like = (value.dtype in INTEGERS and value.dtype.itemsize >= 4) or value.dtype == np.bool_
+        if data.size <= LIMIT and (size_like or data.ndim == 0):
+            self._foldable.add(value)
+        return value
+
+    def sizes(self, dims: Sequence[Dim] | np.ndarray, dtype: np.dtype = I64) -> Value:
+        """A tensor with these sizes as elements."""
+        array = dims if isinstance(dims, np.ndarray) else object_array(dims)
+        return self._known(array, dtype)
+
+    def known(self, value: Value) -> np.ndarray | None:
+        """The elements, if they are known: of the value's dtype, or objects where one is symbolic."""
+        array = self._symbolic.get(value, value.data)
+        if array is None and self._observed is not None:
+            array = self._observed.look(value)
+        return array
+
+    def array(self, value: Value, what: str) -> np.ndarray:
+        """The elements as plain numbers. Raises Unknown if they are known only when the model runs."""
+        array = self.known(value)
+        if array is None or value in self._symbolic:
+            raise Unknown(f"{what} depends on {self._origin(value)}", self._pin_help(value))
+        return array
+
+    def dims(self, value: Value, what: str) -> list[Dim]:
+        """The elements of an integer tensor of rank 0 or 1, as sizes. Raises Unknown as `array` does."""
+        array = self.known(value)
+        if array is None:
+            raise Unknown(f"{what} depends on {self._origin(value)}")
+        if array.ndim > 1 or array.size > LIMIT or value.dtype not in INTEGERS:
+            raise ModelError(f"{what} is {value.type}, not a list of integers")
+        return [item if isinstance(item, Expr) else int(item) for item in array.reshape(-1).tolist()]
+
+    def ints(self, value: Value, what: str) -> list[int]:
+        """The elements of an integer tensor as plain integers. Raises Unknown as `array` does."""
+        return [int(item) for item in self.dims_static(value, what)]
+
+    def dims_static(self, value: Value, what: str) -> list[int]:
+        """As `dims`, where a symbol is refused."""
+        dims = self.dims(value, what)
+        if not is_static(*dims):
+            raise Unknown(f"{what} depends on {self._origin(value)}", self._pin_help(value))
+        return [int(dim) for dim in dims]  # type: ignore[arg-type]
+
+    def scalar(self, value: Value, what: str) -> float | int:
+        """The one element of a known tensor. Raises Unknown as `array` does."""
+        array = self.array(value, what)
+        if array.size != 1:
+            raise ModelError(f"{what} has {array.size} elements, not one")
+        number: float | int = array.reshape(()).item()
+        return number
+
+    def _origin(self, value: Value) -> str:
+        if value in self._symbolic:
+            return f"the size {', '.join(map(str, self._symbolic[value].reshape(-1)[:4]))}"
+        producer = value.producer
+        if producer is None:
+            return f"the input {value.name}"
+        return f"the value {value.name}, which {producer.source.name or producer.op} computes"
+
+    def _pin_help(self, value: Value) -> str:
+        return PIN if value in self._symbolic else ""
+
+    def _evaluate(self, op: Op, inputs: Sequence[Value]) -> tuple[Value, ...] | None:
+        """The results where they can be computed now, else None. Raises ShapeError."""
+        types = op.infer(*(value.type for value in inputs))
+        if not all(is_static(*type.shape) and type.size <= LIMIT for type in types):
+            return None
+        arrays = [self._symbolic.get(value, value.data) for value in inputs]
+        if any(value in self._symbolic for value in inputs):
+            floating = any(dtype in FLOATS for dtype in (types[0].dtype, *(value.dtype for value in inputs)))
+            return self._evaluate_symbolic(op, arrays, types, floating)
+        with np.errstate(all="ignore"):
+            results = op.eval(*arrays)  # type: ignore[arg-type]
+        return tuple(self._known(np.asarray(result), type.dtype) for result, type in zip(results, types, strict=True))
+
+    def _evaluate_symbolic(
+        self, op: Op, arrays: Sequence[np.ndarray | None], types: Sequence[TensorType], floating: bool
+    ) -> tuple[Value, ...] | None:
+        try:
+            result = ratios.evaluate(op, arrays) if floating else None
+            if result is not None:
+                return (self._known(result, types[0].dtype),)
+            objects = [exact_objects(array) for array in arrays]
+            if any(array is None for array in objects) or not self._divides(op, objects):
+                return None
+            results = op.eval(*objects)  # type: ignore[arg-type]
+        except (Undecidable, TypeError, NotImplementedError):
+            return None
+        return tuple(self._known(np.asarray(result), type.dtype) for result, type in zip(results, types, strict=True))
+
+    def _divides(self, op: Op, arrays: Sequence[np.ndarray | None]) -> bool:
+        """Whether a division of sizes can be one of integers: by a positive number. True for every other operator."""
+        if op != Binary("Div") or len(arrays) != 2 or arrays[0] is None or arrays[1] is None:
+            return True
+        pairs = list(np.broadcast(arrays[0], arrays[1]))
+        if any(is_static(b) and b == 0 for _, b in pairs):
+            return False
+        return all(is_static(a, b) or _least(b, 1) for a, b in pairs)
+
+    def materialized(self, value: Value) -> Value:
+        """The value as a tensor that nodes compute: sizes that are only known when the model runs become one."""
+        if value not in self._symbolic:
+            return value
+        if value not in self._made:
+            parts = [self._number(element, value.dtype) for element in self._symbolic[value].reshape(-1).tolist()]
+            whole = parts[0] if len(parts) == 1 else self._node(Concat(0), *parts)
+            self._made[value] = whole if whole.shape == value.shape else self._node(Reshape(value.shape), whole)
+        return self._made[value]
+
+    def _number(self, element: Dim | Ratio, dtype: np.dtype) -> Value:
+        """A tensor of one element: a size is the first of the numbers that start there."""
+        if isinstance(element, Ratio):
+            divisor = self.constant(np.array([element.denominator], dtype))
+            return self._node(Binary("Div"), self._number(element.numerator, dtype), divisor)
+        if not isinstance(element, Expr):
+            return self.constant(np.array([element], dtype))
+        size = self._node(Range(element, element + 1, 1, I64))
+        return size if dtype == I64 else self._node(Cast(dtype), size)
+
+    def _node(self, op: Op, *inputs: Value) -> Value:
+        return super().all(op, *inputs, names=(f"{self.base}.{type_name(op)}",))[0]
+
+    def _known(self, array: np.ndarray, dtype: np.dtype) -> Value:
+        if array.dtype != object or all(map(is_known, array.reshape(-1).tolist())):
+            return self.constant(array.astype(dtype, copy=False))
+        value = Value(self.graph.fresh(f"{self.base}.sizes"), TensorType(dtype, array.shape))
+        self._symbolic[value] = array
+        self._foldable.add(value)
+        return value
+
+
+def object_array(dims: Sequence[Dim]) -> np.ndarray:
+    """A vector of objects."""
+    array = np.empty(len(dims), object)
+    array[:] = list(dims)
+    return array
+
+
+def exact_objects(array: np.ndarray | None) -> np.ndarray | None:
+    """The elements as integers and `Dim`s; None if one is not an integer (a `Dim` has no fractions)."""
+    if array is None or array.dtype == object:
+        return array
+    if array.dtype in FLOATS:
+        if not np.all(np.isfinite(array)) or np.any(array != np.floor(array)):
+            return None
+        array = array.astype(np.int64)
+    result = np.empty(array.shape, object)
+    result[...] = array.tolist() if array.ndim else array.item()
+    return result
+
+
+def _least(dim: Dim, bound: int) -> bool:
+    """Whether the dim is proven not to be below the bound."""
+    least = lower_bound(dim)
+    return least is not None and least >= bound

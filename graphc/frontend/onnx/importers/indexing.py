@@ -1,0 +1,123 @@
+"""Gather and its relatives, one-hot, cumulative sums, triangles, the largest elements."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphc.errors import ModelError
+from graphc.frontend.onnx.emit import SizeEmit
+from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
+from graphc.frontend.onnx.table import onnx_op
+from graphc.ir import Value
+from graphc.ir.types import I64
+from graphc.ops.base import normalize_axis
+from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot
+from graphc.ops.movement import Reshape
+from graphc.ops.pointwise import Cast
+from graphc.ops.sequences import CumSum, Trilu
+from graphc.ops.sorting import ArgMax, ArgMin, TopK
+from graphc.shapes import product
+
+
+@onnx_op("Gather")
+def gather(node: OnnxNode, emit: SizeEmit) -> Value:
+    """Slices of an axis, by index."""
+    x = node.input(0)
+    return emit(Gather(normalize_axis(node.int("axis", 0), x.type.rank)), x, node.input(1))
+
+
+@onnx_op("GatherElements")
+def gather_elements(node: OnnxNode, emit: SizeEmit) -> Value:
+    """One element for each index."""
+    x = node.input(0)
+    return emit(GatherElements(normalize_axis(node.int("axis", 0), x.type.rank)), x, node.input(1))
+
+
+@onnx_op("GatherND")
+def gather_nd(node: OnnxNode, emit: SizeEmit) -> Value:
+    """Slices, by tuples of indices."""
+    return emit(GatherND(node.int("batch_dims", 0)), node.input(0), node.input(1))
+
+
+@onnx_op("OneHot")
+def one_hot(node: OnnxNode, emit: SizeEmit) -> Value:
+    """A new axis with one value at the index and another elsewhere."""
+    indices, values = node.input(0), node.input(2)
+    depth = int(emit.scalar(node.input(1), "the depth"))
+    if depth < 0:
+        raise ModelError(f"the depth is {depth}")
+    axis = normalize_axis(node.int("axis", -1), indices.type.rank + 1)
+    if indices.dtype.kind not in "iu":
+        indices = emit(Cast(I64), indices)
+    return emit(OneHot(axis, depth), indices, values)
+
+
+@onnx_op("CumSum")
+def cum_sum(node: OnnxNode, emit: SizeEmit) -> Value:
+    """Running sums."""
+    x = node.input(0)
+    axis = normalize_axis(int(emit.scalar(node.input(1), "the axis")), x.type.rank)
+    return emit(CumSum(axis, bool(node.int("exclusive", 0)), bool(node.int("reverse", 0))), x)
+
+
+@onnx_op("Trilu")
+def trilu(node: OnnxNode, emit: SizeEmit) -> Value:
+    """A triangle of each matrix."""
+    k = node.optional(1)
+    diagonal = 0 if k is None else int(emit.scalar(k, "the diagonal"))
+    return emit(Trilu(bool(node.int("upper", 1)), diagonal), node.input(0))
+
+
+@onnx_op("ArgMax", "ArgMin")
+def arg_extreme(node: OnnxNode, emit: SizeEmit) -> Value:
+    """The index of the largest or smallest element."""
+    x = node.input(0)
+    operator = ArgMax if node.operator == "ArgMax" else ArgMin
+    axis = normalize_axis(node.int("axis", 0), x.type.rank)
+    return emit(operator(axis, bool(node.int("keepdims", 1)), bool(node.int("select_last_index", 0))), x)
+
+
+@onnx_op("TopK")
+def top_k(node: OnnxNode, emit: SizeEmit) -> tuple[Value, ...]:
+    """The k largest or smallest elements; k is an attribute before opset 10."""
+    x = node.input(0)
+    if node.opset < 10:
+        k = node.int("k")
+    else:
+        (k,) = emit.dims(node.input(1), "k")
+    axis = normalize_axis(node.int("axis", -1), x.type.rank)
+    return emit.all(TopK(axis, k, bool(node.int("largest", 1)), bool(node.int("sorted", 1))), x)
+
+
+@onnx_op("Compress")
+def compress(node: OnnxNode, emit: SizeEmit) -> Value:
+    """What a known condition selects."""
+    x = node.input(0)
+    taken = np.flatnonzero(emit.array(node.input(1), "which elements are taken")).astype(I64)
+    if node.has("axis"):
+        return emit(Gather(normalize_axis(node.int("axis"), x.type.rank)), x, emit.constant(taken))
+    return emit(Gather(0), emit(Reshape((product(x.shape),)), x), emit.constant(taken))
+
+
+@onnx_op("NonZero")
+def non_zero(node: OnnxNode, emit: SizeEmit) -> Value:
+    """The places of elements that are not zero, which must be known: the size of the result depends on them."""
+    x = emit.array(node.input(0), "the size of its result")
+    return emit.constant(np.array(np.nonzero(np.atleast_1d(x)), I64))
+
+
+@onnx_op("ReverseSequence")
+def reverse_sequence(node: OnnxNode, emit: SizeEmit) -> Value:
+    """The first elements of each batch in reverse, as many as known lengths say."""
+    x = node.input(0)
+    time, batch = node.int("time_axis", 0), node.int("batch_axis", 1)
+    refuse_unless({time, batch} == {0, 1}, "time and batch must be the first two axes")
+    lengths = emit.ints(node.input(1), "the lengths")
+    steps = fixed_size(x.shape[time], "the number of steps")
+    if any(not 0 <= length <= steps for length in lengths) or len(lengths) != x.shape[batch]:
+        raise ModelError(f"lengths {lengths} for {x.type}")
+    place, count = np.arange(steps), np.array(lengths, I64)[:, None]
+    sources = np.where(place < count, count - 1 - place, place)
+    rows = np.broadcast_to(np.arange(len(lengths))[:, None], sources.shape)
+    indices = np.stack((rows, sources) if batch == 0 else (sources.T, rows.T), -1)
+    return emit(GatherND(0), x, emit.constant(indices.astype(I64)))

@@ -1,0 +1,62 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from graphc.errors import ModelError
+from graphc.frontend.onnx.emit import SizeEmit
+from graphc.frontend.onnx.node import OnnxNode, refuse_unless
+from graphc.frontend.onnx.table import onnx_op
+from graphc.ir import Value
+from graphc.ir.types import FLOATS, I32
+from graphc.ops.einsum import Einsum
+from graphc.ops.matmul import MatMul
+from graphc.ops.movement import Reshape
+from graphc.ops.pointwise import Binary, Cast
+
+
+@onnx_op("MatMul")
+def matmul(node: OnnxNode, emit: SizeEmit) -> Value:
+    """NumPy's matmul."""
+    return emit(MatMul(), node.input(0), node.input(1))
+
+
+@onnx_op("Gemm")
+def gemm(node: OnnxNode, emit: SizeEmit) -> Value:
+    """alpha * A' B' + beta * C; C may be left out since opset 11."""
+    a, b, c = node.input(0), node.input(1), node.optional(2)
+    if a.type.rank != 2 or b.type.rank != 2:
+        raise ModelError(f"Gemm of {a.type} and {b.type}, which are not matrices")
+    product = emit(MatMul(bool(node.int("transA", 0)), bool(node.int("transB", 0))), a, b)
+    product = _scaled(emit, product, node.float("alpha", 1.0))
+    return product if c is None else emit(Binary("Add"), product, _scaled(emit, c, node.float("beta", 1.0)))
+
+
+def _scaled(emit: SizeEmit, x: Value, factor: float) -> Value:
+    if factor == 1.0:
+        return x
+    refuse_unless(x.dtype in FLOATS or factor == int(factor), f"integers are multiplied by {factor}")
+    return emit(Binary("Mul"), x, emit.constant(factor, like=x))
+
+
+@onnx_op("Einsum")
+def einsum(node: OnnxNode, emit: SizeEmit) -> Value:
+    """Sums of products over named axes."""
+    return emit(Einsum(node.string("equation")), *node.given())
+
+
+@onnx_op("MatMulInteger")
+def matmul_integer(node: OnnxNode, emit: SizeEmit) -> Value:
+    """Products of 8-bit integers less their zero points, in int32."""
+    a = less_zero_point(emit, node.input(0), node.optional(2), -1)
+    b = less_zero_point(emit, node.input(1), node.optional(3), 0)
+    return emit(MatMul(), a, b)
+
+
+def less_zero_point(emit: SizeEmit, x: Value, zero: Value | None, new_axis: int) -> Value:
+    """x - zero in int32; a zero point for each row or column gets the axis that it lacks."""
+    x = emit(Cast(I32), x)
+    if zero is None:
+        return x
+    if zero.type.rank == 1 and x.type.rank > 1 and new_axis == -1 and zero.shape[0] != 1:
+        zero = emit(Reshape((*zero.shape, 1)), zero)
+    return emit(Binary("Sub"), x, emit(Cast(I32), zero))

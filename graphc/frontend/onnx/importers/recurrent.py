@@ -1,0 +1,230 @@
+"""Recurrent layers, unrolled over a number of steps that is known.
+
+The input's part of every gate is one matrix product for all steps; a step adds the state's part. Steps after the end of a
+shorter sequence of the batch leave its state as it is, and their output is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphc.errors import ModelError
+from graphc.frontend.onnx.emit import SizeEmit
+from graphc.frontend.onnx.importers.control import MAX_STEPS, stacked, take
+from graphc.frontend.onnx.importers.movement import cut
+from graphc.frontend.onnx.importers.sizes import to_shape
+from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
+from graphc.frontend.onnx.table import onnx_op
+from graphc.ir import Value
+from graphc.ir.types import I32
+from graphc.ops.activations import Clip, Elu, HardSigmoid, LeakyRelu, ThresholdedRelu
+from graphc.ops.base import Op
+from graphc.ops.matmul import MatMul
+from graphc.ops.movement import Expand, Transpose
+from graphc.ops.pointwise import Binary, Cast, Unary, Where
+
+DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+
+ACTIVATIONS: dict[str, Callable[[float | None, float | None], Op]] = {
+    "relu": lambda alpha, beta: Unary("Relu"),
+    "tanh": lambda alpha, beta: Unary("Tanh"),
+    "sigmoid": lambda alpha, beta: Unary("Sigmoid"),
+    "softsign": lambda alpha, beta: Unary("Softsign"),
+    "softplus": lambda alpha, beta: Unary("Softplus"),
+    "leakyrelu": lambda alpha, beta: LeakyRelu(0.01 if alpha is None else alpha),
+    "thresholdedrelu": lambda alpha, beta: ThresholdedRelu(1.0 if alpha is None else alpha),
+    "hardsigmoid": lambda alpha, beta: HardSigmoid(0.2 if alpha is None else alpha, 0.5 if beta is None else beta),
+    "elu": lambda alpha, beta: Elu(1.0 if alpha is None else alpha),
+}
+"""Functions of gates by their ONNX names in lower case; Affine and ScaledTanh are not there."""
+
+TAKES_ALPHA = frozenset({"leakyrelu", "thresholdedrelu", "hardsigmoid", "elu"})
+TAKES_BETA = frozenset({"hardsigmoid"})
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What kinds of layers differ in: the number of gates, their functions, and one step from states to states.
+
+    `step(layer, x, states)` gets the input's part of all gates [batch, gates * hidden] and returns the new states, the
+    first of which is the output.
+    """
+
+    gates: int
+    functions: tuple[str, ...]
+    states: int
+    step: Callable[[Layer, Value, list[Value]], list[Value]]
+
+
+class Layer:
+    """One direction of a layer: its weights, and arithmetic with them."""
+
+    def __init__(self, node: OnnxNode, emit: SizeEmit, cell: Cell, direction: int, functions: Sequence[Op]) -> None:
+        self.emit, self.functions, self.node = emit, functions, node
+        self.hidden = fixed_size(node.input(2).shape[2], "the hidden size")
+        if node.int("hidden_size", self.hidden) != self.hidden:
+            raise ModelError(f"attribute hidden_size is {node.int('hidden_size')}, the weights are for {self.hidden}")
+        self.cell = cell
+        self.weight, self.recurrence = (take(emit, node.input(index), 0, direction) for index in (1, 2))
+        bias, peepholes = node.optional(3), node.optional(7) if cell.states == 2 else None
+        self.bias = None if bias is None else take(emit, bias, 0, direction)
+        self.peepholes = None if peepholes is None else take(emit, peepholes, 0, direction)
+        self.clip = node.float("clip", None)
+
+    def inputs(self, x: Value) -> Value:
+        """[steps, batch, features] -> the input's part of all gates, with its bias."""
+        product = self.emit(MatMul(transpose_b=True), x, self.weight)
+        return product if self.bias is None else self.add(product, self.part(self.bias, 0, self.cell.gates))
+
+    def part(self, values: Value, first: int, count: int = 1) -> Value:
+        """Some gates of what has all of them along its first axis."""
+        return cut(self.emit, values, 0, first * self.hidden, count * self.hidden)
+
+    def gate(self, values: Value, index: int) -> Value:
+        """One gate of [batch, gates * hidden]."""
+        return cut(self.emit, values, 1, index * self.hidden, self.hidden)
+
+    def recur(self, state: Value, first: int, count: int, biased: bool = True) -> Value:
+        """The state's part of some gates, with its bias."""
+        product = self.emit(MatMul(transpose_b=True), state, self.part(self.recurrence, first, count))
+        if self.bias is None or not biased:
+            return product
+        return self.add(product, self.part(self.bias, self.cell.gates + first, count))
+
+    def function(self, index: int, x: Value) -> Value:
+        """A gate's function, after clipping."""
+        return self.emit(self.functions[index], self.emit(Clip(-self.clip, self.clip), x) if self.clip else x)
+
+    def peep(self, x: Value, state: Value, index: int) -> Value:
+        """x and what a gate sees of the cell's state."""
+        return x if self.peepholes is None else self.add(x, self.mul(state, self.part(self.peepholes, index)))
+
+    def add(self, a: Value, b: Value) -> Value:
+        """a + b."""
+        return self.emit(Binary("Add"), a, b)
+
+    def mul(self, a: Value, b: Value) -> Value:
+        """a * b."""
+        return self.emit(Binary("Mul"), a, b)
+
+    def rest(self, a: Value) -> Value:
+        """1 - a."""
+        return self.emit(Binary("Sub"), self.emit.constant(1.0, like=a), a)
+
+
+def _rnn(layer: Layer, x: Value, states: list[Value]) -> list[Value]:
+    return [layer.function(0, layer.add(x, layer.recur(states[0], 0, 1)))]
+
+
+def _gru(layer: Layer, x: Value, states: list[Value]) -> list[Value]:
+    """Gates: update, reset, hidden."""
+    (state,) = states
+    both = layer.recur(state, 0, 2)
+    update = layer.function(0, layer.add(layer.gate(x, 0), layer.gate(both, 0)))
+    reset = layer.function(0, layer.add(layer.gate(x, 1), layer.gate(both, 1)))
+    if layer.node.int("linear_before_reset", 0):
+        hidden = layer.mul(reset, layer.recur(state, 2, 1))
+    else:
+        hidden = layer.recur(layer.mul(reset, state), 2, 1)
+    hidden = layer.function(1, layer.add(layer.gate(x, 2), hidden))
+    return [layer.add(layer.mul(layer.rest(update), hidden), layer.mul(update, state))]
+
+
+def _lstm(layer: Layer, x: Value, states: list[Value]) -> list[Value]:
+    """Gates: input, output, forget, cell; peepholes: input, output, forget."""
+    state, cell = states
+    gates = layer.add(x, layer.recur(state, 0, 4))
+    taken = layer.function(0, layer.peep(layer.gate(gates, 0), cell, 0))
+    if layer.node.int("input_forget", 0):
+        kept = layer.rest(taken)
+    else:
+        kept = layer.function(0, layer.peep(layer.gate(gates, 2), cell, 2))
+    fresh = layer.function(1, layer.gate(gates, 3))
+    cell = layer.add(layer.mul(kept, cell), layer.mul(taken, fresh))
+    shown = layer.function(0, layer.peep(layer.gate(gates, 1), cell, 1))
+    return [layer.mul(shown, layer.emit(layer.functions[2], cell)), cell]
+
+
+CELLS = {
+    "RNN": Cell(1, ("Tanh",), 1, _rnn),
+    "GRU": Cell(3, ("Sigmoid", "Tanh"), 1, _gru),
+    "LSTM": Cell(4, ("Sigmoid", "Tanh", "Tanh"), 2, _lstm),
+}
+
+
+@onnx_op(*CELLS)
+def recurrent(node: OnnxNode, emit: SizeEmit) -> tuple[Value, ...]:
+    """All outputs [steps, directions, batch, hidden], and the last states; with layout 1 the batch comes first."""
+    cell = CELLS[node.operator]
+    batch_first = node.int("layout", 0) == 1
+    x = node.input(0)
+    if x.type.rank != 3 or node.input(1).type.rank != 3 or node.input(2).type.rank != 3:
+        raise ModelError(f"a recurrent layer of {x.type}")
+    x = emit(Transpose((1, 0, 2)), x) if batch_first else x
+    steps = fixed_size(x.shape[0], "the number of steps")
+    refuse_unless(0 < steps <= MAX_STEPS, f"it has {steps} steps")
+    backward = DIRECTIONS[node.choice("direction", "forward", tuple(DIRECTIONS))]
+    functions = _functions(node, cell, len(backward))
+    outputs: list[list[Value]] = []
+    last: list[list[Value]] = []
+    for direction, reverse in enumerate(backward):
+        layer = Layer(node, emit, cell, direction, functions[direction])
+        rows, states = _run(layer, x, _initial(layer, x, direction, batch_first), reverse)
+        outputs.append(rows)
+        last.append(states)
+    whole = stacked(emit, [stacked(emit, rows, 0) for rows in outputs], 1)
+    ends = [stacked(emit, [states[kind] for states in last], 0) for kind in range(cell.states)]
+    if batch_first:
+        whole = emit(Transpose((2, 0, 1, 3)), whole)
+        ends = [emit(Transpose((1, 0, 2)), end) for end in ends]
+    return whole, *ends
+
+
+def _functions(node: OnnxNode, cell: Cell, directions: int) -> list[list[Op]]:
+    """The functions of each direction. Alphas and betas are given in order to those functions that have them."""
+    attribute = node.attributes.get("activations")
+    names = [str(name) for name in attribute.value] if attribute is not None else list(cell.functions) * directions
+    if len(names) != len(cell.functions) * directions:
+        raise ModelError(f"{len(names)} activations for {directions} directions")
+    alphas, betas = iter(node.floats("activation_alpha", [])), iter(node.floats("activation_beta", []))
+    found = []
+    for name in (each.lower() for each in names):
+        refuse_unless(name in ACTIVATIONS, f"the activation {name} is not supported")
+        alpha = next(alphas, None) if name in TAKES_ALPHA else None
+        found.append(ACTIVATIONS[name](alpha, next(betas, None) if name in TAKES_BETA else None))
+    count = len(cell.functions)
+    return [found[start : start + count] for start in range(0, len(found), count)]
+
+
+def _initial(layer: Layer, x: Value, direction: int, batch_first: bool) -> list[Value]:
+    """The states before the first step: given ones, or 0."""
+    states = []
+    for index in range(layer.cell.states):
+        given = layer.node.optional(5 + index)
+        if given is None:
+            zero = layer.emit.constant(0.0, like=x)
+            states.append(layer.emit(Expand((x.shape[1], layer.hidden)), zero))
+        else:
+            states.append(take(layer.emit, given, 1 if batch_first else 0, direction))
+    return states
+
+
+def _run(layer: Layer, x: Value, states: list[Value], reverse: bool) -> tuple[list[Value], list[Value]]:
+    """The output of each step, in the order of the input, and the states after the last one."""
+    emit, lengths = layer.emit, layer.node.optional(4)
+    prepared = layer.inputs(x)
+    steps = fixed_size(x.shape[0], "the number of steps")
+    ends = None if lengths is None else to_shape(emit, emit(Cast(I32), lengths), (*lengths.shape, 1))
+    rows: dict[int, Value] = {}
+    for step in reversed(range(steps)) if reverse else range(steps):
+        fresh = layer.cell.step(layer, take(emit, prepared, 0, step), states)
+        rows[step] = fresh[0]
+        if ends is not None:
+            inside = emit(Binary("Less"), emit.constant(np.array(step, np.int32)), ends)
+            rows[step] = emit(Where(), inside, fresh[0], emit.constant(0.0, like=x))
+            fresh = [emit(Where(), inside, new, old) for new, old in zip(fresh, states, strict=True)]
+        states = fresh
+    return [rows[step] for step in range(steps)], states

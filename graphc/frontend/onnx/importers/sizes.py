@@ -1,0 +1,131 @@
+"""Reshape, Expand and what else gives a tensor another shape without moving elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphc.errors import ModelError
+from graphc.frontend.onnx.emit import SizeEmit
+from graphc.frontend.onnx.node import OnnxNode, refuse_unless
+from graphc.frontend.onnx.table import onnx_op
+from graphc.ir import Value
+from graphc.ops.base import broadcast_shapes, normalize_axis
+from graphc.ops.movement import Expand, Reshape
+from graphc.shapes import Dim, is_static, product
+
+
+@onnx_op("Reshape")
+def reshape(node: OnnxNode, emit: SizeEmit) -> Value:
+    """The shape has 0 for a size that stays (unless allowzero) and one -1 for what is left."""
+    x = node.input(0)
+    wanted = emit.dims(node.input(1), "the shape")
+    return to_shape(emit, x, resolve_shape(x.shape, wanted, bool(node.int("allowzero", 0))))
+
+
+@onnx_op("Flatten")
+def flatten(node: OnnxNode, emit: SizeEmit) -> Value:
+    """Two axes: what is before `axis`, and the rest."""
+    x = node.input(0)
+    axis = node.int("axis", 1)
+    if not -x.type.rank <= axis <= x.type.rank:
+        raise ModelError(f"axis {axis} is not an axis of {x.type}")
+    axis %= x.type.rank + 1 if axis == x.type.rank else max(x.type.rank, 1)
+    return to_shape(emit, x, (product(x.shape[:axis]), product(x.shape[axis:])))
+
+
+@onnx_op("Squeeze")
+def squeeze(node: OnnxNode, emit: SizeEmit) -> Value:
+    """Drop axes of size 1: those given (an attribute before opset 13, an input since), or all."""
+    x = node.input(0)
+    axes = axes_of(node, emit, x.type.rank)
+    if axes is None:
+        refuse_unless(is_static(*x.shape), f"which axes of {x.type} have size 1 is not known")
+        axes = tuple(axis for axis, size in enumerate(x.shape) if size == 1)
+    for axis in axes:
+        if is_static(x.shape[axis]) and x.shape[axis] != 1:
+            raise ModelError(f"axis {axis} of {x.type} does not have size 1")
+        refuse_unless(x.shape[axis] == 1, f"axis {axis} of {x.type} may have another size than 1")
+    return to_shape(emit, x, tuple(size for axis, size in enumerate(x.shape) if axis not in axes))
+
+
+@onnx_op("Unsqueeze")
+def unsqueeze(node: OnnxNode, emit: SizeEmit) -> Value:
+    """New axes of size 1, counted in the result."""
+    x = node.input(0)
+    given = node.ints("axes") if node.opset < 13 else emit.ints(node.input(1), "the axes")
+    rank = x.type.rank + len(given)
+    axes = unique_axes(given, rank)
+    old = iter(x.shape)
+    return to_shape(emit, x, tuple(1 if axis in axes else next(old) for axis in range(rank)))
+
+
+@onnx_op("Expand")
+def expand(node: OnnxNode, emit: SizeEmit) -> Value:
+    """Broadcasting with a shape."""
+    x = node.input(0)
+    shape = broadcast_shapes(x.shape, tuple(emit.dims(node.input(1), "the shape")))
+    return x if shape == x.shape else emit(Expand(shape), x)
+
+
+def to_shape(emit: SizeEmit, x: Value, shape: tuple[Dim, ...]) -> Value:
+    """The tensor in a shape with as many elements; itself if it has that shape."""
+    return x if shape == x.shape else emit(Reshape(shape), x)
+
+
+def axes_of(node: OnnxNode, emit: SizeEmit, rank: int, since: int = 13) -> tuple[int, ...] | None:
+    """Axes given as an attribute before an opset and as an input since; None if they are left out."""
+    if node.opset < since:
+        given = node.ints("axes", None)
+    else:
+        value = node.optional(1)
+        given = None if value is None else emit.ints(value, "the axes")
+    return None if given is None else unique_axes(given, rank)
+
+
+def unique_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Axes from the front, in order. Raises ModelError if one is given twice."""
+    result = tuple(sorted(normalize_axis(axis, rank) for axis in axes))
+    if len(set(result)) != len(result):
+        raise ModelError(f"axes {list(axes)} name an axis twice")
+    return result
+
+
+def resolve_shape(shape: Sequence[Dim], wanted: Sequence[Dim], allow_zero: bool) -> tuple[Dim, ...]:
+    """The shape that Reshape's second input means. Raises ModelError if it does not fit."""
+    result = list(wanted)
+    for axis, size in enumerate(wanted):
+        if is_static(size) and size == 0 and not allow_zero:
+            if axis >= len(shape):
+                raise ModelError(f"size 0 at axis {axis} stands for a size of the input, which has {len(shape)} axes")
+            result[axis] = shape[axis]
+        if is_static(size) and size < -1:
+            raise ModelError(f"a size is {size}")
+    open_axes = [axis for axis, size in enumerate(result) if is_static(size) and size == -1]
+    if len(open_axes) > 1:
+        raise ModelError(f"more than one size of {list(wanted)} is left open")
+    if open_axes:
+        others = [size for axis, size in enumerate(result) if axis != open_axes[0]]
+        result[open_axes[0]] = quotient(shape, others)
+    elif is_static(*shape, *result) and product(shape) != product(result):
+        raise ModelError(f"{_shown(shape)} has not as many elements as {_shown(result)}")
+    return tuple(result)
+
+
+def quotient(shape: Sequence[Dim], others: Sequence[Dim]) -> Dim:
+    """The product of `shape` over that of `others`; equal sizes cancel, so that sums need no division."""
+    above, below = list(shape), []
+    for size in others:
+        if size in above:
+            above.remove(size)
+        else:
+            below.append(size)
+    total, divisor = product(above), product(below)
+    if is_static(divisor) and divisor == 0:
+        return 0
+    if is_static(total, divisor) and total % divisor != 0:
+        raise ModelError(f"{_shown(shape)} does not divide by {_shown(others)}")
+    return total // divisor
+
+
+def _shown(sizes: Sequence[Dim]) -> str:
+    return f"[{', '.join(map(str, sizes))}]"

@@ -1,0 +1,75 @@
+"""`load`: an ONNX file, or a model in memory, to a `Graph` of core operators."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import onnx_ir
+
+from graphc.errors import InputError, ModelError, ShapeError, UnsupportedError
+from graphc.frontend.onnx.dims import Dimensions
+from graphc.frontend.onnx.importer import Importer
+from graphc.frontend.onnx.parameters import recover_parameters
+from graphc.frontend.onnx.read import read
+from graphc.frontend.onnx.tensors import TensorReader
+from graphc.ir import Graph
+from graphc.shapes import Dim
+from graphc.shapes.facts import learn
+from graphc.shapes.ranges import Size
+from graphc.trace import SILENT, Progress
+
+MAX_FACTS = 100
+"""How often an import may start again because two symbolic sizes have to be equal."""
+
+
+def load(
+    source: str | os.PathLike | onnx.ModelProto | onnx_ir.Model,
+    *,
+    dims: Mapping[str, Size] | None = None,
+    fixed: Mapping[str, np.ndarray] | None = None,
+    progress: Progress = SILENT,
+) -> Graph:
+    """Import a model.
+
+    A dimension that the model names stays a symbol unless `dims` gives its size; one without a name is called
+    `<input>_<axis>`. Sizes are taken to be at least 1 unless `dims` gives another range, as `0..` or `64..128:8`.
+    Where the model only works for some sizes (an image whose halves must fit together again), the symbol is narrowed to
+    them, and other sizes are refused when the model is run. An input that `fixed` gives a value is a constant, and no
+    longer an input: for a model in which a size depends on an input. Weights in external files are memory-mapped, those
+    inside the file refer to its bytes.
+
+    Raises ModelError if the file is missing, damaged or not valid, UnsupportedError with everything that is
+    not supported, and InputError if `dims` or `fixed` names what the model has not.
+    """
+    model, folder = read(source)
+    tensors = TensorReader(folder)
+    facts: dict[str, Dim] = {}
+    for _ in range(MAX_FACTS):
+        dimensions = Dimensions(dims or {}, facts)
+        importer = Importer(model, tensors, dimensions, fixed, progress)
+        try:
+            graph = importer.run()
+            break
+        except ModelError as error:
+            before = dict(facts)
+            if not learn(facts, _misfit(error)) or facts == before:
+                raise
+    else:
+        raise ModelError(f"more than {MAX_FACTS} sizes do not fit each other")
+    if importer.problems:
+        raise UnsupportedError(importer.problems)
+    if unknown := dimensions.unused():
+        names = ", ".join(dimensions.names()) or "none"
+        raise InputError(f"the model has no dimension named {', '.join(unknown)}; it has: {names}")
+    recover_parameters(graph)
+    return graph
+
+
+def _misfit(error: BaseException) -> tuple[tuple[object, object], ...]:
+    """The pairs of sizes whose difference is the error's cause."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error.differ if isinstance(error, ShapeError) else ()

@@ -1,0 +1,213 @@
+"""The graph: values in single assignment, made by nodes that are kept in an order in which they can run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphc.ir.types import TensorType
+from graphc.shapes import Dim, is_static
+
+if TYPE_CHECKING:
+    from graphc.ops.base import Op
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """One tensor: an input (no producer, no data), a constant (data), or a node's result.
+
+    `data` of a large constant is memory-mapped from the model's file; it is never changed in place.
+    `name` is the model's own name where it has one: the parameter's name for weights.
+    `static` is true for a constant, and for what is computed from constants alone (not from symbolic sizes).
+    """
+
+    name: str
+    type: TensorType
+    producer: Node | None = None
+    data: np.ndarray | None = None
+    static: bool = False
+
+    @property
+    def is_constant(self) -> bool:
+        """True for a value with data; what is computed from constants alone is not one until it is folded."""
+        return self.data is not None
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type."""
+        return self.type.dtype
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """Sizes, in the model's order of axes."""
+        return self.type.shape
+
+    def __str__(self) -> str:
+        return f"%{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a node comes from: its name in the model, and the path of PyTorch modules that called it."""
+
+    name: str = ""
+    operator: str = ""
+    scope: tuple[str, ...] = ()
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """An operator applied to values."""
+
+    op: Op
+    inputs: list[Value]
+    outputs: list[Value]
+    source: Source = field(default_factory=Source)
+
+    @property
+    def output(self) -> Value:
+        """The result, of a node that has one."""
+        (value,) = self.outputs
+        return value
+
+    def __str__(self) -> str:
+        results = ", ".join(f"{value}: {value.type}" for value in self.outputs)
+        return f"{results} = {self.op}({', '.join(map(str, self.inputs))})"
+
+
+class Graph:
+    """Inputs, nodes in running order, outputs. Output names may differ from the values' own."""
+
+    def __init__(self, name: str = "model") -> None:
+        self.name = name
+        self.inputs: list[Value] = []
+        self.outputs: list[Value] = []
+        self.output_names: list[str] = []
+        self.nodes: list[Node] = []
+        self._names: dict[str, int] = {}
+
+    def fresh(self, name: str) -> str:
+        """A name for a value that no other value of the graph has."""
+        name = name or "value"
+        count = self._names.get(name, 0)
+        self._names[name] = count + 1
+        return self.fresh(f"{name}_{count}") if count else name
+
+    def input(self, name: str, type: TensorType) -> Value:
+        """Add an input."""
+        value = Value(self.fresh(name), type)
+        self.inputs.append(value)
+        return value
+
+    def constant(self, data: np.ndarray, name: str = "constant") -> Value:
+        """A constant; it belongs to the graph once a node reads it."""
+        return Value(self.fresh(name), TensorType(data.dtype, tuple(map(int, data.shape))), data=data, static=True)
+
+    def make(self, op: Op, inputs: Sequence[Value], source: Source | None = None, names: Sequence[str] = ()) -> Node:
+        """A node with inferred result types that is not in `nodes` yet. Raises ShapeError."""
+        source = source or Source()
+        types = op.infer(*(value.type for value in inputs))
+        node = Node(op, list(inputs), [], source)
+        static = all(value.static for value in inputs) and is_static(
+            *op.settings, *(n for type in types for n in type.shape)
+        )
+        for index, type in enumerate(types):
+            name = names[index] if index < len(names) else source.name or type_name(op)
+            node.outputs.append(Value(self.fresh(name), type, node, static=static))
+        return node
+
+    def add(self, op: Op, inputs: Sequence[Value], source: Source | None = None, names: Sequence[str] = ()) -> Node:
+        """A node at the end of `nodes`."""
+        node = self.make(op, inputs, source, names)
+        self.nodes.append(node)
+        return node
+
+    def output(self, value: Value, name: str = "") -> None:
+        """Add an output."""
+        self.outputs.append(value)
+        self.output_names.append(name or value.name)
+
+    def uses(self) -> dict[Value, list[Node]]:
+        """The nodes that read each value, in running order; graph outputs are not counted."""
+        found: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in node.inputs:
+                found.setdefault(value, []).append(node)
+        return found
+
+    def constants(self) -> Iterator[Value]:
+        """Every constant that a node or an output reads, each once, in order of first use."""
+        seen: set[Value] = set()
+        for value in self.reads():
+            if value.is_constant and value not in seen:
+                seen.add(value)
+                yield value
+
+    def reads(self) -> Iterator[Value]:
+        """Every value read, node by node, then the outputs."""
+        for node in self.nodes:
+            yield from node.inputs
+        yield from self.outputs
+
+    def replace(self, replacement: Callable[[Value], Value]) -> None:
+        """Rewire every read of a value through `replacement`."""
+        for node in self.nodes:
+            node.inputs = [replacement(value) for value in node.inputs]
+        self.outputs = [replacement(value) for value in self.outputs]
+
+    def prune(self) -> None:
+        """Drop the nodes whose results nothing reads."""
+        live = set(self.outputs)
+        kept: list[Node] = []
+        for node in reversed(self.nodes):
+            if any(value in live for value in node.outputs):
+                live.update(node.inputs)
+                kept.append(node)
+        self.nodes = kept[::-1]
+
+    def __str__(self) -> str:
+        lines = [f"graph {self.name}({', '.join(f'{v}: {v.type}' for v in self.inputs)})"]
+        lines += [f"  {value}: {value.type} = constant" for value in self.constants()]
+        lines += [f"  {node}" for node in self.nodes]
+        results = (f"{name}={value}" for name, value in zip(self.output_names, self.outputs, strict=True))
+        return "\n".join([*lines, f"  return {', '.join(results)}"])
+
+
+def type_name(op: object) -> str:
+    """The operator's name in lower case, to name a value by."""
+    return getattr(op, "name", type(op).__name__).lower()
+
+
+def ordered(nodes: Iterable[Node]) -> list[Node]:
+    """The nodes in an order in which they can run. Raises ValueError if they depend on themselves."""
+    pending = list(nodes)
+    inside = set(map(id, pending))
+    done: set[int] = set()
+    result: list[Node] = []
+    for root in pending:
+        stack = [(root, iter(root.inputs))]
+        path = {id(root)}
+        while stack:
+            node, inputs = stack[-1]
+            if id(node) in done:
+                stack.pop()
+                path.discard(id(node))
+                continue
+            for value in inputs:
+                producer = value.producer
+                if producer is None or id(producer) not in inside or id(producer) in done:
+                    continue
+                if id(producer) in path:
+                    raise ValueError(f"{producer.source.name or producer.op} depends on its own result")
+                path.add(id(producer))
+                stack.append((producer, iter(producer.inputs)))
+                break
+            else:
+                done.add(id(node))
+                result.append(node)
+                stack.pop()
+                path.discard(id(node))
+    return result

@@ -1,0 +1,41 @@
+"""The operators. Importing this package registers every one of them in `base.OPS`."""
+
+from graphc.ops import (
+    activations,
+    attention,
+    blocks,
+    conv,
+    einsum,
+    indexing,
+    matmul,
+    movement,
+    narrow,
+    norm,
+    pointwise,
+    pool,
+    reduce,
+    resize,
+    scatter,
+    sequences,
+    sorting,
+)
+
+__all__ = [
+    "activations",
+    "attention",
+    "blocks",
+    "conv",
+    "einsum",
+    "indexing",
+    "matmul",
+    "movement",
+    "narrow",
+    "norm",
+    "pointwise",
+    "pool",
+    "reduce",
+    "resize",
+    "scatter",
+    "sequences",
+    "sorting",
+]

@@ -1,0 +1,99 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphc.errors import ShapeError
+from graphc.ir.graph import Value
+from graphc.ir.types import BF16, F16, F32, F64, FLOATS, TensorType
+from graphc.ops.base import Emit, Op, broadcast_shapes
+from graphc.ops.matmul import MatMul
+from graphc.ops.movement import Expand, Reshape
+from graphc.ops.norm import Softmax
+from graphc.ops.pointwise import Binary, Cast
+from graphc.shapes import Dim, divisible, is_static
+
+if TYPE_CHECKING:
+    from graphc.targets.ggml.builder import Builder
+    from graphc.targets.ggml.program import Tensor
+
+
+@dataclass(frozen=True)
+class Attention(Op):
+    """`softmax(q @ k^T * scale + mask) @ v`.
+
+    q is [B, H, M, D], k [B, G, N, D], v [B, G, N, E], where G divides H: a head of k and v serves H / G adjacent heads of
+    q. The mask broadcasts to [B, H, M, N]. The result is [B, H, M, E].
+    """
+
+    scale: float
+
+    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
+        """See the class."""
+        q, k, v = inputs[:3]
+        if any(x.rank != 4 or x.dtype != q.dtype for x in (q, k, v)) or q.dtype not in FLOATS:
+            raise ShapeError(f"attention takes three tensors of rank 4 of one float type, not {q}, {k}, {v}")
+        batch, heads, rows, depth = q.shape
+        groups, columns = k.shape[1:3]
+        pairs = [
+            (batch, k.shape[0]),
+            (batch, v.shape[0]),
+            (groups, v.shape[1]),
+            (columns, v.shape[2]),
+            (depth, k.shape[3]),
+        ]
+        if differ := [(a, b) for a, b in pairs if a != b]:
+            raise ShapeError(f"q {q}, k {k} and v {v} do not fit each other", differ)
+        if isinstance(groups, int) and not divisible(heads, groups):
+            raise ShapeError(f"{groups} heads of k and v do not serve {heads} heads of q")
+        scores = (batch, heads, rows, columns)
+        if len(inputs) == 4 and (inputs[3].dtype != q.dtype or broadcast_shapes(inputs[3].shape, scores) != scores):
+            raise ShapeError(f"the mask {inputs[3]} does not broadcast to {list(scores)}")
+        return (TensorType(q.dtype, (batch, heads, rows, v.shape[3])),)
+
+    def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        """In float64, rounded once."""
+        q, k, v, *mask = (x.astype(F64) for x in inputs)
+        k, v = (np.repeat(x, q.shape[1] // x.shape[1], axis=1) for x in (k, v))
+        scores = q @ k.swapaxes(-1, -2) * self.scale
+        scores = scores + mask[0] if mask else scores
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        return ((weights / weights.sum(axis=-1, keepdims=True) @ v).astype(inputs[0].dtype),)
+
+    def define(self, emit: Emit, *inputs: Value) -> tuple[Value, ...]:
+        """By two matrix products and a softmax; halves in float32, so that they are rounded once."""
+        if inputs[0].dtype in (F16, BF16):
+            wide = emit(self, *(emit(Cast(F32), x) for x in inputs))
+            return (emit(Cast(inputs[0].dtype), wide),)
+        q, k, v, *mask = inputs
+        k, v = (repeat_heads(emit, x, q.shape[1]) for x in (k, v))
+        scores = emit(MatMul(transpose_b=True), q, k)
+        scores = emit(Binary("Mul"), scores, emit.constant(self.scale, like=q))
+        if mask:
+            scores = emit(Binary("Add"), scores, mask[0])
+        return (emit(MatMul(), emit(Softmax(3), scores), v),)
+
+    def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | None:
+        """Two `ggml_mul_mat`, which serve several heads of q by one of k and v, around a `ggml_soft_max_ext`; float32."""
+        q, k, v = inputs[:3]
+        mask = b.cont(inputs[3]) if len(inputs) == 4 else None
+        types = b.types[:4]
+        if any(x.dtype != F32 for x in types) or not is_static(q.shape[1], k.shape[1]):
+            return None
+        if mask is not None and (mask.rank < 2 or mask.ne[:2] != (k.ne[1], q.ne[1])):
+            return None
+        return b.attention(q, k, v, mask, self.scale)
+
+
+def repeat_heads(emit: Emit, x: Value, heads: Dim) -> Value:
+    """Each head of [B, G, N, D] as often as makes `heads` heads."""
+    batch, groups, rows, depth = x.shape
+    if groups == heads:
+        return x
+    apart = emit(Reshape((batch, groups, 1, rows, depth)), x)
+    wide = emit(Expand((batch, groups, heads // groups, rows, depth)), apart)
+    return emit(Reshape((batch, heads, rows, depth)), wide)

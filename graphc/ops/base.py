@@ -1,0 +1,129 @@
+"""What an operator is.
+
+An operator is one frozen dataclass whose fields are its attributes. Sizes in attributes are `Dim`s, so an operator never
+reads a shape from a tensor: the frontend turns shape arithmetic into attributes. A class has `infer` and `eval`, and says in
+one of three ways, tried in this order, how a target computes it:
+
+- `to_ggml`: the ggml calls, or None where ggml has none for these types and sizes.
+- `define`: the same thing in smaller operators.
+- `element`: one element of the result as a function of its index, from which a loop kernel is generated. Only primitives
+  (pointwise, movement, indexing, reductions, contractions) need one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphc.ir.graph import Graph, Node, Source, Value
+from graphc.ir.types import TensorType
+from graphc.shapes import Dim
+
+if TYPE_CHECKING:
+    from graphc.targets.ggml.builder import Builder
+    from graphc.targets.ggml.program import Tensor
+    from graphc.targets.kernels.scalar import Kernel, Scalar
+
+OPS: dict[str, type[Op]] = {}
+"""Every operator class by its name, which is how engine files and the text form of the IR refer to it."""
+
+
+class Op:
+    """Base of all operators. Subclasses are `@dataclass(frozen=True)`; defining one registers it."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        OPS[cls.__name__] = cls
+
+    @property
+    def name(self) -> str:
+        """The name that a person reads: the class's, or the function's for a row of a table."""
+        return type(self).__name__
+
+    @property
+    def settings(self) -> Iterator[Any]:
+        """Every attribute; the entries of those that are tuples."""
+        for attribute in vars(self).values():
+            yield from attribute if isinstance(attribute, tuple) else (attribute,)
+
+    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
+        """Result types for input types. Raises ShapeError with the reason if they do not fit."""
+        raise NotImplementedError
+
+    def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The results in NumPy: the oracle, the constant folder, and shape arithmetic (arrays of `Dim` objects)."""
+        raise NotImplementedError
+
+    def define(self, emit: Emit, *inputs: Value) -> tuple[Value, ...] | None:
+        """The results by smaller operators, or None for a primitive."""
+        return None
+
+    def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | tuple[Tensor, ...] | None:
+        """The results by ggml calls, or None where ggml cannot compute exactly this."""
+        return None
+
+    def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
+        """Result 0 at `index` (one int64 scalar an axis), reading inputs with `k.load(i, index)`; None without a loop form."""
+        return None
+
+    def __str__(self) -> str:
+        shown = [f"{field.name}={getattr(self, field.name)}" for field in fields(self) if field.name != "function"]  # type: ignore[arg-type]
+        name = getattr(self, "function", type(self).__name__)
+        return name + (f"[{', '.join(shown)}]" if shown else "")
+
+
+class Emit:
+    """Makes nodes one after the other: `emit(Softmax(1), x)`. Used by the frontend, by `define` and by rewrites.
+
+    The nodes are collected in `nodes`; they carry `source`. Where every input is known (a constant, or a small integer
+    tensor of sizes), nothing is folded here: that is the fold pass's work.
+    """
+
+    def __init__(self, graph: Graph, source: Source | None = None) -> None:
+        self.graph = graph
+        self.source = source or Source()
+        self.nodes: list[Node] = []
+
+    def all(self, op: Op, *inputs: Value, names: Sequence[str] = ()) -> tuple[Value, ...]:
+        """Apply an operator; all its results. Raises ShapeError."""
+        node = self.graph.make(op, inputs, self.source, names)
+        self.nodes.append(node)
+        return tuple(node.outputs)
+
+    def __call__(self, op: Op, *inputs: Value, name: str = "") -> Value:
+        """Apply an operator that has one result. Raises ShapeError."""
+        (value,) = self.all(op, *inputs, names=(name,) if name else ())
+        return value
+
+    def constant(self, data: np.ndarray | float | int, like: Value | None = None, name: str = "") -> Value:
+        """A constant; with `like`, a scalar of that value's dtype."""
+        array = np.asarray(data, dtype=like.dtype if like is not None else None)
+        return self.graph.constant(array, name or self.source.name or "constant")
+
+
+def normalize_axis(axis: int, rank: int, what: str = "axis") -> int:
+    """An axis counted from the front. Raises ShapeError if there is no such axis."""
+    from graphc.errors import ShapeError
+
+    if not -rank <= axis < max(rank, 1):
+        raise ShapeError(f"{what} {axis} is not an axis of a tensor of rank {rank}")
+    return axis + rank if axis < 0 else axis
+
+
+def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """The shape that NumPy broadcasting gives. Raises ShapeError with both sizes."""
+    from graphc.errors import ShapeError
+
+    rank = max((len(shape) for shape in shapes), default=0)
+    result: list[Dim] = []
+    for axis in range(-rank, 0):
+        sizes = {shape[axis] for shape in shapes if len(shape) >= -axis and shape[axis] != 1}
+        if len(sizes) > 1:
+            first, *others = sorted(sizes, key=str)
+            shown = " and ".join(map(str, (first, *others)))
+            raise ShapeError(f"sizes {shown} do not broadcast (axis {axis})", [(first, other) for other in others])
+        result.append(sizes.pop() if sizes else 1)
+    return tuple(result)

@@ -1,0 +1,326 @@
+"""Convolutions over one, two or three spatial axes.
+
+Images are [N, C, *spatial]; kernels [C_out, C_in / group, *kernel], those of transposed convolutions [C_in, C_out / group,
+*kernel]; a bias is [C_out].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphc.errors import ShapeError
+from graphc.ir.graph import Value
+from graphc.ir.types import BOOL, F32, FLOATS, INTEGERS, TensorType
+from graphc.ops.base import Emit, Op
+from graphc.ops.movement import Pad, Reshape, Slice, Transpose
+from graphc.ops.pointwise import Binary
+from graphc.ops.precision import NARROW, in_float32
+from graphc.shapes import Dim, ceil_div, integer, is_static, product, static_shape
+
+if TYPE_CHECKING:
+    from graphc.targets.ggml.builder import Builder
+    from graphc.targets.ggml.program import Tensor
+    from graphc.targets.kernels.scalar import Kernel, Scalar
+
+SLICE_BYTES = 64 << 20
+"""Memory that the columns of one slice may take when a convolution is computed in NumPy."""
+
+
+@dataclass(frozen=True)
+class Conv(Op):
+    """Cross-correlation of an image with kernels; one number a spatial axis in each setting."""
+
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads_before: tuple[int, ...]
+    pads_after: tuple[int, ...]
+    group: int = 1
+
+    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
+        """[N, C, *spatial], [C_out, C / group, *kernel](, [C_out]) -> [N, C_out, *spatial]."""
+        x, w = inputs[:2]
+        check_operands(self, inputs, x.rank - 2)
+        if x.shape[1] != w.shape[1] * self.group:
+            message = f"the image has {x.shape[1]} channels, the kernel takes {w.shape[1]} in {self.group} groups"
+            raise ShapeError(message, [(x.shape[1], w.shape[1] * self.group)])
+        if w.shape[0] % self.group != 0:
+            raise ShapeError(f"{w.shape[0]} output channels do not divide into {self.group} groups")
+        check_bias(inputs, w.shape[0])
+        spatial = [
+            window_count(size, kernel, stride, dilation, before + after)
+            for size, kernel, stride, dilation, before, after in zip(
+                x.shape[2:], w.shape[2:], self.strides, self.dilations, self.pads_before, self.pads_after, strict=True
+            )
+        ]
+        return (TensorType(x.dtype, (x.shape[0], w.shape[0], *spatial)),)
+
+    def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        """By windows and a matrix product; half-precision types are summed in float32."""
+        dtype = inputs[0].dtype
+        x, w, *bias = (array.astype(F32) if dtype in NARROW else array for array in inputs)
+        spatial = x.ndim - 2
+        pads = zip(self.pads_before, self.pads_after, strict=True)
+        x = np.pad(x, [(0, 0), (0, 0), *pads])
+        y = correlate(x, w, self.strides, self.dilations, self.group)
+        if bias:
+            y += bias[0].reshape(-1, *[1] * spatial)
+        return (y.astype(dtype, copy=False),)
+
+    def define(self, emit: Emit, *inputs: Value) -> tuple[Value, ...] | None:
+        """Half precision by float32."""
+        return in_float32(emit, self, *inputs) if inputs[0].dtype in NARROW else None
+
+    def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | None:
+        """`ggml_conv_2d_dw_direct` for one kernel a channel, else columns and `ggml_mul_mat`, or `ggml_conv_2d_direct`
+        where the columns would be large; `ggml_conv_3d_direct`. Float32."""
+        if not b.floats(*inputs) or not is_static(*b.types[1].shape):
+            return None
+        volumes = b.types[0].rank == 5
+        y = self.volumes(b, *inputs[:2]) if volumes else self.images(b, *inputs[:2])
+        if y is None or len(inputs) == 2:
+            return y
+        batch, channels, *spatial = b.result.shape
+        sizes = (product(spatial),) if volumes else tuple(spatial)
+        bias = b.reshape(inputs[2], (channels, *[1] * len(sizes)))
+        total = b.binary("ggml_add", b.reshape(y, (batch, channels, *sizes)), bias)
+        return total if total is None or not volumes else b.reshape(total, b.result.shape)
+
+    def images(self, b: Builder, x: Tensor, w: Tensor) -> Tensor:
+        """Over one or two spatial axes."""
+        missing = 4 - x.rank
+        if missing:
+            x, w = (b.reshape(t, (*t.shape[:2], 1, t.shape[2])) for t in (x, w))
+        strides, dilations = ((1,) * missing + setting for setting in (self.strides, self.dilations))
+        before, after = ((0,) * missing + setting for setting in (self.pads_before, self.pads_after))
+        if before != after:
+            x, before = b.pad_image(x, before, after), (0, 0)
+        y = b.conv_2d(x, w, strides, dilations, before, self.group)
+        return b.reshape(y, b.result.shape)
+
+    def volumes(self, b: Builder, x: Tensor, w: Tensor) -> Tensor | None:
+        """Over three spatial axes; only in one group."""
+        if self.group != 1:
+            return None
+        before = self.pads_before
+        if before != self.pads_after:
+            x, before = b.pad_image(x, before, self.pads_after), (0, 0, 0)
+        return b.conv_3d(x, w, b.types[0].shape[0], self.strides, self.dilations, before)
+
+    def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar:
+        """The sum over the group's channels and the kernel's positions that meet the image."""
+        x, w = inputs[:2]
+        batch, channel, *place = index
+        first = channel // (w.shape[0] // self.group) * w.shape[1]
+
+        def term(at: Sequence[Scalar]) -> Scalar:
+            inside = k.const(True, BOOL)
+            position = []
+            for axis, (out, tap) in enumerate(zip(place, at[1:], strict=True)):
+                source = out * self.strides[axis] + tap * self.dilations[axis] - self.pads_before[axis]
+                inside = inside.and_(source >= 0).and_(source < x.shape[axis + 2])
+                position.append(source)
+            return k.select(inside, k.load(0, [batch, first + at[0], *position]) * k.load(1, [channel, *at]), 0)
+
+        total = k.reduce("sum", w.shape[1:], term)
+        return total + k.load(2, [channel]) if len(inputs) == 3 else total
+
+
+@dataclass(frozen=True)
+class ConvTranspose(Op):
+    """The transpose (the gradient) of a convolution: each element of the image adds the kernel, scaled, to the result."""
+
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads_before: tuple[int, ...]
+    pads_after: tuple[int, ...]
+    output_padding: tuple[int, ...]
+    group: int = 1
+
+    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
+        """[N, C, *spatial], [C, C_out / group, *kernel](, [C_out]) -> [N, C_out, *spatial]."""
+        x, w = inputs[:2]
+        check_operands(self, inputs, x.rank - 2)
+        if x.shape[1] != w.shape[0]:
+            message = f"the image has {x.shape[1]} channels, the kernel takes {w.shape[0]}"
+            raise ShapeError(message, [(x.shape[1], w.shape[0])])
+        if x.shape[1] % self.group != 0:
+            raise ShapeError(f"{x.shape[1]} channels do not divide into {self.group} groups")
+        channels = w.shape[1] * self.group
+        check_bias(inputs, channels)
+        if len(self.output_padding) != x.rank - 2 or min(self.output_padding, default=0) < 0:
+            raise ShapeError(f"output padding {self.output_padding} is not one number of at least 0 a spatial axis")
+        sizes = [self.output_size(axis, x, w) for axis in range(x.rank - 2)]
+        return (TensorType(x.dtype, (x.shape[0], channels, *sizes)),)
+
+    def output_size(self, axis: int, x: TensorType, w: TensorType) -> Dim:
+        """The result's size along a spatial axis. Raises ShapeError if nothing is left of it."""
+        reach = (w.shape[axis + 2] - 1) * self.dilations[axis] + 1
+        pads = self.pads_before[axis] + self.pads_after[axis]
+        size = (x.shape[axis + 2] - 1) * self.strides[axis] + reach + self.output_padding[axis] - pads
+        if isinstance(size, int) and size < 1:
+            raise ShapeError(f"pads of {pads} leave nothing of spatial axis {axis}")
+        return size
+
+    def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        """As a convolution of the image, with zeros between its elements, with the flipped kernel."""
+        dtype = inputs[0].dtype
+        x, w, *bias = (array.astype(F32) if dtype in NARROW else array for array in inputs)
+        (result,) = self.infer(*(TensorType(array.dtype, array.shape) for array in inputs))
+        spatial = x.ndim - 2
+        spread = np.zeros(
+            (*x.shape[:2], *((n - 1) * s + 1 for n, s in zip(x.shape[2:], self.strides, strict=True))), x.dtype
+        )
+        places: list[Any] = [slice(None, None, s) for s in self.strides]
+        spread[(..., *places)] = x
+        reach = [(kernel - 1) * d for kernel, d in zip(w.shape[2:], self.dilations, strict=True)]
+        pads = [(r, r + extra) for r, extra in zip(reach, self.output_padding, strict=True)]
+        y = correlate(
+            np.pad(spread, [(0, 0), (0, 0), *pads]), flipped(w, self.group), (1,) * spatial, self.dilations, self.group
+        )
+        kept: list[Any] = [
+            slice(p, p + integer(n, {})) for p, n in zip(self.pads_before, result.shape[2:], strict=True)
+        ]
+        y = y[(..., *kept)]
+        if bias:
+            y = y + bias[0].reshape(-1, *[1] * spatial)
+        return (y.astype(dtype, copy=False),)
+
+    def define(self, emit: Emit, *inputs: Value) -> tuple[Value, ...] | None:
+        """One convolution that makes, as channels, all the elements of the result that lie between two of the image's,
+        and a reordering. None if the kernel's sizes are not known."""
+        x, w = inputs[:2]
+        if x.dtype in NARROW:
+            return in_float32(emit, self, *inputs)
+        sizes = static_shape(w.shape)
+        if sizes is None:
+            return None
+        (result,) = self.infer(*(value.type for value in inputs))
+        spatial = len(sizes) - 2
+        taps = [self.taps(axis, sizes[axis + 2]) for axis in range(spatial)]
+        kernel = self.phases(emit, w, taps)
+        one, ends = (1,) * spatial, tuple(count - 1 for count in taps)
+        y = emit(Conv(one, one, ends, ends, self.group), x, kernel)
+        channels, grid = result.shape[1], y.shape[2:]
+        y = emit(Reshape((x.shape[0], channels, *self.strides, *grid)), y)
+        order = [
+            axis
+            for pair in zip(range(2 + spatial, 2 + 2 * spatial), range(2, 2 + spatial), strict=True)
+            for axis in pair
+        ]
+        y = emit(Transpose((0, 1, *order)), y)
+        y = emit(Reshape((x.shape[0], channels, *(n * s for n, s in zip(grid, self.strides, strict=True)))), y)
+        if y.shape != result.shape:
+            y = emit(Slice((0, 0, *self.pads_before), result.shape, (1,) * len(sizes)), y)
+        if len(inputs) == 3:
+            y = emit(Binary("Add"), y, emit(Reshape((channels, *one)), inputs[2]))
+        return (y,)
+
+    def taps(self, axis: int, kernel: int) -> int:
+        """How many elements of the image reach one element of the result along an axis, and those of the output padding."""
+        reach = (kernel - 1) * self.dilations[axis] + 1 + max(self.output_padding[axis] - self.pads_after[axis], 0)
+        return integer(ceil_div(reach, self.strides[axis]), {})
+
+    def phases(self, emit: Emit, w: Value, taps: Sequence[int]) -> Value:
+        """The kernel [C, M, *kernel] as [group * M * product(strides), C / group, *taps]: element `t * stride + phase` of
+        the (dilated) kernel is tap `taps - 1 - t` of that phase."""
+        channels, width = w.shape[:2]
+        spatial = len(taps)
+        for axis, dilation in enumerate(self.dilations):
+            w = dilated(emit, w, axis + 2, dilation)
+        full = [count * stride for count, stride in zip(taps, self.strides, strict=True)]
+        after = [size - integer(have, {}) for size, have in zip(full, w.shape[2:], strict=True)]
+        if any(after):
+            w = emit(Pad((0,) * (spatial + 2), (0, 0, *after), "constant", 0), w)
+        split = [size for pair in zip(taps, self.strides, strict=True) for size in pair]
+        w = emit(Reshape((self.group, channels // self.group, width, *split)), w)
+        if any(count > 1 for count in taps):
+            starts = [size - 1 if axis >= 3 and axis % 2 else 0 for axis, size in enumerate(w.shape)]
+            steps = [-1 if axis >= 3 and axis % 2 else 1 for axis in range(len(w.shape))]
+            w = emit(Slice(tuple(starts), w.shape, tuple(steps)), w)
+        order = (0, 2, *range(4, 4 + 2 * spatial, 2), 1, *range(3, 3 + 2 * spatial, 2))
+        w = emit(Transpose(order), w)
+        return emit(Reshape((self.group * width * product(self.strides), channels // self.group, *taps)), w)
+
+
+def dilated(emit: Emit, w: Value, axis: int, dilation: int) -> Value:
+    """A kernel with zeros between its elements along an axis."""
+    size = integer(w.shape[axis], {})
+    if dilation == 1 or size == 1:
+        return w
+    shape = w.shape
+    apart = emit(Reshape((*shape[: axis + 1], 1, *shape[axis + 1 :])), w)
+    after = [dilation - 1 if i == axis + 1 else 0 for i in range(len(apart.shape))]
+    spread = emit(Pad((0,) * len(after), tuple(after), "constant", 0), apart)
+    joined = emit(Reshape((*shape[:axis], size * dilation, *shape[axis + 1 :])), spread)
+    kept = (*shape[:axis], (size - 1) * dilation + 1, *shape[axis + 1 :])
+    return emit(Slice((0,) * len(shape), kept, (1,) * len(shape)), joined)
+
+
+def check_operands(op: Conv | ConvTranspose, inputs: Sequence[TensorType], spatial: int) -> None:
+    """Raise ShapeError unless dtypes, ranks and settings go together."""
+    x, w = inputs[:2]
+    if spatial not in (1, 2, 3) or w.rank != x.rank:
+        raise ShapeError(f"a convolution takes an image and a kernel of 3, 4 or 5 axes, not {x} and {w}")
+    if any(other.dtype != x.dtype for other in inputs) or x.dtype not in FLOATS | INTEGERS:
+        raise ShapeError(
+            f"a convolution takes numeric tensors of one type, not {', '.join(str(i.dtype) for i in inputs)}"
+        )
+    settings = (op.strides, op.dilations, op.pads_before, op.pads_after)
+    if any(len(setting) != spatial for setting in settings):
+        raise ShapeError(f"strides, dilations and pads are not {spatial} numbers each")
+    if min(*op.strides, *op.dilations, op.group) < 1 or min(*op.pads_before, *op.pads_after) < 0:
+        raise ShapeError("strides, dilations and groups must be at least 1, pads at least 0")
+
+
+def check_bias(inputs: Sequence[TensorType], channels: Dim) -> None:
+    """Raise ShapeError unless the bias, if there is one, has one number a channel."""
+    if len(inputs) == 3 and inputs[2].shape != (channels,):
+        raise ShapeError(f"the bias {inputs[2]} is not one number for each of {channels} channels")
+
+
+def window_count(size: Dim, kernel: Dim, stride: int, dilation: int, pads: int) -> Dim:
+    """How many windows fit along an axis. Raises ShapeError if none does."""
+    room = size + pads - (kernel - 1) * dilation - 1
+    if isinstance(room, int) and room < 0:
+        raise ShapeError(
+            f"a window of {(kernel - 1) * dilation + 1} does not fit {size} elements and {pads} of padding"
+        )
+    return room // stride + 1
+
+
+def correlate(x: np.ndarray, w: np.ndarray, strides: Sequence[int], dilations: Sequence[int], group: int) -> np.ndarray:
+    """A convolution without padding, in slices along the first spatial axis that bound the memory of its columns."""
+    spatial = x.ndim - 2
+    axes = tuple(range(2, x.ndim))
+    reach = [(kernel - 1) * d + 1 for kernel, d in zip(w.shape[2:], dilations, strict=True)]
+    view = np.lib.stride_tricks.sliding_window_view(x, reach, axes)
+    view = view[
+        (slice(None), slice(None), *(slice(None, None, s) for s in strides), *(slice(None, None, d) for d in dilations))
+    ]
+    batch, out = x.shape[0], view.shape[2 : 2 + spatial]
+    kernels = w.reshape(group, w.shape[0] // group, -1)
+    y = np.empty((batch, group, kernels.shape[1], *out), x.dtype)
+    row = max(1, x.itemsize * batch * w[0].size * group * int(np.prod(out[1:])))
+    step = max(1, SLICE_BYTES // row)
+    order = (0, 1, 2, *range(3 + spatial, 3 + 2 * spatial), *range(3, 3 + spatial))
+    for start in range(0, out[0], step):
+        part = view[:, :, start : start + step]
+        rows = part.shape[2]
+        grouped = (
+            part.reshape(batch, group, -1, *part.shape[2:]) if group == 1 else np.stack(np.split(part, group, 1), 1)
+        )
+        columns = grouped.transpose(order).reshape(batch, group, kernels.shape[2], -1)
+        y[:, :, :, start : start + rows] = np.matmul(kernels, columns).reshape(batch, group, -1, rows, *out[1:])
+    return y.reshape(batch, w.shape[0], *out)
+
+
+def flipped(w: np.ndarray, group: int) -> np.ndarray:
+    """The kernel [C, M, *kernel] of a transposed convolution as [group * M, C / group, *kernel], turned around."""
+    channels, width = w.shape[:2]
+    grouped = w.reshape(group, channels // group, width, *w.shape[2:]).swapaxes(1, 2)
+    turned = np.flip(grouped, tuple(range(3, grouped.ndim)))
+    return turned.reshape(group * width, channels // group, *w.shape[2:])

@@ -1,0 +1,121 @@
+"""Applying rules to a graph until none fits.
+
+A rule is a function under `@rule(pattern, ...)`: it gets what the pattern captured, and returns the value that takes the
+place of the pattern's root, or a `Refusal` with its reason. Its name is its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, Union
+
+from graphc.ir.graph import Graph, Node, Value, ordered
+from graphc.ops.base import Emit
+from graphc.rewrite.pattern import Apply, Captures, parse
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a rule does not apply where its pattern matches."""
+
+    reason: str
+
+
+Body: TypeAlias = Callable[..., Union[Value, Refusal]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A named rewrite: any of `patterns`, and the function that builds the result."""
+
+    name: str
+    patterns: tuple[Apply, ...]
+    body: Body = field(repr=False)
+    doc: str = ""
+
+
+@dataclass
+class Log:
+    """How often each rule fired, and the refusals: (rule, node, reason)."""
+
+    fired: dict[str, int] = field(default_factory=dict)
+    refused: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+def rule(*patterns: str) -> Callable[[Body], Rule]:
+    """Make a rule of a function whose parameters are `emit` and the captures of every pattern."""
+
+    def decorate(body: Body) -> Rule:
+        parsed = [parse(text) for text in patterns]
+        roots = tuple(pattern for pattern in parsed if isinstance(pattern, Apply))
+        if len(roots) != len(parsed):
+            raise ValueError(f"{body.__name__}: the root of a pattern must be an operator")
+        return Rule(body.__name__, roots, body, (body.__doc__ or "").strip())
+
+    return decorate
+
+
+def rewrite(graph: Graph, rules: Sequence[Rule], log: Log | None = None) -> bool:
+    """Apply the rules everywhere until none fits, in place; true if anything changed.
+
+    A result must have the type of what it replaces (else the rule is wrong: AssertionError). New nodes keep the root's
+    source, and the result the root's name. Nodes that nothing reads any more are dropped.
+    """
+    log = log if log is not None else Log()
+    by_operator: dict[str, list[tuple[Rule, Apply]]] = {}
+    for each in rules:
+        for pattern in each.patterns:
+            by_operator.setdefault(pattern.operator, []).append((each, pattern))
+    changed = False
+    while _sweep(graph, by_operator, log):
+        changed = True
+        graph.prune()
+    return changed
+
+
+def _sweep(graph: Graph, rules: dict[str, list[tuple[Rule, Apply]]], log: Log) -> bool:
+    """One pass over the nodes; a node that was rewritten is not looked at again before the next."""
+    replaced: dict[Value, Value] = {}
+    added: list[Node] = []
+
+    def current(value: Value) -> Value:
+        while value in replaced:
+            value = replaced[value]
+        return value
+
+    for node in graph.nodes:
+        node.inputs = [current(value) for value in node.inputs]
+        found = _apply_first(graph, node, rules.get(node.op.name, ()), log)
+        if found is not None:
+            value, nodes = found
+            added += nodes
+            replaced[node.outputs[0]] = value
+    if not replaced:
+        return False
+    graph.nodes += added
+    graph.replace(current)
+    graph.nodes = ordered(graph.nodes)
+    return True
+
+
+def _apply_first(
+    graph: Graph, node: Node, candidates: Sequence[tuple[Rule, Apply]], log: Log
+) -> tuple[Value, list[Node]] | None:
+    for each, pattern in candidates:
+        for captures in pattern.match_node(node, {}):
+            emit = Emit(graph, node.source)
+            result = each.body(emit, **_arguments(captures))
+            if isinstance(result, Refusal):
+                log.refused.append((each.name, node.source.name, result.reason))
+                continue
+            assert result.type == node.outputs[0].type, f"{each.name}: {result.type} for {node.outputs[0].type}"
+            log.fired[each.name] = log.fired.get(each.name, 0) + 1
+            if result.producer in emit.nodes:
+                result.name = node.outputs[0].name
+            return result, emit.nodes
+    return None
+
+
+def _arguments(captures: Captures) -> dict[str, Any]:
+    return dict(captures)

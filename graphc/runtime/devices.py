@@ -1,0 +1,75 @@
+"""The devices that the installed ggml can compute on."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, field
+from typing import Any
+
+import ggml
+
+KINDS = {0: "CPU", 1: "GPU", 2: "integrated GPU", 3: "accelerator"}
+"""`enum ggml_backend_dev_type`."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device: the name that `device=` takes, what it is, and its memory in bytes (0 where the driver does not say)."""
+
+    name: str
+    description: str
+    kind: str
+    backend: str
+    memory_free: int
+    memory_total: int
+    features: dict[str, str] = field(default_factory=dict)
+
+
+def ggml_version() -> str:
+    """The version of ggml itself."""
+    return str(ggml.ggml_version().decode())
+
+
+def devices() -> list[Device]:
+    """Every device, with the features that its backend was built with (`LLAMAFILE`, `AVX512`, …)."""
+    ggml.ggml_backend_load_all()
+    return [_device(ggml.ggml_backend_dev_get(index)) for index in range(ggml.ggml_backend_dev_count())]
+
+
+def _device(handle: Any) -> Device:
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    ggml.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
+    registry = ggml.ggml_backend_dev_backend_reg(handle)
+    kind = int(ggml.ggml_backend_dev_type(handle))
+    return Device(
+        name=_text(ggml.ggml_backend_dev_name(handle)),
+        description=_text(ggml.ggml_backend_dev_description(handle)),
+        kind=KINDS.get(kind, f"kind {kind}"),
+        backend=_text(ggml.ggml_backend_reg_name(registry)),
+        memory_free=free.value,
+        memory_total=total.value,
+        features=_features(registry),
+    )
+
+
+class _Feature(ctypes.Structure):
+    """`struct ggml_backend_feature`; a null name ends the array."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("value", ctypes.c_char_p))
+
+
+def _features(registry: Any) -> dict[str, str]:
+    address = ggml.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_get_features")
+    if not address:
+        return {}
+    listed = ctypes.CFUNCTYPE(ctypes.POINTER(_Feature), ctypes.c_void_p)(address)(registry)
+    found: dict[str, str] = {}
+    index = 0
+    while listed and listed[index].name:
+        found[_text(listed[index].name)] = _text(listed[index].value)
+        index += 1
+    return found
+
+
+def _text(raw: bytes | None) -> str:
+    return raw.decode(errors="replace") if raw else ""

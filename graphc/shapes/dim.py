@@ -1,0 +1,468 @@
+"""`Dim`: an integer, or a canonical polynomial over symbols.
+
+A size that the exporter named stays a symbol through every stage. A `Dim` is a plain Python `int` wherever it can be
+(so static models pay nothing), else an `Expr`: a sum of monomials with integer coefficients. A monomial is a product of
+atoms; an atom is a named symbol, or a function (`//`, `%`, `min`, `max`) of other dims that does not simplify.
+Equal polynomials are equal objects by `==`, which is how sizes are proven to agree.
+
+Symbols stand for sizes: integers of at least 1 unless declared otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd, inf
+from numbers import Integral
+from typing import TypeAlias, Union
+
+
+class Undecidable(Exception):
+    """A comparison of symbolic sizes whose answer depends on their values."""
+
+
+@dataclass(frozen=True, order=True)
+class Atom:
+    """A symbol (`kind == "symbol"`), or a function of dims that stays unevaluated.
+
+    `low` and `high` bound a symbol (`high` is None when unbounded). A symbol that is known to be a multiple of some number
+    is written as that number times its quotient, and the atom stands for the quotient: so `(h - 1) // 4` of an `h` that
+    is a multiple of 8 is `2 * (h // 8) - 1` without further ado.
+    """
+
+    kind: str
+    name: str
+    args: tuple[Dim, ...] = ()
+    low: int = 1
+    high: int | None = None
+    multiple: int = 1
+
+    def __str__(self) -> str:
+        if self.kind == "symbol":
+            return self.name if self.multiple == 1 else f"({self.name}//{self.multiple})"
+        left, right = self.args
+        if self.kind in ("min", "max"):
+            return f"{self.kind}({left}, {right})"
+        return f"({_parenthesized(left)}{self.kind}{_parenthesized(right)})"
+
+
+Monomial: TypeAlias = tuple[Atom, ...]  # sorted, repeated for powers
+
+
+class Expr:
+    """A sum of monomials: `{(h, h): 2, (w,): 1, (): 3}` is 2*h*h + w + 3. Immutable."""
+
+    __slots__ = ("_hash", "terms")
+
+    def __init__(self, terms: Mapping[Monomial, int]) -> None:
+        self.terms: tuple[tuple[Monomial, int], ...] = tuple(
+            sorted(terms.items(), key=lambda item: (-len(item[0]), _key(item[0])))
+        )
+        self._hash = hash(self.terms)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expr) and self._hash == other._hash and self.terms == other.terms
+
+    def __add__(self, other: Dim) -> Dim:
+        if not _is_dim(other):
+            return NotImplemented
+        return _sum((self, 1), (other, 1))
+
+    def __sub__(self, other: Dim) -> Dim:
+        if not _is_dim(other):
+            return NotImplemented
+        return _sum((self, 1), (other, -1))
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return _sum((other, 1), (self, -1))
+
+    def __mul__(self, other: Dim) -> Dim:
+        if not _is_dim(other):
+            return NotImplemented
+        result: dict[Monomial, int] = {}
+        for left, a in self.terms:
+            for right, b in _terms(other):
+                monomial = tuple(sorted(left + right, key=str))
+                result[monomial] = result.get(monomial, 0) + a * b
+        return _normal(result)
+
+    def __neg__(self) -> Dim:
+        return self * -1
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return _floordiv(self, other) if _is_dim(other) else NotImplemented
+
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        return _floordiv(other, self)
+
+    def __mod__(self, other: Dim) -> Dim:
+        return _mod(self, other) if _is_dim(other) else NotImplemented
+
+    def __rmod__(self, other: Dim) -> Dim:
+        return _mod(other, self)
+
+    def __lt__(self, other: Dim) -> bool:
+        return decide(other - self, "positive") if _is_dim(other) else NotImplemented
+
+    def __gt__(self, other: Dim) -> bool:
+        return decide(self - other, "positive") if _is_dim(other) else NotImplemented
+
+    def __le__(self, other: Dim) -> bool:
+        return not self > other if _is_dim(other) else NotImplemented
+
+    def __ge__(self, other: Dim) -> bool:
+        return not self < other if _is_dim(other) else NotImplemented
+
+    def __bool__(self) -> bool:
+        if lower_bound(self) is not None and lower_bound(self) > 0:  # type: ignore[operator]
+            return True
+        raise Undecidable(f"whether {self} is zero")
+
+    def __str__(self) -> str:
+        parts: list[str] = []
+        for monomial, coefficient in self.terms:
+            rest, factors = abs(coefficient), []
+            for atom in monomial:
+                whole = atom.kind == "symbol" and rest % atom.multiple == 0
+                rest //= atom.multiple if whole else 1
+                factors.append(atom.name if whole else str(atom))
+            if not factors or rest != 1:
+                factors.insert(0, str(rest))
+            sign = "-" if coefficient < 0 else "+"
+            parts.append(f" {sign} " + "*".join(factors))
+        text = "".join(parts)
+        return text[3:] if text.startswith(" + ") else "-" + text[3:]
+
+    __repr__ = __str__
+
+
+Dim: TypeAlias = Union[int, Expr]
+
+
+def _is_dim(other: object) -> bool:
+    """False for what has its own arithmetic with sizes, which then decides."""
+    return isinstance(other, Expr | int | Integral)
+
+
+def _key(monomial: Monomial) -> tuple[str, ...]:
+    """An order on monomials that does not depend on how they were built."""
+    return tuple(str(atom) for atom in monomial)
+
+
+def symbol(name: str, low: int = 1, high: int | None = None, multiple: int = 1) -> Expr:
+    """A named size between `low` and `high` (inclusive) that is a multiple of `multiple`."""
+    return Expr({(Atom("symbol", name, (), low, high, multiple),): multiple})
+
+
+def is_static(*dims: Dim) -> bool:
+    """True if every dim is a plain integer."""
+    return all(not isinstance(dim, Expr) for dim in dims)
+
+
+def static_shape(shape: Iterable[Dim]) -> tuple[int, ...] | None:
+    """The shape as plain integers, or None if a size is symbolic."""
+    dims = tuple(shape)
+    return tuple(int(dim) for dim in dims if not isinstance(dim, Expr)) if is_static(*dims) else None
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """The product of sizes; 1 if there are none."""
+    result: Dim = 1
+    for dim in dims:
+        result = result * dim
+    return result
+
+
+def ceil_div(a: Dim, b: Dim) -> Dim:
+    """The quotient rounded up."""
+    return -((-a) // b)
+
+
+def dim_min(a: Dim, b: Dim) -> Dim:
+    """The smaller of two sizes."""
+    return _choose("min", a, b)
+
+
+def dim_max(a: Dim, b: Dim) -> Dim:
+    """The larger of two sizes."""
+    return _choose("max", a, b)
+
+
+def symbols(*dims: Dim) -> dict[str, Atom]:
+    """Every named symbol that occurs in the dims, by name."""
+    found: dict[str, Atom] = {}
+
+    def visit(dim: Dim) -> None:
+        if isinstance(dim, Expr):
+            for monomial, _ in dim.terms:
+                for atom in monomial:
+                    if atom.kind == "symbol":
+                        found[atom.name] = atom
+                    for arg in atom.args:
+                        visit(arg)
+
+    for dim in dims:
+        visit(dim)
+    return found
+
+
+def bind(dim: Dim, binding: Mapping[str, Dim]) -> Dim:
+    """The dim with symbols replaced; an `int` when all of them have integer values.
+
+    Raises KeyError with the symbol's name if one is missing.
+    """
+    if not isinstance(dim, Expr):
+        return dim
+    total: Dim = 0
+    for monomial, coefficient in dim.terms:
+        total = total + coefficient * product(_bind_atom(atom, binding) for atom in monomial)
+    return total
+
+
+def integer(dim: Dim, binding: Mapping[str, int]) -> int:
+    """The dim's value where every symbol has one. Raises KeyError with the symbol's name if one is missing."""
+    value = bind(dim, binding)
+    assert not isinstance(value, Expr)
+    return value
+
+
+def lower_bound(dim: Dim) -> int | None:
+    """The largest integer that the dim is proven never to be below, or None."""
+    return _least(dim, RELAXED)
+
+
+def upper_bound(dim: Dim) -> int | None:
+    """The smallest integer that the dim is proven never to exceed, or None."""
+    least = _least(-dim, RELAXED)
+    return None if least is None else -least
+
+
+def divisible(dim: Dim, factor: int) -> bool:
+    """True if `factor` is proven to divide the dim."""
+    return dim % factor == 0
+
+
+def decide(dim: Dim, question: str) -> bool:
+    """Whether a dim is positive, or an Undecidable error."""
+    low = lower_bound(dim)
+    if low is not None and low > 0:
+        return True
+    high = upper_bound(dim)
+    if high is not None and high <= 0:
+        return False
+    raise Undecidable(f"whether {dim} is {question}")
+
+
+def _parenthesized(dim: Dim) -> str:
+    return f"({dim})" if isinstance(dim, Expr) and _only_atom(dim) is None else str(dim)
+
+
+def _atom(atom: Atom) -> Expr:
+    return Expr({(atom,): 1})
+
+
+def _terms(dim: Dim) -> tuple[tuple[Monomial, int], ...]:
+    return dim.terms if isinstance(dim, Expr) else (((), int(dim)),)
+
+
+def _normal(terms: dict[Monomial, int]) -> Dim:
+    terms = {monomial: coefficient for monomial, coefficient in terms.items() if coefficient}
+    if not terms:
+        return 0
+    if len(terms) == 1 and () in terms:
+        return terms[()]
+    return Expr(terms)
+
+
+def _sum(*parts: tuple[Dim, int]) -> Dim:
+    result: dict[Monomial, int] = {}
+    for dim, sign in parts:
+        for monomial, coefficient in _terms(dim):
+            result[monomial] = result.get(monomial, 0) + sign * coefficient
+    return _normal(result)
+
+
+def _divide_exactly(dim: Dim, by: Dim) -> Dim | None:
+    """The quotient if `by` divides `dim` as a polynomial, else None: long division, from the leading terms on."""
+    leading, scale = _terms(by)[0]
+    if len(_terms(by)) == 1:
+        parts = [_divide_term(monomial, coefficient, leading, scale) for monomial, coefficient in _terms(dim)]
+        return None if None in parts else _normal(dict(part for part in parts if part is not None))
+    quotient: Dim = 0
+    while dim != 0:
+        part = _divide_term(*_terms(dim)[0], leading, scale)
+        if part is None:
+            return None
+        step = _normal(dict([part]))
+        quotient, dim = quotient + step, dim - by * step
+    return quotient
+
+
+def _divide_term(monomial: Monomial, coefficient: int, by: Monomial, scale: int) -> tuple[Monomial, int] | None:
+    rest = list(monomial)
+    for atom in by:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return None if coefficient % scale else (tuple(rest), coefficient // scale)
+
+
+def _floordiv(a: Dim, b: Dim) -> Dim:
+    if is_static(a, b):
+        return int(a) // int(b)  # type: ignore[arg-type]
+    if b == 1:
+        return a
+    exact = _divide_exactly(a, b)
+    if exact is not None:
+        return exact
+    if not isinstance(b, Expr):
+        # (k*q + r) // k is q + r // k for integers, whatever their signs.
+        whole = {m: c // b for m, c in _terms(a) if c % b == 0}
+        rest = _normal({m: c for m, c in _terms(a) if c % b})
+        if whole:
+            return _normal(whole) + _floordiv(rest, b)
+        common = gcd(b, *(c for _, c in _terms(a)))
+        if common > 1:
+            return _floordiv(_normal({m: c // common for m, c in _terms(a)}), b // common)
+        low, high = _interval(a)
+        if low is not None and high is not None and low // b == high // b:
+            return low // b
+        inner = _only_atom(a)
+        if inner is not None and inner.kind == "//" and not isinstance(inner.args[1], Expr) and b > 0:
+            return _floordiv(inner.args[0], inner.args[1] * b)
+    return _atom(Atom("//", "", (a, b)))
+
+
+def _mod(a: Dim, b: Dim) -> Dim:
+    if is_static(a, b):
+        return int(a) % int(b)  # type: ignore[arg-type]
+    if _divide_exactly(a, b) is not None:
+        return 0
+    if not isinstance(b, Expr):
+        rest = _normal({m: c % b for m, c in _terms(a)})
+        if not isinstance(rest, Expr):
+            return rest % b
+        low, high = _interval(rest)
+        if low is not None and high is not None and low >= 0 and high < b:
+            return rest
+        a = rest
+    return _atom(Atom("%", "", (a, b)))
+
+
+def _choose(kind: str, a: Dim, b: Dim) -> Dim:
+    if a == b:
+        return a
+    smaller, larger = (a, b) if kind == "min" else (b, a)
+    low, high = lower_bound(a - b), upper_bound(a - b)
+    if high is not None and high <= 0:
+        return smaller
+    if low is not None and low >= 0:
+        return larger
+    return _atom(Atom(kind, "", tuple(sorted((a, b), key=str))))
+
+
+def _only_atom(dim: Dim) -> Atom | None:
+    terms = _terms(dim)
+    return terms[0][0][0] if len(terms) == 1 and len(terms[0][0]) == 1 and terms[0][1] == 1 else None
+
+
+def _bind_atom(atom: Atom, binding: Mapping[str, Dim]) -> Dim:
+    if atom.kind == "symbol":
+        return binding[atom.name] // atom.multiple
+    left, right = (bind(arg, binding) for arg in atom.args)
+    if atom.kind in ("min", "max"):
+        return _choose(atom.kind, left, right)
+    return left // right if atom.kind == "//" else left % right
+
+
+RELAXED = 3
+"""How many functions of an expression are replaced by what bounds them, to prove a bound of the whole."""
+
+
+@lru_cache(maxsize=1 << 16)
+def _least(dim: Dim, depth: int) -> int | None:
+    """A lower bound: that of the interval, or a better one where `h - min(h, w)` is at least `h - h`."""
+    bounds = [_interval(dim)[0]]
+    for monomial, coefficient in _terms(dim) if depth else ():
+        if len(monomial) == 1:
+            rest = dim - coefficient * _atom(monomial[0])
+            for term, divisor in _below(monomial[0], coefficient):
+                least = _least(divisor * rest + term, depth - 1)
+                bounds.append(None if least is None else -(-least // divisor))
+    return max((bound for bound in bounds if bound is not None), default=None)
+
+
+def _below(atom: Atom, coefficient: int) -> Iterable[tuple[Dim, int]]:
+    """What `coefficient * atom` is never below: simpler dims, each to be divided by a number."""
+    if atom.kind == "symbol":
+        return
+    left, right = atom.args
+    if atom.kind == ("min" if coefficient < 0 else "max"):
+        yield coefficient * left, 1
+        yield coefficient * right, 1
+    elif atom.kind == "//" and not isinstance(right, Expr) and right > 0:
+        yield (coefficient * left if coefficient < 0 else coefficient * (left - right + 1)), right
+    elif atom.kind == "%" and coefficient < 0 and _at_least(left, 0) and _at_least(right, 1):
+        yield coefficient * left, 1
+
+
+def _at_least(dim: Dim, bound: int) -> bool:
+    low = _interval(dim)[0]
+    return low is not None and low >= bound
+
+
+Interval: TypeAlias = tuple[int | None, int | None]
+
+
+def _interval(dim: Dim) -> Interval:
+    low: int | None = 0
+    high: int | None = 0
+    for monomial, coefficient in _terms(dim):
+        term: Interval = (coefficient, coefficient)
+        for atom in monomial:
+            term = _multiply(term, _atom_interval(atom))
+        low = None if low is None or term[0] is None else low + term[0]
+        high = None if high is None or term[1] is None else high + term[1]
+    return low, high
+
+
+def _multiply(a: Interval, b: Interval) -> Interval:
+    """Interval product."""
+    ends = [(-inf if low is None else low, inf if high is None else high) for low, high in (a, b)]
+    corners = [0 if 0 in (x, y) else x * y for x in ends[0] for y in ends[1]]
+    low, high = min(corners), max(corners)
+    return (None if low == -inf else int(low)), (None if high == inf else int(high))
+
+
+def _atom_interval(atom: Atom) -> Interval:
+    if atom.kind == "symbol":
+        return -(-atom.low // atom.multiple), None if atom.high is None else atom.high // atom.multiple
+    left, right = atom.args
+    (a_low, a_high), (b_low, b_high) = _interval(left), _interval(right)
+    if atom.kind == "%":
+        return (0, b_high - 1 if b_high is not None else None) if b_low is not None and b_low > 0 else (None, None)
+    if atom.kind == "//":
+        return _divide_interval((a_low, a_high), b_low, b_high)
+    lows, highs = [x for x in (a_low, b_low) if x is not None], [x for x in (a_high, b_high) if x is not None]
+    if atom.kind == "min":
+        return (min(lows) if len(lows) == 2 else None), (min(highs) if highs else None)
+    return (max(lows) if lows else None), (max(highs) if len(highs) == 2 else None)
+
+
+def _divide_interval(a: Interval, b_low: int | None, b_high: int | None) -> Interval:
+    """What a quotient, rounded down, of numbers in these ranges lies between; the divisor must be positive."""
+    if b_low is None or b_low <= 0:
+        return None, None
+    low, high = a
+    if low is not None:
+        low = low // b_low if low < 0 else low // b_high if b_high is not None else 0
+    if high is not None:
+        high = high // b_low if high >= 0 else high // b_high if b_high is not None else -1
+    return low, high

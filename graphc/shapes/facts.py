@@ -1,0 +1,129 @@
+"""Learning what sizes a model works for, from sizes that must be equal.
+
+Where an operator needs two sizes to be equal and they are not for every value of their symbols, the model only works for
+some values. If those are all numbers in a range, all multiples of a number, or if one symbol is just another name of a
+second, the symbol is declared so, and the import starts again with it: derived sizes then simplify by themselves, and the
+runtime refuses other values in the input's own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import gcd
+
+from graphc.shapes.dim import Atom, Dim, Expr, bind, integer, lower_bound, symbol, symbols
+from graphc.shapes.ranges import ANY, range_of
+
+TRIED = 4096
+"""Values of a symbol that are tried out."""
+
+LARGEST_FACTOR = 256
+"""The largest number whose multiples are tried, where the sizes that work are no simple row: half of them would do for
+one level of a pyramid, but only the multiples for all of its levels."""
+
+USUAL = (64, 16, 1024, 1)
+"""Sizes that the other symbols are given, one after the other, while the values of one are tried out."""
+
+
+def learn(facts: dict[str, Dim], differ: Iterable[tuple[object, object]]) -> bool:
+    """Add to `facts` (what each symbol is, by name) what makes the first pair of sizes equal that can be.
+
+    Returns False if nothing simple does; the sizes then really do not fit.
+    """
+    for left, right in differ:
+        assert isinstance(left, int | Expr)
+        assert isinstance(right, int | Expr)
+        found = _one_symbol(left, right) or _two_symbols(left, right) or _one_of_many(left, right)
+        if found:
+            name, dim = found
+            facts[name] = dim
+            for other, known in facts.items():
+                facts[other] = bind(
+                    known, {**{each: symbol_of(atom) for each, atom in symbols(known).items()}, name: dim}
+                )
+            return True
+    return False
+
+
+def symbol_of(atom: Atom) -> Expr:
+    """The symbol that an atom belongs to."""
+    return symbol(atom.name, atom.low, atom.high, atom.multiple)
+
+
+def _one_symbol(left: Dim, right: Dim) -> tuple[str, Dim] | None:
+    """The narrower symbol, or the size, for which the two are equal."""
+    atoms = symbols(left, right)
+    if len(atoms) != 1:
+        return None
+    ((name, atom),) = atoms.items()
+    last = min(atom.high or TRIED, TRIED)
+    first = -(-atom.low // atom.multiple) * atom.multiple
+    fitting = [n for n in range(first, last + 1, atom.multiple) if _equal(left, right, {name: n})]
+    if len(fitting) == len(range(first, last + 1, atom.multiple)):  # equal, but not provably: because they may be 0?
+        fitting = [n for n in fitting if integer(left, {name: n}) > 0]
+    if not fitting:
+        return None
+    if len(fitting) == 1:
+        return name, fitting[0]
+    multiple = gcd(*fitting)
+    if fitting != list(range(fitting[0], fitting[-1] + 1, multiple)):
+        rows = (range(-(-fitting[0] // n) * n, fitting[-1] + 1, n) for n in range(2, LARGEST_FACTOR + 1))
+        row = next((row for row in rows if len(row) > 1 and set(row) <= set(fitting)), None)
+        if row is None:
+            return None
+        fitting, multiple = list(row), row.step
+    open_ended = atom.high is None and fitting[-1] + multiple > last
+    return name, symbol(name, fitting[0], None if open_ended else fitting[-1], multiple)
+
+
+def _two_symbols(left: Dim, right: Dim) -> tuple[str, Dim] | None:
+    """A symbol as another name of the other side: of a symbol, or of an expression over other symbols.
+
+    What is known of the symbol must follow from what is known of the other side; two symbols of different ranges are
+    first narrowed to what both may be.
+    """
+    for renamed, other in ((right, left), (left, right)):
+        atom = symbols(renamed).get(str(renamed))
+        if atom is None or atom.name in symbols(other):
+            continue
+        kept = symbols(other).get(str(other))
+        if kept is None:
+            if range_of(atom) == ANY and (lower_bound(other) or 0) >= 1:
+                return atom.name, other
+            continue
+        try:
+            both = range_of(kept).within(range_of(atom))
+        except ValueError:
+            return None
+        return (atom.name, symbol_of(kept)) if both == range_of(kept) else (kept.name, both.symbol(kept.name))
+    return None
+
+
+def _one_of_many(left: Dim, right: Dim) -> tuple[str, Dim] | None:
+    """As `_one_symbol` for one of several symbols, while the others have a size that most models take."""
+    atoms = symbols(left, right)
+    for size in USUAL if len(atoms) > 1 else ():
+        for name, atom in atoms.items():
+            others = {each: _within(size, other) for each, other in atoms.items() if each != name}
+            binding: dict[str, Dim] = {**others, name: symbol_of(atom)}
+            try:
+                found = _one_symbol(bind(left, binding), bind(right, binding))
+            except ZeroDivisionError:
+                continue
+            if found and isinstance(found[1], Expr) and found[1] != symbol_of(atom):
+                return found
+    return None
+
+
+def _equal(left: Dim, right: Dim, binding: Mapping[str, Dim]) -> bool:
+    """Whether both have the same value; false where a divisor is 0."""
+    try:
+        return bind(left, binding) == bind(right, binding)
+    except ZeroDivisionError:
+        return False
+
+
+def _within(size: int, atom: Atom) -> int:
+    """The size, or the nearest below it that the symbol may have, or else its smallest."""
+    below = min(size, size if atom.high is None else atom.high) // atom.multiple * atom.multiple
+    return max(below, -(-atom.low // atom.multiple) * atom.multiple)

@@ -1,0 +1,60 @@
+"""Checking a program for the sizes at hand.
+
+With symbolic sizes some of ggml's conditions cannot be decided when a model is compiled: a kernel may be larger than a
+small image, a view may look past the end. Before the calls are made for certain sizes, each is checked for these sizes, so
+that an input of an impossible size is an error and not the end of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphc.errors import InputError
+from graphc.shapes import Expr, bind, integer
+from graphc.targets.ggml.calls import CALLS
+from graphc.targets.ggml.program import Call, KernelUse, Program, ProgramError, Quad, Tensor, dense, storage_ne
+from graphc.targets.ggml.verify import check_sizes
+
+
+def check_bound(program: Program, binding: Mapping[str, int]) -> None:
+    """Raise InputError, with the node, unless ggml accepts every call when the size symbols have these values."""
+    results: list[Tensor] = []
+
+    def bound(arg: Any) -> Any:
+        match arg:
+            case Tensor() if arg.call >= 0:
+                return results[arg.call]
+            case Tensor():
+                return Tensor(arg.type, quad(arg.ne, binding), quad(arg.nb, binding), arg.rank)
+            case Expr():
+                return bind(arg, binding)
+        return arg
+
+    for call in program.calls:
+        try:
+            if call.kernel >= 0:
+                result = bound_kernel(program.kernels[call.kernel], call, binding)
+            else:
+                layout = CALLS[call.function](*map(bound, call.args))
+                result = Tensor(layout.type, layout.ne, layout.nb, call.result.rank)
+            check_sizes(result)
+        except (ProgramError, ArithmeticError) as error:
+            sizes = ", ".join(f"{name} = {size}" for name, size in binding.items())
+            where = f" in {call.source}" if call.source else ""
+            raise InputError(f"the model cannot be run with {sizes}{where}: {error}") from error
+        results.append(result)
+
+
+def bound_kernel(use: KernelUse, call: Call, binding: Mapping[str, int]) -> Tensor:
+    """The result of a generated kernel. Raises ProgramError for a size below 0."""
+    shape = tuple(integer(size, binding) for size in use.shape)
+    if min(shape, default=0) < 0:
+        raise ProgramError(f"a tensor of sizes {list(shape)}")
+    return dense(call.result.type, storage_ne(shape), call.result.rank)
+
+
+def quad(sizes: Quad, binding: Mapping[str, int]) -> Quad:
+    """Four sizes with their values."""
+    a, b, c, d = (bind(size, binding) for size in sizes)
+    return a, b, c, d

@@ -1,0 +1,238 @@
+"""The GGUF container of an engine: metadata, then tensors that can be used where they lie in a mapped file.
+
+Written with the `gguf` package, one tensor at a time. Read by a reader of our own: files come from strangers, so every
+size is compared with what is left of the file before it is used, and nothing is copied.
+Source: the GGUF specification, version 3, and the stricter checks of ggml's own reader.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import EngineError
+from graphc.files import replacing
+from graphc.targets.ggml.program import TYPE_SIZES
+from graphc.trace import SILENT, Progress
+
+ALIGNMENT = 64
+"""Bytes to which every tensor's data is aligned: enough for any instruction set of the CPU backend."""
+
+TYPE_CODES = {"F32": 0, "F16": 1, "I8": 24, "I16": 25, "I32": 26, "I64": 27, "F64": 28, "BF16": 30}
+_TYPE_NAMES = {code: name for name, code in TYPE_CODES.items()}
+
+_SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<B", 10: "<Q", 11: "<q", 12: "<d"}
+_STRING, _ARRAY = 8, 9
+_LONGEST = 2**63
+_PART = 1 << 24
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor of the file: ggml's type, and sizes in ggml's order (one to four)."""
+
+    name: str
+    type: str
+    ne: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data, without padding."""
+        return prod(self.ne) * TYPE_SIZES[self.type]
+
+
+def write_container(
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, str | int],
+    entries: Sequence[Entry],
+    data: Callable[[int], np.ndarray],
+    progress: Progress = SILENT,
+) -> None:
+    """Write a file whole or not at all. `data(i)` is asked for the array of entry `i` when its turn comes.
+
+    Raises OSError where the file cannot be written.
+    """
+    from gguf import GGMLQuantizationType, GGUFWriter
+
+    with replacing(path) as unfinished:
+        writer = GGUFWriter(unfinished, arch=str(metadata["general.architecture"]))
+        try:
+            writer.add_custom_alignment(ALIGNMENT)
+            for key, value in metadata.items():
+                if isinstance(value, int):
+                    writer.add_uint32(key, value)
+                elif key != "general.architecture":
+                    writer.add_string(key, value)
+            for entry in entries:
+                code = GGMLQuantizationType(TYPE_CODES[entry.type])
+                writer.add_tensor_info(entry.name, entry.ne[::-1], np.dtype(np.void), entry.nbytes, raw_dtype=code)
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_ti_data_to_file()
+            assert writer.fout is not None
+            with progress.stage("write weights", sum(entry.nbytes for entry in entries)) as step:
+                _write_data(writer.fout[0], entries, data, step)
+        finally:
+            writer.close()
+
+
+def _write_data(
+    file: Any, entries: Sequence[Entry], data: Callable[[int], np.ndarray], step: Callable[[int], None]
+) -> None:
+    file.write(bytes(-file.tell() % ALIGNMENT))
+    for index, entry in enumerate(entries):
+        raw = _little_endian_bytes(data(index))
+        assert raw.nbytes == entry.nbytes, f"{entry.name} has {raw.nbytes} bytes, not {entry.nbytes}"
+        for start in range(0, raw.nbytes, _PART):
+            step(file.write(raw[start : start + _PART]))
+        file.write(bytes(-entry.nbytes % ALIGNMENT))
+
+
+def _little_endian_bytes(array: np.ndarray) -> np.ndarray:
+    array = np.ascontiguousarray(array)
+    if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and struct.pack("=H", 1) != struct.pack("<H", 1)):
+        array = array.byteswap()
+    return array.reshape(-1).view(np.uint8)
+
+
+def read_container(
+    path: str | os.PathLike[str], architecture: str
+) -> tuple[dict[str, Any], list[Entry], list[np.ndarray]]:
+    """Metadata (arrays left out), the tensors, and the bytes of each as a view of the mapped file.
+
+    Raises EngineError if the file is missing, is no GGUF file, is one of another architecture, or is damaged.
+    """
+    mapped = _mapped(Path(path))
+    reader = _Reader(mapped)
+    if reader.take(4) != b"GGUF":
+        raise EngineError("it is not a GGUF file")
+    version = reader.number("<I")
+    if version != 3:
+        raise EngineError(f"it is a GGUF file of version {version}, not 3")
+    tensors, pairs = reader.number("<Q"), reader.number("<Q")
+    metadata = reader.metadata(pairs)
+    found = metadata.get("general.architecture")
+    if found != architecture:
+        raise EngineError(f"it is a GGUF file of the architecture {found!r}, not {architecture!r}")
+    entries: list[Entry] = []
+    offsets: list[int] = []
+    for _ in range(reader.count(tensors, 24)):
+        entry, offset = reader.entry()
+        entries.append(entry)
+        offsets.append(offset)
+    alignment = metadata.get("general.alignment", 32)
+    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+        raise EngineError("it is damaged: an alignment that is no power of two")
+    return metadata, entries, _views(mapped, reader.position, alignment, entries, offsets)
+
+
+def _views(
+    mapped: np.memmap, end: int, alignment: int, entries: Sequence[Entry], offsets: Sequence[int]
+) -> list[np.ndarray]:
+    """The bytes of each tensor; they must follow one another, padded, and fill the file."""
+    base = end + -end % alignment
+    expected = 0
+    views = []
+    for entry, offset in zip(entries, offsets, strict=True):
+        if offset != expected or base + offset + entry.nbytes > mapped.size:
+            raise EngineError(f"it is damaged or cut off: the data of tensor {entry.name!r} is not where it should be")
+        views.append(mapped[base + offset : base + offset + entry.nbytes])
+        expected += entry.nbytes + -entry.nbytes % alignment
+    if base + expected != mapped.size and entries:
+        raise EngineError(f"it is damaged or cut off: {mapped.size} bytes long, not {base + expected}")
+    return views
+
+
+def _mapped(path: Path) -> np.memmap:
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise EngineError("it is not a file")
+        if status.st_size < 24:
+            raise EngineError("it is not a GGUF file")
+        return np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError) as error:
+        raise EngineError(str(getattr(error, "strerror", None) or error).lower()) from error
+
+
+class _Reader:
+    """A position in the mapped file that moves forward and never past the end."""
+
+    def __init__(self, mapped: np.memmap) -> None:
+        self.mapped = mapped
+        self.position = 0
+
+    def take(self, size: int) -> bytes:
+        """The next bytes. Raises EngineError if there are not so many left."""
+        if size > self.mapped.size - self.position:
+            raise EngineError("it is damaged or cut off: the header goes past the end of the file")
+        self.position += size
+        return self.mapped[self.position - size : self.position].tobytes()
+
+    def number(self, format: str) -> Any:
+        """The next number, of a `struct` format."""
+        return struct.unpack(format, self.take(struct.calcsize(format)))[0]
+
+    def count(self, count: int, size: int) -> int:
+        """A number of items that take at least `size` bytes each, which the rest of the file must be able to hold."""
+        if count * size > self.mapped.size - self.position:
+            raise EngineError("it is damaged or cut off: more items than the file can hold")
+        return count
+
+    def text(self) -> str:
+        """The next string."""
+        raw = self.take(self.number("<Q"))
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise EngineError("it is damaged: a string that is not UTF-8") from error
+
+    def metadata(self, pairs: int) -> dict[str, Any]:
+        """Keys and values; arrays are passed over."""
+        found: dict[str, Any] = {}
+        for _ in range(self.count(pairs, 13)):
+            key, kind = self.text(), self.number("<I")
+            if key in found:
+                raise EngineError(f"it is damaged: key {key!r} occurs twice")
+            found[key] = self.value(kind)
+        return found
+
+    def value(self, kind: int) -> Any:
+        """A value of a kind; None for an array."""
+        if kind == _STRING:
+            return self.text()
+        if kind in _SCALARS:
+            return self.number(_SCALARS[kind])
+        if kind != _ARRAY:
+            raise EngineError(f"it is damaged: a value of the unknown kind {kind}")
+        inner, length = self.number("<I"), self.number("<Q")
+        if inner == _STRING:
+            for _ in range(self.count(length, 8)):
+                self.take(self.number("<Q"))
+        elif inner in _SCALARS:
+            self.take(length * struct.calcsize(_SCALARS[inner]))
+        else:
+            raise EngineError(f"it is damaged: an array of the unknown kind {inner}")
+        return None
+
+    def entry(self) -> tuple[Entry, int]:
+        """A tensor and the offset of its data."""
+        name, rank = self.text(), self.number("<I")
+        if not 1 <= rank <= 4:
+            raise EngineError(f"it is damaged: tensor {name!r} has {rank} axes")
+        ne = tuple(self.number("<Q") for _ in range(rank))
+        code, offset = self.number("<I"), self.number("<Q")
+        if code not in _TYPE_NAMES:
+            raise EngineError(f"tensor {name!r} is of type {code}, which no engine holds")
+        entry = Entry(name, _TYPE_NAMES[code], ne)
+        if entry.nbytes >= _LONGEST:
+            raise EngineError(f"it is damaged: tensor {name!r} is larger than any file")
+        return entry, offset

@@ -1,0 +1,211 @@
+"""What a program costs: floating-point operations call by call, and memory.
+
+A multiplication and an addition are two operations; exp, tanh and the like count as one. Sizes may be symbolic.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from graphc.shapes import Dim, integer, product
+from graphc.targets.ggml.calls import VIEWS
+from graphc.targets.ggml.program import TYPE_SIZES, Call, KernelUse, Program, Tensor
+
+Count = Callable[[Call], Dim]
+
+
+def _elements(times: int) -> Count:
+    """So many operations for each element of the result."""
+    return lambda call: call.result.size * times
+
+
+def _read(times: int) -> Count:
+    """So many operations for each element that is read."""
+    return lambda call: _arg(call, 0).size * times
+
+
+def _products(call: Call) -> Dim:
+    """For each element of the result, one multiplication and addition for each of the first argument's innermost axis."""
+    return 2 * _arg(call, 0).ne[0] * call.result.size
+
+
+def _convolution(call: Call) -> Dim:
+    kernel = _arg(call, 0)
+    return 2 * product(kernel.ne[:3]) * call.result.size
+
+
+def _transposed_convolution(call: Call) -> Dim:
+    kernel, image = _arg(call, 0), _arg(call, 1)
+    return 2 * product(kernel.ne[:3]) * image.size
+
+
+def _window(call: Call) -> Dim:
+    return call.result.size * _whole(call, 2) * _whole(call, 3)
+
+
+def _arg(call: Call, index: int) -> Tensor:
+    arg = call.args[index]
+    assert isinstance(arg, Tensor)
+    return arg
+
+
+def _whole(call: Call, index: int) -> int:
+    arg = call.args[index]
+    assert isinstance(arg, int)
+    return arg
+
+
+MOVES = {
+    *VIEWS,
+    "ggml_cont",
+    "ggml_cast",
+    "ggml_repeat_4d",
+    "ggml_concat",
+    "ggml_get_rows",
+    "ggml_im2col",
+    "ggml_pad_ext",
+}
+"""Calls that compute nothing."""
+
+COUNTS: Mapping[str, Count] = {
+    **dict.fromkeys(MOVES, _elements(0)),
+    "ggml_mul_mat": _products,
+    "ggml_conv_2d": _convolution,
+    "ggml_conv_2d_direct": _convolution,
+    "ggml_conv_2d_dw_direct": _convolution,
+    "ggml_conv_transpose_2d_p0": _transposed_convolution,
+    "ggml_pool_2d": _window,
+    "ggml_norm": _elements(5),
+    "ggml_rms_norm": _elements(3),
+    "ggml_l2_norm": _elements(3),
+    "ggml_group_norm": _elements(5),
+    "ggml_soft_max": _elements(4),
+    "ggml_soft_max_ext": _elements(6),
+    "ggml_sum_rows": _read(1),
+    "ggml_mean": _read(1),
+    "ggml_argmax": _read(1),
+    "ggml_scale_bias": _elements(2),
+    "ggml_clamp": _elements(2),
+    "ggml_interpolate": _elements(8),
+    "ggml_geglu_erf_split": _elements(6),
+    "ggml_swiglu_split": _elements(4),
+    "ggml_reglu_split": _elements(2),
+}
+"""Operations of a call; one for each element of the result where nothing is said."""
+
+KERNEL_COUNTS: Mapping[str, Callable[[KernelUse], Dim]] = {
+    "MatMul": lambda use: 2 * _inner(use) * product(use.shape),
+    "Conv": lambda use: 2 * product(use.inputs[1][1][1:]) * product(use.shape),
+    "ConvTranspose": lambda use: 2 * product(use.inputs[1][1][1:]) * product(use.inputs[0][1]),
+    "Reduce": lambda use: product(use.inputs[0][1]),
+    "CumSum": lambda use: product(use.inputs[0][1]),
+    "MaxPool": lambda use: product(use.shape) * product(use.op.kernel),  # type: ignore[attr-defined]
+    "AveragePool": lambda use: product(use.shape) * product(use.op.kernel),  # type: ignore[attr-defined]
+    **dict.fromkeys(
+        ("Reshape", "Transpose", "Expand", "Slice", "Concat", "Pad", "Tile", "Gather", "GatherElements", "GatherND",
+         "ScatterElements", "ScatterND", "OneHot", "Range", "Trilu", "EyeLike", "Cast", "Where", "DepthToSpace", "SpaceToDepth"),
+        lambda use: 0,
+    ),
+}  # fmt: skip
+"""The same for the operator of a generated kernel."""
+
+
+def _inner(use: KernelUse) -> Dim:
+    shape = use.inputs[0][1]
+    transposed = getattr(use.op, "transpose_a", False) and len(shape) > 1
+    return shape[-2] if transposed else shape[-1]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Calls of one kind: how many, and the operations of all of them."""
+
+    operator: str
+    calls: int
+    operations: Dim
+
+
+def operations(program: Program) -> list[Row]:
+    """The calls by kind, a kernel by its operator; views are left out."""
+    counts: Counter[str] = Counter()
+    sums: dict[str, Dim] = {}
+    for call in program.calls:
+        if call.function in VIEWS:
+            continue
+        name, count = _count(program, call)
+        counts[name] += 1
+        sums[name] = sums.get(name, 0) + count
+    return [Row(name, counts[name], sums[name]) for name in counts]
+
+
+def _count(program: Program, call: Call) -> tuple[str, Dim]:
+    if call.kernel < 0:
+        return call.function, COUNTS.get(call.function, _elements(1))(call)
+    use = program.kernels[call.kernel]
+    operator = type(use.op).__name__
+    count = KERNEL_COUNTS[operator](use) if operator in KERNEL_COUNTS else product(use.shape)
+    return f"kernel {getattr(use.op, 'name', operator)}", count
+
+
+def weight_bytes(program: Program) -> int:
+    """Bytes of all weights."""
+    return sum(prod(weight.shape) * weight.dtype.itemsize for weight in program.weights)
+
+
+def parameters(program: Program) -> int:
+    """Elements of all weights."""
+    return sum(prod(weight.shape) for weight in program.weights)
+
+
+def peak_bytes(program: Program, binding: Mapping[str, int]) -> int:
+    """The most bytes of intermediate results that are needed at once when the calls run in order, inputs included.
+
+    A backend allocates at least this much; scratch memory of its own comes on top.
+    """
+    last = _last_uses(program)
+    sizes = {index: _bytes(call.result, binding) for index, call in enumerate(program.calls) if not _is_view(call)}
+    live = sum(_bytes(declared.tensor, binding) for declared in program.inputs)
+    peak = live
+    ending: dict[int, list[int]] = {}
+    for owner, step in last.items():
+        ending.setdefault(step, []).append(owner)
+    for index in range(len(program.calls)):
+        live += sizes.get(index, 0)
+        peak = max(peak, live)
+        live -= sum(sizes[owner] for owner in ending.get(index, ()))
+    return peak
+
+
+def _last_uses(program: Program) -> dict[int, int]:
+    """For each call that owns memory, the last call that reads it; the end for outputs."""
+    owners: list[int] = []
+    last: dict[int, int] = {}
+    for index, call in enumerate(program.calls):
+        first = call.args[0] if call.args else None
+        if _is_view(call) and isinstance(first, Tensor):
+            owners.append(owners[first.call] if first.call >= 0 else -1)
+        else:
+            owners.append(index)
+        for arg in _tensors(call.args):
+            if arg.call >= 0 and owners[arg.call] >= 0:
+                last[owners[arg.call]] = index
+    for output in program.outputs:
+        if output.tensor.call >= 0 and owners[output.tensor.call] >= 0:
+            last[owners[output.tensor.call]] = len(program.calls)
+    return last
+
+
+def _is_view(call: Call) -> bool:
+    return call.function in VIEWS
+
+
+def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
+    return (arg for arg in args if isinstance(arg, Tensor))
+
+
+def _bytes(tensor: Tensor, binding: Mapping[str, int]) -> int:
+    return integer(tensor.size, binding) * TYPE_SIZES[tensor.type]

@@ -1,0 +1,156 @@
+"""Everything about a program's C++ that more than one of the generated files depends on: names, functions, kernels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from graphc.errors import GraphcError
+from graphc.shapes import Expr
+from graphc.targets.ggml.cpp.body import BodyWriter, Needs
+from graphc.targets.ggml.cpp.functions import Function, Functions, Invocation
+from graphc.targets.ggml.cpp.names import RESERVED, Names, identifier, singular, snake, type_name
+from graphc.targets.ggml.cpp.regions import regions
+from graphc.targets.ggml.cpp.scopes import placed, split_path
+from graphc.targets.ggml.cpp.sizes import SizeNames
+from graphc.targets.ggml.cpp.weights import WeightTree
+from graphc.targets.ggml.engine import digest
+from graphc.targets.ggml.program import STORAGE, Program
+from graphc.targets.ggml.text import write_text
+from graphc.targets.kernels.render_c import Rendered, render
+
+STRUCTS = frozenset({"Inputs", "Outputs", "Sizes", "Weights"})
+"""Structs that every model may have."""
+
+TARGETS = frozenset(
+    {
+        "all",
+        "test",
+        "install",
+        "help",
+        "clean",
+        "package",
+        "depend",
+        "edit_cache",
+        "rebuild_cache",
+        "m",
+        "c",
+        "dl",
+        "pthread",
+    }
+)
+"""Names that targets of cmake's and libraries have, which the project may not."""
+
+NORMALIZATIONS = {"ggml_norm": "layer_norm", "ggml_group_norm": "group_norm", "ggml_rms_norm": "rms_norm"}
+
+
+class ModelCode:
+    """The parts of one program's C++. `title` is what a person calls the model.
+
+    Raises GraphcError where the program cannot be said in C++.
+    """
+
+    def __init__(self, program: Program, title: str) -> None:
+        _check_values(program)
+        self.sha256 = digest(write_text(program))
+        program = placed(program)
+        self.program, self.title = program, title
+        self.class_name = type_name(title)
+        if self.class_name in STRUCTS:
+            self.class_name += "Model"
+        self.namespace = snake(self.class_name)
+        if self.namespace in (self.class_name, *TARGETS) or identifier(self.namespace) != self.namespace:
+            self.namespace = f"{self.namespace.strip('_')}_model"
+        self.sizes = SizeNames(program)
+        self.kernels = self._kernels()
+        self.tree = WeightTree(program, self.class_name)
+        self.functions = Functions(program, self.tree, regions(program))
+        self.input_members = _members(each.name for each in program.inputs)
+        self.output_members = _members(each.name for each in program.outputs)
+        self._name_functions()
+        needs: dict[Function, Needs] = {}
+        for function in self.functions.list:
+            needs[function] = self._needs(function, needs)
+        self.needs = needs
+        taken = {*RESERVED, self.namespace, self.class_name, *(each.name for each in self.functions.list)}
+        taken |= {struct.name for struct in self.tree.structs}
+        self.written = {
+            function: BodyWriter(self.functions, function, self.sizes, self._kernel_names(), needs, taken).write()
+            for function in self.functions.list
+        }
+
+    def callers(self, function: Function) -> list[str]:
+        """The paths of the modules that a function stands for."""
+        return list(dict.fromkeys(".".join(split_path(body.region.path)) for body in function.bodies))
+
+    def _kernels(self) -> Rendered | None:
+        """The C file of the kernels, its functions called after the model: a program may hold several models."""
+        if not self.program.kernels:
+            return None
+        rendered = render(self.program.kernels, list(self.sizes.members))
+        names = {name: f"{self.namespace}_{name.removeprefix('graphc_')}" for name in rendered.functions}
+        text = re.sub(r"\bgraphc_kernel_\w+", lambda name: names.get(name[0], name[0]), rendered.text)
+        return replace(rendered, text=text, functions=tuple(names.values()))
+
+    def _kernel_names(self) -> tuple[str, ...]:
+        return self.kernels.functions if self.kernels else ()
+
+    def _name_functions(self) -> None:
+        names = Names(frozenset({*RESERVED, self.namespace, "build"} | {struct.name for struct in self.tree.structs}))
+        structs = {struct.name for struct in self.tree.structs}
+        for function in self.functions.list[:-1]:
+            wanted = {_module_name(body.region.path) for body in function.bodies}
+            if len(wanted) > 1 and function.type in structs:
+                wanted = {self._normalization(function) or snake(function.type)}
+            function.name = names.fresh(identifier(min(wanted, key=lambda name: (len(name), name)), "module"))
+        self.functions.main.name = "build"
+
+    def _normalization(self, function: Function) -> str:
+        """What a function that normalizes is called."""
+        calls = [self.program.calls[step].function for step in function.body.steps if isinstance(step, int)]
+        return next((NORMALIZATIONS[call] for call in calls if call in NORMALIZATIONS), "")
+
+    def _needs(self, function: Function, known: dict[Function, Needs]) -> Needs:
+        """What a function or those that it calls use."""
+        sizes = kernels = False
+        for position, step in enumerate(function.body.steps):
+            for index, number in enumerate(self.functions.numbers(step)):
+                sizes |= isinstance(number.value, Expr) and (position, index) not in function.holes
+            if isinstance(step, Invocation):
+                sizes |= known[step.function].sizes
+                kernels |= known[step.function].kernels
+            else:
+                call = self.program.calls[step]
+                apart = {number.position for number in self.functions.numbers(step)}
+                sizes |= any(isinstance(arg, Expr) for place, arg in enumerate(call.args) if place not in apart)
+                kernels |= call.kernel >= 0
+        return Needs(sizes, kernels)
+
+
+def _check_values(program: Program) -> None:
+    """Raises GraphcError for inputs and outputs whose tensors do not hold their elements as the runtime reads them."""
+    for declared in program.inputs:
+        if declared.tensor.type not in (STORAGE.get(declared.dtype), "I32"):
+            raise GraphcError(f"input {declared.name} of {declared.dtype} cannot be held as {declared.tensor.type}")
+    for output in program.outputs:
+        if output.tensor.call < 0:
+            raise GraphcError(f"output {output.name} is an input or a weight itself")
+        if output.tensor.type != STORAGE.get(output.dtype):
+            raise GraphcError(f"output {output.name} of {output.dtype} cannot be read from {output.tensor.type}")
+
+
+def _module_name(path: Iterable[str]) -> str:
+    """What a module's function is called: `down_blocks.0` is `down_block`."""
+    parts = split_path(tuple(path))
+    named = [part for part in parts if not part.isdigit()]
+    if not named:
+        return "module"
+    name = snake(singular(named[-1]) if parts[-1].isdigit() else named[-1])
+    return name.rstrip("0123456789").rstrip("_") or name
+
+
+def _members(texts: Iterable[str]) -> list[str]:
+    """Members of the structs of inputs and outputs: a member may not be called as its struct."""
+    names = Names(frozenset({"Inputs", "Outputs"}))
+    return [names.fresh(identifier(text)) for text in texts]

@@ -1,0 +1,84 @@
+"""Writes the C++ project of a program: generated files, and beside them the runtime that every project has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from graphc.files import replacing
+from graphc.targets.ggml.cpp.code import ModelCode
+from graphc.targets.ggml.cpp.example import render_example, render_readme
+from graphc.targets.ggml.cpp.header import render_header
+from graphc.targets.ggml.cpp.source import render_source, render_weights
+from graphc.targets.ggml.program import Program
+from graphc.targets.kernels.render_c import FLAGS, declarations
+
+RUNTIME = "graphc"
+"""The folder of a project that holds the fixed files."""
+
+CMAKE = """\
+cmake_minimum_required(VERSION 3.18)
+project({namespace} LANGUAGES C CXX)
+{kernels}include(graphc/project.cmake)
+"""
+
+CMAKE_KERNELS = """\
+set(GRAPHC_KERNEL_SOURCES kernels.c)
+set(GRAPHC_KERNEL_OPTIONS {flags})
+"""
+
+MAIN = """\
+#include "graphc/command.h"
+#include "model.h"
+
+int main(int argc, char ** argv) {{ return graphc::run_command<{namespace}::{class_name}>(argc, argv); }}
+"""
+
+
+def write_project(program: Program, directory: str | os.PathLike[str], name: str = "") -> Path:
+    """Write the project into a folder, which is made if it is not there; returns the folder.
+
+    `name` is what the model is called, otherwise the program's own name. The same program gives the same bytes. Files of an
+    earlier project are replaced, others are left alone. Raises OSError, or GraphcError for what C++ cannot say.
+    """
+    texts = render_project(program, name)
+    folder = Path(directory)
+    for path, text in texts.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(target) as unfinished:
+            unfinished.write_bytes(text.encode())
+    return folder
+
+
+def render_project(program: Program, name: str = "") -> dict[str, str]:
+    """Every file of the project by its path in the folder."""
+    code = ModelCode(program, name or program.name or "model")
+    texts = {
+        "CMakeLists.txt": _cmake(code),
+        "README.md": render_readme(code),
+        "model.h": render_header(code),
+        "model.cpp": render_source(code),
+        "weights.cpp": render_weights(code),
+        "main.cpp": MAIN.format(namespace=code.namespace, class_name=code.class_name),
+        "example.cpp": render_example(code),
+    }
+    if code.kernels:
+        texts |= {"kernels.c": code.kernels.text, "kernels.h": declarations(code.kernels)}
+    for file in runtime_files():
+        texts[f"{RUNTIME}/{file.name}"] = file.read_text(encoding="utf-8")
+    return texts
+
+
+def runtime_files() -> Iterator[Traversable]:
+    """The fixed files of every project."""
+    folder = files("graphc.targets.ggml").joinpath("project", RUNTIME)
+    yield from sorted(folder.iterdir(), key=lambda file: file.name)
+
+
+def _cmake(code: ModelCode) -> str:
+    kernels = CMAKE_KERNELS.format(flags=" ".join(FLAGS)) if code.kernels else ""
+    return CMAKE.format(namespace=code.namespace, kernels=kernels)

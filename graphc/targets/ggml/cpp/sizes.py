@@ -1,0 +1,135 @@
+"""Sizes as C++: a `Dim` becomes an `int64_t` expression over the members of a struct `sizes`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from graphc.errors import GraphcError
+from graphc.shapes import Dim, Expr, symbols
+from graphc.shapes.dim import Atom, lower_bound
+from graphc.targets.ggml.cpp.names import Names, identifier, string_literal
+from graphc.targets.ggml.program import Program
+
+
+@dataclass(frozen=True)
+class Solution:
+    """How a symbol is read from an input: axis `axis` has the size `factor * symbol + offset`."""
+
+    symbol: Atom
+    input: int
+    axis: int
+    factor: int
+    offset: int
+
+    @property
+    def plain(self) -> bool:
+        """True if the size is the symbol itself."""
+        return self.factor == 1 and self.offset == 0
+
+
+class SizeNames:
+    """The symbols of a program and the members of `sizes` that hold them."""
+
+    def __init__(self, program: Program) -> None:
+        self.solutions = solve(program)
+        names = Names(frozenset({"Sizes"}))
+        self.members: dict[str, str] = {
+            solution.symbol.name: names.fresh(identifier(solution.symbol.name, "size")) for solution in self.solutions
+        }
+
+    def expression(self, dim: Dim) -> str:
+        """The dim in C++, as an operand of any operator but a product or quotient."""
+        if not isinstance(dim, Expr):
+            return str(dim)
+        parts = []
+        for monomial, coefficient in dim.terms:
+            factors, rest = [], abs(coefficient)
+            for atom in monomial:
+                whole = atom.kind == "symbol" and rest % atom.multiple == 0
+                factors.append(self._member(atom) if whole else self._atom(atom))
+                rest //= atom.multiple if whole else 1
+            if rest != 1 or not factors:
+                factors.insert(0, str(rest))
+            parts.append((" - " if coefficient < 0 else " + ") + " * ".join(factors))
+        text = "".join(parts)
+        return text[3:] if text.startswith(" + ") else "-" + text[3:]
+
+    def operand(self, dim: Dim) -> str:
+        """The dim in C++, as an operand of any operator."""
+        text = self.expression(dim)
+        return f"({text})" if " " in text or text.startswith("-") else text
+
+    def _member(self, symbol: Atom) -> str:
+        """The symbol's own value; where an atom stands for it, it is divided by what it is a multiple of."""
+        return f"sizes.{self.members[symbol.name]}"
+
+    def _atom(self, atom: Atom) -> str:
+        if atom.kind == "symbol":
+            return self._member(atom) if atom.multiple == 1 else f"({self._member(atom)} / {atom.multiple})"
+        left, right = atom.args
+        if atom.kind in ("min", "max"):
+            return f"std::{atom.kind}<int64_t>({self.expression(left)}, {self.expression(right)})"
+        if _at_least(left, 0) and _at_least(right, 1):
+            operator = "/" if atom.kind == "//" else "%"
+            return f"({self.operand(left)} {operator} {self.operand(right)})"
+        function = "floor_div" if atom.kind == "//" else "floor_mod"
+        return f"graphc::{function}({self.expression(left)}, {self.expression(right)})"
+
+
+def solve(program: Program) -> list[Solution]:
+    """Where each symbol is read from, in an order that depends on the program alone.
+
+    Raises GraphcError with the names of symbols that no input gives.
+    """
+    found: dict[str, Solution] = {}
+    for index, declared in enumerate(program.inputs):
+        for axis, dim in enumerate(declared.shape):
+            solution = _linear(dim, index, axis)
+            if solution is None:
+                continue
+            known = found.setdefault(solution.symbol.name, solution)
+            if solution.plain and not known.plain:
+                found[solution.symbol.name] = solution
+    missing = sorted(set(symbols(*_sizes(program))) - set(found))
+    if missing:
+        raise GraphcError(f"no input has the size {', '.join(missing)} on an axis of its own, so it cannot be read")
+    return list(found.values())
+
+
+def symbol_limits(atom: Atom) -> str:
+    """The C++ initializer of a `graphc::Symbol`."""
+    high = "std::numeric_limits<int64_t>::max()" if atom.high is None else str(atom.high)
+    parts = [string_literal(atom.name), str(atom.low), high, str(atom.multiple)]
+    while len(parts) > 1 and parts[-1] == ["", "1", "std::numeric_limits<int64_t>::max()", "1"][len(parts) - 1]:
+        parts.pop()
+    return f"{{{', '.join(parts)}}}"
+
+
+def _at_least(dim: Dim, limit: int) -> bool:
+    low = lower_bound(dim)
+    return low is not None and low >= limit
+
+
+def _linear(dim: Dim, input: int, axis: int) -> Solution | None:
+    if not isinstance(dim, Expr):
+        return None
+    terms: Mapping[tuple[Atom, ...], int] = dict(dim.terms)
+    offset = terms.get((), 0)
+    rest = [(monomial, factor) for monomial, factor in terms.items() if monomial]
+    if len(rest) != 1 or len(rest[0][0]) != 1 or rest[0][0][0].kind != "symbol":
+        return None
+    (atom,), factor = rest[0]
+    return None if factor % atom.multiple else Solution(atom, input, axis, factor // atom.multiple, offset)
+
+
+def _sizes(program: Program) -> Iterable[Dim]:
+    for declared in program.inputs:
+        yield from declared.shape
+    for output in program.outputs:
+        yield from output.shape
+    for call in program.calls:
+        yield from call.result.ne
+        yield from (arg for arg in call.args if isinstance(arg, int | Expr))
+    for check in program.checks:
+        yield from (check.left, check.right)

@@ -1,0 +1,228 @@
+"""`model.cpp`, the functions of a model's modules and of its class, and `weights.cpp`, where the engine's tensors go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from graphc.shapes import Dim
+from graphc.shapes.dim import lower_bound
+from graphc.targets.ggml.cpp.body import type_constant, wrapped
+from graphc.targets.ggml.cpp.code import ModelCode
+from graphc.targets.ggml.cpp.conditions import conditions
+from graphc.targets.ggml.cpp.functions import Function
+from graphc.targets.ggml.cpp.header import dtype_constant
+from graphc.targets.ggml.cpp.names import comment, string_literal
+from graphc.targets.ggml.cpp.sizes import symbol_limits
+from graphc.targets.ggml.program import Input, Tensor
+
+SHOWN_CALLERS = 2
+"""Modules that the comment above a function names; numbers of a list are left out."""
+
+CONSTRUCTOR = """\
+{name}::{name}(const std::filesystem::path & engine, const graphc::Options & options)
+    : graphc::Model(describe(), engine, options) {{
+    load({namespace}::weight_slots(weights_));
+}}
+
+Outputs {name}::run(const Inputs & {given}) {{
+    std::vector<graphc::Array> results = run_in_order({{{inputs}}});
+    Outputs outputs;
+{outputs}
+    return outputs;
+}}
+"""
+
+
+def render_source(code: ModelCode) -> str:
+    """The text of `model.cpp`."""
+    includes = ['#include "model.h"', "", "#include <algorithm>", "#include <cmath>"]
+    if code.kernels:
+        includes.insert(1, '#include "kernels.h"')
+    parts = ["\n".join([*includes, "", f"namespace {code.namespace} {{", ""])]
+    parts.append(f"std::vector<graphc::WeightSlot> weight_slots({code.tree.type(())} & weights);  // weights.cpp\n")
+    inner = code.functions.list[:-1]
+    if inner:
+        parts.append("namespace {\n")
+        parts += [_function(code, function) for function in inner]
+        parts.append("}  // namespace\n")
+    parts += [_constructor(code), _describe(code), _bind(code), _input_shapes(code), _check(code), _build(code)]
+    parts.append(f"}}  // namespace {code.namespace}\n")
+    return "\n".join(parts)
+
+
+def render_weights(code: ModelCode) -> str:
+    """The text of `weights.cpp`."""
+    lines = ['#include "model.h"', "", f"namespace {code.namespace} {{", ""]
+    limits = _row_limits(code)
+    weights = "weights" if code.program.weights else "/*weights*/"
+    lines += [
+        "/// Tensor w<i> of the engine goes into slot i.",
+        f"std::vector<graphc::WeightSlot> weight_slots({code.tree.type(())} & {weights}) {{",
+        "    return {",
+    ]
+    for index, weight in enumerate(code.program.weights):
+        sizes = ", ".join(map(str, weight.tensor.ne))
+        place = code.tree.access[code.tree.paths[index]]
+        name = string_literal(weight.name)
+        rows = f", {limits[index]}" if index in limits else ""
+        lines.append(f"        {{&{place}, {name}, {type_constant(weight.tensor)}, {{{sizes}}}{rows}}},")
+    return "\n".join([*lines, "    };", "}", "", f"}}  // namespace {code.namespace}", ""])
+
+
+def _row_limits(code: ModelCode) -> dict[int, int]:
+    """The weights that number rows of tables, and how many rows the smallest table certainly has."""
+    limits: dict[int, int] = {}
+    for weight, readers in code.tree.readers.items():
+        for call, position in readers:
+            if call.function == "ggml_get_rows" and position == 1 and isinstance(call.args[0], Tensor):
+                rows = lower_bound(call.args[0].ne[1]) or 1
+                limits[weight] = min(rows, limits.get(weight, rows))
+    return limits
+
+
+def _function(code: ModelCode, function: Function) -> str:
+    written, needs = code.written[function], code.needs[function]
+    parameters = ["ggml_context * ctx"]
+    parameters += ["graphc::Kernels & kernels"] if needs.kernels else []
+    parameters += ["const Sizes & sizes"] if needs.sizes else []
+    parameters += [f"const {function.type} & weights"] if function.type else []
+    parameters += [f"ggml_tensor * {name}" for name in written.parameters]
+    parameters += [f"{type} {name}" for type, name in written.numbers]
+    count = len(written.results)
+    result = "ggml_tensor *" if count == 1 else f"std::array<ggml_tensor *, {count}>"
+    returned = written.results[0] if count == 1 else f"{{{', '.join(written.results)}}}"
+    head = wrapped(f"{result} {function.name}(", parameters, ") {", " " * 8)
+    return "\n".join([*_about(code, function), *head, *written.lines, f"    return {returned};", "}", ""])
+
+
+def _about(code: ModelCode, function: Function) -> list[str]:
+    """The comment above a function: the modules that it computes, and what its letters stand for."""
+    callers = code.callers(function)
+    shown = callers
+    if len(callers) > 1:
+        shown = list(dict.fromkeys(re.sub(r"\b\d+\b", "*", caller) for caller in callers))
+    text = ", ".join(shown[:SHOWN_CALLERS])
+    if len(shown) > SHOWN_CALLERS:
+        text += f", ... ({len(callers)} modules)"
+    return [f"/// {comment(line)}" for line in [text, *code.written[function].legend]]
+
+
+def _constructor(code: ModelCode) -> str:
+    inputs = ", ".join(f"&inputs.{member}" for member in code.input_members)
+    outputs = [f"    outputs.{member} = std::move(results[{i}]);" for i, member in enumerate(code.output_members)]
+    return CONSTRUCTOR.format(
+        name=code.class_name,
+        namespace=code.namespace,
+        inputs=inputs,
+        outputs="\n".join(outputs),
+        given="inputs" if inputs else "/*inputs*/",
+    )
+
+
+def _describe(code: ModelCode) -> str:
+    program = code.program
+    lines = [f"graphc::ModelInfo {code.class_name}::describe() {{", "    graphc::ModelInfo info;"]
+    lines += [f"    info.name = {string_literal(code.title)};", f'    info.program_sha256 = "{code.sha256}";']
+    lines += [f"    info.tensor_count = {program.tensor_count};", "    info.inputs = {"]
+    lines += [f"        {_input_info(each)}," for each in program.inputs] + ["    };", "    info.outputs = {"]
+    for output in program.outputs:
+        parts = [string_literal(output.name), dtype_constant(output.dtype), shape_literal(output.shape)]
+        lines.append(f"        {{{', '.join(parts)}}},")
+    symbols = ", ".join(symbol_limits(solution.symbol) for solution in code.sizes.solutions)
+    lines += ["    };", f"    info.symbols = {{{symbols}}};"]
+    if code.kernels:
+        lines.append(f"    info.faults = {{{', '.join(map(string_literal, code.kernels.faults))}}};")
+    lines += ["    return info;", "}", ""]
+    return "\n".join(lines)
+
+
+def _input_info(declared: Input) -> str:
+    parts = [string_literal(declared.name), dtype_constant(declared.dtype), str(len(declared.shape))]
+    parts += [shape_literal(declared.shape), type_constant(declared.tensor)]
+    if declared.low is not None and declared.high is not None:
+        parts += ["true", str(declared.low), str(declared.high)]
+    return f"{{{', '.join(parts)}}}"
+
+
+def shape_literal(shape: Sequence[Dim]) -> str:
+    """A shape as a string literal for messages."""
+    return string_literal(f"[{', '.join(map(str, shape))}]")
+
+
+def _bind(code: ModelCode) -> str:
+    lines = []
+    for solution in code.sizes.solutions:
+        args = [symbol_limits(solution.symbol), str(solution.input), str(solution.axis)]
+        if not solution.plain:
+            args += [str(solution.factor), str(solution.offset)]
+        lines.append(f"        given.symbol({', '.join(args)}),")
+    given = "given" if lines else "/*given*/"
+    head = f"std::vector<int64_t> {code.class_name}::bind(const graphc::InputSizes & {given}) const {{"
+    return "\n".join([head, "    return {", *lines, "    };", "}", ""] if lines else [head, "    return {};", "}", ""])
+
+
+def _sizes_of(code: ModelCode, used: bool) -> list[str]:
+    """The declaration of `sizes` from the values of the symbols."""
+    if not used:
+        return []
+    members = ", ".join(f"values[{index}]" for index in range(len(code.sizes.members)))
+    return [f"    const Sizes sizes{{{members}}};"]
+
+
+def _input_shapes(code: ModelCode) -> str:
+    rows = [", ".join(map(code.sizes.expression, each.shape)) for each in code.program.inputs]
+    used = any("sizes." in row for row in rows)
+    values = "values" if used else "/*values*/"
+    head = f"std::vector<graphc::Shape> {code.class_name}::input_shapes(const std::vector<int64_t> & {values}) const {{"
+    lines = [f"        graphc::Shape{{{row}}}," for row in rows]
+    return "\n".join([head, *_sizes_of(code, used), "    return {", *lines, "    };", "}", ""])
+
+
+def _check(code: ModelCode) -> str:
+    lines = []
+    for check in code.program.checks:
+        sides = f"{code.sizes.expression(check.left)}, {code.sizes.expression(check.right)}"
+        lines.append(f"    graphc::require_equal({sides}, {string_literal(check.message)});")
+    for condition in conditions(code.program):
+        size, text = code.sizes.expression(condition.size), string_literal(condition.text)
+        lines.append(f"    graphc::require_at_least({size}, {condition.least}, {text});")
+    used = any("sizes." in line for line in lines)
+    values = "values" if used else "/*values*/"
+    head = f"void {code.class_name}::check(const std::vector<int64_t> & {values}) const {{"
+    return "\n".join([head, *_sizes_of(code, used), *lines, "}", ""] if lines else [f"{head}}}", ""])
+
+
+def _build(code: ModelCode) -> str:
+    """The function of the program itself, from its inputs to its outputs."""
+    main = code.functions.main
+    written, needs = code.written[main], code.needs[main]
+    returned = [
+        f"        graphc::GraphOutput{{{variable}, {{{', '.join(map(code.sizes.expression, output.shape))}}}}},"
+        for variable, output in zip(_outputs(code), code.program.outputs, strict=True)
+    ]
+    sized = needs.sizes or any("sizes." in line for line in returned)
+    kernels, values = ("kernels" if needs.kernels else "/*kernels*/"), ("values" if sized else "/*values*/")
+    body = _sizes_of(code, sized)
+    if main.type:
+        body.append(f"    const {main.type} & weights = weights_;")
+    for name, (kind, index) in zip(written.parameters, main.body.arguments, strict=True):
+        declared = code.program.inputs[index]
+        shape = comment(f"[{', '.join(map(str, declared.shape))}]")
+        assert kind == "input"
+        body.append(f"    ggml_tensor * {name} = inputs[{index}];  // {shape}")
+    body += written.lines
+    inputs = "inputs" if main.body.arguments else "/*inputs*/"
+    ctx = "ctx" if main.body.steps else "/*ctx*/"
+    head = f"std::vector<graphc::GraphOutput> {code.class_name}::build("
+    parameters = [f"ggml_context * {ctx}", f"graphc::Kernels & {kernels}", f"const std::vector<int64_t> & {values}",
+                  f"const std::vector<ggml_tensor *> & {inputs}"]  # fmt: skip
+    lines = wrapped(head, parameters, ") const {", " " * 8)
+    return "\n".join([*lines, *body, "    return {", *returned, "    };", "}", ""])
+
+
+def _outputs(code: ModelCode) -> list[str]:
+    """The variable of each output."""
+    main = code.functions.main
+    variables = dict(zip(main.results, code.written[main].results, strict=True))
+    return [variables[main.body.positions[output.tensor.call]] for output in code.program.outputs]

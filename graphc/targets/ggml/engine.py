@@ -1,0 +1,95 @@
+"""The engine file: a program with its weights in one GGUF file, which runs without the model that it was made from.
+
+Tensor `w<i>` holds weight `i`, aligned so that it is used where it lies in the mapped file; its full name is in the
+program. Metadata: `graphc.version` (the format's number), `graphc.program` (see `text.py`), `graphc.program.sha256`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+
+import numpy as np
+
+from graphc.errors import EngineError
+from graphc.targets.ggml.container import Entry, read_container, write_container
+from graphc.targets.ggml.program import Program, ProgramError, Weight
+from graphc.targets.ggml.text import read_text, write_text
+from graphc.targets.ggml.verify import check_row_numbers
+from graphc.trace import SILENT, Progress
+
+ARCHITECTURE = "graphc"
+VERSION = 1
+
+
+def write_engine(
+    path: str | os.PathLike[str],
+    program: Program,
+    arrays: Callable[[int], np.ndarray],
+    progress: Progress = SILENT,
+) -> None:
+    """Write an engine file whole or not at all.
+
+    `arrays(i)` gives the elements of weight `i`, of its dtype and shape; it is called once for each, in order, so one
+    weight at a time is in memory. Raises OSError where the file cannot be written.
+    """
+    text = write_text(program)
+    metadata: dict[str, str | int] = {
+        "general.architecture": ARCHITECTURE,
+        "general.name": program.name.encode(errors="replace").decode(),
+        "graphc.version": VERSION,
+        "graphc.program": text,
+        "graphc.program.sha256": digest(text),
+    }
+
+    def data(index: int) -> np.ndarray:
+        weight, array = program.weights[index], arrays(index)
+        if array.dtype != weight.dtype or array.shape != weight.shape:
+            found = f"{array.dtype}{list(array.shape)}"
+            raise ProgramError(f"weight {weight.name} is {found}, not {weight.dtype}{list(weight.shape)}")
+        return array
+
+    entries = [_entry(index, weight) for index, weight in enumerate(program.weights)]
+    write_container(path, metadata, entries, data, progress)
+
+
+def read_engine(path: str | os.PathLike[str]) -> tuple[Program, list[np.ndarray]]:
+    """The program, every call checked again, and its weights as views of the mapped file.
+
+    Raises EngineError if the file is missing, damaged, no engine, or of another version.
+    """
+    try:
+        return _read(path)
+    except EngineError as error:
+        raise EngineError(f"{os.fspath(path)}: {error}") from error
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[Program, list[np.ndarray]]:
+    metadata, entries, data = read_container(path, ARCHITECTURE)
+    version = metadata.get("graphc.version")
+    if version != VERSION:
+        raise EngineError(f"it is an engine of format {version}, and this graphc reads {VERSION}; compile it again")
+    text = metadata.get("graphc.program")
+    if not isinstance(text, str) or metadata.get("graphc.program.sha256") != digest(text):
+        raise EngineError("it is damaged: the program is not the one that its checksum was made of")
+    program = read_text(text)
+    if entries != [_entry(index, weight) for index, weight in enumerate(program.weights)]:
+        raise EngineError("it is damaged: the tensors are not the weights of the program")
+    arrays = [raw.view(weight.dtype).reshape(weight.shape) for raw, weight in zip(data, program.weights, strict=True)]
+    try:
+        check_row_numbers(program, arrays)
+    except ProgramError as error:
+        raise EngineError(f"it is damaged: {error}") from error
+    return program, arrays
+
+
+def _entry(index: int, weight: Weight) -> Entry:
+    """How a weight is stored; ggml's reader takes no size of 0 but the first."""
+    ne = tuple(size for size in weight.tensor.ne[: max(weight.tensor.rank, 1)] if isinstance(size, int))
+    return Entry(f"w{index}", weight.tensor.type, ne if all(ne) else (0,))
+
+
+def digest(text: str) -> str:
+    """The SHA-256 of a program's text, which engine and C++ carry to know each other."""
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,223 @@
+"""From a legal graph to a program of ggml calls.
+
+Each node is computed in the first of three ways that works: the ggml calls that its operator knows, its definition in
+smaller operators, or a kernel generated from its element function. What depends on constants alone makes no calls: such a
+value becomes a stored weight, evaluated when the engine is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphc.errors import GraphcError, Problem, UnsupportedError
+from graphc.ir.graph import Graph, Node, Value
+from graphc.ir.interp import evaluate
+from graphc.ir.types import I32, I64
+from graphc.ops.base import Emit, Op
+from graphc.ops.movement import Reshape
+from graphc.ops.pointwise import Cast
+from graphc.shapes import Dim, Undecidable, static_shape
+from graphc.targets.ggml.builder import Builder
+from graphc.targets.ggml.program import STORAGE, KernelUse, Program, Tensor
+from graphc.targets.ggml.prune import pruned
+from graphc.targets.kernels.scalar import trace
+
+KNOWN_LIMIT = 4096
+"""Elements of a computed constant that an operator may look at while it is lowered."""
+
+
+def lower(graph: Graph) -> Program:
+    """The program that computes the graph. Raises UnsupportedError with every node that ggml and kernels cannot do."""
+    lowering = Lowering(graph)
+    for node in graph.nodes:
+        if not node.outputs[0].static:
+            lowering.node(node)
+    if lowering.problems:
+        raise UnsupportedError(lowering.problems)
+    lowering.outputs()
+    return pruned(lowering.program)
+
+
+class Lowering:
+    """The state of one lowering: which tensor holds each value."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.program = Program(graph.name)
+        self.builder = NodeBuilder(self)
+        self.tensors: dict[Value, Tensor] = {}
+        self.problems: list[Problem] = []
+        self.broken: set[Value] = set()
+        self.tables = row_number_inputs(graph)
+        self.wide: dict[Value, Tensor] = {}
+        for value in graph.inputs:
+            self.input(value)
+
+    def input(self, value: Value) -> None:
+        """Declare a model input; int64 row numbers of a constant table are held as I32 and checked by the runtime."""
+        limit = self.tables.get(value)
+        type = STORAGE[value.dtype] if limit is None else "I32"
+        bounds = {} if limit is None else {"low": 0, "high": limit}
+        self.tensors[value] = self.program.add_input(value.name, value.dtype, value.shape, type, **bounds)
+
+    def tensor(self, value: Value) -> Tensor:
+        """The tensor that holds a value; a weight is declared when it is first asked for."""
+        if value not in self.tensors:
+            assert value.static, f"{value} is read before it is lowered"
+            shape = static_shape(value.shape)
+            if shape is None:
+                raise GraphcError(f"the constant {value} has sizes that are only known when the model is run")
+            self.tensors[value] = self.program.add_weight(value.name, value.dtype, shape, value)
+        tensor = self.tensors[value]
+        return tensor if tensor.type == STORAGE[value.dtype] else self.widened(value, tensor)
+
+    def widened(self, value: Value, narrow: Tensor) -> Tensor:
+        """An int64 value as itself, where its input is held as I32."""
+        if value not in self.wide:
+            use = KernelUse(Cast(I64), ((I32, value.shape),), I64, value.shape)
+            self.wide[value] = self.builder.kernel(use, narrow)
+        return self.wide[value]
+
+    def node(self, node: Node) -> None:
+        """Lower one node, or record why it cannot be."""
+        if any(value in self.broken for value in node.inputs):
+            self.broken.update(node.outputs)
+            return
+        try:
+            reason = self.attempt(node)
+        except GraphcError as error:
+            reason = str(error)
+        except Undecidable as undecided:
+            reason = f"{undecided} is not known before the model runs"
+        if reason:
+            source = node.source
+            self.problems.append(Problem(source.name or str(node.outputs[0]), source.operator or node.op.name, reason))
+            self.broken.update(node.outputs)
+
+    def attempt(self, node: Node) -> str:
+        """Lower one node; returns the reason if it cannot be."""
+        self.builder.enter(node)
+        results = self.by_ggml(node) or self.by_definition(node) or self.by_kernel(node)
+        if results is None:
+            types = ", ".join(str(value.type) for value in node.inputs)
+            return f"neither ggml nor a generated kernel computes it for {types}"
+        self.tensors.update(zip(node.outputs, results, strict=True))
+        return ""
+
+    def by_ggml(self, node: Node) -> Sequence[Tensor] | None:
+        """The operator's own ggml calls; none where a tensor has no elements, which ggml's functions do not expect."""
+        empty = any(value.type.size == 0 for value in (*node.inputs, *node.outputs))
+        if empty or type(node.op).to_ggml is Op.to_ggml:
+            return None
+        found = node.op.to_ggml(self.builder, *map(self.tensor, node.inputs))
+        return (found,) if isinstance(found, Tensor) else found
+
+    def by_definition(self, node: Node) -> Sequence[Tensor] | None:
+        """The operator's definition, its nodes lowered in turn."""
+        emit = Emit(self.graph, node.source)
+        values = node.op.define(emit, *node.inputs)
+        if values is None:
+            return None
+        for inner in emit.nodes:
+            if not inner.outputs[0].static:
+                reason = self.attempt(inner)
+                if reason:
+                    raise GraphcError(f"{inner.op.name}: {reason}")
+        for value, original in zip(values, node.outputs, strict=True):
+            assert value.type == original.type, f"{node.op} is defined as {value.type}, not {original.type}"
+        return [self.tensor(value) for value in values]
+
+    def by_kernel(self, node: Node) -> Sequence[Tensor] | None:
+        """A kernel generated from the operator's element function."""
+        if type(node.op).element is Op.element or len(node.outputs) != 1:
+            return None
+        types = tuple((value.dtype, value.shape) for value in node.inputs)
+        use = KernelUse(node.op, types, node.output.dtype, node.output.shape)
+        trace(use)  # raises an error if there is no loop form for these types
+        return (self.builder.kernel(use, *map(self.tensor, node.inputs)),)
+
+    def outputs(self) -> None:
+        """Declare the outputs: contiguous, and never the memory of an input or a weight."""
+        from graphc.targets.ggml.program import Output
+
+        b = self.builder
+        b.scope, b.source = (), ""
+        for name, value in zip(self.graph.output_names, self.graph.outputs, strict=True):
+            tensor = b.cont(self.tensor(value))
+            if root(self.program, tensor).call < 0:
+                tensor = b.call("ggml_cont", tensor, rank=tensor.rank)
+            self.program.outputs.append(Output(name, value.dtype, value.shape, tensor))
+
+
+class NodeBuilder(Builder):
+    """A builder that knows the node whose calls it appends."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        super().__init__(lowering.program)
+        self.lowering = lowering
+        self.inputs: list[Value] = []
+
+    def enter(self, node: Node) -> None:
+        """Begin a node."""
+        self.inputs = node.inputs
+        self.types = tuple(value.type for value in node.inputs)
+        self.result = node.outputs[0].type
+        self.scope, self.source = node.source.scope, node.source.name
+
+    def constant(self, index: int) -> np.ndarray | None:
+        """The elements of input `index` if it is constant and small enough to look at."""
+        value = self.inputs[index]
+        if value.is_constant:
+            return value.data
+        size = value.type.size
+        if value.static and isinstance(size, int) and size <= KNOWN_LIMIT:
+            return evaluate(value)
+        return None
+
+    def row_indices(self, index: int, limit: Dim) -> Tensor | None:
+        """See `Builder.row_indices`."""
+        value = self.inputs[index]
+        known = self.constant(index)
+        if known is not None:
+            if not isinstance(limit, int) or known.size == 0 or known.min() < -limit or known.max() >= limit:
+                return None
+            rows = np.where(known < 0, known + limit, known).astype(np.int32)
+            return self.lowering.tensor(self.lowering.graph.constant(rows, value.name))
+        origin = through_reshapes(value)
+        if not isinstance(limit, int) or self.lowering.tables.get(origin, limit + 1) > limit:
+            return None
+        return self.reshape(self.lowering.tensors[origin], value.shape)
+
+
+def row_number_inputs(graph: Graph) -> dict[Value, int]:
+    """The integer inputs that number the rows of constant tables, and the number of rows of the smallest."""
+    from graphc.ops.indexing import Gather
+
+    limits: dict[Value, int] = {}
+    for node in graph.nodes:
+        if not isinstance(node.op, Gather) or node.op.axis != 0:
+            continue
+        table, numbers = node.inputs
+        origin = through_reshapes(numbers)
+        rows = table.shape[0] if table.shape else 0
+        if table.is_constant and origin in graph.inputs and origin.dtype in (I32, I64) and isinstance(rows, int):
+            limits[origin] = min(rows, limits.get(origin, rows))
+    return limits
+
+
+def through_reshapes(value: Value) -> Value:
+    """The value that this one is a reshape of."""
+    while value.producer is not None and isinstance(value.producer.op, Reshape):
+        value = value.producer.inputs[0]
+    return value
+
+
+def root(program: Program, tensor: Tensor) -> Tensor:
+    """The tensor whose memory a chain of views reads."""
+    from graphc.targets.ggml.calls import VIEWS
+
+    while tensor.call >= 0 and program.calls[tensor.call].function in VIEWS:
+        tensor = program.calls[tensor.call].args[0]  # type: ignore[assignment]
+    return tensor

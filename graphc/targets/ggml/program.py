@@ -1,0 +1,260 @@
+"""The lowered program: ggml calls with symbolic sizes, and the weights, inputs and outputs that they read and write.
+
+One lowering, three consumers: the executor replays the calls through ctypes, the C++ renderer prints them, and the
+engine file stores them. Sizes here are in ggml's order (`ne[0]` is the innermost axis); `builder.py` is where the
+model's order of axes is translated.
+
+Every call is checked against `calls.CALLS`, by the lowering and again when an engine file is read, so neither a mistake
+nor a damaged file reaches one of ggml's own asserts, which would end the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, Union
+
+import numpy as np
+
+from graphc.errors import GraphcError
+from graphc.ir.graph import Value
+from graphc.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, NARROW, U8
+from graphc.shapes import Dim, Expr, product
+
+TYPE_SIZES: dict[str, int] = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8, "I8": 1, "I16": 2, "I32": 4, "I64": 8}
+"""Bytes of an element of each of ggml's types that a value of the model can have."""
+
+STORAGE: dict[np.dtype, str] = {
+    F32: "F32", F16: "F16", BF16: "BF16", F64: "F64",
+    I8: "I8", U8: "I8", BOOL: "I8", I16: "I16", I32: "I32", I64: "I64",
+    **dict.fromkeys(NARROW, "I8"),
+    np.dtype(np.uint16): "I16", np.dtype(np.uint32): "I32", np.dtype(np.uint64): "I64",
+}  # fmt: skip
+"""The ggml type whose elements hold the bytes of a dtype. Only kernels compute on one that is not the dtype's own."""
+
+
+TENSORS_MADE = {"ggml_conv_2d": 7}
+"""Tensors that a call makes, where it is more than one."""
+
+
+class ProgramError(GraphcError):
+    """A call that ggml would not accept."""
+
+
+Quad: TypeAlias = tuple[Dim, Dim, Dim, Dim]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tensor:
+    """A ggml tensor: `ne` sizes and `nb` byte strides in ggml's order, `rank` of them meaningful.
+
+    `weight` is the index in `Program.weights` if it is one, `input` the index in `Program.inputs`, else `call` is the
+    index in `Program.calls` of the call that makes it.
+    """
+
+    type: str
+    ne: Quad
+    nb: Quad
+    rank: int
+    call: int = -1
+    weight: int = -1
+    input: int = -1
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """Sizes in the model's order of axes."""
+        return tuple(reversed(self.ne[: self.rank]))
+
+    @property
+    def contiguous(self) -> bool:
+        """True if the strides are proven to be those of a dense tensor, also along axes of size 1: some of ggml's
+        functions step over rows by `nb[1]` even where there is one row in each plane."""
+        return self.nb == dense_strides(self.type, self.ne)
+
+    @property
+    def in_order(self) -> bool:
+        """True if the elements are proven to lie in order without gaps; a reshape then makes it contiguous."""
+        return _packed(self, 0)
+
+    @property
+    def contiguous_rows(self) -> bool:
+        """True if the elements of the innermost axis are adjacent."""
+        return self.nb[0] == TYPE_SIZES[self.type] or self.ne[0] == 1
+
+    @property
+    def size(self) -> Dim:
+        """Number of elements."""
+        return product(self.ne)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant of ggml's C interface, by its name (`GGML_TYPE_F32`)."""
+
+    name: str
+
+
+Arg: TypeAlias = Union[Tensor, int, Expr, float, Constant, None]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Call:
+    """One call of a ggml function (its context argument left out) and the tensor that it returns.
+
+    A call of `ggml_custom_4d` runs `kernel`: then `args` are the tensors that it reads.
+    """
+
+    function: str
+    args: tuple[Arg, ...]
+    result: Tensor
+    scope: tuple[str, ...] = ()
+    source: str = ""
+    kernel: int = -1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Weight:
+    """A stored tensor. `name` is the parameter's in PyTorch where known; `value` (compile time only) is what to store:
+    a constant, or a value computed from constants, evaluated when the engine is written."""
+
+    name: str
+    tensor: Tensor
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    value: Value | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Input:
+    """An input in the model's terms, and the tensor that holds it.
+
+    `low` and `high` (exclusive) bound its values where the program relies on it: row numbers of a table. The runtime
+    checks them. `dtype` is the model's; the tensor may hold it in a narrower type (int64 indices as I32).
+    """
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[Dim, ...]
+    tensor: Tensor
+    low: int | None = None
+    high: int | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Output:
+    """An output in the model's terms, and the tensor that holds its elements contiguously."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[Dim, ...]
+    tensor: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUse:
+    """A generated kernel: the operator, as its one element function says, and the types it is applied to."""
+
+    op: object
+    inputs: tuple[tuple[np.dtype, tuple[Dim, ...]], ...]
+    dtype: np.dtype
+    shape: tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A condition on sizes that must hold when the model is run: `left` equals `right`, else `message`."""
+
+    left: Dim
+    right: Dim
+    message: str
+
+
+@dataclass(eq=False)
+class Program:
+    """Everything that a target needs to run a model."""
+
+    name: str
+    inputs: list[Input] = field(default_factory=list)
+    outputs: list[Output] = field(default_factory=list)
+    weights: list[Weight] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    kernels: list[KernelUse] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def tensor_count(self) -> int:
+        """Tensors of ggml's that a graph of the program has, weights and inputs included."""
+        made = sum(TENSORS_MADE.get(call.function, 1) for call in self.calls)
+        return made + len(self.inputs) + len(self.weights)
+
+    def add_input(self, name: str, dtype: np.dtype, shape: tuple[Dim, ...], type: str, **bounds: int | None) -> Tensor:
+        """Declare an input whose tensor has ggml's `type`."""
+        tensor = dense(type, storage_ne(shape), min(len(shape), 4), input=len(self.inputs))
+        self.inputs.append(Input(name, dtype, shape, tensor, **bounds))
+        return tensor
+
+    def add_weight(self, name: str, dtype: np.dtype, shape: tuple[int, ...], value: Value | None = None) -> Tensor:
+        """Declare a stored tensor."""
+        tensor = dense(STORAGE[dtype], storage_ne(shape), min(len(shape), 4), weight=len(self.weights))
+        self.weights.append(Weight(name, tensor, dtype, shape, value))
+        return tensor
+
+    def call(
+        self, function: str, args: Sequence[Arg], rank: int, scope: tuple[str, ...] = (), source: str = ""
+    ) -> Tensor:
+        """Append a call, checked against what ggml accepts. Raises ProgramError."""
+        from graphc.targets.ggml.calls import CALLS
+
+        rule = CALLS.get(function)
+        if rule is None:
+            raise ProgramError(f"{function} is not a call that a program may make")
+        layout = rule(*args)
+        tensor = Tensor(layout.type, layout.ne, layout.nb, rank, call=len(self.calls))
+        self.calls.append(Call(function, tuple(args), tensor, scope, source))
+        return tensor
+
+    def call_kernel(
+        self, use: KernelUse, args: Sequence[Tensor], scope: tuple[str, ...] = (), source: str = ""
+    ) -> Tensor:
+        """Append a call of a generated kernel; every tensor that it reads must be contiguous. Raises ProgramError."""
+        if len(args) > 9:
+            raise ProgramError(f"a kernel reads at most 9 tensors, not {len(args)}")
+        for tensor, (dtype, shape) in zip(args, use.inputs, strict=True):
+            if not tensor.contiguous or tensor.type != STORAGE[dtype] or tensor.size != product(shape):
+                raise ProgramError(f"kernel of {use.op}: an argument is not laid out as {dtype}{list(shape)}")
+        if use not in self.kernels:
+            self.kernels.append(use)
+        tensor = dense(STORAGE[use.dtype], storage_ne(use.shape), min(len(use.shape), 4), call=len(self.calls))
+        kernel = self.kernels.index(use)
+        self.calls.append(Call("ggml_custom_4d", tuple(args), tensor, scope, source, kernel))
+        return tensor
+
+
+def dense(type: str, ne: Quad, rank: int, *, call: int = -1, weight: int = -1, input: int = -1) -> Tensor:
+    """A tensor whose elements lie in order without gaps."""
+    return Tensor(type, ne, dense_strides(type, ne), rank, call, weight, input)
+
+
+def dense_strides(type: str, ne: Quad) -> Quad:
+    """Byte strides of a contiguous tensor."""
+    strides: list[Dim] = [TYPE_SIZES[type]]
+    for size in ne[:3]:
+        strides.append(strides[-1] * size)
+    return strides[0], strides[1], strides[2], strides[3]
+
+
+def storage_ne(shape: tuple[Dim, ...]) -> Quad:
+    """ggml sizes that hold a tensor of this shape: reversed; the leading axes of more than four are merged."""
+    if len(shape) > 4:
+        shape = (product(shape[: len(shape) - 3]), *shape[len(shape) - 3 :])
+    ne = (*reversed(shape), 1, 1, 1, 1)
+    return ne[0], ne[1], ne[2], ne[3]
+
+
+def _packed(tensor: Tensor, axis: int) -> bool:
+    expected: Dim = TYPE_SIZES[tensor.type]
+    for size, stride in zip(tensor.ne[axis:], tensor.nb[axis:], strict=True):
+        if size != 1 and stride != expected:
+            return False
+        expected = expected * size
+    return True

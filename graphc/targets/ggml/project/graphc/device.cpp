@@ -1,0 +1,93 @@
+#include "graphc/device.h"
+
+#include "graphc/error.h"
+
+#include <algorithm>
+#include <cctype>
+#include <thread>
+
+#ifdef __linux__
+#include <sched.h>
+#endif
+
+namespace graphc {
+
+namespace {
+
+std::string lower(std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+    return text;
+}
+
+/// Backends that are separate libraries are found beside the program; with a ggml that has them built in, nothing is loaded.
+void load_backends() {
+    if (ggml_backend_dev_count() == 0) ggml_backend_load_all();
+}
+
+bool is_cpu(ggml_backend_dev_t device) { return ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU; }
+
+ggml_backend_dev_t first_accelerator() {
+    for (auto type : {GGML_BACKEND_DEVICE_TYPE_GPU, GGML_BACKEND_DEVICE_TYPE_IGPU}) {
+        if (ggml_backend_dev_t device = ggml_backend_dev_by_type(type)) return device;
+    }
+    return nullptr;
+}
+
+/// The device with that name; nullptr for the CPU. Throws Error if there is none.
+ggml_backend_dev_t choose(const std::string & name) {
+    if (name.empty()) return first_accelerator();
+    std::string known;
+    for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+        ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        const std::string each = ggml_backend_dev_name(device);
+        if (lower(each) == lower(name) || lower(each) == lower(name) + "0") {
+            return each == "CPU" && is_cpu(device) ? nullptr : device;
+        }
+        known += (known.empty() ? "" : ", ") + each;
+    }
+    throw Error("no device '" + name + "'; there is " + known);
+}
+
+void set_threads(ggml_backend_t cpu, int threads) {
+    ggml_backend_reg_t registry = ggml_backend_dev_backend_reg(ggml_backend_get_device(cpu));
+    void * address = ggml_backend_reg_get_proc_address(registry, "ggml_backend_set_n_threads");
+    if (address != nullptr) reinterpret_cast<ggml_backend_set_n_threads_t>(address)(cpu, threads);
+}
+
+}  // namespace
+
+std::vector<DeviceInfo> devices() {
+    load_backends();
+    std::vector<DeviceInfo> found;
+    for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+        ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        DeviceInfo info{ggml_backend_dev_name(device), ggml_backend_dev_description(device), 0, 0};
+        ggml_backend_dev_memory(device, &info.free_bytes, &info.total_bytes);
+        found.push_back(info);
+    }
+    return found;
+}
+
+int default_threads() {
+#ifdef __linux__
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+Backends::Backends(const std::string & device, int threads) {
+    load_backends();
+    cpu_.reset(ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr));
+    if (cpu_ == nullptr) throw Error("ggml has no CPU backend");
+    if (threads > GGML_MAX_N_THREADS) throw Error("more than " + std::to_string(GGML_MAX_N_THREADS) + " threads");
+    set_threads(cpu_.get(), threads < 1 ? default_threads() : threads);
+    if (ggml_backend_dev_t chosen = choose(device)) {
+        accelerator_.reset(ggml_backend_dev_init(chosen, nullptr));
+        if (accelerator_ == nullptr) throw Error(std::string("device ") + ggml_backend_dev_name(chosen) + " could not be opened");
+        list_.push_back(accelerator_.get());
+    }
+    list_.push_back(cpu_.get());
+}
+
+}  // namespace graphc

@@ -1,0 +1,41 @@
+#pragma once
+
+#include "ggml-backend.h"
+#include "ggml-cpp.h"
+
+#include <string>
+#include <vector>
+
+namespace graphc {
+
+/// A device that ggml was built for and found on this machine.
+struct DeviceInfo {
+    std::string name;         // "CPU", "CUDA0", "Vulkan0"
+    std::string description;  // the hardware's own name
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+};
+
+std::vector<DeviceInfo> devices();
+
+/// Threads to use unless told: the processors that this process may run on.
+int default_threads();
+
+/// The device that computes, and the CPU behind it for what the device cannot do.
+class Backends {
+  public:
+    /// `device` is a name as `devices()` gives it, in any case and with or without a final 0 ("cuda"); empty for the first
+    /// graphics processor, or the CPU where there is none. `threads` below 1 means `default_threads()`. Throws Error.
+    Backends(const std::string & device, int threads);
+
+    ggml_backend_t device() const { return list_.front(); }
+    bool accelerated() const { return list_.size() > 1; }
+    const std::vector<ggml_backend_t> & list() const { return list_; }
+
+  private:
+    ggml_backend_ptr cpu_;
+    ggml_backend_ptr accelerator_;
+    std::vector<ggml_backend_t> list_;
+};
+
+}  // namespace graphc

@@ -1,0 +1,48 @@
+#pragma once
+
+#include "graphc/mapping.h"
+
+#include "ggml.h"
+
+#include <array>
+#include <string>
+#include <vector>
+
+namespace graphc {
+
+/// Sizes in ggml's order, the innermost axis first.
+using Sizes4 = std::array<int64_t, 4>;
+
+/// A tensor of an engine file: what it is, and where in the mapped file its elements lie.
+struct StoredTensor {
+    std::string name;
+    ggml_type type = GGML_TYPE_F32;
+    Sizes4 ne = {1, 1, 1, 1};
+    const std::byte * data = nullptr;
+    size_t nbytes = 0;
+};
+
+/// An engine file (GGUF, version 3), mapped. Files come from strangers: every size is compared with what is left of the
+/// file before it is used.
+class Engine {
+  public:
+    /// Throws Error if the file is missing, damaged or no engine.
+    explicit Engine(const std::filesystem::path & path);
+
+    /// Throws Error unless this is the engine of the program with that checksum.
+    void require_program(const std::string & sha256) const;
+
+    /// The tensor with that name, or nullptr.
+    const StoredTensor * find(const std::string & name) const;
+
+    const Mapping & mapping() const { return mapping_; }
+    const std::string & path() const { return path_; }
+
+  private:
+    std::string path_;
+    Mapping mapping_;
+    std::string program_;
+    std::vector<StoredTensor> tensors_;  // sorted by name
+};
+
+}  // namespace graphc

@@ -1,0 +1,128 @@
+#include "graphc/graph.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace graphc {
+
+namespace {
+
+/// ggml's sizes for a shape: reversed; the leading axes of more than four are merged.
+Sizes4 storage_sizes(const Shape & shape) {
+    Sizes4 ne = {1, 1, 1, 1};
+    for (size_t i = 0; i < shape.size(); ++i) ne[std::min<size_t>(i, 3)] *= shape[shape.size() - 1 - i];
+    return ne;
+}
+
+template <class T> std::vector<int64_t> widen(const Array & array) {
+    const T * values = array.data<T>();
+    return std::vector<int64_t>(values, values + array.size());
+}
+
+/// The values of an integer array. Throws Error for other element types.
+std::vector<int64_t> integers(const Array & array) {
+    switch (array.dtype()) {
+        case DType::int8: return widen<int8_t>(array);
+        case DType::uint8: return widen<uint8_t>(array);
+        case DType::int16: return widen<int16_t>(array);
+        case DType::uint16: return widen<uint16_t>(array);
+        case DType::int32: return widen<int32_t>(array);
+        case DType::uint32: return widen<uint32_t>(array);
+        case DType::int64: return widen<int64_t>(array);
+        default: throw Error(std::string("an array of ") + dtype_name(array.dtype()) + " holds no integers");
+    }
+}
+
+std::string position(size_t index, const Shape & shape) {
+    Shape where(shape.size());
+    for (size_t axis = shape.size(); axis-- > 0;) {
+        where[axis] = static_cast<int64_t>(index % static_cast<size_t>(shape[axis]));
+        index /= static_cast<size_t>(shape[axis]);
+    }
+    return to_string(where);
+}
+
+/// Throws Error if a value is outside of the range that the input, or the tensor that holds it, has.
+void check_range(const InputInfo & info, const Array & array, const std::vector<int64_t> & values) {
+    const int64_t low = info.bounded ? info.low : std::numeric_limits<int32_t>::min();
+    const int64_t high = info.bounded ? info.high : int64_t{std::numeric_limits<int32_t>::max()} + 1;
+    for (size_t i = 0; i < values.size(); ++i) {
+        if (values[i] < low || values[i] >= high) {
+            throw Error(info.name + ": " + std::to_string(values[i]) + " at " + position(i, array.shape()) + " is not in " +
+                        std::to_string(low) + ".." + std::to_string(high - 1));
+        }
+    }
+}
+
+void upload(ggml_tensor * tensor, const InputInfo & info, const Array & array) {
+    const bool narrowed = info.type == GGML_TYPE_I32 && dtype_size(info.dtype) != sizeof(int32_t);
+    std::vector<int32_t> narrow;
+    const void * data = array.bytes().data();
+    if (info.bounded || narrowed) {
+        const std::vector<int64_t> values = integers(array);
+        check_range(info, array, values);
+        if (narrowed) {
+            narrow.assign(values.begin(), values.end());
+            data = narrow.data();
+        }
+    }
+    if (array.size() != 0) ggml_backend_tensor_set(tensor, data, 0, ggml_nbytes(tensor));
+}
+
+Array download(const GraphOutput & output, const OutputInfo & info) {
+    Array array(info.dtype, output.shape);
+    if (array.bytes().size() != (array.size() == 0 ? 0 : ggml_nbytes(output.tensor))) {
+        throw Error("output " + info.name + " has not the size that the code says");
+    }
+    if (array.size() != 0) ggml_backend_tensor_get(output.tensor, array.bytes().data(), 0, array.bytes().size());
+    return array;
+}
+
+/// Keep a tensor's memory until the graph has run, and between runs. What a view reads is its source's memory.
+void keep(ggml_tensor * tensor) {
+    ggml_set_output(tensor);
+    if (tensor->view_src != nullptr) ggml_set_output(tensor->view_src);
+}
+
+}  // namespace
+
+Graph::Graph(const Backends & backends, const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
+             Kernels kernels, size_t tensor_count, const BuildGraph & build)
+    : kernels_(std::move(kernels)) {
+    const size_t count = tensor_count + 2 * infos.size() + 64;
+    const size_t bytes = count * ggml_tensor_overhead() + ggml_graph_overhead_custom(count, false);
+    context_.reset(ggml_init({bytes, nullptr, true}));
+    for (size_t i = 0; i < infos.size(); ++i) {
+        const Sizes4 ne = storage_sizes(inputs[i]->shape());
+        inputs_.push_back(ggml_new_tensor_4d(context_.get(), infos[i].type, ne[0], ne[1], ne[2], ne[3]));
+        ggml_set_name(inputs_.back(), infos[i].name.c_str());
+        ggml_set_input(inputs_.back());
+        keep(inputs_.back());
+    }
+    outputs_ = build(context_.get(), kernels_, inputs_);
+    graph_ = ggml_new_graph_custom(context_.get(), count, false);
+    for (const GraphOutput & output : outputs_) {
+        keep(output.tensor);
+        ggml_build_forward_expand(graph_, output.tensor);
+    }
+    for (ggml_tensor * input : inputs_) ggml_build_forward_expand(graph_, input);
+    std::vector<ggml_backend_t> list = backends.list();
+    scheduler_.reset(ggml_backend_sched_new(list.data(), nullptr, static_cast<int>(list.size()), count, false, true));
+    if (!ggml_backend_sched_alloc_graph(scheduler_.get(), graph_)) {
+        throw Error("not enough memory for the intermediate results of these sizes");
+    }
+}
+
+std::vector<Array> Graph::run(const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
+                              const std::vector<OutputInfo> & outputs) {
+    for (size_t i = 0; i < infos.size(); ++i) upload(inputs_[i], infos[i], *inputs[i]);
+    kernels_.reset();
+    const ggml_status status = ggml_backend_sched_graph_compute(scheduler_.get(), graph_);
+    if (status != GGML_STATUS_SUCCESS) throw Error(std::string("ggml could not compute: ") + ggml_status_to_string(status));
+    kernels_.check();
+    std::vector<Array> results;
+    for (size_t i = 0; i < outputs.size(); ++i) results.push_back(download(outputs_[i], outputs[i]));
+    return results;
+}
+
+}  // namespace graphc

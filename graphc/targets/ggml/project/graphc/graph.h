@@ -1,0 +1,42 @@
+#pragma once
+
+#include "graphc/array.h"
+#include "graphc/device.h"
+#include "graphc/kernels.h"
+#include "graphc/sizes.h"
+
+#include <functional>
+#include <vector>
+
+namespace graphc {
+
+/// A tensor that is an output, and the output's shape in the model's order of axes.
+struct GraphOutput {
+    ggml_tensor * tensor;
+    Shape shape;
+};
+
+/// Makes the calls of a model, from its inputs to its outputs.
+using BuildGraph = std::function<std::vector<GraphOutput>(ggml_context *, Kernels &, const std::vector<ggml_tensor *> &)>;
+
+/// The calls of a model for one choice of sizes, with memory for every result.
+class Graph {
+  public:
+    /// `tensor_count` is at least the number of tensors that `build` makes. Throws Error if memory does not suffice.
+    Graph(const Backends & backends, const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
+          Kernels kernels, size_t tensor_count, const BuildGraph & build);
+
+    /// Upload the inputs, compute, and read the outputs back. Throws Error.
+    std::vector<Array> run(const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
+                           const std::vector<OutputInfo> & outputs);
+
+  private:
+    ggml_context_ptr context_;
+    Kernels kernels_;
+    std::vector<ggml_tensor *> inputs_;
+    std::vector<GraphOutput> outputs_;
+    ggml_cgraph * graph_ = nullptr;
+    ggml_backend_sched_ptr scheduler_;
+};
+
+}  // namespace graphc

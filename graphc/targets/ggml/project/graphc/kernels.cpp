@@ -1,0 +1,23 @@
+#include "graphc/kernels.h"
+
+#include "graphc/error.h"
+
+namespace graphc {
+
+Kernels::Kernels(const std::vector<int64_t> & sizes, std::vector<const char *> faults)
+    : data_(1, 0), faults_(std::move(faults)) {
+    data_.insert(data_.end(), sizes.begin(), sizes.end());
+}
+
+ggml_tensor * Kernels::call(ggml_context * ctx, ggml_custom_op_t kernel, ggml_type type, const Sizes4 & ne,
+                            std::vector<ggml_tensor *> inputs) {
+    return ggml_custom_4d(ctx, type, ne[0], ne[1], ne[2], ne[3], inputs.data(), static_cast<int>(inputs.size()), kernel,
+                          GGML_N_TASKS_MAX, data_.data());
+}
+
+void Kernels::check() const {
+    const size_t fault = static_cast<size_t>(data_[0]);
+    if (fault != 0) throw Error(fault <= faults_.size() ? faults_[fault - 1] : "a kernel failed");
+}
+
+}  // namespace graphc

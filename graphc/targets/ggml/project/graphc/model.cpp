@@ -1,0 +1,124 @@
+#include "graphc/model.h"
+
+namespace graphc {
+
+namespace {
+
+/// Graphs of recent sizes that a model keeps.
+constexpr size_t kept_sizes = 8;
+
+/// What does not fit, all of it in one message.
+class Problems {
+  public:
+    void add(const std::string & problem) { text_ += "\n  " + problem; }
+    void raise() const {
+        if (!text_.empty()) throw Error("the inputs do not fit the model:" + text_);
+    }
+
+  private:
+    std::string text_;
+};
+
+std::string names(const std::vector<InputInfo> & inputs) {
+    std::string text;
+    for (const InputInfo & each : inputs) text += (text.empty() ? "" : ", ") + each.name;
+    return text.empty() ? "none" : text;
+}
+
+void check_declarations(const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs, Problems & problems) {
+    for (size_t i = 0; i < infos.size(); ++i) {
+        const InputInfo & info = infos[i];
+        if (inputs[i] == nullptr || inputs[i]->empty()) {
+            problems.add(info.name + ": missing");
+            continue;
+        }
+        const Array & array = *inputs[i];
+        if (array.dtype() != info.dtype) {
+            problems.add(info.name + ": dtype " + dtype_name(array.dtype()) + ", must be " + dtype_name(info.dtype));
+        }
+        if (array.shape().size() != info.rank) {
+            problems.add(info.name + ": " + std::to_string(array.shape().size()) + " axes " + to_string(array.shape()) +
+                         ", must be " + std::to_string(info.rank) + " " + info.shape);
+        }
+    }
+}
+
+}  // namespace
+
+Model::Model(ModelInfo info, const std::filesystem::path & engine, const Options & options)
+    : info_(std::move(info)), engine_(engine), backends_(options.device, options.threads) {
+    engine_.require_program(info_.program_sha256);
+}
+
+void Model::load(const std::vector<WeightSlot> & slots) { weights_ = std::make_unique<Weights>(engine_, slots, backends_); }
+
+std::string Model::device_name() const {
+    return ggml_backend_dev_name(ggml_backend_get_device(backends_.device()));
+}
+
+std::map<std::string, Array> Model::run(const std::map<std::string, Array> & inputs) {
+    Problems problems;
+    std::map<std::string, const Array *> given;
+    for (const auto & [name, array] : inputs) given[name] = &array;
+    std::vector<const Array *> ordered;
+    for (const InputInfo & each : info_.inputs) {
+        const auto found = given.find(each.name);
+        ordered.push_back(found == given.end() ? nullptr : found->second);
+        if (found != given.end()) given.erase(found);
+    }
+    for (const auto & each : given) {
+        problems.add(each.first + ": the model has no such input (it has " + names(info_.inputs) + ")");
+    }
+    check_declarations(info_.inputs, ordered, problems);
+    problems.raise();
+    std::vector<Array> results = run_in_order(ordered);
+    std::map<std::string, Array> outputs;
+    for (size_t i = 0; i < results.size(); ++i) outputs[info_.outputs[i].name] = std::move(results[i]);
+    return outputs;
+}
+
+std::vector<Array> Model::run_in_order(const std::vector<const Array *> & inputs) {
+    if (inputs.size() != info_.inputs.size()) {
+        throw Error(std::to_string(inputs.size()) + " inputs for a model of " + std::to_string(info_.inputs.size()));
+    }
+    Problems problems;
+    check_declarations(info_.inputs, inputs, problems);
+    problems.raise();
+    const std::vector<int64_t> sizes = checked_sizes(inputs);
+    return graph_for(sizes, inputs).run(info_.inputs, inputs, info_.outputs);
+}
+
+std::vector<int64_t> Model::checked_sizes(const std::vector<const Array *> & inputs) const {
+    Problems problems;
+    std::vector<int64_t> sizes;
+    try {
+        const InputSizes given(info_.inputs, inputs);
+        sizes = bind(given);
+        const std::vector<Shape> shapes = input_shapes(sizes);
+        for (size_t i = 0; i < shapes.size(); ++i) given.expect(i, shapes[i]);
+        check(sizes);
+    } catch (const Error & error) {
+        problems.add(error.what());
+    }
+    problems.raise();
+    return sizes;
+}
+
+Graph & Model::graph_for(const std::vector<int64_t> & sizes, const std::vector<const Array *> & inputs) {
+    for (auto kept = graphs_.begin(); kept != graphs_.end(); ++kept) {
+        if (kept->first == sizes) {
+            graphs_.splice(graphs_.begin(), graphs_, kept);
+            return *graphs_.front().second;
+        }
+    }
+    const auto calls = [&](ggml_context * ctx, Kernels & kernels, const std::vector<ggml_tensor *> & tensors) {
+        return build(ctx, kernels, sizes, tensors);
+    };
+    Kernels kernels(sizes, info_.faults);
+    graphs_.emplace_front(sizes, std::make_unique<Graph>(backends_, info_.inputs, inputs, std::move(kernels),
+                                                         info_.tensor_count, calls));
+    if (graphs_.size() > kept_sizes) graphs_.pop_back();
+    return *graphs_.front().second;
+}
+
+}  // namespace graphc

@@ -1,0 +1,85 @@
+#pragma once
+
+#include "graphc/array.h"
+#include "graphc/device.h"
+#include "graphc/engine.h"
+#include "graphc/graph.h"
+#include "graphc/sizes.h"
+#include "graphc/weights.h"
+
+#include <filesystem>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace graphc {
+
+/// What a model runs on; see `Backends`.
+struct Options {
+    std::string device;  // empty: the first graphics processor, else the CPU
+    int threads = 0;     // below 1: one for each processor that this process may run on
+};
+
+/// What the generated code knows about its model.
+struct ModelInfo {
+    const char * name = "";
+    const char * program_sha256 = "";  // of the program that the engine must hold
+    size_t tensor_count = 0;           // at least the number of tensors that `build` makes
+    std::vector<const char *> faults;  // what a kernel's fault means, counted from 1
+    std::vector<InputInfo> inputs;
+    std::vector<OutputInfo> outputs;
+    std::vector<Symbol> symbols;
+};
+
+/// The base of every generated model. A model is used by one thread at a time; several may run side by side.
+class Model {
+  public:
+    virtual ~Model() = default;
+    Model(const Model &) = delete;
+    Model & operator=(const Model &) = delete;
+
+    const ModelInfo & info() const { return info_; }
+
+    /// The shapes of the inputs for values of the model's symbols, in order.
+    virtual std::vector<Shape> input_shapes(const std::vector<int64_t> & sizes) const = 0;
+
+    /// The name of the device that computes.
+    std::string device_name() const;
+
+    /// Outputs by name, for inputs by name. Throws Error with everything that does not fit.
+    std::map<std::string, Array> run(const std::map<std::string, Array> & inputs);
+
+    /// Outputs in the model's order, for inputs in the model's order. Throws Error with everything that does not fit.
+    std::vector<Array> run_in_order(const std::vector<const Array *> & inputs);
+
+  protected:
+    /// Throws Error if the engine is missing, damaged or another program's, or there is no such device.
+    Model(ModelInfo info, const std::filesystem::path & engine, const Options & options);
+
+    /// Fills the slots; called once, by the generated constructor.
+    void load(const std::vector<WeightSlot> & slots);
+
+    /// The values of the model's symbols, in order, that the inputs imply. Throws Error.
+    virtual std::vector<int64_t> bind(const InputSizes & given) const = 0;
+
+    /// Throws Error unless the model can be computed for those sizes.
+    virtual void check(const std::vector<int64_t> & sizes) const = 0;
+
+    /// The model's calls for those sizes, from its inputs to its outputs.
+    virtual std::vector<GraphOutput> build(ggml_context * ctx, Kernels & kernels, const std::vector<int64_t> & sizes,
+                                           const std::vector<ggml_tensor *> & inputs) const = 0;
+
+  private:
+    std::vector<int64_t> checked_sizes(const std::vector<const Array *> & inputs) const;
+    Graph & graph_for(const std::vector<int64_t> & sizes, const std::vector<const Array *> & inputs);
+
+    ModelInfo info_;
+    Engine engine_;
+    Backends backends_;
+    std::unique_ptr<Weights> weights_;
+    std::list<std::pair<std::vector<int64_t>, std::unique_ptr<Graph>>> graphs_;  // the most recently used first
+};
+
+}  // namespace graphc

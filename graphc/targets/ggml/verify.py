@@ -1,0 +1,150 @@
+"""What an engine file's program must satisfy beside the rules of `calls.py`, since it may come from a stranger.
+
+`calls.py` says which sizes ggml accepts; here is what only a file can get wrong: arguments of another kind than the C
+function takes, sizes that overflow, kernels whose result is not what their operator gives, row numbers out of range.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from graphc.ir.types import TensorType
+from graphc.ops.base import Op
+from graphc.shapes import Expr, product, symbols
+from graphc.targets.ggml.calls import CALLS, VIEWS
+from graphc.targets.ggml.program import (
+    STORAGE,
+    TYPE_SIZES,
+    Constant,
+    Input,
+    KernelUse,
+    Output,
+    Program,
+    ProgramError,
+    Tensor,
+)
+
+LARGEST = 2**62
+"""No size, and no product of sizes in bytes, exceeds this, so 64-bit arithmetic never overflows."""
+
+_KINDS: dict[Any, tuple[str, Any]] = {
+    ctypes.c_int: ("a whole number", lambda arg: _int32(arg) or isinstance(arg, Constant)),
+    ctypes.c_uint: ("a whole number", lambda arg: (_int32(arg) and arg >= 0) or isinstance(arg, Constant)),
+    ctypes.c_int64: ("a size", lambda arg: isinstance(arg, Expr) or (_is_int(arg) and abs(arg) <= LARGEST)),
+    ctypes.c_size_t: ("a size", lambda arg: isinstance(arg, Expr) or (_is_int(arg) and 0 <= arg <= LARGEST)),
+    ctypes.c_float: ("a number", lambda arg: isinstance(arg, float) or _int32(arg)),
+    ctypes.c_bool: ("true or false", lambda arg: isinstance(arg, bool)),
+}
+_TENSOR = ("a tensor", lambda arg: arg is None or isinstance(arg, Tensor))
+
+
+def check_signature(function: str, args: Sequence[Any]) -> None:
+    """Raise ProgramError unless the arguments are of the number and kinds that the C function takes."""
+    if function not in CALLS:
+        raise ProgramError(f"{function} is not a call that a program may make")
+    kinds = _signature(function)
+    if len(args) != len(kinds):
+        raise ProgramError(f"{function} takes {len(kinds)} arguments, not {len(args)}")
+    for position, (arg, (kind, fits)) in enumerate(zip(args, kinds, strict=True)):
+        if not fits(arg):
+            raise ProgramError(f"{function}: argument {position} must be {kind}")
+
+
+@cache
+def _signature(function: str) -> list[tuple[str, Any]]:
+    """The kinds of a function's arguments after the context, as ggml's header declares them."""
+    import ggml
+
+    return [_KINDS.get(type, _TENSOR) for type in getattr(ggml, function).argtypes[1:]]
+
+
+def _is_int(arg: Any) -> bool:
+    return isinstance(arg, int) and not isinstance(arg, bool)
+
+
+def _int32(arg: Any) -> bool:
+    return _is_int(arg) and -(2**31) <= arg < 2**31
+
+
+def check_sizes(tensor: Tensor) -> None:
+    """Raise ProgramError for a tensor whose rank is not one or whose known sizes cannot be."""
+    if not 0 <= tensor.rank <= 4 or any(size != 1 for size in tensor.ne[tensor.rank :]):
+        raise ProgramError(f"a tensor of sizes {list(tensor.ne)} has not rank {tensor.rank}")
+    known = [size for size in tensor.ne if isinstance(size, int)]
+    steps = [step for step in tensor.nb if isinstance(step, int)]
+    if min([*known, *steps, 0]) < 0 or max([*steps, product(known) * TYPE_SIZES[tensor.type]]) > LARGEST:
+        raise ProgramError(f"a tensor of sizes {list(tensor.ne)} is too large")
+
+
+def check_input(declared: Input) -> None:
+    """Raise ProgramError unless the input's tensor can hold it."""
+    check_sizes(declared.tensor)
+    bounded = declared.low is not None and declared.high is not None
+    narrowed = declared.tensor.type == "I32" and declared.dtype.kind == "i" and bounded
+    if declared.tensor.type != STORAGE[declared.dtype] and not narrowed:
+        raise ProgramError(f"input {declared.name} of {declared.dtype.name} is held as {declared.tensor.type}")
+    if narrowed and not -(2**31) <= declared.low < declared.high <= 2**31:  # type: ignore[operator]
+        raise ProgramError(f"input {declared.name} has no possible values")
+
+
+def check_symbols(names: Iterable[str], inputs: Sequence[Input]) -> None:
+    """Raise ProgramError unless each input has its own name and each size symbol is the size of an input's axis."""
+    if len({declared.name for declared in inputs}) != len(inputs):
+        raise ProgramError("two inputs have the same name")
+    alone = {str(size) for declared in inputs for size in declared.shape if str(size) in symbols(size)}
+    for name in names:
+        if name not in alone:
+            raise ProgramError(f"no input says what {name} is")
+
+
+def check_output(declared: Output) -> Output:
+    """The output; raises ProgramError unless its tensor holds just its elements."""
+    tensor = declared.tensor
+    if not isinstance(tensor, Tensor) or tensor.type != STORAGE[declared.dtype] or not tensor.contiguous:
+        raise ProgramError(f"output {declared.name} is not held as {declared.dtype.name}")
+    if tensor.size != product(declared.shape):
+        raise ProgramError(f"output {declared.name} has other sizes than its tensor")
+    return declared
+
+
+def check_kernel(use: KernelUse) -> KernelUse:
+    """The kernel; raises an error unless its operator gives what it is said to."""
+    assert isinstance(use.op, Op)
+    for value in vars(use.op).values():
+        if isinstance(value, str) and not re.fullmatch(r"[A-Za-z0-9_]*", value):
+            raise ProgramError(f"{type(use.op).__name__} has an attribute that is no name")
+    result = use.op.infer(*(TensorType(dtype, shape) for dtype, shape in use.inputs))
+    if result != (TensorType(use.dtype, use.shape),):
+        raise ProgramError(f"{use.op} does not give {TensorType(use.dtype, use.shape)}")
+    return use
+
+
+def check_row_numbers(program: Program, weights: Sequence[np.ndarray]) -> None:
+    """Raise ProgramError unless every `ggml_get_rows` is given rows that exist: ggml ends the process otherwise."""
+    for call in program.calls:
+        if call.function != "ggml_get_rows":
+            continue
+        table, rows = call.args[0], call.args[1]
+        assert isinstance(table, Tensor)
+        assert isinstance(rows, Tensor)
+        low, high = _range(program, weights, rows)
+        if low is None or high is None or low < 0 or not high <= table.ne[1]:
+            raise ProgramError(f"row numbers of a table of {table.ne[1]} rows that are not known to exist")
+
+
+def _range(program: Program, weights: Sequence[np.ndarray], tensor: Tensor) -> tuple[int | None, int | None]:
+    """Bounds (the upper one exclusive) of the elements of an integer tensor, None where not known."""
+    while tensor.call >= 0 and program.calls[tensor.call].function in {*VIEWS, "ggml_cont", "ggml_repeat_4d"}:
+        tensor = program.calls[tensor.call].args[0]  # type: ignore[assignment]
+    if tensor.input >= 0:
+        return program.inputs[tensor.input].low, program.inputs[tensor.input].high
+    if tensor.weight >= 0:
+        array = weights[tensor.weight]
+        return (int(array.min()), int(array.max()) + 1) if array.size else (0, 0)
+    return None, None

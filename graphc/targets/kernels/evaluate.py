@@ -1,0 +1,82 @@
+"""Kernels without a C compiler: ggml calls back, and the operator's `eval` computes the result on views of the tensors."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import ggml
+import numpy as np
+
+from graphc.shapes import Dim, Expr, bind, product
+from graphc.targets.ggml.program import KernelUse
+
+
+def new_userdata(symbols: Sequence[str], binding: Mapping[str, int]) -> Any:
+    """A `graphc_kernel_data`: no fault, and the values of the symbols."""
+    return (ctypes.c_int64 * (1 + len(symbols)))(0, *(binding[symbol] for symbol in symbols))
+
+
+class EvaluatedKernel:
+    """A kernel that is a Python function. ggml calls it once for each of its threads; the first does all the work."""
+
+    def __init__(self, use: KernelUse, symbols: Sequence[str]) -> None:
+        self.use, self.symbols = use, tuple(symbols)
+        self.messages: list[str] = []
+        self.function = ggml.ggml_custom_op_t(self._run)
+
+    def userdata(self, binding: Mapping[str, int]) -> Any:
+        """See `LoadedKernel`."""
+        return new_userdata(self.symbols, binding)
+
+    def reset(self, userdata: Any) -> None:
+        """See `LoadedKernel`."""
+        userdata[0] = 0
+        self.messages.clear()
+
+    def fault(self, userdata: Any) -> str | None:
+        """See `LoadedKernel`."""
+        return self.messages[userdata[0] - 1] if userdata[0] else None
+
+    def _run(self, result: Any, ith: int, nth: int, userdata: int) -> None:
+        if ith != 0:
+            return
+        data = (ctypes.c_int64 * (1 + len(self.symbols))).from_address(userdata)
+        try:
+            self._evaluate(result.contents, dict(zip(self.symbols, data[1:], strict=True)))
+        except Exception as error:  # an exception cannot pass through ggml: it is reported after the run
+            self.messages.append(str(error) or type(error).__name__)
+            data[0] = len(self.messages)
+
+    def _evaluate(self, result: Any, binding: Mapping[str, int]) -> None:
+        use = self.use
+        inputs = [
+            _view(result.src[i].contents.data, dtype, shape, binding) for i, (dtype, shape) in enumerate(use.inputs)
+        ]
+        (value,) = bound(use.op, binding).eval(*inputs)
+        _view(result.data, use.dtype, use.shape, binding)[...] = value
+
+
+def _view(address: int | None, dtype: np.dtype, shape: Sequence[Dim], binding: Mapping[str, int]) -> np.ndarray:
+    """The elements at an address as an array."""
+    sizes = [int(bind(size, binding)) for size in shape]  # type: ignore[arg-type]
+    count = int(product(sizes))  # type: ignore[arg-type]
+    if count == 0 or address is None:
+        return np.empty(sizes, dtype)
+    raw = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
+    return np.ctypeslib.as_array(raw).view(dtype).reshape(sizes)
+
+
+def bound(thing: Any, binding: Mapping[str, int]) -> Any:
+    """An operator with its symbolic sizes, wherever they stand in its fields, replaced by their values."""
+    match thing:
+        case Expr():
+            return bind(thing, binding)
+        case tuple():
+            return tuple(bound(item, binding) for item in thing)
+        case _ if is_dataclass(thing) and not isinstance(thing, type):
+            changed = {field.name: bound(getattr(thing, field.name), binding) for field in fields(thing)}
+            return replace(thing, **changed)
+    return thing

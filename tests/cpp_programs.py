@@ -1,0 +1,227 @@
+"""Small programs, call by call, of which the tests read the C++; they do not depend on how operators are lowered."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphc.ir.types import F32, I64
+from graphc.ops.pointwise import Cast
+from graphc.shapes import Dim, symbol
+from graphc.targets.ggml.builder import Builder
+from graphc.targets.ggml.program import STORAGE, Check, Constant, KernelUse, Output, Program, Tensor
+
+NEAREST = Constant("GGML_SCALE_MODE_NEAREST")
+
+
+class Modules(Builder):
+    """A builder with modules of PyTorch: each method appends the calls of one, in its scope."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(Program(name))
+
+    def at(self, *scope: str) -> Modules:
+        """Append the calls that follow in this module."""
+        self.scope = scope
+        return self
+
+    def weight(self, name: str, *shape: int) -> Tensor:
+        """A parameter."""
+        return self.program.add_weight(name, F32, shape)
+
+    def linear(self, x: Tensor, path: str, inputs: int, outputs: int) -> Tensor:
+        """`x @ weight.T + bias`, in the scope of its path."""
+        self.at(*path.split("/"))
+        name = path.replace("/", ".")
+        product = self.matmul(x, self.weight(f"{name}.weight", outputs, inputs))
+        return self.binary("ggml_add", product, self.weight(f"{name}.bias", outputs))
+
+    def norm(self, x: Tensor, path: str, size: int) -> Tensor:
+        """A layer norm."""
+        self.at(*path.split("/"))
+        name = path.replace("/", ".")
+        x = self.over_last("ggml_norm", x, 1e-5)
+        x = self.binary("ggml_mul", x, self.weight(f"{name}.weight", size))
+        return self.binary("ggml_add", x, self.weight(f"{name}.bias", size))
+
+    def conv(self, x: Tensor, path: str, inputs: int, outputs: int, stride: int) -> Tensor:
+        """A 3x3 convolution with a bias."""
+        self.at(*path.split("/"))
+        name = path.replace("/", ".")
+        weight = self.weight(f"{name}.weight", outputs, inputs, 3, 3)
+        x = self.call("ggml_conv_2d", weight, x, stride, stride, 1, 1, 1, 1, rank=4)
+        bias = self.reshape(self.weight(f"{name}.bias", outputs), (1, outputs, 1, 1))
+        return self.binary("ggml_add", x, bias)
+
+    def output(self, x: Tensor, name: str, *shape: Dim) -> Modules:
+        """Declare an output of float32."""
+        self.program.outputs.append(Output(name, F32, shape or x.shape, x))
+        return self
+
+
+def flat() -> Program:
+    """No modules: one function."""
+    b = Modules("flat")
+    x = b.program.add_input("x", F32, (2, 8), "F32")
+    y = b.binary("ggml_add", b.matmul(x, b.weight("w", 4, 8)), b.weight("b", 4))
+    return b.output(b.unary("ggml_relu", y), "y").program
+
+
+def blocks() -> Program:
+    """Three times the same block in a row: a function and a loop."""
+    b = Modules("blocks")
+    x = b.program.add_input("tokens", F32, (1, 5, 8), "F32")
+    x = b.linear(x, "embed", 8, 8)
+    for number in range(3):
+        path = f"layers.{number}"
+        hidden = b.linear(b.norm(x, f"{path}/norm", 8), f"{path}/mlp/up", 8, 16)
+        b.at(path, "mlp")
+        hidden = b.linear(b.unary("ggml_silu", hidden), f"{path}/mlp/down", 16, 8)
+        x = b.at(path).binary("ggml_add", x, hidden)
+    return b.output(b.norm(x, "norm", 8), "features").program
+
+
+def skips() -> Program:
+    """Blocks of different sizes that share functions, with results that are used later."""
+    b = Modules("skips")
+    x = b.program.add_input("image", F32, (1, 3, 16, 16), "F32")
+    x = b.conv(x, "stem", 3, 4, 1)
+    kept = []
+    for number, (inputs, outputs) in enumerate(((4, 8), (8, 16))):
+        path = f"down.{number}"
+        x = b.unary("ggml_silu", b.conv(x, f"{path}/conv", inputs, inputs, 1))
+        kept.append(x)
+        x = b.conv(x, f"{path}/shrink", inputs, outputs, 2)
+        b.at(path)
+        x = b.reshape(b.unary("ggml_relu", x), x.shape)
+        x = b.reshape(x, (1, outputs, x.shape[2] * x.shape[3]))
+        x = b.reshape(b.unary("ggml_sqr", x), (1, outputs, 8 >> number, 8 >> number))
+    b.at()
+    for skip in reversed(kept):
+        x = b.call("ggml_interpolate", x, *skip.ne[:2], *x.ne[2:], NEAREST, rank=4)
+        x = b.call("ggml_concat", x, skip, 2, rank=4)
+    return b.output(x, "out").program
+
+
+def symbolic() -> Program:
+    """Named sizes in shapes, offsets and a condition."""
+    b = Modules("symbolic")
+    batch, tokens = symbol("batch", high=64), symbol("tokens", multiple=2)
+    x = b.program.add_input("x", F32, (batch, tokens, 8), "F32")
+    mask = b.program.add_input("mask", F32, (tokens + 1,), "F32")
+    b.program.checks.append(Check(tokens % 4, 0, "tokens must be a multiple of 4"))
+    half = b.slice(x, (0, tokens // 2, 0), (batch, tokens // 2, 8), (1, 1, 1))
+    y = b.reshape(b.cont(half), (batch * (tokens // 2), 8))
+    part = b.slice(mask, (1,), (tokens,), (1,))
+    y = b.linear(y, "fc", 8, 4)
+    b.at()
+    b.output(y, "y").output(b.unary("ggml_neg", part), "opposite")
+    return b.program
+
+
+def images() -> Program:
+    """A part of an image under a kernel: small images are refused."""
+    b = Modules("images")
+    height, width = symbol("height"), symbol("width")
+    x = b.program.add_input("image", F32, (1, 3, height, width), "F32")
+    part = b.slice(x, (0, 0, 2, 1), (1, 3, height - 2, 4), (1, 1, 1, 1))
+    y = b.call("ggml_conv_2d", b.weight("kernel", 4, 3, 3, 3), b.cont(part), 1, 1, 0, 0, 1, 1, rank=4)
+    return b.output(y, "y").program
+
+
+def kernels() -> Program:
+    """A generated kernel in a module that is called twice."""
+    b = Modules("kernels")
+    count = symbol("n")
+    ids = b.program.add_input("ids", I64, (count, 4), "I64")
+    numbers = [
+        b.at(f"casts.{i}").kernel(KernelUse(Cast(F32), ((I64, (count, 4)),), F32, (count, 4)), ids) for i in (0, 1)
+    ]
+    numbers = [b.at(f"casts.{i}").unary("ggml_sqr", x) for i, x in enumerate(numbers)]
+    b.at()
+    return b.output(b.binary("ggml_add", *numbers), "y").program
+
+
+def scattered() -> Program:
+    """A call that names no module between two of one, and an expression that two modules share."""
+    b = Modules("scattered")
+    x = b.program.add_input("x", F32, (2, 8), "F32")
+    time = b.program.add_input("time", F32, (1, 8), "F32")
+    gate = b.at("blocks.0", "act").unary("ggml_silu", time)
+    for number in range(2):
+        path = f"blocks.{number}"
+        hidden = b.linear(x, f"{path}/fc", 8, 8)
+        hidden = b.at().unary("ggml_relu", hidden)
+        x = b.at(path).binary("ggml_mul", hidden, gate)
+    return b.output(b.at().unary("ggml_tanh", x), "y").program
+
+
+def dtypes() -> Program:
+    """Each element type in and out, and row numbers of a table."""
+    b = Modules("dtypes")
+    for dtype in sorted(STORAGE, key=str):
+        x = b.program.add_input(dtype.name, dtype, (2, 3), STORAGE[dtype])
+        same = b.kernel(KernelUse(Cast(dtype), ((dtype, (2, 3)),), dtype, (2, 3)), x)
+        b.program.outputs.append(Output(f"same_{dtype.name}", dtype, (2, 3), same))
+    rows = b.program.add_input("rows", I64, (2, 3), "I32", low=0, high=10)
+    b.call("ggml_get_rows", b.weight("table", 10, 4), b.reshape(rows, (6,)), rank=2)
+    b.program.outputs.append(Output("rows_of_table", F32, (2, 3, 4), b.program.calls[-1].result))
+    return b.program
+
+
+def constants() -> Program:
+    """No inputs, and a weight without elements."""
+    b = Modules("constants")
+    joined = b.call("ggml_concat", b.weight("full", 2, 3), b.weight("empty", 0, 3), 1, rank=2)
+    return b.output(joined, "joined").output(b.call("ggml_cont", b.weight("single"), rank=0), "single").program
+
+
+def views() -> Program:
+    """An output that is a view of what is computed with afterwards, and several outputs of one tensor."""
+    b = Modules("views")
+    x = b.program.add_input("x", F32, (16, 16), "F32")
+    kept = b.reshape(b.unary("ggml_exp", x), (256,))
+    y = b.unary("ggml_sqr", kept)
+    for _ in range(6):
+        y = b.unary("ggml_abs", b.binary("ggml_add", y, b.unary("ggml_neg", b.unary("ggml_sqr", y))))
+    return b.output(kept, "kept").output(y, "y").output(kept, "again").program
+
+
+NAMES = (
+    '"); system("touch pwned',
+    "a\n#error ??/",
+    "*/ int",
+    "int",
+    "ggml_add",
+    "../../x",
+    "é ü",
+    "",
+    "x",
+    "%s%n",
+    'R"(',
+    "0",
+    "a=b",
+    "a",
+)
+
+
+def hostile() -> Program:
+    """Names that mean something to C++, a shell or a file system."""
+    b = Modules(NAMES[0])
+    for index, name in enumerate(NAMES):
+        x = b.program.add_input(name, F32, (2, 4), "F32")
+        y = b.matmul(x, b.weight(name, 3, 4))
+        for depth in range(2):
+            y = b.at(name, f"{NAMES[-index]}.{depth}").binary("ggml_mul", y, b.weight(f"{name}.{depth}.{name}", 3))
+            y = b.unary("ggml_relu", y)
+            b.source = name
+        b.output(y, f"{name}/")
+    return b.program
+
+
+PROGRAMS = {each.__name__: each for each in (flat, blocks, skips, symbolic, images, kernels, scattered)}
+
+
+def arrays(program: Program, seed: int = 0) -> list[np.ndarray]:
+    """Numbers for the weights."""
+    rng = np.random.default_rng(seed)
+    return [np.asarray(rng.standard_normal(weight.shape) / 4, weight.dtype) for weight in program.weights]

@@ -1,0 +1,430 @@
+"""Random uses of every operator that has a loop form: types, shapes of up to six axes, and sizes of which some are symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphc.ir.types import BF16, BOOL, F16, F32, F64, FLOATS, I8, I32, I64, INTEGERS, NARROW, U8
+from graphc.ops.activations import (
+    Celu,
+    Clip,
+    Elu,
+    Gelu,
+    HardSigmoid,
+    IsInf,
+    LeakyRelu,
+    Selu,
+    Shrink,
+    ThresholdedRelu,
+)
+from graphc.ops.base import Op
+from graphc.ops.blocks import Tile
+from graphc.ops.conv import Conv
+from graphc.ops.functions import BINARY, UNARY
+from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot
+from graphc.ops.matmul import MatMul
+from graphc.ops.movement import Concat, Expand, Pad, Reshape, Slice, Transpose
+from graphc.ops.narrow import ROUNDING, WIDTHS, BitCast, Encode
+from graphc.ops.pointwise import Binary, Cast, Unary, Where
+from graphc.ops.pool import AveragePool, MaxPool
+from graphc.ops.reduce import KINDS, Reduce
+from graphc.ops.resize import Resize
+from graphc.ops.scatter import REDUCTIONS, ScatterElements, ScatterND
+from graphc.ops.sequences import CumSum, EyeLike, Range, Trilu
+from graphc.ops.sorting import ArgMax, ArgMin, PlacesOfRanks, Ranks
+from graphc.shapes import Dim, integer, product, symbol
+
+ALL = sorted(FLOATS | INTEGERS | {BOOL}, key=str)
+NUMBERS = sorted(FLOATS | INTEGERS, key=str)
+FLOAT_TYPES = sorted(FLOATS, key=str)
+
+
+@dataclass
+class Draw:
+    """Random choices, and the values of the size symbols among them."""
+
+    random: np.random.Generator
+    symbolic: bool
+    binding: dict[str, int] = field(default_factory=dict)
+
+    def number(self, low: int, high: int) -> int:
+        """An integer from `low` to `high`."""
+        return int(self.random.integers(low, high + 1))
+
+    def pick(self, items: Sequence):
+        """One of several."""
+        return items[self.number(0, len(items) - 1)]
+
+    def size(self, low: int = 1, high: int = 5) -> Dim:
+        """A size; sometimes a symbol."""
+        value = self.number(low, high)
+        if not self.symbolic or value == 0 or self.random.random() < 0.4:
+            return value
+        name = f"n {len(self.binding)}"
+        self.binding[name] = value
+        return symbol(name)
+
+    def shape(self, low: int = 0, high: int = 6, smallest: int = 1) -> tuple[Dim, ...]:
+        """A shape of `low` to `high` axes."""
+        rank = self.number(low, high)
+        return tuple(self.size(smallest, 5 if rank < 4 else 3) for _ in range(rank))
+
+    def part(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        """A shape that broadcasts to this one."""
+        kept = [size if self.random.random() < 0.7 else 1 for size in shape]
+        return tuple(kept[self.number(0, len(shape)) :])
+
+    def sizes(self, shape: Sequence[Dim]) -> tuple[int, ...]:
+        """A shape with its symbols bound."""
+        return tuple(integer(size, self.binding) for size in shape)
+
+    def array(self, dtype: np.dtype, shape: Sequence[Dim]) -> np.ndarray:
+        """Random elements, of floats some that are special."""
+        sizes = self.sizes(shape)
+        if dtype == BOOL:
+            return self.random.random(sizes) < 0.5
+        if dtype in INTEGERS:
+            limits = np.iinfo(dtype)
+            wide = self.random.random() < 0.3
+            low, high = (limits.min, limits.max) if wide else (max(-5, limits.min), 5)
+            return self.random.integers(low, high, sizes, dtype=dtype, endpoint=True)
+        values = self.random.standard_normal(sizes) * self.pick([1, 1, 30])
+        special = np.array([0.0, -0.0, 0.5, 1.0, -1.5, np.inf, -np.inf, np.nan])
+        chosen = self.random.random(sizes) < self.pick([0, 0.1])
+        return np.where(chosen, self.random.choice(special, sizes), values).astype(dtype)
+
+
+Sample = tuple[Op, list[tuple[np.ndarray, tuple[Dim, ...]]]]
+
+
+def unary(function: str) -> Callable[[Draw], Sample]:
+    def draw(d: Draw) -> Sample:
+        dtype, shape = d.pick(sorted(UNARY[function].takes - {np.dtype(object)}, key=str)), d.shape(smallest=0)
+        return Unary(function), [(d.array(dtype, shape), shape)]
+
+    return draw
+
+
+def binary(function: str) -> Callable[[Draw], Sample]:
+    def draw(d: Draw) -> Sample:
+        row = BINARY[function]
+        types = sorted(row.takes - {np.dtype(object)}, key=str)
+        dtype = d.pick(types)
+        other = d.pick(types) if row.mixed else dtype
+        shape = d.shape()
+        shapes = (shape, d.part(shape))
+        if function != "PRelu" and d.number(0, 1):
+            shapes = shapes[::-1]
+        a, b = d.array(dtype, shapes[0]), d.array(other, shapes[1])
+        if row.divides and other in INTEGERS:
+            b = np.where(b == 0, 1, b).astype(other)
+        if function == "Pow":
+            a, b = (np.clip(np.nan_to_num(x), 0, 9).astype(x.dtype) for x in (a, b))
+        return Binary(function), [(a, shapes[0]), (b, shapes[1])]
+
+    return draw
+
+
+def pointwise(make: Callable[[Draw], Op], types: Sequence[np.dtype]) -> Callable[[Draw], Sample]:
+    def draw(d: Draw) -> Sample:
+        shape = d.shape()
+        return make(d), [(d.array(d.pick(types), shape), shape)]
+
+    return draw
+
+
+def where(d: Draw) -> Sample:
+    shape, dtype = d.shape(), d.pick(ALL)
+    shapes = [shape, d.part(shape), d.part(shape)]
+    order = d.random.permutation(3)
+    types = [BOOL, dtype, dtype]
+    return Where(), [(d.array(types[i], shapes[order[i]]), shapes[order[i]]) for i in range(3)]
+
+
+def cast(d: Draw) -> Sample:
+    source, target = d.pick(ALL), d.pick(ALL)
+    x = d.array(source, shape := d.shape())
+    if source in FLOATS and target in INTEGERS:  # what does not fit has a test of its own
+        limits = np.iinfo(target)
+        low, high = max(limits.min, -100), min(limits.max, 100)
+        x = np.clip(np.nan_to_num(x.astype(F64)), low, high).astype(source)
+    return Cast(target), [(x, shape)]
+
+
+def bit_cast(d: Draw) -> Sample:
+    source = d.pick([dtype for dtype in ALL if dtype != BOOL])
+    alike = [dtype for dtype in ALL if dtype.itemsize == source.itemsize and dtype != BOOL]
+    integers = [dtype for dtype in alike if dtype in INTEGERS]
+    target = d.pick(integers if source in (F16, BF16) else alike)  # two kinds of halves are no bits of each other
+    x = d.array(source, shape := d.shape())
+    return BitCast(target), [(np.nan_to_num(x) if source in FLOATS else x, shape)]
+
+
+def encode(d: Draw) -> Sample:
+    target, shape = d.pick(sorted(NARROW, key=str)), d.shape()
+    op = Encode(target, bool(d.number(0, 1)), d.pick(ROUNDING))
+    return op, [(d.array(I32 if target in WIDTHS else F32, shape), shape)]
+
+
+def reshape(d: Draw) -> Sample:
+    shape = d.shape(1)
+    parts = [*d.sizes(shape)] if not d.symbolic else [*shape]
+    if d.number(0, 1) and len(parts) > 1:  # merged in pairs
+        result: tuple[Dim, ...] = (
+            *(a * b for a, b in zip(parts[::2], parts[1::2], strict=False)),
+            *parts[len(parts) & ~1 :],
+        )
+    elif d.number(0, 1):
+        result = (product(parts),)
+    else:  # the factors in another order
+        result = tuple(parts[i] for i in d.random.permutation(len(parts)))
+    return Reshape(result), [(d.array(d.pick(ALL), shape), shape)]
+
+
+def transpose(d: Draw) -> Sample:
+    shape = d.shape()
+    return Transpose(tuple(map(int, d.random.permutation(len(shape))))), [(d.array(d.pick(ALL), shape), shape)]
+
+
+def expand(d: Draw) -> Sample:
+    shape = d.shape()
+    part = d.part(shape)
+    return Expand(shape), [(d.array(d.pick(ALL), part), part)]
+
+
+def slice_(d: Draw) -> Sample:
+    shape = d.shape()
+    starts, sizes, steps = [], [], []
+    for size in shape:
+        count = integer(size, d.binding)
+        step, first = d.pick([1, 1, 2, -1, -2]), d.number(0, count - 1)
+        limit = (count - 1 - first) // step + 1 if step > 0 else first // -step + 1
+        whole = step == -1 and d.number(0, 1)
+        starts.append(size - 1 if whole else first)
+        sizes.append(size if whole else d.number(1, limit))
+        steps.append(step)
+    return Slice(tuple(starts), tuple(sizes), tuple(steps)), [(d.array(d.pick(ALL), shape), shape)]
+
+
+def concat(d: Draw) -> Sample:
+    shape, dtype = d.shape(1), d.pick(ALL)
+    axis = d.number(0, len(shape) - 1)
+    shapes = [(*shape[:axis], d.size(), *shape[axis + 1 :]) for _ in range(d.number(1, 4))]
+    return Concat(axis), [(d.array(dtype, each), each) for each in shapes]
+
+
+def pad(d: Draw) -> Sample:
+    shape, mode, dtype = d.shape(), d.pick(["constant", "reflect", "edge", "wrap"]), d.pick(ALL)
+    limits = [integer(size, d.binding) - (mode == "reflect") for size in shape]
+    before, after = ([d.number(0, limit) for limit in limits] for _ in range(2))
+    value = d.pick([0, 1, 2]) if dtype not in FLOATS else d.pick([0.0, -1.5, np.inf])
+    return Pad(tuple(before), tuple(after), mode, value), [(d.array(dtype, shape), shape)]
+
+
+def tile(d: Draw) -> Sample:
+    shape = d.shape(0, 4)
+    return Tile(tuple(d.size(1, 3) for _ in shape)), [(d.array(d.pick(ALL), shape), shape)]
+
+
+def reduce(d: Draw) -> Sample:
+    kind, shape = d.pick(sorted(KINDS)), d.shape(0, 6, d.pick([0, 1, 1]))
+    dtype = d.pick(sorted(KINDS[kind].takes, key=str))
+    axes = tuple(axis for axis in range(len(shape)) if d.number(0, 1))
+    return Reduce(kind, axes, bool(d.number(0, 1))), [(d.array(dtype, shape), shape)]
+
+
+def matmul(d: Draw) -> Sample:
+    dtype = d.pick(NUMBERS)
+    batch = d.shape(0, 3)
+    m, n, k = d.size(), d.size(), d.size(0)
+    swap_a, swap_b = bool(d.number(0, 1)), bool(d.number(0, 1))
+    a = (*d.part(batch), *((k, m) if swap_a else (m, k)))
+    b = (*batch, *((n, k) if swap_b else (k, n)))
+    if d.number(0, 3) == 0 and not swap_a:
+        a = (k,)
+    return MatMul(swap_a, swap_b), [(d.array(dtype, shape), shape) for shape in (a, b)]
+
+
+def conv(d: Draw) -> Sample:
+    axes, group, dtype = d.number(1, 3), d.number(1, 2), d.pick(FLOAT_TYPES)
+    kernel = [d.number(1, 3) for _ in range(axes)]
+    dilations = [d.number(1, 2) for _ in range(axes)]
+    x = (d.size(1, 2), 2 * group, *(d.size(5, 6) for _ in range(axes)))
+    w = (group * d.number(1, 2), 2, *kernel)
+    settings = ([d.number(low, high) for _ in range(axes)] for low, high in ((1, 2), (0, 2), (0, 2)))
+    strides, before, after = map(tuple, settings)
+    shapes = [x, w, w[:1]][: d.number(2, 3)]
+    op = Conv(strides, tuple(dilations), before, after, group)
+    return op, [(d.random.standard_normal(d.sizes(shape)).astype(dtype), shape) for shape in shapes]
+
+
+def pool(kind: type[MaxPool] | type[AveragePool]) -> Callable[[Draw], Sample]:
+    def draw(d: Draw) -> Sample:
+        axes = d.number(1, 3)
+        kernel = [d.number(1, 3) for _ in range(axes)]
+        before, after = (tuple(d.number(0, size - 1) for size in kernel) for _ in range(2))
+        strides, dilations = (tuple(d.number(1, 2) for _ in kernel) for _ in range(2))
+        shape = (d.size(1, 2), d.size(1, 3), *(d.size(5, 6) for _ in kernel))
+        more = () if kind is MaxPool else (bool(d.number(0, 1)),)
+        op = kind(tuple(kernel), strides, dilations, before, after, bool(d.number(0, 1)), *more)
+        dtype = d.pick(FLOAT_TYPES if more else [*FLOAT_TYPES, I8, U8])
+        return op, [(d.array(dtype, shape), shape)]
+
+    return draw
+
+
+def resize(d: Draw) -> Sample:
+    shape = (d.size(1, 2), d.size(1, 2), *(d.size(2, 5) for _ in range(d.number(1, 2))))
+    sizes = (*shape[:2], *(d.pick([size, d.size(2, 9), 2 * size]) for size in shape[2:]))
+    mode = d.pick(["nearest", "linear", "cubic"])
+    coordinate = d.pick(["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"])
+    nearest = d.pick(["round_prefer_floor", "floor", "ceil"])
+    dtype = d.pick([*FLOAT_TYPES, I8, U8, I32])
+    x = d.random.standard_normal(d.sizes(shape)) * (50 if dtype in INTEGERS else 1)
+    op = Resize(sizes, (0.0,) * len(shape), mode, coordinate, nearest, exclude_outside=mode == "cubic" and flag(d))
+    return op, [((np.abs(x) if dtype == U8 else x).astype(dtype), shape)]
+
+
+def indices(d: Draw, shape: Sequence[Dim], limit: int, dtype: np.dtype | None = None) -> np.ndarray:
+    return d.random.integers(-limit, limit, d.sizes(shape)).astype(dtype or d.pick([I32, I64]))
+
+
+def gather(d: Draw) -> Sample:
+    data, places = d.shape(1, 4), d.shape(0, 2)
+    axis = d.number(0, len(data) - 1)
+    found = indices(d, places, integer(data[axis], d.binding))
+    return Gather(axis), [(d.array(d.pick(ALL), data), data), (found, places)]
+
+
+def gather_elements(d: Draw) -> Sample:
+    data = d.shape(1, 5)
+    axis = d.number(0, len(data) - 1)
+    places = (*data[:axis], d.size(), *data[axis + 1 :])
+    found = indices(d, places, integer(data[axis], d.binding))
+    return GatherElements(axis), [(d.array(d.pick(ALL), data), data), (found, places)]
+
+
+def tuples(d: Draw, data: Sequence[Dim], depth: int, outer: Sequence[Dim], first: int = 0) -> np.ndarray:
+    columns = [indices(d, outer, integer(size, d.binding), I64) for size in data[first : first + depth]]
+    return np.stack(columns, -1) if columns else np.zeros((*d.sizes(outer), 0), np.int64)
+
+
+def gather_nd(d: Draw) -> Sample:
+    data = d.shape(2, 5)
+    batch = d.number(0, 1)
+    depth = d.number(1, len(data) - batch)
+    outer = (*data[:batch], *d.shape(1, 2))
+    return GatherND(batch), [
+        (d.array(d.pick(ALL), data), data),
+        (tuples(d, data, depth, outer, batch), (*outer, depth)),
+    ]
+
+
+def scatter_elements(d: Draw) -> Sample:
+    data, reduction, dtype = d.shape(1, 4), d.pick(sorted(REDUCTIONS)), d.pick(NUMBERS)
+    axis = d.number(0, len(data) - 1)
+    places = (*data[:axis], d.size(), *data[axis + 1 :])
+    found = indices(d, places, integer(data[axis], d.binding))
+    return ScatterElements(axis, reduction), [
+        (d.array(dtype, data), data),
+        (found, places),
+        (d.array(dtype, places), places),
+    ]
+
+
+def scatter_nd(d: Draw) -> Sample:
+    data, reduction, dtype = d.shape(1, 4), d.pick(sorted(REDUCTIONS)), d.pick(NUMBERS)
+    depth, outer = d.number(1, len(data)), d.shape(1, 2)
+    updates = (*outer, *data[depth:])
+    return ScatterND(reduction), [
+        (d.array(dtype, data), data),
+        (tuples(d, data, depth, outer), (*outer, depth)),
+        (d.array(dtype, updates), updates),
+    ]
+
+
+def one_hot(d: Draw) -> Sample:
+    shape, dtype, depth = d.shape(0, 4), d.pick(ALL), d.size(1, 5)
+    found = indices(d, shape, integer(depth, d.binding) + 1)
+    return OneHot(d.number(0, len(shape)), depth), [(found, shape), (d.array(dtype, (2,)), (2,))]
+
+
+def along(make: Callable[[Draw, int], Op], types: Sequence[np.dtype]) -> Callable[[Draw], Sample]:
+    def draw(d: Draw) -> Sample:
+        shape = d.shape(1, 5)
+        return make(d, d.number(0, len(shape) - 1)), [(d.array(d.pick(types), shape), shape)]
+
+    return draw
+
+
+def flag(d: Draw) -> bool:
+    return bool(d.number(0, 1))
+
+
+def range_(d: Draw) -> Sample:
+    dtype = d.pick(NUMBERS)
+    if dtype in FLOATS and d.number(0, 1):
+        return Range(0.5, d.number(1, 9) + 0.25, d.pick([0.5, 1.0, 0.3]), dtype), []
+    return Range(d.number(0, 3), d.size(4, 9), d.number(1, 2), dtype), []
+
+
+def trilu(d: Draw) -> Sample:
+    shape = d.shape(2, 5)
+    return Trilu(flag(d), d.number(-2, 2)), [(d.array(d.pick(ALL), shape), shape)]
+
+
+def places_of_ranks(d: Draw) -> Sample:
+    shape = d.shape(1, 4)
+    axis = d.number(0, len(shape) - 1)
+    ranks = np.argsort(d.random.random(d.sizes(shape)), axis)
+    return PlacesOfRanks(axis, d.number(1, ranks.shape[axis])), [(ranks.astype(np.int64), shape)]
+
+
+DRAWS: dict[str, Callable[[Draw], Sample]] = {
+    **{f"Unary-{function}": unary(function) for function in UNARY},
+    **{f"Binary-{function}": binary(function) for function in BINARY},
+    "Where": where,
+    "Cast": cast,
+    "BitCast": bit_cast,
+    "Encode": encode,
+    "Clip": pointwise(lambda d: Clip(d.pick([None, 1]), d.pick([None, 3])), NUMBERS),
+    "LeakyRelu": pointwise(lambda d: LeakyRelu(0.3), FLOAT_TYPES),
+    "Elu": pointwise(lambda d: Elu(0.7), FLOAT_TYPES),
+    "Selu": pointwise(lambda d: Selu(), FLOAT_TYPES),
+    "Celu": pointwise(lambda d: Celu(0.7), FLOAT_TYPES),
+    "HardSigmoid": pointwise(lambda d: HardSigmoid(), FLOAT_TYPES),
+    "ThresholdedRelu": pointwise(lambda d: ThresholdedRelu(0.2), FLOAT_TYPES),
+    "Shrink": pointwise(lambda d: Shrink(0.1, 0.4), FLOAT_TYPES),
+    "IsInf": pointwise(lambda d: IsInf(flag(d), flag(d)), FLOAT_TYPES),
+    "Gelu": pointwise(lambda d: Gelu(d.pick(["none", "tanh"])), FLOAT_TYPES),
+    "Reshape": reshape,
+    "Transpose": transpose,
+    "Expand": expand,
+    "Slice": slice_,
+    "Concat": concat,
+    "Pad": pad,
+    "Tile": tile,
+    "MatMul": matmul,
+    "Conv": conv,
+    "Gather": gather,
+    "GatherElements": gather_elements,
+    "GatherND": gather_nd,
+    "OneHot": one_hot,
+    "MaxPool": pool(MaxPool),
+    "AveragePool": pool(AveragePool),
+    "Reduce": reduce,
+    "Resize": resize,
+    "Range": range_,
+    "EyeLike": lambda d: (EyeLike(d.number(-2, 2), d.pick(ALL), (d.size(), d.size())), []),
+    "Trilu": trilu,
+    "CumSum": along(lambda d, axis: CumSum(axis, flag(d), flag(d)), NUMBERS),
+    "ArgMax": along(lambda d, axis: ArgMax(axis, flag(d), flag(d)), NUMBERS),
+    "ArgMin": along(lambda d, axis: ArgMin(axis, flag(d), flag(d)), NUMBERS),
+    "Ranks": along(lambda d, axis: Ranks(axis, flag(d)), NUMBERS),
+    "PlacesOfRanks": places_of_ranks,
+    "ScatterElements": scatter_elements,
+    "ScatterND": scatter_nd,
+}

@@ -1,0 +1,93 @@
+"""Runs cases in worker processes, so that one that crashes or hangs is one failure."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from .cases import Case
+from .run import Outcome, quick_kernels, run_case
+
+WORKERS = 2
+TIME_LIMIT = 60.0
+"""Seconds for one case."""
+
+FORK = multiprocessing.get_context("fork")
+"""A forked worker has the cases already."""
+
+
+class Worker:
+    """A process that runs one case at a time; started again after a crash."""
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self.cases = cases
+        self.case: int | None = None
+        self.deadline = 0.0
+        self.start()
+
+    def start(self) -> None:
+        self.pipe, other = FORK.Pipe()
+        self.process = FORK.Process(target=serve, args=(self.cases, other), daemon=True)
+        self.process.start()
+        other.close()
+
+    def give(self, case: int) -> None:
+        self.case, self.deadline = case, time.monotonic() + TIME_LIMIT
+        self.pipe.send(case)
+
+    def result(self) -> Outcome | None:
+        """The outcome of the case, or None while it runs."""
+        assert self.case is not None
+        case = self.cases[self.case]
+        try:
+            if self.pipe.poll():
+                return self.pipe.recv()
+        except EOFError:
+            self.process.join()
+            return self._restarted(case, "crash", f"exit status {self.process.exitcode}")
+        if time.monotonic() > self.deadline:
+            return self._restarted(case, "timeout", f"more than {TIME_LIMIT:.0f} s")
+        return None
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+    def _restarted(self, case: Case, status: str, reason: str) -> Outcome:
+        self.stop()
+        self.start()
+        return Outcome(case.group, case.name, status, reason)
+
+
+def serve(cases: Sequence[Case], pipe: Connection) -> None:
+    """The worker's side: run what it is told to, until it is killed."""
+    os.environ["GGML_NO_BACKTRACE"] = "1"
+    quick_kernels()
+    while True:
+        pipe.send(run_case(cases[pipe.recv()]))
+
+
+def run_all(cases: Sequence[Case], report: Callable[[Outcome], Any] = lambda outcome: None) -> list[Outcome]:
+    """The outcome of every case, in order."""
+    workers = [Worker(cases) for _ in range(min(WORKERS, len(cases)))]
+    outcomes: dict[int, Outcome] = {}
+    waiting = list(range(len(cases)))[::-1]
+    try:
+        while len(outcomes) < len(cases):
+            for worker in workers:
+                if worker.case is not None and (outcome := worker.result()) is not None:
+                    outcomes[worker.case] = outcome
+                    report(outcome)
+                    worker.case = None
+                if worker.case is None and waiting:
+                    worker.give(waiting.pop())
+            wait([worker.pipe for worker in workers if worker.case is not None], timeout=1.0)
+    finally:
+        for worker in workers:
+            worker.stop()
+    return [outcomes[index] for index in range(len(cases))]

@@ -1,0 +1,76 @@
+"""Sizes that are known only when a model runs: impossible ones are an error, not the end of the process."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphc.errors import InputError
+from graphc.ir.types import F32
+from graphc.runtime.model import Model
+from graphc.shapes import Dim, symbol
+from graphc.targets.ggml.builder import Builder
+from graphc.targets.ggml.program import Output, Program, Tensor
+
+H = symbol("h")
+
+
+def model_of(result, shape: tuple[Dim, ...]) -> Model:
+    """A model of x [h, 8]; `result(builder, x)` makes the calls."""
+    program = Program("sizes")
+    builder = Builder(program)
+    builder.source = "/the/node"
+    x = program.add_input("x", F32, (H, 8), "F32")
+    result = builder.unary("ggml_relu", builder.cont(result(builder, x)))
+    program.outputs.append(Output("y", F32, shape, result))
+    return Model(program, [np.ones(each.shape, each.dtype) for each in program.weights], threads=1)
+
+
+def view_past_the_end(b: Builder, x: Tensor) -> Tensor:
+    return b.call("ggml_view_1d", x, 8, H * 64, rank=1)
+
+
+def view_of_no_rows(b: Builder, x: Tensor) -> Tensor:
+    return b.call("ggml_view_2d", x, 8, H - 5, 32, 0, rank=2)
+
+
+def large_kernel(b: Builder, x: Tensor) -> Tensor:
+    kernel = b.program.add_weight("kernel", F32, (1, 1, 7, 7))
+    return b.call("ggml_conv_2d", kernel, b.reshape(x, (1, 1, H, 8)), 1, 1, 0, 0, 1, 1, rank=4)
+
+
+@pytest.mark.parametrize(
+    ("result", "shape", "reason"),
+    [
+        (view_past_the_end, (8,), "looks past the end"),
+        (view_of_no_rows, (H - 5, 8), "at least 1"),
+        (large_kernel, (1, 1, H - 6, 2), "larger than the image"),
+    ],
+)
+def test_impossible_sizes(result, shape: tuple[Dim, ...], reason: str) -> None:
+    model = model_of(result, shape)
+    with pytest.raises(InputError, match=rf"h = 3 in /the/node: .*{reason}"):
+        model.run(x=np.zeros((3, 8), np.float32))
+
+
+@pytest.mark.parametrize(("result", "shape"), [(view_of_no_rows, (H - 5, 8)), (large_kernel, (1, 1, H - 6, 2))])
+def test_possible_sizes_of_the_same_models(result, shape: tuple[Dim, ...]) -> None:
+    model = model_of(result, shape)
+    with pytest.raises(InputError):
+        model.run(x=np.zeros((2, 8), np.float32))
+    assert model.run(x=np.zeros((9, 8), np.float32))["y"].size
+
+
+def test_a_view_that_is_an_output_keeps_its_numbers() -> None:
+    program = Program("views")
+    b = Builder(program)
+    x = program.add_input("x", F32, (4, 8), "F32")
+    doubled = b.scale(x, 2.0)
+    assert doubled is not None
+    program.outputs.append(Output("flat", F32, (32,), b.reshape(doubled, (32,))))
+    later = doubled
+    for _ in range(4):
+        later = b.binary("ggml_add", b.unary("ggml_relu", later), later)
+    program.outputs.append(Output("later", F32, (4, 8), later))
+    array = np.arange(32, dtype=np.float32).reshape(4, 8) - 16
+    np.testing.assert_array_equal(Model(program, [], threads=1).run(x=array)["flat"], 2 * array.reshape(-1))

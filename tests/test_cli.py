@@ -1,0 +1,302 @@
+"""The command line: results on stdout, one clear message on stderr, and a status that a script can trust."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from small_models import dense_model, dense_result, stored, unsupported_model
+
+import graphc.runtime.compare
+from graphc import cli
+
+X = np.array([[1, 2, 3], [-1, 0.5, 2]], np.float32)
+
+
+class Finished:
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+
+@pytest.fixture
+def graphc_command(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Runs a command in an empty folder, in this process."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> Finished:
+        with pytest.raises(SystemExit) as caught:
+            cli.main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Finished(int(caught.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    (tmp_path / "a folder").mkdir()
+    return stored(dense_model(), tmp_path / "a folder" / "dénse model.onnx")
+
+
+@pytest.fixture
+def engine(graphc_command, model: Path) -> Path:
+    assert graphc_command("compile", model, "-o", "engine.gguf").status == 0
+    return Path("engine.gguf").absolute()
+
+
+def separate(*arguments: object, **settings: object) -> subprocess.CompletedProcess[str]:
+    """Runs a command in a process of its own."""
+    command = [sys.executable, "-m", "graphc.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **settings)
+
+
+def test_compile_says_what_it_wrote(graphc_command, model: Path) -> None:
+    done = graphc_command("compile", model)
+    assert done.status == 0
+    assert model.with_suffix(".gguf").exists()
+    assert "16 parameters" in done.out
+    assert done.err == ""
+
+
+def test_run_reads_and_writes_arrays(graphc_command, engine: Path, model: Path) -> None:
+    np.savez("in.npz", x=X)
+    np.save("x.npy", X)
+    for inputs in (("--inputs", "in.npz"), ("--input", "x=x.npy")):
+        for source in (engine, model):
+            done = graphc_command("run", source, *inputs, "-o", "out.npz")
+            assert done.status == 0, done.err
+            with np.load("out.npz") as found:
+                for name, expected in zip(("scores", "product"), dense_result(X), strict=True):
+                    np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-6)
+    assert (
+        graphc_command("run", engine, "--input", "x=x.npy", "-o", "folder", "--repeat", 3, "--threads", 1).status == 0
+    )
+    assert sorted(os.listdir("folder")) == ["product.npy", "scores.npy"]
+
+
+def test_random_inputs_are_the_same_for_the_same_seed(graphc_command, engine: Path) -> None:
+    outputs = [graphc_command("run", engine, "--random", seed, "--dim", "batch=3").out for seed in (1, 1, 2)]
+    assert outputs[0] == outputs[1] != outputs[2]
+    assert "float32[3, 4]" in outputs[0]
+
+
+def test_dim_pins_a_size(graphc_command, model: Path) -> None:
+    assert graphc_command("compile", model, "-o", "e.gguf", "--dim", "batch=5").status == 0
+    assert "float32[5, 3]" in graphc_command("inspect", "e.gguf").out
+    np.save("x.npy", X)
+    assert "must be 5" in graphc_command("run", "e.gguf", "--input", "x=x.npy").err
+
+
+def test_names_of_a_model_stay_names(graphc_command, tmp_path: Path) -> None:
+    for name in ("../../evil", '"); system("touch evil', "\x1b[31mred\x07", ".hidden", "a" * 300, "日本"):
+        path = stored(dense_model(name), tmp_path / "m.onnx")
+        for target in ("folder", "out.npz"):
+            done = graphc_command("run", path, "--random", 0, "-o", target)
+            assert done.status == 0, done.err
+            assert "\x1b" not in done.out
+            assert "\x07" not in done.out
+    assert all(entry.suffix == ".npy" for entry in (tmp_path / "folder").iterdir())
+    assert not (tmp_path.parent.parent / "evil.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("compile", "missing.onnx"), "missing.onnx"),
+        (("compile", "text.onnx"), "not an ONNX model"),
+        (("compile", "m.onnx", "-o", "no/such/folder/e.gguf"), "no such folder"),
+        (("compile", "m.onnx", "-o", "."), "is a directory"),
+        (("compile", "m.onnx", "-o", "m.onnx"), "overwrite the model"),
+        (("compile", "m.onnx", "--dim", "batch"), "must be NAME=SIZE"),
+        (("compile", "m.onnx", "--dim", "batch=0"), "must be NAME=SIZE"),
+        (("compile", "m.onnx", "--dim", "nothing=4"), "nothing"),
+        (("run", "m.onnx"), "give the inputs"),
+        (("run", "m.onnx", "--input", "x"), "must be NAME=FILE"),
+        (("run", "m.onnx", "--input", "x=missing.npy"), "no such file"),
+        (("run", "m.onnx", "--input", "x=text.onnx"), "no array file"),
+        (("run", "m.onnx", "--input", "y=x.npy"), "no such input"),
+        (("run", "m.onnx", "--inputs", "x.npy"), "not an .npz file"),
+        (("run", "m.onnx", "--inputs", "cut.npz"), "cut.npz"),
+        (("run", "m.onnx", "--random", "0", "--device", "abacus"), "abacus"),
+        (("run", "m.onnx", "--random", "0", "--dim", "height=3"), "height"),
+        (("run", "cut.gguf", "--random", "0"), "cut off"),
+        (("diff", "cut.gguf"), "is an engine"),
+        (("build", "missing"), "missing"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_message(graphc_command, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    stored(dense_model(), tmp_path / "m.onnx")
+    (tmp_path / "text.onnx").write_text("not a model\n")
+    (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04 cut")
+    np.save("x.npy", X)
+    graphc_command("compile", "m.onnx", "-o", "e.gguf")
+    (tmp_path / "cut.gguf").write_bytes((tmp_path / "e.gguf").read_bytes()[:-32])
+    before = sorted(os.listdir(tmp_path))
+    done = graphc_command(*arguments)
+    assert done.status == 1
+    assert done.out == ""
+    assert done.err.startswith("error: ")
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_debug_shows_where(graphc_command) -> None:
+    done = graphc_command("--debug", "compile", "missing.onnx")
+    assert done.status == 1
+    assert "Traceback" in done.err
+
+
+def test_a_wrong_command_line(graphc_command) -> None:
+    assert graphc_command("frobnicate").status == 2
+    assert graphc_command("run").status == 2
+    assert graphc_command("--version").out.startswith("graphc ")
+
+
+def test_check_lists_everything_unsupported(graphc_command, tmp_path: Path, model: Path) -> None:
+    bad = stored(unsupported_model(), tmp_path / "bad.onnx")
+    done = graphc_command("check", bad)
+    assert done.status == 1
+    assert "first" in done.out
+    assert "second" in done.out
+    listed = json.loads(graphc_command("check", bad, "--json").out)
+    assert not listed["supported"]
+    assert {problem["node"] for problem in listed["problems"]} == {"first", "second"}
+    assert all("Frobnicate" in problem["operator"] and problem["reason"] for problem in listed["problems"])
+    assert graphc_command("check", model).status == 0
+    assert json.loads(graphc_command("check", model, "--json").out)["supported"]
+    done = graphc_command("compile", bad)
+    assert done.status == 1
+    assert "second" in done.err
+
+
+@pytest.mark.parametrize("reference", ["numpy", "onnxruntime"])
+def test_diff_finds_no_difference(graphc_command, model: Path, reference: str) -> None:
+    pytest.importorskip(reference)
+    done = graphc_command("diff", model, "--dim", "batch=3", "--reference", reference, "--json")
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    assert found["reference"] == reference
+    assert found["first_divergence"] is None
+    assert {"scores", "product"} <= {each["name"] for each in found["tensors"]}
+    assert all(each["relative"] < 1e-5 for each in found["tensors"])
+
+
+def test_diff_shows_the_first_divergence(graphc_command, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def disturbed(graph, inputs, names):
+        product = inputs["x"] @ np.zeros((3, 4), np.float32)
+        product[0, 1] = np.nan
+        return {"product": product, "scores": dense_result(inputs["x"])[0] + 0.01}
+
+    monkeypatch.setattr(graphc.runtime.compare, "by_numpy", disturbed)
+    done = graphc_command("diff", model, "--reference", "numpy")
+    assert done.status == 1
+    assert "first divergence: product (MatMul), inf" in done.out
+    assert "reference nan" in done.out
+    rows = [line.split()[0] for line in done.out.splitlines() if line.startswith(("product", "scores"))]
+    assert rows == ["product", "scores"]
+    assert (
+        json.loads(graphc_command("diff", model, "--reference", "numpy", "--json").out)["tensors"][0]["relative"]
+        == "inf"
+    )
+    assert graphc_command("diff", model, "--reference", "numpy", "--tolerance", "inf").status == 0
+
+
+def test_inspect_counts(graphc_command, model: Path, engine: Path) -> None:
+    for path in (model, engine):
+        found = json.loads(graphc_command("inspect", path, "--dim", "batch=10", "--json").out)
+        counts = {row["call"]: row["operations"] for row in found["calls"]}
+        assert counts["ggml_mul_mat"] == 2 * 10 * 3 * 4
+        assert counts["ggml_add"] == 10 * 4
+        assert found["operations"] == sum(counts.values())
+        assert found["parameters"] == 16
+        assert found["weight_bytes"] == 64
+        assert found["peak_intermediate_bytes"] >= 10 * (3 + 4 + 4) * 4
+    symbolic = json.loads(graphc_command("inspect", engine, "--json").out)
+    assert symbolic["peak_intermediate_bytes"] is None
+    assert "batch" in symbolic["operations"]
+    text = graphc_command("inspect", model).out
+    assert "MatMul 1" in text
+    assert "x: float32[batch, 3]" in text
+
+
+def test_devices(graphc_command) -> None:
+    assert "CPU" in graphc_command("devices").out
+    found = json.loads(graphc_command("devices", "--json").out)
+    assert found["devices"][0]["memory_total"] > 0
+
+
+def test_bfloat16_arrays(graphc_command, tmp_path: Path) -> None:
+    import ml_dtypes
+
+    info = [helper.make_tensor_value_info(name, TensorProto.BFLOAT16, ["n"]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "same", info[:1], info[1:])
+    path = stored(helper.make_model(graph, ir_version=10), tmp_path / "m.onnx")
+    np.save("x.npy", np.arange(5).astype(ml_dtypes.bfloat16))
+    assert graphc_command("run", path, "--input", "x=x.npy", "-o", "out").status == 0
+    np.testing.assert_array_equal(np.load("out/y.npy").view(ml_dtypes.bfloat16), np.arange(5))
+
+
+def test_an_interrupt(graphc_command, monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
+    def interrupted(*arguments: object, **settings: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("graphc.compiler.compile_program", interrupted)
+    assert graphc_command("compile", model).status == 130
+
+
+def test_a_signal_leaves_nothing_behind(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys, numpy as np; from graphc import cli, compiler\n"
+        "compiler.weight_array = lambda program, index: os.kill(os.getpid(), signal.SIGINT)\n"
+        "cli.main(sys.argv[1:])"
+    )
+    path = stored(dense_model(), tmp_path / "m.onnx")
+    done = subprocess.run([sys.executable, "-c", code, "compile", path], capture_output=True, text=True, check=False)
+    assert done.returncode in (130, -signal.SIGINT)
+    assert "Traceback" not in done.stderr
+    assert os.listdir(tmp_path) == ["m.onnx"]
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    weight = onnx.numpy_helper.from_array(np.ones((256, 1024), np.float32), "w")
+    info = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", [1, 256]), ("y", [1, 1024]))
+    ]
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "large", info[:1], info[1:], [weight])
+    path = stored(helper.make_model(graph, ir_version=10), tmp_path / "m.onnx")
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))  # noqa: E731
+    done = separate("compile", path, preexec_fn=limit)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "m.gguf" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert os.listdir(tmp_path) == ["m.onnx"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["run", "ENGINE", "--random", "0"], ["devices"], ["inspect", "ENGINE"]]
+)
+def test_commands_import_no_more_than_they_need(engine: Path, arguments: list[str]) -> None:
+    code = "import sys; from graphc.cli import main\ntry: main(sys.argv[1:])\nfinally: print('MODULES', *sys.modules)"
+    given = [str(engine) if each == "ENGINE" else each for each in arguments]
+    done = subprocess.run([sys.executable, "-c", code, *given], capture_output=True, text=True, check=True)
+    modules = set(done.stdout.rpartition("MODULES")[2].split())
+    assert not {"onnx", "torch", "onnx_ir", "onnxruntime", "gguf"} & modules
+    if arguments == ["--help"]:
+        assert not {"ggml", "numpy"} & modules
+
+
+def test_completion() -> None:
+    environment = {**os.environ, "_GRAPHC_COMPLETE": "complete_bash", "COMP_WORDS": "graphc insp", "COMP_CWORD": "1"}
+    assert separate(env=environment).stdout.split() == ["inspect"]

@@ -1,0 +1,46 @@
+"""Operations and memory of programs, counted by hand."""
+
+from __future__ import annotations
+
+from graphc.ir.types import F16, F32
+from graphc.ops.matmul import MatMul
+from graphc.shapes import bind, symbol
+from graphc.targets.ggml.builder import Builder
+from graphc.targets.ggml.cost import operations, parameters, peak_bytes, weight_bytes
+from graphc.targets.ggml.program import KernelUse, Output, Program
+
+
+def test_a_convolution() -> None:
+    height = symbol("h")
+    program = Program("conv")
+    b = Builder(program)
+    image = program.add_input("image", F32, (1, 3, height, 10), "F32")
+    kernel = program.add_weight("kernel", F32, (8, 3, 3, 3))
+    result = b.call("ggml_conv_2d", kernel, image, 1, 1, 1, 1, 1, 1, rank=4)
+    program.outputs.append(Output("y", F32, (1, 8, height, 10), b.unary("ggml_relu", result)))
+    rows = {row.operator: row for row in operations(program)}
+    assert rows["ggml_conv_2d"].calls == 1
+    assert bind(rows["ggml_conv_2d"].operations, {"h": 6}) == 2 * 3 * 3 * 3 * 8 * 6 * 10
+    assert bind(rows["ggml_relu"].operations, {"h": 6}) == 8 * 6 * 10
+    assert parameters(program) == 8 * 27
+    assert weight_bytes(program) == 8 * 27 * 4
+    assert peak_bytes(program, {"h": 6}) == 4 * (3 * 60 + 8 * 60 + 8 * 60)
+
+
+def test_a_chain_needs_two_results_at_once() -> None:
+    program = Program("chain")
+    b = Builder(program)
+    x = program.add_input("x", F32, (100,), "F32")
+    for _ in range(10):
+        x = b.reshape(b.unary("ggml_relu", x), (100,))
+    program.outputs.append(Output("y", F32, (100,), x))
+    assert peak_bytes(program, {}) == 3 * 400
+
+
+def test_a_kernel_counts_as_its_operator() -> None:
+    program = Program("kernel")
+    a, c = (program.add_input(name, F16, (4, 4), "F16") for name in "ab")
+    use = KernelUse(MatMul(), ((F16, (4, 4)), (F16, (4, 4))), F16, (4, 4))
+    program.outputs.append(Output("y", F16, (4, 4), program.call_kernel(use, (a, c))))
+    (row,) = operations(program)
+    assert (row.operator, row.operations) == ("kernel MatMul", 2 * 4 * 16)

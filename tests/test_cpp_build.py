@@ -1,0 +1,353 @@
+"""Generated projects, compiled and run: the numbers are those of the in-process model, bit by bit."""
+
+import functools
+import os
+import shutil
+import subprocess
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from cpp_programs import PROGRAMS, arrays, constants, dtypes, hostile, views
+from onnx.backend.test.loader import load_model_tests
+
+from graphc.build import build, find_cmake, installed_ggml
+from graphc.compiler import compile_program, evaluated
+from graphc.targets.ggml.cpp import write_project
+from graphc.targets.ggml.engine import write_engine
+from graphc.targets.ggml.executor import Executor
+
+ALL = {**PROGRAMS, **{each.__name__: each for each in (views, constants, dtypes, hostile)}}
+SIZES = {"symbolic": [{"batch": 2, "tokens": 8}, {"batch": 1, "tokens": 4}], "kernels": [{"n": 5}, {"n": 1}],
+         "images": [{"height": 8, "width": 9}, {"height": 5, "width": 5}]}  # fmt: skip
+SUITE = (
+    "test_attention_4d",
+    "test_Conv2d_depthwise_padded",
+    "test_ConvTranspose2d",
+    "test_hardmax_axis_1",
+    "test_layer_normalization_4d_axis2",
+    "test_lstm_defaults",
+    "test_AvgPool3d_stride",
+    "test_einsum_batch_matmul",
+)
+"""Cases of the ONNX backend suite."""
+
+WARNINGS = "-Wall -Wextra -Wpedantic -Werror"
+
+GATHERED = """\
+cmake_minimum_required(VERSION 3.18)
+project(gathered LANGUAGES C CXX)
+find_package(ggml CONFIG REQUIRED)
+set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_C_FLAGS "-O1 -std=gnu11 -fwrapv -ffp-contract=off")
+set(CMAKE_CXX_FLAGS "-O0 {warnings}")
+file(GLOB runtime flat/graphc/*.cpp)
+add_library(runtime STATIC ${{runtime}})
+target_include_directories(runtime PUBLIC flat)
+target_link_libraries(runtime PUBLIC ggml::ggml m)
+foreach(model IN ITEMS {names})
+  file(GLOB kernels ${{model}}/kernels.c)
+  add_executable(${{model}} ${{model}}/main.cpp ${{model}}/model.cpp ${{model}}/weights.cpp ${{kernels}})
+  target_include_directories(${{model}} BEFORE PRIVATE ${{model}})
+  target_link_libraries(${{model}} PRIVATE runtime)
+endforeach()
+"""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not shutil.which("cmake") or not shutil.which("c++"), reason="needs cmake and a C++ compiler"),
+]
+
+
+def run_program(program, *args):
+    """Run a compiled model: its exit status, and what it prints."""
+    command = [str(program), *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def inputs_of(program, sizes, seed=0):
+    """Numbers for the inputs, at these sizes."""
+    from graphc.shapes import bind
+
+    rng = np.random.default_rng(seed)
+    result = {}
+    for declared in program.inputs:
+        shape = tuple(int(bind(size, sizes)) for size in declared.shape)
+        numbers = rng.standard_normal(shape) * 3 if declared.high is None else rng.integers(0, declared.high, shape)
+        result[declared.name] = (
+            np.abs(numbers).astype(declared.dtype) if declared.dtype.kind == "u" else numbers.astype(declared.dtype)
+        )
+    return result
+
+
+@functools.cache
+def suite_cases():
+    """For each case of the suite, its program, weights and inputs."""
+    found = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = [case for kind in ("node", "pytorch-converted") for case in load_model_tests(kind=kind)]
+    for case in cases:
+        if case.name in SUITE:
+            model = case.model or onnx.load(Path(case.model_dir) / "model.onnx")
+            program = compile_program(model, name=case.name)
+            found[case.name] = program, evaluated(program), inputs_of(program, {})
+    return found
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory):
+    """The folder with every program's project, engine and executable, compiled together."""
+    folder = tmp_path_factory.mktemp("cpp with spaces ü")
+    for name, make in ALL.items():
+        program = make()
+        write_project(program, folder / name)
+        weights = arrays(program)
+        write_engine(folder / name / "model.gguf", program, weights.__getitem__)
+    for name, (program, weights, _) in suite_cases().items():
+        write_project(program, folder / name)
+        write_engine(folder / name / "model.gguf", program, weights.__getitem__)
+    text = GATHERED.format(warnings=WARNINGS, names=" ".join((*ALL, *SUITE)))
+    (folder / "CMakeLists.txt").write_text(text)
+    configure = [find_cmake(), "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={installed_ggml()}"]
+    for command in (configure, [find_cmake(), "--build", folder / "build", "--parallel", "2"]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return folder
+
+
+@pytest.mark.parametrize("name", [*ALL, *SUITE])
+def test_the_numbers_are_those_of_the_process(compiled, tmp_path, name):
+    program, weights, given = suite_cases()[name] if name in SUITE else (ALL[name](), None, None)
+    executor = Executor(program, weights if name in SUITE else arrays(program), threads=2)
+    for sizes in SIZES.get(name, [{}]):
+        inputs = given if name in SUITE else inputs_of(program, sizes)
+        args = []
+        for number, (input_name, array) in enumerate(inputs.items()):
+            np.save(tmp_path / f"{number}.npy", array)
+            args += ["--input", f"{input_name}={tmp_path / f'{number}.npy'}"]
+        for number, output in enumerate(program.outputs):
+            args += ["--output", f"{output.name}={tmp_path / f'out{number}.npy'}"]
+        engine = compiled / name / "model.gguf"
+        status, said = run_program(compiled / "build" / name, "--engine", engine, "--threads", 2, "--repeat", 3, *args)
+        assert status == 0, said
+        for number, expected in enumerate(executor.run(inputs, sizes)):
+            got = np.load(tmp_path / f"out{number}.npy")
+            assert got.shape == expected.shape
+            assert got.tobytes() == expected.tobytes()
+
+
+def test_every_dtype_of_numpy_is_read_and_written(compiled, tmp_path):
+    program = dtypes()
+    inputs = inputs_of(program, {})
+    args = []
+    for name, array in inputs.items():
+        np.save(tmp_path / f"{name}.npy", array)
+        args += ["--input", f"{name}={tmp_path / f'{name}.npy'}"]
+    status, said = run_program(
+        compiled / "build" / "dtypes",
+        "--engine",
+        compiled / "dtypes" / "model.gguf",
+        *args,
+        "--output",
+        tmp_path / "out",
+    )
+    assert status == 0, said
+    for output in program.outputs[:-1]:
+        source = inputs[output.name.removeprefix("same_")]
+        got = np.load(tmp_path / "out" / f"{output.name}.npy")
+        if output.dtype.isbuiltin == 1:
+            assert got.dtype == output.dtype
+        assert got.tobytes() == source.tobytes()
+
+
+def test_names_from_a_model_stay_names(compiled, tmp_path):
+    program = hostile()
+    args = ["--engine", compiled / "hostile" / "model.gguf", "--random", 1, "--output", tmp_path / "out"]
+    status, said = run_program(compiled / "build" / "hostile", *args)
+    assert status == 0, said
+    assert len(list((tmp_path / "out").iterdir())) == len(program.outputs)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+    status, said = run_program(compiled / "build" / "hostile", "--list")
+    assert status == 0
+    assert program.inputs[0].name in said
+
+
+def blocks_args(compiled, tmp_path, array):
+    np.save(tmp_path / "tokens.npy", array)
+    return (
+        compiled / "build" / "blocks",
+        "--engine",
+        compiled / "blocks" / "model.gguf",
+        "--input",
+        f"tokens={tmp_path / 'tokens.npy'}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((1, 5, 8)), "tokens: dtype float64, must be float32"),
+        (np.zeros((5, 8), np.float32), "tokens: 2 axes [5, 8], must be 3 [1, 5, 8]"),
+        (np.zeros((1, 6, 8), np.float32), "tokens: axis 1 has size 6, must be 5"),
+        (np.zeros((8, 5, 1), np.float32).T, "is in Fortran order"),
+        (np.zeros((1, 5, 8), ">f4"), "is big-endian"),
+        (np.zeros((1, 5, 8), np.complex64), "holds elements of type '<c8'"),
+        (np.zeros((1, 5, 8), [("a", "<f4")]), "holds records"),
+    ],
+)
+def test_an_array_that_does_not_fit_is_refused(compiled, tmp_path, array, message):
+    status, said = run_program(*blocks_args(compiled, tmp_path, array))
+    assert status == 1
+    assert message in said
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "--engine is missing"),
+        (["--engine", "absent.gguf"], "absent.gguf cannot be opened"),
+        (["--engine", "."], ". is not a file"),
+        (["--frobnicate"], "unknown option '--frobnicate'"),
+        (["--engine"], "--engine needs a value"),
+        (["--engine", "ENGINE", "--threads", "many"], "--threads takes a whole number from 1, not 'many'"),
+        (["--engine", "ENGINE", "--device", "abacus"], "no device 'abacus'; there is CPU"),
+        (["--engine", "ENGINE"], "tokens: missing"),
+        (["--engine", "ENGINE", "--input", "tokens"], "--input takes NAME=VALUE"),
+        (["--engine", "ENGINE", "--input", "x=absent.npy"], "absent.npy cannot be opened"),
+        (["--engine", "ENGINE", "--random", "1", "--output", "x=y.npy"], "no output named 'x'"),
+        (
+            ["--engine", "ENGINE", "--random", "1", "--output", "features=absent/y.npy"],
+            "absent/y.npy cannot be written",
+        ),
+        (["--engine", "ENGINE", "--random", "1", "--dim", "n=3"], "no size named n"),
+        (["--engine", "OTHER", "--random", "1"], "is the engine of another program"),
+    ],
+)
+def test_a_wrong_command_line_is_one_message(compiled, tmp_path, args, message):
+    known = {"ENGINE": compiled / "blocks" / "model.gguf", "OTHER": compiled / "flat" / "model.gguf"}
+    command = [compiled / "build" / "blocks", *(known.get(arg, arg) for arg in args)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((65, 8, 8), 9), "batch must be 1..64"),
+        (((1, 7, 8), 8), "tokens must be a multiple of 2"),
+        (((1, 8, 8), 8), "mask: axis 0 has size 8, must be 9 (the shape is [tokens + 1])"),
+        (((1, 6, 8), 7), "tokens must be a multiple of 4"),
+    ],
+)
+def test_sizes_are_checked_in_the_words_of_the_model(compiled, tmp_path, shapes, message):
+    np.save(tmp_path / "x.npy", np.zeros(shapes[0], np.float32))
+    np.save(tmp_path / "mask.npy", np.zeros(shapes[1], np.float32))
+    args = ["--input", f"x={tmp_path / 'x.npy'}", "--input", f"mask={tmp_path / 'mask.npy'}"]
+    status, said = run_program(compiled / "build" / "symbolic", "--engine", compiled / "symbolic" / "model.gguf", *args)
+    assert status == 1
+    assert message in said
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "message"),
+    [
+        (4, 9, "they are too small: height - 4 would be 0"),
+        (1, 9, "they are too small: height - 2 would be -1"),
+        (8, 4, "they are too small: the rest of [1, 3, height, width] behind [1, 3, height - 2, 4] would be -4"),
+    ],
+)
+def test_sizes_that_ggml_would_end_the_process_for_are_refused(compiled, height, width, message):
+    args = ["--random", 1, "--dim", f"height={height}", "--dim", f"width={width}"]
+    status, said = run_program(compiled / "build" / "images", "--engine", compiled / "images" / "model.gguf", *args)
+    assert status == 1
+    assert message in said
+
+
+def test_row_numbers_out_of_range_are_refused(compiled, tmp_path):
+    program = dtypes()
+    inputs = inputs_of(program, {})
+    inputs["rows"][1, 2] = 10
+    args = []
+    for name, array in inputs.items():
+        np.save(tmp_path / f"{name}.npy", array)
+        args += ["--input", f"{name}={tmp_path / f'{name}.npy'}"]
+    status, said = run_program(compiled / "build" / "dtypes", "--engine", compiled / "dtypes" / "model.gguf", *args)
+    assert status == 1
+    assert "rows: 10 at [1, 2] is not in 0..9" in said
+
+
+def test_a_damaged_file_is_refused_or_read(compiled, tmp_path):
+    """Engines and arrays with wrong bytes or an early end: an answer or one message, never a crash."""
+    engine = (compiled / "blocks" / "model.gguf").read_bytes()
+    np.save(tmp_path / "tokens.npy", np.ones((1, 5, 8), np.float32))
+    array = (tmp_path / "tokens.npy").read_bytes()
+    rng = np.random.default_rng(0)
+    head = engine.find(b"w0") + 1200
+    for round in range(60):
+        damaged = [bytearray(engine), bytearray(array)]
+        victim = damaged[round % 4 == 0]
+        reach = min(len(victim), head if victim is damaged[0] else 128)
+        for position in rng.integers(0, reach, rng.integers(1, 4)):
+            victim[position] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, int(rng.integers(256))])
+        if round % 3 == 0:
+            del victim[int(rng.integers(len(victim))) :]
+        (tmp_path / "e.gguf").write_bytes(damaged[0])
+        (tmp_path / "a.npy").write_bytes(damaged[1])
+        command = [
+            compiled / "build" / "blocks",
+            "--engine",
+            tmp_path / "e.gguf",
+            "--input",
+            f"tokens={tmp_path / 'a.npy'}",
+        ]
+        status, said = run_program(*command)
+        assert status in (0, 1), (round, status, said)
+        assert status == 0 or "error: " in said
+
+
+def test_build_makes_a_program_and_the_example(tmp_path):
+    program = PROGRAMS["blocks"]()
+    project = write_project(program, tmp_path / "the project", "My Model 2")
+    write_engine(project / "model.gguf", program, arrays(program).__getitem__)
+    stages = []
+
+    class Recorder:
+        def stage(self, title, total=None):
+            from contextlib import nullcontext
+
+            stages.append(title)
+            return nullcontext(lambda amount: None)
+
+    flags = f"-DCMAKE_CXX_FLAGS={WARNINGS}"
+    binary = build(project, cmake_args=[flags], jobs=2, progress=Recorder())
+    assert stages == ["configure", "compile C++"]
+    status, said = run_program(binary, "--engine", project / "model.gguf", "--random", 3)
+    assert status == 0, said
+    assert "features: float32[1, 5, 8]" in said
+    target = ["--build", project / "build", "--target", "my_model2-example"]
+    done = subprocess.run([find_cmake(), *target], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    status, said = run_program(project / "build" / "example", project / "model.gguf")
+    assert (status, said) == (0, "features: [1, 5, 8]\n")
+
+
+def test_a_project_is_rewritten_in_place(tmp_path):
+    first = write_project(PROGRAMS["kernels"](), tmp_path / "project")
+    (first / "mine.txt").write_text("kept")
+    write_project(PROGRAMS["blocks"](), first)
+    assert (first / "mine.txt").read_text() == "kept"
+    assert "kernels.c" not in (first / "CMakeLists.txt").read_text()
+    assert not [path for path in Path(first).rglob("*") if path.name.startswith(".graphc")]
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        write_project(PROGRAMS["flat"](), tmp_path / "file")
+    assert os.listdir(tmp_path) == ["file"]

@@ -1,0 +1,211 @@
+"""What the pages say is true: the generated page is current; commands, options, paths and code in the others exist and run."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from typer.main import get_command
+
+from graphc.cli import app
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")])
+COMMANDS = get_command(app).commands
+FOLDERS = ("graphc/", "tests/", "docs/", "examples/", "benchmarks/", ".ci/")
+GENERATED = ("graphc/project.cmake", "graphc/engine.cpp")
+"""Files of a generated project, which has a folder `graphc` too."""
+
+
+def pages(test):
+    return pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)(test)
+
+
+def code_of(page, language):
+    """The code blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def spans_of(page):
+    """Inline code and indented lines: where commands and paths are."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    lines = [line.strip() for line in text.splitlines() if line.startswith("    ")]
+    return [*lines, *re.findall(r"`([^`\n]+)`", text)]
+
+
+@pytest.mark.slow
+def test_the_page_of_operators_is_current(monkeypatch):
+    page = (DOCS / "operators.md").read_text()
+    if f"with onnx {onnx.__version__};" not in page:
+        pytest.skip("the page was made with another version of onnx")
+    monkeypatch.syspath_prepend(str(DOCS))
+    spec = importlib.util.spec_from_file_location("generate_docs", DOCS / "generate.py")
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    assert not generate.onnx_operators.stale()
+    assert generate.page().splitlines() == page.splitlines(), "run: python docs/generate.py"
+
+
+@pages
+def test_commands_and_their_options_exist(page):
+    for span in spans_of(page):
+        for command in re.findall(r"(?:^|/|&& )graphc ([a-z]\S* ?.*)", span):
+            name, *words = command.replace("[", "").replace("]", "").split()
+            assert name in COMMANDS, f"graphc {command}"
+            known = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+            for word in words:
+                if word == "&&":
+                    break
+                if re.match(r"--?[a-z]", word):
+                    assert word.partition("=")[0] in known, f"graphc {command}"
+
+
+@pages
+def test_every_command_line_option_belongs_to_a_command(page):
+    known = {option for command in COMMANDS.values() for parameter in command.params for option in parameter.opts}
+    shown = {span for span in spans_of(page) if re.fullmatch(r"--[a-z]+", span)}
+    generated = set(re.findall(r"--[a-z]+", (ROOT / "graphc/targets/ggml/project/graphc/command.cpp").read_text()))
+    assert shown <= known | generated | {"--cpp", "--dynamic", "--raw", "--list"}
+
+
+@pages
+def test_paths_exist(page):
+    for span in spans_of(page):
+        for path in re.findall(r"[\w./-]+", span):
+            if path.startswith(FOLDERS) and path not in GENERATED and "*" not in span:
+                assert (ROOT / path).exists(), path
+
+
+@pages
+def test_scripts_take_the_options_that_they_are_given(page):
+    for span in spans_of(page):
+        for script, words in re.findall(r"python ((?:examples|benchmarks|docs)/\w+\.py)(.*)", span):
+            text = (ROOT / script).read_text()
+            for option in re.findall(r"--[a-z]+", words):
+                assert f'"{option}"' in text, f"{script} {option}"
+
+
+@pages
+def test_links_between_pages_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def unet(folder):
+    """A model with the inputs and the output of a UNet, which the snippets are about."""
+    inputs = [
+        helper.make_tensor_value_info("sample", TensorProto.FLOAT, [1, 4, 64, 64]),
+        helper.make_tensor_value_info("timestep", TensorProto.INT64, [1]),
+        helper.make_tensor_value_info("encoder_hidden_states", TensorProto.FLOAT, [1, 77, 768]),
+    ]
+    nodes = [
+        helper.make_node("ReduceMean", ["encoder_hidden_states"], ["mean"], keepdims=0),
+        helper.make_node("Cast", ["timestep"], ["time"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["mean", "time"], ["shift"]),
+        helper.make_node("Add", ["sample", "shift"], ["out_sample"]),
+    ]
+    output = helper.make_tensor_value_info("out_sample", TensorProto.FLOAT, [1, 4, 64, 64])
+    graph = helper.make_graph(nodes, "unet", inputs, [output])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), folder / "unet.onnx")
+
+
+def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
+    unet(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    blocks = code_of(ROOT / "README.md", "python")
+    assert blocks
+    names: dict = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), names)
+    assert names["outputs"]["out_sample"].shape == (1, 4, 64, 64)
+
+
+@pytest.mark.slow
+@pages
+def test_the_cpp_of_the_pages_compiles(page, tmp_path):
+    import graphc
+    from graphc.build import installed_ggml
+
+    blocks = [block for block in code_of(page, "cpp") if "model.h" in block]
+    for number, block in enumerate(blocks):
+        name = "unet" if "unet" in block else "digits"
+        unet(tmp_path)
+        source = tmp_path / "unet.onnx" if name == "unet" else ROOT / "graphc/demo/digits.onnx"
+        folder = tmp_path / f"{number}"
+        graphc.compile(source, tmp_path / f"{name}.gguf", cpp=folder, threads=1).close()
+        (folder / "page.cpp").write_text(block)
+        command = ["c++", "-std=c++17", "-fsyntax-only", "-I", folder, "-I", installed_ggml() / "include"]
+        done = subprocess.run([*command, folder / "page.cpp"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_operator_and_the_rule_of_contributing_work():
+    """In a process of their own: defining an operator registers it."""
+    code = "\n".join(code_of(ROOT / "CONTRIBUTING.md", "python")) + CHECK
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT / "tests")
+    assert done.returncode == 0, done.stderr
+
+
+CHECK = """
+from graphc.frontend.onnx.table import IMPORTERS
+from graphc.ir import interp
+from graphc.ir.text import parse
+from graphc.rewrite.engine import rewrite
+from operators import by_kernel, close
+
+x = np.linspace(-2, 2, 9, dtype=np.float32)
+close(by_kernel(Damp(0.5), x), Damp(0.5).eval(x)[0])
+assert IMPORTERS["com.example", "Damp"] is damp
+graph = parse('''graph g(%x: float32[9])
+    %s = Sigmoid(%x)
+    %y = Mul(%s, %x)
+    return y=%y''')
+before = interp.run(graph, {"x": x})["y"]
+assert rewrite(graph, [my_silu])
+assert [str(node.op) for node in graph.nodes] == ["Silu"]
+close(interp.run(graph, {"x": x})["y"], before)
+"""
+
+
+def test_the_steps_of_contributing_are_those_of_the_check():
+    """The commands of the page are those of `.ci/run`."""
+    page, script = (ROOT / "CONTRIBUTING.md").read_text(), (ROOT / ".ci/run").read_text()
+    for tool in ("pytest", "ruff", "mypy"):
+        assert tool in page
+        assert tool in script
+
+
+def test_the_program_of_the_engine_page_is_the_one_that_is_written(tmp_path):
+    """Every key and every kind of argument that an engine has is named on its page."""
+    import json
+
+    import graphc
+    from graphc.targets.ggml.container import read_container
+
+    graphc.compile(ROOT / "graphc/demo/digits.onnx", tmp_path / "digits.gguf", threads=1).close()
+    metadata, entries, data = read_container(tmp_path / "digits.gguf", "graphc")
+    page = (DOCS / "engine.md").read_text()
+    for key in metadata:
+        assert f"`{key}`" in page
+    for key, value in json.loads(metadata["graphc.program"]).items():
+        assert f"`{key}`" in page
+        for name in value[0] if isinstance(value, list) and value else ():
+            assert f'"{name}"' in page, name
+    assert [entry.name for entry in entries] == [f"w{index}" for index in range(len(entries))]
+    assert sum(np.prod(entry.ne) for entry in entries) * 4 == sum(map(len, data))
+
+
+@pytest.mark.torch
+def test_the_page_of_models_names_all_of_them(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    from zoo import EXAMPLES
+
+    named = re.findall(r"^\| `(\w+)` \|", (DOCS / "models.md").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(EXAMPLES)

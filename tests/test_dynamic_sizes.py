@@ -1,0 +1,325 @@
+"""What exporters compute from sizes, compiled once and run at several sizes, against ONNX's own interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import graphc
+from graphc.errors import GraphcError, InputError
+from graphc.targets.ggml import executor
+
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+class Net:
+    """A model in the making: `net("Add", "x", 1)` is a node's result; numbers and arrays become constants."""
+
+    def __init__(self, **inputs: list[int | str]) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self.inputs = [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in inputs.items()]
+
+    def __call__(self, operator: str, *args: object, outputs: int = 1, **attributes: object):
+        names = [f"t{len(self.nodes)}_{index}" for index in range(outputs)]
+        self.nodes.append(helper.make_node(operator, [self.named(arg) for arg in args], names, **attributes))
+        return names[0] if outputs == 1 else names
+
+    def named(self, arg: object) -> str:
+        if isinstance(arg, str):
+            return arg
+        self.constants.append(numpy_helper.from_array(np.asarray(arg), f"c{len(self.constants)}"))
+        return self.constants[-1].name
+
+    def size(self, x: str, axis: int) -> str:
+        """One size of a tensor, as a list of one number."""
+        return self("Gather", self("Shape", x), np.array([axis]))
+
+    def concat(self, *parts: object) -> str:
+        """Sizes, one after the other."""
+        return self("Concat", *(np.array([part]) if isinstance(part, int) else part for part in parts), axis=0)
+
+    def model(self, *results: str) -> onnx.ModelProto:
+        outputs = [helper.make_empty_tensor_value_info(name) for name in results]
+        for value in outputs:
+            value.type.tensor_type.elem_type = FLOAT
+        graph = helper.make_graph(self.nodes, "net", self.inputs, outputs, self.constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def arrays(model: onnx.ModelProto, sizes: dict[str, int]) -> dict[str, np.ndarray]:
+    """Seeded inputs of these sizes."""
+    generator = np.random.default_rng(0)
+    found = {}
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        shape = [eval(dim.dim_param, {}, sizes) if dim.dim_param else dim.dim_value for dim in dims]
+        found[value.name] = generator.standard_normal(shape).astype(np.float32)
+    return found
+
+
+def agree(model: onnx.ModelProto, *bindings: dict[str, int], dims: dict | None = None) -> graphc.Model:
+    """Compile once, run at each binding, compare with the interpreter."""
+    compiled = graphc.compile(model, threads=1, dims=dims)
+    reference = ReferenceEvaluator(model)
+    for binding in bindings:
+        feed = arrays(model, binding)
+        expected = reference.run(None, feed)
+        for array, (name, got) in zip(expected, compiled.run(feed).items(), strict=True):
+            np.testing.assert_allclose(got, array, rtol=1e-5, atol=1e-6, err_msg=f"{name} at {binding}")
+    return compiled
+
+
+def attention_heads(net: Net) -> str:
+    """Shape, Gather, Concat and Reshape: [b, c, h, w] to [b, h*w, c] and back."""
+    b, c, h, w = (net.size("x", axis) for axis in range(4))
+    rows = net("Transpose", net("Reshape", "x", net.concat(b, c, net("Mul", h, w))), perm=[0, 2, 1])
+    back = net("Transpose", net("Mul", rows, np.float32(2)), perm=[0, 2, 1])
+    return net("Reshape", back, net.concat(b, c, h, w))
+
+
+def left_over(net: Net) -> str:
+    """One size left open, one taken over."""
+    flat = net("Reshape", "x", net.concat(0, -1, net("Mul", net.size("x", 2), np.array([2]))))
+    return net("ReduceMean", flat, np.array([1]), keepdims=0)
+
+
+def expand_by_where(net: Net) -> str:
+    """PyTorch's expand: -1 stands for a size that stays."""
+    shape = net.concat(net.size("x", 0), -1, net.size("x", 2), net.size("x", 3))
+    ones = net("ConstantOfShape", net("Shape", shape), value=numpy_helper.from_array(np.array([1])))
+    known = net("Where", net("Equal", shape, np.array(-1)), ones, shape)
+    return net("Add", net("Expand", np.ones((1, 1, 1, 1), np.float32), known), "x")
+
+
+def halves(net: Net) -> str:
+    """Slices with computed ends, also from behind, put together in the other order."""
+    half = net("Div", net.size("x", 3), np.array([2]))
+    first = net("Slice", "x", np.array([0]), half, np.array([3]))
+    second = net("Slice", "x", half, net.size("x", 3), np.array([3]))
+    last = net("Slice", "x", net("Neg", half), np.array([2**62]), np.array([3]))
+    return net("Concat", second, first, last, axis=3)
+
+
+def positions(net: Net) -> str:
+    """Range and ConstantOfShape."""
+    tokens = net("Squeeze", net.size("x", 3))
+    numbers = net("Cast", net("Range", np.int64(0), tokens, np.int64(1)), to=FLOAT)
+    zeros = net("ConstantOfShape", net("Shape", "x"))
+    return net("Add", net("Add", zeros, numbers), "x")
+
+
+def causal_mask(net: Net) -> str:
+    """Rows and columns compared, where a size is also the number that they are shifted by."""
+    columns = net("Range", np.int64(0), net("Squeeze", net.size("x", 3)), np.int64(1))
+    rows = net("Range", np.int64(0), net("Squeeze", net.size("x", 2)), np.int64(1))
+    shift = net("Sub", net.size("x", 3), net.size("x", 2))
+    seen = net("LessOrEqual", columns, net("Unsqueeze", net("Add", rows, shift), np.array([1])))
+    return net("Where", seen, "x", np.float32(-1e4))
+
+
+def resize_by_sizes(net: Net) -> str:
+    """To the size of another tensor, which is twice as large here."""
+    twice = net("Mul", net("Slice", net("Shape", "x"), np.array([2]), np.array([4])), np.array([2]))
+    target = net("Concat", net("Slice", net("Shape", "x"), np.array([0]), np.array([2])), twice, axis=0)
+    how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    return net("Resize", "x", "", "", target, mode="nearest", **how)
+
+
+def resize_by_scales(net: Net) -> str:
+    """Linear, by a scale that is no whole number."""
+    return net("Resize", "x", "", np.array([1, 1, 1.5, 2], np.float32), mode="linear")
+
+
+def pad_to_multiple(net: Net) -> str:
+    """Computed pads: up to the next multiple of 4, then a mean over blocks."""
+    size = net.size("x", 3)
+    rest = net("Mod", net("Sub", np.array([4]), net("Mod", size, np.array([4]))), np.array([4]))
+    padded = net("Pad", "x", net.concat(0, 0, 0, 0, 0, 0, 0, rest))
+    return net("AveragePool", padded, kernel_shape=[1, 4], strides=[1, 4])
+
+
+def smallest_and_largest(net: Net) -> str:
+    """min and max of sizes as the size of a square."""
+    low, high = (net(operator, net.size("x", 2), net.size("x", 3)) for operator in ("Min", "Max"))
+    cut = net("Slice", "x", np.array([0, 0]), net.concat(low, low), np.array([2, 3]))
+    return net("Pad", cut, net.concat(0, 0, 0, 0, 0, 0, net("Sub", high, low), net("Sub", high, low)))
+
+
+def scaled_by_size(net: Net) -> str:
+    """Sizes as numbers: divided by the root of one, times the quotient of two."""
+    width = net("Cast", net.size("x", 3), to=FLOAT)
+    ratio = net("Div", net("Cast", net.size("x", 2), to=FLOAT), width)
+    return net("Mul", net("Div", "x", net("Sqrt", width)), ratio)
+
+
+def split_and_tile(net: Net) -> str:
+    """Parts of computed sizes, and as many copies as there are channels."""
+    half = net("Div", net.size("x", 2), np.array([2]))
+    parts = net("Split", "x", net.concat(half, net("Sub", net.size("x", 2), half)), axis=2, outputs=2)
+    return net("Tile", net("Concat", *parts[::-1], axis=2), net.concat(1, net.size("x", 1), 1, 1))
+
+
+def last_rows(net: Net) -> str:
+    """A slice whose start is counted from the back or the front, as the size is."""
+    start = net("Div", net("Sub", np.array([3]), net.size("x", 3)), np.array([2]))
+    return net("Slice", "x", start, np.array([2**62]), np.array([3]))
+
+
+def guarded(net: Net) -> str:
+    """A comparison that every size decides the same way."""
+    positive = net("Greater", net("Mul", net.size("x", 3), net.size("x", 2)), np.array([0]))
+    taken = net("Where", positive, net.size("x", 3), np.array([7]))
+    return net("Reshape", "x", net.concat(-1, taken))
+
+
+PATTERNS = [attention_heads, left_over, expand_by_where, halves, positions, causal_mask, resize_by_sizes, resize_by_scales,
+            pad_to_multiple, smallest_and_largest, scaled_by_size, split_and_tile, last_rows, guarded]  # fmt: skip
+SIZES = [{"b": 1, "h": 4, "w": 6}, {"b": 2, "h": 5, "w": 3}, {"b": 3, "h": 2, "w": 9}]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.__name__)
+def test_sizes_are_computed_when_the_model_runs(pattern):
+    net = Net(x=["b", 2, "h", "w"])
+    result = pattern(net)
+    agree(net.model(result), *SIZES)
+
+
+def pyramid() -> onnx.ModelProto:
+    """Halved twice and added to itself doubled: only multiples of 4 fit."""
+    net = Net(sample=["b", 1, "h", "w"])
+    small = net(
+        "MaxPool", net("MaxPool", "sample", kernel_shape=[2, 2], strides=[2, 2]), kernel_shape=[2, 2], strides=[2, 2]
+    )
+    large = net("Resize", small, "", np.array([1, 1, 4, 4], np.float32), mode="nearest", nearest_mode="floor",
+                coordinate_transformation_mode="asymmetric")  # fmt: skip
+    return net.model(net("Add", "sample", large))
+
+
+def test_a_size_that_does_not_fit_is_refused_in_the_models_words():
+    model = agree(pyramid(), {"b": 1, "h": 8, "w": 12}, {"b": 2, "h": 4, "w": 4})
+    with pytest.raises(InputError, match=r"sample: axis 2 has size 6, must be a multiple of 4 \(h\)"):
+        model.run(sample=np.zeros((1, 1, 6, 8), np.float32))
+    with pytest.raises(InputError, match=r"sample: axis 3 has size 2, must be at least 4 \(w\)"):
+        model.run(sample=np.zeros((1, 1, 8, 2), np.float32))
+
+
+def test_a_size_is_learned_where_two_meet_in_a_product():
+    """A table of 6 x 6 positions, cut from the middle, for each of h x w patches."""
+    net = Net(x=["b", "h", "w", 2])
+    size, table = np.array([6]), np.arange(72, dtype=np.float32).reshape(6, 6, 2)
+    for axis in (0, 1):
+        here = net.size("x", axis + 1)
+        start = net("Div", net("Sub", size, here), np.array([2]))
+        table = net("Slice", table, start, net("Add", start, here), np.array([axis]))
+    patches = net.concat(net("Mul", net.size("x", 1), net.size("x", 2)), 2)
+    flat = net("Reshape", "x", net.concat(net.size("x", 0), patches))
+    result = net("Add", flat, net("Reshape", table, np.array([-1, 2])))
+    model = agree(net.model(result), {"b": 1, "h": 6, "w": 1}, {"b": 2, "h": 3, "w": 4})
+    with pytest.raises(InputError, match=r"x: axis 1 has size 7, must be at most 6 \(h\)"):
+        model.run(x=np.zeros((1, 7, 1, 2), np.float32))
+
+
+def test_a_declared_range_is_used_and_checked():
+    model = agree(pyramid(), {"b": 1, "h": 8, "w": 16}, dims={"h": "8..16:8", "w": 16})
+    assert [str(size) for size in model.inputs[0].shape] == ["b", "1", "h", "16"]
+    with pytest.raises(InputError, match=r"axis 2 has size 24, must be at most 16 \(h\)"):
+        model.run(sample=np.zeros((1, 1, 24, 16), np.float32))
+    with pytest.raises(InputError, match=r"axis 2 has size 12, must be a multiple of 8 \(h\)"):
+        model.run(sample=np.zeros((1, 1, 12, 16), np.float32))
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "8..4", "9..15:8", "1..2:0", "a", "1.5", "", "1..2..3"])
+def test_ranges_that_are_none(text):
+    with pytest.raises(InputError, match="dimension h is to be"):
+        graphc.compile(pyramid(), dims={"h": text})
+
+
+def test_a_range_decides_a_comparison():
+    net = Net(x=["n"])
+    long = net("Greater", net("Size", "x"), np.int64(100))
+    result = net("If", long, then_branch=branch(2.0), else_branch=branch(3.0))
+    proto = net.model(net("Mul", "x", result))
+    with pytest.raises(GraphcError, match=r"depends on|not known"):
+        graphc.compile(proto, threads=1)
+    agree(proto, {"n": 8}, dims={"n": "1..100"})
+    agree(proto, {"n": 128}, dims={"n": "101.."})
+
+
+def branch(number: float) -> onnx.GraphProto:
+    node = helper.make_node("Constant", [], ["number"], value_float=number)
+    return helper.make_graph([node], "branch", [], [helper.make_tensor_value_info("number", FLOAT, [])])
+
+
+def joined() -> onnx.ModelProto:
+    """A cache: what was there and what is new, weighted by a mask over both."""
+    net = Net(past=["p", 4], new=["n", 4], mask=["m", 1])
+    return net.model(net("Mul", net("Concat", "past", "new", axis=0), "mask"))
+
+
+def test_a_size_that_must_be_a_sum_of_others():
+    model = agree_joined(None)
+    assert str(model.inputs[2].shape[0]) == "n + p"
+    with pytest.raises(InputError, match=r"mask: axis 0 has size 4, must be 5 \(n \+ p\)"):
+        model.run(run_joined(3, 2, 4))
+    with pytest.raises(InputError, match=r"past: axis 0 has size 0, must be at least 1 \(p\); .*--dim p=0\.\."):
+        model.run(run_joined(0, 2, 2))
+
+
+def test_a_size_may_be_zero_where_that_is_declared():
+    model = agree_joined({"p": "0.."})
+    feed = run_joined(0, 2, 2)
+    (result,) = model.run(feed).values()
+    np.testing.assert_array_equal(result, feed["new"] * feed["mask"])
+
+
+def run_joined(past: int, new: int, mask: int) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(0)
+    shapes = {"past": (past, 4), "new": (new, 4), "mask": (mask, 1)}
+    return {name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def agree_joined(dims: dict | None) -> graphc.Model:
+    model = graphc.compile(joined(), threads=1, dims=dims)
+    for past, new in ((1, 1), (5, 2), (2, 7)):
+        feed = run_joined(past, new, past + new)
+        (result,) = model.run(feed).values()
+        np.testing.assert_array_equal(result, np.concatenate([feed["past"], feed["new"]]) * feed["mask"])
+    return model
+
+
+def test_sizes_share_memory_and_are_kept():
+    model = graphc.compile(pyramid(), threads=1)
+    reference = ReferenceEvaluator(pyramid())
+    reserved = []
+    for size in (64, 16, 128, 64, 16, 128, 32):
+        feed = {"sample": np.random.default_rng(size).standard_normal((1, 1, size, size)).astype(np.float32)}
+        for _ in range(2):
+            (result,) = model.run(feed).values()
+            np.testing.assert_array_equal(result, reference.run(None, feed)[0])
+        reserved.append(model.executor.compute_bytes)
+    assert reserved[0] == reserved[1] < reserved[2] == reserved[-1]
+    assert len(model.executor.graphs) == 4
+
+
+def test_the_least_recently_used_size_goes_first(monkeypatch):
+    monkeypatch.setattr(executor, "KEPT_SIZES", 2)
+    model = graphc.compile(pyramid(), threads=1)
+    for size in (4, 8, 4, 12):
+        model.run(sample=np.zeros((1, 1, size, size), np.float32))
+    assert [dict(key)["h"] for key in model.executor.graphs] == [4, 12]
+
+
+def test_two_backends_share_a_scheduler(monkeypatch):
+    open_one = executor.open_backends
+    monkeypatch.setattr(executor, "open_backends", lambda *args: open_one(*args) + open_one(*args))
+    model = graphc.compile(pyramid(), threads=1)
+    assert len(model.executor.backends) == 2
+    reference = ReferenceEvaluator(pyramid())
+    for batch, size in ((1, 16), (2, 8), (1, 16), (4, 4), (2, 8)):
+        feed = {"sample": np.random.default_rng(size).standard_normal((batch, 1, size, size)).astype(np.float32)}
+        (result,) = model.run(feed).values()
+        np.testing.assert_array_equal(result, reference.run(None, feed)[0])

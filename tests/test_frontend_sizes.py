@@ -1,0 +1,190 @@
+"""Sizes that a model computes become attributes, symbols included; what is not a size is never guessed to be one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from frontend_models import model, node, operators, value
+from onnx import TensorProto
+
+from graphc.errors import ModelError, UnsupportedError
+from graphc.frontend.onnx import load
+from graphc.ir import Graph, interp
+from graphc.shapes import symbol
+from graphc.targets.kernels.evaluate import bound
+
+RANDOM = np.random.default_rng(5)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def run_at(graph: Graph, binding: dict[str, int], **inputs: np.ndarray) -> dict[str, np.ndarray]:
+    """The graph's outputs for inputs whose symbolic sizes have these values."""
+    for each in graph.nodes:
+        each.op = bound(each.op, binding)
+    return interp.run(graph, inputs)
+
+
+def test_sizes_become_attributes() -> None:
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Gather", "s zero", "batch"),
+        node("Gather", "s one", "channels"),
+        node("Div", "channels two", "half"),
+        node("Cast", "half", "half_float", to=TensorProto.FLOAT),
+        node("Floor", "half_float", "floored"),
+        node("Cast", "floored", "whole", to=TensorProto.INT64),
+        node("Unsqueeze", "batch axis", "batch1"),
+        node("Unsqueeze", "whole axis", "whole1"),
+        node("Concat", "batch1 minus whole1", "shape", axis=0),
+        node("Reshape", "x shape", "y"),
+    ]
+    numbers = {"zero": 0, "one": 1, "two": 2}
+    constants = {name: np.array(number) for name, number in numbers.items()}
+    constants |= {"axis": np.array([0]), "minus": np.array([-1])}
+    proto = model(nodes, [value("x", ["batch", 6, 4])], [value("y", None)], constants)
+    graph = load(proto)
+    assert operators(graph) == ["Reshape"]
+    assert graph.outputs[0].shape == (symbol("batch"), 8, 3)
+
+
+def test_symbols_flow_through_size_arithmetic() -> None:
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Slice", "s one three", "tail"),
+        node("ReduceProd", "tail", "pixels", keepdims=1),
+        node("Concat", "zero pixels", "shape", axis=0),
+        node("Reshape", "x shape", "flat"),
+        node("Range", "start pixels0 step", "positions"),
+        node("Squeeze", "pixels", "pixels0"),
+        node("Cast", "positions", "p", to=TensorProto.FLOAT),
+        node("Add", "flat p", "y"),
+    ]
+    nodes[5], nodes[6] = nodes[6], nodes[5]
+    constants = {
+        "one": np.array([1]),
+        "three": np.array([3]),
+        "zero": np.array([0]),
+        "start": np.array(0),
+        "step": np.array(1),
+    }
+    graph = load(model(nodes, [value("x", ["n", "h", "w"])], [value("y", None)], constants))
+    h, w = symbol("h"), symbol("w")
+    assert graph.outputs[0].shape == (symbol("n"), h * w)
+    x = floats(2, 3, 4)
+    found = run_at(graph, {"n": 2, "h": 3, "w": 4}, x=x)
+    np.testing.assert_allclose(found["y"], x.reshape(2, 12) + np.arange(12), rtol=1e-6)
+
+
+def test_sizes_used_as_numbers() -> None:
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Cast", "s", "f", to=TensorProto.FLOAT),
+        node("ReduceSum", "f", "total", keepdims=0),
+        node("Sqrt", "total", "root"),
+        node("Mul", "x root", "y"),
+        node("Identity", "s", "sizes"),
+    ]
+    graph = load(model(nodes, [value("x", ["n", 3])], [value("y", None), value("sizes", None, np.int64)]))
+    x = floats(6, 3)
+    found = run_at(graph, {"n": 6}, x=x)
+    np.testing.assert_allclose(found["y"], x * 3, rtol=1e-6)
+    np.testing.assert_array_equal(found["sizes"], [6, 3])
+
+
+def test_division_of_sizes_is_never_guessed() -> None:
+    """h / 2 is no size if it may have a fraction, and h - 9 may be negative, where ONNX truncates."""
+    for arithmetic in (
+        [node("Cast", "s", "f", to=TensorProto.FLOAT), node("Div", "f two_float", "half")],
+        [node("Sub", "s nine", "less"), node("Div", "less two", "quotient"), node("Cast", "quotient", "half", to=1)],
+    ):
+        nodes = [node("Shape", "x", "s"), *arithmetic, node("Mul", "x half", "y")]
+        constants = {"two_float": np.array(2, np.float32), "two": np.array(2), "nine": np.array(9)}
+        graph = load(model(nodes, [value("x", ["h"])], [value("y", None)], constants))
+        x = floats(5)
+        half = 2.5 if len(arithmetic) == 2 else -2.0
+        np.testing.assert_allclose(run_at(graph, {"h": 5}, x=x)["y"], x * half, rtol=1e-6)
+
+
+H = symbol("h")
+
+
+@pytest.mark.parametrize(
+    ("arithmetic", "size"),
+    [
+        ([("Mul", 0.5), ("Floor", None)], H // 2),
+        ([("Mul", 1.5), ("Floor", None)], 3 * H // 2),
+        ([("Div", 3), ("Ceil", None)], -(-H // 3)),
+        ([("Mul", 0.5), ("Mul", 2)], H),
+        ([("Mul", 0.25), ("Add", 0.5)], (H + 2) // 4),
+        ([("Mul", 0.7), ("Floor", None)], None),
+        ([("Sub", 9), ("Mul", 0.5)], None),
+        ([("Mul", 0.5), ("Sqrt", None)], None),
+    ],
+)
+def test_sizes_in_floating_point(arithmetic: list[tuple[str, float | None]], size: object) -> None:
+    """Fractions are kept exactly where the float's result is certain; else the size is not known."""
+    nodes, last = [node("Shape", "x", "s"), node("Cast", "s", "f", to=TensorProto.FLOAT)], "f"
+    constants = {}
+    for index, (operator, number) in enumerate(arithmetic):
+        constants |= {} if number is None else {f"c{index}": np.array(number, np.float32)}
+        nodes.append(node(operator, last if number is None else f"{last} c{index}", f"r{index}"))
+        last = f"r{index}"
+    nodes += [node("Cast", last, "i", to=TensorProto.INT64), node("Concat", "one i", "shape", axis=0)]
+    nodes.append(node("Expand", "half shape", "y"))
+    constants |= {"one": np.array([1]), "half": np.zeros((1, 1), np.float32)}
+    proto = model(nodes, [value("x", ["h"])], [value("y", None)], constants)
+    if size is None:
+        with pytest.raises(UnsupportedError, match="the shape depends"):
+            load(proto)
+        return
+    assert load(proto).outputs[0].shape == (1, size)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "size"),
+    [
+        ((0, 1 << 62, 1), 5),
+        ((-3, -1, 1), 2),
+        ((1, 4, 2), 2),
+        ((-1, -(1 << 62), -1), 5),
+        ((0, -1, 1), 4),
+        ((2, 9, 1), 3),
+    ],
+)
+def test_slices_of_symbolic_axes(bounds: tuple[int, int, int], size: int) -> None:
+    constants = {name: np.array([number]) for name, number in zip(("a", "b", "step"), bounds, strict=True)}
+    constants["axis"] = np.array([0])
+    graph = load(model([node("Slice", "x a b axis step", "y")], [value("x", ["n"])], [value("y", None)], constants))
+    x = floats(5)
+    found = run_at(graph, {"n": 5}, x=x)["y"]
+    assert len(found) == size
+    np.testing.assert_array_equal(found, x[slice(*bounds)])
+
+
+def test_sizes_that_must_agree_narrow_the_symbols() -> None:
+    """A U-Net's level: half of it, doubled again, beside what it was."""
+    nodes = [
+        node("MaxPool", "x", "half", kernel_shape=[2], strides=[2]),
+        node("Resize", "half  scales", "double"),
+        node("Concat", "x double", "y", axis=1),
+    ]
+    nodes[1].input[:] = ["half", "", "scales"]
+    graph = load(
+        model(nodes, [value("x", [1, 2, "w"])], [value("y", None)], {"scales": np.array([1, 1, 2], np.float32)})
+    )
+    assert graph.inputs[0].shape[2] == symbol("w", 2, None, 2)
+
+
+def test_broadcasts_that_cannot_be() -> None:
+    with pytest.raises(ModelError, match="broadcast"):
+        load(model([node("Add", "x w", "y")], [value("x", ["n", 3])], [value("y", None)], {"w": floats(4)}))
+
+
+def test_multiples_of_a_symbol_are_symbols() -> None:
+    graph = load(model([node("Relu", "x", "y")], [value("x", ["8*h", "h"])], [value("y", None)]))
+    eight, one = graph.inputs[0].shape
+    assert eight == 8 * one
+    assert str(eight).isidentifier()

@@ -1,0 +1,235 @@
+"""Rules, on the text form of graphs: which fires, what it makes, and that the numbers stay."""
+
+import numpy as np
+import pytest
+
+import graphc.ops  # noqa: F401  (registers the operators)
+from graphc.ir import interp
+from graphc.ir.text import parse
+from graphc.ir.verify import verify
+from graphc.optimize import RAISE, SIMPLIFY, optimize
+from graphc.rewrite.engine import Log, rewrite
+from graphc.rewrite.pattern import parse as parse_pattern
+
+RULES = {rule.name: rule for rule in [*RAISE, *SIMPLIFY]}
+
+FIRES = {
+    "attention": """graph g(%q: float32[2, 3, 5, 4], %k: float32[2, 3, 7, 4], %v: float32[2, 3, 7, 6])
+        %root: float32[] = constant(0.7071)
+        %mask: float32[1, 1, 5, 7] = constant
+        %a = Mul(%q, %root)
+        %t = Transpose[perm=(0, 1, 3, 2)](%k)
+        %b = Mul(%root, %t)
+        %m = MatMul(%a, %b)
+        %x = Add(%mask, %m)
+        %s = Softmax[axis=3](%x)
+        %y = MatMul(%s, %v)
+        return y=%y""",
+    "same": """graph g(%x: float32[2, 3])
+        %y = Reshape[shape=(2, 3)](%x)
+        %z = Relu(%y)
+        return z=%z""",
+    "transpose_in_order": """graph g(%x: float32[1, 3, 4])
+        %y = Transpose[perm=(1, 0, 2)](%x)
+        return y=%y""",
+    "reshape_of_reshape": """graph g(%x: float32[2, 6])
+        %y = Reshape[shape=(3, 4)](%x)
+        %z = Reshape[shape=(12,)](%y)
+        return z=%z""",
+    "transpose_of_transpose": """graph g(%x: float32[2, 3, 4])
+        %y = Transpose[perm=(2, 0, 1)](%x)
+        %z = Transpose[perm=(2, 1, 0)](%y)
+        return z=%z""",
+    "matmul_of_transposed": """graph g(%x: float32[5, 2, 3], %w: float32[5, 4, 3])
+        %t = Transpose[perm=(0, 2, 1)](%w)
+        %y = MatMul(%x, %t)
+        return y=%y""",
+    "matmul_of_weight": """graph g(%x: float32[5, 2, 3])
+        %w: float32[3, 4] = constant
+        %y = MatMul(%x, %w)
+        return y=%y""",
+    "matmul_of_expanded": """graph g(%x: float32[2, 3], %w: float32[5, 3, 4])
+        %e = Expand[shape=(5, 2, 3)](%x)
+        %y = MatMul(%e, %w)
+        return y=%y""",
+    "silu": """graph g(%x: float32[2, 3])
+        %s = Sigmoid(%x)
+        %y = Mul(%s, %x)
+        return y=%y""",
+    "gelu": """graph g(%x: float32[2, 3])
+        %root: float32[] = constant(1.4142135381698608)
+        %one: float32[] = constant(1.0)
+        %half: float32[] = constant(0.5)
+        %d = Div(%x, %root)
+        %e = Erf(%d)
+        %a = Add(%e, %one)
+        %m = Mul(%x, %a)
+        %y = Mul(%m, %half)
+        return y=%y""",
+    "softmax_guard": """graph g(%x: float32[2, 3, 3])
+        %zero: float32[] = constant(0.0)
+        %mask: float32[3, 3] = constant
+        %a = Add(%x, %mask)
+        %s = Softmax[axis=2](%a)
+        %n = IsNaN(%s)
+        %y = Where(%n, %zero, %s)
+        return y=%y""",
+    "group_norm": """graph g(%x: float32[2, 8, 3, 3])
+        %one: float32[4] = constant(1.0)
+        %zero: float32[4] = constant(0.0)
+        %r = Reshape[shape=(2, 4, 18)](%x)
+        %n = InstanceNorm[epsilon=1e-05](%r, %one, %zero)
+        %y = Reshape[shape=(2, 8, 3, 3)](%n)
+        return y=%y""",
+    "group_norm_scale": """graph g(%x: float32[2, 8, 3, 3])
+        %one: float32[8] = constant(1.0)
+        %zero: float32[8] = constant(0.0)
+        %scale: float32[8, 1, 1] = constant
+        %n = GroupNorm[groups=4, epsilon=1e-05](%x, %one, %zero)
+        %y = Mul(%n, %scale)
+        return y=%y""",
+    "group_norm_bias": """graph g(%x: float32[2, 8, 3, 3])
+        %scale: float32[8] = constant
+        %zero: float32[8] = constant(0.0)
+        %bias: float32[8, 1, 1] = constant
+        %n = GroupNorm[groups=4, epsilon=1e-05](%x, %scale, %zero)
+        %y = Add(%n, %bias)
+        return y=%y""",
+}
+
+REFUSES = {
+    "attention": """graph g(%x: float32[2, 3, 5, 7], %v: float32[2, 3, 7, 6])
+        %s = Softmax[axis=3](%x)
+        %y = MatMul(%s, %v)
+        return y=%y""",
+    "same": """graph g(%x: float32[2, 3])
+        %y = Reshape[shape=(3, 2)](%x)
+        return y=%y""",
+    "transpose_in_order": """graph g(%x: float32[2, 3, 4])
+        %y = Transpose[perm=(1, 0, 2)](%x)
+        return y=%y""",
+    "matmul_of_transposed": """graph g(%x: float32[5, 2, 3], %w: float32[3, 5, 4])
+        %t = Transpose[perm=(1, 0, 2)](%w)
+        %y = MatMul(%x, %t)
+        return y=%y""",
+    "matmul_of_weight": """graph g(%x: float32[5, 2, 3], %w: float32[3, 4])
+        %y = MatMul(%x, %w)
+        return y=%y""",
+    "matmul_of_expanded": """graph g(%x: float32[2, 3], %w: float32[3, 4])
+        %e = Expand[shape=(5, 2, 3)](%x)
+        %y = MatMul(%e, %w)
+        return y=%y""",
+    "softmax_guard": """graph g(%x: float32[2, 3, 3], %m: float32[3, 3])
+        %zero: float32[] = constant(0.0)
+        %a = Add(%x, %m)
+        %s = Softmax[axis=2](%a)
+        %n = IsNaN(%s)
+        %y = Where(%n, %zero, %s)
+        return y=%y""",
+    "group_norm": """graph g(%x: float32[2, 8, 3, 3])
+        %scale: float32[4] = constant(2.0)
+        %zero: float32[4] = constant(0.0)
+        %r = Reshape[shape=(2, 4, 18)](%x)
+        %n = InstanceNorm[epsilon=1e-05](%r, %scale, %zero)
+        %y = Reshape[shape=(2, 8, 3, 3)](%n)
+        return y=%y""",
+    "group_norm_scale": """graph g(%x: float32[2, 8, 3, 3])
+        %one: float32[8] = constant(1.0)
+        %zero: float32[8] = constant(0.0)
+        %scale: float32[3] = constant
+        %n = GroupNorm[groups=4, epsilon=1e-05](%x, %one, %zero)
+        %y = Mul(%n, %scale)
+        return y=%y""",
+    "group_norm_bias": """graph g(%x: float32[2, 8, 3, 3])
+        %scale: float32[8] = constant
+        %taken: float32[8] = constant
+        %bias: float32[8, 1, 1] = constant
+        %n = GroupNorm[groups=4, epsilon=1e-05](%x, %scale, %taken)
+        %y = Add(%n, %bias)
+        return y=%y""",
+}
+
+
+def random_inputs(graph):
+    random = np.random.default_rng(7)
+    return {value.name: random.standard_normal(value.shape).astype(value.dtype) for value in graph.inputs}
+
+
+def test_every_rule_has_a_graph_on_which_it_fires():
+    assert set(FIRES) == set(RULES)
+
+
+@pytest.mark.parametrize("name", sorted(FIRES))
+def test_a_rule_fires_and_keeps_the_numbers(name):
+    graph = parse(FIRES[name])
+    inputs = random_inputs(graph)
+    expected = interp.run(graph, inputs)
+    log = Log()
+    assert rewrite(graph, [RULES[name]], log)
+    verify(graph)
+    assert log.fired[name] >= 1
+    for output, array in interp.run(graph, inputs).items():
+        np.testing.assert_allclose(array, expected[output], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(REFUSES))
+def test_a_rule_refuses_with_a_reason(name):
+    graph = parse(REFUSES[name])
+    before, log = str(graph), Log()
+    assert not rewrite(graph, [RULES[name]], log)
+    assert str(graph) == before
+    assert any(rule == name and reason for rule, _, reason in log.refused)
+
+
+@pytest.mark.parametrize("name", sorted(FIRES))
+def test_the_whole_optimizer_keeps_the_numbers(name):
+    graph = parse(FIRES[name])
+    inputs = random_inputs(graph)
+    expected = interp.run(graph, inputs)
+    optimize(graph)
+    verify(graph)
+    for output, array in interp.run(graph, inputs).items():
+        np.testing.assert_allclose(array, expected[output], rtol=1e-5, atol=1e-6)
+
+
+def test_a_rewritten_value_keeps_its_name():
+    graph = parse(FIRES["silu"])
+    rewrite(graph, [RULES["silu"]])
+    assert graph.nodes[-1].output.name == "y"
+
+
+def test_the_text_of_a_graph_is_read_back():
+    graph = parse(FIRES["group_norm_bias"])
+    assert str(parse(str(graph))) == str(graph)
+
+
+@pytest.mark.parametrize("text", ["x", "Mul(x, *y)", "lambda: 0", "Mul(x, key=1)"])
+def test_what_is_not_a_pattern_is_refused(text):
+    from graphc.rewrite.engine import rule
+
+    with pytest.raises(ValueError):  # noqa: PT011
+        rule(text)(lambda emit, x: x)
+
+
+def test_a_pattern_with_a_repeated_name_needs_one_value():
+    graph = parse("""graph g(%x: float32[2], %y: float32[2])
+        %s = Sigmoid(%x)
+        %z = Mul(%s, %y)
+        return z=%z""")
+    pattern = parse_pattern("Mul(x, Sigmoid(x))")
+    assert not list(pattern.match(graph.outputs[0], {}))
+
+
+def test_attention_in_three_axes_with_the_scale_on_the_scores():
+    graph = parse("""graph g(%q: float32[6, 5, 4], %k: float32[6, 7, 4], %v: float32[6, 7, 4])
+        %two: float32[] = constant(2.0)
+        %m = MatMul[transpose_b=True](%q, %k)
+        %x = Div(%m, %two)
+        %s = Softmax[axis=2](%x)
+        %y = MatMul(%s, %v)
+        return y=%y""")
+    inputs = random_inputs(graph)
+    expected = interp.run(graph, inputs)["y"]
+    optimize(graph)
+    assert "Attention" in [node.op.name for node in graph.nodes]
+    np.testing.assert_allclose(interp.run(graph, inputs)["y"], expected, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,155 @@
+"""The symbolic algebra against Python's integers."""
+
+import operator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphc.shapes import (
+    Expr,
+    Undecidable,
+    bind,
+    ceil_div,
+    dim_max,
+    dim_min,
+    divisible,
+    lower_bound,
+    parse_dim,
+    symbol,
+    symbols,
+    upper_bound,
+)
+
+H, W = symbol("h"), symbol("w", low=2, high=40)
+M = symbol("m", low=8, multiple=8)
+SYMBOLS = {"h": H, "w": W, "m": M}
+BINDINGS = st.fixed_dictionaries(
+    {"h": st.integers(1, 200), "w": st.integers(2, 40), "m": st.integers(1, 30).map(lambda n: 8 * n)}
+)
+
+
+def floor_divide(a, b):
+    return a // b
+
+
+OPERATIONS = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "min": dim_min,
+    "max": dim_max,
+}
+LEAVES = st.one_of(st.sampled_from(["h", "w", "m"]), st.integers(-12, 40))
+TREES = st.recursive(LEAVES, lambda inner: st.tuples(st.sampled_from(sorted(OPERATIONS)), inner, inner), max_leaves=7)
+
+
+def build(tree, leaves):
+    if isinstance(tree, tuple):
+        name, left, right = tree
+        a, b = build(left, leaves), build(right, leaves)
+        if name in ("//", "%"):
+            b = dim_max(b, 1)  # sizes are divided by sizes
+        return OPERATIONS[name](a, b)
+    return leaves[tree] if isinstance(tree, str) else tree
+
+
+def dims(tree):
+    return build(tree, SYMBOLS)
+
+
+@given(TREES, BINDINGS)
+@settings(max_examples=400, deadline=None)
+def test_an_expression_bound_is_the_same_expression_of_integers(tree, binding):
+    assert bind(dims(tree), binding) == build(tree, binding)
+
+
+@given(TREES, BINDINGS)
+@settings(max_examples=200, deadline=None)
+def test_what_is_printed_is_read_back(tree, binding):
+    dim = dims(tree)
+    assert parse_dim(str(dim), SYMBOLS) == dim
+
+
+@given(TREES, BINDINGS)
+@settings(max_examples=300, deadline=None)
+def test_bounds_hold(tree, binding):
+    dim, value = dims(tree), build(tree, binding)
+    low, high = lower_bound(dim), upper_bound(dim)
+    assert low is None or low <= value
+    assert high is None or value <= high
+
+
+@given(TREES, TREES, BINDINGS)
+@settings(max_examples=300, deadline=None)
+def test_equal_expressions_are_equal_numbers(left, right, binding):
+    if dims(left) == dims(right):
+        assert build(left, binding) == build(right, binding)
+
+
+@given(TREES, st.integers(1, 16), BINDINGS)
+@settings(max_examples=300, deadline=None)
+def test_a_proven_factor_divides(tree, factor, binding):
+    if divisible(dims(tree), factor):
+        assert build(tree, binding) % factor == 0
+
+
+@given(TREES, TREES, BINDINGS)
+@settings(max_examples=300, deadline=None)
+def test_decided_comparisons_are_right(left, right, binding):
+    a, b = dims(left), dims(right)
+    try:
+        smaller = a < b
+    except Undecidable:
+        return
+    assert smaller == (build(left, binding) < build(right, binding))
+
+
+def test_sizes_that_models_derive_simplify():
+    assert (H * 8 + 4) // 4 == 2 * H + 1
+    assert H * W // H == W
+    assert (8 * H) % 8 == 0
+    assert M % 8 == 0
+    assert (M - 1) // 4 == 2 * (M // 8) - 1
+    assert str(M) == "m"
+    assert str(M // 2) == "4*(m//8)"
+    assert (H // 2) // 2 == H // 4
+    assert H * W - W * H == 0
+    assert dim_min(H, H + 1) == H
+    assert str((H + 1) // 2 * W) == "((h + 1)//2)*w"
+    assert bind(ceil_div(H, 2), {"h": 5}) == 3
+    assert -4 * H // 6 == -2 * H // 3
+    assert set(symbols((H + 1) // 2 * W)) == {"h", "w"}
+
+
+def test_differences_of_related_sizes_have_bounds():
+    assert lower_bound(dim_max(H, W) - dim_min(H, W)) == 0
+    assert lower_bound(H - H // 2) == 1
+    assert lower_bound(H - dim_min(H, 5)) == 0
+    assert upper_bound(H % 4 - H) == 0
+    assert dim_min(ceil_div(H, 2), H) == ceil_div(H, 2)
+    assert dim_max(H - dim_min(H, W), 0) == H - dim_min(H, W)
+
+
+def test_a_symbol_may_be_bound_to_another():
+    assert bind(H * 2, {"h": W + 1}) == 2 * W + 2
+
+
+def test_a_comparison_that_depends_on_the_value_is_an_error():
+    with pytest.raises(Undecidable):
+        bool(H > 5)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "h +", "__import__('os')", "h.x", "1.5", "h // 0", "(" * 300, "h if w else 1", "True"]
+)
+def test_other_text_is_not_a_size(text):
+    with pytest.raises(ValueError, match=r"size expression|division by zero"):
+        parse_dim(text)
+
+
+def test_expressions_are_immutable_keys():
+    assert isinstance(H + 1, Expr)
+    assert {H + 1: "x"}[1 + H] == "x"

@@ -1,0 +1,103 @@
+"""Models in which a size or a branch depends on an input: compiled for the values of a run."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from graphc import onnx_backend
+from graphc.errors import InputError, UnsupportedError
+from graphc.onnx_backend import Backend
+from graphc.ops.narrow import E8M0, FORMATS, ROUNDING, Encode
+from graphc.runtime.specializing import SpecializingModel
+
+
+def model(nodes: list[onnx.NodeProto], inputs: dict, outputs: list[str]) -> onnx.ModelProto:
+    infos = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()]
+    results = [onnx.ValueInfoProto(name=name) for name in outputs]
+    graph = helper.make_graph(nodes, "g", infos, results)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+RESHAPE = model(
+    [helper.make_node("Reshape", ["x", "shape"], ["y"])],
+    {"x": (TensorProto.FLOAT, [2, 6]), "shape": (TensorProto.INT64, [2])},
+    ["y"],
+)
+X = np.arange(12, dtype=np.float32).reshape(2, 6)
+
+
+def test_a_program_is_kept_for_the_values_that_it_was_made_for() -> None:
+    prepared = onnx_backend.prepare(RESHAPE)
+    assert isinstance(prepared.model, SpecializingModel)
+    for shape in ([3, 4], [4, 3], [3, 4]):
+        (y,) = prepared.run([X + len(shape), np.array(shape)])
+        np.testing.assert_array_equal(y, (X + 2).reshape(shape))
+    assert len(prepared.model.variants) == 2
+
+
+def test_what_was_looked_at_is_copied() -> None:
+    prepared, shape = onnx_backend.prepare(RESHAPE), np.array([3, 4])
+    assert prepared.run([X, shape])[0].shape == (3, 4)
+    shape[:] = [4, 3]
+    assert prepared.run([X, shape])[0].shape == (4, 3)
+
+
+def test_a_value_that_decides_is_computed_and_what_does_not_decide_may_change() -> None:
+    nodes = [helper.make_node("Add", ["a", "a"], ["b"]), helper.make_node("Compress", ["x", "keep"], ["y"], axis=0),
+             helper.make_node("Tile", ["y", "b"], ["z"])]  # fmt: skip
+    inputs = {"a": (TensorProto.INT64, [1]), "x": (TensorProto.FLOAT, ["n"]), "keep": (TensorProto.BOOL, ["n"])}
+    prepared = onnx_backend.prepare(model(nodes, inputs, ["z"]))
+    keep = np.array([True, False, True])
+    for x in (np.array([1, 2, 3], np.float32), np.array([4, 5, 6], np.float32)):
+        (z,) = prepared.run({"a": np.array([1]), "x": x, "keep": keep})
+        np.testing.assert_array_equal(z, np.tile(x[keep], 2))
+    assert len(prepared.model.variants) == 1
+
+
+def test_inputs_that_do_not_fit_are_named() -> None:
+    prepared = onnx_backend.prepare(RESHAPE)
+    for given, message in (
+        ({"x": X}, "the input shape is missing"),
+        ({"x": X, "shape": np.array([3.0, 4.0])}, "the input shape holds float64"),
+        ({"x": X[:1], "shape": np.array([3, 2])}, "the input x: axis 0 has size 1, must be 2"),
+        ({"x": X, "shape": np.array([3, 4]), "z": X}, "no input z"),
+    ):
+        with pytest.raises(InputError, match=message):
+            prepared.run(given)
+
+
+def test_what_no_input_helps_is_refused_at_once() -> None:
+    nodes = [helper.make_node("RandomUniform", [], ["y"], shape=[2])]
+    refused = model(nodes, {}, ["y"])
+    with pytest.raises(UnsupportedError):
+        onnx_backend.prepare(refused)
+    assert not Backend.is_compatible(refused)
+    assert Backend.is_compatible(RESHAPE)
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_encoding_is_that_of_ml_dtypes(dtype: np.dtype) -> None:
+    codes = np.arange(256 if dtype.itemsize and "float8" in dtype.name else 16, dtype=np.uint8)
+    values = codes.view(dtype).astype(np.float32)
+    finite = np.sort(values[np.isfinite(values)])
+    middle = (finite[1:] + finite[:-1]) / 2
+    x = np.concatenate(
+        [values, middle, np.nextafter(middle, np.float32(np.inf)), np.nextafter(middle, -np.float32(np.inf))]
+    )
+    (found,) = Encode(dtype, saturate=False).eval(x)
+    np.testing.assert_array_equal(found.astype(np.float32), x.astype(dtype).astype(np.float32))
+    largest = np.float32(ml_dtypes.finfo(dtype).max)
+    (kept,) = Encode(dtype).eval(np.array([1e9, -1e9, np.inf], np.float32))
+    np.testing.assert_array_equal(kept.astype(np.float32), [largest, -largest, largest])
+
+
+def test_powers_of_two_round_as_told() -> None:
+    x = np.array([1.0, 1.25, 1.5, 1.75, 3.0], np.float32)
+    expected = {"up": [1, 2, 2, 2, 4], "down": [1, 1, 1, 1, 2], "nearest": [1, 1, 2, 2, 4]}
+    for rounding in ROUNDING:
+        (found,) = Encode(E8M0, True, rounding).eval(x)
+        np.testing.assert_array_equal(found.astype(np.float32), expected[rounding])
