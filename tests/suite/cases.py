@@ -31,6 +31,11 @@ class Case:
     test: TestCase
 
     @property
+    def key(self) -> tuple[str, str]:
+        """What names the case in every process."""
+        return self.group, self.name
+
+    @property
     def tolerance(self) -> dict[str, float]:
         """What a result may differ by, as NumPy names it."""
         return {"rtol": self.test.rtol, "atol": self.test.atol}

@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from .cases import Case
+from .cases import Case, load_cases
 from .run import Outcome, quick_kernels, run_case
 
 WORKERS = 2
-TIME_LIMIT = 60.0
-"""Seconds for one case."""
+TIME_LIMIT = 120.0
+"""Seconds for one case; a worker's first includes its start."""
 
-FORK = multiprocessing.get_context("fork")
-"""A forked worker has the cases already."""
+SPAWN = multiprocessing.get_context("spawn")
+"""A forked worker hangs in ggml when its parent has computed anything: OpenMP's threads do not survive a fork."""
 
 
 class Worker:
@@ -30,14 +30,14 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        self.pipe, other = FORK.Pipe()
-        self.process = FORK.Process(target=serve, args=(self.cases, other), daemon=True)
+        self.pipe, other = SPAWN.Pipe()
+        self.process = SPAWN.Process(target=serve, args=(other,), daemon=True)
         self.process.start()
         other.close()
 
     def give(self, case: int) -> None:
         self.case, self.deadline = case, time.monotonic() + TIME_LIMIT
-        self.pipe.send(case)
+        self.pipe.send(self.cases[case].key)
 
     def result(self) -> Outcome | None:
         """The outcome of the case, or None while it runs."""
@@ -64,10 +64,11 @@ class Worker:
         return Outcome(case.group, case.name, status, reason)
 
 
-def serve(cases: Sequence[Case], pipe: Connection) -> None:
+def serve(pipe: Connection) -> None:
     """The worker's side: run what it is told to, until it is killed."""
     os.environ["GGML_NO_BACKTRACE"] = "1"
     quick_kernels()
+    cases = {case.key: case for case in load_cases()}
     while True:
         pipe.send(run_case(cases[pipe.recv()]))
 
