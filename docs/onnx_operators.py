@@ -27,11 +27,6 @@ SHOWN = 8
 NOT_YET = {
     "ImageDecoder": "decodes files, which is an application's work",
     "MaxRoiPool": "windows whose sizes are data",
-    "Multinomial": "random numbers are not made",
-    "RandomNormal": "random numbers are not made",
-    "RandomNormalLike": "random numbers are not made",
-    "RandomUniform": "random numbers are not made",
-    "RandomUniformLike": "random numbers are not made",
 }
 """Why an operator has no importer. `generate.py` says which of these have got one since."""
 

@@ -44,6 +44,7 @@ from graphc.ops.norm import (
 )
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
 from graphc.ops.pool import AveragePool, MaxPool
+from graphc.ops.random import Random
 from graphc.ops.reduce import KINDS, Reduce
 from graphc.ops.resize import Resize
 from graphc.ops.scatter import ScatterElements, ScatterND
@@ -175,6 +176,7 @@ USES: dict[str, list[Use]] = {
     "GatherND": [use(GatherND(0), x(4, 8), PAIRS)],
     "OneHot": [use(OneHot(1, 8), Input((2,), I64), x(2))],
     "Range": [Use(lambda dtype: Range(0, 8, 1, dtype), ())],
+    "Random": [Use(lambda dtype: Random("normal", 1, 0.0, 1.0, dtype, (2, 8)), ())],
     "EyeLike": [Use(lambda dtype: EyeLike(0, dtype, (4, 4)), ())],
     "Trilu": [use(Trilu(True, 0), x(4, 4))],
     "CumSum": [use(CumSum(1, False, False), x(2, 8))],

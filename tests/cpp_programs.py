@@ -6,6 +6,7 @@ import numpy as np
 
 from graphc.ir.types import F32, I64
 from graphc.ops.pointwise import Cast
+from graphc.ops.random import Random
 from graphc.shapes import Dim, symbol
 from graphc.targets.ggml.builder import Builder
 from graphc.targets.ggml.program import STORAGE, Check, Constant, KernelUse, Output, Program, Tensor
@@ -202,6 +203,17 @@ NAMES = (
     "a=b",
     "a",
 )
+
+
+def draws() -> Program:
+    """Random numbers added to others."""
+    b = Modules("draws")
+    count = symbol("n")
+    x = b.program.add_input("x", F32, (count, 4), "F32")
+    for kind in ("uniform", "normal"):
+        op = Random(kind, 5, 1.0, 2.0, F32, (count, 4))
+        x = b.binary("ggml_add", x, b.kernel(KernelUse(op, (), F32, op.shape)))
+    return b.output(x, "y").program
 
 
 def hostile() -> Program:

@@ -30,6 +30,8 @@ from graphc.ops.movement import Concat, Expand, Pad, Reshape, Slice, Transpose
 from graphc.ops.narrow import ROUNDING, WIDTHS, BitCast, Encode
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
 from graphc.ops.pool import AveragePool, MaxPool
+from graphc.ops.random import KINDS as RANDOM_KINDS
+from graphc.ops.random import Random
 from graphc.ops.reduce import KINDS, Reduce
 from graphc.ops.resize import Resize
 from graphc.ops.scatter import REDUCTIONS, ScatterElements, ScatterND
@@ -419,6 +421,7 @@ DRAWS: dict[str, Callable[[Draw], Sample]] = {
     "Resize": resize,
     "Range": range_,
     "EyeLike": lambda d: (EyeLike(d.number(-2, 2), d.pick(ALL), (d.size(), d.size())), []),
+    "Random": lambda d: (Random(d.pick(RANDOM_KINDS), d.number(0, 99), 0.5, 2.0, d.pick(FLOAT_TYPES), d.shape()), []),
     "Trilu": trilu,
     "CumSum": along(lambda d, axis: CumSum(axis, flag(d), flag(d)), NUMBERS),
     "ArgMax": along(lambda d, axis: ArgMax(axis, flag(d), flag(d)), NUMBERS),

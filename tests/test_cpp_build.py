@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from cpp_programs import PROGRAMS, arrays, constants, dtypes, hostile, views
+from cpp_programs import PROGRAMS, arrays, constants, draws, dtypes, hostile, views
 from onnx.backend.test.loader import load_model_tests
 
 from graphc.build import build, find_cmake, installed_ggml
@@ -19,9 +19,9 @@ from graphc.targets.ggml.cpp import write_project
 from graphc.targets.ggml.engine import write_engine
 from graphc.targets.ggml.executor import Executor
 
-ALL = {**PROGRAMS, **{each.__name__: each for each in (views, constants, dtypes, hostile)}}
+ALL = {**PROGRAMS, **{each.__name__: each for each in (views, constants, dtypes, draws, hostile)}}
 SIZES = {"symbolic": [{"batch": 2, "tokens": 8}, {"batch": 1, "tokens": 4}], "kernels": [{"n": 5}, {"n": 1}],
-         "images": [{"height": 8, "width": 9}, {"height": 5, "width": 5}]}  # fmt: skip
+         "images": [{"height": 8, "width": 9}, {"height": 5, "width": 5}], "draws": [{"n": 70}]}  # fmt: skip
 SUITE = (
     "test_attention_4d",
     "test_Conv2d_depthwise_padded",

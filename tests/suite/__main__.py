@@ -11,7 +11,7 @@ from .cases import GROUPS, load_cases
 from .pool import run_all
 from .run import Outcome
 
-STATUSES = ("pass", "refused", "wrong", "error", "crash", "timeout")
+STATUSES = ("pass", "drawn", "refused", "wrong", "error", "crash", "timeout")
 
 
 def main(pattern: str = "") -> None:
@@ -19,7 +19,7 @@ def main(pattern: str = "") -> None:
     start = time.monotonic()
     outcomes = run_all(cases)
     for outcome in outcomes:
-        if outcome.status not in ("pass", "refused") or len(cases) < 100:
+        if outcome.status not in ("pass", "drawn", "refused") or len(cases) < 100:
             print(f"{outcome.status:8} {outcome.group}/{outcome.name}: {outcome.reason}")
     print(reasons(outcomes))
     print(table(outcomes))

@@ -9,7 +9,8 @@ import numpy as np
 from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import LIMIT, SizeEmit
 from graphc.frontend.onnx.frame import Item
-from graphc.frontend.onnx.node import OnnxNode, refuse_unless
+from graphc.frontend.onnx.importers.random import drawn
+from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
 from graphc.ir.types import BOOL, F32, FLOATS
@@ -97,8 +98,8 @@ def identity(node: OnnxNode, emit: SizeEmit) -> Item | None:
 
 @onnx_op("Dropout")
 def dropout(node: OnnxNode, emit: SizeEmit) -> tuple[Value | None, ...]:
-    """The input itself, and a mask that keeps everything. In training mode a part of it, scaled, and the mask, which is drawn
-    once, when compiling, and only if there is a seed; the numbers are those that ONNX's reference draws."""
+    """The input itself, and a mask that keeps everything. In training mode a part of it, scaled, and the mask. With a seed, the
+    mask is the one that ONNX's reference draws, which is not possible for a symbolic shape."""
     x, ratio, training = node.input(0), node.optional(1), node.optional(2)
     if training is not None and emit.scalar(training, "training_mode"):
         part = 0.5 if ratio is None else float(emit.scalar(ratio, "the dropout ratio"))
@@ -110,10 +111,11 @@ def dropout(node: OnnxNode, emit: SizeEmit) -> tuple[Value | None, ...]:
 
 
 def _dropped(node: OnnxNode, emit: SizeEmit, x: Value, part: float) -> tuple[Value, Value]:
-    refuse_unless(node.has("seed"), "dropout in training mode is random", "export the model in evaluation mode")
-    refuse_unless(is_static(*x.shape), "random numbers of a symbolic shape are not supported")
-    drawn = np.random.RandomState(node.int("seed")).uniform(0, 1.0, x.shape)  # type: ignore[arg-type]
-    mask = emit.constant(drawn >= part)
+    if node.has("seed"):
+        sizes = [fixed_size(size, "the shape of a dropout with a seed") for size in x.shape]
+        mask = emit.constant(np.random.RandomState(node.int("seed")).uniform(0, 1.0, sizes) >= part)
+    else:
+        mask = emit(Binary("GreaterOrEqual"), drawn(node, emit, x.shape), emit.constant(np.float64(part)))
     scaled = emit(Binary("Mul"), x, emit.constant(1 / (1 - part), like=x))
     return emit(Binary("Mul"), scaled, emit(Cast(x.dtype), mask)), mask
 
