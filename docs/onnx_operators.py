@@ -25,7 +25,6 @@ SHOWN = 8
 """The most core operators that are named."""
 
 NOT_YET = {
-    "ImageDecoder": "decodes files, which is an application's work",
     "MaxRoiPool": "windows whose sizes are data",
 }
 """Why an operator has no importer. `generate.py` says which of these have got one since."""

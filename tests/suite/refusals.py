@@ -6,17 +6,6 @@
 from __future__ import annotations
 
 REFUSED: dict[str, tuple[str, ...]] = {
-    "decoding of image files is not supported": (
-        "test_image_decoder_decode_bmp_rgb",
-        "test_image_decoder_decode_jpeg2k_rgb",
-        "test_image_decoder_decode_jpeg_bgr",
-        "test_image_decoder_decode_jpeg_grayscale",
-        "test_image_decoder_decode_jpeg_rgb",
-        "test_image_decoder_decode_png_rgb",
-        "test_image_decoder_decode_pnm_rgb",
-        "test_image_decoder_decode_tiff_rgb",
-        "test_image_decoder_decode_webp_rgb",
-    ),
     "gradients of graphs are not supported": ("test_gradient_of_add", "test_gradient_of_add_and_mul"),
 }
 """Refused with a clear error, by reason."""
