@@ -71,7 +71,7 @@ def test_inputs_that_do_not_fit_are_named() -> None:
 
 
 def test_what_no_input_helps_is_refused_at_once() -> None:
-    nodes = [helper.make_node("RandomUniform", [], ["y"], shape=[2])]
+    nodes = [helper.make_node("Unheard", [], ["y"])]
     refused = model(nodes, {}, ["y"])
     with pytest.raises(UnsupportedError):
         onnx_backend.prepare(refused)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphc.ir.types import TensorType
-from graphc.shapes import Dim, is_static
+from graphc.shapes import Dim, Expr, is_static, symbols
 
 if TYPE_CHECKING:
     from graphc.ops.base import Op
@@ -72,6 +72,10 @@ class Node:
         """The result, of a node that has one."""
         (value,) = self.outputs
         return value
+
+    def sizes(self) -> set[str]:
+        """The names of the size symbols in its settings, in its types, and in the graphs that it may run."""
+        return names_in((tuple(self.op.settings), *(value.type for value in (*self.inputs, *self.outputs))))
 
     def __str__(self) -> str:
         results = ", ".join(f"{value}: {value.type}" for value in self.outputs)
@@ -159,13 +163,17 @@ class Graph:
         self.outputs = [replacement(value) for value in self.outputs]
 
     def prune(self) -> None:
-        """Drop the nodes whose results nothing reads."""
+        """Drop the nodes whose results nothing reads and whose sizes nothing mentions."""
         live = set(self.outputs)
+        sizes = any(node.op.binds for node in self.nodes)
+        mentioned = names_in(tuple(value.type for value in self.outputs)) if sizes else set[str]()
         kept: list[Node] = []
         for node in reversed(self.nodes):
-            if any(value in live for value in node.outputs):
+            if any(value in live for value in node.outputs) or not mentioned.isdisjoint(node.op.binds):
                 live.update(node.inputs)
                 kept.append(node)
+                if sizes:
+                    mentioned |= node.sizes()
         self.nodes = kept[::-1]
 
     def __str__(self) -> str:
@@ -174,6 +182,20 @@ class Graph:
         lines += [f"  {node}" for node in self.nodes]
         results = (f"{name}={value}" for name, value in zip(self.output_names, self.outputs, strict=True))
         return "\n".join([*lines, f"  return {', '.join(results)}"])
+
+
+def names_in(thing: object) -> set[str]:
+    """The names of the size symbols in a setting, a type, or a graph."""
+    match thing:
+        case Expr():
+            return set(symbols(thing))
+        case tuple():
+            return set().union(*map(names_in, thing))
+        case TensorType():
+            return set(symbols(*thing.shape))
+        case Graph():
+            return set().union(*(node.sizes() for node in thing.nodes))
+    return names_in(thing.graph) if hasattr(thing, "graph") else set()
 
 
 def type_name(op: object) -> str:

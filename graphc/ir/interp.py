@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from graphc.ir.graph import Graph, Node, Value
+from graphc.shapes import Dim, Expr, bind, symbols
 
 
 def run(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -15,22 +18,57 @@ def run(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
     return {name: values[value] for name, value in zip(graph.output_names, graph.outputs, strict=True)}
 
 
-def trace(graph: Graph, inputs: Mapping[str, np.ndarray]) -> Iterator[tuple[Value, np.ndarray]]:
-    """Every value with its array, in running order: inputs, constants, then each node's results."""
+def trace(
+    graph: Graph, inputs: Mapping[str, np.ndarray], binding: dict[str, int] | None = None
+) -> Iterator[tuple[Value, np.ndarray]]:
+    """Every value with its array, in running order: inputs, constants, then each node's results.
+
+    `binding` gives size symbols that the inputs' shapes do not.
+    """
+    sizes = {} if binding is None else binding
     known: dict[Value, np.ndarray] = {value: inputs[value.name] for value in graph.inputs}
+    for value, array in known.items():
+        sizes_of(value.shape, array, sizes)
     known.update({value: value.data for value in graph.constants() if value.data is not None})
     yield from known.items()
     for node in graph.nodes:
-        for value, array in zip(node.outputs, apply(node, known), strict=True):
+        arrays = apply(node, known, sizes)
+        node.op.settle([value.shape for value in node.outputs], arrays, sizes)
+        for value, array in zip(node.outputs, arrays, strict=True):
             known[value] = array
             yield value, array
 
 
-def apply(node: Node, known: Mapping[Value, np.ndarray]) -> tuple[np.ndarray, ...]:
+def apply(
+    node: Node, known: Mapping[Value, np.ndarray], binding: Mapping[str, int] | None = None
+) -> tuple[np.ndarray, ...]:
     """One node's results, of the dtypes that its values have."""
+    op = bound(node.op, binding) if binding else node.op
     with np.errstate(all="ignore"):
-        results = node.op.eval(*(known[value] for value in node.inputs))
+        results = op.eval(*(known[value] for value in node.inputs))
     return tuple(np.asarray(array, value.dtype) for array, value in zip(results, node.outputs, strict=True))
+
+
+def sizes_of(shape: Sequence[Dim], array: np.ndarray, binding: dict[str, int]) -> None:
+    """Give the symbols that stand alone in a shape, and have no value yet, the sizes of an array."""
+    for dim, size in zip(shape, array.shape, strict=True):
+        if isinstance(dim, Expr) and str(dim) in symbols(dim):
+            binding.setdefault(str(dim), int(size))
+
+
+def bound(thing: Any, binding: Mapping[str, int]) -> Any:
+    """An operator with its symbolic sizes, wherever they stand in its fields, replaced by their values."""
+    match thing:
+        case Expr():
+            return bind(thing, binding)
+        case tuple():
+            return tuple(bound(item, binding) for item in thing)
+        case _ if hasattr(thing, "bound"):
+            return thing.bound(binding)
+        case _ if is_dataclass(thing) and not isinstance(thing, type):
+            changed = {field.name: bound(getattr(thing, field.name), binding) for field in fields(thing)}
+            return replace(thing, **changed)
+    return thing
 
 
 def evaluate(value: Value) -> np.ndarray:

@@ -7,7 +7,7 @@ from graphc.ir.graph import Graph, Value
 
 def verify(graph: Graph) -> None:
     """Raise AssertionError with the first thing that is wrong: a value read before it is made, made twice, or of a type
-    that its operator does not infer."""
+    that its operator does not infer. The graphs inside it are checked too."""
     made: set[Value] = set(graph.inputs)
     assert len(made) == len(graph.inputs), "an input occurs twice"
     for value in graph.inputs:
@@ -18,6 +18,8 @@ def verify(graph: Graph) -> None:
             assert value in made or value.is_constant, f"{value} is read by {node} before it is made"
         inferred = node.op.infer(*(value.type for value in node.inputs))
         assert inferred == tuple(value.type for value in node.outputs), f"{node}: inferred {list(map(str, inferred))}"
+        for body in getattr(node.op, "bodies", ()):
+            verify(body.graph)
         for value in node.outputs:
             assert value.producer is node, f"{value} does not know that {node} makes it"
             assert value not in made, f"{value} is made twice"

@@ -2,10 +2,11 @@
 
 An operator is one frozen dataclass whose fields are its attributes. Sizes in attributes are `Dim`s, so an operator never
 reads a shape from a tensor: the frontend turns shape arithmetic into attributes. A class has `infer` and `eval`, and says in
-one of three ways, tried in this order, how a target computes it:
+one of four ways, tried in this order, how a target computes it:
 
 - `to_ggml`: the ggml calls, or None where ggml has none for these types and sizes.
 - `define`: the same thing in smaller operators.
+- `routine`: a C function, for what goes through an axis from one end to the other (running sums, sorting, scattering).
 - `element`: one element of the result as a function of its index, from which a loop kernel is generated. Only primitives
   (pointwise, movement, indexing, reductions, contractions) need one.
 """
@@ -13,14 +14,14 @@ one of three ways, tried in this order, how a target computes it:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphc.ir.graph import Graph, Node, Source, Value
 from graphc.ir.types import TensorType
-from graphc.shapes import Dim
+from graphc.shapes import Dim, product
 
 if TYPE_CHECKING:
     from graphc.targets.ggml.builder import Builder
@@ -29,6 +30,22 @@ if TYPE_CHECKING:
 
 OPS: dict[str, type[Op]] = {}
 """Every operator class by its name, which is how engine files and the text form of the IR refer to it."""
+
+
+@dataclass(frozen=True)
+class Routine:
+    """A function of `targets/kernels/routines/SUBJECT.h` that computes an operator.
+
+    Its arguments are the inputs, the result, `numbers` (a tuple is an array, a text the name of a constant in C) and which
+    of how many threads it is. `types` are what its type parameters stand for: T, and I where there are indices. One that can
+    fail returns 0, or which of the `faults`, counted from 1, is what the run fails with.
+    """
+
+    subject: str
+    function: str
+    types: tuple[np.dtype, ...]
+    numbers: tuple[Dim | str | tuple[Dim, ...], ...]
+    faults: tuple[str, ...] = ()
 
 
 class Op:
@@ -49,6 +66,11 @@ class Op:
         for attribute in vars(self).values():
             yield from attribute if isinstance(attribute, tuple) else (attribute,)
 
+    @property
+    def binds(self) -> tuple[str, ...]:
+        """The size symbols that have no value before this operator has run."""
+        return ()
+
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         """Result types for input types. Raises ShapeError with the reason if they do not fit."""
         raise NotImplementedError
@@ -57,12 +79,19 @@ class Op:
         """The results in NumPy: the oracle, the constant folder, and shape arithmetic (arrays of `Dim` objects)."""
         raise NotImplementedError
 
+    def settle(self, shapes: Sequence[tuple[Dim, ...]], arrays: Sequence[np.ndarray], binding: dict[str, int]) -> None:
+        """Add the values of what it binds to `binding`, for results of these declared shapes."""
+
     def define(self, emit: Emit, *inputs: Value) -> tuple[Value, ...] | None:
         """The results by smaller operators, or None for a primitive."""
         return None
 
     def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | tuple[Tensor, ...] | None:
         """The results by ggml calls, or None where ggml cannot compute exactly this."""
+        return None
+
+    def routine(self, *inputs: TensorType) -> Routine | None:
+        """The C function that computes result 0; None without one."""
         return None
 
     def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
@@ -111,6 +140,11 @@ def normalize_axis(axis: int, rank: int, what: str = "axis") -> int:
     if not -rank <= axis < max(rank, 1):
         raise ShapeError(f"{what} {axis} is not an axis of a tensor of rank {rank}")
     return axis + rank if axis < 0 else axis
+
+
+def lanes(shape: Sequence[Dim], axis: int) -> tuple[Dim, Dim, Dim]:
+    """Elements before, along and behind an axis."""
+    return product(shape[:axis]), shape[axis], product(shape[axis + 1 :])
 
 
 def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:

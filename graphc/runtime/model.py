@@ -10,6 +10,7 @@ import numpy as np
 
 from graphc.errors import InputError
 from graphc.shapes import Dim, Expr, bind, symbols
+from graphc.shapes.ranges import range_of
 from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.program import Input, Program
 
@@ -103,12 +104,9 @@ def _check_sizes(declared: Input, array: np.ndarray, binding: Mapping[str, int])
     for axis, (size, dim) in enumerate(zip(array.shape, declared.shape, strict=True)):
         where = f"{declared.name}: axis {axis} has size {size}"
         atom = symbols(dim).get(str(dim))
-        if atom is not None and (size < atom.low or (atom.high is not None and size > atom.high)):
-            upper = f"at most {atom.high}" if atom.high is not None and size > atom.high else f"at least {atom.low}"
+        if atom is not None and (misfit := range_of(atom).misfit(size)):
             hint = f"; one compiled with --dim {dim}=0.. may take it" if size == 0 and atom.low == 1 else ""
-            yield f"{where}, must be {upper} ({dim}){hint}"
-        elif atom is not None and size % atom.multiple:
-            yield f"{where}, must be a multiple of {atom.multiple} ({dim})"
+            yield f"{where}, must be {misfit} ({dim}){hint}"
         elif size != (expected := bind(dim, binding)):
             yield f"{where}, must be {expected}" + (f" ({dim})" if isinstance(dim, Expr) else "")
 

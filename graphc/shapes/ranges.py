@@ -24,8 +24,8 @@ class SizeRange:
     multiple: int = 1
 
     def __post_init__(self) -> None:
-        if self.low < 0 or self.multiple < 1:
-            raise ValueError("a range starts at 0 or more, and its step is at least 1")
+        if self.multiple < 1:
+            raise ValueError("the step of a range is at least 1")
         if self.high is not None and -(-self.low // self.multiple) * self.multiple > self.high:
             raise ValueError("no size lies in the range")
 
@@ -44,6 +44,14 @@ class SizeRange:
         """The sizes of both. Raises ValueError if there is none."""
         highs = [high for high in (self.high, other.high) if high is not None]
         return SizeRange(max(self.low, other.low), min(highs, default=None), lcm(self.multiple, other.multiple))
+
+    def misfit(self, number: int) -> str:
+        """What a number would have to be to lie in the range; nothing if it does."""
+        if number < self.low:
+            return f"at least {self.low}"
+        if self.high is not None and number > self.high:
+            return f"at most {self.high}"
+        return f"a multiple of {self.multiple}" if number % self.multiple else ""
 
     def words(self) -> str:
         """As a person says it."""

@@ -52,6 +52,10 @@ class Dimensions:
         """The dim of an axis of an input to which the model gives neither size nor name."""
         return self.named(f"{value}_{axis}")
 
+    def measured(self, text: str, low: int, high: int | None) -> Dim:
+        """A new size that is known once the model has computed it; `text` is what it is called by, if that is free."""
+        return self._symbol(text, low=low, high=high)
+
     def names(self) -> list[str]:
         """The symbols that inputs have so far, and the given names that were met."""
         return sorted(set(symbols(*self._dims.values())) | self._used)
@@ -95,7 +99,7 @@ class Dimensions:
         self._used.add(name)
         return self._ranges[name]
 
-    def _symbol(self, text: str, known: SizeRange | None = None) -> Dim:
+    def _symbol(self, text: str, known: SizeRange | None = None, low: int = 1, high: int | None = None) -> Dim:
         name = re.sub(r"\W", "_", text, flags=re.ASCII)[:60]
         if not name.isidentifier() or keyword.iskeyword(name) or name in RESERVED:
             name = f"d_{name}"
@@ -105,9 +109,12 @@ class Dimensions:
         if name in self._pinned:
             self._used.add(name)
             return self._pinned[name]
+        if name in self._facts:
+            return self._facts[name]
         said = [self._range(each) for each in dict.fromkeys((text, name)) if each in self._ranges]
-        ranges = [*([] if known is None else [known]), *said] or [ANY]
-        return self._facts.get(name, reduce(SizeRange.within, ranges).symbol(name))
+        if not said and known is None:
+            return symbol(name, low, high)
+        return reduce(SizeRange.within, [*([] if known is None else [known]), *said]).symbol(name)
 
 
 def _parse(text: str) -> Dim | None:

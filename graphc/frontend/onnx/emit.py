@@ -7,12 +7,14 @@ such tensors is evaluated by its own `eval`, and leaves no node. So sizes become
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from graphc.errors import ModelError
 from graphc.frontend.onnx import ratios
+from graphc.frontend.onnx.dims import Dimensions
 from graphc.frontend.onnx.node import PIN
 from graphc.frontend.onnx.observed import Observed
 from graphc.frontend.onnx.ratios import Ratio, is_known
@@ -21,10 +23,16 @@ from graphc.ir import Graph, TensorType, Value
 from graphc.ir.graph import type_name
 from graphc.ir.types import FLOATS, I64, INTEGERS
 from graphc.ops.base import Emit, Op
-from graphc.ops.movement import Concat, Reshape
+from graphc.ops.control import Measure
+from graphc.ops.movement import Concat, Reshape, Slice
 from graphc.ops.pointwise import Binary, Cast
 from graphc.ops.sequences import Range
 from graphc.shapes import Dim, Expr, Undecidable, is_static, lower_bound
+
+MOST_MEASURED = 64
+"""The most elements of a tensor that each become a size when the model runs."""
+
+ANY_NUMBER = -(1 << 62)
 
 LIMIT = 1 << 16
 """The most elements of a tensor that is computed while importing."""
@@ -33,10 +41,12 @@ LIMIT = 1 << 16
 class SizeEmit(Emit):
     """An `Emit` that knows the elements of small tensors."""
 
-    def __init__(self, graph: Graph, observed: Observed | None = None) -> None:
+    def __init__(self, graph: Graph, dimensions: Dimensions, observed: Observed | None = None) -> None:
         super().__init__(graph)
         self.base = "value"
+        self.dimensions = dimensions
         self._observed = observed
+        self._measured: dict[Value, Dim] = {}
         self._symbolic: dict[Value, np.ndarray] = {}
         self._foldable: set[Value] = set()
         self._made: dict[Value, Value] = {}
@@ -70,6 +80,10 @@ class SizeEmit(Emit):
         array = dims if isinstance(dims, np.ndarray) else object_array(dims)
         return self._known(array, dtype)
 
+    def is_known(self, value: Value) -> bool:
+        """Whether the elements are known for every run, as numbers or in terms of size symbols."""
+        return value.is_constant or value in self._foldable
+
     def known(self, value: Value) -> np.ndarray | None:
         """The elements, if they are known: of the value's dtype, or objects where one is symbolic."""
         array = self._symbolic.get(value, value.data)
@@ -84,8 +98,28 @@ class SizeEmit(Emit):
             raise Unknown(f"{what} depends on {self._origin(value)}", self._pin_help(value))
         return array
 
-    def dims(self, value: Value, what: str) -> list[Dim]:
-        """The elements of an integer tensor of rank 0 or 1, as sizes. Raises Unknown as `array` does."""
+    def inside(self, graph: Graph) -> SizeEmit:
+        """An emit for a graph inside this one, which knows the same elements."""
+        inner = SizeEmit(graph, self.dimensions, self._observed)
+        inner.base, inner.source = self.base, self.source
+        inner._symbolic, inner._foldable = self._symbolic, self._foldable
+        return inner
+
+    def dims(self, value: Value, what: str, low: int = ANY_NUMBER) -> list[Dim]:
+        """The elements of an integer tensor of rank 0 or 1, as sizes. Those that only a run can tell are measured then;
+        they must be at least `low`. Raises Unknown if not even their number is known."""
+        count = value.type.size
+        if self.known(value) is not None or value.type.rank > 1 or not isinstance(count, int) or count > MOST_MEASURED:
+            return self.known_dims(value, what)
+        if value.type.rank == 0:
+            return [self.measured(value, what, low)]
+        if value.producer is not None and value.producer.op == Concat(0):  # some of its parts may be known
+            return [size for part in value.producer.inputs for size in self.dims(part, what, low)]
+        numbers = (self._node(Slice((place,), (1,), (1,)), value) for place in range(count))
+        return [self.measured(number, what, low) for number in numbers]
+
+    def known_dims(self, value: Value, what: str) -> list[Dim]:
+        """As `dims`. Raises Unknown as `array` does, but not for symbols."""
         array = self.known(value)
         if array is None:
             raise Unknown(f"{what} depends on {self._origin(value)}")
@@ -93,13 +127,27 @@ class SizeEmit(Emit):
             raise ModelError(f"{what} is {value.type}, not a list of integers")
         return [item if isinstance(item, Expr) else int(item) for item in array.reshape(-1).tolist()]
 
+    def measured(self, value: Value, what: str, low: int = 0, high: int | None = None) -> Dim:
+        """The one element of an integer tensor as a size, which lies in `low..high`: what is known of it, else a new symbol
+        that gets its value when the model has computed it."""
+        known = self.known(value)
+        if known is not None:
+            element = known.reshape(()).item()
+            return element if isinstance(element, Expr) else int(element)
+        if value not in self._measured:
+            number = value if value.dtype == I64 else self._node(Cast(I64), value)
+            name = re.sub(r"\W+", "_", f"{self.base}_{what.split()[-1]}").strip("_")
+            size = self._measured[value] = self.dimensions.measured(name, low, high)
+            self._node(Measure(size, f"{what} of {self.base}"), number)
+        return self._measured[value]
+
     def ints(self, value: Value, what: str) -> list[int]:
         """The elements of an integer tensor as plain integers. Raises Unknown as `array` does."""
         return [int(item) for item in self.dims_static(value, what)]
 
     def dims_static(self, value: Value, what: str) -> list[int]:
-        """As `dims`, where a symbol is refused."""
-        dims = self.dims(value, what)
+        """As `known_dims`, where a symbol is refused."""
+        dims = self.known_dims(value, what)
         if not is_static(*dims):
             raise Unknown(f"{what} depends on {self._origin(value)}", self._pin_help(value))
         return [int(dim) for dim in dims]  # type: ignore[arg-type]

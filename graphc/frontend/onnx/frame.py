@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -30,7 +30,8 @@ class Frame:
     """One graph or function body that is being imported: what its values and attributes stand for.
 
     A value is None if the caller left it out, or, if it is in `missing`, because a problem kept it from being made.
-    A function's nodes are part of the node that calls it, whose `source` they carry.
+    A function's nodes are part of the node that calls it, whose `source` they carry. `around` finds what a body that is a
+    graph of its own reads from outside.
     """
 
     opsets: Mapping[str, int]
@@ -39,6 +40,7 @@ class Frame:
     missing: set[onnx_ir.Value] = field(default_factory=set)
     source: Source = field(default_factory=Source)
     depth: int = 0
+    around: Callable[[onnx_ir.Value], Item | None] | None = None
 
     @property
     def in_function(self) -> bool:
@@ -50,6 +52,9 @@ class Frame:
         if value is None:
             return None
         if value in self.values:
+            return self.values[value]
+        if self.around is not None:
+            self.values[value] = self.around(value)
             return self.values[value]
         if value.producer() is None:
             raise ModelError(f"it reads {value.name}, which nothing makes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -16,12 +17,12 @@ from graphc.frontend.onnx.dims import Dimensions
 from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.frame import DOMAINS, Frame, Item, ValueList, domains
 from graphc.frontend.onnx.functions import Body, has_schema_function, schema_function
-from graphc.frontend.onnx.node import PIN, OnnxNode
+from graphc.frontend.onnx.node import PIN, Bind, ImportedBody, OnnxNode
 from graphc.frontend.onnx.observed import Observed
 from graphc.frontend.onnx.scopes import adopt_scopes, node_scope
 from graphc.frontend.onnx.table import IMPORTERS
 from graphc.frontend.onnx.tensors import Refused, TensorReader, Unknown
-from graphc.ir import Graph, Source, Value
+from graphc.ir import Graph, Source, TensorType, Value
 from graphc.ir.types import STRING
 from graphc.shapes import Undecidable
 from graphc.trace import SILENT, Progress
@@ -60,7 +61,7 @@ class Importer:
         self._progress = progress
         self._graph = Graph(model.graph.name or "model")
         self._observed = observed
-        self._emit = SizeEmit(self._graph, observed)
+        self._emit = SizeEmit(self._graph, dimensions, observed)
         self.results: list[Result] = []
         self._unscoped: set[Source] = set()
         self._count = 0
@@ -180,7 +181,7 @@ class Importer:
             self._refused(label, node.op_type, refused)
         except Undecidable as undecided:
             failed = True
-            self._problem(label, node.op_type, f"{undecided} is not known before the model runs", PIN)
+            self._problem(label, node.op_type, f"{undecided} is not known before the model runs", PIN, unknown=True)
         except (ModelError, ShapeError) as error:
             raise ModelError(f"node {label} ({node.op_type}): {error}") from error
         except CLEAN_FAILURES as error:
@@ -257,6 +258,48 @@ class Importer:
             raise ModelError("a result of its body is missing")
         return tuple(item for item in results if item is not None)
 
+    def _body(self, frame: Frame, graph: onnx_ir.Graph, types: Sequence[TensorType], bind: Bind | None) -> ImportedBody:
+        """A branch or a loop's body as a graph of its own, for inputs of these types. Raises Refused.
+
+        What it reads of the graph around it becomes an input, unless it is a constant or made of sizes.
+        """
+        outer, outside, before = self._emit, self._graph, len(self.problems)
+        inner = Graph(outer.base)
+        self._graph, self._emit = inner, outer.inside(inner)
+        body = ImportedBody(inner, self._emit, [], [])
+        names = [value.name or "x" for value in graph.inputs]
+        given = [inner.input(names[i] if i < len(names) else "x", type) for i, type in enumerate(types)]
+        inside: dict[Value, Value] = {}
+
+        def capture(value: Value) -> Value:
+            if outer.is_known(value):
+                return value
+            if value not in inside:
+                inside[value] = inner.input(value.name, value.type)
+                body.captured.append(value)
+            return inside[value]
+
+        def around(value: onnx_ir.Value) -> Item | None:
+            item = frame.read(value)
+            if value in frame.missing:
+                raise Refused("an operator that it reads from is not supported")
+            return ValueList(tuple(map(capture, item.items))) if isinstance(item, ValueList) else item and capture(item)
+
+        try:
+            items = bind(self._emit, given, capture) if bind else given
+            within = Frame(frame.opsets, frame.attributes, source=frame.source, depth=frame.depth, around=around)
+            body.results = list(self._subgraph(within, graph, items))
+        except Refused as refused:
+            inside_it = self.problems[before:]
+            del self.problems[before:]
+            for problem in inside_it[:1]:
+                kind = Unknown if problem.unknown else Refused
+                raise kind(f"{problem.node} ({problem.operator}) {problem.reason}", problem.help) from refused
+            raise
+        finally:
+            self._graph, self._emit = outside, outer
+        return body
+
     def _view(self, node: onnx_ir.Node, frame: Frame) -> OnnxNode:
         return OnnxNode(
             operator=node.op_type,
@@ -266,6 +309,7 @@ class Importer:
             attributes=frame.attributes_of(node),
             tensors=self._tensors,
             run=lambda graph, inputs: self._subgraph(frame, graph, inputs),
+            body=partial(self._body, frame),
         )
 
     def _refuse_unknown(self, node: onnx_ir.Node, view: OnnxNode, frame: Frame) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import onnx_ir
@@ -13,12 +13,32 @@ from onnx_ir import AttributeType
 from graphc.errors import ModelError
 from graphc.frontend.onnx.frame import Item, ValueList
 from graphc.frontend.onnx.tensors import Refused, TensorReader, Unknown, element_type
-from graphc.ir import Value
+from graphc.ir import Graph, TensorType, Value
 from graphc.shapes import Dim, Expr
+
+if TYPE_CHECKING:
+    from graphc.frontend.onnx.emit import SizeEmit
 
 Index: TypeAlias = int  # inside the class, `int` is a method
 PIN = "give the dimension a size or a range (--dim NAME=SIZE or NAME=LOW..HIGH)"
 """What helps where a size may not be symbolic."""
+
+
+@dataclass(eq=False)
+class ImportedBody:
+    """A branch or a loop's body as a graph of its own, whose outputs are not declared yet.
+
+    Its inputs are those that it was imported for, then what it reads from outside: `captured` are the values there.
+    """
+
+    graph: Graph
+    emit: SizeEmit
+    results: list[Item]
+    captured: list[Value]
+
+
+Bind: TypeAlias = "Callable[[SizeEmit, Sequence[Value], Callable[[Value], Value]], Sequence[Item]]"
+"""What a body's own inputs stand for, made from the graph's, and from values outside through the function given."""
 
 MISSING: Any = object()
 """Marks an attribute without a default: a model that leaves it out is not valid."""
@@ -27,7 +47,8 @@ MISSING: Any = object()
 @dataclass(eq=False)
 class OnnxNode:
     """A node of the model. `inputs` has None for an input that is left out; `opset` is the version of its domain;
-    `run` imports a graph that is an attribute, for inputs that it is given.
+    `run` imports a graph that is an attribute, in place, for inputs that it is given; `body` imports one as a graph of its
+    own (see `Importer`).
 
     The accessors raise ModelError when an attribute or input is missing or of a wrong kind.
     """
@@ -39,6 +60,7 @@ class OnnxNode:
     attributes: dict[str, onnx_ir.Attr]
     tensors: TensorReader
     run: Callable[[onnx_ir.Graph, Sequence[Item]], tuple[Item, ...]]
+    body: Callable[[onnx_ir.Graph, Sequence[TensorType], Bind | None], ImportedBody]
 
     def has(self, name: str) -> bool:
         """Whether the attribute is given."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import ggml
 import numpy as np
 
-from graphc.shapes import Dim, Expr, bind, product
+from graphc.ir.interp import bound
+from graphc.shapes import Dim, bind, product
 from graphc.targets.ggml.program import KernelUse
 
 
@@ -67,16 +67,3 @@ def _view(address: int | None, dtype: np.dtype, shape: Sequence[Dim], binding: M
         return np.empty(sizes, dtype)
     raw = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
     return np.ctypeslib.as_array(raw).view(dtype).reshape(sizes)
-
-
-def bound(thing: Any, binding: Mapping[str, int]) -> Any:
-    """An operator with its symbolic sizes, wherever they stand in its fields, replaced by their values."""
-    match thing:
-        case Expr():
-            return bind(thing, binding)
-        case tuple():
-            return tuple(bound(item, binding) for item in thing)
-        case _ if is_dataclass(thing) and not isinstance(thing, type):
-            changed = {field.name: bound(getattr(thing, field.name), binding) for field in fields(thing)}
-            return replace(thing, **changed)
-    return thing

@@ -46,7 +46,7 @@ def constant_of_shape(node: OnnxNode, emit: SizeEmit) -> Value:
     value = node.tensor("value") if node.has("value") else np.zeros(1, F32)
     if value.size != 1:
         raise ModelError(f"attribute value has {value.size} elements, not one")
-    shape = tuple(emit.dims(node.input(0), "the shape"))
+    shape = tuple(emit.dims(node.input(0), "the shape", low=0))
     check_sizes(*shape)
     return emit(Expand(shape), emit.constant(value.reshape(())))
 

@@ -1,45 +1,82 @@
-"""Branches and loops whose course is known while importing: the branch taken, and loops unrolled."""
+"""Branches and loops: those whose course is known are imported in place, others as graphs of their own."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.frame import Item, tensors
 from graphc.frontend.onnx.importers.movement import cut
 from graphc.frontend.onnx.importers.sizes import to_shape
-from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
+from graphc.frontend.onnx.node import Bind, ImportedBody, OnnxNode, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
-from graphc.frontend.onnx.tensors import Refused
-from graphc.ir import Value
+from graphc.frontend.onnx.tensors import Refused, Unknown
+from graphc.ir import TensorType, Value
+from graphc.ir.graph import names_in
+from graphc.ir.types import BOOL, I64
 from graphc.ops.base import normalize_axis
-from graphc.ops.movement import Concat
+from graphc.ops.control import FOREVER, Body, If, Loop
+from graphc.ops.indexing import Gather
+from graphc.ops.movement import Concat, Slice, Transpose
+from graphc.ops.pointwise import Binary
+from graphc.shapes import Dim, dim_max
 
-MAX_STEPS = 4096
+UNROLLED = 16
+"""Steps of a loop that is written out."""
+
+MOST_UNROLLED = 4096
+"""The same for one that cannot be repeated, because its sizes depend on the step."""
+
+ROUNDS = 8
+"""How often a loop's body is imported until the sizes that change from step to step are found."""
 
 
 @onnx_op("If")
-def if_(node: OnnxNode, emit: SizeEmit) -> tuple[Item, ...]:
-    """The branch that a known condition takes."""
-    condition = emit.scalar(node.input(0), "which branch is taken")
-    return node.run(node.graph("then_branch" if condition else "else_branch"), ())
+def if_(node: OnnxNode, emit: SizeEmit) -> tuple[Item | None, ...]:
+    """The branch that a known condition takes, else both."""
+    condition = node.input(0)
+    known = emit.known(condition)
+    if known is not None:
+        if known.size != 1:
+            raise ModelError(f"its condition has {known.size} elements, not one")
+        return node.run(node.graph("then_branch" if known.item() else "else_branch"), ())
+    branches = [node.body(node.graph(name), (), None) for name in ("then_branch", "else_branch")]
+    captured = list(dict.fromkeys(value for branch in branches for value in branch.captured))
+    for branch in branches:
+        take_all(branch, captured)
+    types = [common(emit, pair, inner_sizes(*branches)) for pair in zip(*map(declared, branches), strict=True)]
+    results = tuple(type for type, _ in types)
+    then_body, else_body = (Body(branch.graph) for branch in branches)
+    op = If(then_body, else_body, results, tuple(name for _, new in types for name in new))
+    return emit.all(op, scalar(emit, condition), *captured)
 
 
 @onnx_op("Loop")
-def loop(node: OnnxNode, emit: SizeEmit) -> tuple[Item, ...]:
-    """Repeated as often as the trip count and the condition say, both of which must be known at each step."""
-    body = node.graph("body")
+def loop(node: OnnxNode, emit: SizeEmit) -> tuple[Item | None, ...]:
+    """Repeated as often as the trip count and the condition say: written out where that is known and not often."""
     count, condition = node.optional(0), node.optional(1)
+    trips = None if count is None else emit.known(count)
+    known = (count is None or trips is not None) and (condition is None or emit.known(condition) is not None)
+    short = known and trips is not None and isinstance(trips.item(), int) and trips.item() <= UNROLLED
+    return first_of(emit, [unrolled, repeated] if short else [repeated, unrolled] if known else [repeated], node)
+
+
+def unrolled(node: OnnxNode, emit: SizeEmit) -> tuple[Item | None, ...]:
+    """Step after step. Raises Refused where the trip count or the condition is not known at each."""
+    body, count, condition = node.graph("body"), node.optional(0), node.optional(1)
     steps = None if count is None else int(emit.scalar(count, "how often the loop runs"))
     going = condition is None or bool(emit.scalar(condition, "whether the loop runs"))
     carried = [_given(item) for item in node.inputs[2:]]
     columns: list[list[Value]] = [[] for _ in node.outputs[len(carried) :]]
     step = 0
     while going and (steps is None or step < steps):
-        if step == MAX_STEPS:
-            raise Refused(f"the loop runs more than {MAX_STEPS} times")
-        keep: list[Item] = [emit.sizes([step]), emit.constant(True)]
-        keep[0] = to_shape(emit, tensors(keep)[0], ())
-        results = node.run(body, [*keep, *carried])
+        if step == MOST_UNROLLED:
+            raise Refused(f"the loop runs more than {MOST_UNROLLED} times")
+        place = to_shape(emit, emit.sizes([step]), ())
+        results = node.run(body, [place, emit.constant(True), *carried])
         if len(results) != 1 + len(carried) + len(columns):
             raise ModelError(f"its body has {len(results)} results")
         carried = list(results[1 : 1 + len(carried)])
@@ -51,9 +88,19 @@ def loop(node: OnnxNode, emit: SizeEmit) -> tuple[Item, ...]:
     return (*carried, *(stacked(emit, column, 0) for column in columns))
 
 
+def repeated(node: OnnxNode, emit: SizeEmit) -> tuple[Item | None, ...]:
+    """One body that runs again and again."""
+    count, condition = node.optional(0), node.optional(1)
+    trips = emit.constant(np.array(FOREVER)) if count is None else scalar(emit, count)
+    going = emit.constant(True) if condition is None else scalar(emit, condition)
+    if any(not isinstance(item, Value) for item in node.inputs[2:]):
+        raise Unknown("it carries a sequence")
+    return repeat(node, emit, trips, going, tensors(node.inputs[2:]), None)
+
+
 @onnx_op("Scan")
-def scan(node: OnnxNode, emit: SizeEmit) -> tuple[Item, ...]:
-    """One step for each slice of the scanned inputs, whose number must be known."""
+def scan(node: OnnxNode, emit: SizeEmit) -> tuple[Item | None, ...]:
+    """One step for each slice of the scanned inputs."""
     if node.opset < 9:
         return _batched_scan(node, emit)
     count = node.int("num_scan_inputs")
@@ -66,20 +113,56 @@ def scan(node: OnnxNode, emit: SizeEmit) -> tuple[Item, ...]:
         normalize_axis(a, x.type.rank) for a, x in zip(node.ints("scan_input_axes", [0] * count), scanned, strict=True)
     ]
     backward = node.ints("scan_input_directions", [0] * count)
-    steps = fixed_size(scanned[0].shape[axes[0]], "the number of steps")
-    refuse_unless(steps <= MAX_STEPS, f"it runs {steps} times")
-    columns: list[list[Value]] = [[] for _ in range(outputs)]
+    steps = scanned[0].shape[axes[0]]
+
+    def bind(inner: SizeEmit, given: Sequence[Value], capture: Callable[[Value], Value]) -> list[Item]:
+        """A step's slices; what is scanned backward is counted from the end."""
+        places = [given[0], inner(Binary("Sub"), to_shape(inner, inner.sizes([steps - 1]), ()), given[0])]
+        slices = [
+            inner(Gather(axis), capture(x), places[1 if reverse else 0])
+            for x, axis, reverse in zip(scanned, axes, backward, strict=True)
+        ]
+        return [*given[2:], *slices]
+
+    def by_steps(node: OnnxNode, emit: SizeEmit) -> tuple[Item | None, ...]:
+        trips = to_shape(emit, emit.sizes([steps]), ())
+        return repeat(node, emit, trips, emit.constant(True), state, bind)
+
+    def written_out(node: OnnxNode, emit: SizeEmit) -> tuple[Item | None, ...]:
+        return _scan_steps(node, emit, state, scanned, axes, backward, steps)
+
+    ways = [written_out, by_steps] if isinstance(steps, int) and steps <= UNROLLED else [by_steps, written_out]
+    results = first_of(emit, ways, node)
+    reverse = node.ints("scan_output_directions", [0] * outputs)
+    along = node.ints("scan_output_axes", [0] * outputs)
+    collected = [
+        _turned(emit, value, axis, bool(back))
+        for value, axis, back in zip(tensors(results[len(state) :]), along, reverse, strict=True)
+    ]
+    return (*results[: len(state)], *collected)
+
+
+def _scan_steps(
+    node: OnnxNode,
+    emit: SizeEmit,
+    state: Sequence[Value],
+    scanned: Sequence[Value],
+    axes: Sequence[int],
+    backward: Sequence[int],
+    steps: Dim,
+) -> tuple[Item | None, ...]:
+    """Every step of a scan written out."""
+    if not isinstance(steps, int) or steps > MOST_UNROLLED:
+        raise Unknown(f"it runs {steps} times")
+    columns: list[list[Value]] = [[] for _ in node.outputs[len(state) :]]
     for step in range(steps):
         places = [steps - 1 - step if reverse else step for reverse in backward]
         slices = [take(emit, x, axis, place) for x, axis, place in zip(scanned, axes, places, strict=True)]
         results = tensors(node.run(node.graph("body"), [*state, *slices]))
-        state = list(results[: len(state)])
+        state = results[: len(state)]
         for column, value in zip(columns, results[len(state) :], strict=True):
             column.append(value)
-    reverse = node.ints("scan_output_directions", [0] * outputs)
-    along = node.ints("scan_output_axes", [0] * outputs)
-    ordered = [column[::-1] if back else column for column, back in zip(columns, reverse, strict=True)]
-    return (*state, *(stacked(emit, column, axis) for column, axis in zip(ordered, along, strict=True)))
+    return (*state, *(stacked(emit, column, 0) for column in columns))
 
 
 def _batched_scan(node: OnnxNode, emit: SizeEmit) -> tuple[Item, ...]:
@@ -89,28 +172,167 @@ def _batched_scan(node: OnnxNode, emit: SizeEmit) -> tuple[Item, ...]:
     given = tensors(node.inputs[1:])
     states = len(given) - count
     backward = node.ints("directions", [0] * count)
-    batches: list[list[Value]] = []
-    for batch in range(fixed_size(given[0].shape[0], "the number of batches")):
+    size = given[0].shape[0]
+    if not isinstance(size, int):
+        raise Unknown(f"the number of batches is {size}")
+    batches: list[tuple[Item | None, ...]] = []
+    for batch in range(size):
         parts = [take(emit, x, 0, batch) for x in given]
-        state, scanned = parts[:states], parts[states:]
-        steps = fixed_size(scanned[0].shape[0], "the number of steps")
-        refuse_unless(steps <= MAX_STEPS, f"it runs {steps} times")
-        columns: list[list[Value]] = [[] for _ in node.outputs[states:]]
-        for step in range(steps):
-            places = [steps - 1 - step if reverse else step for reverse in backward]
-            slices = [take(emit, x, 0, place) for x, place in zip(scanned, places, strict=True)]
-            results = tensors(node.run(node.graph("body"), [*state, *slices]))
-            state = list(results[:states])
-            for column, value in zip(columns, results[states:], strict=True):
-                column.append(value)
-        batches.append([*state, *(stacked(emit, column, 0) for column in columns)])
-    return tuple(stacked(emit, list(parts), 0) for parts in zip(*batches, strict=True))
+        scanned = parts[states:]
+        batches.append(_scan_steps(node, emit, parts[:states], scanned, [0] * count, backward, scanned[0].shape[0]))
+    return tuple(stacked(emit, list(tensors(parts)), 0) for parts in zip(*batches, strict=True))
+
+
+def repeat(
+    node: OnnxNode, emit: SizeEmit, trips: Value, going: Value, state: Sequence[Value], bind: Bind | None
+) -> tuple[Value, ...]:
+    """A `Loop` for the body of a node. A size of a carried value that a step changes becomes a symbol of the body."""
+    carried = [value.type for value in state]
+    changing: set[tuple[int, int]] = set()
+    for _ in range(ROUNDS):
+        types = [_with_symbols(emit, type, index, changing) for index, type in enumerate(carried)]
+        body = node.body(node.graph("body"), [TensorType(I64, ()), TensorType(BOOL, ()), *types], bind)
+        outputs = list(tensors(body.results))
+        if bind is not None:
+            outputs.insert(0, body.emit.constant(True))
+        if len(outputs) != 1 + len(node.outputs):
+            raise ModelError(f"its body has {len(outputs)} results")
+        found = changes(types, [value.type for value in outputs[1 : 1 + len(state)]], inner_sizes(body))
+        if found <= changing:
+            break
+        changing |= found
+    else:
+        raise Unknown("the sizes that change from step to step are not found")
+    declare(body, [scalar(body.emit, outputs[0]), *outputs[1:]])
+    inner = inner_sizes(body) | names_in(tuple(types)) - names_in(tuple(carried))
+    total = _steps(emit, trips, going, body)
+    results: list[TensorType] = []
+    new: list[str] = []
+    for index, value in enumerate(outputs[1:]):
+        sizes: list[Dim | None] = [*value.shape] if index < len(state) else [total, *value.shape]
+        shape = [
+            new_size(emit, f"{index}_{axis}", new) if size is None or not names_in(size).isdisjoint(inner) else size
+            for axis, size in enumerate(sizes)
+        ]
+        results.append(TensorType(value.dtype, tuple(shape)))
+    op = Loop(Body(body.graph), len(state), tuple(results), tuple(new))
+    return emit.all(op, trips, going, *state, *body.captured)
+
+
+def _steps(emit: SizeEmit, trips: Value, going: Value, body: ImportedBody) -> Dim | None:
+    """How often a loop runs, if its trip count alone says so and is known."""
+    known, (again, *_) = emit.known(trips), body.graph.outputs
+    stays = again.data is not None and bool(again.data.item())
+    passed_on = again is body.graph.inputs[1] and going.data is not None and bool(going.data.item())
+    if known is None or not (stays or passed_on) or known.item() == FOREVER:
+        return None
+    return dim_max(known.item(), 0)
+
+
+def new_size(emit: SizeEmit, label: str, new: list[str]) -> Dim:
+    """A size that is known when the node has run; its symbol is added to `new`."""
+    size = emit.dimensions.measured(f"{emit.base}_{label}", 0, None)
+    if str(size) in names_in(size):
+        new.append(str(size))
+    return size
+
+
+def first_of(
+    emit: SizeEmit, ways: Sequence[Callable[[OnnxNode, SizeEmit], tuple[Item | None, ...]]], node: OnnxNode
+) -> tuple[Item | None, ...]:
+    """What the first of several ways to import a node gives that does not refuse. Raises the first refusal."""
+    refusal: Refused | None = None
+    for way in ways:
+        made = len(emit.nodes)
+        try:
+            return way(node, emit)
+        except Refused as refused:
+            refusal = refusal or refused
+            del emit.nodes[made:]
+    assert refusal is not None
+    raise refusal
+
+
+def changes(before: Sequence[TensorType], after: Sequence[TensorType], inner: set[str]) -> set[tuple[int, int]]:
+    """The axes of carried values (index and axis) whose sizes a step may change."""
+    found = set()
+    for index, (old, new) in enumerate(zip(before, after, strict=True)):
+        if old.dtype != new.dtype:
+            raise ModelError(f"a carried value is {old}, and {new} after a step")
+        if old.rank != new.rank:
+            raise Unknown("the number of axes of a carried value changes from step to step")
+        sizes = zip(old.shape, new.shape, strict=True)
+        found |= {(index, axis) for axis, (a, b) in enumerate(sizes) if a != b or not names_in(b).isdisjoint(inner)}
+    return found
+
+
+def _with_symbols(emit: SizeEmit, type: TensorType, index: int, changing: set[tuple[int, int]]) -> TensorType:
+    shape = [
+        emit.dimensions.measured(f"{emit.base}_step_{index}_{axis}", 0, None) if (index, axis) in changing else size
+        for axis, size in enumerate(type.shape)
+    ]
+    return TensorType(type.dtype, tuple(shape))
+
+
+def common(emit: SizeEmit, types: Sequence[TensorType], inner: set[str]) -> tuple[TensorType, list[str]]:
+    """A type for values of either branch, and the symbols of the sizes in which they differ."""
+    first, second = types
+    if first.dtype != second.dtype:
+        raise ModelError(f"its branches give {first} and {second}")
+    if first.rank != second.rank:
+        raise Unknown("the number of axes of its result depends on the condition")
+    shape, new = list(first.shape), list[str]()
+    for axis, (a, b) in enumerate(zip(first.shape, second.shape, strict=True)):
+        if a != b or not names_in(a).isdisjoint(inner):
+            shape[axis] = new_size(emit, str(axis), new)
+    return TensorType(first.dtype, tuple(shape)), new
+
+
+def inner_sizes(*bodies: ImportedBody) -> set[str]:
+    """The symbols that only mean something inside the bodies."""
+    return {name for body in bodies for node in body.graph.nodes for name in node.op.binds}
+
+
+def declared(body: ImportedBody) -> list[TensorType]:
+    """The types of a body's results, which become its graph's outputs."""
+    declare(body, list(tensors(body.results)))
+    return [value.type for value in body.graph.outputs]
+
+
+def declare(body: ImportedBody, outputs: Sequence[Value]) -> None:
+    """Make these the outputs of a body's graph."""
+    for value in outputs:
+        body.graph.output(body.emit.materialized(value))
+    body.graph.nodes = body.emit.nodes
+
+
+def take_all(body: ImportedBody, captured: Sequence[Value]) -> None:
+    """Give a branch's graph an input for every value that either branch captures, in one order."""
+    own = dict(zip(body.captured, body.graph.inputs, strict=True))
+    body.graph.inputs = []
+    body.graph.inputs = [own[value] if value in own else body.graph.input(value.name, value.type) for value in captured]
+
+
+def scalar(emit: SizeEmit, value: Value) -> Value:
+    """A tensor of one element without axes."""
+    return value if not value.shape else to_shape(emit, value, ())
 
 
 def _given(item: Item | None) -> Item:
     if item is None:
         raise ModelError("a value that the loop carries is missing")
     return item
+
+
+def _turned(emit: SizeEmit, value: Value, axis: int, backward: bool) -> Value:
+    """What a scan collected along its first axis, in the order and along the axis that is asked for."""
+    rank = value.type.rank
+    if backward:
+        starts = (value.shape[0] - 1, *[0] * (rank - 1))
+        value = emit(Slice(starts, value.shape, (-1, *[1] * (rank - 1))), value)
+    axis = normalize_axis(axis, rank)
+    order = (*range(1, axis + 1), 0, *range(axis + 1, rank))
+    return value if axis == 0 else emit(Transpose(order), value)
 
 
 def take(emit: SizeEmit, x: Value, axis: int, place: int) -> Value:

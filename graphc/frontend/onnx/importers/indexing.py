@@ -14,7 +14,7 @@ from graphc.ops.base import normalize_axis
 from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot
 from graphc.ops.movement import Reshape
 from graphc.ops.pointwise import Cast
-from graphc.ops.sequences import CumSum, Trilu
+from graphc.ops.sequences import CumProd, CumSum, Trilu
 from graphc.ops.sorting import ArgMax, ArgMin, TopK
 from graphc.shapes import product
 
@@ -52,12 +52,13 @@ def one_hot(node: OnnxNode, emit: SizeEmit) -> Value:
     return emit(OneHot(axis, depth), indices, values)
 
 
-@onnx_op("CumSum")
-def cum_sum(node: OnnxNode, emit: SizeEmit) -> Value:
-    """Running sums."""
+@onnx_op("CumSum", "CumProd")
+def running(node: OnnxNode, emit: SizeEmit) -> Value:
+    """Running sums or products."""
     x = node.input(0)
+    operator = CumSum if node.operator == "CumSum" else CumProd
     axis = normalize_axis(int(emit.scalar(node.input(1), "the axis")), x.type.rank)
-    return emit(CumSum(axis, bool(node.int("exclusive", 0)), bool(node.int("reverse", 0))), x)
+    return emit(operator(axis, bool(node.int("exclusive", 0)), bool(node.int("reverse", 0))), x)
 
 
 @onnx_op("Trilu")
@@ -84,7 +85,7 @@ def top_k(node: OnnxNode, emit: SizeEmit) -> tuple[Value, ...]:
     if node.opset < 10:
         k = node.int("k")
     else:
-        (k,) = emit.dims(node.input(1), "k")
+        (k,) = emit.dims(node.input(1), "k", low=0)
     axis = normalize_axis(node.int("axis", -1), x.type.rank)
     return emit.all(TopK(axis, k, bool(node.int("largest", 1)), bool(node.int("sorted", 1))), x)
 

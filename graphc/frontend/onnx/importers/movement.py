@@ -61,7 +61,7 @@ def split(node: OnnxNode, emit: SizeEmit) -> tuple[Value, ...]:
 def _split_sizes(node: OnnxNode, emit: SizeEmit, size: Dim) -> list[Dim]:
     given = node.optional(1) if node.opset >= 13 else None
     if given is not None:
-        return emit.dims(given, "the sizes of the parts")
+        return emit.dims(given, "the sizes of the parts", low=0)
     if node.opset < 13 and node.has("split"):
         return list(node.ints("split"))
     count = node.int("num_outputs", len(node.outputs)) if node.opset >= 18 else len(node.outputs)
@@ -173,7 +173,7 @@ def _pads(node: OnnxNode, emit: SizeEmit, rank: int) -> tuple[list[Dim], float |
     fill, chosen = node.optional(2), node.optional(3)
     value = 0 if fill is None else emit.scalar(fill, "the value to pad with")
     axes = everything if chosen is None else [normalize_axis(a, rank) for a in emit.ints(chosen, "the axes")]
-    return emit.dims(node.input(1), "the padding"), value, axes
+    return emit.dims(node.input(1), "the padding", low=0), value, axes
 
 
 def _cut_negative(emit: SizeEmit, x: Value, before: Sequence[Dim], after: Sequence[Dim]) -> Value:
@@ -204,7 +204,7 @@ def _positive(size: Dim) -> Dim:
 def tile(node: OnnxNode, emit: SizeEmit) -> Value:
     """Repetition along each axis."""
     x = node.input(0)
-    repeats = tuple(emit.dims(node.input(1), "the repeats"))
+    repeats = tuple(emit.dims(node.input(1), "the repeats", low=0))
     if len(repeats) != x.type.rank or any(is_static(count) and count < 0 for count in repeats):
         raise ModelError(f"repeats {list(repeats)} for {x.type}")
     return x if all(count == 1 for count in repeats) else emit(Tile(repeats), x)

@@ -13,7 +13,7 @@ import numpy as np
 
 from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
-from graphc.frontend.onnx.importers.control import MAX_STEPS, stacked, take
+from graphc.frontend.onnx.importers.control import MOST_UNROLLED, stacked, take
 from graphc.frontend.onnx.importers.movement import cut
 from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
@@ -165,7 +165,7 @@ def recurrent(node: OnnxNode, emit: SizeEmit) -> tuple[Value, ...]:
         raise ModelError(f"a recurrent layer of {x.type}")
     x = emit(Transpose((1, 0, 2)), x) if batch_first else x
     steps = fixed_size(x.shape[0], "the number of steps")
-    refuse_unless(0 < steps <= MAX_STEPS, f"it has {steps} steps")
+    refuse_unless(0 < steps <= MOST_UNROLLED, f"it has {steps} steps")
     backward = DIRECTIONS[node.choice("direction", "forward", tuple(DIRECTIONS))]
     functions = _functions(node, cell, len(backward))
     outputs: list[list[Value]] = []

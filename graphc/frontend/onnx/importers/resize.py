@@ -110,7 +110,7 @@ def _target(node: OnnxNode, emit: SizeEmit, x: Value) -> Target:
         return by_scales(x.shape, _spread(_scales(emit, scales), axes, [1.0] * rank))
     if sizes is None:
         raise ModelError("neither scales nor sizes are given")
-    wanted = emit.dims(sizes, "the size")
+    wanted = emit.dims(sizes, "the size", low=1)
     policy = node.choice("keep_aspect_ratio_policy", "stretch", POLICIES)
     if policy != "stretch":
         return _keeping_ratio(x.shape, wanted, axes, policy)

@@ -18,7 +18,7 @@ from graphc.shapes import Dim, is_static, product
 def reshape(node: OnnxNode, emit: SizeEmit) -> Value:
     """The shape has 0 for a size that stays (unless allowzero) and one -1 for what is left."""
     x = node.input(0)
-    wanted = emit.dims(node.input(1), "the shape")
+    wanted = emit.known_dims(node.input(1), "the shape")
     return to_shape(emit, x, resolve_shape(x.shape, wanted, bool(node.int("allowzero", 0))))
 
 
@@ -63,7 +63,7 @@ def unsqueeze(node: OnnxNode, emit: SizeEmit) -> Value:
 def expand(node: OnnxNode, emit: SizeEmit) -> Value:
     """Broadcasting with a shape."""
     x = node.input(0)
-    shape = broadcast_shapes(x.shape, tuple(emit.dims(node.input(1), "the shape")))
+    shape = broadcast_shapes(x.shape, tuple(emit.dims(node.input(1), "the shape", low=0)))
     return x if shape == x.shape else emit(Expand(shape), x)
 
 
