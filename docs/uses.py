@@ -48,8 +48,8 @@ from graphc.ops.random import Random
 from graphc.ops.reduce import KINDS, Reduce
 from graphc.ops.resize import Resize
 from graphc.ops.scatter import ScatterElements, ScatterND
-from graphc.ops.sequences import CumSum, EyeLike, Range, Trilu
-from graphc.ops.sorting import ArgMax, ArgMin, PlacesOfRanks, Ranks, TopK
+from graphc.ops.sequences import CumProd, CumSum, EyeLike, Range, Trilu
+from graphc.ops.sorting import ArgMax, ArgMin, ArgSort, ArgSortRows, TopK
 
 
 @dataclass(frozen=True)
@@ -180,11 +180,12 @@ USES: dict[str, list[Use]] = {
     "EyeLike": [Use(lambda dtype: EyeLike(0, dtype, (4, 4)), ())],
     "Trilu": [use(Trilu(True, 0), x(4, 4))],
     "CumSum": [use(CumSum(1, False, False), x(2, 8))],
+    "CumProd": [use(CumProd(1, False, False), x(2, 8))],
     "ArgMax": [use(ArgMax(1, True, False), x(2, 8))],
     "ArgMin": [use(ArgMin(1, True, False), x(2, 8))],
     "TopK": [use(TopK(1, 3, True, True), x(2, 8))],
-    "Ranks": [use(Ranks(1, True), x(2, 8))],
-    "PlacesOfRanks": [use(PlacesOfRanks(1, 3), Input((2, 8), I64))],
+    "ArgSort": [use(ArgSort(1, 3, True), x(2, 8))],
+    "ArgSortRows": [use(ArgSortRows(), x(8, 2))],
     "LayerNorm": [use(LayerNorm(1, 1e-5), x(2, 8), weight(8), weight(8))],
     "RMSNorm": [use(RMSNorm(1, 1e-5), x(2, 8), weight(8))],
     "GroupNorm": [use(GroupNorm(2, 1e-5), x(1, 4, 8, 8), weight(4), weight(4))],

@@ -1,4 +1,4 @@
-"""Random uses of every operator that has a loop form: types, shapes of up to six axes, and sizes of which some are symbols."""
+"""Random uses of every operator that has a kernel: types, shapes of up to six axes, and sizes of which some are symbols."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from graphc.ops.random import Random
 from graphc.ops.reduce import KINDS, Reduce
 from graphc.ops.resize import Resize
 from graphc.ops.scatter import REDUCTIONS, ScatterElements, ScatterND
-from graphc.ops.sequences import CumSum, EyeLike, Range, Trilu
-from graphc.ops.sorting import ArgMax, ArgMin, PlacesOfRanks, Ranks
+from graphc.ops.sequences import CumProd, CumSum, EyeLike, Range, Trilu
+from graphc.ops.sorting import ArgMax, ArgMin, ArgSort, ArgSortRows
 from graphc.shapes import Dim, integer, product, symbol
 
 ALL = sorted(FLOATS | INTEGERS | {BOOL}, key=str)
@@ -378,11 +378,16 @@ def trilu(d: Draw) -> Sample:
     return Trilu(flag(d), d.number(-2, 2)), [(d.array(d.pick(ALL), shape), shape)]
 
 
-def places_of_ranks(d: Draw) -> Sample:
+def arg_sort(d: Draw) -> Sample:
     shape = d.shape(1, 4)
     axis = d.number(0, len(shape) - 1)
-    ranks = np.argsort(d.random.random(d.sizes(shape)), axis)
-    return PlacesOfRanks(axis, d.number(1, ranks.shape[axis])), [(ranks.astype(np.int64), shape)]
+    count = d.pick([shape[axis], d.number(1, integer(shape[axis], d.binding))])
+    return ArgSort(axis, count, flag(d)), [(d.array(d.pick(ALL), shape), shape)]
+
+
+def arg_sort_rows(d: Draw) -> Sample:
+    shape = (d.size(1, 60), d.size(0, 3))
+    return ArgSortRows(), [(d.array(d.pick(ALL), shape), shape)]
 
 
 DRAWS: dict[str, Callable[[Draw], Sample]] = {
@@ -424,10 +429,11 @@ DRAWS: dict[str, Callable[[Draw], Sample]] = {
     "Random": lambda d: (Random(d.pick(RANDOM_KINDS), d.number(0, 99), 0.5, 2.0, d.pick(FLOAT_TYPES), d.shape()), []),
     "Trilu": trilu,
     "CumSum": along(lambda d, axis: CumSum(axis, flag(d), flag(d)), NUMBERS),
+    "CumProd": along(lambda d, axis: CumProd(axis, flag(d), flag(d)), NUMBERS),
     "ArgMax": along(lambda d, axis: ArgMax(axis, flag(d), flag(d)), NUMBERS),
     "ArgMin": along(lambda d, axis: ArgMin(axis, flag(d), flag(d)), NUMBERS),
-    "Ranks": along(lambda d, axis: Ranks(axis, flag(d)), NUMBERS),
-    "PlacesOfRanks": places_of_ranks,
+    "ArgSort": arg_sort,
+    "ArgSortRows": arg_sort_rows,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,
 }

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc.errors import ShapeError
-from graphc.ir.types import BF16, BOOL, F16, F32, FLOATS, INTEGERS, TensorType
-from graphc.ops.base import Op
+from graphc.ir.types import BF16, BOOL, F16, F32, F64, FLOATS, INTEGERS, TensorType
+from graphc.ops.base import Op, Routine, lanes
 from graphc.ops.indexing import check_axis
 from graphc.ops.movement import static
-from graphc.shapes import Dim, Expr, ceil_div, dim_max, is_static
+from graphc.shapes import Dim, Expr, ceil_div, dim_max
 
 if TYPE_CHECKING:
-    from graphc.targets.ggml.builder import Builder
-    from graphc.targets.ggml.program import Tensor
     from graphc.targets.kernels.scalar import Kernel, Scalar
 
 
@@ -123,67 +121,60 @@ class Trilu(Op):
         return k.select(kept, k.load(0, index), k.const(0, inputs[0].dtype))
 
 
-@dataclass(frozen=True)
-class CumSum(Op):
-    """Running sums along an axis; `exclusive` leaves out the element itself, `reverse` starts from the end."""
+class Running:
+    """What CumSum and CumProd share: totals along an axis; `exclusive` leaves out the element itself, `reverse` starts from
+    the end. Those of floats are accumulated in float64."""
 
     axis: int
-    exclusive: bool = False
-    reverse: bool = False
+    exclusive: bool
+    reverse: bool
+    product: bool
 
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
         (x,) = inputs
         if x.dtype not in FLOATS | INTEGERS:
-            raise ShapeError(f"CumSum does not take {x.dtype.name}")
-        check_axis(self.name, self.axis, x)
+            raise ShapeError(f"{type(self).__name__} does not take {x.dtype.name}")
+        check_axis(type(self).__name__, self.axis, x)
         return (x,)
 
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """See `Op.eval`."""
         (x,) = inputs
-        wide = x.astype(np.float32) if x.dtype in (F16, BF16) else x
-        wide = np.flip(wide, self.axis) if self.reverse else wide
+        wide = np.moveaxis(x.astype(F64) if x.dtype in FLOATS else x, self.axis, 0)
+        wide = wide[::-1] if self.reverse else wide
         with np.errstate(all="ignore"):
+            result = (np.multiply if self.product else np.add).accumulate(wide, dtype=wide.dtype)
             if self.exclusive:
-                shifted = np.zeros_like(wide)
-                moved, source = np.moveaxis(shifted, self.axis, 0), np.moveaxis(wide, self.axis, 0)
-                moved[1:] = source[:-1]
-                wide = shifted
-            result = np.cumsum(wide, axis=self.axis, dtype=wide.dtype)
-            return ((np.flip(result, self.axis) if self.reverse else result).astype(x.dtype),)
+                first = np.full((1, *result.shape[1:]), self.product, wide.dtype)
+                result = np.concatenate([first, result])[:-1]
+            result = np.moveaxis(result[::-1] if self.reverse else result, 0, self.axis)
+            return (result.astype(F32 if x.dtype in (F16, BF16) else x.dtype).astype(x.dtype),)
 
-    def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | None:
-        """`ggml_cumsum` along the innermost axis; `exclusive` puts a zero before."""
-        x, type = inputs[0], b.types[0]
-        size = type.shape[self.axis]
-        if self.reverse or type.dtype != F32 or type.rank > 4 or not is_static(size):
-            return None
-        order = [*(axis for axis in range(type.rank) if axis != self.axis), self.axis]
-        x = b.cont(b.transpose(x, order))
-        if self.exclusive:
-            padded = b.call("ggml_pad_ext", x, 1, 0, 0, 0, 0, 0, 0, 0, rank=x.rank)
-            shifted = b.slice(padded, [0] * x.rank, x.shape, [1] * x.rank)
-            if shifted is None:
-                return None
-            x = b.cont(shifted)
-        result = b.call("ggml_cumsum", x, rank=x.rank)
-        return b.transpose(result, [order.index(axis) for axis in range(type.rank)])
-
-    def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
-        """The sum of the elements so far."""
+    def routine(self, *inputs: TensorType) -> Routine | None:
+        """A pass over each lane."""
         (x,) = inputs
-        here = index[self.axis]
-        wide = F32 if x.dtype in (F16, BF16) else x.dtype
+        flags = (self.product, bool(self.exclusive), bool(self.reverse))
+        return Routine("scan", "scan", (x.dtype,), (*lanes(x.shape, self.axis), *flags))
 
-        def body(at: Sequence[Scalar]) -> Scalar:
-            (i,) = at
-            counts = (
-                (i > here if self.exclusive else i >= here)
-                if self.reverse
-                else (i < here if self.exclusive else i <= here)
-            )
-            value = k.cast(k.load(0, [*index[: self.axis], i, *index[self.axis + 1 :]]), wide)
-            return k.select(counts, value, k.const(0, wide))
 
-        return k.cast(k.reduce("sum", [x.shape[self.axis]], body), x.dtype)
+@dataclass(frozen=True)
+class CumSum(Running, Op):
+    """Running sums along an axis."""
+
+    axis: int
+    exclusive: bool = False
+    reverse: bool = False
+
+    product = False
+
+
+@dataclass(frozen=True)
+class CumProd(Running, Op):
+    """Running products along an axis."""
+
+    axis: int
+    exclusive: bool = False
+    reverse: bool = False
+
+    product = True

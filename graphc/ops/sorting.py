@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphc.errors import ShapeError
+from graphc.errors import InputError, ShapeError
 from graphc.ir.graph import Value
-from graphc.ir.types import FLOATS, I64, INTEGERS, TensorType
-from graphc.ops.base import Emit, Op
+from graphc.ir.types import BOOL, F64, FLOATS, I64, INTEGERS, TensorType
+from graphc.ops.base import Emit, Op, Routine, lanes
 from graphc.ops.indexing import GatherElements, check_axis
 from graphc.ops.movement import static
-from graphc.shapes import Dim
+from graphc.shapes import Dim, is_static
 
 if TYPE_CHECKING:
     from graphc.targets.kernels.scalar import Kernel, Scalar
@@ -120,89 +120,94 @@ class TopK(Op):
         """See `Op.eval`."""
         (x,) = inputs
         (count,) = static((self.k,), "k")
-        keys = x.astype(np.float64) if x.dtype in FLOATS else x
-        if self.largest:  # a stable ascending sort of the reversed axis, read backwards, is a stable descending one
-            order = (
-                x.shape[self.axis]
-                - 1
-                - np.flip(np.argsort(np.flip(keys, self.axis), self.axis, kind="stable"), self.axis)
-            )
-        else:
-            order = np.argsort(keys, self.axis, kind="stable")
-        places = np.take(order, np.arange(count), axis=self.axis).astype(np.int64)
+        (places,) = ArgSort(self.axis, count, self.largest).eval(x)
         return np.take_along_axis(x, places, self.axis), places
 
     def define(self, emit: Emit, *inputs: Value) -> tuple[Value, ...] | None:
-        """The rank of each element, the places of the first ranks, and the elements there."""
+        """The places, and the elements there."""
         (x,) = inputs
-        places = emit(PlacesOfRanks(self.axis, self.k), emit(Ranks(self.axis, self.largest), x))
+        places = emit(ArgSort(self.axis, self.k, self.largest), x)
         return emit(GatherElements(self.axis), x, places), places
 
 
 @dataclass(frozen=True)
-class Ranks(Op):
-    """How many elements of the axis come before each one when they are sorted, equal ones in their order."""
+class ArgSort(Op):
+    """The places of the `count` smallest (or largest) elements of an axis in order, equal ones by place.
 
-    axis: int
-    largest: bool
-
-    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
-        (x,) = inputs
-        check_axis(self.name, self.axis, x)
-        return (TensorType(I64, x.shape),)
-
-    def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-        """See `Op.eval`."""
-        (x,) = inputs
-        _, order = TopK(self.axis, x.shape[self.axis], self.largest).eval(x)
-        return (np.argsort(order, self.axis).astype(np.int64),)
-
-    def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
-        """A count of the elements that come before."""
-        (x,) = inputs
-        here = index[self.axis]
-        mine = k.load(0, index)
-
-        def before(at: Sequence[Scalar]) -> Scalar:
-            other = k.load(0, [*index[: self.axis], at[0], *index[self.axis + 1 :]])
-            better, tied = (other > mine if self.largest else other < mine), other.eq(mine)
-            if x.dtype in FLOATS:
-                other_nan, mine_nan = other.ne(other), mine.ne(mine)
-                better = better.or_(
-                    other_nan.and_(mine_nan.not_()) if self.largest else mine_nan.and_(other_nan.not_())
-                )
-                tied = tied.or_(other_nan.and_(mine_nan))
-            return k.cast(better.or_(tied.and_(at[0] < here)), I64)
-
-        return k.reduce("sum", [x.shape[self.axis]], before)
-
-
-@dataclass(frozen=True)
-class PlacesOfRanks(Op):
-    """Where along the axis the ranks 0 to `count` - 1 are."""
+    NaN is larger than any number.
+    """
 
     axis: int
     count: Dim
+    largest: bool = False
 
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
         (x,) = inputs
+        check_sortable(self.name, x)
         check_axis(self.name, self.axis, x)
+        size = x.shape[self.axis]
+        if self.count != size and is_static(self.count, size) and not 0 <= self.count <= size:
+            raise ShapeError(f"{self.name}: {self.count} elements of axis {self.axis}, which has {size}")
         return (TensorType(I64, (*x.shape[: self.axis], self.count, *x.shape[self.axis + 1 :])),)
 
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """See `Op.eval`."""
         (count,) = static((self.count,), "the count")
-        places = np.argsort(inputs[0], self.axis)
-        return (np.take(places, np.arange(count), axis=self.axis).astype(np.int64),)
+        keys = np.moveaxis(sort_keys(inputs[0]), self.axis, 0)
+        if count > len(keys):
+            raise InputError(f"{self.name}: {SORT_FAULTS[0]}")
+        if self.largest:  # a stable ascending order of the reversed axis, read backwards, is a stable descending one
+            order = len(keys) - 1 - np.argsort(keys[::-1], 0, kind="stable")[::-1]
+        else:
+            order = np.argsort(keys, 0, kind="stable")
+        return (np.moveaxis(order[:count], 0, self.axis).astype(I64),)
 
-    def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
-        """A search for the rank."""
+    def routine(self, *inputs: TensorType) -> Routine | None:
+        """Each lane sorted."""
         (x,) = inputs
+        numbers = (*lanes(x.shape, self.axis), 1, self.count, bool(self.largest))
+        return Routine("sort", "sort", (x.dtype,), numbers, SORT_FAULTS)
 
-        def place(at: Sequence[Scalar]) -> Scalar:
-            rank = k.load(0, [*index[: self.axis], at[0], *index[self.axis + 1 :]])
-            return k.select(rank.eq(index[self.axis]), at[0], k.const(0, I64))
 
-        return k.reduce("max", [x.shape[self.axis]], place)
+@dataclass(frozen=True)
+class ArgSortRows(Op):
+    """The places of the rows of a matrix in ascending order, the first column counting most, equal ones by place.
+
+    NaN is larger than any number.
+    """
+
+    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        (x,) = inputs
+        check_sortable(self.name, x)
+        if x.rank != 2:
+            raise ShapeError(f"ArgSortRows of {x}, which is no matrix")
+        return (TensorType(I64, x.shape[:1]),)
+
+    def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        """See `Op.eval`."""
+        columns = sort_keys(inputs[0]).T
+        order = np.lexsort(columns[::-1]) if len(columns) else np.arange(columns.shape[1])
+        return (order.astype(I64),)
+
+    def routine(self, *inputs: TensorType) -> Routine | None:
+        """The rows sorted."""
+        (x,) = inputs
+        rows, width = x.shape
+        return Routine("sort", "sort", (x.dtype,), (1, rows, 1, width, rows, False), SORT_FAULTS)
+
+
+SORT_FAULTS = ("there are fewer elements to sort than are asked for", "there is not enough memory to sort")
+"""What a run that fails says."""
+
+
+def check_sortable(name: str, x: TensorType) -> None:
+    """Raise ShapeError for elements that have no order."""
+    if x.dtype not in FLOATS | INTEGERS | {BOOL}:
+        raise ShapeError(f"{name} does not take {x.dtype.name}")
+
+
+def sort_keys(x: np.ndarray) -> np.ndarray:
+    """The elements in a type in which NumPy orders them."""
+    return x.astype(F64) if x.dtype in FLOATS else x

@@ -305,11 +305,6 @@ def _sum_rows(a: Tensor) -> Layout:
     return packed("F32", (1, *a.ne[1:]))
 
 
-@rule("ggml_cumsum")
-def _cumsum(a: Tensor) -> Layout:
-    return _unary_f32(a)
-
-
 def conv_size(size: Dim, kernel: Dim, stride: int, pad: int, dilation: int) -> Dim:
     """Output size of a convolution along one axis."""
     return (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1

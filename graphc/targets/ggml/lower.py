@@ -1,8 +1,8 @@
 """From a legal graph to a program of ggml calls.
 
-Each node is computed in the first of three ways that works: the ggml calls that its operator knows, its definition in
-smaller operators, or a kernel generated from its element function. What depends on constants alone makes no calls: such a
-value becomes a stored weight, evaluated when the engine is written.
+Each node is computed in the first of these ways that works: the ggml calls that its operator knows, its definition in
+smaller operators, a kernel that calls its routine, or one generated from its element function. What depends on constants
+alone makes no calls: such a value becomes a stored weight, evaluated when the engine is written.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from graphc.shapes import Dim, Undecidable, static_shape
 from graphc.targets.ggml.builder import Builder
 from graphc.targets.ggml.program import STORAGE, KernelUse, Program, Tensor
 from graphc.targets.ggml.prune import pruned
+from graphc.targets.kernels.routine import has_kernel, routine_of
 from graphc.targets.kernels.scalar import trace
 
 KNOWN_LIMIT = 4096
@@ -130,12 +131,13 @@ class Lowering:
         return [self.tensor(value) for value in values]
 
     def by_kernel(self, node: Node) -> Sequence[Tensor] | None:
-        """A kernel generated from the operator's element function."""
-        if type(node.op).element is Op.element or len(node.outputs) != 1:
+        """A kernel that calls the operator's routine, or is generated from its element function."""
+        if not has_kernel(node.op) or len(node.outputs) != 1:
             return None
         types = tuple((value.dtype, value.shape) for value in node.inputs)
         use = KernelUse(node.op, types, node.output.dtype, node.output.shape)
-        trace(use)  # raises an error if there is no loop form for these types
+        if routine_of(use) is None:
+            trace(use)  # raises an error if there is no loop form for these types
         return (self.builder.kernel(use, *map(self.tensor, node.inputs)),)
 
     def outputs(self) -> None:

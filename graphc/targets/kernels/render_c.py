@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphc.ir.types import I64
+from graphc.ops.base import Routine
 from graphc.shapes import Dim, Expr, product, symbols
 from graphc.targets.ggml.program import KernelUse
 from graphc.targets.kernels.c_language import (
@@ -29,6 +30,7 @@ from graphc.targets.kernels.c_language import (
 from graphc.targets.kernels.emit_c import Block, Emitter, indented
 from graphc.targets.kernels.lanes import LANES, reductions_by_lanes
 from graphc.targets.kernels.nest import Nest, extent, name, nest, walk
+from graphc.targets.kernels.routine import definitions, dims_of, function_name, routine_of
 from graphc.targets.kernels.scalar import Scalar, make, variable
 
 FLAGS = ("-std=gnu11", "-O3", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
@@ -50,6 +52,7 @@ PREAMBLE = """\
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifdef _WIN32
@@ -76,10 +79,10 @@ def render(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None) -> R
 
     Raises GraphcError for an operator without a loop form, or a dtype that C has not.
     """
-    loops = [nest(use) for use in uses]
-    found = tuple(symbols) if symbols is not None else tuple(sorted({s for each in loops for s in symbols_of(each)}))
+    forms = [routine_of(use) or nest(use) for use in uses]
+    found = tuple(symbols) if symbols is not None else tuple(sorted({s for each in forms for s in symbols_of(each)}))
     file = _File(found)
-    functions = [file.kernel(use, each) for use, each in zip(uses, loops, strict=True)]
+    functions = [file.kernel(use, each) for use, each in zip(uses, forms, strict=True)]
     bodies = "\n".join(file.bodies)
     preamble = PREAMBLE.format(flags=" ".join(FLAGS))
     parts = [
@@ -88,6 +91,7 @@ def render(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None) -> R
         *(NARROW_TYPES[dtype] for dtype in NARROW_TYPES if dtype in file.narrow),
     ]
     parts += [definition for _, definition in sorted(file.helpers.items())]
+    parts += file.routines.values()
     return Rendered("\n".join([*parts, bodies]), tuple(functions), found, tuple(file.faults))
 
 
@@ -103,8 +107,10 @@ def declarations(rendered: Rendered) -> str:
     )  # fmt: skip
 
 
-def symbols_of(loops: Nest) -> set[str]:
+def symbols_of(loops: Nest | Routine) -> set[str]:
     """The size symbols that a kernel depends on."""
+    if isinstance(loops, Routine):
+        return set(symbols(*dims_of(loops)))
     dims: list[Dim] = [extent(axis) for axis in loops.axes]
     for node in walk(loops.body, loops.place):
         if node.kind == "size":
@@ -127,14 +133,16 @@ class _File:
         self.functions: list[str] = []
         self.bodies: list[str] = []
         self.helpers: dict[str, str] = {}
+        self.routines: dict[str, str] = {}
         self.narrow: set[np.dtype] = set()
         self.faults: list[str] = []
 
-    def kernel(self, use: KernelUse, loops: Nest) -> str:
+    def kernel(self, use: KernelUse, form: Nest | Routine) -> str:
         """Render a kernel; returns its function's name."""
         function = _unused(f"graphc_kernel_{identifier(use.op.name).lower()}", self.functions)  # type: ignore[attr-defined]
         self.functions.append(function)
-        self.bodies.append(_Function(self, use, loops).render(function))
+        made = _Call(self, use, form) if isinstance(form, Routine) else _Loops(self, use, form)
+        self.bodies.append(made.render(function))
         return function
 
     def fault(self, message: str) -> int:
@@ -155,13 +163,13 @@ class _File:
 
 
 class _Function:
-    """One kernel's function."""
+    """One kernel's function. `roots` are the expressions that it computes, `read` the inputs that it reads."""
 
-    def __init__(self, file: _File, use: KernelUse, loops: Nest) -> None:
-        self.file, self.use, self.loops = file, use, loops
+    def __init__(self, file: _File, use: KernelUse, roots: Sequence[Scalar], read: Sequence[int]) -> None:
+        self.file, self.use, self.read = file, use, read
         self.sizes: set[str] = set()
         self.faults = False
-        self.emit = Emitter((loops.place, loops.body), self.symbol, self.fault, file.helper, file.narrow_type)
+        self.emit = Emitter(roots, self.symbol, self.fault, file.helper, file.narrow_type)
 
     def symbol(self, symbol: str) -> str:
         """The variable that holds a size symbol's value."""
@@ -177,7 +185,7 @@ class _Function:
     def render(self, function: str) -> str:
         """The function's definition."""
         use, root = self.use, Block()
-        if any(extent(axis) == 0 for axis in self.loops.axes):
+        if any(size == 0 for size in use.shape):
             lines = ["(void) dst, (void) ith, (void) nth, (void) userdata;  // there are no elements"]
         else:
             self.body(root)
@@ -189,11 +197,14 @@ class _Function:
         start.append(f"GRAPHC_KERNEL {function}(struct ggml_tensor * dst, int ith, int nth, void * userdata) {{")
         return "\n".join([*start, *indented(lines), "}", ""])
 
+    def body(self, root: Block) -> None:
+        """Its statements, but for the declarations."""
+        raise NotImplementedError
+
     def declarations(self) -> list[str]:
         """The tensors and sizes that the body reads."""
-        read = sorted({int(node.data) for node in walk(self.loops.body) if node.kind == "element"})  # type: ignore[call-overload]
         lines = []
-        for i in read:
+        for i in self.read:
             type = self.stored(self.use.inputs[i][0])
             lines.append(f"const {type} * restrict x{i} = dst->src[{i}]->data;")
         lines.append(f"{self.stored(self.use.dtype)} * restrict y = dst->data;")
@@ -211,6 +222,48 @@ class _Function:
         if dtype in NARROW_NAMES:
             self.file.narrow_type(dtype)
         return stored_type(dtype)
+
+
+class _Call(_Function):
+    """A kernel that is a call of a routine."""
+
+    def __init__(self, file: _File, use: KernelUse, routine: Routine) -> None:
+        super().__init__(file, use, (), range(len(use.inputs)))
+        self.routine = routine
+
+    def body(self, root: Block) -> None:
+        """The call, with the routine in the file."""
+        routine = self.routine
+        for dtype in routine.types:
+            self.stored(dtype)
+        self.file.routines |= definitions(routine)
+        args = [*(f"x{i}" for i in self.read), "y", *(self.argument(each, root) for each in routine.numbers)]
+        call = f"{function_name(routine)}({', '.join([*args, 'ith', 'nth'])})"
+        if not routine.faults:
+            root.lines.append(f"{call};")
+            return
+        root.lines += [
+            f"const int fault = {call};",
+            f"const int64_t faults[] = {{{', '.join(str(self.fault(message)) for message in routine.faults)}}};",
+            "if (fault != 0) data->fault = faults[fault - 1];",
+        ]
+
+    def argument(self, value: Dim | str | tuple[Dim, ...], root: Block) -> str:
+        """A number, the name of a constant, or an array, which has an element even if nothing is in it."""
+        if isinstance(value, tuple):
+            return f"(const int64_t[]) {{{', '.join(self.emit.dim(dim, root).text for dim in value) or '0'}}}"
+        if isinstance(value, str | bool):
+            return str(value).lower() if isinstance(value, bool) else value
+        return self.emit.dim(value, root).text
+
+
+class _Loops(_Function):
+    """A kernel that is loops around a formula."""
+
+    def __init__(self, file: _File, use: KernelUse, loops: Nest) -> None:
+        read = sorted({int(node.data) for node in walk(loops.body) if node.kind == "element"})  # type: ignore[call-overload]
+        super().__init__(file, use, (loops.place, loops.body), read)
+        self.loops = loops
 
     def body(self, root: Block) -> None:
         """The loops."""

@@ -149,32 +149,6 @@ def mel_weight_matrix(node: OnnxNode, emit: SizeEmit) -> Value:
     return emit.constant(result.astype(node.dtype("output_datatype", np.dtype(np.float32))))
 
 
-@onnx_op("CumProd")
-def cum_prod(node: OnnxNode, emit: SizeEmit) -> Value:
-    """Running products, by steps that double: each place takes in the product of as many places before it."""
-    x = node.input(0)
-    axis = normalize_axis(int(emit.scalar(node.input(1), "the axis")), x.type.rank)
-    size = fixed_size(x.shape[axis], "the size of the axis")
-    reverse, exclusive = bool(node.int("reverse", 0)), bool(node.int("exclusive", 0))
-    if exclusive:
-        x = _shifted(emit, x, axis, size, 1, reverse)
-    step = 1
-    while step < size:
-        x = emit(Binary("Mul"), x, _shifted(emit, x, axis, size, step, reverse))
-        step *= 2
-    return x
-
-
-def _shifted(emit: SizeEmit, x: Value, axis: int, size: int, step: int, reverse: bool) -> Value:
-    """Each place has what lies `step` places before it (after it, in reverse), and 1 where nothing does."""
-    none = [0] * x.type.rank
-    ones = [0] * x.type.rank
-    ones[axis] = step
-    kept = cut(emit, x, axis, step if reverse else 0, size - step)
-    before, after = (none, ones) if reverse else (ones, none)
-    return emit(Pad(tuple(before), tuple(after), "constant", 1), kept)
-
-
 @onnx_op("Det")
 def det(node: OnnxNode, emit: SizeEmit) -> Value:
     """The determinant of small matrices, by cofactors."""
