@@ -49,10 +49,7 @@ def test_max_pool(axes: int, setting: tuple[int, ...], ceil: bool) -> None:
     close(y, by_onnxruntime("MaxPool", x, **attributes(op)), 0)
     if axes == 3:
         close(defined(op, x), y, 0)
-    if setting[2] == 1:
-        result, called = on_ggml(op, x)
-        assert set(called) <= {"ggml_pool_2d", "ggml_cont"}
-        close(result, y, 0)
+    close(on_ggml(op, x)[0], y, 0)
 
 
 @pytest.mark.parametrize("include", [False, True])

@@ -89,12 +89,6 @@ class Clip(Activation, Op):
         x = x if self.low is None else x.maximum(self.low)
         return x if self.high is None else x.minimum(self.high)
 
-    def calls(self, b: Builder, x: Tensor) -> Tensor | None:
-        """`ggml_clamp`, whose lower bound wins where the bounds cross."""
-        low = -math.inf if self.low is None else float(self.low)
-        high = math.inf if self.high is None else float(self.high)
-        return b.unary("ggml_clamp", x, low, high) if low <= high else None
-
 
 @dataclass(frozen=True)
 class LeakyRelu(Activation, Op):
@@ -109,24 +103,6 @@ class LeakyRelu(Activation, Op):
     def scalar(self, k: Kernel, x: Scalar) -> Scalar:
         """See `Activation.scalar`."""
         return k.select(x < 0, x * self.alpha, x)
-
-    def calls(self, b: Builder, x: Tensor) -> Tensor | None:
-        """See `Activation.calls`."""
-        from graphc.targets.ggml.builder import single
-
-        return b.call("ggml_leaky_relu", b.cont(x), single(self.alpha), False, rank=x.rank)
-
-
-def _smooth(b: Builder, x: Tensor, positive: float, negative: float) -> Tensor | None:
-    """`positive * x`, or `negative * (exp(x) - 1)` where x is negative."""
-    if positive == negative == 1.0:
-        return b.unary("ggml_elu", x)
-    below = b.unary("ggml_clamp", x, -math.inf, 0.0)
-    curve = None if below is None else b.unary("ggml_elu", below)
-    left = None if curve is None else b.scale(curve, negative)
-    right = b.unary("ggml_relu", x)
-    right = right if right is None or positive == 1.0 else b.scale(right, positive)
-    return None if left is None or right is None else b.binary("ggml_add", right, left)
 
 
 def _expm1_below(x: np.ndarray) -> np.ndarray:
@@ -149,7 +125,7 @@ class Elu(Activation, Op):
 
     def calls(self, b: Builder, x: Tensor) -> Tensor | None:
         """See `Activation.calls`."""
-        return _smooth(b, x, 1.0, self.alpha)
+        return b.unary("ggml_elu", x) if self.alpha == 1.0 else None
 
 
 @dataclass(frozen=True)
@@ -166,10 +142,6 @@ class Selu(Activation, Op):
     def scalar(self, k: Kernel, x: Scalar) -> Scalar:
         """See `Activation.scalar`."""
         return k.select(x <= 0, k.call("expm1", x) * self.alpha, x) * self.gamma
-
-    def calls(self, b: Builder, x: Tensor) -> Tensor | None:
-        """See `Activation.calls`."""
-        return _smooth(b, x, self.gamma, self.gamma * self.alpha)
 
 
 @dataclass(frozen=True)
@@ -189,13 +161,7 @@ class Celu(Activation, Op):
 
     def calls(self, b: Builder, x: Tensor) -> Tensor | None:
         """See `Activation.calls`."""
-        if self.alpha == 1.0:
-            return b.unary("ggml_elu", x)
-        if not 1e-3 <= self.alpha <= 1e3:
-            return None
-        shrunk = b.scale(x, 1.0 / self.alpha)
-        curve = None if shrunk is None else b.unary("ggml_elu", shrunk)
-        return None if curve is None else b.scale(curve, self.alpha)
+        return b.unary("ggml_elu", x) if self.alpha == 1.0 else None
 
 
 @dataclass(frozen=True)
@@ -212,13 +178,6 @@ class HardSigmoid(Activation, Op):
     def scalar(self, k: Kernel, x: Scalar) -> Scalar:
         """See `Activation.scalar`."""
         return (x * self.alpha + self.beta).maximum(0).minimum(1)
-
-    def calls(self, b: Builder, x: Tensor) -> Tensor | None:
-        """`ggml_hardsigmoid` has the slope 1/6 and the offset 1/2."""
-        if math.isclose(self.alpha, 1 / 6, rel_tol=1e-6) and self.beta == 0.5:
-            return b.unary("ggml_hardsigmoid", x)
-        line = b.scale(x, self.alpha, self.beta)
-        return None if line is None else b.call("ggml_clamp", line, 0.0, 1.0, rank=line.rank)
 
 
 @dataclass(frozen=True)

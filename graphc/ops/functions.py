@@ -2,8 +2,8 @@
 
 `loop` computes one element in a generated kernel: a function of scalars, or a C expression over `{0}` with `{f}` for the
 suffix of C's mathematical functions (a name alone is such a function). `loop_integer` replaces it for integers. `dims`
-computes it on symbolic sizes. `ggml` makes the calls for float32 tensors; they agree with NumPy for infinities too, but
-ggml's relu and clamp give a number for NaN.
+computes it on symbolic sizes. `ggml` makes the calls for float32 tensors; they agree with NumPy for infinities and NaN too, so
+ggml's relu and clamp, which give a number for NaN, are not among them.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ UNARY: dict[str, UnaryFunction] = {
     "Tanh": UnaryFunction(FLOATS, np.tanh, "tanh", ggml=_call("ggml_tanh")),
     "Erf": UnaryFunction(FLOATS, erf, "erf"),
     "Sigmoid": UnaryFunction(FLOATS, lambda x: 1 / (1 + np.exp(-x)), "(1 / (1 + exp{f}(-{0})))", ggml=_call("ggml_sigmoid")),
-    "Relu": UnaryFunction(SIGNED, lambda x: np.maximum(x, 0), lambda k, x: x.maximum(0), ggml=_call("ggml_relu")),
+    "Relu": UnaryFunction(SIGNED, lambda x: np.maximum(x, 0), lambda k, x: x.maximum(0)),
     "Silu": UnaryFunction(FLOATS, lambda x: x / (1 + np.exp(-x)), "({0} / (1 + exp{f}(-{0})))", ggml=_call("ggml_silu")),
     "Floor": UnaryFunction(FLOATS, np.floor, "floor", ggml=_call("ggml_floor"), dims=lambda a: a),
     "Ceil": UnaryFunction(FLOATS, np.ceil, "ceil", ggml=_call("ggml_ceil"), dims=lambda a: a),
@@ -267,21 +267,6 @@ def _power_of_scalar(b: Builder, x: Tensor, c: float) -> Tensor | None:
     return row.ggml(b, x) if row and row.ggml else None
 
 
-def _clamp(lowest: bool) -> ScalarCall:
-    def call(b: Builder, x: Tensor, c: float) -> Tensor | None:
-        if math.isnan(c):
-            return None
-        return b.unary("ggml_clamp", x, *((c, math.inf) if lowest else (-math.inf, c)))
-
-    return call
-
-
-def _prelu_call(b: Builder, x: Tensor, slope: Tensor) -> Tensor | None:
-    negative = _then(b.unary("ggml_clamp", x, -math.inf, 0.0), lambda part: b.binary("ggml_mul", part, slope))
-    positive = b.unary("ggml_relu", x)
-    return None if positive is None else _then(negative, lambda part: b.binary("ggml_add", positive, part))
-
-
 def _add_scalar(b: Builder, x: Tensor, c: float) -> Tensor | None:
     return b.scale(x, 1.0, c)
 
@@ -304,10 +289,8 @@ BINARY: dict[str, BinaryFunction] = {
     "Pow": BinaryFunction(NUMBERS, _power, _power_loop, right=_power_of_scalar, mixed=True),
     "Mod": BinaryFunction(NUMBERS, _checked(np.mod), lambda k, a, b: a % b, dims=_modulo_dims, divides=True),
     "Fmod": BinaryFunction(NUMBERS, _checked(np.fmod), lambda k, a, b: a.remainder(b), divides=True),
-    "Min": BinaryFunction(NUMBERS, np.minimum, lambda k, a, b: a.minimum(b),
-                          left=_clamp(False), right=_clamp(False), dims=dim_min),
-    "Max": BinaryFunction(NUMBERS, np.maximum, lambda k, a, b: a.maximum(b),
-                          left=_clamp(True), right=_clamp(True), dims=dim_max),
+    "Min": BinaryFunction(NUMBERS, np.minimum, lambda k, a, b: a.minimum(b), dims=dim_min),
+    "Max": BinaryFunction(NUMBERS, np.maximum, lambda k, a, b: a.maximum(b), dims=dim_max),
     "And": BinaryFunction(BOOLEANS, np.logical_and, lambda k, a, b: a.and_(b)),
     "Or": BinaryFunction(BOOLEANS, np.logical_or, lambda k, a, b: a.or_(b)),
     "Xor": BinaryFunction(BOOLEANS, np.logical_xor, lambda k, a, b: a.ne(b)),
@@ -324,5 +307,5 @@ BINARY: dict[str, BinaryFunction] = {
     "BitShiftLeft": BinaryFunction(INTEGERS, _shift_left, lambda k, a, b: k.select(b < 0, 0, a << b)),
     "BitShiftRight": BinaryFunction(INTEGERS, _shift_right,
                                     lambda k, a, b: a >> k.select(b < 0, 8 * a.dtype.itemsize - 1, b)),
-    "PRelu": BinaryFunction(SIGNED, _prelu, lambda k, a, b: k.select(a < 0, a * b, a), ggml=_prelu_call),
+    "PRelu": BinaryFunction(SIGNED, _prelu, lambda k, a, b: k.select(a < 0, a * b, a)),
 }  # fmt: skip

@@ -107,8 +107,8 @@ class Windows:
             pads_after=pick(self.pads_after, 0),
         )
 
-    def images(self, b: Builder, kind: str, x: Tensor) -> Tensor | None:
-        """`ggml_pool_2d` over one or two spatial axes, without dilation.
+    def images(self, b: Builder, x: Tensor) -> Tensor | None:
+        """The mean by `ggml_pool_2d` over one or two spatial axes, without dilation.
 
         ggml pads both ends alike. So it is given a whole number of strides more padding than there is at the beginning,
         and the windows that come of that are cut off.
@@ -125,7 +125,7 @@ class Windows:
             extra.append(skipped)
             pads.append(before + skipped * stride)
         one = (1,) * missing
-        y: Tensor | None = b.pool_2d(kind, image, one + self.kernel, one + self.strides, pads)
+        y: Tensor | None = b.pool_2d("AVG", image, one + self.kernel, one + self.strides, pads)
         sizes = (*shape[:2], *one, *b.result.shape[2:])
         if y is not None and y.shape != sizes:
             y = b.slice(y, (0, 0, *extra), sizes, (1, 1, 1, 1))
@@ -177,17 +177,11 @@ class MaxPool(Windows, Op):
         return (self.windows(x, lowest(x.dtype)).max(tuple(range(x.ndim, 2 * x.ndim - 2))),)
 
     def define(self, emit: Emit, *inputs: Value) -> tuple[Value, ...] | None:
-        """Axis by axis, for three; half precision by float32."""
-        if inputs[0].dtype in NARROW:
-            return in_float32(emit, self, *inputs)
+        """Axis by axis, for three."""
         return (self.by_axes(emit, inputs[0]),) if len(self.kernel) == 3 else None
 
-    def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | None:
-        """`ggml_pool_2d`, float32. A window of -inf alone gives the lowest finite number there."""
-        return self.images(b, "MAX", inputs[0])
-
     def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar:
-        """The largest of a window."""
+        """The largest of a window. (`ggml_pool_2d` skips NaN, and finds the lowest finite number where all is -inf.)"""
         (x,) = inputs
         low = k.const(lowest(x.dtype), x.dtype)
         return self.over_window(k, index, x, "max", lambda inside, at: k.select(inside, k.load(0, at), low))
@@ -247,7 +241,7 @@ class AveragePool(Windows, Op):
 
     def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | None:
         """`ggml_pool_2d`, float32, where every element counts."""
-        return self.images(b, "AVG", inputs[0]) if self.whole(b.types[0].shape[2:]) else None
+        return self.images(b, inputs[0]) if self.whole(b.types[0].shape[2:]) else None
 
     def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar:
         """The sum of a window, divided by how many of its elements count."""
