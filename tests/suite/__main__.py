@@ -1,23 +1,34 @@
-"""`python -m tests.suite [PATTERN]`: run ONNX's backend tests (those whose names match), and print how they went."""
+"""`python -m tests.suite [--cpp] [PATTERN]`: run ONNX's backend tests (those whose names match), and print how they went.
+
+With `--cpp`, through compiled C++ projects too.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
+import tempfile
 import time
 from collections import Counter, defaultdict
+from pathlib import Path
 
 from .cases import GROUPS, load_cases
+from .cpp import run_cpp
 from .pool import run_all
 from .run import Outcome
 
 STATUSES = ("pass", "drawn", "refused", "wrong", "error", "crash", "timeout")
 
 
-def main(pattern: str = "") -> None:
+def main(*args: str) -> None:
+    pattern = next((arg for arg in args if arg != "--cpp"), "")
     cases = [case for case in load_cases() if re.search(pattern, f"{case.group}/{case.name}")]
     start = time.monotonic()
-    outcomes = run_all(cases)
+    if "--cpp" in args:
+        with tempfile.TemporaryDirectory() as folder:
+            outcomes = run_cpp(cases, Path(folder))
+    else:
+        outcomes = run_all(cases)
     for outcome in outcomes:
         if outcome.status not in ("pass", "drawn", "refused") or len(cases) < 100:
             print(f"{outcome.status:8} {outcome.group}/{outcome.name}: {outcome.reason}")

@@ -24,8 +24,9 @@ DataSet = tuple[list[Any], list[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One test. Its model is read from the package when it is asked for."""
+    """One test, with its number among all. Its model is read from the package when it is asked for."""
 
+    number: int
     group: str
     name: str
     test: TestCase
@@ -82,8 +83,8 @@ def load_cases() -> list[Case]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = [(group, test) for group in GROUPS for test in load_model_tests(kind=group)]
-    cases = [Case(group, test.name, test) for group, test in found]
-    return sorted(cases, key=lambda case: (GROUPS.index(case.group), case.name))
+    found.sort(key=lambda each: (GROUPS.index(each[0]), each[1].name))
+    return [Case(number, group, test.name, test) for number, (group, test) in enumerate(found)]
 
 
 def _plain(item: Any) -> Any:

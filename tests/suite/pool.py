@@ -7,10 +7,11 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
-from typing import Any
 
 from .cases import Case, load_cases
 from .run import Outcome, quick_kernels, run_case
+
+Work = Callable[[Case], Outcome]
 
 WORKERS = 2
 TIME_LIMIT = 120.0
@@ -23,15 +24,15 @@ SPAWN = multiprocessing.get_context("spawn")
 class Worker:
     """A process that runs one case at a time; started again after a crash."""
 
-    def __init__(self, cases: Sequence[Case]) -> None:
-        self.cases = cases
+    def __init__(self, cases: Sequence[Case], work: Work) -> None:
+        self.cases, self.work = cases, work
         self.case: int | None = None
         self.deadline = 0.0
         self.start()
 
     def start(self) -> None:
         self.pipe, other = SPAWN.Pipe()
-        self.process = SPAWN.Process(target=serve, args=(other,), daemon=True)
+        self.process = SPAWN.Process(target=serve, args=(other, self.work), daemon=True)
         self.process.start()
         other.close()
 
@@ -46,7 +47,7 @@ class Worker:
         try:
             if self.pipe.poll():
                 return self.pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             self.process.join()
             return self._restarted(case, "crash", f"exit status {self.process.exitcode}")
         if time.monotonic() > self.deadline:
@@ -64,18 +65,18 @@ class Worker:
         return Outcome(case.group, case.name, status, reason)
 
 
-def serve(pipe: Connection) -> None:
+def serve(pipe: Connection, work: Work) -> None:
     """The worker's side: run what it is told to, until it is killed."""
     os.environ["GGML_NO_BACKTRACE"] = "1"
     quick_kernels()
     cases = {case.key: case for case in load_cases()}
     while True:
-        pipe.send(run_case(cases[pipe.recv()]))
+        pipe.send(work(cases[pipe.recv()]))
 
 
-def run_all(cases: Sequence[Case], report: Callable[[Outcome], Any] = lambda outcome: None) -> list[Outcome]:
-    """The outcome of every case, in order."""
-    workers = [Worker(cases) for _ in range(min(WORKERS, len(cases)))]
+def run_all(cases: Sequence[Case], work: Work = run_case) -> list[Outcome]:
+    """The outcome of every case, in order. `work` is a function of a module, or a partial one: it goes to the workers."""
+    workers = [Worker(cases, work) for _ in range(min(WORKERS, len(cases)))]
     outcomes: dict[int, Outcome] = {}
     waiting = list(range(len(cases)))[::-1]
     try:
@@ -83,7 +84,6 @@ def run_all(cases: Sequence[Case], report: Callable[[Outcome], Any] = lambda out
             for worker in workers:
                 if worker.case is not None and (outcome := worker.result()) is not None:
                     outcomes[worker.case] = outcome
-                    report(outcome)
                     worker.case = None
                 if worker.case is None and waiting:
                     worker.give(waiting.pop())

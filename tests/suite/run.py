@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .cases import Case
 from .refusals import expected_status
+
+if TYPE_CHECKING:
+    from graphc.onnx_backend import Prepared
 
 BF16_ULPS = 2.0**-6
 """Two units in the last place of a bfloat16: the least relative tolerance for it, as in ONNX's own runner."""
@@ -29,25 +33,44 @@ class Outcome:
     reason: str = ""
 
 
+def quick_flags() -> tuple[str, ...]:
+    """Options that compile kernels with few optimizations: there are thousands, each is run once."""
+    from graphc.targets.kernels.render_c import FLAGS
+
+    return tuple("-O1" if flag == "-O3" else flag for flag in FLAGS)
+
+
 def quick_kernels() -> None:
-    """Compile kernels with few optimizations: there are thousands, each is run once."""
+    """Compile the kernels of this process with `quick_flags`."""
     from graphc.targets.kernels import native
 
-    native.FLAGS = tuple("-O1" if flag == "-O3" else flag for flag in native.FLAGS)
+    native.FLAGS = quick_flags()
 
 
 def run_case(case: Case) -> Outcome:
     """Compile and run a case, and compare its results."""
+    return outcome(case, check)
+
+
+def check(case: Case) -> Prepared:
+    """The compiled model. Raises AssertionError unless it gives the results that it must give."""
     from graphc import onnx_backend
+
+    model = case.model()
+    prepared = onnx_backend.prepare(model)
+    for inputs, expected in case.data_sets(model):
+        compare(prepared.run(inputs), expected, DRAWS if is_random(case) else case.tolerance)
+    return prepared
+
+
+def outcome(case: Case, work: Callable[[Case], object]) -> Outcome:
+    """How a case went, by what `work` raises."""
     from graphc.errors import GraphcError, ModelError
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = case.model()
-            prepared = onnx_backend.prepare(model)
-            for inputs, expected in case.data_sets(model):
-                compare(prepared.run(inputs), expected, DRAWS if is_random(case) else case.tolerance)
+            work(case)
     except AssertionError as error:
         return Outcome(case.group, case.name, "wrong", _short(error))
     except ModelError as error:  # every model of the suite is valid
@@ -84,7 +107,7 @@ def _compare_arrays(result: Any, right: np.ndarray, tolerance: dict[str, float])
         np.testing.assert_array_equal(result, right)
         return
     assert result.dtype == right.dtype, f"dtype {result.dtype}, not {right.dtype}"
-    if right.dtype.isbuiltin != 1:  # NumPy cannot compare the types of ml_dtypes with tolerances
+    if right.dtype.isbuiltin == 2:  # NumPy cannot compare the types of ml_dtypes with tolerances
         result, right = result.astype(np.float32), right.astype(np.float32)
         tolerance = {**tolerance, "rtol": max(tolerance["rtol"], BF16_ULPS)} if result.size else tolerance
     np.testing.assert_allclose(result, right, **tolerance)
