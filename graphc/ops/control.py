@@ -5,8 +5,9 @@ The types of a result may hold symbols that get their values there: such an oper
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,12 @@ class Control(Op):
         """The same operator whose bodies know these sizes; its results' own are not known yet."""
         fields = {name: item.bound(binding) if isinstance(item, Body) else item for name, item in vars(self).items()}
         return type(self)(**fields)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What the host is told beside the types of its arguments and the bodies."""
+        known = ("results", "carried", "size", "what")
+        return {name: item for name, item in vars(self).items() if name in known}
 
     def settle(self, shapes: Sequence[tuple[Dim, ...]], arrays: Sequence[np.ndarray], binding: dict[str, int]) -> None:
         """See `Op.settle`. Raises InputError where a result has another shape than declared."""
@@ -143,17 +150,27 @@ class Loop(Control):
 
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """Step by step."""
-        trips, going = int(inputs[0].item()), bool(inputs[1].item())
-        state, captured = list(inputs[2 : 2 + self.carried]), inputs[2 + self.carried :]
-        collected: list[list[np.ndarray]] = [[] for _ in self.results[self.carried :]]
-        step = 0
-        while going and step < trips:
-            found = self.body([np.array(step), np.array(going), *state, *captured])
-            going, state = bool(found[0].item()), found[1 : 1 + self.carried]
-            for column, array in zip(collected, found[1 + self.carried :], strict=True):
-                column.append(array)
-            step += 1
-        return (*state, *map(stacked, collected, self.results[self.carried :]))
+        return tuple(iterate(self.body, inputs, self.carried, self.results))
+
+
+def iterate(
+    body: Callable[[Sequence[np.ndarray]], list[np.ndarray]],
+    args: Sequence[np.ndarray],
+    carried: int,
+    results: Sequence[TensorType],
+) -> list[np.ndarray]:
+    """What a loop gives for its arguments; see `Loop`."""
+    trips, going = int(args[0].item()), bool(args[1].item())
+    state, captured = list(args[2 : 2 + carried]), args[2 + carried :]
+    collected: list[list[np.ndarray]] = [[] for _ in results[carried:]]
+    step = 0
+    while going and step < trips:
+        found = body([np.array(step, np.int64), np.array(going), *state, *captured])
+        going, state = bool(found[0].item()), found[1 : 1 + carried]
+        for column, array in zip(collected, found[1 + carried :], strict=True):
+            column.append(array)
+        step += 1
+    return [*state, *map(stacked, collected, results[carried:])]
 
 
 def bodies(graph: Graph) -> list[Body]:

@@ -21,7 +21,7 @@ from graphc.ops.collapse import (
     split,
     touched_groups,
 )
-from graphc.shapes import Dim, Expr, Undecidable, dim_max, is_static, product
+from graphc.shapes import Dim, Expr, Undecidable, dim_max, is_static, lower_bound, product
 
 if TYPE_CHECKING:
     from graphc.targets.ggml.builder import Builder
@@ -175,7 +175,7 @@ class Slice(Op):
             raise ShapeError(f"a slice of {len(self.starts)} axes of a tensor of rank {x.rank}")
         for axis, (start, size, step, limit) in enumerate(self._axes(x.shape)):
             last = start + (size - 1) * step
-            known = [n for n in (start, last) if isinstance(n, int)] if size != 0 else []
+            known = [n for n in (start, last) if isinstance(n, int)] if (lower_bound(size) or 0) > 0 else []
             outside = any(n < 0 or (isinstance(limit, int) and n >= limit) for n in known)
             if step == 0 or (isinstance(size, int) and size < 0) or outside:
                 raise ShapeError(f"axis {axis} of {x} has no {size} elements from {start} in steps of {step}")

@@ -57,7 +57,7 @@ def _one_symbol(left: Dim, right: Dim) -> tuple[str, Dim] | None:
         return None
     ((name, atom),) = atoms.items()
     last = min(atom.high or TRIED, TRIED)
-    first = -(-atom.low // atom.multiple) * atom.multiple
+    first = -(-max(atom.low, 0) // atom.multiple) * atom.multiple
     fitting = [n for n in range(first, last + 1, atom.multiple) if _equal(left, right, {name: n})]
     if len(fitting) == len(range(first, last + 1, atom.multiple)):  # equal, but not provably: because they may be 0?
         fitting = [n for n in fitting if integer(left, {name: n}) > 0]

@@ -37,6 +37,7 @@ class Dimensions:
                 self._pinned[name] = parsed
             else:
                 self._ranges[name] = parsed
+        self.measures = False
         self._facts = dict(facts or {})
         self._dims: dict[str, Dim] = {}
         self._taken: set[str] = set()
@@ -54,6 +55,7 @@ class Dimensions:
 
     def measured(self, text: str, low: int, high: int | None) -> Dim:
         """A new size that is known once the model has computed it; `text` is what it is called by, if that is free."""
+        self.measures = True
         return self._symbol(text, low=low, high=high)
 
     def names(self) -> list[str]:

@@ -7,8 +7,9 @@ such tensors is evaluated by its own `eval`, and leaves no node. So sizes become
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -21,9 +22,10 @@ from graphc.frontend.onnx.ratios import Ratio, is_known
 from graphc.frontend.onnx.tensors import Unknown
 from graphc.ir import Graph, TensorType, Value
 from graphc.ir.graph import type_name
-from graphc.ir.types import FLOATS, I64, INTEGERS
+from graphc.ir.types import FLOATS, I32, I64, INTEGERS
 from graphc.ops.base import Emit, Op
 from graphc.ops.control import Measure
+from graphc.ops.indexing import Gather
 from graphc.ops.movement import Concat, Reshape, Slice
 from graphc.ops.pointwise import Binary, Cast
 from graphc.ops.sequences import Range
@@ -33,6 +35,9 @@ MOST_MEASURED = 64
 """The most elements of a tensor that each become a size when the model runs."""
 
 ANY_NUMBER = -(1 << 62)
+
+ARITHMETIC: dict[str, Callable[[Dim, Dim], Dim]] = {"Add": operator.add, "Sub": operator.sub, "Mul": operator.mul}
+"""What is done with measured numbers as it is with sizes."""
 
 LIMIT = 1 << 16
 """The most elements of a tensor that is computed while importing."""
@@ -46,7 +51,8 @@ class SizeEmit(Emit):
         self.base = "value"
         self.dimensions = dimensions
         self._observed = observed
-        self._measured: dict[Value, Dim] = {}
+        self._measured: dict[tuple[Value, int], Dim] = {}
+        self._least: dict[Value, int] = {}
         self._symbolic: dict[Value, np.ndarray] = {}
         self._foldable: set[Value] = set()
         self._made: dict[Value, Value] = {}
@@ -129,17 +135,55 @@ class SizeEmit(Emit):
 
     def measured(self, value: Value, what: str, low: int = 0, high: int | None = None) -> Dim:
         """The one element of an integer tensor as a size, which lies in `low..high`: what is known of it, else a new symbol
-        that gets its value when the model has computed it."""
+        that gets its value when the model has computed it, or a sum or product of such."""
         known = self.known(value)
         if known is not None:
             element = known.reshape(()).item()
             return element if isinstance(element, Expr) else int(element)
-        if value not in self._measured:
-            number = value if value.dtype == I64 else self._node(Cast(I64), value)
-            name = re.sub(r"\W+", "_", f"{self.base}_{what.split()[-1]}").strip("_")
-            size = self._measured[value] = self.dimensions.measured(name, low, high)
-            self._node(Measure(size, f"{what} of {self.base}"), number)
-        return self._measured[value]
+        place = self._place(value)
+        if place not in self._measured:
+            combined = self._combined(value, what)
+            self._measured[place] = self._new_size(value, what, low, high) if combined is None else combined
+        return self._measured[place]
+
+    def _place(self, value: Value) -> tuple[Value, int]:
+        """The tensor that the one element of a value was taken from, and its place there in row-major order."""
+        place = 0
+        while (node := value.producer) is not None:
+            source = node.inputs[0]
+            match node.op:
+                case Reshape() | Cast() if source.dtype in (I32, I64):
+                    value = source
+                case Slice() if source.type.rank == 1 and is_static(*node.op.starts):
+                    value, place = source, int(node.op.starts[0]) + place * node.op.steps[0]  # type: ignore[arg-type]
+                case Gather() if source.type.rank == 1 and node.inputs[1].data is not None:
+                    taken = int(node.inputs[1].data.reshape(-1)[place])
+                    value, place = source, taken + (source.type.size if taken < 0 else 0)  # type: ignore[assignment]
+                case _:
+                    break
+        return value, place
+
+    def at_least(self, value: Value, low: int) -> None:
+        """Say that no element of a tensor is ever below `low`."""
+        self._least[value] = low
+
+    def _combined(self, value: Value, what: str) -> Dim | None:
+        """The element of a tensor that is another of one element, or computed from such by sums and products."""
+        node = self._place(value)[0].producer
+        if node is None or any(each.type.size != 1 or each.dtype not in (I32, I64) for each in node.inputs):
+            return None
+        combine = ARITHMETIC.get(node.op.name)
+        if not isinstance(node.op, Binary) or combine is None:
+            return None
+        left, right = (self.measured(each, what, ANY_NUMBER) for each in node.inputs)
+        return combine(left, right)
+
+    def _new_size(self, value: Value, what: str, low: int, high: int | None) -> Dim:
+        number = value if value.dtype == I64 else self._node(Cast(I64), value)
+        name = re.sub(r"\W+", "_", f"{self.base}_{what.split()[-1]}").strip("_")
+        size = self.dimensions.measured(name, max(low, self._least.get(self._place(value)[0], low)), high)
+        self._node(Measure(size, f"{what} of {self.base}"), number)
+        return size
 
     def ints(self, value: Value, what: str) -> list[int]:
         """The elements of an integer tensor as plain integers. Raises Unknown as `array` does."""

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnx_ir
 
-from graphc.errors import InputError, ModelError, ShapeError, UnsupportedError
+from graphc.errors import InputError, ModelError, Problem, ShapeError, UnsupportedError
 from graphc.frontend.onnx.dims import Dimensions
 from graphc.frontend.onnx.importer import Importer
 from graphc.frontend.onnx.parameters import recover_parameters
@@ -56,6 +56,8 @@ def load(
         except ModelError as error:
             before = dict(facts)
             if not learn(facts, _misfit(error)) or facts == before:
+                if dimensions.measures:  # other values of what is measured might fit
+                    raise UnsupportedError([Problem("model", "sizes", str(error), unknown=True)]) from error
                 raise
     else:
         raise ModelError(f"more than {MAX_FACTS} sizes do not fit each other")

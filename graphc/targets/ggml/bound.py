@@ -7,7 +7,7 @@ that an input of an impossible size is an error and not the end of the process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphc.errors import InputError
@@ -17,13 +17,13 @@ from graphc.targets.ggml.program import Call, KernelUse, Program, ProgramError, 
 from graphc.targets.ggml.verify import check_sizes
 
 
-def check_bound(program: Program, binding: Mapping[str, int]) -> None:
-    """Raise InputError, with the node, unless ggml accepts every call when the size symbols have these values."""
-    results: list[Tensor] = []
+def check_bound(program: Program, calls: Sequence[int], binding: Mapping[str, int]) -> None:
+    """Raise InputError, with the node, unless ggml accepts these calls when the size symbols have these values."""
+    results: dict[int, Tensor] = {}
 
     def bound(arg: Any) -> Any:
         match arg:
-            case Tensor() if arg.call >= 0:
+            case Tensor() if arg.call in results:
                 return results[arg.call]
             case Tensor():
                 return Tensor(arg.type, quad(arg.ne, binding), quad(arg.nb, binding), arg.rank)
@@ -31,8 +31,15 @@ def check_bound(program: Program, binding: Mapping[str, int]) -> None:
                 return bind(arg, binding)
         return arg
 
-    for call in program.calls:
+    for index in calls:
+        call = program.calls[index]
         try:
+            result = Tensor(
+                call.result.type, quad(call.result.ne, binding), quad(call.result.nb, binding), call.result.rank
+            )
+            if result.size == 0:  # nothing is computed
+                results[index] = result
+                continue
             if call.kernel >= 0:
                 result = bound_kernel(program.kernels[call.kernel], call, binding)
             else:
@@ -43,7 +50,7 @@ def check_bound(program: Program, binding: Mapping[str, int]) -> None:
             sizes = ", ".join(f"{name} = {size}" for name, size in binding.items())
             where = f" in {call.source}" if call.source else ""
             raise InputError(f"the model cannot be run with {sizes}{where}: {error}") from error
-        results.append(result)
+        results[index] = result
 
 
 def bound_kernel(use: KernelUse, call: Call, binding: Mapping[str, int]) -> Tensor:

@@ -1,8 +1,8 @@
 """Runs a program in this process, through ggml's C interface.
 
-The calls of the program are replayed for the sizes at hand into a ggml graph, which is kept for the next run with the same
-sizes. Weights are read where they lie (a mapped engine file, on the CPU) or copied to the device once. ggml's scheduler
-moves to the CPU what the device cannot compute.
+The calls of a section of the program are replayed for the sizes at hand into a ggml graph, which is kept for the next run
+with the same sizes; what the host does between two sections is in `host.py`. Weights are read where they lie (a mapped
+engine file, on the CPU) or copied to the device once. ggml's scheduler moves to the CPU what the device cannot compute.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ import ggml
 import numpy as np
 
 from graphc.errors import GraphcError, InputError
-from graphc.shapes import integer
+from graphc.ops.control import settle
+from graphc.shapes import Dim, integer
 from graphc.targets.ggml.bound import check_bound
+from graphc.targets.ggml.host import perform
 from graphc.targets.ggml.memory import ComputeMemory, Placement
 from graphc.targets.ggml.program import STORAGE, Call, Constant, Input, Program, Tensor
+from graphc.targets.ggml.sections import Section, sections
 from graphc.targets.kernels.native import LoadedKernel, load_kernels
 
 KEPT_SIZES = 8
@@ -51,7 +54,8 @@ class Executor:
         self.arrays = list(weights)
         self.backends = open_backends(device, threads or default_threads())
         self.kernels = load_kernels(program.kernels)
-        self.graphs: OrderedDict[tuple[tuple[str, int], ...], BuiltGraph] = OrderedDict()
+        self.graphs: OrderedDict[Any, BuiltGraph] = OrderedDict()
+        self.steps: dict[Program, list[Section | Call]] = {}
         self.memory: list[Any] = []
         self.weights = self._load_weights()
         self.compute = ComputeMemory(self.backends, program.tensor_count + 64)
@@ -64,12 +68,18 @@ class Executor:
 
     def run(self, inputs: Mapping[str, np.ndarray], binding: Mapping[str, int]) -> list[np.ndarray]:
         """The outputs, in order, for inputs that fit the program's declarations under `binding` of its size symbols."""
-        key = tuple(sorted(binding.items()))
-        graph = self.graphs.pop(key, None) or BuiltGraph(self, binding)
+        arrays = [inputs[declared.name] for declared in self.program.inputs]
+        return Run(self, self.program, arrays, dict(binding)).results()
+
+    def graph(self, program: Program, section: Section, binding: Mapping[str, int]) -> BuiltGraph:
+        """The graph of a section for certain sizes: one that is kept, or a new one."""
+        sizes = {name: binding[name] for name in sorted(section.symbols)}
+        key = (section, *sizes.items())
+        graph = self.graphs.pop(key, None) or BuiltGraph(self, program, section, sizes)
         self.graphs[key] = graph
-        while len(self.graphs) > KEPT_SIZES:
+        while len(self.graphs) > KEPT_SIZES * sum(map(len, self.steps.values())):
             self.graphs.popitem(last=False)[1].free()
-        return graph.run(inputs)
+        return graph
 
     @property
     def compute_bytes(self) -> int:
@@ -110,56 +120,122 @@ class Executor:
         self.memory.insert(0, (ggml.ggml_backend_buffer_free, buffer))
 
 
-class BuiltGraph:
-    """A program's calls, replayed for one binding of its sizes."""
+class Run:
+    """One run of a program: the sections one after the other, and what the host does between them."""
 
-    def __init__(self, executor: Executor, binding: Mapping[str, int]) -> None:
-        program = executor.program
+    def __init__(
+        self, executor: Executor, program: Program, inputs: Sequence[np.ndarray], binding: dict[str, int]
+    ) -> None:
+        self.executor, self.program, self.inputs, self.binding = executor, program, inputs, binding
+        if program not in executor.steps:
+            executor.steps[program] = sections(program)
+        self.steps = executor.steps[program]
+        self.made: dict[int, np.ndarray] = {}
+
+    def results(self) -> list[np.ndarray]:
+        """The program's outputs. Raises InputError for what does not fit."""
+        outputs: dict[int, np.ndarray] = {}
+        for step in self.steps:
+            if isinstance(step, Call):
+                self._host(step)
+                continue
+            graph = self.executor.graph(self.program, step, self.binding)
+            made, found = graph.run(self.inputs, self.made)
+            self.made.update(made)
+            outputs.update(found)
+        return [
+            outputs[index] if index in outputs else self._array(output.tensor, output.dtype, output.shape)
+            for index, output in enumerate(self.program.outputs)
+        ]
+
+    def _host(self, call: Call) -> None:
+        assert call.host is not None
+        args = [
+            self._array(tensor, type.dtype, type.shape)
+            for tensor, type in zip(call.args, call.host.inputs, strict=True)
+            if isinstance(tensor, Tensor)
+        ]
+        results = perform(call.host, args, self._block, self.binding)
+        for number, array in enumerate(results):
+            self.made[call.result.call + 1 + number] = array
+
+    def _block(self, block: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        binding = dict(self.binding)
+        for declared, array in zip(block.inputs, arrays, strict=True):
+            settle(binding, declared.shape, array, declared.name)
+        return Run(self.executor, block, arrays, binding).results()
+
+    def _array(self, tensor: Tensor, dtype: np.dtype, shape: Sequence[Dim]) -> np.ndarray:
+        """A tensor that is an input, or the result of an earlier call, in the model's terms."""
+        array = self.inputs[tensor.input] if tensor.input >= 0 else self.made[tensor.call]
+        sizes = [integer(size, self.binding) for size in shape]
+        return np.ascontiguousarray(array).reshape(-1).view(dtype).reshape(sizes)
+
+
+class BuiltGraph:
+    """The calls of a section, replayed for one binding of its sizes."""
+
+    def __init__(self, executor: Executor, program: Program, section: Section, binding: Mapping[str, int]) -> None:
         if binding:
-            check_bound(program, binding)
-        self.executor = executor
+            check_bound(program, section.calls, binding)
+        self.executor, self.program, self.section = executor, program, section
         self.binding = dict(binding)
         count = program.tensor_count + 64
         self.context = new_context(count + 64, graph_size=count)
-        self.inputs = [new_tensor(self.context, declared.tensor, binding) for declared in program.inputs]
-        self.userdata = [kernel.userdata(binding) for kernel in executor.kernels]
-        self.results: list[Any] = []
-        for tensor in self.inputs:
+        self.inputs = {
+            index: new_tensor(self.context, program.inputs[index].tensor, binding) for index in section.inputs
+        }
+        self.results = {
+            index: new_tensor(self.context, program.calls[index].result, binding) for index in section.reads
+        }
+        self.given = [*self.inputs.values(), *self.results.values()]
+        calls = [program.calls[index] for index in section.calls]
+        kernels = sorted({call.kernel for call in calls if call.kernel >= 0})
+        self.userdata = {index: executor.kernels[index].userdata(binding) for index in kernels}
+        for tensor in self.given:
             ggml.ggml_set_input(tensor)
             ggml.ggml_set_output(tensor)
-        for call in program.calls:
-            self.results.append(self._replay(call))
+        for call in calls:
+            self.results[call.result.call] = self._replay(call)
         self.graph = ggml.ggml_new_graph_custom(self.context, count, False)
-        self.outputs = [self._tensor(output.tensor) for output in program.outputs]
-        for tensor in self.outputs:
+        self.outputs = [self._tensor(program.outputs[index].tensor) for index in section.outputs]
+        for tensor in (*self.outputs, *(self.results[index] for index in section.writes)):
             ggml.ggml_set_output(tensor)
             if tensor.contents.view_src:  # the allocator would give a view's memory to later results
                 ggml.ggml_set_output(tensor.contents.view_src)
             ggml.ggml_build_forward_expand(self.graph, tensor)
-        for tensor in self.inputs:
+        for tensor in self.given:
             ggml.ggml_build_forward_expand(self.graph, tensor)
         self.placement = Placement(self.context, self.graph)
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Upload the inputs, compute, and read the outputs back."""
-        program, memory = self.executor.program, self.executor.compute
+    def run(
+        self, inputs: Sequence[np.ndarray], made: Mapping[int, np.ndarray]
+    ) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
+        """Upload what the section reads, compute, and read back: results of calls that are read later, and outputs."""
+        program, memory, kernels = self.program, self.executor.compute, self.executor.kernels
         memory.place(self.placement)
-        for declared, tensor in zip(program.inputs, self.inputs, strict=True):
-            upload(tensor, stored(declared, inputs[declared.name]))
-        for kernel, userdata in zip(self.executor.kernels, self.userdata, strict=True):
-            kernel.reset(userdata)
+        for index, tensor in self.inputs.items():
+            upload(tensor, stored(program.inputs[index], inputs[index]))
+        for index in self.section.reads:
+            upload(self.results[index], made[index])
+        for index, userdata in self.userdata.items():
+            kernels[index].reset(userdata)
         status = memory.compute(self.placement)
         if status != ggml.GGML_STATUS_SUCCESS:
             raise GraphcError(f"ggml could not compute the graph (status {status})")
-        for kernel, userdata in zip(self.executor.kernels, self.userdata, strict=True):
-            fault = kernel.fault(userdata)
-            if fault:
+        for index, userdata in self.userdata.items():
+            if fault := kernels[index].fault(userdata):
                 raise InputError(fault)
-        results = []
-        for output, tensor in zip(program.outputs, self.outputs, strict=True):
+        later = {
+            index: download(self.results[index], (ggml.ggml_nbytes(self.results[index]),), np.dtype(np.uint8))
+            for index in self.section.writes
+        }
+        outputs = {}
+        for index, tensor in zip(self.section.outputs, self.outputs, strict=True):
+            output = program.outputs[index]
             shape = tuple(integer(size, self.binding) for size in output.shape)
-            results.append(download(tensor, shape, output.dtype))
-        return results
+            outputs[index] = download(tensor, shape, output.dtype)
+        return later, outputs
 
     def free(self) -> None:
         """Give back the description; the memory of the results is the executor's."""
@@ -171,6 +247,8 @@ class BuiltGraph:
         return self.inputs[tensor.input] if tensor.input >= 0 else self.executor.weights[tensor.weight]
 
     def _replay(self, call: Call) -> Any:
+        if not all(integer(size, self.binding) for size in call.result.ne):
+            return new_tensor(self.context, call.result, self.binding)
         if call.kernel >= 0:
             return self._replay_kernel(call, self.executor.kernels[call.kernel])
         args = [self._argument(arg) for arg in call.args]

@@ -16,11 +16,12 @@ from graphc.ir.graph import Graph, Node, Value
 from graphc.ir.interp import evaluate
 from graphc.ir.types import I32, I64
 from graphc.ops.base import Emit, Op
+from graphc.ops.control import Control
 from graphc.ops.movement import Reshape
 from graphc.ops.pointwise import Cast
-from graphc.shapes import Dim, Undecidable, static_shape
+from graphc.shapes import Dim, Expr, Undecidable, lower_bound, static_shape
 from graphc.targets.ggml.builder import Builder
-from graphc.targets.ggml.program import STORAGE, KernelUse, Program, Tensor
+from graphc.targets.ggml.program import STORAGE, Host, KernelUse, Program, Tensor
 from graphc.targets.ggml.prune import pruned
 from graphc.targets.kernels.routine import has_kernel, routine_of
 from graphc.targets.kernels.scalar import trace
@@ -31,30 +32,36 @@ KNOWN_LIMIT = 4096
 
 def lower(graph: Graph) -> Program:
     """The program that computes the graph. Raises UnsupportedError with every node that ggml and kernels cannot do."""
-    lowering = Lowering(graph)
-    for node in graph.nodes:
-        if not node.outputs[0].static:
-            lowering.node(node)
+    lowering = Lowering(graph, Program(graph.name), {})
+    lowering.run()
     if lowering.problems:
         raise UnsupportedError(lowering.problems)
-    lowering.outputs()
     return pruned(lowering.program)
 
 
 class Lowering:
-    """The state of one lowering: which tensor holds each value."""
+    """The state of one lowering: which tensor holds each value. `weights` are those of all graphs of the model."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, program: Program, weights: dict[Value, Tensor]) -> None:
         self.graph = graph
-        self.program = Program(graph.name)
+        self.program = program
         self.builder = NodeBuilder(self)
         self.tensors: dict[Value, Tensor] = {}
+        self.weights = weights
         self.problems: list[Problem] = []
         self.broken: set[Value] = set()
         self.tables = row_number_inputs(graph)
         self.wide: dict[Value, Tensor] = {}
         for value in graph.inputs:
             self.input(value)
+
+    def run(self) -> None:
+        """Lower every node, and declare the outputs if nothing is unsupported."""
+        for node in self.graph.nodes:
+            if not node.outputs[0].static:
+                self.node(node)
+        if not self.problems:
+            self.outputs()
 
     def input(self, value: Value) -> None:
         """Declare a model input; int64 row numbers of a constant table are held as I32 and checked by the runtime."""
@@ -70,7 +77,9 @@ class Lowering:
             shape = static_shape(value.shape)
             if shape is None:
                 raise GraphcError(f"the constant {value} has sizes that are only known when the model is run")
-            self.tensors[value] = self.program.add_weight(value.name, value.dtype, shape, value)
+            if value not in self.weights:
+                self.weights[value] = self.program.add_weight(value.name, value.dtype, shape, value)
+            self.tensors[value] = self.weights[value]
         tensor = self.tensors[value]
         return tensor if tensor.type == STORAGE[value.dtype] else self.widened(value, tensor)
 
@@ -100,6 +109,9 @@ class Lowering:
     def attempt(self, node: Node) -> str:
         """Lower one node; returns the reason if it cannot be."""
         self.builder.enter(node)
+        if isinstance(node.op, Control):
+            self.by_host(node, node.op)
+            return ""
         results = self.by_ggml(node) or self.by_definition(node) or self.by_kernel(node)
         if results is None:
             types = ", ".join(str(value.type) for value in node.inputs)
@@ -108,9 +120,10 @@ class Lowering:
         return ""
 
     def by_ggml(self, node: Node) -> Sequence[Tensor] | None:
-        """The operator's own ggml calls; none where a tensor has no elements, which ggml's functions do not expect."""
+        """The operator's own ggml calls; none where a tensor has no elements, which ggml's functions do not expect. (Where
+        the result may have none, depending on the sizes, no call is made for such sizes.)"""
         empty = any(value.type.size == 0 for value in (*node.inputs, *node.outputs))
-        if empty or type(node.op).to_ggml is Op.to_ggml:
+        if empty or something_from_nothing(node) or type(node.op).to_ggml is Op.to_ggml:
             return None
         found = node.op.to_ggml(self.builder, *map(self.tensor, node.inputs))
         return (found,) if isinstance(found, Tensor) else found
@@ -140,6 +153,19 @@ class Lowering:
             trace(use)  # raises an error if there is no loop form for these types
         return (self.builder.kernel(use, *map(self.tensor, node.inputs)),)
 
+    def by_host(self, node: Node, op: Control) -> None:
+        """What the host does between two graphs of the backend, its bodies lowered in turn."""
+        args = [self.builder.placed(self.tensor(value)) for value in node.inputs]
+        blocks = []
+        for body in op.bodies:
+            inner = Lowering(body.graph, self.program.block(body.graph.name), self.weights)
+            inner.run()
+            self.problems += inner.problems
+            blocks.append(inner.program)
+        host = Host(op.name, tuple(value.type for value in node.inputs), blocks=tuple(blocks), **op.told)
+        results = self.program.call_host(host, args, node.source.scope, node.source.name)
+        self.tensors.update(zip(node.outputs, results or args, strict=True))
+
     def outputs(self) -> None:
         """Declare the outputs: contiguous, and never the memory of an input or a weight."""
         from graphc.targets.ggml.program import Output
@@ -149,7 +175,7 @@ class Lowering:
         for name, value in zip(self.graph.output_names, self.graph.outputs, strict=True):
             tensor = b.cont(self.tensor(value))
             if root(self.program, tensor).call < 0:
-                tensor = b.call("ggml_cont", tensor, rank=tensor.rank)
+                tensor = b.copy(tensor)
             self.program.outputs.append(Output(name, value.dtype, value.shape, tensor))
 
 
@@ -167,6 +193,11 @@ class NodeBuilder(Builder):
         self.types = tuple(value.type for value in node.inputs)
         self.result = node.outputs[0].type
         self.scope, self.source = node.source.scope, node.source.name
+
+    def placed(self, tensor: Tensor) -> Tensor:
+        """The same elements where the host can read them: in an input, or in memory of their own."""
+        tensor = self.cont(tensor)
+        return self.copy(tensor) if tensor.weight >= 0 or self.program.is_view(tensor) else tensor
 
     def constant(self, index: int) -> np.ndarray | None:
         """The elements of input `index` if it is constant and small enough to look at."""
@@ -191,6 +222,14 @@ class NodeBuilder(Builder):
         if not isinstance(limit, int) or self.lowering.tables.get(origin, limit + 1) > limit:
             return None
         return self.reshape(self.lowering.tensors[origin], value.shape)
+
+
+def something_from_nothing(node: Node) -> bool:
+    """Whether an input may have no elements while a result has some: a sum of nothing, or something beside it."""
+    absent = {
+        size for value in node.inputs for size in value.shape if isinstance(size, Expr) and lower_bound(size) == 0
+    }
+    return any(size not in value.shape for size in absent for value in node.outputs)
 
 
 def row_number_inputs(graph: Graph) -> dict[Value, int]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from graphc.errors import GraphcError
 from graphc.ir.graph import Value
-from graphc.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, NARROW, U8
+from graphc.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, NARROW, U8, TensorType
 from graphc.shapes import Dim, Expr, product
 
 TYPE_SIZES: dict[str, int] = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8, "I8": 1, "I16": 2, "I32": 4, "I64": 8}
@@ -32,6 +32,9 @@ STORAGE: dict[np.dtype, str] = {
 }  # fmt: skip
 """The ggml type whose elements hold the bytes of a dtype. Only kernels compute on one that is not the dtype's own."""
 
+
+HOST, RESULT = "graphc_host", "graphc_result"
+"""What stands for a function in a call that the host makes itself, and in one that names a result of it."""
 
 TENSORS_MADE = {"ggml_conv_2d": 7}
 """Tensors that a call makes, where it is more than one."""
@@ -101,7 +104,8 @@ Arg: TypeAlias = Union[Tensor, int, Expr, float, Constant, None]
 class Call:
     """One call of a ggml function (its context argument left out) and the tensor that it returns.
 
-    A call of `ggml_custom_4d` runs `kernel`: then `args` are the tensors that it reads.
+    A call of `ggml_custom_4d` runs `kernel`: then `args` are the tensors that it reads. One of `HOST` does what `host`
+    says; each of its results is a call of `RESULT`, whose arguments are the host's call and the result's number.
     """
 
     function: str
@@ -110,6 +114,24 @@ class Call:
     scope: tuple[str, ...] = ()
     source: str = ""
     kernel: int = -1
+    host: Host | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Host:
+    """What the host does between two graphs of a backend, as the operator of this name in `ops/control.py`.
+
+    `inputs` are the types of the call's arguments and `results` those of its results, in the model's terms. `blocks` are
+    programs that share weights and kernels with the one that they are in.
+    """
+
+    operator: str
+    inputs: tuple[TensorType, ...]
+    results: tuple[TensorType, ...] = ()
+    blocks: tuple[Program, ...] = ()
+    carried: int = 0
+    size: Dim = 0
+    what: str = ""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -183,9 +205,19 @@ class Program:
 
     @property
     def tensor_count(self) -> int:
-        """Tensors of ggml's that a graph of the program has, weights and inputs included."""
+        """Tensors of ggml's that a graph of the program, or of one of its blocks, has at most, weights and inputs included."""
         made = sum(TENSORS_MADE.get(call.function, 1) for call in self.calls)
-        return made + len(self.inputs) + len(self.weights)
+        own = made + len(self.inputs) + len(self.weights)
+        return max(own, *(block.tensor_count for block in self.blocks), 0)
+
+    @property
+    def blocks(self) -> list[Program]:
+        """The programs inside this one, without those inside them."""
+        return [block for call in self.calls if call.host is not None for block in call.host.blocks]
+
+    def block(self, name: str) -> Program:
+        """An empty program that shares weights and kernels with this one."""
+        return Program(name, weights=self.weights, kernels=self.kernels)
 
     def add_input(self, name: str, dtype: np.dtype, shape: tuple[Dim, ...], type: str, **bounds: int | None) -> Tensor:
         """Declare an input whose tensor has ggml's `type`."""
@@ -228,6 +260,30 @@ class Program:
         kernel = self.kernels.index(use)
         self.calls.append(Call("ggml_custom_4d", tuple(args), tensor, scope, source, kernel))
         return tensor
+
+    def call_host(
+        self, host: Host, args: Sequence[Tensor], scope: tuple[str, ...] = (), source: str = ""
+    ) -> list[Tensor]:
+        """Append what the host does with tensors that are inputs or contiguous results of calls. Raises ProgramError."""
+        for tensor, type in zip(args, host.inputs, strict=True):
+            placed = tensor.input >= 0 or (tensor.call >= 0 and not self.is_view(tensor))
+            if not placed or not tensor.contiguous or tensor.type != STORAGE[type.dtype] or tensor.size != type.size:
+                raise ProgramError(f"{host.operator}: an argument is not laid out as {type}")
+        token = dense("I8", (1, 1, 1, 1), 1, call=len(self.calls))
+        self.calls.append(Call(HOST, tuple(args), token, scope, source, host=host))
+        results = []
+        for index, type in enumerate(host.results):
+            place = len(self.calls)
+            tensor = dense(STORAGE[type.dtype], storage_ne(type.shape), min(type.rank, 4), call=place)
+            self.calls.append(Call(RESULT, (token, index), tensor, scope, source))
+            results.append(tensor)
+        return results
+
+    def is_view(self, tensor: Tensor) -> bool:
+        """Whether a tensor reads the memory of another."""
+        from graphc.targets.ggml.calls import VIEWS
+
+        return tensor.call >= 0 and self.calls[tensor.call].function in VIEWS
 
 
 def dense(type: str, ne: Quad, rank: int, *, call: int = -1, weight: int = -1, input: int = -1) -> Tensor:

@@ -1,49 +1,75 @@
-"""Dropping what a program does not need: calls, weights and kernels that no output depends on."""
+"""Dropping what a program does not need: calls, weights and kernels that no output and no call of the host depends on."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from graphc.targets.ggml.program import Program, Tensor
+from graphc.targets.ggml.program import HOST, RESULT, Host, Program, Tensor
 
 
 def pruned(program: Program) -> Program:
     """The same program without unused calls, weights and kernels; weights are in the order of their first use."""
-    live = live_calls(program)
-    result = Program(program.name, checks=program.checks)
-    weights: dict[int, Tensor] = {}
-    results: dict[int, Tensor] = {}
+    return Pruning(program, Program(program.name)).copied(program)
 
-    def moved(tensor: Tensor) -> Tensor:
-        if tensor.input >= 0:
-            return tensor
-        if tensor.call >= 0:
-            return replace(tensor, call=results[tensor.call].call)
-        if tensor.weight not in weights:
-            weight = program.weights[tensor.weight]
-            weights[tensor.weight] = result.add_weight(weight.name, weight.dtype, weight.shape, weight.value)
-        return replace(tensor, weight=weights[tensor.weight].weight)
 
-    result.inputs = list(program.inputs)
-    kernels: dict[int, int] = {}
-    for index, call in enumerate(program.calls):
-        if index not in live:
-            continue
-        args = tuple(moved(arg) if isinstance(arg, Tensor) else arg for arg in call.args)
-        kernel = -1
-        if call.kernel >= 0:
-            kernel = kernels.setdefault(call.kernel, len(kernels))
-        results[index] = replace(call.result, call=len(result.calls))
-        result.calls.append(replace(call, args=args, result=results[index], kernel=kernel))
-    result.kernels = [program.kernels[old] for old in kernels]
-    result.outputs = [replace(output, tensor=moved(output.tensor)) for output in program.outputs]
-    return result
+class Pruning:
+    """One pass over a program and its blocks, which share weights and kernels."""
+
+    def __init__(self, old: Program, new: Program) -> None:
+        self.old, self.new = old, new
+        self.weights: dict[int, Tensor] = {}
+        self.kernels: dict[int, int] = {}
+
+    def copied(self, program: Program) -> Program:
+        """The program, or a block of it, with what it needs."""
+        result = self.new if program is self.old else self.new.block(program.name)
+        result.checks = program.checks
+        result.inputs = list(program.inputs)
+        live = live_calls(program)
+        results: dict[int, Tensor] = {}
+
+        def moved(tensor: Tensor) -> Tensor:
+            if tensor.input >= 0:
+                return tensor
+            if tensor.call >= 0:
+                return replace(tensor, call=results[tensor.call].call)
+            return replace(tensor, weight=self.weight(tensor.weight).weight)
+
+        for index, call in enumerate(program.calls):
+            if index not in live:
+                continue
+            args = tuple(moved(arg) if isinstance(arg, Tensor) else arg for arg in call.args)
+            results[index] = replace(call.result, call=len(result.calls))
+            kernel = self.kernel(call.kernel) if call.kernel >= 0 else -1
+            host = call.host and self.host(call.host)
+            result.calls.append(replace(call, args=args, result=results[index], kernel=kernel, host=host))
+        result.outputs = [replace(output, tensor=moved(output.tensor)) for output in program.outputs]
+        return result
+
+    def weight(self, index: int) -> Tensor:
+        """The tensor that a weight has now."""
+        if index not in self.weights:
+            weight = self.old.weights[index]
+            self.weights[index] = self.new.add_weight(weight.name, weight.dtype, weight.shape, weight.value)
+        return self.weights[index]
+
+    def kernel(self, index: int) -> int:
+        """The number that a kernel has now."""
+        if index not in self.kernels:
+            self.kernels[index] = len(self.new.kernels)
+            self.new.kernels.append(self.old.kernels[index])
+        return self.kernels[index]
+
+    def host(self, host: Host) -> Host:
+        """What the host does, with its blocks pruned."""
+        return replace(host, blocks=tuple(map(self.copied, host.blocks)))
 
 
 def live_calls(program: Program) -> set[int]:
-    """The indices of the calls that an output depends on."""
+    """The indices of the calls that an output or a call of the host depends on."""
     live: set[int] = set()
     stack = [output.tensor.call for output in program.outputs]
+    stack += [index for index, call in enumerate(program.calls) if call.function in (HOST, RESULT)]
     while stack:
         index = stack.pop()
         if index < 0 or index in live:

@@ -9,19 +9,25 @@ from __future__ import annotations
 import json
 import keyword
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from graphc.errors import EngineError, GraphcError
+from graphc.ir.graph import names_in
+from graphc.ir.types import TensorType
 from graphc.ops.base import OPS, Op
 from graphc.shapes import Dim, Expr, Undecidable, bind, parse_dim, symbol, symbols
 from graphc.targets.ggml.program import (
+    HOST,
+    RESULT,
     STORAGE,
+    Call,
     Check,
     Constant,
+    Host,
     Input,
     KernelUse,
     Output,
@@ -31,12 +37,13 @@ from graphc.targets.ggml.program import (
 )
 from graphc.targets.ggml.verify import (
     LARGEST,
+    check_host,
     check_input,
     check_kernel,
+    check_names,
     check_output,
     check_signature,
     check_sizes,
-    check_symbols,
 )
 
 DTYPES = {dtype.name: dtype for dtype in STORAGE}
@@ -67,25 +74,23 @@ class _Writer:
 
     def document(self) -> dict[str, Any]:
         program = self.source
-        document = {
+        return {
             "name": program.name,
-            "symbols": list[Any](),
-            "inputs": [self.input(each) for each in program.inputs],
+            "symbols": [],
             "weights": [
                 {"name": each.name, "dtype": each.dtype.name, "shape": list(each.shape)} for each in program.weights
             ],
             "kernels": [self.kernel(each) for each in program.kernels],
-            "calls": [
-                {
-                    "function": each.function,
-                    "args": [self.value(arg) for arg in each.args],
-                    "rank": each.result.rank,
-                    "scope": list(each.scope),
-                    "source": each.source,
-                    **({"kernel": each.kernel} if each.kernel >= 0 else {}),
-                }
-                for each in program.calls
-            ],
+            **self.block(program),
+        } | {"symbols": list(self.symbols.values())}
+
+    def block(self, program: Program) -> dict[str, Any]:
+        """What is a program's own: a block shares the rest with the program that it is in."""
+        outer, self.source = self.source, program
+        document = {
+            "name": program.name,
+            "inputs": [self.input(each) for each in program.inputs],
+            "calls": [self.call(each) for each in program.calls if each.function != RESULT],
             "outputs": [
                 {"name": each.name, "dtype": each.dtype.name, "shape": self.value(each.shape), "tensor": self.value(each.tensor)}
                 for each in program.outputs
@@ -95,8 +100,33 @@ class _Writer:
                 for each in program.checks
             ],
         }  # fmt: skip
-        document["symbols"] = list(self.symbols.values())
+        self.source = outer
         return document
+
+    def call(self, call: Call) -> dict[str, Any]:
+        written = {
+            "function": call.function,
+            "args": [self.value(arg) for arg in call.args],
+            "rank": call.result.rank,
+            "scope": list(call.scope),
+            "source": call.source,
+        }
+        if call.kernel >= 0:
+            written["kernel"] = call.kernel
+        if call.host is not None:
+            written["host"] = self.host(call.host)
+        return written
+
+    def host(self, host: Host) -> dict[str, Any]:
+        return {
+            "operator": host.operator,
+            "inputs": [[type.dtype.name, self.value(type.shape)] for type in host.inputs],
+            "results": [[type.dtype.name, self.value(type.shape)] for type in host.results],
+            "blocks": [self.block(block) for block in host.blocks],
+            "carried": host.carried,
+            "size": self.value(host.size),
+            "what": host.what,
+        }
 
     def input(self, declared: Input) -> dict[str, Any]:
         return {
@@ -178,20 +208,32 @@ class _Reader:
         self.document = _object(document)
         self.result = Program(_text(self.document["name"]))
         self.atoms: dict[str, Expr] = {}
-        self.names: set[str] = set()
+        self.names: dict[str, str] = {}
+        self.known: set[str] = set()
         self.sizes: dict[str, Dim] = {}
 
     def program(self) -> Program:
         program = self.result
         for each in self.items("symbols"):
             self.symbol(each)
-        for each in self.items("inputs"):
-            self.input(each)
-        check_symbols(self.names, program.inputs)
         for each in self.items("weights"):
             sizes = tuple(_whole(size, 0) for size in _list(each["shape"]))
             check_sizes(program.add_weight(_text(each["name"]), DTYPES[each["dtype"]], sizes))
-        program.kernels = [self.kernel(each) for each in self.items("kernels")]
+        self.known = set(self.names.values())  # a kernel's sizes are looked at where it is called
+        program.kernels += [self.kernel(each) for each in self.items("kernels")]
+        self.known = set()
+        self.block(self.document, program)
+        return program
+
+    def block(self, document: Mapping[str, Any], program: Program) -> Program:
+        """Fill a program, or a block of one, which knows the sizes that are known around it."""
+        outer, known = (self.document, self.result), set(self.known)
+        self.document, self.result = document, program
+        inputs = self.items("inputs")
+        self.know(each["shape"] for each in inputs)
+        for each in inputs:
+            self.input(each)
+        check_names(program.inputs)
         for each in self.items("calls"):
             self.call(each)
         for each in self.items("outputs"):
@@ -200,18 +242,25 @@ class _Reader:
         for each in self.items("checks"):
             left, right = self.shape([each["left"], each["right"]])
             program.checks.append(Check(left, right, _text(each["message"])))
+        (self.document, self.result), self.known = outer, known
         return program
+
+    def know(self, shapes: Iterable[Any]) -> None:
+        """The symbols that stand alone in the shapes of tensors that are there get their values from them."""
+        self.known |= {self.names[size] for shape in shapes for size in _list(shape) if size in self.names}
 
     def items(self, key: str) -> list[Mapping[str, Any]]:
         return [_object(item) for item in _list(self.document[key])]
 
     def symbol(self, declared: Mapping[str, Any]) -> None:
-        low, multiple, high = _whole(declared["low"], 0), _whole(declared["multiple"], 1), declared["high"]
-        if high is not None and _whole(high, 0) < low:
+        low, multiple, high = _whole(declared["low"]), _whole(declared["multiple"], 1), declared["high"]
+        if high is not None and _whole(high) < low:
             raise ValueError("a size that nothing fits")
-        name = _text(declared["name"])
-        self.names.add(name)
-        self.atoms[_text(declared["text"])] = symbol(name, low, high, multiple)
+        name, text = _text(declared["name"]), _text(declared["text"])
+        if name in self.names.values():
+            raise ValueError(f"size {name} is declared twice")
+        self.names[text] = name
+        self.atoms[text] = symbol(name, low, high, multiple)
 
     def input(self, declared: Mapping[str, Any]) -> None:
         bounds = {key: None if declared[key] is None else _whole(declared[key]) for key in ("low", "high")}
@@ -234,8 +283,12 @@ class _Reader:
         args = [self.value(arg) for arg in _list(declared["args"])]
         scope = tuple(_text(part) for part in _list(declared["scope"]))
         label = (scope, _text(declared["source"]))
+        if function == HOST:
+            self.host(_object(declared["host"]), args, label)
+            return
         if "kernel" in declared:
             use = self.result.kernels[_whole(declared["kernel"], 0)]
+            self.check_known(names_in((tuple(use.op.settings), use.shape, *(shape for _, shape in use.inputs))))  # type: ignore[attr-defined]
             if function != "ggml_custom_4d" or not all(isinstance(arg, Tensor) for arg in args):
                 raise ValueError("a kernel that is called as something else")
             tensor = self.result.call_kernel(use, args, *label)
@@ -245,6 +298,30 @@ class _Reader:
         check_sizes(tensor)
         if tensor.rank != rank:
             raise ValueError(f"a tensor of rank {rank} that has rank {tensor.rank}")
+
+    def host(self, declared: Mapping[str, Any], args: Sequence[Any], label: tuple[tuple[str, ...], str]) -> None:
+        """What the host does; the sizes of its results, or the one that it measures, are known after it."""
+        if not all(isinstance(arg, Tensor) for arg in args):
+            raise ValueError("an argument that is no tensor")
+        inputs = self.types(declared["inputs"])
+        blocks = tuple(self.block(_object(each), self.result.block("")) for each in _list(declared["blocks"]))
+        self.know(shape for _, shape in _list(declared["results"]))
+        self.know([[declared["size"]]])
+        host = Host(
+            _text(declared["operator"]),
+            inputs,
+            self.types(declared["results"]),
+            blocks,
+            _whole(declared["carried"], 0),
+            self.value(declared["size"]),
+            _text(declared["what"]),
+        )
+        check_host(host)
+        for tensor in self.result.call_host(host, args, *label):
+            check_sizes(tensor)
+
+    def types(self, declared: Any) -> tuple[TensorType, ...]:
+        return tuple(TensorType(DTYPES[dtype], self.shape(shape)) for dtype, shape in _list(declared))
 
     def value(self, value: Any) -> Any:
         match value:
@@ -292,12 +369,13 @@ class _Reader:
         if text not in self.sizes:
             if len(text) > LONGEST_SIZE:
                 raise ValueError("a size expression that is too long")
-            size = parse_dim(text, self.atoms)
-            unknown = symbols(size).keys() - self.names
-            if unknown:
-                raise ValueError(f"{min(unknown)} is not a declared size")
-            self.sizes[text] = size
+            self.sizes[text] = parse_dim(text, self.atoms)
+        self.check_known(set(symbols(self.sizes[text])))
         return self.sizes[text]
+
+    def check_known(self, names: set[str]) -> None:
+        if unknown := names - self.known:
+            raise ValueError(f"no tensor says what {min(unknown)} is")
 
 
 def _import_operators() -> None:

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from graphc.ir.types import TensorType
+from graphc.ir.types import BOOL, I64, TensorType
 from graphc.ops.base import Op
-from graphc.shapes import Expr, product, symbols
+from graphc.shapes import Expr, product
 from graphc.targets.ggml.calls import CALLS, VIEWS
 from graphc.targets.ggml.program import (
     STORAGE,
     TYPE_SIZES,
     Constant,
+    Host,
     Input,
     KernelUse,
     Output,
@@ -93,14 +94,41 @@ def check_input(declared: Input) -> None:
         raise ProgramError(f"input {declared.name} has no possible values")
 
 
-def check_symbols(names: Iterable[str], inputs: Sequence[Input]) -> None:
-    """Raise ProgramError unless each input has its own name and each size symbol is the size of an input's axis."""
+def check_names(inputs: Sequence[Input]) -> None:
+    """Raise ProgramError unless each input has its own name."""
     if len({declared.name for declared in inputs}) != len(inputs):
         raise ProgramError("two inputs have the same name")
-    alone = {str(size) for declared in inputs for size in declared.shape if str(size) in symbols(size)}
-    for name in names:
-        if name not in alone:
-            raise ProgramError(f"no input says what {name} is")
+
+
+def check_host(host: Host) -> None:
+    """Raise ProgramError unless the host's operator can be done with these types and blocks."""
+    expected: dict[str, tuple[int, list[np.dtype]]] = {
+        "Measure": (0, [I64]),
+        "If": (2, [BOOL]),
+        "Loop": (1, [I64, BOOL]),
+    }
+    number, leading = expected.get(host.operator, (-1, []))
+    scalars = len(leading)
+    told = [type.dtype for type in host.inputs[:scalars] if type.size == 1]
+    if number != len(host.blocks) or told != leading:
+        raise ProgramError(
+            f"{host.operator} is not one of the host's operators, or is told something else than it takes"
+        )
+    given = host.inputs[scalars:]
+    for block in host.blocks:
+        taken, results = [(each.dtype, len(each.shape)) for each in block.inputs], list(block.outputs)
+        own = [(type.dtype, type.rank) for type in given]
+        made = [(type.dtype, type.rank) for type in host.results]
+        if host.operator == "Loop":
+            own = [(I64, 0), (BOOL, 0), *own]
+            made = [*made[: host.carried], *((dtype, rank - 1) for dtype, rank in made[host.carried :])]
+            going, *results = results
+            if (going.dtype, going.shape) != (BOOL, ()) or host.carried > min(len(made), len(given)):
+                raise ProgramError("a loop that does not say whether it goes on")
+            if made[: host.carried] != [(type.dtype, type.rank) for type in given[: host.carried]]:
+                raise ProgramError("a loop whose carried values change their type")
+        if taken != own or made != [(each.dtype, len(each.shape)) for each in results]:
+            raise ProgramError(f"a block of {host.operator} takes or gives something else")
 
 
 def check_output(declared: Output) -> Output:
@@ -127,6 +155,8 @@ def check_kernel(use: KernelUse) -> KernelUse:
 
 def check_row_numbers(program: Program, weights: Sequence[np.ndarray]) -> None:
     """Raise ProgramError unless every `ggml_get_rows` is given rows that exist: ggml ends the process otherwise."""
+    for block in program.blocks:
+        check_row_numbers(block, weights)
     for call in program.calls:
         if call.function != "ggml_get_rows":
             continue

@@ -15,8 +15,8 @@ from graphc.targets.ggml.program import KernelUse
 
 
 def new_userdata(symbols: Sequence[str], binding: Mapping[str, int]) -> Any:
-    """A `graphc_kernel_data`: no fault, and the values of the symbols."""
-    return (ctypes.c_int64 * (1 + len(symbols)))(0, *(binding[symbol] for symbol in symbols))
+    """A `graphc_kernel_data`: no fault, and the values of the symbols; 0 for one that is not known yet, nor needed."""
+    return (ctypes.c_int64 * (1 + len(symbols)))(0, *(binding.get(symbol, 0) for symbol in symbols))
 
 
 class EvaluatedKernel:

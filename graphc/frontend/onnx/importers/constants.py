@@ -75,7 +75,8 @@ def range_(node: OnnxNode, emit: SizeEmit) -> Value:
     if dtype in FLOATS or all(value.data is not None for value in values):
         start, limit, delta = (emit.scalar(value, "a bound of the range") for value in values)
         return emit(Range(start, limit, delta, dtype))
-    bounds = [dim for value in values for dim in emit.dims(value, "a bound of the range")]
+    bounds = [dim for value in values[:2] for dim in emit.dims(value, "a bound of the range")]
+    bounds += emit.known_dims(values[2], "the step of the range")
     if len(bounds) != 3:
         raise ModelError("a bound of the range is not a scalar")
     return emit(Range(bounds[0], bounds[1], bounds[2], dtype))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
-from graphc.frontend.onnx.frame import Item, tensors
+from graphc.frontend.onnx.frame import Item, ValueList, tensors
 from graphc.frontend.onnx.importers.movement import cut
 from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.node import Bind, ImportedBody, OnnxNode, refuse_unless
@@ -43,7 +44,10 @@ def if_(node: OnnxNode, emit: SizeEmit) -> tuple[Item | None, ...]:
         if known.size != 1:
             raise ModelError(f"its condition has {known.size} elements, not one")
         return node.run(node.graph("then_branch" if known.item() else "else_branch"), ())
-    branches = [node.body(node.graph(name), (), None) for name in ("then_branch", "else_branch")]
+    try:
+        branches = [node.body(node.graph(name), (), None) for name in ("then_branch", "else_branch")]
+    except Refused as refused:  # for a run in which the other branch is taken, the model may do
+        raise Unknown(refused.reason, refused.help) from refused
     captured = list(dict.fromkeys(value for branch in branches for value in branch.captured))
     for branch in branches:
         take_all(branch, captured)
@@ -191,7 +195,11 @@ def repeat(
     changing: set[tuple[int, int]] = set()
     for _ in range(ROUNDS):
         types = [_with_symbols(emit, type, index, changing) for index, type in enumerate(carried)]
-        body = node.body(node.graph("body"), [TensorType(I64, ()), TensorType(BOOL, ()), *types], bind)
+        body = node.body(
+            node.graph("body"), [TensorType(I64, ()), TensorType(BOOL, ()), *types], partial(_steps_from_0, bind)
+        )
+        if any(isinstance(item, ValueList) for item in body.results):
+            raise Unknown("it carries a sequence")
         outputs = list(tensors(body.results))
         if bind is not None:
             outputs.insert(0, body.emit.constant(True))
@@ -217,6 +225,13 @@ def repeat(
         results.append(TensorType(value.dtype, tuple(shape)))
     op = Loop(Body(body.graph), len(state), tuple(results), tuple(new))
     return emit.all(op, trips, going, *state, *body.captured)
+
+
+def _steps_from_0(
+    bind: Bind | None, inner: SizeEmit, given: Sequence[Value], capture: Callable[[Value], Value]
+) -> Sequence[Item]:
+    inner.at_least(given[0], 0)
+    return given if bind is None else bind(inner, given, capture)
 
 
 def _steps(emit: SizeEmit, trips: Value, going: Value, body: ImportedBody) -> Dim | None:
@@ -294,7 +309,9 @@ def inner_sizes(*bodies: ImportedBody) -> set[str]:
 
 
 def declared(body: ImportedBody) -> list[TensorType]:
-    """The types of a body's results, which become its graph's outputs."""
+    """The types of a body's results, which become its graph's outputs. Raises Unknown for a sequence."""
+    if not all(isinstance(item, Value) for item in body.results):
+        raise Unknown("its result is a sequence, or an optional without a value")
     declare(body, list(tensors(body.results)))
     return [value.type for value in body.graph.outputs]
 

@@ -12,11 +12,9 @@ from graphc.ir import Value
 from graphc.ir.types import I64
 from graphc.ops.base import normalize_axis
 from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot
-from graphc.ops.movement import Reshape
 from graphc.ops.pointwise import Cast
 from graphc.ops.sequences import CumProd, CumSum, Trilu
 from graphc.ops.sorting import ArgMax, ArgMin, TopK
-from graphc.shapes import product
 
 
 @onnx_op("Gather")
@@ -88,23 +86,6 @@ def top_k(node: OnnxNode, emit: SizeEmit) -> tuple[Value, ...]:
         (k,) = emit.dims(node.input(1), "k", low=0)
     axis = normalize_axis(node.int("axis", -1), x.type.rank)
     return emit.all(TopK(axis, k, bool(node.int("largest", 1)), bool(node.int("sorted", 1))), x)
-
-
-@onnx_op("Compress")
-def compress(node: OnnxNode, emit: SizeEmit) -> Value:
-    """What a known condition selects."""
-    x = node.input(0)
-    taken = np.flatnonzero(emit.array(node.input(1), "which elements are taken")).astype(I64)
-    if node.has("axis"):
-        return emit(Gather(normalize_axis(node.int("axis"), x.type.rank)), x, emit.constant(taken))
-    return emit(Gather(0), emit(Reshape((product(x.shape),)), x), emit.constant(taken))
-
-
-@onnx_op("NonZero")
-def non_zero(node: OnnxNode, emit: SizeEmit) -> Value:
-    """The places of elements that are not zero, which must be known: the size of the result depends on them."""
-    x = emit.array(node.input(0), "the size of its result")
-    return emit.constant(np.array(np.nonzero(np.atleast_1d(x)), I64))
 
 
 @onnx_op("ReverseSequence")

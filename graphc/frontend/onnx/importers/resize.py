@@ -110,7 +110,8 @@ def _target(node: OnnxNode, emit: SizeEmit, x: Value) -> Target:
         return by_scales(x.shape, _spread(_scales(emit, scales), axes, [1.0] * rank))
     if sizes is None:
         raise ModelError("neither scales nor sizes are given")
-    wanted = emit.dims(sizes, "the size", low=1)
+    plain = not node.int("antialias", 0) and node.string("keep_aspect_ratio_policy", "stretch") == "stretch"
+    wanted = emit.dims(sizes, "the size", low=1) if plain else emit.known_dims(sizes, "the size")
     policy = node.choice("keep_aspect_ratio_policy", "stretch", POLICIES)
     if policy != "stretch":
         return _keeping_ratio(x.shape, wanted, axes, policy)
