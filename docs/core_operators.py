@@ -13,6 +13,7 @@ from graphc.errors import GraphcError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, FLOATS, INTEGERS, NARROW, TensorType
 from graphc.ops.base import OPS, Emit, Op
+from graphc.ops.control import Control
 from graphc.ops.pointwise import Binary, Unary
 from graphc.targets.ggml.calls import VIEWS
 from graphc.targets.ggml.lower import Lowering
@@ -44,11 +45,12 @@ HEAD = "| operator | ggml calls | for | otherwise |\n| --- | --- | --- | --- |"
 
 @dataclass(frozen=True)
 class Way:
-    """How an operator is computed for one dtype: by which ggml functions, by which smaller operators, or by a kernel."""
+    """How an operator is computed for one dtype: by which ggml functions, by which smaller operators, or by a kernel ("routine"
+    or "kernel")."""
 
     functions: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
-    kernel: bool = False
+    kernel: str = ""
     widened: bool = False
 
     @property
@@ -56,12 +58,13 @@ class Way:
         """The way in words."""
         if self.operators:
             return "in float32" if self.widened else "by " + ", ".join(self.operators)
-        return "kernel" if self.kernel else ", ".join(f"`{name}`" for name in self.functions) or "no call"
+        return self.kernel or ", ".join(f"`{name}`" for name in self.functions) or "no call"
 
 
 def tables() -> list[tuple[str, list[str]]]:
     """Titles and rows of the tables. Raises KeyError if an operator of `OPS` has no typical use."""
-    others = {name: USES[name] for name in OPS if name not in (Unary.__name__, Binary.__name__)}
+    left_out = (Unary, Binary, Control)
+    others = {name: USES[name] for name, op in OPS.items() if not issubclass(op, left_out)}
     return [
         ("Functions of one tensor (`UNARY`)", rows(UNARY_USES)),
         ("Functions of two tensors (`BINARY`)", rows(BINARY_USES)),
@@ -127,7 +130,7 @@ def computed(use: Use, dtype: np.dtype) -> Way | None:
         if operators and lowering.by_definition(node) is not None:
             return Way(operators=operators, widened=dtype in (F16, BF16) and operators == ("Cast", node.op.name))
     lowering.by_kernel(node)
-    return Way(kernel=True)
+    return Way(kernel="routine" if node.op.routine(*(value.type for value in operands)) else "kernel")
 
 
 def definition(graph: Graph, node: Node) -> tuple[str, ...]:

@@ -28,13 +28,16 @@ Made by `python docs/generate.py` with onnx {onnx}; do not edit.
 ## Core operators
 
 A model becomes a graph of core operators (`graphc/ops`). Each has a NumPy form (`eval`), which is the reference and folds
-constants. On ggml it is computed in the first of three ways that works for its dtypes and sizes:
+constants. On ggml it is computed in the first of four ways that works for its dtypes and sizes:
 
 1. **ggml calls** (`to_ggml`). "no call" is a view of the same memory, or nothing at all.
-2. **by** smaller operators (`define`), which are computed in one of these three ways in turn. "in float32" is the same
+2. **by** smaller operators (`define`), which are computed in one of these four ways in turn. "in float32" is the same
    operator between two casts.
-3. **kernel**: a loop in C, generated from the operator's formula for one element (`element`). It runs on the CPU; ggml's
-   scheduler moves the data where the rest of the graph runs on another device.
+3. **routine**: hand-written C (`routine`), for what goes through an axis from one end to the other. It runs on the CPU;
+   ggml's scheduler moves the data where the rest of the graph runs on another device.
+4. **kernel**: a loop in C, generated from the operator's formula for one element (`element`). It runs on the CPU too.
+
+Branches, loops and sizes that only a run can tell (`graphc/ops/control.py`) are the host's work between two graphs of ggml.
 
 The column "for" says for which dtypes there are ggml calls; casts to and from float32 are left out of the calls. A dtype
 that no column names is one that the operator does not take; "narrow" are those of a byte and less (float8, float4, int4, …),

@@ -48,6 +48,7 @@ from graphc.ops.random import Random
 from graphc.ops.reduce import KINDS, Reduce
 from graphc.ops.resize import Resize
 from graphc.ops.scatter import ScatterElements, ScatterND
+from graphc.ops.selection import BestBoxes, NonZero
 from graphc.ops.sequences import CumProd, CumSum, EyeLike, Range, Trilu
 from graphc.ops.sorting import ArgMax, ArgMin, ArgSort, ArgSortRows, TopK
 
@@ -105,6 +106,7 @@ def resize(mode: str, coordinate: str = "half_pixel") -> Op:
 
 INDICES = Input((2, 3), I64)
 PAIRS = Input((3, 2), I64)
+BOXES = Input((1, 8, 4), F32)
 
 UNARY_USES = {name: [use(Unary(name), x(2, 8))] for name in sorted(UNARY)}
 
@@ -186,6 +188,10 @@ USES: dict[str, list[Use]] = {
     "TopK": [use(TopK(1, 3, True, True), x(2, 8))],
     "ArgSort": [use(ArgSort(1, 3, True), x(2, 8))],
     "ArgSortRows": [use(ArgSortRows(), x(8, 2))],
+    "NonZero": [use(NonZero(5), x(2, 8))],
+    "BestBoxes": [
+        use(BestBoxes(3), BOXES, Input((1, 2, 8), F32), Input((1, 2, 8), I64), Input((), F32), Input((), F32))
+    ],
     "LayerNorm": [use(LayerNorm(1, 1e-5), x(2, 8), weight(8), weight(8))],
     "RMSNorm": [use(RMSNorm(1, 1e-5), x(2, 8), weight(8))],
     "GroupNorm": [use(GroupNorm(2, 1e-5), x(1, 4, 8, 8), weight(4), weight(4))],

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphc.ir.types import F32, I64
+from graphc.ir.types import F16, F32, I64, TensorType
+from graphc.ops.base import Op
+from graphc.ops.matmul import MatMul
 from graphc.ops.pointwise import Cast
 from graphc.ops.random import Random
+from graphc.ops.scatter import ScatterElements, ScatterND
+from graphc.ops.selection import BestBoxes, NonZero
+from graphc.ops.sequences import CumProd, CumSum
+from graphc.ops.sorting import ArgSort, ArgSortRows
 from graphc.shapes import Dim, symbol
 from graphc.targets.ggml.builder import Builder
 from graphc.targets.ggml.program import STORAGE, Check, Constant, KernelUse, Output, Program, Tensor
@@ -167,6 +173,51 @@ def dtypes() -> Program:
     b.call("ggml_get_rows", b.weight("table", 10, 4), b.reshape(rows, (6,)), rank=2)
     b.program.outputs.append(Output("rows_of_table", F32, (2, 3, 4), b.program.calls[-1].result))
     return b.program
+
+
+def routines() -> Program:
+    """Each routine, for a size that is a symbol."""
+    b, n = Modules("routines"), symbol("n")
+
+    def given(name: str, dtype: np.dtype, *shape: Dim) -> tuple[Tensor, TensorType]:
+        return b.program.add_input(name, dtype, shape, STORAGE[dtype]), TensorType(dtype, shape)
+
+    def add(op: Op, *inputs: tuple[Tensor, TensorType]) -> tuple[Tensor, TensorType]:
+        (type,) = op.infer(*(type for _, type in inputs))
+        use = KernelUse(op, tuple((type.dtype, type.shape) for _, type in inputs), type.dtype, type.shape)
+        y = b.kernel(use, *(tensor for tensor, _ in inputs))
+        b.program.outputs.append(Output(op.name, type.dtype, type.shape, y))
+        return y, type
+
+    x, scores, places = given("x", F16, n, 3), given("scores", F32, 2, 20, n), given("places", I64, n)
+    add(CumSum(0, True, True), x)
+    add(CumProd(1), scores)
+    add(ArgSortRows(), x)
+    add(NonZero(3 * n), x)
+    add(ScatterElements(0, "add"), given("table", I64, 40), places, places)
+    add(ScatterND("max"), given("rows", F32, 40, n), given("numbers", I64, n, 1), given("updates", F32, n, n))
+    order = add(ArgSort(2, n, True), scores)
+    add(BestBoxes(n), given("boxes", F32, 2, n, 4), scores, order, given("overlap", F32), given("least", F32))
+    return b.program
+
+
+def nothing() -> Program:
+    """Not one element."""
+    b = Modules("nothing")
+    x = b.program.add_input("x", I64, (2, 0), "I64")
+    y = b.kernel(KernelUse(Cast(F32), ((I64, (2, 0)),), F32, (2, 0)), x)
+    return b.output(y, "y", 2, 0).program
+
+
+def products() -> Program:
+    """Arrays without elements whose product has as many as there can be."""
+    b = Modules("products")
+    rows, columns = symbol("rows"), symbol("columns")
+    x = b.program.add_input("x", F32, (rows, 0), "F32")
+    y = b.program.add_input("y", F32, (columns, 0), "F32")
+    types = ((F32, (rows, 0)), (F32, (columns, 0)))
+    z = b.kernel(KernelUse(MatMul(transpose_b=True), types, F32, (rows, columns)), x, y)
+    return b.output(b.reshape(z, (rows * columns,)), "z").program
 
 
 def constants() -> Program:

@@ -35,6 +35,7 @@ from graphc.ops.random import Random
 from graphc.ops.reduce import KINDS, Reduce
 from graphc.ops.resize import Resize
 from graphc.ops.scatter import REDUCTIONS, ScatterElements, ScatterND
+from graphc.ops.selection import BestBoxes, NonZero
 from graphc.ops.sequences import CumProd, CumSum, EyeLike, Range, Trilu
 from graphc.ops.sorting import ArgMax, ArgMin, ArgSort, ArgSortRows
 from graphc.shapes import Dim, integer, product, symbol
@@ -390,6 +391,29 @@ def arg_sort_rows(d: Draw) -> Sample:
     return ArgSortRows(), [(d.array(d.pick(ALL), shape), shape)]
 
 
+def non_zero(d: Draw) -> Sample:
+    shape = d.shape(1, 4, smallest=0)
+    x = d.array(d.pick(ALL), shape)
+    x = np.where(d.random.random(x.shape) < 0.5, x, 0).astype(x.dtype)
+    count: Dim = int(np.count_nonzero(x))
+    if d.symbolic:
+        name = f"n {len(d.binding)}"
+        d.binding[name] = count
+        count = symbol(name, low=0)
+    return NonZero(count), [(x, shape)]
+
+
+def best_boxes(d: Draw) -> Sample:
+    batch, classes, count = d.size(1, 2), d.size(1, 2), d.size(1, 9)
+    corners = np.sort(np.round(d.random.random(d.sizes((batch, count, 2, 2))), 1), 2).astype(F32)
+    boxes = corners.reshape(d.sizes((batch, count, 4)))
+    scores = np.round(d.random.random(d.sizes((batch, classes, count))), 1).astype(F32)
+    order = np.argsort(-scores, kind="stable")
+    limits = [np.array(d.pick([0, 0.3, 1]), F32), np.array(d.pick([-np.inf, 0.4]), F32)]
+    shapes = [(batch, count, 4), *[(batch, classes, count)] * 2, (), ()]
+    return BestBoxes(d.size(1, 9)), list(zip([boxes, scores, order, *limits], shapes, strict=True))
+
+
 DRAWS: dict[str, Callable[[Draw], Sample]] = {
     **{f"Unary-{function}": unary(function) for function in UNARY},
     **{f"Binary-{function}": binary(function) for function in BINARY},
@@ -434,6 +458,8 @@ DRAWS: dict[str, Callable[[Draw], Sample]] = {
     "ArgMin": along(lambda d, axis: ArgMin(axis, flag(d), flag(d)), NUMBERS),
     "ArgSort": arg_sort,
     "ArgSortRows": arg_sort_rows,
+    "NonZero": non_zero,
+    "BestBoxes": best_boxes,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from cpp_programs import PROGRAMS, arrays, constants, draws, dtypes, hostile, views
+from cpp_programs import PROGRAMS, arrays, constants, draws, dtypes, hostile, nothing, routines, views
 from onnx.backend.test.loader import load_model_tests
 
 from graphc.build import build, find_cmake, installed_ggml
@@ -19,8 +19,9 @@ from graphc.targets.ggml.cpp import write_project
 from graphc.targets.ggml.engine import write_engine
 from graphc.targets.ggml.executor import Executor
 
-ALL = {**PROGRAMS, **{each.__name__: each for each in (views, constants, dtypes, draws, hostile)}}
+ALL = {**PROGRAMS, **{each.__name__: each for each in (views, constants, dtypes, draws, hostile, nothing, routines)}}
 SIZES = {"symbolic": [{"batch": 2, "tokens": 8}, {"batch": 1, "tokens": 4}], "kernels": [{"n": 5}, {"n": 1}],
+         "routines": [{"n": 50}, {"n": 1}],
          "images": [{"height": 8, "width": 9}, {"height": 5, "width": 5}], "draws": [{"n": 70}]}  # fmt: skip
 SUITE = (
     "test_attention_4d",

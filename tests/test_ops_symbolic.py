@@ -21,8 +21,9 @@ from graphc.ops.movement import Concat, Expand, Pad, Reshape, Slice, Transpose
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
 from graphc.ops.reduce import Reduce
 from graphc.ops.scatter import ScatterElements, ScatterND
-from graphc.ops.sequences import CumSum, EyeLike, Range, Trilu
-from graphc.ops.sorting import ArgMax, ArgMin, TopK
+from graphc.ops.selection import BestBoxes, NonZero
+from graphc.ops.sequences import CumProd, CumSum, EyeLike, Range, Trilu
+from graphc.ops.sorting import ArgMax, ArgMin, ArgSort, ArgSortRows, TopK
 from graphc.shapes import Dim, Undecidable, bind, dim_max, dim_min, symbol
 from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.lower import lower
@@ -81,6 +82,13 @@ SPECS: dict[str, Callable[[Dim, Dim, Dim], Spec]] = {
     "eye": lambda a, b, c: (EyeLike(1, F32, (a, b)), []),
     "triangle": lambda a, b, c: (Trilu(True, 1), [(F32, (a, b, c))]),
     "cumulative sum": lambda a, b, c: (CumSum(0, True, False), [(F32, (a, b))]),
+    "cumulative product": lambda a, b, c: (CumProd(1, False, True), [(F16, (a, b, c))]),
+    "order": lambda a, b, c: (ArgSort(1, b, True), [(F32, (a, b + c))]),
+    "order of rows": lambda a, b, c: (ArgSortRows(), [(I64, (a, b * c))]),
+    "not zero": lambda a, b, c: (NonZero(a * b * c), [(F32, (a, b, c))]),
+    "best boxes": lambda a, b, c: (
+        BestBoxes(c), [(F32, (a, 7, 4)), (F32, (a, b, 7)), (I64, (a, b, 7)), (F32, ()), (F32, ())]
+    ),
     "argmax": lambda a, b, c: (ArgMax(1), [(F32, (a, b))]),
     "argmin": lambda a, b, c: (ArgMin(0, False, True), [(F32, (a, b))]),
     "top k": lambda a, b, c: (TopK(1, 2), [(F32, (a, b + 1))]),
@@ -254,6 +262,14 @@ REFUSED = [
     (CumSum(1), [f32(3)], "axis 1"),
     (ArgMax(0), [f32(0)], "no elements"),
     (TopK(0, 4), [f32(3)], "4 elements"),
+    (ArgSort(0, 4), [f32(3)], "4 elements"),
+    (ArgSort(1, 1), [f32(3)], "axis 1"),
+    (ArgSortRows(), [f32(3)], "no matrix"),
+    (NonZero(1), [f32()], "does not take"),
+    (NonZero(-1), [f32(3)], "count of -1"),
+    (BestBoxes(1), [f32(1, 7, 4), f32(1, 1, 6), TensorType(I64, (1, 1, 6)), f32(), f32()], "boxes"),
+    (BestBoxes(-1), [f32(1, 6, 4), f32(1, 1, 6), TensorType(I64, (1, 1, 6)), f32(), f32()], "at most -1"),
+    (CumProd(0), [TensorType(BOOL, (3,))], "does not take"),
     (Reduce("median", (0,), True), [f32(3)], "no reduction"),
     (Reduce("sum", (1,), True), [f32(3)], "not axes"),
 ]

@@ -14,6 +14,7 @@ from graphc.ir import TensorType
 from graphc.ir.types import BOOL, F16, F32, FLOATS, I8, I64, INTEGERS, NARROW, U8
 from graphc.ops.base import Op
 from graphc.ops.scatter import REDUCTIONS, ScatterElements, ScatterND
+from graphc.ops.selection import BestBoxes, NonZero
 from graphc.ops.sequences import CumProd, CumSum
 from graphc.ops.sorting import ArgSort, ArgSortRows
 from graphc.shapes import symbol
@@ -171,5 +172,44 @@ def test_a_million_elements(dtype: np.dtype) -> None:
         (ArgSort(0, 1000, True), [x]),
         (ScatterElements(0, "add"), [x, places, x]),
         (ScatterND("max"), [x, places[:, None], x]),
+        (NonZero(int(np.count_nonzero(x))), [x]),
     ):
         agree(op, *arrays)
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_places_of_what_is_not_zero(dtype: np.dtype) -> None:
+    for shape in ((90,), (4, 5, 6), (3, 0), (1,)):
+        x = np.where(RANDOM.random(shape) < 0.4, array(dtype, *shape), 0).astype(dtype)
+        agree(NonZero(int(np.count_nonzero(x))), x, threads=3)
+    agree(NonZero(0), np.zeros((2, 3), dtype))
+
+
+def test_a_wrong_count_is_a_fault_that_writes_nothing_else() -> None:
+    n = symbol("n", low=0)
+    use = KernelUse(NonZero(n), ((F32, (3, 4)),), I64, (2, n))
+    (kernel,) = load_kernels([use])
+    x = np.eye(3, 4, dtype=F32)
+    assert run(kernel, use, [x], {"n": 3}, 2).tolist() == [[0, 1, 2]] * 2
+    for count in (1, 2, 4, 50):
+        with pytest.raises(Fault, match="more or fewer"):
+            run(kernel, use, [x], {"n": count}, 2)
+        with pytest.raises(InputError, match="more or fewer"):
+            NonZero(count).eval(x)
+
+
+def test_best_boxes() -> None:
+    low = RANDOM.random((2, 200, 2)).astype(F32)
+    boxes = np.concatenate([low, low + RANDOM.random((2, 200, 2)).astype(F32) / 4], 2)
+    scores = np.round(RANDOM.random((2, 3, 200)), 2).astype(F32)
+    scores[0, 0, 5] = np.nan
+    order = np.argsort(-scores, kind="stable")
+    for most, overlap, least in ((20, 0.1, 0.5), (300, 0.3, -np.inf), (1, 0, 2), (0, 0, 0)):
+        agree(BestBoxes(most), boxes, scores, order, np.array(overlap, F32), np.array(least, F32), threads=3)
+    for wrong in (-1, 200):
+        order[1, 2, 0] = wrong
+        arrays = [boxes, scores, order, np.array(0.1, F32), np.array(0, F32)]
+        with pytest.raises(Fault, match="is not there"):
+            compute(BestBoxes(3), *arrays)
+        with pytest.raises(InputError, match="is not there"):
+            BestBoxes(3).eval(*arrays)

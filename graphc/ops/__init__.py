@@ -18,6 +18,7 @@ from graphc.ops import (
     reduce,
     resize,
     scatter,
+    selection,
     sequences,
     sorting,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "reduce",
     "resize",
     "scatter",
+    "selection",
     "sequences",
     "sorting",
 ]

@@ -20,6 +20,9 @@ class Placement:
     """A graph whose tensors have been described in a context, and its places in a `ComputeMemory`."""
 
     def __init__(self, context: Any, graph: Any) -> None:
+        byte = ggml.ggml_new_tensor_1d(context, ggml.GGML_TYPE_I8, 1)  # ggml cannot place a graph that has no bytes
+        ggml.ggml_set_input(byte)
+        ggml.ggml_build_forward_expand(graph, byte)
         self.graph = graph
         self.turn = -1
         self._address = ggml.ggml_get_mem_buffer(context)

@@ -106,6 +106,9 @@ Graph::Graph(const Backends & backends, const std::vector<InputInfo> & infos, co
         ggml_build_forward_expand(graph_, output.tensor);
     }
     for (ggml_tensor * input : inputs_) ggml_build_forward_expand(graph_, input);
+    ggml_tensor * byte = ggml_new_tensor_1d(context_.get(), GGML_TYPE_I8, 1);  // ggml cannot place a graph without bytes
+    ggml_set_input(byte);
+    ggml_build_forward_expand(graph_, byte);
     std::vector<ggml_backend_t> list = backends.list();
     scheduler_.reset(ggml_backend_sched_new(list.data(), nullptr, static_cast<int>(list.size()), count, false, true));
     if (!ggml_backend_sched_alloc_graph(scheduler_.get(), graph_)) {
