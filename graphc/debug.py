@@ -50,9 +50,17 @@ class Debug:
                 f"program: {len(program.calls)} calls, {len(program.kernels)} kernels, {len(program.weights)} weights"
             )
         if self.level >= 4:
-            for call in program.calls:
-                args = ", ".join(_argument(arg) if isinstance(arg, Tensor) else str(arg) for arg in call.args)
-                self.show(f"t{call.result.call} = {call.function}({args})  // {list(call.result.shape)} {call.source}")
+            self.show_calls(program)
+
+    def show_calls(self, program: Program, indent: str = "") -> None:
+        """Show the calls of a program, and under a call of the host those of its blocks."""
+        for call in program.calls:
+            args = ", ".join(_argument(arg) if isinstance(arg, Tensor) else str(arg) for arg in call.args)
+            function = call.function if call.host is None else call.host.operator
+            self.show(f"{indent}t{call.result.call} = {function}({args})  // {list(call.result.shape)} {call.source}")
+            for block in call.host.blocks if call.host else ():
+                self.show(f"{indent}  {block.name}:")
+                self.show_calls(block, indent + "    ")
 
     def show(self, text: str) -> None:
         """Write a line."""

@@ -27,14 +27,14 @@ def inspect(model: options.ModelOrEngine, dim: options.Dims = None, as_json: opt
 
     Operations and memory of a model with named sizes depend on them: `--dim` gives their values.
     """
-    from graphc.targets.ggml.cost import operations, parameters, peak_bytes, weight_bytes
+    from graphc.targets.ggml.cost import is_measured, operations, parameters, peak_bytes, weight_bytes
 
     dims = options.parse_dims(dim)
     program, operators = _program(model, dims)
     sizes = _sizes(program, options.known_sizes(dims))
     rows = sorted(operations(program), key=lambda row: -_magnitude(row.operations, sizes))
     total: Dim = sum((row.operations for row in rows), 0)
-    known = not _missing(program, sizes)
+    known = not _missing(program, sizes) and not is_measured(program)
     peak = peak_bytes(program, sizes) if known else None
     if as_json:
         say_json(
@@ -72,6 +72,8 @@ def inspect(model: options.ModelOrEngine, dim: options.Dims = None, as_json: opt
     say(f"operations   {_shown(total, sizes)} for one run")
     if peak is not None:
         say(f"memory       {bytes_text(peak)} of intermediate results at least, beside the weights")
+    elif is_measured(program):
+        say("memory       depends on what the model computes")
     else:
         names = ", ".join(map(printable, _missing(program, sizes)))
         say(f"memory       depends on {names}: give them with --dim")

@@ -163,13 +163,14 @@ class Graph:
         self.outputs = [replacement(value) for value in self.outputs]
 
     def prune(self) -> None:
-        """Drop the nodes whose results nothing reads and whose sizes nothing mentions."""
+        """Drop the nodes whose results nothing reads and whose sizes nothing mentions, but for assertions."""
         live = set(self.outputs)
         sizes = any(node.op.binds for node in self.nodes)
         mentioned = names_in(tuple(value.type for value in self.outputs)) if sizes else set[str]()
         kept: list[Node] = []
         for node in reversed(self.nodes):
-            if any(value in live for value in node.outputs) or not mentioned.isdisjoint(node.op.binds):
+            used = any(value in live for value in node.outputs) or not mentioned.isdisjoint(node.op.binds)
+            if used or node.op.asserts:
                 live.update(node.inputs)
                 kept.append(node)
                 if sizes:

@@ -71,6 +71,11 @@ class Op:
         """The size symbols that have no value before this operator has run."""
         return ()
 
+    @property
+    def asserts(self) -> bool:
+        """Whether it is there to fail where something does not hold, though nothing reads its result."""
+        return False
+
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         """Result types for input types. Raises ShapeError with the reason if they do not fit."""
         raise NotImplementedError

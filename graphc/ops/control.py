@@ -86,6 +86,11 @@ class Measure(Control):
         """See `Op.binds`."""
         return (str(self.size),) if str(self.size) in symbols(self.size) else ()
 
+    @property
+    def asserts(self) -> bool:
+        """See `Op.asserts`."""
+        return not self.binds
+
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         """One int64 -> itself."""
         (x,) = inputs
@@ -208,7 +213,8 @@ def measured(size: Dim, what: str, number: int, binding: dict[str, int]) -> None
     """Give a measured symbol its value. Raises InputError if it cannot have it."""
     name, atom = str(size), symbols(size).get(str(size))
     if atom is None or name in binding:
-        wanted = "" if (known := bind(size, binding)) == number else str(known) if atom else f"{known} ({size})"
+        known = bind(size, binding)
+        wanted = "" if known == number else str(known) if str(known) == name else f"{known} ({size})"
     else:
         wanted = range_of(atom).misfit(number)
     if wanted:

@@ -169,7 +169,8 @@ def grouped(values: Mapping[str, Value], binding: Mapping[str, int]) -> list[lis
     groups: list[list[str]] = []
     room = 0
     for name, value in values.items():
-        size = integer(value.type.nbytes, binding)
+        measured = symbols(value.type.nbytes).keys() - binding.keys()
+        size = 0 if measured else integer(value.type.nbytes, binding)
         if size > room or not groups:
             groups.append([])
             room = GROUP_BYTES

@@ -37,7 +37,7 @@ class Dimensions:
                 self._pinned[name] = parsed
             else:
                 self._ranges[name] = parsed
-        self.measures = False
+        self.measured_symbols: set[str] = set()
         self._facts = dict(facts or {})
         self._dims: dict[str, Dim] = {}
         self._taken: set[str] = set()
@@ -55,8 +55,18 @@ class Dimensions:
 
     def measured(self, text: str, low: int, high: int | None) -> Dim:
         """A new size that is known once the model has computed it; `text` is what it is called by, if that is free."""
-        self.measures = True
-        return self._symbol(text, low=low, high=high)
+        size = self._symbol(text, low=low, high=high)
+        self.measured_symbols |= symbols(size).keys()
+        return size
+
+    @property
+    def measures(self) -> bool:
+        """Whether there is a size that only a run can tell."""
+        return bool(self.measured_symbols)
+
+    def is_measured(self, size: Dim) -> bool:
+        """Whether a size depends on one that only a run can tell."""
+        return not self.measured_symbols.isdisjoint(symbols(size))
 
     def names(self) -> list[str]:
         """The symbols that inputs have so far, and the given names that were met."""

@@ -6,14 +6,14 @@ A multiplication and an addition are two operations; exp, tanh and the like coun
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from graphc.shapes import Dim, integer, product
 from graphc.targets.ggml.calls import VIEWS
-from graphc.targets.ggml.program import TYPE_SIZES, Call, KernelUse, Program, Tensor
+from graphc.targets.ggml.program import HOST, RESULT, TYPE_SIZES, Call, KernelUse, Program, Tensor
 
 Count = Callable[[Call], Dim]
 
@@ -130,19 +130,34 @@ class Row:
 
 
 def operations(program: Program) -> list[Row]:
-    """The calls by kind, a kernel by its operator; views are left out."""
+    """The calls by kind, a kernel by its operator; views are left out. Branches and the bodies of loops count once."""
     counts: Counter[str] = Counter()
     sums: dict[str, Dim] = {}
-    for call in program.calls:
-        if call.function in VIEWS:
-            continue
-        name, count = _count(program, call)
-        counts[name] += 1
-        sums[name] = sums.get(name, 0) + count
+    for block in with_blocks(program):
+        for call in block.calls:
+            if call.function in VIEWS or call.function == RESULT:
+                continue
+            name, count = _count(program, call)
+            counts[name] += 1
+            sums[name] = sums.get(name, 0) + count
     return [Row(name, counts[name], sums[name]) for name in counts]
 
 
+def with_blocks(program: Program) -> Iterator[Program]:
+    """The program, and the programs inside it."""
+    yield program
+    for block in program.blocks:
+        yield from with_blocks(block)
+
+
+def is_measured(program: Program) -> bool:
+    """Whether the program has sizes that only a run can tell."""
+    return any(call.function == HOST for call in program.calls)
+
+
 def _count(program: Program, call: Call) -> tuple[str, Dim]:
+    if call.host is not None:
+        return call.host.operator, 0
     if call.kernel < 0:
         return call.function, COUNTS.get(call.function, _elements(1))(call)
     use = program.kernels[call.kernel]

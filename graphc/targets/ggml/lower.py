@@ -8,6 +8,7 @@ alone makes no calls: such a value becomes a stored weight, evaluated when the e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import numpy as np
 
@@ -48,6 +49,7 @@ class Lowering:
         self.builder = NodeBuilder(self)
         self.tensors: dict[Value, Tensor] = {}
         self.weights = weights
+        self.placed: dict[Value, Tensor] = {}
         self.problems: list[Problem] = []
         self.broken: set[Value] = set()
         self.tables = row_number_inputs(graph)
@@ -57,11 +59,22 @@ class Lowering:
 
     def run(self) -> None:
         """Lower every node, and declare the outputs if nothing is unsupported."""
-        for node in self.graph.nodes:
-            if not node.outputs[0].static:
-                self.node(node)
+        for controlled, nodes in groupby(self.graph.nodes, lambda node: isinstance(node.op, Control)):
+            run = list(nodes)
+            if controlled:  # first whatever they read, so that nothing is left to compute between them
+                for value in (value for node in run for value in node.inputs if value in self.tensors or value.static):
+                    self.place(value)
+            for node in run:
+                if not node.outputs[0].static:
+                    self.node(node)
         if not self.problems:
             self.outputs()
+
+    def place(self, value: Value) -> Tensor:
+        """The tensor of a value where the host can read it."""
+        if value not in self.placed:
+            self.placed[value] = self.builder.placed(self.tensor(value))
+        return self.placed[value]
 
     def input(self, value: Value) -> None:
         """Declare a model input; int64 row numbers of a constant table are held as I32 and checked by the runtime."""
@@ -155,7 +168,7 @@ class Lowering:
 
     def by_host(self, node: Node, op: Control) -> None:
         """What the host does between two graphs of the backend, its bodies lowered in turn."""
-        args = [self.builder.placed(self.tensor(value)) for value in node.inputs]
+        args = [self.place(value) for value in node.inputs]
         blocks = []
         for body in op.bodies:
             inner = Lowering(body.graph, self.program.block(body.graph.name), self.weights)

@@ -304,7 +304,8 @@ class _Reader:
         if not all(isinstance(arg, Tensor) for arg in args):
             raise ValueError("an argument that is no tensor")
         inputs = self.types(declared["inputs"])
-        blocks = tuple(self.block(_object(each), self.result.block("")) for each in _list(declared["blocks"]))
+        documents = [_object(each) for each in _list(declared["blocks"])]
+        blocks = tuple(self.block(each, self.result.block(_text(each["name"]))) for each in documents)
         self.know(shape for _, shape in _list(declared["results"]))
         self.know([[declared["size"]]])
         host = Host(

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.node import OnnxNode, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
+from graphc.ir.types import I64
 from graphc.ops.base import broadcast_shapes, normalize_axis
-from graphc.ops.movement import Expand, Reshape
+from graphc.ops.control import Measure
+from graphc.ops.movement import Expand, Reshape, Slice
+from graphc.ops.pointwise import Binary, Where
 from graphc.shapes import Dim, is_static, product
 
 
@@ -62,9 +67,20 @@ def unsqueeze(node: OnnxNode, emit: SizeEmit) -> Value:
 @onnx_op("Expand")
 def expand(node: OnnxNode, emit: SizeEmit) -> Value:
     """Broadcasting with a shape."""
-    x = node.input(0)
-    shape = broadcast_shapes(x.shape, tuple(emit.dims(node.input(1), "the shape", low=0)))
+    x, sizes = node.input(0), node.input(1)
+    wanted = emit.dims(sizes, "the shape", low=0)
+    for axis, old in zip(range(len(wanted) - 1, -1, -1), reversed(x.shape), strict=False):
+        if emit.dimensions.is_measured(wanted[axis]) and isinstance(old, int) and old != 1:
+            wanted[axis] = _kept(emit, emit(Slice((axis,), (1,), (1,)), sizes), old)
+    shape = broadcast_shapes(x.shape, tuple(wanted))
     return x if shape == x.shape else emit(Expand(shape), x)
+
+
+def _kept(emit: SizeEmit, number: Value, old: int) -> int:
+    """The size of an axis that is not 1, where the number asks for it or for 1; anything else fails when the model runs."""
+    stays = emit(Binary("Equal"), number, emit.constant(1, like=number))
+    emit(Measure(old, f"the shape of {emit.base}"), emit(Where(), stays, emit.constant(np.array([old], I64)), number))
+    return old
 
 
 def to_shape(emit: SizeEmit, x: Value, shape: tuple[Dim, ...]) -> Value:
