@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from cpp_programs import PROGRAMS, arrays, constants, draws, dtypes, hostile, nothing, routines, views
+from cpp_programs import PROGRAMS, arrays, constants, draws, dtypes, hostile, nothing, products, routines, views
 from onnx.backend.test.loader import load_model_tests
 
 from graphc.build import build, find_cmake, installed_ggml
@@ -19,9 +19,12 @@ from graphc.targets.ggml.cpp import write_project
 from graphc.targets.ggml.engine import write_engine
 from graphc.targets.ggml.executor import Executor
 
-ALL = {**PROGRAMS, **{each.__name__: each for each in (views, constants, dtypes, draws, hostile, nothing, routines)}}
+ALL = {
+    **PROGRAMS,
+    **{each.__name__: each for each in (views, constants, dtypes, draws, hostile, nothing, products, routines)},
+}
 SIZES = {"symbolic": [{"batch": 2, "tokens": 8}, {"batch": 1, "tokens": 4}], "kernels": [{"n": 5}, {"n": 1}],
-         "routines": [{"n": 50}, {"n": 1}],
+         "routines": [{"n": 50}, {"n": 1}], "products": [{"rows": 3, "columns": 4}],
          "images": [{"height": 8, "width": 9}, {"height": 5, "width": 5}], "draws": [{"n": 70}]}  # fmt: skip
 SUITE = (
     "test_attention_4d",
@@ -266,6 +269,24 @@ def test_sizes_are_checked_in_the_words_of_the_model(compiled, tmp_path, shapes,
 def test_sizes_that_ggml_would_end_the_process_for_are_refused(compiled, height, width, message):
     args = ["--random", 1, "--dim", f"height={height}", "--dim", f"width={width}"]
     status, said = run_program(compiled / "build" / "images", "--engine", compiled / "images" / "model.gguf", *args)
+    assert status == 1
+    assert message in said
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "message"),
+    [
+        (2**33, 2**33, "they are too large: 64 bits do not hold what follows from them"),
+        (2**31, 2**30, "shape [1, 1, 2147483648, 1073741824] has more elements than memory can hold"),
+    ],
+)
+def test_sizes_whose_product_overflows_are_refused(compiled, tmp_path, rows, columns, message):
+    arrays = {"x": np.zeros((rows, 0), np.float32), "y": np.zeros((columns, 0), np.float32)}
+    args = []
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+        args += ["--input", f"{name}={tmp_path / f'{name}.npy'}"]
+    status, said = run_program(compiled / "build" / "products", "--engine", compiled / "products" / "model.gguf", *args)
     assert status == 1
     assert message in said
 

@@ -81,7 +81,7 @@ def _struct(purpose: str, name: str, members: Sequence[str]) -> str:
 
 
 def _sizes(code: ModelCode) -> list[str]:
-    return [f"int64_t {member};" for member in code.sizes.members.values()]
+    return [f"graphc::Size {member};" for member in code.sizes.members.values()]
 
 
 def _weights(struct: Struct) -> str:

@@ -1,4 +1,4 @@
-"""Sizes as C++: a `Dim` becomes an `int64_t` expression over the members of a struct `sizes`."""
+"""Sizes as C++: a `Dim` becomes an expression over the members of a struct `sizes`, in arithmetic that never overflows."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class SizeNames:
             return self._member(atom) if atom.multiple == 1 else f"({self._member(atom)} / {atom.multiple})"
         left, right = atom.args
         if atom.kind in ("min", "max"):
-            return f"std::{atom.kind}<int64_t>({self.expression(left)}, {self.expression(right)})"
+            return f"std::{atom.kind}<graphc::Size>({self.expression(left)}, {self.expression(right)})"
         if _at_least(left, 0) and _at_least(right, 1):
             operator = "/" if atom.kind == "//" else "%"
             return f"({self.operand(left)} {operator} {self.operand(right)})"

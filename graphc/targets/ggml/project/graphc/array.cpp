@@ -45,14 +45,17 @@ std::string to_string(const Shape & shape) {
 size_t element_count(const Shape & shape, size_t element_size) {
     const uint64_t limit = std::numeric_limits<int64_t>::max() / element_size;
     uint64_t count = 1;
+    bool empty = false;
     for (int64_t size : shape) {
         if (size < 0) throw Error("shape " + to_string(shape) + " has a negative size");
-        if (size != 0 && count > limit / static_cast<uint64_t>(size)) {
+        empty |= size == 0;
+        if (size == 0) continue;
+        if (count > limit / static_cast<uint64_t>(size)) {
             throw Error("shape " + to_string(shape) + " has more elements than memory can hold");
         }
         count *= static_cast<uint64_t>(size);
     }
-    return static_cast<size_t>(count);
+    return empty ? 0 : static_cast<size_t>(count);
 }
 
 Array::Array(DType dtype, Shape shape) : defined_(true), dtype_(dtype), shape_(std::move(shape)) {

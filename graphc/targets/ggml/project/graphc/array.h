@@ -111,7 +111,7 @@ class Array {
     std::vector<std::byte> bytes_;
 };
 
-/// Number of elements of a shape. Throws Error for a negative size or a product that does not fit.
+/// Number of elements of a shape. Throws Error for a negative size or if the product of those that are not 0 does not fit.
 size_t element_count(const Shape & shape, size_t element_size);
 
 }  // namespace graphc

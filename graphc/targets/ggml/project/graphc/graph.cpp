@@ -1,6 +1,7 @@
 #include "graphc/graph.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 namespace graphc {
@@ -84,6 +85,14 @@ void keep(ggml_tensor * tensor) {
     if (tensor->view_src != nullptr) ggml_set_output(tensor->view_src);
 }
 
+/// Throws Error unless the bytes of every tensor can be counted.
+void check_sizes(ggml_context * context) {
+    for (ggml_tensor * each = ggml_get_first_tensor(context); each; each = ggml_get_next_tensor(context, each)) {
+        const Shape shape(std::reverse_iterator(each->ne + GGML_MAX_DIMS), std::reverse_iterator(each->ne));
+        element_count(shape, ggml_type_size(each->type));
+    }
+}
+
 }  // namespace
 
 Graph::Graph(const Backends & backends, const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
@@ -100,6 +109,7 @@ Graph::Graph(const Backends & backends, const std::vector<InputInfo> & infos, co
         keep(inputs_.back());
     }
     outputs_ = build(context_.get(), kernels_, inputs_);
+    check_sizes(context_.get());
     graph_ = ggml_new_graph_custom(context_.get(), count, false);
     for (const GraphOutput & output : outputs_) {
         keep(output.tensor);

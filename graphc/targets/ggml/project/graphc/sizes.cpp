@@ -1,6 +1,14 @@
 #include "graphc/sizes.h"
 
+#include <cstdlib>
+
 namespace graphc {
+
+namespace {
+
+constexpr const char * too_large = "they are too large: 64 bits do not hold what follows from them";
+
+}  // namespace
 
 std::string InputSizes::where(size_t input, size_t axis) const {
     return inputs_[input].name + ": axis " + std::to_string(axis) + " has size " +
@@ -41,12 +49,21 @@ void require_at_least(int64_t size, int64_t least, const char * text) {
     if (size < least) throw Error(std::string("they are too small: ") + text + " would be " + std::to_string(size));
 }
 
-int64_t floor_div(int64_t a, int64_t b) {
+Size::Size(int64_t value) : value_(value) {
+    if (value > largest || value < -largest) throw Error(too_large);
+}
+
+Size product(Size a, Size b) {
+    if (b != 0 && std::abs(a) > Size::largest / std::abs(b)) throw Error(too_large);
+    return int64_t{a} * int64_t{b};
+}
+
+Size floor_div(Size a, Size b) {
     if (b == 0) throw Error("a size is divided by 0");
     const int64_t quotient = a / b;
     return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
 }
 
-int64_t floor_mod(int64_t a, int64_t b) { return a - floor_div(a, b) * b; }
+Size floor_mod(Size a, Size b) { return a - floor_div(a, b) * b; }
 
 }  // namespace graphc

@@ -6,6 +6,7 @@
 
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace graphc {
@@ -63,10 +64,35 @@ void require_equal(int64_t left, int64_t right, const char * message);
 /// Throws Error unless a size that follows from those of the inputs is large enough; `text` says how it follows.
 void require_at_least(int64_t size, int64_t least, const char * text);
 
+/// A size, or a number that follows from sizes. Its arithmetic throws Error instead of overflowing.
+class Size {
+  public:
+    /// The sum of two of these is still an int64_t.
+    static constexpr int64_t largest = (int64_t{1} << 62) - 1;
+
+    Size(int64_t value);
+    operator int64_t() const { return value_; }
+
+  private:
+    int64_t value_;
+};
+
+/// The type of a sum or product in which there is a Size.
+template <class A, class B>
+using SizeResult = std::enable_if_t<std::is_same_v<A, Size> || std::is_same_v<B, Size>, Size>;
+
+Size product(Size a, Size b);
+
+template <class A, class B> SizeResult<A, B> operator+(A a, B b) { return int64_t{a} + int64_t{b}; }
+template <class A, class B> SizeResult<A, B> operator-(A a, B b) { return int64_t{a} - int64_t{b}; }
+template <class A, class B> SizeResult<A, B> operator*(A a, B b) { return product(a, b); }
+template <class A, class B> SizeResult<A, B> operator/(A a, B b) { return int64_t{a} / int64_t{b}; }
+template <class A, class B> SizeResult<A, B> operator%(A a, B b) { return int64_t{a} % int64_t{b}; }
+
 /// The quotient rounded down, whatever the signs. Throws Error for a divisor of 0.
-int64_t floor_div(int64_t a, int64_t b);
+Size floor_div(Size a, Size b);
 
 /// What `floor_div` leaves; it has the sign of `b`. Throws Error for a divisor of 0.
-int64_t floor_mod(int64_t a, int64_t b);
+Size floor_mod(Size a, Size b);
 
 }  // namespace graphc
