@@ -120,6 +120,10 @@ EXPANDED = model("""expanded (float[1, 3] x, int64[2] shape, int64 limit) => (fl
     z = ConstantOfShape<value = float[1] {2.0}>(shape)
 }""")
 
+RESHAPED = model("""reshaped (float[n, 2] x, int64[3] shape) => (float[a, b, c] y) {
+    y = Reshape(x, shape)
+}""")
+
 SCANNED = model("""scanned (float[n, 3] x) => (float[3] last, float[n, 3] sums) {
     zero = Constant<value_floats = [0.0, 0.0, 0.0]>()
     last, sums = Scan<num_scan_inputs = 1, body = body (float[3] s, float[3] row) => (float[3] t, float[3] out) {
@@ -143,6 +147,7 @@ CASES = {
     "compressed": (COMPRESSED, [{"x": X.reshape(2, 3), "keep": np.array(n)} for n in ([True, False], [False, False])]),
     "unique": (UNIQUE, [{"x": np.array(n)} for n in ([3, 1, 3, 2, 1, 3], [7])]),
     "expanded": (EXPANDED, [{"x": X[None, :3], "shape": np.array([4, 1]), "limit": np.array(n)} for n in (10, 0, 3)]),
+    "reshaped": (RESHAPED, [{"x": TWO, "shape": np.array(n)} for n in ([2, 2, 2], [0, -1, 1], [1, 4, -1])]),
     "scanned": (SCANNED, [{"x": TWO.repeat(n, 0).reshape(-1, 1).repeat(3, 1)} for n in (1, 4)]),
 }
 
@@ -174,6 +179,9 @@ def test_sizes_that_a_model_cannot_have():
     model = graphc.compile(EXPANDED)
     with pytest.raises(InputError, match="the shape of y is -1, must be at least 0"):
         model.run(x=X[None, :3], shape=np.array([-1, 3]), limit=np.array(3))
+    reshape = graphc.compile(RESHAPED)
+    with pytest.raises(InputError, match=r"the number of elements of y is 27, must be 8 \(2\*n\)"):
+        reshape.run(x=TWO, shape=np.array([3, 3, 3]))
     with pytest.raises(InputError, match="the shape of y is 5, must be 3"):
         model.run(x=X[None, :3], shape=np.array([2, 5]), limit=np.array(3))
 

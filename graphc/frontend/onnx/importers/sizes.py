@@ -14,17 +14,43 @@ from graphc.ir import Value
 from graphc.ir.types import I64
 from graphc.ops.base import broadcast_shapes, normalize_axis
 from graphc.ops.control import Measure
+from graphc.ops.indexing import Gather
 from graphc.ops.movement import Expand, Reshape, Slice
 from graphc.ops.pointwise import Binary, Where
+from graphc.ops.reduce import Reduce
+from graphc.ops.sequences import Range
 from graphc.shapes import Dim, is_static, product
 
 
 @onnx_op("Reshape")
 def reshape(node: OnnxNode, emit: SizeEmit) -> Value:
     """The shape has 0 for a size that stays (unless allowzero) and one -1 for what is left."""
-    x = node.input(0)
-    wanted = emit.known_dims(node.input(1), "the shape")
+    x, sizes = node.input(0), node.input(1)
+    if emit.known(sizes) is None and sizes.dtype == I64 and isinstance(sizes.type.size, int) and sizes.type.rank == 1:
+        return _measured_shape(emit, x, sizes, bool(node.int("allowzero", 0)))
+    wanted = emit.known_dims(sizes, "the shape")
     return to_shape(emit, x, resolve_shape(x.shape, wanted, bool(node.int("allowzero", 0))))
+
+
+def _measured_shape(emit: SizeEmit, x: Value, wanted: Value, allowzero: bool) -> Value:
+    """A reshape to sizes that the model computes. That they are those of as many elements is asserted, and cannot be proven,
+    so the elements are gathered by their numbers."""
+
+    def number(value: int) -> Value:
+        return emit.constant(np.array([value], I64))
+
+    rank = wanted.type.size
+    if not allowzero:
+        kept = emit.sizes([*x.shape[:rank], *[0] * (rank - x.type.rank)])
+        wanted = emit(Where(), emit(Binary("Equal"), wanted, number(0)), kept, wanted)
+    open_ended = emit(Binary("Equal"), wanted, number(-1))
+    given = emit(Reduce("prod", (0,), True), emit(Where(), open_ended, number(1), wanted))
+    rest = emit(Binary("Div"), emit.sizes([x.type.size]), emit(Binary("Max"), given, number(1)))
+    wanted = emit(Where(), open_ended, rest, wanted)
+    shape = tuple(emit.dims(wanted, "the shape", low=0))
+    emit(Measure(x.type.size, f"the number of elements of {emit.base}"), emit(Reduce("prod", (0,), True), wanted))
+    numbers = emit(Range(0, product(shape), 1, I64))
+    return to_shape(emit, emit(Gather(0), to_shape(emit, x, (x.type.size,)), numbers), shape)
 
 
 @onnx_op("Flatten")
