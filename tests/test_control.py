@@ -168,6 +168,14 @@ def test_what_the_host_does_agrees(name, tmp_path):
                 np.testing.assert_allclose(found, right, rtol=1e-6)
 
 
+def test_what_a_loop_collects_in_no_step_has_the_sizes_of_a_step():
+    """onnxruntime, which does not know them, gives 0 for each."""
+    feed = {"x": X, "trips": np.array(0), "w": X}
+    for results in (interp.run(load(add_loop()), feed), graphc.compile(add_loop()).run(feed)):
+        assert results["seen"].shape == (0, 6)
+        assert results["y"].tolist() == X.tolist()
+
+
 def test_sections_are_few():
     """Everything that is measured is measured at once."""
     program = graphc.compile(EXPANDED).program
@@ -227,3 +235,43 @@ def test_damaged_programs_are_refused(old, new):
                 read_text(text.replace(old, new, 1))
             refused += 1
     assert refused
+
+
+@pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_recurrent_layers_of_any_length(operator, direction):
+    """Sequences of different lengths in one batch, given first states; one program for every number of steps."""
+    directions, gates = (2 if direction == "bidirectional" else 1), {"LSTM": 4, "GRU": 3, "RNN": 1}[operator]
+    random = np.random.default_rng(3)
+
+    def floats(*shape: int) -> np.ndarray:
+        return random.standard_normal(shape).astype(np.float32)
+
+    weights = {
+        "W": floats(directions, gates * 4, 3),
+        "R": floats(directions, gates * 4, 4),
+        "B": floats(directions, gates * 8),
+    }
+    types = {"x": [None, None, 3], "lengths": [None], "first": [directions, None, 4]}
+    infos = [
+        onnx.helper.make_tensor_value_info(
+            name,
+            onnx.TensorProto.INT32 if name == "lengths" else onnx.TensorProto.FLOAT,
+            [size or f"{'t' if name == 'x' and axis == 0 else 'b'}" for axis, size in enumerate(shape)],
+        )
+        for name, shape in types.items()
+    ]
+    node = onnx.helper.make_node(
+        operator, ["x", *weights, "lengths", "first"], ["y", "last"], hidden_size=4, direction=direction
+    )
+    outputs = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("y", "last")]
+    initializers = [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = onnx.helper.make_graph([node], "layer", infos, outputs, initializers)
+    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    compiled = graphc.compile(proto, threads=2)
+    for steps, lengths in ((5, [5, 2, 3]), (1, [1]), (70, [70, 1])):
+        feed = {"x": floats(steps, len(lengths), 3), "lengths": np.array(lengths, np.int32)}
+        feed["first"] = floats(directions, len(lengths), 4)
+        for found, right in zip(compiled.run(feed).values(), session.run(None, feed), strict=True):
+            np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)

@@ -30,6 +30,10 @@ def trace(
     for value, array in known.items():
         sizes_of(value.shape, array, sizes)
     known.update({value: value.data for value in graph.constants() if value.data is not None})
+    own = {value for node in graph.nodes for value in node.outputs}
+    known.update(
+        {value: evaluate(value) for value in set(graph.reads()) - own - known.keys()}
+    )  # of the graph around it
     yield from known.items()
     for node in graph.nodes:
         arrays = apply(node, known, sizes)

@@ -15,7 +15,7 @@ def verify(graph: Graph) -> None:
         assert value.data is None, f"input {value} has data"
     for node in graph.nodes:
         for value in node.inputs:
-            assert value in made or value.is_constant, f"{value} is read by {node} before it is made"
+            assert value in made or value.static, f"{value} is read by {node} before it is made"
         inferred = node.op.infer(*(value.type for value in node.inputs))
         assert inferred == tuple(value.type for value in node.outputs), f"{node}: inferred {list(map(str, inferred))}"
         for body in getattr(node.op, "bodies", ()):
@@ -25,7 +25,7 @@ def verify(graph: Graph) -> None:
             assert value not in made, f"{value} is made twice"
             made.add(value)
     for value in graph.outputs:
-        assert value in made or value.is_constant, f"output {value} is never made"
+        assert value in made or value.static, f"output {value} is never made"
     for value in graph.constants():
         assert value.data is not None
         assert value.data.shape == value.shape, f"constant {value}: data of shape {value.data.shape}"

@@ -12,12 +12,13 @@ import onnx_ir
 
 from graphc.errors import InputError, ModelError, Problem, ShapeError
 from graphc.frontend.onnx import importers  # noqa: F401  (fills the table)
+from graphc.frontend.onnx.bodies import Bind, ImportedBody
 from graphc.frontend.onnx.declared import check_declared, input_type, placeholder
 from graphc.frontend.onnx.dims import Dimensions
 from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.frame import DOMAINS, Frame, Item, ValueList, domains
 from graphc.frontend.onnx.functions import Body, has_schema_function, schema_function
-from graphc.frontend.onnx.node import PIN, Bind, ImportedBody, OnnxNode
+from graphc.frontend.onnx.node import PIN, OnnxNode
 from graphc.frontend.onnx.observed import Observed
 from graphc.frontend.onnx.scopes import adopt_scopes, node_scope
 from graphc.frontend.onnx.table import IMPORTERS
@@ -264,29 +265,20 @@ class Importer:
         What it reads of the graph around it becomes an input, unless it is a constant or made of sizes.
         """
         outer, outside, before = self._emit, self._graph, len(self.problems)
-        inner = Graph(outer.base)
-        self._graph, self._emit = inner, outer.inside(inner)
-        body = ImportedBody(inner, self._emit, [], [])
-        names = [value.name or "x" for value in graph.inputs]
-        given = [inner.input(names[i] if i < len(names) else "x", type) for i, type in enumerate(types)]
-        inside: dict[Value, Value] = {}
-
-        def capture(value: Value) -> Value:
-            if outer.is_known(value):
-                return value
-            if value not in inside:
-                inside[value] = inner.input(value.name, value.type)
-                body.captured.append(value)
-            return inside[value]
+        names = [value.name or "x" for value in graph.inputs] + ["x"] * len(types)
+        body = ImportedBody.opened(outer, names[: len(types)], types)
+        self._graph, self._emit = body.graph, body.emit
 
         def around(value: onnx_ir.Value) -> Item | None:
             item = frame.read(value)
             if value in frame.missing:
                 raise Refused("an operator that it reads from is not supported")
-            return ValueList(tuple(map(capture, item.items))) if isinstance(item, ValueList) else item and capture(item)
+            if isinstance(item, ValueList):
+                return ValueList(tuple(map(body.capture, item.items)))
+            return item if item is None else body.capture(item)
 
         try:
-            items = bind(self._emit, given, capture) if bind else given
+            items = bind(body.emit, body.given, body.capture) if bind else body.given
             within = Frame(frame.opsets, frame.attributes, source=frame.source, depth=frame.depth, around=around)
             body.results = list(self._subgraph(within, graph, items))
         except Refused as refused:

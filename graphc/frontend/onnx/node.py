@@ -13,32 +13,16 @@ from onnx_ir import AttributeType
 from graphc.errors import ModelError
 from graphc.frontend.onnx.frame import Item, ValueList
 from graphc.frontend.onnx.tensors import Refused, TensorReader, Unknown, element_type
-from graphc.ir import Graph, TensorType, Value
+from graphc.ir import TensorType, Value
 from graphc.shapes import Dim, Expr
 
 if TYPE_CHECKING:
-    from graphc.frontend.onnx.emit import SizeEmit
+    from graphc.frontend.onnx.bodies import Bind, ImportedBody
 
 Index: TypeAlias = int  # inside the class, `int` is a method
 PIN = "give the dimension a size or a range (--dim NAME=SIZE or NAME=LOW..HIGH)"
 """What helps where a size may not be symbolic."""
 
-
-@dataclass(eq=False)
-class ImportedBody:
-    """A branch or a loop's body as a graph of its own, whose outputs are not declared yet.
-
-    Its inputs are those that it was imported for, then what it reads from outside: `captured` are the values there.
-    """
-
-    graph: Graph
-    emit: SizeEmit
-    results: list[Item]
-    captured: list[Value]
-
-
-Bind: TypeAlias = "Callable[[SizeEmit, Sequence[Value], Callable[[Value], Value]], Sequence[Item]]"
-"""What a body's own inputs stand for, made from the graph's, and from values outside through the function given."""
 
 MISSING: Any = object()
 """Marks an attribute without a default: a model that leaves it out is not valid."""

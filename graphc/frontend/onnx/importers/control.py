@@ -8,22 +8,23 @@ from functools import partial
 import numpy as np
 
 from graphc.errors import ModelError
+from graphc.frontend.onnx.bodies import Bind, ImportedBody, finish_loop, new_size, scalar
 from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.frame import Item, ValueList, tensors
 from graphc.frontend.onnx.importers.movement import cut
 from graphc.frontend.onnx.importers.sizes import to_shape
-from graphc.frontend.onnx.node import Bind, ImportedBody, OnnxNode, refuse_unless
+from graphc.frontend.onnx.node import OnnxNode, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.frontend.onnx.tensors import Refused, Unknown
 from graphc.ir import TensorType, Value
 from graphc.ir.graph import names_in
 from graphc.ir.types import BOOL, I64
 from graphc.ops.base import normalize_axis
-from graphc.ops.control import FOREVER, Body, If, Loop
+from graphc.ops.control import FOREVER, Body, If
 from graphc.ops.indexing import Gather
 from graphc.ops.movement import Concat, Slice, Transpose
 from graphc.ops.pointwise import Binary
-from graphc.shapes import Dim, dim_max
+from graphc.shapes import Dim
 
 UNROLLED = 16
 """Steps of a loop that is written out."""
@@ -50,8 +51,10 @@ def if_(node: OnnxNode, emit: SizeEmit) -> tuple[Item | None, ...]:
         raise Unknown(refused.reason, refused.help) from refused
     captured = list(dict.fromkeys(value for branch in branches for value in branch.captured))
     for branch in branches:
-        take_all(branch, captured)
-    types = [common(emit, pair, inner_sizes(*branches)) for pair in zip(*map(declared, branches), strict=True)]
+        branch.take_all(captured)
+    given = [declared(branch) for branch in branches]
+    inner = branches[0].sizes | branches[1].sizes
+    types = [common(emit, pair, inner) for pair in zip(*given, strict=True)]
     results = tuple(type for type, _ in types)
     then_body, else_body = (Body(branch.graph) for branch in branches)
     op = If(then_body, else_body, results, tuple(name for _, new in types for name in new))
@@ -205,26 +208,14 @@ def repeat(
             outputs.insert(0, body.emit.constant(True))
         if len(outputs) != 1 + len(node.outputs):
             raise ModelError(f"its body has {len(outputs)} results")
-        found = changes(types, [value.type for value in outputs[1 : 1 + len(state)]], inner_sizes(body))
+        found = changes(types, [value.type for value in outputs[1 : 1 + len(state)]], body.sizes)
         if found <= changing:
             break
         changing |= found
     else:
         raise Unknown("the sizes that change from step to step are not found")
-    declare(body, [scalar(body.emit, outputs[0]), *outputs[1:]])
-    inner = inner_sizes(body) | names_in(tuple(types)) - names_in(tuple(carried))
-    total = _steps(emit, trips, going, body)
-    results: list[TensorType] = []
-    new: list[str] = []
-    for index, value in enumerate(outputs[1:]):
-        sizes: list[Dim | None] = [*value.shape] if index < len(state) else [total, *value.shape]
-        shape = [
-            new_size(emit, f"{index}_{axis}", new) if size is None or not names_in(size).isdisjoint(inner) else size
-            for axis, size in enumerate(sizes)
-        ]
-        results.append(TensorType(value.dtype, tuple(shape)))
-    op = Loop(Body(body.graph), len(state), tuple(results), tuple(new))
-    return emit.all(op, trips, going, *state, *body.captured)
+    body.declare([scalar(body.emit, outputs[0]), *outputs[1:]])
+    return finish_loop(emit, body, trips, going, state, names_in(tuple(types)) - names_in(tuple(carried)))
 
 
 def _steps_from_0(
@@ -232,24 +223,6 @@ def _steps_from_0(
 ) -> Sequence[Item]:
     inner.at_least(given[0], 0)
     return given if bind is None else bind(inner, given, capture)
-
-
-def _steps(emit: SizeEmit, trips: Value, going: Value, body: ImportedBody) -> Dim | None:
-    """How often a loop runs, if its trip count alone says so and is known."""
-    known, (again, *_) = emit.known(trips), body.graph.outputs
-    stays = again.data is not None and bool(again.data.item())
-    passed_on = again is body.graph.inputs[1] and going.data is not None and bool(going.data.item())
-    if known is None or not (stays or passed_on) or known.item() == FOREVER:
-        return None
-    return dim_max(known.item(), 0)
-
-
-def new_size(emit: SizeEmit, label: str, new: list[str]) -> Dim:
-    """A size that is known when the node has run; its symbol is added to `new`."""
-    size = emit.dimensions.measured(f"{emit.base}_{label}", 0, None)
-    if str(size) in names_in(size):
-        new.append(str(size))
-    return size
 
 
 def first_of(
@@ -303,36 +276,12 @@ def common(emit: SizeEmit, types: Sequence[TensorType], inner: set[str]) -> tupl
     return TensorType(first.dtype, tuple(shape)), new
 
 
-def inner_sizes(*bodies: ImportedBody) -> set[str]:
-    """The symbols that only mean something inside the bodies."""
-    return {name for body in bodies for node in body.graph.nodes for name in node.op.binds}
-
-
 def declared(body: ImportedBody) -> list[TensorType]:
     """The types of a body's results, which become its graph's outputs. Raises Unknown for a sequence."""
     if not all(isinstance(item, Value) for item in body.results):
         raise Unknown("its result is a sequence, or an optional without a value")
-    declare(body, list(tensors(body.results)))
+    body.declare(list(tensors(body.results)))
     return [value.type for value in body.graph.outputs]
-
-
-def declare(body: ImportedBody, outputs: Sequence[Value]) -> None:
-    """Make these the outputs of a body's graph."""
-    for value in outputs:
-        body.graph.output(body.emit.materialized(value))
-    body.graph.nodes = body.emit.nodes
-
-
-def take_all(body: ImportedBody, captured: Sequence[Value]) -> None:
-    """Give a branch's graph an input for every value that either branch captures, in one order."""
-    own = dict(zip(body.captured, body.graph.inputs, strict=True))
-    body.graph.inputs = []
-    body.graph.inputs = [own[value] if value in own else body.graph.input(value.name, value.type) for value in captured]
-
-
-def scalar(emit: SizeEmit, value: Value) -> Value:
-    """A tensor of one element without axes."""
-    return value if not value.shape else to_shape(emit, value, ())
 
 
 def _given(item: Item | None) -> Item:

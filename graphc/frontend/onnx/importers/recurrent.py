@@ -1,4 +1,4 @@
-"""Recurrent layers, unrolled over a number of steps that is known.
+"""Recurrent layers: a loop over the steps, written out where they are known and few.
 
 The input's part of every gate is one matrix product for all steps; a step adds the state's part. Steps after the end of a
 shorter sequence of the batch leave its state as it is, and their output is 0.
@@ -7,23 +7,26 @@ shorter sequence of the batch leave its state as it is, and their output is 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
 
 from graphc.errors import ModelError
+from graphc.frontend.onnx.bodies import ImportedBody, finish_loop
 from graphc.frontend.onnx.emit import SizeEmit
-from graphc.frontend.onnx.importers.control import MOST_UNROLLED, stacked, take
+from graphc.frontend.onnx.importers.control import stacked, take
 from graphc.frontend.onnx.importers.movement import cut
 from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
-from graphc.ir import Value
-from graphc.ir.types import I32
+from graphc.ir import TensorType, Value
+from graphc.ir.types import BOOL, I64
 from graphc.ops.activations import Clip, Elu, HardSigmoid, LeakyRelu, ThresholdedRelu
 from graphc.ops.base import Op
+from graphc.ops.indexing import Gather
 from graphc.ops.matmul import MatMul
-from graphc.ops.movement import Expand, Transpose
+from graphc.ops.movement import Expand, Slice, Transpose
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
 
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -40,6 +43,9 @@ ACTIVATIONS: dict[str, Callable[[float | None, float | None], Op]] = {
     "elu": lambda alpha, beta: Elu(1.0 if alpha is None else alpha),
 }
 """Functions of gates by their ONNX names in lower case; Affine and ScaledTanh are not there."""
+
+UNROLLED = 64
+"""Steps of a layer that is written out."""
 
 TAKES_ALPHA = frozenset({"leakyrelu", "thresholdedrelu", "hardsigmoid", "elu"})
 TAKES_BETA = frozenset({"hardsigmoid"})
@@ -73,6 +79,15 @@ class Layer:
         self.bias = None if bias is None else take(emit, bias, 0, direction)
         self.peepholes = None if peepholes is None else take(emit, peepholes, 0, direction)
         self.clip = node.float("clip", None)
+
+    def inside(self, body: ImportedBody) -> Layer:
+        """The same layer in a loop's body."""
+        inner = copy(self)
+        inner.emit = body.emit
+        for name in ("weight", "recurrence", "bias", "peepholes"):
+            value = getattr(self, name)
+            setattr(inner, name, None if value is None else body.capture(value))
+        return inner
 
     def inputs(self, x: Value) -> Value:
         """[steps, batch, features] -> the input's part of all gates, with its bias."""
@@ -164,18 +179,18 @@ def recurrent(node: OnnxNode, emit: SizeEmit) -> tuple[Value, ...]:
     if x.type.rank != 3 or node.input(1).type.rank != 3 or node.input(2).type.rank != 3:
         raise ModelError(f"a recurrent layer of {x.type}")
     x = emit(Transpose((1, 0, 2)), x) if batch_first else x
-    steps = fixed_size(x.shape[0], "the number of steps")
-    refuse_unless(0 < steps <= MOST_UNROLLED, f"it has {steps} steps")
+    refuse_unless(x.shape[0] != 0, "it has no steps")
     backward = DIRECTIONS[node.choice("direction", "forward", tuple(DIRECTIONS))]
     functions = _functions(node, cell, len(backward))
-    outputs: list[list[Value]] = []
+    outputs: list[Value] = []
     last: list[list[Value]] = []
     for direction, reverse in enumerate(backward):
         layer = Layer(node, emit, cell, direction, functions[direction])
-        rows, states = _run(layer, x, _initial(layer, x, direction, batch_first), reverse)
+        run = _unrolled if isinstance(x.shape[0], int) and x.shape[0] <= UNROLLED else _repeated
+        rows, states = run(layer, x, _initial(layer, x, direction, batch_first), reverse)
         outputs.append(rows)
         last.append(states)
-    whole = stacked(emit, [stacked(emit, rows, 0) for rows in outputs], 1)
+    whole = stacked(emit, outputs, 1)
     ends = [stacked(emit, [states[kind] for states in last], 0) for kind in range(cell.states)]
     if batch_first:
         whole = emit(Transpose((2, 0, 1, 3)), whole)
@@ -212,19 +227,47 @@ def _initial(layer: Layer, x: Value, direction: int, batch_first: bool) -> list[
     return states
 
 
-def _run(layer: Layer, x: Value, states: list[Value], reverse: bool) -> tuple[list[Value], list[Value]]:
-    """The output of each step, in the order of the input, and the states after the last one."""
-    emit, lengths = layer.emit, layer.node.optional(4)
-    prepared = layer.inputs(x)
-    steps = fixed_size(x.shape[0], "the number of steps")
-    ends = None if lengths is None else to_shape(emit, emit(Cast(I32), lengths), (*lengths.shape, 1))
+def _unrolled(layer: Layer, x: Value, states: list[Value], reverse: bool) -> tuple[Value, list[Value]]:
+    """The output of every step, in the order of the input, and the states after the last one."""
+    emit, prepared, ends = layer.emit, layer.inputs(x), _ends(layer)
     rows: dict[int, Value] = {}
-    for step in reversed(range(steps)) if reverse else range(steps):
-        fresh = layer.cell.step(layer, take(emit, prepared, 0, step), states)
-        rows[step] = fresh[0]
-        if ends is not None:
-            inside = emit(Binary("Less"), emit.constant(np.array(step, np.int32)), ends)
-            rows[step] = emit(Where(), inside, fresh[0], emit.constant(0.0, like=x))
-            fresh = [emit(Where(), inside, new, old) for new, old in zip(fresh, states, strict=True)]
-        states = fresh
-    return [rows[step] for step in range(steps)], states
+    steps = range(fixed_size(x.shape[0], "the number of steps"))
+    for step in reversed(steps) if reverse else steps:
+        place = emit.constant(np.array(step))
+        rows[step], states = _step(layer, take(emit, prepared, 0, step), states, place, ends)
+    return stacked(emit, [rows[step] for step in steps], 0), states
+
+
+def _repeated(layer: Layer, x: Value, states: list[Value], reverse: bool) -> tuple[Value, list[Value]]:
+    """The same as a loop."""
+    emit, prepared, ends, steps = layer.emit, layer.inputs(x), _ends(layer), x.shape[0]
+    types = [TensorType(I64, ()), TensorType(BOOL, ()), *(state.type for state in states)]
+    body = ImportedBody.opened(emit, ["step", "going", *(f"state{i}" for i in range(len(states)))], types)
+    inner, place = body.emit, body.given[0]
+    if reverse:
+        place = inner(Binary("Sub"), to_shape(inner, inner.sizes([steps - 1]), ()), place)
+    fresh_x = inner(Gather(0), body.capture(prepared), place)
+    lengths = None if ends is None else body.capture(ends)
+    row, fresh = _step(layer.inside(body), fresh_x, body.given[2:], place, lengths)
+    body.declare([inner.constant(True), *fresh, row])
+    trips = to_shape(emit, emit.sizes([steps]), ())
+    *last, rows = finish_loop(emit, body, trips, emit.constant(True), states, set())
+    if reverse:
+        rows = emit(Slice((steps - 1, 0, 0), rows.shape, (-1, 1, 1)), rows)
+    return rows, last
+
+
+def _step(layer: Layer, x: Value, states: list[Value], place: Value, ends: Value | None) -> tuple[Value, list[Value]]:
+    """One step's output and the states after it; past its end, a sequence keeps its states and gives 0."""
+    emit, fresh = layer.emit, layer.cell.step(layer, x, states)
+    if ends is None:
+        return fresh[0], fresh
+    inside = emit(Binary("Less"), place, ends)
+    row = emit(Where(), inside, fresh[0], emit.constant(0.0, like=x))
+    return row, [emit(Where(), inside, new, old) for new, old in zip(fresh, states, strict=True)]
+
+
+def _ends(layer: Layer) -> Value | None:
+    """The lengths of the sequences [batch, 1], or None if all are whole."""
+    lengths = layer.node.optional(4)
+    return None if lengths is None else to_shape(layer.emit, layer.emit(Cast(I64), lengths), (*lengths.shape, 1))

@@ -39,7 +39,8 @@ def _measured_shape(emit: SizeEmit, x: Value, wanted: Value, allowzero: bool) ->
     def number(value: int) -> Value:
         return emit.constant(np.array([value], I64))
 
-    rank = wanted.type.size
+    (rank,) = wanted.shape
+    assert isinstance(rank, int)
     if not allowzero:
         kept = emit.sizes([*x.shape[:rank], *[0] * (rank - x.type.rank)])
         wanted = emit(Where(), emit(Binary("Equal"), wanted, number(0)), kept, wanted)
