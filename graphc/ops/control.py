@@ -6,7 +6,7 @@ The types of a result may hold symbols that get their values there: such an oper
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -153,6 +153,10 @@ class Loop(Control):
         check_body(self.body, (*scalar, *given), 1 + len(self.results))
         return self.results
 
+    def bound(self, binding: Mapping[str, int]) -> Loop:
+        """See `Control.bound`; what a loop collects in no step still has sizes."""
+        return replace(self, body=self.body.bound(binding), results=partly_bound(self.results, binding))
+
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """Step by step."""
         return tuple(iterate(self.body, inputs, self.carried, self.results))
@@ -199,6 +203,15 @@ def stacked(arrays: Sequence[np.ndarray], type: TensorType) -> np.ndarray:
     if len({array.shape for array in arrays}) > 1:
         raise InputError("a loop collects tensors of different shapes")
     return np.stack(arrays)
+
+
+def partly_bound(types: Sequence[TensorType], binding: Mapping[str, int]) -> tuple[TensorType, ...]:
+    """The same types, with the sizes that are known."""
+
+    def known(size: Dim) -> Dim:
+        return bind(size, binding) if symbols(size).keys() <= binding.keys() else size
+
+    return tuple(TensorType(type.dtype, tuple(map(known, type.shape))) for type in types)
 
 
 def settle(binding: dict[str, int], shape: Sequence[Dim], array: np.ndarray, what: str) -> None:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from graphc.ops.control import iterate, measured, settle
+from graphc.ops.control import iterate, measured, partly_bound, settle
 from graphc.targets.ggml.program import Host, Program
 
 RunBlock: TypeAlias = Callable[[Program, Sequence[np.ndarray]], list[np.ndarray]]
@@ -32,7 +32,7 @@ def _if(host: Host, args: Sequence[np.ndarray], run: RunBlock, binding: dict[str
 
 
 def _loop(host: Host, args: Sequence[np.ndarray], run: RunBlock, binding: dict[str, int]) -> list[np.ndarray]:
-    return iterate(partial(run, host.blocks[0]), args, host.carried, host.results)
+    return iterate(partial(run, host.blocks[0]), args, host.carried, partly_bound(host.results, binding))
 
 
 WAYS: Mapping[str, Callable[[Host, Sequence[np.ndarray], RunBlock, dict[str, int]], list[np.ndarray]]] = {
