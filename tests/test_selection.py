@@ -8,50 +8,40 @@ import pytest
 from onnx import ModelProto, helper
 from onnx.helper import np_dtype_to_tensor_dtype
 
+import graphc
 from graphc import onnx_backend
 from graphc.frontend.onnx import load
-from graphc.frontend.onnx.specialize import specialize
 from graphc.ir import interp
-from graphc.ir.interp import evaluate
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
-from graphc.targets.ggml.executor import Executor
-from graphc.targets.ggml.lower import lower
 
 RANDOM = np.random.default_rng(0)
 ALL = [F16, BF16, F32, F64, I8, I32, I64, U8, BOOL]
 
 
-def model(name: str, arrays: list[np.ndarray], outputs: int, known: int = 0, **attributes: object) -> ModelProto:
+def model(operator: str, arrays: list[np.ndarray], outputs: int, known: int = 0, **attributes: object) -> ModelProto:
     """A node whose inputs have sizes that only a run tells; the last `known` inputs are constants."""
     names = [f"x{i}" for i in range(len(arrays))]
-    inputs = [
-        helper.make_tensor_value_info(
-            name, np_dtype_to_tensor_dtype(x.dtype), [f"{name}_{axis}" for axis in range(x.ndim)]
-        )
-        for name, x in list(zip(names, arrays, strict=True))[: len(arrays) - known]
-    ]
+    given = list(zip(names, arrays, strict=True))
+    inputs = []
+    for name, x in given[: len(arrays) - known]:
+        shape = [f"{name}_{axis}" if size else 0 for axis, size in enumerate(x.shape)]
+        inputs.append(helper.make_tensor_value_info(name, np_dtype_to_tensor_dtype(x.dtype), shape))
     constants = [
         helper.make_tensor(name, np_dtype_to_tensor_dtype(x.dtype), x.shape, x.reshape(-1).tolist())
-        for name, x in list(zip(names, arrays, strict=True))[len(arrays) - known :]
+        for name, x in given[len(arrays) - known :]
     ]
     results = [helper.make_empty_tensor_value_info(f"y{i}") for i in range(outputs)]
-    node = helper.make_node(name, names, [value.name for value in results], **attributes)
+    node = helper.make_node(operator, names, [value.name for value in results], **attributes)
     graph = helper.make_graph([node], "g", inputs, results, constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def check(made: ModelProto, arrays: list[np.ndarray], expected: list[np.ndarray]) -> None:
-    """What the graph gives for any sizes, and the program for these, is what is expected."""
+def check(made: ModelProto, arrays: list[np.ndarray], expected: list[np.ndarray], compiled: bool = True) -> None:
+    """What the graph gives, and what the model that is compiled for any sizes gives, is what is expected."""
     given = {f"x{i}": array for i, array in enumerate(arrays[: len(made.graph.input)])}
-    by_graph = list(interp.run(load(made), given).values())
-    graph = specialize(made, given).graph
-    program = lower(graph)
-    weights = [evaluate(weight.value) for weight in program.weights if weight.value is not None]
-    executor = Executor(program, weights, threads=2)
-    by_program = executor.run(given, {})
-    executor.close()
-    for results in (by_graph, by_program):
-        for result, right in zip(results, expected, strict=True):
+    found = [interp.run(load(made), given), *([graphc.compile(made).run(given)] if compiled else [])]
+    for results in found:
+        for result, right in zip(results.values(), expected, strict=True):
             assert (result.dtype, result.shape) == (right.dtype, right.shape)
             np.testing.assert_array_equal(result, right)
 
@@ -64,7 +54,14 @@ def numbers(dtype: np.dtype, *shape: int) -> np.ndarray:
 def test_non_zero(dtype: np.dtype) -> None:
     for shape in ((5,), (3, 4, 2), (2, 0), (1,)):
         x = numbers(dtype, *shape)
-        check(model("NonZero", [x], 1), [x], [np.array(np.nonzero(x), I64)])
+        check(model("NonZero", [x], 1), [x], [np.array(np.nonzero(x), I64)], compiled=shape == (3, 4, 2))
+
+
+def test_nothing_is_not_zero() -> None:
+    for shape in ((2, 0), (2, 3)):
+        x = np.zeros(shape, F32)
+        check(model("NonZero", [x], 1), [x], [np.zeros((2, 0), I64)])
+    check(model("Unique", [x[:0]], 4, axis=0), [x[:0]], [x[:0], *[np.zeros(0, I64)] * 3])
 
 
 def test_non_zero_of_a_number() -> None:
@@ -107,7 +104,7 @@ def test_unique(dtype: np.dtype, ascending: int) -> None:
         x = numbers(dtype, *shape)
         settings = {} if axis is None else {"axis": axis - len(shape)}
         made = model("Unique", [x], 4, sorted=ascending, **settings)
-        check(made, [x], by_numpy(x, axis, bool(ascending)))
+        check(made, [x], by_numpy(x, axis, bool(ascending)), compiled=shape == (20, 2))
 
 
 def test_every_nan_is_the_same() -> None:

@@ -43,9 +43,10 @@ def compress(node: OnnxNode, emit: SizeEmit) -> Value:
 
 def places_of(emit: SizeEmit, flags: Value, what: str) -> Value:
     """Where flags are set: int64 [rank, count]; `what` names the count."""
-    axes = tuple(range(flags.type.rank))
-    total = emit(Reduce("sum", axes, False), emit(Cast(I64), flags))
     size = flags.type.size
+    if size == 0:
+        return emit(NonZero(0), flags)
+    total = emit(Reduce("sum", tuple(range(flags.type.rank)), False), emit(Cast(I64), flags))
     return emit(NonZero(emit.measured(total, what, high=size if isinstance(size, int) else None)), flags)
 
 
