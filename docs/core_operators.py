@@ -17,7 +17,7 @@ from graphc.ops.control import Control
 from graphc.ops.pointwise import Binary, Unary
 from graphc.targets.ggml.calls import VIEWS
 from graphc.targets.ggml.lower import Lowering
-from graphc.targets.ggml.program import Call
+from graphc.targets.ggml.program import Call, Program
 
 DTYPES = (
     F16,
@@ -121,7 +121,7 @@ def computed(use: Use, dtype: np.dtype) -> Way | None:
         node = graph.add(use.op(dtype), operands)
     except GraphcError:
         return None
-    lowering = Lowering(graph)
+    lowering = Lowering(graph, Program(graph.name), {})
     lowering.builder.enter(node)
     if lowering.by_ggml(node) is not None:
         return Way(functions=functions(lowering.program.calls))

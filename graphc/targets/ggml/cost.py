@@ -101,8 +101,7 @@ KERNEL_COUNTS: Mapping[str, Callable[[KernelUse], Dim]] = {
     "MatMul": lambda use: 2 * _inner(use) * product(use.shape),
     "Conv": lambda use: 2 * product(use.inputs[1][1][1:]) * product(use.shape),
     "ConvTranspose": lambda use: 2 * product(use.inputs[1][1][1:]) * product(use.inputs[0][1]),
-    "Reduce": lambda use: product(use.inputs[0][1]),
-    "CumSum": lambda use: product(use.inputs[0][1]),
+    **dict.fromkeys(("Reduce", "CumSum", "CumProd", "NonZero"), lambda use: product(use.inputs[0][1])),
     "MaxPool": lambda use: product(use.shape) * product(use.op.kernel),  # type: ignore[attr-defined]
     "AveragePool": lambda use: product(use.shape) * product(use.op.kernel),  # type: ignore[attr-defined]
     **dict.fromkeys(
