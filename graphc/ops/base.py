@@ -152,6 +152,12 @@ def lanes(shape: Sequence[Dim], axis: int) -> tuple[Dim, Dim, Dim]:
     return product(shape[:axis]), shape[axis], product(shape[axis + 1 :])
 
 
+def differing(shape: Sequence[Dim], other: Sequence[Dim]) -> list[tuple[Dim, Dim]]:
+    """The sizes of two shapes that would have to be equal, for `ShapeError.differ`; none if their ranks differ."""
+    same_rank = len(shape) == len(other)
+    return [(a, b) for a, b in zip(shape, other, strict=True) if a != b] if same_rank else []
+
+
 def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """The shape that NumPy broadcasting gives. Raises ShapeError with both sizes."""
     from graphc.errors import ShapeError

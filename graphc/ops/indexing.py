@@ -145,7 +145,7 @@ def check_inside(name: str, axis: int, data: TensorType, indices: TensorType) ->
         raise ShapeError(f"{name}: indices {indices} for data {data}")
     for i, (size, limit) in enumerate(zip(indices.shape, data.shape, strict=True)):
         if i != axis and size != limit and not (isinstance(size, int) and isinstance(limit, int) and size < limit):
-            raise ShapeError(f"{name}: {size} indices along axis {i} for {limit} elements")
+            raise ShapeError(f"{name}: {size} indices along axis {i} for {limit} elements", [(size, limit)])
 
 
 @dataclass(frozen=True)

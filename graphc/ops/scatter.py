@@ -10,7 +10,7 @@ import numpy as np
 
 from graphc.errors import ShapeError
 from graphc.ir.types import NARROW, TensorType
-from graphc.ops.base import Op, Routine
+from graphc.ops.base import Op, Routine, differing
 from graphc.ops.indexing import along, check_axis, check_indices, check_inside, counted_from_front, tuples
 from graphc.shapes import Dim, product
 
@@ -43,7 +43,8 @@ def _check(name: str, reduction: str, data: TensorType, updates: TensorType, sha
     if updates.dtype != data.dtype:
         raise ShapeError(f"{name}: updates of {updates.dtype.name} for data of {data.dtype.name}")
     if updates.shape != tuple(shape):
-        raise ShapeError(f"{name}: updates {updates}, where [{', '.join(map(str, shape))}] is expected")
+        expected = f"[{', '.join(map(str, shape))}]"
+        raise ShapeError(f"{name}: updates {updates}, where {expected} is expected", differing(updates.shape, shape))
 
 
 def _routine(function: str, name: str, data: TensorType, indices: TensorType, numbers: tuple[Any, ...]) -> Routine:
