@@ -81,6 +81,12 @@ class _BySteps:
         return (x,)
 
 
+def check_image(x: TensorType, block: int, mode: str) -> None:
+    """Raise ShapeError unless it is an image, and blocks can be arranged like this."""
+    if x.rank != 4 or block < 1 or mode not in ("DCR", "CRD"):
+        raise ShapeError(f"blocks of {block}×{block}, arranged by {mode}, of {x}, which should be [N, C, H, W]")
+
+
 @dataclass(frozen=True)
 class DepthToSpace(_BySteps, Op):
     """[N, C, H, W] to [N, C / block², H * block, W * block]; mode "DCR" has the block's axes before the depth, "CRD" after."""
@@ -91,9 +97,11 @@ class DepthToSpace(_BySteps, Op):
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
         (x,), block = inputs, self.block
-        if x.rank != 4 or block < 1 or self.mode not in ("DCR", "CRD") or x.shape[1] % (block * block) != 0:
-            raise ShapeError(f"{x} is no image whose channels are whole blocks of {block}×{block}")
+        check_image(x, block, self.mode)
         n, c, h, w = x.shape
+        if c % (block * block) != 0:
+            whole = c // (block * block) * block * block
+            raise ShapeError(f"{x} is no image whose channels are whole blocks of {block}×{block}", [(c, whole)])
         return (TensorType(x.dtype, (n, c // (block * block), h * block, w * block)),)
 
     def _steps(self, shape: Sequence[Dim]) -> tuple[Reshape, Transpose, Reshape]:
@@ -114,15 +122,11 @@ class SpaceToDepth(_BySteps, Op):
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
         (x,), block = inputs, self.block
-        if (
-            self.mode not in ("DCR", "CRD")
-            or x.rank != 4
-            or block < 1
-            or x.shape[2] % block != 0
-            or x.shape[3] % block != 0
-        ):
-            raise ShapeError(f"{x} is no image of whole blocks of {block}×{block}")
+        check_image(x, block, self.mode)
         n, c, h, w = x.shape
+        differ = [(size, size // block * block) for size in (h, w) if size % block != 0]
+        if differ:
+            raise ShapeError(f"{x} is no image of whole blocks of {block}×{block}", differ)
         return (TensorType(x.dtype, (n, c * block * block, h // block, w // block)),)
 
     def _steps(self, shape: Sequence[Dim]) -> tuple[Reshape, Transpose, Reshape]:

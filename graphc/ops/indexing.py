@@ -12,7 +12,7 @@ from graphc.errors import InputError, ShapeError
 from graphc.ir.types import BF16, F16, F32, I64, INTEGERS, TensorType
 from graphc.ops.base import Op
 from graphc.ops.collapse import MAX_RANK
-from graphc.shapes import Dim, Expr, product
+from graphc.shapes import Dim, Expr, Undecidable, dim_min, product
 
 if TYPE_CHECKING:
     from graphc.targets.ggml.builder import Builder
@@ -144,8 +144,11 @@ def check_inside(name: str, axis: int, data: TensorType, indices: TensorType) ->
     if data.rank != indices.rank:
         raise ShapeError(f"{name}: indices {indices} for data {data}")
     for i, (size, limit) in enumerate(zip(indices.shape, data.shape, strict=True)):
-        if i != axis and size != limit and not (isinstance(size, int) and isinstance(limit, int) and size < limit):
-            raise ShapeError(f"{name}: {size} indices along axis {i} for {limit} elements", [(size, limit)])
+        if i == axis or dim_min(size, limit) == size:
+            continue
+        both = isinstance(size, Expr) and isinstance(limit, Expr)
+        enough = (size, limit) if both else (dim_min(size, limit), size)
+        raise ShapeError(f"{name}: {size} indices along axis {i} for {limit} elements", [enough])
 
 
 @dataclass(frozen=True)
@@ -158,8 +161,10 @@ class GatherND(Op):
         """See `Op.infer`."""
         data, indices = inputs
         check_indices(self.name, indices)
-        if indices.rank < 1 or isinstance(indices.shape[-1], Expr):
-            raise ShapeError(f"GatherND: the length of the tuples of {indices} is not known")
+        if indices.rank < 1:
+            raise ShapeError(f"GatherND: {indices} holds no tuples")
+        if isinstance(indices.shape[-1], Expr):
+            raise Undecidable(f"the length of the tuples of {indices}")
         depth = self.batch_dims + indices.shape[-1]
         batch = (data.shape[: self.batch_dims], indices.shape[: self.batch_dims])
         if self.batch_dims >= indices.rank or batch[0] != batch[1] or depth > data.rank:

@@ -10,7 +10,8 @@ from graphc.frontend.onnx.node import OnnxNode
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
 from graphc.ir.types import BOOL, U8
-from graphc.ops.pointwise import Binary, Cast, Unary
+from graphc.ops.activations import IsInf
+from graphc.ops.pointwise import Binary, Cast, Unary, Where
 from graphc.ops.reduce import Reduce
 
 Step = Callable[[SizeEmit, Value], Value]
@@ -50,12 +51,13 @@ def reduce(node: OnnxNode, emit: SizeEmit) -> Value:
 
 @onnx_op("ReduceLogSumExp")
 def reduce_log_sum_exp(node: OnnxNode, emit: SizeEmit) -> Value:
-    """The largest element is taken out first, so that nothing overflows."""
+    """The largest element is taken out first if it is finite, so that nothing overflows."""
     x = node.input(0)
     axes = _axes(node, emit, x)
     if not axes:
         return emit(Unary("Log"), emit(Unary("Exp"), x)) if x.type.rank else x
     largest = emit(Reduce("max", axes, True), x)
+    largest = emit(Where(), emit(IsInf(), largest), emit.constant(0, like=largest), largest)
     total = emit(Reduce("sum", axes, True), emit(Unary("Exp"), emit(Binary("Sub"), x, largest)))
     result = emit(Binary("Add"), emit(Unary("Log"), total), largest)
     return result if node.int("keepdims", 1) else emit(Reduce("sum", axes, False), result)

@@ -1,0 +1,92 @@
+"""Compiles random graphs, and compares their results with what they must be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from hypothesis import strategies as st
+
+from graphc import onnx_backend
+from graphc.errors import GraphcError
+
+from .drawing import Drawing, Rejected, Tensor, difference, info, model_of
+from .nodes import NODES
+
+MOST_NODES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """A drawn graph: its first nodes, and which of their results it gives."""
+
+    drawing: Drawing
+    nodes: list[onnx.NodeProto]
+    expected: list[Tensor]
+    symbolic: bool
+
+    @property
+    def feeds(self) -> dict[str, np.ndarray]:
+        """The inputs that are read."""
+        used = {name for node in self.nodes for name in node.input}
+        return {name: array for name, array in self.drawing.feeds.items() if name in used}
+
+    def model(self) -> onnx.ModelProto:
+        """The graph as a model."""
+        used = {name for node in self.nodes for name in node.input}
+        constants = {name: array for name, array in self.drawing.constants.items() if name in used}
+        outputs = [info(t.name, t.array) for t in self.expected]
+        for output in outputs if self.symbolic else ():
+            output.type.tensor_type.ClearField("shape")
+        return model_of(self.nodes, outputs, self.feeds, constants, self.symbolic)
+
+    def culprit(self) -> str:
+        """The first operator whose results are not what they must be."""
+        for count, node in enumerate(self.nodes, 1):
+            results = [t for t in self.drawing.tensors if t.name in node.output]
+            try:
+                check(Example(self.drawing, self.nodes[:count], results, self.symbolic))
+            except Exception:  # of any kind
+                return str(node.op_type)
+        return "the whole graph"
+
+    def __repr__(self) -> str:
+        return f"{onnx.printer.to_text(self.model())}\n{self.feeds}"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))
+
+
+@st.composite
+def examples(draw: st.DrawFn, most: int = MOST_NODES) -> Example:
+    """A graph of some nodes; outputs are all values that no node reads, and some that one does."""
+    d = Drawing(draw)
+    for _ in range(d.number(1, most)):
+        try:
+            NODES[d.pick(NODES)](d)
+        except Rejected:
+            continue
+    if not d.nodes:
+        d.add("Identity", d.tensor(), exact=True)
+    made = {name for node in d.nodes for name in node.output}
+    outputs = [t for t in d.tensors if t.name in made and (t.name not in d.read or d.number(0, 3) == 0)]
+    return Example(d, d.nodes, outputs, d.flag())
+
+
+def check(example: Example) -> bool:
+    """Whether graphc runs the graph; with symbolic sizes it may refuse it, for what does not work for all of them.
+
+    Raises AssertionError if a result is not right, and what graphc raises for a graph that it must take.
+    """
+    try:
+        results = onnx_backend.prepare(example.model()).run(list(example.feeds.values()))
+    except GraphcError:
+        if example.symbolic:
+            return False
+        raise
+    for result, tensor in zip(results, example.expected, strict=True):
+        problem = difference(result, tensor.array, tensor.tolerance())
+        assert not problem, f"{tensor.name}: {problem}"
+    return True
