@@ -261,9 +261,9 @@ def test_sizes_are_checked_in_the_words_of_the_model(compiled, tmp_path, shapes,
 @pytest.mark.parametrize(
     ("height", "width", "message"),
     [
-        (4, 9, "they are too small: height - 4 would be 0"),
-        (1, 9, "they are too small: height - 2 would be -1"),
-        (8, 4, "they are too small: the rest of [1, 3, height, width] behind [1, 3, height - 2, 4] would be -4"),
+        (4, 9, "the sizes are too small: height - 4 would be 0"),
+        (1, 9, "the sizes are too small: height - 2 would be -1"),
+        (8, 4, "the sizes are too small: the rest of [1, 3, height, width] behind [1, 3, height - 2, 4] would be -4"),
     ],
 )
 def test_sizes_that_ggml_would_end_the_process_for_are_refused(compiled, height, width, message):
@@ -276,7 +276,7 @@ def test_sizes_that_ggml_would_end_the_process_for_are_refused(compiled, height,
 @pytest.mark.parametrize(
     ("rows", "columns", "message"),
     [
-        (2**33, 2**33, "they are too large: 64 bits do not hold what follows from them"),
+        (2**33, 2**33, "the sizes are too large: 64 bits do not hold what follows from them"),
         (2**31, 2**30, "shape [1, 1, 2147483648, 1073741824] has more elements than memory can hold"),
     ],
 )

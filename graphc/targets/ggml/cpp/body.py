@@ -14,7 +14,7 @@ from graphc.targets.ggml.calls import CALLS
 from graphc.targets.ggml.cpp.functions import Function, Functions, Invocation, Operand, Step
 from graphc.targets.ggml.cpp.loops import Loop, find_loops
 from graphc.targets.ggml.cpp.names import comment, identifier, singular
-from graphc.targets.ggml.cpp.numbers import numbers
+from graphc.targets.ggml.cpp.numbers import may_be_empty, numbers
 from graphc.targets.ggml.cpp.ratios import SizeOf
 from graphc.targets.ggml.cpp.scopes import Path
 from graphc.targets.ggml.cpp.shapes import ShapeComments
@@ -205,13 +205,19 @@ class BodyWriter:
             ne = ", ".join(self._numbers(position))
             read = f"{{{', '.join(operands)}}}"
             return "kernels.call", ["ctx", self.kernels[call.kernel], type, f"{{{ne}}}", read]
-        return checked_function(call), ["ctx", *self._arguments(position, call, operands)]
+        function, args = checked_function(call), ["ctx", *self._arguments(position, call, operands)]
+        if not may_be_empty(call):
+            return function, args
+        ne = ", ".join(self._numbers(position)[-4:])
+        make = f"[&] {{ return {function}({', '.join(args)}); }}"
+        return "graphc::unless_empty", ["ctx", type_constant(call.result), f"{{{ne}}}", make]
 
     def _arguments(self, position: int, call: Call, operands: list[str]) -> list[str]:
         tensors = iter(operands)
         texts = [next(tensors) if isinstance(arg, Tensor) else literal(arg, self.sizes) for arg in call.args]
         for number, text in zip(numbers(call), self._numbers(position), strict=True):
-            texts[number.position] = text
+            if number.position >= 0:
+                texts[number.position] = text
         return texts
 
     def _invocation(self, position: int, step: Invocation, operands: list[str], weights: str) -> tuple[str, list[str]]:

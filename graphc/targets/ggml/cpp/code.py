@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from graphc.errors import GraphcError
@@ -11,6 +11,7 @@ from graphc.shapes import Expr
 from graphc.targets.ggml.cpp.body import BodyWriter, Needs
 from graphc.targets.ggml.cpp.functions import Function, Functions, Invocation
 from graphc.targets.ggml.cpp.names import RESERVED, Names, identifier, singular, snake, type_name
+from graphc.targets.ggml.cpp.parts import has_parts, split
 from graphc.targets.ggml.cpp.regions import regions
 from graphc.targets.ggml.cpp.scopes import placed, split_path
 from graphc.targets.ggml.cpp.sizes import SizeNames
@@ -45,66 +46,41 @@ TARGETS = frozenset(
 NORMALIZATIONS = {"ggml_norm": "layer_norm", "ggml_group_norm": "group_norm", "ggml_rms_norm": "rms_norm"}
 
 
-class ModelCode:
-    """The parts of one program's C++. `title` is what a person calls the model.
+class GraphCode:
+    """The functions of one graph, a straight program. `main` is what the function of the whole graph is called."""
 
-    Raises GraphcError where the program cannot be said in C++.
-    """
-
-    def __init__(self, program: Program, title: str) -> None:
-        _check_values(program)
-        self.sha256 = digest(write_text(program))
-        program = placed(program)
-        self.program, self.title = program, title
-        self.class_name = type_name(title)
-        if self.class_name in STRUCTS:
-            self.class_name += "Model"
-        self.namespace = snake(self.class_name)
-        if self.namespace in (self.class_name, *TARGETS) or identifier(self.namespace) != self.namespace:
-            self.namespace = f"{self.namespace.strip('_')}_model"
-        self.sizes = SizeNames(program)
-        self.kernels = self._kernels()
-        self.tree = WeightTree(program, self.class_name)
-        self.functions = Functions(program, self.tree, regions(program))
-        self.input_members = _members(each.name for each in program.inputs)
-        self.output_members = _members(each.name for each in program.outputs)
-        self._name_functions()
-        needs: dict[Function, Needs] = {}
+    def __init__(
+        self, program: Program, main: str, tree: WeightTree, sizes: SizeNames, kernels: Sequence[str], names: Names
+    ) -> None:
+        self.program = program
+        self.functions = Functions(program, tree, regions(program))
+        self._name_functions(names, {struct.name for struct in tree.structs})
+        self.functions.main.name = main
+        self.needs: dict[Function, Needs] = {}
         for function in self.functions.list:
-            needs[function] = self._needs(function, needs)
-        self.needs = needs
-        taken = {*RESERVED, self.namespace, self.class_name, *(each.name for each in self.functions.list)}
-        taken |= {struct.name for struct in self.tree.structs}
+            self.needs[function] = self._needs(function, self.needs)
         self.written = {
-            function: BodyWriter(self.functions, function, self.sizes, self._kernel_names(), needs, taken).write()
+            function: BodyWriter(self.functions, function, sizes, kernels, self.needs, names.taken).write()
             for function in self.functions.list
         }
+
+    @property
+    def results(self) -> list[str]:
+        """The variable of each output."""
+        main = self.functions.main
+        variables = dict(zip(main.results, self.written[main].results, strict=True))
+        return [variables[main.body.positions[output.tensor.call]] for output in self.program.outputs]
 
     def callers(self, function: Function) -> list[str]:
         """The paths of the modules that a function stands for."""
         return list(dict.fromkeys(".".join(split_path(body.region.path)) for body in function.bodies))
 
-    def _kernels(self) -> Rendered | None:
-        """The C file of the kernels, its functions called after the model: a program may hold several models."""
-        if not self.program.kernels:
-            return None
-        rendered = render(self.program.kernels, list(self.sizes.members))
-        names = {name: f"{self.namespace}_{name.removeprefix('graphc_')}" for name in rendered.functions}
-        text = re.sub(r"\bgraphc_kernel_\w+", lambda name: names.get(name[0], name[0]), rendered.text)
-        return replace(rendered, text=text, functions=tuple(names.values()))
-
-    def _kernel_names(self) -> tuple[str, ...]:
-        return self.kernels.functions if self.kernels else ()
-
-    def _name_functions(self) -> None:
-        names = Names(frozenset({*RESERVED, self.namespace, "build"} | {struct.name for struct in self.tree.structs}))
-        structs = {struct.name for struct in self.tree.structs}
+    def _name_functions(self, names: Names, structs: set[str]) -> None:
         for function in self.functions.list[:-1]:
             wanted = {_module_name(body.region.path) for body in function.bodies}
             if len(wanted) > 1 and function.type in structs:
                 wanted = {self._normalization(function) or snake(function.type)}
             function.name = names.fresh(identifier(min(wanted, key=lambda name: (len(name), name)), "module"))
-        self.functions.main.name = "build"
 
     def _normalization(self, function: Function) -> str:
         """What a function that normalizes is called."""
@@ -126,6 +102,50 @@ class ModelCode:
                 sizes |= any(isinstance(arg, Expr) for place, arg in enumerate(call.args) if place not in apart)
                 kernels |= call.kernel >= 0
         return Needs(sizes, kernels)
+
+
+class ModelCode:
+    """Everything about one program's C++. `title` is what a person calls the model.
+
+    Raises GraphcError where the program cannot be said in C++.
+    """
+
+    def __init__(self, program: Program, title: str) -> None:
+        _check_values(program)
+        self.sha256 = digest(write_text(program))
+        self.program, self.title = program, title
+        self.class_name = type_name(title)
+        if self.class_name in STRUCTS:
+            self.class_name += "Model"
+        self.namespace = snake(self.class_name)
+        if self.namespace in (self.class_name, *TARGETS) or identifier(self.namespace) != self.namespace:
+            self.namespace = f"{self.namespace.strip('_')}_model"
+        self.sizes = SizeNames(program)
+        self.kernels = self._kernels()
+        self.block = split(program, Names().fresh) if has_parts(program) else None
+        self.parts = self.block.parts if self.block else []
+        parts = [part.program for part in self.parts] if self.block else [program]
+        self.tree = WeightTree([placed(part) for part in parts] or [program], self.class_name)
+        self.input_members = _members(each.name for each in program.inputs)
+        self.output_members = _members(each.name for each in program.outputs)
+        methods = [f"build_{part.name}" for part in parts] if self.block else ["build"]
+        structs = {struct.name for struct in self.tree.structs}
+        members = {part.member for part in self.parts}
+        self.names = Names(frozenset({*RESERVED, self.namespace, self.class_name, *structs, *methods, *members}))
+        functions = self.kernels.functions if self.kernels else ()
+        self.graphs = [
+            GraphCode(placed(part), method, self.tree, self.sizes, functions, self.names)
+            for part, method in zip(parts, methods, strict=True)
+        ]
+
+    def _kernels(self) -> Rendered | None:
+        """The C file of the kernels, its functions called after the model: a program may hold several models."""
+        if not self.program.kernels:
+            return None
+        rendered = render(self.program.kernels, list(self.sizes.members))
+        names = {name: f"{self.namespace}_{name.removeprefix('graphc_')}" for name in rendered.functions}
+        text = re.sub(r"\bgraphc_kernel_\w+", lambda name: names.get(name[0], name[0]), rendered.text)
+        return replace(rendered, text=text, functions=tuple(names.values()))
 
 
 def _check_values(program: Program) -> None:

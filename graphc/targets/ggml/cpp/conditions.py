@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from graphc.shapes import Dim, Expr
 from graphc.shapes.dim import lower_bound
-from graphc.targets.ggml.cpp.numbers import SIZED
+from graphc.targets.ggml.cpp.numbers import SIZED, may_be_empty, may_vanish
 from graphc.targets.ggml.program import TYPE_SIZES, Call, Program, Tensor
 from graphc.targets.ggml.prune import live_calls
 
@@ -23,37 +23,48 @@ POSITIVE = SIZED | {"ggml_pool_2d", "ggml_im2col", "ggml_conv_transpose_2d_p0"} 
 
 @dataclass(frozen=True)
 class Condition:
-    """`size` must be at least `least`; `text` says what it is."""
+    """`size` must be at least `least`; `text` says what it is. Where a tensor of the sizes `unless_empty` has no elements, it
+    need not be."""
 
     size: Expr
     least: int
     text: str
+    unless_empty: tuple[Dim, ...] = ()
 
 
 def conditions(program: Program) -> list[Condition]:
     """The conditions that do not hold for all sizes, each once, in the order of the calls."""
-    found: dict[Dim, Condition] = {}
+    found: dict[object, Condition] = {}
     for index in sorted(live_calls(program)):
-        for size, least, text in _of_call(program.calls[index]):
+        call = program.calls[index]
+        for size, least, text in _of_result(call):
             low = lower_bound(size)
             if isinstance(size, Expr) and (low is None or low < least):
                 known = found.get(size)
                 found[size] = known if known and known.least >= least else Condition(size, least, text)
+        empty = call.result.ne if may_be_empty(call) else ()
+        for size, text in _of_view(call):
+            low = lower_bound(size)
+            if isinstance(size, Expr) and (low is None or low < 0):
+                found.setdefault((size, empty) if empty else size, Condition(size, 0, text, empty))
     return list(found.values())
 
 
-def _of_call(call: Call) -> Iterator[tuple[Dim, int, str]]:
+def _of_result(call: Call) -> Iterator[tuple[Dim, int, str]]:
     least = 1 if call.function in POSITIVE and call.kernel < 0 else 0
     for size in call.result.ne:
-        yield size, least, str(size)
+        yield size, 0 if may_vanish(size) else least, str(size)
+
+
+def _of_view(call: Call) -> Iterator[tuple[Dim, str]]:
     source = call.args[0] if call.args else None
     if call.function.startswith("ggml_view_") and isinstance(source, Tensor):
         offset = call.args[-1]
         assert isinstance(offset, int | Expr)
-        yield offset, 0, str(offset)
+        yield offset, str(offset)
         end = offset + _extent(call.result)
         shape = ", ".join(map(str, source.shape))
-        yield _extent(source) - end, 0, f"the rest of [{shape}] behind [{', '.join(map(str, call.result.shape))}]"
+        yield _extent(source) - end, f"the rest of [{shape}] behind [{', '.join(map(str, call.result.shape))}]"
 
 
 def _extent(tensor: Tensor) -> Dim:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from graphc.targets.ggml.cpp.code import ModelCode
-from graphc.targets.ggml.cpp.names import comment
+from graphc.targets.ggml.cpp.names import comment, short
 from graphc.targets.ggml.cpp.weights import Part, Struct
 from graphc.targets.ggml.program import Input, Output
 
@@ -43,12 +43,15 @@ class {name} : public graphc::Model {{
   private:
     std::vector<int64_t> bind(const graphc::InputSizes & given) const override;
     void check(const std::vector<int64_t> & values) const override;
-    std::vector<graphc::GraphOutput> build(ggml_context * ctx, graphc::Kernels & kernels,
-                                           const std::vector<int64_t> & values,
-                                           const std::vector<ggml_tensor *> & inputs) const override;
+{methods}
 
     {weights} weights_;
-}};
+{parts}}};
+"""
+
+COMPUTE = """\
+    std::vector<graphc::Array> compute(const std::vector<int64_t> & values,
+                                       const std::vector<const graphc::Array *> & inputs) override;
 """
 
 
@@ -60,9 +63,33 @@ def render_header(code: ModelCode) -> str:
     parts += [_weights(struct) for struct in code.tree.structs]
     parts.append(_struct("", "Inputs", _arrays(code.input_members, code.program.inputs)))
     parts.append(_struct("", "Outputs", _arrays(code.output_members, code.program.outputs)))
-    parts.append(CLASS.format(name=code.class_name, weights=code.tree.type(())))
+    parts.append(_class(code))
     parts.append(f"}}  // namespace {code.namespace}\n")
     return "\n".join(parts)
+
+
+def _class(code: ModelCode) -> str:
+    methods = [
+        _method(graph.functions.main.name, " const override" if code.block is None else " const")
+        for graph in code.graphs
+    ]
+    if code.block is not None:
+        methods.insert(0, COMPUTE.rstrip())
+    members = [f"    graphc::Part {part.member};\n" for part in code.parts]
+    return CLASS.format(
+        name=code.class_name, weights=code.tree.type(()), methods="\n".join(methods), parts="".join(members)
+    )
+
+
+def _method(name: str, suffix: str) -> str:
+    """The declaration of a method that makes the calls of a graph."""
+    head = f"    std::vector<graphc::GraphOutput> {name}("
+    lines = [
+        f"{head}ggml_context * ctx, graphc::Kernels & kernels,",
+        "const std::vector<int64_t> & values,",
+        f"const std::vector<ggml_tensor *> & inputs){suffix};",
+    ]
+    return f"\n{' ' * len(head)}".join(lines)
 
 
 def dtype_constant(dtype: np.dtype) -> str:
@@ -72,7 +99,7 @@ def dtype_constant(dtype: np.dtype) -> str:
 
 def describe_type(dtype: object, shape: Iterable[object]) -> str:
     """What a comment says of an input or output: `float32 [batch, 3]`."""
-    return comment(f"{dtype} [{', '.join(map(str, shape))}]")
+    return comment(f"{dtype} [{', '.join(short(str(size)) for size in shape)}]")
 
 
 def _struct(purpose: str, name: str, members: Sequence[str]) -> str:

@@ -18,6 +18,9 @@ WORDS = """
 RESERVED = frozenset(WORDS.split())
 """C++'s keywords, macros of common headers, and the names that generated functions give their own parts."""
 
+DERIVED = "derived"
+"""What the functions are called, with a number, that compute sizes."""
+
 LONGEST = 40
 
 
@@ -28,7 +31,8 @@ def identifier(text: str, fallback: str = "value") -> str:
     if name[0].isdigit():
         name = f"{fallback}_{name}"
     macro = len(name) > 1 and name.isupper()
-    return f"{name}_" if macro or name in RESERVED or name.startswith(("ggml_", "graphc_")) else name
+    own = name in RESERVED or name.startswith(("ggml_", "graphc_")) or re.fullmatch(rf"{DERIVED}\d+", name)
+    return f"{name}_" if macro or own else name
 
 
 def type_name(text: str) -> str:
@@ -57,6 +61,11 @@ class Names:
     def __init__(self, taken: frozenset[str] = frozenset()) -> None:
         self._taken = set(taken)
 
+    @property
+    def taken(self) -> frozenset[str]:
+        """The names that are given so far."""
+        return frozenset(self._taken)
+
     def fresh(self, name: str, otherwise: str = "") -> str:
         """The name, or `otherwise` where it is taken, with a number where that is taken too. Both are identifiers."""
         name = otherwise if otherwise and name in self._taken else name
@@ -77,6 +86,11 @@ def _escaped(byte: int) -> str:
     # A three-digit octal escape ends by itself, unlike a hexadecimal one; "?" is escaped for the sake of trigraphs.
     plain = 0x20 <= byte < 0x7F and chr(byte) not in '"\\?'
     return chr(byte) if plain else f"\\{byte:03o}"
+
+
+def short(text: str, longest: int = 60) -> str:
+    """The text, or dots for one that is too long for a comment that is read at a glance."""
+    return text if len(text) <= longest else "..."
 
 
 def comment(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, Union
 
-from graphc.shapes import Dim, Expr
+from graphc.shapes import Dim, Expr, lower_bound, symbols
 from graphc.targets.ggml.program import Arg, Call
 
 Value: TypeAlias = Union[Dim, float]
@@ -37,7 +37,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Number:
-    """A number among the arguments. `position` is -1 for a size of a kernel's result."""
+    """A number among the arguments. `position` is -1 for a size of the result that the call is told apart from them."""
 
     value: Value
     position: int
@@ -56,8 +56,13 @@ class Number:
 
 def numbers(call: Call) -> list[Number]:
     """The numbers of a call, in order."""
+    result = [Number(size, -1, "size") for size in call.result.ne]
     if call.kernel >= 0:
-        return [Number(size, -1, "size") for size in call.result.ne]
+        return result
+    return [*_arguments(call), *(result if may_be_empty(call) else [])]
+
+
+def _arguments(call: Call) -> list[Number]:
     if call.function in SIZED:
         return [Number(arg, i, "size") for i, arg in enumerate(call.args) if _is_number(arg)]  # type: ignore[arg-type]
     names = SETTINGS.get(call.function, ())
@@ -66,6 +71,20 @@ def numbers(call: Call) -> list[Number]:
         for i, (arg, name) in enumerate(zip(call.args, names, strict=False))
         if name and _is_number(arg)
     ]
+
+
+def may_be_empty(call: Call) -> bool:
+    """Whether the result has no elements for some sizes that the model takes: then no call is made."""
+    return any(may_vanish(size) for size in call.result.ne)
+
+
+def may_vanish(size: Dim) -> bool:
+    """Whether 0 is one of the sizes, of what the model measures, slices or is given. One that only a small image brings
+    down to 0 is none: such an image is refused."""
+    if not isinstance(size, Expr):
+        return size == 0
+    sliced = any(atom.kind == "max" for monomial, _ in size.terms for atom in monomial)
+    return (lower_bound(size) or 0) <= 0 and (sliced or any(atom.low <= 0 for atom in symbols(size).values()))
 
 
 def same(values: Sequence[Value]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphc.shapes import Dim
-from graphc.targets.ggml.cpp.names import comment
+from graphc.targets.ggml.cpp.names import comment, short
 
 LETTERS = "NCHWDEFGJKLMPQRSTUVXYZAB"
 
@@ -27,7 +27,7 @@ class ShapeComments:
         return [f"{letter} is {', '.join(dict.fromkeys(values))}" for values, letter in self._letters.items()]
 
     def _size(self, sizes: Sequence[Dim]) -> str:
-        values = tuple(comment(str(size)) for size in sizes)
+        values = tuple(comment(short(str(size))) for size in sizes)
         if len(set(values)) == 1:
             return values[0]
         if values not in self._letters:

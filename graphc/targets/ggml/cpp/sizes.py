@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from graphc.errors import GraphcError
 from graphc.shapes import Dim, Expr, symbols
 from graphc.shapes.dim import Atom, lower_bound
-from graphc.targets.ggml.cpp.names import Names, identifier, string_literal
+from graphc.targets.ggml.cpp.names import DERIVED, Names, comment, identifier, string_literal
+from graphc.targets.ggml.cpp.parts import host_symbols
 from graphc.targets.ggml.program import Program
+
+LONGEST = 80
+"""Characters of a minimum, maximum or quotient from which on a function computes it."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +33,16 @@ class Solution:
 
 
 class SizeNames:
-    """The symbols of a program and the members of `sizes` that hold them."""
+    """The symbols of a program and the members of `sizes` that hold them: first those that inputs give."""
 
     def __init__(self, program: Program) -> None:
         self.solutions = solve(program)
         names = Names(frozenset({"Sizes"}))
+        given = [solution.symbol.name for solution in self.solutions]
         self.members: dict[str, str] = {
-            solution.symbol.name: names.fresh(identifier(solution.symbol.name, "size")) for solution in self.solutions
+            name: names.fresh(identifier(name, "size")) for name in dict.fromkeys([*given, *host_symbols(program)])
         }
+        self.derived: dict[Atom, tuple[str, str]] = {}
 
     def expression(self, dim: Dim) -> str:
         """The dim in C++, as an operand of any operator but a product or quotient."""
@@ -60,11 +66,27 @@ class SizeNames:
         text = self.expression(dim)
         return f"({text})" if " " in text or text.startswith("-") else text
 
+    def functions(self) -> str:
+        """The functions that compute the derived sizes of which the expressions so far are made."""
+        return "\n".join(
+            f"/// {comment(str(atom))}\ngraphc::Size {name}(const Sizes & sizes) {{\n    return {text};\n}}\n"
+            for atom, (name, text) in self.derived.items()
+        )
+
     def _member(self, symbol: Atom) -> str:
         """The symbol's own value; where an atom stands for it, it is divided by what it is a multiple of."""
         return f"sizes.{self.members[symbol.name]}"
 
     def _atom(self, atom: Atom) -> str:
+        """An atom; one that takes long to say is called by a name."""
+        if atom not in self.derived:
+            text = self._spelled(atom)
+            if len(text) <= LONGEST:
+                return text
+            self.derived[atom] = f"{DERIVED}{len(self.derived) + 1}", text
+        return f"{self.derived[atom][0]}(sizes)"
+
+    def _spelled(self, atom: Atom) -> str:
         if atom.kind == "symbol":
             return self._member(atom) if atom.multiple == 1 else f"({self._member(atom)} / {atom.multiple})"
         left, right = atom.args
@@ -91,7 +113,7 @@ def solve(program: Program) -> list[Solution]:
             known = found.setdefault(solution.symbol.name, solution)
             if solution.plain and not known.plain:
                 found[solution.symbol.name] = solution
-    missing = sorted(set(symbols(*_sizes(program))) - set(found))
+    missing = sorted(set(symbols(*_sizes(program))) - set(found) - set(host_symbols(program)))
     if missing:
         raise GraphcError(f"no input has the size {', '.join(missing)} on an axis of its own, so it cannot be read")
     return list(found.values())
@@ -131,5 +153,7 @@ def _sizes(program: Program) -> Iterable[Dim]:
     for call in program.calls:
         yield from call.result.ne
         yield from (arg for arg in call.args if isinstance(arg, int | Expr))
+        for block in call.host.blocks if call.host else ():
+            yield from _sizes(block)
     for check in program.checks:
         yield from (check.left, check.right)

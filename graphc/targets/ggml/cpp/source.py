@@ -8,20 +8,22 @@ from collections.abc import Sequence
 from graphc.shapes import Dim
 from graphc.shapes.dim import lower_bound
 from graphc.targets.ggml.cpp.body import type_constant, wrapped
-from graphc.targets.ggml.cpp.code import ModelCode
+from graphc.targets.ggml.cpp.code import GraphCode, ModelCode
 from graphc.targets.ggml.cpp.conditions import conditions
 from graphc.targets.ggml.cpp.functions import Function
 from graphc.targets.ggml.cpp.header import dtype_constant
 from graphc.targets.ggml.cpp.names import comment, string_literal
+from graphc.targets.ggml.cpp.parts import Part
 from graphc.targets.ggml.cpp.sizes import symbol_limits
-from graphc.targets.ggml.program import Input, Tensor
+from graphc.targets.ggml.cpp.steps import render_compute
+from graphc.targets.ggml.program import Input, Program, Tensor
 
 SHOWN_CALLERS = 2
 """Modules that the comment above a function names; numbers of a list are left out."""
 
 CONSTRUCTOR = """\
 {name}::{name}(const std::filesystem::path & engine, const graphc::Options & options)
-    : graphc::Model(describe(), engine, options) {{
+    : graphc::Model(describe(), engine, options){parts} {{
     load({namespace}::weight_slots(weights_));
 }}
 
@@ -41,12 +43,17 @@ def render_source(code: ModelCode) -> str:
         includes.insert(1, '#include "kernels.h"')
     parts = ["\n".join([*includes, "", f"namespace {code.namespace} {{", ""])]
     parts.append(f"std::vector<graphc::WeightSlot> weight_slots({code.tree.type(())} & weights);  // weights.cpp\n")
-    inner = code.functions.list[:-1]
+    inner = [_function(graph, function) for graph in code.graphs for function in graph.functions.list[:-1]]
+    inner += [_describe_part(code, part) for part in code.parts]
+    inner += [_values_of(code)] if code.block and code.sizes.members else []
+    methods = [_constructor(code), _describe(code), _bind(code), _input_shapes(code), _check(code)]
+    methods += [render_compute(code)] if code.block else []
+    methods += [_build(code, graph) for graph in code.graphs]
+    if derived := code.sizes.functions():
+        inner.insert(0, derived)
     if inner:
-        parts.append("namespace {\n")
-        parts += [_function(code, function) for function in inner]
-        parts.append("}  // namespace\n")
-    parts += [_constructor(code), _describe(code), _bind(code), _input_shapes(code), _check(code), _build(code)]
+        parts += ["namespace {\n", *inner, "}  // namespace\n"]
+    parts += methods
     parts.append(f"}}  // namespace {code.namespace}\n")
     return "\n".join(parts)
 
@@ -81,8 +88,8 @@ def _row_limits(code: ModelCode) -> dict[int, int]:
     return limits
 
 
-def _function(code: ModelCode, function: Function) -> str:
-    written, needs = code.written[function], code.needs[function]
+def _function(graph: GraphCode, function: Function) -> str:
+    written, needs = graph.written[function], graph.needs[function]
     parameters = ["ggml_context * ctx"]
     parameters += ["graphc::Kernels & kernels"] if needs.kernels else []
     parameters += ["const Sizes & sizes"] if needs.sizes else []
@@ -93,29 +100,34 @@ def _function(code: ModelCode, function: Function) -> str:
     result = "ggml_tensor *" if count == 1 else f"std::array<ggml_tensor *, {count}>"
     returned = written.results[0] if count == 1 else f"{{{', '.join(written.results)}}}"
     head = wrapped(f"{result} {function.name}(", parameters, ") {", " " * 8)
-    return "\n".join([*_about(code, function), *head, *written.lines, f"    return {returned};", "}", ""])
+    return "\n".join([*_about(graph, function), *head, *written.lines, f"    return {returned};", "}", ""])
 
 
-def _about(code: ModelCode, function: Function) -> list[str]:
+def _about(graph: GraphCode, function: Function) -> list[str]:
     """The comment above a function: the modules that it computes, and what its letters stand for."""
-    callers = code.callers(function)
+    callers = graph.callers(function)
     shown = callers
     if len(callers) > 1:
         shown = list(dict.fromkeys(re.sub(r"\b\d+\b", "*", caller) for caller in callers))
     text = ", ".join(shown[:SHOWN_CALLERS])
     if len(shown) > SHOWN_CALLERS:
         text += f", ... ({len(callers)} modules)"
-    return [f"/// {comment(line)}" for line in [text, *code.written[function].legend]]
+    return [f"/// {comment(line)}" for line in [text, *graph.written[function].legend]]
 
 
 def _constructor(code: ModelCode) -> str:
     inputs = ", ".join(f"&inputs.{member}" for member in code.input_members)
     outputs = [f"    outputs.{member} = std::move(results[{i}]);" for i, member in enumerate(code.output_members)]
+    parts = [
+        f",\n      {part.member}(*this, &{code.class_name}::build_{part.name}, describe_{part.name}())"
+        for part in code.parts
+    ]
     return CONSTRUCTOR.format(
         name=code.class_name,
         namespace=code.namespace,
         inputs=inputs,
         outputs="\n".join(outputs),
+        parts="".join(parts),
         given="inputs" if inputs else "/*inputs*/",
     )
 
@@ -124,17 +136,39 @@ def _describe(code: ModelCode) -> str:
     program = code.program
     lines = [f"graphc::ModelInfo {code.class_name}::describe() {{", "    graphc::ModelInfo info;"]
     lines += [f"    info.name = {string_literal(code.title)};", f'    info.program_sha256 = "{code.sha256}";']
-    lines += [f"    info.tensor_count = {program.tensor_count};", "    info.inputs = {"]
-    lines += [f"        {_input_info(each)}," for each in program.inputs] + ["    };", "    info.outputs = {"]
-    for output in program.outputs:
-        parts = [string_literal(output.name), dtype_constant(output.dtype), shape_literal(output.shape)]
-        lines.append(f"        {{{', '.join(parts)}}},")
+    lines += [f"    info.tensor_count = {program.tensor_count};"] if code.block is None else []
+    lines += _arrays_info(program)
     symbols = ", ".join(symbol_limits(solution.symbol) for solution in code.sizes.solutions)
-    lines += ["    };", f"    info.symbols = {{{symbols}}};"]
+    lines.append(f"    info.symbols = {{{symbols}}};")
     if code.kernels:
         lines.append(f"    info.faults = {{{', '.join(map(string_literal, code.kernels.faults))}}};")
     lines += ["    return info;", "}", ""]
     return "\n".join(lines)
+
+
+def _describe_part(code: ModelCode, part: Part) -> str:
+    """The function that says what a part is given, what it gives, and which sizes it depends on."""
+    program = part.program
+    places = [str(place) for place, name in enumerate(code.sizes.members) if name in part.symbols]
+    lines = [f"graphc::PartInfo describe_{part.name}() {{", "    graphc::PartInfo info;"]
+    lines += [f"    info.tensor_count = {program.tensor_count};", *_arrays_info(program)]
+    return "\n".join([*lines, f"    info.sizes = {{{', '.join(places)}}};", "    return info;", "}", ""])
+
+
+def _values_of(code: ModelCode) -> str:
+    """The function that lists the named sizes."""
+    members = ", ".join(f"sizes.{member}" for member in code.sizes.members.values())
+    return f"std::vector<int64_t> values_of(const Sizes & sizes) {{ return {{{members}}}; }}\n"
+
+
+def _arrays_info(program: Program) -> list[str]:
+    """The inputs and outputs of a model, or of a part of one."""
+    lines = ["    info.inputs = {", *(f"        {_input_info(each)}," for each in program.inputs), "    };"]
+    lines.append("    info.outputs = {")
+    for output in program.outputs:
+        parts = [string_literal(output.name), dtype_constant(output.dtype), shape_literal(output.shape)]
+        lines.append(f"        {{{', '.join(parts)}}},")
+    return [*lines, "    };"]
 
 
 def _input_info(declared: Input) -> str:
@@ -162,21 +196,27 @@ def _bind(code: ModelCode) -> str:
     return "\n".join([head, "    return {", *lines, "    };", "}", ""] if lines else [head, "    return {};", "}", ""])
 
 
-def _sizes_of(code: ModelCode, used: bool) -> list[str]:
-    """The declaration of `sizes` from the values of the symbols."""
+def _uses_sizes(lines: Sequence[str]) -> bool:
+    return any(re.search(r"\bsizes\b", line) for line in lines)
+
+
+def _sizes_of(code: ModelCode, used: bool, count: int) -> list[str]:
+    """The declaration of `sizes` from the values of the first `count` symbols."""
     if not used:
         return []
-    members = ", ".join(f"values[{index}]" for index in range(len(code.sizes.members)))
+    members = ", ".join(f"values[{index}]" if index < count else "0" for index in range(len(code.sizes.members)))
     return [f"    const Sizes sizes{{{members}}};"]
 
 
 def _input_shapes(code: ModelCode) -> str:
     rows = [", ".join(map(code.sizes.expression, each.shape)) for each in code.program.inputs]
-    used = any("sizes." in row for row in rows)
+    used = _uses_sizes(rows)
     values = "values" if used else "/*values*/"
     head = f"std::vector<graphc::Shape> {code.class_name}::input_shapes(const std::vector<int64_t> & {values}) const {{"
     lines = [f"        graphc::Shape{{{row}}}," for row in rows]
-    return "\n".join([head, *_sizes_of(code, used), "    return {", *lines, "    };", "}", ""])
+    return "\n".join(
+        [head, *_sizes_of(code, used, len(code.sizes.solutions)), "    return {", *lines, "    };", "}", ""]
+    )
 
 
 def _check(code: ModelCode) -> str:
@@ -184,45 +224,49 @@ def _check(code: ModelCode) -> str:
     for check in code.program.checks:
         sides = f"{code.sizes.expression(check.left)}, {code.sizes.expression(check.right)}"
         lines.append(f"    graphc::require_equal({sides}, {string_literal(check.message)});")
-    for condition in conditions(code.program):
-        size, text = code.sizes.expression(condition.size), string_literal(condition.text)
-        lines.append(f"    graphc::require_at_least({size}, {condition.least}, {text});")
-    used = any("sizes." in line for line in lines)
+    lines += _conditions(code, code.program) if code.block is None else []
+    used = _uses_sizes(lines)
     values = "values" if used else "/*values*/"
     head = f"void {code.class_name}::check(const std::vector<int64_t> & {values}) const {{"
-    return "\n".join([head, *_sizes_of(code, used), *lines, "}", ""] if lines else [f"{head}}}", ""])
+    body = [*_sizes_of(code, used, len(code.sizes.solutions)), *lines]
+    return "\n".join([head, *body, "}", ""] if lines else [f"{head}}}", ""])
 
 
-def _build(code: ModelCode) -> str:
-    """The function of the program itself, from its inputs to its outputs."""
-    main = code.functions.main
-    written, needs = code.written[main], code.needs[main]
+def _conditions(code: ModelCode, program: Program) -> list[str]:
+    """What must hold of sizes for ggml to accept a program's calls."""
+    lines = []
+    for condition in conditions(program):
+        size, text = code.sizes.expression(condition.size), string_literal(condition.text)
+        ne = ", ".join(map(code.sizes.expression, condition.unless_empty))
+        unless = f"if (!graphc::has_no_elements({{{ne}}})) " if ne else ""
+        lines.append(f"    {unless}graphc::require_at_least({size}, {condition.least}, {text});")
+    return lines
+
+
+def _build(code: ModelCode, graph: GraphCode) -> str:
+    """The function of a graph, from its inputs to its outputs."""
+    main = graph.functions.main
+    written, needs = graph.written[main], graph.needs[main]
     returned = [
         f"        graphc::GraphOutput{{{variable}, {{{', '.join(map(code.sizes.expression, output.shape))}}}}},"
-        for variable, output in zip(_outputs(code), code.program.outputs, strict=True)
+        for variable, output in zip(graph.results, graph.program.outputs, strict=True)
     ]
-    sized = needs.sizes or any("sizes." in line for line in returned)
+    checks = _conditions(code, graph.program) if code.block else []
+    sized = needs.sizes or _uses_sizes([*returned, *checks])
     kernels, values = ("kernels" if needs.kernels else "/*kernels*/"), ("values" if sized else "/*values*/")
-    body = _sizes_of(code, sized)
+    body = _sizes_of(code, sized, len(code.sizes.members)) + checks
     if main.type:
         body.append(f"    const {main.type} & weights = weights_;")
     for name, (kind, index) in zip(written.parameters, main.body.arguments, strict=True):
-        declared = code.program.inputs[index]
+        declared = graph.program.inputs[index]
         shape = comment(f"[{', '.join(map(str, declared.shape))}]")
         assert kind == "input"
         body.append(f"    ggml_tensor * {name} = inputs[{index}];  // {shape}")
     body += written.lines
     inputs = "inputs" if main.body.arguments else "/*inputs*/"
     ctx = "ctx" if main.body.steps else "/*ctx*/"
-    head = f"std::vector<graphc::GraphOutput> {code.class_name}::build("
+    head = f"std::vector<graphc::GraphOutput> {code.class_name}::{main.name}("
     parameters = [f"ggml_context * {ctx}", f"graphc::Kernels & {kernels}", f"const std::vector<int64_t> & {values}",
                   f"const std::vector<ggml_tensor *> & {inputs}"]  # fmt: skip
     lines = wrapped(head, parameters, ") const {", " " * 8)
     return "\n".join([*lines, *body, "    return {", *returned, "    };", "}", ""])
-
-
-def _outputs(code: ModelCode) -> list[str]:
-    """The variable of each output."""
-    main = code.functions.main
-    variables = dict(zip(main.results, code.written[main].results, strict=True))
-    return [variables[main.body.positions[output.tensor.call]] for output in code.program.outputs]

@@ -100,11 +100,11 @@ class Node:
 
 
 class WeightTree:
-    """Where each weight of a program is, in structs that mirror the modules."""
+    """Where each weight of a model is, in structs that mirror the modules. `programs` are those that share the weights."""
 
-    def __init__(self, program: Program, class_name: str) -> None:
-        self.program = program
-        self.readers = _readers(program)
+    def __init__(self, programs: Sequence[Program], class_name: str) -> None:
+        self.program = program = programs[0]
+        self.readers = _readers(programs)
         self.root = Node()
         self.paths: list[Path] = []
         for index, path in enumerate(apart(_paths(program, self.readers))):
@@ -250,8 +250,16 @@ def apart(paths: Sequence[Path]) -> list[Path]:
     return result
 
 
-def _readers(program: Program) -> dict[int, list[tuple[Call, int]]]:
+def _readers(programs: Sequence[Program]) -> dict[int, list[tuple[Call, int]]]:
     """The live calls that compute with each weight, and as which argument; what only moves it is looked through."""
+    found: dict[int, list[tuple[Call, int]]] = {}
+    for program in programs:
+        for weight, reading in _readers_in(program).items():
+            found.setdefault(weight, []).extend(reading)
+    return found
+
+
+def _readers_in(program: Program) -> dict[int, list[tuple[Call, int]]]:
     readers: dict[Ref, list[tuple[Call, int]]] = {}
     for index in sorted(live_calls(program)):
         call = program.calls[index]

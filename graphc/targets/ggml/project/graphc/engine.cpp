@@ -173,6 +173,8 @@ Contents read(const Mapping & mapping) {
 
 }  // namespace
 
+bool has_no_elements(const Sizes4 & ne) { return std::find(ne.begin(), ne.end(), 0) != ne.end(); }
+
 Engine::Engine(const std::filesystem::path & path) : path_(path.u8string()), mapping_(path) {
     try {
         Contents contents = read(mapping_);

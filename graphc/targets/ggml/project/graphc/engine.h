@@ -13,6 +13,9 @@ namespace graphc {
 /// Sizes in ggml's order, the innermost axis first.
 using Sizes4 = std::array<int64_t, 4>;
 
+/// True if one of the sizes is 0.
+bool has_no_elements(const Sizes4 & ne);
+
 /// A tensor of an engine file: what it is, and where in the mapped file its elements lie.
 struct StoredTensor {
     std::string name;

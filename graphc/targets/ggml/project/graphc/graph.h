@@ -19,6 +19,11 @@ struct GraphOutput {
 /// Makes the calls of a model, from its inputs to its outputs.
 using BuildGraph = std::function<std::vector<GraphOutput>(ggml_context *, Kernels &, const std::vector<ggml_tensor *> &)>;
 
+/// A tensor without elements if there are none, else what `call` makes: ggml's functions expect elements.
+template <class F> ggml_tensor * unless_empty(ggml_context * ctx, ggml_type type, const Sizes4 & ne, F && call) {
+    return has_no_elements(ne) ? empty_tensor(ctx, type, ne) : call();
+}
+
 /// The calls of a model for one choice of sizes, with memory for every result.
 class Graph {
   public:

@@ -4,6 +4,12 @@
 
 namespace graphc {
 
+ggml_tensor * empty_tensor(ggml_context * ctx, ggml_type type, const Sizes4 & ne) {
+    ggml_tensor * tensor = ggml_new_tensor_4d(ctx, type, ne[0], ne[1], ne[2], ne[3]);
+    ggml_set_input(tensor);  // the scheduler looks for who computes it otherwise
+    return tensor;
+}
+
 Kernels::Kernels(const std::vector<int64_t> & sizes, std::vector<const char *> faults)
     : data_(1, 0), faults_(std::move(faults)) {
     data_.insert(data_.end(), sizes.begin(), sizes.end());
@@ -11,6 +17,7 @@ Kernels::Kernels(const std::vector<int64_t> & sizes, std::vector<const char *> f
 
 ggml_tensor * Kernels::call(ggml_context * ctx, ggml_custom_op_t kernel, ggml_type type, const Sizes4 & ne,
                             std::vector<ggml_tensor *> inputs) {
+    if (has_no_elements(ne)) return empty_tensor(ctx, type, ne);
     return ggml_custom_4d(ctx, type, ne[0], ne[1], ne[2], ne[3], inputs.data(), static_cast<int>(inputs.size()), kernel,
                           GGML_N_TASKS_MAX, data_.data());
 }

@@ -8,6 +8,9 @@
 
 namespace graphc {
 
+/// A tensor of which one size is 0.
+ggml_tensor * empty_tensor(ggml_context * ctx, ggml_type type, const Sizes4 & ne);
+
 /// The generated kernels that a graph calls, and the sizes and the fault that they share with it.
 class Kernels {
   public:

@@ -1,11 +1,10 @@
 #include "graphc/model.h"
 
+#include <numeric>
+
 namespace graphc {
 
 namespace {
-
-/// Graphs of recent sizes that a model keeps.
-constexpr size_t kept_sizes = 8;
 
 /// What does not fit, all of it in one message.
 class Problems {
@@ -43,10 +42,18 @@ void check_declarations(const std::vector<InputInfo> & infos, const std::vector<
     }
 }
 
+/// The whole model as one graph, which depends on all of its sizes.
+PartInfo whole(const ModelInfo & info) {
+    PartInfo part{info.tensor_count, info.inputs, info.outputs, std::vector<size_t>(info.symbols.size())};
+    std::iota(part.sizes.begin(), part.sizes.end(), size_t{0});
+    return part;
+}
+
 }  // namespace
 
 Model::Model(ModelInfo info, const std::filesystem::path & engine, const Options & options)
-    : info_(std::move(info)), engine_(engine), backends_(options.device, options.threads) {
+    : info_(std::move(info)), engine_(engine), backends_(options.device, options.threads),
+      whole_(*this, &Model::build, whole(info_)) {
     engine_.require_program(info_.program_sha256);
 }
 
@@ -85,7 +92,7 @@ std::vector<Array> Model::run_in_order(const std::vector<const Array *> & inputs
     check_declarations(info_.inputs, inputs, problems);
     problems.raise();
     const std::vector<int64_t> sizes = checked_sizes(inputs);
-    return graph_for(sizes, inputs).run(info_.inputs, inputs, info_.outputs);
+    return compute(sizes, inputs);
 }
 
 std::vector<int64_t> Model::checked_sizes(const std::vector<const Array *> & inputs) const {
@@ -104,21 +111,13 @@ std::vector<int64_t> Model::checked_sizes(const std::vector<const Array *> & inp
     return sizes;
 }
 
-Graph & Model::graph_for(const std::vector<int64_t> & sizes, const std::vector<const Array *> & inputs) {
-    for (auto kept = graphs_.begin(); kept != graphs_.end(); ++kept) {
-        if (kept->first == sizes) {
-            graphs_.splice(graphs_.begin(), graphs_, kept);
-            return *graphs_.front().second;
-        }
-    }
-    const auto calls = [&](ggml_context * ctx, Kernels & kernels, const std::vector<ggml_tensor *> & tensors) {
-        return build(ctx, kernels, sizes, tensors);
-    };
-    Kernels kernels(sizes, info_.faults);
-    graphs_.emplace_front(sizes, std::make_unique<Graph>(backends_, info_.inputs, inputs, std::move(kernels),
-                                                         info_.tensor_count, calls));
-    if (graphs_.size() > kept_sizes) graphs_.pop_back();
-    return *graphs_.front().second;
+std::vector<GraphOutput> Model::build(ggml_context *, Kernels &, const std::vector<int64_t> &,
+                                      const std::vector<ggml_tensor *> &) const {
+    return {};
+}
+
+std::vector<Array> Model::compute(const std::vector<int64_t> & sizes, const std::vector<const Array *> & inputs) {
+    return whole_.run(sizes, inputs);
 }
 
 }  // namespace graphc

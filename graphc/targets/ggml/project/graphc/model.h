@@ -3,12 +3,12 @@
 #include "graphc/array.h"
 #include "graphc/device.h"
 #include "graphc/engine.h"
-#include "graphc/graph.h"
+#include "graphc/host.h"
+#include "graphc/part.h"
 #include "graphc/sizes.h"
 #include "graphc/weights.h"
 
 #include <filesystem>
-#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -41,6 +41,7 @@ class Model {
     Model & operator=(const Model &) = delete;
 
     const ModelInfo & info() const { return info_; }
+    const Backends & backends() const { return backends_; }
 
     /// The shapes of the inputs for values of the model's symbols, in order.
     virtual std::vector<Shape> input_shapes(const std::vector<int64_t> & sizes) const = 0;
@@ -67,19 +68,21 @@ class Model {
     /// Throws Error unless the model can be computed for those sizes.
     virtual void check(const std::vector<int64_t> & sizes) const = 0;
 
-    /// The model's calls for those sizes, from its inputs to its outputs.
+    /// The model's calls for those sizes, from its inputs to its outputs, where they are one graph.
     virtual std::vector<GraphOutput> build(ggml_context * ctx, Kernels & kernels, const std::vector<int64_t> & sizes,
-                                           const std::vector<ggml_tensor *> & inputs) const = 0;
+                                           const std::vector<ggml_tensor *> & inputs) const;
+
+    /// The outputs for inputs of those sizes. A model that acts itself between graphs has parts, and says here in which order.
+    virtual std::vector<Array> compute(const std::vector<int64_t> & sizes, const std::vector<const Array *> & inputs);
 
   private:
     std::vector<int64_t> checked_sizes(const std::vector<const Array *> & inputs) const;
-    Graph & graph_for(const std::vector<int64_t> & sizes, const std::vector<const Array *> & inputs);
 
     ModelInfo info_;
     Engine engine_;
     Backends backends_;
     std::unique_ptr<Weights> weights_;
-    std::list<std::pair<std::vector<int64_t>, std::unique_ptr<Graph>>> graphs_;  // the most recently used first
+    Part whole_;
 };
 
 }  // namespace graphc

@@ -40,10 +40,12 @@ add_library(${PROJECT_NAME} STATIC
   graphc/device.cpp
   graphc/engine.cpp
   graphc/graph.cpp
+  graphc/host.cpp
   graphc/kernels.cpp
   graphc/mapping.cpp
   graphc/model.cpp
   graphc/npy.cpp
+  graphc/part.cpp
   graphc/sizes.cpp
   graphc/weights.cpp)
 target_compile_features(${PROJECT_NAME} PUBLIC cxx_std_17)

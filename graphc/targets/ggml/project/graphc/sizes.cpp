@@ -6,7 +6,7 @@ namespace graphc {
 
 namespace {
 
-constexpr const char * too_large = "they are too large: 64 bits do not hold what follows from them";
+constexpr const char * too_large = "the sizes are too large: 64 bits do not hold what follows from them";
 
 }  // namespace
 
@@ -46,7 +46,7 @@ void require_equal(int64_t left, int64_t right, const char * message) {
 }
 
 void require_at_least(int64_t size, int64_t least, const char * text) {
-    if (size < least) throw Error(std::string("they are too small: ") + text + " would be " + std::to_string(size));
+    if (size < least) throw Error(std::string("the sizes are too small: ") + text + " would be " + std::to_string(size));
 }
 
 Size::Size(int64_t value) : value_(value) {

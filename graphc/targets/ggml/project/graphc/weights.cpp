@@ -2,14 +2,11 @@
 
 #include "graphc/array.h"
 
-#include <algorithm>
 #include <cstring>
 
 namespace graphc {
 
 namespace {
-
-bool has_no_elements(const Sizes4 & ne) { return std::find(ne.begin(), ne.end(), 0) != ne.end(); }
 
 /// True if every element is one of `rows` rows. ggml would end the process for another.
 bool numbers_rows(const StoredTensor & tensor, int64_t rows) {

@@ -1,0 +1,58 @@
+#pragma once
+
+#include "graphc/graph.h"
+
+#include <array>
+#include <list>
+#include <memory>
+#include <utility>
+
+namespace graphc {
+
+/// What the generated code knows about calls that are one graph. `sizes` are the places, among all of the model's named sizes,
+/// of those that the calls depend on.
+struct PartInfo {
+    size_t tensor_count = 0;  // at least the number of tensors that the calls make
+    std::vector<InputInfo> inputs;
+    std::vector<OutputInfo> outputs;
+    std::vector<size_t> sizes;
+};
+
+/// Calls of a model that a device computes as one graph: all of them, or those between two steps of the host. The graphs of
+/// recent sizes are kept.
+class Part {
+  public:
+    using Sizes = std::vector<int64_t>;
+    using Tensors = std::vector<ggml_tensor *>;
+
+    /// The calls are those that a method of the model makes; the model outlives its parts.
+    template <class M>
+    Part(const M & model, std::vector<GraphOutput> (M::*build)(ggml_context *, Kernels &, const Sizes &, const Tensors &) const,
+         PartInfo info)
+        : backends_(model.backends()), faults_(model.info().faults), info_(std::move(info)),
+          build_([&model, build](ggml_context * ctx, Kernels & kernels, const Sizes & sizes, const Tensors & inputs) {
+              return (model.*build)(ctx, kernels, sizes, inputs);
+          }) {}
+
+    /// The outputs in order, for the inputs in order and the values of all named sizes. Throws Error.
+    std::vector<Array> run(const Sizes & sizes, const std::vector<const Array *> & inputs);
+
+    /// The same, where it is known how many outputs there are: `auto [x, y] = part.run<2>(sizes, {&a, &b})`.
+    template <size_t N> std::array<Array, N> run(const Sizes & sizes, const std::vector<const Array *> & inputs) {
+        std::vector<Array> results = run(sizes, inputs);
+        std::array<Array, N> outputs;
+        for (size_t i = 0; i < N; ++i) outputs[i] = std::move(results.at(i));
+        return outputs;
+    }
+
+  private:
+    Graph & graph_for(const Sizes & sizes, const std::vector<const Array *> & inputs);
+
+    const Backends & backends_;
+    std::vector<const char *> faults_;
+    PartInfo info_;
+    std::function<std::vector<GraphOutput>(ggml_context *, Kernels &, const Sizes &, const Tensors &)> build_;
+    std::list<std::pair<Sizes, std::unique_ptr<Graph>>> graphs_;  // the most recently used first
+};
+
+}  // namespace graphc
