@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,6 +20,7 @@ from graphc.ops.sequences import CumProd, CumSum
 from graphc.ops.sorting import ArgSort, ArgSortRows
 from graphc.shapes import symbol
 from graphc.targets.ggml.program import KernelUse
+from graphc.targets.kernels import native
 from graphc.targets.kernels.native import load_kernels
 from graphc.targets.kernels.routine import FOLDER
 
@@ -161,6 +163,19 @@ def test_more_than_there_are_cannot_be_sorted() -> None:
         ArgSort(0, 10).eval(x)
     with pytest.raises(ShapeError, match="10 elements of axis 0"):
         ArgSort(0, 10).infer(TensorType(F32, (9,)))
+
+
+def test_numpy_serves_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "find_compiler", lambda: None)
+    n = symbol("n", low=0)
+    use = KernelUse(NonZero(n), ((F32, (3, 4)),), I64, (2, n))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the warning has a test of its own
+        (kernel,) = load_kernels([use])
+    x = np.eye(3, 4, dtype=F32)
+    assert run(kernel, use, [x], {"n": 3}, 2).tolist() == [[0, 1, 2]] * 2
+    with pytest.raises(Fault, match="more or fewer"):
+        run(kernel, use, [x], {"n": 2}, 2)
 
 
 @pytest.mark.parametrize("dtype", [F32, U8], ids=str)

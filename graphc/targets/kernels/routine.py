@@ -64,7 +64,7 @@ def _definitions(file: str, types: tuple[np.dtype, ...]) -> dict[str, str]:
 
 def _typed(text: str, types: tuple[np.dtype, ...]) -> str:
     """C with types in place of its type parameters."""
-    words = {f"{letter}": stored_type(dtype) for letter, dtype in zip("TI", types, strict=False)}
+    words = dict(zip("TI", map(stored_type, types), strict=False))
     if types:
         dtype = types[0]
         words |= {"V": computed_type(dtype), "W": "double" if dtype in FLOATS else computed_type(dtype)}
