@@ -23,6 +23,7 @@ from graphc.shapes import Dim, integer
 from graphc.targets.ggml.bound import check_bound
 from graphc.targets.ggml.host import perform
 from graphc.targets.ggml.memory import ComputeMemory, Placement
+from graphc.targets.ggml.products import REPLACED, load_products
 from graphc.targets.ggml.program import STORAGE, Call, Constant, Input, Program, Tensor
 from graphc.targets.ggml.sections import Section, sections
 from graphc.targets.kernels.native import LoadedKernel, load_kernels
@@ -54,6 +55,7 @@ class Executor:
         self.arrays = list(weights)
         self.backends = open_backends(device, threads or default_threads())
         self.kernels = load_kernels(program.kernels)
+        self.products = load_products() if len(self.backends) == 1 else None
         self.graphs: OrderedDict[Any, BuiltGraph] = OrderedDict()
         self.steps: dict[Program, list[Section | Call]] = {}
         self.memory: list[Any] = []
@@ -192,6 +194,7 @@ class BuiltGraph:
         calls = [program.calls[index] for index in section.calls]
         kernels = sorted({call.kernel for call in calls if call.kernel >= 0})
         self.userdata = {index: executor.kernels[index].userdata(binding) for index in kernels}
+        self.kept: list[Any] = []
         for tensor in self.given:
             ggml.ggml_set_input(tensor)
             ggml.ggml_set_output(tensor)
@@ -252,6 +255,11 @@ class BuiltGraph:
         if call.kernel >= 0:
             return self._replay_kernel(call, self.executor.kernels[call.kernel])
         args = [self._argument(arg) for arg in call.args]
+        if self.executor.products is not None and call.function in REPLACED:
+            ne = [integer(size, self.binding) for size in call.result.ne]
+            result = self.executor.products.call(self.context, call.function, args, ne, self.kept)
+            if result is not None:
+                return result
         result = getattr(ggml, call.function)(self.context, *args)
         if not result:
             raise GraphcError(f"{call.function} failed for {call.source or 'a node'}")

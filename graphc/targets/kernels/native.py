@@ -131,9 +131,11 @@ def _temporary_folder(name: str) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"graphc-{name}-"))
 
 
-def load_library(source: str, compiler: tuple[str, ...], include: Path) -> ctypes.CDLL:
+def load_library(
+    source: str, compiler: tuple[str, ...], include: Path, flags: Sequence[str] | None = None
+) -> ctypes.CDLL:
     """The compiled and loaded source, from the cache if it is there. Raises BuildError with what the compiler says."""
-    command = (*compiler, *FLAGS, *machine_flags(), "-fPIC", "-shared", f"-I{include}")
+    command = (*compiler, *(FLAGS if flags is None else flags), *machine_flags(), "-fPIC", "-shared", f"-I{include}")
     key = "\0".join([source, *command, (include / "ggml.h").read_text(), machine()])
     return _load(source, command, hashlib.sha256(key.encode()).hexdigest()[:32])
 

@@ -110,6 +110,7 @@ Graph::Graph(const Backends & backends, const std::vector<InputInfo> & infos, co
     }
     outputs_ = build(context_.get(), kernels_, inputs_);
     check_sizes(context_.get());
+    if (!backends.accelerated()) replace_products(context_.get(), settings_);
     graph_ = ggml_new_graph_custom(context_.get(), count, false);
     for (const GraphOutput & output : outputs_) {
         keep(output.tensor);

@@ -3,6 +3,7 @@
 #include "graphc/array.h"
 #include "graphc/device.h"
 #include "graphc/kernels.h"
+#include "graphc/replace.h"
 #include "graphc/sizes.h"
 
 #include <functional>
@@ -37,6 +38,7 @@ class Graph {
 
   private:
     ggml_context_ptr context_;
+    ConvolutionSettings settings_;
     Kernels kernels_;
     std::vector<ggml_tensor *> inputs_;
     std::vector<GraphOutput> outputs_;

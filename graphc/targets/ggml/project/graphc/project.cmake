@@ -46,28 +46,35 @@ add_library(${PROJECT_NAME} STATIC
   graphc/model.cpp
   graphc/npy.cpp
   graphc/part.cpp
+  graphc/products.c
+  graphc/replace.cpp
   graphc/sizes.cpp
   graphc/weights.cpp)
 target_compile_features(${PROJECT_NAME} PUBLIC cxx_std_17)
 target_include_directories(${PROJECT_NAME} PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}")
 target_link_libraries(${PROJECT_NAME} PUBLIC ggml::ggml)
 
-# Kernels must round exactly as those of the in-process model: no contraction to fused multiply-add, no fast math.
+# Kernels must round exactly as those of the in-process model: no contraction to fused multiply-add, no fast math. Products are
+# wanted with it.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(arm64|aarch64)$")
+  set(native_option -mcpu=native)
+else()
+  set(native_option -march=native)
+endif()
+if(MSVC)
+  set(kernel_options /O2 /fp:precise)
+  set(product_options /O2)
+else()
+  set(kernel_options ${GRAPHC_KERNEL_OPTIONS})
+  set(product_options -std=gnu11 -O3 -fwrapv -ffp-contract=fast -fno-math-errno -fno-trapping-math)
+  if(GRAPHC_NATIVE AND NOT CMAKE_CROSSCOMPILING)
+    list(APPEND kernel_options ${native_option})
+    list(APPEND product_options ${native_option})
+  endif()
+endif()
+set_source_files_properties(graphc/products.c PROPERTIES COMPILE_OPTIONS "${product_options}")
 if(GRAPHC_KERNEL_SOURCES)
   target_sources(${PROJECT_NAME} PRIVATE ${GRAPHC_KERNEL_SOURCES})
-  if(MSVC)
-    set(kernel_options /O2 /fp:precise)
-  else()
-    set(kernel_options ${GRAPHC_KERNEL_OPTIONS})
-    if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(arm64|aarch64)$")
-      set(native_option -mcpu=native)
-    else()
-      set(native_option -march=native)
-    endif()
-    if(GRAPHC_NATIVE AND NOT CMAKE_CROSSCOMPILING)
-      list(APPEND kernel_options ${native_option})
-    endif()
-  endif()
   set_source_files_properties(${GRAPHC_KERNEL_SOURCES} PROPERTIES COMPILE_OPTIONS "${kernel_options}")
   if(UNIX)
     target_link_libraries(${PROJECT_NAME} PUBLIC m)

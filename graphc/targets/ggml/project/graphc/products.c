@@ -1,0 +1,254 @@
+// Products by blocks: columns of the result are packed into panels that stay in the cache while all rows pass by them, and a
+// tile of rows and a panel's columns is summed up in registers. Sums are made of partial sums over `DEPTH` elements, so they
+// are as exact as the pairwise sums of other libraries. The result does not depend on the number of threads.
+
+#include "products.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__GNUC__)
+
+#if defined(__AVX512F__)
+enum { WIDTH = 16, ROWS = 12 };
+#elif defined(__AVX__)
+enum { WIDTH = 8, ROWS = 6 };
+#else
+enum { WIDTH = 4, ROWS = 8 };
+#endif
+enum { VECTORS = 2, PANEL = WIDTH * VECTORS, DEPTH = 256, COLUMNS = 128, SPLIT = 8, LEAST_ROWS = 192, FEWEST_ROWS = 32 };
+
+typedef float vector __attribute__((vector_size(WIDTH * 4)));
+typedef float anywhere __attribute__((vector_size(WIDTH * 4), aligned(4)));
+
+/// Where the operands of one product of a block lie: rows of `a` and of `c` are `lda` and `ldc` elements apart.
+struct block {
+    const float * a;
+    const float * packed;
+    float * c;
+    int64_t lda, ldc, rows, columns;
+    int depth;
+    bool first;  // else the products are added to what `c` holds
+};
+
+/// c[rows][PANEL] (+)= a[rows][depth] * panel[depth][PANEL]; `rows` is a constant where this is called.
+static inline __attribute__((always_inline)) void tile(int rows, const float * a, int64_t lda, const float * panel,
+                                                       float * c, int64_t ldc, int depth, bool first) {
+    vector sums[ROWS][VECTORS];
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 4
+        for (int j = 0; j < VECTORS; ++j) sums[i][j] = (vector){0};
+    }
+    for (int k = 0; k < depth; ++k) {
+        vector column[VECTORS];
+#pragma GCC unroll 4
+        for (int j = 0; j < VECTORS; ++j) column[j] = *(const vector *) (panel + k * PANEL + j * WIDTH);
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 4
+            for (int j = 0; j < VECTORS; ++j) sums[i][j] += a[i * lda + k] * column[j];
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 4
+        for (int j = 0; j < VECTORS; ++j) {
+            anywhere * target = (anywhere *) (c + i * ldc + j * WIDTH);
+            *target = first ? sums[i][j] : sums[i][j] + *target;
+        }
+    }
+}
+
+#define TILE(n) \
+    static __attribute__((noinline)) void tile_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
+                                                   int depth, bool first) { \
+        tile(n, a, lda, panel, c, ldc, depth, first); \
+    }
+TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
+#if defined(__AVX512F__)
+TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
+#elif !defined(__AVX__)
+TILE(7) TILE(8)
+#endif
+
+typedef void (*tile_function)(const float *, int64_t, const float *, float *, int64_t, int, bool);
+
+static const tile_function tiles[ROWS + 1] = {
+    NULL, tile_1, tile_2, tile_3, tile_4, tile_5, tile_6,
+#if defined(__AVX512F__)
+    tile_7, tile_8, tile_9, tile_10, tile_11, tile_12,
+#elif !defined(__AVX__)
+    tile_7, tile_8,
+#endif
+};
+
+/// All tiles of a block. At the right edge a tile is computed beside the result and the columns that exist are copied.
+static void multiply(const struct block * b) {
+    for (int64_t j = 0; j < b->columns; j += PANEL) {
+        const float * panel = b->packed + j * DEPTH;
+        const int64_t wide = b->columns - j < PANEL ? b->columns - j : PANEL;
+        for (int64_t i = 0; i < b->rows; i += ROWS) {
+            const int high = b->rows - i < ROWS ? (int) (b->rows - i) : ROWS;
+            const float * a = b->a + i * b->lda;
+            float * c = b->c + i * b->ldc + j;
+            if (wide == PANEL) {
+                tiles[high](a, b->lda, panel, c, b->ldc, b->depth, b->first);
+                continue;
+            }
+            float edge[ROWS * PANEL];
+            tiles[high](a, b->lda, panel, edge, PANEL, b->depth, true);
+            for (int row = 0; row < high; ++row) {
+                for (int64_t x = 0; x < wide; ++x) {
+                    float * target = c + row * b->ldc + x;
+                    *target = b->first ? edge[row * PANEL + x] : edge[row * PANEL + x] + *target;
+                }
+            }
+        }
+    }
+}
+
+/// A thread's share of a result: rows and columns are cut into so many units that no thread waits long for another.
+struct units {
+    int64_t columns, rows, parts, count;
+};
+
+static struct units cut(int64_t rows, int64_t columns, int64_t batches, int nth) {
+    struct units u = {(columns + COLUMNS - 1) / COLUMNS, rows, 1, 0};
+    while (u.columns * batches * u.parts < SPLIT * nth && rows / (2 * u.parts) >= LEAST_ROWS) u.parts *= 2;
+    if (u.columns * batches * u.parts < nth && rows / u.parts >= 2 * ROWS) u.parts *= 2;
+    u.rows = ((rows + u.parts - 1) / u.parts + ROWS - 1) / ROWS * ROWS;
+    u.parts = (rows + u.rows - 1) / u.rows;
+    u.count = u.columns * u.parts * batches;
+    return u;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/// Rows of `b`, `ldb` elements apart, as the columns of panels.
+static void pack_rows(const float * b, int64_t ldb, int64_t columns, int depth, float * packed) {
+    for (int64_t j = 0; j < columns; j += PANEL) {
+        float * panel = packed + j * DEPTH;
+        for (int x = 0; x < PANEL; ++x) {
+            const float * row = b + (j + x) * ldb;
+            if (j + x < columns) {
+                for (int k = 0; k < depth; ++k) panel[k * PANEL + x] = row[k];
+            } else {
+                for (int k = 0; k < depth; ++k) panel[k * PANEL + x] = 0;
+            }
+        }
+    }
+}
+
+static bool is_float_rows(const struct ggml_tensor * t) {
+    return t->type == GGML_TYPE_F32 && t->nb[0] == sizeof(float) && t->nb[1] % sizeof(float) == 0;
+}
+
+bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b) {
+    return is_float_rows(a) && is_float_rows(b) && b->ne[1] >= FEWEST_ROWS;
+}
+
+void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    (void) userdata;
+    const struct ggml_tensor * a = dst->src[0], * b = dst->src[1];
+    const int64_t depth = a->ne[0], columns = dst->ne[0], rows = dst->ne[1];
+    const int64_t lda = b->nb[1] / sizeof(float), ldb = a->nb[1] / sizeof(float), ldc = dst->nb[1] / sizeof(float);
+    float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
+    const struct units u = cut(rows, columns, dst->ne[2] * dst->ne[3], nth);
+    for (int64_t unit = ith; unit < u.count; unit += nth) {
+        const int64_t i = unit % u.parts * u.rows, j = unit / u.parts % u.columns * COLUMNS;
+        const int64_t batch = unit / u.parts / u.columns, i2 = batch % dst->ne[2], i3 = batch / dst->ne[2];
+        const char * from = (const char *) a->data + i2 / (dst->ne[2] / a->ne[2]) * a->nb[2] + i3 / (dst->ne[3] / a->ne[3]) * a->nb[3];
+        const float * left = (const float *) ((const char *) b->data + i2 * b->nb[2] + i3 * b->nb[3]) + i * lda;
+        float * c = (float *) ((char *) dst->data + i2 * dst->nb[2] + i3 * dst->nb[3]) + i * ldc + j;
+        const int64_t wide = least(columns - j, COLUMNS);
+        for (int64_t k = 0; k < depth; k += DEPTH) {
+            const int deep = (int) least(depth - k, DEPTH);
+            pack_rows((const float *) from + j * ldb + k, ldb, wide, deep, packed);
+            multiply(&(struct block){left + k, packed, c, lda, ldc, least(rows - i, u.rows), wide, deep, k == 0});
+        }
+    }
+}
+
+/// One row of a panel: the elements of an image that a place of the kernel meets at `count` pixels of the result from `start` on.
+static void pack_pixels(const float * plane, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s, int64_t width,
+                        int64_t start, int64_t count, int64_t kx, int64_t ky, float * row) {
+    int64_t x = start % width, y = start / width;
+    for (int64_t done = 0; done < count; x = 0, ++y) {
+        const int64_t run = least(width - x, count - done), iy = y * s->s1 - s->p1 + ky * s->d1;
+        const int64_t ix = x * s->s0 - s->p0 + kx * s->d0;
+        const float * line = plane + iy * image->ne[0];
+        if (iy < 0 || iy >= image->ne[1]) {
+            for (int64_t i = 0; i < run; ++i) row[done + i] = 0;
+        } else if (s->s0 == 1) {
+            const int64_t right = ix >= image->ne[0] ? 0 : least(image->ne[0] - ix, run);
+            const int64_t left = least(ix < 0 ? -ix : 0, right > 0 ? right : 0);
+            for (int64_t i = 0; i < left; ++i) row[done + i] = 0;
+            for (int64_t i = left; i < right; ++i) row[done + i] = line[ix + i];
+            for (int64_t i = right > left ? right : left; i < run; ++i) row[done + i] = 0;
+        } else {
+            for (int64_t i = 0; i < run; ++i) {
+                const int64_t at = ix + i * s->s0;
+                row[done + i] = at >= 0 && at < image->ne[0] ? line[at] : 0;
+            }
+        }
+        done += run;
+    }
+}
+
+/// What the kernel's elements `from`... meet at the pixels from `start` on, as the columns of panels.
+static void pack_windows(const float * data, const struct ggml_tensor * image, const struct ggml_tensor * kernel,
+                         const struct graphc_conv_2d_settings * s, int64_t width, int64_t start, int64_t count, int64_t from,
+                         int depth, float * packed) {
+    const int64_t kw = kernel->ne[0], area = kw * kernel->ne[1];
+    for (int64_t j = 0; j < count; j += PANEL) {
+        const int64_t wide = least(count - j, PANEL);
+        for (int k = 0; k < depth; ++k) {
+            const int64_t channel = (from + k) / area, place = (from + k) % area;
+            float * row = packed + j * DEPTH + k * PANEL;
+            pack_pixels(data + channel * image->ne[0] * image->ne[1], image, s, width, start + j, wide, place % kw, place / kw, row);
+            for (int64_t i = wide; i < PANEL; ++i) row[i] = 0;
+        }
+    }
+}
+
+static bool is_dense(const struct ggml_tensor * t) {
+    size_t step = sizeof(float);
+    for (int i = 0; i < 4; step *= t->ne[i], ++i) {
+        if (t->ne[i] != 1 && t->nb[i] != step) return false;
+    }
+    return t->type == GGML_TYPE_F32;
+}
+
+bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image) {
+    return is_dense(kernel) && is_dense(image);
+}
+
+void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
+    const int64_t depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2], channels = kernel->ne[3];
+    const int64_t pixels = dst->ne[0] * dst->ne[1];
+    float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
+    const struct units u = cut(channels, pixels, dst->ne[3], nth);
+    for (int64_t unit = ith; unit < u.count; unit += nth) {
+        const int64_t i = unit % u.parts * u.rows, j = unit / u.parts % u.columns * COLUMNS, batch = unit / u.parts / u.columns;
+        const float * data = (const float *) ((const char *) image->data + batch * image->nb[3]);
+        const float * weights = (const float *) kernel->data + i * depth;
+        float * c = (float *) ((char *) dst->data + batch * dst->nb[3]) + i * pixels + j;
+        const int64_t wide = least(pixels - j, COLUMNS);
+        for (int64_t k = 0; k < depth; k += DEPTH) {
+            const int deep = (int) least(depth - k, DEPTH);
+            pack_windows(data, image, kernel, userdata, dst->ne[0], j, wide, k, deep, packed);
+            multiply(&(struct block){weights + k, packed, c, depth, pixels, least(channels - i, u.rows), wide, deep, k == 0});
+        }
+    }
+}
+
+#else  // a compiler without vectors of its own: ggml computes everything
+
+bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b) { return false; }
+bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image) { return false; }
+void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
+void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
+
+#endif

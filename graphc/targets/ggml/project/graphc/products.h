@@ -1,0 +1,32 @@
+#pragma once
+
+// Matrix products and convolutions of float32 on the CPU, in place of ggml's own: custom operators for its graphs.
+
+#include "ggml.h"
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// The settings of a convolution: its userdata.
+struct graphc_conv_2d_settings {
+    int s0, s1, p0, p1, d0, d1;
+};
+
+/// Whether `graphc_mul_mat` computes the product of these two tensors, and faster than ggml does.
+bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b);
+
+/// What `ggml_mul_mat` gives for src[0] and src[1].
+void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// Whether `graphc_conv_2d` computes the convolution of this kernel and image.
+bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image);
+
+/// What `ggml_conv_2d` gives for the kernel src[0], the image src[1] and the settings.
+void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+#ifdef __cplusplus
+}
+#endif

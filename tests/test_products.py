@@ -1,0 +1,82 @@
+"""Matrix products and convolutions by graphc's own code: exact, whatever the sizes, and the same for any number of threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphc.ir.graph import Graph
+from graphc.ir.types import F32, TensorType
+from graphc.ops.base import Op
+from graphc.ops.conv import Conv
+from graphc.ops.matmul import MatMul
+from graphc.targets.ggml.executor import Executor
+from graphc.targets.ggml.lower import lower
+from graphc.targets.ggml.products import load_products
+
+RANDOM = np.random.default_rng(11)
+
+PRODUCTS = [((1, 5), (5, 1)), ((40, 3), (3, 7)), ((64, 300), (300, 129)), ((257, 40), (40, 128)),
+            ((2, 3, 33, 513), (2, 3, 513, 31)),
+            ((3, 100, 64), (64, 200)), ((4096, 16), (16, 33))]  # fmt: skip
+"""Shapes of operands: below, at and above the sizes of tiles, panels and blocks, with batches, and too small to be taken."""
+
+CONVOLUTIONS = [
+    ((1, 3, 9, 11), (5, 3, 3, 3), (1, 1), (1, 1), (1, 1)),
+    ((2, 70, 17, 40), (33, 70, 3, 3), (2, 2), (1, 1), (1, 1)),
+    ((1, 8, 20, 24), (13, 8, 1, 1), (1, 1), (0, 0), (1, 1)),
+    ((1, 4, 16, 16), (300, 4, 5, 3), (1, 2), (4, 3), (2, 1)),
+    ((1, 2, 3, 3), (1, 2, 3, 3), (3, 3), (0, 0), (1, 1)),
+    ((1, 5, 2, 30), (6, 5, 1, 7), (1, 1), (0, 9), (1, 3)),
+]
+"""Images, kernels, strides, pads and dilations."""
+
+
+def computed(op: Op, arrays: list[np.ndarray], threads: int, own: bool) -> tuple[np.ndarray, list[str]]:
+    graph = Graph()
+    values = [graph.input(f"x{i}", TensorType(array.dtype, array.shape)) for i, array in enumerate(arrays)]
+    graph.output(graph.add(op, values).output, "y")
+    executor = Executor(lower(graph), [], threads=threads)
+    executor.products = executor.products if own else None
+    (result,) = executor.run({f"x{i}": array for i, array in enumerate(arrays)}, {})
+    functions = [call.function for call in executor.program.calls]
+    executor.close()
+    return result, functions
+
+
+def check(op: Op, *shapes: tuple[int, ...]) -> None:
+    arrays = [RANDOM.standard_normal(shape).astype(np.float32) for shape in shapes]
+    (exact,) = op.eval(*(array.astype(np.float64) for array in arrays))
+    results = {threads: computed(op, arrays, threads, True)[0] for threads in (1, 2, 3)}
+    theirs, functions = computed(op, arrays, 2, False)
+    assert any(function.startswith(("ggml_mul_mat", "ggml_conv_2d")) for function in functions)
+    error = np.abs(results[1] - exact).max()
+    assert error <= 2 * np.abs(theirs - exact).max() + 1e-6 * np.abs(exact).max()
+    for result in results.values():
+        np.testing.assert_array_equal(result, results[1])
+
+
+@pytest.mark.parametrize(("a", "b"), PRODUCTS)
+def test_products(a, b):
+    check(MatMul(), a, b)
+
+
+@pytest.mark.parametrize(("image", "kernel", "strides", "pads", "dilations"), CONVOLUTIONS)
+def test_convolutions(image, kernel, strides, pads, dilations):
+    check(Conv(strides, dilations, pads, pads), image, kernel)
+
+
+def test_what_is_not_finite_stays_so():
+    a, b = (RANDOM.standard_normal((64, 64)).astype(F32) for _ in "ab")
+    a[3, 4], b[5, 6] = np.nan, np.inf
+    with np.errstate(all="ignore"):
+        (right,) = MatMul().eval(a, b)
+    found, _ = computed(MatMul(), [a, b], 2, True)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(right))
+    np.testing.assert_array_equal(np.isinf(found), np.isinf(right))
+
+
+def test_the_code_is_compiled_once():
+    products = load_products()
+    assert products is not None
+    assert load_products() is products
