@@ -1,4 +1,4 @@
-"""Matrix products and convolutions by graphc's own code: exact, whatever the sizes, and the same for any number of threads."""
+"""Products, convolutions and attention by code of our own: exact for all sizes, the same for any number of threads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 
 from graphc.ir.graph import Graph
 from graphc.ir.types import F32, TensorType
+from graphc.ops.attention import Attention
 from graphc.ops.base import Op
 from graphc.ops.conv import Conv
 from graphc.ops.matmul import MatMul
@@ -64,6 +65,44 @@ def test_products(a, b):
 @pytest.mark.parametrize(("image", "kernel", "strides", "pads", "dilations"), CONVOLUTIONS)
 def test_convolutions(image, kernel, strides, pads, dilations):
     check(Conv(strides, dilations, pads, pads), image, kernel)
+
+
+def masked(queries: int, keys: int) -> np.ndarray:
+    """Some keys hidden from each query, and all of a block of them from the first."""
+    mask = np.where(RANDOM.random((queries, keys)) < 0.3, -np.inf, RANDOM.standard_normal((queries, keys)))
+    mask[0, : min(256, keys - 1)] = -np.inf
+    return mask.astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "v", "mask"),
+    [
+        ((1, 2, 70, 40), (1, 2, 300, 40), (1, 2, 300, 24), False),
+        ((2, 4, 33, 16), (2, 2, 600, 16), (2, 2, 600, 50), True),
+        ((1, 1, 16, 512), (1, 1, 20, 512), (1, 1, 20, 512), True),
+        ((1, 3, 300, 8), (1, 3, 1, 8), (1, 3, 1, 8), False),
+        ((1, 1, 2, 8), (1, 1, 9, 8), (1, 1, 9, 8), True),
+    ],
+)
+def test_attention(q, k, v, mask):
+    arrays = [RANDOM.standard_normal(shape).astype(np.float32) * 2 for shape in (q, k, v)]
+    arrays += [masked(q[2], k[2])] if mask else []
+    op = Attention(0.3)
+    (exact,) = op.eval(*(array.astype(np.float64) for array in arrays))
+    results = [computed(op, arrays, threads, own)[0] for threads, own in ((1, True), (2, True), (3, True), (2, False))]
+    for result in results[:3]:
+        assert np.abs(result - exact).max() <= 4e-6 * np.abs(exact).max()
+        np.testing.assert_array_equal(result, results[0])
+    assert np.abs(results[3] - exact).max() <= 4e-6 * np.abs(exact).max()
+
+
+def test_a_query_that_sees_nothing_has_no_result():
+    arrays = [RANDOM.standard_normal((1, 1, 40, 8)).astype(np.float32) for _ in "qkv"]
+    arrays.append(np.zeros((40, 40), np.float32))
+    arrays[3][7] = -np.inf
+    result, _ = computed(Attention(1.0), arrays, 2, True)
+    assert np.isnan(result[0, 0, 7]).all()
+    assert np.isfinite(np.delete(result, 7, 2)).all()
 
 
 def test_what_is_not_finite_stays_so():

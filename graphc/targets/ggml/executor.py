@@ -23,7 +23,7 @@ from graphc.shapes import Dim, integer
 from graphc.targets.ggml.bound import check_bound
 from graphc.targets.ggml.host import perform
 from graphc.targets.ggml.memory import ComputeMemory, Placement
-from graphc.targets.ggml.products import REPLACED, load_products
+from graphc.targets.ggml.products import CONVOLUTIONS, SOFTMAXES, Products, load_products
 from graphc.targets.ggml.program import STORAGE, Call, Constant, Input, Program, Tensor
 from graphc.targets.ggml.sections import Section, sections
 from graphc.targets.kernels.native import LoadedKernel, load_kernels
@@ -255,15 +255,39 @@ class BuiltGraph:
         if call.kernel >= 0:
             return self._replay_kernel(call, self.executor.kernels[call.kernel])
         args = [self._argument(arg) for arg in call.args]
-        if self.executor.products is not None and call.function in REPLACED:
-            ne = [integer(size, self.binding) for size in call.result.ne]
-            result = self.executor.products.call(self.context, call.function, args, ne, self.kept)
-            if result is not None:
-                return result
-        result = getattr(ggml, call.function)(self.context, *args)
+        result = self._replaced(call, args) or getattr(ggml, call.function)(self.context, *args)
         if not result:
             raise GraphcError(f"{call.function} failed for {call.source or 'a node'}")
         return result
+
+    def _replaced(self, call: Call, args: Sequence[Any]) -> Any:
+        """The tensor of a call that is left to code of our own instead of ggml's; None for others."""
+        products = self.executor.products
+        if products is None or call.function not in ("ggml_mul_mat", *CONVOLUTIONS):
+            return None
+        ne = [integer(size, self.binding) for size in call.result.ne]
+        if call.function in CONVOLUTIONS:
+            return products.convolution(self.context, args, ne, self.kept)
+        return self._attention(products, call, ne) or products.product(self.context, args[0], args[1], ne)
+
+    def _attention(self, products: Products, call: Call, ne: Sequence[int]) -> Any:
+        """The tensor of a product with the softmax of another product; the calls between are then not computed."""
+        weights = self._made_here(call.args[1], SOFTMAXES)
+        scores = weights and self._made_here(weights.args[0], ("ggml_mul_mat",))
+        if weights is None or scores is None:
+            return None
+        mask, factor, bias = weights.args[1:] or (None, 1.0, 0.0)
+        if bias != 0.0 or not isinstance(factor, float):
+            return None
+        k, q, v, masked = (self._argument(arg) for arg in (*scores.args, call.args[0], mask))
+        return products.attention(self.context, k, q, v, masked, factor, ne, self.kept)
+
+    def _made_here(self, arg: Any, functions: Sequence[str]) -> Call | None:
+        """The call of this section, of one of these functions, that makes a tensor."""
+        if not isinstance(arg, Tensor) or arg.call < 0 or arg.call not in self.section.calls:
+            return None
+        call = self.program.calls[arg.call]
+        return call if call.function in functions else None
 
     def _replay_kernel(self, call: Call, kernel: LoadedKernel) -> Any:
         count = len(call.args)

@@ -38,7 +38,7 @@ class Graph {
 
   private:
     ggml_context_ptr context_;
-    ConvolutionSettings settings_;
+    ProductSettings settings_;
     Kernels kernels_;
     std::vector<ggml_tensor *> inputs_;
     std::vector<GraphOutput> outputs_;

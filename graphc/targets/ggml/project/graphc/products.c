@@ -4,22 +4,11 @@
 
 #include "products.h"
 
-#include <stdint.h>
-#include <string.h>
+#include "tiles.h"
 
 #if defined(__GNUC__)
 
-#if defined(__AVX512F__)
-enum { WIDTH = 16, ROWS = 12 };
-#elif defined(__AVX__)
-enum { WIDTH = 8, ROWS = 6 };
-#else
-enum { WIDTH = 4, ROWS = 8 };
-#endif
-enum { VECTORS = 2, PANEL = WIDTH * VECTORS, DEPTH = 256, COLUMNS = 128, SPLIT = 8, LEAST_ROWS = 192, FEWEST_ROWS = 32 };
-
-typedef float vector __attribute__((vector_size(WIDTH * 4)));
-typedef float anywhere __attribute__((vector_size(WIDTH * 4), aligned(4)));
+enum { DEPTH = 256, COLUMNS = 128, SPLIT = 8, LEAST_ROWS = 192, FEWEST_ROWS = 32 };
 
 /// Where the operands of one product of a block lie: rows of `a` and of `c` are `lda` and `ldc` elements apart.
 struct block {
@@ -29,58 +18,6 @@ struct block {
     int64_t lda, ldc, rows, columns;
     int depth;
     bool first;  // else the products are added to what `c` holds
-};
-
-/// c[rows][PANEL] (+)= a[rows][depth] * panel[depth][PANEL]; `rows` is a constant where this is called.
-static inline __attribute__((always_inline)) void tile(int rows, const float * a, int64_t lda, const float * panel,
-                                                       float * c, int64_t ldc, int depth, bool first) {
-    vector sums[ROWS][VECTORS];
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; ++i) {
-#pragma GCC unroll 4
-        for (int j = 0; j < VECTORS; ++j) sums[i][j] = (vector){0};
-    }
-    for (int k = 0; k < depth; ++k) {
-        vector column[VECTORS];
-#pragma GCC unroll 4
-        for (int j = 0; j < VECTORS; ++j) column[j] = *(const vector *) (panel + k * PANEL + j * WIDTH);
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; ++i) {
-#pragma GCC unroll 4
-            for (int j = 0; j < VECTORS; ++j) sums[i][j] += a[i * lda + k] * column[j];
-        }
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; ++i) {
-#pragma GCC unroll 4
-        for (int j = 0; j < VECTORS; ++j) {
-            anywhere * target = (anywhere *) (c + i * ldc + j * WIDTH);
-            *target = first ? sums[i][j] : sums[i][j] + *target;
-        }
-    }
-}
-
-#define TILE(n) \
-    static __attribute__((noinline)) void tile_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
-                                                   int depth, bool first) { \
-        tile(n, a, lda, panel, c, ldc, depth, first); \
-    }
-TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
-#if defined(__AVX512F__)
-TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
-#elif !defined(__AVX__)
-TILE(7) TILE(8)
-#endif
-
-typedef void (*tile_function)(const float *, int64_t, const float *, float *, int64_t, int, bool);
-
-static const tile_function tiles[ROWS + 1] = {
-    NULL, tile_1, tile_2, tile_3, tile_4, tile_5, tile_6,
-#if defined(__AVX512F__)
-    tile_7, tile_8, tile_9, tile_10, tile_11, tile_12,
-#elif !defined(__AVX__)
-    tile_7, tile_8,
-#endif
 };
 
 /// All tiles of a block. At the right edge a tile is computed beside the result and the columns that exist are copied.
@@ -123,8 +60,6 @@ static struct units cut(int64_t rows, int64_t columns, int64_t batches, int nth)
     return u;
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /// Rows of `b`, `ldb` elements apart, as the columns of panels.
 static void pack_rows(const float * b, int64_t ldb, int64_t columns, int depth, float * packed) {
     for (int64_t j = 0; j < columns; j += PANEL) {
@@ -138,10 +73,6 @@ static void pack_rows(const float * b, int64_t ldb, int64_t columns, int depth, 
             }
         }
     }
-}
-
-static bool is_float_rows(const struct ggml_tensor * t) {
-    return t->type == GGML_TYPE_F32 && t->nb[0] == sizeof(float) && t->nb[1] % sizeof(float) == 0;
 }
 
 bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Matrix products and convolutions of float32 on the CPU, in place of ggml's own: custom operators for its graphs.
+// Matrix products, convolutions and attention of float32 on the CPU, in place of ggml's own: custom operators for its graphs.
 
 #include "ggml.h"
 
@@ -26,6 +26,13 @@ bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_t
 
 /// What `ggml_conv_2d` gives for the kernel src[0], the image src[1] and the settings.
 void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// Whether `graphc_attention` computes the attention of these; `v` is transposed: its rows are its elements along all keys.
+bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tensor * q, const struct ggml_tensor * v,
+                            const struct ggml_tensor * mask);
+
+/// softmax(k q * factor + mask) v, for src[0] to src[3] (no mask: NULL); the userdata is the factor, a float.
+void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 #ifdef __cplusplus
 }

@@ -37,6 +37,7 @@ add_library(${PROJECT_NAME} STATIC
   model.cpp
   weights.cpp
   graphc/array.cpp
+  graphc/attention.c
   graphc/device.cpp
   graphc/engine.cpp
   graphc/graph.cpp
@@ -72,7 +73,7 @@ else()
     list(APPEND product_options ${native_option})
   endif()
 endif()
-set_source_files_properties(graphc/products.c PROPERTIES COMPILE_OPTIONS "${product_options}")
+set_source_files_properties(graphc/attention.c graphc/products.c PROPERTIES COMPILE_OPTIONS "${product_options}")
 if(GRAPHC_KERNEL_SOURCES)
   target_sources(${PROJECT_NAME} PRIVATE ${GRAPHC_KERNEL_SOURCES})
   set_source_files_properties(${GRAPHC_KERNEL_SOURCES} PROPERTIES COMPILE_OPTIONS "${kernel_options}")

@@ -1,0 +1,136 @@
+// Attention without a matrix of scores. A panel of queries passes all keys, a block at a time: the block's scores, their
+// exponentials against the largest score so far, and their share of the result, which lies transposed until the end. When a
+// larger score comes, what was summed up before is scaled down. The lanes of a vector are queries, so nothing is summed across.
+
+#include "products.h"
+
+#include "tiles.h"
+
+#if defined(__GNUC__)
+
+enum { KEYS = 256, DEEPEST = 512, FEWEST_QUERIES = 16 };
+
+typedef int32_t integers __attribute__((vector_size(WIDTH * 4)));
+
+static inline vector choose(integers where, vector a, vector b) { return (vector) ((where & (integers) a) | (~where & (integers) b)); }
+
+static inline vector larger(vector a, vector b) { return choose(a > b, a, b); }
+
+static inline vector all(float x) { return x - (vector){0}; }
+
+/// exp(x) for x <= 0, to a unit in the last place; 0 for what is below the smallest normal number.
+static inline vector exponential(vector x) {
+    const vector shifter = all(12582912.0f);  // 1.5 * 2^23: the sum's last bits are a rounded integer
+    const vector n = (x * 1.44269504f + shifter) - shifter;
+    const vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    vector p = all(1.9875691e-4f);
+    p = p * r + 1.3981999e-3f;
+    p = p * r + 8.3334519e-3f;
+    p = p * r + 4.1665796e-2f;
+    p = p * r + 1.6666666e-1f;
+    p = p * r + 0.5f;
+    p = p * r * r + r + 1.0f;
+    const integers power = (__builtin_convertvector(n, integers) + 127) << 23;
+    const vector result = choose(x < -87.33654f, all(0), p * (vector) power);
+    return choose(x == x, result, x);
+}
+
+/// What a panel of queries has so far: the largest score, the sum of exponentials, and the result [elements of v][PANEL].
+struct state {
+    vector largest[VECTORS], sum[VECTORS];
+    float result[DEEPEST * PANEL] __attribute__((aligned(64)));
+};
+
+/// The panel's rows of a tensor as columns, times a factor; columns without a row are 0.
+static void pack_queries(const char * rows, size_t stride, int64_t count, int64_t depth, float factor, float * panel) {
+    for (int x = 0; x < PANEL; ++x) {
+        const float * row = (const float *) (rows + x * stride);
+        for (int64_t k = 0; k < depth; ++k) panel[k * PANEL + x] = x < count ? row[k] * factor : 0;
+    }
+}
+
+static void add_mask(float * scores, const char * mask, size_t stride, int64_t queries, int64_t keys) {
+    for (int64_t x = 0; x < queries; ++x) {
+        const float * row = (const float *) (mask + x * stride);
+        for (int64_t key = 0; key < keys; ++key) scores[key * PANEL + x] += row[key];
+    }
+}
+
+/// From scores [keys][PANEL] to their exponentials, and what came before scaled to the new largest score.
+static void soften(struct state * s, float * scores, int64_t keys, int64_t values) {
+    for (int j = 0; j < VECTORS; ++j) {
+        vector largest = s->largest[j], sum = all(0);
+        for (int64_t key = 0; key < keys; ++key) largest = larger(*(const vector *) (scores + key * PANEL + j * WIDTH), largest);
+        const vector base = choose(largest == all(-__builtin_inff()), all(0), largest);  // where all is masked so far
+        for (int64_t key = 0; key < keys; ++key) {
+            vector * score = (vector *) (scores + key * PANEL + j * WIDTH);
+            *score = exponential(*score - base);
+            sum += *score;
+        }
+        const vector scale = exponential(s->largest[j] - base);
+        for (int64_t i = 0; i < values; ++i) *(vector *) (s->result + i * PANEL + j * WIDTH) *= scale;
+        s->sum[j] = s->sum[j] * scale + sum;
+        s->largest[j] = largest;
+    }
+}
+
+bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tensor * q, const struct ggml_tensor * v,
+                            const struct ggml_tensor * mask) {
+    return is_float_rows(k) && is_float_rows(q) && is_float_rows(v) && q->ne[0] <= DEEPEST && v->ne[1] <= DEEPEST &&
+           q->ne[1] >= FEWEST_QUERIES && (mask == NULL || is_float_rows(mask));
+}
+
+void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    const float factor = *(const float *) userdata;
+    const struct ggml_tensor * k = dst->src[0], * q = dst->src[1], * v = dst->src[2], * mask = dst->src[3];
+    const int64_t depth = q->ne[0], keys = k->ne[1], values = v->ne[1], queries = q->ne[1];
+    const int64_t panels = (queries + PANEL - 1) / PANEL;
+    float panel[DEEPEST * PANEL] __attribute__((aligned(64))), scores[KEYS * PANEL] __attribute__((aligned(64)));
+    struct state s;
+    for (int64_t unit = ith; unit < panels * q->ne[2] * q->ne[3]; unit += nth) {
+        const int64_t first = unit % panels * PANEL, count = least(queries - first, PANEL);
+        const int64_t i2 = unit / panels % q->ne[2], i3 = unit / panels / q->ne[2];
+        const int64_t k2 = i2 / (q->ne[2] / k->ne[2]), k3 = i3 / (q->ne[3] / k->ne[3]);
+        const int64_t v2 = i2 / (q->ne[2] / v->ne[2]), v3 = i3 / (q->ne[3] / v->ne[3]);
+        const char * rows = (const char *) q->data + first * q->nb[1] + i2 * q->nb[2] + i3 * q->nb[3];
+        pack_queries(rows, q->nb[1], count, depth, factor, panel);
+        for (int j = 0; j < VECTORS; ++j) s.largest[j] = all(-__builtin_inff()), s.sum[j] = all(0);
+        for (int64_t i = 0; i < values * PANEL; ++i) s.result[i] = 0;
+        for (int64_t key = 0; key < keys; key += KEYS) {
+            const int64_t block = least(keys - key, KEYS);
+            const char * from = (const char *) k->data + key * k->nb[1] + k2 * k->nb[2] + k3 * k->nb[3];
+            for (int64_t i = 0; i < block; i += ROWS) {
+                const float * a = (const float *) (from + i * k->nb[1]);
+                tiles[least(block - i, ROWS)](a, k->nb[1] / sizeof(float), panel, scores + i * PANEL, PANEL, (int) depth, true);
+            }
+            if (mask != NULL) {
+                const size_t above = i2 % mask->ne[2] * mask->nb[2] + i3 % mask->ne[3] * mask->nb[3];
+                add_mask(scores, (const char *) mask->data + first * mask->nb[1] + key * mask->nb[0] + above, mask->nb[1], count, block);
+            }
+            soften(&s, scores, block, values);
+            const char * to = (const char *) v->data + key * v->nb[0] + v2 * v->nb[2] + v3 * v->nb[3];
+            for (int64_t i = 0; i < values; i += ROWS) {
+                const float * a = (const float *) (to + i * v->nb[1]);
+                tiles[least(values - i, ROWS)](a, v->nb[1] / sizeof(float), scores, s.result + i * PANEL, PANEL, (int) block, false);
+            }
+        }
+        for (int j = 0; j < VECTORS; ++j) {
+            const vector share = 1.0f / s.sum[j];
+            for (int64_t i = 0; i < values; ++i) *(vector *) (s.result + i * PANEL + j * WIDTH) *= share;
+        }
+        float * out = (float *) ((char *) dst->data + first * dst->nb[1] + i2 * dst->nb[2] + i3 * dst->nb[3]);
+        for (int64_t x = 0; x < count; ++x) {
+            for (int64_t i = 0; i < values; ++i) out[x * (dst->nb[1] / sizeof(float)) + i] = s.result[i * PANEL + x];
+        }
+    }
+}
+
+#else
+
+bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tensor * q, const struct ggml_tensor * v,
+                            const struct ggml_tensor * mask) {
+    return false;
+}
+void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
+
+#endif

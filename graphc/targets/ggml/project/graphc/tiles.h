@@ -1,0 +1,84 @@
+#pragma once
+
+// Tiles: a few rows times a panel of columns, summed up in registers. For compilers with vectors of their own.
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ggml.h"
+
+#if defined(__GNUC__)
+
+#if defined(__AVX512F__)
+enum { WIDTH = 16, ROWS = 12 };
+#elif defined(__AVX__)
+enum { WIDTH = 8, ROWS = 6 };
+#else
+enum { WIDTH = 4, ROWS = 8 };
+#endif
+enum { VECTORS = 2, PANEL = WIDTH * VECTORS };
+
+typedef float vector __attribute__((vector_size(WIDTH * 4)));
+typedef float anywhere __attribute__((vector_size(WIDTH * 4), aligned(4)));
+
+/// c[rows][PANEL] (+)= a[rows][depth] * panel[depth][PANEL]; `rows` is a constant where this is called.
+static inline __attribute__((always_inline)) void tile(int rows, const float * a, int64_t lda, const float * panel,
+                                                       float * c, int64_t ldc, int depth, bool first) {
+    vector sums[ROWS][VECTORS];
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 4
+        for (int j = 0; j < VECTORS; ++j) sums[i][j] = (vector){0};
+    }
+    for (int k = 0; k < depth; ++k) {
+        vector column[VECTORS];
+#pragma GCC unroll 4
+        for (int j = 0; j < VECTORS; ++j) column[j] = *(const vector *) (panel + k * PANEL + j * WIDTH);
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 4
+            for (int j = 0; j < VECTORS; ++j) sums[i][j] += a[i * lda + k] * column[j];
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 4
+        for (int j = 0; j < VECTORS; ++j) {
+            anywhere * target = (anywhere *) (c + i * ldc + j * WIDTH);
+            *target = first ? sums[i][j] : sums[i][j] + *target;
+        }
+    }
+}
+
+#define TILE(n) \
+    static __attribute__((noinline)) void tile_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
+                                                   int depth, bool first) { \
+        tile(n, a, lda, panel, c, ldc, depth, first); \
+    }
+TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
+#if defined(__AVX512F__)
+TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
+#elif !defined(__AVX__)
+TILE(7) TILE(8)
+#endif
+
+typedef void (*tile_function)(const float *, int64_t, const float *, float *, int64_t, int, bool);
+
+static const tile_function tiles[ROWS + 1] = {
+    NULL, tile_1, tile_2, tile_3, tile_4, tile_5, tile_6,
+#if defined(__AVX512F__)
+    tile_7, tile_8, tile_9, tile_10, tile_11, tile_12,
+#elif !defined(__AVX__)
+    tile_7, tile_8,
+#endif
+};
+
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/// Whether rows of float32 lie anywhere, their elements one after the other.
+static inline bool is_float_rows(const struct ggml_tensor * t) {
+    return t->type == GGML_TYPE_F32 && t->nb[0] == sizeof(float) && t->nb[1] % sizeof(float) == 0;
+}
+
+#endif
