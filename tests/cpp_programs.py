@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphc.ir.types import F16, F32, I64, TensorType
+from graphc.ir.types import BOOL, F16, F32, I64, TensorType
 from graphc.ops.base import Op
 from graphc.ops.matmul import MatMul
 from graphc.ops.pointwise import Cast
@@ -15,7 +15,7 @@ from graphc.ops.sequences import CumProd, CumSum
 from graphc.ops.sorting import ArgSort, ArgSortRows
 from graphc.shapes import Dim, symbol
 from graphc.targets.ggml.builder import Builder
-from graphc.targets.ggml.program import STORAGE, Check, Constant, KernelUse, Output, Program, Tensor
+from graphc.targets.ggml.program import STORAGE, Check, Constant, Host, KernelUse, Output, Program, Tensor
 
 NEAREST = Constant("GGML_SCALE_MODE_NEAREST")
 
@@ -23,8 +23,8 @@ NEAREST = Constant("GGML_SCALE_MODE_NEAREST")
 class Modules(Builder):
     """A builder with modules of PyTorch: each method appends the calls of one, in its scope."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(Program(name))
+    def __init__(self, name: str, around: Program | None = None) -> None:
+        super().__init__(around.block(name) if around else Program(name))
 
     def at(self, *scope: str) -> Modules:
         """Append the calls that follow in this module."""
@@ -162,6 +162,39 @@ def scattered() -> Program:
     return b.output(b.at().unary("ggml_tanh", x), "y").program
 
 
+def repeated() -> Program:
+    """A loop around a module with weights, which collects a row in each step."""
+    b = Modules("repeated")
+    n, steps = symbol("n"), symbol("steps", low=0)
+    x = b.program.add_input("x", F32, (n, 4), "F32")
+    trips = b.program.add_input("trips", I64, (), "I64", low=0, high=6)
+    step, state = Modules("rnn", b.program), TensorType(F32, (n, 4))
+    step.program.add_input("i", I64, (), "I64")
+    going = step.program.add_input("going", BOOL, (), "I8")
+    hidden, seen = (step.program.add_input(name, F32, (n, 4), "F32") for name in ("hidden", "x"))
+    hidden = step.unary("ggml_tanh", step.binary("ggml_add", step.linear(hidden, "rnn", 4, 4), seen))
+    step.program.outputs.append(Output("again", BOOL, (), step.copy(going)))
+    step.output(hidden, "next").output(step.unary("ggml_sqr", hidden), "row")
+    types = (TensorType(I64, ()), TensorType(BOOL, ()), state, state)
+    rows = TensorType(F32, (steps, n, 4))
+    host = Host("Loop", types, (state, rows), (step.program,), carried=1)
+    yes = b.at().copy(b.program.add_weight("yes", BOOL, ()))
+    last, rows = b.program.call_host(host, [trips, yes, x, x])
+    return b.output(b.linear(last, "out", 4, 2), "last").output(rows, "rows", steps, n, 4).program
+
+
+def counted() -> Program:
+    """A size that is measured: perhaps 0, then nothing is computed."""
+    b = Modules("counted")
+    n, count = symbol("n"), symbol("count", low=0, high=8)
+    x = b.program.add_input("x", F32, (n,), "F32")
+    number = b.program.add_input("number", I64, (1,), "I64", low=0, high=9)
+    host = Host("Measure", (TensorType(I64, (1,)),), size=count, what="the count of y")
+    b.program.call_host(host, [number])
+    part = b.cont(b.slice(x, (0,), (count,), (1,)))
+    return b.output(b.unary("ggml_relu", part), "y").program
+
+
 def dtypes() -> Program:
     """Each element type in and out, and row numbers of a table."""
     b = Modules("dtypes")
@@ -281,7 +314,34 @@ def hostile() -> Program:
     return b.program
 
 
-PROGRAMS = {each.__name__: each for each in (flat, blocks, skips, symbolic, images, kernels, scattered)}
+def hostile_steps() -> Program:
+    """Such names in what the host does."""
+    b = Modules("steps")
+    x = b.program.add_input("x", F32, (2, 4), "F32")
+    yes = b.program.add_input("yes", BOOL, (), "I8")
+    count = b.program.add_input("count", I64, (), "I64", low=3, high=4)
+    for name in NAMES:
+        size = symbol(f"size of {name}", low=0)
+        b.program.call_host(Host("Measure", (TensorType(I64, ()),), size=size, what=name), [count], (), name)
+        type, scalars = TensorType(F32, (2, 4)), (TensorType(I64, ()), TensorType(BOOL, ()))
+        blocks = []
+        for kind in ("relu", "neg", "sqr"):
+            block = Modules(name, b.program)
+            if kind == "sqr":
+                block.program.add_input(f"{name} i", I64, (), "I64")
+                going = block.program.add_input(f"{name} going", BOOL, (), "I8")
+                block.program.outputs.append(Output(name, BOOL, (), block.copy(going)))
+            y = block.unary(f"ggml_{kind}", block.program.add_input(name, F32, (2, 4), "F32"))
+            blocks.append(block.output(y, name).program)
+        (x,) = b.program.call_host(Host("If", (scalars[1], type), (type,), tuple(blocks[:2])), [yes, x], (), name)
+        (x,) = b.program.call_host(Host("Loop", (*scalars, type), (type,), (blocks[2],), 1), [count, yes, x], (), name)
+        b.output(x, f"{name}/")
+    return b.program
+
+
+PROGRAMS = {
+    each.__name__: each for each in (flat, blocks, skips, symbolic, images, kernels, scattered, repeated, counted)
+}
 
 
 def arrays(program: Program, seed: int = 0) -> list[np.ndarray]:

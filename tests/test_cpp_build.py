@@ -10,9 +10,23 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from cpp_programs import PROGRAMS, arrays, constants, draws, dtypes, hostile, nothing, products, routines, views
+from cpp_hosts import HOSTED, X
+from cpp_programs import (
+    PROGRAMS,
+    arrays,
+    constants,
+    draws,
+    dtypes,
+    hostile,
+    hostile_steps,
+    nothing,
+    products,
+    routines,
+    views,
+)
 from onnx.backend.test.loader import load_model_tests
 
+import graphc
 from graphc.build import build, find_cmake, installed_ggml
 from graphc.compiler import compile_program, evaluated
 from graphc.targets.ggml.cpp import write_project
@@ -21,11 +35,15 @@ from graphc.targets.ggml.executor import Executor
 
 ALL = {
     **PROGRAMS,
-    **{each.__name__: each for each in (views, constants, dtypes, draws, hostile, nothing, products, routines)},
+    **{
+        each.__name__: each
+        for each in (views, constants, dtypes, draws, hostile, hostile_steps, nothing, products, routines)
+    },
 }
 SIZES = {"symbolic": [{"batch": 2, "tokens": 8}, {"batch": 1, "tokens": 4}], "kernels": [{"n": 5}, {"n": 1}],
          "routines": [{"n": 50}, {"n": 1}], "products": [{"rows": 3, "columns": 4}],
-         "images": [{"height": 8, "width": 9}, {"height": 5, "width": 5}], "draws": [{"n": 70}]}  # fmt: skip
+         "images": [{"height": 8, "width": 9}, {"height": 5, "width": 5}], "draws": [{"n": 70}],
+         "repeated": [{"n": 3}, {"n": 1}], "counted": [{"n": 9}, {"n": 20}]}  # fmt: skip
 SUITE = (
     "test_attention_4d",
     "test_Conv2d_depthwise_padded",
@@ -47,7 +65,7 @@ find_package(ggml CONFIG REQUIRED)
 set(CMAKE_CXX_STANDARD 17)
 set(CMAKE_C_FLAGS "-O1 -std=gnu11 -fwrapv -ffp-contract=off")
 set(CMAKE_CXX_FLAGS "-O0 {warnings}")
-file(GLOB runtime flat/graphc/*.cpp)
+file(GLOB runtime flat/graphc/*.cpp flat/graphc/*.c)
 add_library(runtime STATIC ${{runtime}})
 target_include_directories(runtime PUBLIC flat)
 target_link_libraries(runtime PUBLIC ggml::ggml m)
@@ -88,6 +106,12 @@ def inputs_of(program, sizes, seed=0):
 
 
 @functools.cache
+def hosted():
+    """The models in which the host acts."""
+    return {name: graphc.compile(proto, threads=2) for name, (proto, _) in HOSTED.items()}
+
+
+@functools.cache
 def suite_cases():
     """For each case of the suite, its program, weights and inputs."""
     found = {}
@@ -114,7 +138,10 @@ def compiled(tmp_path_factory):
     for name, (program, weights, _) in suite_cases().items():
         write_project(program, folder / name)
         write_engine(folder / name / "model.gguf", program, weights.__getitem__)
-    text = GATHERED.format(warnings=WARNINGS, names=" ".join((*ALL, *SUITE)))
+    for name, model in hosted().items():
+        write_project(model.program, folder / name, name)
+        model.save(folder / name / "model.gguf")
+    text = GATHERED.format(warnings=WARNINGS, names=" ".join((*ALL, *SUITE, *HOSTED)))
     (folder / "CMakeLists.txt").write_text(text)
     configure = [find_cmake(), "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={installed_ggml()}"]
     for command in (configure, [find_cmake(), "--build", folder / "build", "--parallel", "2"]):
@@ -144,6 +171,54 @@ def test_the_numbers_are_those_of_the_process(compiled, tmp_path, name):
             assert got.tobytes() == expected.tobytes()
 
 
+def run_hosted(compiled, folder, name, feed):
+    """Run a model in which the host acts: its exit status, what it prints, and its outputs by name."""
+    args = []
+    for input_name, array in feed.items():
+        np.save(folder / f"{input_name}.npy", array)
+        args += ["--input", f"{input_name}={folder / f'{input_name}.npy'}"]
+    args += ["--engine", compiled / name / "model.gguf", "--threads", 2, "--repeat", 2, "--output", folder / "out"]
+    status, said = run_program(compiled / "build" / name, *args)
+    return status, said, {path.stem: np.load(path) for path in (folder / "out").glob("*.npy")}
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [(name, i) for name, (_, feeds) in HOSTED.items() for i in range(len(feeds))]
+)
+def test_what_the_host_does_has_the_bits_of_the_process(compiled, tmp_path, name, number):
+    feed = HOSTED[name][1][number]
+    status, said, found = run_hosted(compiled, tmp_path, name, feed)
+    assert status == 0, said
+    for output, expected in hosted()[name].run(feed).items():
+        assert (found[output].dtype, found[output].shape) == (expected.dtype, expected.shape)
+        assert found[output].tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "feed", "message"),
+    [
+        ("counted", {"x": X, "number": np.array([9])}, "the count of y is 9, must be at most 8"),
+        ("counted", {"x": X, "number": np.array([-1])}, "the count of y is -1, must be at least 0"),
+        (
+            "counted",
+            {"x": X, "number": np.array([7])},
+            "the sizes are too small: the rest of [n] behind [count] would be -4",
+        ),
+        ("ragged", {"x": X, "trips": np.array(2)}, "a loop collects tensors of different shapes"),
+        (
+            "selected",
+            HOSTED["selected"][1][0] | {"range": np.array([-(2**63), 0])},
+            "must be at least -4611686018427387904",
+        ),
+        ("loops", HOSTED["loops"][1][0] | {"x": X[:, None]}, "x: 2 axes [6, 1], must be 1 [n]"),
+    ],
+)
+def test_sizes_that_a_run_comes_to_are_checked(compiled, tmp_path, name, feed, message):
+    status, said, found = run_hosted(compiled, tmp_path, name, feed)
+    assert (status, found) == (1, {})
+    assert message in said
+
+
 def test_every_dtype_of_numpy_is_read_and_written(compiled, tmp_path):
     program = dtypes()
     inputs = inputs_of(program, {})
@@ -168,14 +243,15 @@ def test_every_dtype_of_numpy_is_read_and_written(compiled, tmp_path):
         assert got.tobytes() == source.tobytes()
 
 
-def test_names_from_a_model_stay_names(compiled, tmp_path):
-    program = hostile()
-    args = ["--engine", compiled / "hostile" / "model.gguf", "--random", 1, "--output", tmp_path / "out"]
-    status, said = run_program(compiled / "build" / "hostile", *args)
+@pytest.mark.parametrize("make", [hostile, hostile_steps])
+def test_names_from_a_model_stay_names(compiled, tmp_path, make):
+    program, name = make(), make.__name__
+    args = ["--engine", compiled / name / "model.gguf", "--random", 1, "--output", tmp_path / "out"]
+    status, said = run_program(compiled / "build" / name, *args)
     assert status == 0, said
     assert len(list((tmp_path / "out").iterdir())) == len(program.outputs)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
-    status, said = run_program(compiled / "build" / "hostile", "--list")
+    status, said = run_program(compiled / "build" / name, "--list")
     assert status == 0
     assert program.inputs[0].name in said
 

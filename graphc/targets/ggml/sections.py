@@ -5,7 +5,7 @@ A section reads results of earlier ones where they own their memory; views of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from graphc.ir.graph import names_in
@@ -45,7 +45,7 @@ def sections(program: Program) -> list[Section | Call]:
         ]
         if len(parts) == 1:
             inputs = set(range(len(program.inputs)))
-        names = _symbols(program, calls, outputs)
+        names = sizes_read(program, calls, inputs, outputs)
         section = Section(
             tuple(sorted(calls)),
             tuple(sorted(owners - own)),
@@ -96,8 +96,8 @@ def _read(program: Program, part: Sequence[int] | Call) -> tuple[set[int], set[i
     return calls, owners, inputs
 
 
-def _symbols(program: Program, calls: set[int], outputs: Sequence[int]) -> set[str]:
-    """The names of the sizes of tensors, arguments and kernels."""
+def sizes_read(program: Program, calls: Iterable[int], inputs: Iterable[int], outputs: Iterable[int]) -> set[str]:
+    """The names of the sizes that calls, inputs and outputs depend on: of tensors, arguments and kernels."""
     names: set[str] = set()
     for index in calls:
         call = program.calls[index]
@@ -108,6 +108,8 @@ def _symbols(program: Program, calls: set[int], outputs: Sequence[int]) -> set[s
         if call.kernel >= 0:
             use = program.kernels[call.kernel]
             names |= names_in((tuple(use.op.settings), use.shape, *(shape for _, shape in use.inputs)))  # type: ignore[attr-defined]
+    for index in inputs:
+        names |= set(symbols(*program.inputs[index].shape))
     for index in outputs:
         names |= set(symbols(*program.outputs[index].shape, *program.outputs[index].tensor.ne))
     return names

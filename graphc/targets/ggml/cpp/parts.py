@@ -15,7 +15,7 @@ from graphc.shapes import Dim, Expr, symbols
 from graphc.targets.ggml.cpp.names import identifier
 from graphc.targets.ggml.cpp.scopes import Ref, reference
 from graphc.targets.ggml.program import HOST, RESULT, STORAGE, Call, Host, Input, Output, Program, Tensor, storage_ne
-from graphc.targets.ggml.sections import Section, sections
+from graphc.targets.ggml.sections import Section, sections, sizes_read
 
 DTYPES: Mapping[str, np.dtype] = {
     "F32": F32, "F16": F16, "BF16": BF16, "F64": F64, "I8": I8, "I16": I16, "I32": I32, "I64": I64,
@@ -152,10 +152,10 @@ def _part(
         part.calls.append(replace(call, args=args, result=made["call", index]))
     for output in wanted.values():
         part.outputs.append(replace(output, tensor=_moved(output.tensor, made)))
-    shapes = [size for output in part.outputs for size in output.shape]
     if part.outputs:
         part.name = fresh(name)
-    return Part(part, tuple(given), tuple(wanted), section.symbols | set(symbols(*shapes)))
+    sizes = sizes_read(part, range(len(part.calls)), range(len(part.inputs)), range(len(part.outputs)))
+    return Part(part, tuple(given), tuple(wanted), frozenset(sizes))
 
 
 def _outputs(program: Program, section: Section, labels: Mapping[int, str]) -> dict[Ref, Output]:

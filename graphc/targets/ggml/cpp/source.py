@@ -45,10 +45,11 @@ def render_source(code: ModelCode) -> str:
     parts.append(f"std::vector<graphc::WeightSlot> weight_slots({code.tree.type(())} & weights);  // weights.cpp\n")
     inner = [_function(graph, function) for graph in code.graphs for function in graph.functions.list[:-1]]
     inner += [_describe_part(code, part) for part in code.parts]
-    inner += [_values_of(code)] if code.block and code.sizes.members else []
     methods = [_constructor(code), _describe(code), _bind(code), _input_shapes(code), _check(code)]
     methods += [render_compute(code)] if code.block else []
     methods += [_build(code, graph) for graph in code.graphs]
+    if any("values_of(sizes)" in method for method in methods):
+        inner.append(_values_of(code))
     if derived := code.sizes.functions():
         inner.insert(0, derived)
     if inner:
@@ -237,9 +238,12 @@ def _conditions(code: ModelCode, program: Program) -> list[str]:
     lines = []
     for condition in conditions(program):
         size, text = code.sizes.expression(condition.size), string_literal(condition.text)
-        ne = ", ".join(map(code.sizes.expression, condition.unless_empty))
-        unless = f"if (!graphc::has_no_elements({{{ne}}})) " if ne else ""
-        lines.append(f"    {unless}graphc::require_at_least({size}, {condition.least}, {text});")
+        line = f"    graphc::require_at_least({size}, {condition.least}, {text});"
+        if condition.unless_empty:
+            ne = ", ".join(map(code.sizes.expression, condition.unless_empty))
+            lines += [f"    if (!graphc::has_no_elements({{{ne}}})) {{", f"    {line}", "    }"]
+        else:
+            lines.append(line)
     return lines
 
 
