@@ -119,7 +119,12 @@ class FloorFunctions:
 
 def computed(code, **sizes):
     """The value of a C++ expression over sizes."""
-    for cpp, python in (("std::max<graphc::Size>", "max"), ("std::min<graphc::Size>", "min"), ("::", "."), (" / ", " // ")):
+    for cpp, python in (
+        ("std::max<graphc::Size>", "max"),
+        ("std::min<graphc::Size>", "min"),
+        ("::", "."),
+        (" / ", " // "),
+    ):
         code = code.replace(cpp, python)
     return eval(code, {"sizes": type("Sizes", (), sizes), "graphc": FloorFunctions})
 

@@ -77,3 +77,12 @@ def test_the_logarithm_of_a_sum_of_exponentials_of_infinity() -> None:
     with np.errstate(all="ignore"):
         right = np.logaddexp(x[:, :1], x[:, 1:])
     np.testing.assert_allclose(onnx_backend.prepare(proto).run(list(feeds.values()))[0], right, rtol=1e-6)
+
+
+def test_a_slice_backward_from_before_the_first_element() -> None:
+    far = np.array([-(1 << 40)])
+    constants = {"start": far, "end": far, "axis": np.array([0]), "step": np.array([-1])}
+    proto = model([node("Slice", "x start end axis step", "y")], [value("x", ["n"])], [value("y", None)], constants)
+    for count in (1, 3):
+        x = np.arange(count, dtype=np.float32) + 5
+        np.testing.assert_array_equal(graphc.compile(proto).run({"x": x})["y"], [5])

@@ -230,7 +230,7 @@ def _float_power(k: Kernel, a: Scalar, b: Scalar, wide: np.dtype) -> Scalar:
 
 
 def _prelu(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.where(a < 0, a * b, a)
+    return np.where(a > 0, a, a * b)  # as PyTorch and others do: of 0 and an infinite slope it makes NaN
 
 
 def _shift_left(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -307,5 +307,5 @@ BINARY: dict[str, BinaryFunction] = {
     "BitShiftLeft": BinaryFunction(INTEGERS, _shift_left, lambda k, a, b: k.select(b < 0, 0, a << b)),
     "BitShiftRight": BinaryFunction(INTEGERS, _shift_right,
                                     lambda k, a, b: a >> k.select(b < 0, 8 * a.dtype.itemsize - 1, b)),
-    "PRelu": BinaryFunction(SIGNED, _prelu, lambda k, a, b: k.select(a < 0, a * b, a)),
+    "PRelu": BinaryFunction(SIGNED, _prelu, lambda k, a, b: k.select(a > 0, a, a * b)),
 }  # fmt: skip

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from graphc import onnx_backend
 from graphc.errors import GraphcError
 
-from .drawing import Drawing, Rejected, Tensor, difference, info, model_of
+from .drawing import Drawing, Rejected, Tensor, difference, info, model_of, reads
 from .nodes import NODES
 
 MOST_NODES = 8
@@ -30,12 +30,12 @@ class Example:
     @property
     def feeds(self) -> dict[str, np.ndarray]:
         """The inputs that are read."""
-        used = {name for node in self.nodes for name in node.input}
+        used = reads(self.nodes)
         return {name: array for name, array in self.drawing.feeds.items() if name in used}
 
     def model(self) -> onnx.ModelProto:
         """The graph as a model."""
-        used = {name for node in self.nodes for name in node.input}
+        used = reads(self.nodes)
         constants = {name: array for name, array in self.drawing.constants.items() if name in used}
         outputs = [info(t.name, t.array) for t in self.expected]
         for output in outputs if self.symbolic else ():

@@ -117,16 +117,20 @@ def _slice_bounds(node: OnnxNode, emit: SizeEmit) -> tuple[list[Dim], list[Dim],
 
 
 def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
-    """The first index and the number of elements of `start:end:step` on an axis, as Python slices. Raises Refused."""
+    """The first index and the number of elements of `start:end:step` on an axis. Raises Refused.
+
+    As Python slices; only a start before the first element is moved there for negative steps too.
+    """
     if step == 0:
         raise ModelError("a step is 0")
     if is_static(size, start, end):
+        start = max(start, -size)
         taken = range(*slice(start, end, step).indices(int(size)))  # type: ignore[arg-type]
         return (taken.start if len(taken) else 0), len(taken)
     if step > 0:
         low, high = (_bound(value, size, 0, size) for value in (start, end))
         return low, dim_max(ceil_div(high - low, step), 0)
-    high, low = (_bound(value, size, -1, size - 1) for value in (start, end))
+    high, low = _bound(start, size, dim_min(size - 1, 0), size - 1), _bound(end, size, -1, size - 1)
     return high, dim_max(ceil_div(high - low, -step), 0)
 
 
