@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,7 +17,10 @@ from graphc.targets.ggml.cpp.parts import Block, HostStep, Part, is_symbol
 from graphc.targets.ggml.cpp.scopes import Ref, reference
 from graphc.targets.ggml.cpp.sizes import symbol_limits
 
-Shape = tuple[Dim, ...]
+Shape: TypeAlias = tuple[Dim, ...]
+
+WIDEST = 140
+"""Characters of the longest line that has a comment with what it makes."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +98,12 @@ class StepWriter:
         for ref, output in zip(part.outputs, part.program.outputs, strict=True):
             arrays[ref] = Variable(self.fresh(output.name), output.dtype, output.shape)
         made = [arrays[ref] for ref in part.outputs]
-        left = f"auto [{', '.join(each.name for each in made)}]"
         sizes = "values_of(sizes)" if part.symbols else "{}"
-        self.call(
-            f"{left} = {part.member}.run<{len(made)}>(", [sizes, f"{{{', '.join(f'&{arg}' for arg in args)}}}"], made
-        )
+        indent = INDENT * self.depth
+        names = wrapped(f"{indent}auto [", [each.name for each in made], "] = ", indent + INDENT)
+        self.lines += names[:-1]
+        head = f"{names[-1]}{part.member}.run<{len(made)}>("
+        self.call(head.removeprefix(indent), [sizes, f"{{{', '.join(f'&{arg}' for arg in args)}}}"], made)
 
     def host(self, block: Block, step: HostStep, arrays: dict[Ref, Variable]) -> None:
         """What the host does."""
@@ -258,8 +263,9 @@ class StepWriter:
         """A statement that ends in a call, with a comment that says what it makes."""
         indent = INDENT * self.depth
         lines = wrapped(indent + head, args, ");", indent + INDENT)
-        about = ", ".join(describe_type(each.dtype, each.shape) for each in made)
-        self.lines += [*lines[:-1], lines[-1] + (f"  // {about}" if about else "")]
+        about = "  // " + ", ".join(describe_type(each.dtype, each.shape) for each in made)
+        fits = made and len(lines[-1] + about) <= WIDEST
+        self.lines += [*lines[:-1], lines[-1] + (about if fits else "")]
 
     def enter(self) -> set[str]:
         """Begin a scope; returns the sizes that are known outside."""
