@@ -23,7 +23,7 @@ from graphc.shapes import Dim, integer
 from graphc.targets.ggml.bound import check_bound
 from graphc.targets.ggml.host import perform
 from graphc.targets.ggml.memory import ComputeMemory, Placement
-from graphc.targets.ggml.products import CONVOLUTIONS, SOFTMAXES, Products, load_products
+from graphc.targets.ggml.products import CONVOLUTIONS, SOFTMAXES, Own, Products, load_products
 from graphc.targets.ggml.program import STORAGE, Call, Constant, Input, Program, Tensor
 from graphc.targets.ggml.sections import Section, sections
 from graphc.targets.kernels.native import LoadedKernel, load_kernels
@@ -194,7 +194,7 @@ class BuiltGraph:
         calls = [program.calls[index] for index in section.calls]
         kernels = sorted({call.kernel for call in calls if call.kernel >= 0})
         self.userdata = {index: executor.kernels[index].userdata(binding) for index in kernels}
-        self.kept: list[Any] = []
+        self.own: dict[int, Own] = {}
         for tensor in self.given:
             ggml.ggml_set_input(tensor)
             ggml.ggml_set_output(tensor)
@@ -263,15 +263,30 @@ class BuiltGraph:
     def _replaced(self, call: Call, args: Sequence[Any]) -> Any:
         """The tensor of a call that is left to code of our own instead of ggml's; None for others."""
         products = self.executor.products
-        if products is None or call.function not in ("ggml_mul_mat", *CONVOLUTIONS):
+        if products is None:
             return None
-        ne = [integer(size, self.binding) for size in call.result.ne]
+        own: Own | None = None
         if call.function in CONVOLUTIONS:
-            return products.convolution(self.context, args, ne, self.kept)
-        return self._attention(products, call, ne) or products.product(self.context, args[0], args[1], ne)
+            own = products.convolution(*args)
+        elif call.function == "ggml_mul_mat":
+            own = self._attention(products, call) or products.product(args[0], args[1])
+        elif call.function == "ggml_add":
+            own = self._biased(products, call, args)
+        if own is None:
+            return None
+        self.own[call.result.call] = own
+        ne = [integer(size, self.binding) for size in call.result.ne]
+        return products.tensor(self.context, own, ne)
 
-    def _attention(self, products: Products, call: Call, ne: Sequence[int]) -> Any:
-        """The tensor of a product with the softmax of another product; the calls between are then not computed."""
+    def _biased(self, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+        """A product or convolution that nothing else reads, with its bias."""
+        product = self._made_here(call.args[0], ("ggml_mul_mat", *CONVOLUTIONS))
+        if product is None or product.result.call not in self.own or self.section.uses[product.result.call] != 1:
+            return None
+        return products.biased(self.own[product.result.call], args[0], args[1])
+
+    def _attention(self, products: Products, call: Call) -> Own | None:
+        """A product with the softmax of another product; the calls between are then not computed."""
         weights = self._made_here(call.args[1], SOFTMAXES)
         scores = weights and self._made_here(weights.args[0], ("ggml_mul_mat",))
         if weights is None or scores is None:
@@ -280,7 +295,7 @@ class BuiltGraph:
         if bias != 0.0 or not isinstance(factor, float):
             return None
         k, q, v, masked = (self._argument(arg) for arg in (*scores.args, call.args[0], mask))
-        return products.attention(self.context, k, q, v, masked, factor, ne, self.kept)
+        return products.attention(k, q, v, masked, factor)
 
     def _made_here(self, arg: Any, functions: Sequence[str]) -> Call | None:
         """The call of this section, of one of these functions, that makes a tensor."""

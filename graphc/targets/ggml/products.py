@@ -10,6 +10,7 @@ import ctypes
 import functools
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -29,50 +30,60 @@ CONVOLUTIONS = ("ggml_conv_2d", "ggml_conv_2d_direct")
 SOFTMAXES = ("ggml_soft_max_ext", "ggml_soft_max")
 
 
+BIAS_AXES = {"mul_mat": 0, "conv_2d": 2}
+"""In which axis of ggml's order a result may get a number for each element beside."""
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """A function of ours with the tensors that it reads, and what it is told."""
+
+    name: str
+    args: tuple[Any, ...]
+    told: Any = None
+
+
 class Products:
-    """The compiled code. Its methods give the tensor that stands for a call of ggml's, or None if the call is left to ggml;
-    what must live as long as the graph is added to `kept`."""
+    """The compiled code. Its methods give what stands for calls of ggml's, or None where they are left to ggml."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
-        for name in ("mul_mat", "conv_2d", "attention"):
+        for name in ("mul_mat", "conv_2d", "bias", "attention"):
             getattr(library, f"graphc_takes_{name}").restype = ctypes.c_bool
         self._functions = {
             name: ctypes.cast(getattr(library, f"graphc_{name}"), ggml.ggml_custom_op_t)
             for name in ("mul_mat", "conv_2d", "attention")
         }
 
-    def product(self, context: Any, a: Any, b: Any, ne: Sequence[int]) -> Any:
+    def product(self, a: Any, b: Any) -> Own | None:
         """For `ggml_mul_mat(a, b)`."""
-        if not self.library.graphc_takes_mul_mat(a, b):
-            return None
-        return self._custom(context, "mul_mat", (a, b), ne)
+        return Own("mul_mat", (a, b)) if self.library.graphc_takes_mul_mat(a, b) else None
 
-    def convolution(self, context: Any, args: Sequence[Any], ne: Sequence[int], kept: list[Any]) -> Any:
-        """For one of `CONVOLUTIONS`: kernel, image and six settings."""
-        if not self.library.graphc_takes_conv_2d(args[0], args[1]):
+    def convolution(self, kernel: Any, image: Any, *settings: int) -> Own | None:
+        """For one of `CONVOLUTIONS`."""
+        if not self.library.graphc_takes_conv_2d(kernel, image):
             return None
-        return self._custom(context, "conv_2d", args[:2], ne, (ctypes.c_int * 6)(*args[2:]), kept)
+        return Own("conv_2d", (kernel, image), (ctypes.c_int * 6)(*settings))
 
-    def attention(
-        self, context: Any, k: Any, q: Any, v: Any, mask: Any, factor: float, ne: Sequence[int], kept: list[Any]
-    ) -> Any:
+    def biased(self, own: Own, result: Any, bias: Any) -> Own | None:
+        """For the sum of what one of ours gives and a number for each row's element or each channel."""
+        axis = BIAS_AXES.get(own.name, -1)
+        if axis < 0 or len(own.args) > 2 or not self.library.graphc_takes_bias(bias, result, axis):
+            return None
+        return Own(own.name, (*own.args, bias), own.told)
+
+    def attention(self, k: Any, q: Any, v: Any, mask: Any, factor: float) -> Own | None:
         """For `ggml_mul_mat(v, ggml_soft_max_ext(ggml_mul_mat(k, q), mask, factor, 0))`."""
         if not self.library.graphc_takes_attention(k, q, v, mask):
             return None
-        args = (k, q, v) if mask is None else (k, q, v, mask)
-        return self._custom(context, "attention", args, ne, ctypes.c_float(factor), kept)
+        return Own("attention", (k, q, v) if mask is None else (k, q, v, mask), ctypes.c_float(factor))
 
-    def _custom(
-        self, context: Any, name: str, args: Sequence[Any], ne: Sequence[int], told: Any = None, kept: Any = None
-    ) -> Any:
-        tensors = (ctypes.POINTER(ggml.ggml_tensor) * len(args))(*args)
-        userdata = None
-        if told is not None:
-            kept.append(told)
-            userdata = ctypes.cast(ctypes.pointer(told), ctypes.c_void_p)
-        function = self._functions[name]
-        return ggml.ggml_custom_4d(context, ggml.GGML_TYPE_F32, *ne, tensors, len(args), function, -1, userdata)
+    def tensor(self, context: Any, own: Own, ne: Sequence[int]) -> Any:
+        """The tensor that it computes, of these sizes. What it is told must live as long as the graph."""
+        args = (ctypes.POINTER(ggml.ggml_tensor) * len(own.args))(*own.args)
+        told = None if own.told is None else ctypes.cast(ctypes.pointer(own.told), ctypes.c_void_p)
+        function = self._functions[own.name]
+        return ggml.ggml_custom_4d(context, ggml.GGML_TYPE_F32, *ne, args, len(own.args), function, -1, told)
 
 
 @functools.cache

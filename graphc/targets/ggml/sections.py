@@ -5,7 +5,8 @@ A section reads results of earlier ones where they own their memory; views of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphc.ir.graph import names_in
@@ -16,7 +17,8 @@ from graphc.targets.ggml.program import HOST, RESULT, Call, Program, Tensor
 @dataclass(frozen=True, eq=False)
 class Section:
     """Calls by their indices in the program; `reads` and `writes` are the calls whose results come from earlier sections and
-    are read after this one, `inputs` and `outputs` the program's. `symbols` are the sizes that it depends on."""
+    are read after this one, `inputs` and `outputs` the program's. `symbols` are the sizes that it depends on, `uses` how
+    often the result of each call is read."""
 
     calls: tuple[int, ...]
     reads: tuple[int, ...]
@@ -24,6 +26,7 @@ class Section:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     symbols: frozenset[str]
+    uses: Mapping[int, int]
 
 
 def sections(program: Program) -> list[Section | Call]:
@@ -53,10 +56,19 @@ def sections(program: Program) -> list[Section | Call]:
             tuple(sorted(inputs)),
             tuple(outputs),
             frozenset(names),
+            _uses(program, calls, [*(own & later), *(program.outputs[index].tensor.call for index in outputs)]),
         )
         if section.calls or outputs:
             steps.append(section)
     return steps
+
+
+def _uses(program: Program, calls: Iterable[int], outside: Iterable[int]) -> Mapping[int, int]:
+    """How often the result of each call is read: by these calls, and outside of them."""
+    read = Counter(outside)
+    for index in calls:
+        read.update(arg.call for arg in program.calls[index].args if isinstance(arg, Tensor))
+    return read
 
 
 def _parts(program: Program) -> Iterator[list[int] | Call]:

@@ -110,12 +110,10 @@ Graph::Graph(const Backends & backends, const std::vector<InputInfo> & infos, co
     }
     outputs_ = build(context_.get(), kernels_, inputs_);
     check_sizes(context_.get());
+    for (const GraphOutput & output : outputs_) keep(output.tensor);
     if (!backends.accelerated()) replace_products(context_.get(), settings_);
     graph_ = ggml_new_graph_custom(context_.get(), count, false);
-    for (const GraphOutput & output : outputs_) {
-        keep(output.tensor);
-        ggml_build_forward_expand(graph_, output.tensor);
-    }
+    for (const GraphOutput & output : outputs_) ggml_build_forward_expand(graph_, output.tensor);
     for (ggml_tensor * input : inputs_) ggml_build_forward_expand(graph_, input);
     ggml_tensor * byte = ggml_new_tensor_1d(context_.get(), GGML_TYPE_I8, 1);  // ggml cannot place a graph without bytes
     ggml_set_input(byte);

@@ -75,13 +75,27 @@ static void pack_rows(const float * b, int64_t ldb, int64_t columns, int depth, 
     }
 }
 
+/// Begins a block of the result with a number for each row or each column, to which the products are added.
+static void begin(const struct block * b, const float * of_rows, const float * of_columns) {
+    for (int64_t i = 0; i < b->rows; ++i) {
+        for (int64_t j = 0; j < b->columns; ++j) b->c[i * b->ldc + j] = of_rows ? of_rows[i] : of_columns[j];
+    }
+}
+
 bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b) {
     return is_float_rows(a) && is_float_rows(b) && b->ne[1] >= FEWEST_ROWS;
 }
 
+bool graphc_takes_bias(const struct ggml_tensor * bias, const struct ggml_tensor * result, int axis) {
+    for (int i = 0; i < 4; ++i) {
+        if (bias->ne[i] != (i == axis ? result->ne[axis] : 1)) return false;
+    }
+    return bias->type == GGML_TYPE_F32 && bias->nb[axis] == sizeof(float);
+}
+
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     (void) userdata;
-    const struct ggml_tensor * a = dst->src[0], * b = dst->src[1];
+    const struct ggml_tensor * a = dst->src[0], * b = dst->src[1], * bias = dst->src[2];
     const int64_t depth = a->ne[0], columns = dst->ne[0], rows = dst->ne[1];
     const int64_t lda = b->nb[1] / sizeof(float), ldb = a->nb[1] / sizeof(float), ldc = dst->nb[1] / sizeof(float);
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
@@ -96,7 +110,9 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         for (int64_t k = 0; k < depth; k += DEPTH) {
             const int deep = (int) least(depth - k, DEPTH);
             pack_rows((const float *) from + j * ldb + k, ldb, wide, deep, packed);
-            multiply(&(struct block){left + k, packed, c, lda, ldc, least(rows - i, u.rows), wide, deep, k == 0});
+            const struct block part = {left + k, packed, c, lda, ldc, least(rows - i, u.rows), wide, deep, k == 0 && bias == NULL};
+            if (k == 0 && bias != NULL) begin(&part, NULL, (const float *) bias->data + j);
+            multiply(&part);
         }
     }
 }
@@ -156,7 +172,7 @@ bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_t
 }
 
 void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
+    const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1], * bias = dst->src[2];
     const int64_t depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2], channels = kernel->ne[3];
     const int64_t pixels = dst->ne[0] * dst->ne[1];
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
@@ -170,7 +186,10 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         for (int64_t k = 0; k < depth; k += DEPTH) {
             const int deep = (int) least(depth - k, DEPTH);
             pack_windows(data, image, kernel, userdata, dst->ne[0], j, wide, k, deep, packed);
-            multiply(&(struct block){weights + k, packed, c, depth, pixels, least(channels - i, u.rows), wide, deep, k == 0});
+            const int64_t rows = least(channels - i, u.rows);
+            const struct block part = {weights + k, packed, c, depth, pixels, rows, wide, deep, k == 0 && bias == NULL};
+            if (k == 0 && bias != NULL) begin(&part, (const float *) bias->data + i, NULL);
+            multiply(&part);
         }
     }
 }
@@ -178,6 +197,7 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
 #else  // a compiler without vectors of its own: ggml computes everything
 
 bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b) { return false; }
+bool graphc_takes_bias(const struct ggml_tensor * bias, const struct ggml_tensor * result, int axis) { return false; }
 bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image) { return false; }
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
 void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}

@@ -18,14 +18,18 @@ struct graphc_conv_2d_settings {
 /// Whether `graphc_mul_mat` computes the product of these two tensors, and faster than ggml does.
 bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b);
 
-/// What `ggml_mul_mat` gives for src[0] and src[1].
+/// What `ggml_mul_mat` gives for src[0] and src[1], plus src[2] if it is there: a number for each element of a row.
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// Whether `graphc_conv_2d` computes the convolution of this kernel and image.
 bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image);
 
-/// What `ggml_conv_2d` gives for the kernel src[0], the image src[1] and the settings.
+/// What `ggml_conv_2d` gives for the kernel src[0], the image src[1] and the settings, plus src[2] if it is there: a number for
+/// each channel.
 void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// Whether a tensor is what src[2] may be, for the axis of a result that it has a number for each element of.
+bool graphc_takes_bias(const struct ggml_tensor * bias, const struct ggml_tensor * result, int axis);
 
 /// Whether `graphc_attention` computes the attention of these; `v` is transposed: its rows are its elements along all keys.
 bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tensor * q, const struct ggml_tensor * v,
