@@ -7,6 +7,7 @@ import pytest
 
 from graphc.ir.graph import Graph
 from graphc.ir.types import F32, TensorType
+from graphc.ops.activations import Gelu
 from graphc.ops.attention import Attention
 from graphc.ops.base import Op
 from graphc.ops.conv import Conv
@@ -103,6 +104,18 @@ def test_a_query_that_sees_nothing_has_no_result():
     result, _ = computed(Attention(1.0), arrays, 2, True)
     assert np.isnan(result[0, 0, 7]).all()
     assert np.isfinite(np.delete(result, 7, 2)).all()
+
+
+def test_gelu():
+    x = np.concatenate([np.linspace(-12, 12, 200_001), [0, 1e-30, 1e-6, 0.9999, 1.0001, np.inf, -np.inf, np.nan]])
+    x = x.astype(np.float32)
+    with np.errstate(all="ignore"):
+        (exact,) = Gelu("none").eval(x.astype(np.float64))
+        result, functions = computed(Gelu("none"), [x], 2, True)
+    assert functions == ["ggml_gelu_erf"]
+    error = np.abs(result[:-3] - exact[:-3]) / np.maximum(np.abs(x[:-3]), 1)
+    assert error.max() < 1.5e-7  # of the factor: 1 + erf(x) cancels for negative numbers
+    np.testing.assert_array_equal(result[-3:], [np.inf, np.nan, np.nan])
 
 
 def test_what_is_not_finite_stays_so():

@@ -270,6 +270,8 @@ class BuiltGraph:
             own = products.convolution(*args)
         elif call.function == "ggml_mul_mat":
             own = self._attention(products, call) or products.product(args[0], args[1])
+        elif call.function == "ggml_gelu_erf":
+            own = products.gelu(args[0])
         elif call.function == "ggml_add":
             own = self._biased(products, call, args)
         if own is None:

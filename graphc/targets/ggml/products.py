@@ -22,7 +22,7 @@ from graphc.targets.kernels.render_c import FLAGS
 FAST_FLAGS = tuple("-ffp-contract=fast" if flag == "-ffp-contract=off" else flag for flag in FLAGS)
 """A fused multiplication and addition rounds once: what these sums want."""
 
-FILES = ("products.h", "tiles.h", "products.c", "attention.c")
+FILES = ("products.h", "tiles.h", "products.c", "attention.c", "gelu.c")
 
 CONVOLUTIONS = ("ggml_conv_2d", "ggml_conv_2d_direct")
 """Calls with the same arguments; ggml computes them in different ways."""
@@ -48,11 +48,11 @@ class Products:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
-        for name in ("mul_mat", "conv_2d", "bias", "attention"):
+        for name in ("mul_mat", "conv_2d", "bias", "attention", "gelu"):
             getattr(library, f"graphc_takes_{name}").restype = ctypes.c_bool
         self._functions = {
             name: ctypes.cast(getattr(library, f"graphc_{name}"), ggml.ggml_custom_op_t)
-            for name in ("mul_mat", "conv_2d", "attention")
+            for name in ("mul_mat", "conv_2d", "attention", "gelu")
         }
 
     def product(self, a: Any, b: Any) -> Own | None:
@@ -77,6 +77,10 @@ class Products:
         if not self.library.graphc_takes_attention(k, q, v, mask):
             return None
         return Own("attention", (k, q, v) if mask is None else (k, q, v, mask), ctypes.c_float(factor))
+
+    def gelu(self, x: Any) -> Own | None:
+        """For `ggml_gelu_erf(x)`."""
+        return Own("gelu", (x,)) if self.library.graphc_takes_gelu(x) else None
 
     def tensor(self, context: Any, own: Own, ne: Sequence[int]) -> Any:
         """The tensor that it computes, of these sizes. What it is told must live as long as the graph."""

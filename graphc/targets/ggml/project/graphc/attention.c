@@ -10,31 +10,6 @@
 
 enum { KEYS = 256, DEEPEST = 512, FEWEST_QUERIES = 16 };
 
-typedef int32_t integers __attribute__((vector_size(WIDTH * 4)));
-
-static inline vector choose(integers where, vector a, vector b) { return (vector) ((where & (integers) a) | (~where & (integers) b)); }
-
-static inline vector larger(vector a, vector b) { return choose(a > b, a, b); }
-
-static inline vector all(float x) { return x - (vector){0}; }
-
-/// exp(x) for x <= 0, to a unit in the last place; 0 for what is below the smallest normal number.
-static inline vector exponential(vector x) {
-    const vector shifter = all(12582912.0f);  // 1.5 * 2^23: the sum's last bits are a rounded integer
-    const vector n = (x * 1.44269504f + shifter) - shifter;
-    const vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    vector p = all(1.9875691e-4f);
-    p = p * r + 1.3981999e-3f;
-    p = p * r + 8.3334519e-3f;
-    p = p * r + 4.1665796e-2f;
-    p = p * r + 1.6666666e-1f;
-    p = p * r + 0.5f;
-    p = p * r * r + r + 1.0f;
-    const integers power = (__builtin_convertvector(n, integers) + 127) << 23;
-    const vector result = choose(x < -87.33654f, all(0), p * (vector) power);
-    return choose(x == x, result, x);
-}
-
 /// What a panel of queries has so far: the largest score, the sum of exponentials, and the result [elements of v][PANEL].
 struct state {
     vector largest[VECTORS], sum[VECTORS];

@@ -159,14 +159,6 @@ static void pack_windows(const float * data, const struct ggml_tensor * image, c
     }
 }
 
-static bool is_dense(const struct ggml_tensor * t) {
-    size_t step = sizeof(float);
-    for (int i = 0; i < 4; step *= t->ne[i], ++i) {
-        if (t->ne[i] != 1 && t->nb[i] != step) return false;
-    }
-    return t->type == GGML_TYPE_F32;
-}
-
 bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image) {
     return is_dense(kernel) && is_dense(image);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Matrix products, convolutions and attention of float32 on the CPU, in place of ggml's own: custom operators for its graphs.
+// Matrix products, convolutions, attention and GELU of float32 on the CPU, in place of ggml's own: custom operators for its graphs.
 
 #include "ggml.h"
 
@@ -37,6 +37,12 @@ bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tens
 
 /// softmax(k q * factor + mask) v, for src[0] to src[3] (no mask: NULL); the userdata is the factor, a float.
 void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// Whether `graphc_gelu` computes GELU of this tensor, and faster than ggml does.
+bool graphc_takes_gelu(const struct ggml_tensor * x);
+
+/// What `ggml_gelu_erf` gives for src[0].
+void graphc_gelu(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 #ifdef __cplusplus
 }

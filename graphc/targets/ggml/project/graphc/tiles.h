@@ -1,6 +1,6 @@
 #pragma once
 
-// Tiles: a few rows times a panel of columns, summed up in registers. For compilers with vectors of their own.
+// Vectors, and tiles: a few rows times a panel of columns, summed up in registers. For compilers with vectors of their own.
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,6 +21,31 @@ enum { VECTORS = 2, PANEL = WIDTH * VECTORS };
 
 typedef float vector __attribute__((vector_size(WIDTH * 4)));
 typedef float anywhere __attribute__((vector_size(WIDTH * 4), aligned(4)));
+
+typedef int32_t integers __attribute__((vector_size(WIDTH * 4)));
+
+static inline vector choose(integers where, vector a, vector b) { return (vector) ((where & (integers) a) | (~where & (integers) b)); }
+
+static inline vector larger(vector a, vector b) { return choose(a > b, a, b); }
+
+static inline vector all(float x) { return x - (vector){0}; }
+
+/// exp(x) for x <= 0, to a unit in the last place; 0 for what is below the smallest normal number.
+static inline vector exponential(vector x) {
+    const vector shifter = all(12582912.0f);  // 1.5 * 2^23: the sum's last bits are a rounded integer
+    const vector n = (x * 1.44269504f + shifter) - shifter;
+    const vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    vector p = all(1.9875691e-4f);
+    p = p * r + 1.3981999e-3f;
+    p = p * r + 8.3334519e-3f;
+    p = p * r + 4.1665796e-2f;
+    p = p * r + 1.6666666e-1f;
+    p = p * r + 0.5f;
+    p = p * r * r + r + 1.0f;
+    const integers power = (__builtin_convertvector(n, integers) + 127) << 23;
+    const vector result = choose(x < -87.33654f, all(0), p * (vector) power);
+    return choose(x == x, result, x);
+}
 
 /// c[rows][PANEL] (+)= a[rows][depth] * panel[depth][PANEL]; `rows` is a constant where this is called.
 static inline __attribute__((always_inline)) void tile(int rows, const float * a, int64_t lda, const float * panel,
@@ -75,6 +100,15 @@ static const tile_function tiles[ROWS + 1] = {
 };
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/// Whether the elements are float32 and lie one after the other.
+static inline bool is_dense(const struct ggml_tensor * t) {
+    size_t step = sizeof(float);
+    for (int i = 0; i < 4; step *= t->ne[i], ++i) {
+        if (t->ne[i] != 1 && t->nb[i] != step) return false;
+    }
+    return t->type == GGML_TYPE_F32;
+}
 
 /// Whether rows of float32 lie anywhere, their elements one after the other.
 static inline bool is_float_rows(const struct ggml_tensor * t) {
