@@ -7,7 +7,7 @@ from dataclasses import asdict
 from graphc.commands import options
 from graphc.commands.output import bytes_text, printable, say, say_json, say_table
 
-HINTS = {"LLAMAFILE": "matrix products in float32 are about twice as fast with it"}
+HINTS = {"LLAMAFILE": "products of other types than float32 are about twice as fast with it"}
 """Features that matter and that a build of ggml may lack."""
 
 
@@ -35,3 +35,12 @@ def devices(as_json: options.Json = False) -> None:
         if each.kind == "CPU":
             for name, hint in HINTS.items():
                 say(f"built with {name}: {'yes' if each.features.get(name, '0') != '0' else f'no; {hint}'}")
+            say(f"products, convolutions and attention in float32: {compiled_here()}")
+
+
+def compiled_here() -> str:
+    """Who computes what matters most on the CPU."""
+    from graphc.targets.kernels.native import find_compiler
+
+    compiler = find_compiler()
+    return "ggml's; with a C compiler, faster code of graphc's own" if compiler is None else f"graphc's own ({compiler[0]})"
