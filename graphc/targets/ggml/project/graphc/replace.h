@@ -1,0 +1,21 @@
+#pragma once
+
+#include "graphc/products.h"
+
+#include "ggml.h"
+
+#include <deque>
+
+namespace graphc {
+
+/// What custom operators are told, which must live as long as the graph.
+struct ProductSettings {
+    std::deque<graphc_conv_2d_settings> convolutions;
+    std::deque<float> factors;
+};
+
+/// Has the products, convolutions and attention among the tensors of a context computed by our own code where it is faster than
+/// ggml on the CPU. Called before a graph of them is made.
+void replace_products(ggml_context * context, ProductSettings & settings);
+
+}  // namespace graphc
