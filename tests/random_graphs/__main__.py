@@ -1,4 +1,4 @@
-"""`python -m tests.random_graphs COUNT [--seed N]`: draw graphs, and print the smallest of each kind of disagreement."""
+"""`python -m tests.random_graphs COUNT [--seed N] [--nodes N]`: draw graphs, print the smallest of each kind of disagreement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import onnx
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from ..suite.run import quick_kernels
-from .check import Example, check, examples
+from .check import MOST_NODES, Example, check, examples
 from .drawing import AMBIGUOUS
 
 LAST = Path(gettempdir()) / "random_graph.onnx"
@@ -23,6 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("count", type=int)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--nodes", type=int, default=MOST_NODES, help="the most nodes of a graph")
     chosen = parser.parse_args()
     quick_kernels()
     found: dict[str, tuple[int, str]] = {}
@@ -31,7 +32,7 @@ def main() -> int:
     @seed(chosen.seed)
     @settings(max_examples=chosen.count, database=None, deadline=None, phases=[Phase.generate],
               suppress_health_check=list(HealthCheck))  # fmt: skip
-    @given(examples())
+    @given(examples(chosen.nodes))
     def run(example: Example) -> None:
         onnx.save(example.model(), LAST)
         counts["graphs"] += 1
