@@ -32,6 +32,7 @@ from graphc.compiler import compile_program, evaluated
 from graphc.targets.ggml.cpp import write_project
 from graphc.targets.ggml.engine import write_engine
 from graphc.targets.ggml.executor import Executor
+from graphc.targets.kernels.native import machine_flags
 
 ALL = {
     **PROGRAMS,
@@ -65,8 +66,10 @@ find_package(ggml CONFIG REQUIRED)
 set(CMAKE_CXX_STANDARD 17)
 set(CMAKE_C_FLAGS "-O1 -std=gnu11 -fwrapv -ffp-contract=off")
 set(CMAKE_CXX_FLAGS "-O0 {warnings}")
-file(GLOB runtime flat/graphc/*.cpp flat/graphc/*.c)
-add_library(runtime STATIC ${{runtime}})
+file(GLOB runtime flat/graphc/*.cpp)
+file(GLOB products flat/graphc/*.c)
+set_source_files_properties(${{products}} PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=fast;{machine}")
+add_library(runtime STATIC ${{runtime}} ${{products}})
 target_include_directories(runtime PUBLIC flat)
 target_link_libraries(runtime PUBLIC ggml::ggml m)
 foreach(model IN ITEMS {names})
@@ -141,7 +144,9 @@ def compiled(tmp_path_factory):
     for name, model in hosted().items():
         write_project(model.program, folder / name, name)
         model.save(folder / name / "model.gguf")
-    text = GATHERED.format(warnings=WARNINGS, names=" ".join((*ALL, *SUITE, *HOSTED)))
+    text = GATHERED.format(
+        warnings=WARNINGS, machine=";".join(machine_flags()), names=" ".join((*ALL, *SUITE, *HOSTED))
+    )
     (folder / "CMakeLists.txt").write_text(text)
     configure = [find_cmake(), "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={installed_ggml()}"]
     for command in (configure, [find_cmake(), "--build", folder / "build", "--parallel", "2"]):
