@@ -13,11 +13,11 @@ from onnx import ModelProto, TensorProto, helper
 
 import graphc
 from graphc.errors import GraphcError
+from graphc.ir.interp import bound
 from graphc.ir.types import BF16, F16, F32, F64
 from graphc.ops.random import Random
 from graphc.shapes import symbol
 from graphc.targets.ggml.program import KernelUse
-from graphc.targets.kernels.evaluate import bound
 from graphc.targets.kernels.native import load_kernels
 
 COUNT = 200_000
