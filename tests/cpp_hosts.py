@@ -63,6 +63,23 @@ SELECTED = model("""selected (float[n] x, bool[n] keep, int64[2] range)
     part = Mul(sliced, sliced)
 }""")
 
+CARRIED = model("""carried (float[a, b, c, d, e] x, float[a, b, c, d, e] w, int64 trips, bool[a] flags, float16[a] h)
+        => (float[a, b, c, d, e] p, float[a, b, c, d, e] q, bool[a] z, float16[a] g,
+            float[k, a, b, c, d, e] rows, bool[k, a] seen) {
+    p, q, z, g, rows, seen = Loop(trips, , x, w, flags, h) <body = swapping
+            (int64 i, bool going, float[a, b, c, d, e] v, float[a, b, c, d, e] u, bool[a] f, float16[a] s)
+            => (bool again, float[a, b, c, d, e] v2, float[a, b, c, d, e] u2, bool[a] f2, float16[a] s2,
+                float[a, b, c, d, e] row, bool[a] old) {
+        again = Identity(going)
+        v2 = Identity(u)
+        u2 = Identity(v)
+        f2 = Not(f)
+        s2 = Add(s, h)
+        row = Mul(v, u)
+        old = Identity(f)
+    }>
+}""")
+
 RAGGED = model("""ragged (float[n] x, int64 trips) => (float[k, m] y) {
     z, y = Loop(trips, , x) <body = body (int64 i, bool going, float[a] v) => (bool again, float[b] w, float[b] seen) {
         again = Identity(going)
@@ -82,6 +99,13 @@ def selected(x: np.ndarray, keep: list[bool], start: int, end: int) -> dict[str,
     return {"x": x, "keep": np.array(keep), "range": np.array([start, end])}
 
 
+def carried(trips: int) -> dict[str, np.ndarray]:
+    """Inputs of `CARRIED`."""
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 1, 2, 2)
+    halves = np.array([0.5, 3], np.float16)
+    return {"x": x, "w": -x, "trips": np.array(trips), "flags": np.array([True, False]), "h": halves}
+
+
 HOSTED = {
     "loops": (LOOPS, [loops(3, 50, True), loops(0, 0, False), loops(12, 1000, True, X[3:5]), loops(1, 7, False)]),
     "selected": (
@@ -92,6 +116,7 @@ HOSTED = {
             selected(X + 7, [True] * 6, -4, 2**63 - 1),
         ],
     ),
+    "carried": (CARRIED, [carried(3), carried(0)]),
     "ragged": (RAGGED, [{"x": X, "trips": np.array(1)}]),
 }
 """Each model with the inputs of some runs: some, none and all; no step and several."""
