@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 
 from graphc.ir.graph import Graph
+from graphc.ir.interp import evaluate
 from graphc.ir.types import F32, TensorType
 from graphc.ops.activations import Gelu
 from graphc.ops.attention import Attention
 from graphc.ops.base import Op
 from graphc.ops.conv import Conv
 from graphc.ops.matmul import MatMul
+from graphc.ops.norm import GroupNorm
+from graphc.ops.pointwise import Unary
 from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.lower import lower
 from graphc.targets.ggml.products import load_products
@@ -116,6 +119,35 @@ def test_gelu():
     error = np.abs(result[:-3] - exact[:-3]) / np.maximum(np.abs(x[:-3]), 1)
     assert error.max() < 1.5e-7  # of the factor: 1 + erf(x) cancels for negative numbers
     np.testing.assert_array_equal(result[-3:], [np.inf, np.nan, np.nan])
+
+
+@pytest.mark.parametrize("silu", [False, True])
+@pytest.mark.parametrize("shape", [(2, 8, 5, 7), (1, 64, 33, 40), (1, 4, 1, 1)])
+def test_group_normalization(shape, silu):
+    """With its scale and shift, and SiLU: one function in the place of three or four calls."""
+    channels, groups = shape[1], 4
+    x = (RANDOM.standard_normal(shape) * 3 + 100).astype(np.float32)
+    scale, shift = (RANDOM.standard_normal(channels).astype(np.float32) for _ in "ab")
+    graph = Graph()
+    values = [graph.input("x", TensorType(x.dtype, shape)), graph.constant(scale), graph.constant(shift)]
+    result = graph.add(GroupNorm(groups, 1e-5), values).output
+    result = graph.add(Unary("Silu"), [result]).output if silu else result
+    graph.output(result, "y")
+    program = lower(graph)
+    assert "ggml_group_norm" in [call.function for call in program.calls]
+    wide = x.astype(np.float64).reshape(shape[0], groups, -1)
+    exact = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
+    exact = exact.reshape(shape) * scale.reshape(-1, 1, 1) + shift.reshape(-1, 1, 1)
+    exact = exact / (1 + np.exp(-exact)) if silu else exact
+    found = []
+    for threads, own in ((1, True), (2, True), (2, False)):
+        executor = Executor(program, [evaluate(weight.value) for weight in program.weights], threads=threads)
+        executor.products = executor.products if own else None
+        found += executor.run({"x": x}, {})
+        executor.close()
+    np.testing.assert_array_equal(found[0], found[1])
+    errors = [np.abs(each - exact).max() for each in found]
+    assert errors[0] <= 2 * errors[2] + 1e-6 * np.abs(exact).max()
 
 
 def test_what_is_not_finite_stays_so():

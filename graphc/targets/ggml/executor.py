@@ -273,7 +273,10 @@ class BuiltGraph:
         elif call.function == "ggml_gelu_erf":
             own = products.gelu(args[0])
         elif call.function == "ggml_add":
-            own = self._biased(products, call, args)
+            own = self._biased(products, call, args) or self._group_norm(products, call)
+        elif call.function == "ggml_silu":
+            inner = self._inner(call.args[0], ("ggml_add",))
+            own = products.silu(self.own[inner.result.call]) if inner and inner.result.call in self.own else None
         if own is None:
             return None
         self.own[call.result.call] = own
@@ -282,10 +285,22 @@ class BuiltGraph:
 
     def _biased(self, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
         """A product or convolution that nothing else reads, with its bias."""
-        product = self._made_here(call.args[0], ("ggml_mul_mat", *CONVOLUTIONS))
-        if product is None or product.result.call not in self.own or self.section.uses[product.result.call] != 1:
+        product = self._inner(call.args[0], ("ggml_mul_mat", *CONVOLUTIONS))
+        if product is None or product.result.call not in self.own:
             return None
         return products.biased(self.own[product.result.call], args[0], args[1])
+
+    def _group_norm(self, products: Products, call: Call) -> Own | None:
+        """A group normalization with its scale and shift."""
+        scaled = self._inner(call.args[0], ("ggml_mul",))
+        norm = scaled and self._inner(scaled.args[0], ("ggml_group_norm",))
+        if scaled is None or norm is None:
+            return None
+        groups, epsilon = norm.args[1:]
+        assert isinstance(groups, int)
+        assert isinstance(epsilon, float)
+        x, scale, shift = (self._argument(arg) for arg in (norm.args[0], scaled.args[1], call.args[1]))
+        return products.group_norm(x, scale, shift, groups, epsilon)
 
     def _attention(self, products: Products, call: Call) -> Own | None:
         """A product with the softmax of another product; the calls between are then not computed."""
@@ -298,6 +313,11 @@ class BuiltGraph:
             return None
         k, q, v, masked = (self._argument(arg) for arg in (*scores.args, call.args[0], mask))
         return products.attention(k, q, v, masked, factor)
+
+    def _inner(self, arg: Any, functions: Sequence[str]) -> Call | None:
+        """As `_made_here`, where nothing else reads the tensor."""
+        call = self._made_here(arg, functions)
+        return call if call is not None and self.section.uses[call.result.call] == 1 else None
 
     def _made_here(self, arg: Any, functions: Sequence[str]) -> Call | None:
         """The call of this section, of one of these functions, that makes a tensor."""

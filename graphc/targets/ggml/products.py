@@ -22,7 +22,10 @@ from graphc.targets.kernels.render_c import FLAGS
 FAST_FLAGS = tuple("-ffp-contract=fast" if flag == "-ffp-contract=off" else flag for flag in FLAGS)
 """A fused multiplication and addition rounds once: what these sums want."""
 
-FILES = ("products.h", "tiles.h", "products.c", "attention.c", "gelu.c")
+FILES = ("products.h", "tiles.h", "products.c", "attention.c", "gelu.c", "norm.c")
+
+FUNCTIONS = ("mul_mat", "conv_2d", "attention", "gelu", "group_norm")
+"""What there is; each has a companion that says which tensors it takes."""
 
 CONVOLUTIONS = ("ggml_conv_2d", "ggml_conv_2d_direct")
 """Calls with the same arguments; ggml computes them in different ways."""
@@ -32,6 +35,12 @@ SOFTMAXES = ("ggml_soft_max_ext", "ggml_soft_max")
 
 BIAS_AXES = {"mul_mat": 0, "conv_2d": 2}
 """In which axis of ggml's order a result may get a number for each element beside."""
+
+
+class GroupNormSettings(ctypes.Structure):
+    """`graphc_group_norm_settings`."""
+
+    _fields_ = (("groups", ctypes.c_int), ("epsilon", ctypes.c_float), ("silu", ctypes.c_int))
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,11 +57,10 @@ class Products:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
-        for name in ("mul_mat", "conv_2d", "bias", "attention", "gelu"):
+        for name in (*FUNCTIONS, "bias"):
             getattr(library, f"graphc_takes_{name}").restype = ctypes.c_bool
         self._functions = {
-            name: ctypes.cast(getattr(library, f"graphc_{name}"), ggml.ggml_custom_op_t)
-            for name in ("mul_mat", "conv_2d", "attention", "gelu")
+            name: ctypes.cast(getattr(library, f"graphc_{name}"), ggml.ggml_custom_op_t) for name in FUNCTIONS
         }
 
     def product(self, a: Any, b: Any) -> Own | None:
@@ -81,6 +89,18 @@ class Products:
     def gelu(self, x: Any) -> Own | None:
         """For `ggml_gelu_erf(x)`."""
         return Own("gelu", (x,)) if self.library.graphc_takes_gelu(x) else None
+
+    def group_norm(self, x: Any, scale: Any, shift: Any, groups: int, epsilon: float) -> Own | None:
+        """For `ggml_group_norm(x, groups, epsilon)`, times a scale and plus a shift for each channel."""
+        if not self.library.graphc_takes_group_norm(x, scale, shift, groups):
+            return None
+        return Own("group_norm", (x, scale, shift), GroupNormSettings(groups, epsilon, 0))
+
+    def silu(self, own: Own) -> Own | None:
+        """For `ggml_silu` of what one of ours gives."""
+        if own.name != "group_norm":
+            return None
+        return Own(own.name, own.args, GroupNormSettings(own.told.groups, own.told.epsilon, 1))
 
     def tensor(self, context: Any, own: Own, ne: Sequence[int]) -> Any:
         """The tensor that it computes, of these sizes. What it is told must live as long as the graph."""

@@ -1,6 +1,7 @@
 #pragma once
 
-// Matrix products, convolutions, attention and GELU of float32 on the CPU, in place of ggml's own: custom operators for its graphs.
+// Matrix products, convolutions, attention, group normalization and GELU of float32 on the
+// CPU, in place of ggml's own: custom operators for its graphs.
 
 #include "ggml.h"
 
@@ -43,6 +44,19 @@ bool graphc_takes_gelu(const struct ggml_tensor * x);
 
 /// What `ggml_gelu_erf` gives for src[0].
 void graphc_gelu(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// The settings of a group normalization: its userdata.
+struct graphc_group_norm_settings {
+    int groups;
+    float epsilon;
+    int silu;
+};
+
+/// Whether `graphc_group_norm` computes the normalization of `x` with a scale and a shift for each channel.
+bool graphc_takes_group_norm(const struct ggml_tensor * x, const struct ggml_tensor * scale, const struct ggml_tensor * shift, int groups);
+
+/// What `ggml_group_norm` gives for src[0], times src[1], plus src[2], and `ggml_silu` of that if the settings say so.
+void graphc_group_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 #ifdef __cplusplus
 }

@@ -46,6 +46,7 @@ add_library(${PROJECT_NAME} STATIC
   graphc/kernels.cpp
   graphc/mapping.cpp
   graphc/model.cpp
+  graphc/norm.c
   graphc/npy.cpp
   graphc/part.cpp
   graphc/products.c
@@ -74,13 +75,13 @@ else()
     list(APPEND product_options ${native_option})
   endif()
 endif()
-set_source_files_properties(graphc/attention.c graphc/gelu.c graphc/products.c PROPERTIES COMPILE_OPTIONS "${product_options}")
+set_source_files_properties(graphc/attention.c graphc/gelu.c graphc/norm.c graphc/products.c PROPERTIES COMPILE_OPTIONS "${product_options}")
 if(GRAPHC_KERNEL_SOURCES)
   target_sources(${PROJECT_NAME} PRIVATE ${GRAPHC_KERNEL_SOURCES})
   set_source_files_properties(${GRAPHC_KERNEL_SOURCES} PROPERTIES COMPILE_OPTIONS "${kernel_options}")
-  if(UNIX)
-    target_link_libraries(${PROJECT_NAME} PUBLIC m)
-  endif()
+endif()
+if(UNIX)
+  target_link_libraries(${PROJECT_NAME} PUBLIC m)
 endif()
 
 add_executable(${PROJECT_NAME}-run main.cpp graphc/command.cpp graphc/random.cpp)

@@ -12,9 +12,10 @@ namespace graphc {
 struct ProductSettings {
     std::deque<graphc_conv_2d_settings> convolutions;
     std::deque<float> factors;
+    std::deque<graphc_group_norm_settings> norms;
 };
 
-/// Has the products, convolutions and attention among the tensors of a context computed by our own code where it is faster than
+/// Has the products, convolutions, attention and the like among the tensors of a context computed by our own code where it is faster than
 /// ggml on the CPU. Called before a graph of them is made.
 void replace_products(ggml_context * context, ProductSettings & settings);
 

@@ -1,0 +1,78 @@
+// Group normalization with its scale and shift, and SiLU after it if asked for: read three times, written once.
+
+#include "products.h"
+
+#include "tiles.h"
+
+#if defined(__GNUC__)
+
+#include <math.h>
+
+enum { STRETCH = 1024 };
+
+/// x / (1 + exp(-x)).
+static inline vector silu(vector x) {
+    const vector small = exponential(choose(x < all(0), x, -x));
+    return x * choose(x < all(0), small, all(1)) / (1.0f + small);
+}
+
+/// The sum of (x - mean)^power over `count` elements: a stretch in float32, the stretches in float64.
+static double moment(const float * x, int64_t count, float mean, int power) {
+    double total = 0;
+    for (int64_t start = 0; start < count; start += STRETCH) {
+        const int64_t end = least(start + STRETCH, count);
+        vector sums = all(0);
+        int64_t i = start;
+        for (; i + WIDTH <= end; i += WIDTH) {
+            const vector centered = *(const anywhere *) (x + i) - mean;
+            sums += power == 1 ? centered : centered * centered;
+        }
+        for (int lane = 0; lane < WIDTH; ++lane) total += sums[lane];
+        for (; i < end; ++i) total += power == 1 ? x[i] - mean : (double) (x[i] - mean) * (x[i] - mean);
+    }
+    return total;
+}
+
+static vector normalized(vector x, float mean, float scale, float shift, bool active) {
+    const vector y = (x - mean) * scale + shift;
+    return active ? silu(y) : y;
+}
+
+static void normalize(const float * x, float * y, int64_t count, float mean, float scale, float shift, bool active) {
+    int64_t i = 0;
+    for (; i + WIDTH <= count; i += WIDTH) *(anywhere *) (y + i) = normalized(*(const anywhere *) (x + i), mean, scale, shift, active);
+    vector last = all(mean);
+    for (int64_t k = i; k < count; ++k) last[k - i] = x[k];
+    last = normalized(last, mean, scale, shift, active);
+    for (int64_t k = i; k < count; ++k) y[k] = last[k - i];
+}
+
+bool graphc_takes_group_norm(const struct ggml_tensor * x, const struct ggml_tensor * scale, const struct ggml_tensor * shift, int groups) {
+    return is_dense(x) && groups >= 1 && x->ne[2] % groups == 0 && graphc_takes_bias(scale, x, 2) && graphc_takes_bias(shift, x, 2);
+}
+
+void graphc_group_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    const struct graphc_group_norm_settings * s = userdata;
+    const struct ggml_tensor * x = dst->src[0];
+    const float * scale = dst->src[1]->data, * shift = dst->src[2]->data;
+    const int64_t plane = x->ne[0] * x->ne[1], channels = x->ne[2] / s->groups, size = plane * channels;
+    for (int64_t unit = ith; unit < x->ne[3] * s->groups; unit += nth) {
+        const float * from = (const float *) x->data + unit * size;
+        float * to = (float *) dst->data + unit * size;
+        const float mean = (float) (moment(from, size, 0, 1) / size);
+        const float inverse = 1.0f / sqrtf((float) (moment(from, size, mean, 2) / size) + s->epsilon);
+        const int64_t first = unit % s->groups * channels;
+        for (int64_t c = 0; c < channels; ++c) {
+            normalize(from + c * plane, to + c * plane, plane, mean, inverse * scale[first + c], shift[first + c], s->silu);
+        }
+    }
+}
+
+#else
+
+bool graphc_takes_group_norm(const struct ggml_tensor * x, const struct ggml_tensor * scale, const struct ggml_tensor * shift, int groups) {
+    return false;
+}
+void graphc_group_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
+
+#endif
