@@ -143,18 +143,32 @@ static void pack_pixels(const float * plane, const struct ggml_tensor * image, c
     }
 }
 
-/// What the kernel's elements `from`... meet at the pixels from `start` on, as the columns of panels.
+/// What the kernel's elements `from`... meet at the pixels from `start` on, as the columns of panels. A panel of pixels beside
+/// one another is copied in vectors.
 static void pack_windows(const float * data, const struct ggml_tensor * image, const struct ggml_tensor * kernel,
                          const struct graphc_conv_2d_settings * s, int64_t width, int64_t start, int64_t count, int64_t from,
                          int depth, float * packed) {
-    const int64_t kw = kernel->ne[0], area = kw * kernel->ne[1];
+    const int64_t kw = kernel->ne[0], kh = kernel->ne[1], plane = image->ne[0] * image->ne[1];
     for (int64_t j = 0; j < count; j += PANEL) {
-        const int64_t wide = least(count - j, PANEL);
-        for (int k = 0; k < depth; ++k) {
-            const int64_t channel = (from + k) / area, place = (from + k) % area;
-            float * row = packed + j * DEPTH + k * PANEL;
-            pack_pixels(data + channel * image->ne[0] * image->ne[1], image, s, width, start + j, wide, place % kw, place / kw, row);
-            for (int64_t i = wide; i < PANEL; ++i) row[i] = 0;
+        const int64_t wide = least(count - j, PANEL), x = (start + j) % width, y = (start + j) / width;
+        const bool beside = s->s0 == 1 && wide == PANEL && x + PANEL <= width;
+        int64_t kx = from % kw, ky = from / kw % kh;
+        const float * channel = data + from / (kw * kh) * plane;
+        float * row = packed + j * DEPTH;
+        for (int k = 0; k < depth; ++k, row += PANEL) {
+            const int64_t ix = x - s->p0 + kx * s->d0, iy = y * s->s1 - s->p1 + ky * s->d1;
+            if (beside && ix >= 0 && ix + PANEL <= image->ne[0] && iy >= 0 && iy < image->ne[1]) {
+                const float * line = channel + iy * image->ne[0] + ix;
+                for (int v = 0; v < VECTORS; ++v) *(vector *) (row + v * WIDTH) = *(const anywhere *) (line + v * WIDTH);
+            } else {
+                pack_pixels(channel, image, s, width, start + j, wide, kx, ky, row);
+                for (int64_t i = wide; i < PANEL; ++i) row[i] = 0;
+            }
+            if (++kx < kw) continue;
+            kx = 0;
+            if (++ky < kh) continue;
+            ky = 0;
+            channel += plane;
         }
     }
 }
