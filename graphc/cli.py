@@ -18,10 +18,11 @@ from graphc.commands.devices import devices
 from graphc.commands.diff import diff
 from graphc.commands.inspect import inspect
 from graphc.commands.output import note, printable, tolerate_any_encoding
+from graphc.commands.profile import profile
 from graphc.commands.run import run
 from graphc.errors import GraphcError
 
-COMMANDS = (compile, run, check, diff, inspect, build, devices, demo)
+COMMANDS = (compile, run, check, diff, inspect, profile, build, devices, demo)
 INTERRUPTED = 130
 
 app = typer.Typer(

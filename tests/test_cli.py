@@ -211,6 +211,20 @@ def test_diff_shows_the_first_divergence(graphc_command, model: Path, monkeypatc
     assert graphc_command("diff", model, "--reference", "numpy", "--tolerance", "inf").status == 0
 
 
+def test_profile_times_every_step(graphc_command, model: Path, engine: Path) -> None:
+    for path in (model, engine):
+        found = json.loads(graphc_command("profile", path, "--dim", "batch=100", "--trace", "trace.json", "--json").out)
+        assert [step["step"] for step in found["steps"]] == ["own mul_mat", "ggml_add", "kernel Relu"]
+        (kind,) = (kind for kind in found["kinds"] if kind["name"] == "own mul_mat")
+        assert (kind["count"], kind["operations"]) == (1, 2 * 100 * 3 * 4)
+        assert all(step["seconds"] > 0 for step in found["steps"])
+        events = json.loads(Path("trace.json").read_text())["traceEvents"]
+        assert [event["args"]["result"] for event in events] == ["[100, 4]"] * 3
+    text = graphc_command("profile", model, "--dim", "batch=2").out
+    assert "ggml_mul_mat" in text
+    assert "ggml_add" in text
+
+
 def test_inspect_counts(graphc_command, model: Path, engine: Path) -> None:
     for path in (model, engine):
         found = json.loads(graphc_command("inspect", path, "--dim", "batch=10", "--json").out)

@@ -43,4 +43,8 @@ def compiled_here() -> str:
     from graphc.targets.kernels.native import find_compiler
 
     compiler = find_compiler()
-    return "ggml's; with a C compiler, faster code of graphc's own" if compiler is None else f"graphc's own ({compiler[0]})"
+    return (
+        "ggml's; with a C compiler, faster code of graphc's own"
+        if compiler is None
+        else f"graphc's own ({compiler[0]})"
+    )

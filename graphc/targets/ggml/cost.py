@@ -136,7 +136,7 @@ def operations(program: Program) -> list[Row]:
         for call in block.calls:
             if call.function in VIEWS or call.function == RESULT:
                 continue
-            name, count = _count(program, call)
+            name, count = count_of(program, call)
             counts[name] += 1
             sums[name] = sums.get(name, 0) + count
     return [Row(name, counts[name], sums[name]) for name in counts]
@@ -154,7 +154,8 @@ def is_measured(program: Program) -> bool:
     return any(call.function == HOST for call in program.calls)
 
 
-def _count(program: Program, call: Call) -> tuple[str, Dim]:
+def count_of(program: Program, call: Call) -> tuple[str, Dim]:
+    """What a call is called, and its operations."""
     if call.host is not None:
         return call.host.operator, 0
     if call.kernel < 0:

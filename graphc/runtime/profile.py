@@ -1,0 +1,190 @@
+"""Where the time of a run goes: each node of the graphs is computed and timed by itself.
+
+A node by itself costs some microseconds more than in its graph, where threads wait for the next node.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any
+
+import ggml
+import numpy as np
+
+from graphc.errors import GraphcError, InputError
+from graphc.runtime.model import Model, check_inputs
+from graphc.shapes import integer
+from graphc.targets.ggml.calls import VIEWS
+from graphc.targets.ggml.cost import count_of
+from graphc.targets.ggml.executor import BuiltGraph, new_context
+from graphc.targets.ggml.products import Own
+from graphc.targets.ggml.program import Call
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One step: what computes it, for which node and module of the model, its result, seconds, when it began in the run,
+    floating-point operations, and bytes that it reads and writes."""
+
+    step: str
+    source: str
+    module: str
+    result: str
+    seconds: float
+    start: float
+    operations: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Total:
+    """Steps of one kind together."""
+
+    name: str
+    count: int
+    seconds: float
+    operations: int
+    nbytes: int
+
+    @property
+    def gflops(self) -> float:
+        """Billions of operations a second."""
+        return self.operations / self.seconds / 1e9 if self.seconds else 0.0
+
+    @property
+    def gbytes(self) -> float:
+        """Billions of bytes a second."""
+        return self.nbytes / self.seconds / 1e9 if self.seconds else 0.0
+
+
+def profile(model: Model, inputs: Mapping[str, np.ndarray]) -> list[Timing]:
+    """The steps of one run, in order, after a run that is not timed. Raises InputError for a device that is not the CPU."""
+    executor = model.executor
+    if len(executor.backends) > 1:
+        raise InputError("a profile is of the CPU; other devices are not timed node by node")
+    given = {name: np.asarray(array) for name, array in inputs.items()}
+    binding = check_inputs(model.program, given)
+    executor.run(given, binding)
+    timings: list[Timing] = []
+    executor.observer = lambda graph: timings.extend(timed(graph, sum(each.seconds for each in timings)))
+    try:
+        executor.run(given, binding)
+    finally:
+        executor.observer = None
+    return timings
+
+
+def timed(graph: BuiltGraph, start: float) -> Iterable[Timing]:
+    """Compute the nodes of a graph one after the other. What ggml makes of a call before its result counts as the call's."""
+    made = {address(tensor): index for index, tensor in graph.results.items()}
+    context = new_context(0, graph_size=8)
+    passed = 0.0
+    try:
+        for place in range(ggml.ggml_graph_n_nodes(graph.graph)):
+            node = ggml.ggml_graph_node(graph.graph, place)
+            began = perf_counter()
+            compute(context, node, graph.executor.backends[0])
+            passed += perf_counter() - began
+            index = made.get(address(node))
+            if index is None or index in graph.section.reads:
+                continue
+            call = graph.program.calls[index]
+            if call.function not in VIEWS:
+                yield described(graph, call, node, passed, start)
+            start, passed = start + passed, 0.0
+    finally:
+        ggml.ggml_free(context)
+
+
+def compute(context: Any, node: Any, backend: Any) -> None:
+    """One node. Raises GraphcError if ggml cannot."""
+    ggml.ggml_reset(context)
+    alone = ggml.ggml_new_graph_custom(context, 8, False)
+    ggml.ggml_graph_add_node(alone, node)
+    if ggml.ggml_backend_graph_compute(backend, alone) != ggml.GGML_STATUS_SUCCESS:
+        raise GraphcError("ggml could not compute a node")
+
+
+def described(graph: BuiltGraph, call: Call, node: Any, seconds: float, start: float) -> Timing:
+    """What is known of a call."""
+    own = graph.own.get(call.result.call)
+    name, operations = count_of(graph.program, call)
+    tensor = node.contents
+    read = [tensor.src[i] for i in range(ggml.GGML_MAX_SRC) if tensor.src[i]]
+    return Timing(
+        step=name if own is None else own_name(own),
+        source=call.source,
+        module=".".join(call.scope),
+        result=f"{list(tensor.ne)[: max(call.result.rank, 1)][::-1]}",
+        seconds=seconds,
+        start=start,
+        operations=integer(operations, graph.binding) if own is None else own_operations(own, node),
+        nbytes=sum(map(ggml.ggml_nbytes, [*read, node])),
+    )
+
+
+def own_name(own: Own) -> str:
+    """What a function of ours computes."""
+    extra = {"mul_mat": " + bias", "conv_2d": " + bias"}.get(own.name, "") if len(own.args) > 2 else ""
+    active = " + silu" if own.name == "group_norm" and own.told.silu else ""
+    return f"own {own.name}{extra}{active}"
+
+
+def own_operations(own: Own, node: Any) -> int:
+    """Floating-point operations of a function of ours; a multiplication and an addition are two."""
+    size = int(ggml.ggml_nelements(node))
+    first = own.args[0].contents
+    if own.name == "mul_mat":
+        return 2 * int(first.ne[0]) * size
+    if own.name == "conv_2d":
+        return 2 * int(first.ne[0] * first.ne[1] * first.ne[2]) * size
+    if own.name == "attention":
+        q = own.args[1].contents
+        scores = int(first.ne[1] * q.ne[1] * q.ne[2] * q.ne[3])
+        return scores * (2 * int(q.ne[0]) + 2 * int(own.args[2].contents.ne[1]) + 6)
+    return 8 * size
+
+
+def totals(timings: Iterable[Timing], key: Callable[[Timing], str]) -> list[Total]:
+    """The steps by a key, the longest first."""
+    groups: dict[str, list[Timing]] = {}
+    for each in timings:
+        groups.setdefault(key(each), []).append(each)
+    found = [
+        Total(
+            name,
+            len(group),
+            sum(each.seconds for each in group),
+            sum(each.operations for each in group),
+            sum(each.nbytes for each in group),
+        )
+        for name, group in groups.items()
+    ]
+    return sorted(found, key=lambda total: -total.seconds)
+
+
+def chrome_trace(timings: Iterable[Timing]) -> dict[str, Any]:
+    """The steps as events that browsers and Perfetto show on a time line."""
+    return {
+        "traceEvents": [
+            {
+                "name": each.step,
+                "cat": each.module or "model",
+                "ph": "X",
+                "pid": 1,
+                "tid": 1,
+                "ts": each.start * 1e6,
+                "dur": each.seconds * 1e6,
+                "args": {key: value for key, value in asdict(each).items() if key not in ("step", "start", "seconds")},
+            }
+            for each in timings
+        ]
+    }
+
+
+def address(tensor: Any) -> int:
+    """Where a tensor's description lies."""
+    return ctypes.addressof(tensor.contents)
