@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from graphc import __version__
+from graphc.commands.bench import bench
 from graphc.commands.build import build
 from graphc.commands.check import check
 from graphc.commands.compile import compile
@@ -22,7 +23,7 @@ from graphc.commands.profile import profile
 from graphc.commands.run import run
 from graphc.errors import GraphcError
 
-COMMANDS = (compile, run, check, diff, inspect, profile, build, devices, demo)
+COMMANDS = (compile, run, check, diff, inspect, profile, bench, build, devices, demo)
 INTERRUPTED = 130
 
 app = typer.Typer(

@@ -225,6 +225,20 @@ def test_profile_times_every_step(graphc_command, model: Path, engine: Path) -> 
     assert "ggml_add" in text
 
 
+def test_bench_runs_what_is_installed(graphc_command, model: Path) -> None:
+    found = json.loads(graphc_command("bench", model, "--dim", "batch=3", "--rounds", 1, "--json").out)
+    results = {each["runtime"]: each for each in found}
+    assert {"graphc", "onnxruntime"} <= results.keys()
+    for each in results.values():
+        assert not each["problem"]
+        assert each["median"] > 0
+        assert each["error"] < 1e-6
+        assert each["peak_bytes"] > 1 << 20
+    refused = graphc_command("bench", model, "--runtime", "abacus")
+    assert (refused.status, refused.out) == (1, "")
+    assert "no runtime is called abacus" in refused.err
+
+
 def test_inspect_counts(graphc_command, model: Path, engine: Path) -> None:
     for path in (model, engine):
         found = json.loads(graphc_command("inspect", path, "--dim", "batch=10", "--json").out)
