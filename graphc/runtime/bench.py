@@ -128,6 +128,15 @@ def serve(runtime: str, path: Path, archive: Path, threads: int, pipe: Connectio
             pipe.send((dict(results), peak_memory()))
 
 
+def peak_memory() -> int:
+    """Bytes that this process has held at most; 0 on Windows, which does not tell so simply."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
 def bench(path: Path, inputs: Inputs, threads: int, rounds: int, runtimes: Sequence[str] | None = None) -> list[Result]:
     """Every runtime that is installed (or the given ones), in the table's order; the reference of errors is onnxruntime, or
     else the first that works."""
