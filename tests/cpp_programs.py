@@ -339,6 +339,35 @@ def hostile_steps() -> Program:
     return b.program
 
 
+def replaced() -> Program:
+    """What code of our own takes over on the CPU, in the forms that it looks for and in ones that only look alike."""
+    b = Modules("replaced")
+    x = b.conv(b.program.add_input("image", F32, (2, 6, 20, 24), "F32"), "first", 6, 40, 1)
+    x = b.binary("ggml_add", x, b.reshape(b.weight("time", 40), (1, 40, 1, 1)))  # a second sum for each channel
+
+    def group_norm(x: Tensor, name: str) -> Tensor:
+        scale, shift = (b.reshape(b.weight(f"{name}.{each}", 40), (1, 40, 1, 1)) for each in ("weight", "bias"))
+        return b.binary("ggml_add", b.binary("ggml_mul", b.call("ggml_group_norm", x, 8, 1e-5, rank=4), scale), shift)
+
+    active = b.unary("ggml_silu", group_norm(x, "norm"))
+    twice = group_norm(x, "other")  # read by two
+    x = b.binary("ggml_add", active, b.binary("ggml_mul", b.unary("ggml_silu", twice), twice))
+    kernel = b.weight("kernel", 32, 40, 1, 1)
+    shared = b.call("ggml_conv_2d", kernel, x, 1, 1, 0, 0, 1, 1, rank=4)  # read by a sum and by the outputs
+    b.output(shared, "shared")
+    x = b.binary("ggml_add", shared, b.reshape(b.weight("bias", 32), (1, 32, 1, 1)))
+    tokens = b.cont(b.transpose(b.reshape(x, (2, 32, 480)), (0, 2, 1)))
+    q, k, v = (
+        b.transpose(b.reshape(b.linear(tokens, each, 32, 32), (2, 480, 4, 8)), (0, 2, 1, 3)) for each in ("q", "k", "v")
+    )
+    b.at()
+    mask = b.program.add_input("mask", F32, (480, 480), "F32")
+    x = b.binary("ggml_add", b.attention(q, k, v, None, 0.3), b.attention(q, k, v, mask, 0.3))
+    x = b.reshape(b.cont(b.transpose(x, (0, 2, 1, 3))), (2, 480, 32))
+    x = b.binary("ggml_add", b.linear(x, "out", 32, 33), b.weight("more", 33))
+    return b.output(b.unary("ggml_gelu_erf", x), "y").program
+
+
 PROGRAMS = {
     each.__name__: each for each in (flat, blocks, skips, symbolic, images, kernels, scattered, repeated, counted)
 }

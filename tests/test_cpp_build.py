@@ -21,6 +21,7 @@ from cpp_programs import (
     hostile_steps,
     nothing,
     products,
+    replaced,
     routines,
     views,
 )
@@ -38,7 +39,7 @@ ALL = {
     **PROGRAMS,
     **{
         each.__name__: each
-        for each in (views, constants, dtypes, draws, hostile, hostile_steps, nothing, products, routines)
+        for each in (views, constants, dtypes, draws, hostile, hostile_steps, nothing, products, replaced, routines)
     },
 }
 SIZES = {"symbolic": [{"batch": 2, "tokens": 8}, {"batch": 1, "tokens": 4}], "kernels": [{"n": 5}, {"n": 1}],
@@ -153,6 +154,23 @@ def compiled(tmp_path_factory):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return folder
+
+
+def test_everything_of_our_own_is_met():
+    program = replaced()
+    executor = Executor(program, arrays(program), threads=2)
+    executor.run(inputs_of(program, {}), {})
+    (graph,) = executor.graphs.values()
+    kinds = {(own.name, len(own.args)) for own in graph.own.values()}
+    assert kinds >= {
+        ("conv_2d", 3),
+        ("conv_2d", 2),
+        ("mul_mat", 3),
+        ("attention", 3),
+        ("attention", 4),
+        ("gelu", 1),
+        ("group_norm", 3),
+    }
 
 
 @pytest.mark.parametrize("name", [*ALL, *SUITE])

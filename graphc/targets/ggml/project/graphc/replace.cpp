@@ -130,7 +130,7 @@ class Replacing {
         const Tensor product = tensor->src[0];
         const Own own = inner_own(product);
         const int axis = own.function == graphc_mul_mat ? 0 : own.function == graphc_conv_2d ? 2 : -1;
-        if (axis < 0 || !graphc_takes_bias(tensor->src[1], product, axis)) return;
+        if (axis < 0 || product->src[2] != nullptr || !graphc_takes_bias(tensor->src[1], product, axis)) return;
         become(tensor, own.function, own.settings, {product->src[0], product->src[1], tensor->src[1]});
     }
 
