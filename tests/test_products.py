@@ -160,6 +160,14 @@ def test_what_is_not_finite_stays_so():
     np.testing.assert_array_equal(np.isinf(found), np.isinf(right))
 
 
+def test_a_compiler_that_cannot_do_it(monkeypatch):
+    monkeypatch.setattr("graphc.targets.ggml.products.source", lambda: "#error no")
+    load_products.cache_clear()
+    with pytest.warns(RuntimeWarning, match="ggml computes products"):
+        assert load_products() is None
+    load_products.cache_clear()
+
+
 def test_the_code_is_compiled_once():
     products = load_products()
     assert products is not None

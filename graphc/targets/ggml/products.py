@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -16,6 +17,7 @@ from typing import Any
 
 import ggml
 
+from graphc.errors import BuildError
 from graphc.targets.kernels.native import find_compiler, ggml_include, load_library
 from graphc.targets.kernels.render_c import FLAGS
 
@@ -112,11 +114,17 @@ class Products:
 
 @functools.cache
 def load_products() -> Products | None:
-    """The code, compiled for this machine; None where there is no C compiler. Raises BuildError if it fails."""
+    """The code, compiled for this machine; None where there is no C compiler, or, with a warning, one that cannot do it."""
     compiler, include = find_compiler(), ggml_include()
     if compiler is None or include is None:
         return None
-    return Products(load_library(source(), compiler, include, FAST_FLAGS))
+    try:
+        return Products(load_library(source(), compiler, include, FAST_FLAGS))
+    except BuildError as error:
+        warnings.warn(
+            f"ggml computes products and attention, several times slower: {error}", RuntimeWarning, stacklevel=2
+        )
+        return None
 
 
 def source() -> str:
