@@ -87,6 +87,26 @@ def test_one_engine_gives_the_numbers_of_pytorch_at_every_size(name, exporter, t
             assert error <= BOUND, f"{output} at {sizes}"
 
 
+def test_a_unet_exported_at_an_odd_size_takes_every_size(tmp_path):
+    """The module looks at its example: at sizes that do not halve evenly it resizes to the sizes of its skips, which is right
+    for all; at others it doubles, which is right for multiples of 8."""
+    example = EXAMPLES["sd15_unet_small"]
+    module, _ = example.build()
+    inputs = example.inputs({"batch": 1, "height": 17, "width": 13, "tokens": 77})
+    axes = {key: dict(names) for key, names in example.dynamic.items()}
+    axes["out_sample"] = axes["sample"]
+    torch.onnx.export(
+        module, tuple(inputs.values()), tmp_path / "odd.onnx", dynamo=False, opset_version=17,
+        input_names=list(inputs), output_names=["out_sample"], dynamic_axes=axes,
+    )  # fmt: skip
+    model = graphc.compile(tmp_path / "odd.onnx", threads=2)
+    for batch, height, width in ((1, 17, 13), (2, 16, 24), (1, 65, 49), (1, 8, 8)):
+        inputs = example.inputs({"batch": batch, "height": height, "width": width, "tokens": 9})
+        got = model.run({key: tensor.numpy() for key, tensor in inputs.items()})
+        (expected,) = by_torch(module, inputs, ["out_sample"]).values()
+        assert np.abs(got["out_sample"] - expected).max() <= BOUND * np.abs(expected).max()
+
+
 def test_a_loop_of_64_tokens_is_the_loop_of_pytorch(tmp_path):
     example = EXAMPLES["llama_cached"]
     model = compiled("llama_cached", "torchscript", tmp_path)
