@@ -9,7 +9,7 @@ import typer
 
 from graphc.commands import options
 from graphc.commands.output import bytes_text, printable, say, say_json, say_table, seconds_text
-from graphc.commands.run import free_sizes, open_model
+from graphc.commands.run import given_or_random, open_model
 from graphc.errors import InputError
 
 
@@ -31,7 +31,6 @@ def bench(
 
     The error is the largest difference from onnxruntime's result. Run it on a machine that has nothing else to do.
     """
-    from graphc.runtime.arrays import as_declared, random_inputs, read_inputs
     from graphc.runtime.bench import RUNTIMES
     from graphc.runtime.bench import bench as race
     from graphc.targets.ggml.executor import default_threads
@@ -41,8 +40,7 @@ def bench(
         raise InputError(f"no runtime is called {', '.join(unknown)}; there are: {', '.join(RUNTIMES)}")
     dims = options.known_sizes(options.parse_dims(dim))
     loaded = open_model(model, {}, "cpu", threads)
-    made = random_inputs(loaded.program.inputs, free_sizes(loaded, dims), random)
-    given = as_declared(loaded.program.inputs, {**made, **read_inputs(input, inputs)})
+    given = given_or_random(loaded.program.inputs, input, inputs, dims, random)
     loaded.close()
     results = race(model, given, threads or default_threads(), rounds, runtime)
     if as_json:

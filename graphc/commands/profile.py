@@ -11,7 +11,7 @@ import typer
 
 from graphc.commands import options
 from graphc.commands.output import printable, say, say_json, say_table, seconds_text
-from graphc.commands.run import free_sizes, open_model
+from graphc.commands.run import given_or_random, open_model
 from graphc.files import check_target, replacing
 
 if TYPE_CHECKING:
@@ -39,16 +39,14 @@ def profile(
 
     GFLOP/s and GB/s are of the steps' own operations and of the bytes that they read and write.
     """
-    from graphc.runtime.arrays import as_declared, random_inputs, read_inputs
     from graphc.runtime.profile import chrome_trace, totals
     from graphc.runtime.profile import profile as measure
 
     if trace is not None:
         check_target(trace)
     dims = options.parse_dims(dim)
-    loaded = open_model(model, {} if dims and _is_engine(model) else dims, "cpu", threads)
-    made = random_inputs(loaded.program.inputs, free_sizes(loaded, options.known_sizes(dims)), random)
-    given = as_declared(loaded.program.inputs, {**made, **read_inputs(input, inputs)})
+    loaded = open_model(model, dims, "cpu", threads)
+    given = given_or_random(loaded.program.inputs, input, inputs, options.known_sizes(dims), random)
     timings = measure(loaded, given)
     by_step = totals(timings, lambda each: each.step)
     by_module = totals(timings, lambda each: ".".join(each.module.split(".")[:depth]) or "(model)")
@@ -86,9 +84,3 @@ def _say_totals(kind: str, rows: Sequence[Total], whole: float) -> None:
         for each in rows
     ]
     say_table((kind, "count", "time", "share", "GFLOP/s", "GB/s"), shown, "lrrrrr")
-
-
-def _is_engine(model: Path) -> bool:
-    from graphc.runtime.session import is_engine
-
-    return is_engine(model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
@@ -17,8 +17,11 @@ from graphc.files import check_target
 from graphc.trace import terminal_progress
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from graphc.runtime.model import Model
     from graphc.shapes.ranges import Size
+    from graphc.targets.ggml.program import Input
 
 
 def run(
@@ -55,7 +58,9 @@ def run(
         raise InputError("the sizes of an engine's inputs are those of the arrays; --dim is for --random")
     loaded = open_model(model, dims, device, threads)
     if random is not None:
-        made = random_inputs(loaded.program.inputs, sizes if engine else free_sizes(loaded, sizes), random)
+        made = random_inputs(
+            loaded.program.inputs, sizes if engine else free_sizes(loaded.program.inputs, sizes), random
+        )
         for name in made.keys() - given.keys():
             note(f"random input {printable(name)}: {summary(made[name])}")
         given = {**made, **given}
@@ -88,9 +93,23 @@ def open_model(path: Path, dims: Mapping[str, Size], device: str = "cpu", thread
     return compile(path, dims=dims, device=device, threads=threads, progress=terminal_progress())
 
 
-def free_sizes(model: Model, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes that are still symbols of the model; those pinned when compiling are not any more."""
+def given_or_random(
+    declared: Sequence[Input],
+    files: Sequence[str] | None,
+    archive: Path | None,
+    sizes: Mapping[str, int],
+    seed: int,
+) -> dict[str, np.ndarray]:
+    """The arrays of all inputs: from files, or else random, where `sizes` gives named sizes. Raises InputError."""
+    from graphc.runtime.arrays import as_declared, random_inputs, read_inputs
+
+    made = random_inputs(declared, free_sizes(declared, sizes), seed)
+    return as_declared(declared, {**made, **read_inputs(files, archive)})
+
+
+def free_sizes(declared: Sequence[Input], sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that are still symbols of the inputs; those pinned when compiling are not any more."""
     from graphc.shapes import symbols
 
-    free = symbols(*(size for info in model.inputs for size in info.shape))
+    free = symbols(*(size for each in declared for size in each.shape))
     return {name: size for name, size in sizes.items() if name in free}

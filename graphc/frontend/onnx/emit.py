@@ -86,6 +86,12 @@ class SizeEmit(Emit):
         array = dims if isinstance(dims, np.ndarray) else object_array(dims)
         return self._known(array, dtype)
 
+    def size(self, dim: Dim) -> Value:
+        """A tensor without axes that holds one size."""
+        array = np.empty((), object)
+        array[()] = dim
+        return self.sizes(array)
+
     def is_known(self, value: Value) -> bool:
         """Whether the elements are known for every run, as numbers or in terms of size symbols."""
         return value.is_constant or value in self._foldable

@@ -34,11 +34,9 @@ def check_bound(program: Program, calls: Sequence[int], binding: Mapping[str, in
     for index in calls:
         call = program.calls[index]
         try:
-            result = Tensor(
-                call.result.type, quad(call.result.ne, binding), quad(call.result.nb, binding), call.result.rank
-            )
-            if result.size == 0:  # nothing is computed
-                results[index] = result
+            ne = quad(call.result.ne, binding)
+            if 0 in ne:  # nothing is computed
+                results[index] = Tensor(call.result.type, ne, quad(call.result.nb, binding), call.result.rank)
                 continue
             if call.kernel >= 0:
                 result = bound_kernel(program.kernels[call.kernel], call, binding)

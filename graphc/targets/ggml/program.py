@@ -17,7 +17,7 @@ from typing import TypeAlias, Union
 import numpy as np
 
 from graphc.errors import GraphcError
-from graphc.ir.graph import Value
+from graphc.ir.graph import Value, names_in
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, NARROW, U8, TensorType
 from graphc.shapes import Dim, Expr, product
 
@@ -180,6 +180,10 @@ class KernelUse:
     inputs: tuple[tuple[np.dtype, tuple[Dim, ...]], ...]
     dtype: np.dtype
     shape: tuple[Dim, ...]
+
+    def sizes(self) -> set[str]:
+        """The names of the size symbols in the operator's settings and in the types."""
+        return names_in((tuple(self.op.settings), self.shape, *(shape for _, shape in self.inputs)))  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)

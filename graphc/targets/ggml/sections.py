@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from graphc.ir.graph import names_in
 from graphc.shapes import Expr, symbols
 from graphc.targets.ggml.program import HOST, RESULT, Call, Program, Tensor
 
@@ -118,8 +117,7 @@ def sizes_read(program: Program, calls: Iterable[int], inputs: Iterable[int], ou
             sizes += [size for size in (*tensor.ne, *tensor.nb) if isinstance(size, Expr)]
         names |= set(symbols(*sizes))
         if call.kernel >= 0:
-            use = program.kernels[call.kernel]
-            names |= names_in((tuple(use.op.settings), use.shape, *(shape for _, shape in use.inputs)))  # type: ignore[attr-defined]
+            names |= program.kernels[call.kernel].sizes()
     for index in inputs:
         names |= set(symbols(*program.inputs[index].shape))
     for index in outputs:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import EngineError, GraphcError
-from graphc.ir.graph import names_in
 from graphc.ir.types import TensorType
 from graphc.ops.base import OPS, Op
 from graphc.shapes import Dim, Expr, Undecidable, bind, parse_dim, symbol, symbols
@@ -288,7 +287,7 @@ class _Reader:
             return
         if "kernel" in declared:
             use = self.result.kernels[_whole(declared["kernel"], 0)]
-            self.check_known(names_in((tuple(use.op.settings), use.shape, *(shape for _, shape in use.inputs))))  # type: ignore[attr-defined]
+            self.check_known(use.sizes())
             if function != "ggml_custom_4d" or not all(isinstance(arg, Tensor) for arg in args):
                 raise ValueError("a kernel that is called as something else")
             tensor = self.result.call_kernel(use, args, *label)

@@ -62,9 +62,7 @@ def shape(node: OnnxNode, emit: SizeEmit) -> Value:
 @onnx_op("Size")
 def size(node: OnnxNode, emit: SizeEmit) -> Value:
     """The number of elements."""
-    result = np.empty((), object)
-    result[()] = node.input(0).type.size
-    return emit.sizes(result)
+    return emit.size(node.input(0).type.size)
 
 
 @onnx_op("Range")

@@ -82,7 +82,7 @@ def unrolled(node: OnnxNode, emit: SizeEmit) -> tuple[Item | None, ...]:
     while going and (steps is None or step < steps):
         if step == MOST_UNROLLED:
             raise Refused(f"the loop runs more than {MOST_UNROLLED} times")
-        place = to_shape(emit, emit.sizes([step]), ())
+        place = emit.size(step)
         results = node.run(body, [place, emit.constant(True), *carried])
         if len(results) != 1 + len(carried) + len(columns):
             raise ModelError(f"its body has {len(results)} results")
@@ -124,7 +124,7 @@ def scan(node: OnnxNode, emit: SizeEmit) -> tuple[Item | None, ...]:
 
     def bind(inner: SizeEmit, given: Sequence[Value], capture: Callable[[Value], Value]) -> list[Item]:
         """A step's slices; what is scanned backward is counted from the end."""
-        places = [given[0], inner(Binary("Sub"), to_shape(inner, inner.sizes([steps - 1]), ()), given[0])]
+        places = [given[0], inner(Binary("Sub"), inner.size(steps - 1), given[0])]
         slices = [
             inner(Gather(axis), capture(x), places[1 if reverse else 0])
             for x, axis, reverse in zip(scanned, axes, backward, strict=True)
@@ -132,7 +132,7 @@ def scan(node: OnnxNode, emit: SizeEmit) -> tuple[Item | None, ...]:
         return [*given[2:], *slices]
 
     def by_steps(node: OnnxNode, emit: SizeEmit) -> tuple[Item | None, ...]:
-        trips = to_shape(emit, emit.sizes([steps]), ())
+        trips = emit.size(steps)
         return repeat(node, emit, trips, emit.constant(True), state, bind)
 
     def written_out(node: OnnxNode, emit: SizeEmit) -> tuple[Item | None, ...]:
@@ -293,12 +293,16 @@ def _given(item: Item | None) -> Item:
 def _turned(emit: SizeEmit, value: Value, axis: int, backward: bool) -> Value:
     """What a scan collected along its first axis, in the order and along the axis that is asked for."""
     rank = value.type.rank
-    if backward:
-        starts = (value.shape[0] - 1, *[0] * (rank - 1))
-        value = emit(Slice(starts, value.shape, (-1, *[1] * (rank - 1))), value)
+    value = backwards(emit, value) if backward else value
     axis = normalize_axis(axis, rank)
     order = (*range(1, axis + 1), 0, *range(axis + 1, rank))
     return value if axis == 0 else emit(Transpose(order), value)
+
+
+def backwards(emit: SizeEmit, value: Value) -> Value:
+    """The same in the other order along the first axis."""
+    others = value.type.rank - 1
+    return emit(Slice((value.shape[0] - 1, *[0] * others), value.shape, (-1, *[1] * others)), value)
 
 
 def take(emit: SizeEmit, x: Value, axis: int, place: int) -> Value:

@@ -15,7 +15,7 @@ import numpy as np
 from graphc.errors import ModelError
 from graphc.frontend.onnx.bodies import ImportedBody, finish_loop
 from graphc.frontend.onnx.emit import SizeEmit
-from graphc.frontend.onnx.importers.control import stacked, take
+from graphc.frontend.onnx.importers.control import backwards, stacked, take
 from graphc.frontend.onnx.importers.movement import cut
 from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
@@ -26,7 +26,7 @@ from graphc.ops.activations import Clip, Elu, HardSigmoid, LeakyRelu, Thresholde
 from graphc.ops.base import Op
 from graphc.ops.indexing import Gather
 from graphc.ops.matmul import MatMul
-from graphc.ops.movement import Expand, Slice, Transpose
+from graphc.ops.movement import Expand, Transpose
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
 
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -245,16 +245,14 @@ def _repeated(layer: Layer, x: Value, states: list[Value], reverse: bool) -> tup
     body = ImportedBody.opened(emit, ["step", "going", *(f"state{i}" for i in range(len(states)))], types)
     inner, place = body.emit, body.given[0]
     if reverse:
-        place = inner(Binary("Sub"), to_shape(inner, inner.sizes([steps - 1]), ()), place)
+        place = inner(Binary("Sub"), inner.size(steps - 1), place)
     fresh_x = inner(Gather(0), body.capture(prepared), place)
     lengths = None if ends is None else body.capture(ends)
     row, fresh = _step(layer.inside(body), fresh_x, body.given[2:], place, lengths)
     body.declare([inner.constant(True), *fresh, row])
-    trips = to_shape(emit, emit.sizes([steps]), ())
+    trips = emit.size(steps)
     *last, rows = finish_loop(emit, body, trips, emit.constant(True), states, set())
-    if reverse:
-        rows = emit(Slice((steps - 1, 0, 0), rows.shape, (-1, 1, 1)), rows)
-    return rows, last
+    return backwards(emit, rows) if reverse else rows, last
 
 
 def _step(layer: Layer, x: Value, states: list[Value], place: Value, ends: Value | None) -> tuple[Value, list[Value]]:

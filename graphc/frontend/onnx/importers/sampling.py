@@ -140,7 +140,7 @@ def read(emit: SizeEmit, flat: Value, indices: list[Value], strides: list[Dim], 
     """[N, C, count]: the elements at indices along each axis."""
     total = indices[-1]
     for index, stride in zip(indices[:-1], strides[:-1], strict=True):
-        factor = to_shape(emit, emit.sizes([stride]), ())
+        factor = emit.size(stride)
         total = emit(Binary("Add"), total, emit(Binary("Mul"), index, factor))
     batch, channels, _ = flat.shape
     spread = emit(Expand((batch, channels, count)), to_shape(emit, total, (batch, 1, count)))
@@ -207,5 +207,5 @@ def tensor_scatter(node: OnnxNode, emit: SizeEmit) -> Value:
         first = to_shape(emit, emit(Cast(I64), start), (*start.shape, *[1] * (update.type.rank - 1)))
         rows = emit(Binary("Add"), rows, first)
     if circular:
-        rows = emit(Binary("Mod"), rows, to_shape(emit, emit.sizes([cache.shape[axis]]), ()))
+        rows = emit(Binary("Mod"), rows, emit.size(cache.shape[axis]))
     return emit(ScatterElements(axis, "none"), cache, emit(Expand(update.shape), rows), update)
