@@ -23,8 +23,9 @@ from graphc.shapes import Dim, integer
 from graphc.targets.ggml.bound import check_bound
 from graphc.targets.ggml.host import perform
 from graphc.targets.ggml.memory import ComputeMemory, Placement
-from graphc.targets.ggml.products import CONVOLUTIONS, SOFTMAXES, Own, Products, load_products
+from graphc.targets.ggml.products import Own, load_products
 from graphc.targets.ggml.program import STORAGE, Call, Constant, Input, Program, Tensor
+from graphc.targets.ggml.replace import find_own
 from graphc.targets.ggml.sections import Section, sections
 from graphc.targets.kernels.native import LoadedKernel, load_kernels
 
@@ -262,7 +263,7 @@ class BuiltGraph:
             return new_tensor(self.context, call.result, self.binding)
         if call.kernel >= 0:
             return self._replay_kernel(call, self.executor.kernels[call.kernel])
-        args = [self._argument(arg) for arg in call.args]
+        args = [self.argument(arg) for arg in call.args]
         result = self._replaced(call, args) or getattr(ggml, call.function)(self.context, *args)
         if not result:
             raise GraphcError(f"{call.function} failed for {call.source or 'a node'}")
@@ -271,78 +272,23 @@ class BuiltGraph:
     def _replaced(self, call: Call, args: Sequence[Any]) -> Any:
         """The tensor of a call that is left to code of our own instead of ggml's; None for others."""
         products = self.executor.products
-        if products is None:
-            return None
-        own: Own | None = None
-        if call.function in CONVOLUTIONS:
-            own = products.convolution(*args)
-        elif call.function == "ggml_mul_mat":
-            own = self._attention(products, call) or products.product(args[0], args[1])
-        elif call.function == "ggml_gelu_erf":
-            own = products.gelu(args[0])
-        elif call.function == "ggml_add":
-            own = self._biased(products, call, args) or self._group_norm(products, call)
-        elif call.function == "ggml_silu":
-            inner = self._inner(call.args[0], ("ggml_add",))
-            own = products.silu(self.own[inner.result.call]) if inner and inner.result.call in self.own else None
-        if own is None:
+        own = None if products is None else find_own(self, products, call, args)
+        if products is None or own is None:
             return None
         self.own[call.result.call] = own
         ne = [integer(size, self.binding) for size in call.result.ne]
         return products.tensor(self.context, own, ne)
 
-    def _biased(self, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
-        """A product or convolution that nothing else reads, with its bias."""
-        product = self._inner(call.args[0], ("ggml_mul_mat", *CONVOLUTIONS))
-        if product is None or product.result.call not in self.own:
-            return None
-        return products.biased(self.own[product.result.call], args[0], args[1])
-
-    def _group_norm(self, products: Products, call: Call) -> Own | None:
-        """A group normalization with its scale and shift."""
-        scaled = self._inner(call.args[0], ("ggml_mul",))
-        norm = scaled and self._inner(scaled.args[0], ("ggml_group_norm",))
-        if scaled is None or norm is None:
-            return None
-        groups, epsilon = norm.args[1:]
-        assert isinstance(groups, int)
-        assert isinstance(epsilon, float)
-        x, scale, shift = (self._argument(arg) for arg in (norm.args[0], scaled.args[1], call.args[1]))
-        return products.group_norm(x, scale, shift, groups, epsilon)
-
-    def _attention(self, products: Products, call: Call) -> Own | None:
-        """A product with the softmax of another product; the calls between are then not computed."""
-        weights = self._made_here(call.args[1], SOFTMAXES)
-        scores = weights and self._made_here(weights.args[0], ("ggml_mul_mat",))
-        if weights is None or scores is None:
-            return None
-        mask, factor, bias = weights.args[1:] or (None, 1.0, 0.0)
-        if bias != 0.0 or not isinstance(factor, float):
-            return None
-        k, q, v, masked = (self._argument(arg) for arg in (*scores.args, call.args[0], mask))
-        return products.attention(k, q, v, masked, factor)
-
-    def _inner(self, arg: Any, functions: Sequence[str]) -> Call | None:
-        """As `_made_here`, where nothing else reads the tensor."""
-        call = self._made_here(arg, functions)
-        return call if call is not None and self.section.uses[call.result.call] == 1 else None
-
-    def _made_here(self, arg: Any, functions: Sequence[str]) -> Call | None:
-        """The call of this section, of one of these functions, that makes a tensor."""
-        if not isinstance(arg, Tensor) or arg.call < 0 or arg.call not in self.section.calls:
-            return None
-        call = self.program.calls[arg.call]
-        return call if call.function in functions else None
-
     def _replay_kernel(self, call: Call, kernel: LoadedKernel) -> Any:
         count = len(call.args)
-        args = (ctypes.POINTER(ggml.ggml_tensor) * max(count, 1))(*map(self._argument, call.args))
+        args = (ctypes.POINTER(ggml.ggml_tensor) * max(count, 1))(*map(self.argument, call.args))
         type = getattr(ggml, f"GGML_TYPE_{call.result.type}")
         ne = [integer(size, self.binding) for size in call.result.ne]
         userdata = ctypes.cast(self.userdata[call.kernel], ctypes.c_void_p)
         return ggml.ggml_custom_4d(self.context, type, *ne, args, count, kernel.function, -1, userdata)
 
-    def _argument(self, arg: Any) -> Any:
+    def argument(self, arg: Any) -> Any:
+        """What ggml is given for an argument of a call."""
         match arg:
             case Tensor():
                 return self._tensor(arg)

@@ -1,0 +1,98 @@
+"""Which calls of a section code of our own computes instead of ggml: single ones, and patterns of several.
+
+`replace.cpp` of the C++ project finds the same among ggml's tensors, so that both give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from graphc.targets.ggml.products import CONVOLUTIONS, SOFTMAXES, Own, Products
+from graphc.targets.ggml.program import Call, Tensor
+
+if TYPE_CHECKING:
+    from graphc.targets.ggml.executor import BuiltGraph
+
+Way = Callable[["BuiltGraph", Products, Call, Sequence[Any]], Own | None]
+
+
+def find_own(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    """The function of ours that computes a call, given ggml's arguments of it; None if ggml does."""
+    return next((own for way in WAYS.get(call.function, ()) if (own := way(graph, products, call, args))), None)
+
+
+def _product(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    return products.product(args[0], args[1])
+
+
+def _convolution(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    return products.convolution(*args)
+
+
+def _gelu(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    return products.gelu(args[0])
+
+
+def _attention(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    """A product with the softmax of another product; the calls between are then not computed."""
+    weights = made_here(graph, call.args[1], SOFTMAXES)
+    scores = weights and made_here(graph, weights.args[0], ("ggml_mul_mat",))
+    if weights is None or scores is None:
+        return None
+    mask, factor, bias = weights.args[1:] or (None, 1.0, 0.0)
+    if bias != 0.0 or not isinstance(factor, float):
+        return None
+    k, q, masked = (graph.argument(arg) for arg in (*scores.args, mask))
+    return products.attention(k, q, args[0], masked, factor)
+
+
+def _biased(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    """A product or convolution that nothing else reads, with its bias."""
+    product = inner(graph, call.args[0], ("ggml_mul_mat", *CONVOLUTIONS))
+    if product is None or product.result.call not in graph.own:
+        return None
+    return products.biased(graph.own[product.result.call], args[0], args[1])
+
+
+def _group_norm(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    """A group normalization with its scale and shift."""
+    scaled = inner(graph, call.args[0], ("ggml_mul",))
+    norm = scaled and inner(graph, scaled.args[0], ("ggml_group_norm",))
+    if scaled is None or norm is None:
+        return None
+    groups, epsilon = norm.args[1:]
+    assert isinstance(groups, int)
+    assert isinstance(epsilon, float)
+    x, scale = (graph.argument(arg) for arg in (norm.args[0], scaled.args[1]))
+    return products.group_norm(x, scale, args[1], groups, epsilon)
+
+
+def _silu(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    """SiLU of what one of ours gives."""
+    made = inner(graph, call.args[0], ("ggml_add",))
+    return products.silu(graph.own[made.result.call]) if made and made.result.call in graph.own else None
+
+
+WAYS: Mapping[str, Sequence[Way]] = {
+    "ggml_mul_mat": (_attention, _product),
+    **dict.fromkeys(CONVOLUTIONS, (_convolution,)),
+    "ggml_gelu_erf": (_gelu,),
+    "ggml_add": (_biased, _group_norm),
+    "ggml_silu": (_silu,),
+}
+"""The calls that may be replaced, and how, the larger pattern first."""
+
+
+def inner(graph: BuiltGraph, arg: Any, functions: Sequence[str]) -> Call | None:
+    """As `made_here`, where nothing else reads the tensor."""
+    call = made_here(graph, arg, functions)
+    return call if call is not None and graph.section.uses[call.result.call] == 1 else None
+
+
+def made_here(graph: BuiltGraph, arg: Any, functions: Sequence[str]) -> Call | None:
+    """The call of the section, of one of these functions, that makes a tensor."""
+    if not isinstance(arg, Tensor) or arg.call not in graph.results or arg.call in graph.section.reads:
+        return None
+    call = graph.program.calls[arg.call]
+    return call if call.function in functions else None
