@@ -11,19 +11,21 @@ import typer
 
 from graphc import __version__
 from graphc.commands.bench import bench
+from graphc.commands.bisect import bisect
 from graphc.commands.build import build
 from graphc.commands.check import check
 from graphc.commands.compile import compile
 from graphc.commands.demo import demo
 from graphc.commands.devices import devices
 from graphc.commands.diff import diff
+from graphc.commands.explain import explain
 from graphc.commands.inspect import inspect
 from graphc.commands.output import note, printable, tolerate_any_encoding
 from graphc.commands.profile import profile
 from graphc.commands.run import run
 from graphc.errors import GraphcError
 
-COMMANDS = (compile, run, check, diff, inspect, profile, bench, build, devices, demo)
+COMMANDS = (compile, run, check, diff, inspect, profile, bench, bisect, explain, build, devices, demo)
 INTERRUPTED = 130
 
 app = typer.Typer(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,8 @@ import numpy as np
 from graphc.debug import Debug
 from graphc.ir.graph import Graph
 from graphc.ir.interp import evaluate
-from graphc.optimize import optimize
+from graphc.optimize import checked, optimize
+from graphc.rewrite.engine import Log
 from graphc.runtime.model import Model
 from graphc.shapes.ranges import Size
 from graphc.targets.ggml.lower import lower
@@ -31,6 +32,8 @@ def compile(
     dims: Mapping[str, Size] | None = None,
     device: str = "cpu",
     threads: int | None = None,
+    without: Iterable[str] = (),
+    stop_after: int | None = None,
     progress: Progress = SILENT,
 ) -> Model:
     """Compile a model and load it.
@@ -38,11 +41,12 @@ def compile(
     `source` is an ONNX file, an `onnx.ModelProto` or a graph. With `output`, the engine file is written there, the model is
     called by its name, and runs from it with its weights mapped; without, the weights are kept in memory. With `cpp`, a C++
     project is written to that folder. `dims` gives values to named sizes, or ranges (`"64..128:8"`; a size that may be 0 needs
-    `"0.."`). Raises ModelError, UnsupportedError (with all that is unsupported), InputError for a size that the model has
-    not, or OSError.
+    `"0.."`). The rules and passes `without` are not applied, and no more after the first `stop_after` applications. Raises
+    ModelError, UnsupportedError (with all that is unsupported), InputError for a size that the model has not or a rule that
+    there is not, or OSError.
     """
     name = None if output is None else Path(output).stem
-    program = compile_program(source, name=name, dims=dims, progress=progress)
+    program = compile_program(source, name=name, dims=dims, without=without, stop_after=stop_after, progress=progress)
     if cpp is not None:
         write_project(program, cpp)
     if output is None:
@@ -56,12 +60,15 @@ def compile_program(
     *,
     name: str | None = None,
     dims: Mapping[str, Size] | None = None,
+    without: Iterable[str] = (),
+    stop_after: int | None = None,
     progress: Progress = SILENT,
 ) -> Program:
     """The stages up to the program that every target reads; its weights are not computed yet.
 
     `name` is what the program and its C++ class are called: if not given, as the file is.
     """
+    log = Log(checked(without), stop_after)
     if isinstance(source, Graph):
         graph = source
     else:
@@ -73,12 +80,12 @@ def compile_program(
     debug = Debug.from_environment()
     debug.observe("import", graph)
     with progress.stage("optimize", 1) as step:
-        optimize(graph, debug.log, debug.observe)
+        optimize(graph, log, debug.observe)
         step(1)
     with progress.stage("lower", 1) as step:
         program = lower(graph)
         step(1)
-    debug.finish(program)
+    debug.finish(program, log)
     return program
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from graphc.ir.graph import Graph
 from graphc.ir.verify import verify
@@ -22,7 +22,6 @@ class Debug:
     """How much is shown of one compilation."""
 
     level: int = 0
-    log: Log = field(default_factory=Log)
 
     @staticmethod
     def from_environment() -> Debug:
@@ -38,12 +37,12 @@ class Debug:
         if self.level >= 3:
             self.show(str(graph))
 
-    def finish(self, program: Program) -> None:
-        """Show the rules that fired, and the program."""
+    def finish(self, program: Program, log: Log) -> None:
+        """Show the rules and passes that were applied, the refusals, and the program."""
         if self.level >= 2:
-            fired = sorted(self.log.fired.items(), key=lambda item: -item[1])
-            self.show("rules: " + (", ".join(f"{name} {count}" for name, count in fired) or "none"))
-            for (name, reason), count in Counter((rule, reason) for rule, _, reason in self.log.refused).most_common():
+            fired = log.fired.most_common()
+            self.show("applied: " + (", ".join(f"{name} {count}" for name, count in fired) or "none"))
+            for (name, reason), count in Counter((rule, reason) for rule, _, reason in log.refused).most_common():
                 self.show(f"refused: {name}, {reason} ({count})")
         if self.level >= 1:
             self.show(

@@ -328,3 +328,38 @@ def test_commands_import_no_more_than_they_need(engine: Path, arguments: list[st
 def test_completion() -> None:
     environment = {**os.environ, "_GRAPHC_COMPLETE": "complete_bash", "COMP_WORDS": "graphc insp", "COMP_CWORD": "1"}
     assert separate(env=environment).stdout.split() == ["inspect"]
+
+
+def test_rules_are_left_out_counted_and_explained(graphc_command, model):
+    assert graphc_command("compile", model, "-o", "e.gguf", "--without", "fold", "--stop-after", "1").status == 0
+    done = graphc_command("compile", model, "-o", "e.gguf", "--without", "fuse")
+    assert done.status == 1
+    assert "no rule or pass is called fuse" in done.err
+    done = graphc_command("explain", "matmul_of_weight", model)
+    assert done.out.splitlines()[1:3] == ["fired once", "  /dense/MatMul"]
+    assert json.loads(graphc_command("explain", "silu", model, "--json").out)["fired"] == []
+    assert graphc_command("explain", "silo", model).status == 1
+
+
+@pytest.mark.parametrize("by", ["engine", "numpy"])
+def test_bisect_finds_nothing_in_a_model_that_is_right(graphc_command, model, by):
+    done = graphc_command("bisect", model, "--by", by)
+    assert done.status == 0
+    assert "none changes the outputs" in done.out
+
+
+def test_bisect_names_what_is_wrong(graphc_command, model, monkeypatch):
+    from graphc.ops.pointwise import Unary
+    from graphc.optimize import STAGES, Stage
+    from graphc.rewrite.engine import rule
+
+    @rule("Relu(x)")
+    def wrong(emit, x):
+        return emit(Unary("Tanh"), x)
+
+    monkeypatch.setattr("graphc.optimize.STAGES", [*STAGES, Stage("wrong", [wrong])])
+    done = graphc_command("bisect", model)
+    assert done.status == 1
+    assert ": wrong\n" in done.out
+    assert "node     /Relu" in done.out
+    assert "Tanh" in done.out

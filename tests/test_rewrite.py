@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 
 import graphc.ops  # noqa: F401  (registers the operators)
+from graphc.errors import InputError
 from graphc.ir import interp
 from graphc.ir.text import parse
 from graphc.ir.verify import verify
-from graphc.optimize import RAISE, SIMPLIFY, optimize
-from graphc.rewrite.engine import Log, rewrite
+from graphc.ops.pointwise import Unary
+from graphc.optimize import RAISE, SIMPLIFY, STAGES, Stage, checked, explained, names, optimize
+from graphc.rewrite.engine import Log, rewrite, rule
 from graphc.rewrite.pattern import parse as parse_pattern
+from graphc.runtime.bisect import bisect
 
 RULES = {rule.name: rule for rule in [*RAISE, *SIMPLIFY]}
 
@@ -205,8 +208,6 @@ def test_the_text_of_a_graph_is_read_back():
 
 @pytest.mark.parametrize("text", ["x", "Mul(x, *y)", "lambda: 0", "Mul(x, key=1)"])
 def test_what_is_not_a_pattern_is_refused(text):
-    from graphc.rewrite.engine import rule
-
     with pytest.raises(ValueError):  # noqa: PT011
         rule(text)(lambda emit, x: x)
 
@@ -233,3 +234,93 @@ def test_attention_in_three_axes_with_the_scale_on_the_scores():
     optimize(graph)
     assert "Attention" in [node.op.name for node in graph.nodes]
     np.testing.assert_allclose(interp.run(graph, inputs)["y"], expected, rtol=1e-5, atol=1e-6)
+
+
+MIXED = """graph g(%x: float32[2, 3], %q: float32[1, 3, 5, 4])
+    %two: float32[] = constant(2.0)
+    %three = Mul(%two, %two)
+    %s = Sigmoid(%x)
+    %a = Mul(%s, %x)
+    %t = Tanh(%a)
+    %b = Mul(%t, %three)
+    %u = Sigmoid(%b)
+    %c = Mul(%b, %u)
+    return y=%c"""
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_is_left_out_is_not_applied(name):
+    log = Log(without=checked([name]))
+    optimize(parse(FIRES.get(name, MIXED)), log)
+    assert name not in log.fired
+
+
+def test_a_wrong_name_is_refused_with_all_names():
+    with pytest.raises(InputError, match=r"no rule or pass is called silo; there are .*silu.*schedule"):
+        checked(["silu", "silo"])
+
+
+def test_after_the_limit_nothing_is_applied():
+    whole = Log()
+    optimize(parse(MIXED), whole)
+    assert whole.fired["silu"] == 2
+    texts = []
+    for limit in range(len(whole.steps) + 1):
+        graph, log = parse(MIXED), Log(limit=limit)
+        optimize(graph, log)
+        verify(graph)
+        assert log.steps == whole.steps[:limit]
+        texts.append(str(graph))
+    assert texts[0] == str(parse(MIXED))
+    assert sum("Silu" in text for text in texts) == len(texts) - [step.name for step in whole.steps].index("silu") - 1
+
+
+@rule("Tanh(x)")
+def wrong_tanh(emit, x):
+    """Not so."""
+    return emit(Unary("Sin"), x)
+
+
+def run_graph(graph):
+    return interp.run(graph, random_inputs(graph))
+
+
+def test_bisection_finds_the_rule_that_is_wrong(monkeypatch):
+    assert bisect(lambda: parse(MIXED), run_graph, 1e-5)[1] is None
+    monkeypatch.setattr("graphc.optimize.STAGES", [*STAGES[:2], Stage("wrong", [wrong_tanh]), *STAGES[2:]])
+    total, found = bisect(lambda: parse(MIXED), run_graph, 1e-5)
+    assert found.step.name == "wrong_tanh"
+    assert found.before <= 1e-5 < found.after
+    assert 1 < found.number < total
+    assert [line for line in found.changed if line[0] in "+-"] == [
+        "-  %t: float32[2, 3] = Tanh(%a)",
+        "+  %t: float32[2, 3] = Sin(%a)",
+    ]
+
+
+def test_an_explanation_says_what_was_there_instead():
+    graph = parse("""graph g(%x: float32[2, 3], %y: float32[2, 3])
+        %root: float32[] = constant(1.5)
+        %one: float32[] = constant(1.0)
+        %half: float32[] = constant(0.5)
+        %d = Div(%x, %root)
+        %e = Erf(%d)
+        %a = Add(%e, %one)
+        %m = Mul(%x, %a)
+        %y = Mul(%m, %half)
+        return y=%y""")
+    found = explained("gelu", graph)
+    assert not found.fired
+    (miss,) = found.missed
+    assert (miss.matched, miss.size) == (7, 8)
+    assert miss.reason == "expected the number 1.41421, found the constant 1.5"
+
+
+def test_an_explanation_has_what_fired_and_what_was_refused():
+    fired = explained("silu", parse(MIXED))
+    assert len(fired.fired) == 2
+    refused = explained("softmax_guard", parse(REFUSES["softmax_guard"]))
+    assert refused.refused["the mask is computed when the model is run"] == [""]
+    assert not refused.fired
+    with pytest.raises(InputError, match="no rule is called fold"):
+        explained("fold", parse(MIXED))

@@ -27,6 +27,8 @@ def compile(
         Path | None, typer.Option(metavar="DIR", help="Write a C++ project to this folder too.", show_default=False)
     ] = None,
     dim: options.Dims = None,
+    without: options.Without = None,
+    stop_after: options.StopAfter = None,
 ) -> None:
     """Compile an ONNX model to an engine file, and to C++.
 
@@ -40,7 +42,14 @@ def compile(
         raise InputError(f"{target}: the engine would overwrite the model; give another name with -o")
     check_target(target)
     progress = terminal_progress()
-    program = compile_program(model, name=target.stem, dims=options.parse_dims(dim), progress=progress)
+    program = compile_program(
+        model,
+        name=target.stem,
+        dims=options.parse_dims(dim),
+        without=without or (),
+        stop_after=stop_after,
+        progress=progress,
+    )
     write(program, target, progress)
     counts = f"{len(program.calls)} calls, {len(program.kernels)} generated kernels"
     size = bytes_text(weight_bytes(program))

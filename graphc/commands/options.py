@@ -28,6 +28,14 @@ Device = Annotated[str, typer.Option(help="Where to run: cpu, or a device that `
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Threads of the CPU; all processors if not given.", show_default=False)
 ]
+Without = Annotated[
+    list[str] | None,
+    typer.Option(metavar="RULE", help="Leave out a rule or pass; may be repeated.", show_default=False),
+]
+StopAfter = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="N", help="Apply no rule or pass after the first N applications.", show_default=False),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 InputFiles = Annotated[
     list[str] | None,

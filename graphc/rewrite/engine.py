@@ -6,11 +6,12 @@ place of the pattern's root, or a `Refusal` with its reason. Its name is its nam
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, Union
 
-from graphc.ir.graph import Graph, Node, Value, ordered
+from graphc.ir.graph import Graph, Node, Source, Value, ordered
 from graphc.ops.base import Emit
 from graphc.rewrite.pattern import Apply, Captures, parse
 
@@ -35,12 +36,39 @@ class Rule:
     doc: str = ""
 
 
+@dataclass(frozen=True)
+class Step:
+    """One application of a rule, and the node of the model where it was; or of a pass, to the whole graph."""
+
+    name: str
+    source: Source = field(default_factory=Source)
+
+
 @dataclass
 class Log:
-    """How often each rule fired, and the refusals: (rule, node, reason)."""
+    """What may be applied to a graph, and what was: rules and passes, in order, and refusals (rule, node, reason).
 
-    fired: dict[str, int] = field(default_factory=dict)
+    Nothing that is named in `without` is applied, and after `limit` applications nothing more.
+    """
+
+    without: frozenset[str] = frozenset()
+    limit: int | None = None
+    steps: list[Step] = field(default_factory=list)
     refused: list[tuple[str, str, str]] = field(default_factory=list)
+
+    @property
+    def full(self) -> bool:
+        """Whether the limit is reached."""
+        return self.limit is not None and len(self.steps) >= self.limit
+
+    @property
+    def fired(self) -> Counter[str]:
+        """How often each rule and pass was applied."""
+        return Counter(step.name for step in self.steps)
+
+    def allows(self, name: str) -> bool:
+        """Whether a rule or pass may be applied now."""
+        return not self.full and name not in self.without
 
 
 def rule(*patterns: str) -> Callable[[Body], Rule]:
@@ -57,7 +85,7 @@ def rule(*patterns: str) -> Callable[[Body], Rule]:
 
 
 def rewrite(graph: Graph, rules: Sequence[Rule], log: Log | None = None) -> bool:
-    """Apply the rules everywhere until none fits, in place; true if anything changed.
+    """Apply the rules everywhere until none fits, in place; true if anything changed. The order is always the same.
 
     A result must have the type of what it replaces (else the rule is wrong: AssertionError). New nodes keep the root's
     source, and the result the root's name. Nodes that nothing reads any more are dropped.
@@ -65,10 +93,10 @@ def rewrite(graph: Graph, rules: Sequence[Rule], log: Log | None = None) -> bool
     log = log if log is not None else Log()
     by_operator: dict[str, list[tuple[Rule, Apply]]] = {}
     for each in rules:
-        for pattern in each.patterns:
+        for pattern in each.patterns if each.name not in log.without else ():
             by_operator.setdefault(pattern.operator, []).append((each, pattern))
     changed = False
-    while _sweep(graph, by_operator, log):
+    while not log.full and _sweep(graph, by_operator, log):
         changed = True
         graph.prune()
     return changed
@@ -86,7 +114,7 @@ def _sweep(graph: Graph, rules: dict[str, list[tuple[Rule, Apply]]], log: Log) -
 
     for node in graph.nodes:
         node.inputs = [current(value) for value in node.inputs]
-        found = _apply_first(graph, node, rules.get(node.op.name, ()), log)
+        found = None if log.full else _apply_first(graph, node, rules.get(node.op.name, ()), log)
         if found is not None:
             value, nodes = found
             added += nodes
@@ -110,7 +138,7 @@ def _apply_first(
                 log.refused.append((each.name, node.source.name, result.reason))
                 continue
             assert result.type == node.outputs[0].type, f"{each.name}: {result.type} for {node.outputs[0].type}"
-            log.fired[each.name] = log.fired.get(each.name, 0) + 1
+            log.steps.append(Step(each.name, node.source))
             if result.producer in emit.nodes:
                 result.name = node.outputs[0].name
             return result, emit.nodes
