@@ -235,15 +235,17 @@ def sd3_transformer() -> Built:
     return built(module, inputs, "sample")
 
 
-def flux_inputs() -> dict[str, Tensor]:
-    """An image of 8 x 6 patches and 20 words, with the positions of both."""
-    grid = torch.cartesian_prod(torch.zeros(1), torch.arange(8.0), torch.arange(6.0))
+def flux_inputs(
+    rows: int = 8, columns: int = 6, channels: int = 16, words: int = 20, width: int = 48
+) -> dict[str, Tensor]:
+    """An image of rows x columns patches, and words, with the positions of both."""
+    grid = torch.cartesian_prod(torch.zeros(1), torch.arange(float(rows)), torch.arange(float(columns)))
     return {
-        "hidden_states": noise(1, 48, 16),
-        "encoder_hidden_states": noise(1, 20, 48, seed=2),
+        "hidden_states": noise(1, rows * columns, channels),
+        "encoder_hidden_states": noise(1, words, width, seed=2),
         "timestep": torch.tensor([0.601]),
         "img_ids": grid,
-        "txt_ids": torch.zeros(20, 3),
+        "txt_ids": torch.zeros(words, 3),
     }
 
 
@@ -284,3 +286,36 @@ def sd15_vae_decoder() -> Built:
 def sd15_unet() -> Built:
     """SD 1.5's U-Net, on one latent of 64 x 64."""
     return unet(SD15_UNET, 64)
+
+
+@example("out_sample", refusals=NO_RMS_NORM, size="full", dynamic=FLUX_AXES)
+def flux_blocks() -> Built:
+    """Flux dev's transformer with one double and one single block at full width, for 512 x 512 pixels and 512 words."""
+    module = architecture("diffusers.FluxTransformer2DModel", num_layers=1, num_single_layers=1, guidance_embeds=True)
+    inputs = flux_inputs(32, 32, 64, 512, 4096)
+    inputs |= {"pooled_projections": noise(1, 768, seed=3), "guidance": torch.tensor([3.5])}
+    return built(module, inputs, "sample")
+
+
+@example("out_sample", "down", size="full", dynamic={"sample": UNET_AXES["sample"]})
+def sdxl_block() -> Built:
+    """SDXL's deepest down block at full width, for 1024 x 1024 pixels, with two of its ten transformer layers."""
+    module = architecture(
+        "diffusers.models.unets.unet_2d_blocks.CrossAttnDownBlock2D",
+        in_channels=640,
+        out_channels=1280,
+        temb_channels=1280,
+        num_layers=1,
+        transformer_layers_per_block=2,
+        num_attention_heads=20,
+        cross_attention_dim=2048,
+        use_linear_projection=True,
+        add_downsample=False,
+    )
+    inputs = {"sample": noise(1, 640, 32, 32), "temb": noise(1, 1280, seed=2), "words": noise(1, 77, 2048, seed=3)}
+
+    def forward(call: Any, sample: Tensor, temb: Tensor, words: Tensor) -> tuple[Tensor, ...]:
+        result, states = call(sample, temb, words)
+        return result, *states
+
+    return with_forward(module, forward), inputs

@@ -178,3 +178,17 @@ def llama_cached() -> Built:
     """Llama with the cache as inputs and outputs."""
     config = {**SMALL_DECODER, "use_cache": True}
     return cached_model("LlamaForCausalLM", 2, 16, **config, rms_norm_eps=1e-5)
+
+
+@example("last_hidden_state", "pooled", size="full", dynamic=MASKED_TOKENS)
+def bert_base() -> Built:
+    """BERT-base on 128 tokens, 16 of them padding."""
+    inputs = {"input_ids": tokens(128, 30522), "attention_mask": padding_mask(128, 16)}
+    return built(architecture("transformers.BertModel"), inputs, "last_hidden_state", "pooler_output")
+
+
+@example("logits", size="full", dynamic=MASKED_TOKENS)
+def gpt2_base() -> Built:
+    """GPT-2 of 124 million parameters on 128 tokens, without a cache."""
+    inputs = {"input_ids": tokens(128, 50257), "attention_mask": padding_mask(128, 3)}
+    return built(architecture("transformers.GPT2LMHeadModel", use_cache=False), inputs, "logits")

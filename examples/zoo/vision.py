@@ -162,3 +162,15 @@ class RRDBNet(nn.Module):
 def rrdbnet() -> Built:
     """ESRGAN's upscaler: residual dense blocks, nearest-neighbour resizing."""
     return randomize(RRDBNet(width=16, growth=8, blocks=2)), {"image": noise(1, 3, 16, 16)}
+
+
+@example("logits", size="full", dynamic=BATCH)
+def vit_base() -> Built:
+    """ViT-B/16 on an image of 224 x 224."""
+    return on_image("ViTForImageClassification", 224, ("logits",), num_labels=1000)
+
+
+@example("logits", size="full", dynamic=PIXELS)
+def resnet50() -> Built:
+    """ResNet-50 on an image of 224 x 224."""
+    return on_image("ResNetForImageClassification", 224, ("logits",), num_labels=1000)
