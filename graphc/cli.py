@@ -23,9 +23,10 @@ from graphc.commands.inspect import inspect
 from graphc.commands.output import note, printable, tolerate_any_encoding
 from graphc.commands.profile import profile
 from graphc.commands.run import run
+from graphc.commands.view import view
 from graphc.errors import GraphcError
 
-COMMANDS = (compile, run, check, diff, inspect, profile, bench, bisect, explain, build, devices, demo)
+COMMANDS = (compile, run, check, diff, inspect, view, profile, bench, bisect, explain, build, devices, demo)
 INTERRUPTED = 130
 
 app = typer.Typer(

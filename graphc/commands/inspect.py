@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from graphc.commands import options
 from graphc.commands.output import bytes_text, count_text, printable, say, say_json, say_table
-from graphc.shapes import Dim, Expr, bind, integer, symbols
+from graphc.commands.run import open_program
+from graphc.shapes import Dim, Expr, bind_known, integer, symbols
 from graphc.shapes.ranges import Size, range_of
-from graphc.trace import terminal_progress
 
 if TYPE_CHECKING:
     from graphc.shapes.dim import Atom
@@ -27,10 +27,12 @@ def inspect(model: options.ModelOrEngine, dim: options.Dims = None, as_json: opt
 
     Operations and memory of a model with named sizes depend on them: `--dim` gives their values.
     """
+    from graphc.runtime.session import is_engine
     from graphc.targets.ggml.cost import is_measured, operations, parameters, peak_bytes, weight_bytes
 
     dims = options.parse_dims(dim)
-    program, operators = _program(model, dims)
+    program = open_program(model, dims)
+    operators: Counter[str] = Counter() if is_engine(model) else _operators(model)
     sizes = _sizes(program, options.known_sizes(dims))
     rows = sorted(operations(program), key=lambda row: -_magnitude(row.operations, sizes))
     total: Dim = sum((row.operations for row in rows), 0)
@@ -79,19 +81,6 @@ def inspect(model: options.ModelOrEngine, dim: options.Dims = None, as_json: opt
         say(f"memory       depends on {names}: give them with --dim")
 
 
-def _program(path: Path, dims: Mapping[str, Size]) -> tuple[Program, Counter[str]]:
-    """The program, and for an ONNX file the operators that it is written in."""
-    from graphc.runtime.session import is_engine
-
-    if is_engine(path):
-        from graphc.targets.ggml.engine import read_engine
-
-        return read_engine(path)[0], Counter()
-    from graphc.compiler import compile_program
-
-    return compile_program(path, dims=dims, progress=terminal_progress()), _operators(path)
-
-
 def _operators(path: Path) -> Counter[str]:
     """How often each operator occurs in a valid ONNX file, functions and branches not looked into."""
     import onnx
@@ -115,19 +104,13 @@ def _free(program: Program) -> dict[str, Atom]:
     return symbols(*(size for each in program.inputs for size in each.shape))
 
 
-def _bound(count: Dim, sizes: Mapping[str, int]) -> Dim:
-    """The count with the sizes that are known; the others stay symbols."""
-    free: dict[str, Dim] = {name: Expr({(atom,): 1}) for name, atom in symbols(count).items()}
-    return bind(count, {**free, **sizes})
-
-
 def _number(count: Dim, sizes: Mapping[str, int]) -> int | str:
-    bound = _bound(count, sizes)
+    bound = bind_known(count, sizes)
     return str(bound) if isinstance(bound, Expr) else bound
 
 
 def _shown(count: Dim, sizes: Mapping[str, int]) -> str:
-    bound = _bound(count, sizes)
+    bound = bind_known(count, sizes)
     if not isinstance(bound, Expr):
         return count_text(bound)
     text = str(bound)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from graphc.runtime.model import Model
     from graphc.shapes.ranges import Size
-    from graphc.targets.ggml.program import Input
+    from graphc.targets.ggml.program import Input, Program
 
 
 def run(
@@ -91,6 +91,19 @@ def open_model(path: Path, dims: Mapping[str, Size], device: str = "cpu", thread
     if is_engine(path):
         return load(path, device=device, threads=threads)
     return compile(path, dims=dims, device=device, threads=threads, progress=terminal_progress())
+
+
+def open_program(path: Path, dims: Mapping[str, Size]) -> Program:
+    """The program of an engine file or an ONNX file, without its weights. Raises GraphcError."""
+    from graphc.runtime.session import is_engine
+
+    if is_engine(path):
+        from graphc.targets.ggml.engine import read_engine
+
+        return read_engine(path)[0]
+    from graphc.compiler import compile_program
+
+    return compile_program(path, dims=dims, progress=terminal_progress())
 
 
 def given_or_random(

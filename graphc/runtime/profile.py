@@ -18,7 +18,7 @@ from graphc.errors import GraphcError, InputError
 from graphc.runtime.model import Model, check_inputs
 from graphc.shapes import integer
 from graphc.targets.ggml.calls import VIEWS
-from graphc.targets.ggml.cost import count_of
+from graphc.targets.ggml.cost import count_of, is_copy, numbered
 from graphc.targets.ggml.executor import BuiltGraph, new_context
 from graphc.targets.ggml.products import Own
 from graphc.targets.ggml.program import Call
@@ -27,7 +27,8 @@ from graphc.targets.ggml.program import Call
 @dataclass(frozen=True)
 class Timing:
     """One step: what computes it, for which node and module of the model, its result, seconds, when it began in the run,
-    floating-point operations, and bytes that it reads and writes."""
+    floating-point operations, bytes that it reads and writes, the number of its call (`cost.numbered`), and whether it only
+    copies."""
 
     step: str
     source: str
@@ -37,6 +38,8 @@ class Timing:
     start: float
     operations: int
     nbytes: int
+    number: int
+    copies: bool
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,8 @@ def profile(model: Model, inputs: Mapping[str, np.ndarray]) -> list[Timing]:
     binding = check_inputs(model.program, given)
     executor.run(given, binding)
     timings: list[Timing] = []
-    executor.observer = lambda graph: timings.extend(timed(graph, sum(each.seconds for each in timings)))
+    numbers = numbered(model.program)
+    executor.observer = lambda graph: timings.extend(timed(graph, numbers, sum(each.seconds for each in timings)))
     try:
         executor.run(given, binding)
     finally:
@@ -77,7 +81,7 @@ def profile(model: Model, inputs: Mapping[str, np.ndarray]) -> list[Timing]:
     return timings
 
 
-def timed(graph: BuiltGraph, start: float) -> Iterable[Timing]:
+def timed(graph: BuiltGraph, numbers: Mapping[Call, int], start: float) -> Iterable[Timing]:
     """Compute the nodes of a graph one after the other. What ggml makes of a call before its result counts as the call's."""
     made = {address(tensor): index for index, tensor in graph.results.items()}
     context = new_context(0, graph_size=8)
@@ -93,7 +97,7 @@ def timed(graph: BuiltGraph, start: float) -> Iterable[Timing]:
                 continue
             call = graph.program.calls[index]
             if call.function not in VIEWS:
-                yield described(graph, call, node, passed, start)
+                yield described(graph, call, numbers[call], node, passed, start)
             start, passed = start + passed, 0.0
     finally:
         ggml.ggml_free(context)
@@ -108,7 +112,7 @@ def compute(context: Any, node: Any, backend: Any) -> None:
         raise GraphcError("ggml could not compute a node")
 
 
-def described(graph: BuiltGraph, call: Call, node: Any, seconds: float, start: float) -> Timing:
+def described(graph: BuiltGraph, call: Call, number: int, node: Any, seconds: float, start: float) -> Timing:
     """What is known of a call."""
     own = graph.own.get(call.result.call)
     name, operations = count_of(graph.program, call)
@@ -123,6 +127,8 @@ def described(graph: BuiltGraph, call: Call, node: Any, seconds: float, start: f
         start=start,
         operations=integer(operations, graph.binding) if own is None else own_operations(own, node),
         nbytes=sum(map(ggml.ggml_nbytes, [*read, node])),
+        number=number,
+        copies=is_copy(graph.program, call),
     )
 
 

@@ -226,6 +226,12 @@ def bind(dim: Dim, binding: Mapping[str, Dim]) -> Dim:
     return total
 
 
+def bind_known(dim: Dim, values: Mapping[str, int]) -> Dim:
+    """The size with the symbols that have a value; the others stay."""
+    free: dict[str, Dim] = {name: _atom(atom) for name, atom in symbols(dim).items()}
+    return bind(dim, {**free, **values})
+
+
 def integer(dim: Dim, binding: Mapping[str, int]) -> int:
     """The dim's value where every symbol has one. Raises KeyError with the symbol's name if one is missing."""
     value = bind(dim, binding)

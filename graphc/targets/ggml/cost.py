@@ -97,6 +97,23 @@ COUNTS: Mapping[str, Count] = {
 }
 """Operations of a call; one for each element of the result where nothing is said."""
 
+KERNEL_MOVES = (
+    *("Reshape", "Transpose", "Expand", "Slice", "Concat", "Pad", "Tile", "Gather", "GatherElements", "GatherND"),
+    *(
+        "ScatterElements",
+        "ScatterND",
+        "OneHot",
+        "Range",
+        "Trilu",
+        "EyeLike",
+        "Cast",
+        "Where",
+        "DepthToSpace",
+        "SpaceToDepth",
+    ),
+)
+"""Operators that compute nothing."""
+
 KERNEL_COUNTS: Mapping[str, Callable[[KernelUse], Dim]] = {
     "MatMul": lambda use: 2 * _inner(use) * product(use.shape),
     "Conv": lambda use: 2 * product(use.inputs[1][1][1:]) * product(use.shape),
@@ -104,12 +121,8 @@ KERNEL_COUNTS: Mapping[str, Callable[[KernelUse], Dim]] = {
     **dict.fromkeys(("Reduce", "CumSum", "CumProd", "NonZero"), lambda use: product(use.inputs[0][1])),
     "MaxPool": lambda use: product(use.shape) * product(use.op.kernel),  # type: ignore[attr-defined]
     "AveragePool": lambda use: product(use.shape) * product(use.op.kernel),  # type: ignore[attr-defined]
-    **dict.fromkeys(
-        ("Reshape", "Transpose", "Expand", "Slice", "Concat", "Pad", "Tile", "Gather", "GatherElements", "GatherND",
-         "ScatterElements", "ScatterND", "OneHot", "Range", "Trilu", "EyeLike", "Cast", "Where", "DepthToSpace", "SpaceToDepth"),
-        lambda use: 0,
-    ),
-}  # fmt: skip
+    **dict.fromkeys(KERNEL_MOVES, lambda use: 0),
+}
 """The same for the operator of a generated kernel."""
 
 
@@ -164,6 +177,26 @@ def count_of(program: Program, call: Call) -> tuple[str, Dim]:
     operator = type(use.op).__name__
     count = KERNEL_COUNTS[operator](use) if operator in KERNEL_COUNTS else product(use.shape)
     return f"kernel {getattr(use.op, 'name', operator)}", count
+
+
+def is_copy(program: Program, call: Call) -> bool:
+    """Whether a call only moves elements from one place in memory to another."""
+    if call.kernel >= 0:
+        return type(program.kernels[call.kernel].op).__name__ in KERNEL_MOVES
+    return call.function in MOVES and not _is_view(call)
+
+
+def traffic(call: Call) -> Dim:
+    """Bytes that a call reads and writes; none for a view."""
+    if _is_view(call) or call.function == RESULT:
+        return 0
+    return sum((tensor.size * TYPE_SIZES[tensor.type] for tensor in (call.result, *_tensors(call.args))), 0)
+
+
+def numbered(program: Program) -> dict[Call, int]:
+    """The calls of the program and of all blocks, each with a number of its own."""
+    calls = (call for block in with_blocks(program) for call in block.calls)
+    return {call: number for number, call in enumerate(calls)}
 
 
 def weight_bytes(program: Program) -> int:

@@ -1,0 +1,135 @@
+"""A program as the data of its page: the steps, what they read, the modules that they are in, and what they cost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from graphc.shapes import Dim, Expr, bind_known
+from graphc.targets.ggml.calls import VIEWS
+from graphc.targets.ggml.cost import count_of, is_copy, numbered, traffic
+from graphc.targets.ggml.program import HOST, RESULT, TYPE_SIZES, Arg, Call, Constant, Input, Output, Program, Tensor
+
+if TYPE_CHECKING:
+    from graphc.runtime.profile import Timing
+
+Path: TypeAlias = tuple[str, ...]
+Reference: TypeAlias = tuple[str, int]
+
+PRODUCTS = ("mul_mat", "conv", "matmul", "attention", "out_prod")
+NORMS = ("norm", "soft_max", "softmax")
+"""Parts of the names of products, and of what normalizes."""
+
+
+def document(program: Program, sizes: Mapping[str, int], timings: Iterable[Timing] = ()) -> dict[str, Any]:
+    """What the page shows, as JSON. Sizes without a value stay expressions; times of a step that ran often are summed."""
+    return Document(program, sizes, timings).data
+
+
+class Document:
+    """The data while it is collected."""
+
+    def __init__(self, program: Program, sizes: Mapping[str, int], timings: Iterable[Timing]) -> None:
+        self.sizes = sizes
+        self.numbers = numbered(program)
+        self.timings: dict[int, list[Timing]] = defaultdict(list)
+        for each in timings:
+            self.timings[each.number].append(each)
+        self.inputs: list[dict[str, Any]] = []
+        self.steps: list[dict[str, Any]] = [{} for _ in self.numbers]
+        outputs = self.collect(program, ())
+        self.data = {
+            "name": program.name,
+            "sizes": dict(sizes),
+            "timed": bool(self.timings),
+            "inputs": self.inputs,
+            "outputs": outputs,
+            "weights": [
+                {
+                    "name": each.name,
+                    "shape": self.shape(each.shape),
+                    "type": each.dtype.name,
+                    "bytes": prod(each.shape) * each.dtype.itemsize,
+                }
+                for each in program.weights
+            ],
+            "steps": self.steps,
+        }
+
+    def collect(self, program: Program, path: Path) -> list[dict[str, Any]]:
+        """Add the inputs and the steps of a program, which is in the module `path`; its outputs."""
+        first = len(self.inputs)
+        self.inputs += [{**self.described(each), "path": path} for each in program.inputs]
+        calls = [self.numbers[call] for call in program.calls]
+
+        def reference(tensor: Tensor) -> Reference:
+            if tensor.weight >= 0:
+                return "weights", tensor.weight
+            return ("steps", calls[tensor.call]) if tensor.call >= 0 else ("inputs", first + tensor.input)
+
+        for call in program.calls:
+            number = self.numbers[call]
+            inside = (*path, *call.scope)
+            if call.host is not None:
+                inside = (*inside, f"{call.host.operator} {number}")
+                for block in call.host.blocks:
+                    self.collect(block, (*inside, block.name))
+            reads = [reference(arg) for arg in call.args if isinstance(arg, Tensor)]
+            self.steps[number] = {**self.step(program, call), "path": inside, "reads": reads}
+        return [{**self.described(each), "reads": [reference(each.tensor)], "path": path} for each in program.outputs]
+
+    def step(self, program: Program, call: Call) -> dict[str, Any]:
+        """What a call is and costs, as measured where it was."""
+        name, operations = count_of(program, call)
+        timed = self.timings.get(self.numbers[call], [])
+        name = timed[0].step if timed else name
+        kind = kind_of(program, call, name)
+        return {
+            "name": name.removeprefix("ggml_"),
+            "kind": kind,
+            "source": call.source,
+            "shape": self.shape(call.result.shape),
+            "type": call.result.type.lower(),
+            "settings": ", ".join(text for arg in call.args if (text := self.setting(arg))),
+            "operations": sum(each.operations for each in timed) if timed else self.number(operations),
+            "bytes": sum(each.nbytes for each in timed) if timed else self.number(traffic(call)),
+            "held": 0 if kind == "view" else self.number(call.result.size * TYPE_SIZES[call.result.type]),
+            **({"seconds": sum(each.seconds for each in timed), "runs": len(timed)} if timed else {}),
+        }
+
+    def described(self, each: Input | Output) -> dict[str, Any]:
+        """An input or output in the model's terms."""
+        return {"name": each.name, "shape": self.shape(each.shape), "type": each.dtype.name}
+
+    def shape(self, shape: Sequence[Dim]) -> list[int | str]:
+        """Sizes, the unknown ones as text."""
+        return [self.number(size) for size in shape]
+
+    def number(self, dim: Dim) -> int | str:
+        """A count, or its expression."""
+        bound = bind_known(dim, self.sizes)
+        return str(bound) if isinstance(bound, Expr) else bound
+
+    def setting(self, arg: Arg) -> str:
+        """An argument that is not a tensor."""
+        if isinstance(arg, Tensor) or arg is None:
+            return ""
+        return (
+            arg.name if isinstance(arg, Constant) else f"{arg:g}" if isinstance(arg, float) else str(self.number(arg))
+        )
+
+
+def kind_of(program: Program, call: Call, name: str) -> str:
+    """The kind by which the page colours a call."""
+    if call.function in VIEWS or call.function == RESULT:
+        return "view"
+    if call.function == HOST:
+        return "host"
+    if is_copy(program, call):
+        return "copy"
+    for kind, parts in (("product", PRODUCTS), ("norm", NORMS)):
+        if any(part in name.lower() for part in parts):
+            return kind
+    return "kernel" if call.kernel >= 0 else "pointwise"

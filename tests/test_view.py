@@ -1,0 +1,198 @@
+"""The page of a program: its data, and what it does in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from browser import Browser, find_browser
+from frontend_models import model, node, value
+from test_control import add_loop
+
+import graphc
+from graphc.compiler import compile_program
+from graphc.runtime.profile import profile
+from graphc.view.document import document
+from graphc.view.page import page
+
+EVIL = "</script><script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">"
+
+
+def blocks(count: int = 3, name: str = "layer") -> onnx.ModelProto:
+    """So many times a transposed copy, a product and what follows, each in a module."""
+    nodes = []
+    for index in range(count):
+        scope = f"/net/{name}.{index}"
+        nodes += [
+            node("MatMul", f"x{index} weight", f"a{index}", f"{scope}/proj/MatMul"),
+            node("Add", f"a{index} bias", f"b{index}", f"{scope}/proj/Add"),
+            node("Relu", f"b{index}", f"c{index}", f"{scope}/Relu"),
+            node("Transpose", f"c{index}", f"d{index}", f"{scope}/Transpose", perm=[1, 0]),
+            node("Softmax", f"d{index}", f"x{index + 1}", f"{scope}/Softmax"),
+        ]
+    constants = {"weight": np.eye(8, dtype=np.float32), "bias": np.ones(8, np.float32)}
+    return model(nodes, [value("x0", [8, 8])], [f"x{count}"], constants)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    program = find_browser()
+    if program is None:
+        pytest.skip("no Chromium is installed")
+    with Browser(program) as opened:
+        yield opened
+
+
+def stored(folder: Path, data: dict) -> Path:
+    path = folder / "view.html"
+    path.write_text(page(data), encoding="utf-8")
+    return path
+
+
+def test_a_document_has_every_call_with_its_costs():
+    program = compile_program(blocks(1))
+    data = json.loads(json.dumps(document(program, {})))
+    assert len(data["steps"]) == len(program.calls)
+    (product,) = (step for step in data["steps"] if step["name"] == "mul_mat")
+    assert (product["kind"], product["operations"], product["path"]) == (
+        "product",
+        2 * 8**3,
+        ["net", "layer.0", "proj"],
+    )
+    assert (product["bytes"], product["shape"], product["held"]) == (3 * 8 * 8 * 4, [8, 8], 8 * 8 * 4)
+    assert product["reads"] == [["weights", 0], ["inputs", 0]]
+    assert [step["name"] for step in data["steps"] if step["kind"] == "copy"] == ["cont"]
+    assert data["weights"][0]["bytes"] == 8 * 8 * 4
+    assert data["outputs"][0]["reads"] == [["steps", len(program.calls) - 1]]
+
+
+def test_sizes_are_numbers_where_they_are_known():
+    proto = model([node("Neg", "x", "y")], [value("x", ["n", "m"])], ["y"])
+    program = compile_program(proto)
+    assert document(program, {})["steps"][0]["shape"] == ["n", "m"]
+    (step,) = document(program, {"n": 3})["steps"]
+    assert (step["shape"], step["operations"]) == ([3, "m"], "3*m")
+
+
+def test_times_of_a_loop_are_summed():
+    feeds = {"x": np.ones(3, np.float32), "w": np.ones(3, np.float32), "trips": np.array(7)}
+    loaded = graphc.compile(add_loop(), threads=1)
+    data = document(loaded.program, {"n": 3}, profile(loaded, feeds))
+    (added,) = (step for step in data["steps"] if step["name"] == "add")
+    assert added["runs"] == 7
+    assert added["seconds"] > 0
+    assert added["path"][0].startswith("Loop")
+    inside = [each for each in data["inputs"] if each["path"]]
+    assert {each["path"][0] for each in inside} == {added["path"][0]}
+
+
+def test_the_page_opens_modules_and_tells_of_steps(browser: Browser, tmp_path: Path):
+    browser.open(stored(tmp_path, document(compile_program(blocks()), {})))
+    shown = "[...document.querySelectorAll('.card')].map((card) => card.querySelector('b').textContent)"
+    assert browser.run(shown)[:2] == ["x0", "net"]
+    browser.run("document.getElementById('deeper').click(); document.getElementById('deeper').click()")
+    names = browser.run(shown)
+    assert {"layer.0", "layer.2", "proj", "kernel Relu", "cont"} <= set(names)
+    browser.run("[...document.querySelectorAll('.card.copy')][0].click()")
+    panel = browser.run("document.getElementById('panel').innerText")
+    assert "cont" in panel
+    assert "net.layer.0" in panel
+    assert "512 B" in panel  # reads and writes 8 x 8 floats
+    assert browser.run("document.querySelectorAll('.card.chosen').length") == 1
+    browser.run("document.getElementById('close').click()")
+    assert len(browser.run(shown)) < len(names)
+    assert browser.complaints() == []
+
+
+def test_a_search_opens_what_it_finds(browser: Browser, tmp_path: Path):
+    browser.open(stored(tmp_path, document(compile_program(blocks()), {})))
+    browser.run("""(() => { const field = document.getElementById('search'); field.value = 'layer.1 soft_max';
+        field.dispatchEvent(new Event('input')); })()""")
+    found = browser.run("[...document.querySelectorAll('#found li')].map((row) => row.innerText)")
+    assert len(found) == 1
+    assert "net.layer.1" in found[0]
+    browser.run("document.querySelector('#found button').click()")
+    box = browser.run(
+        "(({top, bottom}) => [top, bottom])(document.querySelector('.card.chosen').getBoundingClientRect())"
+    )
+    assert 0 < box[0] < box[1] < 1000
+    link = browser.run("location.hash")
+    browser.open(tmp_path / "view.html", link)
+    assert browser.run("document.querySelector('.card.chosen b').textContent").startswith("soft_max")
+    assert browser.complaints() == []
+
+
+def test_names_are_text(browser: Browser, tmp_path: Path):
+    names = [EVIL, "__proto__", "constructor", "\u2028\u202e&amp;", "a" * 5000]
+    nodes = [node("Neg", f"x{i}", f"x{i + 1}", f"/{name.replace('/', '')}/{name}") for i, name in enumerate(names)]
+    inputs = [value("x0", [EVIL])]
+    proto = model(nodes, inputs, [value(f"x{len(names)}", [EVIL])])
+    program = compile_program(proto)
+    program.name = EVIL
+    path = stored(tmp_path, document(program, {}))
+    assert path.read_text().count("<script") == 2
+    browser.open(path)
+    browser.run("document.getElementById('deeper').click()")
+    browser.run("for (const node of state.tree.nodes.values()) choose(node, true)")
+    assert browser.run("document.title").startswith("</script>")
+    assert browser.run("document.querySelectorAll('img').length") == 0
+    assert browser.complaints() == []
+
+
+def test_the_page_asks_for_nothing_and_runs_no_other_script(browser: Browser, tmp_path: Path):
+    path = stored(tmp_path, document(compile_program(blocks()), {}))
+    browser.open(path)
+    assert browser.requests() == [path.as_uri()]
+    browser.run(
+        "(() => { const script = document.createElement('script'); script.textContent = 'window.ran = 1'; "
+        "document.body.append(script); })()"
+    )
+    assert browser.run("window.ran ?? 0") == 0
+    assert any("Content Security Policy" in text for text in browser.complaints())
+    assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", path.read_text())
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_blocks_of_the_host_are_modules(browser: Browser, tmp_path: Path, timed: bool):
+    loaded = graphc.compile(add_loop(), threads=1)
+    feeds = {"x": np.ones(3, np.float32), "w": np.ones(3, np.float32), "trips": np.array(2)}
+    data = document(loaded.program, {"n": 3}, profile(loaded, feeds) if timed else ())
+    browser.open(stored(tmp_path, data))
+    browser.run("openModules(state.tree.root, true); draw()")
+    text = browser.run("document.getElementById('world').innerText")
+    assert "Loop" in text
+    assert "add" in text
+    measures = browser.run("[...document.getElementById('measure').options].map((option) => option.text)")
+    assert measures == [*(["time"] if timed else []), "operations", "bytes"]
+    assert browser.complaints() == []
+
+
+def test_a_model_without_modules_is_shown_in_parts(browser: Browser, tmp_path: Path):
+    nodes = [node("Neg" if i % 2 else "Exp", f"x{i}", f"x{i + 1}") for i in range(2000)]
+    proto = model(nodes, [value("x0", [4])], ["x2000"])
+    browser.open(stored(tmp_path, document(compile_program(proto), {})))
+    assert 1 < browser.run("document.querySelectorAll('.card').length") <= 60
+    browser.run("openModules(state.tree.root, true); draw()")
+    steps = browser.run("document.querySelectorAll('.card.step').length")
+    assert steps == browser.run("state.tree.nodes.size") > 1500
+    overlaps = """(() => { const boxes = [...document.querySelectorAll('.card.step')].map((card) => card.getBoundingClientRect());
+        return boxes.some((a, i) => boxes.slice(i + 1).some((b) =>
+            a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)); })()"""
+    assert browser.run(overlaps) is False
+
+
+def test_the_panel_sums_what_the_steps_cost(browser: Browser, tmp_path: Path):
+    proto = model(
+        [node("MatMul", "x w", "y"), node("Relu", "y", "z")],
+        [value("x", [50, 100])],
+        ["z"],
+        {"w": np.ones((100, 200), np.float32)},
+    )
+    browser.open(stored(tmp_path, document(compile_program(proto), {})))
+    panel = browser.run("document.getElementById('panel').innerText")
+    assert f"{(2 * 50 * 100 * 200 + 50 * 200) / 1e6:.2f} MFLOP" in panel
+    assert f"{100 * 200 * 4 / 1024:.1f} KiB" in panel
