@@ -220,9 +220,14 @@ def test_profile_times_every_step(graphc_command, model: Path, engine: Path) -> 
         assert all(step["seconds"] > 0 for step in found["steps"])
         events = json.loads(Path("trace.json").read_text())["traceEvents"]
         assert [event["args"]["result"] for event in events] == ["[100, 4]"] * 3
+        assert found["peaks"]["gflops"] > 1
+        assert found["copies"]["count"] == 0
     text = graphc_command("profile", model, "--dim", "batch=2").out
     assert "ggml_mul_mat" in text
     assert "ggml_add" in text
+    assert "of peak" in text
+    graphc_command("profile", model, "--dim", "batch=2", "--roofline", "roofline.svg")
+    assert Path("roofline.svg").read_text().startswith("<svg")
 
 
 def test_bench_runs_what_is_installed(graphc_command, model: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from graphc.ir.types import F16, F32
+from graphc.ir.types import F16, F32, I32
 from graphc.ops.matmul import MatMul
 from graphc.shapes import bind, symbol
 from graphc.targets.ggml.builder import Builder
-from graphc.targets.ggml.cost import operations, parameters, peak_bytes, weight_bytes
+from graphc.targets.ggml.cost import is_copy, numbered, operations, parameters, peak_bytes, traffic, weight_bytes
 from graphc.targets.ggml.program import KernelUse, Output, Program
 
 
@@ -44,3 +44,22 @@ def test_a_kernel_counts_as_its_operator() -> None:
     program.outputs.append(Output("y", F16, (4, 4), program.call_kernel(use, (a, c))))
     (row,) = operations(program)
     assert (row.operator, row.operations) == ("kernel MatMul", 2 * 4 * 16)
+
+
+def test_what_calls_read_and_write() -> None:
+    program = Program("traffic")
+    b = Builder(program)
+    n = symbol("n")
+    x = program.add_input("x", F32, (n, 4), "F32")
+    table = program.add_weight("table", F32, (1000, 4))
+    rows = program.add_input("rows", I32, (n,), "I32")
+    looked = b.call("ggml_get_rows", table, rows, rank=2)
+    summed = b.call("ggml_add", looked, x, rank=2)
+    program.outputs.append(Output("y", F32, (n * 4,), b.reshape(summed, (n * 4,))))
+    calls = list(numbered(program))
+    assert [is_copy(program, call) for call in calls] == [True, False, False]
+    assert [bind(traffic(program, call), {"n": 10}) for call in calls] == [
+        10 * 4 * 4 + 10 * 4 * 4 + 10 * 4,  # rows of the table, not all of it
+        3 * 10 * 4 * 4,
+        0,
+    ]

@@ -12,7 +12,7 @@ from graphc.commands import options
 from graphc.commands.output import bytes_text, count_text, printable, say, say_json, say_table
 from graphc.commands.run import open_program
 from graphc.shapes import Dim, Expr, bind_known, integer, symbols
-from graphc.shapes.ranges import Size, range_of
+from graphc.shapes.ranges import range_of
 
 if TYPE_CHECKING:
     from graphc.shapes.dim import Atom

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphc.commands import options
-from graphc.commands.output import printable, say, say_json, say_table, seconds_text
+from graphc.commands.output import bytes_text, printable, say, say_json, say_table, seconds_text
 from graphc.commands.run import given_or_random, open_model
+from graphc.errors import GraphcError
 from graphc.files import check_target, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from graphc.runtime.peaks import Peaks
     from graphc.runtime.profile import Total
 
 SHOWN = 12
@@ -33,45 +35,87 @@ def profile(
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Chrome trace (for Perfetto).", show_default=False)
     ] = None,
+    roofline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.svg", help="Draw what is reached under what the machine can do.", show_default=False
+        ),
+    ] = None,
+    remeasure: Annotated[bool, typer.Option("--remeasure", help="Measure the machine's peaks again.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Time every step of a run on the CPU, by kind and by module of the model.
 
-    GFLOP/s and GB/s are of the steps' own operations and of the bytes that they read and write.
+    GFLOP/s and GB/s are of the steps' own operations and of the bytes that they read and write. "of peak" is how near the
+    larger of the two comes to what this machine can do, which is measured once; it is above 100% where data is in a cache.
     """
-    from graphc.runtime.profile import chrome_trace, totals
+    from graphc.commands.charts import roofline as draw
+    from graphc.runtime.peaks import peaks
+    from graphc.runtime.profile import chrome_trace, together, totals
     from graphc.runtime.profile import profile as measure
+    from graphc.targets.ggml.executor import default_threads
 
-    if trace is not None:
-        check_target(trace)
+    for target in filter(None, (trace, roofline)):
+        check_target(target)
     dims = options.parse_dims(dim)
+    most = peaks(threads or default_threads(), remeasure)
+    if roofline is not None and most is None:
+        raise GraphcError("--roofline needs the machine's peaks, and those a C compiler (set CC)")
     loaded = open_model(model, dims, "cpu", threads)
     given = given_or_random(loaded.program.inputs, input, inputs, options.known_sizes(dims), random)
     timings = measure(loaded, given)
     by_step = totals(timings, lambda each: each.step)
     by_module = totals(timings, lambda each: ".".join(each.module.split(".")[:depth]) or "(model)")
+    copies = together("copies", [each for each in timings if each.copies])
     if trace is not None:
-        with replacing(trace) as unfinished:
-            unfinished.write_text(json.dumps(chrome_trace(timings)), encoding="utf-8")
+        _write(trace, json.dumps(chrome_trace(timings)))
+    if roofline is not None and most is not None:
+        _write(roofline, draw(f"{loaded.program.name}: what is reached", by_step, most))
     if as_json:
-        say_json({"steps": [asdict(each) for each in timings], "kinds": [asdict(each) for each in by_step]})
+        kinds = [asdict(each) for each in by_step]
+        found = {"peaks": most and asdict(most), "copies": asdict(copies), "kinds": kinds}
+        say_json({**found, "steps": [asdict(each) for each in timings]})
         return
     whole = sum(each.seconds for each in timings)
     say(f"{printable(model)}: {len(timings)} steps, {seconds_text(whole)}")
+    if most is None:
+        say("peaks of this machine: not measured, for want of a C compiler (set CC)")
+    else:
+        say(f"peaks of this machine: {most.gflops:.0f} GFLOP/s, {most.gbytes:.0f} GB/s with {most.threads} threads")
+    part = f"{100 * copies.seconds / whole:.1f}% of the time" if whole else "no time"
+    say(f"copies: {copies.count} steps, {bytes_text(copies.nbytes)} read and written, {part}")
     say()
-    _say_totals("step", by_step, whole)
+    _say_totals("step", by_step, whole, most)
     if len(by_module) > 1:
         say()
-        _say_totals("module", by_module[:SHOWN], whole)
+        _say_totals("module", by_module[:SHOWN], whole, most)
     say()
     longest = sorted(timings, key=lambda each: -each.seconds)[:SHOWN]
-    rows = [(seconds_text(each.seconds), each.step, each.result, each.source) for each in longest]
-    say_table(("longest", "step", "result", "node"), rows, "r")
-    if trace is not None:
-        say(f"wrote {printable(trace)}")
+    rows = [
+        (
+            seconds_text(each.seconds),
+            _share(together("", [each]), most),
+            each.step,
+            each.result,
+            each.module or each.source,
+        )
+        for each in longest
+    ]
+    say_table(("longest", "of peak", "step", "result", "module"), rows, "rr")
+    for target in filter(None, (trace, roofline)):
+        say(f"wrote {printable(target)}")
 
 
-def _say_totals(kind: str, rows: Sequence[Total], whole: float) -> None:
+def _write(target: Path, text: str) -> None:
+    with replacing(target) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+
+
+def _share(total: Total, most: Peaks | None) -> str:
+    return "" if most is None else f"{100 * most.share(total.operations, total.nbytes, total.seconds):.0f}%"
+
+
+def _say_totals(kind: str, rows: Sequence[Total], whole: float, most: Peaks | None) -> None:
     shown = [
         (
             each.name,
@@ -80,7 +124,8 @@ def _say_totals(kind: str, rows: Sequence[Total], whole: float) -> None:
             f"{100 * each.seconds / whole:.1f}%" if whole else "",
             f"{each.gflops:.1f}",
             f"{each.gbytes:.1f}",
+            _share(each, most),
         )
         for each in rows
     ]
-    say_table((kind, "count", "time", "share", "GFLOP/s", "GB/s"), shown, "lrrrrr")
+    say_table((kind, "count", "time", "share", "GFLOP/s", "GB/s", "of peak"), shown, "lrrrrrr")

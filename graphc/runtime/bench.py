@@ -34,6 +34,7 @@ class Result:
     error: float | None = None
     peak_bytes: int = 0
     problem: str = ""
+    times: tuple[float, ...] = ()
 
 
 def _graphc(path: Path, inputs: Inputs, threads: int) -> Run:
@@ -170,7 +171,7 @@ def bench(path: Path, inputs: Inputs, threads: int, rounds: int, runtimes: Seque
     for name, (outputs, peak) in answers.items():
         error = None if reference is None else _difference(outputs, reference[0])
         median, fastest = statistics.median(times[name]), min(times[name])
-        results[name] = Result(name, loads[name], median, fastest, error, peak)
+        results[name] = Result(name, loads[name], median, fastest, error, peak, times=tuple(times[name]))
     return list(results.values())
 
 

@@ -6,7 +6,7 @@ A node by itself costs some microseconds more than in its graph, where threads w
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
@@ -118,6 +118,7 @@ def described(graph: BuiltGraph, call: Call, number: int, node: Any, seconds: fl
     name, operations = count_of(graph.program, call)
     tensor = node.contents
     read = [tensor.src[i] for i in range(ggml.GGML_MAX_SRC) if tensor.src[i]]
+    copies = is_copy(graph.program, call)
     return Timing(
         step=name if own is None else own_name(own),
         source=call.source,
@@ -126,10 +127,16 @@ def described(graph: BuiltGraph, call: Call, number: int, node: Any, seconds: fl
         seconds=seconds,
         start=start,
         operations=integer(operations, graph.binding) if own is None else own_operations(own, node),
-        nbytes=sum(map(ggml.ggml_nbytes, [*read, node])),
+        nbytes=ggml.ggml_nbytes(node) + sum(bytes_read(source, node, copies) for source in read),
         number=number,
-        copies=is_copy(graph.program, call),
+        copies=copies,
     )
+
+
+def bytes_read(source: Any, node: Any, copies: bool) -> int:
+    """Of a source of a node: all, but a copy reads no more elements than it writes."""
+    most = ggml.ggml_nelements(node) * ggml.ggml_type_size(source.contents.type)
+    return int(min(ggml.ggml_nbytes(source), most) if copies else ggml.ggml_nbytes(source))
 
 
 def own_name(own: Own) -> str:
@@ -159,17 +166,18 @@ def totals(timings: Iterable[Timing], key: Callable[[Timing], str]) -> list[Tota
     groups: dict[str, list[Timing]] = {}
     for each in timings:
         groups.setdefault(key(each), []).append(each)
-    found = [
-        Total(
-            name,
-            len(group),
-            sum(each.seconds for each in group),
-            sum(each.operations for each in group),
-            sum(each.nbytes for each in group),
-        )
-        for name, group in groups.items()
-    ]
-    return sorted(found, key=lambda total: -total.seconds)
+    return sorted((together(name, group) for name, group in groups.items()), key=lambda total: -total.seconds)
+
+
+def together(name: str, timings: Sequence[Timing]) -> Total:
+    """Steps as one."""
+    return Total(
+        name,
+        len(timings),
+        sum(each.seconds for each in timings),
+        sum(each.operations for each in timings),
+        sum(each.nbytes for each in timings),
+    )
 
 
 def chrome_trace(timings: Iterable[Timing]) -> dict[str, Any]:

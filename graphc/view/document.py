@@ -94,7 +94,7 @@ class Document:
             "type": call.result.type.lower(),
             "settings": ", ".join(text for arg in call.args if (text := self.setting(arg))),
             "operations": sum(each.operations for each in timed) if timed else self.number(operations),
-            "bytes": sum(each.nbytes for each in timed) if timed else self.number(traffic(call)),
+            "bytes": sum(each.nbytes for each in timed) if timed else self.number(traffic(program, call)),
             "held": 0 if kind == "view" else self.number(call.result.size * TYPE_SIZES[call.result.type]),
             **({"seconds": sum(each.seconds for each in timed), "runs": len(timed)} if timed else {}),
         }

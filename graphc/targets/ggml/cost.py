@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from graphc.shapes import Dim, integer, product
+from graphc.shapes import Dim, dim_min, integer, product
 from graphc.targets.ggml.calls import VIEWS
 from graphc.targets.ggml.program import HOST, RESULT, TYPE_SIZES, Call, KernelUse, Program, Tensor
 
@@ -186,11 +186,15 @@ def is_copy(program: Program, call: Call) -> bool:
     return call.function in MOVES and not _is_view(call)
 
 
-def traffic(call: Call) -> Dim:
-    """Bytes that a call reads and writes; none for a view."""
+def traffic(program: Program, call: Call) -> Dim:
+    """Bytes that a call reads and writes; none for a view. A copy reads no more elements than it writes."""
     if _is_view(call) or call.function == RESULT:
         return 0
-    return sum((tensor.size * TYPE_SIZES[tensor.type] for tensor in (call.result, *_tensors(call.args))), 0)
+    tensors = [call.result, *_tensors(call.args)]
+    if is_copy(program, call):
+        most = call.result.size
+        return sum((dim_min(tensor.size, most) * TYPE_SIZES[tensor.type] for tensor in tensors), 0)
+    return sum((tensor.size * TYPE_SIZES[tensor.type] for tensor in tensors), 0)
 
 
 def numbered(program: Program) -> dict[Call, int]:

@@ -1,0 +1,85 @@
+"""What a profile says beside the times: the machine's peaks, shares, copies, the roofline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from frontend_models import model, node, value
+
+import graphc
+from graphc.commands.charts import roofline
+from graphc.runtime.peaks import Peaks, peaks
+from graphc.runtime.profile import Total, profile, together
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_peaks_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    measured = peaks(1)
+    assert measured is not None
+    assert measured.gflops > 0.1
+    assert measured.gbytes > 0.1
+    (stored,) = (tmp_path / "graphc" / "peaks").iterdir()
+    stored.write_text(json.dumps({"threads": 1, "gflops": 123.0, "gbytes": 45.0}))
+    assert peaks(1) == Peaks(1, 123.0, 45.0)
+    assert peaks(1, again=True) != Peaks(1, 123.0, 45.0)
+    for damage in ("", "[]", '{"threads": 1}', '{"threads": 1, "gflops": 0, "gbytes": 0}'):
+        stored.write_text(damage)
+        assert peaks(1) is not None
+        assert json.loads(stored.read_text())["gflops"] > 0.1
+
+
+def test_without_a_compiler_there_are_no_peaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("graphc.runtime.peaks.find_compiler", lambda: None)
+    assert peaks(1) is None
+
+
+def test_the_share_is_of_the_nearer_peak() -> None:
+    machine = Peaks(2, gflops=100, gbytes=10)
+    assert machine.share(50e9, 1e9, 1.0) == 0.5
+    assert machine.share(1e9, 8e9, 1.0) == 0.8
+    assert machine.share(1e9, 1e9, 0.0) == 0
+
+
+def test_copies_are_told_apart() -> None:
+    proto = model(
+        [node("Transpose", "x", "t", perm=[1, 0]), node("Softmax", "t", "s"), node("Gather", "table rows", "g")],
+        [value("x", [30, 20]), value("rows", [7], np.int64)],
+        ["s", "g"],
+        {"table": np.ones((1000, 4), np.float32)},
+    )
+    inputs = {"x": np.ones((30, 20), np.float32), "rows": np.arange(7)}
+    timings = profile(graphc.compile(proto, threads=1), inputs)
+    copies = {each.step: each.nbytes for each in timings if each.copies}
+    assert copies["ggml_cont"] == 2 * 30 * 20 * 4
+    assert copies["ggml_get_rows"] == 2 * 7 * 4 * 4 + 7 * 4
+    assert "ggml_soft_max" in {each.step.removesuffix("_ext") for each in timings if not each.copies}
+    assert together("all", timings).count == len(timings)
+
+
+def test_a_roofline_places_steps_under_the_roof() -> None:
+    kinds = [
+        Total("a & <b>", 3, 2.0, int(100e9), int(1e9)),
+        Total("sum", 1, 1.0, int(1e9), int(8e9)),
+        Total("copy", 1, 1.0, 0, int(8e9)),
+        Total("short", 1, 1e-6, 10, 10),
+    ]
+    picture = ElementTree.fromstring(roofline("a <title>", kinds, Peaks(2, 200, 20)))
+    texts = ["".join(each.itertext()) for each in picture.iter(f"{SVG}text")]
+    assert "a <title>" in texts
+    assert "a & <b> 50.0%" in texts
+    assert any(text.startswith("compute nothing, 25.0%: copy") for text in texts)
+    assert "200 GFLOP/s, 2 threads" in texts
+    discs = [each for each in picture.iter(f"{SVG}circle") if each.get("fill-opacity")]
+    assert len(discs) == 2
+    product, added = ((float(each.get("cx", "")), float(each.get("cy", ""))) for each in discs)
+    assert product[0] > added[0]  # more operations for each byte
+    assert product[1] < added[1]  # more in a second
+    roof = next(each for each in picture.iter(f"{SVG}path")).get("d", "")
+    assert float(roof.split()[5]) < product[1]
