@@ -349,6 +349,7 @@ def replaced() -> Program:
         scale, shift = (b.reshape(b.weight(f"{name}.{each}", 40), (1, 40, 1, 1)) for each in ("weight", "bias"))
         return b.binary("ggml_add", b.binary("ggml_mul", b.call("ggml_group_norm", x, 8, 1e-5, rank=4), scale), shift)
 
+    x = b.conv(x, "second", 40, 40, 1)  # enough pixels and channels for Winograd's way
     active = b.unary("ggml_silu", group_norm(x, "norm"))
     twice = group_norm(x, "other")  # read by two
     x = b.binary("ggml_add", active, b.binary("ggml_mul", b.unary("ggml_silu", twice), twice))

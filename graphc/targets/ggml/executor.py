@@ -54,7 +54,8 @@ class Executor:
     ) -> None:
         self.program = program
         self.arrays = list(weights)
-        self.backends = open_backends(device, threads or default_threads())
+        self.threads = threads or default_threads()
+        self.backends = open_backends(device, self.threads)
         self.kernels = load_kernels(program.kernels)
         self.products = load_products() if len(self.backends) == 1 else None
         self.graphs: OrderedDict[Any, BuiltGraph] = OrderedDict()
@@ -191,7 +192,7 @@ class BuiltGraph:
             check_bound(program, section.calls, binding)
         self.executor, self.program, self.section = executor, program, section
         self.binding = dict(binding)
-        count = program.tensor_count + 64
+        count = program.tensor_count + len(section.calls) + 64
         self.context = new_context(count + 64, graph_size=count)
         self.inputs = {
             index: new_tensor(self.context, program.inputs[index].tensor, binding) for index in section.inputs
@@ -277,7 +278,7 @@ class BuiltGraph:
             return None
         self.own[call.result.call] = own
         ne = [integer(size, self.binding) for size in call.result.ne]
-        return products.tensor(self.context, own, ne)
+        return products.tensor(self.context, own, ne, self.executor.threads)
 
     def _replay_kernel(self, call: Call, kernel: LoadedKernel) -> Any:
         count = len(call.args)

@@ -24,9 +24,9 @@ from graphc.targets.kernels.render_c import FLAGS
 FAST_FLAGS = tuple("-ffp-contract=fast" if flag == "-ffp-contract=off" else flag for flag in FLAGS)
 """A fused multiplication and addition rounds once: what these sums want."""
 
-FILES = ("products.h", "tiles.h", "products.c", "attention.c", "gelu.c", "norm.c")
+FILES = ("products.h", "tiles.h", "products.c", "winograd.c", "attention.c", "gelu.c", "norm.c")
 
-FUNCTIONS = ("mul_mat", "conv_2d", "attention", "gelu", "group_norm")
+FUNCTIONS = ("mul_mat", "conv_2d", "winograd", "attention", "gelu", "group_norm")
 """What there is; each has a companion that says which tensors it takes."""
 
 CONVOLUTIONS = ("ggml_conv_2d", "ggml_conv_2d_direct")
@@ -35,7 +35,7 @@ CONVOLUTIONS = ("ggml_conv_2d", "ggml_conv_2d_direct")
 SOFTMAXES = ("ggml_soft_max_ext", "ggml_soft_max")
 
 
-BIAS_AXES = {"mul_mat": 0, "conv_2d": 2}
+BIAS_AXES = {"mul_mat": 0, "conv_2d": 2, "winograd": 2}
 """In which axis of ggml's order a result may get a number for each element beside."""
 
 
@@ -61,8 +61,10 @@ class Products:
         self.library = library
         for name in (*FUNCTIONS, "bias"):
             getattr(library, f"graphc_takes_{name}").restype = ctypes.c_bool
+        library.graphc_winograd_size.restype = ctypes.c_int64
         self._functions = {
-            name: ctypes.cast(getattr(library, f"graphc_{name}"), ggml.ggml_custom_op_t) for name in FUNCTIONS
+            name: ctypes.cast(getattr(library, f"graphc_{name}"), ggml.ggml_custom_op_t)
+            for name in (*FUNCTIONS, "winograd_kernel")
         }
 
     def product(self, a: Any, b: Any) -> Own | None:
@@ -71,9 +73,10 @@ class Products:
 
     def convolution(self, kernel: Any, image: Any, *settings: int) -> Own | None:
         """For one of `CONVOLUTIONS`."""
-        if not self.library.graphc_takes_conv_2d(kernel, image):
-            return None
-        return Own("conv_2d", (kernel, image), (ctypes.c_int * 6)(*settings))
+        told = (ctypes.c_int * 6)(*settings)
+        if self.library.graphc_takes_winograd(kernel, image, told):
+            return Own("winograd", (kernel, image), told)
+        return Own("conv_2d", (kernel, image), told) if self.library.graphc_takes_conv_2d(kernel, image) else None
 
     def biased(self, own: Own, result: Any, bias: Any) -> Own | None:
         """For the sum of what one of ours gives and a number for each row's element or each channel."""
@@ -104,12 +107,19 @@ class Products:
             return None
         return Own(own.name, own.args, GroupNormSettings(own.told.groups, own.told.epsilon, 1))
 
-    def tensor(self, context: Any, own: Own, ne: Sequence[int]) -> Any:
+    def tensor(self, context: Any, own: Own, ne: Sequence[int], threads: int) -> Any:
         """The tensor that it computes, of these sizes. What it is told must live as long as the graph."""
-        args = (ctypes.POINTER(ggml.ggml_tensor) * len(own.args))(*own.args)
-        told = None if own.told is None else ctypes.cast(ctypes.pointer(own.told), ctypes.c_void_p)
-        function = self._functions[own.name]
-        return ggml.ggml_custom_4d(context, ggml.GGML_TYPE_F32, *ne, args, len(own.args), function, -1, told)
+        args = own.args
+        if own.name == "winograd":
+            size = self.library.graphc_winograd_size(args[0], threads)
+            args = (self._custom(context, "winograd_kernel", args[:1], (size, 1, 1, 1)), *args[1:])
+        return self._custom(context, own.name, args, ne, own.told)
+
+    def _custom(self, context: Any, name: str, args: Sequence[Any], ne: Sequence[int], told: Any = None) -> Any:
+        array = (ctypes.POINTER(ggml.ggml_tensor) * len(args))(*args)
+        pointer = None if told is None else ctypes.cast(ctypes.pointer(told), ctypes.c_void_p)
+        function = self._functions[name]
+        return ggml.ggml_custom_4d(context, ggml.GGML_TYPE_F32, *ne, array, len(args), function, -1, pointer)
 
 
 @functools.cache

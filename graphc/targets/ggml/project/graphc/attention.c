@@ -8,7 +8,7 @@
 
 #if defined(__GNUC__)
 
-enum { KEYS = 256, DEEPEST = 512, FEWEST_QUERIES = 16 };
+enum { KEYS = 256, DEEPEST = 512, PART = 128, FEWEST_QUERIES = 16 };
 
 /// What a panel of queries has so far: the largest score, the sum of exponentials, and the result [elements of v][PANEL].
 struct state {
@@ -76,7 +76,10 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
             const char * from = (const char *) k->data + key * k->nb[1] + k2 * k->nb[2] + k3 * k->nb[3];
             for (int64_t i = 0; i < block; i += ROWS) {
                 const float * a = (const float *) (from + i * k->nb[1]);
-                tiles[least(block - i, ROWS)](a, k->nb[1] / sizeof(float), panel, scores + i * PANEL, PANEL, (int) depth, true);
+                for (int64_t part = 0; part < depth; part += PART) {  // partial sums: rounding errors grow with their length
+                    tiles[least(block - i, ROWS)](a + part, k->nb[1] / sizeof(float), panel + part * PANEL, scores + i * PANEL, PANEL,
+                                                  (int) least(depth - part, PART), part == 0);
+                }
             }
             if (mask != NULL) {
                 const size_t above = i2 % mask->ne[2] * mask->nb[2] + i3 % mask->ne[3] * mask->nb[3];

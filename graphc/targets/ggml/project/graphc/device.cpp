@@ -76,12 +76,12 @@ int default_threads() {
     return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-Backends::Backends(const std::string & device, int threads) {
+Backends::Backends(const std::string & device, int threads) : threads_(threads < 1 ? default_threads() : threads) {
     load_backends();
     cpu_.reset(ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr));
     if (cpu_ == nullptr) throw Error("ggml has no CPU backend");
     if (threads > GGML_MAX_N_THREADS) throw Error("more than " + std::to_string(GGML_MAX_N_THREADS) + " threads");
-    set_threads(cpu_.get(), threads < 1 ? default_threads() : threads);
+    set_threads(cpu_.get(), threads_);
     if (ggml_backend_dev_t chosen = choose(device)) {
         accelerator_.reset(ggml_backend_dev_init(chosen, nullptr));
         if (accelerator_ == nullptr) throw Error(std::string("device ") + ggml_backend_dev_name(chosen) + " could not be opened");

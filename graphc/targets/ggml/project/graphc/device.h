@@ -28,11 +28,13 @@ class Backends {
     /// graphics processor, or the CPU where there is none. `threads` below 1 means `default_threads()`. Throws Error.
     Backends(const std::string & device, int threads);
 
+    int threads() const { return threads_; }
     ggml_backend_t device() const { return list_.front(); }
     bool accelerated() const { return list_.size() > 1; }
     const std::vector<ggml_backend_t> & list() const { return list_; }
 
   private:
+    int threads_;
     ggml_backend_ptr cpu_;
     ggml_backend_ptr accelerator_;
     std::vector<ggml_backend_t> list_;

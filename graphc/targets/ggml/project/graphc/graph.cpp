@@ -98,7 +98,7 @@ void check_sizes(ggml_context * context) {
 Graph::Graph(const Backends & backends, const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
              Kernels kernels, size_t tensor_count, const BuildGraph & build)
     : kernels_(std::move(kernels)) {
-    const size_t count = tensor_count + 2 * infos.size() + 64;
+    const size_t count = 2 * tensor_count + 2 * infos.size() + 64;
     const size_t bytes = count * ggml_tensor_overhead() + ggml_graph_overhead_custom(count, false);
     context_.reset(ggml_init({bytes, nullptr, true}));
     for (size_t i = 0; i < infos.size(); ++i) {
@@ -111,7 +111,7 @@ Graph::Graph(const Backends & backends, const std::vector<InputInfo> & infos, co
     outputs_ = build(context_.get(), kernels_, inputs_);
     check_sizes(context_.get());
     for (const GraphOutput & output : outputs_) keep(output.tensor);
-    if (!backends.accelerated()) replace_products(context_.get(), settings_);
+    if (!backends.accelerated()) replace_products(context_.get(), settings_, backends.threads());
     graph_ = ggml_new_graph_custom(context_.get(), count, false);
     for (const GraphOutput & output : outputs_) ggml_build_forward_expand(graph_, output.tensor);
     for (ggml_tensor * input : inputs_) ggml_build_forward_expand(graph_, input);

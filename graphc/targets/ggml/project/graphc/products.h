@@ -29,6 +29,18 @@ bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_t
 /// each channel.
 void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
+/// Whether `graphc_winograd` computes the convolution of this kernel and image, and faster than `graphc_conv_2d` does.
+bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * settings);
+
+/// Elements of the tensor that `graphc_winograd_kernel` makes of a kernel: the kernel transformed, and room to work for `threads`.
+int64_t graphc_winograd_size(const struct ggml_tensor * kernel, int threads);
+
+/// Transforms the kernel src[0].
+void graphc_winograd_kernel(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// As `graphc_conv_2d`, for what `graphc_winograd_kernel` made of the kernel as src[0].
+void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
 /// Whether a tensor is what src[2] may be, for the axis of a result that it has a number for each element of.
 bool graphc_takes_bias(const struct ggml_tensor * bias, const struct ggml_tensor * result, int axis);
 

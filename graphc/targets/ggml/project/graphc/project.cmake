@@ -52,7 +52,8 @@ add_library(${PROJECT_NAME} STATIC
   graphc/products.c
   graphc/replace.cpp
   graphc/sizes.cpp
-  graphc/weights.cpp)
+  graphc/weights.cpp
+  graphc/winograd.c)
 target_compile_features(${PROJECT_NAME} PUBLIC cxx_std_17)
 target_include_directories(${PROJECT_NAME} PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}")
 target_link_libraries(${PROJECT_NAME} PUBLIC ggml::ggml)
@@ -75,7 +76,7 @@ else()
     list(APPEND product_options ${native_option})
   endif()
 endif()
-set_source_files_properties(graphc/attention.c graphc/gelu.c graphc/norm.c graphc/products.c PROPERTIES COMPILE_OPTIONS "${product_options}")
+set_source_files_properties(graphc/attention.c graphc/gelu.c graphc/norm.c graphc/products.c graphc/winograd.c PROPERTIES COMPILE_OPTIONS "${product_options}")
 if(GRAPHC_KERNEL_SOURCES)
   target_sources(${PROJECT_NAME} PRIVATE ${GRAPHC_KERNEL_SOURCES})
   set_source_files_properties(${GRAPHC_KERNEL_SOURCES} PROPERTIES COMPILE_OPTIONS "${kernel_options}")

@@ -40,7 +40,8 @@ Tensor convolution(Tensor tensor) {
 /// The tensors of one context, some of which become results of our own functions.
 class Replacing {
   public:
-    Replacing(ggml_context * context, ProductSettings & settings) : context_(context), settings_(settings) {
+    Replacing(ggml_context * context, ProductSettings & settings, int threads)
+        : context_(context), settings_(settings), threads_(threads) {
         each([this](ggml_tensor * tensor) {
             uses_[tensor] += (tensor->flags & GGML_TENSOR_FLAG_OUTPUT) != 0;
             for (const Tensor read : tensor->src) uses_[read] += 1;
@@ -108,10 +109,20 @@ class Replacing {
 
     void conv_2d(ggml_tensor * tensor) {
         const Tensor call = convolution(tensor);
-        if (call == nullptr || !graphc_takes_conv_2d(call->src[0], call->src[1])) return;
+        if (call == nullptr) return;
+        ggml_tensor * kernel = call->src[0], * image = call->src[1];
         const int32_t * given = call->op_params;
-        settings_.convolutions.push_back({given[0], given[1], given[2], given[3], given[4], given[5]});
-        become(tensor, graphc_conv_2d, &settings_.convolutions.back(), {call->src[0], call->src[1]});
+        graphc_conv_2d_settings settings = {given[0], given[1], given[2], given[3], given[4], given[5]};
+        ggml_custom_op_t function = graphc_conv_2d;
+        if (graphc_takes_winograd(kernel, image, &settings)) {
+            const int64_t size = graphc_winograd_size(kernel, threads_);
+            kernel = ggml_custom_4d(context_, GGML_TYPE_F32, size, 1, 1, 1, &kernel, 1, graphc_winograd_kernel, GGML_N_TASKS_MAX, nullptr);
+            function = graphc_winograd;
+        } else if (!graphc_takes_conv_2d(kernel, image)) {
+            return;
+        }
+        settings_.convolutions.push_back(settings);
+        become(tensor, function, &settings_.convolutions.back(), {kernel, image});
     }
 
     void mul_mat(ggml_tensor * tensor) {
@@ -129,7 +140,8 @@ class Replacing {
         if (tensor->op != GGML_OP_ADD) return;
         const Tensor product = tensor->src[0];
         const Own own = inner_own(product);
-        const int axis = own.function == graphc_mul_mat ? 0 : own.function == graphc_conv_2d ? 2 : -1;
+        const bool image = own.function == graphc_conv_2d || own.function == graphc_winograd;
+        const int axis = own.function == graphc_mul_mat ? 0 : image ? 2 : -1;
         if (axis < 0 || product->src[2] != nullptr || !graphc_takes_bias(tensor->src[1], product, axis)) return;
         become(tensor, own.function, own.settings, {product->src[0], product->src[1], tensor->src[1]});
     }
@@ -146,12 +158,15 @@ class Replacing {
 
     ggml_context * context_;
     ProductSettings & settings_;
+    int threads_;
     std::unordered_map<Tensor, int> uses_;
     std::unordered_map<Tensor, Own> own_;
 };
 
 }  // namespace
 
-void replace_products(ggml_context * context, ProductSettings & settings) { Replacing(context, settings).run(); }
+void replace_products(ggml_context * context, ProductSettings & settings, int threads) {
+    Replacing(context, settings, threads).run();
+}
 
 }  // namespace graphc

@@ -16,7 +16,7 @@ struct ProductSettings {
 };
 
 /// Has the products, convolutions, attention and the like among the tensors of a context computed by our own code where it is faster than
-/// ggml on the CPU. Called before a graph of them is made.
-void replace_products(ggml_context * context, ProductSettings & settings);
+/// ggml on the CPU with this number of threads. Called before a graph of them is made; a convolution may need one tensor more.
+void replace_products(ggml_context * context, ProductSettings & settings, int threads);
 
 }  // namespace graphc
