@@ -60,17 +60,15 @@ static struct units cut(int64_t rows, int64_t columns, int64_t batches, int nth)
     return u;
 }
 
-/// Rows of `b`, `ldb` elements apart, as the columns of panels.
+/// Rows of `b`, `ldb` elements apart, as the columns of panels; columns without a row are 0.
 static void pack_rows(const float * b, int64_t ldb, int64_t columns, int depth, float * packed) {
-    for (int64_t j = 0; j < columns; j += PANEL) {
-        float * panel = packed + j * DEPTH;
-        for (int x = 0; x < PANEL; ++x) {
-            const float * row = b + (j + x) * ldb;
-            if (j + x < columns) {
-                for (int k = 0; k < depth; ++k) panel[k * PANEL + x] = row[k];
-            } else {
-                for (int k = 0; k < depth; ++k) panel[k * PANEL + x] = 0;
-            }
+    for (int64_t j = 0; j < (columns + PANEL - 1) / PANEL * PANEL; j += WIDTH) {
+        float * panel = packed + j / PANEL * PANEL * DEPTH + j % PANEL;
+        const float * rows = b + j * ldb;
+        int k = 0;
+        for (; columns - j >= WIDTH && k + WIDTH <= depth; k += WIDTH) transpose(rows + k, ldb, panel + k * PANEL);
+        for (int x = 0; x < WIDTH; ++x) {
+            for (int rest = k; rest < depth; ++rest) panel[rest * PANEL + x] = x < columns - j ? rows[x * ldb + rest] : 0;
         }
     }
 }

@@ -30,6 +30,43 @@ static inline vector larger(vector a, vector b) { return choose(a > b, a, b); }
 
 static inline vector all(float x) { return x - (vector){0}; }
 
+#if !defined(__clang__) && __GNUC__ < 12
+#define INTERLEAVE(a, b, ...) __builtin_shuffle(a, b, (integers){__VA_ARGS__})
+#else
+#define INTERLEAVE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#endif
+
+/// The first halves of two vectors by turns, and the second halves.
+#if defined(__AVX512F__)
+static inline vector interleave_first(vector a, vector b) { return INTERLEAVE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23); }
+static inline vector interleave_last(vector a, vector b) { return INTERLEAVE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31); }
+#elif defined(__AVX__)
+static inline vector interleave_first(vector a, vector b) { return INTERLEAVE(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+static inline vector interleave_last(vector a, vector b) { return INTERLEAVE(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+#else
+static inline vector interleave_first(vector a, vector b) { return INTERLEAVE(a, b, 0, 4, 1, 5); }
+static inline vector interleave_last(vector a, vector b) { return INTERLEAVE(a, b, 2, 6, 3, 7); }
+#endif
+
+/// Rows of `from`, `step` elements apart, as columns of `to`, whose rows are PANEL elements apart: a square of WIDTH elements.
+static inline void transpose(const float * from, int64_t step, float * to) {
+    vector rows[WIDTH], mixed[WIDTH];
+#pragma GCC unroll 16
+    for (int i = 0; i < WIDTH; ++i) rows[i] = *(const anywhere *) (from + i * step);
+#pragma GCC unroll 4
+    for (int turn = 1; turn < WIDTH; turn *= 2) {
+#pragma GCC unroll 8
+        for (int i = 0; i < WIDTH / 2; ++i) {
+            mixed[2 * i] = interleave_first(rows[i], rows[i + WIDTH / 2]);
+            mixed[2 * i + 1] = interleave_last(rows[i], rows[i + WIDTH / 2]);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < WIDTH; ++i) rows[i] = mixed[i];
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < WIDTH; ++i) *(vector *) (to + i * PANEL) = rows[i];
+}
+
 /// exp(x) for x <= 0, to a unit in the last place; 0 for what is below the smallest normal number.
 static inline vector exponential(vector x) {
     const vector shifter = all(12582912.0f);  // 1.5 * 2^23: the sum's last bits are a rounded integer
