@@ -18,7 +18,7 @@ from graphc.rewrite.rules import activation, attention, movement, norm
 RAISE = [*movement.CANCEL, *activation.RULES, *norm.RULES, *attention.RULES]
 """Rules that recognize what the exporters took apart."""
 
-SIMPLIFY = [*movement.CANCEL, *movement.ABSORB]
+SIMPLIFY = [*movement.CANCEL, *movement.SINK, *movement.ABSORB]
 """Rules that remove work."""
 
 

@@ -71,6 +71,18 @@ class Log:
         return not self.full and name not in self.without
 
 
+class Site(Emit):
+    """Where a rule is applied: makes the nodes of the result, and knows what else reads a value."""
+
+    def __init__(self, graph: Graph, source: Source, reads: Counter[Value]) -> None:
+        super().__init__(graph, source)
+        self.reads = reads
+
+    def alone(self, value: Value) -> bool:
+        """Whether only one node reads a value, so that it need not be computed beside what takes its place."""
+        return self.reads[value] == 1
+
+
 def rule(*patterns: str) -> Callable[[Body], Rule]:
     """Make a rule of a function whose parameters are `emit` and the captures of every pattern."""
 
@@ -106,6 +118,7 @@ def _sweep(graph: Graph, rules: dict[str, list[tuple[Rule, Apply]]], log: Log) -
     """One pass over the nodes; a node that was rewritten is not looked at again before the next."""
     replaced: dict[Value, Value] = {}
     added: list[Node] = []
+    reads = Counter(graph.reads())
 
     def current(value: Value) -> Value:
         while value in replaced:
@@ -114,7 +127,9 @@ def _sweep(graph: Graph, rules: dict[str, list[tuple[Rule, Apply]]], log: Log) -
 
     for node in graph.nodes:
         node.inputs = [current(value) for value in node.inputs]
-        found = None if log.full else _apply_first(graph, node, rules.get(node.op.name, ()), log)
+        found = (
+            None if log.full else _apply_first(Site(graph, node.source, reads), node, rules.get(node.op.name, ()), log)
+        )
         if found is not None:
             value, nodes = found
             added += nodes
@@ -128,11 +143,11 @@ def _sweep(graph: Graph, rules: dict[str, list[tuple[Rule, Apply]]], log: Log) -
 
 
 def _apply_first(
-    graph: Graph, node: Node, candidates: Sequence[tuple[Rule, Apply]], log: Log
+    emit: Site, node: Node, candidates: Sequence[tuple[Rule, Apply]], log: Log
 ) -> tuple[Value, list[Node]] | None:
     for each, pattern in candidates:
         for captures in pattern.match_node(node, {}):
-            emit = Emit(graph, node.source)
+            emit.nodes = []
             result = each.body(emit, **_arguments(captures))
             if isinstance(result, Refusal):
                 log.refused.append((each.name, node.source.name, result.reason))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from graphc.ir.graph import Node, Value
 from graphc.ops.base import Emit
+from graphc.ops.collapse import MAX_RANK
 from graphc.ops.matmul import MatMul
-from graphc.ops.movement import Expand, Reshape, Transpose
-from graphc.rewrite.engine import Refusal, rule
+from graphc.ops.movement import Concat, Expand, Reshape, Slice, Transpose
+from graphc.rewrite.blocks import before_reshape, blocks, inverse
+from graphc.rewrite.engine import Refusal, Site, rule
+from graphc.shapes import Dim, divisible, product
 
 
 @rule("r := Reshape(x)", "r := Expand(x)", "r := Cast(x)", "r := Identity(x)")
@@ -39,6 +42,112 @@ def transpose_of_transpose(emit: Emit, x: Value, outer: Node, inner: Node) -> Va
     assert isinstance(outer.op, Transpose)
     assert isinstance(inner.op, Transpose)
     return emit(Transpose(tuple(inner.op.perm[axis] for axis in outer.op.perm)), x)
+
+
+@rule("outer := Reshape(t := Transpose(inner := Reshape(x)))")
+def transpose_between_reshapes(emit: Emit, x: Value, outer: Node, t: Node, inner: Node) -> Value | Refusal:
+    """A transpose of merged or split axes is one of the axes as they were, where these move as blocks."""
+    assert isinstance(t.op, Transpose)
+    merged = inner.output.shape
+    order = before_reshape(x.shape, merged, t.op.perm)
+    if order is None:
+        return Refusal("axes that were one come apart")
+    if len(x.shape) > max(len(merged), MAX_RANK):
+        return Refusal("there would be more than four axes to move")
+    return emit(Reshape(outer.output.shape), emit(Transpose(order), x))
+
+
+@rule("outer := Transpose(r := Reshape(inner := Transpose(x)))")
+def reshape_between_transposes(emit: Emit, x: Value, outer: Node, r: Node, inner: Node) -> Value | Refusal:
+    """Two transposes around a reshape of blocks are one behind it, or none."""
+    assert isinstance(outer.op, Transpose)
+    assert isinstance(inner.op, Transpose)
+    shape = r.output.shape
+    back = before_reshape(shape, inner.output.shape, inverse(inner.op.perm))
+    if back is None:
+        return Refusal("axes that were one come apart")
+    forth = inverse(back)
+    reshaped = emit(Reshape(tuple(shape[axis] for axis in back)), x)
+    return emit(Transpose(tuple(forth[axis] for axis in outer.op.perm)), reshaped)
+
+
+@rule("outer := Reshape(part := Slice(x))")
+def reshape_of_slice(emit: Emit, x: Value, outer: Node, part: Node) -> Value | Refusal:
+    """A part of an axis that is then split is some of the pieces: a view, where reshaping a part would be a copy."""
+    assert isinstance(part.op, Slice)
+    if x.producer is None or x.producer.op.name in ("Transpose", "Slice", "Expand"):
+        return Refusal("what is sliced may have to be copied itself")
+    cut = [axis for axis, size in enumerate(x.shape) if part.output.shape[axis] != size or part.op.steps[axis] != 1]
+    shape = outer.output.shape
+    block = next((each for each in blocks(part.output.shape, shape) if each.before[-1:] == tuple(cut)), None)
+    if block is None or any(x.shape[axis] != 1 for axis in block.before[:-1]) or part.op.steps[cut[0]] != 1:
+        return Refusal("it is no part of one axis, or that axis is merged with others")
+    first, *rest = block.after
+    inner = product(shape[axis] for axis in rest)
+    start, size = part.op.starts[cut[0]], x.shape[cut[0]]
+    if not isinstance(inner, int) or not divisible(start, inner) or not divisible(size, inner):
+        return Refusal("the part is not made of whole pieces")
+    whole = (*shape[:first], size // inner, *shape[first + 1 :])
+    starts = tuple(start // inner if axis == first else 0 for axis in range(len(shape)))
+    return emit(Slice(starts, shape, (1,) * len(shape)), emit(Reshape(whole), x))
+
+
+@rule("outer := Slice(inner := Slice(x))")
+def slice_of_slice(emit: Emit, x: Value, outer: Node, inner: Node) -> Value:
+    """A part of a part is a part."""
+    assert isinstance(outer.op, Slice)
+    assert isinstance(inner.op, Slice)
+    steps = tuple(a * b for a, b in zip(outer.op.steps, inner.op.steps, strict=True))
+    starts = zip(inner.op.starts, outer.op.starts, inner.op.steps, strict=True)
+    return emit(Slice(tuple(first + then * step for first, then, step in starts), outer.op.sizes, steps), x)
+
+
+@rule("part := Slice(x)")
+def slice_of_concat(emit: Emit, x: Value, part: Node) -> Value | Refusal:
+    """A part of one of the tensors that were joined needs no others."""
+    assert isinstance(part.op, Slice)
+    if x.producer is None or not isinstance(x.producer.op, Concat):
+        return Refusal("it is no part of a concatenation")
+    axis = x.producer.op.axis
+    first, count, step = part.op.starts[axis], part.op.sizes[axis], part.op.steps[axis]
+    if not isinstance(first, int) or not isinstance(count, int) or count < 1 or step < 1:
+        return Refusal("where the part lies is not known")
+    begin: Dim = 0
+    for joined in x.producer.inputs:
+        size = joined.shape[axis]
+        if not isinstance(begin, int) or not isinstance(size, int):
+            break
+        if begin <= first and first + (count - 1) * step < begin + size:
+            starts = (*part.op.starts[:axis], first - begin, *part.op.starts[axis + 1 :])
+            return emit(Slice(starts, part.op.sizes, part.op.steps), joined)
+        begin += size
+    return Refusal("it is a part of several of them")
+
+
+@rule("s := Add(a := Transpose(x), b := Transpose(y))", "s := Mul(a := Transpose(x), b := Transpose(y))")
+def binary_of_transposed(emit: Site, x: Value, y: Value, s: Node, a: Node, b: Node) -> Value | Refusal:
+    """What is done to two tensors in another order can be done before."""
+    if a.op != b.op or x.shape != y.shape:
+        return Refusal("the orders or the shapes differ")
+    if not emit.alone(s.output):
+        return Refusal("each of its readers would copy it")
+    return emit(a.op, emit(s.op, x, y))
+
+
+@rule(
+    "outer := Transpose(s := Add(inner := Transpose(x), y))", "outer := Transpose(s := Mul(inner := Transpose(x), y))"
+)
+def binary_between_transposes(emit: Site, x: Value, y: Value, s: Node, outer: Node, inner: Node) -> Value | Refusal:
+    """A transpose that is undone after a sum is left out; the other operand is moved instead, which the sum can read."""
+    assert isinstance(outer.op, Transpose)
+    assert isinstance(inner.op, Transpose)
+    if outer.op.perm != inverse(inner.op.perm):
+        return Refusal("the second does not undo the first")
+    if y.shape != s.output.shape or x.type != outer.output.type:
+        return Refusal("the operands broadcast")
+    if not emit.alone(s.output):
+        return Refusal("something else reads the sum")
+    return emit(s.op, x, emit(outer.op, y))
 
 
 @rule("m := MatMul(a, t := Transpose(b))")
@@ -78,8 +187,20 @@ def matmul_of_expanded(emit: Emit, x: Value, b: Value, e: Node, m: Node) -> Valu
     return emit(m.op, x, b)
 
 
-CANCEL = [same, transpose_in_order, reshape_of_reshape, transpose_of_transpose]
+CANCEL = [
+    same,
+    transpose_in_order,
+    reshape_of_reshape,
+    transpose_of_transpose,
+    transpose_between_reshapes,
+    reshape_between_transposes,
+    slice_of_slice,
+    slice_of_concat,
+]
 """Rules that remove movements alone."""
+
+SINK = [reshape_of_slice, binary_of_transposed, binary_between_transposes]
+"""Rules that move movements to where they cancel, or cost nothing."""
 
 ABSORB = [matmul_of_transposed, matmul_of_weight, matmul_of_expanded]
 """Rules by which a matrix product takes a movement of its operands in."""
