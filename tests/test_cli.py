@@ -262,6 +262,21 @@ def test_inspect_counts(graphc_command, model: Path, engine: Path) -> None:
     assert "x: float32[batch, 3]" in text
 
 
+def test_inspect_shows_memory(graphc_command, model: Path, engine: Path) -> None:
+    for path, where in ((model, "in memory"), (engine, "mapped")):
+        done = graphc_command("inspect", path, "--memory", "--dim", "batch=1000")
+        assert done.status == 0, done.err
+        assert where in done.out
+        assert "at step" in done.out
+        assert "[1000, 4]" in done.out
+    found = json.loads(graphc_command("inspect", engine, "--memory", "--dim", "batch=1000", "--json").out)
+    (section,) = found["memory"]["sections"]
+    assert found["peak_intermediate_bytes"] <= max(section["live_bytes"]) <= section["reserved_bytes"]
+    refused = graphc_command("inspect", engine, "--memory")
+    assert refused.status == 1
+    assert "memory depends on batch" in refused.err
+
+
 def test_devices(graphc_command) -> None:
     assert "CPU" in graphc_command("devices").out
     found = json.loads(graphc_command("devices", "--json").out)

@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from graphc.commands import options
 from graphc.commands.output import bytes_text, count_text, printable, say, say_json, say_table
 from graphc.commands.run import open_program
+from graphc.errors import InputError
 from graphc.shapes import Dim, Expr, bind_known, integer, symbols
 from graphc.shapes.ranges import range_of
 
@@ -22,11 +25,19 @@ LONGEST = 60
 """Characters of an expression that is shown as it is."""
 
 
-def inspect(model: options.ModelOrEngine, dim: options.Dims = None, as_json: options.Json = False) -> None:
+def inspect(
+    model: options.ModelOrEngine,
+    dim: options.Dims = None,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Show what lies in memory during a run, and from when to when.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
     """Show inputs, outputs, operators, parameters, floating-point operations and memory.
 
     Operations and memory of a model with named sizes depend on them: `--dim` gives their values.
     """
+    from graphc.commands.inspect_memory import memory_of, say_memory
     from graphc.runtime.session import is_engine
     from graphc.targets.ggml.cost import is_measured, operations, parameters, peak_bytes, weight_bytes
 
@@ -34,6 +45,13 @@ def inspect(model: options.ModelOrEngine, dim: options.Dims = None, as_json: opt
     program = open_program(model, dims)
     operators: Counter[str] = Counter() if is_engine(model) else _operators(model)
     sizes = _sizes(program, options.known_sizes(dims))
+    if memory and (missing := _missing(program, sizes)):
+        raise InputError(f"memory depends on {', '.join(missing)}: give them with --dim")
+    if memory and not as_json:
+        say(f"{printable(model)}: {printable(program.name)}")
+        say()
+        say_memory(program, sizes, mapped=is_engine(model))
+        return
     rows = sorted(operations(program), key=lambda row: -_magnitude(row.operations, sizes))
     total: Dim = sum((row.operations for row in rows), 0)
     known = not _missing(program, sizes) and not is_measured(program)
@@ -54,6 +72,7 @@ def inspect(model: options.ModelOrEngine, dim: options.Dims = None, as_json: opt
                 "weight_bytes": weight_bytes(program),
                 "operations": _number(total, sizes),
                 "peak_intermediate_bytes": peak,
+                **({"memory": memory_of(program, sizes)} if memory else {}),
             }
         )
         return
