@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphc.ir.types import BOOL, F32, I32, I64, INTEGERS
+from graphc.ir.types import BOOL, F32, I8, I32, I64, INTEGERS
 from graphc.ops.activations import (
     Celu,
     Clip,
@@ -27,6 +27,7 @@ from graphc.ops.conv import Conv, ConvTranspose
 from graphc.ops.einsum import Einsum
 from graphc.ops.functions import BINARY, UNARY
 from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot
+from graphc.ops.integers import IntegerConv, IntegerMatMul
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Expand, Pad, Reshape, Slice, Transpose
 from graphc.ops.narrow import BitCast, Decode, Encode
@@ -44,6 +45,7 @@ from graphc.ops.norm import (
 )
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
 from graphc.ops.pool import AveragePool, MaxPool
+from graphc.ops.quantized import Dequantize, Quantize, Requantize
 from graphc.ops.random import Random
 from graphc.ops.reduce import KINDS, Reduce
 from graphc.ops.resize import Resize
@@ -92,6 +94,11 @@ def conv(spatial: int, group: int = 1) -> Op:
     return Conv(strides=ones, dilations=ones, pads_before=ones, pads_after=ones, group=group)
 
 
+def integer_conv(group: int = 1) -> Op:
+    """A convolution of small kernels of bytes with padding."""
+    return IntegerConv((1, 1), (1, 1), (1, 1), (1, 1), group)
+
+
 def window(cls: Callable[..., Op], spatial: int = 2, pad: int = 0) -> Op:
     """A pooling whose windows do not overlap."""
     two, one, pads = (2,) * spatial, (1,) * spatial, (pad,) * spatial
@@ -102,6 +109,11 @@ def window(cls: Callable[..., Op], spatial: int = 2, pad: int = 0) -> Op:
 def resize(mode: str, coordinate: str = "half_pixel") -> Op:
     """To twice the height and width."""
     return Resize((1, 4, 16, 16), (1.0, 1.0, 2.0, 2.0), mode, coordinate)
+
+
+def bytes_(shape: tuple[int, ...], weights: tuple[int, ...]) -> tuple[Input, ...]:
+    """Operands of a product of bytes: a tensor, weights, their zero points, no bias."""
+    return x(*shape), Input(weights, I8, weight=True), x(), Input((), I8, weight=True), Input((), I32, weight=True)
 
 
 INDICES = Input((2, 3), I64)
@@ -160,6 +172,17 @@ USES: dict[str, list[Use]] = {
         use(MatMul(), x(4, 8), weight(8, 4), label="with a weight"),
         use(MatMul(), x(2, 4, 8), x(2, 8, 4), label="of two results"),
     ],
+    "IntegerMatMul": [
+        use(IntegerMatMul(), *bytes_((64, 200), (200, 32)), label="a long sum"),
+        use(IntegerMatMul(), *bytes_((64, 50), (50, 32)), label="a short sum"),
+    ],
+    "IntegerConv": [
+        use(integer_conv(), *bytes_((1, 32, 8, 8), (32, 32, 3, 3)), label="a long sum"),
+        use(integer_conv(16), *bytes_((1, 16, 8, 8), (16, 1, 3, 3)), label="depthwise"),
+    ],
+    "Dequantize": [use(Dequantize(), x(2, 8), Input((), F32), x())],
+    "Quantize": [Use(lambda dtype: Quantize(), (Input((2, 8), F32), Input((), F32), x()))],
+    "Requantize": [Use(lambda dtype: Requantize(), (Input((2, 8), I32), Input((), F32), x()))],
     "MaxPool": [
         use(window(MaxPool), x(1, 4, 8, 8)),
         use(window(MaxPool, pad=1), x(1, 4, 8, 8), label="padded"),

@@ -25,11 +25,13 @@ from graphc.ops.blocks import Tile
 from graphc.ops.conv import Conv
 from graphc.ops.functions import BINARY, UNARY
 from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot
+from graphc.ops.integers import IntegerConv, IntegerMatMul
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Expand, Pad, Reshape, Slice, Transpose
 from graphc.ops.narrow import ROUNDING, WIDTHS, BitCast, Encode
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
 from graphc.ops.pool import AveragePool, MaxPool
+from graphc.ops.quantized import SMALL, Dequantize, Quantize, Requantize
 from graphc.ops.random import KINDS as RANDOM_KINDS
 from graphc.ops.random import Random
 from graphc.ops.reduce import KINDS, Reduce
@@ -414,6 +416,43 @@ def best_boxes(d: Draw) -> Sample:
     return BestBoxes(d.size(1, 9)), list(zip([boxes, scores, order, *limits], shapes, strict=True))
 
 
+def scaled(make: type[Op]) -> Callable[[Draw], Sample]:
+    def draw(d: Draw) -> Sample:
+        shape, dtype = d.shape(), d.pick(SMALL)
+        other = {Dequantize: d.pick([dtype, I32]), Quantize: F32, Requantize: d.pick([F32, I32])}[make]
+        x = np.nan_to_num(d.array(other, shape), posinf=9, neginf=-9) if other == F32 else d.array(other, shape)
+        scale, zero = d.part(shape), d.part(shape)
+        scales = d.random.uniform(0.01, 4, d.sizes(scale)).astype(F32)
+        zeros = d.array(dtype if make is not Dequantize else other, zero)
+        return make(), [(x, shape), (scales, scale), (zeros, zero)]
+
+    return draw
+
+
+def zeros(d: Draw, types: Sequence[np.dtype], rows: Dim, columns: Dim) -> list[tuple[np.ndarray, tuple[Dim, ...]]]:
+    """Zero points and a bias: one number, or one for each row or column."""
+    kinds = [(types[0], rows), (types[1], columns), (I32, columns)]
+    return [(d.array(dtype, shape), shape) for dtype, count in kinds for shape in (d.pick([(), (1,), (count,)]),)]
+
+
+def integer_product(d: Draw) -> Sample:
+    types, batch, m, n, k = [U8, I8], d.size(), d.size(1, 70), d.size(1, 20), d.size(0, 1100)
+    types = types[:: d.pick([1, -1])]
+    shapes = (batch, m, k), (d.pick([1, batch]), n, k)
+    operands = [(d.array(dtype, shape), shape) for dtype, shape in zip(types, shapes, strict=True)]
+    return IntegerMatMul(transpose_b=True), [*operands, *zeros(d, types, m, n)]
+
+
+def integer_conv(d: Draw) -> Sample:
+    types, group, channels, out = [U8, I8], d.number(1, 3), d.number(1, 40), d.number(1, 9)
+    types = types[:: d.pick([1, -1])]
+    x = (d.size(1, 2), d.size(5, 9), d.size(5, 9), group * channels)
+    w = (group * out, d.number(1, 3), d.number(1, 3), channels)
+    settings = (tuple(d.number(low, 2) for _ in range(2)) for low in (1, 1, 0, 0))
+    operands = [(d.array(dtype, shape), shape) for dtype, shape in zip(types, (x, w), strict=True)]
+    return IntegerConv(*settings, group, channels_last=True), [*operands, *zeros(d, types, 1, group * out)]
+
+
 DRAWS: dict[str, Callable[[Draw], Sample]] = {
     **{f"Unary-{function}": unary(function) for function in UNARY},
     **{f"Binary-{function}": binary(function) for function in BINARY},
@@ -440,6 +479,11 @@ DRAWS: dict[str, Callable[[Draw], Sample]] = {
     "Tile": tile,
     "MatMul": matmul,
     "Conv": conv,
+    "IntegerMatMul": integer_product,
+    "IntegerConv": integer_conv,
+    "Dequantize": scaled(Dequantize),
+    "Quantize": scaled(Quantize),
+    "Requantize": scaled(Requantize),
     "Gather": gather,
     "GatherElements": gather_elements,
     "GatherND": gather_nd,

@@ -66,6 +66,12 @@ class SizeEmit(Emit):
         tensors = [self.materialized(value) for value in inputs]
         return super().all(op, *tensors, names=names or (f"{self.base}.{type_name(op)}",))
 
+    def unfolded(self, op: Op, *inputs: Value) -> Value:
+        """Apply an operator that has one result, which stays a node for rules to see: only a single number is computed."""
+        if inputs[0].type.size == 1:
+            return self(op, *inputs)
+        return self._node(op, *map(self.materialized, inputs))
+
     def constant(self, data: np.ndarray | float | int, like: Value | None = None, name: str = "") -> Value:
         """A constant that takes part in size arithmetic."""
         value = super().constant(data, like, name or f"{self.base}.constant")

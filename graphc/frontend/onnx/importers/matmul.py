@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.node import OnnxNode, refuse_unless
@@ -9,6 +11,7 @@ from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
 from graphc.ir.types import FLOATS, I32
 from graphc.ops.einsum import Einsum
+from graphc.ops.integers import IntegerMatMul
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Reshape
 from graphc.ops.pointwise import Binary, Cast
@@ -47,16 +50,22 @@ def einsum(node: OnnxNode, emit: SizeEmit) -> Value:
 @onnx_op("MatMulInteger")
 def matmul_integer(node: OnnxNode, emit: SizeEmit) -> Value:
     """Products of 8-bit integers less their zero points, in int32."""
-    a = less_zero_point(emit, node.input(0), node.optional(2), -1)
-    b = less_zero_point(emit, node.input(1), node.optional(3), 0)
-    return emit(MatMul(), a, b)
+    return integer_product(emit, node.input(0), node.input(1), node.optional(2), node.optional(3))
 
 
-def less_zero_point(emit: SizeEmit, x: Value, zero: Value | None, new_axis: int) -> Value:
+def integer_product(emit: SizeEmit, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None) -> Value:
+    """(a - a_zero) @ (b - b_zero) in int32; a zero point is one number, or one for each row of a or column of b."""
+    a_zero, b_zero = (
+        emit.constant(np.zeros((), x.dtype)) if zero is None else zero for x, zero in ((a, a_zero), (b, b_zero))
+    )
+    if min(a.type.rank, b.type.rank) >= 2 and max(a_zero.type.rank, b_zero.type.rank) <= 1:
+        return emit(IntegerMatMul(), a, b, a_zero, b_zero, emit.constant(np.zeros((), I32)))
+    return emit(MatMul(), less_zero_point(emit, a, a_zero, -1), less_zero_point(emit, b, b_zero, 0))
+
+
+def less_zero_point(emit: SizeEmit, x: Value, zero: Value, new_axis: int) -> Value:
     """x - zero in int32; a zero point for each row or column gets the axis that it lacks."""
     x = emit(Cast(I32), x)
-    if zero is None:
-        return x
     if zero.type.rank == 1 and x.type.rank > 1 and new_axis == -1 and zero.shape[0] != 1:
         zero = emit(Reshape((*zero.shape, 1)), zero)
     return emit(Binary("Sub"), x, emit(Cast(I32), zero))

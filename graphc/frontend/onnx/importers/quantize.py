@@ -9,20 +9,22 @@ import numpy as np
 
 from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
-from graphc.frontend.onnx.importers.conv import convolution
-from graphc.frontend.onnx.importers.matmul import less_zero_point
+from graphc.frontend.onnx.importers.conv import kernel_of
+from graphc.frontend.onnx.importers.matmul import integer_product
 from graphc.frontend.onnx.importers.pointwise import converted
 from graphc.frontend.onnx.importers.sizes import to_shape
+from graphc.frontend.onnx.importers.windows import window
 from graphc.frontend.onnx.node import OnnxNode, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
 from graphc.ir.types import F32, F64, FLOATS, I32, NARROW, U8
 from graphc.ops.activations import Clip
 from graphc.ops.base import normalize_axis
-from graphc.ops.matmul import MatMul
+from graphc.ops.integers import IntegerConv
 from graphc.ops.movement import Expand
 from graphc.ops.narrow import WIDTHS
 from graphc.ops.pointwise import Binary, Cast, Unary
+from graphc.ops.quantized import SMALL, Dequantize, Quantize, Requantize
 from graphc.shapes import Dim, product
 
 
@@ -31,6 +33,11 @@ def dequantize_linear(node: OnnxNode, emit: SizeEmit) -> Value:
     """Computed in float32, in the type of the scale or of `output_dtype`."""
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
     wide = F64 if scale.dtype == F64 else F32
+    if wide == F32 and x.dtype in (*SMALL, I32):
+        y = emit.unfolded(
+            Dequantize(), x, _spread(node, emit, converted(emit, scale, F32), x), _zero(node, emit, zero, x)
+        )
+        return converted(emit, y, _output_dtype(node, scale.dtype))
     y = converted(emit, x, wide)
     if zero is not None:
         y = emit(Binary("Sub"), y, _spread(node, emit, converted(emit, zero, wide), x))
@@ -44,11 +51,18 @@ def quantize_linear(node: OnnxNode, emit: SizeEmit) -> Value:
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
     dtype = zero.dtype if zero is not None else _output_dtype(node, U8)
     scale = _spread(node, emit, converted(emit, scale, F32), x)
+    if dtype in SMALL:
+        return emit(Quantize(), converted(emit, x, F32), scale, _zero(node, emit, zero, x, dtype))
     y = emit(Binary("Div"), converted(emit, x, F32), scale)
     y = y if dtype in NARROW - WIDTHS.keys() else emit(Unary("Round"), y)
     if zero is not None:
         y = emit(Binary("Add"), y, _spread(node, emit, converted(emit, zero, F32), x))
     return saturated(emit, y, dtype)
+
+
+def _zero(node: OnnxNode, emit: SizeEmit, zero: Value | None, x: Value, dtype: np.dtype | None = None) -> Value:
+    """The zero point that is given, in a shape that broadcasts to x; else 0."""
+    return emit.constant(np.zeros((), dtype or x.dtype)) if zero is None else _spread(node, emit, zero, x)
 
 
 def _output_dtype(node: OnnxNode, default: np.dtype) -> np.dtype:
@@ -97,7 +111,7 @@ def along(size: Dim, axis: int, rank: int) -> tuple[Dim, ...]:
 def qlinear_matmul(node: OnnxNode, emit: SizeEmit) -> Value:
     """A product of integers in int32, scaled and rounded."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (node.input(index) for index in range(8))
-    total = emit(MatMul(), less_zero_point(emit, a, a_zero, -1), less_zero_point(emit, b, b_zero, 0))
+    total = integer_product(emit, a, b, a_zero, b_zero)
     left = converted(emit, a_scale, F32)
     if left.type.rank == 1 and left.shape[0] != 1:
         left = to_shape(emit, left, (*left.shape, 1))
@@ -106,35 +120,36 @@ def qlinear_matmul(node: OnnxNode, emit: SizeEmit) -> Value:
 
 
 def _requantized(emit: SizeEmit, total: Value, factor: Value, zero: Value) -> Value:
+    factor, zero = (to_shape(emit, each, ()) if each.type.size == 1 else each for each in (factor, zero))
+    if zero.dtype in SMALL:
+        return emit(Requantize(), total, factor, zero)
     scaled = emit(Unary("Round"), emit(Binary("Mul"), emit(Cast(F32), total), factor))
-    return saturated(emit, emit(Binary("Add"), scaled, emit(Cast(F32), zero)), zero.dtype)
+    return saturated(emit, emit(Binary("Add"), scaled, converted(emit, zero, F32)), zero.dtype)
 
 
 @onnx_op("ConvInteger")
 def conv_integer(node: OnnxNode, emit: SizeEmit) -> Value:
     """Integers less their zero points, in int32."""
-    return _integer_conv(node, emit, node.input(0), node.input(1), node.optional(2), node.optional(3))
+    return _integer_conv(node, emit, node.input(0), node.input(1), node.optional(2), node.optional(3), None)
 
 
 @onnx_op("QLinearConv")
 def qlinear_conv(node: OnnxNode, emit: SizeEmit) -> Value:
     """A convolution of integers with an int32 bias, scaled for each output channel and rounded."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (node.input(index) for index in range(8))
-    total = _integer_conv(node, emit, x, w, x_zero, w_zero)
-    bias = node.optional(8)
-    if bias is not None:
-        total = emit(Binary("Add"), total, to_shape(emit, bias, along(bias.shape[0], 1, x.type.rank)))
+    total = _integer_conv(node, emit, x, w, x_zero, w_zero, node.optional(8))
     factor = emit(Binary("Div"), emit(Binary("Mul"), x_scale, w_scale), y_scale)
     shape = () if factor.type.size == 1 else along(factor.shape[0], 1, x.type.rank)
-    factor = to_shape(emit, factor, shape)
-    return _requantized(emit, total, factor, y_zero)
+    return _requantized(emit, total, to_shape(emit, factor, shape), y_zero)
 
 
 def _integer_conv(
-    node: OnnxNode, emit: SizeEmit, x: Value, w: Value, x_zero: Value | None, w_zero: Value | None
+    node: OnnxNode, emit: SizeEmit, x: Value, w: Value, x_zero: Value | None, w_zero: Value | None, bias: Value | None
 ) -> Value:
-    """In float64, which holds every sum of such products exactly."""
-    if w_zero is not None and w_zero.type.size != 1:
-        w_zero = to_shape(emit, w_zero, (w.shape[0], *[1] * (w.type.rank - 1)))
-    image, kernel = less_zero_point(emit, x, x_zero, 0), less_zero_point(emit, w, w_zero, 0)
-    return emit(Cast(I32), convolution(node, emit, emit(Cast(F64), image), emit(Cast(F64), kernel), None))
+    """Exact, in int32."""
+    found = window(node, x.shape[2:], kernel_of(node, x, w))
+    operator = IntegerConv(found.strides, found.dilations, found.before, found.after, node.int("group", 1))
+    x_zero = emit.constant(np.zeros((), x.dtype)) if x_zero is None else to_shape(emit, x_zero, ())
+    w_zero = emit.constant(np.zeros((), w.dtype)) if w_zero is None else w_zero
+    bias = emit.constant(np.zeros((), I32)) if bias is None else bias
+    return emit(operator, x, w, x_zero, w_zero, bias)

@@ -1,0 +1,113 @@
+"""Integers that stand for real numbers, (integer - zero point) * scale, and the way from one to the other.
+
+Scales are float32; they and the zero points broadcast to the tensor. What is rounded is rounded half to even.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphc.errors import ShapeError
+from graphc.ir.types import F32, I8, I16, I32, U8, TensorType
+from graphc.ops.base import Op, broadcast_shapes
+from graphc.ops.pointwise import load_broadcast
+
+if TYPE_CHECKING:
+    from graphc.targets.kernels.scalar import Kernel, Scalar
+
+U16 = np.dtype(np.uint16)
+SMALL = (U8, I8, U16, I16)
+"""Types of which float32 holds every number."""
+
+
+@dataclass(frozen=True)
+class Dequantize(Op):
+    """x, scale, zero -> `(x - zero) * scale`."""
+
+    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
+        """Integers and a zero point of the same type -> float32."""
+        x, _, zero = inputs
+        check_scaled(self, inputs, x.dtype in (*SMALL, I32) and zero.dtype == x.dtype)
+        return (TensorType(F32, x.shape),)
+
+    def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        """In float32."""
+        x, scale, zero = inputs
+        return ((x.astype(F32) - zero.astype(F32)) * scale,)
+
+    def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
+        """One difference, scaled."""
+        x, scale, zero = (load_broadcast(k, i, type, index) for i, type in enumerate(inputs))
+        return (k.cast(x, F32) - k.cast(zero, F32)) * scale
+
+
+@dataclass(frozen=True)
+class Quantize(Op):
+    """x, scale, zero -> `round(x / scale) + zero`, at the ends of the zero point's type where it exceeds it."""
+
+    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
+        """float32 -> the zero point's type."""
+        x, _, zero = inputs
+        check_scaled(self, inputs, x.dtype == F32 and zero.dtype in SMALL)
+        return (TensorType(zero.dtype, x.shape),)
+
+    def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        """In float32."""
+        x, scale, zero = inputs
+        with np.errstate(all="ignore"):
+            return (saturated(np.round(x / scale), zero),)
+
+    def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
+        """One quotient."""
+        x, scale, zero = (load_broadcast(k, i, type, index) for i, type in enumerate(inputs))
+        return saturated_scalar(k, k.call("rint", x / scale), zero, inputs[2].dtype)
+
+
+@dataclass(frozen=True)
+class Requantize(Op):
+    """total, factor, zero -> `round(total * factor) + zero`, at the ends of the zero point's type where it exceeds it."""
+
+    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
+        """int32, or whole numbers as float32 -> the zero point's type."""
+        total, _, zero = inputs
+        check_scaled(self, inputs, total.dtype in (I32, F32) and zero.dtype in SMALL)
+        return (TensorType(zero.dtype, total.shape),)
+
+    def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        """In float32."""
+        total, factor, zero = inputs
+        with np.errstate(all="ignore"):
+            return (saturated(np.round(total.astype(F32) * factor), zero),)
+
+    def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
+        """One product."""
+        total, factor, zero = (load_broadcast(k, i, type, index) for i, type in enumerate(inputs))
+        return saturated_scalar(k, k.call("rint", k.cast(total, F32) * factor), zero, inputs[2].dtype)
+
+
+def check_scaled(op: Op, inputs: Sequence[TensorType], fits: bool) -> None:
+    """Raise ShapeError unless the types fit, and the scale and the zero point broadcast to the tensor."""
+    x, *others = inputs
+    if not fits or inputs[1].dtype != F32:
+        raise ShapeError(f"{op.name} does not take {', '.join(type.dtype.name for type in inputs)}")
+    if broadcast_shapes(*(type.shape for type in inputs)) != x.shape:
+        raise ShapeError(f"{op.name}: {' and '.join(map(str, others))} do not broadcast to {x}")
+
+
+def saturated(x: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    """Whole numbers plus a zero point, in its type."""
+    limits = np.iinfo(zero.dtype)
+    with np.errstate(all="ignore"):
+        whole = np.clip(x + zero.astype(F32), F32.type(limits.min), F32.type(limits.max))
+        return np.asarray(whole.astype(zero.dtype))
+
+
+def saturated_scalar(k: Kernel, x: Scalar, zero: Scalar, dtype: np.dtype) -> Scalar:
+    """As `saturated`."""
+    limits = np.iinfo(dtype)
+    total = x + k.cast(zero, F32)
+    return k.cast(total.maximum(float(limits.min)).minimum(float(limits.max)), dtype)

@@ -1,0 +1,116 @@
+"""Products and convolutions of bytes: the same numbers by every way that they have."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from loops import compute
+from operators import defined, on_ggml
+
+from graphc.ir.types import I8, I32, U8
+from graphc.ops.integers import IntegerConv, IntegerMatMul
+from graphc.shapes import symbol
+
+RANDOM = np.random.default_rng(3)
+TYPES = list(product((U8, I8), repeat=2))
+
+
+def bytes_of(dtype: np.dtype, *shape: int) -> np.ndarray:
+    """Any bytes, the ends of the type among them."""
+    limits = np.iinfo(dtype)
+    any_ = RANDOM.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    return np.where(RANDOM.random(shape) < 0.2, RANDOM.choice([limits.min, limits.max], shape), any_).astype(dtype)
+
+
+def same_everywhere(op: IntegerMatMul | IntegerConv, *arrays: np.ndarray) -> list[str]:
+    """`eval`, the definition and what ggml runs agree; the calls that it makes."""
+    (expected,) = op.eval(*arrays)
+    by_definition = defined(op, *arrays)
+    if by_definition is not None:
+        np.testing.assert_array_equal(by_definition, expected)
+    actual, calls = on_ggml(op, *arrays, weights=range(1, 5))
+    np.testing.assert_array_equal(actual, expected)
+    return calls
+
+
+def zeros(op_rows: int, op_columns: int, left: np.dtype, right: np.dtype, many: bool) -> list[np.ndarray]:
+    """Zero points and a bias: one, or one for each row and column."""
+    shapes = ((op_rows,), (op_columns,), (op_columns,)) if many else ((), (), ())
+    bias = RANDOM.integers(-(1 << 20), 1 << 20, shapes[2]).astype(I32)
+    return [bytes_of(left, *shapes[0]), bytes_of(right, *shapes[1]), np.asarray(bias)]
+
+
+@pytest.mark.parametrize(("left", "right"), TYPES, ids=str)
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns"), [(1, 300, 70), (5, 64, 33), (70, 1100, 20), (3, 0, 4), (66, 257, 1)]
+)
+@pytest.mark.parametrize("many", [False, True])
+def test_products(left: np.dtype, right: np.dtype, rows: int, inner: int, columns: int, many: bool) -> None:
+    a, b = bytes_of(left, rows, inner), bytes_of(right, inner, columns)
+    same_everywhere(IntegerMatMul(), a, b, *zeros(rows, columns, left, right, many))
+
+
+@pytest.mark.parametrize(
+    "shapes", [((2, 3, 4, 200), (200, 18)), ((2, 3, 4, 200), (3, 200, 18)), ((5, 150), (2, 150, 18))]
+)
+@pytest.mark.parametrize("many", [False, True])
+def test_products_of_many_matrices(shapes: tuple[tuple[int, ...], ...], many: bool) -> None:
+    a, b = (bytes_of(dtype, *shape) for dtype, shape in zip((U8, I8), shapes, strict=True))
+    same_everywhere(IntegerMatMul(), a, b, *zeros(a.shape[-2], 18, U8, I8, many))
+    same_everywhere(IntegerMatMul(True), a, b.swapaxes(-1, -2).copy(), *zeros(a.shape[-2], 18, U8, I8, many))
+
+
+@pytest.mark.parametrize(("left", "right"), TYPES, ids=str)
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_a_sum_that_does_not_fit_wraps_around(left: np.dtype, right: np.dtype, threads: int) -> None:
+    a, b = np.full((1, 3, 40000), np.iinfo(left).max, left), np.full((1, 40, 40000), np.iinfo(right).max, right)
+    ends = [np.array([np.iinfo(dtype).min], dtype) for dtype in (left, right)]
+    op, bias = IntegerMatMul(True), np.array([7], I32)
+    if left == right:
+        pytest.skip("the kernel takes bytes of different signs")
+    expected = np.full((1, 3, 40), 40000 * 255 * 255 + 7 - (1 << 32))
+    np.testing.assert_array_equal(compute(op, a, b, *ends, bias, threads=threads), expected)
+    np.testing.assert_array_equal(op.eval(a, b, *ends, bias)[0], expected)
+
+
+@pytest.mark.parametrize(("left", "right"), TYPES, ids=str)
+@pytest.mark.parametrize(
+    ("op", "image", "kernel"),
+    [
+        (IntegerConv((1, 1), (1, 1), (1, 1), (1, 1)), (2, 20, 9, 11), (18, 20, 3, 3)),
+        (IntegerConv((2, 1), (1, 2), (2, 0), (0, 3), 2), (1, 64, 9, 11), (34, 32, 3, 2)),
+        (IntegerConv((1, 1), (1, 1), (0, 0), (0, 0)), (1, 300, 5, 5), (40, 300, 1, 1)),
+        (IntegerConv((1, 1), (1, 1), (1, 1), (1, 1), 4), (1, 4, 6, 6), (8, 1, 3, 3)),
+        (IntegerConv((2,), (2,), (2,), (1,)), (2, 50, 17), (19, 50, 4)),
+        (IntegerConv((1, 1, 1), (1, 1, 1), (1, 0, 1), (1, 0, 1)), (1, 2, 4, 5, 4), (3, 2, 3, 2, 3)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("many", [False, True])
+def test_convolutions(
+    left: np.dtype, right: np.dtype, op: IntegerConv, image: tuple[int, ...], kernel: tuple[int, ...], many: bool
+) -> None:
+    x, w = bytes_of(left, *image), bytes_of(right, *kernel)
+    same_everywhere(op, x, w, *zeros(1, kernel[0], left, right, many))
+
+
+def test_sizes_may_be_symbols() -> None:
+    rows, a, b = symbol("rows"), bytes_of(U8, 6, 200), bytes_of(I8, 200, 24)
+    more = zeros(6, 24, U8, I8, False)
+    actual, _ = on_ggml(IntegerMatMul(), a, b, *more, weights=range(1, 5), sizes={0: (rows, 200)}, binding={"rows": 6})
+    np.testing.assert_array_equal(actual, IntegerMatMul().eval(a, b, *more)[0])
+    high, x, w = symbol("high"), bytes_of(U8, 1, 32, 7, 6), bytes_of(I8, 20, 32, 3, 3)
+    op, more = IntegerConv((1, 1), (1, 1), (1, 1), (1, 1)), zeros(1, 20, U8, I8, True)
+    sizes = {0: (1, 32, high, 6)}
+    actual, _ = on_ggml(op, x, w, *more, weights=range(1, 5), sizes=sizes, binding={"high": 7})
+    np.testing.assert_array_equal(actual, op.eval(x, w, *more)[0])
+
+
+def test_long_sums_run_in_the_kernel_and_short_ones_in_float32() -> None:
+    """255 * 255 * 258 < 2 ** 24: every sum of so many products is exact in float32."""
+    for inner, kernel in ((100, False), (200, True)):
+        a, b = bytes_of(U8, 40, inner), bytes_of(I8, inner, 32)
+        calls = same_everywhere(IntegerMatMul(), a, b, *zeros(40, 32, U8, I8, False))
+        assert ("ggml_mul_mat" in calls) == (not kernel)
