@@ -112,7 +112,7 @@ class Products:
         args = own.args
         if own.name == "winograd":
             size = self.library.graphc_winograd_size(args[0], threads)
-            args = (self._custom(context, "winograd_kernel", args[:1], (size, 1, 1, 1)), *args[1:])
+            args = (args[1], self._custom(context, "winograd_kernel", args[:1], (size, 1, 1, 1)), *args[2:])
         return self._custom(context, own.name, args, ne, own.told)
 
     def _custom(self, context: Any, name: str, args: Sequence[Any], ne: Sequence[int], told: Any = None) -> Any:

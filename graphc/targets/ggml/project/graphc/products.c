@@ -115,18 +115,24 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
     }
 }
 
-/// One row of a panel: the elements of an image that a place of the kernel meets at `count` pixels of the result from `start` on.
-static void pack_pixels(const float * plane, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s, int64_t width,
-                        int64_t start, int64_t count, int64_t kx, int64_t ky, float * row) {
-    int64_t x = start % width, y = start / width;
+/// Which elements of an image [channels][height][width] a kernel [channels][kh][kw] meets at the pixels of a result, in lines of `across`.
+struct windows {
+    int64_t width, height, across, kw, kh;
+    struct graphc_conv_2d_settings s;
+};
+
+/// One row of a panel: what a place of the kernel meets in a channel at `count` pixels from `start` on.
+static void pack_pixels(const struct windows * w, const float * plane, int64_t start, int64_t count, int64_t kx, int64_t ky, float * row) {
+    const struct graphc_conv_2d_settings * s = &w->s;
+    int64_t x = start % w->across, y = start / w->across;
     for (int64_t done = 0; done < count; x = 0, ++y) {
-        const int64_t run = least(width - x, count - done), iy = y * s->s1 - s->p1 + ky * s->d1;
+        const int64_t run = least(w->across - x, count - done), iy = y * s->s1 - s->p1 + ky * s->d1;
         const int64_t ix = x * s->s0 - s->p0 + kx * s->d0;
-        const float * line = plane + iy * image->ne[0];
-        if (iy < 0 || iy >= image->ne[1]) {
+        const float * line = plane + iy * w->width;
+        if (iy < 0 || iy >= w->height) {
             for (int64_t i = 0; i < run; ++i) row[done + i] = 0;
         } else if (s->s0 == 1) {
-            const int64_t right = ix >= image->ne[0] ? 0 : least(image->ne[0] - ix, run);
+            const int64_t right = ix >= w->width ? 0 : least(w->width - ix, run);
             const int64_t left = least(ix < 0 ? -ix : 0, right > 0 ? right : 0);
             for (int64_t i = 0; i < left; ++i) row[done + i] = 0;
             for (int64_t i = left; i < right; ++i) row[done + i] = line[ix + i];
@@ -134,7 +140,7 @@ static void pack_pixels(const float * plane, const struct ggml_tensor * image, c
         } else {
             for (int64_t i = 0; i < run; ++i) {
                 const int64_t at = ix + i * s->s0;
-                row[done + i] = at >= 0 && at < image->ne[0] ? line[at] : 0;
+                row[done + i] = at >= 0 && at < w->width ? line[at] : 0;
             }
         }
         done += run;
@@ -143,30 +149,28 @@ static void pack_pixels(const float * plane, const struct ggml_tensor * image, c
 
 /// What the kernel's elements `from`... meet at the pixels from `start` on, as the columns of panels. A panel of pixels beside
 /// one another is copied in vectors.
-static void pack_windows(const float * data, const struct ggml_tensor * image, const struct ggml_tensor * kernel,
-                         const struct graphc_conv_2d_settings * s, int64_t width, int64_t start, int64_t count, int64_t from,
-                         int depth, float * packed) {
-    const int64_t kw = kernel->ne[0], kh = kernel->ne[1], plane = image->ne[0] * image->ne[1];
+static void pack_windows(const struct windows * w, const float * data, int64_t start, int64_t count, int64_t from, int depth, float * packed) {
+    const struct graphc_conv_2d_settings * s = &w->s;
     for (int64_t j = 0; j < count; j += PANEL) {
-        const int64_t wide = least(count - j, PANEL), x = (start + j) % width, y = (start + j) / width;
-        const bool beside = s->s0 == 1 && wide == PANEL && x + PANEL <= width;
-        int64_t kx = from % kw, ky = from / kw % kh;
-        const float * channel = data + from / (kw * kh) * plane;
+        const int64_t wide = least(count - j, PANEL), x = (start + j) % w->across, y = (start + j) / w->across;
+        const bool beside = s->s0 == 1 && wide == PANEL && x + PANEL <= w->across;
+        int64_t kx = from % w->kw, ky = from / w->kw % w->kh;
+        const float * channel = data + from / (w->kw * w->kh) * w->width * w->height;
         float * row = packed + j * DEPTH;
         for (int k = 0; k < depth; ++k, row += PANEL) {
             const int64_t ix = x - s->p0 + kx * s->d0, iy = y * s->s1 - s->p1 + ky * s->d1;
-            if (beside && ix >= 0 && ix + PANEL <= image->ne[0] && iy >= 0 && iy < image->ne[1]) {
-                const float * line = channel + iy * image->ne[0] + ix;
+            if (beside && ix >= 0 && ix + PANEL <= w->width && iy >= 0 && iy < w->height) {
+                const float * line = channel + iy * w->width + ix;
                 for (int v = 0; v < VECTORS; ++v) *(vector *) (row + v * WIDTH) = *(const anywhere *) (line + v * WIDTH);
             } else {
-                pack_pixels(channel, image, s, width, start + j, wide, kx, ky, row);
+                pack_pixels(w, channel, start + j, wide, kx, ky, row);
                 for (int64_t i = wide; i < PANEL; ++i) row[i] = 0;
             }
-            if (++kx < kw) continue;
+            if (++kx < w->kw) continue;
             kx = 0;
-            if (++ky < kh) continue;
+            if (++ky < w->kh) continue;
             ky = 0;
-            channel += plane;
+            channel += w->width * w->height;
         }
     }
 }
@@ -179,6 +183,9 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1], * bias = dst->src[2];
     const int64_t depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2], channels = kernel->ne[3];
     const int64_t pixels = dst->ne[0] * dst->ne[1];
+    const struct graphc_conv_2d_settings * s = userdata;
+    struct windows w = {image->ne[0], image->ne[1], dst->ne[0], kernel->ne[0], kernel->ne[1], *s};
+    if (w.kw == 1 && w.kh == 1 && s->s0 == 1 && s->s1 == 1 && s->p0 == 0 && s->p1 == 0) w.width = w.across = pixels, w.height = 1;
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
     const struct units u = cut(channels, pixels, dst->ne[3], nth);
     for (int64_t unit = ith; unit < u.count; unit += nth) {
@@ -189,7 +196,7 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         const int64_t wide = least(pixels - j, COLUMNS);
         for (int64_t k = 0; k < depth; k += DEPTH) {
             const int deep = (int) least(depth - k, DEPTH);
-            pack_windows(data, image, kernel, userdata, dst->ne[0], j, wide, k, deep, packed);
+            pack_windows(&w, data, j, wide, k, deep, packed);
             const int64_t rows = least(channels - i, u.rows);
             const struct block part = {weights + k, packed, c, depth, pixels, rows, wide, deep, k == 0 && bias == NULL};
             if (k == 0 && bias != NULL) begin(&part, (const float *) bias->data + i, NULL);

@@ -38,7 +38,8 @@ int64_t graphc_winograd_size(const struct ggml_tensor * kernel, int threads);
 /// Transforms the kernel src[0].
 void graphc_winograd_kernel(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
-/// As `graphc_conv_2d`, for what `graphc_winograd_kernel` made of the kernel as src[0].
+/// As `graphc_conv_2d`, for the image src[0] and what `graphc_winograd_kernel` made of the kernel, src[1]: ggml orders a graph by its
+/// sources, so the kernel is transformed when the image is there.
 void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// Whether a tensor is what src[2] may be, for the axis of a result that it has a number for each element of.

@@ -112,17 +112,15 @@ class Replacing {
         if (call == nullptr) return;
         ggml_tensor * kernel = call->src[0], * image = call->src[1];
         const int32_t * given = call->op_params;
-        graphc_conv_2d_settings settings = {given[0], given[1], given[2], given[3], given[4], given[5]};
-        ggml_custom_op_t function = graphc_conv_2d;
-        if (graphc_takes_winograd(kernel, image, &settings)) {
+        settings_.convolutions.push_back({given[0], given[1], given[2], given[3], given[4], given[5]});
+        graphc_conv_2d_settings * settings = &settings_.convolutions.back();
+        if (graphc_takes_winograd(kernel, image, settings)) {
             const int64_t size = graphc_winograd_size(kernel, threads_);
             kernel = ggml_custom_4d(context_, GGML_TYPE_F32, size, 1, 1, 1, &kernel, 1, graphc_winograd_kernel, GGML_N_TASKS_MAX, nullptr);
-            function = graphc_winograd;
-        } else if (!graphc_takes_conv_2d(kernel, image)) {
-            return;
+            become(tensor, graphc_winograd, settings, {image, kernel});
+        } else if (graphc_takes_conv_2d(kernel, image)) {
+            become(tensor, graphc_conv_2d, settings, {kernel, image});
         }
-        settings_.convolutions.push_back(settings);
-        become(tensor, function, &settings_.convolutions.back(), {kernel, image});
     }
 
     void mul_mat(ggml_tensor * tensor) {

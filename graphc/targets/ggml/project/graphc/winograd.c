@@ -8,7 +8,7 @@
 
 #if defined(__GNUC__)
 
-enum { PLACES = 16, PANELS = 2, CHANNELS = 8 * ROWS, DEEP = 256, LEAST_TILES = 192, LEAST_CHANNELS = 32 };
+enum { PLACES = 16, PANELS = 2, CHANNELS = 8 * ROWS, DEEP = 256, LEAST_TILES = 40, LEAST_CHANNELS = 32, MOST_WEIGHTS = 2 << 20 };
 
 /// Elements of the workspace of one thread: panels of tiles of all channels, and their products for `CHANNELS` of the result.
 
@@ -17,7 +17,7 @@ static int64_t workspace(int64_t channels) { return PANELS * PLACES * PANEL * (c
 bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
     const int64_t width = image->ne[0] + 2 * s->p0 - 2, height = image->ne[1] + 2 * s->p1 - 2;
     return is_dense(kernel) && is_dense(image) && kernel->ne[0] == 3 && kernel->ne[1] == 3 && s->s0 == 1 && s->s1 == 1 && s->d0 == 1 &&
-           s->d1 == 1 && kernel->ne[2] >= LEAST_CHANNELS && kernel->ne[3] >= LEAST_CHANNELS &&
+           s->d1 == 1 && kernel->ne[2] >= LEAST_CHANNELS && kernel->ne[3] >= LEAST_CHANNELS && kernel->ne[2] * kernel->ne[3] <= MOST_WEIGHTS &&
            ((width + 1) / 2) * ((height + 1) / 2) * image->ne[3] >= LEAST_TILES;
 }
 
@@ -117,15 +117,19 @@ static void transform_back(const float * restrict from, int64_t stride, int64_t 
 
 void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     const struct graphc_conv_2d_settings * s = userdata;
-    const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1], * bias = dst->src[2];
+    const struct ggml_tensor * image = dst->src[0], * kernel = dst->src[1], * bias = dst->src[2];
     const int64_t channels = image->ne[2], rows = dst->ne[2], width = dst->ne[0], height = dst->ne[1];
     const int64_t across = (width + 1) / 2, tiles_of_image = across * ((height + 1) / 2);
     const int64_t group = PANELS * PANEL, groups = (tiles_of_image + group - 1) / group, stride = PANEL * channels;
     const uintptr_t behind = (uintptr_t) ((float *) kernel->data + PLACES * channels * rows), line = sizeof(vector);
     float * panel = (float *) ((behind + line - 1) / line * line) + ith * workspace(channels);
     float * products = panel + PANELS * PLACES * stride;
-    for (int64_t unit = ith; unit < groups * dst->ne[3]; unit += nth) {
-        const int64_t batch = unit / groups, origin = unit % groups * group;
+    int64_t parts = 1;  // of the channels, where there are too few groups of tiles for all threads
+    while (groups * dst->ne[3] * parts < 2 * nth && rows / (2 * parts) >= CHANNELS) parts *= 2;
+    const int64_t part = (rows / parts + ROWS - 1) / ROWS * ROWS;
+    for (int64_t unit = ith; unit < groups * parts * dst->ne[3]; unit += nth) {
+        const int64_t batch = unit / parts / groups, origin = unit / parts % groups * group;
+        const int64_t until = least((unit % parts + 1) * part, rows);
         const float * pixels = (const float *) image->data + batch * channels * image->ne[0] * image->ne[1];
         float * result = (float *) dst->data + batch * rows * width * height;
         const int count_panels = (int) ((least(group, tiles_of_image - origin) + PANEL - 1) / PANEL);
@@ -139,8 +143,8 @@ void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata
                 }
             }
         }
-        for (int64_t start = 0; start < rows; start += CHANNELS) {
-            const int64_t here = least(rows - start, CHANNELS);
+        for (int64_t start = unit % parts * part; start < until; start += CHANNELS) {
+            const int64_t here = least(until - start, CHANNELS);
             for (int place = 0; place < PLACES; ++place) {
                 for (int64_t k = 0; k < channels; k += DEEP) {
                     for (int64_t i = 0; i < here; i += ROWS) {
