@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import platform
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from graphc.commands import options
-from graphc.commands.output import bytes_text, printable, say, say_json, say_table, seconds_text
-from graphc.commands.run import given_or_random, open_model
-from graphc.errors import InputError
+from graphc.commands.output import bytes_text, note, printable, say, say_json, say_table, seconds_text
+from graphc.commands.run import given_or_random, open_program
+from graphc.files import check_target, replacing
+
+if TYPE_CHECKING:
+    from graphc.runtime.bench import Result
+
+PACKAGES = ("graphc", "ggml-python", "onnxruntime", "openvino", "torch")
+"""Whose versions are noted beside the numbers."""
 
 
 def bench(
@@ -25,30 +35,59 @@ def bench(
         list[str] | None,
         typer.Option(metavar="NAME", help="Only this runtime; may be repeated.", show_default=False),
     ] = None,
+    torch: Annotated[
+        str,
+        typer.Option(
+            metavar="MODULE:NAME", help="What makes the same model in PyTorch, to time torch and torch.compile."
+        ),
+    ] = "",
+    patience: Annotated[
+        float, typer.Option(min=1, help="Seconds after which a runtime that does not answer is given up.")
+    ] = 600,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the times.", show_default=False)] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Time a model beside onnxruntime and OpenVINO, where they are installed: one run of each in turn, on the CPU.
+    """Time a model beside the runtimes that are installed, one run of each in turn, on the CPU.
 
-    The error is the largest difference from onnxruntime's result. Run it on a machine that has nothing else to do.
+    They are onnxruntime, OpenVINO, ggml-python's own ONNX runtime, and with `--torch` PyTorch, eager and compiled. The error
+    is the largest difference from onnxruntime's result. Run it on a machine that has nothing else to do.
     """
-    from graphc.runtime.bench import RUNTIMES
+    from graphc.commands.charts import bars
     from graphc.runtime.bench import bench as race
+    from graphc.runtime.peers import Task, chosen_peers
     from graphc.targets.ggml.executor import default_threads
 
-    unknown = sorted(set(runtime or ()) - RUNTIMES.keys())
-    if unknown:
-        raise InputError(f"no runtime is called {', '.join(unknown)}; there are: {', '.join(RUNTIMES)}")
-    dims = options.known_sizes(options.parse_dims(dim))
-    loaded = open_model(model, {}, "cpu", threads)
-    given = given_or_random(loaded.program.inputs, input, inputs, dims, random)
-    loaded.close()
-    results = race(model, given, threads or default_threads(), rounds, runtime)
+    peers = chosen_peers(runtime, torch)
+    if plot is not None:
+        check_target(plot)
+    program = open_program(model, {})
+    given = given_or_random(program.inputs, input, inputs, options.known_sizes(options.parse_dims(dim)), random)
+    outputs = tuple(each.name for each in program.outputs)
+    task = Task(model, given, outputs, threads or default_threads(), torch)
+    results = race(task, rounds, peers, patience)
+    if plot is not None:
+        with replacing(plot) as unfinished:
+            unfinished.write_text(bars(f"{model}, {task.threads} threads", results), encoding="utf-8")
+        note(f"wrote {printable(plot)}")
     if as_json:
-        say_json([asdict(each) for each in results])
+        about = {
+            "model": str(model),
+            "threads": task.threads,
+            "rounds": rounds,
+            "machine": _machine(),
+            "versions": _versions(),
+        }
+        say_json({**about, "results": [asdict(each) for each in results]})
         return
+    say(f"{printable(model)}: {rounds} rounds, {task.threads} threads, {_machine()}")
+    say()
+    _say_results(results)
+
+
+def _say_results(results: Sequence[Result]) -> None:
     ours = next((each.median for each in results if not each.problem), 0.0)
     rows = [
-        (each.runtime, each.problem, "", "", "", "")
+        (each.runtime, each.problem.partition("\n")[0][:100], "", "", "", "")
         if each.problem
         else (
             each.runtime,
@@ -56,10 +95,28 @@ def bench(
             f"{each.median / ours:.2f}",
             seconds_text(each.load),
             "" if each.error is None else f"{each.error:.1e}",
-            bytes_text(each.peak_bytes),
+            bytes_text(each.peak_bytes) if each.peak_bytes else "",
         )
         for each in results
     ]
-    say(f"{printable(model)}: {rounds} rounds, {threads or default_threads()} threads")
-    say()
     say_table(("runtime", "median", "ratio", "load", "error", "peak memory"), rows, "lrrrrr")
+
+
+def _machine() -> str:
+    """The processor's name, where the system says it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -126,8 +126,9 @@ def bars(title: str, results: Sequence[Result]) -> str:
         picture.shape(
             "rect", span, x=left, y=y, width=width * each.median / longest, height=high - 10, rx=4, fill=colour
         )
-        error = "" if each.error is None else f"  error {each.error:.1e}"
-        facts = f"{seconds_text(each.median)}   {bytes_text(each.peak_bytes)}{error}"
+        error = "" if each.error is None else f" · error {each.error:.1e}"
+        memory = f" · {bytes_text(each.peak_bytes)}" if each.peak_bytes else ""
+        facts = seconds_text(each.median) + memory + error
         picture.text(left + width * each.median / longest + 10, y + 17, facts, "soft")
     return str(picture)
 

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.util import find_spec
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-Run: TypeAlias = Callable[[], Mapping[str, np.ndarray]]
-Inputs: TypeAlias = Mapping[str, np.ndarray]
+from graphc.runtime.peers import Peer, Task
 
 SPAWN = multiprocessing.get_context("spawn")
+
+PATIENCE = 600
+"""Seconds for each answer of a runtime, after which it is given up, unless the caller says otherwise."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One runtime: seconds to load the model and of the median and the fastest run, the largest difference from the
-    reference in units of its largest number, and the process's peak memory. `problem` says why there are no numbers."""
+    """One runtime: seconds to load the model, of the median and the fastest run and of each, the largest difference from
+    the reference in units of its largest number, and the process's peak memory (0 where it is not known). `problem` says
+    why there are no numbers."""
 
     runtime: str
     load: float = 0.0
@@ -37,66 +40,34 @@ class Result:
     times: tuple[float, ...] = ()
 
 
-def _graphc(path: Path, inputs: Inputs, threads: int) -> Run:
-    import graphc
-    from graphc.runtime.session import is_engine
-
-    model = (graphc.load if is_engine(path) else graphc.compile)(path, threads=threads)
-    return lambda: model.run(inputs)
-
-
-def _ggml(path: Path, inputs: Inputs, threads: int) -> Run:
-    """The same program, with ggml's own products."""
-    import graphc
-
-    model = graphc.compile(path, threads=threads)
-    model.executor.products = None
-    return lambda: model.run(inputs)
-
-
-def _onnxruntime(path: Path, inputs: Inputs, threads: int) -> Run:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 4
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # between runs the others compute
-    session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    return lambda: dict(zip(names, session.run(names, dict(inputs)), strict=True))
-
-
-def _openvino(path: Path, inputs: Inputs, threads: int) -> Run:
-    import openvino
-
-    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
-    model = openvino.Core().compile_model(path, "CPU", settings)
-    names = [output.get_any_name() for output in model.outputs]
-    return lambda: {name: array.copy() for name, array in zip(names, model(dict(inputs)).values(), strict=True)}
-
-
-RUNTIMES: Mapping[str, tuple[str, Callable[[Path, Inputs, int], Run]]] = {
-    "graphc": ("graphc", _graphc),
-    "graphc, ggml's products": ("graphc", _ggml),
-    "onnxruntime": ("onnxruntime", _onnxruntime),
-    "openvino": ("openvino", _openvino),
-}
-"""Each by its name: the package that it needs, and how it makes a model ready to run."""
+class Failed(Exception):
+    """A runtime could not do it; why."""
 
 
 class Racer:
     """A runtime in its own process."""
 
-    def __init__(self, runtime: str, path: Path, archive: Path, threads: int) -> None:
+    def __init__(self, peer: Peer, task: Task, archive: Path, patience: float) -> None:
+        self.patience = patience
+        self.times: list[float] = []
         self.pipe, other = SPAWN.Pipe()
-        self.process = SPAWN.Process(target=serve, args=(runtime, path, archive, threads, other), daemon=True)
+        self.process = SPAWN.Process(target=serve, args=(peer, replace(task, inputs={}), archive, other), daemon=True)
         self.process.start()
         other.close()
 
     def ask(self, command: str) -> Any:
-        """The answer to a command. Raises EOFError if the process ends instead."""
-        self.pipe.send(command)
-        return self.pipe.recv()
+        """The answer to a command. Raises Failed if there is none."""
+        try:
+            self.pipe.send(command)
+            if not self.pipe.poll(self.patience):
+                raise Failed(f"no answer in {self.patience:g} s")
+            answer = self.pipe.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            raise Failed(_ending(self.process.exitcode)) from None
+        if isinstance(answer, str):
+            raise Failed(answer)
+        return answer
 
     def stop(self) -> None:
         """End the process."""
@@ -104,13 +75,13 @@ class Racer:
         self.process.join()
 
 
-def serve(runtime: str, path: Path, archive: Path, threads: int, pipe: Connection) -> None:
+def serve(peer: Peer, task: Task, archive: Path, pipe: Connection) -> None:
     """A racer's process: load, then run or answer what it is asked."""
     with np.load(archive) as stored:
-        inputs = dict(stored)
+        task = replace(task, inputs=dict(stored))
     start = perf_counter()
     try:
-        run = RUNTIMES[runtime][1](path, inputs, threads)
+        run = peer.prepare(task)
         loaded = perf_counter() - start
         results = run()
     except Exception as error:
@@ -133,62 +104,75 @@ def peak_memory() -> int:
     """Bytes that this process has held at most; 0 on Windows, which does not tell so simply."""
     if sys.platform == "win32":
         return 0
+    if sys.platform == "linux":  # ru_maxrss begins with what the parent held
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def bench(path: Path, inputs: Inputs, threads: int, rounds: int, runtimes: Sequence[str] | None = None) -> list[Result]:
-    """Every runtime that is installed (or the given ones), in the table's order; the reference of errors is onnxruntime, or
-    else the first that works."""
-    chosen = [
-        name for name in RUNTIMES if (runtimes is None and find_spec(RUNTIMES[name][0])) or name in (runtimes or ())
-    ]
+def bench(task: Task, rounds: int, runtimes: Mapping[str, Peer], patience: float = PATIENCE) -> list[Result]:
+    """The runtimes in the given order; the reference of errors is onnxruntime, or else the first that works."""
+    racers: dict[str, Racer] = {}
+    found: dict[str, tuple[float, Mapping[str, np.ndarray], int]] = {}
+    problems: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="graphc-bench-") as folder:
         archive = Path(folder) / "inputs.npz"
-        np.savez(archive, **inputs)  # type: ignore[arg-type]
-        racers: dict[str, Racer] = {}
-        results = {name: Result(name) for name in chosen}
+        np.savez(archive, **task.inputs)  # type: ignore[arg-type]
         loads: dict[str, float] = {}
+
+        def ask(name: str, command: str) -> Any:
+            """The answer; a runtime that has none is out of the race."""
+            try:
+                return racers[name].ask(command)
+            except Failed as error:
+                problems[name] = str(error)
+                racers.pop(name).stop()
+                return None
+
         try:
-            for name in chosen:
-                racer = Racer(name, path, archive, threads)
-                answer = _answer(racer, "load")
-                if isinstance(answer, str):
-                    results[name] = Result(name, problem=answer)
-                    racer.stop()
-                else:
-                    racers[name], loads[name] = racer, answer
-            times: dict[str, list[float]] = {name: [] for name in racers}
+            for name, peer in runtimes.items():  # one after the other: loading is timed too
+                racers[name] = Racer(peer, task, archive, patience)
+                loads[name] = ask(name, "load")
             for _ in range(rounds):
-                for name, racer in racers.items():
-                    times[name].append(racer.ask("run"))
-            answers = {name: racer.ask("result") for name, racer in racers.items()}
+                for name in list(racers):
+                    if (seconds := ask(name, "run")) is not None:
+                        racers[name].times.append(seconds)
+            times = {name: tuple(racer.times) for name, racer in racers.items()}
+            for name in list(racers):
+                if (answer := ask(name, "result")) is not None:
+                    found[name] = (loads[name], *answer)
         finally:
             for racer in racers.values():
                 racer.stop()
-    reference = answers.get("onnxruntime") or next(iter(answers.values()), None)
-    for name, (outputs, peak) in answers.items():
-        error = None if reference is None else _difference(outputs, reference[0])
-        median, fastest = statistics.median(times[name]), min(times[name])
-        results[name] = Result(name, loads[name], median, fastest, error, peak, times=tuple(times[name]))
-    return list(results.values())
+    reference = found.get("onnxruntime") or next(iter(found.values()), None)
+    results = []
+    for name in runtimes:
+        if name in problems or reference is None:
+            results.append(Result(name, problem=problems[name]))
+            continue
+        load, outputs, peak = found[name]
+        median, error = statistics.median(times[name]), _difference(outputs, reference[1])
+        results.append(Result(name, load, median, min(times[name]), error, peak, times=times[name]))
+    return results
 
 
-def _answer(racer: Racer, command: str) -> Any:
-    try:
-        return racer.ask(command)
-    except (EOFError, OSError):
-        racer.process.join()
-        return f"its process ended with status {racer.process.exitcode}"
+def _ending(status: int | None) -> str:
+    """How a process ended, in words."""
+    if status is not None and status < 0:
+        return f"crashed ({signal.Signals(-status).name})"
+    return f"its process ended with status {status}"
 
 
 def _difference(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> float:
-    """The largest difference of numbers, in units of the largest of each output."""
+    """The largest difference of numbers, in units of the largest of each output; infinite where shapes differ."""
     worst = 0.0
     for name, right in reference.items():
-        if name not in outputs or right.dtype.kind not in "fiu" or not right.size:
+        if right.dtype.kind not in "fiu" or not right.size:
             continue
+        if outputs[name].shape != right.shape:
+            return float("inf")
         wide = right.astype(np.float64)
         scale = max(float(np.abs(wide).max()), 1e-30)
         worst = max(worst, float(np.abs(outputs[name].astype(np.float64) - wide).max()) / scale)
