@@ -27,7 +27,7 @@ from graphc.ops.conv import Conv, ConvTranspose
 from graphc.ops.einsum import Einsum
 from graphc.ops.functions import BINARY, UNARY
 from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot
-from graphc.ops.integers import IntegerConv, IntegerMatMul
+from graphc.ops.integers import ChannelsLast, IntegerConv, IntegerMatMul
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Expand, Pad, Reshape, Slice, Transpose
 from graphc.ops.narrow import BitCast, Decode, Encode
@@ -180,6 +180,7 @@ USES: dict[str, list[Use]] = {
         use(integer_conv(), *bytes_((1, 32, 8, 8), (32, 32, 3, 3)), label="a long sum"),
         use(integer_conv(16), *bytes_((1, 16, 8, 8), (16, 1, 3, 3)), label="depthwise"),
     ],
+    "ChannelsLast": [use(ChannelsLast(), x(1, 32, 8, 8))],
     "Dequantize": [use(Dequantize(), x(2, 8), Input((), F32), x())],
     "Quantize": [Use(lambda dtype: Quantize(), (Input((2, 8), F32), Input((), F32), x()))],
     "Requantize": [Use(lambda dtype: Requantize(), (Input((2, 8), I32), Input((), F32), x()))],

@@ -13,7 +13,7 @@ from graphc.passes.fold import fold
 from graphc.passes.schedule import schedule
 from graphc.rewrite.engine import Log, Rule, Step, rewrite
 from graphc.rewrite.explain import Explanation, Miss, explanation, near_misses
-from graphc.rewrite.rules import activation, attention, movement, norm
+from graphc.rewrite.rules import activation, attention, movement, norm, quantize
 
 RAISE = [*movement.CANCEL, *activation.RULES, *norm.RULES, *attention.RULES]
 """Rules that recognize what the exporters took apart."""
@@ -40,10 +40,12 @@ class Stage:
 
 
 STAGES = [
+    Stage("quantized", quantize.RULES),
     Stage("fold", fold),
     Stage("raise", RAISE),
     Stage("expand", expand),
     Stage("fold definitions", fold),
+    Stage("whole numbers", quantize.FLOATS),
     Stage("simplify", SIMPLIFY),
     Stage("fold weights", fold),
     Stage("schedule", schedule),

@@ -25,7 +25,7 @@ from graphc.ops.blocks import Tile
 from graphc.ops.conv import Conv
 from graphc.ops.functions import BINARY, UNARY
 from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot
-from graphc.ops.integers import IntegerConv, IntegerMatMul
+from graphc.ops.integers import ChannelsLast, IntegerConv, IntegerMatMul
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Expand, Pad, Reshape, Slice, Transpose
 from graphc.ops.narrow import ROUNDING, WIDTHS, BitCast, Encode
@@ -416,11 +416,16 @@ def best_boxes(d: Draw) -> Sample:
     return BestBoxes(d.size(1, 9)), list(zip([boxes, scores, order, *limits], shapes, strict=True))
 
 
+def channels_last(d: Draw) -> Sample:
+    shape = (d.size(), d.size(0, 70), *(d.size(0, 12) for _ in range(d.number(0, 3))))
+    return ChannelsLast(), [(d.array(d.pick([U8, I8]), shape), shape)]
+
+
 def scaled(make: type[Op]) -> Callable[[Draw], Sample]:
     def draw(d: Draw) -> Sample:
         shape, dtype = d.shape(), d.pick(SMALL)
         other = {Dequantize: d.pick([dtype, I32]), Quantize: F32, Requantize: d.pick([F32, I32])}[make]
-        x = np.nan_to_num(d.array(other, shape), posinf=9, neginf=-9) if other == F32 else d.array(other, shape)
+        x = d.array(other, shape)
         scale, zero = d.part(shape), d.part(shape)
         scales = d.random.uniform(0.01, 4, d.sizes(scale)).astype(F32)
         zeros = d.array(dtype if make is not Dequantize else other, zero)
@@ -481,6 +486,7 @@ DRAWS: dict[str, Callable[[Draw], Sample]] = {
     "Conv": conv,
     "IntegerMatMul": integer_product,
     "IntegerConv": integer_conv,
+    "ChannelsLast": channels_last,
     "Dequantize": scaled(Dequantize),
     "Quantize": scaled(Quantize),
     "Requantize": scaled(Requantize),

@@ -53,7 +53,8 @@ def test_products(left: np.dtype, right: np.dtype, rows: int, inner: int, column
 
 
 @pytest.mark.parametrize(
-    "shapes", [((2, 3, 4, 200), (200, 18)), ((2, 3, 4, 200), (3, 200, 18)), ((5, 150), (2, 150, 18))]
+    "shapes",
+    [((2, 3, 4, 200), (200, 18)), ((2, 3, 4, 200), (3, 200, 18)), ((5, 150), (2, 150, 18)), ((2, 5, 30), (30, 18))],
 )
 @pytest.mark.parametrize("many", [False, True])
 def test_products_of_many_matrices(shapes: tuple[tuple[int, ...], ...], many: bool) -> None:

@@ -18,7 +18,7 @@ from graphc.ir.types import F32, F64, I8, I32, U8, TensorType
 from graphc.ops.base import Emit, Op, Routine
 from graphc.ops.conv import Conv
 from graphc.ops.matmul import MatMul, merge_batches, swap
-from graphc.ops.movement import Expand, Reshape, Transpose
+from graphc.ops.movement import Expand, Reshape
 from graphc.ops.pointwise import Binary, Cast
 from graphc.shapes import Dim, product
 
@@ -72,6 +72,8 @@ class IntegerMatMul(Op):
         (result,) = self.infer(*(value.type for value in inputs))
         if as_floats(a.shape[-1], result.shape[-1]):
             rows = emit(Reshape((a_zero.type.size, 1)), a_zero) if a_zero.type.size != 1 else a_zero
+            if self.transpose_b and b_zero.type.size != 1:
+                b_zero = emit(Reshape((b_zero.type.size, 1)), b_zero)
             total = emit(self.product, difference(emit, a, rows), difference(emit, b, b_zero))
             return (biased(emit, total, bias, a.shape[-1]),)
         if self.is_plain(a.type, b.type):
@@ -184,7 +186,7 @@ class IntegerConv(Op):
             x, w = (emit(Reshape((*each.shape[:2], 1, each.shape[2])), each) for each in (x, w))
             settings = {name: (least, *getattr(op, name)) for name, least in ONE_MORE.items()}
             op = replace(op, **settings)
-        x, w = (emit(Transpose((0, 2, 3, 1)), each) for each in (x, w))
+        x, w = (emit(ChannelsLast(), each) for each in (x, w))
         found = emit(op, x, w, x_zero, w_zero, bias)
         return (found if found.shape == result.shape else emit(Reshape(result.shape), found),)
 
@@ -201,6 +203,27 @@ class IntegerConv(Op):
         return routine(window, inputs)
 
 
+@dataclass(frozen=True)
+class ChannelsLast(Op):
+    """The second axis as the last: a transpose of bytes that is not left to ggml, which copies one after the other."""
+
+    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
+        """[N, C, *spatial] -> [N, *spatial, C]."""
+        (x,) = inputs
+        if x.dtype not in BYTES or x.rank < 2:
+            raise ShapeError(f"ChannelsLast does not take {x}")
+        return (TensorType(x.dtype, (x.shape[0], *x.shape[2:], x.shape[1])),)
+
+    def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        """See `Op.eval`."""
+        return (np.moveaxis(inputs[0], 1, -1),)
+
+    def routine(self, *inputs: TensorType) -> Routine | None:
+        """See `Op.routine`."""
+        (x,) = inputs
+        return Routine("channels", "channels_last", (x.dtype,), (x.shape[0], x.shape[1], product(x.shape[2:])))
+
+
 ONE_MORE = {"strides": 1, "dilations": 1, "pads_before": 0, "pads_after": 0}
 """The settings of an axis of size 1."""
 
@@ -213,6 +236,7 @@ def routine(window: tuple[Dim, ...], inputs: Sequence[TensorType]) -> Routine | 
 
 def as_floats(length: Dim, *widths: Dim) -> bool:
     """Whether sums of so many products are exact in float32 and faster there, for results of these widths."""
+    # Winograd's way of convolving halves its numbers; it is for 32 channels and more, of which no sum is short enough here.
     if not isinstance(length, int) or length * LARGEST > LIMIT:
         return False
     return length < SHORTEST or not all(isinstance(width, int) and width >= FEWEST for width in widths)

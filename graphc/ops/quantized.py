@@ -99,15 +99,14 @@ def check_scaled(op: Op, inputs: Sequence[TensorType], fits: bool) -> None:
 
 
 def saturated(x: np.ndarray, zero: np.ndarray) -> np.ndarray:
-    """Whole numbers plus a zero point, in its type."""
-    limits = np.iinfo(zero.dtype)
-    with np.errstate(all="ignore"):
-        whole = np.clip(x + zero.astype(F32), F32.type(limits.min), F32.type(limits.max))
-        return np.asarray(whole.astype(zero.dtype))
+    """Whole numbers plus a zero point, in its type; NaN becomes the lowest number."""
+    low, high = (F32.type(limit) for limit in (np.iinfo(zero.dtype).min, np.iinfo(zero.dtype).max))
+    total = x + zero.astype(F32)
+    return np.asarray(np.where(total > low, np.minimum(total, high), low).astype(zero.dtype))
 
 
 def saturated_scalar(k: Kernel, x: Scalar, zero: Scalar, dtype: np.dtype) -> Scalar:
-    """As `saturated`."""
-    limits = np.iinfo(dtype)
-    total = x + k.cast(zero, F32)
-    return k.cast(total.maximum(float(limits.min)).minimum(float(limits.max)), dtype)
+    """As `saturated`; in comparisons that C compilers turn into instructions of vectors."""
+    low, high = (f"{limit}.0f" for limit in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+    within = f"({{0}} > {low} ? ({{0}} < {high} ? {{0}} : {high}) : {low})"
+    return k.cast(k.call("(int32_t) {0}", k.call(within, x + k.cast(zero, F32)), dtype=I32), dtype)
