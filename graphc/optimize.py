@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from graphc.errors import InputError
 from graphc.ir.graph import Graph
 from graphc.ops.control import bodies
+from graphc.passes.common import common
 from graphc.passes.expand import expand
 from graphc.passes.fold import fold
 from graphc.passes.schedule import schedule
 from graphc.rewrite.engine import Log, Rule, Step, rewrite
 from graphc.rewrite.explain import Explanation, Miss, explanation, near_misses
-from graphc.rewrite.rules import activation, attention, movement, norm, quantize
+from graphc.rewrite.rules import activation, algebra, attention, movement, norm, quantize
 
-RAISE = [*movement.CANCEL, *activation.RULES, *norm.RULES, *attention.RULES]
+RAISE = [*movement.CANCEL, *algebra.RULES, *activation.RULES, *norm.RULES, *attention.RULES]
 """Rules that recognize what the exporters took apart."""
 
 SIMPLIFY = [*movement.CANCEL, *movement.SINK, *movement.ABSORB]
@@ -42,11 +43,13 @@ class Stage:
 STAGES = [
     Stage("quantized", quantize.RULES),
     Stage("fold", fold),
+    Stage("common", common),
     Stage("raise", RAISE),
     Stage("expand", expand),
     Stage("fold definitions", fold),
     Stage("whole numbers", quantize.FLOATS),
     Stage("simplify", SIMPLIFY),
+    Stage("common results", common),
     Stage("fold weights", fold),
     Stage("schedule", schedule),
 ]

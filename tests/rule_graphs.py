@@ -1,5 +1,11 @@
 """For each rule a graph on which it fires, and for those that may refuse one on which it does."""
 
+FOUR = "%q: float32[2, 3, 5, 4], %k: float32[2, 3, 7, 4], %v: float32[2, 3, 7, 6]"
+"""Queries, keys and values with batch and heads apart."""
+
+THREE = "%q: float32[6, 5, 4], %k: float32[6, 7, 4], %v: float32[6, 7, 4]"
+"""The same with both as one."""
+
 FIRES = {
     "attention": """graph g(%q: float32[2, 3, 5, 4], %k: float32[2, 3, 7, 4], %v: float32[2, 3, 7, 6])
         %root: float32[] = constant(0.7071)
@@ -108,16 +114,192 @@ FIRES = {
     "binary_of_transposed": """graph g(%x: float32[2, 3, 4], %z: float32[2, 3, 4])
         %a = Transpose[perm=(0, 2, 1)](%x)
         %b = Transpose[perm=(0, 2, 1)](%z)
-        %y = Add(%a, %b)
+        %s = Add(%a, %b)
+        %y = Neg(%s)
         return y=%y""",
     "binary_between_transposes": """graph g(%x: float32[2, 3, 4], %z: float32[2, 4, 3])
         %a = Transpose[perm=(0, 2, 1)](%x)
         %s = Mul(%z, %a)
         %y = Transpose[perm=(0, 2, 1)](%s)
         return y=%y""",
+    "neutral": """graph g(%x: float32[2, 3])
+        %one: float32[1] = constant(1.0)
+        %y = Mul(%one, %x)
+        return y=%y""",
+    "square": """graph g(%x: float32[2, 3])
+        %two: float32[] = constant(2.0)
+        %y = Pow(%x, %two)
+        return y=%y""",
+    "cube": """graph g(%x: float32[2, 3])
+        %three: float32[] = constant(3.0)
+        %y = Pow(%x, %three)
+        return y=%y""",
+    "root": """graph g(%x: float32[2, 3])
+        %a = Abs(%x)
+        %half: float32[] = constant(0.5)
+        %y = Pow(%a, %half)
+        return y=%y""",
+    "reciprocal": """graph g(%x: float32[2, 3])
+        %one: float32[] = constant(1.0)
+        %y = Div(%one, %x)
+        return y=%y""",
+    "reciprocal_root": """graph g(%x: float32[2, 3])
+        %a = Abs(%x)
+        %low: float32[] = constant(-0.5)
+        %y = Pow(%a, %low)
+        return y=%y""",
+    "sigmoid": """graph g(%x: float32[2, 3])
+        %one: float32[] = constant(1.0)
+        %n = Neg(%x)
+        %e = Exp(%n)
+        %a = Add(%one, %e)
+        %y = Reciprocal(%a)
+        return y=%y""",
+    "mish": """graph g(%x: float32[2, 3])
+        %s = Softplus(%x)
+        %t = Tanh(%s)
+        %y = Mul(%x, %t)
+        return y=%y""",
+    "gelu_tanh": """graph g(%x: float32[2, 3])
+        %root: float32[] = constant(0.7978845834732056)
+        %small: float32[] = constant(0.044714998453855515)
+        %one: float32[] = constant(1.0)
+        %half: float32[] = constant(0.5)
+        %q = Sqr(%x)
+        %c = Mul(%x, %q)
+        %a = Mul(%small, %c)
+        %b = Add(%x, %a)
+        %d = Mul(%root, %b)
+        %t = Tanh(%d)
+        %e = Add(%t, %one)
+        %h = Mul(%half, %x)
+        %y = Mul(%h, %e)
+        return y=%y""",
+    "softmax": """graph g(%x: float32[2, 3, 4])
+        %m = Reduce[kind='max', axes=(1,), keepdims=True](%x)
+        %d = Sub(%x, %m)
+        %e = Exp(%d)
+        %s = Reduce[kind='sum', axes=(1,), keepdims=True](%e)
+        %y = Div(%e, %s)
+        return y=%y""",
+    "rms_norm": """graph g(%x: float32[2, 3, 4])
+        %epsilon: float32[] = constant(1e-05)
+        %q = Sqr(%x)
+        %m = Reduce[kind='mean', axes=(2,), keepdims=True](%q)
+        %a = Add(%m, %epsilon)
+        %r = Sqrt(%a)
+        %i = Reciprocal(%r)
+        %y = Mul(%x, %i)
+        return y=%y""",
+    "layer_norm": """graph g(%x: float32[2, 3, 4])
+        %m = Reduce[kind='mean', axes=(1, 2), keepdims=True](%x)
+        %d = Sub(%x, %m)
+        %y = RMSNorm[axis=1, epsilon=1e-05](%d)
+        return y=%y""",
+    "norm_parameter": """graph g(%x: float32[2, 3, 4])
+        %scale: float32[4] = constant
+        %bias: float32[4] = constant
+        %n = LayerNorm[axis=2, epsilon=1e-05](%x)
+        %m = Mul(%scale, %n)
+        %y = Add(%m, %bias)
+        return y=%y""",
+    "norm_of_one": """graph g(%x: float32[2, 3, 4])
+        %one: float32[4] = constant(1.0)
+        %zero: float32[4] = constant(0.0)
+        %y = LayerNorm[axis=2, epsilon=1e-05](%x, %one, %zero)
+        return y=%y""",
+    "guarded_attention": f"""graph g({FOUR}, %c: bool[2, 1, 5, 7])
+        %zero: float32[] = constant(0.0)
+        %low: float32[] = constant(-1e999)
+        %m = MatMul[transpose_b=True](%q, %k)
+        %mask = Where(%c, %zero, %low)
+        %x = Add(%m, %mask)
+        %s = Softmax[axis=3](%x)
+        %n = IsNaN(%s)
+        %w = Where(%n, %zero, %s)
+        %y = MatMul(%w, %v)
+        return y=%y""",
+    "grouped_heads": """graph g(%q: float32[2, 6, 5, 4], %k: float32[2, 3, 7, 4], %v: float32[2, 3, 7, 4])
+        %a = Reshape[shape=(2, 3, 1, 7, 4)](%k)
+        %b = Expand[shape=(2, 3, 2, 7, 4)](%a)
+        %c = Reshape[shape=(2, 6, 7, 4)](%b)
+        %d = Reshape[shape=(2, 3, 1, 7, 4)](%v)
+        %e = Expand[shape=(2, 3, 2, 7, 4)](%d)
+        %f = Reshape[shape=(2, 6, 7, 4)](%e)
+        %y = Attention[scale=0.5](%q, %c, %f)
+        return y=%y""",
 }
 
 REFUSES = {
+    "neutral": """graph g(%x: float32[3])
+        %one: float32[2, 3] = constant(1.0)
+        %y = Mul(%one, %x)
+        return y=%y""",
+    "square": """graph g(%x: float32[3])
+        %two: float32[2, 3] = constant(2.0)
+        %y = Pow(%x, %two)
+        return y=%y""",
+    "cube": """graph g(%x: float16[2, 3])
+        %three: float16[] = constant(3.0)
+        %y = Pow(%x, %three)
+        return y=%y""",
+    "root": """graph g(%x: int32[2, 3])
+        %half: float32[] = constant(0.5)
+        %y = Pow(%x, %half)
+        return y=%y""",
+    "reciprocal": """graph g(%x: float32[3])
+        %one: float32[2, 3] = constant(1.0)
+        %y = Div(%one, %x)
+        return y=%y""",
+    "reciprocal_root": """graph g(%x: float16[2, 3])
+        %low: float16[] = constant(-0.5)
+        %y = Pow(%x, %low)
+        return y=%y""",
+    "softmax": """graph g(%x: float32[2, 3, 4])
+        %e = Exp(%x)
+        %s = Reduce[kind='sum', axes=(1, 2), keepdims=True](%e)
+        %y = Div(%e, %s)
+        return y=%y""",
+    "rms_norm": """graph g(%x: float32[2, 3, 4])
+        %epsilon: float32[] = constant(1e-05)
+        %q = Sqr(%x)
+        %m = Reduce[kind='mean', axes=(1,), keepdims=True](%q)
+        %a = Add(%m, %epsilon)
+        %r = Sqrt(%a)
+        %y = Div(%x, %r)
+        return y=%y""",
+    "layer_norm": """graph g(%x: float32[2, 3, 4])
+        %m = Reduce[kind='mean', axes=(2,), keepdims=True](%x)
+        %d = Sub(%x, %m)
+        %y = RMSNorm[axis=1, epsilon=1e-05](%d)
+        return y=%y""",
+    "norm_parameter": """graph g(%x: float32[2, 3, 4])
+        %scale: float32[4] = constant
+        %n = LayerNorm[axis=2, epsilon=1e-05](%x)
+        %m = Mul(%scale, %n)
+        return m=%m, n=%n""",
+    "norm_of_one": """graph g(%x: float32[2, 3, 4])
+        %one: float32[4] = constant(1.0)
+        %bias: float32[4] = constant
+        %y = LayerNorm[axis=2, epsilon=1e-05](%x, %one, %bias)
+        return y=%y""",
+    "guarded_attention": f"""graph g({FOUR})
+        %zero: float32[] = constant(0.0)
+        %m = MatMul[transpose_b=True](%q, %k)
+        %s = Softmax[axis=3](%m)
+        %n = IsNaN(%s)
+        %w = Where(%n, %zero, %s)
+        %y = MatMul(%w, %v)
+        return y=%y""",
+    "grouped_heads": """graph g(%q: float32[2, 6, 5, 4], %k: float32[2, 3, 7, 4], %v: float32[2, 3, 7, 4])
+        %a = Reshape[shape=(2, 1, 3, 7, 4)](%k)
+        %b = Expand[shape=(2, 2, 3, 7, 4)](%a)
+        %c = Reshape[shape=(2, 6, 7, 4)](%b)
+        %d = Reshape[shape=(2, 1, 3, 7, 4)](%v)
+        %e = Expand[shape=(2, 2, 3, 7, 4)](%d)
+        %f = Reshape[shape=(2, 6, 7, 4)](%e)
+        %y = Attention[scale=0.5](%q, %c, %f)
+        return y=%y""",
     "attention": """graph g(%x: float32[2, 3, 5, 7], %v: float32[2, 3, 7, 6])
         %s = Softmax[axis=3](%x)
         %y = MatMul(%s, %v)
@@ -197,3 +379,78 @@ REFUSES = {
         %y = Transpose[perm=(0, 2, 1)](%s)
         return y=%y, s=%s""",
 }
+
+ATTENTIONS = {
+    "a mask for columns alone": f"""graph g({FOUR}, %m: float32[2, 1, 1, 7])
+        %p = MatMul[transpose_b=True](%q, %k)
+        %a = Add(%p, %m)
+        %s = Softmax[axis=3](%a)
+        %y = MatMul(%s, %v)
+        return y=%y""",
+    "scores where a condition holds": f"""graph g({FOUR}, %c: bool[5, 7])
+        %low: float32[] = constant(-3.4028234663852886e+38)
+        %p = MatMul[transpose_b=True](%q, %k)
+        %a = Where(%c, %p, %low)
+        %s = Softmax[axis=3](%a)
+        %y = MatMul(%s, %v)
+        return y=%y""",
+    "scores where a condition does not hold, in three axes": f"""graph g({THREE}, %c: bool[1, 5, 7])
+        %two: float32[] = constant(2.0)
+        %low: float32[] = constant(-1e+38)
+        %p = MatMul[transpose_b=True](%q, %k)
+        %h = Div(%p, %two)
+        %a = Where(%c, %low, %h)
+        %s = Softmax[axis=2](%a)
+        %y = MatMul(%s, %v)
+        return y=%y""",
+    "two masks, with heads merged around them": f"""graph g({THREE}, %m: float32[2, 1, 5, 7], %n: float32[3, 5, 7])
+        %p = MatMul[transpose_b=True](%q, %k)
+        %r = Reshape[shape=(2, 3, 5, 7)](%p)
+        %a = Add(%r, %m)
+        %b = Add(%n, %a)
+        %s = Softmax[axis=3](%b)
+        %t = Reshape[shape=(6, 5, 7)](%s)
+        %y = MatMul(%t, %v)
+        return y=%y""",
+    "one head of k and v for all": """graph g(%q: float32[2, 3, 5, 4], %k: float32[2, 1, 7, 4], %v: float32[2, 1, 7, 6])
+        %p = MatMul[transpose_b=True](%q, %k)
+        %s = Softmax[axis=3](%p)
+        %y = MatMul(%s, %v)
+        return y=%y""",
+    "a guard that a finite mask does not need": f"""graph g({FOUR}, %c: bool[2, 1, 5, 7])
+        %zero: float32[] = constant(0.0)
+        %low: float32[] = constant(-3.4028234663852886e+38)
+        %p = MatMul[transpose_b=True](%q, %k)
+        %m = Where(%c, %zero, %low)
+        %a = Add(%p, %m)
+        %s = Softmax[axis=3](%a)
+        %n = IsNaN(%s)
+        %g = Where(%n, %zero, %s)
+        %y = MatMul(%g, %v)
+        return y=%y""",
+}
+"""Graphs that are one attention in the end."""
+
+NO_ATTENTIONS = {
+    "a scaled mask": f"""graph g({FOUR}, %m: float32[5, 7])
+        %two: float32[] = constant(2.0)
+        %p = MatMul[transpose_b=True](%q, %k)
+        %a = Add(%p, %m)
+        %b = Mul(%a, %two)
+        %s = Softmax[axis=3](%b)
+        %y = MatMul(%s, %v)
+        return y=%y""",
+    "a choice that has weight": f"""graph g({FOUR}, %c: bool[5, 7])
+        %low: float32[] = constant(-10.0)
+        %p = MatMul[transpose_b=True](%q, %k)
+        %a = Where(%c, %p, %low)
+        %s = Softmax[axis=3](%a)
+        %y = MatMul(%s, %v)
+        return y=%y""",
+    "heads of k and v that differ": """graph g(%q: float32[2, 3, 5, 4], %k: float32[2, 1, 7, 4], %v: float32[2, 3, 7, 6])
+        %p = MatMul[transpose_b=True](%q, %k)
+        %s = Softmax[axis=3](%p)
+        %y = MatMul(%s, %v)
+        return y=%y""",
+}
+"""Graphs that look like attention and are not."""

@@ -2,16 +2,21 @@
 
 import numpy as np
 import pytest
-from rule_graphs import FIRES, REFUSES
+from rule_graphs import ATTENTIONS, FIRES, NO_ATTENTIONS, REFUSES
 
 import graphc.ops  # noqa: F401  (registers the operators)
 from graphc.errors import InputError
 from graphc.ir import interp
+from graphc.ir.graph import Graph
 from graphc.ir.text import parse
+from graphc.ir.types import TensorType
 from graphc.ir.verify import verify
-from graphc.ops.pointwise import Unary
+from graphc.ops.functions import UNARY
+from graphc.ops.pointwise import Binary, Unary
 from graphc.optimize import RAISE, SIMPLIFY, STAGES, Stage, checked, explained, names, optimize
+from graphc.passes.common import common
 from graphc.rewrite.engine import Log, rewrite, rule
+from graphc.rewrite.pattern import Apply, Number
 from graphc.rewrite.pattern import parse as parse_pattern
 from graphc.runtime.bisect import bisect
 
@@ -20,7 +25,11 @@ RULES = {rule.name: rule for rule in [*RAISE, *SIMPLIFY]}
 
 def random_inputs(graph):
     random = np.random.default_rng(7)
-    return {value.name: random.standard_normal(value.shape).astype(value.dtype) for value in graph.inputs}
+    numbers = {value.name: random.standard_normal(value.shape) for value in graph.inputs}
+    return {
+        value.name: numbers[value.name] > -1 if value.dtype == bool else numbers[value.name].astype(value.dtype)
+        for value in graph.inputs
+    }
 
 
 def test_every_rule_has_a_graph_on_which_it_fires():
@@ -148,6 +157,105 @@ def wrong_tanh(emit, x):
 
 def run_graph(graph):
     return interp.run(graph, random_inputs(graph))
+
+
+SPELT = ("square", "reciprocal", "silu", "sigmoid", "mish", "gelu", "gelu_tanh")
+
+
+def graph_of(pattern):
+    """The graph that a pattern of functions describes, with the name of what it should become."""
+    graph = Graph()
+    x = graph.input("x", TensorType(np.dtype(np.float32), (2, 3)))
+
+    def build(part):
+        if isinstance(part, Apply):
+            op = Unary(part.operator) if part.operator in UNARY else Binary(part.operator)
+            return graph.add(op, [build(arg) for arg in part.args]).output
+        return graph.constant(np.float32(part.number).reshape(())) if isinstance(part, Number) else x
+
+    graph.output(build(pattern), "y")
+    return graph
+
+
+@pytest.mark.parametrize("name", SPELT)
+def test_every_spelling_is_one_operator_in_the_end(name):
+    for pattern in RULES[name].patterns:
+        graph = graph_of(pattern)
+        expected = run_graph(graph)["y"]
+        log = Log()
+        optimize(graph, log)
+        assert log.fired[name] == 1, pattern
+        assert len(graph.nodes) == 1, pattern
+        np.testing.assert_allclose(run_graph(graph)["y"], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("spelling", ATTENTIONS)
+def test_attention_in_all_its_spellings(spelling):
+    graph = parse(ATTENTIONS[spelling])
+    expected = run_graph(graph)["y"]
+    optimize(graph)
+    verify(graph)
+    assert "Attention" in [node.op.name for node in graph.nodes]
+    assert not {"Softmax", "IsNaN"} & {node.op.name for node in graph.nodes}
+    np.testing.assert_allclose(run_graph(graph)["y"], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("spelling", NO_ATTENTIONS)
+def test_what_is_no_attention_is_left_alone(spelling):
+    graph = parse(NO_ATTENTIONS[spelling])
+    log = Log()
+    optimize(graph, log)
+    assert not log.fired["attention"]
+    assert [reason for rule, _, reason in log.refused if rule == "attention"]
+
+
+def test_a_row_that_a_mask_excludes_wholly_is_zero():
+    graph = parse(FIRES["guarded_attention"])
+    inputs = random_inputs(graph)
+    inputs["c"][1, 0, 2] = False
+    expected = interp.run(graph, inputs)["y"]
+    assert not expected[1, :, 2].any()
+    optimize(graph)
+    assert "IsNaN" not in str(graph)
+    np.testing.assert_allclose(interp.run(graph, inputs)["y"], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_computed_twice_is_computed_once():
+    graph = parse("""graph g(%x: float32[2, 3], %z: float32[2, 3])
+        %one: float32[] = constant(1.0)
+        %same: float32[] = constant(1.0)
+        %zero: float32[] = constant(0.0)
+        %a = Add(%x, %one)
+        %b = Add(%same, %x)
+        %c = Mul(%a, %z)
+        %d = Mul(%z, %b)
+        %e = Sub(%c, %z)
+        %f = Sub(%z, %c)
+        %p = Pad[before=(0, 1), after=(0, 0), value=0.0](%d)
+        %n = Pad[before=(0, 1), after=(0, 0), value=-0.0](%d)
+        return c=%c, d=%d, e=%e, f=%f, p=%p, n=%n""")
+    expected = run_graph(graph)
+    common(graph)
+    verify(graph)
+    assert [node.op.name for node in graph.nodes] == ["Add", "Mul", "Sub", "Sub", "Pad", "Pad"]
+    assert graph.outputs[0] is graph.outputs[1]
+    for name, array in run_graph(graph).items():
+        np.testing.assert_array_equal(array, expected[name])
+        np.testing.assert_array_equal(np.signbit(array), np.signbit(expected[name]))
+
+
+def test_streams_of_random_numbers_and_the_hosts_work_stay_apart():
+    settings = "start=0.0, scale=1.0, dtype=float32, shape=(2, 3)"
+    graph = parse(f"""graph g(%n: int64[1])
+        %a = Measure[size=k, what='k'](%n)
+        %b = Measure[size=k, what='k'](%n)
+        %r = Random[kind='normal', stream=1, {settings}]()
+        %s = Random[kind='normal', stream=2, {settings}]()
+        %t = Random[kind='normal', stream=1, {settings}]()
+        return a=%a, b=%b, r=%r, s=%s, t=%t""")
+    common(graph)
+    assert [node.op.name for node in graph.nodes] == ["Measure", "Measure", "Random", "Random"]
+    assert graph.outputs[2] is graph.outputs[4]
 
 
 def test_bisection_finds_the_rule_that_is_wrong(monkeypatch):

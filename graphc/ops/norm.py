@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerNorm(Op):
-    """`(x - mean) / sqrt(variance + epsilon) * scale (+ bias)`, over the axes from `axis` on."""
+    """`(x - mean) / sqrt(variance + epsilon) (* scale (+ bias))`, over the axes from `axis` on."""
 
     axis: int
     epsilon: float
 
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
-        """x, scale(, bias) -> x's type; scale and bias broadcast to x."""
+        """x(, scale(, bias)) -> x's type; scale and bias broadcast to x."""
         return (scaled_type(self.axis, inputs),)
 
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -61,29 +61,29 @@ class LayerNorm(Op):
 
 @dataclass(frozen=True)
 class RMSNorm(Op):
-    """`x / sqrt(mean of squares + epsilon) * scale`, over the axes from `axis` on."""
+    """`x / sqrt(mean of squares + epsilon) (* scale)`, over the axes from `axis` on."""
 
     axis: int
     epsilon: float
 
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
-        """x, scale -> x's type; scale broadcasts to x."""
+        """x(, scale) -> x's type; scale broadcasts to x."""
         return (scaled_type(self.axis, inputs),)
 
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """In float64, rounded once."""
-        x, scale = (array.astype(F64) for array in inputs)
+        x, *scale = (array.astype(F64) for array in inputs)
         axes = tuple(range(self.axis, x.ndim))
         y = x / np.sqrt(np.square(x).mean(axes, keepdims=True) + self.epsilon)
-        return (affine(y, scale).astype(inputs[0].dtype),)
+        return (affine(y, *scale).astype(inputs[0].dtype),)
 
     def define(self, emit: Emit, *inputs: Value) -> tuple[Value, ...]:
         """By means."""
         if inputs[0].dtype in NARROW:
             return in_float32(emit, self, *inputs)
-        x, scale = inputs
+        x, *scale = inputs
         axes = tuple(range(self.axis, len(x.shape)))
-        return (emit_affine(emit, over_root(emit, x, emit(Unary("Sqr"), x), axes, self.epsilon), scale),)
+        return (emit_affine(emit, over_root(emit, x, emit(Unary("Sqr"), x), axes, self.epsilon), *scale),)
 
     def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | None:
         """`ggml_rms_norm` over the normalized axes, merged; float32."""
@@ -363,15 +363,15 @@ def channel_type(inputs: Sequence[TensorType]) -> TensorType:
     return x
 
 
-def affine(y: np.ndarray, scale: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
-    """`y * scale + bias`."""
-    scaled: np.ndarray = y * scale
+def affine(y: np.ndarray, scale: np.ndarray | None = None, bias: np.ndarray | None = None) -> np.ndarray:
+    """`y * scale + bias`, or as much of it as there is."""
+    scaled: np.ndarray = y if scale is None else y * scale
     return scaled if bias is None else scaled + bias
 
 
-def emit_affine(emit: Emit, y: Value, scale: Value, bias: Value | None = None) -> Value:
-    """`y * scale + bias`."""
-    y = emit(Binary("Mul"), y, scale)
+def emit_affine(emit: Emit, y: Value, scale: Value | None = None, bias: Value | None = None) -> Value:
+    """`y * scale + bias`, or as much of it as there is."""
+    y = y if scale is None else emit(Binary("Mul"), y, scale)
     return y if bias is None else emit(Binary("Add"), y, bias)
 
 

@@ -7,7 +7,7 @@ place of the pattern's root, or a `Refusal` with its reason. Its name is its nam
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, Union
 
@@ -74,13 +74,17 @@ class Log:
 class Site(Emit):
     """Where a rule is applied: makes the nodes of the result, and knows what else reads a value."""
 
-    def __init__(self, graph: Graph, source: Source, reads: Counter[Value]) -> None:
+    def __init__(self, graph: Graph, source: Source, uses: Mapping[Value, list[Node]]) -> None:
         super().__init__(graph, source)
-        self.reads = reads
+        self.uses = uses
+
+    def readers(self, value: Value) -> list[Node]:
+        """The nodes that read a value; none of an output of the graph, which must stay."""
+        return [] if value in self.graph.outputs else self.uses.get(value, [])
 
     def alone(self, value: Value) -> bool:
         """Whether only one node reads a value, so that it need not be computed beside what takes its place."""
-        return self.reads[value] == 1
+        return len(self.readers(value)) == 1
 
 
 def rule(*patterns: str) -> Callable[[Body], Rule]:
@@ -118,7 +122,7 @@ def _sweep(graph: Graph, rules: dict[str, list[tuple[Rule, Apply]]], log: Log) -
     """One pass over the nodes; a node that was rewritten is not looked at again before the next."""
     replaced: dict[Value, Value] = {}
     added: list[Node] = []
-    reads = Counter(graph.reads())
+    uses = graph.uses()
 
     def current(value: Value) -> Value:
         while value in replaced:
@@ -128,7 +132,7 @@ def _sweep(graph: Graph, rules: dict[str, list[tuple[Rule, Apply]]], log: Log) -
     for node in graph.nodes:
         node.inputs = [current(value) for value in node.inputs]
         found = (
-            None if log.full else _apply_first(Site(graph, node.source, reads), node, rules.get(node.op.name, ()), log)
+            None if log.full else _apply_first(Site(graph, node.source, uses), node, rules.get(node.op.name, ()), log)
         )
         if found is not None:
             value, nodes = found

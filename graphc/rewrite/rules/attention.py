@@ -2,52 +2,156 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from graphc.ir.graph import Node, Value
 from graphc.ops.attention import Attention
-from graphc.ops.base import Emit
-from graphc.ops.matmul import MatMul
-from graphc.ops.movement import Reshape, Transpose
+from graphc.ops.base import Emit, broadcast_shapes
+from graphc.ops.matmul import MatMul, swap
+from graphc.ops.movement import Expand, Reshape
 from graphc.ops.norm import Softmax
+from graphc.ops.pointwise import Binary, Where
+from graphc.ops.reduce import Reduce
 from graphc.rewrite.engine import Refusal, rule
+from graphc.shapes import Dim
+
+EXCLUDES = -1e30
+"""A score of at most this, or one that this is added to, has no weight beside any other."""
 
 
-@rule("product := MatMul(s := Softmax(scores), v)")
+@dataclass(frozen=True)
+class Scores:
+    """What a softmax is taken of: the matrix product, times a number, and the masks that are added."""
+
+    product: Node
+    scale: float = 1.0
+    masks: tuple[Value, ...] = ()
+
+
+@rule("product := MatMul(s := Softmax(scores), v)", "product := MatMul(Reshape(s := Softmax(scores)), v)")
 def attention(emit: Emit, scores: Value, v: Value, s: Node, product: Node) -> Value | Refusal:
-    """softmax(q @ k^T * scale + mask) @ v, whether the scale is on the scores, on q, on k, or split among them."""
+    """softmax(q @ k^T * scale + mask) @ v, whether the scale is on the scores, on q, on k, or split among them.
+
+    A mask is added, or chooses numbers that have no weight, and may broadcast. The heads may be merged with the batch.
+    """
+    found = _attention(emit, scores, v, s, product)
+    return found if isinstance(found, Refusal) else found[0]
+
+
+@rule(
+    "product := MatMul(Where(IsNaN(s := Softmax(scores)), 0, s), v)",
+    "product := MatMul(Reshape(Where(IsNaN(s := Softmax(scores)), 0, s)), v)",
+)
+def guarded_attention(emit: Emit, scores: Value, v: Value, s: Node, product: Node) -> Value | Refusal:
+    """Attention whose result is 0 where a mask excludes a whole row: such a row is found by its mask alone."""
+    found = _attention(emit, scores, v, s, product)
+    if isinstance(found, Refusal):
+        return found
+    result, mask = found
+    if mask is None or len(product.output.shape) != 4:
+        return Refusal("there is no mask, or the heads are merged with the batch")
+    highest = emit(Reduce("max", (len(mask.shape) - 1,), True), mask)
+    empty = emit(Binary("Equal"), highest, emit.constant(-np.inf, like=mask))
+    return emit(Where(), empty, emit.constant(0, like=result), result)
+
+
+@rule("a := Attention(q, rk := Reshape(Expand(ik := Reshape(k))), rv := Reshape(Expand(iv := Reshape(v))))",
+      "a := Attention(q, rk := Reshape(Expand(ik := Reshape(k))), rv := Reshape(Expand(iv := Reshape(v))), mask)")  # fmt: skip
+def grouped_heads(
+    emit: Emit, q: Value, k: Value, v: Value, a: Node, rk: Node, ik: Node, rv: Node, iv: Node, mask: Value | None = None
+) -> Value | Refusal:
+    """Heads of k and v that are repeated, each for adjacent heads of q, need not be."""
+    for value, inner, outer in ((k, ik, rk), (v, iv, rv)):
+        batch, heads, *rest = value.shape if len(value.shape) == 4 else (0, 0)
+        if inner.output.shape != (batch, heads, 1, *rest) or outer.output.shape != (
+            batch,
+            outer.output.shape[1],
+            *rest,
+        ):
+            return Refusal("what is repeated is not each head")
+    if k.shape[1] != v.shape[1]:
+        return Refusal("k and v have different heads")
+    return emit(a.op, q, k, v, *([] if mask is None else [mask]))
+
+
+def _attention(emit: Emit, scores: Value, v: Value, s: Node, product: Node) -> tuple[Value, Value | None] | Refusal:
+    """The product by an `Attention`, and its mask."""
     assert isinstance(s.op, Softmax)
     assert isinstance(product.op, MatMul)
-    rank = len(scores.shape)
+    rank, shape = len(scores.shape), scores.shape
     if rank not in (3, 4) or s.op.axis != rank - 1 or product.op.transpose_a or product.op.transpose_b:
         return Refusal("it is no softmax along the rows of a product of matrices")
-    scores, mask = _masked(scores)
-    scores, scale = _scaled(scores)
-    inner = scores.producer
-    if inner is None or not isinstance(inner.op, MatMul) or inner.op.transpose_a:
+    if product.inputs[0].shape[-2:] != shape[-2:]:
+        return Refusal("more than batch and heads are merged")
+    found = _scores(emit, scores)
+    if found is None:
         return Refusal("the scores are no matrix product")
-    (q, q_scale), (k, k_scale) = (_scaled(value) for value in inner.inputs)
-    if not inner.op.transpose_b:
-        k = emit(Transpose((*range(rank - 2), rank - 1, rank - 2)), k)
-    if not len(q.shape) == len(k.shape) == len(v.shape) == rank or not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
+    (q, q_scale), (k, k_scale) = (_scaled(value) for value in found.product.inputs)
+    assert isinstance(found.product.op, MatMul)
+    if not found.product.op.transpose_b:
+        k = emit(swap(len(k.shape)), k)
+    lead = shape[:-2] if rank == 4 else (1, *shape[:-2])
+    operands = [_as_four(emit, value, lead) for value in (q, k, v)]
+    if any(value is None for value in operands):
         return Refusal("the batch or the heads of q, k and v differ")
-    if mask is not None and (len(mask.shape) < 2 or mask.shape[-2:] != scores.shape[-2:]):
-        return Refusal("the mask is not one number a score")
-    parts = [q, k, v] if mask is None else [q, k, v, mask]
-    parts = [value if len(value.shape) == 4 else _as_four(emit, value) for value in parts]
-    return emit(Reshape(product.output.shape), emit(Attention(scale * q_scale * k_scale), *parts))
+    mask = _joined(emit, found.masks, shape)
+    if mask is not None:
+        operands.append(
+            emit(Reshape((*[1] * (4 - len(mask.shape)), *mask.shape)), mask) if len(mask.shape) < 4 else mask
+        )
+    scale = found.scale * q_scale * k_scale
+    parts = [value for value in operands if value is not None]
+    if parts[1].shape[:2] != parts[2].shape[:2]:
+        return Refusal("k and v have different heads")
+    return emit(Reshape(product.output.shape), emit(Attention(scale), *parts)), mask
 
 
-def _masked(scores: Value) -> tuple[Value, Value | None]:
-    """The scores without the mask that is added to them, and the mask: the summand that is no product."""
-    node = scores.producer
-    if node is None or node.op.name != "Add":
-        return scores, None
-    for value, mask in (node.inputs, node.inputs[::-1]):
-        inner, _ = _scaled(value)
-        if inner.producer is not None and isinstance(inner.producer.op, MatMul) and value.shape == scores.shape:
-            return value, mask
-    return scores, None
+def _scores(emit: Emit, value: Value) -> Scores | None:
+    """The matrix product below scalings, masks and reshapes of its batch."""
+    node = value.producer
+    if node is None:
+        return None
+    if isinstance(node.op, MatMul):
+        return None if node.op.transpose_a else Scores(node)
+    if isinstance(node.op, Reshape) and node.inputs[0].shape[-2:] == value.shape[-2:]:
+        inner = _scores(emit, node.inputs[0])
+        return None if inner is None or inner.masks else inner
+    if node.op.name == "Add":
+        for summand, mask in (node.inputs, node.inputs[::-1]):
+            inner = _scores(emit, summand) if summand.shape == value.shape else None
+            if inner is not None:
+                return replace(inner, masks=(*inner.masks, mask))
+    if isinstance(node.op, Where):
+        condition, yes, no = node.inputs
+        return _chosen(emit, condition, yes, no)
+    unscaled, scale = _scaled(value)
+    inner = None if unscaled is value else _scores(emit, unscaled)
+    return None if inner is None or inner.masks else replace(inner, scale=inner.scale * scale)
+
+
+def _chosen(emit: Emit, condition: Value, yes: Value, no: Value) -> Scores | None:
+    """Scores where a condition holds, or does not, and else a number that has no weight: the same is added."""
+    shape = broadcast_shapes(condition.shape, yes.shape, no.shape)
+    for summand, other in ((yes, no), (no, yes)):
+        low = _number(other)
+        inner = _scores(emit, summand) if low is not None and low <= EXCLUDES and summand.shape == shape else None
+        if inner is not None:
+            choices = (emit.constant(0, like=other) if value is summand else other for value in (yes, no))
+            return replace(inner, masks=(*inner.masks, emit(Where(), condition, *choices)))
+    return None
+
+
+def _joined(emit: Emit, masks: tuple[Value, ...], shape: tuple[Dim, ...]) -> Value | None:
+    """The sum of masks, with a number for each score of a matrix."""
+    if not masks:
+        return None
+    mask = masks[0]
+    for other in masks[1:]:
+        mask = emit(Binary("Add"), mask, other)
+    full = broadcast_shapes(mask.shape, (1, 1))[:-2] + shape[-2:]
+    return mask if mask.shape == full else emit(Expand(full), mask)
 
 
 def _scaled(value: Value) -> tuple[Value, float]:
@@ -71,9 +175,14 @@ def _number(value: Value) -> float | None:
     return float(np.asarray(value.data).reshape(-1)[0])
 
 
-def _as_four(emit: Emit, value: Value) -> Value:
-    """[..., M, N] with leading axes of size 1 up to rank 4; of three axes the first is the heads."""
-    return emit(Reshape((*[1] * (4 - len(value.shape)), *value.shape)), value)
+def _as_four(emit: Emit, value: Value, lead: tuple[Dim, ...]) -> Value | None:
+    """[..., M, N] with the batch and heads as two axes; one head may serve all. None where they are others."""
+    own, matrix = value.shape[:-2], value.shape[-2:]
+    if own == (lead[0], 1):
+        return value
+    if own != lead and own not in ((lead[0] * lead[1],), lead[1:]):
+        return None
+    return emit(Reshape((*lead, *matrix)), value) if own != lead else value
 
 
-RULES = [attention]
+RULES = [attention, guarded_attention, grouped_heads]

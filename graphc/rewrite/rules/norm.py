@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from graphc.ir.graph import Node, Value
-from graphc.ops.base import Emit
+from graphc.ops.base import Emit, broadcast_shapes
 from graphc.ops.movement import Reshape
-from graphc.ops.norm import GroupNorm, InstanceNorm
-from graphc.rewrite.engine import Refusal, rule
+from graphc.ops.norm import GroupNorm, InstanceNorm, LayerNorm, RMSNorm
+from graphc.ops.reduce import Reduce
+from graphc.rewrite.engine import Refusal, Site, rule
 
 
 @rule("outer := Reshape(n := InstanceNorm(inner := Reshape(x), one, zero))")
@@ -47,6 +48,50 @@ def group_norm_bias(emit: Emit, x: Value, scale: Value, zero: Value, bias: Value
     return emit(g.op, x, scale, emit(Reshape(zero.shape), bias))
 
 
+@rule(
+    "Div(x, Sqrt(Add(mean := ReduceMean(Sqr(x)), epsilon)))",
+    "Mul(x, Reciprocal(Sqrt(Add(mean := ReduceMean(Sqr(x)), epsilon))))",
+)
+def rms_norm(emit: Emit, x: Value, mean: Node, epsilon: Value) -> Value | Refusal:
+    """x divided by the root of the mean of its squares."""
+    axis = _last_axes(mean)
+    if axis is None or epsilon.data is None or epsilon.data.size != 1:
+        return Refusal("the mean is not over the last axes, or epsilon is no number")
+    return emit(RMSNorm(axis, float(np.asarray(epsilon.data).item())), x)
+
+
+@rule("n := RMSNorm(Sub(x, mean := ReduceMean(x)))")
+def layer_norm(emit: Emit, x: Value, mean: Node, n: Node) -> Value | Refusal:
+    """The root mean square of what has mean 0 is the standard deviation."""
+    assert isinstance(n.op, RMSNorm)
+    if _last_axes(mean) != n.op.axis:
+        return Refusal("the mean is over other axes")
+    return emit(LayerNorm(n.op.axis, n.op.epsilon), x)
+
+
+@rule("Mul(n := LayerNorm(x), factor)", "Mul(n := RMSNorm(x), factor)", "Add(n := LayerNorm(x, scale), factor)")
+def norm_parameter(emit: Site, x: Value, factor: Value, n: Node, scale: Value | None = None) -> Value | Refusal:
+    """A constant that the normalized is multiplied with is its scale; one that is added then, its bias."""
+    if not factor.static or broadcast_shapes(factor.shape, x.shape) != x.shape or not emit.alone(n.output):
+        return Refusal("it is no constant of at most these sizes, or something else reads the normalized")
+    return emit(n.op, *n.inputs, factor)
+
+
+@rule("n := LayerNorm(x, one)", "n := LayerNorm(x, one, zero)", "n := RMSNorm(x, one)")
+def norm_of_one(emit: Emit, x: Value, one: Value, n: Node, zero: Value | None = None) -> Value | Refusal:
+    """A scale of 1 and a bias of 0 are none."""
+    if not _all_equal(one, 1) or not (zero is None or _all_equal(zero, 0)):
+        return Refusal("the scale is not 1, or the bias not 0")
+    return emit(n.op, x)
+
+
+def _last_axes(node: Node) -> int | None:
+    """The first of the axes that are reduced, if they are the last, and kept."""
+    assert isinstance(node.op, Reduce)
+    rank, axes = len(node.inputs[0].shape), sorted(node.op.axes)
+    return axes[0] if node.op.keepdims and axes and axes == list(range(axes[0], rank)) else None
+
+
 def _all_equal(value: Value, number: float) -> bool:
     return value.data is not None and bool(np.all(np.asarray(value.data, np.float64) == number))
 
@@ -58,4 +103,4 @@ def _per_channel(weight: Value, x: Value) -> bool:
     return weight.static and along
 
 
-RULES = [group_norm, group_norm_scale, group_norm_bias]
+RULES = [group_norm, group_norm_scale, group_norm_bias, rms_norm, layer_norm, norm_parameter, norm_of_one]
