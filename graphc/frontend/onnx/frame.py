@@ -22,7 +22,22 @@ class ValueList:
     items: tuple[Value, ...]
 
 
-Item: TypeAlias = "Value | ValueList"
+@dataclass(frozen=True, eq=False)
+class Slices:
+    """An ONNX sequence of tensors of one shape, as many as there are slices along the first axis of a tensor."""
+
+    whole: Value
+
+
+@dataclass(frozen=True, eq=False)
+class Growing:
+    """A sequence that a loop carries, within a step: the loop's number of it, and what the step has appended."""
+
+    number: int
+    added: tuple[Value, ...] = ()
+
+
+Item: TypeAlias = "Value | ValueList | Slices | Growing"
 
 
 @dataclass

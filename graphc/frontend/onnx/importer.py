@@ -16,7 +16,7 @@ from graphc.frontend.onnx.bodies import Bind, ImportedBody
 from graphc.frontend.onnx.declared import check_declared, input_type, placeholder
 from graphc.frontend.onnx.dims import Dimensions
 from graphc.frontend.onnx.emit import SizeEmit
-from graphc.frontend.onnx.frame import DOMAINS, Frame, Item, ValueList, domains
+from graphc.frontend.onnx.frame import DOMAINS, Frame, Growing, Item, Slices, ValueList, domains
 from graphc.frontend.onnx.functions import Body, has_schema_function, schema_function
 from graphc.frontend.onnx.node import PIN, OnnxNode
 from graphc.frontend.onnx.observed import Observed
@@ -275,6 +275,10 @@ class Importer:
                 raise Refused("an operator that it reads from is not supported")
             if isinstance(item, ValueList):
                 return ValueList(tuple(map(body.capture, item.items)))
+            if isinstance(item, Slices):
+                return Slices(body.capture(item.whole))
+            if isinstance(item, Growing):
+                raise Unknown("a loop further out carries the sequence")
             return item if item is None else body.capture(item)
 
         try:
@@ -342,6 +346,8 @@ class Importer:
             if self._observed is None:
                 raise Unknown("is a sequence")
             return [self._output(f"{name}.{index}", inner) for index, inner in enumerate(item.items)]
+        if item is not None and not isinstance(item, Value):
+            raise Unknown("is a sequence of which the length is known only when the model runs")
         if item is None:
             return None
         if item.dtype == STRING:

@@ -11,7 +11,7 @@ import onnx_ir
 from onnx_ir import AttributeType
 
 from graphc.errors import ModelError
-from graphc.frontend.onnx.frame import Item, ValueList
+from graphc.frontend.onnx.frame import Growing, Item, Slices, ValueList
 from graphc.frontend.onnx.tensors import Refused, TensorReader, Unknown, element_type
 from graphc.ir import TensorType, Value
 from graphc.shapes import Dim, Expr
@@ -121,7 +121,7 @@ class OnnxNode:
     def optional(self, index: Index) -> Value | None:
         """An input, or None if it is left out."""
         item = self.item(index)
-        if isinstance(item, ValueList):
+        if item is not None and not isinstance(item, Value):
             raise ModelError(f"input {index} is a sequence")
         return item
 
@@ -132,6 +132,10 @@ class OnnxNode:
     def sequence(self, index: Index) -> ValueList:
         """An input that must be a sequence."""
         item = self.item(index)
+        if isinstance(item, Growing):
+            raise Unknown("the loop around it carries the sequence, and does more with it than append to it")
+        if isinstance(item, Slices):
+            raise Unknown("how many tensors the sequence has is known only when the model runs")
         if not isinstance(item, ValueList):
             raise ModelError(f"input {index} is not a sequence")
         return item

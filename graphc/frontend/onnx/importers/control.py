@@ -10,7 +10,7 @@ import numpy as np
 from graphc.errors import ModelError
 from graphc.frontend.onnx.bodies import Bind, ImportedBody, finish_loop, new_size, scalar
 from graphc.frontend.onnx.emit import SizeEmit
-from graphc.frontend.onnx.frame import Item, ValueList, tensors
+from graphc.frontend.onnx.frame import Growing, Item, Slices, ValueList, tensors
 from graphc.frontend.onnx.importers.movement import cut
 from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.node import OnnxNode, refuse_unless
@@ -100,9 +100,7 @@ def repeated(node: OnnxNode, emit: SizeEmit) -> tuple[Item | None, ...]:
     count, condition = node.optional(0), node.optional(1)
     trips = emit.constant(np.array(FOREVER)) if count is None else scalar(emit, count)
     going = emit.constant(True) if condition is None else scalar(emit, condition)
-    if any(not isinstance(item, Value) for item in node.inputs[2:]):
-        raise Unknown("it carries a sequence")
-    return repeat(node, emit, trips, going, tensors(node.inputs[2:]), None)
+    return repeat(node, emit, trips, going, [_given(item) for item in node.inputs[2:]], None)
 
 
 @onnx_op("Scan")
@@ -191,38 +189,88 @@ def _batched_scan(node: OnnxNode, emit: SizeEmit) -> tuple[Item, ...]:
 
 
 def repeat(
-    node: OnnxNode, emit: SizeEmit, trips: Value, going: Value, state: Sequence[Value], bind: Bind | None
-) -> tuple[Value, ...]:
-    """A `Loop` for the body of a node. A size of a carried value that a step changes becomes a symbol of the body."""
-    carried = [value.type for value in state]
+    node: OnnxNode, emit: SizeEmit, trips: Value, going: Value, state: Sequence[Item], bind: Bind | None
+) -> tuple[Item, ...]:
+    """A `Loop` for the body of a node. A size of a carried value that a step changes becomes a symbol of the body. What steps
+    append to a carried sequence is collected."""
+    values = [item for item in state if isinstance(item, Value)]
+    carried = [value.type for value in values]
     changing: set[tuple[int, int]] = set()
     for _ in range(ROUNDS):
         types = [_with_symbols(emit, type, index, changing) for index, type in enumerate(carried)]
-        body = node.body(
-            node.graph("body"), [TensorType(I64, ()), TensorType(BOOL, ()), *types], partial(_steps_from_0, bind)
-        )
-        if any(isinstance(item, ValueList) for item in body.results):
-            raise Unknown("it carries a sequence")
-        outputs = list(tensors(body.results))
-        if bind is not None:
-            outputs.insert(0, body.emit.constant(True))
-        if len(outputs) != 1 + len(node.outputs):
-            raise ModelError(f"its body has {len(outputs)} results")
-        found = changes(types, [value.type for value in outputs[1 : 1 + len(state)]], body.sizes)
+        given = [TensorType(I64, ()), TensorType(BOOL, ()), *types]
+        body = node.body(node.graph("body"), given, partial(_from_0, bind, state))
+        results = [body.emit.constant(True), *body.results] if bind is not None else body.results
+        if len(results) != 1 + len(node.outputs):
+            raise ModelError(f"its body has {len(results)} results")
+        kept, columns = results[1 : 1 + len(state)], _appended(state, results[1 : 1 + len(state)])
+        steps = tensors([item for item in kept if isinstance(item, Value)])
+        found = changes(types, [value.type for value in steps], body.sizes)
         if found <= changing:
             break
         changing |= found
     else:
         raise Unknown("the sizes that change from step to step are not found")
-    body.declare([scalar(body.emit, outputs[0]), *outputs[1:]])
-    return finish_loop(emit, body, trips, going, state, names_in(tuple(types)) - names_in(tuple(carried)))
+    scanned = [*tensors(results[1 + len(state) :]), *(value for column in columns for value in column)]
+    body.declare([scalar(body.emit, tensors(results[:1])[0]), *steps, *scanned])
+    inner = names_in(tuple(types)) - names_in(tuple(carried))
+    made = finish_loop(emit, body, trips, going, values, inner)
+    last, whole = iter(made[: len(values)]), iter(made[len(made) - sum(map(len, columns)) :])
+    after: list[Item] = [
+        next(last) if isinstance(item, Value) else lengthened(emit, item, [next(whole) for _ in columns[number]])
+        for number, item in enumerate(state)
+    ]
+    return (*after, *made[len(values) : len(node.outputs) - len(state) + len(values)])
 
 
-def _steps_from_0(
-    bind: Bind | None, inner: SizeEmit, given: Sequence[Value], capture: Callable[[Value], Value]
+def _appended(state: Sequence[Item], results: Sequence[Item]) -> list[tuple[Value, ...]]:
+    """What a step appends to each carried sequence; nothing to a tensor. Raises Unknown where it does something else."""
+    columns: list[tuple[Value, ...]] = []
+    for number, (before, after) in enumerate(zip(state, results, strict=True)):
+        if isinstance(before, Value) != isinstance(after, Value):
+            raise ModelError("a carried sequence becomes a tensor, or the other way round")
+        if not isinstance(after, Value | Growing) or (isinstance(after, Growing) and after.number != number):
+            raise Unknown("a carried sequence becomes another one")
+        columns.append(after.added if isinstance(after, Growing) else ())
+    return columns
+
+
+def lengthened(emit: SizeEmit, before: Item, columns: Sequence[Value]) -> Item:
+    """A sequence after a loop; `columns` are what it appended, stacked along their first axis: one or several at each step."""
+    if not columns:
+        return before
+    steps, *shape = columns[0].shape
+    if any(column.shape != columns[0].shape for column in columns):
+        raise Unknown("the tensors of a sequence that grows in a loop have different shapes")
+    rows = [to_shape(emit, column, (steps, 1, *shape)) for column in columns]
+    joined = rows[0] if len(rows) == 1 else emit(Concat(1), *rows)
+    return joined_slices(emit, before, Slices(to_shape(emit, joined, (steps * len(rows), *shape))))
+
+
+def joined_slices(emit: SizeEmit, before: Item, after: Slices) -> Slices:
+    """Two sequences, one after the other. Raises Unknown where shapes differ."""
+    if isinstance(before, ValueList) and not before.items:
+        return after
+    shapes = {value.shape for value in before.items} if isinstance(before, ValueList) else set()
+    if len(shapes) <= 1 and isinstance(before, ValueList):
+        before = Slices(stacked(emit, list(before.items), 0))
+    if not isinstance(before, Slices) or before.whole.shape[1:] != after.whole.shape[1:]:
+        raise Unknown("the tensors of a sequence that grows in a loop have different shapes")
+    return Slices(emit(Concat(0), before.whole, after.whole))
+
+
+def _from_0(
+    bind: Bind | None,
+    state: Sequence[Item],
+    inner: SizeEmit,
+    given: Sequence[Value],
+    capture: Callable[[Value], Value],
 ) -> Sequence[Item]:
+    """What a body's inputs stand for: steps count from 0, sequences grow."""
     inner.at_least(given[0], 0)
-    return given if bind is None else bind(inner, given, capture)
+    values = iter(given[2:])
+    items = [next(values) if isinstance(item, Value) else Growing(number) for number, item in enumerate(state)]
+    return [*given[:2], *items] if bind is None else bind(inner, given, capture)
 
 
 def first_of(

@@ -1,4 +1,7 @@
-"""Sequences of tensors whose length is known, and optional values: both are gone once a model is imported."""
+"""Sequences of tensors and optional values: both are gone once a model is imported.
+
+A sequence is a list of known length, or, of tensors of one shape, the slices of one (`Slices`).
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,17 @@ import numpy as np
 
 from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
-from graphc.frontend.onnx.frame import Item, ValueList
-from graphc.frontend.onnx.importers.control import stacked
+from graphc.frontend.onnx.frame import Growing, Item, Slices, ValueList
+from graphc.frontend.onnx.importers.control import joined_slices, stacked
 from graphc.frontend.onnx.importers.movement import cut
 from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
 from graphc.ops.base import normalize_axis
-from graphc.ops.movement import Concat
+from graphc.ops.indexing import Gather
+from graphc.ops.movement import Concat, Transpose
+from graphc.shapes import Expr
 
 
 @onnx_op("SequenceConstruct")
@@ -31,14 +36,24 @@ def sequence_empty(node: OnnxNode, emit: SizeEmit) -> ValueList:
 
 @onnx_op("SequenceAt")
 def sequence_at(node: OnnxNode, emit: SizeEmit) -> Value:
-    """One tensor, by a known position."""
+    """One tensor; by a position that only a run knows, where all have one shape."""
+    found, position = node.item(0), node.input(1)
+    if isinstance(found, ValueList) and emit.known(position) is None and len({x.type for x in found.items}) == 1:
+        found = Slices(stacked(emit, list(found.items), 0))
+    if isinstance(found, Slices):
+        return emit(Gather(0), found.whole, to_shape(emit, position, ()))
     items = node.sequence(0).items
     return items[_position(node, emit, 1, len(items), len(items) - 1)]
 
 
 @onnx_op("SequenceInsert")
-def sequence_insert(node: OnnxNode, emit: SizeEmit) -> ValueList:
+def sequence_insert(node: OnnxNode, emit: SizeEmit) -> Item:
     """One tensor more: at a known position, or at the end."""
+    before, x = node.item(0), node.input(1)
+    if isinstance(before, Growing) and node.optional(2) is None:
+        return Growing(before.number, (*before.added, x))
+    if isinstance(before, Slices) and node.optional(2) is None:
+        return joined_slices(emit, before, Slices(to_shape(emit, x, (1, *x.shape))))
     items = node.sequence(0).items
     place = len(items) if node.optional(2) is None else _position(node, emit, 2, len(items), len(items))
     return ValueList((*items[:place], node.input(1), *items[place:]))
@@ -65,15 +80,24 @@ def _position(node: OnnxNode, emit: SizeEmit, index: int, length: int, last: int
 @onnx_op("SequenceLength")
 def sequence_length(node: OnnxNode, emit: SizeEmit) -> Value:
     """How many tensors there are."""
+    found = node.item(0)
+    if isinstance(found, Slices):
+        return emit.size(found.whole.shape[0])
     return emit.constant(np.array(len(node.sequence(0).items), np.int64))
 
 
 @onnx_op("SplitToSequence")
-def split_to_sequence(node: OnnxNode, emit: SizeEmit) -> ValueList:
+def split_to_sequence(node: OnnxNode, emit: SizeEmit) -> Item:
     """Parts of an axis: of one size, of given sizes, or single elements, whose axis may be dropped."""
     x = node.input(0)
     axis = normalize_axis(node.int("axis", 0), x.type.rank)
     given = node.optional(1)
+    known = None if given is None else emit.known(given)
+    single = given is None or (given.type.rank == 0 and known is not None and known.item() == 1)
+    if single and isinstance(x.shape[axis], Expr):
+        rest = (*x.shape[:axis], *([] if given is None and not node.int("keepdims", 1) else [1]), *x.shape[axis + 1 :])
+        first = emit(Transpose((axis, *(i for i in range(x.type.rank) if i != axis))), x)
+        return Slices(to_shape(emit, first, (x.shape[axis], *rest)))
     total = fixed_size(x.shape[axis], "the size of the axis")
     if given is None or given.type.rank == 0:
         step = 1 if given is None else emit.ints(given, "the size of the parts")[0]
@@ -94,12 +118,23 @@ def split_to_sequence(node: OnnxNode, emit: SizeEmit) -> ValueList:
 @onnx_op("ConcatFromSequence")
 def concat_from_sequence(node: OnnxNode, emit: SizeEmit) -> Value:
     """All tensors, one after the other or along a new axis."""
+    found = node.item(0)
+    if isinstance(found, Slices):
+        return _concatenated(emit, found.whole, node.int("axis"), bool(node.int("new_axis", 0)))
     items = list(node.sequence(0).items)
     if not items:
         raise ModelError("the sequence is empty")
     if node.int("new_axis", 0):
         return stacked(emit, items, node.int("axis"))
     return emit(Concat(normalize_axis(node.int("axis"), items[0].type.rank)), *items)
+
+
+def _concatenated(emit: SizeEmit, whole: Value, axis: int, new: bool) -> Value:
+    """The slices of a tensor's first axis beside one another along another axis, or along a new one."""
+    count, *shape = whole.shape
+    axis = normalize_axis(axis, len(shape) + new)
+    moved = emit(Transpose((*range(1, axis + 1), 0, *range(axis + 1, whole.type.rank))), whole)
+    return moved if new else to_shape(emit, moved, (*shape[:axis], count * shape[axis], *shape[axis + 1 :]))
 
 
 @onnx_op("Optional", "OptionalGetElement")
