@@ -14,12 +14,12 @@ from graphc.passes.fold import fold
 from graphc.passes.schedule import schedule
 from graphc.rewrite.engine import Log, Rule, Step, rewrite
 from graphc.rewrite.explain import Explanation, Miss, explanation, near_misses
-from graphc.rewrite.rules import activation, algebra, attention, movement, norm, quantize
+from graphc.rewrite.rules import activation, algebra, attention, movement, norm, quantize, weights
 
 RAISE = [*movement.CANCEL, *algebra.RULES, *activation.RULES, *norm.RULES, *attention.RULES]
 """Rules that recognize what the exporters took apart."""
 
-SIMPLIFY = [*movement.CANCEL, *movement.SINK, *movement.ABSORB]
+SIMPLIFY = [*movement.CANCEL, *movement.SINK, *movement.ABSORB, *weights.RULES, algebra.constants_together]
 """Rules that remove work."""
 
 

@@ -6,6 +6,8 @@ FOUR = "%q: float32[2, 3, 5, 4], %k: float32[2, 3, 7, 4], %v: float32[2, 3, 7, 6
 THREE = "%q: float32[6, 5, 4], %k: float32[6, 7, 4], %v: float32[6, 7, 4]"
 """The same with both as one."""
 
+CONV = "strides=(1, 1), dilations=(1, 1), pads_before=(1, 1), pads_after=(1, 1)"
+
 FIRES = {
     "attention": """graph g(%q: float32[2, 3, 5, 4], %k: float32[2, 3, 7, 4], %v: float32[2, 3, 7, 6])
         %root: float32[] = constant(0.7071)
@@ -228,9 +230,110 @@ FIRES = {
         %f = Reshape[shape=(2, 6, 7, 4)](%e)
         %y = Attention[scale=0.5](%q, %c, %f)
         return y=%y""",
+    "constants_together": """graph g(%x: float32[2, 3])
+        %a: float32[3] = constant
+        %b: float32[1, 3] = constant
+        %s = Add(%a, %x)
+        %y = Add(%s, %b)
+        return y=%y""",
+    "conv_scale": f"""graph g(%x: float32[2, 4, 5, 5])
+        %w: float32[6, 2, 3, 3] = constant
+        %b: float32[6] = constant
+        %scale: float32[6, 1, 1] = constant
+        %v: float32[6, 3, 2, 2] = constant
+        %two: float32[] = constant(2.0)
+        %c = Conv[{CONV}, group=2](%x, %w, %b)
+        %s = Mul(%scale, %c)
+        %t = ConvTranspose[{CONV}, output_padding=(0, 0), group=2](%s, %v)
+        %y = Div(%t, %two)
+        return y=%y""",
+    "conv_bias": f"""graph g(%x: float32[2, 4, 5, 5], %late: float32[1, 6, 1, 1])
+        %w: float32[6, 4, 3, 3] = constant
+        %v: float32[6, 3, 2, 2] = constant
+        %early: float32[3, 1, 1] = constant
+        %c = Conv[{CONV}](%x, %w)
+        %s = Add(%late, %c)
+        %t = ConvTranspose[{CONV}, output_padding=(0, 0)](%s, %v)
+        %y = Sub(%t, %early)
+        return y=%y""",
+    "conv_of_padded": f"""graph g(%x: float32[2, 4, 5, 5])
+        %w: float32[6, 4, 3, 3] = constant
+        %p = Pad[before=(0, 0, 0, 1), after=(0, 0, 1, 2)](%x)
+        %y = Conv[{CONV}](%p, %w)
+        return y=%y""",
+    "matmul_scale": """graph g(%x: float32[2, 5, 4])
+        %w: float32[3, 4] = constant
+        %v: float32[3, 6] = constant
+        %scale: float32[3] = constant
+        %two: float32[1, 1] = constant(2.0)
+        %m = MatMul[transpose_b=True](%x, %w)
+        %s = Mul(%scale, %m)
+        %n = MatMul(%s, %v)
+        %y = Div(%n, %two)
+        return y=%y""",
+    "linear_scale": """graph g(%x: float32[2, 5, 4])
+        %w: float32[3, 4] = constant
+        %bias: float32[3] = constant
+        %scale: float32[3] = constant
+        %m = MatMul[transpose_b=True](%x, %w)
+        %s = Add(%m, %bias)
+        %y = Mul(%s, %scale)
+        return y=%y""",
+    "part_of_product": """graph g(%x: float32[2, 5, 4])
+        %w: float32[6, 4] = constant
+        %bias: float32[6] = constant
+        %m = MatMul[transpose_b=True](%x, %w)
+        %s = Add(%m, %bias)
+        %a = Slice[starts=(0, 0, 0), sizes=(2, 5, 3), steps=(1, 1, 1)](%s)
+        %b = Slice[starts=(0, 0, 3), sizes=(2, 5, 3), steps=(1, 1, 1)](%s)
+        %g = Gelu(%b)
+        %y = Mul(%a, %g)
+        return y=%y""",
 }
 
 REFUSES = {
+    "constants_together": """graph g(%x: float32[2, 3], %b: float32[3])
+        %a: float32[3] = constant
+        %s = Add(%a, %x)
+        %y = Add(%s, %b)
+        return y=%y""",
+    "conv_scale": f"""graph g(%x: float32[2, 4, 5, 5])
+        %w: float32[6, 4, 3, 3] = constant
+        %scale: float32[5] = constant
+        %c = Conv[{CONV}](%x, %w)
+        %y = Mul(%scale, %c)
+        return y=%y""",
+    "conv_bias": f"""graph g(%x: float32[2, 4, 5, 5], %late: float32[2, 6, 1, 1])
+        %w: float32[6, 4, 3, 3] = constant
+        %c = Conv[{CONV}](%x, %w)
+        %y = Add(%late, %c)
+        return y=%y""",
+    "conv_of_padded": f"""graph g(%x: float32[2, 4, 5, 5])
+        %w: float32[6, 4, 3, 3] = constant
+        %p = Pad[before=(0, 0, 0, 1), after=(0, 0, 1, 2), value=1.0](%x)
+        %y = Conv[{CONV}](%p, %w)
+        return y=%y""",
+    "matmul_scale": """graph g(%x: float32[2, 5, 4], %w: float32[3, 4])
+        %two: float32[] = constant(2.0)
+        %m = MatMul[transpose_b=True](%x, %w)
+        %y = Mul(%two, %m)
+        return y=%y""",
+    "linear_scale": """graph g(%x: float32[2, 5, 4])
+        %w: float32[3, 4] = constant
+        %bias: float32[3] = constant
+        %scale: float32[3] = constant
+        %m = MatMul[transpose_b=True](%x, %w)
+        %s = Add(%m, %bias)
+        %y = Mul(%s, %scale)
+        return y=%y, s=%s""",
+    "part_of_product": """graph g(%x: float32[2, 5, 4])
+        %w: float32[6, 4] = constant
+        %m = MatMul[transpose_b=True](%x, %w)
+        %a = Slice[starts=(0, 0, 0), sizes=(2, 5, 3), steps=(1, 1, 1)](%m)
+        %b = Slice[starts=(0, 0, 2), sizes=(2, 5, 3), steps=(1, 1, 1)](%m)
+        %g = Gelu(%b)
+        %y = Mul(%a, %g)
+        return y=%y""",
     "neutral": """graph g(%x: float32[3])
         %one: float32[2, 3] = constant(1.0)
         %y = Mul(%one, %x)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from rule_graphs import ATTENTIONS, FIRES, NO_ATTENTIONS, REFUSES
+from rule_graphs import ATTENTIONS, CONV, FIRES, NO_ATTENTIONS, REFUSES
 
 import graphc.ops  # noqa: F401  (registers the operators)
 from graphc.errors import InputError
@@ -297,3 +297,19 @@ def test_an_explanation_has_what_fired_and_what_was_refused():
     assert not refused.fired
     with pytest.raises(InputError, match="no rule is called fold"):
         explained("fold", parse(MIXED))
+
+
+def test_a_batch_normalization_is_in_the_convolution_before_it():
+    graph = parse(f"""graph g(%x: float32[2, 4, 5, 5])
+        %w: float32[6, 4, 3, 3] = constant
+        %scale: float32[6] = constant
+        %bias: float32[6] = constant
+        %mean: float32[6] = constant
+        %variance: float32[6] = constant(0.7)
+        %c = Conv[{CONV}](%x, %w)
+        %y = BatchNorm[epsilon=1e-05](%c, %scale, %bias, %mean, %variance)
+        return y=%y""")
+    expected = run_graph(graph)["y"]
+    optimize(graph)
+    assert [node.op.name for node in graph.nodes] == ["Conv"]
+    np.testing.assert_allclose(run_graph(graph)["y"], expected, rtol=1e-5, atol=1e-6)

@@ -151,7 +151,7 @@ def _apply_first(
 ) -> tuple[Value, list[Node]] | None:
     for each, pattern in candidates:
         for captures in pattern.match_node(node, {}):
-            emit.nodes = []
+            emit.nodes, emit.source = [], node.source
             result = each.body(emit, **_arguments(captures))
             if isinstance(result, Refusal):
                 log.refused.append((each.name, node.source.name, result.reason))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from graphc.ir.graph import Node, Value
 from graphc.ir.types import FLOATS
-from graphc.ops.base import Emit
+from graphc.ops.base import Emit, broadcast_shapes
 from graphc.ops.pointwise import NARROW, Binary, Unary
-from graphc.rewrite.engine import Refusal, rule
+from graphc.rewrite.engine import Refusal, Site, rule
 
 
 @rule("y := Mul(x, 1)", "y := Div(x, 1)", "y := Add(x, 0)", "y := Sub(x, 0)")
@@ -55,6 +55,16 @@ def reciprocal_root(emit: Emit, x: Value, y: Node) -> Value | Refusal:
     if x.type != y.output.type or x.dtype not in FLOATS - set(NARROW):
         return Refusal("the constant broadcasts, or it is no float of full precision")
     return emit(Unary("Reciprocal"), emit(Unary("Sqrt"), x))
+
+
+@rule("y := Add(inner := Add(x, a), b)", "y := Mul(inner := Mul(x, a), b)")
+def constants_together(emit: Site, x: Value, a: Value, b: Value, inner: Node, y: Node) -> Value | Refusal:
+    """Two constants that are added, or multiplied with, are one."""
+    if x.static or not a.static or not b.static or x.dtype in NARROW or not emit.alone(inner.output):
+        return Refusal("not both are constants, or something else reads what is between")
+    if broadcast_shapes(a.shape, b.shape) not in (a.shape, b.shape):
+        return Refusal("one constant would be larger than the two")
+    return emit(y.op, x, emit(y.op, a, b))
 
 
 RULES = [neutral, square, cube, root, reciprocal, reciprocal_root]
