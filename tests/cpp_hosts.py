@@ -89,6 +89,16 @@ RAGGED = model("""ragged (float[n] x, int64 trips) => (float[k, m] y) {
 }""")
 
 
+DRAWN = model("""drawn (float[n] x, int64 trips) => (float[k, n] y) {
+    yes = Constant<value = bool {1}>()
+    y = Loop(trips, yes) <body = body (int64 i, bool going) => (bool again, float[n] row) {
+        again = Identity(going)
+        u = RandomUniformLike(x)
+        row = Add(u, x)
+    }>
+}""")
+
+
 def loops(trips: int, limit: float, twice: bool, x: np.ndarray = X) -> dict[str, np.ndarray]:
     """Inputs of `LOOPS`."""
     return {"x": x, "trips": np.array(trips), "limit": np.array(limit, np.float32), "twice": np.array(twice)}
@@ -117,6 +127,7 @@ HOSTED = {
         ],
     ),
     "carried": (CARRIED, [carried(3), carried(0)]),
+    "drawn": (DRAWN, [{"x": X, "trips": np.array(n)} for n in (4, 1)]),
     "ragged": (RAGGED, [{"x": X, "trips": np.array(1)}]),
 }
 """Each model with the inputs of some runs: some, none and all; no step and several."""

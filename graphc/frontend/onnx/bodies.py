@@ -37,7 +37,9 @@ class ImportedBody:
         """An empty body with inputs of these names and types."""
         graph = Graph(outer.base)
         given = [graph.input(name, type) for name, type in zip(names, types, strict=True)]
-        return ImportedBody(graph, outer.inside(graph), outer, given, [], [])
+        body = ImportedBody(graph, outer.inside(graph), outer, given, [], [])
+        body.emit.rounds = lambda: [body.capture(number) for number in outer.rounds()]
+        return body
 
     def capture(self, value: Value) -> Value:
         """A value of the graph around the body, inside it: an input, unless constants or sizes say what it is."""

@@ -50,6 +50,9 @@ class SizeEmit(Emit):
         super().__init__(graph)
         self.base = "value"
         self.dimensions = dimensions
+        self.outermost = graph
+        self.rounds: Callable[[], list[Value]] = list
+        """The numbers of the steps of the loops around, the outermost first."""
         self._observed = observed
         self._measured: dict[tuple[Value, int], Dim] = {}
         self._least: dict[Value, int] = {}
@@ -119,7 +122,7 @@ class SizeEmit(Emit):
     def inside(self, graph: Graph) -> SizeEmit:
         """An emit for a graph inside this one, which knows the same elements."""
         inner = SizeEmit(graph, self.dimensions, self._observed)
-        inner.base, inner.source = self.base, self.source
+        inner.base, inner.source, inner.outermost = self.base, self.source, self.outermost
         inner._symbolic, inner._foldable = self._symbolic, self._foldable
         return inner
 

@@ -268,6 +268,8 @@ def _from_0(
 ) -> Sequence[Item]:
     """What a body's inputs stand for: steps count from 0, sequences grow."""
     inner.at_least(given[0], 0)
+    around = inner.rounds
+    inner.rounds = lambda: [*around(), given[0]]
     values = iter(given[2:])
     items = [next(values) if isinstance(item, Value) else Growing(number) for number, item in enumerate(state)]
     return [*given[:2], *items] if bind is None else bind(inner, given, capture)

@@ -2,7 +2,7 @@
 
 The standard leaves the generator to the runtime, and the seed too where a node gives none. Here numbers depend on nothing but
 the model: a node's stream is named by its seed, or else by its output, and each further use of the same name (a step of an
-unrolled loop) has a stream of its own. So every run of a model gives the same numbers.
+unrolled loop) has a stream of its own, as has each round of a loop. So every run of a model gives the same numbers.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ SETTINGS: dict[str, Callable[[OnnxNode], tuple[float, float]]] = {
 def drawn(node: OnnxNode, emit: SizeEmit, shape: Sequence[Dim], kind: str = "uniform", dtype: np.dtype = F64) -> Value:
     """Numbers of the node's stream; without more, of float64 from 0 up to but not including 1."""
     seed = node.float("seed", None)
-    name = emit.graph.fresh(f"random {node.outputs[0]}" if seed is None else f"seed {seed}")
-    stream = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little") >> 1
-    return emit(Random(kind, stream, *SETTINGS[kind](node), dtype, tuple(shape)))
+    name = emit.outermost.fresh(f"random {node.outputs[0]}" if seed is None else f"seed {seed}")
+    stream = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little") >> 2
+    return emit(Random(kind, stream, *SETTINGS[kind](node), dtype, tuple(shape)), *emit.rounds())
 
 
 @onnx_op("RandomNormal", "RandomUniform")
