@@ -74,17 +74,18 @@ def bench(
             "model": str(model),
             "threads": task.threads,
             "rounds": rounds,
-            "machine": _machine(),
-            "versions": _versions(),
+            "machine": machine_name(),
+            "versions": versions(),
         }
         say_json({**about, "results": [asdict(each) for each in results]})
         return
-    say(f"{printable(model)}: {rounds} rounds, {task.threads} threads, {_machine()}")
+    say(f"{printable(model)}: {rounds} rounds, {task.threads} threads, {machine_name()}")
     say()
-    _say_results(results)
+    say_results(results)
 
 
-def _say_results(results: Sequence[Result]) -> None:
+def say_results(results: Sequence[Result]) -> None:
+    """Print a table; ratios are to the first."""
     ours = next((each.median for each in results if not each.problem), 0.0)
     rows = [
         (each.runtime, each.problem.partition("\n")[0][:100], "", "", "", "")
@@ -102,7 +103,7 @@ def _say_results(results: Sequence[Result]) -> None:
     say_table(("runtime", "median", "ratio", "load", "error", "peak memory"), rows, "lrrrrr")
 
 
-def _machine() -> str:
+def machine_name() -> str:
     """The processor's name, where the system says it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
@@ -112,7 +113,8 @@ def _machine() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of what is compared, where it is installed."""
     found = {}
     for name in PACKAGES:
         try:

@@ -112,8 +112,14 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def bench(task: Task, rounds: int, runtimes: Mapping[str, Peer], patience: float = PATIENCE) -> list[Result]:
-    """The runtimes in the given order; the reference of errors is onnxruntime, or else the first that works."""
+def bench(
+    task: Task,
+    rounds: int,
+    runtimes: Mapping[str, Peer],
+    patience: float = PATIENCE,
+    reference: str = "onnxruntime",
+) -> list[Result]:
+    """The runtimes in the given order; errors are differences from `reference`, or else from the first that works."""
     racers: dict[str, Racer] = {}
     found: dict[str, tuple[float, Mapping[str, np.ndarray], int]] = {}
     problems: dict[str, str] = {}
@@ -146,30 +152,33 @@ def bench(task: Task, rounds: int, runtimes: Mapping[str, Peer], patience: float
         finally:
             for racer in racers.values():
                 racer.stop()
-    reference = found.get("onnxruntime") or next(iter(found.values()), None)
+    right = found.get(reference) or next(iter(found.values()), None)
     results = []
     for name in runtimes:
-        if name in problems or reference is None:
+        if name in problems or right is None:
             results.append(Result(name, problem=problems[name]))
             continue
         load, outputs, peak = found[name]
-        median, error = statistics.median(times[name]), _difference(outputs, reference[1])
+        median, error = statistics.median(times[name]), _difference(outputs, right[1])
         results.append(Result(name, load, median, min(times[name]), error, peak, times=times[name]))
     return results
 
 
 def _ending(status: int | None) -> str:
     """How a process ended, in words."""
+    if status is not None and -status == getattr(signal, "SIGKILL", 0):
+        return "killed (SIGKILL), as the system does when memory is out"
     if status is not None and status < 0:
         return f"crashed ({signal.Signals(-status).name})"
     return f"its process ended with status {status}"
 
 
 def _difference(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> float:
-    """The largest difference of numbers, in units of the largest of each output; infinite where shapes differ."""
+    """The largest difference of numbers in the outputs that both have, in units of the largest of each; infinite where
+    shapes differ."""
     worst = 0.0
     for name, right in reference.items():
-        if right.dtype.kind not in "fiu" or not right.size:
+        if name not in outputs or right.dtype.kind not in "fiu" or not right.size:
             continue
         if outputs[name].shape != right.shape:
             return float("inf")
