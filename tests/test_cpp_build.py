@@ -403,6 +403,15 @@ def test_row_numbers_out_of_range_are_refused(compiled, tmp_path):
     assert "rows: 10 at [1, 2] is not in 0..9" in said
 
 
+def test_row_numbers_below_0_count_from_the_end(compiled, tmp_path):
+    inputs = inputs_of(dtypes(), {})
+    _, _, expected = run_hosted(compiled, tmp_path, "dtypes", inputs)
+    inputs["rows"][0] -= 10
+    status, said, found = run_hosted(compiled, tmp_path, "dtypes", inputs)
+    assert status == 0, said
+    assert found["rows_of_table"].tobytes() == expected["rows_of_table"].tobytes()
+
+
 def test_a_damaged_file_is_refused_or_read(compiled, tmp_path):
     """Engines and arrays with wrong bytes or an early end: an answer or one message, never a crash."""
     engine = (compiled / "blocks" / "model.gguf").read_bytes()

@@ -13,6 +13,7 @@ from graphc.shapes import Dim, Expr, bind, symbols
 from graphc.shapes.ranges import range_of
 from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.program import Input, Program
+from graphc.targets.ggml.rows import from_start
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Model:
         """
         given = {name: np.asarray(array) for name, array in {**(feed or {}), **arrays}.items()}
         binding = check_inputs(self.program, given)
-        results = self.executor.run(given, binding)
+        results = self.executor.run(from_start(self.program, given), binding)
         return {info.name: array for info, array in zip(self.outputs, results, strict=True)}
 
     __call__ = run

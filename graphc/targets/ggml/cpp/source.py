@@ -17,6 +17,7 @@ from graphc.targets.ggml.cpp.parts import Part
 from graphc.targets.ggml.cpp.sizes import symbol_limits
 from graphc.targets.ggml.cpp.steps import render_compute
 from graphc.targets.ggml.program import Input, Program, Tensor
+from graphc.targets.ggml.rows import counts_from_end
 
 SHOWN_CALLERS = 2
 """Modules that the comment above a function names; numbers of a list are left out."""
@@ -164,7 +165,7 @@ def _values_of(code: ModelCode) -> str:
 
 def _arrays_info(program: Program) -> list[str]:
     """The inputs and outputs of a model, or of a part of one."""
-    lines = ["    info.inputs = {", *(f"        {_input_info(each)}," for each in program.inputs), "    };"]
+    lines = ["    info.inputs = {", *(f"        {_input_info(program, each)}," for each in program.inputs), "    };"]
     lines.append("    info.outputs = {")
     for output in program.outputs:
         parts = [string_literal(output.name), dtype_constant(output.dtype), shape_literal(output.shape)]
@@ -172,11 +173,12 @@ def _arrays_info(program: Program) -> list[str]:
     return [*lines, "    };"]
 
 
-def _input_info(declared: Input) -> str:
+def _input_info(program: Program, declared: Input) -> str:
     parts = [string_literal(declared.name), dtype_constant(declared.dtype), str(len(declared.shape))]
     parts += [shape_literal(declared.shape), type_constant(declared.tensor)]
     if declared.low is not None and declared.high is not None:
         parts += ["true", str(declared.low), str(declared.high)]
+        parts += ["true"] if counts_from_end(program, declared) else []
     return f"{{{', '.join(parts)}}}"
 
 

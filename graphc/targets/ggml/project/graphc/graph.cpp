@@ -60,9 +60,12 @@ void upload(ggml_tensor * tensor, const InputInfo & info, const Array & array) {
     std::vector<int32_t> narrow;
     const void * data = array.bytes().data();
     if (info.bounded || narrowed) {
-        const std::vector<int64_t> values = integers(array);
+        std::vector<int64_t> values = integers(array);
+        if (info.from_end) {
+            for (int64_t & value : values) value += value < 0 && value >= -info.high ? info.high : 0;
+        }
         check_range(info, array, values);
-        if (narrowed) {
+        if (narrowed || info.from_end) {
             narrow.assign(values.begin(), values.end());
             data = narrow.data();
         }

@@ -12,7 +12,8 @@
 namespace graphc {
 
 /// An input in the model's terms. `shape` is for messages ("[batch, 3, height, width]"). `type` is how ggml holds it; values
-/// below `low` or from `high` on are refused, because the model numbers the rows of a table with them.
+/// below `low` or from `high` on are refused, because the model numbers the rows of a table with them; with `from_end`, those
+/// from -`high` to -1 count from the table's end.
 struct InputInfo {
     std::string name;
     DType dtype;
@@ -22,6 +23,7 @@ struct InputInfo {
     bool bounded = false;
     int64_t low = 0;
     int64_t high = 0;
+    bool from_end = false;
 };
 
 /// An output in the model's terms.
