@@ -10,7 +10,7 @@ from graphc.ir.types import F32
 from graphc.runtime.model import Model
 from graphc.shapes import Dim, symbol
 from graphc.targets.ggml.builder import Builder
-from graphc.targets.ggml.program import Output, Program, Tensor
+from graphc.targets.ggml.program import Output, Program, ProgramError, Tensor
 
 H = symbol("h")
 
@@ -37,6 +37,21 @@ def view_of_no_rows(b: Builder, x: Tensor) -> Tensor:
 def large_kernel(b: Builder, x: Tensor) -> Tensor:
     kernel = b.program.add_weight("kernel", F32, (1, 1, 7, 7))
     return b.call("ggml_conv_2d", kernel, b.reshape(x, (1, 1, H, 8)), 1, 1, 0, 0, 1, 1, rank=4)
+
+
+def test_an_inner_size_of_0_is_refused() -> None:
+    """No program of ours has such a product, but a file from a stranger may."""
+    builder = Builder(Program("nothing"))
+    x = builder.program.add_input("x", F32, (4, 0), "F32")
+    with pytest.raises(ProgramError, match="inner size is 0"):
+        builder.call("ggml_mul_mat", x, x, rank=2)
+    program, n = Program("maybe"), symbol("n", low=0)
+    y = program.add_input("y", F32, (4, n), "F32")
+    program.outputs.append(Output("z", F32, (4, 4), Builder(program).call("ggml_mul_mat", y, y, rank=2)))
+    model = Model(program, [], threads=1)
+    np.testing.assert_array_equal(model.run(y=np.ones((4, 3), np.float32))["z"], np.full((4, 4), 3))
+    with pytest.raises(InputError, match="n = 0: .*inner size is 0"):
+        model.run(y=np.zeros((4, 0), np.float32))
 
 
 @pytest.mark.parametrize(

@@ -248,6 +248,7 @@ def _mul_mat(a: Tensor, b: Tensor) -> Layout:
     _f32(b)
     _float(a)
     require(a.ne[0] == b.ne[0], f"inner sizes {a.ne[0]} and {b.ne[0]} differ")
+    require(a.ne[0] != 0, "the inner size is 0")
     require(
         all(fills(a.ne[i], b.ne[i]) for i in (2, 3)),
         f"batches {a.ne[2:]} do not repeat into {b.ne[2:]}",
