@@ -289,9 +289,29 @@ FIRES = {
         %g = Gelu(%b)
         %y = Mul(%a, %g)
         return y=%y""",
+    "norm_of_transposed": """graph g(%x: float32[2, 5, 3, 4])
+        %scale: float32[4] = constant
+        %t = Transpose[perm=(0, 2, 1, 3)](%x)
+        %y = RMSNorm[axis=3, epsilon=1e-05](%t, %scale)
+        return y=%y""",
+    "negated_half": """graph g(%a: float32[2, 3, 4], %b: float32[2, 3, 5], %shared: float32[3, 9])
+        %n = Neg(%a)
+        %c = Concat[axis=2](%n, %b)
+        %y = Mul(%c, %shared)
+        return y=%y""",
 }
 
 REFUSES = {
+    "norm_of_transposed": """graph g(%x: float32[2, 3, 5, 4])
+        %scale: float32[3, 4] = constant
+        %t = Transpose[perm=(0, 2, 1, 3)](%x)
+        %y = RMSNorm[axis=3, epsilon=1e-05](%t, %scale)
+        return y=%y""",
+    "negated_half": """graph g(%a: float32[3, 4], %b: float32[3, 5], %other: float32[3, 9])
+        %n = Neg(%a)
+        %c = Concat[axis=1](%n, %b)
+        %y = Mul(%c, %other)
+        return y=%y""",
     "constants_together": """graph g(%x: float32[2, 3], %b: float32[3])
         %a: float32[3] = constant
         %s = Add(%a, %x)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from graphc.ir.graph import Node, Value
 from graphc.ir.types import FLOATS
 from graphc.ops.base import Emit, broadcast_shapes
+from graphc.ops.movement import Concat
 from graphc.ops.pointwise import NARROW, Binary, Unary
 from graphc.rewrite.engine import Refusal, Site, rule
+from graphc.shapes import product
+
+KNOWN = 4096
+"""Signs of at most so many elements are a constant."""
 
 
 @rule("y := Mul(x, 1)", "y := Div(x, 1)", "y := Add(x, 0)", "y := Sub(x, 0)")
@@ -67,4 +74,19 @@ def constants_together(emit: Site, x: Value, a: Value, b: Value, inner: Node, y:
     return emit(y.op, x, emit(y.op, a, b))
 
 
-RULES = [neutral, square, cube, root, reciprocal, reciprocal_root]
+@rule("y := Mul(cat := Concat(Neg(a), b), factor)")
+def negated_half(emit: Emit, a: Value, b: Value, factor: Value, cat: Node, y: Node) -> Value | Refusal:
+    """A sign that is multiplied with numbers shared by many is theirs: so rotary positions need no negation."""
+    assert isinstance(cat.op, Concat)
+    axis, size = cat.op.axis, cat.output.shape[cat.op.axis]
+    count, rank = a.shape[axis], len(cat.output.shape)
+    if not isinstance(count, int) or not isinstance(size, int) or size > KNOWN or factor.dtype in NARROW:
+        return Refusal("the sizes are not known")
+    if product(factor.shape) == product(y.output.shape) or y.output.type != cat.output.type:
+        return Refusal("the numbers are not shared")
+    signs = np.where(np.arange(size) < count, -1, 1).astype(factor.dtype)
+    signed = emit(y.op, factor, emit.constant(signs.reshape(size, *[1] * (rank - 1 - axis))))
+    return emit(y.op, emit(cat.op, a, b), signed)
+
+
+RULES = [negated_half, neutral, square, cube, root, reciprocal, reciprocal_root]

@@ -7,6 +7,7 @@ from graphc.ops.base import Emit
 from graphc.ops.collapse import MAX_RANK
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Expand, Reshape, Slice, Transpose
+from graphc.ops.norm import LayerNorm, RMSNorm
 from graphc.rewrite.blocks import before_reshape, blocks, inverse
 from graphc.rewrite.engine import Refusal, Site, rule
 from graphc.shapes import Dim, divisible, product
@@ -150,6 +151,25 @@ def binary_between_transposes(emit: Site, x: Value, y: Value, s: Node, outer: No
     return emit(s.op, x, emit(outer.op, y))
 
 
+@rule(
+    "n := RMSNorm(t := Transpose(x))",
+    "n := RMSNorm(t := Transpose(x), scale)",
+    "n := LayerNorm(t := Transpose(x))",
+    "n := LayerNorm(t := Transpose(x), scale)",
+    "n := LayerNorm(t := Transpose(x), scale, bias)",
+)
+def norm_of_transposed(emit: Emit, x: Value, n: Node, t: Node, **parameters: Value) -> Value | Refusal:
+    """Rows that stay together are normalized where they lie, and then moved."""
+    assert isinstance(n.op, RMSNorm | LayerNorm)
+    assert isinstance(t.op, Transpose)
+    rank, first = len(x.shape), n.op.axis
+    if t.op.perm[first:] != tuple(range(first, rank)):
+        return Refusal("the normalized axes move")
+    if any(size != 1 for each in n.inputs[1:] for size in each.shape[: first - rank]):
+        return Refusal("the scale or bias is not along the normalized axes alone")
+    return emit(t.op, emit(n.op, x, *n.inputs[1:]))
+
+
 @rule("m := MatMul(a, t := Transpose(b))")
 def matmul_of_transposed(emit: Emit, a: Value, b: Value, m: Node, t: Node) -> Value | Refusal:
     """A @ B^T reads B as it lies."""
@@ -199,7 +219,7 @@ CANCEL = [
 ]
 """Rules that remove movements alone."""
 
-SINK = [reshape_of_slice, binary_of_transposed, binary_between_transposes]
+SINK = [reshape_of_slice, binary_of_transposed, binary_between_transposes, norm_of_transposed]
 """Rules that move movements to where they cancel, or cost nothing."""
 
 ABSORB = [matmul_of_transposed, matmul_of_weight, matmul_of_expanded]
