@@ -50,7 +50,7 @@ def test_an_inner_size_of_0_is_refused() -> None:
     program.outputs.append(Output("z", F32, (4, 4), Builder(program).call("ggml_mul_mat", y, y, rank=2)))
     model = Model(program, [], threads=1)
     np.testing.assert_array_equal(model.run(y=np.ones((4, 3), np.float32))["z"], np.full((4, 4), 3))
-    with pytest.raises(InputError, match="n = 0: .*inner size is 0"):
+    with pytest.raises(InputError, match=r"n = 0: .*inner size is 0"):
         model.run(y=np.zeros((4, 0), np.float32))
 
 
