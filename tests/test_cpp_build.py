@@ -165,7 +165,12 @@ def test_everything_of_our_own_is_met():
     assert kinds >= {
         ("conv_2d", 3),
         ("conv_2d", 2),
+        ("winograd", 3),
+        ("winograd", 4),
         ("mul_mat", 3),
+        ("mul_mat", 4),
+        ("norm", 2),
+        ("norm", 3),
         ("attention", 3),
         ("attention", 4),
         ("gelu", 1),

@@ -13,11 +13,12 @@ from graphc.ops.attention import Attention
 from graphc.ops.base import Op
 from graphc.ops.conv import Conv
 from graphc.ops.matmul import MatMul
-from graphc.ops.norm import GroupNorm
-from graphc.ops.pointwise import Unary
+from graphc.ops.norm import GroupNorm, LayerNorm, RMSNorm
+from graphc.ops.pointwise import Binary, Unary
 from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.lower import lower
 from graphc.targets.ggml.products import load_products
+from graphc.targets.ggml.program import Program
 
 RANDOM = np.random.default_rng()
 
@@ -152,15 +153,79 @@ def test_group_normalization(shape, silu):
     exact = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
     exact = exact.reshape(shape) * scale.reshape(-1, 1, 1) + shift.reshape(-1, 1, 1)
     exact = exact / (1 + np.exp(-exact)) if silu else exact
+    close_to(exact, program, {"x": x})
+
+
+def close_to(exact: np.ndarray, program: Program, inputs: dict[str, np.ndarray]) -> list[tuple[str, int]]:
+    """Check that our own code is as exact as ggml, for any number of threads; what it computes, and of how many tensors."""
     found = []
-    for threads, own in ((1, True), (2, True), (2, False)):
+    for threads, own in ((2, False), (1, True), (2, True)):
         executor = Executor(program, [evaluate(weight.value) for weight in program.weights], threads=threads)
         executor.products = executor.products if own else None
-        found += executor.run({"x": x}, {})
+        found += executor.run(inputs, {})
+        (graph,) = executor.graphs.values()
+        met = [(each.name, len(each.args)) for each in graph.own.values()]
         executor.close()
-    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[1], found[2])
     errors = [np.abs(each - exact).max() for each in found]
-    assert errors[0] <= 2 * errors[2] + 1e-6 * np.abs(exact).max()
+    assert errors[1] <= 2 * errors[0] + 1e-6 * np.abs(exact).max()
+    return met
+
+
+@pytest.mark.parametrize("op", [LayerNorm(2, 1e-5), RMSNorm(2, 1e-5)])
+@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("size", [2, 77, 1280])
+def test_normalization_of_rows(op, count, size):
+    """With a scale, and a scale and a shift, if there are: one function in the place of up to three calls."""
+    x = (RANDOM.standard_normal((2, 9, size)) * 3 + 2).astype(np.float32)
+    graph = Graph()
+    factors = [RANDOM.standard_normal(size).astype(np.float32) for _ in range(count)]
+    result = graph.add(op, [graph.input("x", TensorType(x.dtype, x.shape))]).output
+
+    for name, factor in zip(("Mul", "Add"), factors, strict=False):
+        result = graph.add(Binary(name), [result, graph.constant(factor)]).output
+    graph.output(result, "y")
+    exact = x.astype(np.float64)
+    exact = exact - exact.mean(-1, keepdims=True) if isinstance(op, LayerNorm) else exact
+    exact = exact / np.sqrt((exact**2).mean(-1, keepdims=True) + 1e-5)
+    for factor, join in zip(factors, (np.multiply, np.add), strict=False):
+        exact = join(exact, factor)
+    assert close_to(exact, lower(graph), {"x": x})[-1] == ("norm", 1 + count)
+
+
+SUMMED = {
+    "conv_2d": (
+        Conv((2, 2), (1, 1), (1, 1), (1, 1)),
+        (2, 40, 32, 40),
+        (56, 40, 3, 3),
+        [(56, 1, 1), (2, 56, 1, 1), (16, 20)],
+    ),
+    "winograd": (
+        Conv((1, 1), (1, 1), (1, 1), (1, 1)),
+        (2, 40, 17, 25),
+        (56, 40, 3, 3),
+        [(56, 1, 1), (1, 56, 17, 25), ()],
+    ),
+    "mul_mat": (MatMul(), (2, 3, 100, 70), (2, 3, 70, 90), [(90,), (2, 1, 100, 90), (3, 1, 90), (100, 1)]),
+}
+
+
+@pytest.mark.parametrize("name", SUMMED)
+def test_sums(name):
+    """What is added to a product, left or right of it, is added on the way."""
+    op, first, second, sums = SUMMED[name]
+    arrays = {
+        f"x{i}": RANDOM.standard_normal(shape).astype(np.float32) * 3 for i, shape in enumerate([first, second, *sums])
+    }
+    graph = Graph()
+    values = [graph.input(key, TensorType(array.dtype, array.shape)) for key, array in arrays.items()]
+    result = graph.add(op, values[:2]).output
+    (exact,) = op.eval(*(arrays[f"x{i}"].astype(np.float64) for i in range(2)))
+    for i, value in enumerate(values[2:]):
+        result = graph.add(Binary("Add"), [result, value] if i % 2 else [value, result]).output
+        exact = exact + arrays[value.name]
+    graph.output(result, "y")
+    assert (name, 2 + len(sums)) in close_to(exact, lower(graph), arrays)
 
 
 def test_what_is_not_finite_stays_so():

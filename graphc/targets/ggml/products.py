@@ -26,7 +26,7 @@ FAST_FLAGS = tuple("-ffp-contract=fast" if flag == "-ffp-contract=off" else flag
 
 FILES = ("products.h", "tiles.h", "products.c", "winograd.c", "attention.c", "gelu.c", "norm.c")
 
-FUNCTIONS = ("mul_mat", "conv_2d", "winograd", "attention", "gelu", "group_norm")
+FUNCTIONS = ("mul_mat", "conv_2d", "winograd", "attention", "gelu", "norm", "group_norm")
 """What there is; each has a companion that says which tensors it takes."""
 
 CONVOLUTIONS = ("ggml_conv_2d", "ggml_conv_2d_direct")
@@ -34,9 +34,17 @@ CONVOLUTIONS = ("ggml_conv_2d", "ggml_conv_2d_direct")
 
 SOFTMAXES = ("ggml_soft_max_ext", "ggml_soft_max")
 
+SUMS = ("mul_mat", "conv_2d", "winograd")
+"""Functions that add tensors to their result on the way."""
 
-BIAS_AXES = {"mul_mat": 0, "conv_2d": 2, "winograd": 2}
-"""In which axis of ggml's order a result may get a number for each element beside."""
+MOST_SOURCES = 6
+"""Tensors that one of them reads at most."""
+
+
+class NormSettings(ctypes.Structure):
+    """`graphc_norm_settings`."""
+
+    _fields_ = (("epsilon", ctypes.c_float), ("centered", ctypes.c_int))
 
 
 class GroupNormSettings(ctypes.Structure):
@@ -59,7 +67,7 @@ class Products:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
-        for name in (*FUNCTIONS, "bias"):
+        for name in (*FUNCTIONS, "sum", "factor"):
             getattr(library, f"graphc_takes_{name}").restype = ctypes.c_bool
         library.graphc_winograd_size.restype = ctypes.c_int64
         self._functions = {
@@ -78,12 +86,23 @@ class Products:
             return Own("winograd", (kernel, image), told)
         return Own("conv_2d", (kernel, image), told) if self.library.graphc_takes_conv_2d(kernel, image) else None
 
-    def biased(self, own: Own, result: Any, bias: Any) -> Own | None:
-        """For the sum of what one of ours gives and a number for each row's element or each channel."""
-        axis = BIAS_AXES.get(own.name, -1)
-        if axis < 0 or len(own.args) > 2 or not self.library.graphc_takes_bias(bias, result, axis):
+    def summed(self, own: Own, result: Any, more: Any) -> Own | None:
+        """For the sum of what one of ours gives and a tensor that broadcasts to it."""
+        if own.name not in SUMS or len(own.args) == MOST_SOURCES:
             return None
-        return Own(own.name, (*own.args, bias), own.told)
+        if not self.library.graphc_takes_sum(more, result, own.name != "mul_mat"):
+            return None
+        return Own(own.name, (*own.args, more), own.told)
+
+    def norm(self, x: Any, epsilon: float, centered: bool) -> Own | None:
+        """For `ggml_norm(x, epsilon)`, or `ggml_rms_norm`."""
+        return Own("norm", (x,), NormSettings(epsilon, centered)) if self.library.graphc_takes_norm(x) else None
+
+    def scaled(self, own: Own, result: Any, factor: Any, sources: int) -> Own | None:
+        """For what a normalization of ours that reads so many tensors gives, times or plus a number for each element of a row."""
+        if own.name != "norm" or len(own.args) != sources or not self.library.graphc_takes_factor(factor, result):
+            return None
+        return Own(own.name, (*own.args, factor), own.told)
 
     def attention(self, k: Any, q: Any, v: Any, mask: Any, factor: float) -> Own | None:
         """For `ggml_mul_mat(v, ggml_soft_max_ext(ggml_mul_mat(k, q), mask, factor, 0))`."""

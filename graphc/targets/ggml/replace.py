@@ -47,12 +47,23 @@ def _attention(graph: BuiltGraph, products: Products, call: Call, args: Sequence
     return products.attention(k, q, args[0], masked, factor)
 
 
-def _biased(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
-    """A product or convolution that nothing else reads, with its bias."""
-    product = inner(graph, call.args[0], ("ggml_mul_mat", *CONVOLUTIONS))
-    if product is None or product.result.call not in graph.own:
-        return None
-    return products.biased(graph.own[product.result.call], args[0], args[1])
+def _summed(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    """A product or convolution that nothing else reads, and what is added to it."""
+    for index in (0, 1):
+        own = inner_own(graph, call.args[index])
+        if own is not None and (sum := products.summed(own, args[index], args[1 - index])):
+            return sum
+    return None
+
+
+def _norm(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    return products.norm(args[0], args[1], call.function == "ggml_norm")
+
+
+def _factor(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    """A normalization with its scale, and that with its shift."""
+    own = inner_own(graph, call.args[0])
+    return own and products.scaled(own, args[0], args[1], 1 if call.function == "ggml_mul" else 2)
 
 
 def _group_norm(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
@@ -70,15 +81,18 @@ def _group_norm(graph: BuiltGraph, products: Products, call: Call, args: Sequenc
 
 def _silu(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
     """SiLU of what one of ours gives."""
-    made = inner(graph, call.args[0], ("ggml_add",))
-    return products.silu(graph.own[made.result.call]) if made and made.result.call in graph.own else None
+    own = inner_own(graph, call.args[0])
+    return own and products.silu(own)
 
 
 WAYS: Mapping[str, Sequence[Way]] = {
     "ggml_mul_mat": (_attention, _product),
     **dict.fromkeys(CONVOLUTIONS, (_convolution,)),
     "ggml_gelu_erf": (_gelu,),
-    "ggml_add": (_biased, _group_norm),
+    "ggml_norm": (_norm,),
+    "ggml_rms_norm": (_norm,),
+    "ggml_mul": (_factor,),
+    "ggml_add": (_summed, _factor, _group_norm),
     "ggml_silu": (_silu,),
 }
 """The calls that may be replaced, and how, the larger pattern first."""
@@ -88,6 +102,13 @@ def inner(graph: BuiltGraph, arg: Any, functions: Sequence[str]) -> Call | None:
     """As `made_here`, where nothing else reads the tensor."""
     call = made_here(graph, arg, functions)
     return call if call is not None and graph.section.uses[call.result.call] == 1 else None
+
+
+def inner_own(graph: BuiltGraph, arg: Any) -> Own | None:
+    """What of ours computes a tensor that nothing else reads."""
+    if not isinstance(arg, Tensor) or graph.section.uses.get(arg.call) != 1:
+        return None
+    return graph.own.get(arg.call)
 
 
 def made_here(graph: BuiltGraph, arg: Any, functions: Sequence[str]) -> Call | None:

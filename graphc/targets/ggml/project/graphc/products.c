@@ -73,27 +73,39 @@ static void pack_rows(const float * b, int64_t ldb, int64_t columns, int depth, 
     }
 }
 
-/// Begins a block of the result with a number for each row or each column, to which the products are added.
-static void begin(const struct block * b, const float * of_rows, const float * of_columns) {
+/// Begins a block with the sum of what is added to the products, if there is any. `at` is where the block begins in the result's
+/// axes, `axis` the one of its rows.
+static bool begin(const struct block * b, const struct ggml_tensor * dst, const int64_t at[4], int axis) {
+    if (dst->src[2] == NULL) return false;
     for (int64_t i = 0; i < b->rows; ++i) {
-        for (int64_t j = 0; j < b->columns; ++j) b->c[i * b->ldc + j] = of_rows ? of_rows[i] : of_columns[j];
+        float * row = b->c + i * b->ldc;
+        for (int64_t j = 0; j < b->columns; ++j) row[j] = 0;
+        for (int source = 2; source < GGML_MAX_SRC && dst->src[source] != NULL; ++source) {
+            const struct ggml_tensor * t = dst->src[source];
+            const float * from = (const float *) t->data + i * step(t, axis);
+            for (int each = 0; each < 4; ++each) from += at[each] * step(t, each);
+            add_row(t, from, b->columns, row);
+        }
     }
+    return true;
 }
 
 bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b) {
     return is_float_rows(a) && is_float_rows(b) && b->ne[1] >= FEWEST_ROWS;
 }
 
-bool graphc_takes_bias(const struct ggml_tensor * bias, const struct ggml_tensor * result, int axis) {
+bool graphc_takes_sum(const struct ggml_tensor * sum, const struct ggml_tensor * result, bool image) {
     for (int i = 0; i < 4; ++i) {
-        if (bias->ne[i] != (i == axis ? result->ne[axis] : 1)) return false;
+        if (sum->ne[i] != 1 && sum->ne[i] != result->ne[i]) return false;
     }
-    return bias->type == GGML_TYPE_F32 && bias->nb[axis] == sizeof(float);
+    const bool one = sum->ne[0] == 1 && sum->ne[1] == 1;
+    const bool plane = sum->ne[0] == result->ne[0] && sum->ne[1] == result->ne[1] && sum->nb[1] == sum->ne[0] * sizeof(float);
+    return is_float_rows(sum) && (!image || one || plane);
 }
 
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     (void) userdata;
-    const struct ggml_tensor * a = dst->src[0], * b = dst->src[1], * bias = dst->src[2];
+    const struct ggml_tensor * a = dst->src[0], * b = dst->src[1];
     const int64_t depth = a->ne[0], columns = dst->ne[0], rows = dst->ne[1];
     const int64_t lda = b->nb[1] / sizeof(float), ldb = a->nb[1] / sizeof(float), ldc = dst->nb[1] / sizeof(float);
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
@@ -108,8 +120,8 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         for (int64_t k = 0; k < depth; k += DEPTH) {
             const int deep = (int) least(depth - k, DEPTH);
             pack_rows((const float *) from + j * ldb + k, ldb, wide, deep, packed);
-            const struct block part = {left + k, packed, c, lda, ldc, least(rows - i, u.rows), wide, deep, k == 0 && bias == NULL};
-            if (k == 0 && bias != NULL) begin(&part, NULL, (const float *) bias->data + j);
+            struct block part = {left + k, packed, c, lda, ldc, least(rows - i, u.rows), wide, deep, false};
+            part.first = k == 0 && !begin(&part, dst, (const int64_t[]){j, i, i2, i3}, 1);
             multiply(&part);
         }
     }
@@ -180,7 +192,7 @@ bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_t
 }
 
 void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1], * bias = dst->src[2];
+    const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
     const int64_t depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2], channels = kernel->ne[3];
     const int64_t pixels = dst->ne[0] * dst->ne[1];
     const struct graphc_conv_2d_settings * s = userdata;
@@ -197,9 +209,8 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         for (int64_t k = 0; k < depth; k += DEPTH) {
             const int deep = (int) least(depth - k, DEPTH);
             pack_windows(&w, data, j, wide, k, deep, packed);
-            const int64_t rows = least(channels - i, u.rows);
-            const struct block part = {weights + k, packed, c, depth, pixels, rows, wide, deep, k == 0 && bias == NULL};
-            if (k == 0 && bias != NULL) begin(&part, (const float *) bias->data + i, NULL);
+            struct block part = {weights + k, packed, c, depth, pixels, least(channels - i, u.rows), wide, deep, false};
+            part.first = k == 0 && !begin(&part, dst, (const int64_t[]){j, 0, i, batch}, 2);
             multiply(&part);
         }
     }
@@ -208,7 +219,7 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
 #else  // a compiler without vectors of its own: ggml computes everything
 
 bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b) { return false; }
-bool graphc_takes_bias(const struct ggml_tensor * bias, const struct ggml_tensor * result, int axis) { return false; }
+bool graphc_takes_sum(const struct ggml_tensor * sum, const struct ggml_tensor * result, bool image) { return false; }
 bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image) { return false; }
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
 void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}

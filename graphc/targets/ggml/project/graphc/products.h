@@ -1,6 +1,6 @@
 #pragma once
 
-// Matrix products, convolutions, attention, group normalization and GELU of float32 on the
+// Matrix products, convolutions, attention, normalizations and GELU of float32 on the
 // CPU, in place of ggml's own: custom operators for its graphs.
 
 #include "ggml.h"
@@ -19,14 +19,13 @@ struct graphc_conv_2d_settings {
 /// Whether `graphc_mul_mat` computes the product of these two tensors, and faster than ggml does.
 bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b);
 
-/// What `ggml_mul_mat` gives for src[0] and src[1], plus src[2] if it is there: a number for each element of a row.
+/// What `ggml_mul_mat` gives for src[0] and src[1], plus src[2] and all behind it (see `graphc_takes_sum`).
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// Whether `graphc_conv_2d` computes the convolution of this kernel and image.
 bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image);
 
-/// What `ggml_conv_2d` gives for the kernel src[0], the image src[1] and the settings, plus src[2] if it is there: a number for
-/// each channel.
+/// What `ggml_conv_2d` gives for the kernel src[0], the image src[1] and the settings, plus src[2] and all behind it.
 void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// Whether `graphc_winograd` computes the convolution of this kernel and image, and faster than `graphc_conv_2d` does.
@@ -42,8 +41,8 @@ void graphc_winograd_kernel(struct ggml_tensor * dst, int ith, int nth, void * u
 /// sources, so the kernel is transformed when the image is there.
 void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
-/// Whether a tensor is what src[2] may be, for the axis of a result that it has a number for each element of.
-bool graphc_takes_bias(const struct ggml_tensor * bias, const struct ggml_tensor * result, int axis);
+/// Whether a tensor can be added to a product, or to a convolution's image, on the way: it is float32 and broadcasts to it.
+bool graphc_takes_sum(const struct ggml_tensor * sum, const struct ggml_tensor * result, bool image);
 
 /// Whether `graphc_attention` computes the attention of these; `v` is transposed: its rows are its elements along all keys.
 bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tensor * q, const struct ggml_tensor * v,
@@ -70,6 +69,19 @@ bool graphc_takes_group_norm(const struct ggml_tensor * x, const struct ggml_ten
 
 /// What `ggml_group_norm` gives for src[0], times src[1], plus src[2], and `ggml_silu` of that if the settings say so.
 void graphc_group_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// The settings of a normalization of rows: its userdata.
+struct graphc_norm_settings {
+    float epsilon;
+    int centered;  // else the mean is taken for 0
+};
+
+/// Whether `graphc_norm` normalizes the rows of `x`, and whether it can multiply them by `factor`, or add it.
+bool graphc_takes_norm(const struct ggml_tensor * x);
+bool graphc_takes_factor(const struct ggml_tensor * factor, const struct ggml_tensor * x);
+
+/// What `ggml_norm`, or `ggml_rms_norm`, gives for src[0], times src[1] if it is there, plus src[2] if it is there.
+void graphc_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 #ifdef __cplusplus
 }

@@ -52,11 +52,13 @@ class Replacing {
     void run() {
         each([this](ggml_tensor * tensor) { attention(tensor), group_norm(tensor); });
         each([this](ggml_tensor * tensor) { conv_2d(tensor); });
-        each([this](ggml_tensor * tensor) { mul_mat(tensor), gelu(tensor); });
-        each([this](ggml_tensor * tensor) { bias(tensor), silu(tensor); });
+        each([this](ggml_tensor * tensor) { mul_mat(tensor), gelu(tensor), norm(tensor); });
+        each([this](ggml_tensor * tensor) { sum(tensor), factor(tensor), silu(tensor); });
     }
 
   private:
+    static constexpr int most_sources = 6;
+
     struct Own {
         ggml_custom_op_t function = nullptr;
         void * settings = nullptr;
@@ -103,8 +105,8 @@ class Replacing {
         if (norm == nullptr || !inner(norm) || !inner(scaled)) return;
         const int groups = norm->op_params[0];
         if (!graphc_takes_group_norm(norm->src[0], scaled->src[1], tensor->src[1], groups)) return;
-        settings_.norms.push_back({groups, parameter(norm, 1), 0});
-        become(tensor, graphc_group_norm, &settings_.norms.back(), {norm->src[0], scaled->src[1], tensor->src[1]});
+        settings_.group_norms.push_back({groups, parameter(norm, 1), 0});
+        become(tensor, graphc_group_norm, &settings_.group_norms.back(), {norm->src[0], scaled->src[1], tensor->src[1]});
     }
 
     void conv_2d(ggml_tensor * tensor) {
@@ -133,15 +135,43 @@ class Replacing {
         become(tensor, graphc_gelu, nullptr, {tensor->src[0]});
     }
 
-    /// A product or convolution takes over the sum that alone reads it, if it is one with a bias.
-    void bias(ggml_tensor * tensor) {
+    void norm(ggml_tensor * tensor) {
+        const bool centered = tensor->op == GGML_OP_NORM;
+        if ((!centered && tensor->op != GGML_OP_RMS_NORM) || !graphc_takes_norm(tensor->src[0])) return;
+        settings_.norms.push_back({parameter(tensor, 0), centered});
+        become(tensor, graphc_norm, &settings_.norms.back(), {tensor->src[0]});
+    }
+
+    /// A product or convolution takes over the sum that alone reads it.
+    void sum(ggml_tensor * tensor) {
         if (tensor->op != GGML_OP_ADD) return;
-        const Tensor product = tensor->src[0];
-        const Own own = inner_own(product);
-        const bool image = own.function == graphc_conv_2d || own.function == graphc_winograd;
-        const int axis = own.function == graphc_mul_mat ? 0 : image ? 2 : -1;
-        if (axis < 0 || product->src[2] != nullptr || !graphc_takes_bias(tensor->src[1], product, axis)) return;
-        become(tensor, own.function, own.settings, {product->src[0], product->src[1], tensor->src[1]});
+        for (const int index : {0, 1}) {
+            const Tensor product = tensor->src[index];
+            const Own own = inner_own(product);
+            const bool image = own.function == graphc_conv_2d || own.function == graphc_winograd;
+            if ((!image && own.function != graphc_mul_mat) || !graphc_takes_sum(tensor->src[1 - index], product, image)) continue;
+            if (extend(tensor, product, own, tensor->src[1 - index], most_sources)) return;
+        }
+    }
+
+    /// A normalization takes over its scale, and then its shift.
+    void factor(ggml_tensor * tensor) {
+        const bool product = tensor->op == GGML_OP_MUL;
+        if (!product && tensor->op != GGML_OP_ADD) return;
+        const Tensor norm = tensor->src[0];
+        const Own own = inner_own(norm);
+        if (own.function != graphc_norm || (norm->src[1] == nullptr) != product) return;
+        if (graphc_takes_factor(tensor->src[1], norm)) extend(tensor, norm, own, tensor->src[1], 3);
+    }
+
+    /// Has a tensor computed as one of ours is, with another source; false where there are as many as may be.
+    bool extend(ggml_tensor * tensor, Tensor model, const Own & own, ggml_tensor * more, int most) {
+        std::vector<ggml_tensor *> sources;
+        while (model->src[sources.size()] != nullptr) sources.push_back(model->src[sources.size()]);
+        if (sources.size() == static_cast<size_t>(most)) return false;
+        sources.push_back(more);
+        become(tensor, own.function, own.settings, sources);
+        return true;
     }
 
     void silu(ggml_tensor * tensor) {
@@ -149,9 +179,9 @@ class Replacing {
         const Tensor norm = tensor->src[0];
         const Own own = inner_own(norm);
         if (own.function != graphc_group_norm) return;
-        settings_.norms.push_back(*static_cast<const graphc_group_norm_settings *>(own.settings));
-        settings_.norms.back().silu = 1;
-        become(tensor, graphc_group_norm, &settings_.norms.back(), {norm->src[0], norm->src[1], norm->src[2]});
+        settings_.group_norms.push_back(*static_cast<const graphc_group_norm_settings *>(own.settings));
+        settings_.group_norms.back().silu = 1;
+        become(tensor, graphc_group_norm, &settings_.group_norms.back(), {norm->src[0], norm->src[1], norm->src[2]});
     }
 
     ggml_context * context_;

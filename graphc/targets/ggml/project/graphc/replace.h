@@ -12,7 +12,8 @@ namespace graphc {
 struct ProductSettings {
     std::deque<graphc_conv_2d_settings> convolutions;
     std::deque<float> factors;
-    std::deque<graphc_group_norm_settings> norms;
+    std::deque<graphc_group_norm_settings> group_norms;
+    std::deque<graphc_norm_settings> norms;
 };
 
 /// Has the products, convolutions, attention and the like among the tensors of a context computed by our own code where it is faster than

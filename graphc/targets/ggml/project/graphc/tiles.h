@@ -147,6 +147,19 @@ static inline bool is_dense(const struct ggml_tensor * t) {
     return t->type == GGML_TYPE_F32;
 }
 
+/// Elements from one to the next along an axis; 0 where one serves the whole axis of a result.
+static inline int64_t step(const struct ggml_tensor * t, int axis) { return t->ne[axis] == 1 ? 0 : (int64_t) (t->nb[axis] / sizeof(float)); }
+
+/// Adds what a tensor has for `count` elements of a row, from its element `from` on.
+static inline void add_row(const struct ggml_tensor * t, const float * from, int64_t count, float * to) {
+    const float one = *from;
+    if (t->ne[0] == 1) {
+        for (int64_t j = 0; j < count; ++j) to[j] += one;
+    } else {
+        for (int64_t j = 0; j < count; ++j) to[j] += from[j];
+    }
+}
+
 /// Whether rows of float32 lie anywhere, their elements one after the other.
 static inline bool is_float_rows(const struct ggml_tensor * t) {
     return t->type == GGML_TYPE_F32 && t->nb[0] == sizeof(float) && t->nb[1] % sizeof(float) == 0;

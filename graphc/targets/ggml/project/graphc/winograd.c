@@ -96,7 +96,7 @@ static void transform(const struct ggml_tensor * image, const float * plane, con
 }
 
 /// The products of one channel of tiles beside one another, [PLACES] rows that are `stride` apart, as two lines of pixels.
-static void transform_back(const float * restrict from, int64_t stride, int64_t count, float bias, float lines[2][2 * PANEL]) {
+static void transform_back(const float * restrict from, int64_t stride, int64_t count, float lines[2][2 * PANEL]) {
     float mixed[2][4][PANEL];
     for (int x = 0; x < 4; ++x) {
         const float * place = from + x * stride;
@@ -109,15 +109,23 @@ static void transform_back(const float * restrict from, int64_t stride, int64_t 
     for (int y = 0; y < 2; ++y) {
         for (int64_t t = 0; t < count; ++t) {
             const float a = mixed[y][0][t], b = mixed[y][1][t], c = mixed[y][2][t], d = mixed[y][3][t];
-            lines[y][2 * t] = a + b + c + bias;
-            lines[y][2 * t + 1] = b - c - d + bias;
+            lines[y][2 * t] = a + b + c;
+            lines[y][2 * t + 1] = b - c - d;
         }
+    }
+}
+
+/// Adds what is added to the products, at `count` pixels of a channel from the place `pixel` of its plane on.
+static void add_sums(const struct ggml_tensor * dst, int64_t channel, int64_t pixel, int64_t batch, int64_t count, float * line) {
+    for (int source = 2; source < GGML_MAX_SRC && dst->src[source] != NULL; ++source) {
+        const struct ggml_tensor * t = dst->src[source];
+        add_row(t, (const float *) t->data + pixel * step(t, 0) + channel * step(t, 2) + batch * step(t, 3), count, line);
     }
 }
 
 void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     const struct graphc_conv_2d_settings * s = userdata;
-    const struct ggml_tensor * image = dst->src[0], * kernel = dst->src[1], * bias = dst->src[2];
+    const struct ggml_tensor * image = dst->src[0], * kernel = dst->src[1];
     const int64_t channels = image->ne[2], rows = dst->ne[2], width = dst->ne[0], height = dst->ne[1];
     const int64_t across = (width + 1) / 2, tiles_of_image = across * ((height + 1) / 2);
     const int64_t group = PANELS * PANEL, groups = (tiles_of_image + group - 1) / group, stride = PANEL * channels;
@@ -160,14 +168,14 @@ void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata
             for (int p = 0; p < count_panels; ++p) {
                 const int64_t first = origin + p * PANEL, end = least(first + PANEL, tiles_of_image);
                 for (int64_t i = 0; i < here; ++i) {
-                    const float shift = bias == NULL ? 0 : ((const float *) bias->data)[start + i];
                     for (int64_t t = first, count; t < end; t += count) {
                         float lines[2][2 * PANEL];
                         const int64_t x = t % across * 2, y = t / across * 2;
                         count = least(across - t % across, end - t);
-                        transform_back(products + (p * PLACES * CHANNELS + i) * PANEL + t - first, CHANNELS * PANEL, count, shift, lines);
+                        transform_back(products + (p * PLACES * CHANNELS + i) * PANEL + t - first, CHANNELS * PANEL, count, lines);
                         for (int64_t row = 0; row < least(2, height - y); ++row) {
                             float * to = result + ((start + i) * height + y + row) * width + x;
+                            add_sums(dst, start + i, (y + row) * width + x, batch, least(2 * count, width - x), lines[row]);
                             for (int64_t j = 0; j < least(2 * count, width - x); ++j) to[j] = lines[row][j];
                         }
                     }
