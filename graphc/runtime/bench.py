@@ -8,6 +8,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,6 +23,10 @@ SPAWN = multiprocessing.get_context("spawn")
 
 PATIENCE = 600
 """Seconds for each answer of a runtime, after which it is given up, unless the caller says otherwise."""
+
+
+GRACE = 5
+"""Seconds for a process to end by itself."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +75,15 @@ class Racer:
         return answer
 
     def stop(self) -> None:
-        """End the process."""
+        """End the process, which may tidy up if it does so soon."""
+        self.pipe.close()
+        self.process.join(GRACE)
         self.process.kill()
         self.process.join()
 
 
 def serve(peer: Peer, task: Task, archive: Path, pipe: Connection) -> None:
-    """A racer's process: load, then run or answer what it is asked."""
+    """A racer's process: load, then run or answer what it is asked, until nobody asks any more."""
     with np.load(archive) as stored:
         task = replace(task, inputs=dict(stored))
     start = perf_counter()
@@ -88,16 +95,17 @@ def serve(peer: Peer, task: Task, archive: Path, pipe: Connection) -> None:
         pipe.recv()
         pipe.send(f"{type(error).__name__}: {error}")
         return
-    while True:
-        command = pipe.recv()
-        start = perf_counter()
-        if command == "run":
-            results = run()
-            pipe.send(perf_counter() - start)
-        elif command == "load":
-            pipe.send(loaded)
-        else:
-            pipe.send((dict(results), peak_memory()))
+    with suppress(EOFError):
+        while True:
+            command = pipe.recv()
+            start = perf_counter()
+            if command == "run":
+                results = run()
+                pipe.send(perf_counter() - start)
+            elif command == "load":
+                pipe.send(loaded)
+            else:
+                pipe.send((dict(results), peak_memory()))
 
 
 def peak_memory() -> int:

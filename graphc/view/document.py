@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Path: TypeAlias = tuple[str, ...]
 Reference: TypeAlias = tuple[str, int]
 
-PRODUCTS = ("mul_mat", "conv", "matmul", "attention", "out_prod")
+PRODUCTS = ("mul_mat", "conv", "matmul", "attention", "out_prod", "winograd")
 NORMS = ("norm", "soft_max", "softmax")
 """Parts of the names of products, and of what normalizes."""
 
@@ -129,7 +129,13 @@ def kind_of(program: Program, call: Call, name: str) -> str:
         return "host"
     if is_copy(program, call):
         return "copy"
-    for kind, parts in (("product", PRODUCTS), ("norm", NORMS)):
-        if any(part in name.lower() for part in parts):
-            return kind
+    if is_product(name):
+        return "product"
+    if any(part in name.lower() for part in NORMS):
+        return "norm"
     return "kernel" if call.kernel >= 0 else "pointwise"
+
+
+def is_product(name: str) -> bool:
+    """Whether a step of this name is a product, a convolution or attention."""
+    return any(part in name.lower() for part in PRODUCTS)
