@@ -20,7 +20,7 @@ from graphc.shapes import integer
 from graphc.targets.ggml.calls import VIEWS
 from graphc.targets.ggml.cost import count_of, is_copy, numbered
 from graphc.targets.ggml.executor import BuiltGraph, new_context
-from graphc.targets.ggml.products import Own
+from graphc.targets.ggml.products import SUMS, Own
 from graphc.targets.ggml.program import Call
 
 
@@ -141,7 +141,7 @@ def bytes_read(source: Any, node: Any, copies: bool) -> int:
 
 def own_name(own: Own) -> str:
     """What a function of ours computes."""
-    extra = {"mul_mat": " + bias", "conv_2d": " + bias"}.get(own.name, "") if len(own.args) > 2 else ""
+    extra = " + sums" if own.name in SUMS and len(own.args) > 2 else ""
     active = " + silu" if own.name == "group_norm" and own.told.silu else ""
     return f"own {own.name}{extra}{active}"
 
@@ -152,7 +152,7 @@ def own_operations(own: Own, node: Any) -> int:
     first = own.args[0].contents
     if own.name == "mul_mat":
         return 2 * int(first.ne[0]) * size
-    if own.name == "conv_2d":
+    if own.name in ("conv_2d", "winograd"):  # as many as a sum of products has; Winograd's way needs fewer
         return 2 * int(first.ne[0] * first.ne[1] * first.ne[2]) * size
     if own.name == "attention":
         q = own.args[1].contents
