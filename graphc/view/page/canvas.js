@@ -18,7 +18,7 @@ class Canvas {
     this.listen();
   }
 
-  /** Draw an open root; `heat` gives an item's part of the measure, from 0 to 1. */
+  /** Draw an open root; `heat` says how long an item's bar is, from 0 to 1. */
   draw(root, open, heat) {
     Object.assign(this, { open, heat });
     root.box ??= layout(root, open);

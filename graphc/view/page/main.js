@@ -20,25 +20,26 @@ function rebuild() {
 /** Draw again; what stands at `anchor` stays where it is on the screen. */
 function draw(anchor) {
   const before = anchor && canvas.corner(anchor.id);
-  const { root } = state.tree;
-  const part = measured(root);
-  canvas.draw(root, state.open, part);
+  canvas.draw(state.tree.root, state.open, heatOf);
   const after = before && canvas.corner(anchor.id);
   if (after) canvas.moveBy(before.left - after.left, before.top - after.top);
   canvas.mark(state.chosen, state.found);
 }
 
-/** An item's part of the largest step or module that is beside it. */
-function measured(root) {
+/** What a node or module costs by a measure. */
+function costOf(item, of) {
+  if (!(item instanceof Group)) return known(of(item));
+  const costs = (item.costs ??= new Map());
+  if (!costs.has(of)) costs.set(of, sum(item.steps, of));
+  return costs.get(of);
+}
+
+/** An item's part of the most costly one beside it. */
+function heatOf(item) {
   const { of } = state.measure;
-  const cost = (item) => (item instanceof Group ? (item.costs?.get(of) ?? remember(item)) : known(of(item)));
-  const remember = (group) => {
-    const total = sum(group.steps, of);
-    (group.costs ??= new Map()).set(of, total);
-    return total;
-  };
-  const whole = cost(root);
-  return (item) => (whole ? cost(item) / whole : 0);
+  const most = (item.parent.most ??= new Map());
+  if (!most.has(of)) most.set(of, Math.max(...item.parent.children.map((child) => costOf(child, of))));
+  return most.get(of) ? costOf(item, of) / most.get(of) : 0;
 }
 
 function toggle(group) {
