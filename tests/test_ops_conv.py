@@ -201,3 +201,46 @@ ONE = ((1,), (1,), (0,), (0,))
 def test_refusals(op: Conv, types: list[tuple[np.dtype, tuple[int, ...]]], reason: str) -> None:
     with pytest.raises(ShapeError, match=reason):
         op.infer(*(TensorType(*type) for type in types))
+
+
+@pytest.mark.parametrize(
+    ("strides", "dilations", "spread"),
+    [
+        ((1, 1), (2, 2), 0),
+        ((2, 2), (2, 2), 0),
+        ((3, 1), (2, 2), 0),
+        ((2, 2), (3, 1), 0),
+        ((1, 1), (1, 1), 0),
+        ((2, 2), (1, 1), 7),
+    ],
+)
+def test_what_an_infinite_element_reaches(strides: tuple[int, int], dilations: tuple[int, int], spread: int) -> None:
+    """Nothing but what depends on it; but zeros that fill an undilated kernel up to a multiple of the stride make NaN there."""
+    x, w = floats(1, 2, 6, 6), floats(2, 1, 3, 3)
+    x[0, 0, 3, 3] = np.inf
+    op = ConvTranspose(strides, dilations, (0, 0), (0, 0), (0, 0))
+    expected = by_onnxruntime("ConvTranspose", x, w, strides=strides, dilations=dilations)
+    assert np.isinf(expected).sum() == 9
+    actual, _ = on_ggml(op, x, w, weights=[1])
+    lost = np.isnan(actual)
+    assert lost.sum() == spread
+    np.testing.assert_allclose(actual[~lost], expected[~lost], rtol=1e-5, atol=1e-5)
+
+
+def test_transposed_convolutions_of_any_strides_and_dilations() -> None:
+    for strides, dilations, before, extra, kernel, group in product(
+        ((1, 1), (2, 1), (3, 2)),
+        ((2, 3), (3, 1), (2, 2), (1, 4)),
+        ((0, 0), (1, 2)),
+        ((0, 0), (1, 1)),
+        ((1, 2), (4, 3)),
+        (1, 2),
+    ):
+        op, x, w = (
+            ConvTranspose(strides, dilations, before, (0, 1), extra, group),
+            floats(1, 4, 5, 4),
+            floats(4, 3, *kernel),
+        )
+        by_definition = defined(op, x, w)
+        assert by_definition is not None
+        close(by_definition, by_eval(op, x, w), 1e-5)

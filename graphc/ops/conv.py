@@ -16,7 +16,7 @@ from graphc.errors import ShapeError
 from graphc.ir.graph import Value
 from graphc.ir.types import BOOL, F32, FLOATS, INTEGERS, TensorType
 from graphc.ops.base import Emit, Op
-from graphc.ops.movement import Pad, Reshape, Slice, Transpose
+from graphc.ops.movement import Concat, Expand, Pad, Reshape, Slice, Transpose
 from graphc.ops.pointwise import Binary
 from graphc.ops.precision import NARROW, in_float32
 from graphc.shapes import Dim, ceil_div, integer, is_static, product, static_shape
@@ -130,6 +130,18 @@ class Conv(Op):
 
 
 @dataclass(frozen=True)
+class Met:
+    """Elements of a kernel along an axis: the last one, how many, and how far apart; and how an image is convolved with them."""
+
+    last: int
+    count: int
+    step: int
+    dilation: int
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
 class ConvTranspose(Op):
     """The transpose (the gradient) of a convolution: each element of the image adds the kernel, scaled, to the result."""
 
@@ -190,8 +202,12 @@ class ConvTranspose(Op):
         return (y.astype(dtype, copy=False),)
 
     def define(self, emit: Emit, *inputs: Value) -> tuple[Value, ...] | None:
-        """One convolution that makes, as channels, all the elements of the result that lie between two of the image's,
-        and a reordering. None if the kernel's sizes are not known."""
+        """A convolution that makes, as channels, all the elements of the result that lie between two of the image's, or, with
+        dilations, one for each of these; and a reordering. None if the kernel's sizes are not known.
+
+        The first fills the kernel up with zeros to a multiple of the strides: beside an element of the image that is infinite
+        or NaN, a number that does not depend on it may then be NaN. Without, it would take half as long again.
+        """
         x, w = inputs[:2]
         if x.dtype in NARROW:
             return in_float32(emit, self, *inputs)
@@ -201,23 +217,64 @@ class ConvTranspose(Op):
         (result,) = self.infer(*(value.type for value in inputs))
         spatial = len(sizes) - 2
         taps = [self.taps(axis, sizes[axis + 2]) for axis in range(spatial)]
-        kernel = self.phases(emit, w, taps)
-        one, ends = (1,) * spatial, tuple(count - 1 for count in taps)
-        y = emit(Conv(one, one, ends, ends, self.group), x, kernel)
-        channels, grid = result.shape[1], y.shape[2:]
-        y = emit(Reshape((x.shape[0], channels, *self.strides, *grid)), y)
-        order = [
-            axis
-            for pair in zip(range(2 + spatial, 2 + 2 * spatial), range(2, 2 + spatial), strict=True)
-            for axis in pair
-        ]
-        y = emit(Transpose((0, 1, *order)), y)
+        one, channels = (1,) * spatial, result.shape[1]
+        dilated = any(d > 1 and size > 1 for d, size in zip(self.dilations, sizes[2:], strict=True))
+        y = self.apart(emit, x, w, taps) if dilated else self.together(emit, x, w, taps)
+        grid, strides = y.shape[2:], range(1, 1 + spatial) if dilated else range(2, 2 + spatial)
+        split = (*self.strides, channels) if dilated else (channels, *self.strides)
+        y = emit(Reshape((x.shape[0], *split, *grid)), y)
+        pairs = zip(range(2 + spatial, 2 + 2 * spatial), strides, strict=True)
+        y = emit(Transpose((0, 1 + spatial if dilated else 1, *(axis for pair in pairs for axis in pair))), y)
         y = emit(Reshape((x.shape[0], channels, *(n * s for n, s in zip(grid, self.strides, strict=True)))), y)
         if y.shape != result.shape:
             y = emit(Slice((0, 0, *self.pads_before), result.shape, (1,) * len(sizes)), y)
         if len(inputs) == 3:
             y = emit(Binary("Add"), y, emit(Reshape((channels, *one)), inputs[2]))
         return (y,)
+
+    def together(self, emit: Emit, x: Value, w: Value, taps: Sequence[int]) -> Value:
+        """The results of all phases as channels."""
+        one, ends = (1,) * len(taps), tuple(count - 1 for count in taps)
+        return emit(Conv(one, one, ends, ends, self.group), x, self.phases(emit, w, taps))
+
+    def apart(self, emit: Emit, x: Value, w: Value, taps: Sequence[int]) -> Value:
+        """The same, but the channels of one phase after those of another, each by a convolution with nothing but the elements of
+        the kernel that it meets."""
+        channels, grid = (
+            self.group * w.shape[1],
+            [size + count - 1 for size, count in zip(x.shape[2:], taps, strict=True)],
+        )
+        made = []
+        for phase in np.ndindex(*self.strides):
+            met = [self.met(axis, w.shape[axis + 2], place, taps[axis]) for axis, place in enumerate(phase)]
+            if all(met):
+                made.append(self.one_phase(emit, x, w, [each for each in met if each]))
+            else:
+                made.append(emit(Expand((x.shape[0], channels, *grid)), emit.constant(np.zeros((), x.dtype))))
+        return made[0] if len(made) == 1 else emit(Concat(1), *made)
+
+    def one_phase(self, emit: Emit, x: Value, w: Value, met: Sequence[Met]) -> Value:
+        """The convolution with the elements of the kernel that meet the results of a phase, turned around."""
+        channels, width = w.shape[:2]
+        counts, steps = tuple(each.count for each in met), (-each.step for each in met)
+        w = emit(Slice((0, 0, *(each.last for each in met)), (channels, width, *counts), (1, 1, *steps)), w)
+        w = emit(Reshape((self.group, channels // self.group, width, *counts)), w)
+        w = emit(Transpose((0, 2, 1, *range(3, len(w.shape)))), w)
+        w = emit(Reshape((self.group * width, channels // self.group, *counts)), w)
+        dilations, before, after = (
+            tuple(getattr(each, name) for each in met) for name in ("dilation", "before", "after")
+        )
+        return emit(Conv((1,) * len(met), dilations, before, after, self.group), x, w)
+
+    def met(self, axis: int, kernel: Dim, phase: int, taps: int) -> Met | None:
+        """What of the kernel meets the results of a phase along an axis; None if nothing does."""
+        stride, dilation = self.strides[axis], self.dilations[axis]
+        found = [k for k in range(integer(kernel, {})) if (k * dilation - phase) % stride == 0]
+        if not found:
+            return None
+        step = found[1] - found[0] if len(found) > 1 else stride
+        first, last = ((k * dilation - phase) // stride for k in (found[0], found[-1]))
+        return Met(found[-1], len(found), step, step * dilation // stride, last, taps - 1 - first)
 
     def taps(self, axis: int, kernel: int) -> int:
         """How many elements of the image reach one element of the result along an axis, and those of the output padding."""
@@ -226,11 +283,9 @@ class ConvTranspose(Op):
 
     def phases(self, emit: Emit, w: Value, taps: Sequence[int]) -> Value:
         """The kernel [C, M, *kernel] as [group * M * product(strides), C / group, *taps]: element `t * stride + phase` of
-        the (dilated) kernel is tap `taps - 1 - t` of that phase."""
+        the kernel is tap `taps - 1 - t` of that phase."""
         channels, width = w.shape[:2]
         spatial = len(taps)
-        for axis, dilation in enumerate(self.dilations):
-            w = dilated(emit, w, axis + 2, dilation)
         full = [count * stride for count, stride in zip(taps, self.strides, strict=True)]
         after = [size - integer(have, {}) for size, have in zip(full, w.shape[2:], strict=True)]
         if any(after):
@@ -244,20 +299,6 @@ class ConvTranspose(Op):
         order = (0, 2, *range(4, 4 + 2 * spatial, 2), 1, *range(3, 3 + 2 * spatial, 2))
         w = emit(Transpose(order), w)
         return emit(Reshape((self.group * width * product(self.strides), channels // self.group, *taps)), w)
-
-
-def dilated(emit: Emit, w: Value, axis: int, dilation: int) -> Value:
-    """A kernel with zeros between its elements along an axis."""
-    size = integer(w.shape[axis], {})
-    if dilation == 1 or size == 1:
-        return w
-    shape = w.shape
-    apart = emit(Reshape((*shape[: axis + 1], 1, *shape[axis + 1 :])), w)
-    after = [dilation - 1 if i == axis + 1 else 0 for i in range(len(apart.shape))]
-    spread = emit(Pad((0,) * len(after), tuple(after), "constant", 0), apart)
-    joined = emit(Reshape((*shape[:axis], size * dilation, *shape[axis + 1 :])), spread)
-    kept = (*shape[:axis], (size - 1) * dilation + 1, *shape[axis + 1 :])
-    return emit(Slice((0,) * len(shape), kept, (1,) * len(shape)), joined)
 
 
 def check_operands(op: Conv | ConvTranspose, inputs: Sequence[TensorType], spatial: int) -> None:
