@@ -51,8 +51,8 @@ def task_of(folder: Path, name: str, threads: int) -> Task:
 
 
 def elsewhere(task: Task) -> float:
-    """The share of time in steps that are no products, in a profile of one run."""
-    steps = profile(graphc.compile(task.path, threads=task.threads), task.inputs)
+    """The share of time in steps that are no products, in a profile."""
+    steps = profile(graphc.compile(task.path, threads=task.threads), task.inputs, rounds=3)
     return sum(each.seconds for each in steps if not is_product(each.step)) / sum(each.seconds for each in steps)
 
 

@@ -63,6 +63,26 @@ def test_copies_are_told_apart() -> None:
     assert together("all", timings).count == len(timings)
 
 
+def test_times_of_several_runs_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock says that the runs take 1, 9 and 2 seconds a step."""
+    proto = model([node("Exp", "x", "a"), node("Softmax", "a", "y")], [value("x", [3, 4])], ["y"])
+    loaded = graphc.compile(proto, threads=1)
+    inputs = {"x": np.ones((3, 4), np.float32)}
+    steps = len(profile(loaded, inputs))
+    pace = iter([pause for seconds in (1.0, 9.0, 2.0) for _ in range(steps) for pause in (0.0, seconds)])
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += next(pace)
+        return now
+
+    monkeypatch.setattr("graphc.runtime.profile.perf_counter", clock)
+    timings = profile(loaded, inputs, rounds=3)
+    assert [each.seconds for each in timings] == [2.0] * steps
+    assert [each.start for each in timings] == [2.0 * index for index in range(steps)]
+
+
 def test_a_roofline_places_steps_under_the_roof() -> None:
     kinds = [
         Total("a & <b>", 3, 2.0, int(100e9), int(1e9)),

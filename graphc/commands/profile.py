@@ -31,6 +31,7 @@ def profile(
     random: Annotated[int, typer.Option(metavar="SEED", help="Seed of the inputs that are not given.")] = 0,
     dim: options.Dims = None,
     threads: options.Threads = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Runs; the median of each step's times counts.")] = 3,
     depth: Annotated[int, typer.Option(min=1, help="Levels of modules to tell apart.")] = 2,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Chrome trace (for Perfetto).", show_default=False)
@@ -63,7 +64,7 @@ def profile(
         raise GraphcError("--roofline needs the machine's peaks, and those a C compiler (set CC)")
     loaded = open_model(model, dims, "cpu", threads)
     given = given_or_random(loaded.program.inputs, input, inputs, options.known_sizes(dims), random)
-    timings = measure(loaded, given)
+    timings = measure(loaded, given, rounds)
     by_step = totals(timings, lambda each: each.step)
     by_module = totals(timings, lambda each: ".".join(each.module.split(".")[:depth]) or "(model)")
     copies = together("copies", [each for each in timings if each.copies])
@@ -77,7 +78,7 @@ def profile(
         say_json({**found, "steps": [asdict(each) for each in timings]})
         return
     whole = sum(each.seconds for each in timings)
-    say(f"{printable(model)}: {len(timings)} steps, {seconds_text(whole)}")
+    say(f"{printable(model)}: {len(timings)} steps, {seconds_text(whole)}, medians of {rounds} runs")
     if most is None:
         say("peaks of this machine: not measured, for want of a C compiler (set CC)")
     else:

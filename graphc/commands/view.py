@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from graphc.targets.ggml.program import Program
 
 
+ROUNDS = 3
+"""Timed runs; the median of each step's times is shown."""
+
+
 def view(
     model: options.ModelOrEngine,
     output: Annotated[
@@ -65,4 +69,4 @@ def _profiled(
 
     loaded = open_model(model, dims, "cpu", threads)
     given = given_or_random(loaded.program.inputs, files, archive, options.known_sizes(dims), seed)
-    return loaded.program, check_inputs(loaded.program, given), profile(loaded, given)
+    return loaded.program, check_inputs(loaded.program, given), profile(loaded, given, ROUNDS)

@@ -6,8 +6,10 @@ A node by itself costs some microseconds more than in its graph, where threads w
 from __future__ import annotations
 
 import ctypes
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from time import perf_counter
 from typing import Any
 
@@ -63,25 +65,34 @@ class Total:
         return self.nbytes / self.seconds / 1e9 if self.seconds else 0.0
 
 
-def profile(model: Model, inputs: Mapping[str, np.ndarray]) -> list[Timing]:
-    """The steps of one run, in order, after a run that is not timed. Raises InputError for a device that is not the CPU."""
+def profile(model: Model, inputs: Mapping[str, np.ndarray], rounds: int = 1) -> list[Timing]:
+    """The steps of a run, in order, each with the median of its times in so many runs, after a run that is not timed.
+
+    Raises InputError for a device that is not the CPU.
+    """
     executor = model.executor
     if len(executor.backends) > 1:
         raise InputError("a profile is of the CPU; other devices are not timed node by node")
     given = {name: np.asarray(array) for name, array in inputs.items()}
     binding = check_inputs(model.program, given)
     executor.run(given, binding)
-    timings: list[Timing] = []
     numbers = numbered(model.program)
-    executor.observer = lambda graph: timings.extend(timed(graph, numbers, sum(each.seconds for each in timings)))
+    runs: list[list[Timing]] = []
+    executor.observer = lambda graph: runs[-1].extend(timed(graph, numbers))
     try:
-        executor.run(given, binding)
+        for _ in range(rounds):
+            runs.append([])
+            executor.run(given, binding)
     finally:
         executor.observer = None
-    return timings
+    seconds = [statistics.median(each.seconds for each in step) for step in zip(*runs, strict=True)]
+    starts = accumulate(seconds, initial=0.0)
+    return [
+        replace(step, seconds=time, start=start) for step, time, start in zip(runs[0], seconds, starts, strict=False)
+    ]
 
 
-def timed(graph: BuiltGraph, numbers: Mapping[Call, int], start: float) -> Iterable[Timing]:
+def timed(graph: BuiltGraph, numbers: Mapping[Call, int]) -> Iterable[Timing]:
     """Compute the nodes of a graph one after the other. What ggml makes of a call before its result counts as the call's."""
     made = {address(tensor): index for index, tensor in graph.results.items()}
     context = new_context(0, graph_size=8)
@@ -97,8 +108,8 @@ def timed(graph: BuiltGraph, numbers: Mapping[Call, int], start: float) -> Itera
                 continue
             call = graph.program.calls[index]
             if call.function not in VIEWS:
-                yield described(graph, call, numbers[call], node, passed, start)
-            start, passed = start + passed, 0.0
+                yield described(graph, call, numbers[call], node, passed)
+            passed = 0.0
     finally:
         ggml.ggml_free(context)
 
@@ -112,7 +123,7 @@ def compute(context: Any, node: Any, backend: Any) -> None:
         raise GraphcError("ggml could not compute a node")
 
 
-def described(graph: BuiltGraph, call: Call, number: int, node: Any, seconds: float, start: float) -> Timing:
+def described(graph: BuiltGraph, call: Call, number: int, node: Any, seconds: float) -> Timing:
     """What is known of a call."""
     own = graph.own.get(call.result.call)
     name, operations = count_of(graph.program, call)
@@ -125,7 +136,7 @@ def described(graph: BuiltGraph, call: Call, number: int, node: Any, seconds: fl
         module=".".join(call.scope),
         result=f"{list(tensor.ne)[: max(call.result.rank, 1)][::-1]}",
         seconds=seconds,
-        start=start,
+        start=0.0,
         operations=integer(operations, graph.binding) if own is None else own_operations(own, node),
         nbytes=ggml.ggml_nbytes(node) + sum(bytes_read(source, node, copies) for source in read),
         number=number,
