@@ -18,6 +18,7 @@ from graphc.runtime.model import Model
 from graphc.shapes.ranges import Size
 from graphc.targets.ggml.lower import lower
 from graphc.targets.ggml.program import Program
+from graphc.targets.ggml.ways import Ways
 from graphc.trace import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -62,11 +63,13 @@ def compile_program(
     dims: Mapping[str, Size] | None = None,
     without: Iterable[str] = (),
     stop_after: int | None = None,
+    ways: Ways | None = None,
     progress: Progress = SILENT,
 ) -> Program:
     """The stages up to the program that every target reads; its weights are not computed yet.
 
-    `name` is what the program and its C++ class are called: if not given, as the file is.
+    `name` is what the program and its C++ class are called: if not given, as the file is. `ways` is told how operators are
+    computed.
     """
     log = Log(checked(without), stop_after)
     if isinstance(source, Graph):
@@ -83,7 +86,7 @@ def compile_program(
         optimize(graph, log, debug.observe)
         step(1)
     with progress.stage("lower", 1) as step:
-        program = lower(graph)
+        program = lower(graph, ways)
         step(1)
     debug.finish(program, log)
     return program

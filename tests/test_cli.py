@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -177,6 +178,41 @@ def test_check_lists_everything_unsupported(graphc_command, tmp_path: Path, mode
     done = graphc_command("compile", bad)
     assert done.status == 1
     assert "second" in done.err
+
+
+WAYS = """<ir_version: 10, opset_import: ["": 21]>
+ways (float[n, 4] x, int64 trips) => (float[m, 4] y, float[k, 2] z) {
+    axis = Constant<value = int64 {0}>()
+    shape = Constant<value = int64[2] {-1, 2}>()
+    a = Add(x, x)
+    b = CumSum(a, axis)
+    c = Erf(b)
+    z = Reshape(c, shape)
+    y = Loop(trips, , c) <body = body (int64 i, bool going, float[n, 4] p) => (bool again, float[n, 4] q) {
+        again = Identity(going)
+        r = Erf(p)
+        q = Add(r, x)
+    }>
+}"""
+
+
+def test_check_says_how_operators_are_computed(graphc_command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = stored(onnx.parser.parse_model(WAYS), tmp_path / "ways.onnx")
+    found = json.loads(graphc_command("check", path, "--json").out)
+    assert {name: each["computed_by"] for name, each in found["operators"].items()} == {
+        "Add": ["ggml calls"],
+        "CumSum": ["routine"],
+        "Erf": ["kernel"],
+        "Loop": ["host"],
+        "Reshape": ["no call"],
+    }
+    assert (found["operators"]["Add"]["nodes"], found["routines"], found["kernels"]) == (2, 1, 1)
+    shown = graphc_command("check", path).out
+    assert "1 routines, 1 generated kernels" in shown
+    assert re.search(r"CumSum +1  routine\n", shown)
+    assert "NumPy" not in shown
+    monkeypatch.setattr("graphc.targets.kernels.native.find_compiler", lambda: None)
+    assert "run in NumPy" in graphc_command("check", path).out
 
 
 @pytest.mark.parametrize("reference", ["numpy", "onnxruntime"])

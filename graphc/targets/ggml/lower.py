@@ -24,6 +24,7 @@ from graphc.shapes import Dim, Expr, Undecidable, lower_bound, static_shape
 from graphc.targets.ggml.builder import Builder
 from graphc.targets.ggml.program import STORAGE, Host, KernelUse, Program, Tensor
 from graphc.targets.ggml.prune import pruned
+from graphc.targets.ggml.ways import Ways
 from graphc.targets.kernels.routine import has_kernel, routine_of
 from graphc.targets.kernels.scalar import trace
 
@@ -31,9 +32,10 @@ KNOWN_LIMIT = 4096
 """Elements of a computed constant that an operator may look at while it is lowered."""
 
 
-def lower(graph: Graph) -> Program:
-    """The program that computes the graph. Raises UnsupportedError with every node that ggml and kernels cannot do."""
-    lowering = Lowering(graph, Program(graph.name), {})
+def lower(graph: Graph, ways: Ways | None = None) -> Program:
+    """The program that computes the graph; `ways` is told how. Raises UnsupportedError with every node that ggml and kernels
+    cannot do."""
+    lowering = Lowering(graph, Program(graph.name), {}, ways)
     lowering.run()
     if lowering.problems:
         raise UnsupportedError(lowering.problems)
@@ -41,10 +43,11 @@ def lower(graph: Graph) -> Program:
 
 
 class Lowering:
-    """The state of one lowering: which tensor holds each value. `weights` are those of all graphs of the model."""
+    """The state of one lowering: which tensor holds each value. `weights` and `ways` are those of all graphs of the model."""
 
-    def __init__(self, graph: Graph, program: Program, weights: dict[Value, Tensor]) -> None:
+    def __init__(self, graph: Graph, program: Program, weights: dict[Value, Tensor], ways: Ways | None = None) -> None:
         self.graph = graph
+        self.ways = Ways() if ways is None else ways
         self.program = program
         self.builder = NodeBuilder(self)
         self.tensors: dict[Value, Tensor] = {}
@@ -122,14 +125,17 @@ class Lowering:
     def attempt(self, node: Node) -> str:
         """Lower one node; returns the reason if it cannot be."""
         self.builder.enter(node)
+        start = len(self.program.calls)
         if isinstance(node.op, Control):
             self.by_host(node, node.op)
+            self.ways.saw(node, self.program, start)
             return ""
         results = self.by_ggml(node) or self.by_definition(node) or self.by_kernel(node)
         if results is None:
             types = ", ".join(str(value.type) for value in node.inputs)
             return f"neither ggml nor a generated kernel computes it for {types}"
         self.tensors.update(zip(node.outputs, results, strict=True))
+        self.ways.saw(node, self.program, start)
         return ""
 
     def by_ggml(self, node: Node) -> Sequence[Tensor] | None:
@@ -171,7 +177,7 @@ class Lowering:
         args = [self.place(value) for value in node.inputs]
         blocks = []
         for body in op.bodies:
-            inner = Lowering(body.graph, self.program.block(body.graph.name), self.weights)
+            inner = Lowering(body.graph, self.program.block(body.graph.name), self.weights, self.ways)
             inner.run()
             self.problems += inner.problems
             blocks.append(inner.program)
