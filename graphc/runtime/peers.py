@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from graphc.errors import InputError
+from graphc.errors import GraphcError, InputError
+
+if TYPE_CHECKING:
+    from graphc.runtime.model import Model
 
 Run: TypeAlias = Callable[[], Mapping[str, np.ndarray]]
 
@@ -45,20 +50,31 @@ class Peer:
 
 
 def _graphc(task: Task) -> Run:
-    import graphc
-    from graphc.runtime.session import is_engine
-
-    model = (graphc.load if is_engine(task.path) else graphc.compile)(task.path, threads=task.threads)
+    model = _engine(task)
     return lambda: model.run(task.inputs)
 
 
 def _ggml(task: Task) -> Run:
     """The same program, with ggml's own products."""
-    import graphc
-
-    model = graphc.compile(task.path, threads=task.threads)
+    model = _engine(task)
     model.executor.products = None
     return lambda: model.run(task.inputs)
+
+
+def _engine(task: Task) -> Model:
+    """The engine of a model, mapped. Another process writes it, so that this one's memory is that of a program that runs it."""
+    import graphc
+    from graphc.runtime.session import is_engine
+
+    if is_engine(task.path):
+        return graphc.load(task.path, threads=task.threads)
+    with tempfile.TemporaryDirectory(prefix="graphc-bench-", ignore_cleanup_errors=True) as folder:
+        engine = Path(folder) / "model.gguf"
+        command = [sys.executable, "-m", "graphc.cli", "compile", str(task.path.absolute()), "-o", str(engine)]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode != 0:
+            raise GraphcError(done.stderr.strip())
+        return graphc.load(engine, threads=task.threads)
 
 
 def _onnxruntime(task: Task) -> Run:
