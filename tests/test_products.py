@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ggml
 import numpy as np
 import pytest
 
@@ -13,8 +14,10 @@ from graphc.ops.attention import Attention
 from graphc.ops.base import Op
 from graphc.ops.conv import Conv
 from graphc.ops.matmul import MatMul
+from graphc.ops.movement import Reshape, Transpose
 from graphc.ops.norm import GroupNorm, LayerNorm, RMSNorm
 from graphc.ops.pointwise import Binary, Unary
+from graphc.runtime.profile import address
 from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.lower import lower
 from graphc.targets.ggml.products import load_products
@@ -114,6 +117,25 @@ def test_attention(q, k, v, mask):
     assert np.abs(results[3] - exact).max() <= bound * np.abs(exact).max()
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_attention_of_views(turned):
+    """Heads beside one another, before and after, and values in either order: nothing is copied."""
+    arrays = {name: RANDOM.standard_normal((2, 70, 3, 24)).astype(np.float32) for name in "qkv"}
+    exact = Attention(0.3).eval(*(array.astype(np.float64).transpose(0, 2, 1, 3) for array in arrays.values()))[0]
+    arrays["v"] = np.ascontiguousarray(arrays["v"].transpose(0, 2, 3, 1)) if turned else arrays["v"]
+    graph = Graph()
+    q, k, v = (
+        graph.add(Transpose(axes), [graph.input(name, TensorType(array.dtype, array.shape))]).output
+        for axes, (name, array) in zip(
+            [(0, 2, 1, 3)] * 2 + [(0, 1, 3, 2) if turned else (0, 2, 1, 3)], arrays.items(), strict=True
+        )
+    )
+    result = graph.add(Transpose((0, 2, 1, 3)), [graph.add(Attention(0.3), [q, k, v]).output]).output
+    graph.output(graph.add(Reshape((2, 70, 72)), [result]).output, "y")
+    met = close_to(exact.transpose(0, 2, 1, 3).reshape(2, 70, 72), lower(graph), arrays)
+    assert [step for step in met if step[0] not in ("RESHAPE", "PERMUTE")] == [("attention", 3)]
+
+
 def test_a_query_that_sees_nothing_has_no_result():
     arrays = [RANDOM.standard_normal((1, 1, 40, 8)).astype(np.float32) for _ in "qkv"]
     arrays.append(np.zeros((40, 40), np.float32))
@@ -157,14 +179,17 @@ def test_group_normalization(shape, silu):
 
 
 def close_to(exact: np.ndarray, program: Program, inputs: dict[str, np.ndarray]) -> list[tuple[str, int]]:
-    """Check that our own code is as exact as ggml, for any number of threads; what it computes, and of how many tensors."""
+    """Check that our own code is as exact as ggml, for any number of threads. The steps: ours with the number of tensors that
+    they read, ggml's with none."""
     found = []
     for threads, own in ((2, False), (1, True), (2, True)):
         executor = Executor(program, [evaluate(weight.value) for weight in program.weights], threads=threads)
         executor.products = executor.products if own else None
         found += executor.run(inputs, {})
         (graph,) = executor.graphs.values()
-        met = [(each.name, len(each.args)) for each in graph.own.values()]
+        nodes = [ggml.ggml_graph_node(graph.graph, i) for i in range(ggml.ggml_graph_n_nodes(graph.graph))]
+        names = {address(graph.results[call]): (own.name, len(own.args)) for call, own in graph.own.items()}
+        met = [names.get(address(node)) or (ggml.ggml_op_desc(node).decode(), 0) for node in nodes]
         executor.close()
     np.testing.assert_array_equal(found[1], found[2])
     errors = [np.abs(each - exact).max() for each in found]

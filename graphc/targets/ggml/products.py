@@ -41,6 +41,12 @@ MOST_SOURCES = 6
 """Tensors that one of them reads at most."""
 
 
+class AttentionSettings(ctypes.Structure):
+    """`graphc_attention_settings`."""
+
+    _fields_ = (("factor", ctypes.c_float), ("merged", ctypes.c_int))
+
+
 class NormSettings(ctypes.Structure):
     """`graphc_norm_settings`."""
 
@@ -105,10 +111,14 @@ class Products:
         return Own(own.name, (*own.args, factor), own.told)
 
     def attention(self, k: Any, q: Any, v: Any, mask: Any, factor: float) -> Own | None:
-        """For `ggml_mul_mat(v, ggml_soft_max_ext(ggml_mul_mat(k, q), mask, factor, 0))`."""
+        """For `ggml_mul_mat(v, ggml_soft_max_ext(ggml_mul_mat(k, q), mask, factor, 0))`; v may also be a transposed view."""
         if not self.library.graphc_takes_attention(k, q, v, mask):
             return None
-        return Own("attention", (k, q, v) if mask is None else (k, q, v, mask), ctypes.c_float(factor))
+        return Own("attention", (k, q, v) if mask is None else (k, q, v, mask), AttentionSettings(factor, 0))
+
+    def merged(self, own: Own) -> Own | None:
+        """For the contiguous copy of attention's result with the axes of heads and queries exchanged."""
+        return Own(own.name, own.args, AttentionSettings(own.told.factor, 1)) if own.name == "attention" else None
 
     def gelu(self, x: Any) -> Own | None:
         """For `ggml_gelu_erf(x)`."""

@@ -44,7 +44,18 @@ def _attention(graph: BuiltGraph, products: Products, call: Call, args: Sequence
     if bias != 0.0 or not isinstance(factor, float):
         return None
     k, q, masked = (graph.argument(arg) for arg in (*scores.args, mask))
-    return products.attention(k, q, args[0], masked, factor)
+    copied = made_here(graph, call.args[0], ("ggml_cont",))
+    values = [graph.argument(copied.args[0]), args[0]] if copied else [args[0]]  # a copy need not be made
+    return next((own for v in values if (own := products.attention(k, q, v, masked, factor))), None)
+
+
+def _merged_attention(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    """Attention that writes its result as the copy of it does that has the heads beside one another."""
+    turned = inner(graph, call.args[0], ("ggml_permute",))
+    if turned is None or turned.args[1:] != (0, 2, 1, 3):
+        return None
+    own = inner_own(graph, turned.args[0])
+    return own and products.merged(own)
 
 
 def _summed(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
@@ -88,6 +99,7 @@ def _silu(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]
 WAYS: Mapping[str, Sequence[Way]] = {
     "ggml_mul_mat": (_attention, _product),
     **dict.fromkeys(CONVOLUTIONS, (_convolution,)),
+    "ggml_cont": (_merged_attention,),
     "ggml_gelu_erf": (_gelu,),
     "ggml_norm": (_norm,),
     "ggml_rms_norm": (_norm,),

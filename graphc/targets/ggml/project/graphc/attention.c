@@ -49,17 +49,24 @@ static void soften(struct state * s, float * scores, int64_t keys, int64_t value
     }
 }
 
+static bool is_float_columns(const struct ggml_tensor * t) {
+    return t->type == GGML_TYPE_F32 && t->nb[1] == sizeof(float) && t->nb[0] % sizeof(float) == 0;
+}
+
 bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tensor * q, const struct ggml_tensor * v,
                             const struct ggml_tensor * mask) {
-    return is_float_rows(k) && is_float_rows(q) && is_float_rows(v) && q->ne[0] <= DEEPEST && v->ne[1] <= DEEPEST &&
+    return is_float_rows(k) && is_float_rows(q) && (is_float_rows(v) || is_float_columns(v)) && q->ne[0] <= DEEPEST && v->ne[1] <= DEEPEST &&
            q->ne[1] >= FEWEST_QUERIES && (mask == NULL || is_float_rows(mask));
 }
 
 void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    const float factor = *(const float *) userdata;
+    const struct graphc_attention_settings * settings = userdata;
     const struct ggml_tensor * k = dst->src[0], * q = dst->src[1], * v = dst->src[2], * mask = dst->src[3];
     const int64_t depth = q->ne[0], keys = k->ne[1], values = v->ne[1], queries = q->ne[1];
     const int64_t panels = (queries + PANEL - 1) / PANEL;
+    const tile_function * parts = is_float_rows(v) ? tiles : turned_tiles;
+    const int64_t lda = (is_float_rows(v) ? v->nb[1] : v->nb[0]) / sizeof(float);
+    const size_t next_query = dst->nb[settings->merged ? 2 : 1], next_head = dst->nb[settings->merged ? 1 : 2];
     float panel[DEEPEST * PANEL] __attribute__((aligned(64))), scores[KEYS * PANEL] __attribute__((aligned(64)));
     struct state s;
     for (int64_t unit = ith; unit < panels * q->ne[2] * q->ne[3]; unit += nth) {
@@ -68,7 +75,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
         const int64_t k2 = i2 / (q->ne[2] / k->ne[2]), k3 = i3 / (q->ne[3] / k->ne[3]);
         const int64_t v2 = i2 / (q->ne[2] / v->ne[2]), v3 = i3 / (q->ne[3] / v->ne[3]);
         const char * rows = (const char *) q->data + first * q->nb[1] + i2 * q->nb[2] + i3 * q->nb[3];
-        pack_queries(rows, q->nb[1], count, depth, factor, panel);
+        pack_queries(rows, q->nb[1], count, depth, settings->factor, panel);
         for (int j = 0; j < VECTORS; ++j) s.largest[j] = all(-__builtin_inff()), s.sum[j] = all(0);
         for (int64_t i = 0; i < values * PANEL; ++i) s.result[i] = 0;
         for (int64_t key = 0; key < keys; key += KEYS) {
@@ -89,16 +96,16 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
             const char * to = (const char *) v->data + key * v->nb[0] + v2 * v->nb[2] + v3 * v->nb[3];
             for (int64_t i = 0; i < values; i += ROWS) {
                 const float * a = (const float *) (to + i * v->nb[1]);
-                tiles[least(values - i, ROWS)](a, v->nb[1] / sizeof(float), scores, s.result + i * PANEL, PANEL, (int) block, false);
+                parts[least(values - i, ROWS)](a, lda, scores, s.result + i * PANEL, PANEL, (int) block, false);
             }
         }
         for (int j = 0; j < VECTORS; ++j) {
             const vector share = 1.0f / s.sum[j];
             for (int64_t i = 0; i < values; ++i) *(vector *) (s.result + i * PANEL + j * WIDTH) *= share;
         }
-        float * out = (float *) ((char *) dst->data + first * dst->nb[1] + i2 * dst->nb[2] + i3 * dst->nb[3]);
+        float * out = (float *) ((char *) dst->data + first * next_query + i2 * next_head + i3 * dst->nb[3]);
         for (int64_t x = 0; x < count; ++x) {
-            for (int64_t i = 0; i < values; ++i) out[x * (dst->nb[1] / sizeof(float)) + i] = s.result[i * PANEL + x];
+            for (int64_t i = 0; i < values; ++i) out[x * (next_query / sizeof(float)) + i] = s.result[i * PANEL + x];
         }
     }
 }

@@ -44,11 +44,18 @@ void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata
 /// Whether a tensor can be added to a product, or to a convolution's image, on the way: it is float32 and broadcasts to it.
 bool graphc_takes_sum(const struct ggml_tensor * sum, const struct ggml_tensor * result, bool image);
 
-/// Whether `graphc_attention` computes the attention of these; `v` is transposed: its rows are its elements along all keys.
+/// Whether `graphc_attention` computes the attention of these. `v` is transposed: its rows are its elements along all keys; they
+/// may lie one after the other, or the elements of a key.
 bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tensor * q, const struct ggml_tensor * v,
                             const struct ggml_tensor * mask);
 
-/// softmax(k q * factor + mask) v, for src[0] to src[3] (no mask: NULL); the userdata is the factor, a float.
+/// The settings of attention: its userdata.
+struct graphc_attention_settings {
+    float factor;
+    int merged;  // the results of all heads for a query lie one after the other
+};
+
+/// softmax(k q * factor + mask) v, for src[0] to src[3] (no mask: NULL).
 void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// Whether `graphc_gelu` computes GELU of this tensor, and faster than ggml does.

@@ -3,6 +3,7 @@
 #include "ggml-cpp.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <unordered_map>
 #include <vector>
@@ -23,6 +24,12 @@ float parameter(Tensor tensor, int index) {
     float value;
     std::memcpy(&value, tensor->op_params + index, sizeof value);
     return value;
+}
+
+bool is_permuted(Tensor tensor, const std::array<int32_t, 4> & axes) { return std::equal(axes.begin(), axes.end(), tensor->op_params); }
+
+std::vector<ggml_tensor *> sources_of(Tensor tensor) {
+    return std::vector<ggml_tensor *>(tensor->src, std::find(tensor->src, tensor->src + GGML_MAX_SRC, nullptr));
 }
 
 /// The call that has the arguments of the convolution that a tensor is the result of, if it is one: ggml makes several tensors
@@ -53,7 +60,7 @@ class Replacing {
         each([this](ggml_tensor * tensor) { attention(tensor), group_norm(tensor); });
         each([this](ggml_tensor * tensor) { conv_2d(tensor); });
         each([this](ggml_tensor * tensor) { mul_mat(tensor), gelu(tensor), norm(tensor); });
-        each([this](ggml_tensor * tensor) { sum(tensor), factor(tensor), silu(tensor); });
+        each([this](ggml_tensor * tensor) { sum(tensor), factor(tensor), silu(tensor), merged_attention(tensor); });
     }
 
   private:
@@ -92,11 +99,26 @@ class Replacing {
         const Tensor weights = made_by(source(made_by(tensor, GGML_OP_MUL_MAT), 1), GGML_OP_SOFT_MAX);
         const Tensor scores = made_by(source(weights, 0), GGML_OP_MUL_MAT);
         if (scores == nullptr || weights->src[2] != nullptr || parameter(weights, 1) != 0) return;
-        std::vector<ggml_tensor *> sources = {scores->src[0], scores->src[1], tensor->src[0]};
-        if (!graphc_takes_attention(sources[0], sources[1], sources[2], weights->src[1])) return;
-        if (weights->src[1] != nullptr) sources.push_back(weights->src[1]);
-        settings_.factors.push_back(parameter(weights, 0));
-        become(tensor, graphc_attention, &settings_.factors.back(), sources);
+        ggml_tensor * k = scores->src[0], * q = scores->src[1], * mask = weights->src[1];
+        const Tensor copied = made_by(tensor->src[0], GGML_OP_CONT);
+        for (ggml_tensor * v : {copied == nullptr ? nullptr : copied->src[0], tensor->src[0]}) {  // a copy need not be made
+            if (v == nullptr || !graphc_takes_attention(k, q, v, mask)) continue;
+            settings_.attentions.push_back({parameter(weights, 0), 0});
+            std::vector<ggml_tensor *> sources = {k, q, v};
+            if (mask != nullptr) sources.push_back(mask);
+            return become(tensor, graphc_attention, &settings_.attentions.back(), sources);
+        }
+    }
+
+    /// Attention writes its result as the copy of it does that has the heads beside one another.
+    void merged_attention(ggml_tensor * tensor) {
+        const Tensor turned = made_by(source(made_by(tensor, GGML_OP_CONT), 0), GGML_OP_PERMUTE);
+        if (!inner(turned) || !is_permuted(turned, {0, 2, 1, 3})) return;
+        const Own own = inner_own(turned->src[0]);
+        if (own.function != graphc_attention) return;
+        settings_.attentions.push_back(*static_cast<const graphc_attention_settings *>(own.settings));
+        settings_.attentions.back().merged = 1;
+        become(tensor, graphc_attention, &settings_.attentions.back(), sources_of(turned->src[0]));
     }
 
     void group_norm(ggml_tensor * tensor) {
@@ -166,8 +188,7 @@ class Replacing {
 
     /// Has a tensor computed as one of ours is, with another source; false where there are as many as may be.
     bool extend(ggml_tensor * tensor, Tensor model, const Own & own, ggml_tensor * more, int most) {
-        std::vector<ggml_tensor *> sources;
-        while (model->src[sources.size()] != nullptr) sources.push_back(model->src[sources.size()]);
+        std::vector<ggml_tensor *> sources = sources_of(model);
         if (sources.size() == static_cast<size_t>(most)) return false;
         sources.push_back(more);
         become(tensor, own.function, own.settings, sources);

@@ -11,7 +11,7 @@ namespace graphc {
 /// What custom operators are told, which must live as long as the graph.
 struct ProductSettings {
     std::deque<graphc_conv_2d_settings> convolutions;
-    std::deque<float> factors;
+    std::deque<graphc_attention_settings> attentions;
     std::deque<graphc_group_norm_settings> group_norms;
     std::deque<graphc_norm_settings> norms;
 };

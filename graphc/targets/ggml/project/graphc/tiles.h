@@ -84,8 +84,9 @@ static inline vector exponential(vector x) {
     return choose(x == x, result, x);
 }
 
-/// c[rows][PANEL] (+)= a[rows][depth] * panel[depth][PANEL]; `rows` is a constant where this is called.
-static inline __attribute__((always_inline)) void tile(int rows, const float * a, int64_t lda, const float * panel,
+/// c[rows][PANEL] (+)= a[rows][depth] * panel[depth][PANEL]; rows of `a` are `down` elements apart, its columns `along`. `rows` and
+/// one of the two are constants where this is called.
+static inline __attribute__((always_inline)) void tile(int rows, const float * a, int64_t down, int64_t along, const float * panel,
                                                        float * c, int64_t ldc, int depth, bool first) {
     vector sums[ROWS][VECTORS];
 #pragma GCC unroll 16
@@ -100,7 +101,7 @@ static inline __attribute__((always_inline)) void tile(int rows, const float * a
 #pragma GCC unroll 16
         for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
-            for (int j = 0; j < VECTORS; ++j) sums[i][j] += a[i * lda + k] * column[j];
+            for (int j = 0; j < VECTORS; ++j) sums[i][j] += a[i * down + k * along] * column[j];
         }
     }
 #pragma GCC unroll 16
@@ -116,7 +117,11 @@ static inline __attribute__((always_inline)) void tile(int rows, const float * a
 #define TILE(n) \
     static __attribute__((noinline)) void tile_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
                                                    int depth, bool first) { \
-        tile(n, a, lda, panel, c, ldc, depth, first); \
+        tile(n, a, lda, 1, panel, c, ldc, depth, first); \
+    } \
+    static __attribute__((noinline)) void turned_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
+                                                     int depth, bool first) { \
+        tile(n, a, 1, lda, panel, c, ldc, depth, first); \
     }
 TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
 #if defined(__AVX512F__)
@@ -127,14 +132,17 @@ TILE(7) TILE(8)
 
 typedef void (*tile_function)(const float *, int64_t, const float *, float *, int64_t, int, bool);
 
-static const tile_function tiles[ROWS + 1] = {
-    NULL, tile_1, tile_2, tile_3, tile_4, tile_5, tile_6,
 #if defined(__AVX512F__)
-    tile_7, tile_8, tile_9, tile_10, tile_11, tile_12,
-#elif !defined(__AVX__)
-    tile_7, tile_8,
+#define ALL_TILES(kind) {NULL, kind##_1, kind##_2, kind##_3, kind##_4, kind##_5, kind##_6, kind##_7, kind##_8, kind##_9, kind##_10, kind##_11, kind##_12}
+#elif defined(__AVX__)
+#define ALL_TILES(kind) {NULL, kind##_1, kind##_2, kind##_3, kind##_4, kind##_5, kind##_6}
+#else
+#define ALL_TILES(kind) {NULL, kind##_1, kind##_2, kind##_3, kind##_4, kind##_5, kind##_6, kind##_7, kind##_8}
 #endif
-};
+
+/// By the number of rows: tiles of a matrix whose rows lie one after the other, and of one whose columns do.
+static const tile_function tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(tile);
+static const tile_function turned_tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(turned);
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
