@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 from small_models import dense_model, dense_result, stored, unsupported_model
 
 import graphc.runtime.compare
-from graphc import cli
+from graphc import cli, onnx_backend
 
 X = np.array([[1, 2, 3], [-1, 0.5, 2]], np.float32)
 
@@ -178,6 +178,23 @@ def test_check_lists_everything_unsupported(graphc_command, tmp_path: Path, mode
     done = graphc_command("compile", bad)
     assert done.status == 1
     assert "second" in done.err
+
+
+AXES = """<ir_version: 10, opset_import: ["": 21]>
+sums (float[2, 3] x, int64[k] axes) => (float[a, b] y) { y = ReduceSum(x, axes) }"""
+
+
+def test_what_depends_on_an_input_is_one_error_that_says_what_to_do(graphc_command, tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(AXES)
+    path = stored(proto, tmp_path / "sums.onnx")
+    done = graphc_command("compile", path, "-o", tmp_path / "sums.gguf", "--cpp", tmp_path / "cpp")
+    assert done.status == 1
+    assert done.err.startswith("error: 1 unsupported node:")
+    assert "the axes depends on the input axes; an engine or a C++ project needs it as a constant" in done.err
+    assert len(done.err.strip().splitlines()) == 2
+    assert os.listdir(tmp_path) == ["sums.onnx"]
+    (y,) = onnx_backend.run_model(proto, [np.ones((2, 3), np.float32), np.array([1])])
+    np.testing.assert_array_equal(y, [[3], [3]])
 
 
 WAYS = """<ir_version: 10, opset_import: ["": 21]>

@@ -31,8 +31,15 @@ class Refused(Exception):
         self.reason, self.help = reason, help
 
 
+BY_RUN = "an engine or a C++ project needs it as a constant of the model; graphc.onnx_backend compiles for the inputs of each run"
+"""What helps where nothing else is known to."""
+
+
 class Unknown(Refused):
     """Refused only because elements are not known until the model runs: with the inputs of a run it can be done."""
+
+    def __init__(self, reason: str, help: str = "") -> None:
+        super().__init__(reason, help or BY_RUN)
 
 
 def element_type(dtype: onnx_ir.DataType | None) -> np.dtype:
