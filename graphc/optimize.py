@@ -19,7 +19,14 @@ from graphc.rewrite.rules import activation, algebra, attention, movement, norm,
 RAISE = [*movement.CANCEL, *algebra.RULES, *activation.RULES, *norm.RULES, *attention.RULES]
 """Rules that recognize what the exporters took apart."""
 
-SIMPLIFY = [*movement.CANCEL, *movement.SINK, *movement.ABSORB, *weights.RULES, algebra.constants_together]
+SIMPLIFY = [
+    *movement.CANCEL,
+    *movement.SINK,
+    *movement.ABSORB,
+    *weights.RULES,
+    *attention.VALUES,
+    algebra.constants_together,
+]
 """Rules that remove work."""
 
 

@@ -299,9 +299,23 @@ FIRES = {
         %c = Concat[axis=2](%n, %b)
         %y = Mul(%c, %shared)
         return y=%y""",
+    "values_as_columns": """graph g(%x: float32[1, 7, 8], %q: float32[1, 2, 5, 4], %k: float32[1, 2, 7, 4])
+        %w: float32[6, 8] = constant
+        %m = MatMul[transpose_b=True](%x, %w)
+        %h = Reshape[shape=(1, 7, 2, 3)](%m)
+        %v = Transpose[perm=(0, 2, 1, 3)](%h)
+        %y = Attention[scale=0.5](%q, %k, %v)
+        return y=%y""",
 }
 
 REFUSES = {
+    "values_as_columns": """graph g(%x: float32[2, 7, 8], %q: float32[2, 2, 5, 4], %k: float32[2, 2, 7, 4])
+        %w: float32[6, 8] = constant
+        %m = MatMul[transpose_b=True](%x, %w)
+        %h = Reshape[shape=(2, 7, 2, 3)](%m)
+        %v = Transpose[perm=(0, 2, 1, 3)](%h)
+        %y = Attention[scale=0.5](%q, %k, %v)
+        return y=%y""",
     "norm_of_transposed": """graph g(%x: float32[2, 3, 5, 4])
         %scale: float32[3, 4] = constant
         %t = Transpose[perm=(0, 2, 1, 3)](%x)

@@ -10,11 +10,11 @@ from graphc.ir.graph import Node, Value
 from graphc.ops.attention import Attention
 from graphc.ops.base import Emit, broadcast_shapes
 from graphc.ops.matmul import MatMul, swap
-from graphc.ops.movement import Expand, Reshape
+from graphc.ops.movement import Expand, Reshape, Transpose
 from graphc.ops.norm import Softmax
 from graphc.ops.pointwise import Binary, Where
 from graphc.ops.reduce import Reduce
-from graphc.rewrite.engine import Refusal, rule
+from graphc.rewrite.engine import Refusal, Site, rule
 from graphc.shapes import Dim
 
 EXCLUDES = -1e30
@@ -73,6 +73,37 @@ def grouped_heads(
             return Refusal("what is repeated is not each head")
     if k.shape[1] != v.shape[1]:
         return Refusal("k and v have different heads")
+    return emit(a.op, q, k, v, *([] if mask is None else [mask]))
+
+
+@rule(
+    "a := Attention(q, k, t := Transpose(heads := Reshape(m := MatMul(x, w))))",
+    "a := Attention(q, k, t := Transpose(heads := Reshape(m := MatMul(x, w))), mask)",
+)
+def values_as_columns(
+    emit: Site,
+    q: Value,
+    k: Value,
+    x: Value,
+    w: Value,
+    a: Node,
+    t: Node,
+    heads: Node,
+    m: Node,
+    mask: Value | None = None,
+) -> Value | Refusal:
+    """The product that reads the values wants their columns as rows: so a product with the operands exchanged makes them."""
+    assert isinstance(t.op, Transpose)
+    assert isinstance(m.op, MatMul)
+    batch, rows, *matrix = heads.output.shape
+    if not m.op.transpose_b or m.op.transpose_a or not w.static or len(w.shape) != 2 or not emit.alone(m.output):
+        return Refusal("they are no product with a constant, or something else reads it")
+    if t.op.perm != (0, 2, 1, 3) or batch != 1 or x.shape != (*[1] * (len(x.shape) - 2), rows, x.shape[-1]):
+        return Refusal("they are in a batch, or in another order")
+    emit.source = m.source
+    columns = emit(m.op, w, emit(Reshape(x.shape[-2:]), x))
+    emit.source = a.source
+    v = emit(Transpose((0, 1, 3, 2)), emit(Reshape((1, *matrix, rows)), columns))
     return emit(a.op, q, k, v, *([] if mask is None else [mask]))
 
 
@@ -186,3 +217,6 @@ def _as_four(emit: Emit, value: Value, lead: tuple[Dim, ...]) -> Value | None:
 
 
 RULES = [attention, guarded_attention, grouped_heads]
+
+VALUES = [values_as_columns]
+"""What is done when a product's constant lies as ggml reads it."""
