@@ -27,8 +27,7 @@ from graphc.commands.bench import machine_name, versions
 from graphc.commands.output import bytes_text, seconds_text
 from graphc.runtime.bench import SPAWN, Result, bench
 from graphc.runtime.peers import PEERS, Peer, Run, Task, chosen_peers
-from graphc.runtime.profile import profile
-from graphc.view.document import is_product
+from graphc.runtime.profile import is_product, profile
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 REFERENCE = "PyTorch when exporting"

@@ -267,14 +267,16 @@ def test_diff_shows_the_first_divergence(graphc_command, model: Path, monkeypatc
 def test_profile_times_every_step(graphc_command, model: Path, engine: Path) -> None:
     for path in (model, engine):
         found = json.loads(graphc_command("profile", path, "--dim", "batch=100", "--trace", "trace.json", "--json").out)
-        assert [step["step"] for step in found["steps"]] == ["own mul_mat", "ggml_add", "kernel Relu"]
+        steps = [step["step"] for step in found["steps"]]
+        assert steps[:2] == ["own mul_mat", "ggml_add"]
+        assert "relu" in steps[2].lower()
         (kind,) = (kind for kind in found["kinds"] if kind["name"] == "own mul_mat")
         assert (kind["count"], kind["operations"]) == (1, 2 * 100 * 3 * 4)
         assert all(step["seconds"] > 0 for step in found["steps"])
         events = json.loads(Path("trace.json").read_text())["traceEvents"]
         assert [event["args"]["result"] for event in events] == ["[100, 4]"] * 3
         assert found["peaks"]["gflops"] > 1
-        assert found["copies"]["count"] == 0
+        assert (found["products"]["count"], found["copies"]["count"]) == (1, 0)
     text = graphc_command("profile", model, "--dim", "batch=2").out
     assert "ggml_mul_mat" in text
     assert "ggml_add" in text

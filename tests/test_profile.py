@@ -14,6 +14,7 @@ import graphc
 from graphc.commands.charts import roofline
 from graphc.runtime.peaks import Peaks, peaks
 from graphc.runtime.profile import Total, profile, together
+from graphc.view.document import document
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -81,6 +82,27 @@ def test_times_of_several_runs_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     timings = profile(loaded, inputs, rounds=3)
     assert [each.seconds for each in timings] == [2.0] * steps
     assert [each.start for each in timings] == [2.0 * index for index in range(steps)]
+
+
+def test_what_our_code_takes_over_is_no_copy() -> None:
+    """Attention writes its result in the order in which a copy after it would put it."""
+    shape = [1, 2, 64, 32]
+    nodes = [
+        node("Transpose", "k", "kt", perm=[0, 1, 3, 2]),
+        node("MatMul", "q kt", "scores"),
+        node("Softmax", "scores", "weights", axis=-1),
+        node("MatMul", "weights v", "mixed"),
+        node("Transpose", "mixed", "order", perm=[0, 2, 1, 3]),
+        node("Reshape", "order shape", "y"),
+    ]
+    proto = model(nodes, [value(name, shape) for name in "qkv"], ["y"], {"shape": np.array([1, 64, 64])})
+    rng = np.random.default_rng(0)
+    loaded = graphc.compile(proto, threads=1)
+    timings = profile(loaded, {name: rng.standard_normal(shape, np.float32) for name in "qkv"})
+    assert any(each.step.startswith("own attention") for each in timings)
+    assert not any(each.copies for each in timings if each.step.startswith("own"))
+    kinds = {step["name"]: step["kind"] for step in document(loaded.program, {}, timings)["steps"] if "seconds" in step}
+    assert kinds["own attention"] == "product"
 
 
 def test_a_roofline_places_steps_under_the_roof() -> None:

@@ -96,7 +96,7 @@ def test_the_page_opens_modules_and_tells_of_steps(browser: Browser, tmp_path: P
     assert browser.run(shown)[:2] == ["x0", "net"]
     browser.run("document.getElementById('deeper').click(); document.getElementById('deeper').click()")
     names = browser.run(shown)
-    assert {"layer.0", "layer.2", "proj", "kernel Relu", "cont"} <= set(names)
+    assert {"layer.0", "layer.2", "proj", "soft_max", "cont"} <= set(names)
     browser.run("[...document.querySelectorAll('.card.copy')][0].click()")
     panel = browser.run("document.getElementById('panel').innerText")
     assert "cont" in panel

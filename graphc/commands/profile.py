@@ -48,11 +48,12 @@ def profile(
     """Time every step of a run on the CPU, by kind and by module of the model.
 
     GFLOP/s and GB/s are of the steps' own operations and of the bytes that they read and write. "of peak" is how near the
-    larger of the two comes to what this machine can do, which is measured once; it is above 100% where data is in a cache.
+    larger of the two comes to what this machine can do, which is measured once; it is above 100% where data is in a cache, or
+    where an algorithm needs fewer operations than it counts for.
     """
     from graphc.commands.charts import roofline as draw
     from graphc.runtime.peaks import peaks
-    from graphc.runtime.profile import chrome_trace, together, totals
+    from graphc.runtime.profile import chrome_trace, is_product, together, totals
     from graphc.runtime.profile import profile as measure
     from graphc.targets.ggml.executor import default_threads
 
@@ -68,13 +69,14 @@ def profile(
     by_step = totals(timings, lambda each: each.step)
     by_module = totals(timings, lambda each: ".".join(each.module.split(".")[:depth]) or "(model)")
     copies = together("copies", [each for each in timings if each.copies])
+    products = together("products", [each for each in timings if is_product(each.step)])
     if trace is not None:
         _write(trace, json.dumps(chrome_trace(timings)))
     if roofline is not None and most is not None:
         _write(roofline, draw(f"{loaded.program.name}: what is reached", by_step, most))
     if as_json:
         kinds = [asdict(each) for each in by_step]
-        found = {"peaks": most and asdict(most), "copies": asdict(copies), "kinds": kinds}
+        found = {"peaks": most and asdict(most), "products": asdict(products), "copies": asdict(copies), "kinds": kinds}
         say_json({**found, "steps": [asdict(each) for each in timings]})
         return
     whole = sum(each.seconds for each in timings)
@@ -83,8 +85,8 @@ def profile(
         say("peaks of this machine: not measured, for want of a C compiler (set CC)")
     else:
         say(f"peaks of this machine: {most.gflops:.0f} GFLOP/s, {most.gbytes:.0f} GB/s with {most.threads} threads")
-    part = f"{100 * copies.seconds / whole:.1f}% of the time" if whole else "no time"
-    say(f"copies: {copies.count} steps, {bytes_text(copies.nbytes)} read and written, {part}")
+    say(f"products, convolutions and attention: {products.count} steps, {_part(products, whole)} of the time")
+    say(f"copies: {copies.count} steps, {_part(copies, whole)}, {bytes_text(copies.nbytes)} read and written")
     say()
     _say_totals("step", by_step, whole, most)
     if len(by_module) > 1:
@@ -116,13 +118,17 @@ def _share(total: Total, most: Peaks | None) -> str:
     return "" if most is None else f"{100 * most.share(total.operations, total.nbytes, total.seconds):.0f}%"
 
 
+def _part(total: Total, whole: float) -> str:
+    return f"{100 * total.seconds / whole:.1f}%" if whole else ""
+
+
 def _say_totals(kind: str, rows: Sequence[Total], whole: float, most: Peaks | None) -> None:
     shown = [
         (
             each.name,
             each.count,
             seconds_text(each.seconds),
-            f"{100 * each.seconds / whole:.1f}%" if whole else "",
+            _part(each, whole),
             f"{each.gflops:.1f}",
             f"{each.gbytes:.1f}",
             _share(each, most),

@@ -25,6 +25,9 @@ from graphc.targets.ggml.executor import BuiltGraph, new_context
 from graphc.targets.ggml.products import SUMS, Own
 from graphc.targets.ggml.program import Call
 
+PRODUCTS = ("mul_mat", "conv", "matmul", "attention", "out_prod", "winograd")
+"""Parts of the names of steps that are products."""
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -129,7 +132,7 @@ def described(graph: BuiltGraph, call: Call, number: int, node: Any, seconds: fl
     name, operations = count_of(graph.program, call)
     tensor = node.contents
     read = [tensor.src[i] for i in range(ggml.GGML_MAX_SRC) if tensor.src[i]]
-    copies = is_copy(graph.program, call)
+    copies = own is None and is_copy(graph.program, call)
     return Timing(
         step=name if own is None else own_name(own),
         source=call.source,
@@ -189,6 +192,11 @@ def together(name: str, timings: Sequence[Timing]) -> Total:
         sum(each.operations for each in timings),
         sum(each.nbytes for each in timings),
     )
+
+
+def is_product(step: str) -> bool:
+    """Whether a step of this name is a product, a convolution or attention."""
+    return any(part in step.lower() for part in PRODUCTS)
 
 
 def chrome_trace(timings: Iterable[Timing]) -> dict[str, Any]:

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from graphc.runtime.profile import Timing, is_product
 from graphc.shapes import Dim, Expr, bind_known
 from graphc.targets.ggml.calls import VIEWS
 from graphc.targets.ggml.cost import count_of, is_copy, numbered, traffic
 from graphc.targets.ggml.program import HOST, RESULT, TYPE_SIZES, Arg, Call, Constant, Input, Output, Program, Tensor
 
-if TYPE_CHECKING:
-    from graphc.runtime.profile import Timing
-
 Path: TypeAlias = tuple[str, ...]
 Reference: TypeAlias = tuple[str, int]
 
-PRODUCTS = ("mul_mat", "conv", "matmul", "attention", "out_prod", "winograd")
 NORMS = ("norm", "soft_max", "softmax")
-"""Parts of the names of products, and of what normalizes."""
+"""Parts of the names of steps that normalize."""
 
 
 def document(program: Program, sizes: Mapping[str, int], timings: Iterable[Timing] = ()) -> dict[str, Any]:
@@ -85,7 +82,7 @@ class Document:
         name, operations = count_of(program, call)
         timed = self.timings.get(self.numbers[call], [])
         name = timed[0].step if timed else name
-        kind = kind_of(program, call, name)
+        kind = kind_of(call, name, timed[0].copies if timed else is_copy(program, call))
         return {
             "name": name.removeprefix("ggml_"),
             "kind": kind,
@@ -121,21 +118,16 @@ class Document:
         )
 
 
-def kind_of(program: Program, call: Call, name: str) -> str:
-    """The kind by which the page colours a call."""
+def kind_of(call: Call, name: str, copies: bool) -> str:
+    """The kind by which the page colours a call that is computed by a step of this name."""
     if call.function in VIEWS or call.function == RESULT:
         return "view"
     if call.function == HOST:
         return "host"
-    if is_copy(program, call):
+    if copies:
         return "copy"
     if is_product(name):
         return "product"
     if any(part in name.lower() for part in NORMS):
         return "norm"
     return "kernel" if call.kernel >= 0 else "pointwise"
-
-
-def is_product(name: str) -> bool:
-    """Whether a step of this name is a product, a convolution or attention."""
-    return any(part in name.lower() for part in PRODUCTS)
