@@ -285,6 +285,22 @@ def test_profile_times_every_step(graphc_command, model: Path, engine: Path) -> 
     assert Path("roofline.svg").read_text().startswith("<svg")
 
 
+def test_view_writes_a_page(graphc_command, model: Path, engine: Path) -> None:
+    assert graphc_command("view", model).status == 0
+    assert model.with_suffix(".html").read_text().startswith("<!DOCTYPE html>")
+    done = graphc_command("view", engine, "-o", "timed.html", "--profile", "--dim", "batch=50", "--threads", 1)
+    assert (done.status, done.out) == (0, "wrote timed.html\n")
+    data = json.loads(
+        re.search(r'<script type="application/json" id="model">(.*?)</script>', Path("timed.html").read_text())[1]
+    )
+    assert data["sizes"] == {"batch": 50}
+    assert sum("seconds" in step for step in data["steps"]) == 3
+    for arguments in (("view", model, "-o", "."), ("view", "missing.onnx"), ("view", model, "-o", "no/such/x.html")):
+        refused = graphc_command(*arguments)
+        assert refused.status == 1
+        assert len(refused.err.splitlines()) == 1
+
+
 def test_bench_runs_what_is_installed(graphc_command, model: Path) -> None:
     wanted = ("--runtime", "graphc", "--runtime", "onnxruntime", "--dim", "batch=3", "--rounds", 1)
     found = json.loads(graphc_command("bench", model, *wanted, "--plot", "plot.svg", "--json").out)
