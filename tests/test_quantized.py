@@ -303,3 +303,71 @@ def by_onnxruntime(path: Path, x: np.ndarray, fused: bool) -> np.ndarray:
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if fused else levels.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+
+
+def quantized_product(kind: str, types: tuple[np.dtype, np.dtype], channels: bool) -> tuple[onnx.ModelProto, ...]:
+    """The same product of quantized tensors twice: among QuantizeLinear and DequantizeLinear, and as one operator."""
+    random = np.random.default_rng(17)
+    conv = kind == "Conv"
+    shapes = ((2, 40, 9, 9), (24, 40, 3, 3)) if conv else ((64, 300), (300, 40))
+    columns = shapes[1][0] if conv else shapes[1][1]
+    count = (columns,) if channels else ()
+
+    def bytes_of(dtype: np.dtype, *shape: int) -> np.ndarray:
+        limits = np.iinfo(dtype)
+        return random.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+
+    w_scale = random.uniform(0.01, 0.03, count).astype(np.float32)
+    arrays = {
+        "w": bytes_of(types[1], *shapes[1]),
+        "xs": np.float32(0.037),
+        "xz": bytes_of(types[0]),
+        "ws": w_scale,
+        "wz": np.full(count, 128 if types[1] == np.uint8 else 0, types[1]),
+        "ys": np.float32(2.7),
+        "yz": bytes_of(types[0]),
+        "b": random.integers(-(1 << 20), 1 << 20, columns).astype(np.int32),
+        "bs": np.asarray(np.float32(0.037) * w_scale),
+    }
+    weights = [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()]
+    axis = 0 if conv else 1
+    literal = [
+        helper.make_node("DequantizeLinear", ["x", "xs", "xz"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wf"], axis=axis),
+        *([helper.make_node("DequantizeLinear", ["b", "bs"], ["bf"], axis=0)] if conv else []),
+        helper.make_node(kind, ["xf", "wf", *(["bf"] if conv else [])], ["yf"]),
+        helper.make_node("QuantizeLinear", ["yf", "ys", "yz"], ["y"]),
+    ]
+    operator = "QLinearConv" if conv else "QLinearMatMul"
+    one = [helper.make_node(operator, ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", *(["b"] if conv else [])], ["y"])]
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(types[0]))
+    ends = [[helper.make_tensor_value_info(n, element, s)] for n, s in (("x", shapes[0]), ("y", None))]
+    graphs = (helper.make_graph(nodes, "g", *ends, weights) for nodes in (literal, one))
+    opset = [helper.make_opsetid("", 19)]
+    return tuple(helper.make_model(graph, opset_imports=opset, ir_version=9) for graph in graphs)
+
+
+@pytest.mark.parametrize("channels", [False, True])
+@pytest.mark.parametrize(
+    "types", [(np.uint8, np.int8), (np.int8, np.int8), (np.uint8, np.uint8)], ids=["u8s8", "s8s8", "u8u8"]
+)
+@pytest.mark.parametrize("kind", ["Conv", "MatMul"])
+def test_the_bytes_are_those_of_the_integer_operators(
+    kind: str, types: tuple[np.dtype, np.dtype], channels: bool
+) -> None:
+    """The same bits as onnxruntime's QLinearConv and QLinearMatMul. Those of the float operators differ by 1, and seldom."""
+    literal, one = quantized_product(kind, types, channels)
+    shape = [size.dim_value for size in literal.graph.input[0].type.tensor_type.shape.dim]
+    limits = np.iinfo(types[0])
+    x = np.random.default_rng(3).integers(limits.min, limits.max, shape, types[0], endpoint=True)
+    session = onnxruntime.InferenceSession(one.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": x})
+    for model in (literal, one):
+        compiled = graphc.compile(model)
+        assert any(use.op.name.startswith("Integer") for use in compiled.program.kernels)
+        np.testing.assert_array_equal(compiled.run(x=x)["y"], expected)
+    (floats,) = ReferenceEvaluator(literal).run(None, {"x": x})
+    apart = np.abs(floats.astype(int) - expected.astype(int))
+    assert len(np.unique(expected)) > 60
+    assert apart.max() <= 1
+    assert np.count_nonzero(apart) <= 1e-3 * apart.size
