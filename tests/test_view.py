@@ -11,7 +11,7 @@ import onnx
 import pytest
 from browser import Browser, find_browser
 from frontend_models import model, node, value
-from test_control import add_loop
+from test_control import BRANCHES, add_loop
 
 import graphc
 from graphc.compiler import compile_program
@@ -196,3 +196,14 @@ def test_the_panel_sums_what_the_steps_cost(browser: Browser, tmp_path: Path):
     panel = browser.run("document.getElementById('panel').innerText")
     assert f"{(2 * 50 * 100 * 200 + 50 * 200) / 1e6:.2f} MFLOP" in panel
     assert f"{100 * 200 * 4 / 1024:.1f} KiB" in panel
+
+
+def test_a_block_has_its_inputs_and_outputs():
+    data = document(compile_program(BRANCHES), {"n": 3})
+    outputs = {tuple(each["path"]): each for each in data["outputs"]}
+    assert () in outputs
+    inner = [path for path in outputs if path]
+    assert {path[-1] for path in inner} == {"then", "else"}
+    for path in inner:
+        kind, index = outputs[path]["reads"][0]
+        assert tuple(data[kind][index]["path"])[: len(path)] == path or kind == "inputs"

@@ -16,6 +16,9 @@ from graphc.targets.ggml.program import HOST, RESULT, TYPE_SIZES, Arg, Call, Con
 Path: TypeAlias = tuple[str, ...]
 Reference: TypeAlias = tuple[str, int]
 
+BLOCKS: Mapping[str, Sequence[str]] = {"If": ("then", "else"), "Loop": ("body",)}
+"""What the programs inside calls of the host are called."""
+
 NORMS = ("norm", "soft_max", "softmax")
 """Parts of the names of steps that normalize."""
 
@@ -36,13 +39,14 @@ class Document:
             self.timings[each.number].append(each)
         self.inputs: list[dict[str, Any]] = []
         self.steps: list[dict[str, Any]] = [{} for _ in self.numbers]
-        outputs = self.collect(program, ())
+        self.outputs: list[dict[str, Any]] = []
+        self.collect(program, ())
         self.data = {
             "name": program.name,
             "sizes": dict(sizes),
             "timed": bool(self.timings),
             "inputs": self.inputs,
-            "outputs": outputs,
+            "outputs": self.outputs,
             "weights": [
                 {
                     "name": each.name,
@@ -55,8 +59,8 @@ class Document:
             "steps": self.steps,
         }
 
-    def collect(self, program: Program, path: Path) -> list[dict[str, Any]]:
-        """Add the inputs and the steps of a program, which is in the module `path`; its outputs."""
+    def collect(self, program: Program, path: Path) -> None:
+        """Add the inputs, steps and outputs of a program, which is in the module `path`."""
         first = len(self.inputs)
         self.inputs += [{**self.described(each), "path": path} for each in program.inputs]
         calls = [self.numbers[call] for call in program.calls]
@@ -71,11 +75,14 @@ class Document:
             inside = (*path, *call.scope)
             if call.host is not None:
                 inside = (*inside, f"{call.host.operator} {number}")
-                for block in call.host.blocks:
-                    self.collect(block, (*inside, block.name))
+                names = BLOCKS.get(call.host.operator) or [block.name for block in call.host.blocks]
+                for name, block in zip(names, call.host.blocks, strict=True):
+                    self.collect(block, (*inside, name))
             reads = [reference(arg) for arg in call.args if isinstance(arg, Tensor)]
             self.steps[number] = {**self.step(program, call), "path": inside, "reads": reads}
-        return [{**self.described(each), "reads": [reference(each.tensor)], "path": path} for each in program.outputs]
+        self.outputs += [
+            {**self.described(each), "reads": [reference(each.tensor)], "path": path} for each in program.outputs
+        ]
 
     def step(self, program: Program, call: Call) -> dict[str, Any]:
         """What a call is and costs, as measured where it was."""

@@ -60,7 +60,9 @@ class Canvas {
   }
 
   pin({ node, out, group }) {
-    const readers = new Set(node.readers.filter((reader) => !group.holding(reader)).map((reader) => seenFrom(group, reader)));
+    const readers = new Set(
+      node.readers.filter((reader) => !group.holding(reader)).map((reader) => seenFrom(group, reader)),
+    );
     const text = out ? [...readers].join(", ") : seenFrom(group, node);
     return make("div", { className: "pin", title: `${node.path} ${titleOf(node)}` }, out ? `${text} ↓` : `↓ ${text}`);
   }
@@ -68,10 +70,17 @@ class Canvas {
   step(node) {
     const data = node.data;
     const operations = known(data.operations) ? operationsText(data.operations) : "";
-    const cost = isWithin(node) ? "in a later step" : data.seconds === undefined ? operations : secondsText(data.seconds);
+    const cost = isWithin(node)
+      ? "in a later step"
+      : data.seconds === undefined
+        ? operations
+        : secondsText(data.seconds);
     return make(
       "div",
-      { className: `card step ${node.kind}${isWithin(node) ? " within" : ""}`, title: `${node.path}\n${data.source ?? ""}` },
+      {
+        className: `card step ${node.kind}${isWithin(node) ? " within" : ""}`,
+        title: `${node.path}\n${data.source ?? ""}`,
+      },
       make("b", {}, titleOf(node)),
       make("span", {}, shapeText(data)),
       make("i", {}, cost),
@@ -96,7 +105,7 @@ class Canvas {
       { className: opened ? "card group opened" : "card group", title: group.path },
       toggle,
       make("b", {}, group.name),
-      make("span", {}, [`${steps.length} steps`, cost].filter(Boolean).join(" · ")),
+      make("span", {}, [`${steps.length} step${steps.length === 1 ? "" : "s"}`, cost].filter(Boolean).join(" · ")),
       copies ? make("em", {}, `${copies} ${copies > 1 ? "copies" : "copy"}`) : null,
       opened ? null : this.bar(group),
     );
@@ -171,11 +180,15 @@ class Canvas {
 
   listen() {
     const element = this.element;
-    element.addEventListener("wheel", (event) => {
-      event.preventDefault();
-      if (event.ctrlKey || event.metaKey) this.zoom(Math.exp(-event.deltaY / 200), event.clientX, event.clientY);
-      else this.moveBy(-event.deltaX, -event.deltaY);
-    }, { passive: false });
+    element.addEventListener(
+      "wheel",
+      (event) => {
+        event.preventDefault();
+        if (event.ctrlKey || event.metaKey) this.zoom(Math.exp(-event.deltaY / 200), event.clientX, event.clientY);
+        else this.moveBy(-event.deltaX, -event.deltaY);
+      },
+      { passive: false },
+    );
     element.addEventListener("pointerdown", (event) => {
       this.from = { x: event.clientX, y: event.clientY };
       this.dragged = false;

@@ -67,7 +67,12 @@ function rectangle({ item, x, y, width, height }, rows, top) {
 function route(bends, from, to, rows, top) {
   const middle = bends.flatMap(({ x, y }) => {
     const half = (rows.get(Math.round(y)) ?? 0) / 2;
-    return half ? [{ x, y: y - half + top }, { x, y: y + half + top }] : [{ x, y: y + top }];
+    return half
+      ? [
+          { x, y: y - half + top },
+          { x, y: y + half + top },
+        ]
+      : [{ x, y: y + top }];
   });
   const back = from.y > to.y; // an edge of a cycle goes up
   if (back) middle.sort((a, b) => b.y - a.y);

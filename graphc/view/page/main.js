@@ -13,7 +13,8 @@ const canvas = new Canvas(byId("canvas"), byId("world"), (item, jump) => choose(
 
 function rebuild() {
   state.tree = buildTree(byId("views").checked);
-  for (const child of state.tree.root.children) if (state.tree.root.children.length < 3 && child instanceof Group) state.open.add(child.id);
+  for (const child of state.tree.root.children)
+    if (state.tree.root.children.length < 3 && child instanceof Group) state.open.add(child.id);
   draw();
 }
 
@@ -93,7 +94,11 @@ function choose(item, jump = false) {
 function showPanel() {
   const go = (item) => choose(item, true);
   const { chosen, measure, tree } = state;
-  const content = !chosen ? modelPanel(tree.root, measure, go) : chosen instanceof Group ? groupPanel(chosen, measure, go) : nodePanel(chosen, go);
+  const content = !chosen
+    ? modelPanel(tree.root, measure, go)
+    : chosen instanceof Group
+      ? groupPanel(chosen, measure, go)
+      : nodePanel(chosen, go);
   byId("panel").replaceChildren(...content.filter(Boolean));
   byId("panel").scrollTop = 0;
 }
@@ -108,14 +113,29 @@ function words(item) {
 function search(text) {
   const wanted = text.toLowerCase().split(/\s+/).filter(Boolean);
   const every = [...allGroups(state.tree.root), ...state.tree.nodes.values()];
-  const found = wanted.length ? every.filter((item) => wanted.every((word) => words(item).toLowerCase().includes(word))) : [];
+  const found = wanted.length
+    ? every.filter((item) => wanted.every((word) => words(item).toLowerCase().includes(word)))
+    : [];
   state.found = new Set(found.map((item) => item.id));
   const rows = found.slice(0, FOUND).map((item) => {
     const note = item instanceof Group ? "module" : shapeText(item.data);
-    return make("li", {}, link(item, (each) => { byId("found").hidden = true; choose(each, true); }, note));
+    return make(
+      "li",
+      {},
+      link(
+        item,
+        (each) => {
+          byId("found").hidden = true;
+          choose(each, true);
+        },
+        note,
+      ),
+    );
   });
   const more = found.length > FOUND ? [make("li", { className: "more" }, `and ${found.length - FOUND} more`)] : [];
-  byId("found").replaceChildren(...(wanted.length && !found.length ? [make("li", { className: "more" }, "nothing")] : [...rows, ...more]));
+  byId("found").replaceChildren(
+    ...(wanted.length && !found.length ? [make("li", { className: "more" }, "nothing")] : [...rows, ...more]),
+  );
   byId("found").hidden = !wanted.length;
   canvas.mark(state.chosen, state.found);
 }
@@ -133,10 +153,21 @@ function start() {
     draw();
     showPanel();
   });
-  byId("views").addEventListener("change", () => { state.chosen = null; rebuild(); showPanel(); });
+  byId("views").addEventListener("change", () => {
+    state.chosen = null;
+    rebuild();
+    showPanel();
+  });
   const buttons = {
-    deeper: () => { openModules(state.tree.root); draw(); },
-    close: () => { closeModules(); draw(); canvas.fit(); },
+    deeper: () => {
+      openModules(state.tree.root);
+      draw();
+    },
+    close: () => {
+      closeModules();
+      draw();
+      canvas.fit();
+    },
     fit: () => canvas.fit(),
   };
   for (const [id, action] of Object.entries(buttons)) byId(id).addEventListener("click", action);
@@ -147,7 +178,11 @@ function start() {
   byId("canvas").addEventListener("pointerdown", () => (byId("found").hidden = true));
   const keys = { "/": () => byId("search").focus(), "+": buttons.deeper, "-": buttons.close, f: buttons.fit };
   addEventListener("keydown", (event) => {
-    if (event.key === "Escape") { byId("search").value = ""; search(""); choose(null); }
+    if (event.key === "Escape") {
+      byId("search").value = "";
+      search("");
+      choose(null);
+    }
     if (event.target.tagName === "INPUT" || event.ctrlKey || event.metaKey || !keys[event.key]) return;
     event.preventDefault();
     keys[event.key]();

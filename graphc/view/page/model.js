@@ -116,7 +116,8 @@ function parts(group, level) {
 
 /** A small module as its calls: steps of it that hand something on belong together. */
 function calls(group) {
-  if (group.children.length > LOOSE || group.children.some((child) => child instanceof Group)) return [group];
+  const whole = (child) => child instanceof Group || !child.data.kind; // a module, or an input or output of a block
+  if (group.children.length > LOOSE || group.children.some(whole)) return [group];
   const found = [];
   for (const node of group.children) {
     const reached = found.filter((call) => call.some((other) => node.producers.includes(other)));

@@ -57,17 +57,23 @@ function breakdown(steps, measure, go) {
       cost ? measure.text(cost) : "",
       shareText(cost, whole),
     ]);
-  const costly = steps.filter((node) => known(measure.of(node))).sort((a, b) => known(measure.of(b)) - known(measure.of(a)));
+  const costly = steps
+    .filter((node) => known(measure.of(node)))
+    .sort((a, b) => known(measure.of(b)) - known(measure.of(a)));
   return [
     section("Steps by kind", table(["", "steps", measure.name, "share"], kinds)),
-    section(`Most ${measure.name}`, ...costly.slice(0, 10).map((node) => link(node, go, measure.text(measure.of(node))))),
+    section(
+      `Most ${measure.name}`,
+      ...costly.slice(0, 10).map((node) => link(node, go, measure.text(measure.of(node)))),
+    ),
   ];
 }
 
 function modelPanel(root, measure, go) {
   const steps = root.steps.filter((node) => node.data.kind);
   const copies = steps.filter((node) => node.kind === "copy");
-  const ports = (items) => items.map((each) => make("p", { className: "port" }, make("b", {}, each.name), " ", shapeText(each)));
+  const ports = (items) =>
+    items.map((each) => make("p", { className: "port" }, make("b", {}, each.name), " ", shapeText(each)));
   const sizes = Object.entries(model.sizes).map(([name, size]) => `${name} = ${size}`);
   return [
     make("h1", {}, model.name),
@@ -79,7 +85,7 @@ function modelPanel(root, measure, go) {
       ["sizes", sizes.join(", ")],
     ]),
     section("Inputs", ...ports(model.inputs.filter((each) => !each.path.length))),
-    section("Outputs", ...ports(model.outputs)),
+    section("Outputs", ...ports(model.outputs.filter((each) => !each.path.length))),
     ...breakdown(steps, measure, go),
   ];
 }
@@ -103,7 +109,9 @@ function groupPanel(group, measure, go) {
 
 function nodePanel(node, go) {
   const data = node.data;
-  const weights = node.weights.map((each) => make("p", { className: "port" }, make("b", {}, each.name || "constant"), " ", shapeText(each)));
+  const weights = node.weights.map((each) =>
+    make("p", { className: "port" }, make("b", {}, each.name || "constant"), " ", shapeText(each)),
+  );
   return [
     make("p", { className: "above" }, KINDS[node.kind] ?? node.kind.replace(/s$/, "")),
     make("h1", {}, data.name),

@@ -29,7 +29,8 @@ function scaled(value, step, units) {
 const countText = (value) => scaled(value, 1000, ["", "k", "M", "G", "T"]);
 const operationsText = (value) => `${countText(value)}FLOP`.replace(/(\d)FLOP/, "$1 FLOP");
 const bytesText = (value) => scaled(value, 1024, ["B", "KiB", "MiB", "GiB"]);
-const secondsText = (value) => (value >= 1 ? `${value.toPrecision(3)} s` : scaled(value * 1e9, 1000, ["ns", "µs", "ms"]));
+const secondsText = (value) =>
+  value >= 1 ? `${value.toPrecision(3)} s` : scaled(value * 1e9, 1000, ["ns", "µs", "ms"]);
 const shapeText = (item) => `${item.type} [${item.shape.join(", ")}]`;
 const shareText = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(1)}%` : "");
 const known = (value) => (typeof value === "number" ? value : 0);
