@@ -350,7 +350,7 @@ def replaced() -> Program:
         return b.binary("ggml_add", b.binary("ggml_mul", b.call("ggml_group_norm", x, 8, 1e-5, rank=4), scale), shift)
 
     x = b.conv(x, "second", 40, 40, 1)  # enough pixels and channels for Winograd's way
-    x = b.binary("ggml_add", b.conv(x, "third", 40, 40, 1), x)
+    x = b.unary("ggml_relu", b.binary("ggml_add", b.conv(x, "third", 40, 40, 1), x))
     active = b.unary("ggml_silu", group_norm(x, "norm"))
     twice = group_norm(x, "other")  # read by two
     x = b.binary("ggml_add", active, b.binary("ggml_mul", b.unary("ggml_silu", twice), twice))
@@ -366,7 +366,8 @@ def replaced() -> Program:
     mask = b.program.add_input("mask", F32, (480, 480), "F32")
     x = b.binary("ggml_add", b.attention(q, k, v, None, 0.3), b.attention(q, k, v, mask, 0.3))
     x = b.reshape(b.cont(b.transpose(x, (0, 2, 1, 3))), (2, 480, 32))
-    x = b.binary("ggml_add", tokens, b.linear(x, "residual", 32, 32))
+    x = b.binary("ggml_add", tokens, b.unary("ggml_relu", b.linear(x, "residual", 32, 32)))
+    x = b.binary("ggml_add", x, b.linear(b.unary("ggml_relu", x), "wide", 32, 32))
     x = b.binary("ggml_mul", b.call("ggml_rms_norm", x, 1e-6, rank=3), b.weight("rms", 32))
     x = b.binary("ggml_mul", b.call("ggml_norm", x, 1e-5, rank=3), b.weight("factor", 32))
     x = b.binary("ggml_add", x, b.weight("shift", 32))

@@ -174,6 +174,7 @@ def test_everything_of_our_own_is_met():
         ("attention", 3),
         ("attention", 4),
         ("gelu", 1),
+        ("relu", 1),
         ("group_norm", 3),
     }
 

@@ -235,9 +235,10 @@ SUMMED = {
 }
 
 
+@pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("name", SUMMED)
-def test_sums(name):
-    """What is added to a product, left or right of it, is added on the way."""
+def test_sums(name, relu):
+    """What is added to a product, left or right of it, is added on the way, and ReLU taken of the sum; after that, nothing."""
     op, first, second, sums = SUMMED[name]
     arrays = {
         f"x{i}": RANDOM.standard_normal(shape).astype(np.float32) * 3 for i, shape in enumerate([first, second, *sums])
@@ -249,8 +250,20 @@ def test_sums(name):
     for i, value in enumerate(values[2:]):
         result = graph.add(Binary("Add"), [result, value] if i % 2 else [value, result]).output
         exact = exact + arrays[value.name]
+    if relu:
+        rectified = graph.add(Unary("Relu"), [result]).output
+        result = graph.add(Binary("Add"), [rectified, values[2]]).output
+        exact = np.maximum(exact, 0) + arrays["x2"]
     graph.output(result, "y")
     assert (name, 2 + len(sums)) in close_to(exact, lower(graph), arrays)
+
+
+def test_relu_keeps_what_is_not_a_number():
+    x = RANDOM.standard_normal((3, 5, 77)).astype(np.float32)
+    x[0, 1, 2:5] = np.nan, np.inf, -np.inf
+    result, functions = computed(Unary("Relu"), [x], 2, True)
+    assert functions == ["ggml_relu"]
+    np.testing.assert_array_equal(result, np.maximum(x, 0))
 
 
 def test_what_is_not_finite_stays_so():

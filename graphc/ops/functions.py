@@ -88,6 +88,11 @@ def _softplus(x: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
 
 
+def _relu(b: Builder, x: Tensor) -> Tensor | None:
+    """On the CPU, NaN stays NaN by code of our own; on other devices `ggml_relu` makes it 0."""
+    return b.unary("ggml_relu", x) if x.type == "F32" else None
+
+
 def _softsign(b: Builder, x: Tensor) -> Tensor | None:
     below = _then(b.unary("ggml_abs", x), lambda size: b.scale(size, 1.0, 1.0))
     return _then(below, lambda d: b.binary("ggml_div", x, d))
@@ -127,7 +132,7 @@ UNARY: dict[str, UnaryFunction] = {
     "Tanh": UnaryFunction(FLOATS, np.tanh, "tanh", ggml=_call("ggml_tanh")),
     "Erf": UnaryFunction(FLOATS, erf, "erf"),
     "Sigmoid": UnaryFunction(FLOATS, lambda x: 1 / (1 + np.exp(-x)), "(1 / (1 + exp{f}(-{0})))", ggml=_call("ggml_sigmoid")),
-    "Relu": UnaryFunction(SIGNED, lambda x: np.maximum(x, 0), lambda k, x: x.maximum(0)),
+    "Relu": UnaryFunction(SIGNED, lambda x: np.maximum(x, 0), lambda k, x: x.maximum(0), ggml=_relu),
     "Silu": UnaryFunction(FLOATS, lambda x: x / (1 + np.exp(-x)), "({0} / (1 + exp{f}(-{0})))", ggml=_call("ggml_silu")),
     "Floor": UnaryFunction(FLOATS, np.floor, "floor", ggml=_call("ggml_floor"), dims=lambda a: a),
     "Ceil": UnaryFunction(FLOATS, np.ceil, "ceil", ggml=_call("ggml_ceil"), dims=lambda a: a),

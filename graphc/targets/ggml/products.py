@@ -24,9 +24,9 @@ from graphc.targets.kernels.render_c import FLAGS
 FAST_FLAGS = tuple("-ffp-contract=fast" if flag == "-ffp-contract=off" else flag for flag in FLAGS)
 """A fused multiplication and addition rounds once: what these sums want."""
 
-FILES = ("products.h", "tiles.h", "products.c", "winograd.c", "attention.c", "gelu.c", "norm.c")
+FILES = ("products.h", "tiles.h", "products.c", "winograd.c", "attention.c", "activations.c", "norm.c")
 
-FUNCTIONS = ("mul_mat", "conv_2d", "winograd", "attention", "gelu", "norm", "group_norm")
+FUNCTIONS = ("mul_mat", "conv_2d", "winograd", "attention", "relu", "gelu", "norm", "group_norm")
 """What there is; each has a companion that says which tensors it takes."""
 
 CONVOLUTIONS = ("ggml_conv_2d", "ggml_conv_2d_direct")
@@ -39,6 +39,18 @@ SUMS = ("mul_mat", "conv_2d", "winograd")
 
 MOST_SOURCES = 6
 """Tensors that one of them reads at most."""
+
+
+class MatMulSettings(ctypes.Structure):
+    """`graphc_mul_mat_settings`."""
+
+    _fields_ = (("relu", ctypes.c_int),)
+
+
+class ConvSettings(ctypes.Structure):
+    """`graphc_conv_2d_settings`."""
+
+    _fields_ = tuple((name, ctypes.c_int) for name in ("s0", "s1", "p0", "p1", "d0", "d1", "relu"))
 
 
 class AttentionSettings(ctypes.Structure):
@@ -83,18 +95,18 @@ class Products:
 
     def product(self, a: Any, b: Any) -> Own | None:
         """For `ggml_mul_mat(a, b)`."""
-        return Own("mul_mat", (a, b)) if self.library.graphc_takes_mul_mat(a, b) else None
+        return Own("mul_mat", (a, b), MatMulSettings(0)) if self.library.graphc_takes_mul_mat(a, b) else None
 
     def convolution(self, kernel: Any, image: Any, *settings: int) -> Own | None:
         """For one of `CONVOLUTIONS`."""
-        told = (ctypes.c_int * 6)(*settings)
-        if self.library.graphc_takes_winograd(kernel, image, told):
+        told = ConvSettings(*settings, 0)
+        if self.library.graphc_takes_winograd(kernel, image, ctypes.byref(told)):
             return Own("winograd", (kernel, image), told)
         return Own("conv_2d", (kernel, image), told) if self.library.graphc_takes_conv_2d(kernel, image) else None
 
     def summed(self, own: Own, result: Any, more: Any) -> Own | None:
         """For the sum of what one of ours gives and a tensor that broadcasts to it."""
-        if own.name not in SUMS or len(own.args) == MOST_SOURCES:
+        if own.name not in SUMS or own.told.relu or len(own.args) == MOST_SOURCES:
             return None
         if not self.library.graphc_takes_sum(more, result, own.name != "mul_mat"):
             return None
@@ -119,6 +131,14 @@ class Products:
     def merged(self, own: Own) -> Own | None:
         """For the contiguous copy of attention's result with the axes of heads and queries exchanged."""
         return Own(own.name, own.args, AttentionSettings(own.told.factor, 1)) if own.name == "attention" else None
+
+    def relu(self, x: Any, own: Own | None) -> Own | None:
+        """For `ggml_relu(x)`, where one of ours gives x to it alone if there is one."""
+        if own is None or own.name not in SUMS or own.told.relu:
+            return Own("relu", (x,)) if self.library.graphc_takes_relu(x) else None
+        told = type(own.told).from_buffer_copy(own.told)
+        told.relu = 1
+        return Own(own.name, own.args, told)
 
     def gelu(self, x: Any) -> Own | None:
         """For `ggml_gelu_erf(x)`."""

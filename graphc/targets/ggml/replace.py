@@ -34,6 +34,10 @@ def _gelu(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]
     return products.gelu(args[0])
 
 
+def _relu(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    return products.relu(args[0], inner_own(graph, call.args[0]))
+
+
 def _attention(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
     """A product with the softmax of another product; the calls between are then not computed."""
     weights = made_here(graph, call.args[1], SOFTMAXES)
@@ -100,6 +104,7 @@ WAYS: Mapping[str, Sequence[Way]] = {
     "ggml_mul_mat": (_attention, _product),
     **dict.fromkeys(CONVOLUTIONS, (_convolution,)),
     "ggml_cont": (_merged_attention,),
+    "ggml_relu": (_relu,),
     "ggml_gelu_erf": (_gelu,),
     "ggml_norm": (_norm,),
     "ggml_rms_norm": (_norm,),

@@ -90,6 +90,10 @@ static bool begin(const struct block * b, const struct ggml_tensor * dst, const 
     return true;
 }
 
+static void finish(const struct block * b) {
+    for (int64_t i = 0; i < b->rows; ++i) rectify(b->c + i * b->ldc, b->columns);
+}
+
 bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b) {
     return is_float_rows(a) && is_float_rows(b) && b->ne[1] >= FEWEST_ROWS;
 }
@@ -104,7 +108,7 @@ bool graphc_takes_sum(const struct ggml_tensor * sum, const struct ggml_tensor *
 }
 
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    (void) userdata;
+    const struct graphc_mul_mat_settings * s = userdata;
     const struct ggml_tensor * a = dst->src[0], * b = dst->src[1];
     const int64_t depth = a->ne[0], columns = dst->ne[0], rows = dst->ne[1];
     const int64_t lda = b->nb[1] / sizeof(float), ldb = a->nb[1] / sizeof(float), ldc = dst->nb[1] / sizeof(float);
@@ -123,6 +127,7 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
             struct block part = {left + k, packed, c, lda, ldc, least(rows - i, u.rows), wide, deep, false};
             part.first = k == 0 && !begin(&part, dst, (const int64_t[]){j, i, i2, i3}, 1);
             multiply(&part);
+            if (s->relu && k + deep == depth) finish(&part);
         }
     }
 }
@@ -212,6 +217,7 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
             struct block part = {weights + k, packed, c, depth, pixels, least(channels - i, u.rows), wide, deep, false};
             part.first = k == 0 && !begin(&part, dst, (const int64_t[]){j, 0, i, batch}, 2);
             multiply(&part);
+            if (s->relu && k + deep == depth) finish(&part);
         }
     }
 }

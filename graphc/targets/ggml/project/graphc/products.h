@@ -1,6 +1,6 @@
 #pragma once
 
-// Matrix products, convolutions, attention, normalizations and GELU of float32 on the
+// Matrix products, convolutions, attention, normalizations and activations of float32 on the
 // CPU, in place of ggml's own: custom operators for its graphs.
 
 #include "ggml.h"
@@ -11,9 +11,14 @@
 extern "C" {
 #endif
 
-/// The settings of a convolution: its userdata.
+/// The settings of a convolution: its userdata. With `relu`, what is negative in the end becomes 0.
 struct graphc_conv_2d_settings {
-    int s0, s1, p0, p1, d0, d1;
+    int s0, s1, p0, p1, d0, d1, relu;
+};
+
+/// The settings of a product: its userdata.
+struct graphc_mul_mat_settings {
+    int relu;
 };
 
 /// Whether `graphc_mul_mat` computes the product of these two tensors, and faster than ggml does.
@@ -57,6 +62,12 @@ struct graphc_attention_settings {
 
 /// softmax(k q * factor + mask) v, for src[0] to src[3] (no mask: NULL).
 void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// Whether `graphc_relu` computes ReLU of this tensor.
+bool graphc_takes_relu(const struct ggml_tensor * x);
+
+/// ReLU of src[0] as `ggml_relu` gives it, but NaN for NaN.
+void graphc_relu(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// Whether `graphc_gelu` computes GELU of this tensor, and faster than ggml does.
 bool graphc_takes_gelu(const struct ggml_tensor * x);

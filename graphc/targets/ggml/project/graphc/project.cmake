@@ -36,11 +36,11 @@ endif()
 add_library(${PROJECT_NAME} STATIC
   model.cpp
   weights.cpp
+  graphc/activations.c
   graphc/array.cpp
   graphc/attention.c
   graphc/device.cpp
   graphc/engine.cpp
-  graphc/gelu.c
   graphc/graph.cpp
   graphc/host.cpp
   graphc/kernels.cpp
@@ -76,7 +76,7 @@ else()
     list(APPEND product_options ${native_option})
   endif()
 endif()
-set_source_files_properties(graphc/attention.c graphc/gelu.c graphc/norm.c graphc/products.c graphc/winograd.c PROPERTIES COMPILE_OPTIONS "${product_options}")
+set_source_files_properties(graphc/activations.c graphc/attention.c graphc/norm.c graphc/products.c graphc/winograd.c PROPERTIES COMPILE_OPTIONS "${product_options}")
 if(GRAPHC_KERNEL_SOURCES)
   target_sources(${PROJECT_NAME} PRIVATE ${GRAPHC_KERNEL_SOURCES})
   set_source_files_properties(${GRAPHC_KERNEL_SOURCES} PROPERTIES COMPILE_OPTIONS "${kernel_options}")

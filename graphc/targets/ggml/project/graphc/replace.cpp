@@ -60,7 +60,7 @@ class Replacing {
         each([this](ggml_tensor * tensor) { attention(tensor), group_norm(tensor); });
         each([this](ggml_tensor * tensor) { conv_2d(tensor); });
         each([this](ggml_tensor * tensor) { mul_mat(tensor), gelu(tensor), norm(tensor); });
-        each([this](ggml_tensor * tensor) { sum(tensor), factor(tensor), silu(tensor), merged_attention(tensor); });
+        each([this](ggml_tensor * tensor) { sum(tensor), factor(tensor), silu(tensor), relu(tensor), merged_attention(tensor); });
     }
 
   private:
@@ -136,7 +136,7 @@ class Replacing {
         if (call == nullptr) return;
         ggml_tensor * kernel = call->src[0], * image = call->src[1];
         const int32_t * given = call->op_params;
-        settings_.convolutions.push_back({given[0], given[1], given[2], given[3], given[4], given[5]});
+        settings_.convolutions.push_back({given[0], given[1], given[2], given[3], given[4], given[5], 0});
         graphc_conv_2d_settings * settings = &settings_.convolutions.back();
         if (graphc_takes_winograd(kernel, image, settings)) {
             const int64_t size = graphc_winograd_size(kernel, threads_);
@@ -149,7 +149,8 @@ class Replacing {
 
     void mul_mat(ggml_tensor * tensor) {
         if (tensor->op != GGML_OP_MUL_MAT || !graphc_takes_mul_mat(tensor->src[0], tensor->src[1])) return;
-        become(tensor, graphc_mul_mat, nullptr, {tensor->src[0], tensor->src[1]});
+        settings_.products.push_back({0});
+        become(tensor, graphc_mul_mat, &settings_.products.back(), {tensor->src[0], tensor->src[1]});
     }
 
     void gelu(ggml_tensor * tensor) {
@@ -164,14 +165,36 @@ class Replacing {
         become(tensor, graphc_norm, &settings_.norms.back(), {tensor->src[0]});
     }
 
+    /// Whether it is a product or convolution that can still be added to.
+    static bool sums(const Own & own) {
+        if (own.function == graphc_mul_mat) return static_cast<const graphc_mul_mat_settings *>(own.settings)->relu == 0;
+        const bool image = own.function == graphc_conv_2d || own.function == graphc_winograd;
+        return image && static_cast<const graphc_conv_2d_settings *>(own.settings)->relu == 0;
+    }
+
+    /// ReLU, by the product or convolution that it alone reads or by itself.
+    void relu(ggml_tensor * tensor) {
+        if (!is_unary(tensor, GGML_UNARY_OP_RELU)) return;
+        const Own own = inner_own(tensor->src[0]);
+        if (!sums(own)) {
+            if (graphc_takes_relu(tensor->src[0])) become(tensor, graphc_relu, nullptr, {tensor->src[0]});
+        } else if (own.function == graphc_mul_mat) {
+            settings_.products.push_back({1});
+            become(tensor, own.function, &settings_.products.back(), sources_of(tensor->src[0]));
+        } else {
+            settings_.convolutions.push_back(*static_cast<const graphc_conv_2d_settings *>(own.settings));
+            settings_.convolutions.back().relu = 1;
+            become(tensor, own.function, &settings_.convolutions.back(), sources_of(tensor->src[0]));
+        }
+    }
+
     /// A product or convolution takes over the sum that alone reads it.
     void sum(ggml_tensor * tensor) {
         if (tensor->op != GGML_OP_ADD) return;
         for (const int index : {0, 1}) {
             const Tensor product = tensor->src[index];
             const Own own = inner_own(product);
-            const bool image = own.function == graphc_conv_2d || own.function == graphc_winograd;
-            if ((!image && own.function != graphc_mul_mat) || !graphc_takes_sum(tensor->src[1 - index], product, image)) continue;
+            if (!sums(own) || !graphc_takes_sum(tensor->src[1 - index], product, own.function != graphc_mul_mat)) continue;
             if (extend(tensor, product, own, tensor->src[1 - index], most_sources)) return;
         }
     }

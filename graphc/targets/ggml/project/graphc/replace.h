@@ -10,6 +10,7 @@ namespace graphc {
 
 /// What custom operators are told, which must live as long as the graph.
 struct ProductSettings {
+    std::deque<graphc_mul_mat_settings> products;
     std::deque<graphc_conv_2d_settings> convolutions;
     std::deque<graphc_attention_settings> attentions;
     std::deque<graphc_group_norm_settings> group_norms;

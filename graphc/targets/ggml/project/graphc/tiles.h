@@ -168,6 +168,11 @@ static inline void add_row(const struct ggml_tensor * t, const float * from, int
     }
 }
 
+/// Negative numbers become 0; NaN stays.
+static inline void rectify(float * x, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) x[i] = x[i] < 0 ? 0 : x[i];
+}
+
 /// Whether rows of float32 lie anywhere, their elements one after the other.
 static inline bool is_float_rows(const struct ggml_tensor * t) {
     return t->type == GGML_TYPE_F32 && t->nb[0] == sizeof(float) && t->nb[1] % sizeof(float) == 0;

@@ -176,6 +176,7 @@ void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata
                         for (int64_t row = 0; row < least(2, height - y); ++row) {
                             float * to = result + ((start + i) * height + y + row) * width + x;
                             add_sums(dst, start + i, (y + row) * width + x, batch, least(2 * count, width - x), lines[row]);
+                            if (s->relu) rectify(lines[row], 2 * count);
                             for (int64_t j = 0; j < least(2 * count, width - x); ++j) to[j] = lines[row][j];
                         }
                     }

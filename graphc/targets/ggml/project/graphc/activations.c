@@ -1,4 +1,4 @@
-// GELU by the error function, as PyTorch defines it, several elements at a time.
+// Activations, several elements at a time: ReLU that keeps NaN, and GELU by the error function, as PyTorch defines both.
 
 #include "products.h"
 
@@ -30,6 +30,17 @@ static inline vector error_function(vector x) {
     return choose(size < all(1), x * polynomial(square, inner, 7), choose(x == x, tail, x));
 }
 
+bool graphc_takes_relu(const struct ggml_tensor * x) { return is_dense(x); }
+
+void graphc_relu(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    (void) userdata;
+    const int64_t count = dst->ne[0] * dst->ne[1] * dst->ne[2] * dst->ne[3], from = count * ith / nth, to = count * (ith + 1) / nth;
+    const float * x = dst->src[0]->data;
+    float * y = dst->data;
+    for (int64_t i = from; i < to; ++i) y[i] = x[i];
+    rectify(y + from, to - from);
+}
+
 bool graphc_takes_gelu(const struct ggml_tensor * x) { return is_dense(x) && x->ne[0] * x->ne[1] * x->ne[2] * x->ne[3] >= LEAST_ELEMENTS; }
 
 void graphc_gelu(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
@@ -51,6 +62,8 @@ void graphc_gelu(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
 
 #else
 
+bool graphc_takes_relu(const struct ggml_tensor * x) { return false; }
+void graphc_relu(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
 bool graphc_takes_gelu(const struct ggml_tensor * x) { return false; }
 void graphc_gelu(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
 
