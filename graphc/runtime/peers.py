@@ -98,6 +98,7 @@ def _openvino(task: Task) -> Run:
 
 def _ggml_python(task: Task) -> Run:
     """The ONNX runtime that comes with ggml-python."""
+    os.environ["GGML_NO_BACKTRACE"] = "1"  # it crashes often enough
     import ggml
     import onnx
     from ggml.contrib.onnx import GgmlRuntimeBackend
