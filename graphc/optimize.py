@@ -14,7 +14,7 @@ from graphc.passes.fold import fold
 from graphc.passes.schedule import schedule
 from graphc.rewrite.engine import Log, Rule, Step, rewrite
 from graphc.rewrite.explain import Explanation, Miss, explanation, near_misses
-from graphc.rewrite.rules import activation, algebra, attention, movement, norm, quantize, weights
+from graphc.rewrite.rules import activation, algebra, attention, many_axes, movement, norm, quantize, weights
 
 RAISE = [*movement.CANCEL, *algebra.RULES, *activation.RULES, *norm.RULES, *attention.RULES]
 """Rules that recognize what the exporters took apart."""
@@ -22,6 +22,7 @@ RAISE = [*movement.CANCEL, *algebra.RULES, *activation.RULES, *norm.RULES, *atte
 SIMPLIFY = [
     *movement.CANCEL,
     *movement.SINK,
+    *many_axes.RULES,
     *movement.ABSORB,
     *weights.RULES,
     *attention.VALUES,

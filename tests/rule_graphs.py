@@ -306,9 +306,39 @@ FIRES = {
         %v = Transpose[perm=(0, 2, 1, 3)](%h)
         %y = Attention[scale=0.5](%q, %k, %v)
         return y=%y""",
+    "slice_of_transpose": """graph g(%x: float32[2, 5, 3, 4, 6])
+        %t = Transpose[perm=(2, 0, 3, 1, 4)](%x)
+        %y = Slice[starts=(1, 0, 0, 1, 0), sizes=(1, 2, 4, 2, 6), steps=(1, 1, 1, 2, 1)](%t)
+        return y=%y""",
+    "slice_of_reshape": """graph g(%x: float32[2, 5, 3, 4, 6])
+        %t = Transpose[perm=(2, 0, 3, 1, 4)](%x)
+        %r = Reshape[shape=(3, 8, 5, 6)](%t)
+        %y = Slice[starts=(1, 0, 0, 0), sizes=(1, 8, 5, 6), steps=(1, 1, 1, 1)](%r)
+        return y=%y""",
+    "slice_of_one": """graph g(%x: float32[2, 5, 3, 4, 6])
+        %y = Slice[starts=(0, 0, 2, 0, 0), sizes=(2, 5, 1, 4, 6), steps=(1, 1, 1, 1, 1)](%x)
+        return y=%y""",
+    "transpose_without_ones": """graph g(%x: float32[2, 5, 1, 4, 6])
+        %y = Transpose[perm=(2, 0, 3, 1, 4)](%x)
+        return y=%y""",
 }
 
 REFUSES = {
+    "slice_of_transpose": """graph g(%x: float32[2, 5, 3])
+        %t = Transpose[perm=(2, 0, 1)](%x)
+        %y = Slice[starts=(1, 0, 0), sizes=(1, 2, 4), steps=(1, 1, 1)](%t)
+        return y=%y""",
+    "slice_of_reshape": """graph g(%x: float32[2, 5, 3, 4, 6])
+        %t = Transpose[perm=(2, 0, 3, 1, 4)](%x)
+        %r = Reshape[shape=(6, 4, 5, 6)](%t)
+        %y = Slice[starts=(1, 0, 0, 0), sizes=(1, 4, 5, 6), steps=(1, 1, 1, 1)](%r)
+        return y=%y""",
+    "slice_of_one": """graph g(%x: float32[2, 5, 3, 4, 6])
+        %y = Slice[starts=(0, 0, 1, 0, 0), sizes=(2, 5, 2, 4, 6), steps=(1, 1, 1, 1, 1)](%x)
+        return y=%y""",
+    "transpose_without_ones": """graph g(%x: float32[2, 5, 3, 4, 6])
+        %y = Transpose[perm=(2, 0, 3, 1, 4)](%x)
+        return y=%y""",
     "values_as_columns": """graph g(%x: float32[2, 7, 8], %q: float32[2, 2, 5, 4], %k: float32[2, 2, 7, 4])
         %w: float32[6, 8] = constant
         %m = MatMul[transpose_b=True](%x, %w)
