@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -27,24 +26,6 @@ _HOMES = {
     "TensorInfo": "graphc.runtime.model",
     "Session": "graphc.runtime.session",
 }
-
-
-def _load_ggml() -> None:
-    """Load ggml with threads that sleep when they wait, unless the environment says otherwise.
-
-    OpenMP reads this when it is loaded. Spinning gains next to nothing where processors are free, and where other programs need
-    them too, every step of a model waits for a thread that has to be given a processor again: it becomes many times slower.
-    """
-    silent = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}.isdisjoint(os.environ)
-    if silent:
-        os.environ["OMP_WAIT_POLICY"] = "passive"
-    import ggml  # noqa: F401
-
-    if silent:
-        del os.environ["OMP_WAIT_POLICY"]
-
-
-_load_ggml()
 
 
 def __getattr__(name: str) -> Any:

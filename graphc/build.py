@@ -11,9 +11,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import ggml
-
 from graphc.errors import BuildError
+from graphc.ggml_library import ggml
 from graphc.ggml_source import ggml_source
 from graphc.trace import SILENT, Progress, Step
 

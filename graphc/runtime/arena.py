@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import ggml
 import numpy as np
 
+from graphc.ggml_library import ggml
 from graphc.runtime.profile import address, own_name
 from graphc.shapes import Dim, integer
 from graphc.targets.ggml.cost import count_of, with_blocks

@@ -6,7 +6,7 @@ import ctypes
 from dataclasses import dataclass, field
 from typing import Any
 
-import ggml
+from graphc.ggml_library import ggml
 
 KINDS = {0: "CPU", 1: "GPU", 2: "integrated GPU", 3: "accelerator"}
 """`enum ggml_backend_dev_type`."""

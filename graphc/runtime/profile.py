@@ -13,10 +13,10 @@ from itertools import accumulate
 from time import perf_counter
 from typing import Any
 
-import ggml
 import numpy as np
 
 from graphc.errors import GraphcError, InputError
+from graphc.ggml_library import ggml
 from graphc.runtime.model import Model, check_inputs
 from graphc.shapes import integer
 from graphc.targets.ggml.calls import VIEWS

@@ -14,10 +14,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import ggml
 import numpy as np
 
 from graphc.errors import GraphcError, InputError
+from graphc.ggml_library import ggml
 from graphc.ops.control import settle
 from graphc.shapes import Dim, integer
 from graphc.targets.ggml.bound import check_bound

@@ -11,9 +11,8 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-import ggml
-
 from graphc.errors import GraphcError
+from graphc.ggml_library import ggml
 
 
 class Placement:

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-import ggml
-
 from graphc.errors import BuildError
+from graphc.ggml_library import ggml
 from graphc.targets.kernels.native import find_compiler, ggml_include, load_library
 from graphc.targets.kernels.render_c import FLAGS
 

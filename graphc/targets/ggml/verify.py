@@ -60,7 +60,7 @@ def check_signature(function: str, args: Sequence[Any]) -> None:
 @cache
 def _signature(function: str) -> list[tuple[str, Any]]:
     """The kinds of a function's arguments after the context, as ggml's header declares them."""
-    import ggml
+    from graphc.ggml_library import ggml
 
     return [_KINDS.get(type, _TENSOR) for type in getattr(ggml, function).argtypes[1:]]
 

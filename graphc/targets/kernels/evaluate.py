@@ -6,9 +6,9 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import ggml
 import numpy as np
 
+from graphc.ggml_library import ggml
 from graphc.ir.interp import bound
 from graphc.shapes import Dim, bind, product
 from graphc.targets.ggml.program import KernelUse

@@ -21,9 +21,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import ggml
-
 from graphc.errors import BuildError
+from graphc.ggml_library import ggml
 from graphc.targets.ggml.program import KernelUse
 from graphc.targets.kernels.evaluate import EvaluatedKernel, new_userdata
 from graphc.targets.kernels.render_c import FLAGS, render
