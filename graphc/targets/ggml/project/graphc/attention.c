@@ -34,8 +34,9 @@ static void add_mask(float * scores, const char * mask, size_t stride, int64_t q
 /// From scores [keys][PANEL] to their exponentials, and what came before scaled to the new largest score.
 static void soften(struct state * s, float * scores, int64_t keys, int64_t values) {
     for (int j = 0; j < VECTORS; ++j) {
-        vector largest = s->largest[j], sum = all(0);
-        for (int64_t key = 0; key < keys; ++key) largest = larger(*(const vector *) (scores + key * PANEL + j * WIDTH), largest);
+        vector some[4] = {s->largest[j], s->largest[j], s->largest[j], s->largest[j]}, sum = all(0);  // so that none waits for another
+        for (int64_t key = 0; key < keys; ++key) some[key % 4] = larger(*(const vector *) (scores + key * PANEL + j * WIDTH), some[key % 4]);
+        const vector largest = larger(larger(some[0], some[1]), larger(some[2], some[3]));
         const vector base = choose(largest == all(-__builtin_inff()), all(0), largest);  // where all is masked so far
         for (int64_t key = 0; key < keys; ++key) {
             vector * score = (vector *) (scores + key * PANEL + j * WIDTH);
@@ -63,7 +64,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
     const struct graphc_attention_settings * settings = userdata;
     const struct ggml_tensor * k = dst->src[0], * q = dst->src[1], * v = dst->src[2], * mask = dst->src[3];
     const int64_t depth = q->ne[0], keys = k->ne[1], values = v->ne[1], queries = q->ne[1];
-    const int64_t panels = (queries + PANEL - 1) / PANEL;
+    const int64_t panels = (queries + PANEL - 1) / PANEL, high = tile_rows(values);
     const tile_function * parts = is_float_rows(v) ? tiles : turned_tiles;
     const int64_t lda = (is_float_rows(v) ? v->nb[1] : v->nb[0]) / sizeof(float);
     const size_t next_query = dst->nb[settings->merged ? 2 : 1], next_head = dst->nb[settings->merged ? 1 : 2];
@@ -94,9 +95,9 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
             }
             soften(&s, scores, block, values);
             const char * to = (const char *) v->data + key * v->nb[0] + v2 * v->nb[2] + v3 * v->nb[3];
-            for (int64_t i = 0; i < values; i += ROWS) {
+            for (int64_t i = 0; i < values; i += high) {
                 const float * a = (const float *) (to + i * v->nb[1]);
-                parts[least(values - i, ROWS)](a, lda, scores, s.result + i * PANEL, PANEL, (int) block, false);
+                parts[least(values - i, high)](a, lda, scores, s.result + i * PANEL, PANEL, (int) block, false);
             }
         }
         for (int j = 0; j < VECTORS; ++j) {

@@ -22,11 +22,12 @@ struct block {
 
 /// All tiles of a block. At the right edge a tile is computed beside the result and the columns that exist are copied.
 static void multiply(const struct block * b) {
+    const int64_t most = tile_rows(b->rows);
     for (int64_t j = 0; j < b->columns; j += PANEL) {
         const float * panel = b->packed + j * DEPTH;
         const int64_t wide = b->columns - j < PANEL ? b->columns - j : PANEL;
-        for (int64_t i = 0; i < b->rows; i += ROWS) {
-            const int high = b->rows - i < ROWS ? (int) (b->rows - i) : ROWS;
+        for (int64_t i = 0; i < b->rows; i += most) {
+            const int high = (int) least(b->rows - i, most);
             const float * a = b->a + i * b->lda;
             float * c = b->c + i * b->ldc + j;
             if (wide == PANEL) {

@@ -80,8 +80,7 @@ static inline vector exponential(vector x) {
     p = p * r + 0.5f;
     p = p * r * r + r + 1.0f;
     const integers power = (__builtin_convertvector(n, integers) + 127) << 23;
-    const vector result = choose(x < -87.33654f, all(0), p * (vector) power);
-    return choose(x == x, result, x);
+    return choose(x < -87.33654f, all(0), p * (vector) power);
 }
 
 /// c[rows][PANEL] (+)= a[rows][depth] * panel[depth][PANEL]; rows of `a` are `down` elements apart, its columns `along`. `rows` and
@@ -143,6 +142,12 @@ typedef void (*tile_function)(const float *, int64_t, const float *, float *, in
 /// By the number of rows: tiles of a matrix whose rows lie one after the other, and of one whose columns do.
 static const tile_function tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(tile);
 static const tile_function turned_tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(turned);
+
+/// The height of tiles of which as few as possible cover so many rows, as alike as possible.
+static inline int64_t tile_rows(int64_t rows) {
+    const int64_t count = (rows + ROWS - 1) / ROWS;
+    return (rows + count - 1) / count;
+}
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
