@@ -211,7 +211,8 @@ class Drawing:
         for t, other in zip(made, others or arrays, strict=True):
             problem = difference(other, t.array, t.tolerance())
             if problem and operator in MISTAKEN:
-                t.array, t.wide = other, wide(other)
+                t.wide = wide(other) + rounding(t) if other.shape == t.shape and t.dtype.kind == "f" else wide(other)
+                t.array = other
             elif problem:
                 AMBIGUOUS[operator] += 1
                 raise Rejected(f"{operator}: onnxruntime and the reference differ: {problem}")
@@ -219,6 +220,12 @@ class Drawing:
         self.read.update(reads([node]))
         self.tensors += made
         return made
+
+
+def rounding(t: Tensor) -> np.ndarray:
+    """What float32 does to the reference's numbers: it does something like that to onnxruntime's too, which approximates."""
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num(t.wide - t.array.astype(F64), posinf=0, neginf=0)
 
 
 def broadcast(a: Sequence[int], b: Sequence[int]) -> bool:
