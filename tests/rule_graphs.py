@@ -294,7 +294,7 @@ FIRES = {
         %t = Transpose[perm=(0, 2, 1, 3)](%x)
         %y = RMSNorm[axis=3, epsilon=1e-05](%t, %scale)
         return y=%y""",
-    "negated_half": """graph g(%a: float32[2, 3, 4], %b: float32[2, 3, 5], %shared: float32[3, 9])
+    "negated_part": """graph g(%a: float32[2, 3, 4], %b: float32[2, 3, 5], %shared: float32[3, 9])
         %n = Neg(%a)
         %c = Concat[axis=2](%n, %b)
         %y = Mul(%c, %shared)
@@ -321,9 +321,25 @@ FIRES = {
     "transpose_without_ones": """graph g(%x: float32[2, 5, 1, 4, 6])
         %y = Transpose[perm=(2, 0, 3, 1, 4)](%x)
         return y=%y""",
+    "negated_reshape": """graph g(%x: float32[2, 6])
+        %n = Neg(%x)
+        %y = Reshape[shape=(3, 4)](%n)
+        return y=%y""",
+    "slice_of_last": """graph g(%x: float32[2, 5, 3, 4, 6])
+        %y = Slice[starts=(0, 0, 0, 0, 1), sizes=(2, 5, 3, 4, 3), steps=(1, 1, 1, 1, 1)](%x)
+        return y=%y""",
+    "concat_of_rows": """graph g(%a: float32[2, 5, 3, 4, 1], %b: float32[2, 5, 3, 4, 2])
+        %y = Concat[axis=4](%a, %b)
+        return y=%y""",
 }
 
 REFUSES = {
+    "slice_of_last": """graph g(%x: float32[2, 5, 3, 4, 6])
+        %y = Slice[starts=(0, 0, 0, 0, 1), sizes=(2, 5, 3, 4, 3), steps=(1, 1, 1, 1, 2)](%x)
+        return y=%y""",
+    "concat_of_rows": """graph g(%a: float32[2, 5, 3, 4], %b: float32[2, 5, 3, 4])
+        %y = Concat[axis=3](%a, %b)
+        return y=%y""",
     "slice_of_transpose": """graph g(%x: float32[2, 5, 3])
         %t = Transpose[perm=(2, 0, 1)](%x)
         %y = Slice[starts=(1, 0, 0), sizes=(1, 2, 4), steps=(1, 1, 1)](%t)
@@ -351,7 +367,7 @@ REFUSES = {
         %t = Transpose[perm=(0, 2, 1, 3)](%x)
         %y = RMSNorm[axis=3, epsilon=1e-05](%t, %scale)
         return y=%y""",
-    "negated_half": """graph g(%a: float32[3, 4], %b: float32[3, 5], %other: float32[3, 9])
+    "negated_part": """graph g(%a: float32[3, 4], %b: float32[3, 5], %other: float32[3, 9])
         %n = Neg(%a)
         %c = Concat[axis=1](%n, %b)
         %y = Mul(%c, %other)

@@ -23,6 +23,9 @@ class Refusal:
     reason: str
 
 
+MOST_SWEEPS = 100
+"""How often a graph is gone through, beside once for each of its nodes."""
+
 Body: TypeAlias = Callable[..., Union[Value, Refusal]]
 
 
@@ -103,19 +106,20 @@ def rule(*patterns: str) -> Callable[[Body], Rule]:
 def rewrite(graph: Graph, rules: Sequence[Rule], log: Log | None = None) -> bool:
     """Apply the rules everywhere until none fits, in place; true if anything changed. The order is always the same.
 
-    A result must have the type of what it replaces (else the rule is wrong: AssertionError). New nodes keep the root's
-    source, and the result the root's name. Nodes that nothing reads any more are dropped.
+    A result must have the type of what it replaces, and the rules must come to an end (else they are wrong: AssertionError).
+    New nodes keep the root's source, and the result the root's name. Nodes that nothing reads any more are dropped.
     """
     log = log if log is not None else Log()
     by_operator: dict[str, list[tuple[Rule, Apply]]] = {}
     for each in rules:
         for pattern in each.patterns if each.name not in log.without else ():
             by_operator.setdefault(pattern.operator, []).append((each, pattern))
-    changed = False
+    sweeps, most = 0, MOST_SWEEPS + len(graph.nodes)
     while not log.full and _sweep(graph, by_operator, log):
-        changed = True
+        sweeps += 1
+        assert sweeps <= most, f"rules without end: {', '.join({step.name: 0 for step in log.steps[-MOST_SWEEPS:]})}"
         graph.prune()
-    return changed
+    return sweeps > 0
 
 
 def _sweep(graph: Graph, rules: dict[str, list[tuple[Rule, Apply]]], log: Log) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from graphc.ir.graph import Node, Value
 from graphc.ops.base import Emit
 from graphc.ops.collapse import MAX_RANK
-from graphc.ops.movement import Reshape, Slice, Transpose
+from graphc.ops.movement import Concat, Reshape, Slice, Transpose
 from graphc.rewrite.blocks import blocks
 from graphc.rewrite.engine import Refusal, rule
-from graphc.shapes import Dim
+from graphc.shapes import Dim, product
 
 
 @rule("part := Slice(t := Transpose(x))")
@@ -55,6 +55,29 @@ def slice_of_one(emit: Emit, x: Value, part: Node) -> Value | Refusal:
     return emit(Reshape(part.output.shape), emit(Slice(starts, sizes, (1,) * len(sizes)), whole))
 
 
+@rule("part := Slice(x)")
+def slice_of_last(emit: Emit, x: Value, part: Node) -> Value | Refusal:
+    """A part of the last axis is one of rows."""
+    assert isinstance(part.op, Slice)
+    *lead, size = x.shape
+    if len(lead) < MAX_RANK or part.output.shape[:-1] != x.shape[:-1] or part.op.steps[-1] != 1:
+        return Refusal("it has four axes or fewer, or is not a part of the last one")
+    rows = emit(Reshape((product(lead), size)), x)
+    taken = (product(lead), part.output.shape[-1])
+    return emit(Reshape(part.output.shape), emit(Slice((0, part.op.starts[-1]), taken, (1, 1)), rows))
+
+
+@rule("cat := Concat(a, b)")
+def concat_of_rows(emit: Emit, a: Value, b: Value, cat: Node) -> Value | Refusal:
+    """Along the last axis, rows are joined."""
+    assert isinstance(cat.op, Concat)
+    *lead, _ = cat.output.shape
+    if len(lead) < MAX_RANK or cat.op.axis != len(lead):
+        return Refusal("it has four axes or fewer, or the axis is not the last")
+    rows = [emit(Reshape((product(lead), each.shape[-1])), each) for each in (a, b)]
+    return emit(Reshape(cat.output.shape), emit(Concat(1), *rows))
+
+
 @rule("t := Transpose(x)")
 def transpose_without_ones(emit: Emit, x: Value, t: Node) -> Value | Refusal:
     """Axes of size 1 need not be moved."""
@@ -73,4 +96,11 @@ def _along(x: Value, axis: int, start: Dim, size: Dim) -> tuple[tuple[Dim, ...],
     return tuple(start if i == axis else 0 for i in places), tuple(size if i == axis else x.shape[i] for i in places)
 
 
-RULES = [slice_of_transpose, slice_of_reshape, slice_of_one, transpose_without_ones]
+RULES = [
+    slice_of_transpose,
+    slice_of_reshape,
+    slice_of_one,
+    slice_of_last,
+    concat_of_rows,
+    transpose_without_ones,
+]

@@ -78,6 +78,8 @@ def reshape_of_slice(emit: Emit, x: Value, outer: Node, part: Node) -> Value | R
     assert isinstance(part.op, Slice)
     if x.producer is None or x.producer.op.name in ("Transpose", "Slice", "Expand"):
         return Refusal("what is sliced may have to be copied itself")
+    if len(outer.output.shape) > MAX_RANK:
+        return Refusal("a part of more than four axes is a copy")
     cut = [axis for axis, size in enumerate(x.shape) if part.output.shape[axis] != size or part.op.steps[axis] != 1]
     shape = outer.output.shape
     block = next((each for each in blocks(part.output.shape, shape) if each.before[-1:] == tuple(cut)), None)
