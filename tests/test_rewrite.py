@@ -348,5 +348,5 @@ def test_rules_that_undo_each_other_are_an_error_and_no_hang():
         return emit(Unary("Sin"), x)
 
     graph = parse("graph g(%x: float32[2])\n  %y = Sin(%x)\n  return y=%y")
-    with pytest.raises(AssertionError, match="rules without end: back, forth|rules without end: forth, back"):
+    with pytest.raises(AssertionError, match=r"rules without end: back, forth|rules without end: forth, back"):
         rewrite(graph, [forth, back])
