@@ -56,7 +56,7 @@ static inline int32_t graphc_kernel_row_T(const I * restrict w, int64_t count, g
 }
 
 // c[4][4] = a[4][depth] times b[4][depth] transposed; rows are GRAPHC_DEPTH_T apart.
-static __attribute__((noinline)) void graphc_dots_T(const graphc_left_T * restrict a, const graphc_right_T * restrict b,
+static inline void graphc_dots_T(const graphc_left_T * restrict a, const graphc_right_T * restrict b,
                                                     int64_t depth, int32_t * restrict c) {
     const graphc_left_T * a1 = a + GRAPHC_DEPTH_T, * a2 = a1 + GRAPHC_DEPTH_T, * a3 = a2 + GRAPHC_DEPTH_T;
     const graphc_right_T * b1 = b + GRAPHC_DEPTH_T, * b2 = b1 + GRAPHC_DEPTH_T, * b3 = b2 + GRAPHC_DEPTH_T;
@@ -84,8 +84,8 @@ struct graphc_integer_block_T {
 };
 
 static inline void graphc_integer_block_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s) {
-    graphc_left_T rows[GRAPHC_PLACES_T * GRAPHC_DEPTH_T] __attribute__((aligned(64)));
-    graphc_right_T columns[GRAPHC_COLUMNS_T * GRAPHC_DEPTH_T] __attribute__((aligned(64)));
+    _Alignas(64) graphc_left_T rows[GRAPHC_PLACES_T * GRAPHC_DEPTH_T];
+    _Alignas(64) graphc_right_T columns[GRAPHC_COLUMNS_T * GRAPHC_DEPTH_T];
     int32_t row_sums[GRAPHC_PLACES_T], column_sums[GRAPHC_COLUMNS_T], column_zeros[GRAPHC_COLUMNS_T], c[16];
     const int64_t all = s->kernel_height * s->kernel_width * s->channels;
     for (int64_t k = 0; k == 0 || k < all; k += GRAPHC_DEPTH_T) {
