@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from graphc.ir.types import F16, F32, I32
+from graphc.ir.types import F16, F32, I8, I32, U8
+from graphc.ops.integers import IntegerConv
 from graphc.ops.matmul import MatMul
 from graphc.shapes import bind, symbol
 from graphc.targets.ggml.builder import Builder
 from graphc.targets.ggml.cost import is_copy, numbered, operations, parameters, peak_bytes, traffic, weight_bytes
-from graphc.targets.ggml.program import KernelUse, Output, Program
+from graphc.targets.ggml.program import STORAGE, KernelUse, Output, Program
 
 
 def test_a_convolution() -> None:
@@ -63,3 +64,14 @@ def test_what_calls_read_and_write() -> None:
         3 * 10 * 4 * 4,
         0,
     ]
+
+
+def test_products_of_bytes_count_as_those_of_floats() -> None:
+    program = Program("bytes")
+    shapes = ((2, 4, 4, 20), U8), ((6, 3, 3, 20), I8), ((), U8), ((), I8), ((), I32)
+    inputs = [program.add_input(f"x{i}", dtype, shape, STORAGE[dtype]) for i, (shape, dtype) in enumerate(shapes)]
+    op = IntegerConv((1, 1), (1, 1), (1, 1), (1, 1), channels_last=True)
+    use = KernelUse(op, tuple((dtype, shape) for shape, dtype in shapes), I32, (2, 6, 4, 4))
+    program.outputs.append(Output("y", I32, (2, 6, 4, 4), program.call_kernel(use, inputs)))
+    (row,) = operations(program)
+    assert (row.operator, row.operations) == ("kernel IntegerConv", 2 * 2 * 6 * 16 * 20 * 9)

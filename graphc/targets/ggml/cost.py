@@ -108,6 +108,7 @@ KERNEL_MOVES = (
         "EyeLike",
         "Cast",
         "Where",
+        "ChannelsLast",
         "DepthToSpace",
         "SpaceToDepth",
     ),
@@ -117,6 +118,8 @@ KERNEL_MOVES = (
 KERNEL_COUNTS: Mapping[str, Callable[[KernelUse], Dim]] = {
     "MatMul": lambda use: 2 * _inner(use) * product(use.shape),
     "Conv": lambda use: 2 * product(use.inputs[1][1][1:]) * product(use.shape),
+    "IntegerMatMul": lambda use: 2 * _inner(use) * product(use.shape),
+    "IntegerConv": lambda use: 2 * product(use.inputs[1][1][1:]) * product(use.shape),
     "ConvTranspose": lambda use: 2 * product(use.inputs[1][1][1:]) * product(use.inputs[0][1]),
     **dict.fromkeys(("Reduce", "CumSum", "CumProd", "NonZero"), lambda use: product(use.inputs[0][1])),
     "MaxPool": lambda use: product(use.shape) * product(use.op.kernel),  # type: ignore[attr-defined]
