@@ -14,7 +14,7 @@ import numpy as np
 
 from graphc.errors import GraphcError, Problem, UnsupportedError
 from graphc.ir.graph import Graph, Node, Value
-from graphc.ir.interp import evaluate
+from graphc.ir.numbers import read_numbers
 from graphc.ir.types import I32, I64
 from graphc.ops.base import Emit, Op
 from graphc.ops.control import Control
@@ -219,13 +219,11 @@ class NodeBuilder(Builder):
         return self.copy(tensor) if tensor.weight >= 0 or self.program.is_view(tensor) else tensor
 
     def constant(self, index: int) -> np.ndarray | None:
-        """The elements of input `index` if it is constant and small enough to look at."""
+        """The elements of input `index` if it is constant and small enough to look at; what looks decides by them."""
         value = self.inputs[index]
-        if value.is_constant:
-            return value.data
         size = value.type.size
-        if value.static and isinstance(size, int) and size <= KNOWN_LIMIT:
-            return evaluate(value)
+        if value.is_constant or (value.static and isinstance(size, int) and size <= KNOWN_LIMIT):
+            return read_numbers(value)
         return None
 
     def row_indices(self, index: int, limit: Dim) -> Tensor | None:

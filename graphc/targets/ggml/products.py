@@ -40,22 +40,26 @@ MOST_SOURCES = 6
 """Tensors that one of them reads at most."""
 
 
+TURNS = (("next", ctypes.c_int), ("finished", ctypes.c_int))
+"""`graphc_turns`."""
+
+
 class MatMulSettings(ctypes.Structure):
     """`graphc_mul_mat_settings`."""
 
-    _fields_ = (("relu", ctypes.c_int),)
+    _fields_ = (("relu", ctypes.c_int), *TURNS)
 
 
 class ConvSettings(ctypes.Structure):
     """`graphc_conv_2d_settings`."""
 
-    _fields_ = tuple((name, ctypes.c_int) for name in ("s0", "s1", "p0", "p1", "d0", "d1", "relu"))
+    _fields_ = (*((name, ctypes.c_int) for name in ("s0", "s1", "p0", "p1", "d0", "d1", "relu")), *TURNS)
 
 
 class AttentionSettings(ctypes.Structure):
     """`graphc_attention_settings`."""
 
-    _fields_ = (("factor", ctypes.c_float), ("merged", ctypes.c_int))
+    _fields_ = (("factor", ctypes.c_float), ("merged", ctypes.c_int), *TURNS)
 
 
 class NormSettings(ctypes.Structure):

@@ -61,7 +61,8 @@ bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tens
 }
 
 void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    const struct graphc_attention_settings * settings = userdata;
+    (void) ith;
+    struct graphc_attention_settings * settings = userdata;
     const struct ggml_tensor * k = dst->src[0], * q = dst->src[1], * v = dst->src[2], * mask = dst->src[3];
     const int64_t depth = q->ne[0], keys = k->ne[1], values = v->ne[1], queries = q->ne[1];
     const int64_t panels = (queries + PANEL - 1) / PANEL, high = tile_rows(values);
@@ -70,7 +71,8 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
     const size_t next_query = dst->nb[settings->merged ? 2 : 1], next_head = dst->nb[settings->merged ? 1 : 2];
     float panel[DEEPEST * PANEL] __attribute__((aligned(64))), scores[KEYS * PANEL] __attribute__((aligned(64)));
     struct state s;
-    for (int64_t unit = ith; unit < panels * q->ne[2] * q->ne[3]; unit += nth) {
+    const int64_t units = panels * q->ne[2] * q->ne[3];
+    for (int64_t unit; (unit = take(&settings->turns, units, nth)) < units;) {
         const int64_t first = unit % panels * PANEL, count = least(queries - first, PANEL);
         const int64_t i2 = unit / panels % q->ne[2], i3 = unit / panels / q->ne[2];
         const int64_t k2 = i2 / (q->ne[2] / k->ne[2]), k3 = i3 / (q->ne[3] / k->ne[3]);

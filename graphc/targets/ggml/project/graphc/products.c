@@ -109,13 +109,14 @@ bool graphc_takes_sum(const struct ggml_tensor * sum, const struct ggml_tensor *
 }
 
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    const struct graphc_mul_mat_settings * s = userdata;
+    (void) ith;
+    struct graphc_mul_mat_settings * s = userdata;
     const struct ggml_tensor * a = dst->src[0], * b = dst->src[1];
     const int64_t depth = a->ne[0], columns = dst->ne[0], rows = dst->ne[1];
     const int64_t lda = b->nb[1] / sizeof(float), ldb = a->nb[1] / sizeof(float), ldc = dst->nb[1] / sizeof(float);
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
     const struct units u = cut(rows, columns, dst->ne[2] * dst->ne[3], nth);
-    for (int64_t unit = ith; unit < u.count; unit += nth) {
+    for (int64_t unit; (unit = take(&s->turns, u.count, nth)) < u.count;) {
         const int64_t i = unit % u.parts * u.rows, j = unit / u.parts % u.columns * COLUMNS;
         const int64_t batch = unit / u.parts / u.columns, i2 = batch % dst->ne[2], i3 = batch / dst->ne[2];
         const char * from = (const char *) a->data + i2 / (dst->ne[2] / a->ne[2]) * a->nb[2] + i3 / (dst->ne[3] / a->ne[3]) * a->nb[3];
@@ -201,12 +202,13 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
     const int64_t depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2], channels = kernel->ne[3];
     const int64_t pixels = dst->ne[0] * dst->ne[1];
-    const struct graphc_conv_2d_settings * s = userdata;
+    (void) ith;
+    struct graphc_conv_2d_settings * s = userdata;
     struct windows w = {image->ne[0], image->ne[1], dst->ne[0], kernel->ne[0], kernel->ne[1], *s};
     if (w.kw == 1 && w.kh == 1 && s->s0 == 1 && s->s1 == 1 && s->p0 == 0 && s->p1 == 0) w.width = w.across = pixels, w.height = 1;
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
     const struct units u = cut(channels, pixels, dst->ne[3], nth);
-    for (int64_t unit = ith; unit < u.count; unit += nth) {
+    for (int64_t unit; (unit = take(&s->turns, u.count, nth)) < u.count;) {
         const int64_t i = unit % u.parts * u.rows, j = unit / u.parts % u.columns * COLUMNS, batch = unit / u.parts / u.columns;
         const float * data = (const float *) ((const char *) image->data + batch * image->nb[3]);
         const float * weights = (const float *) kernel->data + i * depth;

@@ -11,14 +11,22 @@
 extern "C" {
 #endif
 
+/// How the threads share the work of an operator: each takes the next unit when it is done with one, so that nobody waits for a
+/// thread that other programs hold up. 0 before and after a run. Every operator in a graph has one of its own.
+struct graphc_turns {
+    int next, finished;
+};
+
 /// The settings of a convolution: its userdata. With `relu`, what is negative in the end becomes 0.
 struct graphc_conv_2d_settings {
     int s0, s1, p0, p1, d0, d1, relu;
+    struct graphc_turns turns;
 };
 
 /// The settings of a product: its userdata.
 struct graphc_mul_mat_settings {
     int relu;
+    struct graphc_turns turns;
 };
 
 /// Whether `graphc_mul_mat` computes the product of these two tensors, and faster than ggml does.
@@ -58,6 +66,7 @@ bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tens
 struct graphc_attention_settings {
     float factor;
     int merged;  // the results of all heads for a query lie one after the other
+    struct graphc_turns turns;
 };
 
 /// softmax(k q * factor + mask) v, for src[0] to src[3] (no mask: NULL).

@@ -103,7 +103,7 @@ class Replacing {
         const Tensor copied = made_by(tensor->src[0], GGML_OP_CONT);
         for (ggml_tensor * v : {copied == nullptr ? nullptr : copied->src[0], tensor->src[0]}) {  // a copy need not be made
             if (v == nullptr || !graphc_takes_attention(k, q, v, mask)) continue;
-            settings_.attentions.push_back({parameter(weights, 0), 0});
+            settings_.attentions.push_back({parameter(weights, 0), 0, {}});
             std::vector<ggml_tensor *> sources = {k, q, v};
             if (mask != nullptr) sources.push_back(mask);
             return become(tensor, graphc_attention, &settings_.attentions.back(), sources);
@@ -136,7 +136,7 @@ class Replacing {
         if (call == nullptr) return;
         ggml_tensor * kernel = call->src[0], * image = call->src[1];
         const int32_t * given = call->op_params;
-        settings_.convolutions.push_back({given[0], given[1], given[2], given[3], given[4], given[5], 0});
+        settings_.convolutions.push_back({given[0], given[1], given[2], given[3], given[4], given[5], 0, {}});
         graphc_conv_2d_settings * settings = &settings_.convolutions.back();
         if (graphc_takes_winograd(kernel, image, settings)) {
             const int64_t size = graphc_winograd_size(kernel, threads_);
@@ -149,7 +149,7 @@ class Replacing {
 
     void mul_mat(ggml_tensor * tensor) {
         if (tensor->op != GGML_OP_MUL_MAT || !graphc_takes_mul_mat(tensor->src[0], tensor->src[1])) return;
-        settings_.products.push_back({0});
+        settings_.products.push_back({0, {}});
         become(tensor, graphc_mul_mat, &settings_.products.back(), {tensor->src[0], tensor->src[1]});
     }
 
@@ -179,7 +179,7 @@ class Replacing {
         if (!sums(own)) {
             if (graphc_takes_relu(tensor->src[0])) become(tensor, graphc_relu, nullptr, {tensor->src[0]});
         } else if (own.function == graphc_mul_mat) {
-            settings_.products.push_back({1});
+            settings_.products.push_back({1, {}});
             become(tensor, own.function, &settings_.products.back(), sources_of(tensor->src[0]));
         } else {
             settings_.convolutions.push_back(*static_cast<const graphc_conv_2d_settings *>(own.settings));

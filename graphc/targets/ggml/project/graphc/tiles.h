@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "ggml.h"
+#include "products.h"
 
 #if defined(__GNUC__)
 
@@ -158,6 +158,13 @@ static inline bool is_dense(const struct ggml_tensor * t) {
         if (t->ne[i] != 1 && t->nb[i] != step) return false;
     }
     return t->type == GGML_TYPE_F32;
+}
+
+/// The next unit of work. Where there is none left, the last of `threads` makes the turns ready for the next run.
+static inline int64_t take(struct graphc_turns * turns, int64_t units, int threads) {
+    const int unit = __atomic_fetch_add(&turns->next, 1, __ATOMIC_RELAXED);
+    if (unit >= units && __atomic_add_fetch(&turns->finished, 1, __ATOMIC_ACQ_REL) == threads) turns->next = turns->finished = 0;
+    return unit;
 }
 
 /// Elements from one to the next along an axis; 0 where one serves the whole axis of a result.

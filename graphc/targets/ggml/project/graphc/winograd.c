@@ -124,7 +124,7 @@ static void add_sums(const struct ggml_tensor * dst, int64_t channel, int64_t pi
 }
 
 void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    const struct graphc_conv_2d_settings * s = userdata;
+    struct graphc_conv_2d_settings * s = userdata;
     const struct ggml_tensor * image = dst->src[0], * kernel = dst->src[1];
     const int64_t channels = image->ne[2], rows = dst->ne[2], width = dst->ne[0], height = dst->ne[1];
     const int64_t across = (width + 1) / 2, tiles_of_image = across * ((height + 1) / 2);
@@ -135,7 +135,8 @@ void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata
     int64_t parts = 1;  // of the channels, where there are too few groups of tiles for all threads
     while (groups * dst->ne[3] * parts < 2 * nth && rows / (2 * parts) >= CHANNELS) parts *= 2;
     const int64_t part = (rows / parts + ROWS - 1) / ROWS * ROWS;
-    for (int64_t unit = ith; unit < groups * parts * dst->ne[3]; unit += nth) {
+    const int64_t units = groups * parts * dst->ne[3];
+    for (int64_t unit; (unit = take(&s->turns, units, nth)) < units;) {
         const int64_t batch = unit / parts / groups, origin = unit / parts % groups * group;
         const int64_t until = least((unit % parts + 1) * part, rows);
         const float * pixels = (const float *) image->data + batch * channels * image->ne[0] * image->ne[1];
