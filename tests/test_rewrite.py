@@ -350,3 +350,23 @@ def test_rules_that_undo_each_other_are_an_error_and_no_hang():
     graph = parse("graph g(%x: float32[2])\n  %y = Sin(%x)\n  return y=%y")
     with pytest.raises(AssertionError, match=r"rules without end: back, forth|rules without end: forth, back"):
         rewrite(graph, [forth, back])
+
+
+REVERSED = """graph g(%x: float32[2, 5, 3, 4, 6])
+    %t = Transpose[perm=(2, 0, 3, 1, 4)](%x)
+    %r = Reshape[shape=(3, 8, 5, 6)](%t)
+    %a = Slice[starts=(1, 7, 0, 0), sizes=(1, 8, 5, 6), steps=(1, -1, 1, 1)](%r)
+    %b = Slice[starts=(0, 4, 2, 0, 0), sizes=(2, 5, 1, 4, 6), steps=(1, -1, 1, 1, 1)](%x)
+    %c = Slice[starts=(0, 0, 0, 3, 1), sizes=(2, 5, 3, 4, 3), steps=(1, 1, 1, -1, 1)](%x)
+    %n = Neg(%r)
+    %d = Slice[starts=(0, 0, 4, 2), sizes=(3, 8, 5, 2), steps=(1, 1, -1, 1)](%n)
+    %e = Reshape[shape=(3, 8, 5, 2, 1)](%d)
+    return a=%a, b=%b, c=%c, e=%e"""
+
+
+def test_an_axis_that_is_taken_backwards_is_not_left_out():
+    graph = parse(REVERSED)
+    expected = run_graph(graph)
+    optimize(graph)
+    for name, array in run_graph(graph).items():
+        np.testing.assert_array_equal(array, expected[name])

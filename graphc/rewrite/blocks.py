@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from graphc.ir.graph import Node
+from graphc.ops.movement import Slice
 from graphc.shapes import Dim, product
 
 
@@ -58,6 +60,13 @@ def before_reshape(shape: Sequence[Dim], target: Sequence[Dim], order: Sequence[
         result += [lead + axis for axis in block.before]
         del moved[: len(block.after)]
     return tuple(result)
+
+
+def cut_axes(part: Node) -> list[int]:
+    """The axes along which a slice is not simply what it reads."""
+    assert isinstance(part.op, Slice)
+    settings = zip(part.inputs[0].shape, part.op.sizes, part.op.steps, strict=True)
+    return [axis for axis, (full, size, step) in enumerate(settings) if size != full or step != 1]
 
 
 def inverse(order: Sequence[int]) -> tuple[int, ...]:

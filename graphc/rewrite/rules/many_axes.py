@@ -9,7 +9,7 @@ from graphc.ir.graph import Node, Value
 from graphc.ops.base import Emit
 from graphc.ops.collapse import MAX_RANK
 from graphc.ops.movement import Concat, Reshape, Slice, Transpose
-from graphc.rewrite.blocks import blocks
+from graphc.rewrite.blocks import blocks, cut_axes
 from graphc.rewrite.engine import Refusal, rule
 from graphc.shapes import Dim, product
 
@@ -32,7 +32,7 @@ def slice_of_reshape(emit: Emit, x: Value, part: Node, r: Node, t: Node) -> Valu
     """What is taken along an axis that a reshape leaves alone is taken before it."""
     assert isinstance(part.op, Slice)
     moved = t.output
-    cut = [axis for axis, size in enumerate(r.output.shape) if part.output.shape[axis] != size]
+    cut = cut_axes(part)
     found = [each for each in blocks(moved.shape, r.output.shape) if list(each.after) == cut and len(each.before) == 1]
     if len(x.shape) <= MAX_RANK or not found or part.op.steps[cut[0]] != 1:
         return Refusal("it is a view, or not a part of one axis that stays as it is")
@@ -46,7 +46,7 @@ def slice_of_one(emit: Emit, x: Value, part: Node) -> Value | Refusal:
     """One element of an axis is a part of that axis and the next as one."""
     assert isinstance(part.op, Slice)
     rank = len(x.shape)
-    cut = [axis for axis, size in enumerate(x.shape) if part.output.shape[axis] != size]
+    cut = cut_axes(part)
     if rank <= MAX_RANK or len(cut) != 1 or part.output.shape[cut[0]] != 1 or cut[0] == rank - 1:
         return Refusal("it has four axes or fewer, or is not one element of an axis before the last")
     axis, following = cut[0], x.shape[cut[0] + 1]
@@ -60,7 +60,7 @@ def slice_of_last(emit: Emit, x: Value, part: Node) -> Value | Refusal:
     """A part of the last axis is one of rows."""
     assert isinstance(part.op, Slice)
     *lead, size = x.shape
-    if len(lead) < MAX_RANK or part.output.shape[:-1] != x.shape[:-1] or part.op.steps[-1] != 1:
+    if len(lead) < MAX_RANK or cut_axes(part) != [len(lead)] or part.op.steps[-1] != 1:
         return Refusal("it has four axes or fewer, or is not a part of the last one")
     rows = emit(Reshape((product(lead), size)), x)
     taken = (product(lead), part.output.shape[-1])

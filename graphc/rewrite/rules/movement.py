@@ -8,7 +8,7 @@ from graphc.ops.collapse import MAX_RANK
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Expand, Reshape, Slice, Transpose
 from graphc.ops.norm import LayerNorm, RMSNorm
-from graphc.rewrite.blocks import before_reshape, blocks, inverse
+from graphc.rewrite.blocks import before_reshape, blocks, cut_axes, inverse
 from graphc.rewrite.engine import Refusal, Site, rule
 from graphc.shapes import Dim, divisible, product
 
@@ -80,7 +80,7 @@ def reshape_of_slice(emit: Emit, x: Value, outer: Node, part: Node) -> Value | R
         return Refusal("what is sliced may have to be copied itself")
     if len(outer.output.shape) > MAX_RANK:
         return Refusal("a part of more than four axes is a copy")
-    cut = [axis for axis, size in enumerate(x.shape) if part.output.shape[axis] != size or part.op.steps[axis] != 1]
+    cut = cut_axes(part)
     shape = outer.output.shape
     block = next((each for each in blocks(part.output.shape, shape) if each.before[-1:] == tuple(cut)), None)
     if block is None or any(x.shape[axis] != 1 for axis in block.before[:-1]) or part.op.steps[cut[0]] != 1:

@@ -15,6 +15,7 @@ from graphc.ops.conv import Conv, ConvTranspose
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Pad, Reshape, Slice
 from graphc.ops.pointwise import Unary
+from graphc.rewrite.blocks import cut_axes
 from graphc.rewrite.engine import Refusal, Site, rule
 from graphc.shapes import Dim, integer, is_static
 
@@ -124,7 +125,7 @@ def _columns(node: Node) -> bool:
     """Whether a node takes adjacent elements of the last axis, of known number, and all of the others."""
     if not isinstance(node.op, Slice):
         return False
-    return node.op.sizes[:-1] == node.inputs[0].shape[:-1] and node.op.steps[-1] == 1 and is_static(*_last(node))
+    return cut_axes(node) == [len(node.op.sizes) - 1] and node.op.steps[-1] == 1 and is_static(*_last(node))
 
 
 def _last(node: Node) -> tuple[Dim, Dim]:
