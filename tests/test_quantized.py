@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 
 import graphc
 from graphc.frontend.onnx import load
@@ -62,6 +62,15 @@ FIRES = {
         %x = Dequantize(%p, %s, %none)
         %d = Dequantize(%c, %s, %none)
         %r = Add(%d, %x)
+        return r=%r""",
+    "scaled_sums": """graph g(%a: uint8[3, 40], %s: float32[1])
+        %z: uint8[] = constant(3)
+        %b: int8[40, 6] = constant
+        %y: int8[] = constant(0)
+        %none: int32[] = constant(0)
+        %p = IntegerMatMul[transpose_b=False](%a, %b, %z, %y, %none)
+        %f = Cast[dtype=float32](%p)
+        %r = Mul(%s, %f)
         return r=%r""",
     "requantized": """graph g(%x: int32[3, 4])
         %s: float32[] = constant(0.125)
@@ -128,6 +137,7 @@ REFUSES = {
     "integer_product": changed("integer_product", ("float32[1, 6]", "float32[40, 1]")),
     "integer_convolution": changed("integer_convolution", ("constant(0.125)", "constant(0.12501)")),
     "integer_bias": changed("integer_bias", ("int32[6] = constant(41)", "int32[6] = constant(2147483000)")),
+    "scaled_sums": changed("scaled_sums", ("%s: float32[1]", "%s: float32[2, 1, 1]")),
     "requantized": changed("requantized", ("%x: int32", "%x: uint8"), ("%none: int32", "%none: uint8")),
     "quantized_relu": changed("quantized_relu", ("constant(0.125)", "constant(-0.125)")),
     "quantized_clip": changed("quantized_clip", ("constant(0.01)", "constant(-0.01)")),
@@ -294,6 +304,24 @@ def test_a_quantized_model_is_as_near_as_onnxruntime_is(model: str, types: str, 
     assert {name: fired[name] for name in products[model]} == products[model]
     (interpreted,) = interp.run(graph, {"x": x}).values()
     assert np.abs(interpreted - ours).max() <= spread + 1e-5 * np.abs(reference).max()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_scales_that_each_run_finds(tmp_path: Path) -> None:
+    """onnxruntime's dynamic quantizer: the scales of the activations are computed, the products exact."""
+    make, shape = MODELS["transformer"]
+    file, path = File(shape), tmp_path / "quantized.onnx"
+    file.save(tmp_path / "float.onnx", make(file))
+    quantize_dynamic(tmp_path / "float.onnx", path)
+    x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+    compiled = graphc.compile(path)
+    kinds = Counter(use.op.name for use in compiled.program.kernels)
+    assert kinds["IntegerMatMul"] > 0
+    assert kinds["Dequantize"] > 0
+    expected = by_onnxruntime(path, x, True)
+    np.testing.assert_allclose(
+        next(iter(compiled.run(x=x).values())), expected, rtol=0, atol=1e-5 * np.abs(expected).max()
+    )
 
 
 def by_onnxruntime(path: Path, x: np.ndarray, fused: bool) -> np.ndarray:

@@ -15,7 +15,7 @@ from graphc.ir.graph import Node, Value
 from graphc.ir.interp import evaluate
 from graphc.ir.types import F32, I32, INTEGERS
 from graphc.ops.activations import Clip
-from graphc.ops.base import Emit
+from graphc.ops.base import Emit, broadcast_shapes
 from graphc.ops.conv import Conv
 from graphc.ops.integers import BYTES, LARGEST, IntegerConv, IntegerMatMul
 from graphc.ops.matmul import MatMul, swap
@@ -96,12 +96,25 @@ def integer_bias(emit: Emit, total: Value, scale: Value, bias: Value) -> Value |
     node = total.producer
     if node is None or not isinstance(node.op, IntegerMatMul) or np.any(evaluate(node.inputs[4])):
         return Refusal("no product of integers without a bias")
+    if not scale.static:
+        return Refusal("the scale is computed when the model is run")
     numbers = _integers(bias, np.asarray(evaluate(scale)))
     if numbers is None or numbers.shape not in ((), (1,), total.shape[-1:]):
         return Refusal("the bias is not quantized with the product of both scales")
     if not _fits(node.inputs[0].shape[-1], numbers):
         return Refusal("the sums may not fit 32 bits")
     return emit(Dequantize(), emit(node.op, *node.inputs[:4], emit.constant(numbers)), scale, _zero(emit))
+
+
+@rule("Mul(Cast(total), scale)")
+def scaled_sums(emit: Emit, total: Value, scale: Value) -> Value | Refusal:
+    """Sums of products that a file scales itself, as onnxruntime's dynamic quantizer writes it, are scaled in one kernel."""
+    made = total.producer
+    if total.dtype != I32 or scale.dtype != F32 or made is None or not isinstance(made.op, IntegerMatMul | IntegerConv):
+        return Refusal("no sums of products of bytes")
+    if broadcast_shapes(total.shape, scale.shape) != total.shape:
+        return Refusal("the scale is larger")
+    return emit(Dequantize(), total, scale, _zero(emit))
 
 
 @rule("Quantize(Dequantize(x, before, from_zero), after, to_zero)")
@@ -260,6 +273,7 @@ RULES = [
     integer_product,
     integer_convolution,
     integer_bias,
+    scaled_sums,
     requantized,
     quantized_relu,
     quantized_clip,
