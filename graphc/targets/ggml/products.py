@@ -163,8 +163,10 @@ class Products:
         """The tensor that it computes, of these sizes. What it is told must live as long as the graph."""
         args = own.args
         if own.name == "winograd":
-            size = self.library.graphc_winograd_size(args[0], threads)
-            args = (args[1], self._custom(context, "winograd_kernel", args[:1], (size, 1, 1, 1)), *args[2:])
+            kernel, image, *sums = args
+            size = self.library.graphc_winograd_size(kernel, image, ctypes.byref(own.told), threads)
+            made = self._custom(context, "winograd_kernel", (kernel, image), (size, 1, 1, 1), own.told)
+            args = (image, made, *sums)
         return self._custom(context, own.name, args, ne, own.told)
 
     def _custom(self, context: Any, name: str, args: Sequence[Any], ne: Sequence[int], told: Any = None) -> Any:

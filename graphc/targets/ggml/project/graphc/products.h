@@ -44,14 +44,15 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
 /// Whether `graphc_winograd` computes the convolution of this kernel and image, and faster than `graphc_conv_2d` does.
 bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * settings);
 
-/// Elements of the tensor that `graphc_winograd_kernel` makes of a kernel: the kernel transformed, and room to work for `threads`.
-int64_t graphc_winograd_size(const struct ggml_tensor * kernel, int threads);
+/// Elements of the tensor that `graphc_winograd_kernel` makes: room to work for so many threads, and before it the transformed kernel
+/// of a large image.
+int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
+                             const struct graphc_conv_2d_settings * settings, int threads);
 
-/// Transforms the kernel src[0].
+/// Transforms the kernel src[0] for the image src[1].
 void graphc_winograd_kernel(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
-/// As `graphc_conv_2d`, for the image src[0] and what `graphc_winograd_kernel` made of the kernel, src[1]: ggml orders a graph by its
-/// sources, so the kernel is transformed when the image is there.
+/// As `graphc_conv_2d`, for the image src[0] and what `graphc_winograd_kernel` made of the kernel, src[1].
 void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// Whether a tensor can be added to a product, or to a convolution's image, on the way: it is float32 and broadcasts to it.

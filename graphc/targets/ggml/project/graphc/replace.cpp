@@ -139,9 +139,10 @@ class Replacing {
         settings_.convolutions.push_back({given[0], given[1], given[2], given[3], given[4], given[5], 0, {}});
         graphc_conv_2d_settings * settings = &settings_.convolutions.back();
         if (graphc_takes_winograd(kernel, image, settings)) {
-            const int64_t size = graphc_winograd_size(kernel, threads_);
-            kernel = ggml_custom_4d(context_, GGML_TYPE_F32, size, 1, 1, 1, &kernel, 1, graphc_winograd_kernel, GGML_N_TASKS_MAX, nullptr);
-            become(tensor, graphc_winograd, settings, {image, kernel});
+            ggml_tensor * sources[] = {kernel, image};
+            const int64_t size = graphc_winograd_size(kernel, image, settings, threads_);
+            ggml_tensor * made = ggml_custom_4d(context_, GGML_TYPE_F32, size, 1, 1, 1, sources, 2, graphc_winograd_kernel, GGML_N_TASKS_MAX, settings);
+            become(tensor, graphc_winograd, settings, {image, made});
         } else if (graphc_takes_conv_2d(kernel, image)) {
             become(tensor, graphc_conv_2d, settings, {kernel, image});
         }
