@@ -372,7 +372,11 @@ def replaced() -> Program:
     x = b.binary("ggml_mul", b.call("ggml_norm", x, 1e-5, rank=3), b.weight("factor", 32))
     x = b.binary("ggml_add", x, b.weight("shift", 32))
     x = b.binary("ggml_add", b.linear(x, "out", 32, 33), b.weight("more", 33))
-    return b.output(b.unary("ggml_gelu_erf", x), "y").program
+    x = b.unary("ggml_gelu_erf", x)
+    x = b.binary("ggml_mul", b.unary("ggml_sigmoid", b.scale(x, 1.702, 0.0)), x)
+    x = b.binary("ggml_mul", x, b.unary("ggml_sigmoid", x))
+    cubic = b.binary("ggml_mul", b.scale(b.unary("ggml_sqr", x), 0.07, 1.6), x)
+    return b.output(b.binary("ggml_mul", x, b.unary("ggml_sigmoid", cubic)), "y").program
 
 
 PROGRAMS = {

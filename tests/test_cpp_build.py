@@ -175,6 +175,7 @@ def test_everything_of_our_own_is_met():
         ("attention", 4),
         ("gelu", 1),
         ("relu", 1),
+        ("gate", 1),
         ("group_norm", 3),
     }
 

@@ -260,6 +260,26 @@ def test_sums(name, relu):
     assert (name, 2 + len(sums)) in close_to(exact, lower(graph), arrays)
 
 
+@pytest.mark.parametrize("shape", [(5, 7), (3, 64, 65)])
+@pytest.mark.parametrize("name", ["silu", "sigmoid times x", "quick", "tanh"])
+def test_gates(name, shape):
+    """x times a sigmoid of it, in all spellings: one function, exact to rounding."""
+    x = (RANDOM.standard_normal(shape) * 6).astype(np.float32)
+    wide = x.astype(np.float64)
+    inside = {"quick": 1.702 * wide, "tanh": np.sqrt(8 / np.pi) * (wide + 0.044715 * wide**3)}.get(name, wide)
+    graph = Graph()
+    value = graph.input("x", TensorType(x.dtype, x.shape))
+    if name in ("silu", "tanh"):
+        result = graph.add(Unary("Silu") if name == "silu" else Gelu("tanh"), [value]).output
+    else:
+        scaled = (
+            graph.add(Binary("Mul"), [value, graph.constant(np.float32(1.702))]).output if name == "quick" else value
+        )
+        result = graph.add(Binary("Mul"), [value, graph.add(Unary("Sigmoid"), [scaled]).output]).output
+    graph.output(result, "y")
+    assert close_to(wide / (1 + np.exp(-inside)), lower(graph), {"x": x}) == [("gate", 1)]
+
+
 def test_relu_keeps_what_is_not_a_number():
     x = RANDOM.standard_normal((3, 5, 77)).astype(np.float32)
     x[0, 1, 2:5] = np.nan, np.inf, -np.inf

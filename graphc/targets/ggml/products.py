@@ -25,13 +25,16 @@ FAST_FLAGS = tuple("-ffp-contract=fast" if flag == "-ffp-contract=off" else flag
 
 FILES = ("products.h", "tiles.h", "products.c", "winograd.c", "attention.c", "activations.c", "norm.c")
 
-FUNCTIONS = ("mul_mat", "conv_2d", "winograd", "attention", "relu", "gelu", "norm", "group_norm")
-"""What there is; each has a companion that says which tensors it takes."""
+FUNCTIONS = ("mul_mat", "conv_2d", "winograd", "attention", "relu", "gelu", "gate", "norm", "group_norm")
+"""What there is."""
 
 CONVOLUTIONS = ("ggml_conv_2d", "ggml_conv_2d_direct")
 """Calls with the same arguments; ggml computes them in different ways."""
 
 SOFTMAXES = ("ggml_soft_max_ext", "ggml_soft_max")
+
+TAKES = ("mul_mat", "conv_2d", "winograd", "attention", "activation", "norm", "factor", "group_norm", "sum")
+"""The questions whether one of them takes certain tensors."""
 
 SUMS = ("mul_mat", "conv_2d", "winograd")
 """Functions that add tensors to their result on the way."""
@@ -62,6 +65,12 @@ class AttentionSettings(ctypes.Structure):
     _fields_ = (("factor", ctypes.c_float), ("merged", ctypes.c_int), *TURNS)
 
 
+class GateSettings(ctypes.Structure):
+    """`graphc_gate_settings`."""
+
+    _fields_ = (("linear", ctypes.c_float), ("cubic", ctypes.c_float))
+
+
 class NormSettings(ctypes.Structure):
     """`graphc_norm_settings`."""
 
@@ -88,7 +97,7 @@ class Products:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
-        for name in (*FUNCTIONS, "sum", "factor"):
+        for name in TAKES:
             getattr(library, f"graphc_takes_{name}").restype = ctypes.c_bool
         library.graphc_winograd_size.restype = ctypes.c_int64
         self._functions = {
@@ -138,14 +147,18 @@ class Products:
     def relu(self, x: Any, own: Own | None) -> Own | None:
         """For `ggml_relu(x)`, where one of ours gives x to it alone if there is one."""
         if own is None or own.name not in SUMS or own.told.relu:
-            return Own("relu", (x,)) if self.library.graphc_takes_relu(x) else None
+            return Own("relu", (x,)) if self.library.graphc_takes_activation(x) else None
         told = type(own.told).from_buffer_copy(own.told)
         told.relu = 1
         return Own(own.name, own.args, told)
 
     def gelu(self, x: Any) -> Own | None:
         """For `ggml_gelu_erf(x)`."""
-        return Own("gelu", (x,)) if self.library.graphc_takes_gelu(x) else None
+        return Own("gelu", (x,)) if self.library.graphc_takes_activation(x) else None
+
+    def gate(self, x: Any, linear: float, cubic: float) -> Own | None:
+        """For x times the sigmoid of `linear` x + `cubic` x^3."""
+        return Own("gate", (x,), GateSettings(linear, cubic)) if self.library.graphc_takes_activation(x) else None
 
     def group_norm(self, x: Any, scale: Any, shift: Any, groups: int, epsilon: float) -> Own | None:
         """For `ggml_group_norm(x, groups, epsilon)`, times a scale and plus a shift for each channel."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphc.targets.ggml.products import CONVOLUTIONS, SOFTMAXES, Own, Products
-from graphc.targets.ggml.program import Call, Tensor
+from graphc.targets.ggml.program import Arg, Call, Tensor
 
 if TYPE_CHECKING:
     from graphc.targets.ggml.executor import BuiltGraph
@@ -94,6 +94,42 @@ def _group_norm(graph: BuiltGraph, products: Products, call: Call, args: Sequenc
     return products.group_norm(x, scale, args[1], groups, epsilon)
 
 
+def _gate(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    """x times the sigmoid of x, of a multiple of x, or of a x^3 + b x."""
+    for index in (0, 1):
+        x = call.args[1 - index]
+        sigmoid = inner(graph, call.args[index], ("ggml_sigmoid",))
+        factors = sigmoid and _slope(graph, sigmoid.args[0], x)
+        if factors and isinstance(x, Tensor) and x.ne == call.result.ne:
+            return products.gate(args[1 - index], *factors)
+    return None
+
+
+def _slope(graph: BuiltGraph, inside: Arg, x: Arg) -> tuple[float, float] | None:
+    """The factors of x and of its cube whose sum a tensor is."""
+    if same(inside, x):
+        return 1.0, 0.0
+    call = inner(graph, inside, ("ggml_scale", "ggml_mul"))
+    if call is None:
+        return None
+    if call.function == "ggml_scale":
+        return (_float(call.args[1]), 0.0) if same(call.args[0], x) else None
+    slope = inner(graph, call.args[0], ("ggml_scale_bias",))
+    square = slope and inner(graph, slope.args[0], ("ggml_sqr",))
+    if slope is None or square is None or not same(square.args[0], x) or not same(call.args[1], x):
+        return None
+    return _float(slope.args[2]), _float(slope.args[1])
+
+
+def _float(arg: Arg) -> float:
+    assert isinstance(arg, float)
+    return arg
+
+
+def _own_silu(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    return products.gate(args[0], 1.0, 0.0)
+
+
 def _silu(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
     """SiLU of what one of ours gives."""
     own = inner_own(graph, call.args[0])
@@ -108,9 +144,9 @@ WAYS: Mapping[str, Sequence[Way]] = {
     "ggml_gelu_erf": (_gelu,),
     "ggml_norm": (_norm,),
     "ggml_rms_norm": (_norm,),
-    "ggml_mul": (_factor,),
+    "ggml_mul": (_factor, _gate),
     "ggml_add": (_summed, _factor, _group_norm),
-    "ggml_silu": (_silu,),
+    "ggml_silu": (_silu, _own_silu),
 }
 """The calls that may be replaced, and how, the larger pattern first."""
 
@@ -119,6 +155,13 @@ def inner(graph: BuiltGraph, arg: Any, functions: Sequence[str]) -> Call | None:
     """As `made_here`, where nothing else reads the tensor."""
     call = made_here(graph, arg, functions)
     return call if call is not None and graph.section.uses[call.result.call] == 1 else None
+
+
+def same(a: Arg, b: Arg) -> bool:
+    """Whether two arguments are the same tensor of ggml's, though perhaps of different rank here."""
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return False
+    return (a.call, a.weight, a.input) == (b.call, b.weight, b.input)
 
 
 def inner_own(graph: BuiltGraph, arg: Any) -> Own | None:

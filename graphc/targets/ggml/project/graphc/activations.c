@@ -1,12 +1,10 @@
-// Activations, several elements at a time: ReLU that keeps NaN, and GELU by the error function, as PyTorch defines both.
+// Activations, several elements at a time: ReLU that keeps NaN, GELU by the error function, and what is x times a sigmoid.
 
 #include "products.h"
 
 #include "tiles.h"
 
 #if defined(__GNUC__)
-
-enum { LEAST_ELEMENTS = 4096 };
 
 static inline vector polynomial(vector x, const float * coefficients, int count) {
     vector sum = all(coefficients[0]);
@@ -30,41 +28,45 @@ static inline vector error_function(vector x) {
     return choose(size < all(1), x * polynomial(square, inner, 7), choose(x == x, tail, x));
 }
 
-bool graphc_takes_relu(const struct ggml_tensor * x) { return is_dense(x); }
-
-void graphc_relu(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    (void) userdata;
-    const int64_t count = dst->ne[0] * dst->ne[1] * dst->ne[2] * dst->ne[3], from = count * ith / nth, to = count * (ith + 1) / nth;
-    const float * x = dst->src[0]->data;
-    float * y = dst->data;
-    for (int64_t i = from; i < to; ++i) y[i] = x[i];
-    rectify(y + from, to - from);
+static vector relu(vector x, const struct graphc_gate_settings * s) {
+    (void) s;
+    return choose(x < all(0), all(0), x);
 }
 
-bool graphc_takes_gelu(const struct ggml_tensor * x) { return is_dense(x) && x->ne[0] * x->ne[1] * x->ne[2] * x->ne[3] >= LEAST_ELEMENTS; }
+static vector gelu(vector x, const struct graphc_gate_settings * s) {
+    (void) s;
+    return 0.5f * x * (1.0f + error_function(x * 0.70710678f));
+}
 
-void graphc_gelu(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    (void) userdata;
+static vector gate(vector x, const struct graphc_gate_settings * s) { return x * sigmoid(x * (s->linear + s->cubic * x * x)); }
+
+typedef vector (*function)(vector, const struct graphc_gate_settings *);
+
+/// A thread's share of a function of each element.
+static inline __attribute__((always_inline)) void apply(function f, struct ggml_tensor * dst, int ith, int nth, const void * settings) {
     const int64_t count = dst->ne[0] * dst->ne[1] * dst->ne[2] * dst->ne[3], vectors = count / WIDTH;
     const float * x = dst->src[0]->data;
     float * y = dst->data;
     for (int64_t i = vectors * ith / nth; i < vectors * (ith + 1) / nth; ++i) {
-        const vector each = *(const anywhere *) (x + i * WIDTH);
-        *(anywhere *) (y + i * WIDTH) = 0.5f * each * (1.0f + error_function(each * 0.70710678f));
+        *(anywhere *) (y + i * WIDTH) = f(*(const anywhere *) (x + i * WIDTH), settings);
     }
-    if (ith == 0 && vectors * WIDTH < count) {
-        vector last = all(0);
-        for (int64_t i = vectors * WIDTH; i < count; ++i) last[i - vectors * WIDTH] = x[i];
-        last = 0.5f * last * (1.0f + error_function(last * 0.70710678f));
-        for (int64_t i = vectors * WIDTH; i < count; ++i) y[i] = last[i - vectors * WIDTH];
-    }
+    if (ith > 0 || vectors * WIDTH == count) return;
+    vector last = all(0);
+    for (int64_t i = vectors * WIDTH; i < count; ++i) last[i - vectors * WIDTH] = x[i];
+    last = f(last, settings);
+    for (int64_t i = vectors * WIDTH; i < count; ++i) y[i] = last[i - vectors * WIDTH];
 }
+
+bool graphc_takes_activation(const struct ggml_tensor * x) { return is_dense(x); }
+void graphc_relu(struct ggml_tensor * dst, int ith, int nth, void * userdata) { apply(relu, dst, ith, nth, userdata); }
+void graphc_gelu(struct ggml_tensor * dst, int ith, int nth, void * userdata) { apply(gelu, dst, ith, nth, userdata); }
+void graphc_gate(struct ggml_tensor * dst, int ith, int nth, void * userdata) { apply(gate, dst, ith, nth, userdata); }
 
 #else
 
-bool graphc_takes_relu(const struct ggml_tensor * x) { return false; }
+bool graphc_takes_activation(const struct ggml_tensor * x) { return false; }
 void graphc_relu(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
-bool graphc_takes_gelu(const struct ggml_tensor * x) { return false; }
 void graphc_gelu(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
+void graphc_gate(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
 
 #endif

@@ -10,12 +10,6 @@
 
 enum { STRETCH = 1024 };
 
-/// x / (1 + exp(-x)).
-static inline vector silu(vector x) {
-    const vector small = exponential(choose(x < all(0), x, -x));
-    return x * choose(x < all(0), small, all(1)) / (1.0f + small);
-}
-
 /// The sum of (x - mean)^power over `count` elements: a stretch in float32, the stretches in float64.
 static double moment(const float * x, int64_t count, float mean, int power) {
     double total = 0;
@@ -35,7 +29,7 @@ static double moment(const float * x, int64_t count, float mean, int power) {
 
 static vector normalized(vector x, float mean, float scale, float shift, bool active) {
     const vector y = (x - mean) * scale + shift;
-    return active ? silu(y) : y;
+    return active ? y * sigmoid(y) : y;
 }
 
 static void normalize(const float * x, float * y, int64_t count, float mean, float scale, float shift, bool active) {

@@ -73,17 +73,22 @@ struct graphc_attention_settings {
 /// softmax(k q * factor + mask) v, for src[0] to src[3] (no mask: NULL).
 void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
-/// Whether `graphc_relu` computes ReLU of this tensor.
-bool graphc_takes_relu(const struct ggml_tensor * x);
+/// Whether the functions below compute what they say for this tensor.
+bool graphc_takes_activation(const struct ggml_tensor * x);
 
 /// ReLU of src[0] as `ggml_relu` gives it, but NaN for NaN.
 void graphc_relu(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
-/// Whether `graphc_gelu` computes GELU of this tensor, and faster than ggml does.
-bool graphc_takes_gelu(const struct ggml_tensor * x);
-
 /// What `ggml_gelu_erf` gives for src[0].
 void graphc_gelu(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// The settings of a gate: its userdata.
+struct graphc_gate_settings {
+    float linear, cubic;
+};
+
+/// x sigmoid(linear x + cubic x^3) for src[0]: SiLU, and two approximations of GELU.
+void graphc_gate(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// The settings of a group normalization: its userdata.
 struct graphc_group_norm_settings {

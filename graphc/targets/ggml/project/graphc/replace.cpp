@@ -18,7 +18,7 @@ Tensor made_by(Tensor tensor, ggml_op op) { return tensor != nullptr && tensor->
 
 Tensor source(Tensor tensor, int index) { return tensor == nullptr ? nullptr : tensor->src[index]; }
 
-bool is_unary(Tensor tensor, ggml_unary_op op) { return tensor->op == GGML_OP_UNARY && ggml_get_unary_op(tensor) == op; }
+bool is_unary(Tensor tensor, ggml_unary_op op) { return made_by(tensor, GGML_OP_UNARY) != nullptr && ggml_get_unary_op(tensor) == op; }
 
 float parameter(Tensor tensor, int index) {
     float value;
@@ -59,7 +59,7 @@ class Replacing {
     void run() {
         each([this](ggml_tensor * tensor) { attention(tensor), group_norm(tensor); });
         each([this](ggml_tensor * tensor) { conv_2d(tensor); });
-        each([this](ggml_tensor * tensor) { mul_mat(tensor), gelu(tensor), norm(tensor); });
+        each([this](ggml_tensor * tensor) { mul_mat(tensor), gelu(tensor), gate(tensor), norm(tensor); });
         each([this](ggml_tensor * tensor) { sum(tensor), factor(tensor), silu(tensor), relu(tensor), merged_attention(tensor); });
     }
 
@@ -155,8 +155,35 @@ class Replacing {
     }
 
     void gelu(ggml_tensor * tensor) {
-        if (!is_unary(tensor, GGML_UNARY_OP_GELU_ERF) || !graphc_takes_gelu(tensor->src[0])) return;
+        if (!is_unary(tensor, GGML_UNARY_OP_GELU_ERF) || !graphc_takes_activation(tensor->src[0])) return;
         become(tensor, graphc_gelu, nullptr, {tensor->src[0]});
+    }
+
+    /// x times the sigmoid of x, of a multiple of x, or of a x^3 + b x; by a function of its own or by several.
+    void gate(ggml_tensor * tensor) {
+        if (is_unary(tensor, GGML_UNARY_OP_SILU)) return gate(tensor, tensor->src[0], {1, 0});
+        if (tensor->op != GGML_OP_MUL) return;
+        for (const int index : {0, 1}) {
+            const Tensor sigmoid = tensor->src[index];
+            ggml_tensor * x = tensor->src[1 - index];
+            if (!is_unary(sigmoid, GGML_UNARY_OP_SIGMOID) || !inner(sigmoid)) continue;
+            const Tensor inside = sigmoid->src[0];
+            if (inside == x) return gate(tensor, x, {1, 0});
+            if (!inner(inside)) continue;
+            if (inside->op == GGML_OP_SCALE && inside->src[0] == x && parameter(inside, 1) == 0) {
+                return gate(tensor, x, {parameter(inside, 0), 0});
+            }
+            const Tensor slope = made_by(source(made_by(inside, GGML_OP_MUL), 0), GGML_OP_SCALE);
+            const Tensor square = made_by(source(slope, 0), GGML_OP_SQR);
+            if (square == nullptr || square->src[0] != x || inside->src[1] != x || !inner(slope) || !inner(square)) continue;
+            return gate(tensor, x, {parameter(slope, 1), parameter(slope, 0)});
+        }
+    }
+
+    void gate(ggml_tensor * tensor, ggml_tensor * x, const graphc_gate_settings & settings) {
+        if (!graphc_takes_activation(x) || !ggml_are_same_shape(x, tensor)) return;
+        settings_.gates.push_back(settings);
+        become(tensor, graphc_gate, &settings_.gates.back(), {x});
     }
 
     void norm(ggml_tensor * tensor) {
@@ -178,7 +205,7 @@ class Replacing {
         if (!is_unary(tensor, GGML_UNARY_OP_RELU)) return;
         const Own own = inner_own(tensor->src[0]);
         if (!sums(own)) {
-            if (graphc_takes_relu(tensor->src[0])) become(tensor, graphc_relu, nullptr, {tensor->src[0]});
+            if (graphc_takes_activation(tensor->src[0])) become(tensor, graphc_relu, nullptr, {tensor->src[0]});
         } else if (own.function == graphc_mul_mat) {
             settings_.products.push_back({1, {}});
             become(tensor, own.function, &settings_.products.back(), sources_of(tensor->src[0]));

@@ -15,6 +15,7 @@ struct ProductSettings {
     std::deque<graphc_attention_settings> attentions;
     std::deque<graphc_group_norm_settings> group_norms;
     std::deque<graphc_norm_settings> norms;
+    std::deque<graphc_gate_settings> gates;
 };
 
 /// Has the products, convolutions, attention and the like among the tensors of a context computed by our own code where it is faster than

@@ -83,6 +83,12 @@ static inline vector exponential(vector x) {
     return choose(x < -87.33654f, all(0), p * (vector) power);
 }
 
+/// 1 / (1 + exp(-x)).
+static inline vector sigmoid(vector x) {
+    const vector small = exponential(choose(x < all(0), x, -x));
+    return choose(x < all(0), small, all(1)) / (1.0f + small);
+}
+
 /// c[rows][PANEL] (+)= a[rows][depth] * panel[depth][PANEL]; rows of `a` are `down` elements apart, its columns `along`. `rows` and
 /// one of the two are constants where this is called.
 static inline __attribute__((always_inline)) void tile(int rows, const float * a, int64_t down, int64_t along, const float * panel,
