@@ -22,11 +22,12 @@ from graphc.commands.explain import explain
 from graphc.commands.inspect import inspect
 from graphc.commands.output import note, printable, tolerate_any_encoding
 from graphc.commands.profile import profile
+from graphc.commands.refit import refit
 from graphc.commands.run import run
 from graphc.commands.view import view
 from graphc.errors import GraphcError
 
-COMMANDS = (compile, run, check, diff, inspect, view, profile, bench, bisect, explain, build, devices, demo)
+COMMANDS = (compile, run, refit, check, diff, inspect, view, profile, bench, bisect, explain, build, devices, demo)
 INTERRUPTED = 130
 
 app = typer.Typer(

@@ -20,6 +20,9 @@ from graphc.targets.ggml.lower import lower
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.ways import Ways
 from graphc.trace import SILENT, Progress
+from graphc.weights.checkpoint import Source
+from graphc.weights.recipes import write_recipes
+from graphc.weights.refit import Refit, refitted
 
 if TYPE_CHECKING:
     import onnx
@@ -87,27 +90,57 @@ def compile_program(
         step(1)
     with progress.stage("lower", 1) as step:
         program = lower(graph, ways)
+        program.recipes = write_recipes(program, graph.parameters)
         step(1)
     debug.finish(program, log)
     return program
 
 
-def load(path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None) -> Model:
+def load(
+    path: str | os.PathLike[str], *, weights: Source | None = None, device: str = "cpu", threads: int | None = None
+) -> Model:
     """Load an engine file; its weights are mapped, and copied only to a device that is not the CPU.
 
-    Raises EngineError if the file is missing, damaged or of another version.
+    With `weights` (see `Model.load_weights`) it has those, also if the engine has none. Raises EngineError if the file is
+    missing, damaged, of another version, or without its weights, and CheckpointError if those given do not fit.
     """
-    from graphc.targets.ggml.engine import read_engine
+    from graphc.targets.ggml.engine import read_engine, read_stripped_engine
 
-    program, weights = read_engine(path)
-    return Model(program, weights, device=device, threads=threads)
+    if weights is None:
+        program, arrays = read_engine(path)
+        return Model(program, arrays, device=device, threads=threads)
+    program, stored = read_stripped_engine(path)
+    return Model(program, refitted(program, stored, weights), device=device, threads=threads)
 
 
-def write(program: Program, path: str | os.PathLike[str], progress: Progress = SILENT) -> None:
-    """Write the engine file of a program that was just compiled; one weight at a time is in memory."""
+def write(
+    program: Program, path: str | os.PathLike[str], progress: Progress = SILENT, *, strip_weights: bool = False
+) -> None:
+    """Write the engine file of a program that was just compiled; one weight at a time is in memory. With `strip_weights`,
+    what another checkpoint would change is left out."""
     from graphc.targets.ggml.engine import write_engine
 
-    write_engine(path, program, lambda index: weight_array(program, index), progress)
+    write_engine(path, program, lambda index: weight_array(program, index), progress, strip_weights)
+
+
+def refit(
+    engine: str | os.PathLike[str],
+    weights: Source,
+    output: str | os.PathLike[str],
+    *,
+    strict: bool = True,
+    progress: Progress = SILENT,
+) -> Refit:
+    """Write an engine file with the weights of another checkpoint of the same architecture; one is in memory at a time.
+
+    `weights` and `strict` are those of `Model.load_weights`. Raises EngineError, CheckpointError and OSError.
+    """
+    from graphc.targets.ggml.engine import read_stripped_engine, write_engine
+
+    program, stored = read_stripped_engine(engine)
+    found = Refit(program, stored, weights, strict=strict)
+    write_engine(output, program, found.array, progress)
+    return found
 
 
 def write_project(program: Program, directory: str | os.PathLike[str]) -> Path:

@@ -18,6 +18,10 @@ class EngineError(GraphcError):
     """The engine file is missing, damaged, or was made by another version."""
 
 
+class CheckpointError(GraphcError):
+    """The file of weights is missing, damaged, or does not fit the model."""
+
+
 class InputError(GraphcError):
     """A value given to a model has a wrong name, dtype or shape."""
 

@@ -26,6 +26,9 @@ def compile(
     cpp: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write a C++ project to this folder too.", show_default=False)
     ] = None,
+    strip_weights: Annotated[
+        bool, typer.Option("--strip-weights", help="Leave the weights out; they are given when the engine is loaded.")
+    ] = False,
     dim: options.Dims = None,
     without: options.Without = None,
     stop_after: options.StopAfter = None,
@@ -50,10 +53,11 @@ def compile(
         stop_after=stop_after,
         progress=progress,
     )
-    write(program, target, progress)
+    write(program, target, progress, strip_weights=strip_weights)
     counts = f"{len(program.calls)} calls, {len(program.kernels)} generated kernels"
     size = bytes_text(weight_bytes(program))
-    say(f"{printable(target)}: {counts}, {parameters(program):,} parameters in {size}")
+    left_out = ", left out: give them with --weights" if strip_weights else ""
+    say(f"{printable(target)}: {counts}, {parameters(program):,} parameters in {size}{left_out}")
     if cpp is not None:
         write_project(program, cpp)
         say(f"{printable(cpp)}: C++ project; graphc build {quote(printable(cpp))}")

@@ -31,6 +31,9 @@ def inspect(
     memory: Annotated[
         bool, typer.Option("--memory", help="Show what lies in memory during a run, and from when to when.")
     ] = False,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="Show how each stored weight is made from the model's parameters.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Show inputs, outputs, operators, parameters, floating-point operations and memory.
@@ -38,6 +41,7 @@ def inspect(
     Operations and memory of a model with named sizes depend on them: `--dim` gives their values.
     """
     from graphc.commands.inspect_memory import memory_of, say_memory
+    from graphc.commands.inspect_weights import say_weights, weights_of
     from graphc.runtime.session import is_engine
     from graphc.targets.ggml.cost import is_measured, operations, parameters, peak_bytes, weight_bytes
 
@@ -51,6 +55,11 @@ def inspect(
         say(f"{printable(model)}: {printable(program.name)}")
         say()
         say_memory(program, sizes, mapped=is_engine(model))
+        return
+    if weights and not as_json:
+        say(f"{printable(model)}: {printable(program.name)}")
+        say()
+        say_weights(program)
         return
     rows = sorted(operations(program), key=lambda row: -_magnitude(row.operations, sizes))
     total: Dim = sum((row.operations for row in rows), 0)
@@ -73,6 +82,7 @@ def inspect(
                 "operations": _number(total, sizes),
                 "peak_intermediate_bytes": peak,
                 **({"memory": memory_of(program, sizes)} if memory else {}),
+                **({"weights": weights_of(program)} if weights else {}),
             }
         )
         return

@@ -36,6 +36,21 @@ StopAfter = Annotated[
     int | None,
     typer.Option(min=0, metavar="N", help="Apply no rule or pass after the first N applications.", show_default=False),
 ]
+Checkpoint = Annotated[
+    Path,
+    typer.Argument(help="A file of weights, or a folder with one.", metavar="CHECKPOINT", show_default=False),
+]
+Weights = Annotated[
+    Path | None,
+    typer.Option("--weights", metavar="CHECKPOINT", help="Run an engine with these weights.", show_default=False),
+]
+AllowDifferences = Annotated[
+    bool,
+    typer.Option(
+        "--allow-differences",
+        help="Pass over tensors that the model has not, and keep weights that the checkpoint has not.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 InputFiles = Annotated[
     list[str] | None,

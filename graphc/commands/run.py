@@ -37,6 +37,7 @@ def run(
         typer.Option("-o", "--output", metavar="DIR|FILE.npz", help="Where to write the outputs.", show_default=False),
     ] = None,
     dim: options.Dims = None,
+    weights: options.Weights = None,
     device: options.Device = "cpu",
     threads: options.Threads = None,
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times, and print the times.")] = 1,
@@ -56,7 +57,7 @@ def run(
     engine = is_engine(model)
     if engine and dims and random is None:
         raise InputError("the sizes of an engine's inputs are those of the arrays; --dim is for --random")
-    loaded = open_model(model, dims, device, threads)
+    loaded = open_model(model, dims, device, threads, weights)
     if random is not None:
         made = random_inputs(
             loaded.program.inputs, sizes if engine else free_sizes(loaded.program.inputs, sizes), random
@@ -83,14 +84,23 @@ def run(
         say(f"{repeat} runs: median {median}, fastest {seconds_text(min(times))}, first {seconds_text(times[0])}")
 
 
-def open_model(path: Path, dims: Mapping[str, Size], device: str = "cpu", threads: int | None = None) -> Model:
-    """An engine file, loaded, or an ONNX file, compiled in memory. Raises GraphcError."""
+def open_model(
+    path: Path,
+    dims: Mapping[str, Size],
+    device: str = "cpu",
+    threads: int | None = None,
+    weights: Path | None = None,
+) -> Model:
+    """An engine file, loaded, or an ONNX file, compiled in memory; with other weights if given. Raises GraphcError."""
     from graphc.compiler import compile, load
     from graphc.runtime.session import is_engine
 
     if is_engine(path):
-        return load(path, device=device, threads=threads)
-    return compile(path, dims=dims, device=device, threads=threads, progress=terminal_progress())
+        return load(path, weights=weights, device=device, threads=threads)
+    model = compile(path, dims=dims, device=device, threads=threads, progress=terminal_progress())
+    if weights is not None:
+        model.load_weights(weights)
+    return model
 
 
 def open_program(path: Path, dims: Mapping[str, Size]) -> Program:
@@ -98,9 +108,9 @@ def open_program(path: Path, dims: Mapping[str, Size]) -> Program:
     from graphc.runtime.session import is_engine
 
     if is_engine(path):
-        from graphc.targets.ggml.engine import read_engine
+        from graphc.targets.ggml.engine import read_stripped_engine
 
-        return read_engine(path)[0]
+        return read_stripped_engine(path)[0]
     from graphc.compiler import compile_program
 
     return compile_program(path, dims=dims, progress=terminal_progress())

@@ -22,6 +22,9 @@ class Value:
     `data` of a large constant is memory-mapped from the model's file; it is never changed in place.
     `name` is the model's own name where it has one: the parameter's name for weights.
     `static` is true for a constant, and for what is computed from constants alone (not from symbolic sizes).
+    `parameter` is the name that a constant has in checkpoints, if it has one. `unfolded` is what a computed constant was
+    before it was computed: its producer and what that reads say how it was made. `pinned` is true for a parameter whose
+    numbers the program relies on (see `ir/numbers.py`).
     """
 
     name: str
@@ -29,6 +32,9 @@ class Value:
     producer: Node | None = None
     data: np.ndarray | None = None
     static: bool = False
+    parameter: str = ""
+    unfolded: Value | None = None
+    pinned: bool = False
 
     @property
     def is_constant(self) -> bool:
@@ -83,7 +89,7 @@ class Node:
 
 
 class Graph:
-    """Inputs, nodes in running order, outputs. Output names may differ from the values' own."""
+    """Inputs, nodes in running order, outputs, and the model's parameters. Output names may differ from the values' own."""
 
     def __init__(self, name: str = "model") -> None:
         self.name = name
@@ -91,6 +97,7 @@ class Graph:
         self.outputs: list[Value] = []
         self.output_names: list[str] = []
         self.nodes: list[Node] = []
+        self.parameters: list[Value] = []
         self._names: dict[str, int] = {}
 
     def fresh(self, name: str) -> str:
@@ -109,6 +116,11 @@ class Graph:
     def constant(self, data: np.ndarray, name: str = "constant") -> Value:
         """A constant; it belongs to the graph once a node reads it."""
         return Value(self.fresh(name), TensorType(data.dtype, tuple(map(int, data.shape))), data=data, static=True)
+
+    def declare_parameter(self, value: Value, name: str) -> None:
+        """Say that checkpoints have a constant under this name. It stays in `parameters` when no node reads it any more."""
+        value.parameter = name
+        self.parameters.append(value)
 
     def make(self, op: Op, inputs: Sequence[Value], source: Source | None = None, names: Sequence[str] = ()) -> Node:
         """A node with inferred result types that is not in `nodes` yet. Raises ShapeError."""

@@ -75,14 +75,14 @@ def bound(thing: Any, binding: Mapping[str, int]) -> Any:
     return thing
 
 
-def evaluate(value: Value) -> np.ndarray:
-    """A value that depends on constants alone. Raises ValueError if it depends on an input."""
-    known: dict[Value, np.ndarray] = {}
+def evaluate(value: Value, given: Mapping[Value, np.ndarray] | None = None) -> np.ndarray:
+    """A value that depends on constants alone, and on those `given`. Raises ValueError if it depends on another."""
+    known: dict[Value, np.ndarray] = dict(given or {})
     stack = [value]
     while stack:
         top = stack[-1]
         if top.data is not None:
-            known[top] = top.data
+            known.setdefault(top, top.data)
         if top in known:
             stack.pop()
             continue

@@ -14,6 +14,7 @@ import numpy as np
 
 from graphc.errors import ShapeError
 from graphc.ir.graph import Value
+from graphc.ir.numbers import read_numbers
 from graphc.ir.types import F32, F64, I8, I32, U8, TensorType
 from graphc.ops.base import Emit, Op, Routine
 from graphc.ops.conv import Conv
@@ -244,7 +245,7 @@ def as_floats(length: Dim, *widths: Dim) -> bool:
 
 def biased(emit: Emit, total: Value, bias: Value, length: Dim) -> Value:
     """Sums of so many products, as floats, plus the bias, in int32: added before they are converted if that is exact."""
-    known = None if bias.data is None else int(np.abs(bias.data.astype(np.int64)).max(initial=0))
+    known = int(np.abs(read_numbers(bias).astype(np.int64)).max(initial=0)) if bias.is_constant else None
     if known == 0:
         return emit(Cast(I32), total)
     if total.dtype == F32 and known is not None and isinstance(length, int) and known + length * LARGEST <= LIMIT:

@@ -163,8 +163,8 @@ class Binary(Op):
         """The row's calls, those for a known number where an operand is one."""
         row = self.row
         for known, other, call in ((1, 0, row.right), (0, 1, row.left)):
-            number = _number(b, known)
-            if call is not None and number is not None and b.types[other].size == b.result.size:
+            number = None if call is None or b.types[other].size != b.result.size else _number(b, known)
+            if call is not None and number is not None:
                 found = _with_number(b, inputs[other], other, call, number)
                 if found is not None:
                     return found

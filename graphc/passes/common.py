@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from graphc.ir.graph import Graph, Node, Value
+from graphc.ir.numbers import has_parameter
 from graphc.ops.control import Control
 from graphc.rewrite.pattern import COMMUTATIVE
 
@@ -23,10 +24,12 @@ def common(graph: Graph) -> None:
     kept: list[Node] = []
 
     def number(value: Value) -> int:
-        """A number for a value; constants of one element are the same where they have the same bits."""
+        """A number for a value; constants of one element are the same where they have the same bits, but for parameters,
+        which have others in other checkpoints."""
         single = value.data is not None and value.data.size == 1 and value.dtype.kind != "O"
-        key = (value.type.dtype, value.shape, value.data.tobytes()) if single and value.data is not None else value
-        return numbers.setdefault(key, len(numbers))
+        if single and value.data is not None and not has_parameter(value):
+            return numbers.setdefault((value.type.dtype, value.shape, value.data.tobytes()), len(numbers))
+        return numbers.setdefault(value, len(numbers))
 
     for node in graph.nodes:
         node.inputs = [replaced.get(value, value) for value in node.inputs]

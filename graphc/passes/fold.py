@@ -1,13 +1,15 @@
 """Folding: what constants alone determine is computed when compiling.
 
 Small results are computed here and become constants. Large ones (a transposed weight) stay nodes: their arrays would fill
-the memory, so they are computed one at a time when the engine is written, and the nodes are the weight's recipe.
+the memory, so they are computed one at a time when the engine is written, and the nodes are the weight's recipe. A small
+one that a parameter is in remembers what it was before.
 """
 
 from __future__ import annotations
 
 from graphc.ir.graph import Graph, Node, Value
 from graphc.ir.interp import apply
+from graphc.ir.numbers import has_parameter
 
 FOLD_BYTES = 1 << 20
 """Constants up to this size are computed at once; a bound on what folding can allocate."""
@@ -22,7 +24,8 @@ def fold(graph: Graph) -> None:
         if foldable(node):
             arrays = apply(node, {value: value.data for value in node.inputs if value.data is not None})
             for value, array in zip(node.outputs, arrays, strict=True):
-                folded[value] = Value(value.name, value.type, data=array, static=True)
+                made = value if has_parameter(value) else None
+                folded[value] = Value(value.name, value.type, data=array, static=True, unfolded=made)
         else:
             kept.append(node)
     graph.nodes = kept

@@ -20,6 +20,7 @@ from typing import TypeAlias, Union
 import numpy as np
 
 from graphc.ir.graph import Node, Value
+from graphc.ir.numbers import decided
 
 COMMUTATIVE = frozenset({"Add", "Mul", "Min", "Max", "And", "Or", "Xor", "Equal"})
 CONSTANT_TOLERANCE = 1e-6
@@ -50,10 +51,13 @@ class Number:
 
     def match(self, value: Value, found: Captures) -> Iterator[Captures]:
         """Yields `found` if the value is that constant."""
-        if value.data is not None and value.data.size and value.data.size <= 4096 and value.dtype.kind in "fiuV":
-            array = np.asarray(value.data, np.float64)
-            if np.allclose(array, self.number, rtol=CONSTANT_TOLERANCE, atol=0):
-                yield found
+        data = value.data
+        small = data is not None and data.size and data.size <= 4096 and value.dtype.kind in "fiuV"
+        if small and decided(value, self._is_everywhere):
+            yield found
+
+    def _is_everywhere(self, array: np.ndarray) -> bool:
+        return np.allclose(np.asarray(array, np.float64), self.number, rtol=CONSTANT_TOLERANCE, atol=0)
 
 
 @dataclass(frozen=True)

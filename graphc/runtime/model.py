@@ -14,6 +14,8 @@ from graphc.shapes.ranges import range_of
 from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.program import Input, Program
 from graphc.targets.ggml.rows import from_start
+from graphc.weights.checkpoint import Source
+from graphc.weights.refit import refitted
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,18 @@ class Model:
         return {info.name: array for info, array in zip(self.outputs, results, strict=True)}
 
     __call__ = run
+
+    def load_weights(self, source: Source, *, strict: bool = True) -> None:
+        """Take the weights of another checkpoint of the same architecture.
+
+        `source` is a file (safetensors, GGUF, or of `torch.save`), an index of shards, a folder, or arrays by name. Where the
+        checkpoint has a weight as it is stored, aligned, it is used where it lies in the file. If not `strict`, tensors that
+        the model has not are passed over, and weights stay as they are if the checkpoint has none of their parameters.
+
+        Raises CheckpointError with all that does not fit, and EngineError if the engine does not say how its weights are
+        made; the model is as before then.
+        """
+        self.executor.replace_weights(refitted(self.program, self.executor.arrays, source, strict=strict))
 
     def close(self) -> None:
         """Free the device's memory now, instead of when the model is collected."""

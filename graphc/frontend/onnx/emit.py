@@ -22,6 +22,7 @@ from graphc.frontend.onnx.ratios import Ratio, is_known
 from graphc.frontend.onnx.tensors import Unknown
 from graphc.ir import Graph, TensorType, Value
 from graphc.ir.graph import type_name
+from graphc.ir.numbers import has_parameter, pin
 from graphc.ir.types import FLOATS, I32, I64, INTEGERS
 from graphc.ops.base import Emit, Op
 from graphc.ops.control import Measure
@@ -106,10 +107,12 @@ class SizeEmit(Emit):
         return value.is_constant or value in self._foldable
 
     def known(self, value: Value) -> np.ndarray | None:
-        """The elements, if they are known: of the value's dtype, or objects where one is symbolic."""
+        """The elements, if they are known: of the value's dtype, or objects where one is symbolic. Who asks decides by them."""
         array = self._symbolic.get(value, value.data)
         if array is None and self._observed is not None:
             array = self._observed.look(value)
+        if value.is_constant:
+            pin(value)
         return array
 
     def array(self, value: Value, what: str) -> np.ndarray:
@@ -241,7 +244,11 @@ class SizeEmit(Emit):
             return self._evaluate_symbolic(op, arrays, types, floating)
         with np.errstate(all="ignore"):
             results = op.eval(*arrays)  # type: ignore[arg-type]
-        return tuple(self._known(np.asarray(result), type.dtype) for result, type in zip(results, types, strict=True))
+        made = tuple(self._known(np.asarray(result), type.dtype) for result, type in zip(results, types, strict=True))
+        if any(map(has_parameter, inputs)):
+            for value, unfolded in zip(made, Graph().make(op, inputs).outputs, strict=True):
+                value.unfolded = unfolded
+        return made
 
     def _evaluate_symbolic(
         self, op: Op, arrays: Sequence[np.ndarray | None], types: Sequence[TensorType], floating: bool

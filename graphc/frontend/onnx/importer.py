@@ -20,11 +20,12 @@ from graphc.frontend.onnx.frame import DOMAINS, Frame, Growing, Item, Slices, Va
 from graphc.frontend.onnx.functions import Body, has_schema_function, schema_function
 from graphc.frontend.onnx.node import PIN, OnnxNode
 from graphc.frontend.onnx.observed import Observed
+from graphc.frontend.onnx.parameters import parameter_names
 from graphc.frontend.onnx.scopes import adopt_scopes, node_scope
 from graphc.frontend.onnx.table import IMPORTERS
 from graphc.frontend.onnx.tensors import Refused, TensorReader, Unknown
 from graphc.ir import Graph, Source, TensorType, Value
-from graphc.ir.types import STRING
+from graphc.ir.types import FLOATS, STRING
 from graphc.shapes import Undecidable
 from graphc.trace import SILENT, Progress
 
@@ -65,6 +66,7 @@ class Importer:
         self._emit = SizeEmit(self._graph, dimensions, observed)
         self.results: list[Result] = []
         self._unscoped: set[Source] = set()
+        self._parameters = parameter_names(model.graph)
         self._count = 0
 
     def run(self) -> Graph:
@@ -151,6 +153,8 @@ class Importer:
                 raise ModelError(f"initializer {name} has no data")
             try:
                 constant = self._emit.parameter(self._tensors.array(value.const_value), name)
+                if name in self._parameters and constant.dtype in FLOATS:
+                    self._graph.declare_parameter(constant, name)
                 check_declared(value, constant)
                 frame.bind(value, constant)
             except Refused as refused:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import onnx_ir
 
 from graphc.ir import Graph, Node, Source, Value
 from graphc.ir.graph import type_name
@@ -31,6 +32,21 @@ NAMELESS = re.compile(r"(onnx::\w+_\d+|val_\d+)(_\d+)?")
 
 FOLDED_BIAS = "_bias"
 """What dynamo appends to the name of a weight for the bias of a folded batch norm."""
+
+
+KIND, PERSISTENT = (f"pkg.torch.export.graph_signature.InputSpec.{key}" for key in ("kind", "persistent"))
+"""What dynamo says of an initializer that was a parameter or a buffer."""
+
+
+def parameter_names(graph: onnx_ir.Graph) -> set[str]:
+    """The initializers that checkpoints hold: those that dynamo says were parameters, or buffers that PyTorch saves; of a
+    file that says nothing, all whose names are not made up."""
+    said = {name: value.metadata_props for name, value in graph.initializers.items()}
+    if any(KIND in props for props in said.values()):
+        return {
+            name for name, props in said.items() if props.get(KIND) == "PARAMETER" or props.get(PERSISTENT) == "True"
+        }
+    return {name for name in said if not NAMELESS.fullmatch(name)}
 
 
 def recover_parameters(graph: Graph) -> None:
@@ -101,7 +117,9 @@ def _per_channel(value: Value) -> bool:
 
 def _parameter(graph: Graph, data: np.ndarray, name: str, taken: set[str]) -> Value:
     taken.add(name)
-    return graph.constant(data, name)
+    value = graph.constant(data, name)
+    graph.declare_parameter(value, name)
+    return value
 
 
 def _insert(graph: Graph, found: dict[Value, tuple[Value, Op]]) -> None:
@@ -138,6 +156,7 @@ def _unfold_names(graph: Graph) -> None:
         else:
             continue
         weight.name, bias.name = (graph.fresh(f"{module}.folded.{kind}") for kind in ("weight", "bias"))
+        weight.parameter = bias.parameter = ""
 
 
 def _sibling(scope: tuple[str, ...], module: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphc.ir.graph import Node, Value
-from graphc.ir.interp import evaluate
+from graphc.ir.numbers import decided
 from graphc.ops.activations import Gelu
 from graphc.ops.base import Emit
 from graphc.ops.norm import Softmax
@@ -81,7 +81,7 @@ def softmax_guard(emit: Emit, x: Value, s: Node, mask: Value | None = None) -> V
         return s.output
     if mask is not None and not mask.static:
         return Refusal("the mask is computed when the model is run")
-    if mask is not None and not np.isfinite(np.asarray(evaluate(mask), np.float32)).any(axis=-1).all():
+    if mask is not None and not decided(mask, _no_row_excluded):
         return Refusal("the mask excludes a whole row")
     return s.output
 
@@ -90,9 +90,15 @@ def _finite_choice(mask: Value) -> bool:
     """Whether a mask chooses between finite numbers, so that it excludes no row wholly."""
     node = mask.producer
     choices = node.inputs[1:] if node is not None and node.op.name == "Where" else []
-    return bool(choices) and all(
-        value.data is not None and np.isfinite(np.asarray(value.data, np.float32)).all() for value in choices
-    )
+    return bool(choices) and all(value.is_constant and decided(value, _all_finite) for value in choices)
+
+
+def _all_finite(mask: np.ndarray) -> bool:
+    return bool(np.isfinite(np.asarray(mask, np.float32)).all())
+
+
+def _no_row_excluded(mask: np.ndarray) -> bool:
+    return bool(np.isfinite(np.asarray(mask, np.float32)).any(axis=-1).all())
 
 
 RULES = [silu, sigmoid, mish, gelu, gelu_tanh, softmax, softmax_guard]

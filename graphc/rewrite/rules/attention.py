@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphc.ir.graph import Node, Value
+from graphc.ir.numbers import read_numbers
 from graphc.ops.attention import Attention
 from graphc.ops.base import Emit, broadcast_shapes
 from graphc.ops.matmul import MatMul, swap
@@ -201,9 +202,9 @@ def _scaled(value: Value) -> tuple[Value, float]:
 
 
 def _number(value: Value) -> float | None:
-    if value.data is None or value.data.size != 1:
+    if not value.is_constant or value.type.size != 1:
         return None
-    return float(np.asarray(value.data).reshape(-1)[0])
+    return float(read_numbers(value).reshape(-1)[0])
 
 
 def _as_four(emit: Emit, value: Value, lead: tuple[Dim, ...]) -> Value | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphc.ir.graph import Node, Value
+from graphc.ir.numbers import decided, read_numbers
 from graphc.ops.base import Emit, broadcast_shapes
 from graphc.ops.movement import Reshape
 from graphc.ops.norm import GroupNorm, InstanceNorm, LayerNorm, RMSNorm
@@ -55,9 +56,9 @@ def group_norm_bias(emit: Emit, x: Value, scale: Value, zero: Value, bias: Value
 def rms_norm(emit: Emit, x: Value, mean: Node, epsilon: Value) -> Value | Refusal:
     """x divided by the root of the mean of its squares."""
     axis = _last_axes(mean)
-    if axis is None or epsilon.data is None or epsilon.data.size != 1:
+    if axis is None or not epsilon.is_constant or epsilon.type.size != 1:
         return Refusal("the mean is not over the last axes, or epsilon is no number")
-    return emit(RMSNorm(axis, float(np.asarray(epsilon.data).item())), x)
+    return emit(RMSNorm(axis, float(read_numbers(epsilon).item())), x)
 
 
 @rule("n := RMSNorm(Sub(x, mean := ReduceMean(x)))")
@@ -93,7 +94,7 @@ def _last_axes(node: Node) -> int | None:
 
 
 def _all_equal(value: Value, number: float) -> bool:
-    return value.data is not None and bool(np.all(np.asarray(value.data, np.float64) == number))
+    return value.is_constant and decided(value, lambda array: bool(np.all(np.asarray(array, np.float64) == number)))
 
 
 def _per_channel(weight: Value, x: Value) -> bool:

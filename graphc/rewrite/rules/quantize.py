@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.graph import Node, Value
-from graphc.ir.interp import evaluate
+from graphc.ir.numbers import read_numbers
 from graphc.ir.types import F32, I32, INTEGERS
 from graphc.ops.activations import Clip
 from graphc.ops.base import Emit, broadcast_shapes
@@ -94,11 +94,11 @@ def integer_convolution(
 def integer_bias(emit: Emit, total: Value, scale: Value, bias: Value) -> Value | Refusal:
     """A bias with the same scale as a product of integers is added to it."""
     node = total.producer
-    if node is None or not isinstance(node.op, IntegerMatMul) or np.any(evaluate(node.inputs[4])):
+    if node is None or not isinstance(node.op, IntegerMatMul) or np.any(read_numbers(node.inputs[4])):
         return Refusal("no product of integers without a bias")
     if not scale.static:
         return Refusal("the scale is computed when the model is run")
-    numbers = _integers(bias, np.asarray(evaluate(scale)))
+    numbers = _integers(bias, np.asarray(read_numbers(scale)))
     if numbers is None or numbers.shape not in ((), (1,), total.shape[-1:]):
         return Refusal("the bias is not quantized with the product of both scales")
     if not _fits(node.inputs[0].shape[-1], numbers):
@@ -122,11 +122,11 @@ def requantized(emit: Emit, x: Value, before: Value, from_zero: Value, after: Va
     """Integers are scaled once: by the quotient of both scales; not at all if they stay what they are."""
     if not (before.static and after.static and from_zero.static and to_zero.static):
         return Refusal("a scale or a zero point is computed when the model is run")
-    scale, next_scale = np.asarray(evaluate(before)), np.asarray(evaluate(after))
+    scale, next_scale = np.asarray(read_numbers(before)), np.asarray(read_numbers(after))
     if x.dtype == to_zero.dtype:
-        same = np.array_equal(scale, next_scale) and np.array_equal(evaluate(from_zero), evaluate(to_zero))
+        same = np.array_equal(scale, next_scale) and np.array_equal(read_numbers(from_zero), read_numbers(to_zero))
         return x if same and _usual(scale) else Refusal("the scale or the zero point changes")
-    if x.dtype != I32 or np.any(evaluate(from_zero)):
+    if x.dtype != I32 or np.any(read_numbers(from_zero)):
         return Refusal("no sums of products")
     return emit(Requantize(), x, emit.constant(scale / next_scale), to_zero)
 
@@ -134,10 +134,10 @@ def requantized(emit: Emit, x: Value, before: Value, from_zero: Value, after: Va
 @rule("Quantize(Relu(x), scale, zero)")
 def quantized_relu(emit: Emit, x: Value, scale: Value, zero: Value) -> Value | Refusal:
     """Rounding keeps order: the larger of a number and 0, quantized, is the larger of the number quantized and the zero point."""
-    if not scale.static or not np.all(evaluate(scale) > 0):
+    if not scale.static or not np.all(read_numbers(scale) > 0):
         return Refusal("the scale is not known to be positive")
     y = emit(Quantize(), x, scale, zero)
-    least = zero.static and np.all(evaluate(zero) == np.iinfo(zero.dtype).min)
+    least = zero.static and np.all(read_numbers(zero) == np.iinfo(zero.dtype).min)
     return y if least else emit(Binary("Max"), y, zero)
 
 
@@ -145,9 +145,11 @@ def quantized_relu(emit: Emit, x: Value, scale: Value, zero: Value) -> Value | R
 def quantized_clip(emit: Emit, c: Node, x: Value, scale: Value, zero: Value) -> Value | Refusal:
     """The same for both ends of a range."""
     assert isinstance(c.op, Clip)
-    if not (scale.static and zero.static and scale.type.size == zero.type.size == 1 and np.all(evaluate(scale) > 0)):
+    if not (
+        scale.static and zero.static and scale.type.size == zero.type.size == 1 and np.all(read_numbers(scale) > 0)
+    ):
         return Refusal("no one scale that is known to be positive")
-    number, middle = np.asarray(evaluate(scale)).reshape(()), np.asarray(evaluate(zero)).reshape(())
+    number, middle = np.asarray(read_numbers(scale)).reshape(()), np.asarray(read_numbers(zero)).reshape(())
     limits = np.iinfo(zero.dtype)
     ends = [
         None if end is None else int(Quantize().eval(np.asarray(end, F32), number, middle)[0])
@@ -163,7 +165,7 @@ def moved_integers(emit: Emit, m: Node, x: Value, scale: Value, zero: Value) -> 
     """Integers are moved, and the larger chosen among them, before they are scaled."""
     if scale.type.size != 1 or zero.type.size != 1 or x.dtype == I32 or x.static:
         return Refusal("not one scale for all, or sums, or a weight")
-    if isinstance(m.op, MaxPool) and (m.op.ceil_mode or not scale.static or not np.all(evaluate(scale) > 0)):
+    if isinstance(m.op, MaxPool) and (m.op.ceil_mode or not scale.static or not np.all(read_numbers(scale) > 0)):
         return Refusal("windows may be empty, or the scale not positive")
     scale, zero = (emit(Reshape(()), each) if each.shape else each for each in (scale, zero))
     return emit(Dequantize(), emit(m.op, x), scale, zero)
@@ -211,7 +213,7 @@ def _unfit(*values: Value) -> str:
         return "the first operand has more than one scale or zero point"
     return (
         ""
-        if _usual(np.asarray(evaluate(a_scale))) and _usual(np.asarray(evaluate(others[1])))
+        if _usual(np.asarray(read_numbers(a_scale))) and _usual(np.asarray(read_numbers(others[1])))
         else "a scale is unusual"
     )
 
@@ -231,7 +233,7 @@ def _along(w: Value, axis: int, scale: Value, zero: Value) -> tuple[np.ndarray, 
     """Scales and zero points as one number each, or one for each place of an axis of w; None if they are neither."""
     found = []
     for value in (scale, zero):
-        array, count = np.asarray(evaluate(value)), w.shape[axis]
+        array, count = np.asarray(read_numbers(value)), w.shape[axis]
         padded = (1,) * (len(w.shape) - array.ndim) + array.shape
         if array.size != 1 and padded != tuple(count if i == axis else 1 for i in range(len(w.shape))):
             return None
@@ -244,7 +246,7 @@ def _integers(bias: Value, factor: np.ndarray) -> np.ndarray | None:
     node = bias.producer
     if node is None or not isinstance(node.op, Dequantize) or not bias.static or bias.dtype != F32:
         return None
-    numbers, scale, zero = (np.asarray(evaluate(value)) for value in node.inputs)
+    numbers, scale, zero = (np.asarray(read_numbers(value)) for value in node.inputs)
     alike = scale.size in (1, factor.size) or factor.size == 1
     if numbers.dtype not in INTEGERS or np.any(zero) or not alike:
         return None
@@ -257,7 +259,7 @@ def _integers(bias: Value, factor: np.ndarray) -> np.ndarray | None:
 
 def _number(value: Value) -> np.ndarray:
     """A known number that has no axes then."""
-    return np.asarray(evaluate(value)).reshape(())
+    return np.asarray(read_numbers(value)).reshape(())
 
 
 def _zero(emit: Emit) -> Value:

@@ -20,6 +20,7 @@ import numpy as np
 
 from graphc.errors import EngineError
 from graphc.files import replacing
+from graphc.ir.types import BF16, F16, F32, F64, I8, I16, I32, I64
 from graphc.targets.ggml.program import TYPE_SIZES
 from graphc.trace import SILENT, Progress
 
@@ -28,6 +29,10 @@ ALIGNMENT = 64
 
 TYPE_CODES = {"F32": 0, "F16": 1, "I8": 24, "I16": 25, "I32": 26, "I64": 27, "F64": 28, "BF16": 30}
 _TYPE_NAMES = {code: name for name, code in TYPE_CODES.items()}
+_ELEMENTS = {
+    "F32": F32, "F16": F16, "BF16": BF16, "F64": F64, "I8": I8, "I16": I16, "I32": I32, "I64": I64,
+}  # fmt: skip
+"""The dtype of the numbers that a checkpoint has in a type."""
 
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<B", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
@@ -110,28 +115,57 @@ def read_container(
 
     Raises EngineError if the file is missing, is no GGUF file, is one of another architecture, or is damaged.
     """
-    mapped = _mapped(Path(path))
-    reader = _Reader(mapped)
-    if reader.take(4) != b"GGUF":
-        raise EngineError("it is not a GGUF file")
-    version = reader.number("<I")
-    if version != 3:
-        raise EngineError(f"it is a GGUF file of version {version}, not 3")
-    tensors, pairs = reader.number("<Q"), reader.number("<Q")
-    metadata = reader.metadata(pairs)
+    reader = _Reader(_mapped(Path(path)))
+    metadata, tensors = reader.head()
     found = metadata.get("general.architecture")
     if found != architecture:
         raise EngineError(f"it is a GGUF file of the architecture {found!r}, not {architecture!r}")
-    entries: list[Entry] = []
-    offsets: list[int] = []
-    for _ in range(reader.count(tensors, 24)):
-        entry, offset = reader.entry()
-        entries.append(entry)
-        offsets.append(offset)
+    pairs = [_entry(*reader.tensor()) for _ in range(reader.count(tensors, 24))]
+    entries, offsets = [entry for entry, _ in pairs], [offset for _, offset in pairs]
+    alignment = _alignment(metadata)
+    return metadata, entries, _views(reader.mapped, reader.position, alignment, entries, offsets)
+
+
+def read_tensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray | int]:
+    """The tensors of any GGUF file by name, as views of the mapped file in the usual order of axes; of a quantized one the
+    number of its type.
+
+    Raises EngineError if the file is missing, is no GGUF file, or is damaged.
+    """
+    reader = _Reader(_mapped(Path(path)))
+    metadata, count = reader.head()
+    tensors = [reader.tensor() for _ in range(reader.count(count, 24))]
+    alignment = _alignment(metadata)
+    base, end = reader.position + -reader.position % alignment, 0
+    found: dict[str, np.ndarray | int] = {}
+    for name, ne, code, offset in sorted(tensors, key=lambda each: each[3]):
+        if name in found or offset < end or base + offset > reader.mapped.size:
+            raise EngineError(f"it is damaged or cut off: tensor {name!r} is there twice, or lies in another")
+        found[name], end = code, offset
+        if code in _TYPE_NAMES:
+            entry, _ = _entry(name, ne, code, offset)
+            end = offset + entry.nbytes
+            if base + end > reader.mapped.size:
+                raise EngineError(f"it is damaged or cut off: tensor {name!r} goes past the end of the file")
+            raw = np.asarray(reader.mapped[base + offset : base + end])
+            found[name] = raw.view(_ELEMENTS[entry.type]).reshape(ne[::-1])
+    return found
+
+
+def _alignment(metadata: Mapping[str, Any]) -> int:
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
         raise EngineError("it is damaged: an alignment that is no power of two")
-    return metadata, entries, _views(mapped, reader.position, alignment, entries, offsets)
+    return alignment
+
+
+def _entry(name: str, ne: tuple[int, ...], code: int, offset: int) -> tuple[Entry, int]:
+    if code not in _TYPE_NAMES:
+        raise EngineError(f"tensor {name!r} is of type {code}, which no engine holds")
+    entry = Entry(name, _TYPE_NAMES[code], ne)
+    if entry.nbytes >= _LONGEST:
+        raise EngineError(f"it is damaged: tensor {name!r} is larger than any file")
+    return entry, offset
 
 
 def _views(
@@ -223,16 +257,20 @@ class _Reader:
             raise EngineError(f"it is damaged: an array of the unknown kind {inner}")
         return None
 
-    def entry(self) -> tuple[Entry, int]:
-        """A tensor and the offset of its data."""
+    def head(self) -> tuple[dict[str, Any], int]:
+        """The metadata, and the number of tensors that follow."""
+        if self.take(4) != b"GGUF":
+            raise EngineError("it is not a GGUF file")
+        version = self.number("<I")
+        if version != 3:
+            raise EngineError(f"it is a GGUF file of version {version}, not 3")
+        tensors, pairs = self.number("<Q"), self.number("<Q")
+        return self.metadata(pairs), tensors
+
+    def tensor(self) -> tuple[str, tuple[int, ...], int, int]:
+        """A tensor's name, sizes, the number of its type, and the offset of its data."""
         name, rank = self.text(), self.number("<I")
         if not 1 <= rank <= 4:
             raise EngineError(f"it is damaged: tensor {name!r} has {rank} axes")
         ne = tuple(self.number("<Q") for _ in range(rank))
-        code, offset = self.number("<I"), self.number("<Q")
-        if code not in _TYPE_NAMES:
-            raise EngineError(f"tensor {name!r} is of type {code}, which no engine holds")
-        entry = Entry(name, _TYPE_NAMES[code], ne)
-        if entry.nbytes >= _LONGEST:
-            raise EngineError(f"it is damaged: tensor {name!r} is larger than any file")
-        return entry, offset
+        return name, ne, self.number("<I"), self.number("<Q")

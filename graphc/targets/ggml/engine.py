@@ -1,14 +1,16 @@
 """The engine file: a program with its weights in one GGUF file, which runs without the model that it was made from.
 
 Tensor `w<i>` holds weight `i`, aligned so that it is used where it lies in the mapped file; its full name is in the
-program. Metadata: `graphc.version` (the format's number), `graphc.program` (see `text.py`), `graphc.program.sha256`.
+program. Metadata: `graphc.version` (the format's number), `graphc.program` (see `text.py`), `graphc.program.sha256`,
+and `graphc.recipes` (see `graphc/weights/recipes.py`) with its own checksum.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +20,13 @@ from graphc.targets.ggml.program import Program, ProgramError, Weight
 from graphc.targets.ggml.text import read_text, write_text
 from graphc.targets.ggml.verify import check_row_numbers
 from graphc.trace import SILENT, Progress
+from graphc.weights.recipes import recipes_of
 
 ARCHITECTURE = "graphc"
 VERSION = 1
+
+NOTHING = np.empty(0)
+"""In place of a weight that was left out; none has row numbers."""
 
 
 def write_engine(
@@ -28,11 +34,13 @@ def write_engine(
     program: Program,
     arrays: Callable[[int], np.ndarray],
     progress: Progress = SILENT,
+    stripped: bool = False,
 ) -> None:
     """Write an engine file whole or not at all.
 
     `arrays(i)` gives the elements of weight `i`, of its dtype and shape; it is called once for each, in order, so one
-    weight at a time is in memory. Raises OSError where the file cannot be written.
+    weight at a time is in memory. If `stripped`, those with a recipe are left out. Raises OSError where the file cannot be
+    written.
     """
     text = write_text(program)
     metadata: dict[str, str | int] = {
@@ -41,31 +49,49 @@ def write_engine(
         "graphc.version": VERSION,
         "graphc.program": text,
         "graphc.program.sha256": digest(text),
+        "graphc.recipes": program.recipes,
+        "graphc.recipes.sha256": digest(program.recipes),
     }
+    indices: Sequence[int] = range(len(program.weights))
+    if stripped:
+        metadata["graphc.stripped"] = 1
+        indices = [index for index, recipe in enumerate(recipes_of(program).weights) if recipe is None]
 
-    def data(index: int) -> np.ndarray:
-        weight, array = program.weights[index], arrays(index)
+    def data(place: int) -> np.ndarray:
+        weight, array = program.weights[indices[place]], arrays(indices[place])
         if array.dtype != weight.dtype or array.shape != weight.shape:
             found = f"{array.dtype}{list(array.shape)}"
             raise ProgramError(f"weight {weight.name} is {found}, not {weight.dtype}{list(weight.shape)}")
         return array
 
-    entries = [_entry(index, weight) for index, weight in enumerate(program.weights)]
+    entries = [_entry(index, program.weights[index]) for index in indices]
     write_container(path, metadata, entries, data, progress)
 
 
 def read_engine(path: str | os.PathLike[str]) -> tuple[Program, list[np.ndarray]]:
     """The program, every call checked again, and its weights as views of the mapped file.
 
-    Raises EngineError if the file is missing, damaged, no engine, or of another version.
+    Raises EngineError if the file is missing, damaged, no engine, of another version, or without its weights.
     """
+    program, stored = read_stripped_engine(path)
+    arrays = [array for array in stored if array is not None]
+    if len(arrays) != len(stored):
+        raise EngineError(
+            f"{os.fspath(path)}: {len(stored) - len(arrays)} of its {len(stored)} weights were left out (--strip-weights); "
+            "give them with --weights or graphc.load(..., weights=...), or make a whole engine with graphc refit"
+        )
+    return program, arrays
+
+
+def read_stripped_engine(path: str | os.PathLike[str]) -> tuple[Program, list[np.ndarray | None]]:
+    """The same of an engine that may be without the weights that have a recipe: those are None."""
     try:
         return _read(path)
     except EngineError as error:
         raise EngineError(f"{os.fspath(path)}: {error}") from error
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[Program, list[np.ndarray]]:
+def _read(path: str | os.PathLike[str]) -> tuple[Program, list[np.ndarray | None]]:
     metadata, entries, data = read_container(path, ARCHITECTURE)
     version = metadata.get("graphc.version")
     if version != VERSION:
@@ -74,14 +100,29 @@ def _read(path: str | os.PathLike[str]) -> tuple[Program, list[np.ndarray]]:
     if not isinstance(text, str) or metadata.get("graphc.program.sha256") != digest(text):
         raise EngineError("it is damaged: the program is not the one that its checksum was made of")
     program = read_text(text)
-    if entries != [_entry(index, weight) for index, weight in enumerate(program.weights)]:
+    program.recipes = _recipes(metadata)
+    indices: Sequence[int] = range(len(program.weights))
+    if metadata.get("graphc.stripped"):
+        indices = [index for index, recipe in enumerate(recipes_of(program).weights) if recipe is None]
+    if entries != [_entry(index, program.weights[index]) for index in indices]:
         raise EngineError("it is damaged: the tensors are not the weights of the program")
-    arrays = [raw.view(weight.dtype).reshape(weight.shape) for raw, weight in zip(data, program.weights, strict=True)]
+    arrays: list[np.ndarray | None] = [None] * len(program.weights)
+    for index, raw in zip(indices, data, strict=True):
+        weight = program.weights[index]
+        arrays[index] = raw.view(weight.dtype).reshape(weight.shape)
     try:
-        check_row_numbers(program, arrays)
+        check_row_numbers(program, [NOTHING if array is None else array for array in arrays])
     except ProgramError as error:
         raise EngineError(f"it is damaged: {error}") from error
     return program, arrays
+
+
+def _recipes(metadata: Mapping[str, Any]) -> str:
+    """The document of recipes as it was written; an engine of an older graphc has none."""
+    text = metadata.get("graphc.recipes", "")
+    if not isinstance(text, str) or (text and metadata.get("graphc.recipes.sha256") != digest(text)):
+        raise EngineError("it is damaged: the recipes are not those that their checksum was made of")
+    return text
 
 
 def _entry(index: int, weight: Weight) -> Entry:

@@ -93,6 +93,24 @@ class Executor:
         self.observer(graph)
         return int(ggml.GGML_STATUS_SUCCESS)
 
+    def replace_weights(self, arrays: Sequence[np.ndarray]) -> None:
+        """Use other arrays, of the same dtypes and shapes, from the next run on. On an error the old ones stay."""
+        if len(self.backends) > 1:
+            for array, tensor in zip(arrays, self.weights, strict=True):
+                upload(tensor, array)
+            self.arrays = list(arrays)
+            return
+        self.arrays = [aligned(array) for array in arrays]
+        for graph in self.graphs.values():  # they hold views of the old weights
+            graph.free()
+        self.graphs.clear()
+        compute = self.memory.pop(0)
+        for release, handle in self.memory:
+            release(handle)
+        self.memory.clear()
+        self.weights = self._load_weights()
+        self.memory.insert(0, compute)
+
     @property
     def compute_bytes(self) -> int:
         """Bytes that are reserved for intermediate results: what the largest of the sizes so far needs."""
@@ -119,10 +137,7 @@ class Executor:
 
     def _place(self, index: int, tensor: Any) -> None:
         """Use a weight's array where it lies; one that is not aligned is copied once."""
-        array = np.asarray(self.arrays[index], order="C")
-        if array.nbytes and array.ctypes.data % ALIGNMENT:
-            array = aligned_copy(array)
-        self.arrays[index] = array
+        array = self.arrays[index] = aligned(self.arrays[index])
         if not array.nbytes:  # ggml would look for a place for it in every graph; it gets one that nothing reads
             array = NOTHING
         cpu = ggml.ggml_backend_dev_by_type(ggml.GGML_BACKEND_DEVICE_TYPE_CPU)
@@ -363,6 +378,12 @@ def download(tensor: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray
     if array.nbytes:
         ggml.ggml_backend_tensor_get(tensor, array.ctypes.data, 0, array.nbytes)
     return array
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """The array, contiguous, or a copy, whose first byte is aligned."""
+    array = np.asarray(array, order="C")
+    return aligned_copy(array) if array.nbytes and array.ctypes.data % ALIGNMENT else array
 
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:

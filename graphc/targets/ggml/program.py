@@ -197,7 +197,7 @@ class Check:
 
 @dataclass(eq=False)
 class Program:
-    """Everything that a target needs to run a model."""
+    """Everything that a target needs to run a model; `recipes` says how its weights are made (`graphc/weights/recipes.py`)."""
 
     name: str
     inputs: list[Input] = field(default_factory=list)
@@ -206,6 +206,7 @@ class Program:
     calls: list[Call] = field(default_factory=list)
     kernels: list[KernelUse] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
+    recipes: str = ""
 
     @property
     def tensor_count(self) -> int:

@@ -61,8 +61,22 @@ def read_text(text: str) -> Program:
         return _Reader(json.loads(text, parse_constant=_refuse_number)).program()
     except (GraphcError, Undecidable) as error:
         raise EngineError(f"its program is not valid: {error}") from error
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+    except READ_ERRORS as error:
         raise EngineError(f"its program is damaged ({type(error).__name__}: {error})") from error
+
+
+def write_operator(op: Op) -> dict[str, Any]:
+    """An operator whose attributes are numbers, as JSON. Raises ProgramError for one that has others."""
+    return _Writer(Program("")).operator(op)
+
+
+def read_operator(document: Any) -> Op:
+    """The operator that a JSON object describes. Raises one of READ_ERRORS."""
+    return _Reader({"name": ""}).operator(document)
+
+
+READ_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What reading a damaged document runs into."""
 
 
 class _Writer:
@@ -138,13 +152,18 @@ class _Writer:
         }
 
     def kernel(self, use: KernelUse) -> dict[str, Any]:
-        assert is_dataclass(use.op)
         return {
-            "operator": type(use.op).__name__,
-            "attributes": {field.name: self.value(getattr(use.op, field.name)) for field in fields(use.op)},
+            **self.operator(use.op),
             "inputs": [[dtype.name, self.value(shape)] for dtype, shape in use.inputs],
             "dtype": use.dtype.name,
             "shape": self.value(use.shape),
+        }
+
+    def operator(self, op: object) -> dict[str, Any]:
+        assert is_dataclass(op)
+        return {
+            "operator": type(op).__name__,
+            "attributes": {field.name: self.value(getattr(op, field.name)) for field in fields(op)},
         }
 
     def value(self, value: Any) -> Any:
@@ -267,13 +286,16 @@ class _Reader:
         self.result.add_input(_text(declared["name"]), DTYPES[declared["dtype"]], shape, type, **bounds)
         check_input(self.result.inputs[-1])
 
-    def kernel(self, declared: Mapping[str, Any]) -> KernelUse:
+    def operator(self, declared: Any) -> Op:
         _import_operators()
-        cls = OPS[_text(declared["operator"])]
+        cls = OPS[_text(_object(declared)["operator"])]
         given = _object(declared["attributes"])
         if set(given) != {field.name for field in fields(cls)}:  # type: ignore[arg-type]
             raise ValueError(f"the attributes of a {cls.__name__} are others")
-        op: Op = cls(**{name: self.value(value) for name, value in given.items()})
+        return cls(**{name: self.value(value) for name, value in given.items()})
+
+    def kernel(self, declared: Mapping[str, Any]) -> KernelUse:
+        op = self.operator(declared)
         inputs = tuple((DTYPES[dtype], self.shape(shape)) for dtype, shape in _list(declared["inputs"]))
         return check_kernel(KernelUse(op, inputs, DTYPES[declared["dtype"]], self.shape(declared["shape"])))
 

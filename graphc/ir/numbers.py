@@ -1,0 +1,64 @@
+"""Looking at the numbers of a constant to decide something.
+
+Another checkpoint has other numbers. A decision about the program that rests on those of a parameter holds for checkpoints
+with the same, so the parameter is pinned: the engine says which numbers it must have. Whatever decides by numbers (a rule, an
+importer, the lowering) reads them here. What is decided by their absence (a scale that is not 1 throughout stays) is right
+for any numbers, and pins nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import numpy as np
+
+from graphc.ir.graph import Value
+from graphc.ir.interp import evaluate
+
+Found = TypeVar("Found")
+
+
+def read_numbers(value: Value) -> np.ndarray:
+    """The elements of a static value, on which something will depend: the parameters below it are pinned."""
+    return decided(value, lambda array: array)
+
+
+def decided(value: Value, look: Callable[[np.ndarray], Found]) -> Found:
+    """What `look` finds in the elements of a static value. Unless that is False or None, the parameters below it are pinned."""
+    found = look(evaluate(value))
+    if found is not None and found is not False:
+        pin(value)
+    return found
+
+
+def pin(value: Value) -> None:
+    """Pin the parameters that a value is computed from."""
+    for each in sources(value):
+        each.pinned = each.pinned or bool(each.parameter)
+
+
+def has_parameter(value: Value) -> bool:
+    """Whether a value is computed from a parameter, among others."""
+    return any(each.parameter for each in sources(value))
+
+
+def sources(value: Value) -> Iterator[Value]:
+    """The constants from which a value is computed, each once, through what was folded; the inputs too if it reads any."""
+    seen: set[Value] = set()
+    stack = [value]
+    while stack:
+        top = stack.pop()
+        if top in seen:
+            continue
+        seen.add(top)
+        made = made_by(top)
+        if made.producer is None:
+            yield top
+        else:
+            stack += made.producer.inputs
+
+
+def made_by(value: Value) -> Value:
+    """The value as a node's result where a node made it, folded since or not; else itself."""
+    return value if value.unfolded is None else value.unfolded

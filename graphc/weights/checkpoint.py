@@ -1,0 +1,106 @@
+"""Opening a checkpoint, whatever its format: every tensor by name, mapped where it lies in a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias, Union
+
+import numpy as np
+
+from graphc.errors import CheckpointError, EngineError
+from graphc.targets.ggml.container import read_tensors
+from graphc.weights.pytorch import read_pytorch
+from graphc.weights.safetensors import read_index, read_safetensors
+from graphc.weights.tensors import Tensors, Unreadable, mapped
+
+Source: TypeAlias = Union[str, os.PathLike[str], Mapping[str, Any]]
+"""A file, a folder, or arrays (or PyTorch's tensors) by name."""
+
+ENDINGS = ("*.index.json", "*.safetensors", "*.gguf", "*.bin", "*.pt", "*.pth", "*.ckpt")
+"""What is looked for in a folder, the first that is there."""
+
+
+def open_checkpoint(source: Source) -> Tensors:
+    """The tensors by name. A folder holds one file of weights, or shards with their index.
+
+    Raises CheckpointError, with the file's name, if it is missing, damaged, or of no format that is known.
+    """
+    if isinstance(source, Mapping):
+        return {name: _array(name, each) for name, each in source.items()}
+    path = Path(source)
+    if path.is_dir():
+        path = _in_folder(path)
+    if path.name.endswith(".index.json"):
+        return _shards(path)
+    return _read(path)
+
+
+def _read(path: Path) -> Tensors:
+    try:
+        start = mapped(path)[:9].tobytes()
+        for fits, read in FORMATS:
+            if fits(start):
+                return read(path)
+        raise CheckpointError("it is no checkpoint: not safetensors, GGUF or PyTorch's")
+    except (CheckpointError, EngineError) as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+def _shards(path: Path) -> Tensors:
+    try:
+        files = read_index(path)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    found: Tensors = {}
+    for file in files:
+        tensors = _read(file)
+        if twice := sorted(found.keys() & tensors.keys()):
+            raise CheckpointError(f"{file}: tensor {twice[0]!r} is in another of the files too")
+        found |= tensors
+    return found
+
+
+def _in_folder(folder: Path) -> Path:
+    for ending in ENDINGS:
+        files = sorted(folder.glob(ending))
+        if len(files) == 1:
+            return files[0]
+        if files:
+            raise CheckpointError(f"{folder}: give one of {', '.join(file.name for file in files)}")
+    raise CheckpointError(f"{folder}: there is no file of weights ({', '.join(ENDINGS)})")
+
+
+def _array(name: str, given: Any) -> np.ndarray:
+    """An array, or a tensor of PyTorch's, as an array of its own: what is given may change later."""
+    if hasattr(given, "detach"):
+        given = given.detach().cpu()
+        given = given.float() if str(given.dtype) == "torch.bfloat16" else given
+    array = np.asarray(given)
+    if array.dtype == object:
+        raise CheckpointError(f"{name} is no array of numbers")
+    return np.array(array) if array.flags.writeable else array
+
+
+def _read_gguf(path: Path) -> Tensors:
+    """GGUF's tensors of plain numbers; blocks of quantized ones cannot be read yet."""
+    return {
+        name: Unreadable(f"it is quantized (GGUF's type {each})") if isinstance(each, int) else each
+        for name, each in read_tensors(path).items()
+    }
+
+
+def _refuse_legacy(path: Path) -> Tensors:
+    raise CheckpointError(
+        "it is a pickle of PyTorch before 1.6; save it again with today's torch.save, or as safetensors"
+    )
+
+
+FORMATS: list[tuple[Callable[[bytes], bool], Callable[[Path], Tensors]]] = [
+    (lambda start: start.startswith(b"GGUF"), _read_gguf),
+    (lambda start: start.startswith(b"PK\x03\x04"), read_pytorch),
+    (lambda start: start.startswith(b"\x80"), _refuse_legacy),
+    (lambda start: start[8:9] == b"{", read_safetensors),
+]
+"""How a file of each format begins."""

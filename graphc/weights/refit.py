@@ -1,0 +1,120 @@
+"""Putting a checkpoint into a program: what fits, what does not, and each weight computed from it by its recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from graphc.errors import CheckpointError
+from graphc.ir.graph import Value
+from graphc.ir.types import BF16, F16, F32, F64
+from graphc.targets.ggml.program import Program
+from graphc.weights.checkpoint import Source, open_checkpoint
+from graphc.weights.recipes import Recipes, recipes_of
+from graphc.weights.tensors import Tensors, Unreadable
+
+WIDER = {(F16, F32), (BF16, F32), (F16, F64), (BF16, F64), (F32, F64)}
+"""Conversions that keep every number."""
+
+
+class Refit:
+    """A program's weights as a checkpoint has them. `array(i)` gives the elements of weight `i`.
+
+    `stored` are the weights that the program has, None for one that was left out. If not `strict`, tensors that the model has
+    not are passed over, and weights stay as they are if the checkpoint has none of their parameters.
+
+    Raises CheckpointError with all that is missing, too much, of another shape or type, or unlike a pinned parameter, and
+    EngineError if the program has no recipes.
+    """
+
+    def __init__(
+        self, program: Program, stored: Sequence[np.ndarray | None], source: Source, *, strict: bool = True
+    ) -> None:
+        self.program, self.stored = program, stored
+        self.recipes = recipes_of(program)
+        found = open_checkpoint(source)
+        self.kept = set() if strict else set(_untouched(self.recipes, found, stored))
+        needed = {
+            each: None for index, read in enumerate(self.recipes.reads) for each in read if index not in self.kept
+        }
+        problems = [*_misfits(needed, found), *_unlike(self.recipes.pinned, found)]
+        if strict:
+            problems += _surplus(self.recipes, found)
+        if not needed or not any(each.parameter in found for each in needed):
+            problems = [_stranger(self.recipes, found)]
+        if problems:
+            raise CheckpointError("\n  ".join(["the checkpoint does not fit the model:", *problems]))
+        self.arrays = {each: found[each.parameter] for each in needed}
+
+    def array(self, index: int) -> np.ndarray:
+        """The elements of a weight: where they lie in the checkpoint, if the recipe does nothing."""
+        old = self.stored[index]
+        if old is not None and (index in self.kept or self.recipes.weights[index] is None):
+            return old
+        return self.recipes.compute(index, _Widened(self.arrays))
+
+
+class _Widened(dict[Value, np.ndarray]):
+    """The parameters' arrays in the dtypes that the recipes want."""
+
+    def __init__(self, arrays: Mapping[Value, np.ndarray | Unreadable]) -> None:
+        super().__init__((value, array) for value, array in arrays.items() if isinstance(array, np.ndarray))
+
+    def __getitem__(self, value: Value) -> np.ndarray:
+        return super().__getitem__(value).astype(value.dtype, copy=False)
+
+
+def _untouched(recipes: Recipes, found: Tensors, stored: Sequence[np.ndarray | None]) -> Iterator[int]:
+    """The weights that are there, and of which the checkpoint has no parameter."""
+    for index, read in enumerate(recipes.reads):
+        if stored[index] is not None and not any(each.parameter in found for each in read):
+            yield index
+
+
+def _misfits(needed: Mapping[Value, None], found: Tensors) -> Iterator[str]:
+    for value in needed:
+        name, array = value.parameter, found.get(value.parameter)
+        if array is None:
+            yield f"{name}: missing ({value.type})"
+        elif isinstance(array, Unreadable):
+            yield f"{name}: {array.reason}"
+        elif array.shape != value.shape:
+            yield f"{name}: shape {list(array.shape)}, must be {list(value.shape)}"
+        elif array.dtype != value.dtype and (array.dtype, value.dtype) not in WIDER:
+            yield f"{name}: dtype {array.dtype.name}, must be {value.dtype.name}"
+
+
+def _unlike(pinned: Sequence[Value], found: Tensors) -> Iterator[str]:
+    """The parameters on whose numbers the program relies, and which have others. One may be missing: its numbers are known."""
+    for value in pinned:
+        array = found.get(value.parameter)
+        if array is None:
+            continue
+        same = isinstance(array, np.ndarray) and array.shape == value.shape
+        if not same or not np.array_equal(array, value.data, equal_nan=True):  # type: ignore[arg-type]
+            yield f"{value.parameter}: other numbers than those that the program was compiled for; compile it with these"
+
+
+def _surplus(recipes: Recipes, found: Tensors) -> Iterator[str]:
+    """What the model has not; whole numbers are no parameters but positions and counts, which are in the program."""
+    known = {each.parameter for each in (*recipes.parameters, *recipes.pinned)}
+    for name, array in found.items():
+        if name not in known and (isinstance(array, Unreadable) or array.dtype.kind not in "biu"):
+            yield f"{name}: the model has no such parameter"
+
+
+def _stranger(recipes: Recipes, found: Tensors) -> str:
+    def some(names: Sequence[str]) -> str:
+        return ", ".join(names[:3]) + (", …" if len(names) > 3 else "") if names else "none"
+
+    wanted = [each.parameter for each in recipes.parameters]
+    return f"it has none of the model's parameters ({some(wanted)}), but {some(list(found))}"
+
+
+def refitted(
+    program: Program, stored: Sequence[np.ndarray | None], source: Source, *, strict: bool = True
+) -> list[np.ndarray]:
+    """Every weight as a checkpoint has it (see `Refit`)."""
+    refit = Refit(program, stored, source, strict=strict)
+    return [refit.array(index) for index in range(len(stored))]

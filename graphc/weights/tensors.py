@@ -1,0 +1,33 @@
+"""What every reader of checkpoints gives: arrays by name, views of the mapped file."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias, Union
+
+import numpy as np
+
+from graphc.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A tensor that is there but cannot be used, and the reason."""
+
+    reason: str
+
+
+Tensors: TypeAlias = dict[str, Union[np.ndarray, Unreadable]]
+
+
+def mapped(path: Path) -> np.ndarray:
+    """The bytes of a regular file. Raises CheckpointError if there is none."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise CheckpointError("it is not a file")
+        return np.asarray(np.memmap(path, np.uint8, "r")) if status.st_size else np.empty(0, np.uint8)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(str(getattr(error, "strerror", None) or error).lower()) from error
