@@ -141,15 +141,23 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray | int]:
     for name, ne, code, offset in sorted(tensors, key=lambda each: each[3]):
         if name in found or offset < end or base + offset > reader.mapped.size:
             raise EngineError(f"it is damaged or cut off: tensor {name!r} is there twice, or lies in another")
-        found[name], end = code, offset
-        if code in _TYPE_NAMES:
-            entry, _ = _entry(name, ne, code, offset)
-            end = offset + entry.nbytes
-            if base + end > reader.mapped.size:
-                raise EngineError(f"it is damaged or cut off: tensor {name!r} goes past the end of the file")
-            raw = np.asarray(reader.mapped[base + offset : base + end])
-            found[name] = raw.view(_ELEMENTS[entry.type]).reshape(ne[::-1])
+        end = offset + _nbytes(name, ne, code)
+        if base + end > reader.mapped.size:
+            raise EngineError(f"it is damaged or cut off: tensor {name!r} goes past the end of the file")
+        raw, dtype = np.asarray(reader.mapped[base + offset : base + end]), _ELEMENTS.get(_TYPE_NAMES.get(code, ""))
+        found[name] = code if dtype is None else raw.view(dtype).reshape(ne[::-1])
     return found
+
+
+def _nbytes(name: str, ne: Sequence[int], code: int) -> int:
+    """Bytes of a tensor of any of ggml's types."""
+    from gguf import GGML_QUANT_SIZES
+
+    sizes = {int(type): size for type, size in GGML_QUANT_SIZES.items()}
+    if code not in sizes or ne[0] % sizes[code][0]:
+        raise EngineError(f"it is damaged: tensor {name!r} of type {code} with rows of {ne[0]}")
+    elements, size = sizes[code]
+    return prod(ne) // elements * size
 
 
 def _alignment(metadata: Mapping[str, Any]) -> int:
