@@ -1,0 +1,52 @@
+"""Models of the zoo, exported with two sets of weights: the engine of the first, refitted, is that of the second."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+
+from export import export  # noqa: E402
+from zoo import EXAMPLES, EXPORTERS  # noqa: E402
+from zoo.build import randomize  # noqa: E402
+
+import graphc  # noqa: E402
+from graphc.compiler import refit  # noqa: E402
+
+NAMES = ("sd15_unet_small", "sd15_vae_decoder_small", "sd15_clip_small", "bert")
+RAW = ("sd15_clip_small", "bert")
+"""Dynamo's optimizer computes rows of their tables of positions, and the table's name is lost."""
+
+pytestmark = pytest.mark.torch
+
+
+def reseeded(name):
+    """The example with other weights, and those."""
+    module, inputs = EXAMPLES[name].build()
+    randomize(module, seed=5)
+    return replace(EXAMPLES[name], build=lambda: (module, inputs)), module.state_dict()
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize("name", NAMES)
+def test_an_engine_with_other_weights_is_that_of_the_other_model(name, exporter, tmp_path):
+    other, state = reseeded(name)
+    optimize = exporter != "dynamo" or name not in RAW
+    engines = {}
+    for folder, each in (("first", EXAMPLES[name]), ("other", other)):
+        path = export(each, exporter, tmp_path / folder, optimize=optimize)
+        engines[folder] = tmp_path / folder / "model.gguf"
+        graphc.compile(path, engines[folder], threads=1).close()
+    torch.save(state, tmp_path / "checkpoint.pt")
+    refit(engines["first"], tmp_path / "checkpoint.pt", tmp_path / "refitted.gguf")
+    assert (tmp_path / "refitted.gguf").read_bytes() == engines["other"].read_bytes()
+    inputs, expected = dict(np.load(tmp_path / "other/inputs.npz")), dict(np.load(tmp_path / "other/outputs.npz"))
+    loaded = graphc.load(engines["first"], threads=1)
+    loaded.run(inputs)
+    loaded.load_weights(state)
+    for output, array in loaded.run(inputs).items():
+        np.testing.assert_allclose(array, expected[output], rtol=1e-4, atol=1e-4 * np.abs(expected[output]).max())
