@@ -20,7 +20,8 @@ from graphc.targets.ggml.lower import lower
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.ways import Ways
 from graphc.trace import SILENT, Progress
-from graphc.weights.checkpoint import Source
+from graphc.weights.checkpoint import Source, open_checkpoint
+from graphc.weights.names import find_names
 from graphc.weights.recipes import write_recipes
 from graphc.weights.refit import Refit, refitted
 
@@ -38,6 +39,7 @@ def compile(
     threads: int | None = None,
     without: Iterable[str] = (),
     stop_after: int | None = None,
+    names: Source | None = None,
     progress: Progress = SILENT,
 ) -> Model:
     """Compile a model and load it.
@@ -45,12 +47,15 @@ def compile(
     `source` is an ONNX file, an `onnx.ModelProto` or a graph. With `output`, the engine file is written there, the model is
     called by its name, and runs from it with its weights mapped; without, the weights are kept in memory. With `cpp`, a C++
     project is written to that folder. `dims` gives values to named sizes, or ranges (`"64..128:8"`; a size that may be 0 needs
-    `"0.."`). The rules and passes `without` are not applied, and no more after the first `stop_after` applications. Raises
+    `"0.."`). The rules and passes `without` are not applied, and no more after the first `stop_after` applications. `names` is
+    a checkpoint with the weights of this model, in which constants are looked for whose names the exporter lost. Raises
     ModelError, UnsupportedError (with all that is unsupported), InputError for a size that the model has not or a rule that
-    there is not, or OSError.
+    there is not, CheckpointError, or OSError.
     """
     name = None if output is None else Path(output).stem
-    program = compile_program(source, name=name, dims=dims, without=without, stop_after=stop_after, progress=progress)
+    program = compile_program(
+        source, name=name, dims=dims, without=without, stop_after=stop_after, names=names, progress=progress
+    )
     if cpp is not None:
         write_project(program, cpp)
     if output is None:
@@ -67,6 +72,7 @@ def compile_program(
     without: Iterable[str] = (),
     stop_after: int | None = None,
     ways: Ways | None = None,
+    names: Source | None = None,
     progress: Progress = SILENT,
 ) -> Program:
     """The stages up to the program that every target reads; its weights are not computed yet.
@@ -83,6 +89,8 @@ def compile_program(
         graph = load_onnx(source, dims=dims, progress=progress)
     if name or isinstance(source, str | os.PathLike):
         graph.name = name or Path(source).stem  # type: ignore[arg-type]
+    if names is not None:
+        find_names(graph, open_checkpoint(names))
     debug = Debug.from_environment()
     debug.observe("import", graph)
     with progress.stage("optimize", 1) as step:

@@ -407,3 +407,37 @@ def test_a_cpp_program_reads_a_refitted_engine(tmp_path: Path) -> None:
     done = run("stripped.gguf")
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1, done.stderr
+
+
+LOST = {"same": (3, 4), "flat": (12,), "turned": (4, 3), "rows": (6, 5), "uniform": (2, 6), "few": (2,)}
+
+
+def without_names(parameters: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """What an exporter makes of these: constants of other names and shapes."""
+    made = {
+        "onnx::Add_1": parameters["same"],
+        "onnx::Add_2": parameters["flat"].reshape(2, 1, 6),
+        "onnx::Add_3": np.ascontiguousarray(parameters["turned"].T),
+        "onnx::Add_4": parameters["rows"][:4].reshape(1, 4, 5),
+        "onnx::Add_5": parameters["uniform"],
+        "onnx::Add_6": parameters["few"],
+    }
+    sums = [node("Add", ["x", name], [f"y{index}"]) for index, name in enumerate(made)]
+    return model(sums, [value("x", [1])], [f"y{index}" for index in range(len(made))], made)
+
+
+def test_lost_names_are_found_by_what_constants_hold() -> None:
+    first, other = ({**weights(seed, LOST), "uniform": np.ones((2, 6), np.float32)} for seed in (1, 2))
+    plain, found = compile_program(without_names(first)), compile_program(without_names(first), names=first)
+    assert write_text(plain) == write_text(found)
+    assert not recipes_of(plain).parameters
+    recipes = recipes_of(found)
+    assert [each and described(each) for each in recipes.weights] == [
+        "same", "Reshape[shape=(2, 1, 6)](flat)", "Transpose[perm=(1, 0)](turned)",
+        "Reshape[shape=(1, 4, 5)](Slice[starts=(0, 0), sizes=(4, 5), steps=(1, 1)](rows))", None, None,
+    ]  # fmt: skip
+    del other["uniform"], other["few"]
+    refit_again = Refit(found, [None] * 6, other)
+    expected = compile_program(without_names({**first, **other}))
+    for index in range(4):
+        assert refit_again.array(index).tobytes() == graphc.compiler.weight_array(expected, index).tobytes()

@@ -29,6 +29,14 @@ def compile(
     strip_weights: Annotated[
         bool, typer.Option("--strip-weights", help="Leave the weights out; they are given when the engine is loaded.")
     ] = False,
+    names: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CHECKPOINT",
+            help="The model's own weights: finds the names of constants again that the exporter lost.",
+            show_default=False,
+        ),
+    ] = None,
     dim: options.Dims = None,
     without: options.Without = None,
     stop_after: options.StopAfter = None,
@@ -51,6 +59,7 @@ def compile(
         dims=options.parse_dims(dim),
         without=without or (),
         stop_after=stop_after,
+        names=names,
         progress=progress,
     )
     write(program, target, progress, strip_weights=strip_weights)

@@ -54,7 +54,7 @@ def sources(value: Value) -> Iterator[Value]:
         seen.add(top)
         made = made_by(top)
         if made.producer is None:
-            yield top
+            yield made
         else:
             stack += made.producer.inputs
 

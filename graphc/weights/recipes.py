@@ -118,8 +118,10 @@ class _Writer:
                 self.places[top] = {"constant": len(self.constants)}
                 self.constants.append({**_typed("", top), "data": _data(top)})
             elif made.producer is None:
-                self.places[top] = {"parameter": len(self.parameters)}
-                self.parameters.append(top)
+                if made not in self.places:
+                    self.places[made] = {"parameter": len(self.parameters)}
+                    self.parameters.append(made)
+                self.places[top] = self.places[made]
             elif missing := [each for each in made.producer.inputs if each not in self.places]:
                 stack += missing
                 continue
