@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from gguf import GGUFWriter
 from onnx import TensorProto, helper
-from small_models import dense_model, dense_result, stored, unsupported_model
+from small_models import BIAS, WEIGHT, dense_model, dense_result, stored, unsupported_model
 
 import graphc.runtime.compare
 from graphc import cli, onnx_backend
@@ -347,6 +348,69 @@ def test_inspect_shows_memory(graphc_command, model: Path, engine: Path) -> None
     refused = graphc_command("inspect", engine, "--memory")
     assert refused.status == 1
     assert "memory depends on batch" in refused.err
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Other weights for the model, in a GGUF file."""
+    writer = GGUFWriter(tmp_path / "weights.gguf", "dense")
+    writer.add_tensor("dense.weight", WEIGHT * 2)
+    writer.add_tensor("dense.bias", BIAS - 1)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return tmp_path / "weights.gguf"
+
+
+def test_refit_puts_other_weights_in(graphc_command, model: Path, checkpoint: Path) -> None:
+    graphc_command("compile", model, "-o", "whole.gguf")
+    stripped = graphc_command("compile", model, "-o", "stripped.gguf", "--strip-weights")
+    assert "left out: give them with --weights" in stripped.out
+    done = graphc_command("refit", "stripped.gguf", checkpoint, "-o", "new.gguf")
+    assert (done.status, done.out) == (0, "new.gguf: 2 weights of 2 parameters, 0 as before\n")
+    np.save("x.npy", X)
+    expected = np.maximum(X @ (WEIGHT * 2) + BIAS - 1, 0)
+    for arguments in (["new.gguf"], ["stripped.gguf", "--weights", checkpoint], [model, "--weights", checkpoint]):
+        assert graphc_command("run", *arguments, "--input", "x=x.npy", "-o", "out.npz").status == 0
+        np.testing.assert_allclose(np.load("out.npz")["scores"], expected, rtol=1e-6)
+    refused = graphc_command("run", "stripped.gguf", "--input", "x=x.npy")
+    assert refused.status == 1
+    assert "2 of its 2 weights were left out" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("refit", "whole.gguf", "missing.safetensors", "-o", "new.gguf"), "missing.safetensors: no such file"),
+        (("refit", "whole.gguf", "whole.gguf", "-o", "new.gguf"), "it has none of the model's parameters"),
+        (("refit", "x.npy", "whole.gguf", "-o", "new.gguf"), "it is not a GGUF file"),
+        (("refit", "whole.gguf", "x.npy", "-o", "new.gguf"), "it is no checkpoint"),
+        (("refit", "whole.gguf", "x.npy", "-o", "x.npy"), "would overwrite the checkpoint"),
+        (("run", "whole.gguf", "--random", "1", "--weights", "x.npy"), "it is no checkpoint"),
+        (("compile", "model.onnx", "--names", "x.npy", "-o", "new.gguf"), "it is no checkpoint"),
+    ],
+)
+def test_a_bad_checkpoint_is_one_message(graphc_command, model: Path, arguments: tuple[str, ...], message: str) -> None:
+    model.rename("model.onnx")
+    graphc_command("compile", "model.onnx", "-o", "whole.gguf")
+    np.save("x.npy", X)
+    done = graphc_command(*arguments)
+    assert done.status == 1
+    assert message in done.err
+    assert done.err.startswith("error: ")
+    assert "Traceback" not in done.err
+    assert not Path("new.gguf").exists()
+
+
+def test_inspect_shows_how_weights_are_made(graphc_command, model: Path) -> None:
+    graphc_command("compile", model, "-o", "m.gguf", "--strip-weights")
+    shown = graphc_command("inspect", "m.gguf", "--weights").out
+    assert re.search(r"48 B +float32\[4, 3\] +Transpose\[perm=\(1, 0\)\]\(dense\.weight\)", shown)
+    assert "2 of 2 weights are made of 2 parameters; the others have 0 B" in shown
+    found = json.loads(graphc_command("inspect", "m.gguf", "--weights", "--json").out)["weights"]
+    assert {name for each in found["weights"] for name in each["parameters"]} == {"dense.weight", "dense.bias"}
+    assert found["pinned"] == []
 
 
 def test_devices(graphc_command) -> None:
