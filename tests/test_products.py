@@ -280,6 +280,13 @@ def test_gates(name, shape):
     assert close_to(wide / (1 + np.exp(-inside)), lower(graph), {"x": x}) == [("gate", 1)]
 
 
+@pytest.mark.parametrize("op", [Unary("Silu"), Gelu("tanh")])
+def test_gates_far_from_zero(op):
+    x = np.array([-1e30, -200, 0, 200, 1e30, np.inf, np.nan] * 5, np.float32)
+    result, _ = computed(op, [x], 2, True)
+    np.testing.assert_array_equal(result, np.where(x < 0, 0, x))
+
+
 def test_relu_keeps_what_is_not_a_number():
     x = RANDOM.standard_normal((3, 5, 77)).astype(np.float32)
     x[0, 1, 2:5] = np.nan, np.inf, -np.inf

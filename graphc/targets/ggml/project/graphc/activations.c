@@ -38,6 +38,8 @@ static vector gelu(vector x, const struct graphc_gate_settings * s) {
     return 0.5f * x * (1.0f + error_function(x * 0.70710678f));
 }
 
+static vector swish(vector x, const struct graphc_gate_settings * s) { return x * sigmoid(x * s->linear); }
+
 static vector gate(vector x, const struct graphc_gate_settings * s) { return x * sigmoid(x * (s->linear + s->cubic * x * x)); }
 
 typedef vector (*function)(vector, const struct graphc_gate_settings *);
@@ -60,7 +62,14 @@ static inline __attribute__((always_inline)) void apply(function f, struct ggml_
 bool graphc_takes_activation(const struct ggml_tensor * x) { return is_dense(x); }
 void graphc_relu(struct ggml_tensor * dst, int ith, int nth, void * userdata) { apply(relu, dst, ith, nth, userdata); }
 void graphc_gelu(struct ggml_tensor * dst, int ith, int nth, void * userdata) { apply(gelu, dst, ith, nth, userdata); }
-void graphc_gate(struct ggml_tensor * dst, int ith, int nth, void * userdata) { apply(gate, dst, ith, nth, userdata); }
+void graphc_gate(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    const struct graphc_gate_settings * s = userdata;
+    if (s->cubic == 0) {
+        apply(swish, dst, ith, nth, s);
+    } else {
+        apply(gate, dst, ith, nth, s);
+    }
+}
 
 #else
 

@@ -59,8 +59,8 @@ class Replacing {
     void run() {
         each([this](ggml_tensor * tensor) { attention(tensor), group_norm(tensor); });
         each([this](ggml_tensor * tensor) { conv_2d(tensor); });
-        each([this](ggml_tensor * tensor) { mul_mat(tensor), gelu(tensor), gate(tensor), norm(tensor); });
-        each([this](ggml_tensor * tensor) { sum(tensor), factor(tensor), silu(tensor), relu(tensor), merged_attention(tensor); });
+        each([this](ggml_tensor * tensor) { mul_mat(tensor), gelu(tensor), silu(tensor), gate(tensor), norm(tensor); });
+        each([this](ggml_tensor * tensor) { sum(tensor), factor(tensor), relu(tensor), merged_attention(tensor); });
     }
 
   private:
