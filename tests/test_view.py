@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -183,6 +185,63 @@ def test_a_model_without_modules_is_shown_in_parts(browser: Browser, tmp_path: P
         return boxes.some((a, i) => boxes.slice(i + 1).some((b) =>
             a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)); })()"""
     assert browser.run(overlaps) is False
+
+
+GRAPHS = {
+    "chain": "Array.from({ length: 5000 }, (_, i) => [i, i + 1])",
+    "skips": "Array.from({ length: 400 }, (_, i) => [[i, i + 1], [i, i + 2 + i * i % 29], [0, i + 1]]).flat()",
+    "tangle": "Array.from({ length: 300 }, (_, i) => [i * 7 % 83, 83 + i * i % 97])",
+    "apart": "[[0, 1], [3, 2], [4, 5], [3, 5]]",
+    "flat": "[]",
+}
+ARRANGED = """((pairs) => {
+    const count = Math.max(9, ...pairs.flat().map((node) => node + 1));
+    const nodes = Array.from({ length: count }, (_, i) => ({ width: 50 + i * 37 % 200, height: 20 + i * 53 % 90 }));
+    const { nodes: places, edges } = arrange(nodes, pairs.map(([from, to]) => ({ from, to, line: from })));
+    const boxes = places.map(({ x, top }, i) =>
+        ({ left: x - nodes[i].width / 2, right: x + nodes[i].width / 2, top, bottom: top + nodes[i].height }));
+    const way = ([from, to], i) => [places[from], ...edges[i], places[to]].map(({ x, top, bottom }) => [x, top, bottom]);
+    return { boxes, ways: pairs.map(way) };
+})"""
+
+
+@pytest.mark.parametrize("edges", GRAPHS.values(), ids=GRAPHS)
+def test_a_layout_goes_down_and_nothing_overlaps(browser: Browser, tmp_path: Path, edges: str):
+    browser.open(stored(tmp_path, document(compile_program(blocks()), {})))
+    found = browser.run(f"{ARRANGED}({edges})")
+    assert found == browser.run(f"{ARRANGED}({edges})")
+    rows = defaultdict(list)
+    for box in found["boxes"]:
+        rows[box["top"]].append((box["left"], box["right"], box["bottom"]))
+    passed = {(x, x, top) for way in found["ways"] for x, top, _ in way[1:-1]}
+    for left, right, top in passed:
+        rows[top].append((left, right, top))
+    lowest = -1.0
+    for top, row in sorted(rows.items()):
+        assert lowest < top
+        lowest = max(bottom for _, _, bottom in row)
+        assert all(left[1] < right[0] for left, right in pairwise(sorted(row)))
+    for way in found["ways"]:
+        assert all(above[2] < below[1] for above, below in pairwise(way))
+
+
+def test_an_edge_of_a_cycle_goes_up(browser: Browser, tmp_path: Path):
+    browser.open(stored(tmp_path, document(compile_program(blocks()), {})))
+    first, second, third, back = (
+        [top for _, top, _ in way] for way in browser.run(f"{ARRANGED}([[0, 1], [1, 2], [2, 3], [3, 1]])")["ways"]
+    )
+    assert first < second < third
+    assert back == sorted(back, reverse=True)
+    assert len(back) == 3
+
+
+def test_what_lies_on_the_main_way_is_straight_and_a_line_beside_it_too(browser: Browser, tmp_path: Path):
+    browser.open(stored(tmp_path, document(compile_program(blocks()), {})))
+    *chain, skip = browser.run(f"{ARRANGED}([[0, 1], [1, 2], [2, 3], [3, 4], [4, 5], [1, 4]])")["ways"]
+    places = {x for way in chain for x, _, _ in way}
+    assert max(places) - min(places) < 1
+    (aside,) = {x for x, _, _ in skip[1:-1]}
+    assert abs(aside - skip[0][0]) > 50
 
 
 def test_the_panel_sums_what_the_steps_cost(browser: Browser, tmp_path: Path):

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-SCRIPTS = ("dagre.min.js", "text.js", "model.js", "layout.js", "canvas.js", "panel.js", "main.js")
+SCRIPTS = ("text.js", "model.js", "layers.js", "layout.js", "canvas.js", "panel.js", "main.js")
 UNSAFE = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
@@ -23,7 +23,6 @@ def page(document: Mapping[str, Any]) -> str:
     style, script = _read("style.css"), "\n".join(map(_read, SCRIPTS))
     parts = {
         "POLICY": f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}",
-        "LICENSE": _read("dagre.LICENSE"),
         "STYLE": style,
         "MODEL": json.dumps(document, separators=(",", ":")).translate(UNSAFE),
         "SCRIPT": script,

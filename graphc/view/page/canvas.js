@@ -130,7 +130,9 @@ class Canvas {
       card.classList.toggle("found", found.has(id));
     }
     for (const line of this.world.querySelectorAll(".edge")) {
-      line.classList.toggle("near", Boolean(chosen) && [line.dataset.from, line.dataset.to].includes(chosen.id));
+      const near = Boolean(chosen) && [line.dataset.from, line.dataset.to].includes(chosen.id);
+      line.classList.toggle("near", near);
+      if (near) line.parentNode.append(line); // above those that share its way
     }
   }
 

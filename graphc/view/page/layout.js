@@ -18,64 +18,41 @@ function sizeOf(item, open) {
 /** What is drawn in a module: items with their places, and edges with their points, from its left upper corner. */
 function layout(group, open) {
   const { items, edges } = connections(group);
-  const graph = new dagre.graphlib.Graph();
-  graph.setGraph({ ranksep: 34, nodesep: 22, edgesep: 12, ranker: "tight-tree", marginx: MARGIN, marginy: MARGIN });
-  const names = new Map(items.map((item, index) => [item, String(index)]));
-  for (const [item, name] of names) graph.setNode(name, { item, ...sizeOf(item, open) });
-  for (const edge of edges) graph.setEdge(names.get(edge.from), names.get(edge.to), edge);
-  dagre.layout(graph);
-  const top = group.parent ? HEADER : 0;
-  const nodes = graph.nodes().map((name) => graph.node(name));
-  const { width, height } = widened(graph, nodes);
-  const rows = bands(nodes);
-  const places = new Map(nodes.map((node) => [node.item, rectangle(node, rows, top)]));
+  const sizes = items.map((item) => sizeOf(item, open));
+  const numbers = new Map(items.map((item, index) => [item, index]));
+  const ends = edges.map(({ from, to, nodes }) => {
+    return { from: numbers.get(from), to: numbers.get(to), line: [...nodes].map(({ id }) => id).join() };
+  });
+  const found = arrange(sizes, ends);
+  const sides = [
+    ...found.nodes.flatMap(({ x }, index) => [x - sizes[index].width / 2, x + sizes[index].width / 2]),
+    ...found.edges.flat().map(({ x }) => x),
+  ];
+  const left = sides.reduce((a, b) => Math.min(a, b), Infinity) - MARGIN;
+  const right = sides.reduce((a, b) => Math.max(a, b), -Infinity) + MARGIN;
+  const above = MARGIN + (group.parent ? HEADER : 0);
+  const moved = ({ x, top, bottom }) => ({ x: x - left, top: top + above, bottom: bottom + above });
+  const places = found.nodes.map(moved).map(({ x, top, bottom }, index) => {
+    return { item: items[index], ...sizes[index], x: x - sizes[index].width / 2, y: top, below: bottom };
+  });
   return {
-    width: Math.max(width, CLOSED.width),
-    height: height + top,
-    places: [...places.values()],
-    edges: graph.edges().map((name) => {
-      const { from, to, nodes, points } = graph.edge(name);
-      return { from, to, nodes, points: route(points.slice(1, -1), places.get(from), places.get(to), rows, top) };
+    width: Math.max(right - left, CLOSED.width),
+    height: places.reduce((most, { below }) => Math.max(most, below), 0) + MARGIN,
+    places,
+    edges: edges.map((edge, index) => {
+      const { from, to } = ends[index];
+      return { ...edge, points: route(places[from], found.edges[index].map(moved), places[to]) };
     }),
   };
 }
 
-/** The size, after all is moved so far that edges have a margin too. */
-function widened(graph, nodes) {
-  const bends = graph.edges().flatMap((name) => graph.edge(name).points);
-  const all = bends.map(({ x }) => x);
-  const [left, right] = [Math.min(MARGIN, ...all), Math.max(...all, 0)];
-  for (const place of [...bends, ...nodes]) place.x += MARGIN - left;
-  const { width, height } = graph.graph();
-  return { width: Math.max(width, right + MARGIN) + MARGIN - left, height };
-}
-
-/** The rows of the layout by the height of their middle: each is as high as its highest item. */
-function bands(nodes) {
-  const rows = new Map();
-  for (const { y, height } of nodes) rows.set(Math.round(y), Math.max(rows.get(Math.round(y)) ?? 0, height));
-  return rows;
-}
-
-/** Where an item is drawn: at the top of its row. */
-function rectangle({ item, x, y, width, height }, rows, top) {
-  const row = rows.get(Math.round(y));
-  return { item, x: x - width / 2, y: y - row / 2 + top, width, height, below: y + row / 2 + top };
-}
-
-/** An edge's points: straight down through rows, so that it passes beside what is high, and aslant between them. */
-function route(bends, from, to, rows, top) {
-  const middle = bends.flatMap(({ x, y }) => {
-    const half = (rows.get(Math.round(y)) ?? 0) / 2;
-    return half
-      ? [
-          { x, y: y - half + top },
-          { x, y: y + half + top },
-        ]
-      : [{ x, y: y + top }];
-  });
+/** An edge's points: straight through the layers that it passes, beside what is high, and aslant between them. */
+function route(from, passed, to) {
   const back = from.y > to.y; // an edge of a cycle goes up
-  if (back) middle.sort((a, b) => b.y - a.y);
+  const middle = passed.flatMap(({ x, top, bottom }) => {
+    const [high, low] = [{ x, y: top }, { x, y: bottom }];
+    return back ? [low, high] : [high, low];
+  });
   const start = { x: beside(from, middle[0] ?? to), y: back ? from.y : from.y + from.height };
   const end = { x: beside(to, middle[middle.length - 1] ?? from), y: back ? to.below : to.y };
   return [start, ...(back ? [] : [{ x: start.x, y: from.below }]), ...middle, end];
