@@ -65,6 +65,17 @@ def test_safetensors(tmp_path: Path) -> None:
     same(open_checkpoint(written(tmp_path / "m.safetensors", safetensors(ARRAYS))))
 
 
+def test_safetensors_with_a_header_of_any_length(tmp_path: Path) -> None:
+    """Its first byte is that of a pickle, or of a zip archive, for some."""
+    for length in range(512, 512 + 256):
+        content = safetensors({"a": np.ones(2, np.float32)})
+        text = content[8:-8].ljust(length)
+        same(
+            open_checkpoint(written(tmp_path / "m", struct.pack("<Q", length) + text + content[-8:])),
+            {"a": np.ones(2, np.float32)},
+        )
+
+
 def test_safetensors_are_mapped(tmp_path: Path) -> None:
     found = open_checkpoint(written(tmp_path / "m.safetensors", safetensors(ARRAYS)))
     assert not any(each.flags.owndata or each.flags.writeable for each in found.values())

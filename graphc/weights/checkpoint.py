@@ -100,7 +100,7 @@ def _refuse_legacy(path: Path) -> Tensors:
 FORMATS: list[tuple[Callable[[bytes], bool], Callable[[Path], Tensors]]] = [
     (lambda start: start.startswith(b"GGUF"), _read_gguf),
     (lambda start: start.startswith(b"PK\x03\x04"), read_pytorch),
+    (lambda start: start[8:9] == b"{", read_safetensors),  # before it lies a length, of any bytes
     (lambda start: start.startswith(b"\x80"), _refuse_legacy),
-    (lambda start: start[8:9] == b"{", read_safetensors),
 ]
 """How a file of each format begins."""
