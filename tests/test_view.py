@@ -225,6 +225,13 @@ def test_a_layout_goes_down_and_nothing_overlaps(browser: Browser, tmp_path: Pat
         assert all(above[2] < below[1] for above, below in pairwise(way))
 
 
+def test_edges_that_need_not_cross_do_not(browser: Browser, tmp_path: Path):
+    browser.open(stored(tmp_path, document(compile_program(blocks()), {})))
+    ways = browser.run(f"{ARRANGED}([[0, 4], [2, 4], [2, 5], [1, 5], [1, 3]])")["ways"]
+    places = sorted((above[0], below[0]) for above, below in ways)
+    assert all(left[1] <= right[1] for left, right in pairwise(places))
+
+
 def test_an_edge_of_a_cycle_goes_up(browser: Browser, tmp_path: Path):
     browser.open(stored(tmp_path, document(compile_program(blocks()), {})))
     first, second, third, back = (

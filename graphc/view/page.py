@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-SCRIPTS = ("text.js", "model.js", "layers.js", "layout.js", "canvas.js", "panel.js", "main.js")
+SCRIPTS = ("text.js", "model.js", "places.js", "layers.js", "layout.js", "canvas.js", "panel.js", "main.js")
 UNSAFE = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
