@@ -441,3 +441,21 @@ def test_lost_names_are_found_by_what_constants_hold() -> None:
     expected = compile_program(without_names({**first, **other}))
     for index in range(4):
         assert refit_again.array(index).tobytes() == graphc.compiler.weight_array(expected, index).tobytes()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 10_000), st.sampled_from('0123456789[]{}",:-eE.ax')), min_size=1, max_size=3))
+def test_recipes_with_other_characters(changes: list[tuple[int, str]]) -> None:
+    """Whatever they say, nothing but an EngineError or a CheckpointError is raised."""
+    program = compile_program(several(given_for(1)))
+    text = list(program.recipes)
+    for place, character in changes:
+        text[place % len(text)] = character
+    program.recipes = "".join(text)
+    try:
+        found = Refit(program, [None] * len(program.weights), given_for(2))
+        for index, recipe in enumerate(found.recipes.weights):
+            if recipe is not None:
+                assert found.array(index).shape == program.weights[index].shape
+    except (EngineError, CheckpointError):
+        return

@@ -48,3 +48,16 @@ def test_an_engine_with_other_weights_is_that_of_the_other_model(name, exporter,
     loaded.load_weights(state)
     for output, array in loaded.run(inputs).items():
         np.testing.assert_allclose(array, expected[output], rtol=1e-4, atol=1e-4 * np.abs(expected[output]).max())
+
+
+def test_a_module_keeps_the_names_of_its_batch_norms(tmp_path):
+    """`from_torch` exports without the exporter's own folding."""
+    first, inputs = EXAMPLES["resnet"].build()
+    model = graphc.from_torch(first, tuple(inputs.values()), threads=1)
+    (name,) = [each.name for each in model.inputs]
+    (array,) = [tensor.numpy() for tensor in inputs.values()]
+    other = reseeded("resnet").build()[0]
+    expected = graphc.from_torch(other, tuple(inputs.values()), threads=1).run({name: array})
+    model.load_weights(other.state_dict())
+    for output, found in model.run({name: array}).items():
+        assert found.tobytes() == expected[output].tobytes()

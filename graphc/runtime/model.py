@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +37,7 @@ class Model:
     """
 
     def __init__(
-        self, program: Program, weights: Sequence[np.ndarray], *, device: str = "cpu", threads: int | None = None
+        self, program: Program, weights: Iterable[np.ndarray], *, device: str = "cpu", threads: int | None = None
     ) -> None:
         self.program = program
         self.inputs = [TensorInfo(each.name, each.dtype, each.shape) for each in program.inputs]

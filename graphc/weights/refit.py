@@ -114,7 +114,6 @@ def _stranger(recipes: Recipes, found: Tensors) -> str:
 
 def refitted(
     program: Program, stored: Sequence[np.ndarray | None], source: Source, *, strict: bool = True
-) -> list[np.ndarray]:
-    """Every weight as a checkpoint has it (see `Refit`)."""
-    refit = Refit(program, stored, source, strict=strict)
-    return [refit.array(index) for index in range(len(stored))]
+) -> Iterator[np.ndarray]:
+    """Every weight as a checkpoint has it, one after the other; what does not fit is raised at once (see `Refit`)."""
+    return map(Refit(program, stored, source, strict=strict).array, range(len(stored)))

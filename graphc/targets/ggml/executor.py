@@ -11,7 +11,7 @@ import ctypes
 import os
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,12 +50,12 @@ class Executor:
     """
 
     def __init__(
-        self, program: Program, weights: Sequence[np.ndarray], device: str = "cpu", threads: int | None = None
+        self, program: Program, weights: Iterable[np.ndarray], device: str = "cpu", threads: int | None = None
     ) -> None:
         self.program = program
-        self.arrays = list(weights)
         self.threads = threads or default_threads()
         self.backends = open_backends(device, self.threads)
+        self.arrays = self._placed(weights)
         self.kernels = load_kernels(program.kernels)
         self.products = load_products() if len(self.backends) == 1 else None
         self.graphs: OrderedDict[Any, BuiltGraph] = OrderedDict()
@@ -93,14 +93,13 @@ class Executor:
         self.observer(graph)
         return int(ggml.GGML_STATUS_SUCCESS)
 
-    def replace_weights(self, arrays: Sequence[np.ndarray]) -> None:
+    def replace_weights(self, arrays: Iterable[np.ndarray]) -> None:
         """Use other arrays, of the same dtypes and shapes, from the next run on. On an error the old ones stay."""
+        self.arrays = self._placed(arrays)
         if len(self.backends) > 1:
-            for array, tensor in zip(arrays, self.weights, strict=True):
+            for array, tensor in zip(self.arrays, self.weights, strict=True):
                 upload(tensor, array)
-            self.arrays = list(arrays)
             return
-        self.arrays = [aligned(array) for array in arrays]
         for graph in self.graphs.values():  # they hold views of the old weights
             graph.free()
         self.graphs.clear()
@@ -115,6 +114,10 @@ class Executor:
     def compute_bytes(self) -> int:
         """Bytes that are reserved for intermediate results: what the largest of the sizes so far needs."""
         return self.compute.nbytes
+
+    def _placed(self, arrays: Iterable[np.ndarray]) -> list[np.ndarray]:
+        """The arrays as the device reads them; each is copied, if it has to be, before the next is made."""
+        return [aligned(array) if len(self.backends) == 1 else array for array in arrays]
 
     def _load_weights(self) -> list[Any]:
         context = new_context(len(self.arrays) + 1)
@@ -136,8 +139,8 @@ class Executor:
         return tensors
 
     def _place(self, index: int, tensor: Any) -> None:
-        """Use a weight's array where it lies; one that is not aligned is copied once."""
-        array = self.arrays[index] = aligned(self.arrays[index])
+        """Use a weight's array where it lies."""
+        array = self.arrays[index]
         if not array.nbytes:  # ggml would look for a place for it in every graph; it gets one that nothing reads
             array = NOTHING
         cpu = ggml.ggml_backend_dev_by_type(ggml.GGML_BACKEND_DEVICE_TYPE_CPU)
