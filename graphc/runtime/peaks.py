@@ -20,7 +20,7 @@ import numpy as np
 
 from graphc.errors import BuildError
 from graphc.files import replacing
-from graphc.targets.ggml.products import FAST_FLAGS
+from graphc.targets.ggml.products import FAST_FLAGS, source
 from graphc.targets.kernels.native import cache_folder, find_compiler, ggml_include, load_library, machine
 
 TRIES = 7
@@ -74,9 +74,7 @@ def _measure(threads: int) -> Peaks | None:
     compiler, include = find_compiler(), ggml_include()
     if compiler is None or include is None:
         return None
-    tiles = files("graphc.targets.ggml").joinpath("project", "graphc", "tiles.h")
-    code = files("graphc.runtime").joinpath("peaks.c")
-    text = "".join(each.read_text(encoding="utf-8") for each in (tiles, code)).replace("#pragma once\n", "")
+    text = source(("products.h", "tiles.h")) + files("graphc.runtime").joinpath("peaks.c").read_text(encoding="utf-8")
     try:
         library = load_library(text, compiler, include, FAST_FLAGS)
     except BuildError:

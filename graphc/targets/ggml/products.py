@@ -204,8 +204,8 @@ def load_products() -> Products | None:
         return None
 
 
-def source() -> str:
+def source(names: Sequence[str] = FILES) -> str:
     """The files as one."""
     folder = files("graphc.targets.ggml").joinpath("project", "graphc")
-    text = "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in FILES)
+    text = "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
     return re.sub(r'#include "(products|tiles).h"\n|#pragma once\n', "", text)
