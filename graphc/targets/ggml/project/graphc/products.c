@@ -148,20 +148,16 @@ static void pack_pixels(const struct windows * w, const float * plane, int64_t s
         const int64_t run = least(w->across - x, count - done), iy = y * s->s1 - s->p1 + ky * s->d1;
         const int64_t ix = x * s->s0 - s->p0 + kx * s->d0;
         const float * line = plane + iy * w->width;
-        if (iy < 0 || iy >= w->height) {
-            for (int64_t i = 0; i < run; ++i) row[done + i] = 0;
-        } else if (s->s0 == 1) {
-            const int64_t right = ix >= w->width ? 0 : least(w->width - ix, run);
-            const int64_t left = least(ix < 0 ? -ix : 0, right > 0 ? right : 0);
-            for (int64_t i = 0; i < left; ++i) row[done + i] = 0;
+        const bool outside = iy < 0 || iy >= w->height;
+        const int64_t right = outside || ix >= w->width ? 0 : least((w->width - ix + s->s0 - 1) / s->s0, run);
+        const int64_t left = least(ix < 0 ? (s->s0 - 1 - ix) / s->s0 : 0, right);
+        for (int64_t i = 0; i < left; ++i) row[done + i] = 0;
+        if (s->s0 == 1) {
             for (int64_t i = left; i < right; ++i) row[done + i] = line[ix + i];
-            for (int64_t i = right > left ? right : left; i < run; ++i) row[done + i] = 0;
         } else {
-            for (int64_t i = 0; i < run; ++i) {
-                const int64_t at = ix + i * s->s0;
-                row[done + i] = at >= 0 && at < w->width ? line[at] : 0;
-            }
+            for (int64_t i = left; i < right; ++i) row[done + i] = line[ix + i * s->s0];
         }
+        for (int64_t i = right; i < run; ++i) row[done + i] = 0;
         done += run;
     }
 }
