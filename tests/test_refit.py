@@ -426,6 +426,16 @@ def without_names(parameters: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     return model(sums, [value("x", [1])], [f"y{index}" for index in range(len(made))], made)
 
 
+def test_what_an_exporter_computed_is_said_where_parameters_are_too_many() -> None:
+    first = weights(1, {"conv": (2, 2, 3, 3), "bias": (2,)})
+    nodes = [node("Conv", ["x", "onnx::Conv_7", "bias"], ["y"])]
+    made = model(nodes, [value("x", [1, 2, 5, 5])], ["y"], {"onnx::Conv_7": first["conv"], "bias": first["bias"]})
+    with pytest.raises(
+        CheckpointError, match=r"\n  conv: the model has no such parameter\n  \(1 weights .*onnx::Conv_7.*--names\)$"
+    ):
+        graphc.compile(made, threads=1).load_weights(first)
+
+
 def test_lost_names_are_found_by_what_constants_hold() -> None:
     first, other = ({**weights(seed, LOST), "uniform": np.ones((2, 6), np.float32)} for seed in (1, 2))
     plain, found = compile_program(without_names(first)), compile_program(without_names(first), names=first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from graphc.ir.graph import Value
 from graphc.ir.types import BF16, F16, F32, F64
 from graphc.targets.ggml.program import Program
 from graphc.weights.checkpoint import Source, open_checkpoint
+from graphc.weights.names import FEWEST
 from graphc.weights.recipes import Recipes, recipes_of
 from graphc.weights.tensors import Tensors, Unreadable
 
@@ -40,7 +42,7 @@ class Refit:
         }
         problems = [*_misfits(needed, found), *_unlike(self.recipes.pinned, found)]
         if strict:
-            problems += _surplus(self.recipes, found)
+            problems += self._surplus(found)
         if not needed or not any(each.parameter in found for each in needed):
             problems = [_stranger(self.recipes, found)]
         if problems:
@@ -53,6 +55,23 @@ class Refit:
         if old is not None and (index in self.kept or self.recipes.weights[index] is None):
             return old
         return self.recipes.compute(index, _Widened(self.arrays))
+
+    def _surplus(self, found: Tensors) -> list[str]:
+        """What the model has not; whole numbers are no parameters but positions and counts, which are in the program."""
+        known = {each.parameter for each in (*self.recipes.parameters, *self.recipes.pinned)}
+        surplus = [
+            f"{name}: the model has no such parameter"
+            for name, array in found.items()
+            if name not in known and (isinstance(array, Unreadable) or array.dtype.kind not in "biu")
+        ]
+        pairs = zip(self.program.weights, self.recipes.weights, strict=True)
+        nameless = [weight.name for weight, recipe in pairs if recipe is None and prod(weight.shape) >= FEWEST]
+        if surplus and nameless:
+            surplus.append(
+                f"({len(nameless)} weights are made of no parameter, as {nameless[0]}: an exporter may have computed them of "
+                "these; export without its optimizer, or compile with --names)"
+            )
+        return surplus
 
 
 class _Widened(dict[Value, np.ndarray]):
@@ -94,14 +113,6 @@ def _unlike(pinned: Sequence[Value], found: Tensors) -> Iterator[str]:
         same = isinstance(array, np.ndarray) and array.shape == value.shape
         if not same or not np.array_equal(array, value.data, equal_nan=True):  # type: ignore[arg-type]
             yield f"{value.parameter}: other numbers than those that the program was compiled for; compile it with these"
-
-
-def _surplus(recipes: Recipes, found: Tensors) -> Iterator[str]:
-    """What the model has not; whole numbers are no parameters but positions and counts, which are in the program."""
-    known = {each.parameter for each in (*recipes.parameters, *recipes.pinned)}
-    for name, array in found.items():
-        if name not in known and (isinstance(array, Unreadable) or array.dtype.kind not in "biu"):
-            yield f"{name}: the model has no such parameter"
 
 
 def _stranger(recipes: Recipes, found: Tensors) -> str:
