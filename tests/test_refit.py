@@ -23,10 +23,12 @@ from onnx import helper
 import graphc
 from graphc.compiler import compile_program, refit
 from graphc.errors import CheckpointError, EngineError
+from graphc.ir.interp import evaluate
+from graphc.ir.text import parse
 from graphc.targets.ggml.engine import read_engine, read_stripped_engine, write_engine
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.text import write_text
-from graphc.weights.recipes import described, recipes_of
+from graphc.weights.recipes import described, recipes_of, write_recipes
 from graphc.weights.refit import Refit
 
 node = helper.make_node
@@ -245,6 +247,52 @@ def test_numbers_that_decided_nothing_are_not_pinned() -> None:
     x = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}
     found.load_weights(other)
     same(found.run(x), graphc.compile(scaled(other), threads=1).run(x))
+
+
+def branched(parameters: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """One of two parameters, which only the bodies of branches read."""
+    bodies = [
+        helper.make_graph([node(operator, ["x", name], [f"{name}_y"])], name, [], [value(f"{name}_y", [2, 3])])
+        for operator, name in (("MatMul", "w"), ("Mul", "s"))
+    ]
+    choice = node("If", ["c"], ["y"], then_branch=bodies[0], else_branch=bodies[1])
+    return model([choice], [value("c", [], np.bool_), value("x", [2, 3])], ["y"], parameters)
+
+
+def test_weights_that_only_branches_read() -> None:
+    first, other = (graphc.compile(branched(weights(seed, {"w": (3, 3), "s": (3,)})), threads=1) for seed in (1, 2))
+    first.load_weights(weights(2, {"w": (3, 3), "s": (3,)}))
+    for chosen in (True, False):
+        inputs = {"c": np.array(chosen), "x": np.arange(6, dtype=np.float32).reshape(2, 3)}
+        same(first.run(inputs), other.run(inputs))
+
+
+UNDONE = """
+graph g(%x: float32[2, 6])
+  %w: float32[6, 2, 3] = constant
+  %a: float32[6, 6] = Reshape[shape=(6, 6)](%w)
+  %b: float32[6, 2, 3] = Reshape[shape=(6, 2, 3)](%a)
+  %c: float32[2, 3, 6] = Transpose[perm=(1, 2, 0)](%b)
+  %d: float32[6, 2, 3] = Transpose[perm=(2, 0, 1)](%c)
+  %e: float32[3, 6, 2] = Transpose[perm=(2, 0, 1)](%d)
+  %f: float32[6, 3, 2] = Reshape[shape=(6, 3, 2)](%e)
+  return f=%f
+"""
+
+
+def test_movements_that_undo_each_other_are_left_out_of_recipes() -> None:
+    graph = parse(UNDONE)
+    (weight,) = graph.constants()
+    graph.declare_parameter(weight, "w")
+    program = Program("g")
+    program.add_weight("f", weight.dtype, (6, 3, 2), graph.outputs[0])
+    program.recipes = write_recipes(program, graph.parameters)
+    (recipe,) = recipes_of(program).weights
+    assert recipe is not None
+    assert described(recipe) == "Reshape[shape=(6, 3, 2)](Transpose[perm=(2, 0, 1)](w))"
+    array = np.random.default_rng(3).standard_normal((6, 2, 3)).astype(np.float32)
+    expected = evaluate(graph.outputs[0], {weight: array})
+    assert Refit(program, [None], {"w": array}).array(0).tobytes() == expected.tobytes()
 
 
 READS_NUMBERS = re.compile(r"\.data\b(?! is (not )?None)|\bevaluate\(")

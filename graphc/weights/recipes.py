@@ -21,6 +21,7 @@ from graphc.ir.graph import Graph, Node, Value
 from graphc.ir.interp import evaluate
 from graphc.ir.numbers import made_by, pin, sources
 from graphc.ir.types import TensorType
+from graphc.ops.movement import Reshape, Transpose
 from graphc.shapes import integer, is_static
 from graphc.targets.ggml.program import Program, ProgramError
 from graphc.targets.ggml.text import DTYPES, READ_ERRORS, read_operator, write_operator
@@ -122,6 +123,11 @@ class _Writer:
                     self.places[made] = {"parameter": len(self.parameters)}
                     self.parameters.append(made)
                 self.places[top] = self.places[made]
+            elif (below := unmoved(made)) is not made:
+                if below not in self.places:
+                    stack.append(below)
+                    continue
+                self.places[top] = self.places[below]
             elif missing := [each for each in made.producer.inputs if each not in self.places]:
                 stack += missing
                 continue
@@ -137,6 +143,20 @@ class _Writer:
         for result, value in enumerate(node.outputs):
             self.places[value] = {"node": len(self.nodes), **({"result": result} if result else {})}
         self.nodes.append({**self.operators[node], "inputs": [self.places[each] for each in node.inputs]})
+
+
+def unmoved(value: Value) -> Value:
+    """What two movements that undo each other were applied to; the value itself where it is not made so."""
+    node = value.producer
+    inner = made_by(node.inputs[0]).producer if node is not None and node.inputs else None
+    if node is None or inner is None:
+        return value
+    first = inner.inputs[0] if inner.inputs else value
+    if isinstance(node.op, Transpose) and isinstance(inner.op, Transpose):
+        back = tuple(inner.op.perm[axis] for axis in node.op.perm)
+        return first if back == tuple(range(len(back))) else value
+    reshaped = isinstance(node.op, Reshape) and isinstance(inner.op, Reshape)
+    return first if reshaped and first.shape == value.shape else value
 
 
 def _nodes(value: Value) -> Iterator[Node]:
