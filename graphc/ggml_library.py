@@ -1,20 +1,24 @@
-"""ggml's Python bindings, loaded such that its threads sleep when they wait, unless the environment says otherwise.
+"""ggml's Python bindings, loaded such that its threads wait for a moment and then sleep, unless the environment says otherwise.
 
-OpenMP reads this when it is loaded. Spinning gains next to nothing where processors are free, and where other programs need them
-too, every step of a model waits for a thread that has to be given a processor again: it becomes many times slower.
+OpenMP reads this when it is loaded. By itself it has a thread spin for milliseconds: where other programs need the processors too,
+every step of a model then waits for a thread that has to be given one again, and it becomes many times slower. A thread that sleeps
+at once is as bad where nothing else runs: waking it takes longer than most steps.
 """
 
 from __future__ import annotations
 
 import os
 
+TURNS = "4000"
+"""Some ten microseconds."""
+
 _silent = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}.isdisjoint(os.environ)
 if _silent:
-    os.environ["OMP_WAIT_POLICY"] = "passive"
+    os.environ["GOMP_SPINCOUNT"] = TURNS
 
 import ggml  # noqa: E402
 
 if _silent:
-    del os.environ["OMP_WAIT_POLICY"]
+    del os.environ["GOMP_SPINCOUNT"]
 
 __all__ = ["ggml"]
