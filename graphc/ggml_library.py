@@ -1,8 +1,8 @@
 """ggml's Python bindings, loaded such that its threads wait for a moment and then sleep, unless the environment says otherwise.
 
-OpenMP reads this when it is loaded. By itself it has a thread spin for milliseconds: where other programs need the processors too,
-every step of a model then waits for a thread that has to be given one again, and it becomes many times slower. A thread that sleeps
-at once is as bad where nothing else runs: waking it takes longer than most steps.
+OpenMP reads this when it is loaded. By itself it has a thread spin for milliseconds: where other programs need the processors
+too, every step of a model then waits for a thread that has to be given one again, and becomes many times slower. A thread that
+sleeps at once is as bad where nothing else runs: waking it takes longer than most steps.
 """
 
 from __future__ import annotations
