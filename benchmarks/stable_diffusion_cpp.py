@@ -7,8 +7,8 @@ Builds stable-diffusion.cpp from the source that its Python package holds, with 
 and writes the weights as one file in the original layout. Both stay in the folder that --work names. What is timed is what its
 pipeline calls for a prompt, a step and a decoding, "direct" with its direct convolutions. Its convolutions keep their kernels
 in float16, whatever the file holds: the error, which is against PyTorch, says what that costs. All runtimes hold the model at
-the same time: the U-Net needs 16 GB. OpenMP's threads spin for microseconds when they wait, as graphc sets it where the environment
-does not: OMP_WAIT_POLICY=active in front of the command makes them spin for good, in all runtimes.
+the same time: the U-Net needs 16 GB. OpenMP's threads spin for microseconds when they wait, as graphc sets it where the
+environment does not: OMP_WAIT_POLICY=active in front of the command makes them spin for good, in all runtimes.
 """
 
 from __future__ import annotations
