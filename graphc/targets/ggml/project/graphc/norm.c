@@ -94,36 +94,6 @@ void graphc_group_norm(struct ggml_tensor * dst, int ith, int nth, void * userda
 
 #else
 
-/// Whether it holds a number for each element of an axis, one after the other.
-static bool is_along(const struct ggml_tensor * t, const struct ggml_tensor * x, int axis) {
-    for (int i = 0; i < 4; ++i) {
-        if (t->ne[i] != (i == axis ? x->ne[axis] : 1)) return false;
-    }
-    return is_dense(t);
-}
-
-bool graphc_takes_norm(const struct ggml_tensor * x) { return is_float_rows(x); }
-
-bool graphc_takes_factor(const struct ggml_tensor * factor, const struct ggml_tensor * x) { return is_along(factor, x, 0); }
-
-void graphc_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    const struct graphc_norm_settings * s = userdata;
-    const struct ggml_tensor * x = dst->src[0], * scale = dst->src[1], * shift = scale == NULL ? NULL : dst->src[2];
-    const int64_t size = x->ne[0];
-    for (int64_t row = ith; row < x->ne[1] * x->ne[2] * x->ne[3]; row += nth) {
-        const int64_t i1 = row % x->ne[1], i2 = row / x->ne[1] % x->ne[2], i3 = row / x->ne[1] / x->ne[2];
-        const float * from = (const float *) ((const char *) x->data + i1 * x->nb[1] + i2 * x->nb[2] + i3 * x->nb[3]);
-        float * to = (float *) dst->data + row * size;
-        const float mean = s->centered ? (float) (moment(from, size, 0, 1) / size) : 0;
-        const float inverse = 1.0f / sqrtf((float) (moment(from, size, mean, 2) / size) + s->epsilon);
-        for (int64_t i = 0; i < size; ++i) {
-            const float y = (from[i] - mean) * inverse;
-            const float scaled = scale == NULL ? y : y * ((const float *) scale->data)[i];
-            to[i] = shift == NULL ? scaled : scaled + ((const float *) shift->data)[i];
-        }
-    }
-}
-
 bool graphc_takes_group_norm(const struct ggml_tensor * x, const struct ggml_tensor * scale, const struct ggml_tensor * shift, int groups) {
     return false;
 }
