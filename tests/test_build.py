@@ -8,8 +8,8 @@ import pytest
 from cpp_programs import PROGRAMS
 
 from graphc import build as building
-from graphc import ggml_source
-from graphc.build import BACKENDS, build, find_cmake
+from graphc import cmake, ggml_source
+from graphc.build import BACKENDS, build
 from graphc.errors import BuildError
 from graphc.targets.ggml.cpp import write_project
 
@@ -134,22 +134,22 @@ def test_a_backend_is_built_from_the_source(tmp_path, monkeypatch):
 
 
 def test_without_cmake_the_message_says_how_to_get_it(monkeypatch, tmp_path):
-    monkeypatch.setattr(building.shutil, "which", lambda name: None)
-    monkeypatch.setattr(building.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(cmake.shutil, "which", lambda name: None)
+    monkeypatch.setattr(cmake.sys, "executable", str(tmp_path / "python"))
     with pytest.raises(BuildError, match="pip install cmake"):
-        find_cmake()
+        cmake.find_cmake()
 
 
 def test_a_failure_shows_the_end_of_the_output(tmp_path):
     script = "import sys; [print('line', i) for i in range(100)]; print('[ 50%] x'); sys.exit(3)"
     steps = []
     with pytest.raises(BuildError, match="it failed:") as error:
-        building._run([sys.executable, "-c", script], "it failed", steps.append)
+        cmake.run([sys.executable, "-c", script], "it failed", steps.append)
     assert "line 99" in str(error.value)
     assert "line 10\n" not in str(error.value)
     assert steps == [50]
     with pytest.raises(BuildError, match=r"it failed: .*absent"):
-        building._run([str(tmp_path / "absent")], "it failed")
+        cmake.run([str(tmp_path / "absent")], "it failed")
 
 
 @pytest.mark.slow

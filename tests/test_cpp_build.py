@@ -28,7 +28,8 @@ from cpp_programs import (
 from onnx.backend.test.loader import load_model_tests
 
 import graphc
-from graphc.build import build, find_cmake, installed_ggml
+from graphc.build import build, installed_ggml
+from graphc.cmake import find_cmake
 from graphc.compiler import compile_program, evaluated
 from graphc.targets.ggml.cpp import write_project
 from graphc.targets.ggml.engine import write_engine

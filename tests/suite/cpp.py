@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 import graphc
-from graphc.build import find_cmake, installed_ggml
+from graphc.build import installed_ggml
+from graphc.cmake import find_cmake
 from graphc.onnx_backend import Prepared
 from graphc.runtime.model import Model
 from graphc.runtime.specializing import flat
