@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias, Union
 
 import numpy as np
 
 from graphc.errors import CheckpointError, EngineError
-from graphc.targets.ggml.container import read_tensors
+from graphc.ir.types import BF16, F16, F32, F64, I8, I16, I32, I64
+from graphc.targets.ggml.container import Entry, read_tensors
+from graphc.weights.blocks import Blocks
 from graphc.weights.pytorch import read_pytorch
 from graphc.weights.safetensors import read_index, read_safetensors
-from graphc.weights.tensors import Tensors, Unreadable, mapped
+from graphc.weights.tensors import Tensors, mapped
 
 Source: TypeAlias = Union[str, os.PathLike[str], Mapping[str, Any]]
 """A file, a folder, or arrays (or PyTorch's tensors) by name."""
 
 ENDINGS = ("*.index.json", "*.safetensors", "*.gguf", "*.bin", "*.pt", "*.pth", "*.ckpt")
 """What is looked for in a folder, the first that is there."""
+
+GGUF_DTYPES = {"F32": F32, "F16": F16, "BF16": BF16, "F64": F64, "I8": I8, "I16": I16, "I32": I32, "I64": I64}
+
+RESHAPED = "comfy.gguf.orig_shape."
+"""Before a tensor's name in the metadata: its shape, where the file has it in rows that blocks fit better."""
 
 
 def open_checkpoint(source: Source) -> Tensors:
@@ -84,11 +92,20 @@ def _array(name: str, given: Any) -> np.ndarray:
 
 
 def _read_gguf(path: Path) -> Tensors:
-    """GGUF's tensors of plain numbers; blocks of quantized ones cannot be read yet."""
-    return {
-        name: Unreadable(f"it is quantized (GGUF's type {each})") if isinstance(each, int) else each
-        for name, each in read_tensors(path).items()
-    }
+    metadata, entries, data = read_tensors(path)
+    return {each.name: _of_gguf(each, raw, metadata) for each, raw in zip(entries, data, strict=True)}
+
+
+def _of_gguf(entry: Entry, raw: np.ndarray, metadata: Mapping[str, Any]) -> np.ndarray | Blocks:
+    """A tensor in the usual order of axes."""
+    shape = metadata.get(RESHAPED + entry.name, entry.ne[::-1])
+    sizes = isinstance(shape, list | tuple) and all(isinstance(size, int) and size >= 0 for size in shape)
+    if not sizes or prod(shape) != prod(entry.ne):
+        raise CheckpointError(f"it is damaged: tensor {entry.name!r} of {list(entry.ne)} cannot have the shape {shape}")
+    if entry.type not in GGUF_DTYPES:
+        return Blocks(entry.type, raw, tuple(shape))
+    array: np.ndarray = raw.view(GGUF_DTYPES[entry.type]).reshape(shape)
+    return array
 
 
 def _refuse_legacy(path: Path) -> Tensors:

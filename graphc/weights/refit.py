@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -74,14 +75,11 @@ class Refit:
         return surplus
 
 
-class _Widened(dict[Value, np.ndarray]):
+class _Widened(dict[Value, Any]):
     """The parameters' arrays in the dtypes that the recipes want."""
 
-    def __init__(self, arrays: Mapping[Value, np.ndarray | Unreadable]) -> None:
-        super().__init__((value, array) for value, array in arrays.items() if isinstance(array, np.ndarray))
-
     def __getitem__(self, value: Value) -> np.ndarray:
-        return super().__getitem__(value).astype(value.dtype, copy=False)
+        return np.asarray(super().__getitem__(value)).astype(value.dtype, copy=False)
 
 
 def _untouched(recipes: Recipes, found: Tensors, stored: Sequence[np.ndarray | None]) -> Iterator[int]:
@@ -110,8 +108,8 @@ def _unlike(pinned: Sequence[Value], found: Tensors) -> Iterator[str]:
         array = found.get(value.parameter)
         if array is None:
             continue
-        same = isinstance(array, np.ndarray) and array.shape == value.shape
-        if not same or not np.array_equal(array, value.data, equal_nan=True):  # type: ignore[arg-type]
+        same = not isinstance(array, Unreadable) and array.shape == value.shape
+        if not same or not np.array_equal(np.asarray(array), value.data, equal_nan=True):  # type: ignore[arg-type]
             yield f"{value.parameter}: other numbers than those that the program was compiled for; compile it with these"
 
 

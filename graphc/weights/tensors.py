@@ -10,6 +10,7 @@ from typing import TypeAlias, Union
 import numpy as np
 
 from graphc.errors import CheckpointError
+from graphc.weights.blocks import Blocks
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,9 @@ class Unreadable:
     reason: str
 
 
-Tensors: TypeAlias = dict[str, Union[np.ndarray, Unreadable]]
+Tensors: TypeAlias = dict[str, Union[np.ndarray, Blocks, Unreadable]]
+"""What a checkpoint has, by name. A quantized tensor is `Blocks`, which is taken apart and put together by rows as an array is:
+`tensor[a:b]`, `tensor.reshape(...)` and `joined([...])` of `blocks.py` keep its blocks, `np.asarray(tensor)` gives numbers."""
 
 
 def mapped(path: Path) -> np.ndarray:

@@ -12,7 +12,6 @@ import stat
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +19,18 @@ import numpy as np
 
 from graphc.errors import EngineError
 from graphc.files import replacing
-from graphc.ir.types import BF16, F16, F32, F64, I8, I16, I32, I64
-from graphc.targets.ggml.program import TYPE_SIZES
+from graphc.ggml_types import TYPES, nbytes
 from graphc.trace import SILENT, Progress
 
 ALIGNMENT = 64
 """Bytes to which every tensor's data is aligned: enough for any instruction set of the CPU backend."""
 
-TYPE_CODES = {"F32": 0, "F16": 1, "I8": 24, "I16": 25, "I32": 26, "I64": 27, "F64": 28, "BF16": 30}
-_TYPE_NAMES = {code: name for name, code in TYPE_CODES.items()}
-_ELEMENTS = {
-    "F32": F32, "F16": F16, "BF16": BF16, "F64": F64, "I8": I8, "I16": I16, "I32": I32, "I64": I64,
-}  # fmt: skip
-"""The dtype of the numbers that a checkpoint has in a type."""
+_TYPE_NAMES = {type.code: name for name, type in TYPES.items()}
 
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<B", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
 _LONGEST = 2**63
+_SHORT = 8
 _PART = 1 << 24
 
 
@@ -51,7 +45,7 @@ class Entry:
     @property
     def nbytes(self) -> int:
         """Bytes of the data, without padding."""
-        return prod(self.ne) * TYPE_SIZES[self.type]
+        return nbytes(self.type, self.ne)
 
 
 def write_container(
@@ -77,7 +71,7 @@ def write_container(
                 elif key != "general.architecture":
                     writer.add_string(key, value)
             for entry in entries:
-                code = GGMLQuantizationType(TYPE_CODES[entry.type])
+                code = GGMLQuantizationType(TYPES[entry.type].code)
                 writer.add_tensor_info(entry.name, entry.ne[::-1], np.dtype(np.void), entry.nbytes, raw_dtype=code)
             writer.write_header_to_file()
             writer.write_kv_data_to_file()
@@ -111,7 +105,7 @@ def _little_endian_bytes(array: np.ndarray) -> np.ndarray:
 def read_container(
     path: str | os.PathLike[str], architecture: str
 ) -> tuple[dict[str, Any], list[Entry], list[np.ndarray]]:
-    """Metadata (arrays left out), the tensors, and the bytes of each as a view of the mapped file.
+    """Metadata, the tensors, and the bytes of each as a view of the mapped file.
 
     Raises EngineError if the file is missing, is no GGUF file, is one of another architecture, or is damaged.
     """
@@ -126,38 +120,27 @@ def read_container(
     return metadata, entries, _views(reader.mapped, reader.position, alignment, entries, offsets)
 
 
-def read_tensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray | int]:
-    """The tensors of any GGUF file by name, as views of the mapped file in the usual order of axes; of a quantized one the
-    number of its type.
+def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[Entry], list[np.ndarray]]:
+    """The metadata of any GGUF file, its tensors by where they lie, and the bytes of each as a view of the mapped file.
 
-    Raises EngineError if the file is missing, is no GGUF file, or is damaged.
+    Raises EngineError if the file is missing, is no GGUF file, is damaged, or has a tensor of a type that is not known.
     """
     reader = _Reader(_mapped(Path(path)))
     metadata, count = reader.head()
-    tensors = [reader.tensor() for _ in range(reader.count(count, 24))]
-    alignment = _alignment(metadata)
-    base, end = reader.position + -reader.position % alignment, 0
-    found: dict[str, np.ndarray | int] = {}
-    for name, ne, code, offset in sorted(tensors, key=lambda each: each[3]):
-        if name in found or offset < end or base + offset > reader.mapped.size:
-            raise EngineError(f"it is damaged or cut off: tensor {name!r} is there twice, or lies in another")
-        end = offset + _nbytes(name, ne, code)
-        if base + end > reader.mapped.size:
-            raise EngineError(f"it is damaged or cut off: tensor {name!r} goes past the end of the file")
-        raw, dtype = np.asarray(reader.mapped[base + offset : base + end]), _ELEMENTS.get(_TYPE_NAMES.get(code, ""))
-        found[name] = code if dtype is None else raw.view(dtype).reshape(ne[::-1])
-    return found
-
-
-def _nbytes(name: str, ne: Sequence[int], code: int) -> int:
-    """Bytes of a tensor of any of ggml's types."""
-    from gguf import GGML_QUANT_SIZES
-
-    sizes = {int(type): size for type, size in GGML_QUANT_SIZES.items()}
-    if code not in sizes or ne[0] % sizes[code][0]:
-        raise EngineError(f"it is damaged: tensor {name!r} of type {code} with rows of {ne[0]}")
-    elements, size = sizes[code]
-    return prod(ne) // elements * size
+    pairs = sorted((_entry(*reader.tensor()) for _ in range(reader.count(count, 24))), key=lambda pair: pair[1])
+    base, end = reader.position + -reader.position % _alignment(metadata), 0
+    entries: list[Entry] = []
+    views: list[np.ndarray] = []
+    for entry, offset in pairs:
+        if offset < end or base + offset + entry.nbytes > reader.mapped.size:
+            reason = "lies in another" if offset < end else "goes past the end of the file"
+            raise EngineError(f"it is damaged or cut off: tensor {entry.name!r} {reason}")
+        end = offset + entry.nbytes
+        entries.append(entry)
+        views.append(np.asarray(reader.mapped[base + offset : base + end]))
+    if len({entry.name for entry in entries}) != len(entries):
+        raise EngineError("it is damaged: a tensor is there twice")
+    return metadata, entries, views
 
 
 def _alignment(metadata: Mapping[str, Any]) -> int:
@@ -169,8 +152,10 @@ def _alignment(metadata: Mapping[str, Any]) -> int:
 
 def _entry(name: str, ne: tuple[int, ...], code: int, offset: int) -> tuple[Entry, int]:
     if code not in _TYPE_NAMES:
-        raise EngineError(f"tensor {name!r} is of type {code}, which no engine holds")
+        raise EngineError(f"tensor {name!r} is of ggml's type {code}, which is not supported")
     entry = Entry(name, _TYPE_NAMES[code], ne)
+    if ne[0] % TYPES[entry.type].elements:
+        raise EngineError(f"it is damaged: tensor {name!r} of {entry.type} has rows of {ne[0]}")
     if entry.nbytes >= _LONGEST:
         raise EngineError(f"it is damaged: tensor {name!r} is larger than any file")
     return entry, offset
@@ -238,7 +223,7 @@ class _Reader:
             raise EngineError("it is damaged: a string that is not UTF-8") from error
 
     def metadata(self, pairs: int) -> dict[str, Any]:
-        """Keys and values; arrays are passed over."""
+        """Keys and values; long arrays are passed over."""
         found: dict[str, Any] = {}
         for _ in range(self.count(pairs, 13)):
             key, kind = self.text(), self.number("<I")
@@ -248,7 +233,7 @@ class _Reader:
         return found
 
     def value(self, kind: int) -> Any:
-        """A value of a kind; None for an array."""
+        """A value of a kind; None for an array of strings, or of more than a few numbers."""
         if kind == _STRING:
             return self.text()
         if kind in _SCALARS:
@@ -260,7 +245,8 @@ class _Reader:
             for _ in range(self.count(length, 8)):
                 self.take(self.number("<Q"))
         elif inner in _SCALARS:
-            self.take(length * struct.calcsize(_SCALARS[inner]))
+            raw = self.take(length * struct.calcsize(_SCALARS[inner]))
+            return [each for (each,) in struct.iter_unpack(_SCALARS[inner], raw)] if length <= _SHORT else None
         else:
             raise EngineError(f"it is damaged: an array of the unknown kind {inner}")
         return None
