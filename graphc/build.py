@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from graphc.backends.table import find_backend
 from graphc.cmake import run_cmake
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml
 from graphc.ggml_source import ggml_source
 from graphc.trace import SILENT, Progress
-
-BACKENDS: Mapping[str, tuple[str, ...]] = {
-    "cpu": (),
-    "cuda": ("GGML_CUDA",),
-    "hip": ("GGML_HIP",),
-    "metal": ("GGML_METAL",),
-    "musa": ("GGML_MUSA",),
-    "opencl": ("GGML_OPENCL",),
-    "sycl": ("GGML_SYCL",),
-    "vulkan": ("GGML_VULKAN",),
-    "webgpu": ("GGML_WEBGPU",),
-    "blas": ("GGML_BLAS",),
-}
-"""The backends that ggml's source is built with, and the options that say so."""
 
 SOURCE_OPTIONS = ("GGML_LLAMAFILE", "GGML_NATIVE")
 """What is on when ggml is built from source: fast matrix products, and this processor's instructions."""
@@ -39,8 +26,8 @@ def build(
 ) -> Path:
     """Build the C++ project in a folder; returns the program.
 
-    Without `backend`, the project uses the ggml that ggml-python installed. With one (see `BACKENDS`; "cpu" is the CPU
-    alone), ggml is built from the source of the same version, which pip gets once. `cmake_args` go to the configuration,
+    Without `backend`, the project uses the ggml that ggml-python installed. With one (see `backends.table`; "cpu" is
+    the CPU alone), ggml is built from the source of the same version, which pip gets once. `cmake_args` go to the configuration,
     `jobs` (default: one a processor) is how many files are compiled at once. Raises BuildError with the end of the output
     of what failed.
     """
@@ -57,9 +44,7 @@ def backend_options(backend: str | None, progress: Progress = SILENT) -> list[st
     """The options that choose where ggml comes from. Raises BuildError for an unknown backend, or without ggml."""
     if backend is None:
         return [f"-DCMAKE_PREFIX_PATH={installed_ggml()}"]
-    switches = BACKENDS.get(backend.lower())
-    if switches is None:
-        raise BuildError(f"no backend {backend!r}; there is {', '.join(BACKENDS)}")
+    switches = () if backend.lower() == "cpu" else (find_backend(backend).switch,)
     with progress.stage("get ggml's source", 1) as step:
         source = ggml_source()
         step(1)

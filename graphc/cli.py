@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from graphc import __version__
+from graphc.commands.backend import backend
 from graphc.commands.bench import bench
 from graphc.commands.bisect import bisect
 from graphc.commands.build import build
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 for command in COMMANDS:
     app.command()(command)
+app.add_typer(backend, name="backend")
 
 
 def _show_version(wanted: bool) -> None:

@@ -6,6 +6,7 @@ import ctypes
 from dataclasses import dataclass, field
 from typing import Any
 
+from graphc.backends.load import load_backends
 from graphc.ggml_library import ggml
 
 KINDS = {0: "CPU", 1: "GPU", 2: "integrated GPU", 3: "accelerator"}
@@ -32,8 +33,14 @@ def ggml_version() -> str:
 
 def devices() -> list[Device]:
     """Every device, with the features that its backend was built with (`LLAMAFILE`, `AVX512`, …)."""
-    ggml.ggml_backend_load_all()
+    load_backends()
     return [_device(ggml.ggml_backend_dev_get(index)) for index in range(ggml.ggml_backend_dev_count())]
+
+
+def devices_of(registry: Any) -> list[Device]:
+    """The devices of one backend, given its `ggml_backend_reg_t`."""
+    count = ggml.ggml_backend_reg_dev_count(registry)
+    return [_device(ggml.ggml_backend_reg_dev_get(registry, index)) for index in range(count)]
 
 
 def _device(handle: Any) -> Device:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.backends.load import load_backends
 from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
 from graphc.ops.control import settle
@@ -320,11 +321,11 @@ class BuiltGraph:
 
 def open_backends(device: str, threads: int) -> list[Any]:
     """The device's backend, and the CPU's behind it where they differ. Raises GraphcError if there is no such device."""
-    ggml.ggml_backend_load_all()
     cpu = ggml.ggml_backend_cpu_init()
     ggml.ggml_backend_cpu_set_n_threads(cpu, threads)
     if device.lower() in ("cpu", ""):
         return [cpu]
+    load_backends()
     names = [
         ggml.ggml_backend_dev_name(ggml.ggml_backend_dev_get(index)).decode()
         for index in range(ggml.ggml_backend_dev_count())

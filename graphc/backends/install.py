@@ -1,0 +1,142 @@
+"""Building a backend for this machine, into the user's cache, where every engine finds it from then on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from graphc.backends.table import BACKENDS, Backend, find_backend
+from graphc.cmake import run_cmake
+from graphc.errors import BuildError
+from graphc.ggml_library import ggml
+from graphc.ggml_source import SHA256, VERSION, ggml_source
+from graphc.targets.kernels.native import cache_folder
+from graphc.trace import SILENT, Progress
+
+ENDINGS = (".so", ".dylib", ".dll")
+
+PROBE = """
+import json, sys
+from graphc.backends.load import open_library
+from graphc.runtime.devices import devices_of
+print(json.dumps([f"{each.name}: {each.description}" for each in devices_of(open_library(sys.argv[1]))]))
+"""
+"""Loads a library in a process of its own, which a broken driver may end, and prints its devices."""
+
+PROBE_SECONDS = 120
+
+
+def backends_folder() -> Path:
+    """Where built backends lie, a folder each, for this version of ggml."""
+    return cache_folder("backends") / f"{VERSION}-{SHA256[:16]}"
+
+
+def installed() -> dict[str, Path]:
+    """The libraries of the backends that were built, by name."""
+    found = {name: _library_in(backends_folder() / name) for name in BACKENDS}
+    return {name: library for name, library in found.items() if library is not None}
+
+
+def install(
+    name: str,
+    *,
+    cmake_args: Sequence[str] = (),
+    jobs: int | None = None,
+    progress: Progress = SILENT,
+) -> list[str]:
+    """Build a backend from ggml's source and put it where it will be found; returns the devices that it has here.
+
+    One that is already there is built again. Nothing is left of a build that fails or is interrupted, and processes that
+    build the same one at the same time do not disturb each other: the last that is ready stays. Raises BuildError.
+    """
+    backend = find_backend(name)
+    with progress.stage("get ggml's source", 1) as step:
+        source = ggml_source()
+        step(1)
+    folder = backends_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{backend.name}-", dir=folder, ignore_cleanup_errors=True) as beside:
+        library = _build(backend, source, Path(beside), cmake_args, jobs, progress)
+        devices = probe(library)
+        ready = Path(beside) / "ready"
+        ready.mkdir()
+        shutil.move(library, ready / library.name)
+        _place(ready, folder / backend.name)
+    return devices
+
+
+def remove(name: str) -> bool:
+    """Remove a backend that was built; whether there was one. Raises BuildError where it cannot be removed."""
+    folder = backends_folder() / find_backend(name).name
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise BuildError(f"{folder} cannot be removed, perhaps because a program uses it: {error}") from error
+    return True
+
+
+def probe(library: Path) -> list[str]:
+    """The devices that a backend's library finds, as text. Raises BuildError if it cannot be loaded."""
+    command = [sys.executable, "-c", PROBE, str(library)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=PROBE_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{library.name} was built, but loading it failed: {error}") from error
+    if done.returncode:
+        said = "\n".join(done.stderr.strip().splitlines()[-5:]) or f"the process ended with status {done.returncode}"
+        raise BuildError(f"{library.name} was built, but cannot be loaded:\n{said}")
+    return [str(each) for each in json.loads(done.stdout.splitlines()[-1])]
+
+
+def _build(
+    backend: Backend, source: Path, beside: Path, cmake_args: Sequence[str], jobs: int | None, progress: Progress
+) -> Path:
+    """The library, built in a folder that is removed afterwards."""
+    options = [
+        f"-DGGML_SOURCE_DIR={source}",
+        f"-DGGML_LIBRARY_DIR={Path(ggml.__file__).resolve().parent / 'lib'}",
+        f"-D{backend.switch}=ON",
+        *cmake_args,
+    ]
+    try:
+        with as_file(files("graphc.backends").joinpath("project")) as project:
+            run_cmake(project, beside / "build", options, target=backend.library, jobs=jobs, progress=progress)
+    except BuildError as error:
+        raise BuildError(
+            f"{error}\n{backend.name} needs {backend.needs}; `graphc doctor` says what is missing"
+        ) from error
+    library = _library_in(beside / "build" / "library")
+    if library is None:
+        raise BuildError(f"cmake built no library of the backend {backend.name}")
+    return library
+
+
+def _library_in(folder: Path) -> Path | None:
+    """The backend's library; ggml-base, which is built with it, is not looked for."""
+    found = sorted(folder.rglob("*ggml-*")) if folder.is_dir() else []
+    return next((each for each in found if each.suffix in ENDINGS and "ggml-base" not in each.name), None)
+
+
+def _place(ready: Path, folder: Path) -> None:
+    """Put a finished folder in the place of another, which may not be there, or come and go."""
+    for _ in range(10):
+        try:
+            os.replace(ready, folder)
+            return
+        except OSError:
+            old = ready.parent / f"old-{os.getpid()}"
+            if folder.is_dir():
+                os.replace(folder, old)
+                shutil.rmtree(old, ignore_errors=True)
+    raise BuildError(f"{folder} cannot be replaced, perhaps because a program uses it")

@@ -1,0 +1,53 @@
+"""The backends of ggml that graphc builds, and what each is built with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graphc.errors import BuildError
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One of ggml's backends: what it is for, the option of ggml's build, and what has to be there to build it."""
+
+    name: str
+    runs_on: str
+    needs: str
+
+    @property
+    def switch(self) -> str:
+        """The option that turns it on."""
+        return f"GGML_{self.name.upper()}"
+
+    @property
+    def library(self) -> str:
+        """ggml's name of the library, which is also that of cmake's target."""
+        return f"ggml-{self.name}"
+
+
+BACKENDS: Mapping[str, Backend] = {
+    each.name: each
+    for each in (
+        Backend("blas", "matrix products on the CPU", "a BLAS library with its headers"),
+        Backend("cuda", "NVIDIA", "the CUDA toolkit (nvcc, cuBLAS)"),
+        Backend("hip", "AMD", "ROCm (hipcc, hipBLAS, rocBLAS)"),
+        Backend("metal", "Apple", "Xcode's command line tools"),
+        Backend("musa", "Moore Threads", "the MUSA toolkit"),
+        Backend("opencl", "Qualcomm Adreno, Intel", "OpenCL's headers and loader, Python"),
+        Backend("rpc", "devices of another process or machine", "nothing more"),
+        Backend("sycl", "Intel", "oneAPI (icpx, oneMKL)"),
+        Backend("vulkan", "any GPU with a Vulkan driver", "headers of Vulkan (1.3.275 or newer) and SPIR-V, the loader, glslc"),
+        Backend("webgpu", "any GPU, through Dawn", "Dawn"),
+    )
+}  # fmt: skip
+"""By name. The CPU's is not among them: it is part of every ggml."""
+
+
+def find_backend(name: str) -> Backend:
+    """The backend of that name. Raises BuildError if there is none."""
+    found = BACKENDS.get(name.lower())
+    if found is None:
+        raise BuildError(f"no backend {name!r}; there is {', '.join(BACKENDS)}")
+    return found

@@ -1,0 +1,58 @@
+"""`graphc backend`: ggml's backends for other devices than the CPU."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from graphc.commands.output import printable, say, say_table
+from graphc.trace import terminal_progress
+
+backend = typer.Typer(help="Install ggml's backends for GPUs and other devices.", no_args_is_help=True)
+
+Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="cuda, hip, vulkan, metal, …", show_default=False)]
+
+
+@backend.command()
+def install(
+    names: Names,
+    cmake_arg: Annotated[
+        list[str] | None,
+        typer.Option(metavar="-DNAME=VALUE", help="An argument for cmake; may be repeated.", show_default=False),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Files compiled at once; one a processor if not given.", show_default=False),
+    ] = None,
+) -> None:
+    """Build backends from ggml's source for this machine; every model can use their devices from then on."""
+    from graphc.backends.install import install as install_backend
+    from graphc.backends.table import find_backend
+
+    for name in [find_backend(name).name for name in names]:
+        devices = install_backend(name, cmake_args=cmake_arg or (), jobs=jobs, progress=terminal_progress())
+        say(
+            f"installed {name}; "
+            + (f"it finds {', '.join(map(printable, devices))}" if devices else "it finds no device")
+        )
+
+
+@backend.command("list")
+def list_backends() -> None:
+    """List what there is, and what is installed."""
+    from graphc.backends.install import installed
+    from graphc.backends.table import BACKENDS
+
+    there = installed()
+    rows = [(each.name, "yes" if each.name in there else "", each.runs_on, each.needs) for each in BACKENDS.values()]
+    say_table(("backend", "installed", "runs on", "to build it, there must be"), rows, "llll")
+
+
+@backend.command()
+def remove(names: Names) -> None:
+    """Remove installed backends."""
+    from graphc.backends.install import remove as remove_backend
+
+    for name in names:
+        say(f"removed {name}" if remove_backend(name) else f"{name} is not installed")
