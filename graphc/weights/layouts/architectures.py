@@ -1,0 +1,192 @@
+"""The architectures: which components a checkpoint has, under which beginnings of names, and by what each is recognized."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from graphc.weights.layouts import text, transformer, unet
+from graphc.weights.layouts.table import Source, Table
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A component: its names begin with one of `prefixes`, and it has all of `marks`, there with so many axes (0: any)."""
+
+    component: str
+    table: Table
+    prefixes: tuple[str, ...]
+    marks: tuple[tuple[str, int], ...]
+
+    def prefix(self, shapes: Shapes) -> str | None:
+        """What its names begin with in a checkpoint; None if it is not in there."""
+        for prefix in self.prefixes:
+            found = [(shapes.get(prefix + name), axes) for name, axes in self.marks]
+            if all(shape is not None and axes in (0, len(shape)) for shape, axes in found):
+                return prefix
+        return None
+
+
+def part(component: str, table: Table, prefixes: Iterable[str], *marks: str | tuple[str, int]) -> Part:
+    """A part whose marks are names, or names and numbers of axes."""
+    return Part(
+        component, table, tuple(prefixes), tuple((each, 0) if isinstance(each, str) else each for each in marks)
+    )
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What a checkpoint holds. It is one of these if it has the first part."""
+
+    name: str
+    parts: tuple[Part, ...]
+
+
+DENOISER = ("model.diffusion_model.", "")
+CONTROL = ("control_model.", "")
+FIRST = "input_blocks.0.0.weight"
+
+
+def vae(*prefixes: str) -> Part:
+    """The autoencoder, with as many channels as it has; or one half of it."""
+    return part("vae", unet.VAE, prefixes or ("first_stage_model.", "vae."), "decoder.conv_in.weight")
+
+
+def clip(component: str, prefix: str) -> Part:
+    """CLIP as transformers names it."""
+    return part(component, text.CLIP, [prefix], "text_model.embeddings.token_embedding.weight")
+
+
+def openclip(component: str, prefix: str) -> Part:
+    """CLIP as OpenCLIP names it."""
+    return part(component, text.OPENCLIP, [prefix], "transformer.resblocks.0.ln_1.weight")
+
+
+def t5(component: str) -> Part:
+    """T5's encoder."""
+    return part(component, text.T5, ["text_encoders.t5xxl.transformer."], "encoder.block.0.layer.0.layer_norm.weight")
+
+
+ARCHITECTURES = (
+    Architecture("ControlNet of Stable Diffusion XL", (
+        part("controlnet", unet.CONTROLNET_XL, CONTROL, "input_hint_block.0.weight", "label_emb.0.0.weight"),
+    )),
+    Architecture("ControlNet of Stable Diffusion 1 or 2", (
+        part("controlnet", unet.CONTROLNET, CONTROL, "input_hint_block.0.weight"),
+    )),
+    Architecture("Stable Diffusion XL refiner", (
+        part("unet", unet.UNET_REFINER, DENOISER, FIRST, "label_emb.0.0.weight", "output_blocks.11.0.in_layers.0.weight"),
+        vae(), openclip("text_encoder_2", "conditioner.embedders.0.model."),
+    )),
+    Architecture("Stable Diffusion XL", (
+        part("unet", unet.UNET_XL, DENOISER, FIRST, "label_emb.0.0.weight"),
+        vae(), clip("text_encoder", "conditioner.embedders.0.transformer."),
+        openclip("text_encoder_2", "conditioner.embedders.1.model."),
+    )),
+    Architecture("Stable Diffusion 2", (
+        part("unet", unet.UNET, DENOISER, FIRST, ("input_blocks.1.1.proj_in.weight", 2)),
+        vae(), openclip("text_encoder", "cond_stage_model.model."),
+    )),
+    Architecture("Stable Diffusion 1", (
+        part("unet", unet.UNET, DENOISER, FIRST),
+        vae(), clip("text_encoder", "cond_stage_model.transformer."),
+    )),
+    Architecture("Stable Diffusion 3", (
+        part("transformer", transformer.SD3, DENOISER, "joint_blocks.0.x_block.attn.qkv.weight"),
+        vae(), clip("text_encoder", "text_encoders.clip_l.transformer."),
+        clip("text_encoder_2", "text_encoders.clip_g.transformer."), t5("text_encoder_3"),
+    )),
+    Architecture("Chroma", (
+        part("transformer", transformer.CHROMA, DENOISER, "distilled_guidance_layer.in_proj.weight"),
+        vae(), t5("text_encoder"),
+    )),
+    Architecture("Flux", (
+        part("transformer", transformer.FLUX, DENOISER, "double_blocks.0.img_attn.qkv.weight"),
+        vae(), clip("text_encoder", "text_encoders.clip_l.transformer."), t5("text_encoder_2"),
+    )),
+    Architecture("autoencoder", (vae("first_stage_model.", "vae.", ""),)),
+    Architecture("OpenCLIP", (openclip("text_encoder", ""),)),
+)  # fmt: skip
+"""In the order in which they are tried: of two that share a mark, the one with more marks is first."""
+
+IGNORED = re.compile(
+    r"model_ema\.|denoiser\.|loss\.|edm_|(v_pred|ztsnr|global_step|lvlb_weights|betas)$"
+    r"|(alphas_cumprod|sqrt_|log_one_minus_|posterior_|logvar)\w*$|.*\b(logit_scale|attn_mask|position_ids|inv_freq)$"
+)
+"""Names that are no part of a model: averages of training, the schedule of the noise, what a loss needs."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a checkpoint's tensors are arranged: its architecture, and what the names of each of its parts begin with."""
+
+    name: str
+    parts: Mapping[str, tuple[Table, str]]
+
+    def sources(self, names: Iterable[str]) -> dict[str, dict[str, Source]]:
+        """Of every component, by our names, where its tensors are from."""
+        names = list(names)
+        found = {}
+        for component, (table, prefix) in self.parts.items():
+            within = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+            made = table.ours(within)
+            found[component] = {ours: Source(prefix + each.name, each.steps) for ours, each in made.items()}
+        return found
+
+
+def detect(shapes: Shapes) -> Layout | None:
+    """The layout of a checkpoint, by the names of its tensors and, where they are the same, by their numbers of axes."""
+    for each in ARCHITECTURES:
+        if each.parts[0].prefix(shapes) is not None:
+            prefixes = [(part, part.prefix(shapes)) for part in each.parts]
+            return Layout(
+                each.name, {part.component: (part.table, prefix) for part, prefix in prefixes if prefix is not None}
+            )
+    return None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a model is, by its own names: a component of an architecture, and where each of its parameters is from.
+
+    The names of the sources are those within the component, without what a checkpoint puts before them.
+    """
+
+    architecture: str
+    component: str
+    sources: Mapping[str, Source]
+
+
+def spellings(names: Iterable[str]) -> list[tuple[str, str]]:
+    """What to take off the beginning of a model's names, and what to put there, to get the names of a component.
+
+    A model may be within another module. transformers' CLIPTextModel has lost the module `text_model` that its files name.
+    """
+    names = sorted(names)
+    first, last = names[0], names[-1]
+    shared = [""] + [first[: dot.end()] for dot in re.finditer(r"\.", first) if last.startswith(first[: dot.end()])]
+    return [(cut, put) for cut in shared for put in ("", "text_model.")]
+
+
+def origins(names: Iterable[str]) -> list[Origin]:
+    """The components that know a model's names, those that know the most first; only names that are known are in `sources`."""
+    names, found, seen = list(names), [], set[Table]()
+    if not names:
+        return []
+    for architecture in ARCHITECTURES:
+        for part in architecture.parts:
+            if part.table not in seen:
+                seen.add(part.table)
+                found += [Origin(architecture.name, part.component, _known(part.table, names))]
+    return sorted((each for each in found if each.sources), key=lambda each: -len(each.sources))
+
+
+def _known(table: Table, names: Sequence[str]) -> dict[str, Source]:
+    def known(cut: str, put: str) -> dict[str, Source]:
+        ours = {put + name.removeprefix(cut): name for name in names}
+        return {ours[name]: source for name, source in table.theirs(ours).items()}
+
+    return max((known(*each) for each in spellings(names)), key=len)

@@ -1,0 +1,47 @@
+"""Text encoders: CLIP and T5 under the names of transformers, and OpenCLIP under its own.
+
+Source: the names in the published checkpoints, and the parameters of transformers' CLIPTextModelWithProjection and
+T5EncoderModel.
+"""
+
+from __future__ import annotations
+
+from graphc.weights.layouts.table import Row, Table, Transposed, rows, stacked, under
+
+SPARE = ("text_model.encoder.layers.*", "text_model.final_layer_norm", "text_projection")
+"""Pipelines read what comes out of the last layer, or of the one before; Stable Diffusion 2 leaves out OpenCLIP's last."""
+
+CLIP = Table(rows(("text_model", "text_model"), ("text_projection", "text_projection")), SPARE)
+
+ATTENTION = tuple(
+    row
+    for kind in ("weight", "bias")
+    for row in stacked(f"in_proj_{kind}", *(f"{each}_proj.{kind}" for each in "qkv"))
+) + rows(("out_proj", "out_proj"))  # fmt: skip
+
+LAYER: tuple[Row, ...] = under("attn", "self_attn", ATTENTION) + rows(
+    ("ln_1", "layer_norm1"), ("ln_2", "layer_norm2"), ("mlp.c_fc", "mlp.fc1"), ("mlp.c_proj", "mlp.fc2")
+)
+
+OPENCLIP = Table(
+    rows(
+        ("token_embedding", "text_model.embeddings.token_embedding"),
+        ("positional_embedding", "text_model.embeddings.position_embedding.weight"),
+        ("ln_final", "text_model.final_layer_norm"),
+        ("text_projection", "text_projection.weight", Transposed()),
+    )
+    + under("transformer.resblocks.*", "text_model.encoder.layers.*", LAYER),
+    SPARE,
+)
+
+T5 = Table(
+    rows(
+        ("shared", "shared"),
+        ("encoder.embed_tokens", "encoder.embed_tokens"),
+        ("shared", "encoder.embed_tokens"),
+        ("encoder.embed_tokens", "shared"),
+        ("encoder.block", "encoder.block"),
+        ("encoder.final_layer_norm", "encoder.final_layer_norm"),
+    )
+)
+"""The table of tokens has two names, of which a file has one or both."""

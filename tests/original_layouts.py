@@ -1,0 +1,311 @@
+"""The published architectures as their authors' code builds them: names and shapes of all tensors, for any sizes.
+
+Written from the structure of the original networks, in the order in which they are built, without the tables that are tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def linear(name: str, outputs: int, inputs: int, bias: bool = True) -> Shapes:
+    return {f"{name}.weight": (outputs, inputs), **({f"{name}.bias": (outputs,)} if bias else {})}
+
+
+def conv(name: str, outputs: int, inputs: int, kernel: int = 3) -> Shapes:
+    return {f"{name}.weight": (outputs, inputs, kernel, kernel), f"{name}.bias": (outputs,)}
+
+
+def norm(name: str, channels: int) -> Shapes:
+    return {f"{name}.weight": (channels,), f"{name}.bias": (channels,)}
+
+
+def prefixed(prefix: str, shapes: Shapes) -> Shapes:
+    return {prefix + name: shape for name, shape in shapes.items()}
+
+
+def resnet(name: str, inputs: int, outputs: int, time: int) -> Shapes:
+    made = {
+        **norm(f"{name}.in_layers.0", inputs),
+        **conv(f"{name}.in_layers.2", outputs, inputs),
+        **linear(f"{name}.emb_layers.1", outputs, time),
+        **norm(f"{name}.out_layers.0", outputs),
+        **conv(f"{name}.out_layers.3", outputs, outputs),
+    }
+    return made if inputs == outputs else {**made, **conv(f"{name}.skip_connection", outputs, inputs, 1)}
+
+
+def spatial(name: str, channels: int, context: int, depth: int, matrices: bool) -> Shapes:
+    project = linear if matrices else lambda *args: conv(*args, 1)
+    made = {**norm(f"{name}.norm", channels), **project(f"{name}.proj_in", channels, channels)}
+    for index in range(depth):
+        block = f"{name}.transformer_blocks.{index}"
+        for attention, width in (("attn1", channels), ("attn2", context)):
+            made |= linear(f"{block}.{attention}.to_q", channels, channels, bias=False)
+            made |= linear(f"{block}.{attention}.to_k", channels, width, bias=False)
+            made |= linear(f"{block}.{attention}.to_v", channels, width, bias=False)
+            made |= linear(f"{block}.{attention}.to_out.0", channels, channels)
+        made |= linear(f"{block}.ff.net.0.proj", 8 * channels, channels) | linear(
+            f"{block}.ff.net.2", channels, 4 * channels
+        )
+        for index_ in (1, 2, 3):
+            made |= norm(f"{block}.norm{index_}", channels)
+    return made | project(f"{name}.proj_out", channels, channels)
+
+
+SD1: dict[str, Any] = {
+    "width": 320, "levels": (1, 2, 4, 4), "depths": (1, 1, 1, 0), "middle": 1, "context": 768, "pooled": 0, "matrices": False,
+}  # fmt: skip
+SD2: dict[str, Any] = {**SD1, "context": 1024, "matrices": True}
+SDXL: dict[str, Any] = {
+    "width": 320, "levels": (1, 2, 4), "depths": (0, 2, 10), "middle": 10, "context": 2048, "pooled": 2816, "matrices": True,
+}  # fmt: skip
+REFINER: dict[str, Any] = {
+    "width": 384, "levels": (1, 2, 4, 4), "depths": (0, 4, 4, 0), "middle": 4, "context": 1280, "pooled": 2560, "matrices": True,
+}  # fmt: skip
+
+
+def half_unet(
+    width: int, levels: Sequence[int], depths: Sequence[int], middle: int, context: int, pooled: int, matrices: bool
+) -> tuple[Shapes, list[int]]:
+    """Down and middle, and the channels of what each input block gives."""
+    time = 4 * width
+    made = {**linear("time_embed.0", time, width), **linear("time_embed.2", time, time)}
+    if pooled:
+        made |= linear("label_emb.0.0", time, pooled) | linear("label_emb.0.2", time, time)
+    made |= conv("input_blocks.0.0", width, 4)
+    channels, given = width, [width]
+    for level, (factor, depth) in enumerate(zip(levels, depths, strict=True)):
+        for _ in range(2):
+            name = f"input_blocks.{len(given)}"
+            made |= resnet(f"{name}.0", channels, factor * width, time)
+            channels = factor * width
+            if depth:
+                made |= spatial(f"{name}.1", channels, context, depth, matrices)
+            given.append(channels)
+        if level + 1 < len(levels):
+            made |= conv(f"input_blocks.{len(given)}.0.op", channels, channels)
+            given.append(channels)
+    made |= resnet("middle_block.0", channels, channels, time)
+    made |= spatial("middle_block.1", channels, context, middle, matrices)
+    return made | resnet("middle_block.2", channels, channels, time), given
+
+
+def unet(
+    width: int, levels: Sequence[int], depths: Sequence[int], middle: int, context: int, pooled: int, matrices: bool
+) -> Shapes:
+    made, given = half_unet(width, levels, depths, middle, context, pooled, matrices)
+    channels, number = given[-1], 0
+    for level in reversed(range(len(levels))):
+        for layer in range(3):
+            name = f"output_blocks.{number}"
+            made |= resnet(f"{name}.0", channels + given.pop(), levels[level] * width, 4 * width)
+            channels, place = levels[level] * width, 1
+            if depths[level]:
+                made |= spatial(f"{name}.1", channels, context, depths[level], matrices)
+                place = 2
+            if level and layer == 2:
+                made |= conv(f"{name}.{place}.conv", channels, channels)
+            number += 1
+    return {**made, **norm("out.0", width), **conv("out.2", 4, width)}
+
+
+def controlnet(hint: Sequence[int] = (16, 16, 32, 32, 96, 96, 256), **settings: Any) -> Shapes:
+    made, given = half_unet(**settings)
+    for number, channels in enumerate(given):
+        made |= conv(f"zero_convs.{number}.0", channels, channels, 1)
+    inputs = 3
+    for number, channels in enumerate((*hint, settings["width"])):
+        made |= conv(f"input_hint_block.{2 * number}", channels, inputs)
+        inputs = channels
+    return made | conv("middle_block_out.0", given[-1], given[-1], 1)
+
+
+def vae_resnet(name: str, inputs: int, outputs: int) -> Shapes:
+    made = {
+        **norm(f"{name}.norm1", inputs),
+        **conv(f"{name}.conv1", outputs, inputs),
+        **norm(f"{name}.norm2", outputs),
+        **conv(f"{name}.conv2", outputs, outputs),
+    }
+    return made if inputs == outputs else {**made, **conv(f"{name}.nin_shortcut", outputs, inputs, 1)}
+
+
+def vae(width: int = 128, levels: Sequence[int] = (1, 2, 4, 4), latents: int = 4, quantized: bool = True) -> Shapes:
+    made: Shapes = {}
+    for half, outputs in (("encoder", 2 * latents), ("decoder", 3)):
+        deepest = levels[-1] * width
+        made |= conv(f"{half}.conv_in", *((width, 3) if half == "encoder" else (deepest, latents)))
+        channels = width
+        if half == "encoder":
+            for level, factor in enumerate(levels):
+                for layer in range(2):
+                    made |= vae_resnet(f"encoder.down.{level}.block.{layer}", channels, factor * width)
+                    channels = factor * width
+                if level + 1 < len(levels):
+                    made |= conv(f"encoder.down.{level}.downsample.conv", channels, channels)
+        made |= vae_resnet(f"{half}.mid.block_1", deepest, deepest) | norm(f"{half}.mid.attn_1.norm", deepest)
+        for each in ("q", "k", "v", "proj_out"):
+            made |= conv(f"{half}.mid.attn_1.{each}", deepest, deepest, 1)
+        made |= vae_resnet(f"{half}.mid.block_2", deepest, deepest)
+        channels = deepest
+        if half == "decoder":
+            for level in reversed(range(len(levels))):
+                for layer in range(3):
+                    made |= vae_resnet(f"decoder.up.{level}.block.{layer}", channels, levels[level] * width)
+                    channels = levels[level] * width
+                if level:
+                    made |= conv(f"decoder.up.{level}.upsample.conv", channels, channels)
+        made |= norm(f"{half}.norm_out", channels) | conv(f"{half}.conv_out", outputs, channels)
+    if quantized:
+        made |= conv("quant_conv", 2 * latents, 2 * latents, 1) | conv("post_quant_conv", latents, latents, 1)
+    return made
+
+
+def openclip(width: int = 1280, layers: int = 32, vocabulary: int = 49408, length: int = 77) -> Shapes:
+    made: Shapes = {
+        "positional_embedding": (length, width),
+        "text_projection": (width, width),
+        "logit_scale": (),
+        "token_embedding.weight": (vocabulary, width),
+    }
+    for layer in range(layers):
+        name = f"transformer.resblocks.{layer}"
+        made |= norm(f"{name}.ln_1", width) | norm(f"{name}.ln_2", width)
+        made |= {f"{name}.attn.in_proj_weight": (3 * width, width), f"{name}.attn.in_proj_bias": (3 * width,)}
+        made |= linear(f"{name}.attn.out_proj", width, width)
+        made |= linear(f"{name}.mlp.c_fc", 4 * width, width) | linear(f"{name}.mlp.c_proj", width, 4 * width)
+    return made | norm("ln_final", width)
+
+
+def clip(width: int = 768, layers: int = 12, vocabulary: int = 49408, length: int = 77, projection: int = 0) -> Shapes:
+    """transformers' CLIPTextModel, as files name its parameters."""
+    made: Shapes = {
+        "text_model.embeddings.token_embedding.weight": (vocabulary, width),
+        "text_model.embeddings.position_embedding.weight": (length, width),
+    }
+    for layer in range(layers):
+        name = f"text_model.encoder.layers.{layer}"
+        for each in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            made |= linear(f"{name}.self_attn.{each}", width, width)
+        made |= norm(f"{name}.layer_norm1", width) | norm(f"{name}.layer_norm2", width)
+        made |= linear(f"{name}.mlp.fc1", 4 * width, width) | linear(f"{name}.mlp.fc2", width, 4 * width)
+    made |= norm("text_model.final_layer_norm", width)
+    return made | (linear("text_projection", projection, width, bias=False) if projection else {})
+
+
+def t5(width: int = 4096, layers: int = 24, heads: int = 64, hidden: int = 10240, vocabulary: int = 32128) -> Shapes:
+    """transformers' T5EncoderModel, with gates."""
+    made: Shapes = {"shared.weight": (vocabulary, width), "encoder.embed_tokens.weight": (vocabulary, width)}
+    for layer in range(layers):
+        name = f"encoder.block.{layer}.layer"
+        for each in "qkvo":
+            made |= linear(f"{name}.0.SelfAttention.{each}", width, width, bias=False)
+        if not layer:
+            made[f"{name}.0.SelfAttention.relative_attention_bias.weight"] = (32, heads)
+        made |= {f"{name}.0.layer_norm.weight": (width,), f"{name}.1.layer_norm.weight": (width,)}
+        for each in ("wi_0", "wi_1"):
+            made |= linear(f"{name}.1.DenseReluDense.{each}", hidden, width, bias=False)
+        made |= linear(f"{name}.1.DenseReluDense.wo", width, hidden, bias=False)
+    return {**made, "encoder.final_layer_norm.weight": (width,)}
+
+
+def double_block(name: str, width: int, head: int, modulated: bool) -> Shapes:
+    made: Shapes = {}
+    for side in ("img", "txt"):
+        if modulated:
+            made |= linear(f"{name}.{side}_mod.lin", 6 * width, width)
+        made |= linear(f"{name}.{side}_attn.qkv", 3 * width, width)
+        made |= {f"{name}.{side}_attn.norm.{each}_norm.scale": (head,) for each in ("query", "key")}
+        made |= linear(f"{name}.{side}_attn.proj", width, width)
+        made |= linear(f"{name}.{side}_mlp.0", 4 * width, width) | linear(f"{name}.{side}_mlp.2", width, 4 * width)
+    return made
+
+
+def single_block(name: str, width: int, head: int, modulated: bool) -> Shapes:
+    made = linear(f"{name}.linear1", 7 * width, width) | linear(f"{name}.linear2", width, 5 * width)
+    made |= {f"{name}.norm.{each}_norm.scale": (head,) for each in ("query", "key")}
+    return made | (linear(f"{name}.modulation.lin", 3 * width, width) if modulated else {})
+
+
+def blocks(width: int, head: int, double: int, single: int, modulated: bool) -> Shapes:
+    made: Shapes = {}
+    for index in range(double):
+        made |= double_block(f"double_blocks.{index}", width, head, modulated)
+    for index in range(single):
+        made |= single_block(f"single_blocks.{index}", width, head, modulated)
+    return made
+
+
+def mlp(name: str, inputs: int, width: int) -> Shapes:
+    return linear(f"{name}.in_layer", width, inputs) | linear(f"{name}.out_layer", width, width)
+
+
+def flux(
+    width: int = 3072, head: int = 128, double: int = 19, single: int = 38, channels: int = 64, text: int = 4096,
+    pooled: int = 768, guidance: bool = True,
+) -> Shapes:  # fmt: skip
+    made = linear("img_in", width, channels) | mlp("time_in", 256, width) | mlp("vector_in", pooled, width)
+    made |= mlp("guidance_in", 256, width) if guidance else {}
+    made |= linear("txt_in", width, text) | blocks(width, head, double, single, modulated=True)
+    made |= linear("final_layer.linear", channels, width)
+    return made | linear("final_layer.adaLN_modulation.1", 2 * width, width)
+
+
+def chroma(
+    width: int = 3072, head: int = 128, double: int = 19, single: int = 38, channels: int = 64, text: int = 4096,
+    hidden: int = 5120, layers: int = 5,
+) -> Shapes:  # fmt: skip
+    made = linear("img_in", width, channels) | linear("txt_in", width, text)
+    made |= linear("distilled_guidance_layer.in_proj", hidden, 64)
+    for index in range(layers):
+        made |= mlp(f"distilled_guidance_layer.layers.{index}", hidden, hidden)
+        made[f"distilled_guidance_layer.norms.{index}.scale"] = (hidden,)
+    made |= linear("distilled_guidance_layer.out_proj", width, hidden)
+    made |= blocks(width, head, double, single, modulated=False)
+    return made | linear("final_layer.linear", channels, width)
+
+
+def sd3(
+    depth: int = 24, head: int = 64, channels: int = 16, text: int = 4096, pooled: int = 2048, places: int = 192,
+    normed: bool = False, dual: int = 0,
+) -> Shapes:  # fmt: skip
+    """Heads as many as blocks; with `dual`, the first blocks attend to the image once more."""
+    width = depth * head
+    made: Shapes = {"pos_embed": (1, places * places, width), **conv("x_embedder.proj", width, channels, 2)}
+    made |= linear("t_embedder.mlp.0", width, 256) | linear("t_embedder.mlp.2", width, width)
+    made |= linear("y_embedder.mlp.0", width, pooled) | linear("y_embedder.mlp.2", width, width)
+    made |= linear("context_embedder", width, text)
+    for index in range(depth):
+        last = index + 1 == depth
+        attentions = [("context_block", "attn"), ("x_block", "attn"), *([("x_block", "attn2")] if index < dual else [])]
+        for side, attention in attentions:
+            name = f"joint_blocks.{index}.{side}.{attention}"
+            made |= linear(f"{name}.qkv", 3 * width, width)
+            if normed:
+                made |= {f"{name}.ln_q.weight": (head,), f"{name}.ln_k.weight": (head,)}
+            if side == "x_block" or not last:
+                made |= linear(f"{name}.proj", width, width)
+        for side, parts in (("x_block", 9 if index < dual else 6), ("context_block", 2 if last else 6)):
+            name = f"joint_blocks.{index}.{side}"
+            made |= linear(f"{name}.adaLN_modulation.1", parts * width, width)
+            if side == "x_block" or not last:
+                made |= linear(f"{name}.mlp.fc1", 4 * width, width) | linear(f"{name}.mlp.fc2", width, 4 * width)
+    made |= linear("final_layer.linear", 4 * channels, width)
+    return made | linear("final_layer.adaLN_modulation.1", 2 * width, width)
+
+
+def filled(shapes: Shapes, seed: int = 0) -> dict[str, np.ndarray]:
+    """Random float32 elements."""
+    generator = np.random.default_rng(seed)
+    return {name: generator.standard_normal(shape, np.float32) / 8 for name, shape in shapes.items()}
+
+
+def unfilled(shapes: Shapes) -> Iterator[tuple[str, np.ndarray]]:
+    """Arrays of full size that take no memory."""
+    return ((name, np.broadcast_to(np.float32(0), shape)) for name, shape in shapes.items())

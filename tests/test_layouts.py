@@ -1,0 +1,184 @@
+"""Every tensor of a published layout is mapped, to what diffusers and transformers call it, as their converters do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import original_layouts as original
+import pytest
+from original_layouts import Shapes, prefixed
+
+from graphc.weights.layouts import IGNORED, detect, origins
+
+torch = pytest.importorskip("torch")
+single_file = pytest.importorskip("diffusers.loaders.single_file_utils")
+pytestmark = pytest.mark.torch
+
+UNET, FIRST = "model.diffusion_model.", "first_stage_model."
+
+
+def text_encoders(prefix: str) -> Shapes:
+    return prefixed(prefix, original.clip())
+
+
+FULL: dict[str, tuple[str, Shapes]] = {
+    "sd1": ("Stable Diffusion 1", {
+        **prefixed(UNET, original.unet(**original.SD1)), **prefixed(FIRST, original.vae()),
+        **prefixed("cond_stage_model.transformer.", original.clip()),
+    }),
+    "sd2": ("Stable Diffusion 2", {
+        **prefixed(UNET, original.unet(**original.SD2)), **prefixed(FIRST, original.vae()),
+        **prefixed("cond_stage_model.model.", original.openclip(1024, 24)),
+    }),
+    "sdxl": ("Stable Diffusion XL", {
+        **prefixed(UNET, original.unet(**original.SDXL)), **prefixed(FIRST, original.vae()),
+        **prefixed("conditioner.embedders.0.transformer.", original.clip()),
+        **prefixed("conditioner.embedders.1.model.", original.openclip()),
+    }),
+    "refiner": ("Stable Diffusion XL refiner", {
+        **prefixed(UNET, original.unet(**original.REFINER)), **prefixed(FIRST, original.vae()),
+        **prefixed("conditioner.embedders.0.model.", original.openclip()),
+    }),
+    "sd3": ("Stable Diffusion 3", {
+        **prefixed(UNET, original.sd3()), **prefixed(FIRST, original.vae(latents=16, quantized=False)),
+        **prefixed("text_encoders.clip_l.transformer.", original.clip(projection=768)),
+        **prefixed("text_encoders.clip_g.transformer.", original.clip(1280, 32, projection=1280)),
+        **prefixed("text_encoders.t5xxl.transformer.", original.t5()),
+    }),
+    "sd3.5 medium": ("Stable Diffusion 3", original.sd3(places=384, normed=True, dual=13)),
+    "sd3.5 large": ("Stable Diffusion 3", original.sd3(38, normed=True)),
+    "flux dev": ("Flux", {
+        **prefixed(UNET, original.flux()), **prefixed("vae.", original.vae(latents=16, quantized=False)),
+        **prefixed("text_encoders.clip_l.transformer.", original.clip(projection=768)),
+        **prefixed("text_encoders.t5xxl.transformer.", original.t5()),
+    }),
+    "flux schnell": ("Flux", original.flux(guidance=False)),
+    "chroma": ("Chroma", original.chroma()),
+    "controlnet": ("ControlNet of Stable Diffusion 1 or 2", prefixed("control_model.", original.controlnet(**original.SD1))),
+    "controlnet xl": ("ControlNet of Stable Diffusion XL", original.controlnet(**original.SDXL)),
+    "vae": ("autoencoder", original.vae()),
+    "openclip": ("OpenCLIP", original.openclip(1024, 24)),
+}  # fmt: skip
+"""Checkpoints as they are published: what they are, and their tensors."""
+
+
+def modules() -> dict[tuple[str, str], Any]:
+    """Modules of full size, without elements: by checkpoint and component."""
+    import diffusers
+    import transformers
+
+    sd1 = {"cross_attention_dim": 768}
+    sd2 = {
+        "cross_attention_dim": 1024,
+        "use_linear_projection": True,
+        "attention_head_dim": (5, 10, 20, 20),
+    }
+    xl = {
+        "block_out_channels": (320, 640, 1280),
+        "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+        "transformer_layers_per_block": (1, 2, 10), "attention_head_dim": (5, 10, 20), "cross_attention_dim": 2048,
+        "use_linear_projection": True, "addition_embed_type": "text_time", "addition_time_embed_dim": 256,
+        "projection_class_embeddings_input_dim": 2816,
+    }  # fmt: skip
+    ups = {"up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D")}
+    refiner = {
+        "block_out_channels": (384, 768, 1536, 1536),
+        "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"),
+        "up_block_types": ("UpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
+        "transformer_layers_per_block": 4, "attention_head_dim": (6, 12, 24, 24), "cross_attention_dim": 1280,
+        "use_linear_projection": True, "addition_embed_type": "text_time", "addition_time_embed_dim": 256,
+        "projection_class_embeddings_input_dim": 2560,
+    }  # fmt: skip
+    vae = {
+        "block_out_channels": (128, 256, 512, 512), "layers_per_block": 2,
+        "down_block_types": ("DownEncoderBlock2D",) * 4, "up_block_types": ("UpDecoderBlock2D",) * 4,
+    }  # fmt: skip
+    bare = {**vae, "latent_channels": 16, "use_quant_conv": False, "use_post_quant_conv": False}
+    sd3 = {
+        "num_layers": 24, "num_attention_heads": 24, "joint_attention_dim": 4096, "caption_projection_dim": 1536,
+        "pooled_projection_dim": 2048, "out_channels": 16, "pos_embed_max_size": 192,
+    }  # fmt: skip
+    large = {**sd3, "num_layers": 38, "num_attention_heads": 38, "caption_projection_dim": 2432, "qk_norm": "rms_norm"}
+    dual = {"qk_norm": "rms_norm", "pos_embed_max_size": 384, "dual_attention_layers": tuple(range(13))}
+    big = {"hidden_size": 1280, "num_hidden_layers": 32, "intermediate_size": 5120, "projection_dim": 1280}
+    middle = {"hidden_size": 1024, "num_hidden_layers": 23, "intermediate_size": 4096}
+    small = {"hidden_size": 768, "intermediate_size": 3072, "projection_dim": 768}
+
+    def clip(settings: Mapping[str, Any], projected: bool = False) -> Any:
+        kind = transformers.CLIPTextModelWithProjection if projected else transformers.CLIPTextModel
+        return kind(transformers.CLIPTextConfig(vocab_size=49408, **settings))
+
+    def t5() -> Any:
+        return transformers.T5EncoderModel(
+            transformers.T5Config(
+                d_model=4096, d_ff=10240, d_kv=64, num_heads=64, num_layers=24, feed_forward_proj="gated-gelu"
+            )
+        )
+
+    unets, autoencoder = diffusers.UNet2DConditionModel, diffusers.AutoencoderKL
+    with torch.device("meta"):
+        return {
+            ("sd1", "unet"): unets(**sd1), ("sd1", "vae"): autoencoder(**vae), ("sd1", "text_encoder"): clip(small),
+            ("sd2", "unet"): unets(**sd2), ("sd2", "text_encoder"): clip(middle),
+            ("sdxl", "unet"): unets(**xl, **ups), ("sdxl", "vae"): autoencoder(**vae),
+            ("sdxl", "text_encoder"): clip(small), ("sdxl", "text_encoder_2"): clip(big, projected=True),
+            ("refiner", "unet"): unets(**refiner), ("refiner", "text_encoder_2"): clip(big, projected=True),
+            ("sd3", "transformer"): diffusers.SD3Transformer2DModel(**sd3), ("sd3", "vae"): autoencoder(**bare),
+            ("sd3", "text_encoder"): clip(small, projected=True), ("sd3", "text_encoder_2"): clip(big, projected=True),
+            ("sd3", "text_encoder_3"): t5(),
+            ("sd3.5 medium", "transformer"): diffusers.SD3Transformer2DModel(**{**sd3, **dual}),
+            ("sd3.5 large", "transformer"): diffusers.SD3Transformer2DModel(**large),
+            ("flux dev", "transformer"): diffusers.FluxTransformer2DModel(guidance_embeds=True),
+            ("flux dev", "vae"): autoencoder(**bare), ("flux dev", "text_encoder"): clip(small),
+            ("flux dev", "text_encoder_2"): t5(),
+            ("flux schnell", "transformer"): diffusers.FluxTransformer2DModel(),
+            ("chroma", "transformer"): diffusers.ChromaTransformer2DModel(),
+            ("controlnet", "controlnet"): diffusers.ControlNetModel(**sd1),
+            ("controlnet xl", "controlnet"): diffusers.ControlNetModel(**xl),
+            ("vae", "vae"): autoencoder(**vae), ("openclip", "text_encoder"): clip({**middle, "num_hidden_layers": 24}),
+        }  # fmt: skip
+
+
+def state_of(module: Any) -> Shapes:
+    """A module's names and shapes, as files have them: transformers of today leaves out CLIP's outer module."""
+    found = {name: tuple(each.shape) for name, each in module.state_dict().items()}
+    outer = "text_model." if "embeddings.token_embedding.weight" in found else ""
+    return prefixed(outer, found)
+
+
+EXTRA = ("text_projection.weight", "text_model.encoder.layers.23.")
+"""What files have and CLIPTextModel has not: the projection, and in Stable Diffusion 2 the last layer."""
+
+
+@pytest.fixture(scope="module")
+def full_modules() -> dict[tuple[str, str], Any]:
+    return modules()
+
+
+@pytest.mark.parametrize("case", FULL)
+def test_every_tensor_of_a_published_checkpoint_is_mapped(
+    case: str, full_modules: Mapping[tuple[str, str], Any]
+) -> None:
+    name, shapes = FULL[case]
+    layout = detect(shapes)
+    assert layout is not None
+    assert layout.name == name
+    found = layout.sources(shapes)
+    used = {source.name for each in found.values() for source in each.values()}
+    assert [each for each in shapes if each not in used and not IGNORED.match(each)] == []
+    checked = {component: module for (place, component), module in full_modules.items() if place == case}
+    assert checked
+    for component, module in checked.items():
+        expected = state_of(module)
+        made = {ours: source.shape(shapes[source.name]) for ours, source in found[component].items()}
+        more = {each for each in made.keys() - expected.keys() if not each.startswith(EXTRA)}
+        assert not more, component
+        assert {each: made.get(each) for each in expected} == expected, component
+        prefix = layout.parts[component][1]
+        there = {ours: (source.name, source.steps) for ours, source in found[component].items() if ours in expected}
+        back = [
+            {ours: (prefix + source.name, source.steps) for ours, source in each.sources.items()}
+            for each in origins(expected)
+        ]
+        assert there in back, component
