@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from graphc.commands.output import bytes_text, say, say_table
@@ -22,9 +21,9 @@ def weights_of(program: Program) -> dict[str, Any]:
         "weights": [
             {
                 "name": weight.name,
-                "dtype": weight.dtype.name,
+                "dtype": weight.type_name,
                 "shape": list(weight.shape),
-                "bytes": prod(weight.shape) * weight.dtype.itemsize,
+                "bytes": weight.nbytes,
                 "recipe": None if recipe is None else described(recipe),
                 "parameters": [each.parameter for each in read],
             }

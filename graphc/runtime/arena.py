@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -76,13 +75,10 @@ def arenas(program: Program, sizes: Mapping[str, int], threads: int | None = Non
 
 def _stand_ins(program: Program) -> list[np.ndarray]:
     """Arrays of the weights' types and sizes, all in the same place, which is neither read nor written."""
-    sizes = [prod(weight.shape) * weight.dtype.itemsize for weight in program.weights]
+    sizes = [weight.nbytes for weight in program.weights]
     block = np.zeros(max(sizes, default=0) + ALIGNMENT, np.uint8)
     start = -block.ctypes.data % ALIGNMENT
-    return [
-        block[start : start + size].view(weight.dtype).reshape(weight.shape)
-        for weight, size in zip(program.weights, sizes, strict=True)
-    ]
+    return [weight.array(block[start : start + size]) for weight, size in zip(program.weights, sizes, strict=True)]
 
 
 def _arena(executor: Executor, program: Program, section: Section, sizes: Mapping[str, int]) -> Arena:

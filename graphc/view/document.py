@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from math import prod
 from typing import Any, TypeAlias
 
 from graphc.runtime.profile import Timing, is_product
 from graphc.shapes import Dim, Expr, bind_known
 from graphc.targets.ggml.calls import VIEWS
 from graphc.targets.ggml.cost import count_of, is_copy, numbered, traffic
-from graphc.targets.ggml.program import HOST, RESULT, TYPE_SIZES, Arg, Call, Constant, Input, Output, Program, Tensor
+from graphc.targets.ggml.program import HOST, RESULT, Arg, Call, Constant, Input, Output, Program, Tensor
 
 Path: TypeAlias = tuple[str, ...]
 Reference: TypeAlias = tuple[str, int]
@@ -51,8 +50,8 @@ class Document:
                 {
                     "name": each.name,
                     "shape": self.shape(each.shape),
-                    "type": each.dtype.name,
-                    "bytes": prod(each.shape) * each.dtype.itemsize,
+                    "type": each.type_name,
+                    "bytes": each.nbytes,
                 }
                 for each in program.weights
             ],
@@ -99,7 +98,7 @@ class Document:
             "settings": ", ".join(text for arg in call.args if (text := self.setting(arg))),
             "operations": sum(each.operations for each in timed) if timed else self.number(operations),
             "bytes": sum(each.nbytes for each in timed) if timed else self.number(traffic(program, call)),
-            "held": 0 if kind == "view" else self.number(call.result.size * TYPE_SIZES[call.result.type]),
+            "held": 0 if kind == "view" else self.number(call.result.nbytes),
             **({"seconds": sum(each.seconds for each in timed), "runs": len(timed)} if timed else {}),
         }
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from graphc.ggml_types import QUANTIZED, fits
 from graphc.shapes import Dim, Expr, divisible
 from graphc.targets.ggml.program import TYPE_SIZES, Constant, ProgramError, Quad, Tensor, dense_strides
 
@@ -30,6 +31,11 @@ VIEWS = {"ggml_reshape_1d", "ggml_reshape_2d", "ggml_reshape_3d", "ggml_reshape_
          "ggml_view_1d", "ggml_view_2d", "ggml_view_3d", "ggml_view_4d"}  # fmt: skip
 """Calls that compute nothing: their result reads the memory of their first argument."""
 
+RESHAPES = ("ggml_reshape_1d", "ggml_reshape_2d", "ggml_reshape_3d", "ggml_reshape_4d")
+
+TAKE_BLOCKS = {"ggml_mul_mat", "ggml_get_rows", *RESHAPES}
+"""Calls whose first argument may be quantized."""
+
 
 def rule(*functions: str) -> Callable[[Rule], Rule]:
     """Register the rule of one or more functions."""
@@ -38,6 +44,9 @@ def rule(*functions: str) -> Callable[[Rule], Rule]:
         for function in functions:
 
             def checked(*args: Any, function: str = function) -> Layout:
+                for place, arg in enumerate(args):
+                    if isinstance(arg, Tensor) and arg.type in QUANTIZED and (place or function not in TAKE_BLOCKS):
+                        raise ProgramError(f"{function}: takes no blocks of {arg.type} there")
                 try:
                     return body(*args)
                 except ProgramError as error:
@@ -77,6 +86,7 @@ def _same(layout: Tensor) -> Layout:
 
 
 FLOAT_TYPES = ("F32", "F16", "BF16")
+WEIGHT_TYPES = (*FLOAT_TYPES, *QUANTIZED)
 
 
 def _float(*tensors: Tensor) -> None:
@@ -162,11 +172,12 @@ def _sizes(a: Tensor, *sizes: Dim) -> Quad:
     return ne[0], ne[1], ne[2], ne[3]
 
 
-@rule("ggml_reshape_1d", "ggml_reshape_2d", "ggml_reshape_3d", "ggml_reshape_4d")
+@rule(*RESHAPES)
 def _reshape(a: Tensor, *sizes: Dim) -> Layout:
     ne = _sizes(a, *sizes)
     require(a.in_order, "must be contiguous")
     require(ne[0] * ne[1] * ne[2] * ne[3] == a.size, f"{a.ne} has not the elements of {ne}")
+    require(a.type not in QUANTIZED or (isinstance(ne[0], int) and fits(a.type, ne[0])), f"rows of {ne[0]} cut blocks")
     return packed(a.type, ne)
 
 
@@ -246,7 +257,7 @@ def _concat(a: Tensor, b: Tensor, axis: int) -> Layout:
 @rule("ggml_mul_mat")
 def _mul_mat(a: Tensor, b: Tensor) -> Layout:
     _f32(b)
-    _float(a)
+    require(a.type in WEIGHT_TYPES, f"does not multiply {a.type}")
     require(a.ne[0] == b.ne[0], f"inner sizes {a.ne[0]} and {b.ne[0]} differ")
     require(a.ne[0] != 0, "the inner size is 0")
     require(
@@ -259,7 +270,7 @@ def _mul_mat(a: Tensor, b: Tensor) -> Layout:
 
 @rule("ggml_get_rows")
 def _get_rows(a: Tensor, b: Tensor) -> Layout:
-    _float(a)
+    require(a.type in WEIGHT_TYPES, f"takes no rows of {a.type}")
     require(b.type == "I32", "row numbers must be I32")
     require(a.ne[2] == b.ne[1] and a.ne[3] == b.ne[2] and b.ne[3] == 1, "batches differ")
     require(a.nb[0] == TYPE_SIZES[a.type] and b.nb[0] == 4, "rows must be contiguous")

@@ -197,7 +197,7 @@ def traffic(program: Program, call: Call) -> Dim:
     if is_copy(program, call):
         most = call.result.size
         return sum((dim_min(tensor.size, most) * TYPE_SIZES[tensor.type] for tensor in tensors), 0)
-    return sum((tensor.size * TYPE_SIZES[tensor.type] for tensor in tensors), 0)
+    return sum((tensor.nbytes for tensor in tensors), 0)
 
 
 def numbered(program: Program) -> dict[Call, int]:
@@ -208,7 +208,7 @@ def numbered(program: Program) -> dict[Call, int]:
 
 def weight_bytes(program: Program) -> int:
     """Bytes of all weights."""
-    return sum(prod(weight.shape) * weight.dtype.itemsize for weight in program.weights)
+    return sum(weight.nbytes for weight in program.weights)
 
 
 def parameters(program: Program) -> int:
@@ -263,4 +263,4 @@ def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
 
 
 def _bytes(tensor: Tensor, binding: Mapping[str, int]) -> int:
-    return integer(tensor.size, binding) * TYPE_SIZES[tensor.type]
+    return integer(tensor.nbytes, binding)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import EngineError
+from graphc.ir.types import TensorType
 from graphc.targets.ggml.container import Entry, read_container, write_container
 from graphc.targets.ggml.program import Program, ProgramError, Weight
 from graphc.targets.ggml.text import read_text, write_text
@@ -38,7 +39,7 @@ def write_engine(
 ) -> None:
     """Write an engine file whole or not at all.
 
-    `arrays(i)` gives the elements of weight `i`, of its dtype and shape; it is called once for each, in order, so one
+    `arrays(i)` gives weight `i` as it is stored (`Weight.stored`); it is called once for each, in order, so one
     weight at a time is in memory. If `stripped`, those with a recipe are left out. Raises OSError where the file cannot be
     written.
     """
@@ -59,9 +60,8 @@ def write_engine(
 
     def data(place: int) -> np.ndarray:
         weight, array = program.weights[indices[place]], arrays(indices[place])
-        if array.dtype != weight.dtype or array.shape != weight.shape:
-            found = f"{array.dtype}{list(array.shape)}"
-            raise ProgramError(f"weight {weight.name} is {found}, not {weight.dtype}{list(weight.shape)}")
+        if TensorType(array.dtype, array.shape) != weight.stored:
+            raise ProgramError(f"weight {weight.name} is {TensorType(array.dtype, array.shape)}, not {weight.stored}")
         return array
 
     entries = [_entry(index, program.weights[index]) for index in indices]
@@ -108,8 +108,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[Program, list[np.ndarray | None
         raise EngineError("it is damaged: the tensors are not the weights of the program")
     arrays: list[np.ndarray | None] = [None] * len(program.weights)
     for index, raw in zip(indices, data, strict=True):
-        weight = program.weights[index]
-        arrays[index] = raw.view(weight.dtype).reshape(weight.shape)
+        arrays[index] = program.weights[index].array(raw)
     try:
         check_row_numbers(program, [NOTHING if array is None else array for array in arrays])
     except ProgramError as error:

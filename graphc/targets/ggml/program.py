@@ -17,12 +17,13 @@ from typing import TypeAlias, Union
 import numpy as np
 
 from graphc.errors import GraphcError
+from graphc.ggml_types import QUANTIZED, TYPES, fits, nbytes, stored_shape
 from graphc.ir.graph import Value, names_in
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, NARROW, U8, TensorType
 from graphc.shapes import Dim, Expr, product
 
-TYPE_SIZES: dict[str, int] = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8, "I8": 1, "I16": 2, "I32": 4, "I64": 8}
-"""Bytes of an element of each of ggml's types that a value of the model can have."""
+TYPE_SIZES: dict[str, int] = {name: type.size for name, type in TYPES.items()}
+"""Bytes of an element of each of ggml's types, or of a block of those that only weights have."""
 
 STORAGE: dict[np.dtype, str] = {
     F32: "F32", F16: "F16", BF16: "BF16", F64: "F64",
@@ -77,7 +78,8 @@ class Tensor:
     @property
     def in_order(self) -> bool:
         """True if the elements are proven to lie in order without gaps; a reshape then makes it contiguous."""
-        return _packed(self, 0)
+        dense = dense_strides(self.type, self.ne)
+        return all(size == 1 or step == own for size, step, own in zip(self.ne, self.nb, dense, strict=True))
 
     @property
     def contiguous_rows(self) -> bool:
@@ -88,6 +90,11 @@ class Tensor:
     def size(self) -> Dim:
         """Number of elements."""
         return product(self.ne)
+
+    @property
+    def nbytes(self) -> Dim:
+        """Bytes that the elements take."""
+        return _blocks(self.type, self.size) * TYPE_SIZES[self.type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +144,43 @@ class Host:
 @dataclass(frozen=True, eq=False, slots=True)
 class Weight:
     """A stored tensor. `name` is the parameter's in PyTorch where known; `value` (compile time only) is what to store:
-    a constant, or a value computed from constants, evaluated when the engine is written."""
+    a constant, or a value computed from constants, evaluated when the engine is written.
+
+    `dtype` and `shape` are the model's. The tensor's type is the dtype's, or a quantized one: then the array that is stored has
+    bytes, those of a row along its last axis.
+    """
 
     name: str
     tensor: Tensor
     dtype: np.dtype
     shape: tuple[int, ...]
     value: Value | None = None
+
+    @property
+    def stored(self) -> TensorType:
+        """Type and shape of the array that is stored."""
+        dtype = U8 if self.quantized else self.dtype
+        return TensorType(dtype, stored_shape(self.tensor.type, self.shape))
+
+    def array(self, raw: np.ndarray) -> np.ndarray:
+        """The array that is stored as these bytes."""
+        found: np.ndarray = raw.view(self.stored.dtype).reshape(stored_shape(self.tensor.type, self.shape))
+        return found
+
+    @property
+    def quantized(self) -> bool:
+        """Whether it is held in blocks."""
+        return self.tensor.type in QUANTIZED
+
+    @property
+    def type_name(self) -> str:
+        """What a person reads: the dtype's name, or the quantized type's."""
+        return self.tensor.type.lower() if self.quantized else self.dtype.name
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are stored."""
+        return nbytes(self.tensor.type, self.shape)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -230,9 +267,14 @@ class Program:
         self.inputs.append(Input(name, dtype, shape, tensor, **bounds))
         return tensor
 
-    def add_weight(self, name: str, dtype: np.dtype, shape: tuple[int, ...], value: Value | None = None) -> Tensor:
-        """Declare a stored tensor."""
-        tensor = dense(STORAGE[dtype], storage_ne(shape), min(len(shape), 4), weight=len(self.weights))
+    def add_weight(
+        self, name: str, dtype: np.dtype, shape: tuple[int, ...], value: Value | None = None, type: str = ""
+    ) -> Tensor:
+        """Declare a stored tensor; a float32 one may be of a quantized type. Raises ProgramError if that does not fit."""
+        if type in QUANTIZED and (dtype != F32 or not shape or not fits(type, shape[-1])):
+            raise ProgramError(f"weight {name}, {dtype}{list(shape)}, cannot be of the type {type}")
+        kind = type if type in QUANTIZED else STORAGE[dtype]
+        tensor = dense(kind, storage_ne(shape), min(len(shape), 4), weight=len(self.weights))
         self.weights.append(Weight(name, tensor, dtype, shape, value))
         return tensor
 
@@ -298,8 +340,8 @@ def dense(type: str, ne: Quad, rank: int, *, call: int = -1, weight: int = -1, i
 
 def dense_strides(type: str, ne: Quad) -> Quad:
     """Byte strides of a contiguous tensor."""
-    strides: list[Dim] = [TYPE_SIZES[type]]
-    for size in ne[:3]:
+    strides: list[Dim] = [TYPE_SIZES[type], _blocks(type, ne[0]) * TYPE_SIZES[type]]
+    for size in ne[1:3]:
         strides.append(strides[-1] * size)
     return strides[0], strides[1], strides[2], strides[3]
 
@@ -312,10 +354,7 @@ def storage_ne(shape: tuple[Dim, ...]) -> Quad:
     return ne[0], ne[1], ne[2], ne[3]
 
 
-def _packed(tensor: Tensor, axis: int) -> bool:
-    expected: Dim = TYPE_SIZES[tensor.type]
-    for size, stride in zip(tensor.ne[axis:], tensor.nb[axis:], strict=True):
-        if size != 1 and stride != expected:
-            return False
-        expected = expected * size
-    return True
+def _blocks(type: str, count: Dim) -> Dim:
+    """How many blocks so many elements are."""
+    elements = TYPES[type].elements
+    return count if elements == 1 else count // elements

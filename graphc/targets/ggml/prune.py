@@ -50,7 +50,9 @@ class Pruning:
         """The tensor that a weight has now."""
         if index not in self.weights:
             weight = self.old.weights[index]
-            self.weights[index] = self.new.add_weight(weight.name, weight.dtype, weight.shape, weight.value)
+            self.weights[index] = self.new.add_weight(
+                weight.name, weight.dtype, weight.shape, weight.value, weight.tensor.type
+            )
         return self.weights[index]
 
     def kernel(self, index: int) -> int:
