@@ -169,10 +169,10 @@ def evaluated(program: Program, progress: Progress = SILENT) -> list[np.ndarray]
 
 
 def weight_array(program: Program, index: int) -> np.ndarray:
-    """One weight's elements, computed from the model's constants."""
-    value = program.weights[index].value
-    assert value is not None, "the weights of a program that was read from an engine are in the engine"
-    return np.asarray(evaluate(value), order="C")
+    """One weight as it is stored, computed from the model's constants."""
+    weight = program.weights[index]
+    assert weight.value is not None, "the weights of a program that was read from an engine are in the engine"
+    return weight.converted(np.asarray(evaluate(weight.value), order="C"))
 
 
 def from_torch(module: Any, example_inputs: Any, **settings: Any) -> Model:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphcError
+from graphc.ir.types import BF16, F16, F32
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ QUANTIZED = {
 
 TYPES = {**PLAIN, **QUANTIZED}
 
+HALVES = {"F16": F16, "BF16": BF16}
+
 GUIDED = {"IQ2_XXS", "IQ2_XS", "IQ1_S"}
 """Types that ggml does not quantize to without knowing how much each column matters."""
 
@@ -69,6 +72,27 @@ def fits(type: str, row: int) -> bool:
 def stored_shape(type: str, shape: Sequence[int]) -> tuple[int, ...]:
     """The shape of the array that holds a tensor: for a quantized type one of bytes."""
     return (*shape[:-1], nbytes(type, shape[-1:])) if type in QUANTIZED else tuple(shape)
+
+
+def narrowed(type: str, array: np.ndarray) -> np.ndarray:
+    """A float32 array as a narrower type stores it, a quantized one in bytes.
+
+    Raises GraphcError for an element that the type has nothing like: too large, or not finite in a block.
+    """
+    if type in QUANTIZED:
+        return quantize(type, array)
+    with np.errstate(over="ignore"):
+        found = array.astype(HALVES[type])
+    if np.isinf(found).any() and not np.array_equal(np.isinf(found), np.isinf(array)):
+        raise GraphcError(f"{np.abs(array[np.isfinite(array)]).max():g} is larger than any number of {type.lower()}")
+    return found
+
+
+def widened(type: str, stored: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """The float32 numbers of an array of this shape that is stored in a narrower type."""
+    if type in QUANTIZED:
+        return dequantize(type, np.ascontiguousarray(stored), prod(shape)).reshape(shape)
+    return stored.astype(F32).reshape(shape)
 
 
 def quantize(type: str, array: np.ndarray) -> np.ndarray:

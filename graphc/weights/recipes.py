@@ -221,7 +221,7 @@ class _Reader:
             self.node(each)
         weights = [None if each is None else self.value(each) for each in document["weights"]]
         for value, weight in zip(weights, self.program.weights, strict=True):
-            if value is not None and (value.type != weight.stored or counts(value.type)):
+            if value is not None and (value.type != TensorType(weight.dtype, weight.shape) or counts(value.type)):
                 raise ValueError(f"the recipe of {weight.name} gives {value.type}")
         return Recipes(parameters, pinned, weights)
 

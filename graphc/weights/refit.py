@@ -13,6 +13,7 @@ from graphc.ir.graph import Value
 from graphc.ir.types import BF16, F16, F32, F64
 from graphc.targets.ggml.program import Program
 from graphc.weights.checkpoint import Source, open_checkpoint
+from graphc.weights.layouts.fit import KNOWN, fit, some
 from graphc.weights.names import FEWEST
 from graphc.weights.recipes import Recipes, recipes_of
 from graphc.weights.tensors import Tensors, Unreadable
@@ -27,27 +28,38 @@ class Refit:
     `stored` are the weights that the program has, None for one that was left out. If not `strict`, tensors that the model has
     not are passed over, and weights stay as they are if the checkpoint has none of their parameters.
 
+    Of a checkpoint with several components the one that fits is taken, or `component`, whatever names its layout has.
+
     Raises CheckpointError with all that is missing, too much, of another shape or type, or unlike a pinned parameter, and
     EngineError if the program has no recipes.
     """
 
     def __init__(
-        self, program: Program, stored: Sequence[np.ndarray | None], source: Source, *, strict: bool = True
+        self,
+        program: Program,
+        stored: Sequence[np.ndarray | None],
+        source: Source,
+        *,
+        strict: bool = True,
+        component: str | None = None,
     ) -> None:
         self.program, self.stored = program, stored
         self.recipes = recipes_of(program)
-        found = open_checkpoint(source)
+        given = open_checkpoint(source)
+        wanted = {each.parameter: each.shape for each in (*self.recipes.parameters, *self.recipes.pinned)}
+        self.fit = fit(given, wanted, component)
+        found = self.fit.tensors(given, wanted)
         self.kept = set() if strict else set(_untouched(self.recipes, found, stored))
         needed = {
             each: None for index, read in enumerate(self.recipes.reads) for each in read if index not in self.kept
         }
         problems = [*_misfits(needed, found), *_unlike(self.recipes.pinned, found)]
         if strict:
-            problems += self._surplus(found)
+            problems += self._surplus(given)
         if not needed or not any(each.parameter in found for each in needed):
-            problems = [_stranger(self.recipes, found)]
+            problems = [_stranger(self.recipes, given)]
         if problems:
-            raise CheckpointError("\n  ".join(["the checkpoint does not fit the model:", *problems]))
+            raise CheckpointError("\n  ".join([f"{self.fit} does not fit the model:", *problems]))
         self.arrays = {each: found[each.parameter] for each in needed}
 
     def array(self, index: int) -> np.ndarray:
@@ -55,15 +67,14 @@ class Refit:
         old = self.stored[index]
         if old is not None and (index in self.kept or self.recipes.weights[index] is None):
             return old
-        return self.recipes.compute(index, _Widened(self.arrays))
+        return self.program.weights[index].converted(self.recipes.compute(index, _Widened(self.arrays)))
 
-    def _surplus(self, found: Tensors) -> list[str]:
+    def _surplus(self, given: Tensors) -> list[str]:
         """What the model has not; whole numbers are no parameters but positions and counts, which are in the program."""
-        known = {each.parameter for each in (*self.recipes.parameters, *self.recipes.pinned)}
         surplus = [
             f"{name}: the model has no such parameter"
-            for name, array in found.items()
-            if name not in known and (isinstance(array, Unreadable) or array.dtype.kind not in "biu")
+            for name in self.fit.surplus
+            if isinstance(each := given[name], Unreadable) or each.dtype.kind not in "biu"
         ]
         pairs = zip(self.program.weights, self.recipes.weights, strict=True)
         nameless = [weight.name for weight, recipe in pairs if recipe is None and prod(weight.shape) >= FEWEST]
@@ -113,16 +124,20 @@ def _unlike(pinned: Sequence[Value], found: Tensors) -> Iterator[str]:
             yield f"{value.parameter}: other numbers than those that the program was compiled for; compile it with these"
 
 
-def _stranger(recipes: Recipes, found: Tensors) -> str:
-    def some(names: Sequence[str]) -> str:
-        return ", ".join(names[:3]) + (", …" if len(names) > 3 else "") if names else "none"
-
-    wanted = [each.parameter for each in recipes.parameters]
-    return f"it has none of the model's parameters ({some(wanted)}), but {some(list(found))}"
+def _stranger(recipes: Recipes, given: Tensors) -> str:
+    wanted = some([each.parameter for each in recipes.parameters])
+    return (
+        f"it has none of the model's parameters ({wanted}), but {some(list(given))}; nor is it in a layout of {KNOWN}"
+    )
 
 
 def refitted(
-    program: Program, stored: Sequence[np.ndarray | None], source: Source, *, strict: bool = True
+    program: Program,
+    stored: Sequence[np.ndarray | None],
+    source: Source,
+    *,
+    strict: bool = True,
+    component: str | None = None,
 ) -> Iterator[np.ndarray]:
     """Every weight as a checkpoint has it, one after the other; what does not fit is raised at once (see `Refit`)."""
-    return map(Refit(program, stored, source, strict=strict).array, range(len(stored)))
+    return map(Refit(program, stored, source, strict=strict, component=component).array, range(len(stored)))

@@ -17,7 +17,7 @@ from typing import TypeAlias, Union
 import numpy as np
 
 from graphc.errors import GraphcError
-from graphc.ggml_types import QUANTIZED, TYPES, fits, nbytes, stored_shape
+from graphc.ggml_types import HALVES, QUANTIZED, TYPES, fits, narrowed, nbytes, stored_shape
 from graphc.ir.graph import Value, names_in
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, NARROW, U8, TensorType
 from graphc.shapes import Dim, Expr, product
@@ -146,8 +146,8 @@ class Weight:
     """A stored tensor. `name` is the parameter's in PyTorch where known; `value` (compile time only) is what to store:
     a constant, or a value computed from constants, evaluated when the engine is written.
 
-    `dtype` and `shape` are the model's. The tensor's type is the dtype's, or a quantized one: then the array that is stored has
-    bytes, those of a row along its last axis.
+    `dtype` and `shape` are the model's. The tensor's type is the dtype's or, of a float32 one, narrower. The array that is stored
+    has bytes if that is a quantized one, those of a row along its last axis.
     """
 
     name: str
@@ -159,23 +159,30 @@ class Weight:
     @property
     def stored(self) -> TensorType:
         """Type and shape of the array that is stored."""
-        dtype = U8 if self.quantized else self.dtype
+        dtype = HALVES.get(self.tensor.type, U8) if self.narrow else self.dtype
         return TensorType(dtype, stored_shape(self.tensor.type, self.shape))
 
     def array(self, raw: np.ndarray) -> np.ndarray:
-        """The array that is stored as these bytes."""
+        """What is stored, of its bytes."""
         found: np.ndarray = raw.view(self.stored.dtype).reshape(stored_shape(self.tensor.type, self.shape))
         return found
 
+    def converted(self, array: np.ndarray) -> np.ndarray:
+        """What is stored for elements of its dtype and shape. Raises GraphcError for what its type has nothing like."""
+        try:
+            return narrowed(self.tensor.type, array) if self.narrow else array
+        except GraphcError as error:
+            raise GraphcError(f"weight {self.name}: {error}; keep it in a wider type with --dtype") from error
+
     @property
-    def quantized(self) -> bool:
-        """Whether it is held in blocks."""
-        return self.tensor.type in QUANTIZED
+    def narrow(self) -> bool:
+        """Whether it is held in a narrower type than its dtype."""
+        return self.tensor.type != STORAGE[self.dtype]
 
     @property
     def type_name(self) -> str:
-        """What a person reads: the dtype's name, or the quantized type's."""
-        return self.tensor.type.lower() if self.quantized else self.dtype.name
+        """What a person reads: the dtype's name, or ggml's of a narrower type."""
+        return self.tensor.type.lower() if self.narrow else self.dtype.name
 
     @property
     def nbytes(self) -> int:
@@ -270,11 +277,12 @@ class Program:
     def add_weight(
         self, name: str, dtype: np.dtype, shape: tuple[int, ...], value: Value | None = None, type: str = ""
     ) -> Tensor:
-        """Declare a stored tensor; a float32 one may be of a quantized type. Raises ProgramError if that does not fit."""
-        if type in QUANTIZED and (dtype != F32 or not shape or not fits(type, shape[-1])):
-            raise ProgramError(f"weight {name}, {dtype}{list(shape)}, cannot be of the type {type}")
-        kind = type if type in QUANTIZED else STORAGE[dtype]
-        tensor = dense(kind, storage_ne(shape), min(len(shape), 4), weight=len(self.weights))
+        """Declare a stored tensor; a float32 one may have a narrower type. Raises ProgramError if that does not fit."""
+        type = type or STORAGE[dtype]
+        narrow = dtype == F32 and (type in HALVES or (type in QUANTIZED and bool(shape) and fits(type, shape[-1])))
+        if type != STORAGE[dtype] and not narrow:
+            raise ProgramError(f"weight {name}, {TensorType(dtype, shape)}, cannot be of the type {type}")
+        tensor = dense(type, storage_ne(shape), min(len(shape), 4), weight=len(self.weights))
         self.weights.append(Weight(name, tensor, dtype, shape, value))
         return tensor
 

@@ -92,7 +92,7 @@ class _Writer:
             "symbols": [],
             "weights": [
                 {"name": each.name, "dtype": each.dtype.name, "shape": list(each.shape)}
-                | ({"type": each.tensor.type} if each.quantized else {})
+                | ({"type": each.tensor.type} if each.narrow else {})
                 for each in program.weights
             ],
             "kernels": [self.kernel(each) for each in program.kernels],
@@ -238,12 +238,8 @@ class _Reader:
             self.symbol(each)
         for each in self.items("weights"):
             sizes = tuple(_whole(size, 0) for size in _list(each["shape"]))
-            tensor = program.add_weight(
-                _text(each["name"]), DTYPES[each["dtype"]], sizes, type=_text(each.get("type", ""))
-            )
-            if "type" in each and tensor.type != each["type"]:
-                raise ValueError(f"a weight of the type {each['type']}")
-            check_sizes(tensor)
+            name, type = _text(each["name"]), _text(each.get("type", ""))
+            check_sizes(program.add_weight(name, DTYPES[each["dtype"]], sizes, type=type))
         self.known = set(self.names.values())  # a kernel's sizes are looked at where it is called
         program.kernels += [self.kernel(each) for each in self.items("kernels")]
         self.known = set()
