@@ -11,6 +11,7 @@ import numpy as np
 from graphc.errors import CheckpointError
 from graphc.ir.graph import Value
 from graphc.ir.types import BF16, F16, F32, F64
+from graphc.shapes import integer
 from graphc.targets.ggml.program import Program
 from graphc.weights.checkpoint import Source, open_checkpoint
 from graphc.weights.layouts.fit import KNOWN, fit, some
@@ -46,7 +47,8 @@ class Refit:
         self.program, self.stored = program, stored
         self.recipes = recipes_of(program)
         given = open_checkpoint(source)
-        wanted = {each.parameter: each.shape for each in (*self.recipes.parameters, *self.recipes.pinned)}
+        parameters = (*self.recipes.parameters, *self.recipes.pinned)
+        wanted = {each.parameter: tuple(integer(size, {}) for size in each.shape) for each in parameters}
         self.fit = fit(given, wanted, component)
         found = self.fit.tensors(given, wanted)
         self.kept = set() if strict else set(_untouched(self.recipes, found, stored))

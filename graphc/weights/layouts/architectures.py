@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphc.weights.layouts import text, transformer, unet
-from graphc.weights.layouts.table import Source, Table
+from graphc.weights.layouts.table import SAME, Source, Table
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -50,9 +50,9 @@ CONTROL = ("control_model.", "")
 FIRST = "input_blocks.0.0.weight"
 
 
-def vae(*prefixes: str) -> Part:
-    """The autoencoder, with as many channels as it has; or one half of it."""
-    return part("vae", unet.VAE, prefixes or ("first_stage_model.", "vae."), "decoder.conv_in.weight")
+def vae() -> Part:
+    """The autoencoder, with as many channels as it has."""
+    return part("vae", unet.VAE, ["first_stage_model.", "vae."], "decoder.conv_in.weight")
 
 
 def clip(component: str, prefix: str) -> Part:
@@ -65,9 +65,9 @@ def openclip(component: str, prefix: str) -> Part:
     return part(component, text.OPENCLIP, [prefix], "transformer.resblocks.0.ln_1.weight")
 
 
-def t5(component: str) -> Part:
+def t5(component: str, prefix: str = "text_encoders.t5xxl.transformer.") -> Part:
     """T5's encoder."""
-    return part(component, text.T5, ["text_encoders.t5xxl.transformer."], "encoder.block.0.layer.0.layer_norm.weight")
+    return part(component, text.T5, [prefix], "encoder.block.0.layer.0.layer_norm.weight")
 
 
 ARCHITECTURES = (
@@ -107,10 +107,23 @@ ARCHITECTURES = (
         part("transformer", transformer.FLUX, DENOISER, "double_blocks.0.img_attn.qkv.weight"),
         vae(), clip("text_encoder", "text_encoders.clip_l.transformer."), t5("text_encoder_2"),
     )),
-    Architecture("autoencoder", (vae("first_stage_model.", "vae.", ""),)),
+    Architecture("autoencoder", (
+        part("vae", unet.VAE, ["first_stage_model.", "vae.", ""], "decoder.conv_in.weight", "decoder.mid.block_1.norm1.weight"),
+    )),
+    Architecture("autoencoder of diffusers", (
+        part("vae", unet.VAE_BEFORE, [""], "decoder.conv_in.weight", "decoder.mid_block.resnets.0.norm1.weight"),
+    )),
     Architecture("OpenCLIP", (openclip("text_encoder", ""),)),
+    Architecture("CLIP", (clip("text_encoder", ""),)),
+    Architecture("T5", (t5("text_encoder", ""),)),
 )  # fmt: skip
 """In the order in which they are tried: of two that share a mark, the one with more marks is first."""
+
+FOLDERS = {
+    "unet": SAME, "transformer": SAME, "vae": unet.VAE_BEFORE, "controlnet": SAME,
+    "text_encoder": text.AS_FILED, "text_encoder_2": text.AS_FILED, "text_encoder_3": text.AS_FILED,
+}  # fmt: skip
+"""The components that are looked for in a folder, each in a folder of its name, which is before its tensors' names."""
 
 IGNORED = re.compile(
     r"model_ema\.|denoiser\.|loss\.|edm_|(v_pred|ztsnr|global_step|lvlb_weights|betas)$"
@@ -126,19 +139,29 @@ class Layout:
     name: str
     parts: Mapping[str, tuple[Table, str]]
 
+    def names(self, component: str, names: Iterable[str]) -> list[str]:
+        """The names of a component's tensors, as the checkpoint has them."""
+        prefix = self.parts[component][1]
+        others = tuple(each for _, each in self.parts.values() if each.startswith(prefix) and each != prefix)
+        return [each for each in names if each.startswith(prefix) and not (others and each.startswith(others))]
+
+    def images(self, component: str, names: Iterable[str]) -> list[tuple[str, Source]]:
+        """Each of our names that a component's tensors give, and where it is from; what no row knows is left out."""
+        table, prefix = self.parts[component]
+        found = table.images(each.removeprefix(prefix) for each in self.names(component, names))
+        return [(ours, Source(prefix + theirs, row.steps)) for row, theirs, ours in found]
+
     def sources(self, names: Iterable[str]) -> dict[str, dict[str, Source]]:
         """Of every component, by our names, where its tensors are from."""
         names = list(names)
-        found = {}
-        for component, (table, prefix) in self.parts.items():
-            within = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
-            made = table.ours(within)
-            found[component] = {ours: Source(prefix + each.name, each.steps) for ours, each in made.items()}
-        return found
+        return {each: dict(reversed(self.images(each, names))) for each in self.parts}
 
 
 def detect(shapes: Shapes) -> Layout | None:
     """The layout of a checkpoint, by the names of its tensors and, where they are the same, by their numbers of axes."""
+    folders = {name.partition("/")[0] for name in shapes if "/" in name}
+    if folders and folders <= FOLDERS.keys():
+        return Layout("folder of diffusers", {each: (FOLDERS[each], f"{each}/") for each in FOLDERS if each in folders})
     for each in ARCHITECTURES:
         if each.parts[0].prefix(shapes) is not None:
             prefixes = [(part, part.prefix(shapes)) for part in each.parts]

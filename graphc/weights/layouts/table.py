@@ -1,21 +1,25 @@
 """The engine of the tables: names and elements of a component, from the layout that a checkpoint has to the one we use.
 
 A table is rows of (their pattern, our pattern, steps…). A pattern is a name, or its first parts at the dots: what follows is the
-same on both sides. `*` stands for a number, the same on both sides, and `$` for the highest number that names have there. Of
-several patterns that match a name, the longest counts. Several rows may take from one tensor; of several that give a name of
-ours, the first counts.
+same on both sides. An empty one fits any name. `*` stands for a number, the same on both sides, and `$` for the highest number
+that names have there. Of several patterns that match a name, the longest counts. Several rows may take from one tensor; of
+several that give a name of ours, the first counts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Protocol
+from typing import Protocol, TypeAlias, Union
 
 import numpy as np
+
+from graphc.weights.blocks import Blocks, joined
+
+Array: TypeAlias = Union[np.ndarray, Blocks]
 
 
 class Step(Protocol):
@@ -24,7 +28,7 @@ class Step(Protocol):
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of the result. Raises ValueError if a tensor of this shape cannot take the step."""
 
-    def apply(self, array: np.ndarray) -> np.ndarray:
+    def apply(self, array: Array) -> Array:
         """The result: a view where that is possible."""
 
 
@@ -42,7 +46,7 @@ class Rows:
             raise ValueError(f"{list(shape)} does not have rows of {self.parts} equal parts")
         return (shape[0] // self.parts * (self.stop - self.start), *shape[1:])
 
-    def apply(self, array: np.ndarray) -> np.ndarray:
+    def apply(self, array: Array) -> Array:
         """A view."""
         each = array.shape[0] // self.parts
         return array[each * self.start : each * self.stop]
@@ -56,10 +60,10 @@ class SwapHalves:
         """The same."""
         return Rows(0, 2, 2).shape(shape)
 
-    def apply(self, array: np.ndarray) -> np.ndarray:
+    def apply(self, array: Array) -> Array:
         """A copy."""
         half = array.shape[0] // 2
-        return np.concatenate([array[half:], array[:half]])
+        return joined([array[half:], array[:half]])
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class Flat:
             raise ValueError(f"{list(shape)} is no convolution of 1 x 1")
         return shape[:2]
 
-    def apply(self, array: np.ndarray) -> np.ndarray:
+    def apply(self, array: Array) -> Array:
         """A view."""
         return array.reshape(array.shape[:2])
 
@@ -87,9 +91,9 @@ class Transposed:
             raise ValueError(f"{list(shape)} is no matrix")
         return shape[::-1]
 
-    def apply(self, array: np.ndarray) -> np.ndarray:
+    def apply(self, array: Array) -> Array:
         """A view."""
-        return array.T
+        return np.asarray(array).T
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ class Source:
             found = step.shape(found)
         return found
 
-    def array(self, array: np.ndarray) -> np.ndarray:
+    def array(self, array: Array) -> Array:
         """Our elements, of theirs: a view where that is possible."""
         for step in self.steps:
             array = step.apply(array)
@@ -183,9 +187,12 @@ class _Finder:
         self.groups: dict[str, list[tuple[Row, str]]] = {}
         for row, last in zip(rows, lasts, strict=True):
             self.groups.setdefault(getattr(row, side).replace("$", last), []).append((row, last))
-        self.patterns = sorted(self.groups, key=len, reverse=True)
+        self.patterns = sorted(self.groups, key=lambda each: (-len(each), each.count("*")))
         self.expression = re.compile(
-            "|".join(rf"({re.escape(each)})(?=\.|$)".replace(r"\*", r"(\d+)") for each in self.patterns)
+            "|".join(
+                rf"({re.escape(each)})".replace(r"\*", r"(\d+)") + (r"(?=\.|$)" if each else "")
+                for each in self.patterns
+            )
         )
         numbers = (each.count("*") + 1 for each in self.patterns)
         self.starts = [1]
@@ -201,12 +208,9 @@ class _Finder:
         pattern = self.patterns[self.starts.index(found.lastindex)]
         stars = found.groups()[found.lastindex : found.lastindex + pattern.count("*")]
         for row, last in self.groups[pattern]:
-            parts = getattr(row, other).replace("$", last).split("*")
-            yield (
-                row,
-                "".join([parts[0], *(star + part for star, part in zip(stars, parts[1:], strict=True))])
-                + name[found.end() :],
-            )
+            first, *parts = getattr(row, other).replace("$", last).split("*")
+            renamed = "".join(star + part for star, part in zip(stars, parts, strict=True))
+            yield row, first + renamed + name[found.end() :]
 
 
 @lru_cache(maxsize=64)
@@ -214,6 +218,5 @@ def _finder(rows: tuple[Row, ...], lasts: tuple[str, ...], side: str) -> _Finder
     return _Finder(rows, lasts, side)
 
 
-def shapes_of(tensors: Mapping[str, object]) -> dict[str, tuple[int, ...]]:
-    """The shapes of tensors, by name; of one that cannot be read, none."""
-    return {name: tuple(getattr(each, "shape", ())) for name, each in tensors.items()}
+SAME = Table(rows(("", "")))
+"""Names that are ours already."""

@@ -112,4 +112,17 @@ def autoencoder(levels: int = 4) -> tuple[Row, ...]:
     return made
 
 
-VAE = Table(autoencoder(), ("encoder", "quant_conv", "decoder", "post_quant_conv"))
+VAE_MODULES = ("encoder", "quant_conv", "decoder", "post_quant_conv")
+VAE = Table(autoencoder(), VAE_MODULES)
+VAE_BEFORE = Table(
+    rows(*((each, each) for each in VAE_MODULES))
+    + rows(
+        *(
+            (f"{half}.mid_block.attentions.0.{theirs}", f"{half}.mid_block.attentions.0.{ours}")
+            for half in ("encoder", "decoder")
+            for theirs, ours in (("query", "to_q"), ("key", "to_k"), ("value", "to_v"), ("proj_attn", "to_out.0"))
+        )
+    ),
+    VAE_MODULES,
+)
+"""The autoencoder as diffusers named it at first, and as many folders have it; today's names are in it too."""

@@ -1,0 +1,119 @@
+"""Which component of a checkpoint a model is, and its tensors under the model's names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+
+from graphc.errors import CheckpointError
+from graphc.weights.layouts.architectures import ARCHITECTURES, IGNORED, Layout, Shapes, detect, spellings
+from graphc.weights.layouts.table import SAME, Array, Source
+from graphc.weights.tensors import Tensors, Unreadable
+
+AS_IT_IS = Layout("", {"": (SAME, "")})
+"""A checkpoint that is taken by the names that it has."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A component as a model names it: where each tensor is from, and what a checkpoint has more than the model."""
+
+    layout: Layout
+    component: str
+    sources: Mapping[str, Source]
+    surplus: list[str]
+
+    def __str__(self) -> str:
+        return f"the checkpoint ({self.layout.name}: {self.component})" if self.component else "the checkpoint"
+
+    def tensors(self, given: Tensors, names: Container[str] | None = None) -> Tensors:
+        """The component's tensors (or those of these names) as the model names them: views, where that is possible."""
+        return {
+            name: _made(source, given[source.name])
+            for name, source in self.sources.items()
+            if names is None or name in names
+        }
+
+
+def fit(given: Tensors, wanted: Shapes, component: str | None = None) -> Fit:
+    """The component that has the most of the parameters that a model wants, by names and shapes.
+
+    The checkpoint's own names come first. With `component`, no other is looked at. Raises CheckpointError if it is not there, if
+    two fit as well, or if the layout is known and nothing in it has even half of what is wanted.
+    """
+    shapes = {name: tuple(getattr(each, "shape", ())) for name, each in given.items()}
+    known = detect(shapes)
+    if component is not None and (known is None or component not in known.parts):
+        has = (
+            f"it is a {known.name} checkpoint with {', '.join(known.parts)}"
+            if known
+            else "it is in no layout that is known"
+        )
+        raise CheckpointError(f"the checkpoint has no component {component!r}: {has}")
+    tried = [(known, each) for each in ([component] if component else known.parts)] if known else []
+    tried += [(AS_IT_IS, "")] if component is None else []
+    found = [_fit(layout, each, shapes, wanted) for layout, each in tried]
+    best = max(count for count, _ in found)
+    first, *others = [each for count, each in found if count == best]
+    alike = [each.component for each in (first, *others) if each.component]
+    if known and component is None and (not best or (first.component and 2 * best < len(wanted))):
+        raise CheckpointError(
+            f"it is a {known.name} checkpoint ({', '.join(known.parts)}), and nothing in it is the model: of the model's "
+            f"{len(wanted)} parameters ({some(list(wanted))}) it has {best} at most"
+        )
+    if len(alike) > 1:
+        raise CheckpointError(
+            f"{' and '.join(alike)} of the checkpoint fit the model alike; say which component to take"
+        )
+    return first
+
+
+KNOWN = ", ".join(each.name for each in ARCHITECTURES)
+
+
+def some(names: Sequence[str]) -> str:
+    """The first of several names."""
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "") if names else "none"
+
+
+def _fit(layout: Layout, component: str, shapes: Shapes, wanted: Shapes) -> tuple[int, Fit]:
+    """A component in the spelling that fits best, and how many parameters have the right shape."""
+    images = layout.images(component, shapes)
+    ours = dict(reversed(images))
+
+    def right(cut: str, put: str) -> tuple[int, int]:
+        there = {name: ours.get(put + name.removeprefix(cut)) for name in wanted}
+        fitting = [_shape(source, shapes) == wanted[name] for name, source in there.items() if source is not None]
+        return sum(fitting), len(fitting)
+
+    cut, put = max(spellings(wanted), key=lambda each: right(*each)) if wanted else ("", "")
+    sources = {cut + name.removeprefix(put): source for name, source in ours.items()}
+    used = {source.name for name, source in images if cut + name.removeprefix(put) in wanted}
+    used |= _spare(layout.parts[component][0].spare, images, {put + name.removeprefix(cut) for name in wanted})
+    surplus = [name for name in layout.names(component, shapes) if name not in used and not IGNORED.match(name)]
+    return right(cut, put)[0], Fit(layout, component, sources, surplus)
+
+
+def _spare(patterns: tuple[str, ...], images: list[tuple[str, Source]], wanted: set[str]) -> set[str]:
+    """What belongs to modules that the model lacks as a whole, and may lack."""
+    expression = re.compile("|".join(rf"{re.escape(each)}\.".replace(r"\*", r"\d+") for each in patterns) or r"\b\B")
+    groups = {found[0] for name in wanted if (found := expression.match(name))}
+    return {source.name for name, source in images if (found := expression.match(name)) and found[0] not in groups}
+
+
+def _made(source: Source, tensor: Array | Unreadable) -> Array | Unreadable:
+    if isinstance(tensor, Unreadable):
+        return tensor
+    try:
+        source.shape(tensor.shape)
+    except ValueError as error:
+        return Unreadable(f"{source.name}: {error}")
+    return source.array(tensor)
+
+
+def _shape(source: Source, shapes: Shapes) -> tuple[int, ...] | None:
+    try:
+        return source.shape(shapes[source.name])
+    except ValueError:
+        return None
