@@ -21,9 +21,10 @@ from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.ways import Ways
 from graphc.trace import SILENT, Progress
 from graphc.weights.checkpoint import Source, open_checkpoint
+from graphc.weights.layouts.fit import fit
 from graphc.weights.names import find_names
 from graphc.weights.recipes import write_recipes
-from graphc.weights.refit import Refit, refitted
+from graphc.weights.refit import Refit, refitted, shapes_of
 
 if TYPE_CHECKING:
     import onnx
@@ -90,7 +91,8 @@ def compile_program(
     if name or isinstance(source, str | os.PathLike):
         graph.name = name or Path(source).stem  # type: ignore[arg-type]
     if names is not None:
-        find_names(graph, open_checkpoint(names))
+        given = open_checkpoint(names)
+        find_names(graph, fit(given, shapes_of(graph.parameters)).tensors(given))
     debug = Debug.from_environment()
     debug.observe("import", graph)
     with progress.stage("optimize", 1) as step:
@@ -105,12 +107,17 @@ def compile_program(
 
 
 def load(
-    path: str | os.PathLike[str], *, weights: Source | None = None, device: str = "cpu", threads: int | None = None
+    path: str | os.PathLike[str],
+    *,
+    weights: Source | None = None,
+    component: str | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
 ) -> Model:
     """Load an engine file; its weights are mapped, and copied only to a device that is not the CPU.
 
-    With `weights` (see `Model.load_weights`) it has those, also if the engine has none. Raises EngineError if the file is
-    missing, damaged, of another version, or without its weights, and CheckpointError if those given do not fit.
+    With `weights` and `component` (see `Model.load_weights`) it has those, also if the engine has none. Raises EngineError if
+    the file is missing, damaged, of another version, or without its weights, and CheckpointError if those given do not fit.
     """
     from graphc.targets.ggml.engine import read_engine, read_stripped_engine
 
@@ -118,7 +125,7 @@ def load(
         program, arrays = read_engine(path)
         return Model(program, arrays, device=device, threads=threads)
     program, stored = read_stripped_engine(path)
-    return Model(program, refitted(program, stored, weights), device=device, threads=threads)
+    return Model(program, refitted(program, stored, weights, component=component), device=device, threads=threads)
 
 
 def write(
@@ -137,16 +144,17 @@ def refit(
     output: str | os.PathLike[str],
     *,
     strict: bool = True,
+    component: str | None = None,
     progress: Progress = SILENT,
 ) -> Refit:
     """Write an engine file with the weights of another checkpoint of the same architecture; one is in memory at a time.
 
-    `weights` and `strict` are those of `Model.load_weights`. Raises EngineError, CheckpointError and OSError.
+    `weights`, `strict` and `component` are those of `Model.load_weights`. Raises EngineError, CheckpointError and OSError.
     """
     from graphc.targets.ggml.engine import read_stripped_engine, write_engine
 
     program, stored = read_stripped_engine(engine)
-    found = Refit(program, stored, weights, strict=strict)
+    found = Refit(program, stored, weights, strict=strict, component=component)
     write_engine(output, program, found.array, progress)
     return found
 

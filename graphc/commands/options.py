@@ -44,6 +44,13 @@ Weights = Annotated[
     Path | None,
     typer.Option("--weights", metavar="CHECKPOINT", help="Run an engine with these weights.", show_default=False),
 ]
+Component = Annotated[
+    str | None,
+    typer.Option(
+        help="Of a checkpoint with several, the one to take (unet, text_encoder_2); the one that fits if not given.",
+        show_default=False,
+    ),
+]
 AllowDifferences = Annotated[
     bool,
     typer.Option(

@@ -38,6 +38,7 @@ def run(
     ] = None,
     dim: options.Dims = None,
     weights: options.Weights = None,
+    component: options.Component = None,
     device: options.Device = "cpu",
     threads: options.Threads = None,
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times, and print the times.")] = 1,
@@ -57,7 +58,7 @@ def run(
     engine = is_engine(model)
     if engine and dims and random is None:
         raise InputError("the sizes of an engine's inputs are those of the arrays; --dim is for --random")
-    loaded = open_model(model, dims, device, threads, weights)
+    loaded = open_model(model, dims, device, threads, weights, component)
     if random is not None:
         made = random_inputs(
             loaded.program.inputs, sizes if engine else free_sizes(loaded.program.inputs, sizes), random
@@ -90,16 +91,17 @@ def open_model(
     device: str = "cpu",
     threads: int | None = None,
     weights: Path | None = None,
+    component: str | None = None,
 ) -> Model:
     """An engine file, loaded, or an ONNX file, compiled in memory; with other weights if given. Raises GraphcError."""
     from graphc.compiler import compile, load
     from graphc.runtime.session import is_engine
 
     if is_engine(path):
-        return load(path, weights=weights, device=device, threads=threads)
+        return load(path, weights=weights, component=component, device=device, threads=threads)
     model = compile(path, dims=dims, device=device, threads=threads, progress=terminal_progress())
     if weights is not None:
-        model.load_weights(weights)
+        model.load_weights(weights, component=component)
     return model
 
 

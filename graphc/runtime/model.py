@@ -56,17 +56,21 @@ class Model:
 
     __call__ = run
 
-    def load_weights(self, source: Source, *, strict: bool = True) -> None:
+    def load_weights(self, source: Source, *, strict: bool = True, component: str | None = None) -> None:
         """Take the weights of another checkpoint of the same architecture.
 
-        `source` is a file (safetensors, GGUF, or of `torch.save`), an index of shards, a folder, or arrays by name. Where the
-        checkpoint has a weight as it is stored, aligned, it is used where it lies in the file. If not `strict`, tensors that
-        the model has not are passed over, and weights stay as they are if the checkpoint has none of their parameters.
+        `source` is a file (safetensors, GGUF, or of `torch.save`), an index of shards, a folder, or arrays by name. It may have
+        the names of another layout, and hold more than this model: the component that fits is taken, or else `component`
+        ("unet", "text_encoder_2"; see `graphc inspect`). Where the checkpoint has a weight as it is stored, aligned, it is used
+        where it lies in the file. If not `strict`, tensors that the model has not are passed over, and weights stay as they are
+        if the checkpoint has none of their parameters.
 
         Raises CheckpointError with all that does not fit, and EngineError if the engine does not say how its weights are
         made; the model is as before then.
         """
-        self.executor.replace_weights(refitted(self.program, self.executor.arrays, source, strict=strict))
+        self.executor.replace_weights(
+            refitted(self.program, self.executor.arrays, source, strict=strict, component=component)
+        )
 
     def close(self) -> None:
         """Free the device's memory now, instead of when the model is collected."""

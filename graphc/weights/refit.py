@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -47,8 +47,7 @@ class Refit:
         self.program, self.stored = program, stored
         self.recipes = recipes_of(program)
         given = open_checkpoint(source)
-        parameters = (*self.recipes.parameters, *self.recipes.pinned)
-        wanted = {each.parameter: tuple(integer(size, {}) for size in each.shape) for each in parameters}
+        wanted = shapes_of((*self.recipes.parameters, *self.recipes.pinned))
         self.fit = fit(given, wanted, component)
         found = self.fit.tensors(given, wanted)
         self.kept = set() if strict else set(_untouched(self.recipes, found, stored))
@@ -86,6 +85,11 @@ class Refit:
                 "these; export without its optimizer, or compile with --names)"
             )
         return surplus
+
+
+def shapes_of(parameters: Iterable[Value]) -> dict[str, tuple[int, ...]]:
+    """What a checkpoint must have."""
+    return {each.parameter: tuple(integer(size, {}) for size in each.shape) for each in parameters}
 
 
 class _Widened(dict[Value, Any]):

@@ -57,7 +57,7 @@ def fit(given: Tensors, wanted: Shapes, component: str | None = None) -> Fit:
     best = max(count for count, _ in found)
     first, *others = [each for count, each in found if count == best]
     alike = [each.component for each in (first, *others) if each.component]
-    if known and component is None and (not best or (first.component and 2 * best < len(wanted))):
+    if known and wanted and component is None and (not best or (first.component and 2 * best < len(wanted))):
         raise CheckpointError(
             f"it is a {known.name} checkpoint ({', '.join(known.parts)}), and nothing in it is the model: of the model's "
             f"{len(wanted)} parameters ({some(list(wanted))}) it has {best} at most"
