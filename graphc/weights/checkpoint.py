@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatch
 from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias, Union
@@ -14,6 +16,7 @@ from graphc.errors import CheckpointError, EngineError
 from graphc.ir.types import BF16, F16, F32, F64, I8, I16, I32, I64
 from graphc.targets.ggml.container import Entry, read_tensors
 from graphc.weights.blocks import Blocks
+from graphc.weights.layouts.architectures import FOLDERS
 from graphc.weights.pytorch import read_pytorch
 from graphc.weights.safetensors import read_index, read_safetensors
 from graphc.weights.tensors import Tensors, mapped
@@ -21,8 +24,11 @@ from graphc.weights.tensors import Tensors, mapped
 Source: TypeAlias = Union[str, os.PathLike[str], Mapping[str, Any]]
 """A file, a folder, or arrays (or PyTorch's tensors) by name."""
 
-ENDINGS = ("*.index.json", "*.safetensors", "*.gguf", "*.bin", "*.pt", "*.pth", "*.ckpt")
+ENDINGS = ("*.index*.json", "*.safetensors", "*.gguf", "*.bin", "*.pt", "*.pth", "*.ckpt")
 """What is looked for in a folder, the first that is there."""
+
+USUAL = re.compile(r"(diffusion_pytorch_model|model|pytorch_model)\.(safetensors|bin)(\.index\.json)?")
+"""Of several files, the one that is meant: how it is called if it is no variant, as `model.fp16.safetensors`."""
 
 GGUF_DTYPES = {"F32": F32, "F16": F16, "BF16": BF16, "F64": F64, "I8": I8, "I16": I16, "I32": I32, "I64": I64}
 
@@ -31,18 +37,26 @@ RESHAPED = "comfy.gguf.orig_shape."
 
 
 def open_checkpoint(source: Source) -> Tensors:
-    """The tensors by name. A folder holds one file of weights, or shards with their index.
+    """The tensors by name. A folder holds one file of weights, or shards with their index, or such folders for the components
+    of a pipeline: then `unet/` and the like are before the names.
 
     Raises CheckpointError, with the file's name, if it is missing, damaged, or of no format that is known.
     """
     if isinstance(source, Mapping):
         return {name: _array(name, each) for name, each in source.items()}
     path = Path(source)
-    if path.is_dir():
-        path = _in_folder(path)
-    if path.name.endswith(".index.json"):
-        return _shards(path)
-    return _read(path)
+    if not path.is_dir():
+        return _opened(path)
+    if file := _in_folder(path):
+        return _opened(file)
+    found = {name: file for name in FOLDERS if (file := _in_folder(path / name))}
+    if not found:
+        raise CheckpointError(f"{path}: there is no file of weights ({', '.join(ENDINGS)})")
+    return {f"{folder}/{name}": each for folder, file in found.items() for name, each in _opened(file).items()}
+
+
+def _opened(path: Path) -> Tensors:
+    return _shards(path) if fnmatch(path.name, ENDINGS[0]) else _read(path)
 
 
 def _read(path: Path) -> Tensors:
@@ -70,14 +84,16 @@ def _shards(path: Path) -> Tensors:
     return found
 
 
-def _in_folder(folder: Path) -> Path:
+def _in_folder(folder: Path) -> Path | None:
     for ending in ENDINGS:
         files = sorted(folder.glob(ending))
-        if len(files) == 1:
-            return files[0]
+        usual = [file for file in files if USUAL.fullmatch(file.name)]
+        for each in (files, usual):
+            if len(each) == 1:
+                return each[0]
         if files:
             raise CheckpointError(f"{folder}: give one of {', '.join(file.name for file in files)}")
-    raise CheckpointError(f"{folder}: there is no file of weights ({', '.join(ENDINGS)})")
+    return None
 
 
 def _array(name: str, given: Any) -> np.ndarray:
