@@ -5,7 +5,7 @@ Written from the structure of the original networks, in the order in which they 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -303,9 +303,4 @@ def sd3(
 def filled(shapes: Shapes, seed: int = 0) -> dict[str, np.ndarray]:
     """Random float32 elements."""
     generator = np.random.default_rng(seed)
-    return {name: generator.standard_normal(shape, np.float32) / 8 for name, shape in shapes.items()}
-
-
-def unfilled(shapes: Shapes) -> Iterator[tuple[str, np.ndarray]]:
-    """Arrays of full size that take no memory."""
-    return ((name, np.broadcast_to(np.float32(0), shape)) for name, shape in shapes.items())
+    return {name: np.array(generator.standard_normal(shape, np.float32)) for name, shape in shapes.items()}

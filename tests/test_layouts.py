@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import original_layouts as original
 import pytest
 from original_layouts import Shapes, prefixed
@@ -182,3 +183,93 @@ def test_every_tensor_of_a_published_checkpoint_is_mapped(
             for each in origins(expected)
         ]
         assert there in back, component
+
+
+def narrow(shapes: Shapes) -> Shapes:
+    """Matrices of three columns: diffusers' converter of Flux knows only the published number of rows."""
+    return {name: (shape[0], 3) if len(shape) == 2 else shape for name, shape in shapes.items()}
+
+
+TINY = {"width": 4, "context": 6}
+XL = {**original.SDXL, **TINY, "depths": (0, 2, 3), "middle": 3, "pooled": 10}
+TOKENS = {"vocabulary": 30, "length": 9}
+
+
+def as_diffusers(kind: str, given: dict[str, Any]) -> dict[str, Any]:
+    """What a converter of diffusers makes of tensors."""
+    added = {"addition_embed_type": "text_time"}
+    blocks = {"down_block_types": range(4), "up_block_types": range(4)}
+
+    class Text:
+        class config:
+            hidden_size = 8
+
+    converters = {
+        "unet": lambda: single_file.convert_ldm_unet_checkpoint(given, {"layers_per_block": 2}),
+        "xl": lambda: single_file.convert_ldm_unet_checkpoint(given, {"layers_per_block": 2, **added}),
+        "controlnet": lambda: single_file.convert_controlnet_checkpoint(given, {"layers_per_block": 2}),
+        "vae": lambda: single_file.convert_ldm_vae_checkpoint(given, blocks),
+        "clip": lambda: single_file.convert_ldm_clip_checkpoint(given),
+        "clip of sd3": lambda: single_file.convert_ldm_clip_checkpoint(given, "text_encoders.clip_l.transformer."),
+        "openclip": lambda: single_file.convert_open_clip_checkpoint(Text, given),
+        "openclip of xl": lambda: single_file.convert_open_clip_checkpoint(
+            Text, given, "conditioner.embedders.1.model."
+        ),
+        "t5": lambda: single_file.convert_sd3_t5_checkpoint_to_diffusers(given),
+        "sd3": lambda: single_file.convert_sd3_transformer_checkpoint_to_diffusers(given),
+        "flux": lambda: single_file.convert_flux_transformer_checkpoint_to_diffusers(given),
+        "chroma": lambda: single_file.convert_chroma_transformer_checkpoint_to_diffusers(given),
+    }
+    return converters[kind]()
+
+
+CONVERTED: dict[str, tuple[str, str, Shapes]] = {
+    "sd1": ("unet", "unet", prefixed(UNET, original.unet(**{**original.SD1, **TINY}))),
+    "sd2": ("unet", "unet", prefixed(UNET, original.unet(**{**original.SD2, **TINY}))),
+    "sdxl": ("xl", "unet", prefixed(UNET, original.unet(**XL))),
+    "refiner": ("xl", "unet", prefixed(UNET, original.unet(**{**original.REFINER, **TINY, "pooled": 10}))),
+    "controlnet": ("controlnet", "controlnet", prefixed("control_model.", original.controlnet(**{**original.SD1, **TINY}))),
+    "vae": ("vae", "vae", prefixed(FIRST, original.vae(4))),
+    "vae alone": ("vae", "vae", original.vae(4, latents=16, quantized=False)),
+    "clip": ("clip", "text_encoder", prefixed("cond_stage_model.transformer.", original.clip(8, 2, **TOKENS))),
+    "clip of sd3": (
+        "clip of sd3", "text_encoder", prefixed("text_encoders.clip_l.transformer.", original.clip(8, 2, **TOKENS))
+    ),
+    "openclip": ("openclip", "text_encoder", prefixed("cond_stage_model.model.", original.openclip(8, 3, **TOKENS))),
+    "openclip of xl": (
+        "openclip of xl", "text_encoder_2", prefixed("conditioner.embedders.1.model.", original.openclip(8, 3, **TOKENS))
+    ),
+    "t5": ("t5", "text_encoder_3", prefixed("text_encoders.t5xxl.transformer.", original.t5(8, 2, 2, 12, 30))),
+    "sd3": ("sd3", "transformer", original.sd3(2, head=4, channels=2, text=6, pooled=5, places=3)),
+    "sd3.5": ("sd3", "transformer", prefixed(UNET, original.sd3(3, 4, 2, 6, 5, 3, normed=True, dual=2))),
+    "flux": ("flux", "transformer", narrow(original.flux(double=2, single=1))),
+    "flux schnell": ("flux", "transformer", prefixed(UNET, narrow(original.flux(double=1, single=2, guidance=False)))),
+    "chroma": ("chroma", "transformer", narrow(original.chroma(double=2, single=1, hidden=8, layers=2))),
+}  # fmt: skip
+"""What is converted how, into which component, of which tensors."""
+
+COMPANY = {
+    "clip": prefixed(UNET, original.unet(**{**original.SD1, **TINY})),
+    "openclip": prefixed(UNET, original.unet(**{**original.SD2, **TINY})),
+    "openclip of xl": prefixed(UNET, original.unet(**XL)),
+    "clip of sd3": original.sd3(1, 4, 2, 6, 5, 3),
+    "t5": original.sd3(1, 4, 2, 6, 5, 3),
+}
+"""What a text encoder is in a file with: by this its architecture is recognized."""
+
+
+@pytest.mark.parametrize("case", CONVERTED)
+def test_the_numbers_are_those_of_the_converters(case: str) -> None:
+    kind, component, shapes = CONVERTED[case]
+    given = original.filled(shapes)
+    expected = as_diffusers(kind, {name: torch.from_numpy(array) for name, array in given.items()})
+    layout = detect({**COMPANY.get(case, {}), **shapes})
+    assert layout is not None
+    made = {ours: source.array(given[source.name]) for ours, source in layout.sources(shapes)[component].items()}
+    left_out = {"text_projection.weight"} if case == "openclip" else set()  # Stable Diffusion 2 does not use it
+    assert made.keys() == expected.keys() | left_out
+    for name, tensor in expected.items():
+        assert made[name].dtype == np.float32
+        assert np.array_equal(made[name], tensor.numpy()), name
+        swapped = name.startswith("norm_out.") or "norm1_context" in name
+        assert swapped or any(np.shares_memory(made[name], array) for array in given.values()), "a view"
