@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphc.debug import Debug
+from graphc.errors import InputError
 from graphc.ir.graph import Graph
 from graphc.ir.interp import evaluate
 from graphc.optimize import checked, optimize
 from graphc.rewrite.engine import Log
 from graphc.runtime.model import Model
 from graphc.shapes.ranges import Size
+from graphc.targets.ggml.dtypes import Asked, Dtypes
 from graphc.targets.ggml.lower import lower
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.ways import Ways
@@ -41,6 +43,9 @@ def compile(
     without: Iterable[str] = (),
     stop_after: int | None = None,
     names: Source | None = None,
+    dtype: Asked | Dtypes = (),
+    weights: Source | None = None,
+    component: str | None = None,
     progress: Progress = SILENT,
 ) -> Model:
     """Compile a model and load it.
@@ -49,19 +54,35 @@ def compile(
     called by its name, and runs from it with its weights mapped; without, the weights are kept in memory. With `cpp`, a C++
     project is written to that folder. `dims` gives values to named sizes, or ranges (`"64..128:8"`; a size that may be 0 needs
     `"0.."`). The rules and passes `without` are not applied, and no more after the first `stop_after` applications. `names` is
-    a checkpoint with the weights of this model, in which constants are looked for whose names the exporter lost. Raises
-    ModelError, UnsupportedError (with all that is unsupported), InputError for a size that the model has not or a rule that
-    there is not, CheckpointError, or OSError.
+    a checkpoint with the weights of this model, in which constants are looked for whose names the exporter lost.
+
+    `dtype` is what the weights are stored in: a type of ggml's (`"q8_0"`), or several, each for those whose names fit a pattern
+    (`["q8_0", "*.attn*.weight=q4_k"]`; the last that fits counts), or `"checkpoint"`: as `weights` has them. Where that is not
+    possible the next type is taken; `Dtypes.choices` says so. With `weights` and `component` (see `Model.load_weights`) the
+    model gets those.
+
+    Raises ModelError, UnsupportedError (with all that is unsupported), InputError for a size that the model has not or a rule or
+    type that there is not, CheckpointError, or OSError.
     """
     name = None if output is None else Path(output).stem
     program = compile_program(
-        source, name=name, dims=dims, without=without, stop_after=stop_after, names=names, progress=progress
+        source,
+        name=name,
+        dims=dims,
+        without=without,
+        stop_after=stop_after,
+        names=names,
+        dtype=dtype,
+        weights=weights,
+        component=component,
+        progress=progress,
     )
+    arrays = weights_of(program, weights, component)
     if cpp is not None:
         write_project(program, cpp)
     if output is None:
-        return Model(program, evaluated(program, progress), device=device, threads=threads)
-    write(program, output, progress)
+        return Model(program, evaluated(program, progress, arrays), device=device, threads=threads)
+    write(program, output, progress, arrays=arrays)
     return load(output, device=device, threads=threads)
 
 
@@ -74,13 +95,19 @@ def compile_program(
     stop_after: int | None = None,
     ways: Ways | None = None,
     names: Source | None = None,
+    dtype: Asked | Dtypes = (),
+    weights: Source | None = None,
+    component: str | None = None,
     progress: Progress = SILENT,
 ) -> Program:
     """The stages up to the program that every target reads; its weights are not computed yet.
 
     `name` is what the program and its C++ class are called: if not given, as the file is. `ways` is told how operators are
-    computed.
+    computed, and `dtype`, if it is a `Dtypes`, which types were chosen. `weights` matter for the type `"checkpoint"` alone.
     """
+    types = dtype if isinstance(dtype, Dtypes) else Dtypes.parsed(dtype)
+    if types.from_checkpoint and weights is None:
+        raise InputError("--dtype checkpoint: say which one with --weights")
     log = Log(checked(without), stop_after)
     if isinstance(source, Graph):
         graph = source
@@ -95,12 +122,18 @@ def compile_program(
         find_names(graph, fit(given, shapes_of(graph.parameters)).tensors(given))
     debug = Debug.from_environment()
     debug.observe("import", graph)
+    types.mark(graph)
     with progress.stage("optimize", 1) as step:
         optimize(graph, log, debug.observe)
         step(1)
     with progress.stage("lower", 1) as step:
         program = lower(graph, ways)
         program.recipes = write_recipes(program, graph.parameters)
+        if types.rules:
+            stored = (
+                Refit(program, [None] * len(program.weights), weights, component=component).types if weights else None
+            )
+            program = types.applied(program, stored)
         step(1)
     debug.finish(program, log)
     return program
@@ -129,13 +162,18 @@ def load(
 
 
 def write(
-    program: Program, path: str | os.PathLike[str], progress: Progress = SILENT, *, strip_weights: bool = False
+    program: Program,
+    path: str | os.PathLike[str],
+    progress: Progress = SILENT,
+    *,
+    strip_weights: bool = False,
+    arrays: Callable[[int], np.ndarray] | None = None,
 ) -> None:
     """Write the engine file of a program that was just compiled; one weight at a time is in memory. With `strip_weights`,
-    what another checkpoint would change is left out."""
+    what another checkpoint would change is left out. `arrays` gives the weights if they are not the model's own."""
     from graphc.targets.ggml.engine import write_engine
 
-    write_engine(path, program, lambda index: weight_array(program, index), progress, strip_weights)
+    write_engine(path, program, arrays or weights_of(program), progress, strip_weights)
 
 
 def refit(
@@ -166,14 +204,26 @@ def write_project(program: Program, directory: str | os.PathLike[str]) -> Path:
     return write_cpp(program, directory)
 
 
-def evaluated(program: Program, progress: Progress = SILENT) -> list[np.ndarray]:
-    """Every weight's array, in memory (a constant that needs no change stays mapped)."""
-    arrays = []
+def evaluated(
+    program: Program, progress: Progress = SILENT, arrays: Callable[[int], np.ndarray] | None = None
+) -> list[np.ndarray]:
+    """Every weight's array, in memory (a constant that needs no change stays mapped); `arrays` as for `write`."""
+    made, find = [], arrays or weights_of(program)
     with progress.stage("weights", len(program.weights)) as step:
         for index in range(len(program.weights)):
-            arrays.append(weight_array(program, index))
+            made.append(find(index))
             step(1)
-    return arrays
+    return made
+
+
+def weights_of(
+    program: Program, weights: Source | None = None, component: str | None = None
+) -> Callable[[int], np.ndarray]:
+    """What gives each weight of a program that was just compiled as it is stored: the model's own, or a checkpoint's."""
+    if weights is None:
+        return lambda index: weight_array(program, index)
+    found = Refit(program, [None] * len(program.weights), weights, component=component)
+    return lambda index: weight_array(program, index) if found.recipes.weights[index] is None else found.array(index)
 
 
 def weight_array(program: Program, index: int) -> np.ndarray:

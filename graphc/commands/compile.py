@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from graphc.commands import options
-from graphc.commands.output import bytes_text, note, printable, say
+from graphc.commands.inspect_weights import sizes_text
+from graphc.commands.output import note, printable, say
 from graphc.errors import InputError
 from graphc.files import check_target
 from graphc.trace import terminal_progress
@@ -37,6 +38,12 @@ def compile(
             show_default=False,
         ),
     ] = None,
+    dtype: options.Dtype = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(metavar="CHECKPOINT", help="Store these weights instead of the model's own.", show_default=False),
+    ] = None,
+    component: options.Component = None,
     dim: options.Dims = None,
     without: options.Without = None,
     stop_after: options.StopAfter = None,
@@ -45,14 +52,17 @@ def compile(
 
     The engine holds the weights and the program; it runs with `graphc run`, `graphc.load()` and the C++ project.
     """
-    from graphc.compiler import compile_program, write, write_project
-    from graphc.targets.ggml.cost import parameters, weight_bytes
+    from graphc.compiler import compile_program, weights_of, write, write_project
+    from graphc.targets.ggml.cost import parameters
+    from graphc.targets.ggml.dtypes import Dtypes
 
     target = output or model.with_suffix(".gguf")
-    if target.exists() and model.exists() and target.samefile(model):
-        raise InputError(f"{target}: the engine would overwrite the model; give another name with -o")
+    for read, what in ((model, "model"), (weights, "checkpoint")):
+        if read is not None and target.exists() and read.exists() and target.samefile(read):
+            raise InputError(f"{target}: the engine would overwrite the {what}; give another name with -o")
     check_target(target)
     progress = terminal_progress()
+    types = Dtypes.parsed(dtype or ())
     program = compile_program(
         model,
         name=target.stem,
@@ -60,13 +70,18 @@ def compile(
         without=without or (),
         stop_after=stop_after,
         names=names,
+        dtype=types,
+        weights=weights,
+        component=component,
         progress=progress,
     )
-    write(program, target, progress, strip_weights=strip_weights)
+    write(program, target, progress, strip_weights=strip_weights, arrays=weights_of(program, weights, component))
     counts = f"{len(program.calls)} calls, {len(program.kernels)} generated kernels"
-    size = bytes_text(weight_bytes(program))
+    size = sizes_text(program)
     left_out = ", left out: give them with --weights" if strip_weights else ""
     say(f"{printable(target)}: {counts}, {parameters(program):,} parameters in {size}{left_out}")
+    for line in types.notes():
+        note(line)
     if cpp is not None:
         write_project(program, cpp)
         say(f"{printable(cpp)}: C++ project; graphc build {quote(printable(cpp))}")

@@ -41,7 +41,7 @@ def inspect(
     Operations and memory of a model with named sizes depend on them: `--dim` gives their values.
     """
     from graphc.commands.inspect_memory import memory_of, say_memory
-    from graphc.commands.inspect_weights import say_weights, weights_of
+    from graphc.commands.inspect_weights import bytes_by_type, say_weights, sizes_text, weights_of
     from graphc.runtime.session import is_engine
     from graphc.targets.ggml.cost import is_measured, operations, parameters, peak_bytes, weight_bytes
 
@@ -79,6 +79,7 @@ def inspect(
                 ],
                 "parameters": parameters(program),
                 "weight_bytes": weight_bytes(program),
+                "weight_types": bytes_by_type(program),
                 "operations": _number(total, sizes),
                 "peak_intermediate_bytes": peak,
                 **({"memory": memory_of(program, sizes)} if memory else {}),
@@ -99,7 +100,7 @@ def inspect(
     table = [(row.operator, row.calls, _shown(row.operations, sizes)) for row in rows]
     say_table(("call", "count", "operations"), table, "lrr")
     say()
-    say(f"parameters   {parameters(program):,} in {bytes_text(weight_bytes(program))}")
+    say(f"parameters   {parameters(program):,} in {sizes_text(program)}")
     say(f"operations   {_shown(total, sizes)} for one run")
     if peak is not None:
         say(f"memory       {bytes_text(peak)} of intermediate results at least, beside the weights")

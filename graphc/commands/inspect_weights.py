@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from graphc.commands.output import bytes_text, say, say_table
 
 if TYPE_CHECKING:
-    from graphc.targets.ggml.program import Program
+    from graphc.ir.graph import Value
+    from graphc.targets.ggml.program import Program, Weight
 
 WITHOUT = "(stored as it is)"
 
@@ -15,6 +17,9 @@ WITHOUT = "(stored as it is)"
 def weights_of(program: Program) -> dict[str, Any]:
     """The recipes as JSON."""
     from graphc.weights.recipes import described, recipes_of
+
+    def made(weight: Weight, recipe: Value) -> str:
+        return f"{weight.type_name}({described(recipe)})" if weight.narrow else described(recipe)
 
     recipes = recipes_of(program)
     return {
@@ -24,13 +29,31 @@ def weights_of(program: Program) -> dict[str, Any]:
                 "dtype": weight.type_name,
                 "shape": list(weight.shape),
                 "bytes": weight.nbytes,
-                "recipe": None if recipe is None else described(recipe),
+                "recipe": None if recipe is None else made(weight, recipe),
                 "parameters": [each.parameter for each in read],
             }
             for weight, recipe, read in zip(program.weights, recipes.weights, recipes.reads, strict=True)
         ],
         "pinned": [each.parameter for each in recipes.pinned],
     }
+
+
+def sizes_text(program: Program) -> str:
+    """The bytes of all weights, and of each type if some are narrower than the model says."""
+    from graphc.targets.ggml.cost import weight_bytes
+
+    sizes = bytes_by_type(program)
+    parts = ", ".join(f"{type} {bytes_text(size)}" for type, size in sizes.items())
+    narrow = any(weight.narrow for weight in program.weights)
+    return bytes_text(weight_bytes(program)) + (f" ({parts})" if narrow else "")
+
+
+def bytes_by_type(program: Program) -> dict[str, int]:
+    """Bytes of the weights of each type, the most first."""
+    sizes: Counter[str] = Counter()
+    for weight in program.weights:
+        sizes[weight.type_name] += weight.nbytes
+    return dict(sizes.most_common())
 
 
 def say_weights(program: Program) -> None:

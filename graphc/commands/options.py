@@ -51,6 +51,16 @@ Component = Annotated[
         show_default=False,
     ),
 ]
+Dtype = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dtype",
+        metavar="[PATTERN=]TYPE",
+        help="Store the weights, or those whose names fit, as f16, bf16, q8_0, q6_k, q4_k, …, or as the checkpoint has them: "
+        "checkpoint; may be repeated, the last that fits counts.",
+        show_default=False,
+    ),
+]
 AllowDifferences = Annotated[
     bool,
     typer.Option(

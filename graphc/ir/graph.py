@@ -24,7 +24,8 @@ class Value:
     `static` is true for a constant, and for what is computed from constants alone (not from symbolic sizes).
     `parameter` is the name that a constant has in checkpoints, if it has one. `unfolded` is what a computed constant was
     before it was computed: its producer and what that reads say how it was made. `pinned` is true for a parameter whose
-    numbers the program relies on (see `ir/numbers.py`).
+    numbers the program relies on (see `ir/numbers.py`). `narrow` is true for a constant that is to be stored in a narrower
+    type, which targets take only as the weight of a product.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Value:
     parameter: str = ""
     unfolded: Value | None = None
     pinned: bool = False
+    narrow: bool = False
 
     @property
     def is_constant(self) -> bool:

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import CheckpointError
+from graphc.ggml_types import HALVES, QUANTIZED
 from graphc.ir.graph import Value
-from graphc.ir.types import BF16, F16, F32, F64
+from graphc.ir.types import BF16, F16, F32, F64, TensorType
 from graphc.shapes import integer
 from graphc.targets.ggml.program import Program
+from graphc.weights.blocks import Blocks
 from graphc.weights.checkpoint import Source, open_checkpoint
 from graphc.weights.layouts.fit import KNOWN, fit, some
+from graphc.weights.moving import moved
 from graphc.weights.names import FEWEST
 from graphc.weights.recipes import Recipes, recipes_of
 from graphc.weights.tensors import Tensors, Unreadable
@@ -64,11 +67,37 @@ class Refit:
         self.arrays = {each: found[each.parameter] for each in needed}
 
     def array(self, index: int) -> np.ndarray:
-        """The elements of a weight: where they lie in the checkpoint, if the recipe does nothing."""
-        old = self.stored[index]
-        if old is not None and (index in self.kept or self.recipes.weights[index] is None):
+        """A weight as it is stored: where it lies in the checkpoint, if the recipe does nothing."""
+        old, weight, recipe = self.stored[index], self.program.weights[index], self.recipes.weights[index]
+        if old is not None and (index in self.kept or recipe is None):
             return old
-        return self.program.weights[index].converted(self.recipes.compute(index, _Widened(self.arrays)))
+        found = None if recipe is None else moved(recipe, self.arrays)
+        if isinstance(found, Blocks) and found.type == weight.tensor.type:
+            return weight.array(found.raw)
+        if isinstance(found, np.ndarray) and TensorType(found.dtype, found.shape) == weight.stored:
+            return np.asarray(found, order="C")
+        return weight.converted(self.recipes.compute(index, _Widened(self.arrays)))
+
+    def types(self, index: int) -> tuple[str, str]:
+        """The narrowest of ggml's types in which the checkpoint has what a weight is made of, and the one that keeps most of it:
+        the same if the recipe only moves it, else float16 for what is computed."""
+        recipe = self.recipes.weights[index]
+        if recipe is None or index in self.kept:
+            return "F32", "F32"
+        narrow = [type for each in self.recipes.reads[index] if (type := _type(self.arrays[each])) != "F32"]
+        found = moved(recipe, self.arrays)
+        return (narrow or ["F32"])[0], _type(found) if found is not None else "F16" if narrow else "F32"
+
+    @property
+    def requantized(self) -> list[str]:
+        """The weights whose numbers were quantized before in another type or shape, and lose more by being quantized again."""
+        return [
+            weight.name
+            for index, weight in enumerate(self.program.weights)
+            if weight.tensor.type in QUANTIZED
+            and (found := self.types(index))[0] in QUANTIZED
+            and not found[0] == found[1] == weight.tensor.type
+        ]
 
     def _surplus(self, given: Tensors) -> list[str]:
         """What the model has not; whole numbers are no parameters but positions and counts, which are in the program."""
@@ -90,6 +119,13 @@ class Refit:
 def shapes_of(parameters: Iterable[Value]) -> dict[str, tuple[int, ...]]:
     """What a checkpoint must have."""
     return {each.parameter: tuple(integer(size, {}) for size in each.shape) for each in parameters}
+
+
+def _type(tensor: np.ndarray | Blocks) -> str:
+    """The type of ggml's whose numbers a tensor has, of those that weights may have."""
+    if isinstance(tensor, Blocks):
+        return tensor.type
+    return next((name for name, dtype in HALVES.items() if dtype == tensor.dtype), "F32")
 
 
 class _Widened(dict[Value, Any]):
@@ -115,6 +151,8 @@ def _misfits(needed: Mapping[Value, None], found: Tensors) -> Iterator[str]:
             yield f"{name}: {array.reason}"
         elif array.shape != value.shape:
             yield f"{name}: shape {list(array.shape)}, must be {list(value.shape)}"
+        elif isinstance(array, Blocks):
+            continue
         elif array.dtype != value.dtype and (array.dtype, value.dtype) not in WIDER:
             yield f"{name}: dtype {array.dtype.name}, must be {value.dtype.name}"
 

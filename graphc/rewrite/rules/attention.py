@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphc.ir.graph import Node, Value
-from graphc.ir.numbers import read_numbers
+from graphc.ir.numbers import read_numbers, sources
 from graphc.ops.attention import Attention
 from graphc.ops.base import Emit, broadcast_shapes
 from graphc.ops.matmul import MatMul, swap
@@ -101,6 +101,8 @@ def values_as_columns(
         return Refusal("they are no product with a constant, or something else reads it")
     if t.op.perm != (0, 2, 1, 3) or batch != 1 or x.shape != (*[1] * (len(x.shape) - 2), rows, x.shape[-1]):
         return Refusal("they are in a batch, or in another order")
+    if any(each.narrow for each in sources(w)):
+        return Refusal("the constant is to be stored in a narrower type, in which it cannot be the second operand")
     emit.source = m.source
     columns = emit(m.op, w, emit(Reshape(x.shape[-2:]), x))
     emit.source = a.source

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from graphc.targets.ggml.program import HOST, RESULT, Host, Program, Tensor
+from graphc.targets.ggml.calls import CALLS
+from graphc.targets.ggml.program import HOST, RESULT, Arg, Call, Host, Program, Tensor
 
 
-def pruned(program: Program) -> Program:
-    """The same program without unused calls, weights and kernels; weights are in the order of their first use."""
-    return Pruning(program, Program(program.name)).copied(program)
+def pruned(program: Program, types: Sequence[str] | None = None) -> Program:
+    """The same program without unused calls, weights and kernels; weights are in the order of their first use. With `types`
+    they are of these types of ggml's. Raises ProgramError if a call does not take one."""
+    types = [weight.tensor.type for weight in program.weights] if types is None else types
+    return Pruning(program, Program(program.name), types).copied(program)
 
 
 class Pruning:
     """One pass over a program and its blocks, which share weights and kernels."""
 
-    def __init__(self, old: Program, new: Program) -> None:
-        self.old, self.new = old, new
+    def __init__(self, old: Program, new: Program, types: Sequence[str]) -> None:
+        self.old, self.new, self.types = old, new, types
         self.weights: dict[int, Tensor] = {}
         self.kernels: dict[int, int] = {}
 
@@ -39,19 +43,30 @@ class Pruning:
             if index not in live:
                 continue
             args = tuple(moved(arg) if isinstance(arg, Tensor) else arg for arg in call.args)
-            results[index] = replace(call.result, call=len(result.calls))
+            results[index] = replace(self.result(call, args), call=len(result.calls))
             kernel = self.kernel(call.kernel) if call.kernel >= 0 else -1
             host = call.host and self.host(call.host)
             result.calls.append(replace(call, args=args, result=results[index], kernel=kernel, host=host))
         result.outputs = [replace(output, tensor=moved(output.tensor)) for output in program.outputs]
         return result
 
+    def result(self, call: Call, args: tuple[Arg, ...]) -> Tensor:
+        """What a call gives for its arguments, of which some may be of another type now."""
+        if all(
+            a.type == b.type
+            for a, b in zip(call.args, args, strict=True)
+            if isinstance(a, Tensor) and isinstance(b, Tensor)
+        ):
+            return call.result
+        layout = CALLS[call.function](*args)
+        return Tensor(layout.type, layout.ne, layout.nb, call.result.rank)
+
     def weight(self, index: int) -> Tensor:
         """The tensor that a weight has now."""
         if index not in self.weights:
             weight = self.old.weights[index]
             self.weights[index] = self.new.add_weight(
-                weight.name, weight.dtype, weight.shape, weight.value, weight.tensor.type
+                weight.name, weight.dtype, weight.shape, weight.value, self.types[index]
             )
         return self.weights[index]
 
