@@ -123,8 +123,8 @@ class Dtypes:
             by_name = pattern not in ("", EVERYTHING) and not given
             asked, nearest = stored(index) if given and stored else (asked, asked)
             reason = "" if given or by_name else kept(asked, weight, uses[index], edges)
-            type, why = ("F32", reason) if reason else possible(nearest, weight, uses[index])
-            why = why or ("they are computed of the checkpoint's" if asked != nearest else "")
+            type, why = ("F32", reason) if reason else possible(nearest, weight, uses[index], {} if given else NEXT)
+            why = why or ("computed of the checkpoint's, not moved" if asked != nearest else "")
             types.append(type if weight.dtype == F32 else weight.tensor.type)
             if weight.dtype == F32 and asked != "F32" and (by_name or _is_operand(uses[index])):
                 self.choices.append(Choice(weight.name, asked, type, why))
@@ -141,7 +141,8 @@ class Dtypes:
             if each.reason:
                 groups[each.asked, each.type, each.reason].append(each.weight)
         return [
-            f"{len(names)} weights are {type.lower()} instead of {asked.lower()}: {reason} ({some(names)})"
+            f"{len(names)} {'weight is' if len(names) == 1 else 'weights are'} {type.lower()} instead of {asked.lower()}: "
+            f"{reason} ({some(names)})"
             for (asked, type, reason), names in groups.items()
         ]
 
@@ -213,22 +214,23 @@ def edge_convolutions(program: Program) -> set[Call]:
 def kept(asked: str, weight: Weight, uses: Sequence[Use], edges: set[Call]) -> str:
     """Why a weight stays float32 if a type is asked for all; "" if nothing speaks against it."""
     reasons = {
-        "they are small": prod(weight.shape) < SMALL,
-        "first and last convolutions": any(use.call in edges for use in uses),
-        "tables whose rows are looked up": asked in QUANTIZED and any(use.call.function == TABLE for use in uses),
+        "too small to matter": prod(weight.shape) < SMALL,
+        "first or last convolution": any(use.call in edges for use in uses),
+        "rows of a table are looked up": asked in QUANTIZED and any(use.call.function == TABLE for use in uses),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
-def possible(asked: str, weight: Weight, uses: Sequence[Use]) -> tuple[str, str]:
-    """The type nearest to the one asked for that all calls take and whose blocks fit the rows; and why it is another."""
+def possible(asked: str, weight: Weight, uses: Sequence[Use], others: Mapping[str, str]) -> tuple[str, str]:
+    """The type nearest to the one asked for that all calls take and whose blocks fit the rows; and why it is another. Of what
+    comes next `others` has all but float16, and float32 after that."""
     if not _is_operand(uses):
-        return "F32", "they are no weights of products, convolutions or tables"
+        return "F32", "no weight of a product, a convolution or a table"
     taken = set[str].intersection(*(set(TAKEN[use.call.function]) for use in uses if use.call.function in TAKEN))
     rows = {use.row for use in uses} | set(weight.shape[-1:])
     type = asked
     while type != "F32" and not (type in taken and (type in HALVES or all(fits(type, row) for row in rows))):
-        type = "F32" if type == "F16" else NEXT.get(type, "F16")
+        type = "F32" if type == "F16" else others.get(type, "F16")
     if type == asked:
         return type, ""
     cut = [row for row in sorted(rows) if asked in QUANTIZED and not fits(asked, row)]

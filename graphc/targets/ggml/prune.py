@@ -36,8 +36,8 @@ class Pruning:
             if tensor.input >= 0:
                 return tensor
             if tensor.call >= 0:
-                return replace(tensor, call=results[tensor.call].call)
-            return replace(tensor, weight=self.weight(tensor.weight).weight)
+                return replace(results[tensor.call], rank=tensor.rank)
+            return replace(self.weight(tensor.weight), rank=tensor.rank)
 
         for index, call in enumerate(program.calls):
             if index not in live:
