@@ -26,7 +26,8 @@ from graphc.weights.checkpoint import Source, open_checkpoint
 from graphc.weights.layouts.fit import fit
 from graphc.weights.names import find_names
 from graphc.weights.recipes import write_recipes
-from graphc.weights.refit import Refit, refitted, shapes_of
+from graphc.weights.refit import Refit, shapes_of
+from graphc.weights.undo import compiled_from
 
 if TYPE_CHECKING:
     import onnx
@@ -81,7 +82,8 @@ def compile(
     if cpp is not None:
         write_project(program, cpp)
     if output is None:
-        return Model(program, evaluated(program, progress, arrays), device=device, threads=threads)
+        given = compiled_from(program) if weights is None else None
+        return Model(program, evaluated(program, progress, arrays), given=given, device=device, threads=threads)
     write(program, output, progress, arrays=arrays)
     return load(output, device=device, threads=threads)
 
@@ -158,7 +160,8 @@ def load(
         program, arrays = read_engine(path)
         return Model(program, arrays, device=device, threads=threads)
     program, stored = read_stripped_engine(path)
-    return Model(program, refitted(program, stored, weights, component=component), device=device, threads=threads)
+    found = Refit(program, stored, weights, component=component)
+    return Model(program, map(found.array, range(len(stored))), given=found.given, device=device, threads=threads)
 
 
 def write(

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from graphc.backends.precision import given_up
 from graphc.errors import InputError
 from graphc.shapes import Dim, Expr, bind, symbols
 from graphc.shapes.ranges import range_of
+from graphc.targets.ggml.devices import backend_name
 from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.program import Input, Program
 from graphc.targets.ggml.rows import from_start
 from graphc.weights.checkpoint import Source
-from graphc.weights.refit import refitted
+from graphc.weights.layouts.fit import some
+from graphc.weights.lora.apply import Lora, Loras, Strength
+from graphc.weights.refit import Refit
+from graphc.weights.tensors import Tensors
+from graphc.weights.undo import Base
 
 
 @dataclass(frozen=True)
@@ -33,16 +40,24 @@ class TensorInfo:
 class Model:
     """A program with its weights, ready to run.
 
-    Made by `graphc.compile` or `graphc.load`. `weights` holds an array for each of the program's weights.
+    Made by `graphc.compile` or `graphc.load`. `weights` holds an array for each of the program's weights, and `given` the
+    parameters that they are made of, if they are known.
     """
 
     def __init__(
-        self, program: Program, weights: Iterable[np.ndarray], *, device: str = "cpu", threads: int | None = None
+        self,
+        program: Program,
+        weights: Iterable[np.ndarray],
+        *,
+        given: Tensors | None = None,
+        device: str = "cpu",
+        threads: int | None = None,
     ) -> None:
         self.program = program
         self.inputs = [TensorInfo(each.name, each.dtype, each.shape) for each in program.inputs]
         self.outputs = [TensorInfo(each.name, each.dtype, each.shape) for each in program.outputs]
         self.executor = Executor(program, weights, device, threads)
+        self._loras = Loras(Base(program, self.executor.arrays.__getitem__, given))
 
     def run(self, feed: Mapping[str, np.ndarray] | None = None, /, **arrays: np.ndarray) -> dict[str, np.ndarray]:
         """Outputs by name, for inputs by name, given as keywords or as one mapping.
@@ -68,9 +83,55 @@ class Model:
         Raises CheckpointError with all that does not fit, and EngineError if the engine does not say how its weights are
         made; the model is as before then.
         """
+        base = self._loras.base
+        stored = [base.weight(index) for index in range(len(self.program.weights))]
+        found = Refit(self.program, stored, source, strict=strict, component=component)
+        arrays = self.executor.placed(map(found.array, range(len(stored))))
+        self._use(self._loras.on(base.refitted(arrays.__getitem__, found.given)))
+
+    @property
+    def loras(self) -> dict[str, Lora]:
+        """The LoRAs that are loaded, by name."""
+        return dict(self._loras.loaded)
+
+    def load_lora(self, source: Source, strength: Strength = 1.0, name: str | None = None) -> Lora:
+        """Add a LoRA (or LoHa, LoKr, LoCon, DoRA, …) to the weights; it stays when other weights are loaded.
+
+        `source` is a file, a folder that PEFT wrote, or tensors by name; `name` is what it is called from now on, else it is
+        called as the file is. `strength` is a number, or one for each component: `{"denoiser": 0.8, "text_encoder": 0.5}`. What
+        the model has not is in the result's `unmatched`, and a warning says it; what is for other components is not.
+
+        Raises CheckpointError if the file is damaged, of another base, or changes weights that the engine does not tell exactly,
+        InputError for a name that is taken or a strength that is no number; the model is as before then.
+        """
+        lora, after = self._loras.load(source, strength, name)
+        self._use(after)
+        if lora.unmatched:
+            warnings.warn(f"LoRA {lora.name}: the model has no {some(lora.unmatched)}", RuntimeWarning, stacklevel=2)
+        return lora
+
+    def set_lora(self, strengths: Mapping[str, Strength]) -> None:
+        """Change strengths of LoRAs that are loaded, by name; 0 leaves one out. Raises InputError."""
+        self._use(self._loras.set(strengths))
+
+    def unload_lora(self, name: str | None = None) -> None:
+        """Take off a LoRA, or all: the weights are what they were, bit for bit. Raises InputError for a name there is not."""
+        self._use(self._loras.unload(name))
+
+    def _use(self, after: Loras) -> None:
+        """Have the weights that they make; those that stay the same are not computed."""
+        before, arrays = self._loras, self.executor.arrays
+        same = before.base is after.base
         self.executor.replace_weights(
-            refitted(self.program, self.executor.arrays, source, strict=strict, component=component)
+            arrays[index] if same and not after.differs(before, index) else after.weight(index)
+            for index in range(len(arrays))
         )
+        self._loras = after
+
+    @property
+    def given_up(self) -> str:
+        """What the device's products lack for float32's precision; empty if nothing. See `set_float32_matmul_precision`."""
+        return given_up(backend_name(self.executor.backends[0]))
 
     def close(self) -> None:
         """Free the device's memory now, instead of when the model is collected."""

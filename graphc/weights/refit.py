@@ -66,6 +66,11 @@ class Refit:
             raise CheckpointError("\n  ".join([f"{self.fit} does not fit the model:", *problems]))
         self.arrays = {each: found[each.parameter] for each in needed}
 
+    @property
+    def given(self) -> Tensors:
+        """The parameters that weights are computed from, by name, as the checkpoint has them."""
+        return {value.parameter: array for value, array in self.arrays.items()}
+
     def array(self, index: int) -> np.ndarray:
         """A weight as it is stored: where it lies in the checkpoint, if the recipe does nothing."""
         old, weight, recipe = self.stored[index], self.program.weights[index], self.recipes.weights[index]
@@ -173,15 +178,3 @@ def _stranger(recipes: Recipes, given: Tensors) -> str:
     return (
         f"it has none of the model's parameters ({wanted}), but {some(list(given))}; nor is it in a layout of {KNOWN}"
     )
-
-
-def refitted(
-    program: Program,
-    stored: Sequence[np.ndarray | None],
-    source: Source,
-    *,
-    strict: bool = True,
-    component: str | None = None,
-) -> Iterator[np.ndarray]:
-    """Every weight as a checkpoint has it, one after the other; what does not fit is raised at once (see `Refit`)."""
-    return map(Refit(program, stored, source, strict=strict, component=component).array, range(len(stored)))

@@ -31,19 +31,13 @@ DTYPES = {
 
 def read_safetensors(path: Path) -> Tensors:
     """The tensors by name, as views of the mapped file. Raises CheckpointError if the file is damaged."""
-    raw = mapped(path)
-    if raw.size < 8:
-        raise CheckpointError("it is damaged or cut off: it has no header")
-    length = int(raw[:8].view("<u8")[0])
-    if length > min(LONGEST_HEADER, raw.size - 8):
-        raise CheckpointError(f"it is damaged or cut off: a header of {length} bytes in a file of {raw.size}")
+    header, data = _header(mapped(path))
+    header.pop("__metadata__", None)
     try:
-        header = json.loads(raw[8 : 8 + length].tobytes(), object_pairs_hook=_once)
-        header.pop("__metadata__", None)
         spans = {name: _span(each) for name, each in header.items()}
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError) as error:
         raise CheckpointError(f"it is damaged: its header is not valid ({error})") from error
-    data, position = raw[8 + length :], 0
+    position = 0
     for name, (begin, end) in sorted(spans.items(), key=lambda item: item[1]):
         if begin != position or end > data.size:
             reason = "overlaps another, or leaves a gap" if begin != position else "goes past the end of the file"
@@ -52,6 +46,13 @@ def read_safetensors(path: Path) -> Tensors:
     if position != data.size:
         raise CheckpointError(f"it is damaged: {data.size - position} bytes at its end belong to no tensor")
     return {name: _tensor(name, header[name], data[slice(*span)]) for name, span in spans.items()}
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """What its writer noted in the header of a file; nothing if there is no header. Raises CheckpointError if it is damaged."""
+    raw = mapped(path)
+    noted = _header(raw)[0].get("__metadata__") if raw[8:9].tobytes() == b"{" else None
+    return {key: text for key, text in noted.items() if isinstance(text, str)} if isinstance(noted, dict) else {}
 
 
 def read_index(path: Path) -> list[Path]:
@@ -66,6 +67,22 @@ def read_index(path: Path) -> list[Path]:
     return [path.parent / name for name in files]
 
 
+def _header(raw: np.ndarray) -> tuple[dict[str, Any], np.ndarray]:
+    """The header, and the bytes behind it."""
+    if raw.size < 8:
+        raise CheckpointError("it is damaged or cut off: it has no header")
+    length = int(raw[:8].view("<u8")[0])
+    if length > min(LONGEST_HEADER, raw.size - 8):
+        raise CheckpointError(f"it is damaged or cut off: a header of {length} bytes in a file of {raw.size}")
+    try:
+        header = json.loads(raw[8 : 8 + length].tobytes(), object_pairs_hook=_once)
+        if not isinstance(header, dict):
+            raise ValueError("it has no names")
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"it is damaged: its header is not valid ({error})") from error
+    return header, raw[8 + length :]
+
+
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
@@ -77,6 +94,8 @@ def _span(declared: Any) -> tuple[int, int]:
     begin, end = declared["data_offsets"]
     if not all(isinstance(each, int) for each in (begin, end, *declared["shape"])) or not 0 <= begin <= end:
         raise ValueError("offsets or sizes that are no numbers")
+    if not isinstance(declared["dtype"], str):
+        raise ValueError("a type without a name")
     return begin, end
 
 

@@ -8,20 +8,20 @@ engine file, on the CPU) or copied to the device once. ggml's scheduler moves to
 from __future__ import annotations
 
 import ctypes
-import os
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from graphc.backends.load import load_backends
 from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
 from graphc.ops.control import settle
 from graphc.shapes import Dim, integer
 from graphc.targets.ggml.bound import check_bound
+from graphc.targets.ggml.devices import default_threads, lying_together, open_backends, rounds_strided
 from graphc.targets.ggml.host import perform
 from graphc.targets.ggml.memory import ComputeMemory, Placement
 from graphc.targets.ggml.products import Own, load_products
@@ -37,13 +37,6 @@ ALIGNMENT = 64
 """Bytes to which a weight must be aligned to be used where it lies."""
 
 
-def default_threads() -> int:
-    """Threads to use unless told: the processors that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 class Executor:
     """A program with its weights on a device. Not for use by two threads at once.
 
@@ -56,15 +49,16 @@ class Executor:
         self.program = program
         self.threads = threads or default_threads()
         self.backends = open_backends(device, self.threads)
-        self.arrays = self._placed(weights)
+        self.arrays = self.placed(weights)
         self.kernels = load_kernels(program.kernels)
         self.products = load_products() if len(self.backends) == 1 else None
+        self.rounds_strided = rounds_strided(self.backends)
         self.graphs: OrderedDict[Any, BuiltGraph] = OrderedDict()
         self.steps: dict[Program, list[Section | Call]] = {}
         self.observer: Callable[[BuiltGraph], None] | None = None
         self.memory: list[Any] = []
         self.weights = self._load_weights()
-        self.compute = ComputeMemory(self.backends, program.tensor_count + 64)
+        self.compute = ComputeMemory(self.backends, 2 * program.tensor_count + 64)
         self.memory.insert(0, (ComputeMemory.free, self.compute))
         self._finalizer = weakref.finalize(self, _free, self.graphs, self.memory, self.backends)
 
@@ -96,10 +90,11 @@ class Executor:
 
     def replace_weights(self, arrays: Iterable[np.ndarray]) -> None:
         """Use other arrays, of the same dtypes and shapes, from the next run on. On an error the old ones stay."""
-        self.arrays = self._placed(arrays)
+        before, self.arrays = self.arrays, self.placed(arrays)
         if len(self.backends) > 1:
-            for array, tensor in zip(self.arrays, self.weights, strict=True):
-                upload(tensor, array)
+            for array, tensor, old in zip(self.arrays, self.weights, before, strict=True):
+                if array is not old:
+                    upload(tensor, array)
             return
         for graph in self.graphs.values():  # they hold views of the old weights
             graph.free()
@@ -116,7 +111,7 @@ class Executor:
         """Bytes that are reserved for intermediate results: what the largest of the sizes so far needs."""
         return self.compute.nbytes
 
-    def _placed(self, arrays: Iterable[np.ndarray]) -> list[np.ndarray]:
+    def placed(self, arrays: Iterable[np.ndarray]) -> list[np.ndarray]:
         """The arrays as the device reads them; each is copied, if it has to be, before the next is made."""
         return [aligned(array) if len(self.backends) == 1 else array for array in arrays]
 
@@ -211,7 +206,7 @@ class BuiltGraph:
             check_bound(program, section.calls, binding)
         self.executor, self.program, self.section = executor, program, section
         self.binding = dict(binding)
-        count = program.tensor_count + len(section.calls) + 64
+        count = 2 * program.tensor_count + len(section.calls) + 64
         self.context = new_context(count + 64, graph_size=count)
         self.inputs = {
             index: new_tensor(self.context, program.inputs[index].tensor, binding) for index in section.inputs
@@ -284,6 +279,8 @@ class BuiltGraph:
         if call.kernel >= 0:
             return self._replay_kernel(call, self.executor.kernels[call.kernel])
         args = [self.argument(arg) for arg in call.args]
+        if self.executor.rounds_strided and call.function == "ggml_mul_mat":
+            args = [lying_together(self.context, arg) for arg in args]
         result = self._replaced(call, args) or getattr(ggml, call.function)(self.context, *args)
         if not result:
             raise GraphcError(f"{call.function} failed for {call.source or 'a node'}")
@@ -317,29 +314,6 @@ class BuiltGraph:
             case bool() | float() | None:
                 return arg
         return integer(arg, self.binding)
-
-
-def open_backends(device: str, threads: int) -> list[Any]:
-    """The device's backend, and the CPU's behind it where they differ. Raises GraphcError if there is no such device."""
-    cpu = ggml.ggml_backend_cpu_init()
-    ggml.ggml_backend_cpu_set_n_threads(cpu, threads)
-    if device.lower() in ("cpu", ""):
-        return [cpu]
-    load_backends()
-    names = [
-        ggml.ggml_backend_dev_name(ggml.ggml_backend_dev_get(index)).decode()
-        for index in range(ggml.ggml_backend_dev_count())
-    ]
-    wanted = [name for name in names if name.lower() in (device.lower(), f"{device.lower()}0")]
-    if not wanted:
-        raise GraphcError(f"no device {device!r}; there is {', '.join(names)}")
-    chosen = ggml.ggml_backend_dev_by_name(wanted[0].encode())
-    if ggml.ggml_backend_dev_type(chosen) == ggml.GGML_BACKEND_DEVICE_TYPE_CPU and wanted[0] == "CPU":
-        return [cpu]
-    backend = ggml.ggml_backend_dev_init(chosen, None)
-    if not backend:
-        raise GraphcError(f"device {wanted[0]} could not be opened")
-    return [backend, cpu]
 
 
 def new_context(tensors: int, graph_size: int = 0) -> Any:
@@ -392,11 +366,17 @@ def aligned(array: np.ndarray) -> np.ndarray:
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:
     """A copy whose first byte is aligned."""
-    raw = np.empty(array.nbytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    copy = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy = aligned_empty(array.shape, array.dtype)
     copy[...] = array
     return copy
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array whose first byte is aligned; what its elements are is not said."""
+    nbytes = prod(shape) * dtype.itemsize
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes].view(dtype).reshape(shape)
 
 
 NOTHING = aligned_copy(np.zeros(ALIGNMENT, np.uint8))

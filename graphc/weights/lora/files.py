@@ -1,0 +1,129 @@
+"""LoRA files: which module each tensor is for, of which component of a pipeline, and what it is.
+
+The formats differ in how they end their names (`ENDINGS`) and in how these begin (`COMPONENTS`); what lies between is the
+module, with dots, or in kohya's files with underscores in their places.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphc.errors import CheckpointError
+from graphc.ir.types import FLOATS, INTEGERS, NARROW
+from graphc.weights.checkpoint import Source, open_checkpoint
+from graphc.weights.lora.adapter import Adapter
+from graphc.weights.lora.settings import ModuleSettings, read_settings
+from graphc.weights.tensors import Unreadable
+
+COMPONENTS = {
+    "base_model.model.": "", "model.diffusion_model.": "denoiser", "diffusion_model.": "denoiser",
+    "unet.": "denoiser", "transformer.": "denoiser",
+    "lora_unet_": "denoiser", "lora_transformer_": "denoiser", "lycoris_": "",
+    "text_encoder.": "text_encoder", "text_encoder_2.": "text_encoder_2", "text_encoder_3.": "text_encoder_3",
+    "lora_te_": "text_encoder", "lora_te1_": "text_encoder", "lora_te2_": "text_encoder_2", "lora_te3_": "text_encoder_3",
+    "text_encoders.clip_l.transformer.": "text_encoder", "text_encoders.clip_g.transformer.": "text_encoder_2",
+    "text_encoders.t5xxl.transformer.": "text_encoder_3",
+}  # fmt: skip
+"""How names begin, and which component they are for; "" where that is not said. Beginnings may follow one another."""
+
+WEIGHT, BIAS = "weight", "bias"
+
+ENDINGS = {
+    **{
+        f"{before}{name}.weight": (WEIGHT, factor)
+        for before in ("lora_", "lora.", "lora_linear_layer.")
+        for name, factor in (("down", "down"), ("up", "up"), ("mid", "mid"))
+    },
+    "lora_A.weight": (WEIGHT, "down"), "lora_B.weight": (WEIGHT, "up"),
+    "lora_embedding_A": (WEIGHT, "embedding_down"), "lora_embedding_B": (WEIGHT, "embedding_up"),
+    "lora_magnitude_vector": (WEIGHT, "magnitude"), "lora_magnitude_vector.weight": (WEIGHT, "magnitude"),
+    "dora_scale": (WEIGHT, "dora_scale"), "alpha": (WEIGHT, "alpha"),
+    **{f"hada_{name}": (WEIGHT, f"hada_{name}") for name in ("w1_a", "w1_b", "w2_a", "w2_b", "t1", "t2")},
+    **{f"lokr_{name}": (WEIGHT, f"lokr_{name}") for name in ("w1", "w1_a", "w1_b", "w2", "w2_a", "w2_b", "t2")},
+    "diff": (WEIGHT, "diff"), "w_norm": (WEIGHT, "diff"), "set_weight": (WEIGHT, "set"),
+    "diff_b": (BIAS, "diff"), "b_norm": (BIAS, "diff"), "set_bias": (BIAS, "set"),
+}  # fmt: skip
+"""How names end, whether that changes the module's weight or its bias, and what the tensor is."""
+
+SPELLINGS = [
+    (re.compile(r"(\.processor)?\.(to_[qkv])_lora\.(down|up)\.weight$"), r".\2.lora.\3.weight"),
+    (re.compile(r"(\.processor)?\.to_out_lora\.(down|up)\.weight$"), r".to_out.0.lora.\2.weight"),
+    (re.compile(r"\.(lora_[AB]|lora_magnitude_vector)\.(?!weight$)\w+\.weight$"), r".\1.weight"),
+    (re.compile(r"\.(lora_embedding_[AB])\.\w+$"), r".\1"),
+]
+"""Older names, and names that say which of several adapters of PEFT's they are, as `ENDINGS` has them."""
+
+
+@dataclass(frozen=True)
+class LoraFile:
+    """The adapters of each component ("" where the file does not say of which) by the parameter that they change, and the
+    names of tensors that belong to none."""
+
+    adapters: Mapping[str, Mapping[str, Adapter]]
+    unknown: Mapping[str, list[str]]
+
+
+def read_lora(source: Source) -> LoraFile:
+    """The adapters of a file, a folder that PEFT wrote, or tensors by name. Raises CheckpointError."""
+    settings = read_settings(source)
+    found: dict[tuple[str, str], _Group] = {}
+    unknown: dict[str, list[str]] = {}
+    for key, tensor in open_checkpoint(source).items():
+        component, name = _component(key)
+        module, slot, what = _parsed(name)
+        if not what:
+            unknown.setdefault(component, []).append(key)
+            continue
+        if isinstance(tensor, Unreadable):
+            raise CheckpointError(f"{key}: {tensor.reason}")
+        array = np.asarray(tensor)
+        if array.dtype not in FLOATS | NARROW | INTEGERS:
+            raise CheckpointError(f"{key}: it has {array.dtype.name}, no numbers of a LoRA")
+        group = found.setdefault((component, f"{module}.{slot}"), _Group(key[: -len(name)] + module, module))
+        if what in group.tensors:
+            raise CheckpointError(f"{key}: another tensor says the same of this module")
+        group.tensors[what] = array
+    adapters: dict[str, dict[str, Adapter]] = {}
+    for (component, parameter), group in found.items():
+        adapters.setdefault(component, {})[parameter] = group.adapter(settings.of(component, group.module))
+    return LoraFile(adapters, unknown)
+
+
+@dataclass
+class _Group:
+    """The tensors of one adapter, until all have been seen."""
+
+    name: str
+    module: str
+    tensors: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def adapter(self, settings: ModuleSettings) -> Adapter:
+        tensors = {("diff" if what == "set" else what): array for what, array in self.tensors.items()}
+        if "diff" in tensors and tensors["diff"].ndim == 1:
+            tensors["diff"] = tensors["diff"][:, None]
+        return Adapter(self.name, tensors, settings.scale, "set" in self.tensors, settings.transposed)
+
+
+def _component(key: str) -> tuple[str, str]:
+    """The component that a tensor is for, and its name without what says so."""
+    for beginning, component in COMPONENTS.items():
+        if key.startswith(beginning):
+            rest = key[len(beginning) :]
+            return (component, rest) if component else _component(rest)
+    return "", key
+
+
+def _parsed(name: str) -> tuple[str, str, str]:
+    """The module, weight or bias, and what the tensor is; "" if that is not known."""
+    for spelling, usual in SPELLINGS:
+        name = spelling.sub(usual, name)
+    parts = name.split(".")
+    for count in (3, 2, 1):
+        slot, what = ENDINGS.get(".".join(parts[-count:]), ("", ""))
+        if what and len(parts) > count:
+            return ".".join(parts[:-count]), slot, what
+    return name, "", ""

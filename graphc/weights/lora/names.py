@@ -1,0 +1,168 @@
+"""Which of a model's parameters each adapter of a file changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+
+from graphc.errors import CheckpointError
+from graphc.ir.graph import Value
+from graphc.weights.layouts import Source, origins
+from graphc.weights.layouts.fit import some
+from graphc.weights.lora.adapter import Adapter
+from graphc.weights.lora.files import LoraFile
+from graphc.weights.undo import shape_of
+
+OUTER = re.compile(r"^((text_model|unet|transformer|model|module)_)+")
+"""Modules around the one that is meant, which a model or a file may lack."""
+
+Targets: TypeAlias = dict[str, list[tuple[Value, Source]]]
+"""By a file's name for it: a parameter, or several that a tensor in another layout has one below the other."""
+
+MOST = 8
+"""Lines of one message."""
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """An adapter, and where a parameter of ours is in what it changes."""
+
+    adapter: Adapter
+    source: Source
+
+    def take(self, array: np.ndarray) -> np.ndarray:
+        """The parameter's matrix, out of the adapter's."""
+        return np.asarray(self.source.array(array))
+
+    def misfit(self, parameter: Value) -> str:
+        """Why the change cannot be one of the parameter; "" if it can."""
+        rows, *rest = shape_of(parameter) or (1,)
+        try:
+            shape = self.source.shape(self.adapter.shape)
+        except ValueError as error:
+            return str(error)
+        return "" if shape == (rows, prod(rest)) else f"it is of {list(shape)}, must be {[rows, prod(rest)]}"
+
+
+@dataclass(frozen=True)
+class Match:
+    """The changes of each parameter by a component of a file, and the names of what has no parameter."""
+
+    component: str
+    changes: Mapping[Value, Sequence[Change]]
+    unmatched: Sequence[str]
+
+    def problems(self) -> Iterator[str]:
+        """A line for each change that does not fit its parameter."""
+        for parameter, changes in self.changes.items():
+            for change in changes:
+                if reason := change.misfit(parameter):
+                    yield f"{change.adapter.name}, for {parameter.parameter}: {reason}"
+
+    @property
+    def quality(self) -> tuple[int, int]:
+        """How many changes fit, and how many have names that the model has."""
+        count = sum(map(len, self.changes.values()))
+        return count - sum(1 for _ in self.problems()), count
+
+
+def match(file: LoraFile, parameters: Sequence[Value]) -> Match:
+    """The changes of the component that fits a model with these parameters best.
+
+    Raises CheckpointError if none has names of the model's, or something does not fit.
+    """
+    if not file.adapters:
+        found = [name for names in file.unknown.values() for name in names]
+        raise CheckpointError(f"it is no LoRA: it has {some(found)}")
+    spellings = _Spellings(parameters)
+    best = max((_matched(file, component, spellings) for component in file.adapters), key=lambda each: each.quality)
+    if not best.changes:
+        changed = [adapter.name for adapters in file.adapters.values() for adapter in adapters.values()]
+        raise CheckpointError(
+            f"it is a LoRA of another base: it changes {some(changed)}, "
+            f"and the model has {some([each.parameter for each in parameters])}"
+        )
+    problems = list(best.problems()) or list(_contents(best))
+    if problems:
+        raise CheckpointError("\n  ".join(["the LoRA does not fit the model:", *some_lines(problems)]))
+    return best
+
+
+class _Spellings:
+    """A model's parameters by the names that files may give them: the model's own, and those of other layouts."""
+
+    def __init__(self, parameters: Sequence[Value]) -> None:
+        self.parameters = {each.parameter: each for each in parameters}
+        self.own = {
+            name: targets
+            for name, targets in _by_name({name: Source(name) for name in self.parameters}, self.parameters).items()
+            if len(targets) == 1
+        }
+
+    @cached_property
+    def others(self) -> list[Targets]:
+        """One for each layout that knows the model's names."""
+        return [_by_name(each.sources, self.parameters) | self.own for each in origins(self.parameters)]
+
+
+def _by_name(sources: Mapping[str, Source], parameters: Mapping[str, Value]) -> Targets:
+    found: Targets = {}
+    for name, source in sources.items():
+        found.setdefault(_plain(source.name), []).append((parameters[name], source))
+    return found
+
+
+def _matched(file: LoraFile, component: str, spellings: _Spellings) -> Match:
+    """The match by those names that fit best."""
+    best = _match(file, component, spellings.own)
+    if best.quality[0] < len(file.adapters[component]):
+        others = (_match(file, component, each) for each in spellings.others)
+        best = max([best, *others], key=lambda each: each.quality)
+    return best
+
+
+def _match(file: LoraFile, component: str, targets: Targets) -> Match:
+    changes: dict[Value, list[Change]] = {}
+    unmatched = []
+    for name, adapter in file.adapters[component].items():
+        found = targets.get(_plain(name), ())
+        for parameter, source in found:
+            changes.setdefault(parameter, []).append(Change(adapter, source))
+        if not found:
+            unmatched.append(adapter.name)
+    return Match(component, changes, [*unmatched, *file.unknown.get(component, ())])
+
+
+def _contents(match: Match) -> Iterator[str]:
+    """What is wrong with the tensors of changes that fit, and with changing these parameters."""
+    for parameter, changes in match.changes.items():
+        if parameter.pinned:
+            yield f"{parameter.parameter}: the program relies on its numbers; compile the model with the LoRA in its weights"
+        for change in changes:
+            try:
+                change.adapter.check(shape_of(parameter))
+            except ValueError as error:
+                yield f"{change.adapter.name}: {error}"
+
+
+def matrix(array: np.ndarray) -> np.ndarray:
+    """A weight as the matrix that changes are made for: a view."""
+    return array.reshape(len(array), -1) if array.ndim else array.reshape(1, 1)
+
+
+def some_lines(lines: Sequence[str]) -> Iterator[str]:
+    """The first few, and how many more there are."""
+    yield from lines[:MOST]
+    if len(lines) > MOST:
+        yield f"and {len(lines) - MOST} more"
+
+
+def _plain(name: str) -> str:
+    """A name as kohya writes it, without modules around."""
+    return OUTER.sub("", name.replace(".", "_"))

@@ -1,0 +1,88 @@
+"""What PEFT writes beside its adapters, and diffusers into the header of its files: alpha, rank, and how they make a scale."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite, sqrt
+from pathlib import Path
+from typing import Any
+
+from graphc.errors import CheckpointError
+from graphc.weights.checkpoint import Source
+from graphc.weights.safetensors import read_metadata
+
+FILE = "adapter_config.json"
+KEY = "lora_adapter_metadata"
+
+LONGEST = 1 << 24
+"""Bytes that settings may have."""
+
+PREFIXES = {
+    "denoiser": ("unet.", "transformer."), "text_encoder": ("text_encoder.",),
+    "text_encoder_2": ("text_encoder_2.",), "text_encoder_3": ("text_encoder_3.",),
+}  # fmt: skip
+"""What a component's settings begin with in a header."""
+
+
+@dataclass(frozen=True)
+class ModuleSettings:
+    """The scale of a module's change, None if it is not said; whether its weight has its inputs as rows."""
+
+    scale: float | None = None
+    transposed: bool = False
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings by name; those of a component have its prefix, if the file has several."""
+
+    values: Mapping[str, Any]
+
+    def of(self, component: str, module: str) -> ModuleSettings:
+        """The settings of a module. Raises CheckpointError if they are not valid."""
+        prefix = next((each for each in PREFIXES.get(component, ()) if f"{each}r" in self.values), "")
+        rank = self._of_module(prefix + "r", prefix + "rank_pattern", module)
+        alpha = self._of_module(prefix + "lora_alpha", prefix + "alpha_pattern", module)
+        alpha = self._of_module(prefix + "alpha", prefix + "alpha_pattern", module) if alpha is None else alpha
+        if rank is None or alpha is None:
+            return ModuleSettings()
+        if not all(isinstance(each, int | float) and isfinite(each) for each in (rank, alpha)) or rank <= 0:
+            raise CheckpointError(f"its settings for {module} are not valid: rank {rank!r}, alpha {alpha!r}")
+        scale = alpha / sqrt(rank) if self.values.get(prefix + "use_rslora") else alpha / rank
+        return ModuleSettings(scale, bool(self.values.get(prefix + "fan_in_fan_out")))
+
+    def _of_module(self, usual: str, pattern: str, module: str) -> Any:
+        """A setting of one module: `pattern` has those that differ, by the module's name or how that ends."""
+        patterns = self.values.get(pattern)
+        for name, value in patterns.items() if isinstance(patterns, Mapping) else ():
+            ending = name.removeprefix("^").removesuffix("$").replace("\\", "")
+            if module == ending or module.endswith(f".{ending}"):
+                return value
+        return self.values.get(usual)
+
+
+def read_settings(source: Source) -> Settings:
+    """The settings that belong to a file of weights, or to the only one of a folder. Raises CheckpointError."""
+    if isinstance(source, Mapping):
+        return Settings({})
+    path = Path(source)
+    beside = path / FILE if path.is_dir() else path.with_name(FILE)
+    if beside.is_file() and (path.is_dir() or path.stem == "adapter_model"):
+        if os.path.getsize(beside) > LONGEST:
+            raise CheckpointError(f"{beside}: it is too long to be settings")
+        return Settings(_parsed(beside, beside.read_bytes()))
+    text = read_metadata(path).get(KEY, "{}")
+    return Settings(_parsed(path, text))
+
+
+def _parsed(path: Path, text: str | bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise CheckpointError(f"{path}: its settings are not valid ({error})") from error
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path}: its settings are not valid")
+    return found
