@@ -9,18 +9,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from graphc.backends.precision import set_float32_matmul_precision
     from graphc.compiler import compile, from_torch, load
     from graphc.errors import GraphcError
     from graphc.runtime.model import Model, TensorInfo
     from graphc.runtime.session import Session
 
 __version__ = "0.1.0"
-__all__ = ["GraphcError", "Model", "Session", "TensorInfo", "compile", "from_torch", "load"]
+__all__ = [
+    "GraphcError",
+    "Model",
+    "Session",
+    "TensorInfo",
+    "compile",
+    "from_torch",
+    "load",
+    "set_float32_matmul_precision",
+]
 
 _HOMES = {
     "compile": "graphc.compiler",
     "from_torch": "graphc.compiler",
     "load": "graphc.compiler",
+    "set_float32_matmul_precision": "graphc.backends.precision",
     "GraphcError": "graphc.errors",
     "Model": "graphc.runtime.model",
     "TensorInfo": "graphc.runtime.model",

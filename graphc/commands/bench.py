@@ -55,7 +55,7 @@ def bench(
     from graphc.commands.charts import bars
     from graphc.runtime.bench import bench as race
     from graphc.runtime.peers import Task, chosen_peers
-    from graphc.targets.ggml.executor import default_threads
+    from graphc.targets.ggml.devices import default_threads
 
     peers = chosen_peers(runtime, torch)
     if plot is not None:

@@ -25,6 +25,9 @@ Dims = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="Where to run: cpu, or a device that `graphc devices` lists.")]
+Fast = Annotated[
+    bool, typer.Option("--fast", help="Let the device multiply float32 in float16 or TF32, where it is faster so.")
+]
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Threads of the CPU; all processors if not given.", show_default=False)
 ]

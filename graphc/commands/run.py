@@ -40,6 +40,7 @@ def run(
     weights: options.Weights = None,
     component: options.Component = None,
     device: options.Device = "cpu",
+    fast: options.Fast = False,
     threads: options.Threads = None,
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times, and print the times.")] = 1,
 ) -> None:
@@ -47,6 +48,7 @@ def run(
 
     `--dim` pins a size of an ONNX file, and says how large a random input is.
     """
+    from graphc.backends.precision import set_float32_matmul_precision
     from graphc.runtime.arrays import as_declared, random_inputs, read_inputs, summary, write_outputs
     from graphc.runtime.session import is_engine
 
@@ -58,7 +60,10 @@ def run(
     engine = is_engine(model)
     if engine and dims and random is None:
         raise InputError("the sizes of an engine's inputs are those of the arrays; --dim is for --random")
+    set_float32_matmul_precision("high" if fast else "highest")
     loaded = open_model(model, dims, device, threads, weights, component)
+    if fast:
+        note(f"fast: {loaded.given_up or 'nothing is given up, products are computed in float32'}")
     if random is not None:
         made = random_inputs(
             loaded.program.inputs, sizes if engine else free_sizes(loaded.program.inputs, sizes), random

@@ -25,6 +25,7 @@ constexpr const char * usage =
     "  --output NAME=FILE   write one output\n"
     "  --threads N          threads of the CPU (default: one for each processor)\n"
     "  --device NAME        where to compute (default: the first graphics processor, else the CPU)\n"
+    "  --fast               let the device multiply float32 in float16 or TF32\n"
     "  --repeat N           run N times and print the fastest\n"
     "  --list               print inputs, outputs and devices\n";
 
@@ -82,14 +83,20 @@ const std::map<std::string, Setter> setters = {
      }},
 };
 
+/// What each option without a value does.
+const std::map<std::string, std::function<void(Arguments &)>> flags = {
+    {"--fast", [](Arguments & a) { a.options.fast = true; }},
+    {"--list", [](Arguments & a) { a.list = true; }},
+    {"--help", [](Arguments & a) { a.help = true; }},
+    {"-h", [](Arguments & a) { a.help = true; }},
+};
+
 Arguments parse(int argc, char ** argv) {
     Arguments arguments;
     for (int i = 1; i < argc; ++i) {
         const std::string option = argv[i];
-        if (option == "--list") {
-            arguments.list = true;
-        } else if (option == "--help" || option == "-h") {
-            arguments.help = true;
+        if (const auto flag = flags.find(option); flag != flags.end()) {
+            flag->second(arguments);
         } else {
             const auto setter = setters.find(option);
             if (setter == setters.end()) throw Error("unknown option '" + option + "'; --help lists them");

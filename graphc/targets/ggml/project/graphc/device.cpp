@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <thread>
+#include <utility>
 
 #ifdef __linux__
 #include <sched.h>
@@ -17,6 +19,19 @@ namespace {
 std::string lower(std::string text) {
     std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
     return text;
+}
+
+/// Have backends compute products of float32 as such, unless the environment says otherwise: Vulkan's and cuBLAS read this when
+/// a device is opened.
+void compute_in_float32() {
+    for (const auto & [name, value] : {std::pair{"GGML_VK_DISABLE_F16", "1"}, std::pair{"NVIDIA_TF32_OVERRIDE", "0"}}) {
+        if (std::getenv(name) != nullptr) continue;
+#ifdef _WIN32
+        _putenv_s(name, value);
+#else
+        setenv(name, value, 0);
+#endif
+    }
 }
 
 /// Backends that are separate libraries are found beside the program; with a ggml that has them built in, nothing is loaded.
@@ -76,7 +91,8 @@ int default_threads() {
     return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-Backends::Backends(const std::string & device, int threads) : threads_(threads < 1 ? default_threads() : threads) {
+Backends::Backends(const std::string & device, int threads, bool fast) : threads_(threads < 1 ? default_threads() : threads) {
+    if (!fast) compute_in_float32();
     load_backends();
     cpu_.reset(ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr));
     if (cpu_ == nullptr) throw Error("ggml has no CPU backend");
@@ -88,6 +104,11 @@ Backends::Backends(const std::string & device, int threads) : threads_(threads <
         list_.push_back(accelerator_.get());
     }
     list_.push_back(cpu_.get());
+}
+
+bool Backends::rounds_strided() const {
+    const ggml_backend_reg_t registry = ggml_backend_dev_backend_reg(ggml_backend_get_device(device()));
+    return ggml_backend_reg_name(registry) == std::string("Vulkan");
 }
 
 }  // namespace graphc

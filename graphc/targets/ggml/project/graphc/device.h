@@ -25,13 +25,17 @@ int default_threads();
 class Backends {
   public:
     /// `device` is a name as `devices()` gives it, in any case and with or without a final 0 ("cuda"); empty for the first
-    /// graphics processor, or the CPU where there is none. `threads` below 1 means `default_threads()`. Throws Error.
-    Backends(const std::string & device, int threads);
+    /// graphics processor, or the CPU where there is none. `threads` below 1 means `default_threads()`. If `fast`, devices
+    /// may multiply float32 in float16 or TF32; the choice of a process's first model holds for the others. Throws Error.
+    Backends(const std::string & device, int threads, bool fast = false);
 
     int threads() const { return threads_; }
     ggml_backend_t device() const { return list_.front(); }
     bool accelerated() const { return list_.size() > 1; }
     const std::vector<ggml_backend_t> & list() const { return list_; }
+
+    /// Whether the device converts an operand of a product to float16 if its rows do not lie one after the other.
+    bool rounds_strided() const;
 
   private:
     int threads_;

@@ -96,12 +96,25 @@ void check_sizes(ggml_context * context) {
     }
 }
 
+/// Give every product operands whose rows lie one after the other.
+void lay_together(ggml_context * context) {
+    std::vector<ggml_tensor *> products;
+    for (ggml_tensor * each = ggml_get_first_tensor(context); each; each = ggml_get_next_tensor(context, each)) {
+        if (each->op == GGML_OP_MUL_MAT) products.push_back(each);
+    }
+    for (ggml_tensor * product : products) {
+        for (int i = 0; i < 2; ++i) {
+            if (!ggml_is_contiguous(product->src[i])) product->src[i] = ggml_cont(context, product->src[i]);
+        }
+    }
+}
+
 }  // namespace
 
 Graph::Graph(const Backends & backends, const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
              Kernels kernels, size_t tensor_count, const BuildGraph & build)
     : kernels_(std::move(kernels)) {
-    const size_t count = 2 * tensor_count + 2 * infos.size() + 64;
+    const size_t count = 3 * tensor_count + 2 * infos.size() + 64;
     const size_t bytes = count * ggml_tensor_overhead() + ggml_graph_overhead_custom(count, false);
     context_.reset(ggml_init({bytes, nullptr, true}));
     for (size_t i = 0; i < infos.size(); ++i) {
@@ -115,6 +128,7 @@ Graph::Graph(const Backends & backends, const std::vector<InputInfo> & infos, co
     check_sizes(context_.get());
     for (const GraphOutput & output : outputs_) keep(output.tensor);
     if (!backends.accelerated()) replace_products(context_.get(), settings_, backends.threads());
+    if (backends.rounds_strided()) lay_together(context_.get());
     graph_ = ggml_new_graph_custom(context_.get(), count, false);
     for (const GraphOutput & output : outputs_) ggml_build_forward_expand(graph_, output.tensor);
     for (ggml_tensor * input : inputs_) ggml_build_forward_expand(graph_, input);

@@ -52,7 +52,7 @@ PartInfo whole(const ModelInfo & info) {
 }  // namespace
 
 Model::Model(ModelInfo info, const std::filesystem::path & engine, const Options & options)
-    : info_(std::move(info)), engine_(engine), backends_(options.device, options.threads),
+    : info_(std::move(info)), engine_(engine), backends_(options.device, options.threads, options.fast),
       whole_(*this, &Model::build, whole(info_)) {
     engine_.require_program(info_.program_sha256);
 }

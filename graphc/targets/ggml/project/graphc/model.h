@@ -20,6 +20,7 @@ namespace graphc {
 struct Options {
     std::string device;  // empty: the first graphics processor, else the CPU
     int threads = 0;     // below 1: one for each processor that this process may run on
+    bool fast = false;   // let the device multiply float32 in float16 or TF32
 };
 
 /// What the generated code knows about its model.

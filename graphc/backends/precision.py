@@ -1,0 +1,52 @@
+"""How exactly devices other than the CPU multiply matrices of float32: as float32, or in what they are fastest with.
+
+Backends read this from the environment when a device is opened, so it is one choice for a process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from graphc.errors import InputError
+
+PRECISIONS: Mapping[str, Mapping[str, str]] = {
+    "highest": {"GGML_VK_DISABLE_F16": "1", "NVIDIA_TF32_OVERRIDE": "0"},
+    "high": {},
+}
+"""What each choice puts into the environment, where it is not set yet. Source: ggml-vulkan.cpp, cuBLAS's documentation."""
+
+GIVES_UP: Mapping[str, str] = {
+    "Vulkan": "products are computed in float16, about three digits",
+    "CUDA": "products are computed in TF32, about three digits",
+}
+"""What "high" costs, by backend; on others it changes nothing."""
+
+_chosen = "highest"
+_opened: set[str] = set()
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Choose how devices opened from now on multiply matrices of float32: "highest" (the default), as float32, with PyTorch's
+    numbers to rounding; "high", as fast as they can, in float16 or TF32 inside (`GIVES_UP`). The CPU always does the first.
+
+    Raises InputError for another word, or once a device was opened with the other choice.
+    """
+    global _chosen
+    if precision not in PRECISIONS:
+        raise InputError(f"no precision {precision!r}; there is {', '.join(PRECISIONS)}")
+    if _opened - {precision}:
+        raise InputError(f"a device was opened with the precision {_chosen} before; it stays so until the process ends")
+    _chosen = precision
+
+
+def settle_precision() -> None:
+    """Tell the backends, before a device is opened."""
+    _opened.add(_chosen)
+    for name, value in PRECISIONS[_chosen].items():
+        os.environ.setdefault(name, value)
+
+
+def given_up(backend: str) -> str:
+    """What products on a backend, by ggml's name of it, lack for float32's precision; empty if nothing."""
+    return GIVES_UP.get(backend, "") if _chosen == "high" else ""
