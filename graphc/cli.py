@@ -19,6 +19,7 @@ from graphc.commands.compile import compile
 from graphc.commands.demo import demo
 from graphc.commands.devices import devices
 from graphc.commands.diff import diff
+from graphc.commands.doctor import doctor
 from graphc.commands.explain import explain
 from graphc.commands.inspect import inspect
 from graphc.commands.output import note, printable, tolerate_any_encoding
@@ -28,7 +29,7 @@ from graphc.commands.run import run
 from graphc.commands.view import view
 from graphc.errors import GraphcError
 
-COMMANDS = (compile, run, refit, check, diff, inspect, view, profile, bench, bisect, explain, build, devices, demo)
+COMMANDS = (compile, run, refit, check, diff, inspect, view, profile, bench, bisect, explain, build, devices, doctor, demo)
 INTERRUPTED = 130
 
 app = typer.Typer(

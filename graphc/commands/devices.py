@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from graphc.commands import options
 from graphc.commands.output import bytes_text, printable, say, say_json, say_table
+
+if TYPE_CHECKING:
+    from graphc.hardware.advice import Device
 
 HINTS = {"LLAMAFILE": "products of other types than float32 are about twice as fast with it"}
 """Features that matter and that a build of ggml may lack."""
@@ -36,6 +41,18 @@ def devices(as_json: options.Json = False) -> None:
             for name, hint in HINTS.items():
                 say(f"built with {name}: {'yes' if each.features.get(name, '0') != '0' else f'no; {hint}'}")
             say(f"products, convolutions and attention in float32: {compiled_here()}")
+    say_unused(found)
+
+
+def say_unused(devices: Sequence[Device]) -> None:
+    """Name the GPUs that could compute and do not."""
+    from graphc.hardware.advice import diagnose
+    from graphc.hardware.machine import ThisMachine
+
+    idle = diagnose(ThisMachine(), devices).idle
+    if idle:
+        say()
+        say(f"not used: {', '.join(printable(each.gpu.name) for each in idle)}; `graphc doctor` says how to use it")
 
 
 def compiled_here() -> str:

@@ -1,0 +1,114 @@
+"""`graphc doctor`: the GPUs of this machine, what uses them now, and the commands after which more does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from graphc.commands import options
+from graphc.commands.output import bytes_text, note, printable, say, say_json
+
+if TYPE_CHECKING:
+    from graphc.hardware.advice import Advice, Device, Diagnosis, Way
+    from graphc.hardware.gpu import GPU
+
+
+def doctor(as_json: options.Json = False) -> None:
+    """Find this machine's GPUs, say which of ggml's backends suits each, what is missing, and how to get it."""
+    from graphc.backends.install import installed
+    from graphc.hardware.advice import diagnose
+    from graphc.hardware.machine import ThisMachine
+    from graphc.runtime.devices import devices
+
+    there = devices()
+    found = diagnose(ThisMachine(), there, installed())
+    if as_json:
+        say_json({**as_document(found), "devices": [asdict(each) for each in there]})
+    else:
+        for line in report(found, there):
+            say(printable(line))
+    if not there:
+        note(
+            "error: ggml has no device, not even the CPU; install ggml-python again: pip install --force-reinstall ggml-python"
+        )
+        raise typer.Exit(1)
+
+
+def report(found: Diagnosis, devices: Sequence[Device]) -> list[str]:
+    """The diagnosis as a person reads it."""
+    lines = [f"{found.system.name}, {found.architecture}", "", "Works now"]
+    lines += [f"  {each.name}: {each.description}" for each in devices]
+    lines += [f"  {found.cpu.backend.upper()} would be faster with {' and '.join(found.cpu.missing)}:"] * bool(
+        found.cpu.missing
+    )
+    lines += [f"    {step}" for step in found.cpu.steps]
+    lines += ["", "Graphics processors"]
+    lines += [f"  {describe(each.gpus)}" for each in found.advice] or [f"  none found{_hidden(found)}"]
+    together: dict[object, list[Advice]] = {}
+    for each in found.advice:
+        together.setdefault(each.ways if each.is_idle else each, []).append(each)
+    for group in together.values():
+        lines += ["", *advise(group[0], ", ".join(each.gpu.name for each in group))]
+    return lines
+
+
+def _hidden(found: Diagnosis) -> str:
+    return "; a container sees those alone that it was started with" if found.system.is_container else ""
+
+
+def describe(gpus: Sequence[GPU]) -> str:
+    """One line of what is known of a GPU, or of several that are alike."""
+    gpu = gpus[0]
+    shared = f" ({bytes_text(gpu.memory)})" if gpu.vendor == "Apple" and gpu.memory else ""
+    architecture = f"compute capability {gpu.architecture}" if gpu.vendor == "NVIDIA" else gpu.architecture
+    facts = (
+        bytes_text(gpu.memory) if gpu.memory and not gpu.integrated else "",
+        f"part of the processor, shares its memory{shared}" if gpu.integrated else "",
+        architecture if gpu.architecture else "",
+        f"driver {gpu.driver} {gpu.driver_version}".strip() if gpu.driver else "no driver" if gpu.computes else "",
+        "" if gpu.computes else "a display, which computes nothing",
+        *(each.pci_address for each in gpus),
+    )
+    count = f"{len(gpus)} × " if len(gpus) > 1 else ""
+    return f"{count}{gpu.name}: {', '.join(fact for fact in facts if fact)}"
+
+
+def advise(advice: Advice, name: str) -> list[str]:
+    """What is to be done for a GPU, the best first; what is worse than what is used already is not mentioned."""
+    if not advice.gpu.computes:
+        return [f"{name}: nothing to do; models run on the CPU"]
+    if not advice.ways:
+        return [f"{name}: ggml has no backend for it here"]
+    used = next((i for i, way in enumerate(advice.ways) if way.device), len(advice.ways))
+    lines = (
+        [f"{name}: used by {advice.ways[used].backend}, as --device {advice.device}"]
+        if advice.device
+        else [f"{name}: not used"]
+    )
+    for way in advice.ways[:used]:
+        lines += [f"  {way.backend}: {_state(way)}", *(f"    {step}" for step in way.steps)]
+    return lines
+
+
+def _state(way: Way) -> str:
+    if way.never:
+        return f"not for this GPU: {way.never}"
+    missing = f"missing: {'; '.join(way.missing)}" if way.missing else "all that it needs is here"
+    return f"installed, but finds no device; {missing}" if way.installed else missing
+
+
+def as_document(found: Diagnosis) -> dict[str, Any]:
+    """The diagnosis for programs."""
+    return {
+        "system": found.system.name,
+        "architecture": found.architecture,
+        "cpu": asdict(found.cpu),
+        "gpus": [
+            {**asdict(gpu), "used_by": each.device, "ways": [asdict(way) for way in each.ways]}
+            for each in found.advice
+            for gpu in each.gpus
+        ],
+    }

@@ -1,0 +1,178 @@
+"""What a machine's GPUs can be used by, what is missing for that, and the commands that mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from graphc.hardware.find import find_gpus
+from graphc.hardware.gpu import GPU, plain_name
+from graphc.hardware.machine import Machine
+from graphc.hardware.needs.check import Need
+from graphc.hardware.needs.compilers import BUILD, C_COMPILER
+from graphc.hardware.needs.table import NEEDS
+from graphc.hardware.system import System, system_of, version
+
+SUITS: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("NVIDIA", "Linux"): ("cuda", "vulkan"),
+    ("NVIDIA", "WSL"): ("cuda",),
+    ("NVIDIA", "Windows"): ("cuda", "vulkan"),
+    ("AMD", "Linux"): ("hip", "vulkan"),
+    ("AMD", "WSL"): ("hip",),
+    ("AMD", "Windows"): ("vulkan", "hip"),
+    ("AMD", "Darwin"): ("metal",),
+    ("Intel", "Linux"): ("vulkan", "sycl"),
+    ("Intel", "WSL"): ("sycl",),
+    ("Intel", "Windows"): ("vulkan", "sycl"),
+    ("Intel", "Darwin"): ("metal",),
+    ("Apple", "Darwin"): ("metal",),
+    ("Apple", "Linux"): ("vulkan",),
+    ("Qualcomm", "Linux"): ("opencl", "vulkan"),
+    ("Qualcomm", "Windows"): ("opencl", "vulkan"),
+    ("Moore Threads", "Linux"): ("musa", "vulkan"),
+    ("Arm", "Linux"): ("vulkan",),
+    ("Broadcom", "Linux"): ("vulkan",),
+    ("Imagination", "Linux"): ("vulkan",),
+}
+"""The backends for a vendor's GPUs on a kind of system, the best first. In WSL, Vulkan reaches no GPU without tinkering."""
+
+ROCM_CHIPS = frozenset(("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1101", "gfx1102")) | {
+    "gfx1150",
+    "gfx1151",
+    "gfx1200",
+    "gfx1201",
+}
+"""AMD's chips for which ROCm has libraries."""
+
+REGISTRIES = {"CUDA": "cuda", "ROCm": "hip", "MUSA": "musa", "MTL": "metal", "Vulkan": "vulkan", "SYCL": "sycl",
+              "OpenCL": "opencl"}  # fmt: skip
+"""Our names of the backends that ggml calls so."""
+
+
+class Device(Protocol):
+    """A device of ggml's, as `graphc.runtime.devices` describes it."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def description(self) -> str: ...  # noqa: D102
+    @property
+    def backend(self) -> str: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Way:
+    """One backend for a GPU: the device by which ggml uses it now, or why it never can, or what is missing and what to do."""
+
+    backend: str
+    device: str = ""
+    never: str = ""
+    installed: bool = False
+    missing: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A GPU, or several that are alike, and the ways to use it, the best first."""
+
+    gpus: tuple[GPU, ...]
+    ways: tuple[Way, ...]
+
+    @property
+    def gpu(self) -> GPU:
+        """The first of them."""
+        return self.gpus[0]
+
+    @property
+    def device(self) -> str:
+        """The device by which ggml uses it; empty if it does not."""
+        return next((way.device for way in self.ways if way.device), "")
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it could be used and is not."""
+        return not self.device and any(not way.never for way in self.ways)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A machine, its GPUs, and what is to be done for each; `cpu` is what the CPU lacks."""
+
+    system: System
+    architecture: str
+    advice: tuple[Advice, ...]
+    cpu: Way
+
+    @property
+    def idle(self) -> list[Advice]:
+        """What is there of GPUs that could be used and are not."""
+        return [each for each in self.advice if each.is_idle]
+
+
+def diagnose(machine: Machine, devices: Sequence[Device], installed: Collection[str] = ()) -> Diagnosis:
+    """Look at a machine on which ggml has these devices, and the backends of these names were built."""
+    system = system_of(machine)
+    alike: dict[tuple[object, ...], list[GPU]] = {}
+    for gpu in find_gpus(machine):
+        key = (gpu.vendor, gpu.model or gpu.pci_id, gpu.memory, gpu.driver_version, gpu.architecture)
+        alike.setdefault(key, []).append(gpu)
+    backends = {REGISTRIES.get(device.backend, "") for device in devices} | set(installed)
+    advice = [
+        Advice(tuple(gpus), tuple(_way(name, gpus[0], machine, system, devices, backends) for name in _suits(gpus[0], system)))
+        for gpus in alike.values()
+    ]  # fmt: skip
+    missing, steps = _mended([C_COMPILER], machine, GPU(), system)
+    return Diagnosis(system, machine.architecture, tuple(advice), Way("cpu", "CPU", missing=missing, steps=steps))
+
+
+def _suits(gpu: GPU, system: System) -> tuple[str, ...]:
+    return SUITS.get((gpu.vendor, system.kind), ())
+
+
+def _way(
+    backend: str, gpu: GPU, machine: Machine, system: System, devices: Sequence[Device], installed: Collection[str]
+) -> Way:
+    device = next((each.name for each in devices if _serves(each, backend, gpu)), "")
+    if device:
+        return Way(backend, device, installed=True)
+    never = why_never(backend, gpu)
+    if never:
+        return Way(backend, never=never)
+    needs = [*NEEDS[backend, system.kind], *(() if backend in installed else BUILD[system.kind])]
+    missing, steps = _mended(needs, machine, gpu, system)
+    again = () if backend in installed and missing else (f"graphc backend install {backend}",)
+    return Way(backend, "", "", backend in installed, missing, (*steps, *again))
+
+
+def _serves(device: Device, backend: str, gpu: GPU) -> bool:
+    """Whether a device of ggml's is this GPU. Vulkan's and OpenCL's may be of any vendor, and are told apart by their name."""
+    if REGISTRIES.get(device.backend) != backend:
+        return False
+    name = plain_name(device.description).casefold()
+    return backend not in ("vulkan", "opencl") or (gpu.model != "" and gpu.model.casefold() in name)
+
+
+def why_never(backend: str, gpu: GPU) -> str:
+    """Why a backend cannot use a GPU whatever is installed; empty if it can, or nothing is known against it."""
+    if backend == "hip" and gpu.architecture and gpu.architecture not in ROCM_CHIPS:
+        return f"ROCm has no libraries for its chip ({gpu.architecture})"
+    if backend == "cuda" and (0,) < version(gpu.architecture) < (5, 0):
+        return f"its compute capability ({gpu.architecture}) is too old; 5.0 is the first"
+    if backend == "metal" and not gpu.driver:
+        return "macOS has no Metal for it"
+    return ""
+
+
+def _mended(
+    needs: Sequence[Need], machine: Machine, gpu: GPU, system: System
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is missing, in words, and what mends it, in the order of the needs: one command for all packages."""
+    lacks = [(need, lack) for need in needs if (lack := need.check(machine, gpu)) is not None]
+    mends = [need.mend(lack, gpu, system) for need, lack in lacks]
+    steps: dict[str, None] = {}
+    for manager, what in mends:
+        together = dict.fromkeys(each for other, each in mends if other == manager)
+        steps |= dict.fromkeys(system.commands(manager, list(together)) if manager else [system.without_sudo(what)])
+    return tuple(lack.text for _, lack in lacks), tuple(steps)
