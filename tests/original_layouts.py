@@ -259,10 +259,10 @@ def flux(
 
 def chroma(
     width: int = 3072, head: int = 128, double: int = 19, single: int = 38, channels: int = 64, text: int = 4096,
-    hidden: int = 5120, layers: int = 5,
+    hidden: int = 5120, layers: int = 5, approximated: int = 64,
 ) -> Shapes:  # fmt: skip
     made = linear("img_in", width, channels) | linear("txt_in", width, text)
-    made |= linear("distilled_guidance_layer.in_proj", hidden, 64)
+    made |= linear("distilled_guidance_layer.in_proj", hidden, approximated)
     for index in range(layers):
         made |= mlp(f"distilled_guidance_layer.layers.{index}", hidden, hidden)
         made[f"distilled_guidance_layer.norms.{index}.scale"] = (hidden,)
@@ -273,10 +273,10 @@ def chroma(
 
 def sd3(
     depth: int = 24, head: int = 64, channels: int = 16, text: int = 4096, pooled: int = 2048, places: int = 192,
-    normed: bool = False, dual: int = 0,
+    normed: bool = False, dual: int = 0, heads: int = 0,
 ) -> Shapes:  # fmt: skip
-    """Heads as many as blocks; with `dual`, the first blocks attend to the image once more."""
-    width = depth * head
+    """Heads as many as blocks, if not given; with `dual`, the first blocks attend to the image once more."""
+    width = (heads or depth) * head
     made: Shapes = {"pos_embed": (1, places * places, width), **conv("x_embedder.proj", width, channels, 2)}
     made |= linear("t_embedder.mlp.0", width, 256) | linear("t_embedder.mlp.2", width, width)
     made |= linear("y_embedder.mlp.0", width, pooled) | linear("y_embedder.mlp.2", width, width)
