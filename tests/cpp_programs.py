@@ -31,9 +31,9 @@ class Modules(Builder):
         self.scope = scope
         return self
 
-    def weight(self, name: str, *shape: int) -> Tensor:
+    def weight(self, name: str, *shape: int, type: str = "") -> Tensor:
         """A parameter."""
-        return self.program.add_weight(name, F32, shape)
+        return self.program.add_weight(name, F32, shape, type=type)
 
     def linear(self, x: Tensor, path: str, inputs: int, outputs: int) -> Tensor:
         """`x @ weight.T + bias`, in the scope of its path."""
@@ -379,12 +379,32 @@ def replaced() -> Program:
     return b.output(b.binary("ggml_mul", x, b.unary("ggml_sigmoid", cubic)), "y").program
 
 
+def narrow() -> Program:
+    """Weights in narrower types: a table, products of few rows and of many, convolutions, one that is reshaped."""
+    b = Modules("narrow")
+    ids = b.program.add_input("ids", I64, (40,), "I32", low=0, high=12)
+    x = b.call("ggml_get_rows", b.weight("table", 12, 256, type="Q5_0"), ids, rank=2)
+    for type in ("Q8_0", "Q4_K", "F16", "BF16", "IQ4_XS"):
+        b.at("layers", type.lower())
+        x = b.call("ggml_mul_mat", b.weight(f"layers.{type.lower()}.weight", 256, 256, type=type), b.cont(x), rank=2)
+    b.at()
+    single = b.program.add_input("single", F32, (1, 256), "F32")
+    split = b.call("ggml_reshape_2d", b.weight("split", 4, 64, 256, type="Q6_K"), 256, 256, rank=2)
+    b.output(b.call("ggml_mul_mat", split, single, rank=2), "row")
+    image = b.reshape(x, (1, 10, 32, 32))
+    for index, function in enumerate(("ggml_conv_2d", "ggml_conv_2d_direct")):
+        kernel = b.weight(f"kernel{index}", 10, 10, 3, 3, type="F16")
+        image = b.call(function, kernel, image, 1, 1, 1, 1, 1, 1, rank=4)
+    return b.output(image, "image").program
+
+
 PROGRAMS = {
     each.__name__: each for each in (flat, blocks, skips, symbolic, images, kernels, scattered, repeated, counted)
 }
 
 
 def arrays(program: Program, seed: int = 0) -> list[np.ndarray]:
-    """Numbers for the weights."""
+    """Numbers for the weights, as they are stored."""
     rng = np.random.default_rng(seed)
-    return [np.asarray(rng.standard_normal(weight.shape) / 4, weight.dtype) for weight in program.weights]
+    numbers = [np.asarray(rng.standard_normal(weight.shape) / 4, weight.dtype) for weight in program.weights]
+    return [weight.converted(array) for weight, array in zip(program.weights, numbers, strict=True)]

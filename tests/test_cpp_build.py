@@ -19,6 +19,7 @@ from cpp_programs import (
     dtypes,
     hostile,
     hostile_steps,
+    narrow,
     nothing,
     products,
     replaced,
@@ -40,7 +41,19 @@ ALL = {
     **PROGRAMS,
     **{
         each.__name__: each
-        for each in (views, constants, dtypes, draws, hostile, hostile_steps, nothing, products, replaced, routines)
+        for each in (
+            views,
+            constants,
+            dtypes,
+            draws,
+            hostile,
+            hostile_steps,
+            narrow,
+            nothing,
+            products,
+            replaced,
+            routines,
+        )  # fmt: skip
     },
 }
 SIZES = {"symbolic": [{"batch": 2, "tokens": 8}, {"batch": 1, "tokens": 4}], "kernels": [{"n": 5}, {"n": 1}],
