@@ -1,6 +1,5 @@
-"""`python -m tests.suite [--cpp] [PATTERN]`: run ONNX's backend tests (those whose names match), and print how they went.
-
-With `--cpp`, through compiled C++ projects too.
+"""`python -m tests.suite [--cpp | --device=NAME] [PATTERN]`: run ONNX's backend tests (those whose names match), and print how
+they went: on the CPU, or on a device; with `--cpp`, through compiled C++ projects too.
 """
 
 from __future__ import annotations
@@ -10,25 +9,27 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from functools import partial
 from pathlib import Path
 
 from .cases import GROUPS, load_cases
 from .cpp import run_cpp
 from .pool import run_all
-from .run import Outcome
+from .run import Outcome, run_case
 
 STATUSES = ("pass", "drawn", "refused", "wrong", "error", "crash", "timeout")
 
 
 def main(*args: str) -> None:
-    pattern = next((arg for arg in args if arg != "--cpp"), "")
+    pattern = next((arg for arg in args if not arg.startswith("--")), "")
+    device = next((arg.removeprefix("--device=") for arg in args if arg.startswith("--device=")), "CPU")
     cases = [case for case in load_cases() if re.search(pattern, f"{case.group}/{case.name}")]
     start = time.monotonic()
     if "--cpp" in args:
         with tempfile.TemporaryDirectory() as folder:
             outcomes = run_cpp(cases, Path(folder))
     else:
-        outcomes = run_all(cases)
+        outcomes = run_all(cases, partial(run_case, device=device))
     for outcome in outcomes:
         if outcome.status not in ("pass", "drawn", "refused") or len(cases) < 100:
             print(f"{outcome.status:8} {outcome.group}/{outcome.name}: {outcome.reason}")

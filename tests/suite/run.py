@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,17 +48,17 @@ def quick_kernels() -> None:
     native.FLAGS = quick_flags()
 
 
-def run_case(case: Case) -> Outcome:
-    """Compile and run a case, and compare its results."""
-    return outcome(case, check)
+def run_case(case: Case, device: str = "CPU") -> Outcome:
+    """Compile and run a case on a device, and compare its results."""
+    return outcome(case, partial(check, device=device))
 
 
-def check(case: Case) -> Prepared:
+def check(case: Case, device: str = "CPU") -> Prepared:
     """The compiled model. Raises AssertionError unless it gives the results that it must give."""
     from graphc import onnx_backend
 
     model = case.model()
-    prepared = onnx_backend.prepare(model)
+    prepared = onnx_backend.prepare(model, device)
     for inputs, expected in case.data_sets(model):
         compare(prepared.run(inputs), expected, DRAWS if is_random(case) else case.tolerance)
     return prepared
