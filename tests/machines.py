@@ -19,6 +19,7 @@ class RecordedDevice:
     name: str
     backend: str
     description: str
+    pci_address: str = ""
 
 
 class RecordedMachine:

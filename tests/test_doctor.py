@@ -66,12 +66,24 @@ def test_every_need_has_a_mend_everywhere(kind, manager):
 def test_what_was_built_and_works_is_not_advised():
     machine = recorded("nvidia-ubuntu")
     cpu, cuda = machine.devices[0], RecordedDevice("CUDA0", "CUDA", "NVIDIA GeForce RTX 4090")
-    vulkan = RecordedDevice("Vulkan1", "Vulkan", "AMD Radeon Graphics (RADV RAPHAEL_MENDOCINO)")
+    vulkan = RecordedDevice("Vulkan1", "Vulkan", "AMD Radeon Graphics (RADV RAPHAEL_MENDOCINO)", "0000:0e:00.0")
     text = said(machine, [cpu, cuda])
     assert "NVIDIA GeForce RTX 4090: used by cuda, as --device CUDA0\n" in text
     assert "nvidia-cuda-toolkit" not in text
     assert [each.gpu.vendor for each in diagnose(machine, [cpu, cuda]).idle] == ["AMD"]
-    assert [each.gpu.vendor for each in diagnose(machine, [cpu, vulkan]).idle] == ["NVIDIA", "AMD"]  # of another name
+    assert [each.gpu.vendor for each in diagnose(machine, [cpu, vulkan]).idle] == ["NVIDIA"]
+    elsewhere = replace(vulkan, pci_address="0000:0f:00.0")
+    assert len(diagnose(machine, [replace(cuda, pci_address="0000:02:00.0"), elsewhere]).idle) == 2
+    assert len(diagnose(machine, [replace(vulkan, pci_address="")]).idle) == 2  # it may be any GPU of that name
+
+
+def test_two_that_are_alike():
+    machine = recorded("nvidia-servers-container")
+    devices = [
+        RecordedDevice(f"CUDA{i}", "CUDA", "NVIDIA H100 80GB HBM3", place)
+        for i, place in enumerate(("0000:18:00.0", "0000:2a:00.0"))
+    ]
+    assert "NVIDIA H100 80GB HBM3: used by cuda, as --device CUDA0 or CUDA1" in said(machine, devices)
 
 
 def test_the_best_way_is_still_advised_where_another_is_used():

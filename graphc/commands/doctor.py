@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from graphc.hardware.advice import Advice, Device, Diagnosis, Way
     from graphc.hardware.gpu import GPU
 
+HOW_TO_READ = (
+    "Of the lists of commands for a GPU, one is enough; the first makes it the fastest.",
+    "Then `graphc devices` names it, and --device uses it.",
+)
+
 
 def doctor(as_json: options.Json = False) -> None:
     """Find this machine's GPUs, say which of ggml's backends suits each, what is missing, and how to get it."""
@@ -52,7 +57,7 @@ def report(found: Diagnosis, devices: Sequence[Device]) -> list[str]:
         together.setdefault(each.ways if each.is_idle else each, []).append(each)
     for group in together.values():
         lines += ["", *advise(group[0], ", ".join(each.gpu.name for each in group))]
-    return lines
+    return [*lines, "", *HOW_TO_READ] if found.idle else lines
 
 
 def _hidden(found: Diagnosis) -> str:
@@ -82,13 +87,11 @@ def advise(advice: Advice, name: str) -> list[str]:
         return [f"{name}: nothing to do; models run on the CPU"]
     if not advice.ways:
         return [f"{name}: ggml has no backend for it here"]
-    used = next((i for i, way in enumerate(advice.ways) if way.device), len(advice.ways))
-    lines = (
-        [f"{name}: used by {advice.ways[used].backend}, as --device {advice.device}"]
-        if advice.device
-        else [f"{name}: not used"]
-    )
-    for way in advice.ways[:used]:
+    used = advice.used
+    lines = [
+        f"{name}: used by {used.backend}, as --device {' or '.join(used.devices)}" if used else f"{name}: not used"
+    ]
+    for way in advice.ways[: advice.ways.index(used) if used else None]:
         lines += [f"  {way.backend}: {_state(way)}", *(f"    {step}" for step in way.steps)]
     return lines
 
@@ -107,7 +110,11 @@ def as_document(found: Diagnosis) -> dict[str, Any]:
         "architecture": found.architecture,
         "cpu": asdict(found.cpu),
         "gpus": [
-            {**asdict(gpu), "used_by": each.device, "ways": [asdict(way) for way in each.ways]}
+            {
+                **asdict(gpu),
+                "used_by": each.used.devices if each.used else (),
+                "ways": [asdict(way) for way in each.ways],
+            }
             for each in found.advice
             for gpu in each.gpus
         ],

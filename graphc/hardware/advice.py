@@ -59,14 +59,16 @@ class Device(Protocol):
     def description(self) -> str: ...  # noqa: D102
     @property
     def backend(self) -> str: ...  # noqa: D102
+    @property
+    def pci_address(self) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
 class Way:
-    """One backend for a GPU: the device by which ggml uses it now, or why it never can, or what is missing and what to do."""
+    """One backend for a GPU: the devices by which ggml uses it now, or why it never can, or what is missing and what to do."""
 
     backend: str
-    device: str = ""
+    devices: tuple[str, ...] = ()
     never: str = ""
     installed: bool = False
     missing: tuple[str, ...] = ()
@@ -86,14 +88,14 @@ class Advice:
         return self.gpus[0]
 
     @property
-    def device(self) -> str:
-        """The device by which ggml uses it; empty if it does not."""
-        return next((way.device for way in self.ways if way.device), "")
+    def used(self) -> Way | None:
+        """The best of the ways by which it is used."""
+        return next((way for way in self.ways if way.devices), None)
 
     @property
     def is_idle(self) -> bool:
         """Whether it could be used and is not."""
-        return not self.device and any(not way.never for way in self.ways)
+        return self.used is None and any(not way.never for way in self.ways)
 
 
 @dataclass(frozen=True)
@@ -120,11 +122,11 @@ def diagnose(machine: Machine, devices: Sequence[Device], installed: Collection[
         alike.setdefault(key, []).append(gpu)
     backends = {REGISTRIES.get(device.backend, "") for device in devices} | set(installed)
     advice = [
-        Advice(tuple(gpus), tuple(_way(name, gpus[0], machine, system, devices, backends) for name in _suits(gpus[0], system)))
+        Advice(tuple(gpus), tuple(_way(name, gpus, machine, system, devices, backends) for name in _suits(gpus[0], system)))
         for gpus in alike.values()
     ]  # fmt: skip
     missing, steps = _mended([C_COMPILER], machine, GPU(), system)
-    return Diagnosis(system, machine.architecture, tuple(advice), Way("cpu", "CPU", missing=missing, steps=steps))
+    return Diagnosis(system, machine.architecture, tuple(advice), Way("cpu", missing=missing, steps=steps))
 
 
 def _suits(gpu: GPU, system: System) -> tuple[str, ...]:
@@ -132,24 +134,32 @@ def _suits(gpu: GPU, system: System) -> tuple[str, ...]:
 
 
 def _way(
-    backend: str, gpu: GPU, machine: Machine, system: System, devices: Sequence[Device], installed: Collection[str]
+    backend: str,
+    alike: Sequence[GPU],
+    machine: Machine,
+    system: System,
+    devices: Sequence[Device],
+    installed: Collection[str],
 ) -> Way:
-    device = next((each.name for each in devices if _serves(each, backend, gpu)), "")
-    if device:
-        return Way(backend, device, installed=True)
+    gpu = alike[0]
+    using = tuple(each.name for each in devices if any(_serves(each, backend, gpu) for gpu in alike))
+    if using:
+        return Way(backend, using, installed=True)
     never = why_never(backend, gpu)
     if never:
         return Way(backend, never=never)
     needs = [*NEEDS[backend, system.kind], *(() if backend in installed else BUILD[system.kind])]
     missing, steps = _mended(needs, machine, gpu, system)
     again = () if backend in installed and missing else (f"graphc backend install {backend}",)
-    return Way(backend, "", "", backend in installed, missing, (*steps, *again))
+    return Way(backend, installed=backend in installed, missing=missing, steps=(*steps, *again))
 
 
 def _serves(device: Device, backend: str, gpu: GPU) -> bool:
-    """Whether a device of ggml's is this GPU. Vulkan's and OpenCL's may be of any vendor, and are told apart by their name."""
+    """Whether a device of ggml's is this GPU: by its address, or, where a backend is for GPUs of any vendor, by its name."""
     if REGISTRIES.get(device.backend) != backend:
         return False
+    if device.pci_address and gpu.pci_address:
+        return device.pci_address == gpu.pci_address
     name = plain_name(device.description).casefold()
     return backend not in ("vulkan", "opencl") or (gpu.model != "" and gpu.model.casefold() in name)
 

@@ -15,7 +15,10 @@ KINDS = {0: "CPU", 1: "GPU", 2: "integrated GPU", 3: "accelerator"}
 
 @dataclass(frozen=True)
 class Device:
-    """One device: the name that `device=` takes, what it is, and its memory in bytes (0 where the driver does not say)."""
+    """One device: the name that `device=` takes, what it is, and its memory in bytes (0 where the driver does not say).
+
+    `pci_address` is "0000:01:00.0", and empty where a device has none or its backend does not say.
+    """
 
     name: str
     description: str
@@ -23,6 +26,7 @@ class Device:
     backend: str
     memory_free: int
     memory_total: int
+    pci_address: str = ""
     features: dict[str, str] = field(default_factory=dict)
 
 
@@ -44,17 +48,17 @@ def devices_of(registry: Any) -> list[Device]:
 
 
 def _device(handle: Any) -> Device:
-    free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    ggml.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
+    properties = ggml.ggml_backend_dev_props()
+    ggml.ggml_backend_dev_get_props(handle, ctypes.byref(properties))
     registry = ggml.ggml_backend_dev_backend_reg(handle)
-    kind = int(ggml.ggml_backend_dev_type(handle))
     return Device(
-        name=_text(ggml.ggml_backend_dev_name(handle)),
-        description=_text(ggml.ggml_backend_dev_description(handle)),
-        kind=KINDS.get(kind, f"kind {kind}"),
+        name=_text(properties.name),
+        description=_text(properties.description),
+        kind=KINDS.get(properties.type, f"kind {properties.type}"),
         backend=_text(ggml.ggml_backend_reg_name(registry)),
-        memory_free=free.value,
-        memory_total=total.value,
+        memory_free=properties.memory_free,
+        memory_total=properties.memory_total,
+        pci_address=_text(properties.device_id),
         features=_features(registry),
     )
 

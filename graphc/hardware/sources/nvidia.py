@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 
 from graphc.hardware.gpu import GPU, gpu
@@ -23,29 +22,24 @@ PROC = "/proc/driver/nvidia"
 
 def from_smi(printed: str) -> list[GPU]:
     """`nvidia-smi --query-gpu=… --format=csv,nounits`: a line of names, then a line a GPU; none after a failure."""
-    lines = [line for line in printed.splitlines() if line.strip()]
-    header = next((i for i, line in enumerate(lines) if line.startswith("name, memory.total")), None)
-    if header is None:
-        return []
-    names = [name.split("[")[0].strip() for name in lines[header].split(",")]
-    rows = csv.reader((line[:1000] for line in lines[header + 1 :]), skipinitialspace=True)
-    found = [dict(zip(names, row, strict=False)) for row in rows if len(row) >= len(names)]
-    return [_of_row(row) for row in found]
+    rows = [[cell.strip() for cell in line.split(",")] for line in printed.splitlines()]
+    start = next((i for i, row in enumerate(rows) if row[0] == "name"), len(rows))
+    names = [name.split("[")[0].strip() for name in rows[start]] if start < len(rows) else []
+    return [_of_row(dict(zip(names, row, strict=True))) for row in rows[start + 1 :] if len(row) == len(names)]
 
 
 def _of_row(row: dict[str, str]) -> GPU:
-    numbers = row["pci.device_id"].strip()  # 0x268410DE: the model, then the vendor
-    version = row["driver_version"].strip()
-    capability = row.get("compute_cap", "").strip()
+    numbers = row.get("pci.device_id", "")  # 0x268410DE: the model, then the vendor
+    version, capability = row.get("driver_version", ""), row.get("compute_cap", "")
     return gpu(
         pci_id(numbers[-4:], numbers[:-4]),
-        row["name"],
+        row.get("name", ""),
         vendor="NVIDIA",
-        memory=memory(row["memory.total"], MIB),
+        memory=memory(row.get("memory.total"), MIB),
         driver="nvidia",
         driver_version=version if re.fullmatch(r"[\d.]{1,20}", version, re.ASCII) else "",
         architecture=capability if re.fullmatch(r"\d{1,2}\.\d", capability, re.ASCII) else "",
-        pci_address=pci_address(row["pci.bus_id"]),
+        pci_address=pci_address(row.get("pci.bus_id", "")),
     )
 
 
