@@ -1,4 +1,4 @@
-"""From a C++ project to a program: runs cmake against the installed ggml, or against ggml's source for another backend."""
+"""From a C++ project to a program: runs cmake against the installed ggml, or ggml's source for another backend or system."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from graphc.backends.table import find_backend
 from graphc.cmake import run_cmake
+from graphc.cross import TARGETS, Target, cross_options, find_target
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml
 from graphc.ggml_source import ggml_source
@@ -23,21 +24,34 @@ def build(
     cmake_args: Sequence[str] = (),
     jobs: int | None = None,
     progress: Progress = SILENT,
+    *,
+    target: str | None = None,
+    cpu: str | None = None,
 ) -> Path:
     """Build the C++ project in a folder; returns the program.
 
     Without `backend`, the project uses the ggml that ggml-python installed. With one (see `backends.table`; "cpu" is
-    the CPU alone), ggml is built from the source of the same version, which pip gets once. `cmake_args` go to the configuration,
-    `jobs` (default: one a processor) is how many files are compiled at once. Raises BuildError with the end of the output
-    of what failed.
+    the CPU alone), ggml is built from the source of the same version, which pip gets once. With a `target` (see `cross.TARGETS`),
+    that is done for the CPU of another system; `cpu` is zig's name of a processor that programs may assume there.
+    `cmake_args` go to the configuration, `jobs` (default: one a processor) is how many files are compiled at once.
+    Raises BuildError with the end of the output of what failed.
     """
     project = Path(directory).resolve()
     if not (project / "graphc" / "project.cmake").is_file() or not (project / "CMakeLists.txt").is_file():
         raise BuildError(f"{project} is not a C++ project of graphc; `graphc compile MODEL --cpp DIR` writes one")
-    options = backend_options(backend, progress)
-    folder = project / ("build" if backend is None else f"build-{backend.lower()}")
+    if target is None and cpu is not None:
+        raise BuildError(f"a processor is chosen together with a target: {', '.join(TARGETS)}")
+    if target is not None and backend is not None:
+        raise BuildError("for another system only the CPU's backend is built: leave out the backend or the target")
+    if target is None:
+        folder = project / ("build" if backend is None else f"build-{backend.lower()}")
+        options, name = backend_options(backend, progress), "model.exe" if os.name == "nt" else "model"
+    else:
+        system = find_target(target)
+        folder = project / "-".join(filter(None, ("build", system.name, cpu)))
+        options, name = target_options(system, cpu, folder, progress), system.program
     run_cmake(project, folder, [*options, *cmake_args], jobs=jobs, progress=progress)
-    return find_program(folder)
+    return find_program(folder, name)
 
 
 def backend_options(backend: str | None, progress: Progress = SILENT) -> list[str]:
@@ -45,10 +59,20 @@ def backend_options(backend: str | None, progress: Progress = SILENT) -> list[st
     if backend is None:
         return [f"-DCMAKE_PREFIX_PATH={installed_ggml()}"]
     switches = () if backend.lower() == "cpu" else (find_backend(backend).switch,)
+    return [_source_option(progress), *(f"-D{switch}=ON" for switch in (*SOURCE_OPTIONS, *switches))]
+
+
+def target_options(target: Target, cpu: str | None, folder: Path, progress: Progress = SILENT) -> list[str]:
+    """The options that build for a target; see `cross_options`."""
+    options = cross_options(target, cpu or target.cpu, folder / "toolchain")
+    return [_source_option(progress), *options]
+
+
+def _source_option(progress: Progress) -> str:
     with progress.stage("get ggml's source", 1) as step:
         source = ggml_source()
         step(1)
-    return [f"-DGGML_SOURCE_DIR={source}", *(f"-D{switch}=ON" for switch in (*SOURCE_OPTIONS, *switches))]
+    return f"-DGGML_SOURCE_DIR={source}"
 
 
 def installed_ggml() -> Path:
@@ -59,9 +83,8 @@ def installed_ggml() -> Path:
     return prefix
 
 
-def find_program(folder: Path) -> Path:
+def find_program(folder: Path, name: str) -> Path:
     """The program that was built; some generators put it into a folder of the configuration. Raises BuildError."""
-    name = "model.exe" if os.name == "nt" else "model"
     for path in (folder / name, folder / "Release" / name):
         if path.is_file():
             return path

@@ -23,6 +23,22 @@ def build(
             show_default=False,
         ),
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SYSTEM",
+            help="Build for another system: x86_64-linux, aarch64-linux, x86_64-windows, x86_64-macos, aarch64-macos.",
+            show_default=False,
+        ),
+    ] = None,
+    cpu: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The processor that programs for another system may assume: x86_64_v4, cortex_a76, …",
+            show_default=False,
+        ),
+    ] = None,
     cmake_arg: Annotated[
         list[str] | None,
         typer.Option(metavar="-DNAME=VALUE", help="An argument for cmake; may be repeated.", show_default=False),
@@ -32,8 +48,8 @@ def build(
         typer.Option(min=1, help="Files compiled at once; one a processor if not given.", show_default=False),
     ] = None,
 ) -> None:
-    """Build a C++ project with cmake: with the installed ggml, or with ggml's source for another backend."""
+    """Build a C++ project with cmake: with the installed ggml, or with ggml's source for another backend or system."""
     from graphc.build import build as build_project
 
-    program = build_project(directory, backend, cmake_arg or (), jobs, terminal_progress())
+    program = build_project(directory, backend, cmake_arg or (), jobs, terminal_progress(), target=target, cpu=cpu)
     say(f"built {printable(program)}")

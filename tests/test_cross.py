@@ -1,0 +1,207 @@
+"""Programs for other systems: built here, run by Wine and QEMU, and as exact as here."""
+
+import functools
+import os
+import shutil
+import struct
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import graphc
+from graphc import cross
+from graphc.build import build
+from graphc.cross import TARGETS, cross_options, find_target
+from graphc.errors import BuildError
+from graphc.targets.ggml.cpp import write_project
+from graphc.zig import find_zig
+
+WINE = shutil.which("wine64") or shutil.which("wine64", path="/usr/lib/wine")
+QEMU = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
+
+RUNNERS = {"x86_64-linux": [], "aarch64-linux": [QEMU], "x86_64-windows": [WINE]}
+"""What runs the programs of a target here, before the program's own name; None where it is not installed."""
+
+ROUNDING = 4e-6
+"""Of the largest number of an output: how far sums may lie apart that are added up in another order, or fused. That is 32 times
+the rounding of one float32; the largest product here sums up 360 numbers."""
+
+EXACT = ("sums", "order", "whole", "steps")
+"""Outputs of generated kernels and loops, which round alike everywhere."""
+
+needs_zig = pytest.mark.skipif(find_zig() is None, reason="needs ziglang")
+
+
+@functools.cache
+def model():
+    """Convolutions, normalizations, attention and products, which code of our own computes; kernels; a loop."""
+    proto = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+    platforms (float[1, 3, 24, 40] image, float[n, 64] tokens, int64 trips)
+            => (float[1, 40, 24, 40] features, float[n, 64] mixed, float[n, 64] sums, int64[n, 64] order, float[n, 64] whole,
+                float[n, 64] steps) {
+        first = Conv<pads = [1, 1, 1, 1]>(image, conv1, bias1)
+        normal = GroupNormalization<num_groups = 8>(first, scale, shift)
+        gate = Sigmoid(normal)
+        active = Mul(normal, gate)
+        second = Conv<pads = [1, 1, 1, 1]>(active, conv2, bias1)
+        features = Add(second, first)
+        q = MatMul(tokens, wq)
+        k = MatMul(tokens, wk)
+        v = MatMul(tokens, wv)
+        turned = Transpose<perm = [1, 0]>(k)
+        scores = MatMul(q, turned)
+        shares = Softmax(scores)
+        attended = MatMul(shares, v)
+        normed = LayerNormalization(attended, factor, offset)
+        mixed = Gelu(normed)
+        axis = Constant<value = int64 {1}>()
+        sums = CumSum(tokens, axis)
+        size = Constant<value_ints = [64]>()
+        sorted, order = TopK<axis = 1>(tokens, size)
+        seven = Constant<value = float {0.7}>()
+        rest = Mod<fmod = 1>(tokens, seven)
+        nearest = Round(rest)
+        root = Abs(tokens)
+        square = Sqrt(root)
+        whole = Add(nearest, square)
+        steps = Loop(trips, , tokens) <body = body (int64 i, bool going, float[n, 64] a) => (bool again, float[n, 64] b) {
+            again = Identity(going)
+            half = Mul(a, seven)
+            b = Add(half, tokens)
+        }>
+    }""")
+    rng = np.random.default_rng(0)
+    shapes = {"conv1": (40, 3, 3, 3), "conv2": (40, 40, 3, 3), "bias1": (40,), "scale": (40,), "shift": (40,), "wq": (64, 64),
+              "wk": (64, 64), "wv": (64, 64), "factor": (64,), "offset": (64,)}  # fmt: skip
+    for name, shape in shapes.items():
+        array = rng.standard_normal(shape).astype(np.float32) / 8
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return graphc.compile(proto, threads=2)
+
+
+def feed():
+    rng = np.random.default_rng(1)
+    return {
+        "image": rng.standard_normal((1, 3, 24, 40)).astype(np.float32),
+        "tokens": rng.standard_normal((96, 64)).astype(np.float32),
+        "trips": np.array(3),
+    }
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """The folder of the model's project and engine."""
+    folder = tmp_path_factory.mktemp("for others ü")
+    write_project(model().program, folder, "platforms")
+    model().save(folder / "model.gguf")
+    return folder
+
+
+def run_foreign(command, folder):
+    """Run a model's program, by what runs it here: its outputs by name."""
+    environment = dict(os.environ, WINEPREFIX=str(folder / "wine"), WINEDEBUG="-all", LC_ALL="C.UTF-8")
+    args = []
+    for name, array in feed().items():
+        np.save(folder / f"{name}.npy", array)
+        args += ["--input", f"{name}={folder / f'{name}.npy'}"]
+    args += ["--engine", folder / "model.gguf", "--threads", 2, "--repeat", 2, "--output", folder / "out ü"]
+    command = [*map(str, command), *map(str, args)]
+    done = subprocess.run(command, capture_output=True, env=environment, timeout=300, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode(errors="replace")
+    return {path.stem: np.load(path) for path in (folder / "out ü").glob("*.npy")}
+
+
+def check_outputs(found):
+    expected = model().run(feed())
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert (found[name].shape, found[name].dtype) == (array.shape, array.dtype)
+        if name in EXACT:
+            assert found[name].tobytes() == array.tobytes(), name
+        else:
+            assert np.abs(found[name] - array).max() <= ROUNDING * np.abs(array).max(), name
+
+
+@needs_zig
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["aarch64-linux", "x86_64-windows", pytest.param("x86_64-linux", marks=pytest.mark.thorough)]
+)
+def test_a_program_for_another_system_answers_as_here(project, tmp_path, name):
+    if None in RUNNERS[name]:
+        pytest.skip("nothing here runs it")
+    program = build(project, target=name)
+    assert program == project / f"build-{name}" / TARGETS[name].program
+    assert program.stat().st_size < 4 << 20
+    shutil.copy(project / "model.gguf", tmp_path)
+    check_outputs(run_foreign([*RUNNERS[name], program], tmp_path))
+
+
+def load_commands(program):
+    """The kinds of a Mach-O file's load commands, and what it says of its processor and its kind."""
+    data = program.read_bytes()
+    magic, processor, _, kind, count, _, _, _ = struct.unpack_from("<8I", data)
+    assert magic == 0xFEEDFACF
+    kinds, at = [], 32
+    for _ in range(count):
+        command, size = struct.unpack_from("<2I", data, at)
+        kinds.append(command)
+        at += size
+    return kinds, processor, kind
+
+
+@needs_zig
+@pytest.mark.slow
+def test_a_program_for_macos_is_linked_and_signed(project):
+    program = build(project, target="aarch64-macos")
+    kinds, processor, kind = load_commands(program)
+    assert (processor, kind) == (0x0100000C, 2)  # arm64, a program
+    assert 0x1D in kinds  # a signature, without which such a machine runs nothing
+    assert kinds.count(0x0C) == 1  # one library is loaded: the system's
+
+
+@needs_zig
+@pytest.mark.thorough
+def test_a_processor_can_be_chosen(project):
+    names = ("x86_64_v2", "x86_64_v4")
+    with ThreadPoolExecutor(len(names)) as pool:
+        old, new = pool.map(lambda cpu: build(project, target="x86_64-linux", cpu=cpu), names)
+    assert (old.parent.name, new.parent.name) == ("build-x86_64-linux-x86_64_v2", "build-x86_64-linux-x86_64_v4")
+    assert old.read_bytes() != new.read_bytes()
+
+
+@needs_zig
+def test_an_unknown_target_or_processor_is_refused(tmp_path, project):
+    with pytest.raises(BuildError, match=r"no target 'z80-cpm'; there is x86_64-linux, "):
+        build(project, target="z80-cpm")
+    for cpu, message in (("z80", r"(?s)with the processor z80:.*unknown CPU: 'z80'"), ("$(true)", "not the name of a")):
+        with pytest.raises(BuildError, match=message):
+            build(project, target="x86_64-linux", cpu=cpu)
+    assert not list(project.glob("build-*z80*"))
+    with pytest.raises(BuildError, match="together with a target"):
+        build(project, cpu="x86_64_v4")
+    with pytest.raises(BuildError, match="only the CPU's backend"):
+        build(project, target="x86_64-linux", backend="vulkan")
+
+
+def test_without_ziglang_the_message_says_how_to_get_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(cross, "find_zig", lambda: None)
+    with pytest.raises(BuildError, match="pip install ziglang"):
+        cross_options(find_target("aarch64-linux"), "generic", tmp_path / "toolchain")
+    assert not (tmp_path / "toolchain").exists()
+
+
+def test_on_windows_the_tools_are_command_files(monkeypatch, tmp_path):
+    monkeypatch.setattr(cross, "find_zig", lambda: Path("C:/100% zig/zig.exe"))
+    monkeypatch.setattr(cross, "WINDOWS", True)
+    monkeypatch.setattr(cross, "run", lambda command, failure: None)
+    options = cross_options(find_target("aarch64-linux"), "generic", tmp_path)
+    assert options[:2] == ["-G", "Ninja"]
+    assert (tmp_path / "c++.cmd").read_text(encoding="utf-8") == (
+        '@"C:/100%% zig/zig.exe" "c++" "-target" "aarch64-linux-musl" "-mcpu=generic" %*\n'
+    )
+    assert "/cc.cmd" in (tmp_path / "toolchain.cmake").read_text(encoding="utf-8")
