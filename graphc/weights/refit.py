@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from graphc.errors import CheckpointError
 from graphc.ggml_types import HALVES, QUANTIZED
 from graphc.ir.graph import Value
-from graphc.ir.types import BF16, F16, F32, F64, TensorType
+from graphc.ir.types import BF16, F16, F32, F64, FLOATS, TensorType
 from graphc.shapes import integer
 from graphc.targets.ggml.program import Program
 from graphc.weights.blocks import Blocks
@@ -65,6 +66,13 @@ class Refit:
         if problems:
             raise CheckpointError("\n  ".join([f"{self.fit} does not fit the model:", *problems]))
         self.arrays = {each: found[each.parameter] for each in needed}
+        if again := self.requantized:
+            warnings.warn(
+                f"{len(again)} weights are quantized again, in another type or shape than the checkpoint has, and lose more than "
+                f"others of their type ({some(again)})",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     @property
     def given(self) -> Tensors:
@@ -95,9 +103,9 @@ class Refit:
 
     @property
     def requantized(self) -> list[str]:
-        """The weights whose numbers were quantized before in another type or shape, and lose more by being quantized again."""
+        """The weights that are quantized, but made of what the checkpoint has in other blocks."""
         return [
-            weight.name
+            some([each.parameter for each in self.recipes.reads[index]])
             for index, weight in enumerate(self.program.weights)
             if weight.tensor.type in QUANTIZED
             and (found := self.types(index))[0] in QUANTIZED
@@ -126,7 +134,7 @@ def shapes_of(parameters: Iterable[Value]) -> dict[str, tuple[int, ...]]:
     return {each.parameter: tuple(integer(size, {}) for size in each.shape) for each in parameters}
 
 
-def _type(tensor: np.ndarray | Blocks) -> str:
+def _type(tensor: Any) -> str:
     """The type of ggml's whose numbers a tensor has, of those that weights may have."""
     if isinstance(tensor, Blocks):
         return tensor.type
@@ -156,7 +164,7 @@ def _misfits(needed: Mapping[Value, None], found: Tensors) -> Iterator[str]:
             yield f"{name}: {array.reason}"
         elif array.shape != value.shape:
             yield f"{name}: shape {list(array.shape)}, must be {list(value.shape)}"
-        elif isinstance(array, Blocks):
+        elif isinstance(array, Blocks) and value.dtype in FLOATS:
             continue
         elif array.dtype != value.dtype and (array.dtype, value.dtype) not in WIDER:
             yield f"{name}: dtype {array.dtype.name}, must be {value.dtype.name}"

@@ -127,7 +127,7 @@ class Dtypes:
             why = why or ("computed of the checkpoint's, not moved" if asked != nearest else "")
             types.append(type if weight.dtype == F32 else weight.tensor.type)
             if weight.dtype == F32 and asked != "F32" and (by_name or _is_operand(uses[index])):
-                self.choices.append(Choice(weight.name, asked, type, why))
+                self.choices.append(Choice(weight.label, asked, type, why))
         if program.weights and (useless := [pattern for pattern, _ in self.rules if pattern not in fitted]):
             raise InputError(f"--dtype {useless[0]}: no weight has such a name; graphc inspect --weights shows them")
         result = pruned(program, types)

@@ -19,6 +19,7 @@ import numpy as np
 from graphc.errors import GraphcError
 from graphc.ggml_types import HALVES, QUANTIZED, TYPES, fits, narrowed, nbytes, stored_shape
 from graphc.ir.graph import Value, names_in
+from graphc.ir.numbers import sources
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, NARROW, U8, TensorType
 from graphc.shapes import Dim, Expr, product
 
@@ -172,7 +173,13 @@ class Weight:
         try:
             return narrowed(self.tensor.type, array) if self.narrow else array
         except GraphcError as error:
-            raise GraphcError(f"weight {self.name}: {error}; keep it in a wider type with --dtype") from error
+            raise GraphcError(f"weight {self.label}: {error}; keep it in a wider type with --dtype") from error
+
+    @property
+    def label(self) -> str:
+        """Its parameter's name if it is known to be made of one, else its own."""
+        names = [] if self.value is None else [each.parameter for each in sources(self.value) if each.parameter]
+        return names[0] if len(names) == 1 else self.name
 
     @property
     def narrow(self) -> bool:
