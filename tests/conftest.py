@@ -1,8 +1,13 @@
-"""Every compilation in the tests' own process verifies its graph after each stage."""
+"""What all tests have: every compilation in their own process verifies its graph after each stage; the command line."""
+
+from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
+
+from graphc import cli
 
 
 @pytest.fixture(autouse=True)
@@ -16,3 +21,22 @@ def quiet():
     from graphc.debug import Debug
 
     return Debug(1)
+
+
+class Finished:
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+
+@pytest.fixture
+def graphc_command(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Runs a command in an empty folder, in this process."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> Finished:
+        with pytest.raises(SystemExit) as caught:
+            cli.main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Finished(int(caught.value.code or 0), captured.out, captured.err)
+
+    return run

@@ -19,28 +19,9 @@ from onnx import TensorProto, helper
 from small_models import BIAS, WEIGHT, dense_model, dense_result, stored, unsupported_model
 
 import graphc.runtime.compare
-from graphc import cli, onnx_backend
+from graphc import onnx_backend
 
 X = np.array([[1, 2, 3], [-1, 0.5, 2]], np.float32)
-
-
-class Finished:
-    def __init__(self, status: int, out: str, err: str) -> None:
-        self.status, self.out, self.err = status, out, err
-
-
-@pytest.fixture
-def graphc_command(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Runs a command in an empty folder, in this process."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> Finished:
-        with pytest.raises(SystemExit) as caught:
-            cli.main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return Finished(int(caught.value.code or 0), captured.out, captured.err)
-
-    return run
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -234,3 +236,43 @@ def test_tensors_that_cannot_be_cut_in_parts_are_named(text_encoder: graphc.Mode
     }
     expected = given[name.replace("bias", "weight")][:64]
     assert any(np.array_equal(array, expected) for array in queries.values())
+
+
+def test_inspect_shows_what_a_checkpoint_is(graphc_command: Any, tmp_path: Path) -> None:
+    given = {
+        name: array.astype(np.float16 if name.startswith(UNET) else np.float32)
+        for name, array in filled(SD1, 1).items()
+    }
+    save_file(given, "sd.safetensors")
+    shown = graphc_command("inspect", "sd.safetensors").out
+    assert shown.startswith("sd.safetensors: Stable Diffusion 1\n")
+    assert re.search(r"\nunet +686 +2,182,964 +4\.2 MiB +float16\nvae +248 .* float32\ntext_encoder +36 ", shown)
+    assert re.search(r"\n\(no component\) +2 +1,001 ", shown)
+    in_folders(tmp_path / "folder", filled(SD1, 1))
+    found = json.loads(graphc_command("inspect", "folder", "--json").out)
+    assert [each["component"] for each in found["components"]] == ["unet", "vae", "text_encoder"]
+    kinds = {
+        "unet": "Stable Diffusion 2 or Stable Diffusion 1, as diffusers names it",
+        "vae": "autoencoder of diffusers",
+    }
+    for folder, kind in {**kinds, "text_encoder": "CLIP"}.items():
+        shown = graphc_command("inspect", f"folder/{folder}").out
+        assert shown.startswith(f"folder/{folder}: {kind}\n")
+        assert len(shown.splitlines()) == 5
+    save_file({"x": np.ones(3, np.float32)}, "x.safetensors")
+    assert graphc_command("inspect", "x.safetensors").out.startswith("x.safetensors: of no known architecture\n")
+
+
+def test_weights_and_component_of_the_command_line(graphc_command: Any, text_encoder: graphc.Model) -> None:
+    text_encoder.save("text.gguf")
+    save_file(filled(SD1, 7), "sd.safetensors")
+    done = graphc_command("refit", "text.gguf", "sd.safetensors", "-o", "other.gguf")
+    assert "taken from the checkpoint (Stable Diffusion 1: text_encoder)" in done.err
+    np.save("ids.npy", IDS["input_ids"])
+    run = ("--input", "input_ids=ids.npy", "--threads", "1")
+    expected = graphc_command("run", "other.gguf", *run).out
+    assert graphc_command("run", "text.gguf", *run).out != expected
+    assert graphc_command("run", "text.gguf", *run, "--weights", "sd.safetensors").out == expected
+    done = graphc_command("run", "text.gguf", *run, "--weights", "sd.safetensors", "--component", "vae")
+    assert done.status == 1
+    assert "the checkpoint (Stable Diffusion 1: vae) does not fit the model" in done.err

@@ -26,7 +26,12 @@ LONGEST = 60
 
 
 def inspect(
-    model: options.ModelOrEngine,
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="An ONNX file, an engine file, or a checkpoint.", metavar="MODEL|ENGINE|CHECKPOINT", show_default=False
+        ),
+    ],
     dim: options.Dims = None,
     memory: Annotated[
         bool, typer.Option("--memory", help="Show what lies in memory during a run, and from when to when.")
@@ -38,13 +43,19 @@ def inspect(
 ) -> None:
     """Show inputs, outputs, operators, parameters, floating-point operations and memory.
 
-    Operations and memory of a model with named sizes depend on them: `--dim` gives their values.
+    Operations and memory of a model with named sizes depend on them: `--dim` gives their values. Of a checkpoint, show its
+    architecture, its components, and their types.
     """
+    from graphc.commands.inspect_checkpoint import checkpoint_of, say_checkpoint
     from graphc.commands.inspect_memory import memory_of, say_memory
     from graphc.commands.inspect_weights import bytes_by_type, say_weights, sizes_text, weights_of
     from graphc.runtime.session import is_engine
     from graphc.targets.ggml.cost import is_measured, operations, parameters, peak_bytes, weight_bytes
+    from graphc.weights.checkpoint import is_checkpoint
 
+    if is_checkpoint(model):
+        say_json(checkpoint_of(model)) if as_json else say_checkpoint(model)
+        return
     dims = options.parse_dims(dim)
     program = open_program(model, dims)
     operators: Counter[str] = Counter() if is_engine(model) else _operators(model)

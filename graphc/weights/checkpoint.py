@@ -47,12 +47,25 @@ def open_checkpoint(source: Source) -> Tensors:
     path = Path(source)
     if not path.is_dir():
         return _opened(path)
-    if file := _in_folder(path):
+    if file := in_folder(path):
         return _opened(file)
-    found = {name: file for name in FOLDERS if (file := _in_folder(path / name))}
+    found = {name: file for name in FOLDERS if (file := in_folder(path / name))}
     if not found:
         raise CheckpointError(f"{path}: there is no file of weights ({', '.join(ENDINGS)})")
     return {f"{folder}/{name}": each for folder, file in found.items() for name, each in _opened(file).items()}
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether it is a folder, an index, or a file that begins as one of weights does, and is no ONNX model or engine."""
+    if path.is_dir() or fnmatch(path.name, ENDINGS[0]):
+        return True
+    try:
+        start = mapped(path)[:9].tobytes()
+        if path.suffix == ".onnx" or not any(fits(start) for fits, _ in FORMATS):
+            return False
+        return not start.startswith(b"GGUF") or read_tensors(path)[0].get("general.architecture") != "graphc"
+    except (CheckpointError, EngineError):
+        return False
 
 
 def _opened(path: Path) -> Tensors:
@@ -84,7 +97,8 @@ def _shards(path: Path) -> Tensors:
     return found
 
 
-def _in_folder(folder: Path) -> Path | None:
+def in_folder(folder: Path) -> Path | None:
+    """The file of weights in a folder; None if there is none. Raises CheckpointError if it is not clear which."""
     for ending in ENDINGS:
         files = sorted(folder.glob(ending))
         usual = [file for file in files if USUAL.fullmatch(file.name)]

@@ -20,7 +20,9 @@ class Unreadable:
     reason: str
 
 
-Tensors: TypeAlias = dict[str, Union[np.ndarray, Blocks, Unreadable]]
+Tensor: TypeAlias = Union[np.ndarray, Blocks, Unreadable]
+
+Tensors: TypeAlias = dict[str, Tensor]
 """What a checkpoint has, by name. A quantized tensor is `Blocks`, which is taken apart and put together by rows as an array is:
 `tensor[a:b]`, `tensor.reshape(...)` and `joined([...])` of `blocks.py` keep its blocks, `np.asarray(tensor)` gives numbers."""
 

@@ -173,12 +173,12 @@ def detect(shapes: Shapes) -> Layout | None:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a model is, by its own names: a component of an architecture, and where each of its parameters is from.
+    """What a model is, by its own names: a component of these architectures, and where each of its parameters is from.
 
     The names of the sources are those within the component, without what a checkpoint puts before them.
     """
 
-    architecture: str
+    architectures: tuple[str, ...]
     component: str
     sources: Mapping[str, Source]
 
@@ -195,15 +195,17 @@ def spellings(names: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def origins(names: Iterable[str]) -> list[Origin]:
-    """The components that know a model's names, those that know the most first; only names that are known are in `sources`."""
-    names, found, seen = list(names), [], set[Table]()
-    if not names:
-        return []
+    """The components that know a model's names, those that know the most first, and of those the smallest; only names that are
+    known are in `sources`."""
+    names = list(names)
+    places: dict[Table, list[tuple[str, str]]] = {}
     for architecture in ARCHITECTURES:
         for part in architecture.parts:
-            if part.table not in seen:
-                seen.add(part.table)
-                found += [Origin(architecture.name, part.component, _known(part.table, names))]
+            places.setdefault(part.table, []).append((architecture.name, part.component))
+    found = []
+    for table, there in sorted(places.items(), key=lambda each: len(each[0].rows)) if names else ():
+        architectures = tuple(dict.fromkeys(name for name, _ in there))
+        found.append(Origin(architectures, there[0][1], _known(table, names)))
     return sorted((each for each in found if each.sources), key=lambda each: -len(each.sources))
 
 

@@ -11,7 +11,7 @@ from graphc.weights.layouts.table import SAME, Row, Table, Transposed, rows, sta
 SPARE = ("text_model.encoder.layers.*", "text_model.final_layer_norm", "text_projection")
 """Pipelines read what comes out of the last layer, or of the one before; Stable Diffusion 2 leaves out OpenCLIP's last."""
 
-CLIP = Table(rows(("text_model", "text_model"), ("text_projection", "text_projection")), SPARE)
+CLIP = Table(rows(*((each, each) for each in ("text_model.embeddings", *SPARE))), SPARE)
 
 AS_FILED = Table(SAME.rows, SPARE)
 """A text encoder under our names."""
