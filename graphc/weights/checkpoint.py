@@ -99,6 +99,7 @@ def _shards(path: Path) -> Tensors:
 
 def in_folder(folder: Path) -> Path | None:
     """The file of weights in a folder; None if there is none. Raises CheckpointError if it is not clear which."""
+    """The file of weights in a folder; None if there is none. Raises CheckpointError if it is not clear which."""
     for ending in ENDINGS:
         files = sorted(folder.glob(ending))
         usual = [file for file in files if USUAL.fullmatch(file.name)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite, sqrt
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphc.errors import CheckpointError
-from graphc.weights.checkpoint import Source
+from graphc.weights.checkpoint import Source, in_folder
 from graphc.weights.safetensors import read_metadata
 
 FILE = "adapter_config.json"
@@ -65,17 +64,17 @@ class Settings:
 
 
 def read_settings(source: Source) -> Settings:
-    """The settings that belong to a file of weights, or to the only one of a folder. Raises CheckpointError."""
+    """The settings that belong to a file of weights, or to that in a folder. Raises CheckpointError."""
     if isinstance(source, Mapping):
         return Settings({})
     path = Path(source)
+    file = in_folder(path) if path.is_dir() else path
     beside = path / FILE if path.is_dir() else path.with_name(FILE)
     if beside.is_file() and (path.is_dir() or path.stem == "adapter_model"):
-        if os.path.getsize(beside) > LONGEST:
+        if beside.stat().st_size > LONGEST:
             raise CheckpointError(f"{beside}: it is too long to be settings")
         return Settings(_parsed(beside, beside.read_bytes()))
-    text = read_metadata(path).get(KEY, "{}")
-    return Settings(_parsed(path, text))
+    return Settings(_parsed(path, read_metadata(file).get(KEY, "{}") if file else "{}"))
 
 
 def _parsed(path: Path, text: str | bytes) -> dict[str, Any]:
