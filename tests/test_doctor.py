@@ -42,7 +42,9 @@ def test_the_tables_speak_of_the_same_backends():
     used = {backend for backends in SUITS.values() for backend in backends}
     assert used == set(REGISTRIES.values())
     assert used <= set(BACKENDS)
-    assert {(backend, kind) for (_, kind), backends in SUITS.items() for backend in backends} == set(NEEDS)
+    assert {(backend, kind) for (_, kind), backends in SUITS.items() for backend in backends} == {*NEEDS} - {
+        ("vulkan", "WSL")
+    }
     assert {kind for _, kind in SUITS} == set(BUILD)
     assert {vendor for vendor, _ in SUITS} == set(VENDORS.values()) - DISPLAY_ONLY
 
@@ -55,7 +57,7 @@ def test_every_need_has_a_mend_everywhere(kind, manager):
         for vendor in {
             vendor for (vendor, system_kind), names in SUITS.items() if system_kind == on and backend in names
         }:
-            for need in (*needs, *BUILD[on]):
+            for need in (*needs.run, *needs.build, *BUILD[on]):
                 gpu = GPU(vendor, architecture="8.9")
                 found, what = need.mend(need.check(recorded("nothing"), gpu) or Lack("something"), gpu, system)
                 assert what
@@ -96,7 +98,7 @@ def test_a_backend_that_was_built_and_finds_nothing():
     machine = recorded("nvidia-servers-container")
     way = ways(machine, installed=["cuda"])["cuda"]
     assert way.installed
-    assert way.missing == ("a driver of version 580 or newer for CUDA 13; 550.54.15 is here",)
+    assert way.missing == ("a driver of version 580 or newer for CUDA 13 (550.54.15 is here)",)
     assert not any("install cuda" in step for step in way.steps)
     assert ways(recorded("amd-arch"), installed=["hip"])["hip"].steps == ("graphc backend install hip",)
     assert "installed, but finds no device" in said(recorded("amd-arch"), installed=["hip"])
@@ -106,10 +108,10 @@ def test_a_backend_that_was_built_and_finds_nothing():
     ("release", "capability", "missing"),
     [
         ("12.6", "8.9", ()),
-        ("12.6", "12.0", ("CUDA 12.8 or newer for this GPU; CUDA 12.6 is here",)),
-        ("13.0", "6.1", ("CUDA 12 for this GPU; CUDA 13.0 is here, which no longer knows it",)),
-        ("13.0", "7.5", ("a driver of version 580 or newer for CUDA 13; 550.120 is here",)),
-        ("?", "8.9", ("CUDA 11.8 or newer for this GPU; CUDA of an unknown version is here",)),
+        ("12.6", "12.0", ("CUDA 12.8 or newer for this GPU (CUDA 12.6 is here)",)),
+        ("13.0", "6.1", ("CUDA 12 for this GPU (CUDA 13.0 is here, which no longer knows it)",)),
+        ("13.0", "7.5", ("a driver of version 580 or newer for CUDA 13 (550.120 is here)",)),
+        ("?", "8.9", ("CUDA 11.8 or newer for this GPU (CUDA of an unknown version is here)",)),
     ],
 )
 def test_a_toolkit_has_to_know_the_gpu_and_the_driver_the_toolkit(release, capability, missing):
@@ -118,16 +120,19 @@ def test_a_toolkit_has_to_know_the_gpu_and_the_driver_the_toolkit(release, capab
     machine.runs[query] = machine.runs[query].replace("8.9", capability)
     machine.runs["nvcc --version"] = f"Cuda compilation tools, release {release}, V{release}.85"
     machine.tools.add("nvcc")
-    found = ways(machine)["cuda"].missing
-    assert found[:1] == missing[:1]
+    assert ("cuBLAS, a part of the CUDA toolkit" in ways(machine)["cuda"].missing) == (
+        not missing or "driver" in missing[0]
+    )
+    machine.files["/usr/include/cublas_v2.h"] = ""
+    assert ways(machine)["cuda"].missing == missing
 
 
 @pytest.mark.parametrize(
     ("chip", "release", "hip"),
     [
         ("110000", "6.2.4", ""),
-        ("110000", "6.0.2", "ROCm 6.1 or newer for this GPU; 6.0.2 is here"),
-        ("120001", "6.2.4", "ROCm 6.4 or newer for this GPU; 6.2.4 is here"),
+        ("110000", "6.0.2", "ROCm 6.1 or newer for this GPU (6.0.2 is here)"),
+        ("120001", "6.2.4", "ROCm 6.4 or newer for this GPU (6.2.4 is here)"),
         ("100302", "6.4.0", "never"),
     ],
 )
@@ -141,6 +146,23 @@ def test_a_chip_has_to_be_known_to_rocm(chip, release, hip):
     way = ways(machine)["hip"]
     assert "; ".join(way.missing) == ("" if hip == "never" else hip)
     assert bool(way.never) == (hip == "never")
+
+
+def test_backends_that_are_asked_for():
+    """Without a GPU that one suits, only what builds it is looked for."""
+    machine, nothing = recorded("nvidia-ubuntu"), recorded("nothing")
+    hip, cuda = diagnose(machine, machine.devices, (), ["hip", "cuda"]).asked
+    assert (cuda.missing, bool(hip.never)) == (("the CUDA toolkit (nvcc)",), True)
+    vulkan, rpc = diagnose(nothing, nothing.devices, (), ["vulkan", "rpc"]).asked
+    assert rpc.missing == ("a C++ compiler", "cmake", "make")
+    assert vulkan.missing == ("Vulkan's headers", "glslc", "SPIR-V's headers", *rpc.missing)
+    there = diagnose(nothing, nothing.devices, ["vulkan", "rpc"], ["vulkan", "rpc"])
+    assert (
+        "\n".join(report(there, []))
+        == "vulkan: installed, but not possible: there is no GPU here that it suits\nrpc: installed"
+    )
+    used = diagnose(machine, [RecordedDevice("CUDA0", "CUDA", "")], (), ["cuda"])
+    assert report(used, []) == ["cuda: works, as --device CUDA0"]
 
 
 def test_root_has_no_sudo():
@@ -183,6 +205,13 @@ def test_the_commands(graphc_command):
         "graphc backend install cuda",
     ]
     assert document["devices"][0]["name"] == "CPU"
+    assert graphc_command("nvidia-ubuntu", "doctor", "Cuda")[1].startswith(
+        "cuda: missing: the CUDA toolkit (nvcc)\n  sudo"
+    )
+    assert graphc_command("nothing", "doctor", "gpu")[::2] == (
+        1,
+        "error: no backend 'gpu'; there is " + ", ".join(BACKENDS) + "\n",
+    )
     out = graphc_command("nvidia-ubuntu", "devices")[1]
     assert out.endswith("not used: NVIDIA GeForce RTX 4090, AMD Raphael; `graphc doctor` says how to use it\n")
     assert "doctor" not in graphc_command("virtual-vmware", "devices")[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,15 +21,23 @@ HOW_TO_READ = (
 )
 
 
-def doctor(as_json: options.Json = False) -> None:
+Backends = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[BACKEND]...", help="Say what these lack instead: vulkan, cuda, …", show_default=False),
+]
+
+
+def doctor(backends: Backends = None, as_json: options.Json = False) -> None:
     """Find this machine's GPUs, say which of ggml's backends suits each, what is missing, and how to get it."""
     from graphc.backends.install import installed
+    from graphc.backends.table import find_backend
     from graphc.hardware.advice import diagnose
     from graphc.hardware.machine import ThisMachine
     from graphc.runtime.devices import devices
 
     there = devices()
-    found = diagnose(ThisMachine(), there, installed())
+    asked = [find_backend(name).name for name in backends or ()]
+    found = diagnose(ThisMachine(), there, installed(), asked)
     if as_json:
         say_json({**as_document(found), "devices": [asdict(each) for each in there]})
     else:
@@ -43,7 +51,9 @@ def doctor(as_json: options.Json = False) -> None:
 
 
 def report(found: Diagnosis, devices: Sequence[Device]) -> list[str]:
-    """The diagnosis as a person reads it."""
+    """The diagnosis as a person reads it; where backends were asked for, of these alone."""
+    if found.asked:
+        return [line for way in found.asked for line in _way_lines(way)]
     lines = [f"{found.system.name}, {found.architecture}", "", "Works now"]
     lines += [f"  {each.name}: {each.description}" for each in devices]
     lines += [f"  {found.cpu.backend.upper()} would be faster with {' and '.join(found.cpu.missing)}:"] * bool(
@@ -92,15 +102,23 @@ def advise(advice: Advice, name: str) -> list[str]:
         f"{name}: used by {used.backend}, as --device {' or '.join(used.devices)}" if used else f"{name}: not used"
     ]
     for way in advice.ways[: advice.ways.index(used) if used else None]:
-        lines += [f"  {way.backend}: {_state(way)}", *(f"    {step}" for step in way.steps)]
+        lines += [f"  {line}" for line in _way_lines(way)]
     return lines
 
 
+def _way_lines(way: Way) -> list[str]:
+    return [f"{way.backend}: {_state(way)}", *(f"  {step}" for step in way.steps)]
+
+
 def _state(way: Way) -> str:
+    if way.devices:
+        return f"works, as --device {' or '.join(way.devices)}"
     if way.never:
-        return f"not for this GPU: {way.never}"
+        return f"{'installed, but ' * way.installed}not possible: {way.never}"
     missing = f"missing: {'; '.join(way.missing)}" if way.missing else "all that it needs is here"
-    return f"installed, but finds no device; {missing}" if way.installed else missing
+    if not way.installed:
+        return missing
+    return f"installed, but finds no device; {missing}" if way.steps else "installed"
 
 
 def as_document(found: Diagnosis) -> dict[str, Any]:
@@ -118,4 +136,5 @@ def as_document(found: Diagnosis) -> dict[str, Any]:
             for each in found.advice
             for gpu in each.gpus
         ],
+        "asked": [asdict(way) for way in found.asked],
     }

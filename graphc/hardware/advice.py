@@ -11,7 +11,7 @@ from graphc.hardware.gpu import GPU, plain_name
 from graphc.hardware.machine import Machine
 from graphc.hardware.needs.check import Need
 from graphc.hardware.needs.compilers import BUILD, C_COMPILER
-from graphc.hardware.needs.table import NEEDS
+from graphc.hardware.needs.table import NEEDS, Needs
 from graphc.hardware.system import System, system_of, version
 
 SUITS: Mapping[tuple[str, str], tuple[str, ...]] = {
@@ -49,6 +49,8 @@ REGISTRIES = {"CUDA": "cuda", "ROCm": "hip", "MUSA": "musa", "MTL": "metal", "Vu
               "OpenCL": "opencl"}  # fmt: skip
 """Our names of the backends that ggml calls so."""
 
+NO_GPU = "there is no GPU here that it suits"
+
 
 class Device(Protocol):
     """A device of ggml's, as `graphc.runtime.devices` describes it."""
@@ -65,7 +67,7 @@ class Device(Protocol):
 
 @dataclass(frozen=True)
 class Way:
-    """One backend for a GPU: the devices by which ggml uses it now, or why it never can, or what is missing and what to do."""
+    """One backend for a GPU: the devices by which ggml uses it now, or why that cannot be, or what is missing and what to do."""
 
     backend: str
     devices: tuple[str, ...] = ()
@@ -100,12 +102,13 @@ class Advice:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A machine, its GPUs, and what is to be done for each; `cpu` is what the CPU lacks."""
+    """A machine, its GPUs, and what is to be done for each; what the CPU lacks; and the backends that were asked for."""
 
     system: System
     architecture: str
     advice: tuple[Advice, ...]
     cpu: Way
+    asked: tuple[Way, ...] = ()
 
     @property
     def idle(self) -> list[Advice]:
@@ -113,45 +116,69 @@ class Diagnosis:
         return [each for each in self.advice if each.is_idle]
 
 
-def diagnose(machine: Machine, devices: Sequence[Device], installed: Collection[str] = ()) -> Diagnosis:
-    """Look at a machine on which ggml has these devices, and the backends of these names were built."""
-    system = system_of(machine)
+def diagnose(
+    machine: Machine, devices: Sequence[Device], installed: Collection[str] = (), asked: Sequence[str] = ()
+) -> Diagnosis:
+    """Look at a machine on which ggml has these devices, and the backends of these names were built.
+
+    Of backends that are asked for, it is said what they lack for a GPU that they suit, or, where there is none, to be built.
+    """
+    built = {REGISTRIES.get(device.backend, "") for device in devices} | set(installed)
+    visit = _Visit(machine, system_of(machine), tuple(devices), frozenset(built))
     alike: dict[tuple[object, ...], list[GPU]] = {}
     for gpu in find_gpus(machine):
         key = (gpu.vendor, gpu.model or gpu.pci_id, gpu.memory, gpu.driver_version, gpu.architecture)
         alike.setdefault(key, []).append(gpu)
-    backends = {REGISTRIES.get(device.backend, "") for device in devices} | set(installed)
-    advice = [
-        Advice(tuple(gpus), tuple(_way(name, gpus, machine, system, devices, backends) for name in _suits(gpus[0], system)))
-        for gpus in alike.values()
-    ]  # fmt: skip
-    missing, steps = _mended([C_COMPILER], machine, GPU(), system)
-    return Diagnosis(system, machine.architecture, tuple(advice), Way("cpu", missing=missing, steps=steps))
+    advice = tuple(
+        Advice(tuple(gpus), tuple(visit.way(name, gpus) for name in visit.suiting(gpus[0]))) for gpus in alike.values()
+    )
+    missing, steps = visit.mended([C_COMPILER], GPU())
+    suited = {name: list(each.gpus) for each in reversed(advice) for name in visit.suiting(each.gpu)}
+    ways = tuple(visit.way(name, suited.get(name, [])) for name in asked)
+    return Diagnosis(visit.system, machine.architecture, advice, Way("cpu", missing=missing, steps=steps), ways)
 
 
-def _suits(gpu: GPU, system: System) -> tuple[str, ...]:
-    return SUITS.get((gpu.vendor, system.kind), ())
+@dataclass(frozen=True)
+class _Visit:
+    """A machine that is looked at: what runs on it, ggml's devices on it, and the backends that were built."""
 
+    machine: Machine
+    system: System
+    devices: tuple[Device, ...]
+    installed: frozenset[str]
 
-def _way(
-    backend: str,
-    alike: Sequence[GPU],
-    machine: Machine,
-    system: System,
-    devices: Sequence[Device],
-    installed: Collection[str],
-) -> Way:
-    gpu = alike[0]
-    using = tuple(each.name for each in devices if any(_serves(each, backend, gpu) for gpu in alike))
-    if using:
-        return Way(backend, using, installed=True)
-    never = why_never(backend, gpu)
-    if never:
-        return Way(backend, never=never)
-    needs = [*NEEDS[backend, system.kind], *(() if backend in installed else BUILD[system.kind])]
-    missing, steps = _mended(needs, machine, gpu, system)
-    again = () if backend in installed and missing else (f"graphc backend install {backend}",)
-    return Way(backend, installed=backend in installed, missing=missing, steps=(*steps, *again))
+    def suiting(self, gpu: GPU) -> tuple[str, ...]:
+        """The backends for a GPU, the best first."""
+        return SUITS.get((gpu.vendor, self.system.kind), ())
+
+    def way(self, backend: str, alike: Sequence[GPU]) -> Way:
+        """The way to use GPUs that are alike, or of none, what the backend lacks to be built."""
+        gpu = alike[0] if alike else GPU()
+        using = tuple(each.name for each in self.devices if any(_serves(each, backend, gpu) for gpu in alike))
+        if using:
+            return Way(backend, using, installed=True)
+        never = why_never(backend, gpu) if alike else ""
+        if never:
+            return Way(backend, never=never)
+        installed = backend in self.installed
+        if installed and not alike:
+            return Way(backend, installed=True, never=NO_GPU if backend in REGISTRIES.values() else "")
+        needs = NEEDS.get((backend, self.system.kind), Needs())
+        run = needs.run if alike else ()
+        missing, steps = self.mended(run if installed else (*run, *needs.build, *BUILD.get(self.system.kind, ())), gpu)
+        again = () if installed and missing else (f"graphc backend install {backend}",)
+        return Way(backend, installed=installed, missing=missing, steps=(*steps, *again))
+
+    def mended(self, needs: Sequence[Need], gpu: GPU) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What is missing, in words, and what mends it, in the order of the needs: one command for all packages."""
+        lacks = [(need, lack) for need in needs if (lack := need.check(self.machine, gpu)) is not None]
+        mends = [need.mend(lack, gpu, self.system) for need, lack in lacks]
+        steps: dict[str, None] = {}
+        for manager, what in mends:
+            together = dict.fromkeys(each for other, each in mends if other == manager)
+            commands = self.system.commands(manager, list(together)) if manager else [self.system.without_sudo(what)]
+            steps |= dict.fromkeys(commands)
+        return tuple(lack.text for _, lack in lacks), tuple(steps)
 
 
 def _serves(device: Device, backend: str, gpu: GPU) -> bool:
@@ -173,16 +200,3 @@ def why_never(backend: str, gpu: GPU) -> str:
     if backend == "metal" and not gpu.driver:
         return "macOS has no Metal for it"
     return ""
-
-
-def _mended(
-    needs: Sequence[Need], machine: Machine, gpu: GPU, system: System
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What is missing, in words, and what mends it, in the order of the needs: one command for all packages."""
-    lacks = [(need, lack) for need in needs if (lack := need.check(machine, gpu)) is not None]
-    mends = [need.mend(lack, gpu, system) for need, lack in lacks]
-    steps: dict[str, None] = {}
-    for manager, what in mends:
-        together = dict.fromkeys(each for other, each in mends if other == manager)
-        steps |= dict.fromkeys(system.commands(manager, list(together)) if manager else [system.without_sudo(what)])
-    return tuple(lack.text for _, lack in lacks), tuple(steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from graphc.hardware.needs.check import Need
 from graphc.hardware.needs.cuda import CUDA_DRIVER, CUDA_TOOLKIT
@@ -10,23 +11,30 @@ from graphc.hardware.needs.drivers import KFD, NVIDIA_DRIVER, RENDER, VULKAN_DRI
 from graphc.hardware.needs.toolkits import LEVEL_ZERO, MUSA, ONEAPI, OPENCL, ROCM
 from graphc.hardware.needs.vulkan import GLSLC, SPIRV, VULKAN_HEADERS, VULKAN_SDK
 
-VULKAN_ON_LINUX = (VULKAN_DRIVER, VULKAN_HEADERS, GLSLC, SPIRV)
 
-NEEDS: Mapping[tuple[str, str], tuple[Need, ...]] = {
-    ("cuda", "Linux"): (NVIDIA_DRIVER, CUDA_TOOLKIT, CUDA_DRIVER),
-    ("cuda", "WSL"): (NVIDIA_DRIVER, CUDA_TOOLKIT, CUDA_DRIVER),
-    ("cuda", "Windows"): (WINDOWS_DRIVER, CUDA_TOOLKIT, CUDA_DRIVER),
-    ("hip", "Linux"): (RENDER, KFD, ROCM),
-    ("hip", "WSL"): (ROCM,),
-    ("hip", "Windows"): (WINDOWS_DRIVER, ROCM),
-    ("vulkan", "Linux"): (RENDER, *VULKAN_ON_LINUX),
-    ("vulkan", "Windows"): (WINDOWS_DRIVER, VULKAN_SDK),
-    ("sycl", "Linux"): (RENDER, LEVEL_ZERO, ONEAPI),
-    ("sycl", "WSL"): (LEVEL_ZERO, ONEAPI),
-    ("sycl", "Windows"): (WINDOWS_DRIVER, ONEAPI),
-    ("metal", "Darwin"): (),
-    ("musa", "Linux"): (MUSA,),
-    ("opencl", "Linux"): (RENDER, OPENCL),
-    ("opencl", "Windows"): (WINDOWS_DRIVER,),
+class Needs(NamedTuple):
+    """What a backend needs to run, and what more to be built."""
+
+    run: tuple[Need, ...] = ()
+    build: tuple[Need, ...] = ()
+
+
+NEEDS: Mapping[tuple[str, str], Needs] = {
+    ("cuda", "Linux"): Needs((NVIDIA_DRIVER, CUDA_DRIVER), (CUDA_TOOLKIT,)),
+    ("cuda", "WSL"): Needs((NVIDIA_DRIVER, CUDA_DRIVER), (CUDA_TOOLKIT,)),
+    ("cuda", "Windows"): Needs((WINDOWS_DRIVER, CUDA_DRIVER), (CUDA_TOOLKIT,)),
+    ("hip", "Linux"): Needs((RENDER, KFD), (ROCM,)),
+    ("hip", "WSL"): Needs((), (ROCM,)),
+    ("hip", "Windows"): Needs((WINDOWS_DRIVER,), (ROCM,)),
+    ("vulkan", "Linux"): Needs((RENDER, VULKAN_DRIVER), (VULKAN_HEADERS, GLSLC, SPIRV)),
+    ("vulkan", "WSL"): Needs((), (VULKAN_HEADERS, GLSLC, SPIRV)),
+    ("vulkan", "Windows"): Needs((WINDOWS_DRIVER,), (VULKAN_SDK,)),
+    ("sycl", "Linux"): Needs((RENDER, LEVEL_ZERO), (ONEAPI,)),
+    ("sycl", "WSL"): Needs((LEVEL_ZERO,), (ONEAPI,)),
+    ("sycl", "Windows"): Needs((WINDOWS_DRIVER,), (ONEAPI,)),
+    ("metal", "Darwin"): Needs(),
+    ("musa", "Linux"): Needs((), (MUSA,)),
+    ("opencl", "Linux"): Needs((RENDER,), (OPENCL,)),
+    ("opencl", "Windows"): Needs((WINDOWS_DRIVER,)),
 }
-"""By backend and kind of system, what it needs beyond `BUILD`."""
+"""By backend and kind of system; `BUILD` has what all need to be built."""

@@ -25,7 +25,7 @@ def _rocm(machine: Machine, gpu: GPU) -> Lack | None:
         return Lack("ROCm (hipcc, hipBLAS, rocBLAS)")
     release = machine.read("/opt/rocm/.info/version").strip()
     if release and version(release) < version(rocm_for(gpu)):
-        return Lack(f"ROCm {rocm_for(gpu)} or newer for this GPU; {release} is here", f"update ROCm: {ROCM_PAGE}")
+        return Lack(f"ROCm {rocm_for(gpu)} or newer for this GPU ({release} is here)", f"update ROCm: {ROCM_PAGE}")
     return None
 
 

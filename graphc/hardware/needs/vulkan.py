@@ -36,7 +36,7 @@ def _headers(machine: Machine, gpu: GPU) -> Lack | None:
         return None
     found = [re.search(pattern, texts[0], re.ASCII) for pattern in NUMBERS]
     here = ".".join(".".join(each.groups()) for each in found if each) or "an older one"
-    return Lack(f"Vulkan's headers {WANTED} or newer; {here} is here", SDK)
+    return Lack(f"Vulkan's headers {WANTED} or newer ({here} is here)", SDK)
 
 
 def _spirv(machine: Machine, gpu: GPU) -> Lack | None:
