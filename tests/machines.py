@@ -1,8 +1,7 @@
 """Recorded machines: what their files and tools say, in machines/*.txt.
 
-A recording has sections: `### file PATH` and `### run COMMAND` with what is read there, `### forbidden PATH` for a file that the
-user may not open, `### tool NAME` for one that is there, `### env NAME=VALUE`, `### device NAME BACKEND DESCRIPTION` for a
-device that ggml has, and first `### system SYSTEM ARCHITECTURE`, with `root` for its user.
+`graphc doctor --record` writes such files; `RecordingMachine` says what is in them. Here they may also have
+`### device NAME BACKEND DESCRIPTION` for a device that ggml has.
 """
 
 import fnmatch
@@ -58,9 +57,9 @@ class RecordedMachine:
 
     def run(self, tool, *arguments):
         """By the whole command; PowerShell's by a word that is in it."""
-        command = " ".join([tool.removeprefix("/usr/bin/"), *arguments])
-        if command in self.runs:
-            return self.runs[command]
+        for name in (tool, tool.removeprefix("/usr/bin/")):
+            if (command := " ".join([name, *arguments])) in self.runs:
+                return self.runs[command]
         words = {key.split()[1]: text for key, text in self.runs.items() if tool == "powershell.exe" == key.split()[0]}
         return next((text for word, text in words.items() if word in command), "")
 

@@ -5,7 +5,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from machines import FOLDER, RECORDINGS, RecordedDevice, recorded
+from machines import FOLDER, RECORDINGS, RecordedDevice, RecordedMachine, recorded
 
 import graphc.hardware.machine
 import graphc.runtime.devices
@@ -17,6 +17,7 @@ from graphc.hardware.gpu import DISPLAY_ONLY, GPU, VENDORS
 from graphc.hardware.needs.check import Lack
 from graphc.hardware.needs.compilers import BUILD
 from graphc.hardware.needs.table import NEEDS
+from graphc.hardware.recording import RecordingMachine
 from graphc.hardware.system import MANAGERS, UNKNOWN, system_of
 
 
@@ -36,6 +37,16 @@ def test_what_is_said_of_a_machine(name):
     if os.environ.get("GRAPHC_UPDATE"):
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8"), f"see {path}; GRAPHC_UPDATE=1 accepts the new text"
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_recording_of_a_machine_says_the_same(name):
+    machine = recorded(name)
+    recording = RecordingMachine(machine)
+    assert said(recording, machine.devices) == said(machine)
+    again = RecordedMachine(recording.text())
+    assert said(again, machine.devices) == said(machine)
+    assert RecordingMachine(again).is_root == machine.is_root
 
 
 def test_the_tables_speak_of_the_same_backends():
@@ -195,7 +206,7 @@ def graphc_command(capsys, monkeypatch):
     return run
 
 
-def test_the_commands(graphc_command):
+def test_the_commands(graphc_command, tmp_path):
     status, out, _ = graphc_command("nvidia-ubuntu", "doctor")
     assert status == 0
     assert "NVIDIA GeForce RTX 4090: not used\n  cuda: missing: the CUDA toolkit (nvcc)\n" in out
@@ -205,6 +216,9 @@ def test_the_commands(graphc_command):
         "graphc backend install cuda",
     ]
     assert document["devices"][0]["name"] == "CPU"
+    assert "look into it" in graphc_command("nvidia-ubuntu", "doctor", "--record", str(tmp_path / "here"))[2]
+    assert "GeForce RTX 4090" in (tmp_path / "here").read_text()
+    assert graphc_command("nvidia-ubuntu", "doctor", "--record", str(tmp_path))[0] == 1
     assert graphc_command("nvidia-ubuntu", "doctor", "Cuda")[1].startswith(
         "cuda: missing: the CUDA toolkit (nvcc)\n  sudo"
     )

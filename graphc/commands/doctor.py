@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,22 +28,33 @@ Backends = Annotated[
 ]
 
 
-def doctor(backends: Backends = None, as_json: options.Json = False) -> None:
+Record = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write down what was looked at, to report what is wrong.", show_default=False),
+]
+
+
+def doctor(backends: Backends = None, as_json: options.Json = False, record: Record = None) -> None:
     """Find this machine's GPUs, say which of ggml's backends suits each, what is missing, and how to get it."""
     from graphc.backends.install import installed
     from graphc.backends.table import find_backend
     from graphc.hardware.advice import diagnose
     from graphc.hardware.machine import ThisMachine
+    from graphc.hardware.recording import RecordingMachine
     from graphc.runtime.devices import devices
 
     there = devices()
     asked = [find_backend(name).name for name in backends or ()]
-    found = diagnose(ThisMachine(), there, installed(), asked)
+    machine = RecordingMachine(ThisMachine())
+    found = diagnose(machine, there, installed(), asked)
     if as_json:
         say_json({**as_document(found), "devices": [asdict(each) for each in there]})
     else:
         for line in report(found, there):
             say(printable(line))
+    if record is not None:
+        record.write_text(machine.text(), encoding="utf-8")
+        note(f"wrote {printable(record)}; look into it before you send it to anyone")
     if not there:
         note(
             "error: ggml has no device, not even the CPU; install ggml-python again: pip install --force-reinstall ggml-python"

@@ -7,18 +7,20 @@ import re
 from graphc.hardware.gpu import GPU
 from graphc.hardware.machine import Machine
 from graphc.hardware.needs.check import Lack, Need, everywhere, tool
+from graphc.hardware.system import version
 
 HEADERS = ("/usr/include", "/usr/local/include")
 SDK_PAGE = "https://vulkan.lunarg.com/sdk/home"
 SDK = f"install the Vulkan SDK ({SDK_PAGE}) and set VULKAN_SDK as it says; the system's own headers are too old"
 
 OLD_VULKAN = {"debian 11": "1.2.162", "debian 12": "1.3.239", "ubuntu 20.04": "1.2.131", "ubuntu 22.04": "1.3.204"}
+"""Releases whose packages are too old for ggml."""
+
 NUMBERS = (r"VK_MAKE_API_VERSION\(0, (\d+), (\d+), VK_HEADER_VERSION\)", r"#define VK_HEADER_VERSION (\d+)")
 """Where a header says its version: 1 and 3, then 239."""
 
 WANTED = "1.3.272"
-NEEDED_TYPE = "VkLayerSettingEXT"
-"""What ggml uses and old headers lack; it came with that version."""
+"""The first headers with `VkLayerSettingEXT`, which ggml uses."""
 
 
 def vulkan_sdk(machine: Machine) -> str:
@@ -32,11 +34,11 @@ def _headers(machine: Machine, gpu: GPU) -> Lack | None:
     texts = [text for folder in folders if (text := machine.read(f"{folder}/vulkan/vulkan_core.h"))]
     if not texts:
         return Lack("Vulkan's headers")
-    if NEEDED_TYPE in texts[0]:
-        return None
     found = [re.search(pattern, texts[0], re.ASCII) for pattern in NUMBERS]
-    here = ".".join(".".join(each.groups()) for each in found if each) or "an older one"
-    return Lack(f"Vulkan's headers {WANTED} or newer ({here} is here)", SDK)
+    here = ".".join(".".join(each.groups()) for each in found if each)
+    if version(here) >= version(WANTED):
+        return None
+    return Lack(f"Vulkan's headers {WANTED} or newer ({here or 'an unknown version'} is here)", SDK)
 
 
 def _spirv(machine: Machine, gpu: GPU) -> Lack | None:
