@@ -24,10 +24,11 @@ from graphc.targets.ggml.ways import Ways
 from graphc.trace import SILENT, Progress
 from graphc.weights.checkpoint import Source, open_checkpoint
 from graphc.weights.layouts.fit import fit
+from graphc.weights.lora.apply import Loras, Strength
 from graphc.weights.names import find_names
 from graphc.weights.recipes import write_recipes
 from graphc.weights.refit import Refit, shapes_of
-from graphc.weights.undo import compiled_from
+from graphc.weights.undo import Base, compiled_from
 
 if TYPE_CHECKING:
     import onnx
@@ -181,23 +182,33 @@ def write(
 
 def refit(
     engine: str | os.PathLike[str],
-    weights: Source,
+    weights: Source | None,
     output: str | os.PathLike[str],
     *,
     strict: bool = True,
     component: str | None = None,
+    loras: Iterable[tuple[Source, Strength]] = (),
     progress: Progress = SILENT,
-) -> Refit:
-    """Write an engine file with the weights of another checkpoint of the same architecture; one is in memory at a time.
+) -> tuple[Refit | None, Loras]:
+    """Write an engine file with the weights of another checkpoint of the same architecture, or with its own, and with LoRAs.
 
-    `weights`, `strict` and `component` are those of `Model.load_weights`. Raises EngineError, CheckpointError and OSError.
+    `weights`, `strict` and `component` are those of `Model.load_weights`; `loras` are what `Model.load_lora` takes. One weight is
+    in memory at a time. Raises EngineError, CheckpointError, InputError and OSError.
     """
-    from graphc.targets.ggml.engine import read_stripped_engine, write_engine
+    from graphc.targets.ggml.engine import read_engine, read_stripped_engine, write_engine
 
-    program, stored = read_stripped_engine(engine)
-    found = Refit(program, stored, weights, strict=strict, component=component)
-    write_engine(output, program, found.array, progress)
-    return found
+    if weights is None:
+        program, arrays = read_engine(engine)
+        found, base = None, Base(program, arrays.__getitem__)
+    else:
+        program, stored = read_stripped_engine(engine)
+        found = Refit(program, stored, weights, strict=strict, component=component)
+        base = Base(program, found.array, found.given)
+    made = Loras(base)
+    for source, strength in loras:
+        _, made = made.load(source, strength, None if isinstance(source, Mapping) else str(source))
+    write_engine(output, program, made.weight, progress)
+    return found, made
 
 
 def write_project(program: Program, directory: str | os.PathLike[str]) -> Path:

@@ -40,7 +40,7 @@ StopAfter = Annotated[
     typer.Option(min=0, metavar="N", help="Apply no rule or pass after the first N applications.", show_default=False),
 ]
 Checkpoint = Annotated[
-    Path,
+    Path | None,
     typer.Argument(help="A file of weights, or a folder with one.", metavar="CHECKPOINT", show_default=False),
 ]
 Weights = Annotated[
@@ -61,6 +61,15 @@ Dtype = Annotated[
         metavar="[PATTERN=]TYPE",
         help="Store the weights, or those whose names fit, as f16, bf16, q8_0, q6_k, q4_k, …, or as the checkpoint has them: "
         "checkpoint; may be repeated, the last that fits counts.",
+        show_default=False,
+    ),
+]
+Loras = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--lora",
+        metavar="FILE[:STRENGTH]",
+        help="Add a LoRA (or LoHa, LoKr, DoRA, …) to the weights, 1.0 of it or STRENGTH; may be repeated.",
         show_default=False,
     ),
 ]
@@ -93,6 +102,18 @@ def parse_dims(texts: Sequence[str] | None) -> dict[str, int | SizeRange]:
         except ValueError as error:
             raise InputError(f"--dim {text}: must be NAME=SIZE; {error}") from error
     return sizes
+
+
+def parse_loras(texts: Sequence[str] | None) -> list[tuple[Path, float]]:
+    """Files and strengths: what follows the last colon, if that is a number, else 1."""
+    found = []
+    for text in texts or ():
+        file, colon, strength = text.rpartition(":")
+        try:
+            found.append((Path(file), float(strength)) if colon else (Path(text), 1.0))
+        except ValueError:
+            found.append((Path(text), 1.0))
+    return found
 
 
 def known_sizes(dims: Mapping[str, int | SizeRange]) -> dict[str, int]:

@@ -6,9 +6,12 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from graphc.weights.lora.apply import Lora
 
 
 def say(text: str = "") -> None:
@@ -19,6 +22,14 @@ def say(text: str = "") -> None:
 def note(text: str) -> None:
     """Print a remark to stderr."""
     typer.echo(text, err=True)
+
+
+def note_lora(lora: Lora) -> None:
+    """Remark what a LoRA changed, and what of it the model has not."""
+    note(f"{printable(lora.name)}: {lora.strength:g} of the changes of {len(lora.parameters)} parameters")
+    if lora.unmatched:
+        missing = ", ".join(map(printable, lora.unmatched[:8])) + (", …" if len(lora.unmatched) > 8 else "")
+        note(f"{len(lora.unmatched)} more are for what the model has not: {missing}")
 
 
 def printable(text: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphc.commands import options
-from graphc.commands.output import note, printable, say, seconds_text
+from graphc.commands.output import note, note_lora, printable, say, seconds_text
 from graphc.errors import InputError
 from graphc.files import check_target
 from graphc.trace import terminal_progress
@@ -39,6 +40,7 @@ def run(
     dim: options.Dims = None,
     weights: options.Weights = None,
     component: options.Component = None,
+    lora: options.Loras = None,
     device: options.Device = "cpu",
     fast: options.Fast = False,
     threads: options.Threads = None,
@@ -62,6 +64,9 @@ def run(
         raise InputError("the sizes of an engine's inputs are those of the arrays; --dim is for --random")
     set_float32_matmul_precision("high" if fast else "highest")
     loaded = open_model(model, dims, device, threads, weights, component)
+    with warnings.catch_warnings(action="ignore"):  # the notes say it
+        for path, strength in options.parse_loras(lora):
+            note_lora(loaded.load_lora(path, strength, name=str(path)))
     if fast:
         note(f"fast: {loaded.given_up or 'nothing is given up, products are computed in float32'}")
     if random is not None:

@@ -39,12 +39,10 @@ class Adapter:
         for each in ALGEBRAS:
             if each.axes.keys() == factors:
                 return each
-        lacking = [sorted(each.axes.keys() - factors) for each in ALGEBRAS if each.axes.keys() > factors]
+        lacking: list[list[str]] = [sorted(each.axes.keys() - factors) for each in ALGEBRAS if each.axes.keys() > factors]
         if not factors or not lacking:
             raise ValueError(f"{', '.join(sorted(self.tensors))} together are no kind of LoRA that is known")
-        raise ValueError(
-            f"it has {', '.join(sorted(factors))} without {', '.join(min(lacking, key=lambda names: len(names)))}"
-        )
+        raise ValueError(f"it has {', '.join(sorted(factors))} without {', '.join(min(lacking, key=len))}")
 
     @cached_property
     def shape(self) -> tuple[int, int]:
@@ -120,5 +118,5 @@ class Adapter:
 
 def _norms(weight: np.ndarray, sums: str) -> np.ndarray:
     """Square roots of sums of squares, in float64."""
-    squares: np.ndarray = np.einsum(sums, weight, weight, dtype=np.float64)
-    return np.sqrt(squares)
+    norms: np.ndarray = np.sqrt(np.einsum(sums, weight, weight, dtype=np.float64))
+    return norms
