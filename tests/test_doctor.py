@@ -12,12 +12,13 @@ import graphc.runtime.devices
 from graphc import cli
 from graphc.backends.table import BACKENDS
 from graphc.commands.doctor import as_document, report
-from graphc.hardware.advice import REGISTRIES, SUITS, diagnose
+from graphc.hardware.advice import diagnose
 from graphc.hardware.gpu import DISPLAY_ONLY, GPU, VENDORS
 from graphc.hardware.needs.check import Lack
 from graphc.hardware.needs.compilers import BUILD
 from graphc.hardware.needs.table import NEEDS
 from graphc.hardware.recording import RecordingMachine
+from graphc.hardware.suits import REGISTRIES, SUITS
 from graphc.hardware.system import MANAGERS, UNKNOWN, system_of
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from machines import RECORDINGS, RecordedMachine, recorded
 
 from graphc.hardware.find import find_gpus
-from graphc.hardware.gpu import GPU, merge, plain_name
+from graphc.hardware.gpu import GPU, is_integrated, merge, plain_name
 from graphc.hardware.machine import ThisMachine, output_of
 from graphc.hardware.sources import amd, apple, nvidia, pci, vulkan, windows
 from graphc.hardware.system import system_of, version
@@ -63,6 +63,7 @@ def test_the_gpus_of_a_machine_with_two_vendors():
             ("AMD Radeon RX 7800 XT", 0x3FC000000, "", False, "32.0.12019.1028"),
             ("", 0, "", None, ""),
         ],
+        "windows-snapdragon": [("Qualcomm Adreno X1-85 GPU", 0, "", True, "31.0.87.0")],
         "wsl-nvidia": [("NVIDIA GeForce RTX 3070 Ti", 8 * GIB, "8.6", False, "551.86")],
         "nvidia-old-driver": [("Tesla K80", 11441 << 20, "", False, "470.256.02")],
         "nvidia-mismatch": [("NVIDIA GeForce RTX 3060", 0, "", False, "565.57.01")],
@@ -140,6 +141,19 @@ def test_one_gpu_by_several_sources_and_two_that_are_alike():
     assert len(merge([[unplaced, unplaced], [two, one]])) == 2
     assert len(merge([[one], [unplaced, unplaced]])) == 1  # two drivers for one
     assert merge([[one], [replace(one, driver="nouveau", vendor="Other")]])[0].vendor == "NVIDIA"
+
+
+def test_what_is_part_of_a_processor():
+    assert is_integrated(GPU("NVIDIA", "Orin"))
+    assert is_integrated(GPU("NVIDIA", "NVIDIA GeForce RTX 4090")) is False
+    assert is_integrated(GPU("Intel", "Intel Arc Graphics"))
+    assert is_integrated(GPU("Intel", "Intel Arc B580 Graphics")) is False
+    assert is_integrated(GPU("Intel", pci_address="0000:03:00.0")) is False
+    assert is_integrated(GPU("AMD", "AMD Radeon 780M Graphics"))
+    assert is_integrated(GPU("AMD", "AMD Radeon RX 7600")) is False
+    assert is_integrated(GPU("AMD", architecture="gfx1100")) is False
+    assert is_integrated(GPU("AMD")) is None
+    assert is_integrated(GPU("VMware", "SVGA II Adapter")) is None
 
 
 def test_facts_that_are_false_or_zero_stay():

@@ -10,7 +10,7 @@ from graphc.commands import options
 from graphc.commands.output import bytes_text, printable, say, say_json, say_table
 
 if TYPE_CHECKING:
-    from graphc.hardware.advice import Device
+    from graphc.hardware.suits import Device
 
 HINTS = {"LLAMAFILE": "products of other types than float32 are about twice as fast with it"}
 """Features that matter and that a build of ggml may lack."""

@@ -13,11 +13,12 @@ from graphc.commands import options
 from graphc.commands.output import bytes_text, note, printable, say, say_json
 
 if TYPE_CHECKING:
-    from graphc.hardware.advice import Advice, Device, Diagnosis, Way
+    from graphc.hardware.advice import Advice, Diagnosis, Way
     from graphc.hardware.gpu import GPU
+    from graphc.hardware.suits import Device
 
 HOW_TO_READ = (
-    "Of the lists of commands for a GPU, one is enough; the first makes it the fastest.",
+    "Of the lists of commands for a GPU, one is enough; the first suits it best.",
     "Then `graphc devices` names it, and --device uses it.",
 )
 

@@ -36,17 +36,17 @@ DISPLAY_ONLY = frozenset(
 )
 """Vendors whose adapters show pictures, in a virtual machine or a server, and compute nothing."""
 
-INTEGRATED_CHIPS = frozenset(("gfx902", "gfx909", "gfx90c", "gfx1013", "gfx1033", "gfx1035", "gfx1036", "gfx1037")) | {
-    "gfx1103",
-    "gfx1150",
-    "gfx1151",
-    "gfx1152",
-    "gfx1153",
-}
+INTEGRATED_CHIPS = frozenset((
+    "gfx902", "gfx909", "gfx90c", "gfx1013", "gfx1033", "gfx1035", "gfx1036", "gfx1037", "gfx1103", "gfx1150", "gfx1151",
+    "gfx1152", "gfx1153",
+))  # fmt: skip
 """AMD's chips that are part of a processor."""
 
 INTEL_CARDS = re.compile(r"Arc\W.*\b[AB]\d{2,3}M?\b|Data Center|Iris.*Max|DG[12]", re.IGNORECASE)
 """Intel's GPUs that are cards; Arc without a number, or with a V behind it, is part of a processor."""
+
+NVIDIA_INTEGRATED = re.compile(r"\b(Tegra|Xavier|Orin|Thor|GB10)\b")
+"""NVIDIA's GPUs that share the machine's memory."""
 
 AMD_INTEGRATED = re.compile(r"Radeon (Graphics|[678]\d0M|8\d{3}S|Vega \d+|R\d Graphics)|Processor", re.IGNORECASE)
 """How AMD calls GPUs in processors."""
@@ -100,7 +100,8 @@ def plain_name(name: str) -> str:
 def merge(reports: Iterable[Sequence[GPU]]) -> list[GPU]:
     """One record for each GPU. What an earlier report says goes before what later ones say.
 
-    Two records are of one GPU if their PCI addresses are equal, or, where one has none, their PCI numbers. A source without
+    Two records are of one GPU if their PCI addresses are equal, or, where one has none, their PCI numbers, or, where
+    one has none of these either, their names. A source without
     addresses may list a GPU twice (by two drivers), but within one report of such a source, each record is a GPU.
     """
     known: list[GPU] = []
@@ -134,7 +135,7 @@ def is_integrated(gpu: GPU) -> bool | None:
     if gpu.integrated is not None or not gpu.computes:
         return gpu.integrated
     if gpu.vendor == "NVIDIA":
-        return False
+        return NVIDIA_INTEGRATED.search(gpu.model) is not None
     if gpu.vendor == "Intel":
         if gpu.pci_address:
             return gpu.pci_address.startswith("0000:00:")
@@ -149,4 +150,6 @@ def is_integrated(gpu: GPU) -> bool | None:
 def _same(one: GPU, other: GPU) -> bool:
     if one.pci_address and other.pci_address:
         return one.pci_address == other.pci_address
-    return bool(one.pci_id) and one.pci_id == other.pci_id
+    if one.pci_id and other.pci_id:
+        return one.pci_id == other.pci_id
+    return bool(one.model) and (one.vendor, one.model) == (other.vendor, other.model)

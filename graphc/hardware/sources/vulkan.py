@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from graphc.hardware.gpu import GPU, gpu
+from graphc.hardware.gpu import GPU, VENDORS, gpu
 from graphc.hardware.machine import Machine
-from graphc.hardware.texts import pairs, pci_id
+from graphc.hardware.texts import pairs, pci_id, whole
 
 INTEGRATED = {"PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU": True, "PHYSICAL_DEVICE_TYPE_DISCRETE_GPU": False}
 """Other types are software on the CPU, and what virtual machines make up."""
@@ -20,9 +20,11 @@ def from_summary(printed: str) -> list[GPU]:
 
 
 def _of_device(device: dict[str, str]) -> GPU:
+    vendor = device.get("vendorID", "")
     return gpu(
-        pci_id(device.get("vendorID", ""), device.get("deviceID", "")),
+        pci_id(vendor, device.get("deviceID", "")),
         device.get("deviceName", ""),
+        vendor=VENDORS.get(f"{whole(vendor, 16):04x}", ""),
         driver_version=device.get("driverInfo", "")[:60],
         integrated=INTEGRATED[device["deviceType"]],
     )

@@ -31,7 +31,7 @@ PLAIN_DRIVER = "display.inf"
 def from_controllers(printed: str, registry: str = "") -> list[GPU]:
     """`Get-CimInstance Win32_VideoController | ConvertTo-Json`, with the sizes of memory from the registry.
 
-    What is not on the PCI bus is no GPU: remote desktops, virtual screens.
+    What is not on the PCI bus is no GPU (remote desktops, virtual screens), except for Qualcomm's.
     """
     sizes = registry_memory(registry)
     return [each for controller in objects(document(printed)) for each in _of_controller(controller, sizes)]
@@ -49,18 +49,21 @@ def registry_memory(printed: str) -> dict[str, int]:
 
 
 def _of_controller(controller: dict[str, Any], sizes: dict[str, int]) -> list[GPU]:
-    number = _number(text(controller.get("PNPDeviceID")))
-    if not number:
+    place = text(controller.get("PNPDeviceID"))
+    number, is_qualcomm = _number(place), re.match(r"ACPI\\(VEN_)?QCOM", place) is not None
+    if not number and not is_qualcomm:
         return []
     plain = text(controller.get("InfFilename")).casefold() == PLAIN_DRIVER
     works = not plain and whole(controller.get("ConfigManagerErrorCode")) == 0
     ram = whole(controller.get("AdapterRAM"))
+    vendor = VENDORS["5143"] if is_qualcomm else VENDORS.get(number[:4], "")
     return [
         gpu(
             number,
             "" if plain else text(controller.get("Name")),
+            vendor=vendor,
             memory=sizes.get(number, ram if ram < LARGEST_RAM else 0),
-            driver=VENDORS.get(number[:4], "windows").casefold() if works else "",
+            driver=(vendor or "windows").casefold() if works else "",
             driver_version=_version(text(controller.get("DriverVersion")), number) if works else "",
         )
     ]
