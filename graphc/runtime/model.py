@@ -18,6 +18,7 @@ from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.program import Input, Program
 from graphc.targets.ggml.rows import from_start
 from graphc.weights.checkpoint import Source
+from graphc.weights.embeddings import Embeddings, Vectors
 from graphc.weights.layouts.fit import some
 from graphc.weights.lora.apply import Lora, Loras, Strength
 from graphc.weights.refit import Refit
@@ -58,6 +59,8 @@ class Model:
         self.outputs = [TensorInfo(each.name, each.dtype, each.shape) for each in program.outputs]
         self.executor = Executor(program, weights, device, threads)
         self._loras = Loras(Base(program, self.executor.arrays.__getitem__, given))
+        self._embeddings = Embeddings(program)
+        self._place = (device, threads)
 
     def run(self, feed: Mapping[str, np.ndarray] | None = None, /, **arrays: np.ndarray) -> dict[str, np.ndarray]:
         """Outputs by name, for inputs by name, given as keywords or as one mapping.
@@ -85,7 +88,7 @@ class Model:
         """
         base = self._loras.base
         stored = [base.weight(index) for index in range(len(self.program.weights))]
-        found = Refit(self.program, stored, source, strict=strict, component=component)
+        found = Refit(base.program, stored, source, strict=strict, component=component)
         arrays = self.executor.placed(map(found.array, range(len(stored))))
         self._use(self._loras.on(base.refitted(arrays.__getitem__, found.given)))
 
@@ -123,10 +126,43 @@ class Model:
         before, arrays = self._loras, self.executor.arrays
         same = before.base is after.base
         self.executor.replace_weights(
-            arrays[index] if same and not after.differs(before, index) else after.weight(index)
+            arrays[index]
+            if same and not after.differs(before, index)
+            else self._embeddings.array(index, after.weight(index))
             for index in range(len(arrays))
         )
         self._loras = after
+
+    @property
+    def embeddings(self) -> dict[str, list[int]]:
+        """The tokens of textual inversion that are loaded, and the ids of each."""
+        return self._embeddings.ids
+
+    def load_embeddings(self, given: Mapping[str, Vectors]) -> dict[str, list[int]]:
+        """Add tokens of textual inversion to a text encoder, each with as many vectors as its file has; their ids are returned.
+
+        A file is AUTOMATIC1111's or diffusers', and may have vectors for several encoders: those as wide as this one's are
+        taken. Vectors may also be an array [count, width]. The ids follow those that the model knows, and the table of tokens is
+        in memory with them; they stay when other weights are loaded, and are in what `save` writes.
+
+        Raises CheckpointError for a file that does not fit, InputError for a token that is loaded, and EngineError if the model
+        has no table of tokens that can grow; the model is as before then.
+        """
+        self._grow(self._embeddings.load(given))
+        return {token: self.embeddings[token] for token in given}
+
+    def unload_embeddings(self) -> None:
+        """Take the tokens of textual inversion off again: the table is what it was."""
+        if self._embeddings.rows:
+            self._grow(Embeddings(self._embeddings.program))
+
+    def _grow(self, embeddings: Embeddings) -> None:
+        """Have the program with these rows; the executor that is there stays if the other cannot be made."""
+        table, grown, arrays = embeddings.table, embeddings.grown(), list(self.executor.arrays)
+        arrays[table] = embeddings.array(table, self._loras.weight(table))
+        executor = Executor(grown, arrays, *self._place)
+        self.executor.close()
+        self.executor, self.program, self._embeddings = executor, grown, embeddings
 
     @property
     def given_up(self) -> str:

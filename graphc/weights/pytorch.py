@@ -30,8 +30,12 @@ STORAGES = {
 NOTED = {
     ("_codecs", "encode"), ("numpy", "dtype"), ("numpy.core.multiarray", "scalar"), ("numpy._core.multiarray", "scalar"),
     ("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct"), ("torch", "device"),
+    ("__builtin__", "set"), ("builtins", "set"),
 }  # fmt: skip
 """Calls by which training programs note other things beside the weights. Nothing is made of them."""
+
+WITHIN = ("state_dict", "string_to_param")
+"""Where the tensors are in files that hold other things too: of training, and of textual inversion."""
 
 READ_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, struct.error, zipfile.BadZipFile)
 
@@ -45,7 +49,7 @@ class Name:
 
 
 def read_pytorch(path: Path) -> Tensors:
-    """The tensors by name, as views of the mapped file: of its `state_dict` where it holds one among other things.
+    """The tensors by name, as views of the mapped file: of `WITHIN` where it holds one of these among other things.
 
     Raises CheckpointError if the file is damaged, calls what is no part of a tensor, or holds no tensors by name.
     """
@@ -55,8 +59,9 @@ def read_pytorch(path: Path) -> Tensors:
             found = _Unpickler(_Archive(raw, archive)).run()
     except (*READ_ERRORS, OSError, RuntimeError, NotImplementedError, MemoryError) as error:
         raise CheckpointError(f"it is damaged: it cannot be read ({error})") from error
-    if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
-        found = found["state_dict"]
+    for within in WITHIN:
+        if isinstance(found, dict) and isinstance(found.get(within), dict):
+            found = found[within]
     entries = found.items() if isinstance(found, dict) else ()
     tensors: Tensors = {name: each for name, each in entries if isinstance(name, str) and isinstance(each, np.ndarray)}
     if not tensors:
@@ -104,6 +109,7 @@ class _Unpickler:
         self.memo: dict[int, Any] = {}
         self.calls: dict[tuple[str, str], Callable[..., Any]] = {
             ("collections", "OrderedDict"): lambda *args: {},
+            ("torch.nn.modules.container", "ParameterDict"): lambda *args: {},
             ("torch._utils", "_rebuild_tensor_v2"): self.tensor,
             ("torch._utils", "_rebuild_parameter"): lambda data, *rest: data,
         }
@@ -145,6 +151,12 @@ class _Unpickler:
         """Put items into the list on the stack."""
         if isinstance(self.stack[-1], list):
             self.stack[-1].extend(items)
+
+    def state(self, state: Any) -> None:
+        """Give the object on the stack its state: of one that holds parameters, those are put into the dictionary it is here."""
+        target, held = self.stack[-1], state.get("_parameters") if isinstance(state, dict) else None
+        if isinstance(target, dict) and isinstance(held, dict):
+            target.update(held)
 
     def global_name(self, argument: str) -> None:
         """GLOBAL has both parts in its argument."""
@@ -231,6 +243,6 @@ STEPS: dict[str, Callable[[_Unpickler, Any], Any]] = {
     "REDUCE": lambda machine, _: machine.call(),
     "NEWOBJ": lambda machine, _: machine.call(),
     "BINPERSID": lambda machine, _: machine.storage(),
-    "BUILD": lambda machine, _: machine.take(1),
+    "BUILD": lambda machine, _: machine.state(*machine.take(1)),
 }
-"""What each opcode does. BUILD's state (metadata of modules, attributes of other objects) is not weights."""
+"""What each opcode does."""
