@@ -18,6 +18,7 @@ from graphc.rewrite.engine import Log
 from graphc.runtime.model import Model
 from graphc.shapes.ranges import Size
 from graphc.targets.ggml.dtypes import Asked, Dtypes
+from graphc.targets.ggml.fitting import Memory
 from graphc.targets.ggml.lower import lower
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.ways import Ways
@@ -42,6 +43,7 @@ def compile(
     dims: Mapping[str, Size] | None = None,
     device: str = "cpu",
     threads: int | None = None,
+    memory: Memory = None,
     without: Iterable[str] = (),
     stop_after: int | None = None,
     names: Source | None = None,
@@ -61,7 +63,7 @@ def compile(
     `dtype` is what the weights are stored in: a type of ggml's (`"q8_0"`), or several, each for those whose names fit a pattern
     (`["q8_0", "*.attn*.weight=q4_k"]`; the last that fits counts), or `"checkpoint"`: as `weights` has them. Where that is not
     possible the next type is taken; `Dtypes.choices` says so. With `weights` and `component` (see `Model.load_weights`) the
-    model gets those.
+    model gets those. `device`, `threads` and `memory` are those of `graphc.load`.
 
     Raises ModelError, UnsupportedError (with all that is unsupported), InputError for a size that the model has not or a rule or
     type that there is not, CheckpointError, or OSError.
@@ -84,9 +86,11 @@ def compile(
         write_project(program, cpp)
     if output is None:
         given = compiled_from(program) if weights is None else None
-        return Model(program, evaluated(program, progress, arrays), given=given, device=device, threads=threads)
+        return Model(
+            program, evaluated(program, progress, arrays), given=given, device=device, threads=threads, memory=memory
+        )
     write(program, output, progress, arrays=arrays)
-    return load(output, device=device, threads=threads)
+    return load(output, device=device, threads=threads, memory=memory)
 
 
 def compile_program(
@@ -149,8 +153,14 @@ def load(
     component: str | None = None,
     device: str = "cpu",
     threads: int | None = None,
+    memory: Memory = None,
 ) -> Model:
     """Load an engine file; its weights are mapped, and copied only to a device that is not the CPU.
+
+    `device` is one that `graphc devices` lists, the address of a server (`rpc://HOST:PORT`, see `graphc serve-device`), or
+    several with commas between, each of which computes a part of the model. `memory` are the bytes that a device may use for
+    weights and intermediate results, as a number or a text (`"4GiB"`), one for each device (`"4GiB,2GiB"`); else what is free.
+    Weights that do not fit are streamed to it in every run, or computed by the CPU, if that is among the devices.
 
     With `weights` and `component` (see `Model.load_weights`) it has those, also if the engine has none. Raises EngineError if
     the file is missing, damaged, of another version, or without its weights, and CheckpointError if those given do not fit.
@@ -159,10 +169,12 @@ def load(
 
     if weights is None:
         program, arrays = read_engine(path)
-        return Model(program, arrays, device=device, threads=threads)
+        return Model(program, arrays, device=device, threads=threads, memory=memory)
     program, stored = read_stripped_engine(path)
     found = Refit(program, stored, weights, component=component)
-    return Model(program, map(found.array, range(len(stored))), given=found.given, device=device, threads=threads)
+    return Model(
+        program, map(found.array, range(len(stored))), given=found.given, device=device, threads=threads, memory=memory
+    )
 
 
 def write(

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from graphc.ggml_library import ggml
-from graphc.runtime.profile import address, own_name
+from graphc.runtime.profile import own_name
 from graphc.shapes import Dim, integer
 from graphc.targets.ggml.cost import count_of, with_blocks
-from graphc.targets.ggml.executor import ALIGNMENT, BuiltGraph, Executor
+from graphc.targets.ggml.executor import BuiltGraph, Executor
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.sections import Section, sections
+from graphc.targets.ggml.tensors import ALIGNMENT, address
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def _arena(executor: Executor, program: Program, section: Section, sizes: Mappin
 
 def _held(graph: BuiltGraph, nodes: list[Any]) -> Iterator[Held]:
     """The tensors that own memory of the arena, in the order of the steps."""
-    weights = set(map(address, graph.executor.weights))
+    weights = set(map(address, graph.executor.weights.tensors))
     made = dict(_made(graph))
     owners = {address(tensor): tensor for tensor in graph.given}
     first, last = dict.fromkeys(owners, 0), dict.fromkeys(owners, 0)

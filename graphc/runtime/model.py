@@ -15,6 +15,7 @@ from graphc.shapes import Dim, Expr, bind, symbols
 from graphc.shapes.ranges import range_of
 from graphc.targets.ggml.devices import backend_name
 from graphc.targets.ggml.executor import Executor
+from graphc.targets.ggml.fitting import Memory, limits
 from graphc.targets.ggml.program import Input, Program
 from graphc.targets.ggml.rows import from_start
 from graphc.weights.checkpoint import Source
@@ -53,11 +54,12 @@ class Model:
         given: Tensors | None = None,
         device: str = "cpu",
         threads: int | None = None,
+        memory: Memory = None,
     ) -> None:
         self.program = program
         self.inputs = [TensorInfo(each.name, each.dtype, each.shape) for each in program.inputs]
         self.outputs = [TensorInfo(each.name, each.dtype, each.shape) for each in program.outputs]
-        self.executor = Executor(program, weights, device, threads)
+        self.executor = Executor(program, weights, device, threads, limits(memory))
         self._loras = Loras(Base(program, self.executor.arrays.__getitem__, given))
         self._embeddings = Embeddings(program)
         self._place = (device, threads)

@@ -5,7 +5,6 @@ A node by itself costs some microseconds more than in its graph, where threads w
 
 from __future__ import annotations
 
-import ctypes
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,9 +20,10 @@ from graphc.runtime.model import Model, check_inputs
 from graphc.shapes import integer
 from graphc.targets.ggml.calls import VIEWS
 from graphc.targets.ggml.cost import count_of, is_copy, numbered
-from graphc.targets.ggml.executor import BuiltGraph, new_context
+from graphc.targets.ggml.executor import BuiltGraph
 from graphc.targets.ggml.products import SUMS, Own
 from graphc.targets.ggml.program import Call
+from graphc.targets.ggml.tensors import address, new_context
 
 PRODUCTS = ("mul_mat", "conv", "matmul", "attention", "out_prod", "winograd")
 """Parts of the names of steps that are products."""
@@ -216,8 +216,3 @@ def chrome_trace(timings: Iterable[Timing]) -> dict[str, Any]:
             for each in timings
         ]
     }
-
-
-def address(tensor: Any) -> int:
-    """Where a tensor's description lies."""
-    return ctypes.addressof(tensor.contents)

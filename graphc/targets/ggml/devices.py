@@ -48,6 +48,16 @@ def open_backends(device: str, threads: int) -> list[Any]:
     return [backend, cpu]
 
 
+def names_cpu(device: str) -> bool:
+    """Whether the CPU is one of several devices that are named, so that it gets a part of the model."""
+    return "cpu" in split_devices(device)[1:]
+
+
+def split_devices(device: str) -> list[str]:
+    """The names of several devices, which have commas between them."""
+    return [each.strip().lower() for each in device.split(",") if each.strip()]
+
+
 def backend_name(backend: Any) -> str:
     """ggml's name of what a backend is for: "CPU", "Vulkan"."""
     return str(

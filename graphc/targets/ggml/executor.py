@@ -1,8 +1,8 @@
 """Runs a program in this process, through ggml's C interface.
 
 The calls of a section of the program are replayed for the sizes at hand into a ggml graph, which is kept for the next run
-with the same sizes; what the host does between two sections is in `host.py`. Weights are read where they lie (a mapped
-engine file, on the CPU) or copied to the device once. ggml's scheduler moves to the CPU what the device cannot compute.
+with the same sizes; what the host does between two sections is in `host.py`. Where weights lie is decided in `fitting.py`.
+ggml's scheduler moves to the CPU what the device cannot compute.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import ctypes
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,47 +19,52 @@ from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
 from graphc.ops.control import settle
 from graphc.shapes import Dim, integer
+from graphc.targets.ggml.assign import assign
 from graphc.targets.ggml.bound import check_bound
-from graphc.targets.ggml.devices import default_threads, lying_together, open_backends, rounds_strided
+from graphc.targets.ggml.devices import default_threads, lying_together, names_cpu, open_backends, rounds_strided
+from graphc.targets.ggml.fitting import Fitting, Limit
 from graphc.targets.ggml.host import perform
 from graphc.targets.ggml.memory import ComputeMemory, Placement
+from graphc.targets.ggml.placed import Weights
 from graphc.targets.ggml.products import Own, load_products
 from graphc.targets.ggml.program import STORAGE, Call, Constant, Input, Program, Tensor
 from graphc.targets.ggml.replace import find_own
 from graphc.targets.ggml.sections import Section, sections
+from graphc.targets.ggml.tensors import address, download, new_context, new_tensor, upload
 from graphc.targets.kernels.native import LoadedKernel, load_kernels
 
 KEPT_SIZES = 8
 """Graphs of recent sizes that an executor keeps; the least recently used one goes first."""
 
-ALIGNMENT = 64
-"""Bytes to which a weight must be aligned to be used where it lies."""
-
 
 class Executor:
     """A program with its weights on a device. Not for use by two threads at once.
 
-    `weights` holds one array for each of the program's weights. Raises GraphcError if the device is unknown or out of memory.
+    `weights` holds one array for each of the program's weights. `device` may name several, with commas between; `memory` are the
+    bytes that each may use, None for what is free. Raises GraphcError if a device is unknown or has too little memory.
     """
 
     def __init__(
-        self, program: Program, weights: Iterable[np.ndarray], device: str = "cpu", threads: int | None = None
+        self,
+        program: Program,
+        weights: Iterable[np.ndarray],
+        device: str = "cpu",
+        threads: int | None = None,
+        memory: Sequence[Limit] = (),
     ) -> None:
         self.program = program
         self.threads = threads or default_threads()
         self.backends = open_backends(device, self.threads)
-        self.arrays = self.placed(weights)
+        self.weights = Weights(program, weights, self.backends)
+        self.fitting = Fitting(program, self.weights, memory, spill=names_cpu(device))
         self.kernels = load_kernels(program.kernels)
         self.products = load_products() if len(self.backends) == 1 else None
         self.rounds_strided = rounds_strided(self.backends)
         self.graphs: OrderedDict[Any, BuiltGraph] = OrderedDict()
         self.steps: dict[Program, list[Section | Call]] = {}
         self.observer: Callable[[BuiltGraph], None] | None = None
-        self.memory: list[Any] = []
-        self.weights = self._load_weights()
-        self.compute = ComputeMemory(self.backends, 2 * program.tensor_count + 64)
-        self.memory.insert(0, (ComputeMemory.free, self.compute))
-        self._finalizer = weakref.finalize(self, _free, self.graphs, self.memory, self.backends)
+        self.compute = ComputeMemory(self.weights, self.fitting, 2 * program.tensor_count + 64)
+        self._finalizer = weakref.finalize(self, _free, self.graphs, self.compute, self.weights)
 
     def close(self) -> None:
         """Free the device's memory; the executor cannot be used afterwards."""
@@ -90,21 +94,17 @@ class Executor:
 
     def replace_weights(self, arrays: Iterable[np.ndarray]) -> None:
         """Use other arrays, of the same dtypes and shapes, from the next run on. On an error the old ones stay."""
-        before, self.arrays = self.arrays, self.placed(arrays)
-        if len(self.backends) > 1:
-            for array, tensor, old in zip(self.arrays, self.weights, before, strict=True):
-                if array is not old:
-                    upload(tensor, array)
-            return
-        for graph in self.graphs.values():  # they hold views of the old weights
-            graph.free()
-        self.graphs.clear()
-        compute = self.memory.pop(0)
-        for release, handle in self.memory:
-            release(handle)
-        self.memory.clear()
-        self.weights = self._load_weights()
-        self.memory.insert(0, compute)
+        self.weights.replace(arrays)
+        self.compute.forget()
+        if len(self.backends) == 1:  # graphs hold views of the old weights
+            for graph in self.graphs.values():
+                graph.free()
+            self.graphs.clear()
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """The weights' arrays, as they are used."""
+        return self.weights.arrays
 
     @property
     def compute_bytes(self) -> int:
@@ -112,38 +112,8 @@ class Executor:
         return self.compute.nbytes
 
     def placed(self, arrays: Iterable[np.ndarray]) -> list[np.ndarray]:
-        """The arrays as the device reads them; each is copied, if it has to be, before the next is made."""
-        return [aligned(array) if len(self.backends) == 1 else array for array in arrays]
-
-    def _load_weights(self) -> list[Any]:
-        context = new_context(len(self.arrays) + 1)
-        self.memory.append((ggml.ggml_free, context))
-        tensors = [new_tensor(context, weight.tensor, {}) for weight in self.program.weights]
-        device = self.backends[0]
-        if len(self.backends) == 1:
-            for index, tensor in enumerate(tensors):
-                self._place(index, tensor)
-        elif tensors:
-            buffer = ggml.ggml_backend_alloc_ctx_tensors(context, device)
-            if not buffer:
-                size = sum(array.nbytes for array in self.arrays)
-                raise GraphcError(f"the device has not the {size / 2**20:.0f} MiB that the weights need")
-            self.memory.insert(0, (ggml.ggml_backend_buffer_free, buffer))
-            ggml.ggml_backend_buffer_set_usage(buffer, ggml.GGML_BACKEND_BUFFER_USAGE_WEIGHTS)
-            for array, tensor in zip(self.arrays, tensors, strict=True):
-                upload(tensor, array)
-        return tensors
-
-    def _place(self, index: int, tensor: Any) -> None:
-        """Use a weight's array where it lies."""
-        array = self.arrays[index]
-        if not array.nbytes:  # ggml would look for a place for it in every graph; it gets one that nothing reads
-            array = NOTHING
-        cpu = ggml.ggml_backend_dev_by_type(ggml.GGML_BACKEND_DEVICE_TYPE_CPU)
-        buffer = ggml.ggml_backend_dev_buffer_from_host_ptr(cpu, array.ctypes.data, array.nbytes, array.nbytes)
-        ggml.ggml_backend_buffer_set_usage(buffer, ggml.GGML_BACKEND_BUFFER_USAGE_WEIGHTS)
-        ggml.ggml_backend_tensor_alloc(buffer, tensor, array.ctypes.data)
-        self.memory.insert(0, (ggml.ggml_backend_buffer_free, buffer))
+        """The arrays as they are used; each is copied, if it has to be, before the next is made."""
+        return self.weights.kept(arrays)
 
 
 class Run:
@@ -233,7 +203,8 @@ class BuiltGraph:
             ggml.ggml_build_forward_expand(self.graph, tensor)
         for tensor in self.given:
             ggml.ggml_build_forward_expand(self.graph, tensor)
-        self.placement = Placement(self.context, self.graph)
+        pinned = {address(node): node for each in executor.backends[:-1] for node in assign(each, self.graph).pinned}
+        self.placement = Placement(self.context, self.graph, list(pinned.values()))
 
     def run(
         self, inputs: Sequence[np.ndarray], made: Mapping[int, np.ndarray]
@@ -271,7 +242,7 @@ class BuiltGraph:
     def _tensor(self, tensor: Tensor) -> Any:
         if tensor.call >= 0:
             return self.results[tensor.call]
-        return self.inputs[tensor.input] if tensor.input >= 0 else self.executor.weights[tensor.weight]
+        return self.inputs[tensor.input] if tensor.input >= 0 else self.executor.weights.tensors[tensor.weight]
 
     def _replay(self, call: Call) -> Any:
         if not all(integer(size, self.binding) for size in call.result.ne):
@@ -316,20 +287,6 @@ class BuiltGraph:
         return integer(arg, self.binding)
 
 
-def new_context(tensors: int, graph_size: int = 0) -> Any:
-    """A ggml context for descriptions of tensors (and a graph), without their data."""
-    size = tensors * ggml.ggml_tensor_overhead()
-    if graph_size:
-        size += ggml.ggml_graph_overhead_custom(graph_size, False)
-    return ggml.ggml_init(ggml.ggml_init_params(mem_size=size, mem_buffer=None, no_alloc=True))
-
-
-def new_tensor(context: Any, tensor: Tensor, binding: Mapping[str, int]) -> Any:
-    """A tensor of the declared type and size."""
-    ne = [integer(size, binding) for size in tensor.ne]
-    return ggml.ggml_new_tensor_4d(context, getattr(ggml, f"GGML_TYPE_{tensor.type}"), *ne)
-
-
 def stored(declared: Input, array: np.ndarray) -> np.ndarray:
     """An input's elements as its tensor holds them. Raises InputError for a value out of the declared range."""
     if declared.low is not None and declared.high is not None and array.size:
@@ -343,52 +300,11 @@ def stored(declared: Input, array: np.ndarray) -> np.ndarray:
     return array.astype({"I32": np.int32}[declared.tensor.type])
 
 
-def upload(tensor: Any, array: np.ndarray) -> None:
-    """Copy an array's bytes to a tensor."""
-    array = np.ascontiguousarray(array)
-    if array.nbytes:
-        ggml.ggml_backend_tensor_set(tensor, array.ctypes.data, 0, array.nbytes)
-
-
-def download(tensor: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Copy a tensor's bytes to a new array."""
-    array = np.empty(shape, dtype)
-    if array.nbytes:
-        ggml.ggml_backend_tensor_get(tensor, array.ctypes.data, 0, array.nbytes)
-    return array
-
-
-def aligned(array: np.ndarray) -> np.ndarray:
-    """The array, contiguous, or a copy, whose first byte is aligned."""
-    array = np.asarray(array, order="C")
-    return aligned_copy(array) if array.nbytes and array.ctypes.data % ALIGNMENT else array
-
-
-def aligned_copy(array: np.ndarray) -> np.ndarray:
-    """A copy whose first byte is aligned."""
-    copy = aligned_empty(array.shape, array.dtype)
-    copy[...] = array
-    return copy
-
-
-def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array whose first byte is aligned; what its elements are is not said."""
-    nbytes = prod(shape) * dtype.itemsize
-    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + nbytes].view(dtype).reshape(shape)
-
-
-NOTHING = aligned_copy(np.zeros(ALIGNMENT, np.uint8))
-"""Where tensors without elements lie."""
-
-
-def _free(graphs: OrderedDict, memory: list[Any], backends: list[Any]) -> None:
+def _free(graphs: OrderedDict, compute: ComputeMemory, weights: Weights) -> None:
     for graph in graphs.values():
         graph.free()
     graphs.clear()
-    for release, handle in memory:
-        release(handle)
-    memory.clear()
-    for backend in backends:
+    compute.free()
+    weights.free()
+    for backend in weights.backends:
         ggml.ggml_backend_free(backend)

@@ -13,19 +13,31 @@ from typing import Any
 
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
+from graphc.targets.ggml.fitting import Fitting
+from graphc.targets.ggml.placed import Weights
+from graphc.targets.ggml.streams import VIEW_OPS, Streams
+from graphc.targets.ggml.tensors import address
+
+NO_CALLBACK = ggml.ggml_backend_sched_eval_callback()
 
 
 class Placement:
-    """A graph whose tensors have been described in a context, and its places in a `ComputeMemory`."""
+    """A graph whose tensors have been described in a context, and its places in a `ComputeMemory`. `pinned` are the nodes that
+    the CPU computes whatever devices say."""
 
-    def __init__(self, context: Any, graph: Any) -> None:
+    def __init__(self, context: Any, graph: Any, pinned: Sequence[Any] = ()) -> None:
         byte = ggml.ggml_new_tensor_1d(context, ggml.GGML_TYPE_I8, 1)  # ggml cannot place a graph that has no bytes
         ggml.ggml_set_input(byte)
         ggml.ggml_build_forward_expand(graph, byte)
-        self.graph = graph
+        self.graph, self.pinned = graph, list(pinned)
         self.turn = -1
         self._address = ggml.ggml_get_mem_buffer(context)
         self._untouched = ctypes.string_at(self._address, ggml.ggml_used_mem(context))
+
+    @property
+    def nodes(self) -> list[Any]:
+        """What the graph computes, in order."""
+        return [ggml.ggml_graph_node(self.graph, index) for index in range(ggml.ggml_graph_n_nodes(self.graph))]
 
     def reset(self) -> None:
         """Make the tensors what they were when the graph was built."""
@@ -35,18 +47,21 @@ class Placement:
 class ComputeMemory:
     """Memory on the backends of an executor. `tensors` bounds the number of tensors of a graph.
 
-    On one backend, graphs keep their places until a larger one comes; the scheduler of several holds one graph at a time.
+    On one backend, graphs keep their places until a larger one comes; the scheduler of several holds one graph at a time, for
+    which `fitting` makes room between the weights.
     """
 
-    def __init__(self, backends: Sequence[Any], tensors: int) -> None:
-        self._backends = list(backends)
+    def __init__(self, weights: Weights, fitting: Fitting, tensors: int) -> None:
+        self._backends = weights.backends
+        self._weights, self._fitting = weights, fitting
+        self._streams: Streams | None = None
         self._turn = 0
         if len(self._backends) == 1:
             self._allocator = ggml.ggml_gallocr_new(ggml.ggml_backend_get_default_buffer_type(self._backends[0]))
             self._scheduler = None
         else:
             handles = (ctypes.c_void_p * len(self._backends))(*self._backends)
-            self._scheduler = ggml.ggml_backend_sched_new(handles, None, len(self._backends), tensors, False, True)
+            self._scheduler = ggml.ggml_backend_sched_new(handles, None, len(self._backends), tensors, False, False)
 
     @property
     def nbytes(self) -> int:
@@ -59,7 +74,9 @@ class ComputeMemory:
         """Run a graph that has its places; ggml's status."""
         if self._scheduler is None:
             return int(ggml.ggml_backend_graph_compute(self._backends[0], placement.graph))
-        return int(ggml.ggml_backend_sched_graph_compute(self._scheduler, placement.graph))
+        if self._streams is None:
+            return self._run(placement)
+        return self._streams.compute(lambda: self._run(placement))
 
     def place(self, placement: Placement) -> None:
         """Give a graph's tensors their places, unless it still has them. Raises GraphcError if memory is out."""
@@ -73,8 +90,13 @@ class ComputeMemory:
             self._turn += 1
         placement.turn = self._turn
 
+    def forget(self) -> None:
+        """Have every graph placed anew, because weights have moved."""
+        self._turn += 1
+
     def free(self) -> None:
         """Give back the memory."""
+        self._stream(None)
         if self._scheduler is None:
             ggml.ggml_gallocr_free(self._allocator)
         else:
@@ -88,9 +110,52 @@ class ComputeMemory:
     def _schedule(self, placement: Placement) -> bool:
         """The scheduler would use the places of the graph before, where they are large enough; but sizes that were
         equal there may differ here, so that a result may not lie where an operand did."""
-        placement.reset()
-        ggml.ggml_backend_sched_reset(self._scheduler)
+        self._stream(None)
+        self._fitting.fit(lambda: self._measured(placement))
+        self._prepare(placement)
         if not ggml.ggml_backend_sched_reserve(self._scheduler, placement.graph):
             return False
+        self._prepare(placement)
+        if not ggml.ggml_backend_sched_alloc_graph(self._scheduler, placement.graph):
+            return False
+        if self._weights.residence is not None and self._weights.residence.streamed:
+            self._stream(Streams(self._weights, placement.graph))
+        return True
+
+    def _measured(self, placement: Placement) -> tuple[list[int], set[int]]:
+        """What `Fitting.fit` asks for."""
+        self._prepare(placement)
+        sizes = (ctypes.c_size_t * len(self._backends))()
+        ggml.ggml_backend_sched_reserve_size(self._scheduler, placement.graph, sizes)
         placement.reset()
-        return bool(ggml.ggml_backend_sched_alloc_graph(self._scheduler, placement.graph))
+        weights = {address(tensor): index for index, tensor in enumerate(self._weights.tensors)}
+        displaced = set()
+        for node in placement.nodes:
+            if node.contents.op in VIEW_OPS:
+                continue
+            runs = ggml.ggml_backend_sched_get_tensor_backend(self._scheduler, node)
+            for source in node.contents.src:
+                root = source and (source.contents.view_src or source)
+                index = weights.get(address(root)) if root else None
+                lies = root and ggml.ggml_backend_sched_get_tensor_backend(self._scheduler, root)
+                if index is not None and lies != runs:
+                    displaced.add(index)
+        return list(sizes)[:-1], displaced
+
+    def _prepare(self, placement: Placement) -> None:
+        """Make the scheduler forget what it was told of other graphs."""
+        placement.reset()
+        ggml.ggml_backend_sched_reset(self._scheduler)
+        for node in placement.pinned:
+            ggml.ggml_backend_sched_set_tensor_backend(self._scheduler, node, self._backends[-1])
+
+    def _run(self, placement: Placement) -> int:
+        return int(ggml.ggml_backend_sched_graph_compute(self._scheduler, placement.graph))
+
+    def _stream(self, streams: Streams | None) -> None:
+        if self._streams is not None:
+            self._streams.close()
+        self._streams = streams
+        if self._scheduler is not None:
+            callback = NO_CALLBACK if streams is None else streams.callback
+            ggml.ggml_backend_sched_set_eval_callback(self._scheduler, callback, None)

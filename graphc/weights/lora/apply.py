@@ -16,7 +16,7 @@ import numpy as np
 
 from graphc.errors import CheckpointError, InputError
 from graphc.ir.graph import Value
-from graphc.targets.ggml.executor import aligned_empty
+from graphc.targets.ggml.tensors import aligned_empty
 from graphc.weights.checkpoint import Source
 from graphc.weights.layouts.fit import some
 from graphc.weights.lora.files import COMPONENTS, read_lora

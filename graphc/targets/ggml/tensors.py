@@ -1,0 +1,76 @@
+"""ggml's tensors and NumPy's arrays: descriptions, copies between them, and arrays that ggml can use where they lie."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from graphc.ggml_library import ggml
+from graphc.shapes import integer
+from graphc.targets.ggml.program import Tensor
+
+ALIGNMENT = 64
+"""Bytes to which a weight must be aligned to be used where it lies."""
+
+
+def new_context(tensors: int, graph_size: int = 0) -> Any:
+    """A ggml context for descriptions of tensors (and a graph), without their data."""
+    size = tensors * ggml.ggml_tensor_overhead()
+    if graph_size:
+        size += ggml.ggml_graph_overhead_custom(graph_size, False)
+    return ggml.ggml_init(ggml.ggml_init_params(mem_size=size, mem_buffer=None, no_alloc=True))
+
+
+def new_tensor(context: Any, tensor: Tensor, binding: Mapping[str, int]) -> Any:
+    """A tensor of the declared type and size."""
+    ne = [integer(size, binding) for size in tensor.ne]
+    return ggml.ggml_new_tensor_4d(context, getattr(ggml, f"GGML_TYPE_{tensor.type}"), *ne)
+
+
+def address(tensor: Any) -> int:
+    """Where a tensor's description lies."""
+    return ctypes.addressof(tensor.contents)
+
+
+def upload(tensor: Any, array: np.ndarray) -> None:
+    """Copy an array's bytes to a tensor."""
+    array = np.ascontiguousarray(array)
+    if array.nbytes:
+        ggml.ggml_backend_tensor_set(tensor, array.ctypes.data, 0, array.nbytes)
+
+
+def download(tensor: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Copy a tensor's bytes to a new array."""
+    array = np.empty(shape, dtype)
+    if array.nbytes:
+        ggml.ggml_backend_tensor_get(tensor, array.ctypes.data, 0, array.nbytes)
+    return array
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """The array, contiguous, or a copy, whose first byte is aligned."""
+    array = np.asarray(array, order="C")
+    return aligned_copy(array) if array.nbytes and array.ctypes.data % ALIGNMENT else array
+
+
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    """A copy whose first byte is aligned."""
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array whose first byte is aligned; what its elements are is not said."""
+    nbytes = prod(shape) * dtype.itemsize
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes].view(dtype).reshape(shape)
+
+
+NOTHING = aligned_copy(np.zeros(ALIGNMENT, np.uint8))
+"""Where tensors without elements lie."""
