@@ -24,7 +24,12 @@ from graphc.cli import main
 from graphc.compiler import compile_program, refit, write
 from graphc.errors import CheckpointError, EngineError, GraphcError, InputError
 from graphc.ggml_types import QUANTIZED, TYPES, fits, narrowed, quantize, widened
+from graphc.ir.graph import Graph, Value
 from graphc.ir.text import parse
+from graphc.ir.types import TensorType
+from graphc.ops.base import Op
+from graphc.ops.movement import Concat, Reshape, Slice, Transpose
+from graphc.ops.pointwise import Unary
 from graphc.optimize import optimize
 from graphc.rewrite.engine import Log
 from graphc.runtime.model import Model
@@ -32,6 +37,8 @@ from graphc.targets.ggml.cpp import render_project
 from graphc.targets.ggml.dtypes import NAMES, NEXT, Dtypes
 from graphc.targets.ggml.engine import read_stripped_engine
 from graphc.targets.ggml.text import read_text, write_text
+from graphc.weights.blocks import Blocks
+from graphc.weights.moving import moved
 from graphc.weights.recipes import recipes_of
 
 node = helper.make_node
@@ -261,6 +268,18 @@ def test_weights_that_are_read_in_other_ways_too() -> None:
     assert np.abs(result["y"] - expected["y"]).max() < 0.02 * np.abs(expected["y"]).max()
 
 
+def test_what_an_exporter_computed_stays_beside_parameters() -> None:
+    parameters = weights(1, {"onnx::MatMul_7": (256, 256), "fc.weight": (256, 256)})
+    nodes = [node("MatMul", ["x", "onnx::MatMul_7"], ["a"]), node("MatMul", ["a", "fc.weight"], ["y"])]
+    dtypes = Dtypes.parsed("q8_0")
+    program = compile_program(model(nodes, [value("x", [3, 256])], ["y"], parameters), dtype=dtypes)
+    assert [weight.tensor.type for weight in program.weights] == ["F32", "Q8_0"]
+    (line,) = dtypes.notes()
+    assert line.startswith("1 weight is f32 instead of q8_0: made of no parameter, as others are (")
+    proto = model(nodes[:1], [value("x", [3, 256])], ["a"], {"onnx::MatMul_7": parameters["onnx::MatMul_7"]})
+    assert [weight.tensor.type for weight in compile_program(proto, dtype="q8_0").weights] == ["Q8_0"]
+
+
 def test_a_product_is_not_turned_around_its_narrow_constant() -> None:
     for narrow in (False, True):
         graph = parse(FIRES["values_as_columns"])
@@ -434,6 +453,61 @@ def test_blocks_are_quantized_again_with_a_warning(tmp_path: Path) -> None:
         found.load_weights(path)
     place = [weight.name for weight in found.program.weights].index("b.weight")
     assert found.executor.arrays[place].tobytes() == narrowed("Q5_0", numbers["b.weight"]).tobytes()
+
+
+def test_what_is_computed_of_blocks_becomes_float16(tmp_path: Path) -> None:
+    parameters = weights(1, {"w": (256, 512), "scale": (256,)})
+    nodes = [
+        node("Transpose", ["w"], ["t"], perm=[1, 0]),
+        node("MatMul", ["x", "t"], ["a"]),
+        node("Mul", ["a", "scale"], ["y"]),
+    ]
+    proto = model(nodes, [value("x", [3, 512])], ["y"], parameters)
+    path, numbers = blocks_file(tmp_path / "m.gguf", weights(2, {"w": (256, 512), "scale": (256,)}), "Q8_0")
+    dtypes = Dtypes.parsed("checkpoint")
+    found = graphc.compile(proto, dtype=dtypes, weights=path)
+    (stored,) = found.executor.arrays
+    assert np.array_equal(stored, (numbers["w"] * numbers["scale"][:, None]).astype(np.float16))
+    assert [line.split(" (")[0] for line in dtypes.notes()] == [
+        "1 weight is f16 instead of q8_0: computed of the checkpoint's, not moved"
+    ]
+
+
+def moving(value: Value) -> np.ndarray | Blocks | None:
+    """What recipes make of a tensor of blocks of rows of 64."""
+    return moved(value, {W: WHOLE})
+
+
+W = Value("w", TensorType(np.dtype(np.float32), (6, 4, 64)), static=True, parameter="w")
+WHOLE = Blocks("Q8_0", quantize("Q8_0", np.random.default_rng(8).standard_normal((6, 4, 64))).reshape(-1), (6, 4, 64))
+
+
+@pytest.mark.parametrize(
+    ("op", "count", "whole"),
+    [
+        (Reshape((24, 64)), 1, True),
+        (Reshape((3, 512)), 1, True),
+        (Reshape((96, 16)), 1, True),
+        (Transpose((1, 0, 2)), 1, True),
+        (Transpose((0, 2, 1)), 1, False),
+        (Slice((5, 0, 0), (3, 4, 64), (-2, 1, 1)), 1, True),
+        (Slice((0, 1, 0), (6, 2, 64), (1, 1, 1)), 1, True),
+        (Slice((0, 0, 32), (6, 4, 32), (1, 1, 1)), 1, False),
+        (Concat(0), 2, True),
+        (Concat(1), 3, True),
+        (Concat(2), 2, False),
+        (Unary("Neg"), 1, False),
+    ],
+)
+def test_what_keeps_blocks(op: Op, count: int, whole: bool) -> None:
+    graph = Graph()
+    value = graph.make(op, [W] * count).output
+    found = moving(value)
+    assert isinstance(found, Blocks) == whole
+    if isinstance(found, Blocks):
+        assert np.array_equal(np.asarray(found), op.eval(*[np.asarray(WHOLE)] * count)[0])
+        again = graph.make(Reshape((1, *found.shape)), [value]).output
+        assert np.array_equal(np.asarray(moving(again)), np.asarray(found)[None])
 
 
 def test_a_fitting_checkpoint_is_needed(tmp_path: Path) -> None:

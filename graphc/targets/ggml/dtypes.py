@@ -18,7 +18,7 @@ from typing import TypeAlias, Union
 from graphc.errors import InputError
 from graphc.ggml_types import GUIDED, HALVES, QUANTIZED, fits
 from graphc.ir.graph import Graph
-from graphc.ir.numbers import sources
+from graphc.ir.numbers import has_parameter, sources
 from graphc.ir.types import F32
 from graphc.ops.control import bodies
 from graphc.targets.ggml.calls import RESHAPES
@@ -113,26 +113,33 @@ class Dtypes:
 
         Raises InputError for a pattern that no weight fits.
         """
-        uses, edges = uses_of(program), edge_convolutions(program)
-        types: list[str] = []
-        fitted: set[str] = set()
-        for index, weight in enumerate(program.weights):
-            asked, pattern = self.asked(names := names_of(weight))
-            fitted |= {each for each, _ in self.rules if any(fnmatchcase(name, each) for name in names)}
-            given = asked == FROM_CHECKPOINT
-            by_name = pattern not in ("", EVERYTHING) and not given
-            asked, nearest = stored(index) if given and stored else (asked, asked)
-            reason = "" if given or by_name else kept(asked, weight, uses[index], edges)
-            type, why = ("F32", reason) if reason else possible(nearest, weight, uses[index], {} if given else NEXT)
-            why = why or ("computed of the checkpoint's, not moved" if asked != nearest else "")
-            types.append(type if weight.dtype == F32 else weight.tensor.type)
-            if weight.dtype == F32 and asked != "F32" and (by_name or _is_operand(uses[index])):
-                self.choices.append(Choice(weight.label, asked, type, why))
-        if program.weights and (useless := [pattern for pattern, _ in self.rules if pattern not in fitted]):
-            raise InputError(f"--dtype {useless[0]}: no weight has such a name; graphc inspect --weights shows them")
-        result = pruned(program, types)
+        self._check_patterns(program)
+        reads = Reads(program)
+        found = [self._choice(weight, index, reads, stored) for index, weight in enumerate(program.weights)]
+        self.choices += [each for each in found if each is not None]
+        pairs = zip(program.weights, found, strict=True)
+        result = pruned(program, [weight.tensor.type if choice is None else choice.type for weight, choice in pairs])
         result.recipes = program.recipes
         return result
+
+    def _check_patterns(self, program: Program) -> None:
+        names = [name for weight in program.weights for name in names_of(weight)]
+        for pattern, _ in self.rules if program.weights else ():
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise InputError(f"--dtype {pattern}: no weight has such a name; graphc inspect --weights shows them")
+
+    def _choice(self, weight: Weight, index: int, reads: Reads, stored: Stored | None) -> Choice | None:
+        """The type of a weight; None if no other than its own comes into question."""
+        asked, pattern = self.asked(names_of(weight))
+        uses, given = reads.uses[index], asked == FROM_CHECKPOINT
+        by_name = pattern not in ("", EVERYTHING) and not given
+        if weight.dtype != F32 or asked == "F32" or not (by_name or _is_operand(uses)):
+            return None
+        asked, nearest = stored(index) if given and stored else (asked, asked)
+        reason = "" if given or by_name else kept(asked, weight, uses, reads)
+        type, why = ("F32", reason) if reason else possible(nearest, weight, uses, {} if given else NEXT)
+        why = why or ("computed of the checkpoint's, not moved" if asked != nearest else "")
+        return Choice(weight.label, asked, type, why)
 
     def notes(self) -> list[str]:
         """What is other than asked for, a line for each reason."""
@@ -174,10 +181,19 @@ class Use:
     row: int
 
 
-def uses_of(program: Program) -> dict[int, list[Use]]:
-    """The uses of each weight, in the program and its blocks, by index. As an output it is an argument of no call."""
-    found: dict[int, list[Use]] = defaultdict(list)
-    for block in _with_blocks(program):
+class Reads:
+    """How a program reads its weights: `uses` of each by index, in its blocks too, `edges`, the convolutions that no other is
+    before or behind, and `named`, whether products have weights of parameters."""
+
+    def __init__(self, program: Program) -> None:
+        self.uses: dict[int, list[Use]] = defaultdict(list)
+        for block in _with_blocks(program):
+            self._block(block)
+        self.edges = edge_convolutions(program)
+        operands = [each for index, each in enumerate(program.weights) if _is_operand(self.uses[index])]
+        self.named = any(_has_parameter(weight) for weight in operands)
+
+    def _block(self, block: Program) -> None:
         origin: dict[int, int] = {}
         for index, call in enumerate(block.calls):
             for position, arg in enumerate(call.args):
@@ -187,8 +203,11 @@ def uses_of(program: Program) -> dict[int, list[Use]]:
                 if call.function in RESHAPES:
                     origin[index] = weight
                 assert isinstance(arg.ne[0], int)
-                found[weight].append(Use(call, position, arg.ne[0]))
-    return found
+                self.uses[weight].append(Use(call, position, arg.ne[0]))
+
+
+def _has_parameter(weight: Weight) -> bool:
+    return weight.value is not None and has_parameter(weight.value)
 
 
 def _with_blocks(program: Program) -> Iterator[Program]:
@@ -211,12 +230,13 @@ def edge_convolutions(program: Program) -> set[Call]:
     }
 
 
-def kept(asked: str, weight: Weight, uses: Sequence[Use], edges: set[Call]) -> str:
+def kept(asked: str, weight: Weight, uses: Sequence[Use], reads: Reads) -> str:
     """Why a weight stays float32 if a type is asked for all; "" if nothing speaks against it."""
     reasons = {
         "too small to matter": prod(weight.shape) < SMALL,
-        "first or last convolution": any(use.call in edges for use in uses),
+        "first or last convolution": any(use.call in reads.edges for use in uses),
         "rows of a table are looked up": asked in QUANTIZED and any(use.call.function == TABLE for use in uses),
+        "made of no parameter, as others are": reads.named and not _has_parameter(weight),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
