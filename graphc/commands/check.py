@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from graphc.commands import options
-from graphc.commands.output import printable, say, say_json, say_table
+from graphc.commands.output import bytes_text, printable, say, say_json, say_table
 from graphc.errors import UnsupportedError
 from graphc.trace import terminal_progress
+
+if TYPE_CHECKING:
+    from graphc.runtime.assigned import Assigned
 
 NO_COMPILER = "no C compiler is found (set CC): routines and kernels run in NumPy, which is slow"
 
 
-def check(model: options.Model, dim: options.Dims = None, as_json: options.Json = False) -> None:
+def check(
+    model: options.Model, dim: options.Dims = None, device: options.Device = "cpu", as_json: options.Json = False
+) -> None:
     """List every node that is not supported, with its operator and the reason. Exit status 1 if there is any.
 
     Else say of each operator in which of the ways of docs/operators.md it is computed: by ggml's calls, by a routine (C that is
-    written by hand), by a kernel (C that is generated), or by the host. "No call": only sizes change.
+    written by hand), by a kernel (C that is generated), or by the host. "No call": only sizes change. With `--device`, say what
+    the CPU computes instead of the device, and how much is copied for it.
     """
     from graphc.compiler import compile_program
+    from graphc.runtime.assigned import assigned
     from graphc.targets.ggml.ways import Ways, way_of
     from graphc.targets.kernels.native import find_compiler
 
@@ -39,13 +47,46 @@ def check(model: options.Model, dim: options.Dims = None, as_json: options.Json 
     calls = sum(call.kernel < 0 for call in program.calls)
     kinds = [way_of(use) for use in program.kernels]
     rows = [(name, len(each.nodes), each.text) for name, each in sorted(ways.operators.items())]
+    found = None if device.lower() == "cpu" else assigned(program, device, options.known_sizes(options.parse_dims(dim)))
     if as_json:
         operators = {name: {"nodes": nodes, "computed_by": text.split(", ")} for name, nodes, text in rows}
         counts = {"calls": calls, "kernels": kinds.count("kernel"), "routines": kinds.count("routine")}
-        say_json({"model": str(model), "supported": True, **counts, "operators": operators, "problems": []})
+        say_json(
+            {
+                "model": str(model),
+                "supported": True,
+                **counts,
+                "operators": operators,
+                "problems": [],
+                **(_json(found) if found else {}),
+            }
+        )
         return
     counted = f"{calls} ggml calls, {kinds.count('routine')} routines, {kinds.count('kernel')} generated kernels"
     say(f"{printable(model)}: supported ({counted})\n")
     say_table(("operator", "nodes", "computed by"), rows, "lrl")
+    if found is not None:
+        say_assigned(found, device)
     if kinds and find_compiler() is None:
         say(f"\n{NO_COMPILER}")
+
+
+def say_assigned(found: Assigned, device: str) -> None:
+    """Print what the CPU computes instead of a device."""
+    here = found.refused.total() + found.kept.total()
+    say(
+        f"\non {printable(device)}: {found.device} steps; on the CPU: {here}, {bytes_text(found.moved_bytes)} copied in a run"
+    )
+    rows = [(name, count, "the device cannot") for name, count in found.refused.most_common()]
+    rows += [(name, count, "between two of those") for name, count in found.kept.most_common()]
+    if rows:
+        say()
+        say_table(("on the CPU", "steps", "why"), rows, "lrl")
+    if found.unknown:
+        say(f"\n{found.unknown} sections have sizes that are not known; give them with --dim")
+
+
+def _json(found: Assigned | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    return {"device": {**asdict(found), "refused": dict(found.refused), "kept": dict(found.kept)}}

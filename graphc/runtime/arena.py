@@ -58,23 +58,39 @@ def arenas(program: Program, sizes: Mapping[str, int], threads: int | None = Non
 
     All of them share one memory, as large as the largest needs.
     """
-    executor = Executor(program, _stand_ins(program), "cpu", threads)
-    found, unknown = [], 0
+    executor = Executor(program, stand_ins(program), "cpu", threads)
+    known, unknown = known_sections(program, sizes)
     try:
-        for block in with_blocks(program):
-            for section in sections(block):
-                if not isinstance(section, Section):
-                    continue
-                if section.symbols <= sizes.keys():
-                    found.append(_arena(executor, block, section, sizes))
-                else:
-                    unknown += 1
+        return [_arena(executor, graph) for graph in graphs(executor, known, sizes)], unknown
     finally:
         executor.close()
-    return found, unknown
 
 
-def _stand_ins(program: Program) -> list[np.ndarray]:
+def known_sections(program: Program, sizes: Mapping[str, int]) -> tuple[list[tuple[Program, Section]], int]:
+    """The sections of the program and its blocks whose sizes are known, and how many have others."""
+    parts = [
+        (block, section)
+        for block in with_blocks(program)
+        for section in sections(block)
+        if isinstance(section, Section)
+    ]
+    known = [(block, section) for block, section in parts if section.symbols <= sizes.keys()]
+    return known, len(parts) - len(known)
+
+
+def graphs(
+    executor: Executor, parts: Iterable[tuple[Program, Section]], sizes: Mapping[str, int]
+) -> Iterator[BuiltGraph]:
+    """The graph of each of these sections; it is freed when the next is asked for."""
+    for block, section in parts:
+        graph = BuiltGraph(executor, block, section, {name: sizes[name] for name in section.symbols})
+        try:
+            yield graph
+        finally:
+            graph.free()
+
+
+def stand_ins(program: Program) -> list[np.ndarray]:
     """Arrays of the weights' types and sizes, all in the same place, which is neither read nor written."""
     sizes = [weight.nbytes for weight in program.weights]
     block = np.zeros(max(sizes, default=0) + ALIGNMENT, np.uint8)
@@ -82,21 +98,17 @@ def _stand_ins(program: Program) -> list[np.ndarray]:
     return [weight.array(block[start : start + size]) for weight, size in zip(program.weights, sizes, strict=True)]
 
 
-def _arena(executor: Executor, program: Program, section: Section, sizes: Mapping[str, int]) -> Arena:
-    graph = BuiltGraph(executor, program, section, {name: sizes[name] for name in section.symbols})
-    try:
-        executor.compute.place(graph.placement)
-        nodes = [ggml.ggml_graph_node(graph.graph, index) for index in range(ggml.ggml_graph_n_nodes(graph.graph))]
-        held = tuple(_held(graph, nodes))
-    finally:
-        graph.free()
-    return Arena(program.name, max((each.offset + each.nbytes for each in held), default=0), len(nodes), held)
+def _arena(executor: Executor, graph: BuiltGraph) -> Arena:
+    executor.compute.place(graph.placement)
+    nodes = [ggml.ggml_graph_node(graph.graph, index) for index in range(ggml.ggml_graph_n_nodes(graph.graph))]
+    held = tuple(_held(graph, nodes))
+    return Arena(graph.program.name, max((each.offset + each.nbytes for each in held), default=0), len(nodes), held)
 
 
 def _held(graph: BuiltGraph, nodes: list[Any]) -> Iterator[Held]:
     """The tensors that own memory of the arena, in the order of the steps."""
     weights = set(map(address, graph.executor.weights.tensors))
-    made = dict(_made(graph))
+    known = dict(made(graph))
     owners = {address(tensor): tensor for tensor in graph.given}
     first, last = dict.fromkeys(owners, 0), dict.fromkeys(owners, 0)
     for step, node in enumerate(nodes):
@@ -112,7 +124,7 @@ def _held(graph: BuiltGraph, nodes: list[Any]) -> Iterator[Held]:
             continue
         if owner.contents.flags & ggml.GGML_TENSOR_FLAG_OUTPUT:
             last[key] = len(nodes) - 1
-        name, module, shape = made.get(key) or _scratch(owner, made.get(address(nodes[last[key]])))
+        name, module, shape = known.get(key) or _scratch(owner, known.get(address(nodes[last[key]])))
         offset = owner.contents.data - ggml.ggml_backend_buffer_get_base(buffer)
         yield Held(name, module, shape, int(ggml.ggml_nbytes(owner)), offset, first[key], last[key])
 
@@ -123,7 +135,7 @@ def _scratch(tensor: Any, reader: tuple[str, str, tuple[int, ...]] | None) -> tu
     return f"scratch for {name}", module, tuple(tensor.contents.ne)[::-1]
 
 
-def _made(graph: BuiltGraph) -> Iterator[tuple[int, tuple[str, str, tuple[int, ...]]]]:
+def made(graph: BuiltGraph) -> Iterator[tuple[int, tuple[str, str, tuple[int, ...]]]]:
     """What is known of the tensors: what makes each, the module, the shape in the model's terms."""
     for index, tensor in graph.inputs.items():
         declared = graph.program.inputs[index]

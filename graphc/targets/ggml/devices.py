@@ -8,6 +8,7 @@ from typing import Any
 
 from graphc.backends.load import load_backends
 from graphc.backends.precision import settle_precision
+from graphc.backends.rpc import Address, connect, is_address
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 
@@ -23,29 +24,44 @@ def default_threads() -> int:
 
 
 def open_backends(device: str, threads: int) -> list[Any]:
-    """The device's backend, and the CPU's behind it where they differ. Raises GraphcError if there is no such device."""
+    """The backends of a device, or of several with commas between, and the CPU's behind them. Raises GraphcError if there is no
+    such device, or it is named twice."""
     cpu = ggml.ggml_backend_cpu_init()
     ggml.ggml_backend_cpu_set_n_threads(cpu, threads)
-    if device.lower() in ("cpu", ""):
-        return [cpu]
-    settle_precision()
-    load_backends()
+    names = [each for each in split_devices(device) if each != "cpu"]
+    if names:
+        settle_precision()
+        load_backends()
+    handles = [handle for name in names for handle in find_devices(name)]
+    if len(set(handles)) < len(handles):
+        raise GraphcError(f"--device {device}: a device is named twice")
+    return [*map(_opened, handles), cpu]
+
+
+def find_devices(name: str) -> list[Any]:
+    """The device of that name, or those of the server at that address. Raises GraphcError."""
+    return connect(Address.parse(name)) if is_address(name) else [find_device(name)]
+
+
+def find_device(name: str) -> Any:
+    """The device of this process with that name, in any case, with or without a final 0. Raises GraphcError."""
     names = [
         ggml.ggml_backend_dev_name(ggml.ggml_backend_dev_get(index)).decode()
         for index in range(ggml.ggml_backend_dev_count())
     ]
-    wanted = [name for name in names if name.lower() in (device.lower(), f"{device.lower()}0")]
+    wanted = [each for each in names if each.lower() in (name.lower(), f"{name.lower()}0")]
     if not wanted:
         raise GraphcError(
-            f"no device {device!r}; there is {', '.join(names)} (`graphc doctor` says how to get others to work)"
+            f"no device {name!r}; there is {', '.join(names)} (`graphc doctor` says how to get others to work)"
         )
-    chosen = ggml.ggml_backend_dev_by_name(wanted[0].encode())
-    if ggml.ggml_backend_dev_type(chosen) == ggml.GGML_BACKEND_DEVICE_TYPE_CPU and wanted[0] == "CPU":
-        return [cpu]
-    backend = ggml.ggml_backend_dev_init(chosen, None)
+    return ggml.ggml_backend_dev_by_name(wanted[0].encode())
+
+
+def _opened(handle: Any) -> Any:
+    backend = ggml.ggml_backend_dev_init(handle, None)
     if not backend:
-        raise GraphcError(f"device {wanted[0]} could not be opened")
-    return [backend, cpu]
+        raise GraphcError(f"device {ggml.ggml_backend_dev_name(handle).decode()} could not be opened")
+    return backend
 
 
 def names_cpu(device: str) -> bool:
@@ -71,5 +87,11 @@ def rounds_strided(backends: Sequence[Any]) -> bool:
 
 
 def lying_together(context: Any, tensor: Any) -> Any:
-    """The tensor, or a copy of it if its rows do not lie one after the other."""
-    return tensor if ggml.ggml_is_contiguous(tensor) else ggml.ggml_cont(context, tensor)
+    """The tensor, or a copy of it if its rows do not lie one after the other, also if there is only one."""
+    described = tensor.contents
+    element, row, matrix, batch = described.nb[:4]
+    together = element == ggml.ggml_type_size(described.type) and row == ggml.ggml_row_size(
+        described.type, described.ne[0]
+    )
+    together = together and (described.ne[3] == 1 or batch == matrix * described.ne[2])
+    return tensor if together else ggml.ggml_cont(context, tensor)

@@ -246,7 +246,9 @@ class BuiltGraph:
 
     def _replay(self, call: Call) -> Any:
         if not all(integer(size, self.binding) for size in call.result.ne):
-            return new_tensor(self.context, call.result, self.binding)
+            empty = new_tensor(self.context, call.result, self.binding)
+            ggml.ggml_set_input(empty)  # a scheduler wants to know of everything where it comes from
+            return empty
         if call.kernel >= 0:
             return self._replay_kernel(call, self.executor.kernels[call.kernel])
         args = [self.argument(arg) for arg in call.args]

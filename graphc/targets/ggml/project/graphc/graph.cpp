@@ -96,6 +96,12 @@ void check_sizes(ggml_context * context) {
     }
 }
 
+/// Whether rows lie one after the other, also if there is only one.
+bool lies_together(const ggml_tensor * tensor) {
+    const bool rows = tensor->nb[0] == ggml_type_size(tensor->type) && tensor->nb[1] == ggml_row_size(tensor->type, tensor->ne[0]);
+    return rows && (tensor->ne[3] == 1 || tensor->nb[3] == tensor->nb[2] * static_cast<size_t>(tensor->ne[2]));
+}
+
 /// Give every product operands whose rows lie one after the other.
 void lay_together(ggml_context * context) {
     std::vector<ggml_tensor *> products;
@@ -104,7 +110,7 @@ void lay_together(ggml_context * context) {
     }
     for (ggml_tensor * product : products) {
         for (int i = 0; i < 2; ++i) {
-            if (!ggml_is_contiguous(product->src[i])) product->src[i] = ggml_cont(context, product->src[i]);
+            if (!lies_together(product->src[i])) product->src[i] = ggml_cont(context, product->src[i]);
         }
     }
 }
