@@ -6,6 +6,7 @@ import ggml
 import numpy as np
 import pytest
 
+from graphc.ggml_types import GUIDED, QUANTIZED, narrowed, widened
 from graphc.ir.graph import Graph
 from graphc.ir.interp import evaluate
 from graphc.ir.types import F32, TensorType
@@ -18,10 +19,11 @@ from graphc.ops.movement import Reshape, Transpose
 from graphc.ops.norm import GroupNorm, LayerNorm, RMSNorm
 from graphc.ops.pointwise import Binary, Unary
 from graphc.runtime.profile import address
+from graphc.targets.ggml.builder import Builder
 from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.lower import lower
 from graphc.targets.ggml.products import FAST_FLAGS, TAKES, Products, load_products, source
-from graphc.targets.ggml.program import Program
+from graphc.targets.ggml.program import Output, Program
 from graphc.targets.kernels.native import find_compiler, ggml_include, load_library
 
 RANDOM = np.random.default_rng()
@@ -325,3 +327,57 @@ def test_the_code_is_compiled_once():
     products = load_products()
     assert products is not None
     assert load_products() is products
+
+
+TYPED = {
+    "mul_mat": [((5, 512), (40, 512)), ((1, 768), (33, 768)), ((2, 77, 768), (129, 768)), ((300, 256), (7, 256))],
+    "conv_2d": [((1, 40, 9, 11), (13, 40, 1, 1)), ((2, 70, 10, 12), (200, 70, 3, 3))],
+    "winograd": [((1, 40, 32, 64), (96, 40, 3, 3)), ((2, 50, 14, 13), (70, 50, 3, 3))],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "type"),
+    [("mul_mat", type) for type in [*sorted(QUANTIZED.keys() - GUIDED - {"IQ1_M", "IQ2_S"}), "F16", "BF16"]]
+    + [("conv_2d", "F16"), ("winograd", "F16")],
+)
+def test_weights_of_other_types(name, type):
+    """The numbers that the weights stand for, bit for bit: what is multiplied with them is not rounded."""
+    for first, second in TYPED[name]:
+        x, weight = (RANDOM.standard_normal(shape).astype(np.float32) for shape in (first, second))
+        stored = narrowed(type, weight)
+        results = [
+            weighed(name, type, second, stored, x),
+            weighed(name, "F32", second, widened(type, stored, second), x),
+        ]
+        np.testing.assert_array_equal(*results)
+
+
+def weighed(name: str, type: str, shape: tuple[int, ...], weight: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The product of an array with a weight that is stored in a type, or the convolution, by that function of ours; a float32
+    product of few rows, which is ggml's, is one of many."""
+    rows = x.shape[-2]
+    if name == "mul_mat":
+        x = np.concatenate([x, np.zeros((*x.shape[:-2], 32, x.shape[-1]), np.float32)], -2) if type == "F32" else x
+    b = Builder(Program(name))
+    image, w = b.program.add_input("x", F32, x.shape, "F32"), b.program.add_weight("w", F32, shape, type=type)
+    pad = shape[-1] // 2
+    if name == "mul_mat":
+        y = b.call("ggml_mul_mat", w, image, rank=x.ndim)
+    else:
+        y = b.call("ggml_conv_2d", w, image, 1, 1, pad, pad, 1, 1, rank=4)
+    b.program.outputs.append(Output("y", F32, y.shape, y))
+    executor = Executor(b.program, [weight], threads=2)
+    (result,) = executor.run({"x": x}, {})
+    (graph,) = executor.graphs.values()
+    assert [own.name for own in graph.own.values()] == [name]
+    executor.close()
+    return result[..., :rows, :] if name == "mul_mat" else result
+
+
+def test_halves_of_all_kinds():
+    """Each float16: the smallest, the largest, infinite ones and what is no number."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(256, 256)
+    result = weighed("mul_mat", "F16", (256, 256), halves, np.eye(256, dtype=np.float32)[:40])
+    exact = np.where(np.isfinite(halves).all(1), halves.astype(np.float32).T[:40], np.nan)
+    np.testing.assert_array_equal(result, exact)

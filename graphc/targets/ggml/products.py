@@ -46,17 +46,20 @@ MOST_SOURCES = 6
 TURNS = (("next", ctypes.c_int), ("finished", ctypes.c_int))
 """`graphc_turns`."""
 
+TYPES = ("types", ctypes.c_void_p)
+"""How ggml reads the type of a weight."""
+
 
 class MatMulSettings(ctypes.Structure):
     """`graphc_mul_mat_settings`."""
 
-    _fields_ = (("relu", ctypes.c_int), *TURNS)
+    _fields_ = (("relu", ctypes.c_int), TYPES, *TURNS)
 
 
 class ConvSettings(ctypes.Structure):
     """`graphc_conv_2d_settings`."""
 
-    _fields_ = (*((name, ctypes.c_int) for name in ("s0", "s1", "p0", "p1", "d0", "d1", "relu")), *TURNS)
+    _fields_ = (*((name, ctypes.c_int) for name in ("s0", "s1", "p0", "p1", "d0", "d1", "relu")), TYPES, *TURNS)
 
 
 class AttentionSettings(ctypes.Structure):
@@ -107,14 +110,16 @@ class Products:
 
     def product(self, a: Any, b: Any) -> Own | None:
         """For `ggml_mul_mat(a, b)`."""
-        return Own("mul_mat", (a, b), MatMulSettings(0)) if self.library.graphc_takes_mul_mat(a, b) else None
+        told = MatMulSettings(0, types_of(a))
+        return Own("mul_mat", (a, b), told) if self.library.graphc_takes_mul_mat(a, b, ctypes.byref(told)) else None
 
     def convolution(self, kernel: Any, image: Any, *settings: int) -> Own | None:
         """For one of `CONVOLUTIONS`."""
-        told = ConvSettings(*settings, 0)
-        if self.library.graphc_takes_winograd(kernel, image, ctypes.byref(told)):
-            return Own("winograd", (kernel, image), told)
-        return Own("conv_2d", (kernel, image), told) if self.library.graphc_takes_conv_2d(kernel, image) else None
+        told = ConvSettings(*settings, 0, types_of(kernel))
+        for name in ("winograd", "conv_2d"):
+            if getattr(self.library, f"graphc_takes_{name}")(kernel, image, ctypes.byref(told)):
+                return Own(name, (kernel, image), told)
+        return None
 
     def summed(self, own: Own, result: Any, more: Any) -> Own | None:
         """For the sum of what one of ours gives and a tensor that broadcasts to it."""
@@ -187,6 +192,11 @@ class Products:
         pointer = None if told is None else ctypes.cast(ctypes.pointer(told), ctypes.c_void_p)
         function = self._functions[name]
         return ggml.ggml_custom_4d(context, ggml.GGML_TYPE_F32, *ne, array, len(args), function, -1, pointer)
+
+
+def types_of(tensor: Any) -> ctypes.c_void_p:
+    """`graphc_mul_mat_settings.types` for a weight."""
+    return ctypes.cast(ggml.ggml_get_type_traits(tensor.contents.type), ctypes.c_void_p)
 
 
 @functools.cache

@@ -71,6 +71,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
     const size_t next_query = dst->nb[settings->merged ? 2 : 1], next_head = dst->nb[settings->merged ? 1 : 2];
     float panel[DEEPEST * PANEL] __attribute__((aligned(64))), scores[KEYS * PANEL] __attribute__((aligned(64)));
     struct state s;
+    const struct ahead nothing = {panel, 0};
     const int64_t units = panels * q->ne[2] * q->ne[3];
     for (int64_t unit; (unit = take(&settings->turns, units, nth)) < units;) {
         const int64_t first = unit % panels * PANEL, count = least(queries - first, PANEL);
@@ -88,7 +89,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
                 const float * a = (const float *) (from + i * k->nb[1]);
                 for (int64_t part = 0; part < depth; part += PART) {  // partial sums: rounding errors grow with their length
                     tiles[least(block - i, ROWS)](a + part, k->nb[1] / sizeof(float), panel + part * PANEL, scores + i * PANEL, PANEL,
-                                                  (int) least(depth - part, PART), part == 0);
+                                                  (int) least(depth - part, PART), part == 0, nothing);
                 }
             }
             if (mask != NULL) {
@@ -99,7 +100,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
             const char * to = (const char *) v->data + key * v->nb[0] + v2 * v->nb[2] + v3 * v->nb[3];
             for (int64_t i = 0; i < values; i += high) {
                 const float * a = (const float *) (to + i * v->nb[1]);
-                parts[least(values - i, high)](a, lda, scores, s.result + i * PANEL, PANEL, (int) block, false);
+                parts[least(values - i, high)](a, lda, scores, s.result + i * PANEL, PANEL, (int) block, false, nothing);
             }
         }
         for (int j = 0; j < VECTORS; ++j) {

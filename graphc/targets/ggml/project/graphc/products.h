@@ -17,26 +17,30 @@ struct graphc_turns {
     int next, finished;
 };
 
-/// The settings of a convolution: its userdata. With `relu`, what is negative in the end becomes 0.
+/// The settings of a convolution: its userdata. With `relu`, what is negative in the end becomes 0. `types` is what
+/// `ggml_get_type_traits` has for the kernel.
 struct graphc_conv_2d_settings {
     int s0, s1, p0, p1, d0, d1, relu;
+    const struct ggml_type_traits * types;
     struct graphc_turns turns;
 };
 
-/// The settings of a product: its userdata.
+/// The settings of a product: its userdata. `types` is what `ggml_get_type_traits` has for src[0].
 struct graphc_mul_mat_settings {
     int relu;
+    const struct ggml_type_traits * types;
     struct graphc_turns turns;
 };
 
-/// Whether `graphc_mul_mat` computes the product of these two tensors, and faster than ggml does.
-bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b);
+/// Whether `graphc_mul_mat` computes the product of these two tensors, and faster or more exactly than ggml does: `a` may be of any
+/// type that can be read as float32, `b` stays as it is.
+bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b, const struct graphc_mul_mat_settings * settings);
 
 /// What `ggml_mul_mat` gives for src[0] and src[1], plus src[2] and all behind it (see `graphc_takes_sum`).
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// Whether `graphc_conv_2d` computes the convolution of this kernel and image.
-bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image);
+bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * settings);
 
 /// What `ggml_conv_2d` gives for the kernel src[0], the image src[1] and the settings, plus src[2] and all behind it.
 void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata);

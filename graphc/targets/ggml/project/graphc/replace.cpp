@@ -136,21 +136,22 @@ class Replacing {
         if (call == nullptr) return;
         ggml_tensor * kernel = call->src[0], * image = call->src[1];
         const int32_t * given = call->op_params;
-        settings_.convolutions.push_back({given[0], given[1], given[2], given[3], given[4], given[5], 0, {}});
+        settings_.convolutions.push_back({given[0], given[1], given[2], given[3], given[4], given[5], 0, ggml_get_type_traits(kernel->type), {}});
         graphc_conv_2d_settings * settings = &settings_.convolutions.back();
         if (graphc_takes_winograd(kernel, image, settings)) {
             ggml_tensor * sources[] = {kernel, image};
             const int64_t size = graphc_winograd_size(kernel, image, settings, threads_);
             ggml_tensor * made = ggml_custom_4d(context_, GGML_TYPE_F32, size, 1, 1, 1, sources, 2, graphc_winograd_kernel, GGML_N_TASKS_MAX, settings);
             become(tensor, graphc_winograd, settings, {image, made});
-        } else if (graphc_takes_conv_2d(kernel, image)) {
+        } else if (graphc_takes_conv_2d(kernel, image, settings)) {
             become(tensor, graphc_conv_2d, settings, {kernel, image});
         }
     }
 
     void mul_mat(ggml_tensor * tensor) {
-        if (tensor->op != GGML_OP_MUL_MAT || !graphc_takes_mul_mat(tensor->src[0], tensor->src[1])) return;
-        settings_.products.push_back({0, {}});
+        if (tensor->op != GGML_OP_MUL_MAT) return;
+        settings_.products.push_back({0, ggml_get_type_traits(tensor->src[0]->type), {}});
+        if (!graphc_takes_mul_mat(tensor->src[0], tensor->src[1], &settings_.products.back())) return;
         become(tensor, graphc_mul_mat, &settings_.products.back(), {tensor->src[0], tensor->src[1]});
     }
 
@@ -207,7 +208,8 @@ class Replacing {
         if (!sums(own)) {
             if (graphc_takes_activation(tensor->src[0])) become(tensor, graphc_relu, nullptr, {tensor->src[0]});
         } else if (own.function == graphc_mul_mat) {
-            settings_.products.push_back({1, {}});
+            settings_.products.push_back(*static_cast<const graphc_mul_mat_settings *>(own.settings));
+            settings_.products.back().relu = 1;
             become(tensor, own.function, &settings_.products.back(), sources_of(tensor->src[0]));
         } else {
             settings_.convolutions.push_back(*static_cast<const graphc_conv_2d_settings *>(own.settings));

@@ -89,25 +89,42 @@ static inline vector sigmoid(vector x) {
     return choose(x < all(0), small, all(1)) / (1.0f + small);
 }
 
+/// Memory that is read soon: LINES lines of the cache in each of as many rows, `step` bytes apart.
+struct ahead {
+    const void * at;
+    int64_t step;
+};
+
+enum { LINE = 64, LINES = 16, SPREAD = 4096 };
+
+/// Rows of a matrix that are read soon. Where they are a multiple of SPREAD bytes apart, they would drive one another from the cache.
+static inline struct ahead rows_ahead(const void * at, int64_t step) { return (struct ahead){at, step % SPREAD == 0 ? 0 : step}; }
+
 /// c[rows][PANEL] (+)= a[rows][depth] * panel[depth][PANEL]; rows of `a` are `down` elements apart, its columns `along`. `rows` and
-/// one of the two are constants where this is called.
+/// one of the two are constants where this is called. What lies ahead is fetched a line at a time, which costs nothing here.
 static inline __attribute__((always_inline)) void tile(int rows, const float * a, int64_t down, int64_t along, const float * panel,
-                                                       float * c, int64_t ldc, int depth, bool first) {
+                                                       float * c, int64_t ldc, int depth, bool first, struct ahead ahead) {
     vector sums[ROWS][VECTORS];
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
         for (int j = 0; j < VECTORS; ++j) sums[i][j] = (vector){0};
     }
-    for (int k = 0; k < depth; ++k) {
+    const float * thirds[(ROWS + 2) / 3];  // with one for each row, there are too few registers for addresses
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i += 3) thirds[i / 3] = a + i * down;
+    for (int64_t k = 0; k < depth; ++k) {
+        __builtin_prefetch((const char *) ahead.at + (k & (LINES - 1)) * ahead.step + (k & -LINES) * (LINE / LINES), 0, 2);
         vector column[VECTORS];
 #pragma GCC unroll 4
         for (int j = 0; j < VECTORS; ++j) column[j] = *(const vector *) (panel + k * PANEL + j * WIDTH);
 #pragma GCC unroll 16
         for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
-            for (int j = 0; j < VECTORS; ++j) sums[i][j] += a[i * down + k * along] * column[j];
+            for (int j = 0; j < VECTORS; ++j) sums[i][j] += thirds[i / 3][i % 3 * down] * column[j];
         }
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i += 3) thirds[i / 3] += along;
     }
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
@@ -121,12 +138,12 @@ static inline __attribute__((always_inline)) void tile(int rows, const float * a
 
 #define TILE(n) \
     static __attribute__((noinline)) void tile_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
-                                                   int depth, bool first) { \
-        tile(n, a, lda, 1, panel, c, ldc, depth, first); \
+                                                   int depth, bool first, struct ahead ahead) { \
+        tile(n, a, lda, 1, panel, c, ldc, depth, first, ahead); \
     } \
     static __attribute__((noinline)) void turned_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
-                                                     int depth, bool first) { \
-        tile(n, a, 1, lda, panel, c, ldc, depth, first); \
+                                                     int depth, bool first, struct ahead ahead) { \
+        tile(n, a, 1, lda, panel, c, ldc, depth, first, ahead); \
     }
 TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
 #if defined(__AVX512F__)
@@ -135,7 +152,7 @@ TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
 TILE(7) TILE(8)
 #endif
 
-typedef void (*tile_function)(const float *, int64_t, const float *, float *, int64_t, int, bool);
+typedef void (*tile_function)(const float *, int64_t, const float *, float *, int64_t, int, bool, struct ahead);
 
 #if defined(__AVX512F__)
 #define ALL_TILES(kind) {NULL, kind##_1, kind##_2, kind##_3, kind##_4, kind##_5, kind##_6, kind##_7, kind##_8, kind##_9, kind##_10, kind##_11, kind##_12}
@@ -149,21 +166,48 @@ typedef void (*tile_function)(const float *, int64_t, const float *, float *, in
 static const tile_function tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(tile);
 static const tile_function turned_tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(turned);
 
-/// The height of tiles of which as few as possible cover so many rows, as alike as possible.
-static inline int64_t tile_rows(int64_t rows) {
-    const int64_t count = (rows + ROWS - 1) / ROWS;
-    return (rows + count - 1) / count;
+/// The size of parts, `most` at most, of which as few as possible cover so many, as alike as possible.
+static inline int64_t alike(int64_t count, int64_t most) {
+    const int64_t parts = (count + most - 1) / most;
+    return (count + parts - 1) / parts;
 }
+
+/// The height of tiles that cover so many rows.
+static inline int64_t tile_rows(int64_t rows) { return alike(rows, ROWS); }
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/// Whether the elements are float32 and lie one after the other.
-static inline bool is_dense(const struct ggml_tensor * t) {
-    size_t step = sizeof(float);
-    for (int i = 0; i < 4; step *= t->ne[i], ++i) {
+/// Whether all elements lie one after the other, in blocks of the type.
+static inline bool is_packed(const struct ggml_tensor * t, int64_t block, size_t size) {
+    if (t->ne[0] % block != 0 || t->nb[0] != size) return false;
+    size_t step = t->ne[0] / block * size;
+    for (int i = 1; i < 4; step *= t->ne[i], ++i) {
         if (t->ne[i] != 1 && t->nb[i] != step) return false;
     }
-    return t->type == GGML_TYPE_F32;
+    return true;
+}
+
+/// Whether the elements are float32 and lie one after the other.
+static inline bool is_dense(const struct ggml_tensor * t) { return t->type == GGML_TYPE_F32 && is_packed(t, 1, sizeof(float)); }
+
+/// Whether the elements can be read as float32 and lie one after the other.
+static inline bool is_weight(const struct ggml_tensor * t, const struct ggml_type_traits * types) {
+    return (t->type == GGML_TYPE_F32 || types->to_float != NULL) && is_packed(t, types->blck_size, types->type_size);
+}
+
+/// A float16 as float32.
+static inline float widened(uint16_t half) {
+    const bool huge = (half & 0x7c00) == 0x7c00;  // infinite, or not a number
+    union { uint32_t bits; float value; } x = {(uint32_t) (half & 0x7fff) << 13};
+    x.value *= 0x1p112f;
+    x.bits |= (huge ? 0x7f800000u : 0) | (uint32_t) (half & 0x8000) << 16;
+    return x.value;
+}
+
+/// Elements of a type as float32.
+static inline void widen(enum ggml_type type, const struct ggml_type_traits * types, const void * from, int64_t count, float * restrict to) {
+    if (type != GGML_TYPE_F16) return types->to_float(from, to, count);
+    for (int64_t i = 0; i < count; ++i) to[i] = widened(((const uint16_t *) from)[i]);
 }
 
 /// The next unit of work. Where there is none left, the last of `threads` makes the turns ready for the next run.

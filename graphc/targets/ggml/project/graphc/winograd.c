@@ -44,7 +44,7 @@ static bool has_few_tiles(const struct ggml_tensor * image, const struct graphc_
 
 bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
     const int64_t channels = kernel->ne[2], rows = kernel->ne[3];
-    return is_dense(kernel) && is_dense(image) && kernel->ne[0] == 3 && kernel->ne[1] == 3 && s->s0 == 1 && s->s1 == 1 && s->d0 == 1 &&
+    return is_weight(kernel, s->types) && is_dense(image) && kernel->ne[0] == 3 && kernel->ne[1] == 3 && s->s0 == 1 && s->s1 == 1 && s->d0 == 1 &&
            s->d1 == 1 && channels >= LEAST_CHANNELS && rows >= LEAST_CHANNELS && tile_count(image, s) >= LEAST_TILES &&
            (has_few_tiles(image, s) || channels * rows <= MOST_WEIGHTS);
 }
@@ -69,12 +69,17 @@ static inline void filter(vector g0, vector g1, vector g2, vector * to) {
 }
 
 /// A row of the kernel, [channels][9], as [PLACES][channels], `plane` elements from place to place.
-static void transform_row(const float * from, int64_t channels, float * to, int64_t plane) {
+static void transform_row(const struct ggml_tensor * kernel, const struct graphc_conv_2d_settings * s, int64_t row, float * to, int64_t plane) {
+    const int64_t channels = kernel->ne[2];
+    float room[WIDTH * 9];
     for (int64_t c = 0; c < channels; c += WIDTH) {
         const int64_t count = least(channels - c, WIDTH);
+        const char * data = (const char *) kernel->data + row * kernel->nb[3] + c * kernel->nb[2];
+        const float * from = (const float *) data;
+        if (kernel->type != GGML_TYPE_F32) widen(kernel->type, s->types, data, count * 9, room), from = room;
         vector g[9], columns[3][4], places[4];
         for (int64_t lane = 0; lane < count; ++lane) {
-            for (int i = 0; i < 9; ++i) g[i][lane] = from[(c + lane) * 9 + i];
+            for (int i = 0; i < 9; ++i) g[i][lane] = from[lane * 9 + i];
         }
         for (int x = 0; x < 3; ++x) filter(g[x], g[3 + x], g[6 + x], columns[x]);
         for (int y = 0; y < 4; ++y) {
@@ -93,7 +98,7 @@ void graphc_winograd_kernel(struct ggml_tensor * dst, int ith, int nth, void * u
     const int64_t channels = kernel->ne[2], rows = kernel->ne[3];
     if (has_few_tiles(image, userdata)) return;  // only room to work is wanted
     for (int64_t row = ith; row < rows; row += nth) {
-        transform_row((const float *) kernel->data + row * channels * 9, channels, (float *) dst->data + row * channels, rows * channels);
+        transform_row(kernel, userdata, row, (float *) dst->data + row * channels, rows * channels);
     }
 }
 
@@ -188,7 +193,8 @@ static void multiply_panels(const struct work * w, const float * kernel, int64_t
                 for (int64_t p = 0; p < panels; ++p) {
                     const float * panel = w->panel + (p * PLACES + place) * stride + k * PANEL;
                     float * c = w->products + ((p * PLACES + place) * w->together + i) * PANEL;
-                    tiles[least(count - i, high)](a, w->channels, panel, c, PANEL, (int) least(w->channels - k, DEEP), k == 0);
+                    const struct ahead ahead = rows_ahead(a + high * w->channels, w->channels * (int64_t) sizeof(float));
+                    tiles[least(count - i, high)](a, w->channels, panel, c, PANEL, (int) least(w->channels - k, DEEP), k == 0, ahead);
                 }
             }
         }
@@ -228,7 +234,7 @@ static void compute_few(const struct work * w, const struct ggml_tensor * kernel
         if (batch != read) read_panels(w, batch, 0, panels);
         read = batch;
         for (int64_t i = 0; i < count; ++i) {
-            transform_row((const float *) kernel->data + (first + i) * w->channels * 9, w->channels, w->part + i * w->channels, plane);
+            transform_row(kernel, w->s, first + i, w->part + i * w->channels, plane);
         }
         multiply_panels(w, w->part, plane, count, panels);
         write_panels(w, batch, 0, panels, first, count);
