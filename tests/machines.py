@@ -6,7 +6,8 @@
 
 import fnmatch
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "machines"
@@ -19,6 +20,7 @@ class RecordedDevice:
     backend: str
     description: str
     pci_address: str = ""
+    features: Mapping = field(default_factory=lambda: {"LLAMAFILE": "1"})
 
 
 class RecordedMachine:

@@ -87,6 +87,8 @@ def test_the_registry_says_what_32_bits_cannot():
     ]  # 6 GiB are 4 GiB less a little there
     registry = recorded("windows-german").runs["powershell.exe qwMemorySize"]
     assert [gpu.memory for gpu in windows.from_controllers(controllers, registry)] == [6 * GIB, GIB]
+    listed = registry.replace("6442450944", '{"value": [0, 0, 0, 128, 1, 0, 0, 0], "Count": 8}')
+    assert [gpu.memory for gpu in windows.from_controllers(controllers, listed)] == [6 * GIB, GIB]
 
 
 def test_a_driver_of_nvidia_has_its_own_version_on_windows():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 
 from graphc.hardware.find import find_gpus
 from graphc.hardware.gpu import GPU
@@ -15,6 +16,10 @@ from graphc.hardware.suits import REGISTRIES, SUITS, Device, serves, why_never
 from graphc.hardware.system import System, system_of
 
 NO_GPU = "there is no GPU here that it suits"
+
+LLAMAFILE = "a ggml built with LLAMAFILE, where models have other types than float32"
+SETTING = {"Windows": '$env:CMAKE_ARGS = "-DGGML_LLAMAFILE=ON"; ', "*": "CMAKE_ARGS=-DGGML_LLAMAFILE=ON "}
+REINSTALL = f"pip install --force-reinstall --no-deps --no-cache-dir ggml-python=={metadata.version('ggml-python')}"
 
 
 @dataclass(frozen=True)
@@ -84,10 +89,9 @@ def diagnose(
     advice = tuple(
         Advice(tuple(gpus), tuple(visit.way(name, gpus) for name in visit.suiting(gpus[0]))) for gpus in alike.values()
     )
-    missing, steps = visit.mended([C_COMPILER], GPU())
     suited = {name: list(each.gpus) for each in reversed(advice) for name in visit.suiting(each.gpu)}
     ways = tuple(visit.way(name, suited.get(name, [])) for name in asked)
-    return Diagnosis(visit.system, machine.architecture, advice, Way("cpu", missing=missing, steps=steps), ways)
+    return Diagnosis(visit.system, machine.architecture, advice, visit.cpu(), ways)
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,13 @@ class _Visit:
     def suiting(self, gpu: GPU) -> tuple[str, ...]:
         """The backends for a GPU, the best first."""
         return SUITS.get((gpu.vendor, self.system.kind), ())
+
+    def cpu(self) -> Way:
+        """What would make the CPU faster."""
+        missing, steps = self.mended([C_COMPILER], GPU())
+        if any(device.backend == "CPU" and device.features.get("LLAMAFILE", "0") == "0" for device in self.devices):
+            missing, steps = (*missing, LLAMAFILE), (*steps, SETTING.get(self.system.kind, SETTING["*"]) + REINSTALL)
+        return Way("cpu", missing=missing, steps=steps)
 
     def way(self, backend: str, alike: Sequence[GPU]) -> Way:
         """The way to use GPUs that are alike, or of none, what the backend lacks to be built."""

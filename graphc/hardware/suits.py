@@ -53,6 +53,8 @@ class Device(Protocol):
     def backend(self) -> str: ...  # noqa: D102
     @property
     def pci_address(self) -> str: ...  # noqa: D102
+    @property
+    def features(self) -> Mapping[str, str]: ...  # noqa: D102
 
 
 def serves(device: Device, backend: str, gpu: GPU) -> bool:

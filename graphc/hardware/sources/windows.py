@@ -76,7 +76,8 @@ def _number(place: str) -> str:
 
 
 def _size(value: Any) -> int:
-    """A number; some drivers store its bytes, the lowest first."""
+    """A number; some drivers store its bytes, the lowest first, and PowerShell may write a list as an object."""
+    value = value.get("value") if isinstance(value, dict) else value
     if isinstance(value, list) and len(value) <= 8 and all(isinstance(each, int) and 0 <= each < 256 for each in value):
         return memory(int.from_bytes(bytes(value), "little"))
     return memory(value)
