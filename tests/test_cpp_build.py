@@ -477,7 +477,7 @@ def test_build_makes_a_program_and_the_example(tmp_path):
 
     flags = f"-DCMAKE_CXX_FLAGS={WARNINGS}"
     binary = build(project, cmake_args=[flags], jobs=2, progress=Recorder())
-    assert stages == ["configure", "compile C++"]
+    assert stages == ["configure", "compile"]
     status, said = run_program(binary, "--engine", project / "model.gguf", "--random", 3)
     assert status == 0, said
     assert "features: float32[1, 5, 8]" in said

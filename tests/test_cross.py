@@ -95,7 +95,7 @@ def feed():
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     """The folder of the model's project and engine."""
-    folder = tmp_path_factory.mktemp("for others ü")
+    folder = tmp_path_factory.mktemp("for others ü 出")
     write_project(model().program, folder, "platforms")
     model().save(folder / "model.gguf")
     return folder
@@ -108,11 +108,11 @@ def run_foreign(command, folder):
     for name, array in feed().items():
         np.save(folder / f"{name}.npy", array)
         args += ["--input", f"{name}={folder / f'{name}.npy'}"]
-    args += ["--engine", folder / "model.gguf", "--threads", 2, "--repeat", 2, "--output", folder / "out ü"]
+    args += ["--engine", folder / "model.gguf", "--threads", 2, "--repeat", 2, "--output", folder / "out ü 出"]
     command = [*map(str, command), *map(str, args)]
     done = subprocess.run(command, capture_output=True, env=environment, timeout=300, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr).decode(errors="replace")
-    return {path.stem: np.load(path) for path in (folder / "out ü").glob("*.npy")}
+    return {path.stem: np.load(path) for path in (folder / "out ü 出").glob("*.npy")}
 
 
 def check_outputs(found):

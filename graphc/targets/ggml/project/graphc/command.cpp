@@ -1,6 +1,7 @@
 #include "graphc/command.h"
 
 #include "graphc/npy.h"
+#include "graphc/paths.h"
 #include "graphc/random.h"
 
 #include <algorithm>
@@ -10,6 +11,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <set>
+
+#ifdef _WIN32
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#include <windows.h>
+
+#include <shellapi.h>
+#endif
 
 namespace graphc {
 
@@ -91,17 +101,32 @@ const std::map<std::string, std::function<void(Arguments &)>> flags = {
     {"-h", [](Arguments & a) { a.help = true; }},
 };
 
-Arguments parse(int argc, char ** argv) {
+/// The arguments, in UTF-8. What `main` gets is on Windows in a code page that lacks most characters.
+std::vector<std::string> utf8_arguments(int argc, char ** argv) {
+#ifdef _WIN32
+    SetConsoleOutputCP(CP_UTF8);
+    (void) argv;
+    wchar_t ** wide = CommandLineToArgvW(GetCommandLineW(), &argc);
+    std::vector<std::string> arguments;
+    for (int i = 1; i < argc; ++i) arguments.push_back(text_of(wide[i]));
+    LocalFree(wide);
+    return arguments;
+#else
+    return {argv + std::min(argc, 1), argv + argc};
+#endif
+}
+
+Arguments parse(const std::vector<std::string> & words) {
     Arguments arguments;
-    for (int i = 1; i < argc; ++i) {
-        const std::string option = argv[i];
+    for (size_t i = 0; i < words.size(); ++i) {
+        const std::string & option = words[i];
         if (const auto flag = flags.find(option); flag != flags.end()) {
             flag->second(arguments);
         } else {
             const auto setter = setters.find(option);
             if (setter == setters.end()) throw Error("unknown option '" + option + "'; --help lists them");
-            if (i + 1 == argc) throw Error(option + " needs a value");
-            setter->second(arguments, option, argv[++i]);
+            if (i + 1 == words.size()) throw Error(option + " needs a value");
+            setter->second(arguments, option, words[++i]);
         }
     }
     return arguments;
@@ -156,7 +181,7 @@ std::map<std::string, Array> read_inputs(const Model & model, const Arguments & 
     std::map<std::string, Array> inputs;
     for (const std::string & text : arguments.inputs) {
         const auto [name, path] = split(text, model.info().inputs);
-        Array array = load_npy(path);
+        Array array = load_npy(path_of(path));
         for (const InputInfo & info : model.info().inputs) {
             if (info.name == name) array.interpret(info.dtype);
         }
@@ -192,16 +217,16 @@ std::map<std::string, std::filesystem::path> targets(const ModelInfo & info, con
         if (option.find('=') != std::string::npos) {
             const auto [name, path] = split(option, info.outputs);
             if (!has_output(info, name)) throw Error("the model has no output named '" + name + "'");
-            found[name] = path;
+            found[name] = path_of(path);
             continue;
         }
         std::set<std::string> taken;
         for (const OutputInfo & output : info.outputs) {
             std::string name = file_name(output.name);
             while (!taken.insert(name).second) name = "_" + name;
-            found.emplace(output.name, std::filesystem::path(option) / name);
+            found.emplace(output.name, path_of(option) / name);
         }
-        std::filesystem::create_directories(option);
+        std::filesystem::create_directories(path_of(option));
     }
     return found;
 }
@@ -227,7 +252,7 @@ std::map<std::string, Array> timed_runs(Model & model, const std::map<std::strin
 void execute(const Arguments & arguments, const OpenModel & open) {
     if (arguments.engine.empty()) throw Error("--engine is missing; --help lists the options");
     const auto start = std::chrono::steady_clock::now();
-    const std::unique_ptr<Model> model = open(arguments.engine, arguments.options);
+    const std::unique_ptr<Model> model = open(path_of(arguments.engine), arguments.options);
     const auto paths = targets(model->info(), arguments.outputs);
     std::printf("load: %.3f ms on %s\n", seconds_since(start) * 1e3, model->device_name().c_str());
     const std::map<std::string, Array> outputs = timed_runs(*model, read_inputs(*model, arguments), arguments.repeat);
@@ -250,7 +275,7 @@ void fail(const char * message) {
 int run_command(int argc, char ** argv, const ModelInfo & info, const OpenModel & open) {
     ggml_set_abort_callback(fail);
     try {
-        const Arguments arguments = parse(argc, argv);
+        const Arguments arguments = parse(utf8_arguments(argc, argv));
         if (arguments.help) {
             std::printf(usage, argv[0]);
         } else if (arguments.list) {

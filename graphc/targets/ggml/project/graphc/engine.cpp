@@ -1,6 +1,7 @@
 #include "graphc/engine.h"
 
 #include "graphc/error.h"
+#include "graphc/paths.h"
 
 #include <algorithm>
 #include <cstring>
@@ -175,7 +176,7 @@ Contents read(const Mapping & mapping) {
 
 bool has_no_elements(const Sizes4 & ne) { return std::find(ne.begin(), ne.end(), 0) != ne.end(); }
 
-Engine::Engine(const std::filesystem::path & path) : path_(path.u8string()), mapping_(path) {
+Engine::Engine(const std::filesystem::path & path) : path_(text_of(path)), mapping_(path) {
     try {
         Contents contents = read(mapping_);
         program_ = std::move(contents.program);

@@ -1,6 +1,7 @@
 #include "graphc/mapping.h"
 
 #include "graphc/error.h"
+#include "graphc/paths.h"
 
 #ifdef _WIN32
 #ifndef NOMINMAX
@@ -23,15 +24,15 @@ namespace graphc {
 Mapping::Mapping(const std::filesystem::path & path) {
     const HANDLE file = CreateFileW(path.c_str(), GENERIC_READ, FILE_SHARE_READ, nullptr, OPEN_EXISTING,
                                     FILE_ATTRIBUTE_NORMAL, nullptr);
-    if (file == INVALID_HANDLE_VALUE) throw Error(path.u8string() + " cannot be opened");
+    if (file == INVALID_HANDLE_VALUE) throw Error(text_of(path) + " cannot be opened");
     LARGE_INTEGER size{};
     const bool sized = GetFileSizeEx(file, &size) != 0;
     const HANDLE view = sized && size.QuadPart > 0 ? CreateFileMappingW(file, nullptr, PAGE_READONLY, 0, 0, nullptr) : nullptr;
     CloseHandle(file);
-    if (view == nullptr) throw Error(path.u8string() + " is empty or cannot be mapped");
+    if (view == nullptr) throw Error(text_of(path) + " is empty or cannot be mapped");
     data_ = static_cast<const std::byte *>(MapViewOfFile(view, FILE_MAP_READ, 0, 0, 0));
     CloseHandle(view);
-    if (data_ == nullptr) throw Error(path.u8string() + " cannot be mapped into memory");
+    if (data_ == nullptr) throw Error(text_of(path) + " cannot be mapped into memory");
     size_ = static_cast<size_t>(size.QuadPart);
 }
 
@@ -53,13 +54,13 @@ struct Descriptor {
 
 Mapping::Mapping(const std::filesystem::path & path) {
     const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-    if (file.number < 0) throw Error(path.u8string() + " cannot be opened: " + std::strerror(errno));
+    if (file.number < 0) throw Error(text_of(path) + " cannot be opened: " + std::strerror(errno));
     struct stat status {};
-    if (fstat(file.number, &status) != 0 || !S_ISREG(status.st_mode)) throw Error(path.u8string() + " is not a file");
-    if (status.st_size == 0) throw Error(path.u8string() + " is empty");
+    if (fstat(file.number, &status) != 0 || !S_ISREG(status.st_mode)) throw Error(text_of(path) + " is not a file");
+    if (status.st_size == 0) throw Error(text_of(path) + " is empty");
     size_ = static_cast<size_t>(status.st_size);
     void * address = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.number, 0);
-    if (address == MAP_FAILED) throw Error(path.u8string() + " cannot be mapped: " + std::strerror(errno));
+    if (address == MAP_FAILED) throw Error(text_of(path) + " cannot be mapped: " + std::strerror(errno));
     data_ = static_cast<const std::byte *>(address);
 }
 

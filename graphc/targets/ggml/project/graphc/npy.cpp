@@ -1,5 +1,7 @@
 #include "graphc/npy.h"
 
+#include "graphc/paths.h"
+
 #include <cctype>
 #include <cstring>
 #include <fstream>
@@ -210,7 +212,7 @@ Array load_npy(const std::filesystem::path & path) {
         if (!file) throw Error("cannot be opened");
         return read(file);
     } catch (const std::exception & error) {
-        throw Error(path.u8string() + " " + error.what());
+        throw Error(text_of(path) + " " + error.what());
     }
 }
 
@@ -223,10 +225,10 @@ void save_npy(const std::filesystem::path & path, const Array & array) {
         std::filesystem::rename(beside, path);
     } catch (const Error & error) {
         std::filesystem::remove(beside, ignored);
-        throw Error(path.u8string() + " " + error.what());
+        throw Error(text_of(path) + " " + error.what());
     } catch (const std::exception &) {
         std::filesystem::remove(beside, ignored);
-        throw Error(path.u8string() + " cannot be written");
+        throw Error(text_of(path) + " cannot be written");
     }
 }
 
