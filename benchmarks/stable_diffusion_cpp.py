@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -144,21 +145,32 @@ def described(array: np.ndarray) -> Array:
     return Array(array.ndim, sizes, array.ctypes.data)
 
 
-def part_of(library: Path, weights: Path, part: str, shape: tuple[int, ...], direct: bool, task: Task) -> Run:
-    """A part of stable-diffusion.cpp, ready to run in this process."""
+def open_part(library: Path, weights: Path, part: str, direct: bool, threads: int, type: int = -1) -> tuple[Any, Any]:
+    """The library, and a part of stable-diffusion.cpp with its weights, in one of ggml's types if it is given by its number."""
     loaded = ctypes.CDLL(str(library))
     loaded.parts_open.restype = ctypes.c_void_p
     loaded.parts_run.restype = ctypes.c_bool
-    handle = loaded.parts_open(str(weights).encode(), part.encode(), ctypes.c_bool(direct), task.threads)
+    loaded.parts_bytes.restype = ctypes.c_int64
+    handle = loaded.parts_open(str(weights).encode(), part.encode(), ctypes.c_bool(direct), threads, type)
     if not handle:
         raise RuntimeError("the weights do not fit")
+    return loaded, ctypes.c_void_p(handle)
+
+
+def part_of(library: Path, weights: Path, part: str, shape: tuple[int, ...], direct: bool, task: Task) -> Run:
+    """A part of stable-diffusion.cpp, ready to run in this process."""
+    return run_of(*open_part(library, weights, part, direct, task.threads), part, shape, task)
+
+
+def run_of(loaded: Any, handle: Any, part: str, shape: tuple[int, ...], task: Task) -> Run:
+    """What runs an open part."""
     types = {"i": np.int32 if part == "text" else np.float32, "f": np.float32}
     inputs = [np.ascontiguousarray(array, types[array.dtype.kind]) for array in task.inputs.values()]
     output = np.empty(shape, np.float32)
     given = (Array * len(inputs))(*map(described, inputs))
 
     def run() -> Mapping[str, np.ndarray]:
-        if not loaded.parts_run(ctypes.c_void_p(handle), given, ctypes.byref(described(output))):
+        if not loaded.parts_run(handle, given, ctypes.byref(described(output))):
             raise RuntimeError("the result has another size")
         return {task.outputs[0]: output}
 

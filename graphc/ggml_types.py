@@ -98,12 +98,15 @@ def widened(type: str, stored: np.ndarray, shape: Sequence[int]) -> np.ndarray:
 def quantize(type: str, array: np.ndarray) -> np.ndarray:
     """A float32 array of at least one axis, whose rows are whole blocks, in a quantized type.
 
-    Raises GraphcError where an element is no finite number: blocks share a scale.
+    Raises GraphcError where an element is no finite number, since blocks share a scale, and for a type of `GUIDED`.
     """
     array = np.ascontiguousarray(array, np.float32)
     row = array.shape[-1]
-    assert type not in GUIDED
     assert fits(type, row)
+    if type in GUIDED:
+        raise GraphcError(
+            f"ggml makes {type} only of what it knows the importance of; take it from a checkpoint that has it"
+        )
     if not np.isfinite(array).all():
         raise GraphcError(f"an element that is not finite cannot be stored in {type}")
     result = np.empty(stored_shape(type, array.shape), np.uint8)

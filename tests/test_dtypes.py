@@ -23,7 +23,7 @@ import graphc
 from graphc.cli import main
 from graphc.compiler import compile_program, refit, write
 from graphc.errors import CheckpointError, EngineError, GraphcError, InputError
-from graphc.ggml_types import QUANTIZED, TYPES, fits, narrowed, quantize, widened
+from graphc.ggml_types import GUIDED, QUANTIZED, TYPES, fits, narrowed, quantize, widened
 from graphc.ir.graph import Graph, Value
 from graphc.ir.text import parse
 from graphc.ir.types import TensorType
@@ -516,6 +516,23 @@ def test_a_fitting_checkpoint_is_needed(tmp_path: Path) -> None:
     path, _ = blocks_file(tmp_path / "m.gguf", weights(2, {**LINEAR, "a.weight": (768, 256)}), "Q8_0")
     with pytest.raises(CheckpointError, match=r"a\.weight: shape \[768, 256\], must be \[768, 512\]"):
         graphc.compile(linear(weights(1, LINEAR)), dtype="checkpoint", weights=path)
+
+
+@pytest.mark.parametrize("type", sorted(GUIDED))
+def test_types_that_only_checkpoints_have(tmp_path: Path, type: str) -> None:
+    parameters = weights(1, {"w": (96, 512)})
+    nodes = [node("Transpose", ["w"], ["t"], perm=[1, 0]), node("MatMul", ["x", "t"], ["y"])]
+    proto = model(nodes, [value("x", [4, 512])], ["y"], parameters)
+    raw = np.random.default_rng(3).integers(0, 256, (96, 512 // TYPES[type].elements, TYPES[type].size), np.uint8)
+    raw[..., 1] = 0x28  # the upper half of a scale: a small number
+    blocks = Blocks(type, raw.reshape(-1), (96, 512))
+    found = graphc.compile(proto, dtype="checkpoint", weights={"w": blocks}, threads=1)
+    assert types(found) == {"w": type.lower()}
+    x = np.random.default_rng(2).standard_normal((4, 512)).astype(np.float32)
+    numbers = np.asarray(blocks)
+    assert np.all(np.abs(found.run(x=x)["y"] - x.astype(np.float64) @ numbers.T) <= rounding(type, x, numbers))
+    with pytest.raises(GraphcError, match=rf"weight \w+: ggml makes {type} only of what it knows the importance of"):
+        found.load_weights(parameters)
 
 
 # The command line

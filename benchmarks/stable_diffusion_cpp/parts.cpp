@@ -34,6 +34,7 @@ struct Part {
     int threads = 1;
     virtual ~Part() = default;
     virtual sd::Tensor<float> run(const Array * inputs) = 0;
+    virtual size_t bytes() = 0;
 };
 
 /// Give a runner its weights from a file, and how it computes convolutions.
@@ -61,6 +62,7 @@ struct UNet : Part {
     sd::Tensor<float> run(const Array * inputs) override {
         return runner.compute(threads, tensor<float>(inputs[0]), tensor<float>(inputs[1]), tensor<float>(inputs[2]));
     }
+    size_t bytes() override { return runner.get_params_buffer_size(); }
 };
 
 struct ImageDecoder : Part {
@@ -68,6 +70,7 @@ struct ImageDecoder : Part {
     ImageDecoder(ggml_backend_t backend, ModelLoader & loader)
         : runner(backend, false, loader.get_tensor_storage_map(), "first_stage_model", true, false, VERSION_SD1) {}
     sd::Tensor<float> run(const Array * inputs) override { return runner._compute(threads, tensor<float>(inputs[0]), true); }
+    size_t bytes() override { return runner.get_params_buffer_size(); }
 };
 
 struct Text : Part {
@@ -77,6 +80,7 @@ struct Text : Part {
     sd::Tensor<float> run(const Array * inputs) override {
         return runner.compute(threads, tensor<int32_t>(inputs[0]), 0, nullptr, 0, false, -1);
     }
+    size_t bytes() override { return runner.get_params_buffer_size(); }
 };
 
 template <typename Kind> Part * opened(ModelLoader & loader, const std::string & prefix, bool direct, int threads) {
@@ -89,16 +93,21 @@ template <typename Kind> Part * opened(ModelLoader & loader, const std::string &
 
 extern "C" {
 
-/// A part (unet, decoder or text) with its weights from a file in the original layout; null where something is missing.
-void * parts_open(const char * file, const char * name, bool direct, int threads) {
+/// A part (unet, decoder or text) with its weights from a file in the original layout, as the file has them or in one of
+/// ggml's types (-1 for none); null where something is missing.
+void * parts_open(const char * file, const char * name, bool direct, int threads, int type) {
     sd_set_progress_callback([](int, int, float, void *) {}, nullptr);
     ModelLoader loader;
     if (!loader.init_from_file_and_convert_name(file, "", VERSION_SD1)) return nullptr;
+    if (type >= 0) loader.set_wtype_override(static_cast<ggml_type>(type));
     const std::string which = name;
     if (which == "unet") return opened<UNet>(loader, "model.diffusion_model", direct, threads);
     if (which == "decoder") return opened<ImageDecoder>(loader, "first_stage_model", direct, threads);
     return opened<Text>(loader, "cond_stage_model.transformer.text_model", direct, threads);
 }
+
+/// Bytes of the weights.
+int64_t parts_bytes(void * part) { return static_cast<int64_t>(static_cast<Part *>(part)->bytes()); }
 
 /// One run; the result's elements, if it has as many as the output's sizes say.
 bool parts_run(void * part, const Array * inputs, const Array * output) {

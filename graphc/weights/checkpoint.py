@@ -43,7 +43,7 @@ def open_checkpoint(source: Source) -> Tensors:
     Raises CheckpointError, with the file's name, if it is missing, damaged, or of no format that is known.
     """
     if isinstance(source, Mapping):
-        return {name: _array(name, each) for name, each in source.items()}
+        return {name: each if isinstance(each, Blocks) else _array(name, each) for name, each in source.items()}
     path = Path(source)
     if not path.is_dir():
         return _opened(path)
@@ -98,7 +98,6 @@ def _shards(path: Path) -> Tensors:
 
 
 def in_folder(folder: Path) -> Path | None:
-    """The file of weights in a folder; None if there is none. Raises CheckpointError if it is not clear which."""
     """The file of weights in a folder; None if there is none. Raises CheckpointError if it is not clear which."""
     for ending in ENDINGS:
         files = sorted(folder.glob(ending))

@@ -108,8 +108,8 @@ class Refit:
             some([each.parameter for each in self.recipes.reads[index]])
             for index, weight in enumerate(self.program.weights)
             if weight.tensor.type in QUANTIZED
-            and (found := self.types(index))[0] in QUANTIZED
-            and not found[0] == found[1] == weight.tensor.type
+            and any(isinstance(self.arrays.get(each), Blocks) for each in self.recipes.reads[index])
+            and self.types(index) != (weight.tensor.type, weight.tensor.type)
         ]
 
     def _surplus(self, given: Tensors) -> list[str]:
