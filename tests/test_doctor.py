@@ -2,6 +2,9 @@
 
 import json
 import os
+import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -171,7 +174,7 @@ def test_backends_that_are_asked_for():
     there = diagnose(nothing, nothing.devices, ["vulkan", "rpc"], ["vulkan", "rpc"])
     assert (
         "\n".join(report(there, []))
-        == "vulkan: installed, but not possible: there is no GPU here that it suits\nrpc: installed"
+        == "vulkan: not possible, though it is installed: there is no GPU here that it suits\nrpc: installed"
     )
     used = diagnose(machine, [RecordedDevice("CUDA0", "CUDA", "")], (), ["cuda"])
     assert report(used, []) == ["cuda: works, as --device CUDA0"]
@@ -247,4 +250,14 @@ def test_nothing_at_all_can_run(graphc_command, monkeypatch):
     status, out, err = graphc_command("nothing", "doctor")
     assert status == 1
     assert "none found" in out
-    assert err.startswith("error: ggml has no device")
+    assert err.startswith("error: nothing can run: ggml has no device; pip install ")
+
+
+def test_a_ggml_that_cannot_be_loaded():
+    code = "import sys; sys.modules['ggml'] = None; from graphc.cli import main; main(['doctor'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Works now\n  nothing\n" in done.stdout
+    assert re.match(
+        r"error: nothing can run: ggml cannot be loaded \(.*\); pip install .*ggml-python==[0-9.]+\n", done.stderr
+    )

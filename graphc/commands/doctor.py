@@ -15,20 +15,17 @@ from graphc.commands.output import bytes_text, note, printable, say, say_json
 if TYPE_CHECKING:
     from graphc.hardware.advice import Advice, Diagnosis, Way
     from graphc.hardware.gpu import GPU
-    from graphc.hardware.suits import Device
+    from graphc.runtime.devices import Device
 
 HOW_TO_READ = (
     "Of the lists of commands for a GPU, one is enough; the first suits it best.",
     "Then `graphc devices` names it, and --device uses it.",
 )
 
-
 Backends = Annotated[
     list[str] | None,
     typer.Argument(metavar="[BACKEND]...", help="Say what these lack instead: vulkan, cuda, …", show_default=False),
 ]
-
-
 Record = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write down what was looked at, to report what is wrong.", show_default=False),
@@ -37,30 +34,37 @@ Record = Annotated[
 
 def doctor(backends: Backends = None, as_json: options.Json = False, record: Record = None) -> None:
     """Find this machine's GPUs, say which of ggml's backends suits each, what is missing, and how to get it."""
-    from graphc.backends.install import installed
     from graphc.backends.table import find_backend
-    from graphc.hardware.advice import diagnose
+    from graphc.hardware.advice import diagnose, reinstall
     from graphc.hardware.machine import ThisMachine
     from graphc.hardware.recording import RecordingMachine
-    from graphc.runtime.devices import devices
 
-    there = devices()
     asked = [find_backend(name).name for name in backends or ()]
     machine = RecordingMachine(ThisMachine())
-    found = diagnose(machine, there, installed(), asked)
+    devices, installed, trouble = what_ggml_has()
+    found = diagnose(machine, devices, installed, asked)
     if as_json:
-        say_json({**as_document(found), "devices": [asdict(each) for each in there]})
+        say_json({**as_document(found), "devices": [asdict(each) for each in devices]})
     else:
-        for line in report(found, there):
+        for line in report(found, devices):
             say(printable(line))
     if record is not None:
         record.write_text(machine.text(), encoding="utf-8")
         note(f"wrote {printable(record)}; look into it before you send it to anyone")
-    if not there:
-        note(
-            "error: ggml has no device, not even the CPU; install ggml-python again: pip install --force-reinstall ggml-python"
-        )
+    if not devices:
+        note(f"error: nothing can run: {printable(trouble)}; {reinstall()}")
         raise typer.Exit(1)
+
+
+def what_ggml_has() -> tuple[list[Device], list[str], str]:
+    """The devices, the backends that were built, and what is wrong if there are none, not even the CPU."""
+    try:
+        from graphc.backends.install import installed
+        from graphc.runtime.devices import devices
+
+        return devices(), list(installed()), "ggml has no device"
+    except (ImportError, OSError, RuntimeError) as error:
+        return [], [], f"ggml cannot be loaded ({error})"
 
 
 def report(found: Diagnosis, devices: Sequence[Device]) -> list[str]:
@@ -68,11 +72,10 @@ def report(found: Diagnosis, devices: Sequence[Device]) -> list[str]:
     if found.asked:
         return [line for way in found.asked for line in _way_lines(way)]
     lines = [f"{found.system.name}, {found.architecture}", "", "Works now"]
-    lines += [f"  {each.name}: {each.description}" for each in devices]
-    lines += [f"  {found.cpu.backend.upper()} would be faster with {' and '.join(found.cpu.missing)}:"] * bool(
-        found.cpu.missing
-    )
-    lines += [f"    {step}" for step in found.cpu.steps]
+    lines += [f"  {each.name}: {each.description}" for each in devices] or ["  nothing"]
+    if found.cpu.missing:
+        lines += [f"  the CPU would be faster with {' and '.join(found.cpu.missing)}:"]
+        lines += [f"    {step}" for step in found.cpu.steps]
     lines += ["", "Graphics processors"]
     lines += [f"  {describe(each.gpus)}" for each in found.advice] or [f"  none found{_hidden(found)}"]
     together: dict[object, list[Advice]] = {}
@@ -111,9 +114,8 @@ def advise(advice: Advice, name: str) -> list[str]:
     if not advice.ways:
         return [f"{name}: ggml has no backend for it here"]
     used = advice.used
-    lines = [
-        f"{name}: used by {used.backend}, as --device {' or '.join(used.devices)}" if used else f"{name}: not used"
-    ]
+    state = f"used by {used.backend}, as --device {' or '.join(used.devices)}" if used else "not used"
+    lines = [f"{name}: {state}"]
     for way in advice.ways[: advice.ways.index(used) if used else None]:
         lines += [f"  {line}" for line in _way_lines(way)]
     return lines
@@ -127,7 +129,7 @@ def _state(way: Way) -> str:
     if way.devices:
         return f"works, as --device {' or '.join(way.devices)}"
     if way.never:
-        return f"{'installed, but ' * way.installed}not possible: {way.never}"
+        return f"not possible, though it is installed: {way.never}" if way.installed else f"not possible: {way.never}"
     missing = f"missing: {'; '.join(way.missing)}" if way.missing else "all that it needs is here"
     if not way.installed:
         return missing

@@ -19,7 +19,6 @@ NO_GPU = "there is no GPU here that it suits"
 
 LLAMAFILE = "a ggml built with LLAMAFILE, where models have other types than float32"
 SETTING = {"Windows": '$env:CMAKE_ARGS = "-DGGML_LLAMAFILE=ON"; ', "*": "CMAKE_ARGS=-DGGML_LLAMAFILE=ON "}
-REINSTALL = f"pip install --force-reinstall --no-deps --no-cache-dir ggml-python=={metadata.version('ggml-python')}"
 
 
 @dataclass(frozen=True)
@@ -94,6 +93,16 @@ def diagnose(
     return Diagnosis(visit.system, machine.architecture, advice, visit.cpu(), ways)
 
 
+def reinstall() -> str:
+    """The command that builds ggml again, of the version that graphc needs."""
+    try:
+        needed = metadata.requires("graphc") or []
+    except metadata.PackageNotFoundError:
+        needed = []
+    package = next((each for each in needed if each.startswith("ggml-python")), "ggml-python")
+    return f"pip install --force-reinstall --no-deps --no-cache-dir {package}"
+
+
 @dataclass(frozen=True)
 class _Visit:
     """A machine that is looked at: what runs on it, ggml's devices on it, and the backends that were built."""
@@ -111,7 +120,7 @@ class _Visit:
         """What would make the CPU faster."""
         missing, steps = self.mended([C_COMPILER], GPU())
         if any(device.backend == "CPU" and device.features.get("LLAMAFILE", "0") == "0" for device in self.devices):
-            missing, steps = (*missing, LLAMAFILE), (*steps, SETTING.get(self.system.kind, SETTING["*"]) + REINSTALL)
+            missing, steps = (*missing, LLAMAFILE), (*steps, SETTING.get(self.system.kind, SETTING["*"]) + reinstall())
         return Way("cpu", missing=missing, steps=steps)
 
     def way(self, backend: str, alike: Sequence[GPU]) -> Way:
