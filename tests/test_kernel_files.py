@@ -130,6 +130,7 @@ def test_the_file_and_its_header_are_c_and_cpp(tmp_path: Path) -> None:
 def test_without_a_compiler_numpy_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(native.shutil, "which", lambda name: None)
+    monkeypatch.setattr(native, "find_zig", lambda: None)
     native._warn_once.cache_clear()
     n = symbol("n")
     uses = [

@@ -15,7 +15,9 @@ from graphc.trace import terminal_progress
 if TYPE_CHECKING:
     from graphc.runtime.assigned import Assigned
 
-NO_COMPILER = "no C compiler is found (set CC): routines and kernels run in NumPy, which is slow"
+NO_COMPILER = (
+    "no C compiler is found (set CC, or `pip install ziglang`): routines and kernels run in NumPy, which is slow"
+)
 
 
 def check(

@@ -1,4 +1,5 @@
-"""Makes kernels runnable in this process: compiled by the system's C compiler, or evaluated by NumPy where there is none.
+"""Makes kernels runnable in this process: compiled by the system's C compiler or the `ziglang` package's, or evaluated by NumPy
+where there is none.
 
 A compiled file is kept in the user's cache by the hash of everything that it depends on, so a program's kernels are
 compiled once for a machine.
@@ -26,6 +27,7 @@ from graphc.ggml_library import ggml
 from graphc.targets.ggml.program import KernelUse
 from graphc.targets.kernels.evaluate import EvaluatedKernel, new_userdata
 from graphc.targets.kernels.render_c import FLAGS, render
+from graphc.zig import find_zig
 
 COMPILERS = ("cc", "gcc", "clang")
 """Where `CC` is not set, the first of these that is installed compiles the kernels."""
@@ -62,7 +64,7 @@ def load_kernels(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None
     compiler = find_compiler()
     include = ggml_include()
     if compiler is None or include is None:
-        _warn_once("no C compiler (set CC): generated kernels run in NumPy, which is slow")
+        _warn_once("no C compiler (set CC, or `pip install ziglang`): generated kernels run in NumPy, which is slow")
         return [EvaluatedKernel(use, rendered.symbols) for use in uses]
     library = load_library(rendered.text, compiler, include)
     return [NativeKernel(library, function, rendered.symbols, rendered.faults) for function in rendered.functions]
@@ -90,7 +92,7 @@ class NativeKernel:
 
 
 def find_compiler() -> tuple[str, ...] | None:
-    """The command of the C compiler: `CC` if it is set, else the first of `COMPILERS`; None if there is none.
+    """The command of the C compiler: `CC` if it is set, else the first of `COMPILERS`, else ziglang's; None if there is none.
 
     Raises BuildError if `CC` names what is not installed.
     """
@@ -100,8 +102,11 @@ def find_compiler() -> tuple[str, ...] | None:
         if not shutil.which(command[0]):
             raise BuildError(f"the C compiler that CC names, {command[0]}, is not installed")
         return command
-    found = (shutil.which(name) for name in COMPILERS)
-    return next(((path,) for path in found if path), None)
+    found = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if found is not None:
+        return (found,)
+    zig = find_zig()
+    return None if zig is None else (str(zig), "cc")
 
 
 def ggml_include() -> Path | None:
@@ -135,7 +140,7 @@ def load_library(
 ) -> ctypes.CDLL:
     """The compiled and loaded source, from the cache if it is there. Raises BuildError with what the compiler says."""
     command = (*compiler, *(FLAGS if flags is None else flags), *machine_flags(), "-fPIC", "-shared", f"-I{include}")
-    key = "\0".join([source, *command, (include / "ggml.h").read_text(), machine()])
+    key = "\0".join([source, *command, (include / "ggml.h").read_text(encoding="utf-8"), machine()])
     return _load(source, command, hashlib.sha256(key.encode()).hexdigest()[:32])
 
 
@@ -156,16 +161,27 @@ def compile_library(source: str, command: Sequence[str], library: Path) -> None:
         c_file, built = Path(folder) / "kernels.c", Path(folder) / library.name
         c_file.write_text(source, encoding="utf-8")
         full = [*command, str(c_file), "-o", str(built), "-lm"]
+        environment = {"ZIG_GLOBAL_CACHE_DIR": str(library.parent / "zig"), **os.environ}
         try:
             done = subprocess.run(
-                full, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT, check=False
+                full,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TIME_LIMIT,
+                check=False,
+                env=environment,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise BuildError(f"the C compiler could not be run: {error}") from error
         if done.returncode != 0:
             first = "\n".join(done.stderr.strip().splitlines()[:8])
             raise BuildError(f"{' '.join(command)} failed on the generated kernels:\n{first}")
-        os.replace(built, library)
+        try:
+            os.replace(built, library)
+        except PermissionError:  # on Windows, where another process has made and loaded the same
+            if not library.is_file():
+                raise
 
 
 def machine_flags() -> tuple[str, ...]:
@@ -178,7 +194,7 @@ def machine() -> str:
     """What compiled code for this processor depends on: caches may be shared between machines."""
     description = [platform.system(), platform.machine(), platform.processor()]
     try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         description += sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})
     except OSError:
         pass
