@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import gguf
 import numpy as np
 import original_layouts as original
 import pytest
 from original_layouts import Shapes, prefixed
 
-from graphc.weights.layouts import IGNORED, detect, origins
+from graphc.weights.blocks import Blocks
+from graphc.weights.layouts import IGNORED, Flat, Rows, Source, SwapHalves, Transposed, detect, origins
 
 torch = pytest.importorskip("torch")
 single_file = pytest.importorskip("diffusers.loaders.single_file_utils")
@@ -273,3 +275,17 @@ def test_the_numbers_are_those_of_the_converters(case: str) -> None:
         assert np.array_equal(made[name], tensor.numpy()), name
         swapped = name.startswith("norm_out.") or "norm1_context" in name
         assert swapped or any(np.shares_memory(made[name], array) for array in given.values()), "a view"
+
+
+def test_quantized_tensors_are_cut_in_blocks() -> None:
+    array = np.random.default_rng(0).standard_normal((21, 64), np.float32)
+    raw = gguf.quantize(array, gguf.GGMLQuantizationType.Q8_0)
+    blocks = Blocks("Q8_0", raw.reshape(-1), array.shape)
+    numbers = np.asarray(blocks)
+    for steps in ((Rows(3, 7, 7),), (Rows(0, 2, 3), SwapHalves()), (Flat(),)):
+        source = Source("x", steps)
+        made = source.array(blocks)
+        assert isinstance(made, Blocks)
+        assert made.shape == source.shape(array.shape)
+        assert np.array_equal(np.asarray(made), source.array(numbers))
+    assert np.array_equal(Source("x", (Transposed(),)).array(blocks), numbers.T)

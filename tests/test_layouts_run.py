@@ -23,6 +23,7 @@ single_file = pytest.importorskip("diffusers.loaders.single_file_utils")
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 
 from export import export  # noqa: E402
+from safetensors import torch as torch_files  # noqa: E402
 from safetensors.numpy import save_file  # noqa: E402
 from zoo import EXAMPLES  # noqa: E402
 
@@ -276,3 +277,20 @@ def test_weights_and_component_of_the_command_line(graphc_command: Any, text_enc
     done = graphc_command("run", "text.gguf", *run, "--weights", "sd.safetensors", "--component", "vae")
     assert done.status == 1
     assert "the checkpoint (Stable Diffusion 1: vae) does not fit the model" in done.err
+
+
+def test_eight_bits_are_widened_and_scaled_ones_refused(text_encoder: graphc.Model, tmp_path: Path) -> None:
+    numbers = {name: torch.from_numpy(array).to(torch.float8_e4m3fn) for name, array in filled(SD1, 8).items()}
+    torch_files.save_file(numbers, tmp_path / "m.safetensors")
+    text_encoder.load_weights(tmp_path / "m.safetensors")
+    found = text_encoder.run(IDS)
+    text_encoder.load_weights({name: tensor.float().numpy() for name, tensor in numbers.items()})
+    same(text_encoder.run(IDS), found)
+    scaled = f"{CLIP}text_model.encoder.layers.0.mlp.fc1"
+    torch_files.save_file({**numbers, f"{scaled}.scale_weight": torch.ones(())}, tmp_path / "m.safetensors")
+    for strict in (True, False):
+        with pytest.raises(
+            CheckpointError, match=rf"fc1\.weight: it must be multiplied by {scaled}\.scale_weight, which"
+        ):
+            text_encoder.load_weights(tmp_path / "m.safetensors", strict=strict)
+    same(text_encoder.run(IDS), found)

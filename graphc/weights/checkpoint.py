@@ -19,7 +19,7 @@ from graphc.weights.blocks import Blocks
 from graphc.weights.layouts.architectures import FOLDERS
 from graphc.weights.pytorch import read_pytorch
 from graphc.weights.safetensors import read_index, read_safetensors
-from graphc.weights.tensors import Tensors, mapped
+from graphc.weights.tensors import Tensors, Unreadable, mapped
 
 Source: TypeAlias = Union[str, os.PathLike[str], Mapping[str, Any]]
 """A file, a folder, or arrays (or PyTorch's tensors) by name."""
@@ -29,6 +29,9 @@ ENDINGS = ("*.index*.json", "*.safetensors", "*.gguf", "*.bin", "*.pt", "*.pth",
 
 USUAL = re.compile(r"(diffusion_pytorch_model|model|pytorch_model)\.(safetensors|bin)(\.index\.json)?")
 """Of several files, the one that is meant: how it is called if it is no variant, as `model.fp16.safetensors`."""
+
+SCALES = ("scale_weight", "weight_scale")
+"""What the numbers are called by which a module's weight is scaled."""
 
 GGUF_DTYPES = {"F32": F32, "F16": F16, "BF16": BF16, "F64": F64, "I8": I8, "I16": I16, "I32": I32, "I64": I64}
 
@@ -77,10 +80,19 @@ def _read(path: Path) -> Tensors:
         start = mapped(path)[:9].tobytes()
         for fits, read in FORMATS:
             if fits(start):
-                return read(path)
+                return _unscaled(read(path))
         raise CheckpointError("it is no checkpoint: not safetensors, GGUF or PyTorch's")
     except (CheckpointError, EngineError) as error:
         raise CheckpointError(f"{path}: {error}") from error
+
+
+def _unscaled(found: Tensors) -> Tensors:
+    """The tensors; those of 8 bits that the file scales by numbers beside them cannot be used as they are."""
+    for name in list(found):
+        module, _, kind = name.rpartition(".")
+        if kind in SCALES and f"{module}.weight" in found:
+            found[f"{module}.weight"] = Unreadable(f"it must be multiplied by {name}, which is not supported")
+    return found
 
 
 def _shards(path: Path) -> Tensors:

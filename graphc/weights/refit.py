@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from graphc.errors import CheckpointError
@@ -23,7 +24,9 @@ from graphc.weights.names import FEWEST
 from graphc.weights.recipes import Recipes, recipes_of
 from graphc.weights.tensors import Tensors, Unreadable
 
-WIDER = {(F16, F32), (BF16, F32), (F16, F64), (BF16, F64), (F32, F64)}
+WIDER = {(F16, F32), (BF16, F32), (F16, F64), (BF16, F64), (F32, F64)} | {
+    (np.dtype(each), F32) for each in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+}
 """Conversions that keep every number."""
 
 
