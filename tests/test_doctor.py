@@ -190,6 +190,20 @@ def test_a_ggml_that_could_be_faster():
     assert diagnose(recorded("amd-arch"), [slow]).cpu.steps[0].startswith("CMAKE_ARGS=-DGGML_LLAMAFILE=ON pip install ")
 
 
+def test_a_container_that_shows_gpus_and_does_not_give_them():
+    machine = recorded("nvidia-ubuntu")
+    machine.files = {path: text for path, text in machine.files.items() if not path.startswith("/dev")} | {
+        "/.dockerenv": ""
+    }
+    machine.runs = {}
+    rtx, radeon = ways(machine)["cuda"], ways(machine, gpu=1)["vulkan"]
+    assert rtx.missing[0] == "NVIDIA's devices (no /dev/nvidiactl)"
+    assert rtx.steps[0].startswith("start the container again with `--gpus all ")
+    assert radeon.steps[0] == "start the container again with `--device /dev/dri --device /dev/kfd`"
+    machine.files["/dev/nvidiactl"] = ""
+    assert ways(machine)["cuda"].missing == ("the CUDA toolkit (nvcc)",)
+
+
 def test_root_has_no_sudo():
     machine = recorded("nvidia-ubuntu")
     assert "    sudo apt install " in said(machine)

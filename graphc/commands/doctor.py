@@ -24,7 +24,7 @@ HOW_TO_READ = (
 
 Backends = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[BACKEND]...", help="Say what these lack instead: vulkan, cuda, …", show_default=False),
+    typer.Argument(metavar="BACKEND...", help="Say what these lack instead: vulkan, cuda, …", show_default=False),
 ]
 Record = Annotated[
     Path | None,

@@ -13,9 +13,11 @@ GROUPS = "sudo usermod -aG render,video $USER, then log in again"
 CONTAINER = {
     "NVIDIA container": "start the container again with `--gpus all -e NVIDIA_DRIVER_CAPABILITIES=all`, "
     "which needs NVIDIA's container toolkit",
-    "container": "start the container again with `--device /dev/dri --device /dev/kfd`",
+    "AMD container": "start the container again with `--device /dev/dri --device /dev/kfd`",
+    "container": "start the container again with `--device /dev/dri`",
 }  # fmt: skip
 
+ICD_FOLDERS = ("/usr/share", "/etc", "/usr/local/share", "/run/opengl-driver/share")
 ICDS = {
     "NVIDIA": ("nvidia",),
     "AMD": ("radeon", "amd"),
@@ -35,7 +37,10 @@ def _nvidia(machine: Machine, gpu: GPU) -> Lack | None:
         return Lack("the driver that is loaded, which is older than the one installed", "restart the machine")
     if gpu.driver not in ("", "nvidia"):
         return Lack(f"NVIDIA's driver ({gpu.driver} runs it)")
-    return None if gpu.driver_version else Lack("NVIDIA's driver")
+    if not gpu.driver_version:
+        return Lack("NVIDIA's driver")
+    reaches = nvidia.report_smi(machine) or machine.find("/dev/nvidiactl")  # a container shows the host's modules
+    return None if reaches else Lack("NVIDIA's devices (no /dev/nvidiactl)")
 
 
 def _windows(machine: Machine, gpu: GPU) -> Lack | None:
@@ -62,8 +67,8 @@ def _kfd(machine: Machine, gpu: GPU) -> Lack | None:
 def _vulkan(machine: Machine, gpu: GPU) -> Lack | None:
     if gpu.vendor == "NVIDIA" and (lack := _nvidia(machine, gpu)) is not None:
         return lack
-    folders = ("/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d")
-    there = any(machine.find(f"{folder}/{name}*.json") for folder in folders for name in ICDS.get(gpu.vendor, ("",)))
+    names = ICDS.get(gpu.vendor, ("",))
+    there = any(machine.find(f"{folder}/vulkan/icd.d/{name}*.json") for folder in ICD_FOLDERS for name in names)
     return None if there or machine.variable("VK_DRIVER_FILES") else Lack(f"a Vulkan driver for {gpu.vendor}")
 
 
