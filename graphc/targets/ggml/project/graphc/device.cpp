@@ -34,9 +34,14 @@ void compute_in_float32() {
     }
 }
 
-/// Backends that are separate libraries are found beside the program; with a ggml that has them built in, nothing is loaded.
+/// Backends that are separate libraries are found beside the program, or where GGML_BACKEND_PATH says; with a ggml that has them
+/// built in, nothing else is loaded.
 void load_backends() {
-    if (ggml_backend_dev_count() == 0) ggml_backend_load_all();
+    static const bool loaded = [] {
+        if (ggml_backend_dev_count() == 0 || std::getenv("GGML_BACKEND_PATH") != nullptr) ggml_backend_load_all();
+        return true;
+    }();
+    static_cast<void>(loaded);
 }
 
 bool is_cpu(ggml_backend_dev_t device) { return ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU; }

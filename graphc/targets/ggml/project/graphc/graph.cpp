@@ -1,5 +1,7 @@
 #include "graphc/graph.h"
 
+#include "graphc/assign.h"
+
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -143,6 +145,11 @@ Graph::Graph(const Backends & backends, const std::vector<InputInfo> & infos, co
     ggml_build_forward_expand(graph_, byte);
     std::vector<ggml_backend_t> list = backends.list();
     scheduler_.reset(ggml_backend_sched_new(list.data(), nullptr, static_cast<int>(list.size()), count, false, true));
+    if (backends.accelerated()) {
+        for (ggml_tensor * tensor : kept_on_cpu(backends.device(), graph_)) {
+            ggml_backend_sched_set_tensor_backend(scheduler_.get(), tensor, list.back());
+        }
+    }
     if (!ggml_backend_sched_alloc_graph(scheduler_.get(), graph_)) {
         throw Error("not enough memory for the intermediate results of these sizes");
     }

@@ -38,6 +38,7 @@ add_library(${PROJECT_NAME} STATIC
   weights.cpp
   graphc/activations.c
   graphc/array.cpp
+  graphc/assign.cpp
   graphc/attention.c
   graphc/device.cpp
   graphc/engine.cpp
