@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,6 +113,23 @@ def test_old_attention_processors(unet: Compiled) -> None:
     weights = merged(made)
     close(unet.model, weights)
     unet.agrees(weights)
+
+
+def test_old_text_encoders(clip: Compiled) -> None:
+    made = adapted(copy.deepcopy(clip.module), "lora", "q_proj|k_proj|v_proj|out_proj", rank=3)
+    plain = peft_tensors(made)
+    spellings = (
+        lambda name: name.replace("lora_A", "lora_linear_layer.down").replace("lora_B", "lora_linear_layer.up"),
+        lambda name: re.sub(r"\.(q|k|v|out)_proj\.lora_([AB])", lambda found: (
+            f".to_{found[1]}_lora.{'down' if found[2] == 'A' else 'up'}"), name),
+    )  # fmt: skip
+    for spelling in spellings:
+        clip.model.unload_lora()
+        tensors = {f"text_encoder.text_model.{spelling(name)}": tensor for name, tensor in plain.items()}
+        assert clip.model.load_lora(tensors, name="old").unmatched == []
+    weights = merged(made)
+    close(clip.model, weights)
+    clip.agrees(weights)
 
 
 def test_files_of_a_pipeline(unet: Compiled, clip: Compiled, tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ ENDINGS = {
 """How names end, whether that changes the module's weight or its bias, and what the tensor is."""
 
 SPELLINGS = [
+    (re.compile(r"(\.self_attn)\.to_([qkv])_lora\.(down|up)\.weight$"), r"\1.\2_proj.lora.\3.weight"),
+    (re.compile(r"(\.self_attn)\.to_out_lora\.(down|up)\.weight$"), r"\1.out_proj.lora.\2.weight"),
     (re.compile(r"(\.processor)?\.(to_[qkv])_lora\.(down|up)\.weight$"), r".\2.lora.\3.weight"),
     (re.compile(r"(\.processor)?\.to_out_lora\.(down|up)\.weight$"), r".to_out.0.lora.\2.weight"),
     (re.compile(r"\.(lora_[AB]|lora_magnitude_vector)\.(?!weight$)\w+\.weight$"), r".\1.weight"),
