@@ -98,9 +98,10 @@ void check_sizes(ggml_context * context) {
     }
 }
 
-/// Whether rows lie one after the other, also if there is only one.
+/// Whether rows lie one after the other, also if there is only one, and the first begins where any device can read it.
 bool lies_together(const ggml_tensor * tensor) {
     const bool rows = tensor->nb[0] == ggml_type_size(tensor->type) && tensor->nb[1] == ggml_row_size(tensor->type, tensor->ne[0]);
+    if (tensor->view_offs % 256 != 0) return false;
     return rows && (tensor->ne[3] == 1 || tensor->nb[3] == tensor->nb[2] * static_cast<size_t>(tensor->ne[2]));
 }
 
