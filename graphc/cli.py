@@ -26,10 +26,28 @@ from graphc.commands.output import note, printable, tolerate_any_encoding
 from graphc.commands.profile import profile
 from graphc.commands.refit import refit
 from graphc.commands.run import run
+from graphc.commands.serve_device import serve_device
 from graphc.commands.view import view
 from graphc.errors import GraphcError
 
-COMMANDS = (compile, run, refit, check, diff, inspect, view, profile, bench, bisect, explain, build, devices, doctor, demo)
+COMMANDS = (
+    compile,
+    run,
+    refit,
+    check,
+    diff,
+    inspect,
+    view,
+    profile,
+    bench,
+    bisect,
+    explain,
+    build,
+    devices,
+    serve_device,
+    doctor,
+    demo,
+)
 INTERRUPTED = 130
 
 app = typer.Typer(

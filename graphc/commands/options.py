@@ -24,7 +24,21 @@ Dims = Annotated[
         show_default=False,
     ),
 ]
-Device = Annotated[str, typer.Option(help="Where to run: cpu, or a device that `graphc devices` lists.")]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME,...",
+        help="Where to run: cpu, what `graphc devices` lists, rpc://HOST:PORT, or several, each for a part of the model.",
+    ),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE,...",
+        help="Memory that each device may use (4GiB, 512MiB, auto); weights that do not fit are streamed in every run.",
+        show_default=False,
+    ),
+]
 Fast = Annotated[
     bool, typer.Option("--fast", help="Let the device multiply float32 in float16 or TF32, where it is faster so.")
 ]

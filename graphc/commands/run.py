@@ -42,6 +42,7 @@ def run(
     component: options.Component = None,
     lora: options.Loras = None,
     device: options.Device = "cpu",
+    memory: options.Memory = None,
     fast: options.Fast = False,
     threads: options.Threads = None,
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times, and print the times.")] = 1,
@@ -63,7 +64,7 @@ def run(
     if engine and dims and random is None:
         raise InputError("the sizes of an engine's inputs are those of the arrays; --dim is for --random")
     set_float32_matmul_precision("high" if fast else "highest")
-    loaded = open_model(model, dims, device, threads, weights, component)
+    loaded = open_model(model, dims, device, threads, weights, component, memory)
     with warnings.catch_warnings(action="ignore"):  # the notes say it
         for path, strength in options.parse_loras(lora):
             note_lora(loaded.load_lora(path, strength, name=str(path)))
@@ -85,6 +86,9 @@ def run(
         start = perf_counter()
         results = loaded.run(given)
         times.append(perf_counter() - start)
+    if memory is not None:
+        for line in loaded.executor.fitting.text():
+            note(line)
     for name, array in results.items():
         say(f"{printable(name)}: {summary(array)}")
     if output is not None:
@@ -102,14 +106,15 @@ def open_model(
     threads: int | None = None,
     weights: Path | None = None,
     component: str | None = None,
+    memory: str | None = None,
 ) -> Model:
     """An engine file, loaded, or an ONNX file, compiled in memory; with other weights if given. Raises GraphcError."""
     from graphc.compiler import compile, load
     from graphc.runtime.session import is_engine
 
     if is_engine(path):
-        return load(path, weights=weights, component=component, device=device, threads=threads)
-    model = compile(path, dims=dims, device=device, threads=threads, progress=terminal_progress())
+        return load(path, weights=weights, component=component, device=device, threads=threads, memory=memory)
+    model = compile(path, dims=dims, device=device, threads=threads, memory=memory, progress=terminal_progress())
     if weights is not None:
         model.load_weights(weights, component=component)
     return model

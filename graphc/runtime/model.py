@@ -42,8 +42,8 @@ class TensorInfo:
 class Model:
     """A program with its weights, ready to run.
 
-    Made by `graphc.compile` or `graphc.load`. `weights` holds an array for each of the program's weights, and `given` the
-    parameters that they are made of, if they are known.
+    Made by `graphc.compile` or `graphc.load`, which say what `device`, `threads` and `memory` are. `weights` holds an array for
+    each of the program's weights, and `given` the parameters that they are made of, if they are known.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Model:
         self.executor = Executor(program, weights, device, threads, limits(memory))
         self._loras = Loras(Base(program, self.executor.arrays.__getitem__, given))
         self._embeddings = Embeddings(program)
-        self._place = (device, threads)
+        self._place = (device, threads, limits(memory))
 
     def run(self, feed: Mapping[str, np.ndarray] | None = None, /, **arrays: np.ndarray) -> dict[str, np.ndarray]:
         """Outputs by name, for inputs by name, given as keywords or as one mapping.

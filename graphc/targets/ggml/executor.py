@@ -11,17 +11,28 @@ import ctypes
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from graphc.backends.guard import ServerLost
+from graphc.backends.rpc import Servers
 from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
 from graphc.ops.control import settle
 from graphc.shapes import Dim, integer
+from graphc.targets.ggml.apart import expand_apart
 from graphc.targets.ggml.assign import assign
 from graphc.targets.ggml.bound import check_bound
-from graphc.targets.ggml.devices import default_threads, lying_together, names_cpu, open_backends, rounds_strided
+from graphc.targets.ggml.devices import (
+    default_threads,
+    lying_together,
+    names_cpu,
+    open_backends,
+    rounds_strided,
+    split_devices,
+)
 from graphc.targets.ggml.fitting import Fitting, Limit
 from graphc.targets.ggml.host import perform
 from graphc.targets.ggml.memory import ComputeMemory, Placement
@@ -54,26 +65,35 @@ class Executor:
     ) -> None:
         self.program = program
         self.threads = threads or default_threads()
-        self.backends = open_backends(device, self.threads)
-        self.weights = Weights(program, weights, self.backends)
-        self.fitting = Fitting(program, self.weights, memory, spill=names_cpu(device))
         self.kernels = load_kernels(program.kernels)
-        self.products = load_products() if len(self.backends) == 1 else None
-        self.rounds_strided = rounds_strided(self.backends)
         self.graphs: OrderedDict[Any, BuiltGraph] = OrderedDict()
         self.steps: dict[Program, list[Section | Call]] = {}
         self.observer: Callable[[BuiltGraph], None] | None = None
-        self.compute = ComputeMemory(self.weights, self.fitting, 2 * program.tensor_count + 64)
-        self._finalizer = weakref.finalize(self, _free, self.graphs, self.compute, self.weights)
+        self.servers = Servers(split_devices(device))
+        self.servers.call(lambda: self._open(weights, device, memory))
+        self.products = load_products() if len(self.backends) == 1 else None
+        self.rounds_strided = rounds_strided(self.backends)
+        self._finalizer = weakref.finalize(self, _free, self.servers, self.graphs, self.compute, self.weights)
+        # at exit no thread can be started any more, and a server notices by itself
+        self._finalizer.atexit = not self.servers.addresses
+
+    def _open(self, weights: Iterable[np.ndarray], device: str, memory: Sequence[Limit]) -> None:
+        self.backends = open_backends(device, self.threads)
+        self.servers.hold(self.backends)
+        self.weights = Weights(self.program, weights, self.backends)
+        self.fitting = Fitting(self.program, self.weights, memory, spill=names_cpu(device))
+        self.compute = ComputeMemory(self.weights, self.fitting, 2 * self.program.tensor_count + 64)
 
     def close(self) -> None:
         """Free the device's memory; the executor cannot be used afterwards."""
         self._finalizer()
 
     def run(self, inputs: Mapping[str, np.ndarray], binding: Mapping[str, int]) -> list[np.ndarray]:
-        """The outputs, in order, for inputs that fit the program's declarations under `binding` of its size symbols."""
+        """The outputs, in order, for inputs that fit the program's declarations under `binding` of its size symbols.
+
+        Raises GraphcError if they do not fit into memory, or a server is lost."""
         arrays = [inputs[declared.name] for declared in self.program.inputs]
-        return Run(self, self.program, arrays, dict(binding)).results()
+        return self.servers.call(lambda: Run(self, self.program, arrays, dict(binding)).results())
 
     def graph(self, program: Program, section: Section, binding: Mapping[str, int]) -> BuiltGraph:
         """The graph of a section for certain sizes: one that is kept, or a new one."""
@@ -94,7 +114,7 @@ class Executor:
 
     def replace_weights(self, arrays: Iterable[np.ndarray]) -> None:
         """Use other arrays, of the same dtypes and shapes, from the next run on. On an error the old ones stay."""
-        self.weights.replace(arrays)
+        self.servers.call(lambda: self.weights.replace(arrays))
         self.compute.forget()
         if len(self.backends) == 1:  # graphs hold views of the old weights
             for graph in self.graphs.values():
@@ -195,6 +215,8 @@ class BuiltGraph:
         for call in calls:
             self.results[call.result.call] = self._replay(call)
         self.graph = ggml.ggml_new_graph_custom(self.context, count, False)
+        if len(executor.servers.addresses) > 1:
+            expand_apart(self.context, self.graph, self.results.values(), executor.weights.tensors)
         self.outputs = [self._tensor(program.outputs[index].tensor) for index in section.outputs]
         for tensor in (*self.outputs, *(self.results[index] for index in section.writes)):
             ggml.ggml_set_output(tensor)
@@ -302,11 +324,18 @@ def stored(declared: Input, array: np.ndarray) -> np.ndarray:
     return array.astype({"I32": np.int32}[declared.tensor.type])
 
 
-def _free(graphs: OrderedDict, compute: ComputeMemory, weights: Weights) -> None:
+def _free(servers: Servers, graphs: OrderedDict, compute: ComputeMemory, weights: Weights) -> None:
+    """What belongs to a server that is lost is left as it is."""
     for graph in graphs.values():
         graph.free()
     graphs.clear()
+    with suppress(ServerLost):
+        servers.call(lambda: _free_devices(servers, compute, weights))
+
+
+def _free_devices(servers: Servers, compute: ComputeMemory, weights: Weights) -> None:
     compute.free()
     weights.free()
+    servers.release()
     for backend in weights.backends:
         ggml.ggml_backend_free(backend)

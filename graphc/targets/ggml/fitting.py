@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
+from graphc.targets.ggml.devices import device_name
 from graphc.targets.ggml.placed import Weights
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.residence import HOST, SLOTS, Residence, TooSmall, assigned, chosen, weights_read
@@ -40,7 +41,7 @@ class Fitting:
     def __init__(self, program: Program, weights: Weights, limits: Sequence[Limit], spill: bool) -> None:
         self.weights, self.spill = weights, spill
         self.devices = weights.backends[:-1]
-        self.names = [ggml.ggml_backend_name(each).decode() for each in self.devices]
+        self.names = [device_name(each) for each in self.devices]
         self.limits = limits_of(self.devices, self.names, limits)
         self.reads = weights_read(program)
         self.host = set(self.reads.by_host) | {index for index, each in enumerate(program.weights) if not each.nbytes}

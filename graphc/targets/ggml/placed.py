@@ -9,6 +9,7 @@ import numpy as np
 
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
+from graphc.targets.ggml.devices import device_name
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.residence import HOST, SLOTS, Residence
 from graphc.targets.ggml.tensors import NOTHING, aligned, new_context, new_tensor, upload
@@ -156,7 +157,7 @@ def whole_buffer(backend: Any, nbytes: int) -> Any:
     """A new buffer for weights. Raises GraphcError."""
     buffer = ggml.ggml_backend_buft_alloc_buffer(ggml.ggml_backend_get_default_buffer_type(backend), nbytes)
     if not buffer:
-        name = ggml.ggml_backend_name(backend).decode()
+        name = device_name(backend)
         raise GraphcError(
             f"{name} has not the {nbytes / 2**20:.0f} MiB that weights need there; with a limit (--memory) they are streamed"
         )
