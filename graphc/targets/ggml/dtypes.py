@@ -138,7 +138,7 @@ class Dtypes:
         asked, nearest = stored(index) if given and stored else (asked, asked)
         reason = "" if given or by_name else kept(asked, weight, uses, reads)
         type, why = ("F32", reason) if reason else possible(nearest, weight, uses, {} if given else NEXT)
-        why = why or ("computed of the checkpoint's, not moved" if asked != nearest else "")
+        why = why or ("computed of the checkpoint's, or cuts its blocks" if asked != nearest else "")
         return Choice(weight.label, asked, type, why)
 
     def notes(self) -> list[str]:
