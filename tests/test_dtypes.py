@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -481,6 +482,18 @@ def test_blocks_are_quantized_again_with_a_warning(tmp_path: Path) -> None:
         found.load_weights(path)
     place = [weight.name for weight in found.program.weights].index("b.weight")
     assert found.executor.arrays[place].tobytes() == narrowed("Q5_0", numbers["b.weight"]).tobytes()
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+def test_floats_of_8_bits_are_kept_in_float16(dtype: Any) -> None:
+    bits = np.arange(256, dtype=np.uint8)
+    bits = bits[np.isfinite(bits.view(dtype).astype(np.float32))]
+    parameters = {"w": np.resize(bits, (64, 256)).view(dtype)}
+    nodes = [node("Transpose", ["w"], ["t"], perm=[1, 0]), node("MatMul", ["x", "t"], ["y"])]
+    proto = model(nodes, [value("x", [3, 256])], ["y"], weights(1, {"w": (64, 256)}))
+    found = graphc.compile(proto, dtype="checkpoint", weights=parameters)
+    assert types(found) == {"w": "f16"}
+    assert np.array_equal(dequantized(found)["w"], parameters["w"].astype(np.float32))
 
 
 def test_what_is_computed_of_blocks_becomes_float16(tmp_path: Path) -> None:

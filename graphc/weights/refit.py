@@ -24,9 +24,10 @@ from graphc.weights.names import FEWEST
 from graphc.weights.recipes import Recipes, recipes_of
 from graphc.weights.tensors import Tensors, Unreadable
 
-WIDER = {(F16, F32), (BF16, F32), (F16, F64), (BF16, F64), (F32, F64)} | {
-    (np.dtype(each), F32) for each in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
-}
+EIGHT_BITS = {np.dtype(each) for each in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)}
+"""Types whose numbers float16 has."""
+
+WIDER = {(F16, F32), (BF16, F32), (F16, F64), (BF16, F64), (F32, F64)} | {(each, F32) for each in EIGHT_BITS}
 """Conversions that keep every number."""
 
 
@@ -138,10 +139,11 @@ def shapes_of(parameters: Iterable[Value]) -> dict[str, tuple[int, ...]]:
 
 
 def _type(tensor: Any) -> str:
-    """The type of ggml's whose numbers a tensor has, of those that weights may have."""
+    """The narrowest type of ggml's that has a tensor's numbers."""
     if isinstance(tensor, Blocks):
         return tensor.type
-    return next((name for name, dtype in HALVES.items() if dtype == tensor.dtype), "F32")
+    types = {dtype: name for name, dtype in HALVES.items()} | dict.fromkeys(EIGHT_BITS, "F16")
+    return types.get(tensor.dtype, "F32")
 
 
 class _Widened(dict[Value, Any]):
