@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -114,7 +115,7 @@ def _build(
             run_cmake(project, beside / "build", options, target=backend.library, jobs=jobs, progress=progress)
     except BuildError as error:
         raise BuildError(
-            f"{error}\n{backend.name} needs {backend.needs}; `graphc doctor` says what is missing"
+            f"{error}\n{backend.name} needs {backend.needs}; `graphc doctor {backend.name}` says what is missing"
         ) from error
     library = _library_in(beside / "build" / "library")
     if library is None:
@@ -136,7 +137,7 @@ def _place(ready: Path, folder: Path) -> None:
             return
         except OSError:
             old = ready.parent / f"old-{os.getpid()}"
-            if folder.is_dir():
+            with contextlib.suppress(OSError):  # on Windows, while a program uses it
                 os.replace(folder, old)
                 shutil.rmtree(old, ignore_errors=True)
     raise BuildError(f"{folder} cannot be replaced, perhaps because a program uses it")

@@ -38,7 +38,7 @@ BACKENDS: Mapping[str, Backend] = {
         Backend("opencl", "Qualcomm Adreno, Intel", "OpenCL's headers and loader, Python"),
         Backend("rpc", "devices of another process or machine", "nothing more"),
         Backend("sycl", "Intel", "oneAPI (icpx, oneMKL)"),
-        Backend("vulkan", "any GPU with a Vulkan driver", "headers of Vulkan (1.3.275 or newer) and SPIR-V, the loader, glslc"),
+        Backend("vulkan", "any GPU with a Vulkan driver", "headers of Vulkan (1.3.272 or newer) and SPIR-V, the loader, glslc"),
         Backend("webgpu", "any GPU, through Dawn", "Dawn"),
     )
 }  # fmt: skip

@@ -1,0 +1,179 @@
+"""Models on a device other than the CPU: `GRAPHC_TEST_DEVICE=vulkan0 pytest tests/test_device.py`.
+
+The backend must be installed (`graphc backend install vulkan`). CI does it with Mesa's software device.
+"""
+
+import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from small_models import dense_model, dense_result
+from suite.cases import load_cases
+from suite.pool import run_all
+from suite.run import run_case
+
+import graphc
+from graphc.backends.install import installed
+from graphc.backends.precision import given_up, set_float32_matmul_precision
+from graphc.build import build
+from graphc.compiler import compile_program
+from graphc.errors import GraphcError, InputError
+from graphc.runtime.assigned import assigned
+
+DEVICE = os.environ.get("GRAPHC_TEST_DEVICE", "")
+pytestmark = pytest.mark.skipif(not DEVICE, reason="GRAPHC_TEST_DEVICE names no device")
+
+MODELS = (
+    "tiny_cnn",
+    "bert",
+    "sd15_clip_small",
+    "sd15_unet_small",
+    "sd15_vae_decoder_small",
+    "flux_transformer",
+    "t5_encoder",
+)
+"""Of the zoo: what its first models are made of."""
+
+BOUND = 1e-5
+"""Of a model's largest output. Float32 itself has errors of some 1e-6 here; float16 inside, of 1e-3."""
+
+CASES = (
+    "matmul|gemm|conv_|softmax|layer_normalization|group_normalization|rms_normalization|gelu|sigmoid|tanh|relu|add|mul|div|"
+    "reduce_(sum|mean)_(keep|do_not)|concat|transpose|gather_|slice|resize_(up|down)sample.*nearest|averagepool|attention_4d|shape"
+)
+"""Names in ONNX's suite of what ggml computes, and of some that it does not."""
+
+
+@pytest.fixture(scope="module")
+def zoo():
+    pytest.importorskip("torch")
+    sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+    import export
+    import zoo
+
+    return lambda name, folder: export.export(zoo.EXAMPLES[name], "dynamo", folder)
+
+
+def error(got, expected):
+    return max(float(np.abs(got[name] - each).max() / np.abs(each).max()) for name, each in expected.items())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_gives_the_numbers_of_pytorch(name, zoo, tmp_path):
+    path = zoo(name, tmp_path)
+    inputs, expected = dict(np.load(tmp_path / "inputs.npz")), dict(np.load(tmp_path / "outputs.npz"))
+    on_cpu = error(graphc.compile(path).run(inputs), expected)
+    model = graphc.compile(path, device=DEVICE)
+    assert error(model.run(inputs), expected) <= max(BOUND, 3 * on_cpu)
+    assert error(model.run(inputs), expected) <= max(BOUND, 3 * on_cpu), "the second run"
+
+
+def test_cases_of_onnx_pass():
+    import re
+
+    cases = [case for case in load_cases() if case.group == "node" and re.search(f"^test_({CASES})", case.name)]
+    cases = [case for case in cases if not re.search("16|expanded|float8|int|string|_ver", case.name)]
+    assert len(cases) > 150
+    outcomes = run_all(cases, functools.partial(run_case, device=DEVICE))
+    assert not [f"{each.status} {each.name}: {each.reason}" for each in outcomes if each.status != "pass"]
+
+
+def test_sizes_change_from_run_to_run():
+    model = graphc.compile(dense_model(), device=DEVICE)
+    for rows in (4, 70, 1, 4):
+        x = np.random.default_rng(rows).standard_normal((rows, 3)).astype(np.float32)
+        result = model.run(x=x)
+        for name, expected in zip(("scores", "product"), dense_result(x), strict=True):
+            np.testing.assert_allclose(result[name], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_are_replaced_on_the_device():
+    model = graphc.compile(dense_model(), device=DEVICE)
+    x = np.ones((2, 3), np.float32)
+    before = model.run(x=x)["scores"]
+    weight, bias = np.full((3, 4), 0.5, np.float32), np.ones(4, np.float32)
+    model.load_weights({"dense.weight": weight, "dense.bias": bias})
+    np.testing.assert_allclose(model.run(x=x)["scores"], np.full((2, 4), 2.5), rtol=1e-6)
+    assert not np.allclose(before, 2.5)
+
+
+def between_model() -> onnx.ModelProto:
+    """Erf and Mod, which GPUs' backends have not, with a sum between them, and a product before."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Mod", ["product", "one"], ["first"], fmod=1),
+        helper.make_node("Add", ["first", "one"], ["sum"]),
+        helper.make_node("Mod", ["sum", "one"], ["y"], fmod=1),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [8, 8]) for name in "xy")
+    weights = {"w": np.eye(8, dtype=np.float32) * 2.25, "one": np.full((8, 8), 1.5, np.float32)}
+    given = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "between", [x], [y], given)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def test_what_the_device_cannot_compute_is_computed_by_the_cpu():
+    x = np.random.default_rng(0).random((8, 8), np.float32)
+    expected = np.fmod(np.fmod(x * np.float32(2.25), 1.5) + 1.5, 1.5)
+    np.testing.assert_allclose(
+        graphc.compile(between_model(), device=DEVICE).run(x=x)["y"], expected, rtol=1e-5, atol=1e-6
+    )
+    found = assigned(compile_program(between_model()), DEVICE, {})
+    assert found.device >= 1
+    assert found.refused.total() == 2
+    assert found.kept.total() == 1, "the sum between them stays with them"
+    assert found.moved_bytes == 8 * 8 * 4, "the product"
+
+
+def test_a_device_keeps_its_precision():
+    graphc.compile(dense_model(), device=DEVICE)
+    with pytest.raises(InputError, match="opened with the precision highest"):
+        set_float32_matmul_precision("high")
+
+
+def test_fast_gives_up_digits_and_says_so(zoo, tmp_path):
+    path = zoo("bert", tmp_path)
+    arguments = [
+        "run",
+        path,
+        "--inputs",
+        tmp_path / "inputs.npz",
+        "--device",
+        DEVICE,
+        "--fast",
+        "-o",
+        tmp_path / "got.npz",
+    ]
+    command = [sys.executable, "-m", "graphc.cli", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "fast: products are computed in" in done.stderr
+    assert error(dict(np.load(tmp_path / "got.npz")), dict(np.load(tmp_path / "outputs.npz"))) < 0.02
+    assert not given_up("CPU")
+
+
+def test_an_unknown_device_is_an_error_that_names_those_there_are():
+    with pytest.raises(GraphcError, match=r"no device 'abacus7'; there is .*CPU"):
+        graphc.compile(dense_model(), device="abacus7")
+
+
+@pytest.mark.skipif(not DEVICE.startswith("vulkan"), reason="the backend's library is Vulkan's")
+def test_the_cpp_program_runs_on_the_device(zoo, tmp_path):
+    path = zoo("sd15_unet_small", tmp_path)
+    inputs, expected = dict(np.load(tmp_path / "inputs.npz")), dict(np.load(tmp_path / "outputs.npz"))
+    graphc.compile(path, tmp_path / "model.gguf", cpp=tmp_path / "cpp")
+    program = build(tmp_path / "cpp")
+    given = []
+    for name, array in inputs.items():
+        np.save(tmp_path / f"{name}.npy", array)
+        given += ["--input", f"{name}={tmp_path / name}.npy"]
+    command = [program, "--engine", tmp_path / "model.gguf", *given, "--device", DEVICE, "--output", tmp_path]
+    environment = {**os.environ, "GGML_BACKEND_PATH": str(installed()["vulkan"])}
+    subprocess.run(command, env=environment, timeout=600, check=True)
+    assert error({name: np.load(tmp_path / f"{name}.npy") for name in expected}, expected) <= BOUND
