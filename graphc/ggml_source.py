@@ -41,7 +41,7 @@ def ggml_source() -> Path:
 def download(folder: Path) -> Path:
     """Have pip put the source distribution into a folder. Raises BuildError with what pip says."""
     requirement = folder / "requirement.txt"
-    requirement.write_text(f"ggml-python=={VERSION} --hash=sha256:{SHA256}\n")
+    requirement.write_text(f"ggml-python=={VERSION} --hash=sha256:{SHA256}\n", encoding="utf-8")
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-binary", ":all:", "--no-deps",
                "--require-hashes", "--requirement", str(requirement), "--dest", str(folder)]  # fmt: skip
     try:

@@ -106,7 +106,7 @@ def say_results(results: Sequence[Result]) -> None:
 def machine_name() -> str:
     """The processor's name, where the system says it."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     except OSError:
         names = []

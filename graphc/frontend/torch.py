@@ -41,7 +41,8 @@ def from_torch(
     keywords = example_inputs if isinstance(example_inputs, dict) else None
     arguments = () if keywords is not None else tuple(_as_sequence(example_inputs))
     training = module.training
-    with tempfile.TemporaryDirectory(prefix="graphc-") as folder, warnings.catch_warnings():
+    temporary = tempfile.TemporaryDirectory(prefix="graphc-", ignore_cleanup_errors=True)  # Windows keeps mapped files
+    with temporary as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         path = Path(folder) / "model.onnx"
         try:

@@ -112,11 +112,16 @@ def write_outputs(outputs: Mapping[str, np.ndarray], target: Path) -> list[Path]
     return paths
 
 
+DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
+"""Names that Windows takes for devices, whatever their ending."""
+
+
 def file_names(names: Iterable[str]) -> dict[str, str]:
     """A name for a file, different for each, that contains nothing a path or a shell gives a meaning."""
     used: dict[str, str] = {}
     for name in names:
         plain = re.sub(r"[^\w.+-]", "_", name)[:100].lstrip(".-") or "output"
+        plain = f"_{plain}" if DEVICES.match(plain) else plain
         candidate, count = plain, 1
         while candidate.lower() in (other.lower() for other in used.values()):
             count += 1

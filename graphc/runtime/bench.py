@@ -110,14 +110,14 @@ def serve(peer: Peer, task: Task, archive: Path, pipe: Connection) -> None:
 
 def peak_memory() -> int:
     """Bytes that this process has held at most; 0 on Windows, which does not tell so simply."""
-    if sys.platform == "win32":
-        return 0
     if sys.platform == "linux":  # ru_maxrss begins with what the parent held
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
-    import resource
+    if sys.platform != "win32":
+        import resource
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return 0
 
 
 def bench(
@@ -131,7 +131,7 @@ def bench(
     racers: dict[str, Racer] = {}
     found: dict[str, tuple[float, Mapping[str, np.ndarray], int]] = {}
     problems: dict[str, str] = {}
-    with tempfile.TemporaryDirectory(prefix="graphc-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="graphc-bench-", ignore_cleanup_errors=True) as folder:
         archive = Path(folder) / "inputs.npz"
         np.savez(archive, **task.inputs)  # type: ignore[arg-type]
         loads: dict[str, float] = {}

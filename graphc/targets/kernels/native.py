@@ -29,8 +29,9 @@ from graphc.targets.kernels.evaluate import EvaluatedKernel, new_userdata
 from graphc.targets.kernels.render_c import FLAGS, render
 from graphc.zig import find_zig
 
-COMPILERS = ("cc", "gcc", "clang")
-"""Where `CC` is not set, the first of these that is installed compiles the kernels."""
+COMPILERS: Sequence[str] = () if os.name == "nt" else ("cc", "gcc", "clang")
+"""Where `CC` is not set, the first of these that is installed compiles the kernels. On Windows it is ziglang's: there gcc puts
+vectors on the stack where its own instructions fault, and clang needs Microsoft's compiler beside it."""
 
 TIME_LIMIT = 600
 """Seconds after which a compiler is given up."""

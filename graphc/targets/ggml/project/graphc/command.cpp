@@ -196,9 +196,17 @@ std::map<std::string, Array> read_inputs(const Model & model, const Arguments & 
     return inputs;
 }
 
+/// Whether Windows takes a name for a device's, whatever its ending.
+bool is_device(const std::string & name) {
+    std::string stem = name.substr(0, name.find('.'));
+    for (char & c : stem) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (stem.size() == 4 && std::isdigit(static_cast<unsigned char>(stem.back()))) stem.back() = '#';
+    return std::set<std::string>{"con", "prn", "aux", "nul", "com#", "lpt#"}.count(stem) != 0;
+}
+
 /// A file name for an output: a model may call it anything, so what could lead out of the folder is replaced.
 std::string file_name(const std::string & output) {
-    std::string name;
+    std::string name = is_device(output) ? "_" : "";
     for (char c : output) {
         const bool plain = std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || (c == '.' && !name.empty());
         name += plain ? c : '_';
