@@ -1,0 +1,217 @@
+"""Weights that lie on devices, stay on the host, or are streamed, within limits of memory. A second backend of the CPU stands for
+a device here; tests/test_servers.py has devices whose memory is another process's."""
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import graphc
+from graphc.errors import GraphcError, InputError
+from graphc.targets.ggml import executor, streams
+from graphc.targets.ggml.fitting import UNITS, limits
+from graphc.targets.ggml.residence import HOST, SLOTS, Reads, TooSmall, assigned, chosen, weights_read
+
+LAYERS = 9
+WIDTH = 32
+LAYER = WIDTH * WIDTH * 4
+
+
+def deep_model() -> onnx.ModelProto:
+    """`LAYERS` products with different weights, one of them used twice and one through a transpose, biases, a table of rows, a
+    weight that only a kernel reads, and an output from the middle."""
+    rng = np.random.default_rng(5)
+    nodes = [helper.make_node("Gather", ["table", "rows"], ["h0"])]
+    weights = [numpy_helper.from_array(rng.standard_normal((50, WIDTH)).astype(np.float32), "table")]
+    for index in range(LAYERS):
+        weight = (rng.standard_normal((WIDTH, WIDTH)) / WIDTH**0.5).astype(np.float32)
+        weights.append(numpy_helper.from_array(weight, f"w{index}"))
+        weights.append(numpy_helper.from_array(rng.standard_normal(WIDTH).astype(np.float32), f"b{index}"))
+        used = "w0" if index == LAYERS - 1 else f"w{index}"
+        nodes.append(helper.make_node("Gemm", [f"h{index}", used, f"b{index}"], [f"g{index}"], transB=index % 2))
+        nodes.append(helper.make_node("Tanh", [f"g{index}"], [f"t{index}"]))
+        nodes.append(helper.make_node("Add", [f"t{index}", f"h{index // 2}"], [f"h{index + 1}"]))
+    shift = numpy_helper.from_array(rng.uniform(0.1, 1, WIDTH).astype(np.float32), "shift")
+    nodes.append(helper.make_node("Atan", ["shift"], ["angle"]))
+    nodes.append(helper.make_node("Mod", [f"h{LAYERS}", "angle"], ["y"], fmod=1))
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", WIDTH]) for name in ("y", "h4")]
+    inputs = [helper.make_tensor_value_info("rows", TensorProto.INT64, ["n"])]
+    graph = helper.make_graph(nodes, "deep", inputs, outputs, [*weights, shift])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def rows(count: int) -> dict[str, np.ndarray]:
+    return {"rows": np.random.default_rng(count).integers(0, 50, count)}
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """A device before the CPU, which computes as the CPU does."""
+    open_one = executor.open_backends
+    monkeypatch.setattr(executor, "open_backends", lambda *args: open_one(*args) + open_one(*args))
+
+
+def check(model: graphc.Model, counts=(3, 3, 7, 1, 3)) -> None:
+    reference = ReferenceEvaluator(deep_model())
+    for count in counts:
+        feed = rows(count)
+        for name, expected in zip(("y", "h4"), reference.run(None, feed), strict=True):
+            np.testing.assert_allclose(model.run(feed)[name], expected, rtol=1e-5, atol=1e-5)
+
+
+def layers_streamed(model: graphc.Model) -> int:
+    found = model.executor.weights
+    return sum(found.arrays[index].nbytes == LAYER for index in found.residence.streamed)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_less_memory_streams_more(device, monkeypatch, at_once):
+    monkeypatch.setattr(streams, "is_async", lambda backend: at_once)
+    streamed = []
+    for kib in (24, 28, 36, 44, 400):
+        model = graphc.compile(deep_model(), memory=kib << 10, threads=1)
+        check(model)
+        streamed.append(layers_streamed(model))
+        used = sum(model.executor.fitting.sizes[index] for index in model.executor.weights.residence.resident(0))
+        slots = SLOTS * model.executor.weights.residence.slots[0]
+        assert used + slots + model.executor.fitting.needed[0] <= kib << 10
+        model.close()
+    assert streamed == sorted(streamed, reverse=True)
+    assert streamed[0] >= LAYERS - 3
+    assert streamed[-1] == 0
+
+
+def test_the_least_memory_is_named_and_does(device):
+    model = graphc.compile(deep_model(), memory=1000, threads=1)
+    with pytest.raises(GraphcError, match=r"need ([0-9.]+) MiB there at least") as caught:
+        model.run(rows(3))
+    (needed,) = model.executor.fitting.needed
+    check(graphc.compile(deep_model(), memory=needed + SLOTS * LAYER, threads=1), [3])
+    assert "twice the 0.0 MiB" in str(caught.value)
+    with pytest.raises(GraphcError, match="at least"):
+        graphc.compile(deep_model(), memory=needed + SLOTS * LAYER - 1, threads=1).run(rows(3))
+
+
+def test_larger_sizes_push_weights_out(device):
+    model = graphc.compile(deep_model(), memory=64 << 10, threads=1)
+    check(model, [1])
+    before = layers_streamed(model)
+    check(model, [60])
+    assert layers_streamed(model) > before
+    check(model, [1, 60])
+
+
+def test_a_table_that_does_not_fit_stays_where_its_rows_are_looked_up(device):
+    model = graphc.compile(deep_model(), memory=24 << 10, threads=1)
+    check(model, [3])
+    names = [weight.name for weight in model.program.weights]
+    places = dict(zip(names, model.executor.weights.residence.device, strict=True))
+    assert places["table"] == HOST
+    assert places["w3"] == 0
+
+
+def test_other_weights_are_streamed_from_then_on(device):
+    model = graphc.compile(deep_model(), memory=24 << 10, threads=1)
+    check(model, [3])
+    whole = graphc.compile(deep_model(), threads=1)
+    doubled = [(array * 2).astype(array.dtype) for array in whole.executor.arrays]
+    whole.executor.replace_weights(doubled)
+    model.executor.replace_weights(doubled)
+    for count in (3, 5, 3):
+        expected = whole.run(rows(count))
+        for name, array in model.run(rows(count)).items():
+            np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
+
+
+def test_an_error_while_weights_are_copied_is_raised(device, monkeypatch):
+    model = graphc.compile(deep_model(), memory=24 << 10, threads=1)
+    check(model, [3])
+
+    def broken(*args):
+        raise OSError("the file is gone")
+
+    monkeypatch.setattr(streams, "upload", broken)
+    with pytest.raises(OSError, match="the file is gone"):
+        model.run(rows(3))
+    monkeypatch.undo()
+    check(model, [3])
+
+
+def test_the_cpu_has_no_limit():
+    with pytest.raises(InputError, match="the CPU, which uses weights where they lie"):
+        graphc.compile(deep_model(), memory="1GiB")
+
+
+def test_limits_are_for_devices_in_turn(device):
+    with pytest.raises(InputError, match="2 limits of memory are given for"):
+        graphc.compile(deep_model(), memory="1GiB,1GiB")
+
+
+def test_limits_are_numbers_with_units():
+    assert limits("4GiB, 1.5 MiB,auto") == [4 << 30, 3 << 19, None]
+    assert limits([None, 7, "8kb"]) == [None, 7, 8000]
+    assert limits(1 << 30) == [1 << 30]
+    assert limits(None) == []
+    assert set(UNITS) >= {"gib", "mib"}
+    for wrong in ("", "4 GB iB", "-1", "0", "1e9", "٤GiB", "4TiB", "1GiB,,2GiB", 0, True):
+        with pytest.raises(InputError, match="no size of memory"):
+            limits(wrong)
+
+
+def test_the_command_says_what_lies_where(graphc_command, tmp_path, device):
+    onnx.save(deep_model(), tmp_path / "deep.onnx")
+    done = graphc_command("run", "deep.onnx", "--random", "1", "--dim", "n=3", "--memory", "32KiB")
+    assert done.status == 0
+    assert "streamed through 2 x" in done.err
+    done = graphc_command("run", "deep.onnx", "--random", "1", "--dim", "n=3", "--memory", "1KiB")
+    assert done.status == 1
+    assert "at least" in done.err
+
+
+def test_what_reads_weights_is_known():
+    program = graphc.compile(deep_model()).program
+    reads = weights_read(program)
+    names = [weight.name for weight in program.weights]
+    odd = [name for name in (names[index] for index in reads.order) if name.startswith("w")]
+    assert odd == ["w1", "w3", "w5", "w7"], "in order; the others were transposed, which makes other weights of them"
+    assert len(reads.order) == len(program.weights)
+    assert [names[index] for index in reads.by_rows] == ["table"]
+    assert len(reads.by_host) == 1
+
+
+SIZES = st.lists(st.integers(1, 50), min_size=1, max_size=12)
+
+
+@given(SIZES, st.lists(st.integers(0, 120), min_size=1, max_size=3), st.booleans())
+def test_each_device_has_a_stretch(sizes, room, spill):
+    order = list(range(len(sizes)))
+    device = assigned(order, sizes, room, {0}, spill)
+    assert device[0] == HOST
+    moved = [each for each in device[1:] if each != HOST]
+    assert moved == sorted(moved)
+    if not spill:
+        assert HOST not in device[1:]
+        return
+    for number, space in enumerate(room):
+        assert sum(size for size, each in zip(sizes, device, strict=True) if each == number) <= space
+
+
+@given(SIZES, st.integers(0, 400))
+def test_what_is_chosen_fits_and_wastes_no_room(sizes, space):
+    order = tuple((index,) for index in range(len(sizes)))
+    reads = Reads(order, frozenset(), frozenset())
+    device = [0] * len(sizes)
+    if sum(sizes) <= space:
+        assert chosen(device, reads, sizes, [space]).streamed == frozenset()
+    elif SLOTS * max(sizes) > space:
+        with pytest.raises(TooSmall) as caught:
+            chosen(device, reads, sizes, [space])
+        assert caught.value.nbytes == SLOTS * max(sizes)
+    else:
+        found = chosen(device, reads, sizes, [space])
+        left = space - sum(sizes[index] for index in found.resident(0)) - SLOTS * found.slots[0]
+        assert 0 <= left < min(sizes[index] for index in found.streamed)
+        assert found.slots[0] == max(sizes[index] for index in found.streamed)
