@@ -219,7 +219,7 @@ def refit(
     made = Loras(base)
     for source, strength in loras:
         _, made = made.load(source, strength, None if isinstance(source, Mapping) else str(source))
-    write_engine(output, program, made.weight, progress)
+    write_engine(output, made.program, made.array, progress)
     return found, made
 
 

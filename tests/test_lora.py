@@ -17,10 +17,12 @@ from frontend_models import model, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refitting import INPUTS, file_of, node, same, several, weights
+from test_dtypes import blocks_file
 
 import graphc
 from graphc.compiler import compile_program, refit, write
 from graphc.errors import CheckpointError, EngineError, GraphcError, InputError
+from graphc.ggml_types import narrowed, widened
 
 RANDOM = np.random.default_rng(7)
 
@@ -554,3 +556,127 @@ def test_a_bad_lora_is_one_message(graphc_command, engine: Path, arguments: tupl
     assert done.err.startswith("error: ")
     assert "Traceback" not in done.err
     assert not Path("new.gguf").exists()
+
+
+HALVED = {"a.weight": (128, 64), "b.weight": (64, 64)}
+STORED = weights(3, HALVED)
+PAIRS = {
+    "one": {**low_rank("a", 128, (64,), rank=4, alpha=0.2), **low_rank("b", 64, (64,), rank=3, alpha=0.2)},
+    "two": low_rank("a", 128, (64,), rank=1, alpha=0.3),
+}
+X = {"x": some(5, 64)}
+
+
+def gated(parameters: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """Products with the halves of one weight, and with another."""
+    nodes = [
+        node("Transpose", ["a.weight"], ["t"], perm=[1, 0]),
+        node("MatMul", ["x", "t"], ["h"]),
+        node("Split", ["h"], ["left", "right"], axis=1, num_outputs=2),
+        node("Tanh", ["right"], ["bent"]),
+        node("Mul", ["left", "bent"], ["gated"]),
+        node("Gemm", ["gated", "b.weight"], ["y"], transB=1),
+    ]
+    return model(nodes, [value("x", [5, 64])], ["y"], parameters, opset=18)
+
+
+def held(type: str) -> dict[str, np.ndarray]:
+    """The parameters as a type holds them."""
+    return {name: widened(type, narrowed(type, array), array.shape) for name, array in STORED.items()}
+
+
+def with_pairs(parameters: Mapping[str, np.ndarray], strengths: Mapping[str, float]) -> dict[str, np.ndarray]:
+    found = dict(parameters)
+    for name, strength in strengths.items():
+        for module in ("a", "b"):
+            if f"{module}.alpha" in PAIRS[name]:
+                up, down, alpha = (
+                    PAIRS[name][f"{module}.{each}"] for each in ("lora_up.weight", "lora_down.weight", "alpha")
+                )
+                found[f"{module}.weight"] = (
+                    found[f"{module}.weight"] + up * np.float32(strength * alpha / len(down)) @ down
+                )
+    return found
+
+
+@pytest.mark.parametrize("type", ["Q8_0", "Q4_0", "F16"])
+def test_beside_weights_in_narrower_types(type: str, tmp_path: Path) -> None:
+    """What the engine holds stays as it is, and the numbers are those of it with the change, not quantized again."""
+    graphc.compile(gated(STORED), tmp_path / "m.gguf", dtype=type.lower(), threads=1).close()
+    found, exact = graphc.load(tmp_path / "m.gguf", threads=1), graphc.compile(gated(STORED), threads=1)
+    before, arrays, count = found.run(X), list(found.executor.arrays), len(found.program.weights)
+
+    def agrees(strengths: Mapping[str, float]) -> None:
+        exact.load_weights(with_pairs(held(type), strengths))
+        expected = exact.run(X)["y"]
+        np.testing.assert_allclose(found.run(X)["y"], expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+        assert all(new is old for old, new in zip(arrays, found.executor.arrays, strict=False))
+
+    agrees({})
+    found.load_lora(PAIRS["one"], 0.7, "one")
+    agrees({"one": 0.7})
+    found.load_lora(PAIRS["two"], -2, "two")
+    agrees({"one": 0.7, "two": -2})
+    found.set_lora({"one": 0, "two": 3})
+    agrees({"two": 3})
+    program = found.program
+    found.set_lora({"one": 2})
+    assert found.program is program
+    agrees({"one": 2, "two": 3})
+    both = found.run(X)
+    found.save(tmp_path / "saved.gguf")
+    loras = [
+        (file_of(tmp_path / f"{name}.safetensors", PAIRS[name]), strength)
+        for name, strength in (("one", 2), ("two", 3))
+    ]
+    refit(tmp_path / "m.gguf", None, tmp_path / "refitted.gguf", loras=loras)
+    assert (tmp_path / "saved.gguf").read_bytes() == (tmp_path / "refitted.gguf").read_bytes()
+    saved = graphc.load(tmp_path / "saved.gguf", threads=1)
+    same(saved.run(X), both)
+    saved.load_weights({name: array * 2 for name, array in STORED.items()})
+    assert np.any(saved.run(X)["y"] != both["y"])
+    found.unload_lora("one")
+    agrees({"two": 3})
+    found.unload_lora()
+    assert len(found.program.weights) == count
+    same(found.run(X), before)
+
+
+def test_only_pairs_go_beside(tmp_path: Path) -> None:
+    graphc.compile(gated(STORED), tmp_path / "m.gguf", dtype="q8_0", threads=1).close()
+    found = graphc.load(tmp_path / "m.gguf", threads=1)
+    before = found.run(X)
+    found.load_lora(PAIRS["two"], name="two")
+    two = found.run(X)
+    for tensors in (
+        {**PAIRS["one"], "a.dora_scale": some(128, 1)}, {"b.diff": some(64, 64)},
+        {"b.lokr_w1": some(8, 8), "b.lokr_w2": some(8, 8)},
+    ):  # fmt: skip
+        with pytest.raises(
+            CheckpointError, match=r"do not tell [ab]\.weight, of which a LoRA is a change; .*, not quantized"
+        ):
+            found.load_lora(tensors)
+        same(found.run(X), two)
+    found.unload_lora()
+    same(found.run(X), before)
+
+
+def test_blocks_of_a_checkpoint_stay_as_they_are(tmp_path: Path) -> None:
+    """A checkpoint that is quantized does not tell what it was before either; float weights of it do."""
+    path, numbers = blocks_file(tmp_path / "c.gguf", STORED, "Q4_0")
+    graphc.compile(gated(STORED), tmp_path / "m.gguf", dtype="q4_0", threads=1).close()
+    found = graphc.load(tmp_path / "m.gguf", weights=path, threads=1)
+    wide = graphc.compile(gated(STORED), threads=1)
+    wide.load_weights(path)
+    for each, count in ((found, 9), (wide, 3)):
+        each.load_lora(PAIRS["one"], 0.5, "one")
+        assert len(each.program.weights) == count
+    exact = graphc.compile(gated(with_pairs(numbers, {"one": 0.5})), threads=1)
+    expected = exact.run(X)["y"]
+    for each in (found, wide):
+        np.testing.assert_allclose(each.run(X)["y"], expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+    found.load_weights(STORED)
+    assert len(found.program.weights) == 3
+    graphc.compile(gated(with_pairs(STORED, {"one": 0.5})), tmp_path / "new.gguf", dtype="q4_0", threads=1).close()
+    expected = graphc.load(tmp_path / "new.gguf", threads=1).run(X)["y"]
+    np.testing.assert_allclose(found.run(X)["y"], expected, rtol=0, atol=1e-2 * np.abs(expected).max())

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from graphc.weights.checkpoint import Source
 from graphc.weights.embeddings import Embeddings, Vectors
 from graphc.weights.layouts.fit import some
 from graphc.weights.lora.apply import Lora, Loras, Strength
+from graphc.weights.lora.beside import with_factors
 from graphc.weights.refit import Refit
 from graphc.weights.tensors import Tensors
 from graphc.weights.undo import Base
@@ -89,10 +91,10 @@ class Model:
         made; the model is as before then.
         """
         base = self._loras.base
-        stored = [base.weight(index) for index in range(len(self.program.weights))]
+        stored = [base.weight(index) for index in range(len(base.program.weights))]
         found = Refit(base.program, stored, source, strict=strict, component=component)
         arrays = self.executor.placed(map(found.array, range(len(stored))))
-        self._use(self._loras.on(base.refitted(arrays.__getitem__, found.given)))
+        self._use(self._loras.on(base.refitted(arrays.__getitem__, found.given)), self._embeddings)
 
     @property
     def loras(self) -> dict[str, Lora]:
@@ -110,30 +112,18 @@ class Model:
         InputError for a name that is taken or a strength that is no number; the model is as before then.
         """
         lora, after = self._loras.load(source, strength, name)
-        self._use(after)
+        self._use(after, self._embeddings)
         if lora.unmatched:
             warnings.warn(f"LoRA {lora.name}: the model has no {some(lora.unmatched)}", RuntimeWarning, stacklevel=2)
         return lora
 
     def set_lora(self, strengths: Mapping[str, Strength]) -> None:
         """Change strengths of LoRAs that are loaded, by name; 0 leaves one out. Raises InputError."""
-        self._use(self._loras.set(strengths))
+        self._use(self._loras.set(strengths), self._embeddings)
 
     def unload_lora(self, name: str | None = None) -> None:
         """Take off a LoRA, or all: the weights are what they were, bit for bit. Raises InputError for a name there is not."""
-        self._use(self._loras.unload(name))
-
-    def _use(self, after: Loras) -> None:
-        """Have the weights that they make; those that stay the same are not computed."""
-        before, arrays = self._loras, self.executor.arrays
-        same = before.base is after.base
-        self.executor.replace_weights(
-            arrays[index]
-            if same and not after.differs(before, index)
-            else self._embeddings.array(index, after.weight(index))
-            for index in range(len(arrays))
-        )
-        self._loras = after
+        self._use(self._loras.unload(name), self._embeddings)
 
     @property
     def embeddings(self) -> dict[str, list[int]]:
@@ -150,21 +140,34 @@ class Model:
         Raises CheckpointError for a file that does not fit, InputError for a token that is loaded, and EngineError if the model
         has no table of tokens that can grow; the model is as before then.
         """
-        self._grow(self._embeddings.load(given))
+        self._use(self._loras, self._embeddings.load(given))
         return {token: self.embeddings[token] for token in given}
 
     def unload_embeddings(self) -> None:
         """Take the tokens of textual inversion off again: the table is what it was."""
         if self._embeddings.rows:
-            self._grow(Embeddings(self._embeddings.program))
+            self._use(self._loras, Embeddings(self._embeddings.program))
 
-    def _grow(self, embeddings: Embeddings) -> None:
-        """Have the program with these rows; the executor that is there stays if the other cannot be made."""
-        table, grown, arrays = embeddings.table, embeddings.grown(), list(self.executor.arrays)
-        arrays[table] = embeddings.array(table, self._loras.weight(table))
-        executor = Executor(grown, arrays, *self._place)
-        self.executor.close()
-        self.executor, self.program, self._embeddings = executor, grown, embeddings
+    def _use(self, loras: Loras, embeddings: Embeddings) -> None:
+        """Have the weights that they make, in another program if it takes one; what stays the same is not computed. The executor
+        that is there stays if the other cannot be made."""
+        before, arrays = self._loras, self.executor.arrays
+        grown = embeddings is not self._embeddings
+        kept = [
+            loras.base is before.base and not loras.differs(before, index) and not (grown and index == embeddings.table)
+            for index in range(len(loras.base.program.weights))
+        ]
+        made = (
+            arrays[index] if same else embeddings.array(index, loras.weight(index)) for index, same in enumerate(kept)
+        )
+        if not grown and loras.ranks == before.ranks:
+            self.executor.replace_weights(chain(made, loras.factors))
+        else:
+            program = with_factors(embeddings.grown(), loras.ranks)
+            executor = Executor(program, chain(made, loras.factors), *self._place)
+            self.executor.close()
+            self.executor, self.program = executor, program
+        self._loras, self._embeddings = loras, embeddings
 
     @property
     def given_up(self) -> str:

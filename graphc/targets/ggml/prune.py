@@ -47,6 +47,7 @@ class Pruning:
             kernel = self.kernel(call.kernel) if call.kernel >= 0 else -1
             host = call.host and self.host(call.host)
             result.calls.append(replace(call, args=args, result=results[index], kernel=kernel, host=host))
+            results[index] = self.followed(result, results[index])
         result.outputs = [replace(output, tensor=moved(output.tensor)) for output in program.outputs]
         return result
 
@@ -60,6 +61,10 @@ class Pruning:
             return call.result
         layout = CALLS[call.function](*args)
         return Tensor(layout.type, layout.ne, layout.nb, call.result.rank)
+
+    def followed(self, result: Program, tensor: Tensor) -> Tensor:
+        """What takes the place of a call's result; it may be of further calls."""
+        return tensor
 
     def weight(self, index: int) -> Tensor:
         """The tensor that a weight has now."""

@@ -39,10 +39,12 @@ class Adapter:
         for each in ALGEBRAS:
             if each.axes.keys() == factors:
                 return each
-        lacking: list[list[str]] = [sorted(each.axes.keys() - factors) for each in ALGEBRAS if each.axes.keys() > factors]
+        lacking = sorted(
+            (sorted(each.axes.keys() - factors) for each in ALGEBRAS if each.axes.keys() > factors), key=len
+        )
         if not factors or not lacking:
             raise ValueError(f"{', '.join(sorted(self.tensors))} together are no kind of LoRA that is known")
-        raise ValueError(f"it has {', '.join(sorted(factors))} without {', '.join(min(lacking, key=len))}")
+        raise ValueError(f"it has {', '.join(sorted(factors))} without {', '.join(lacking[0])}")
 
     @cached_property
     def shape(self) -> tuple[int, int]:
@@ -91,6 +93,22 @@ class Adapter:
         goal -= weight
         goal *= weight.dtype.type(strength)
         return goal
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether the change is a product of two matrices and nothing else."""
+        return self.tensors.keys() <= {"up", "down", "alpha"} and not self.transposed and not self.replaces
+
+    @property
+    def rank(self) -> int:
+        """The columns of the first matrix, and rows of the second, of one that is a pair."""
+        return len(self.tensors["down"])
+
+    def pair(self, strength: float) -> tuple[np.ndarray, np.ndarray]:
+        """The matrices [rows, rank] and [rank, columns] of one that is a pair, in float32; the strength is in the first."""
+        up, down = (self.tensors[name].astype(np.float32) for name in ("up", "down"))
+        up *= np.float32(strength * self.own_scale)
+        return up.reshape(len(up), -1), down.reshape(len(down), -1)
 
     @property
     def _lengths(self) -> np.ndarray | None:

@@ -75,19 +75,19 @@ def _core(left: np.ndarray, core: np.ndarray, right: np.ndarray) -> np.ndarray:
     """sum over r and s of left[o, r] core[r, s, k] right[s, i], as [o, i * k]."""
     rank, inner, kernel = core.shape
     part = (left @ core.reshape(rank, inner * kernel)).reshape(len(left), inner, kernel)
-    product: np.ndarray = np.matmul(right.T, part)
-    return product.reshape(len(left), -1)
+    product: np.ndarray = np.matmul(right.T, part).reshape(len(left), -1)
+    return product
 
 
 def _hadamard(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> np.ndarray:
-    product = a @ b
+    product: np.ndarray = a @ b
     product *= c @ d
     return product
 
 
 def _hadamard_cores(*factors: np.ndarray) -> np.ndarray:
     (a, b, core, c, d, other) = factors
-    product = _core(a.T, core, b)
+    product: np.ndarray = _core(a.T, core, b)
     product *= _core(c.T, other, d)
     return product
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import isfinite
 from pathlib import Path
 from typing import TypeAlias, Union
@@ -16,9 +17,12 @@ import numpy as np
 
 from graphc.errors import CheckpointError, InputError
 from graphc.ir.graph import Value
+from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.tensors import aligned_empty
+from graphc.weights.blocks import Blocks
 from graphc.weights.checkpoint import Source
 from graphc.weights.layouts.fit import some
+from graphc.weights.lora.beside import Place, is_pair, place_of, with_factors
 from graphc.weights.lora.files import COMPONENTS, read_lora
 from graphc.weights.lora.names import Change, Match, match, matrix
 from graphc.weights.undo import Base, shape_of
@@ -98,40 +102,86 @@ class Loras:
         return Loras(base, self.loaded).checked()
 
     def checked(self) -> Loras:
-        """These. Raises CheckpointError if the weights do not tell the parameters that they change."""
+        """These. Raises CheckpointError if weights that they change do not tell what they were."""
+        _ = self.beside
+        return self
+
+    @cached_property
+    def beside(self) -> dict[int, Place]:
+        """The weights that stay as they are stored, with the LoRAs as products beside them: they do not tell what they were.
+
+        Raises CheckpointError for those where that is not possible.
+        """
         changed = {value for lora in self.loaded.values() for value in lora.match.changes}
-        lost = {
-            value.parameter
-            for reads in (self.base.recipes.reads if changed else ())
-            if not changed.isdisjoint(reads)
-            for value in reads
-            if not self.base.knows(value)
-        }
+        found, lost = {}, set[str]()
+        for index, reads in enumerate(self.base.recipes.reads if changed else ()):
+            unknown = [] if changed.isdisjoint(reads) else [each for each in reads if not self._told(index, each)]
+            if unknown and (place := self._place(index)):
+                found[index] = place
+            else:
+                lost |= {each.parameter for each in unknown}
         if lost:
             raise CheckpointError(
                 f"the weights in the engine do not tell {some(sorted(lost))}, of which a LoRA is a change; give the checkpoint "
-                "that they are from (Model.load_weights, graphc run --weights, graphc refit)"
+                "that they are from, not quantized (Model.load_weights, graphc run --weights, graphc refit)"
             )
-        return self
+        return found
+
+    def _told(self, index: int, parameter: Value) -> bool:
+        """Whether a parameter of a weight is known. What is quantized already would lose more by being quantized again."""
+        again = self.base.program.weights[index].narrow and isinstance(self.base.given.get(parameter.parameter), Blocks)
+        return self.base.knows(parameter) and not again
+
+    def _place(self, index: int) -> Place | None:
+        recipe = self.base.recipes.weights[index]
+        place = place_of(index, recipe, self.base.program) if recipe is not None else None
+        return place if place is not None and all(is_pair(each) for each, _ in self._all(place.parameter)) else None
+
+    @property
+    def ranks(self) -> dict[int, int]:
+        """The rank of what is beside a weight, of all LoRAs together."""
+        return {
+            index: sum(change.adapter.rank for change, _ in self._all(place.parameter))
+            for index, place in self.beside.items()
+        }
+
+    @property
+    def program(self) -> Program:
+        """The program of which `array(i)` is weight `i`."""
+        return with_factors(self.base.program, self.ranks)
 
     def weight(self, index: int) -> np.ndarray:
-        """A weight as it is stored, with the LoRAs. Raises GraphcError if its type cannot hold it."""
-        if not self.loaded or not any(self._terms(each) for each in self.base.recipes.reads[index]):
+        """A weight as it is stored, with the LoRAs that are in it. Raises GraphcError if its type cannot hold it."""
+        changed = self.loaded and index not in self.beside
+        if not changed or not any(self._terms(each) for each in self.base.recipes.reads[index]):
             return self.base.weight(index)
         arrays = {each: self._changed(each) for each in self.base.recipes.reads[index]}
         return self.base.program.weights[index].converted(self.base.recipes.compute(index, arrays))
 
+    @cached_property
+    def factors(self) -> list[np.ndarray]:
+        """The weights that `program` has more: what is beside others."""
+        return [each for place in self.beside.values() for each in place.factors(self._all(place.parameter))]
+
+    def array(self, index: int) -> np.ndarray:
+        """A weight of `program`."""
+        count = len(self.base.program.weights)
+        return self.weight(index) if index < count else self.factors[index - count]
+
     def differs(self, other: Loras, index: int) -> bool:
         """Whether a weight may be another than with other LoRAs on the same weights."""
+        if not self.loaded and not other.loaded:
+            return False
         return any(self._terms(each) != other._terms(each) for each in self.base.recipes.reads[index])
 
-    def _terms(self, parameter: Value) -> list[tuple[Change, float]]:
+    def _all(self, parameter: Value) -> list[tuple[Change, float]]:
+        """The changes of a parameter, with their strengths."""
         return [
-            (change, lora.strength)
-            for lora in self.loaded.values()
-            if lora.strength
-            for change in lora.match.changes.get(parameter, ())
+            (change, lora.strength) for lora in self.loaded.values() for change in lora.match.changes.get(parameter, ())
         ]
+
+    def _terms(self, parameter: Value) -> list[tuple[Change, float]]:
+        return [(change, strength) for change, strength in self._all(parameter) if strength]
 
     def _changed(self, parameter: Value) -> np.ndarray:
         """A parameter with its changes. The last is kept: weights that are parts of one follow one another."""

@@ -1,0 +1,113 @@
+"""LoRAs beside weights that are kept in blocks: `W x` becomes `W x + up (down x)`, so that W is not quantized again.
+
+That is possible where the change is a product of two small matrices, the weight a parameter or some of its rows, and all that
+reads the weight is products.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphc.ir.graph import Value
+from graphc.ir.types import F32
+from graphc.ops.movement import Slice
+from graphc.targets.ggml.program import Program, Tensor
+from graphc.targets.ggml.prune import Pruning
+from graphc.weights.layouts import Transposed
+from graphc.weights.lora.names import Change
+
+PRODUCT = "ggml_mul_mat"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A weight that has its LoRAs beside it: the parameter, and which of its rows the weight is, one slice after the other."""
+
+    index: int
+    parameter: Value
+    rows: tuple[Slice, ...]
+
+    def factors(self, terms: Iterable[tuple[Change, float]]) -> tuple[np.ndarray, np.ndarray]:
+        """All changes together: down [rank, columns] and up [rows, rank], in which the strengths are."""
+        downs, ups = [], []
+        for change, strength in terms:
+            up, down = change.adapter.pair(strength)
+            up = change.take(up)
+            for cut in self.rows:
+                up = up[cut.starts[0] :: cut.steps[0]][: cut.sizes[0]]
+            downs.append(down)
+            ups.append(up)
+        return np.concatenate(downs), np.ascontiguousarray(np.concatenate(ups, axis=1))
+
+
+def place_of(index: int, recipe: Value, program: Program) -> Place | None:
+    """Where LoRAs of a weight go beside it; None if they cannot."""
+    cuts: list[Slice] = []
+    value = recipe
+    while value.producer is not None:
+        op = value.producer.op
+        value = value.producer.inputs[0]
+        if not isinstance(op, Slice) or op.steps[0] < 1 or op.sizes[1:] != value.shape[1:]:
+            return None
+        cuts.insert(0, op)
+    fits = bool(value.parameter) and len(recipe.shape) == 2 and only_products(program, index)
+    return Place(index, value, tuple(cuts)) if fits else None
+
+
+def is_pair(change: Change) -> bool:
+    """Whether a change is a product of two matrices, of which each row of ours needs a row of the first."""
+    return change.adapter.is_pair and not any(isinstance(step, Transposed) for step in change.source.steps)
+
+
+def only_products(program: Program, index: int) -> bool:
+    """Whether all that reads a weight is products of which it is the first operand."""
+    reads = [
+        call.function == PRODUCT and position == 0
+        for call in program.calls
+        for position, arg in enumerate(call.args)
+        if isinstance(arg, Tensor) and arg.weight == index
+    ]
+    return all(reads) and all(only_products(block, index) for block in program.blocks)
+
+
+def with_factors(program: Program, ranks: Mapping[int, int]) -> Program:
+    """The program with factors of these ranks beside its weights: two weights more for each, in this order, behind the others."""
+    if not ranks:
+        return program
+    result = _Beside(program, ranks).copied(program)
+    if program.recipes:
+        recipes = json.loads(program.recipes)
+        recipes["weights"] += [None] * (2 * len(ranks))
+        result.recipes = json.dumps(recipes, separators=(",", ":"))
+    return result
+
+
+class _Beside(Pruning):
+    """Copies a program; behind each product with one of the weights it adds that of the factors."""
+
+    def __init__(self, program: Program, ranks: Mapping[int, int]) -> None:
+        new = Program(program.name)
+        super().__init__(program, new, [weight.tensor.type for weight in program.weights])
+        for index in range(len(program.weights)):
+            self.weight(index)
+        self.factors: dict[int, tuple[Tensor, Tensor]] = {}
+        for index, rank in ranks.items():
+            weight = program.weights[index]
+            rows, columns = weight.shape
+            down = new.add_weight(f"{weight.name}.lora_down", F32, (rank, columns))
+            self.factors[index] = down, new.add_weight(f"{weight.name}.lora_up", F32, (rows, rank))
+
+    def followed(self, result: Program, tensor: Tensor) -> Tensor:
+        """The sum of a product and that of the factors, where there are some."""
+        call = result.calls[tensor.call]
+        if call.function != PRODUCT or not isinstance(call.args[0], Tensor) or call.args[0].weight not in self.factors:
+            return tensor
+        down, up = self.factors[call.args[0].weight]
+        place = call.scope, call.source
+        inner = result.call(PRODUCT, (down, call.args[1]), tensor.rank, *place)
+        outer = result.call(PRODUCT, (up, inner), tensor.rank, *place)
+        return result.call("ggml_add", (tensor, outer), tensor.rank, *place)
