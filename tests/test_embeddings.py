@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +26,7 @@ from zoo import EXAMPLES  # noqa: E402
 import graphc  # noqa: E402
 from graphc.compiler import compile_program, refit  # noqa: E402
 from graphc.errors import CheckpointError, EngineError, InputError  # noqa: E402
+from graphc.targets.ggml.container import read_container, write_container  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -231,3 +234,69 @@ def test_a_table_that_is_read_in_another_way() -> None:
     shared = graphc.compile(model_of(gathers, inputs[:1], ["y", "z"], table), threads=1)
     with pytest.raises(EngineError, match="table cannot grow: ids numbers the rows of others too"):
         shared.load_embeddings(rows)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("cmake") or not shutil.which("c++"), reason="needs cmake and a C++ compiler")
+def test_a_cpp_program_that_was_compiled_without_them(tmp_path: Path) -> None:
+    from graphc.build import build
+    from graphc.targets.ggml.engine import read_engine, write_engine
+
+    table = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
+    program = compile_program(model_of([node("Gather", ["table", "ids"], ["y"])], [value("ids", [3], np.int64)], ["y"],
+                                       {"table": table}), name="m")  # fmt: skip
+    graphc.compiler.write(program, tmp_path / "m.gguf")
+    binary = build(graphc.compiler.write_project(program, tmp_path / "cpp"), jobs=2)
+    loaded = graphc.load(tmp_path / "m.gguf", threads=1)
+    rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+    loaded.load_embeddings({"<a>": rows[:1]})
+    loaded.load_embeddings({"<b>": rows[1:]})
+    loaded.save(tmp_path / "grown.gguf")
+    again = graphc.load(tmp_path / "grown.gguf", threads=1)
+    again.load_embeddings({"<c>": rows})
+    again.save(tmp_path / "more.gguf")
+
+    def run(engine: str, *numbers: int) -> subprocess.CompletedProcess[str]:
+        np.save(tmp_path / "ids.npy", np.array(numbers, np.int64))
+        command = [
+            binary,
+            "--engine",
+            tmp_path / engine,
+            "--input",
+            f"ids={tmp_path / 'ids.npy'}",
+            "--output",
+            tmp_path,
+        ]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    for engine, numbers in (("m.gguf", (8, 0, -9)), ("grown.gguf", (10, 9, 0)), ("more.gguf", (12, -13, 11))):
+        done = run(engine, *numbers)
+        assert done.returncode == 0, done.stderr
+        assert np.array_equal(
+            np.load(tmp_path / "y.npy"), np.concatenate([table, rows, rows])[: 9 + max(numbers[0] - 8, 0)][[*numbers]]
+        )
+        high = {"m.gguf": 8, "grown.gguf": 10, "more.gguf": 12}[engine]
+        assert f"ids: {high + 1} is not in 0..{high}" in run(engine, high + 1, 0, 0).stderr.replace(" at [0]", "")
+    grown, arrays = read_engine(tmp_path / "grown.gguf")
+    for wrong in ({"weight": 7}, {"input": 3}, {"rows": 1}):
+        grown.growth = replace(grown.growth, **wrong)
+        write_engine(tmp_path / "wrong.gguf", grown, arrays.__getitem__)
+        assert run("wrong.gguf", 0, 0, 0).returncode == 1
+        grown, arrays = read_engine(tmp_path / "grown.gguf")
+
+
+def test_a_damaged_engine_with_them(tmp_path: Path) -> None:
+    table = {"table": np.ones((9, 4), np.float32)}
+    model = graphc.compile(
+        model_of([node("Gather", ["table", "ids"], ["y"])], [value("ids", [3], np.int64)], ["y"], table)
+    )
+    model.load_embeddings({"<a>": np.ones((2, 4), np.float32)})
+    model.save(tmp_path / "m.gguf")
+    metadata, entries, data = read_container(tmp_path / "m.gguf", "graphc")
+    for change in ({"graphc.growth.rows": "2"}, {"graphc.growth.rows": None}, {"graphc.growth.more": 1}):
+        damaged = {key: each for key, each in {**metadata, **change}.items() if each is not None}
+        write_container(tmp_path / "damaged.gguf", damaged, entries, data.__getitem__)
+        with pytest.raises(
+            EngineError, match=r"damaged\.gguf: it is damaged: it does not say how a table of its program grew"
+        ):
+            graphc.load(tmp_path / "damaged.gguf")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias, Union
 
@@ -21,7 +21,8 @@ import numpy as np
 from graphc.errors import CheckpointError, EngineError, InputError
 from graphc.ops.movement import Concat
 from graphc.targets.ggml.calls import VIEWS
-from graphc.targets.ggml.program import Program, Tensor
+from graphc.targets.ggml.engine import digest
+from graphc.targets.ggml.program import Growth, Program, Tensor
 from graphc.targets.ggml.text import read_text, write_operator, write_text
 from graphc.weights.checkpoint import Source, open_checkpoint
 from graphc.weights.tensors import Unreadable
@@ -71,6 +72,8 @@ class Embeddings:
         document["inputs"][place]["high"] += len(self._added)
         program = read_text(json.dumps(document))
         program.recipes = self._recipes(index)
+        before = self.program.growth or Growth(digest(write_text(self.program)), index, place, 0)
+        program.growth = replace(before, rows=before.rows + len(self._added))
         return program
 
     def array(self, index: int, stored: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from graphc.errors import EngineError
 from graphc.ir.types import TensorType
 from graphc.targets.ggml.container import Entry, read_container, write_container
-from graphc.targets.ggml.program import Program, ProgramError, Weight
+from graphc.targets.ggml.program import Growth, Program, ProgramError, Weight
 from graphc.targets.ggml.text import read_text, write_text
 from graphc.targets.ggml.verify import check_row_numbers
 from graphc.trace import SILENT, Progress
@@ -25,6 +26,9 @@ from graphc.weights.recipes import recipes_of
 
 ARCHITECTURE = "graphc"
 VERSION = 1
+
+GROWTH = "graphc.growth."
+"""Before what the metadata say of a table that grew."""
 
 NOTHING = np.empty(0)
 """In place of a weight that was left out; none has row numbers."""
@@ -54,6 +58,8 @@ def write_engine(
         "graphc.recipes.sha256": digest(program.recipes),
     }
     indices: Sequence[int] = range(len(program.weights))
+    if program.growth is not None:
+        metadata |= {GROWTH + name: value for name, value in asdict(program.growth).items()}
     if stripped:
         metadata["graphc.stripped"] = 1
         indices = [index for index, recipe in enumerate(recipes_of(program).weights) if recipe is None]
@@ -101,6 +107,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[Program, list[np.ndarray | None
         raise EngineError("it is damaged: the program is not the one that its checksum was made of")
     program = read_text(text)
     program.recipes = _recipes(metadata)
+    program.growth = _growth(metadata)
     indices: Sequence[int] = range(len(program.weights))
     if metadata.get("graphc.stripped"):
         indices = [index for index, recipe in enumerate(recipes_of(program).weights) if recipe is None]
@@ -122,6 +129,17 @@ def _recipes(metadata: Mapping[str, Any]) -> str:
     if not isinstance(text, str) or (text and metadata.get("graphc.recipes.sha256") != digest(text)):
         raise EngineError("it is damaged: the recipes are not those that their checksum was made of")
     return text
+
+
+def _growth(metadata: Mapping[str, Any]) -> Growth | None:
+    """What a program was before a table of it grew; None if it did not."""
+    found = {key.removeprefix(GROWTH): value for key, value in metadata.items() if key.startswith(GROWTH)}
+    types = {each.name: str if each.name == "program" else int for each in fields(Growth)}
+    if not found:
+        return None
+    if found.keys() != types.keys() or not all(isinstance(value, types[name]) for name, value in found.items()):
+        raise EngineError("it is damaged: it does not say how a table of its program grew")
+    return Growth(**found)
 
 
 def _entry(index: int, weight: Weight) -> Entry:

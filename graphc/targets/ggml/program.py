@@ -246,9 +246,20 @@ class Check:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """That a program is the one with the checksum `program`, but a weight has so many more `rows`, which an input numbers."""
+
+    program: str
+    weight: int
+    input: int
+    rows: int
+
+
 @dataclass(eq=False)
 class Program:
-    """Everything that a target needs to run a model; `recipes` says how its weights are made (`graphc/weights/recipes.py`)."""
+    """Everything that a target needs to run a model; `recipes` says how its weights are made (`graphc/weights/recipes.py`), and
+    `growth` of which program code may be that runs it too."""
 
     name: str
     inputs: list[Input] = field(default_factory=list)
@@ -258,6 +269,7 @@ class Program:
     kernels: list[KernelUse] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     recipes: str = ""
+    growth: Growth | None = None
 
     @property
     def tensor_count(self) -> int:

@@ -14,6 +14,7 @@ namespace {
 
 constexpr uint32_t gguf_version = 3;
 constexpr const char * program_key = "graphc.program.sha256";
+constexpr const char * growth_key = "graphc.growth.program";
 constexpr const char * alignment_key = "general.alignment";
 constexpr uint64_t default_alignment = 32;
 
@@ -83,16 +84,24 @@ class Reader {
 
 struct Metadata {
     std::string program;
+    Growth growth;
     uint64_t alignment = default_alignment;
 };
 
 Metadata read_metadata(Reader & reader, uint64_t count) {
     Metadata found;
+    const std::map<std::string, uint32_t *> numbers = {{"graphc.growth.weight", &found.growth.weight},
+                                                       {"graphc.growth.input", &found.growth.input},
+                                                       {"graphc.growth.rows", &found.growth.rows}};
     for (uint64_t i = 0; i < count; ++i) {
         const std::string key = reader.string();
         const uint32_t kind = reader.number<uint32_t>();
         if (key == program_key && kind == string_kind) {
             found.program = reader.string();
+        } else if (key == growth_key && kind == string_kind) {
+            found.growth.program = reader.string();
+        } else if (numbers.count(key) != 0 && kind == u32_kind) {
+            *numbers.at(key) = reader.number<uint32_t>();
         } else if (key == alignment_key && kind == u32_kind) {
             found.alignment = reader.number<uint32_t>();
         } else {
@@ -143,6 +152,7 @@ bool by_name(const StoredTensor & a, const StoredTensor & b) { return a.name < b
 
 struct Contents {
     std::string program;
+    Growth growth;
     std::vector<StoredTensor> tensors;
 };
 
@@ -153,7 +163,7 @@ Contents read(const Mapping & mapping) {
     const uint64_t tensor_count = reader.number<uint64_t>();
     const uint64_t key_count = reader.number<uint64_t>();
     const Metadata metadata = read_metadata(reader, key_count);
-    Contents contents{metadata.program, {}};
+    Contents contents{metadata.program, metadata.growth, {}};
     std::vector<uint64_t> offsets;
     for (uint64_t i = 0; i < tensor_count; ++i) {
         uint64_t offset = 0;
@@ -180,17 +190,18 @@ Engine::Engine(const std::filesystem::path & path) : path_(text_of(path)), mappi
     try {
         Contents contents = read(mapping_);
         program_ = std::move(contents.program);
+        growth_ = std::move(contents.growth);
         tensors_ = std::move(contents.tensors);
     } catch (const std::exception & error) {
         throw Error(path_ + " " + error.what());
     }
 }
 
-void Engine::require_program(const std::string & sha256) const {
+Growth Engine::growth_of(const std::string & sha256) const {
     if (program_.empty()) throw Error(path_ + " is not an engine: it holds no program");
-    if (program_ != sha256) {
-        throw Error(path_ + " is the engine of another program; use the one that was compiled together with this code");
-    }
+    if (program_ == sha256) return {};
+    if (growth_.program == sha256) return growth_;
+    throw Error(path_ + " is the engine of another program; use the one that was compiled together with this code");
 }
 
 const StoredTensor * Engine::find(const std::string & name) const {

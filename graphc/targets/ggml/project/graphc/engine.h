@@ -25,6 +25,14 @@ struct StoredTensor {
     size_t nbytes = 0;
 };
 
+/// That an engine's program is the one with the checksum `program`, but a weight has so many more `rows`, which an input numbers.
+struct Growth {
+    std::string program;
+    uint32_t weight = 0;
+    uint32_t input = 0;
+    uint32_t rows = 0;
+};
+
 /// An engine file (GGUF, version 3), mapped. Files come from strangers: every size is compared with what is left of the
 /// file before it is used.
 class Engine {
@@ -32,8 +40,9 @@ class Engine {
     /// Throws Error if the file is missing, damaged or no engine.
     explicit Engine(const std::filesystem::path & path);
 
-    /// Throws Error unless this is the engine of the program with that checksum.
-    void require_program(const std::string & sha256) const;
+    /// What is more in this engine than in the program with that checksum: usually nothing. Throws Error if it is the engine of
+    /// another program.
+    Growth growth_of(const std::string & sha256) const;
 
     /// The tensor with that name, or nullptr.
     const StoredTensor * find(const std::string & name) const;
@@ -45,6 +54,7 @@ class Engine {
     std::string path_;
     Mapping mapping_;
     std::string program_;
+    Growth growth_;
     std::vector<StoredTensor> tensors_;  // sorted by name
 };
 

@@ -42,6 +42,13 @@ void check_declarations(const std::vector<InputInfo> & infos, const std::vector<
     }
 }
 
+/// What the code knows about its model, for an engine that may have more rows in a table.
+const ModelInfo & grown(ModelInfo & info, const Engine & engine) {
+    const Growth growth = engine.growth_of(info.program_sha256);
+    if (growth.rows != 0 && growth.input < info.inputs.size()) info.inputs[growth.input].high += growth.rows;
+    return info;
+}
+
 /// The whole model as one graph, which depends on all of its sizes.
 PartInfo whole(const ModelInfo & info) {
     PartInfo part{info.tensor_count, info.inputs, info.outputs, std::vector<size_t>(info.symbols.size())};
@@ -53,11 +60,18 @@ PartInfo whole(const ModelInfo & info) {
 
 Model::Model(ModelInfo info, const std::filesystem::path & engine, const Options & options)
     : info_(std::move(info)), engine_(engine), backends_(options.device, options.threads, options.fast),
-      whole_(*this, &Model::build, whole(info_)) {
-    engine_.require_program(info_.program_sha256);
-}
+      whole_(*this, &Model::build, whole(grown(info_, engine_))) {}
 
-void Model::load(const std::vector<WeightSlot> & slots) { weights_ = std::make_unique<Weights>(engine_, slots, backends_); }
+void Model::load(std::vector<WeightSlot> slots) {
+    const Growth growth = engine_.growth_of(info_.program_sha256);
+    if (growth.rows != 0) {
+        const bool known = growth.weight < slots.size() && growth.input < info_.inputs.size();
+        if (!known || (slots[growth.weight].ne[1] += growth.rows) != info_.inputs[growth.input].high) {
+            throw Error(engine_.path() + " is damaged: the table that grew is not one that an input numbers");
+        }
+    }
+    weights_ = std::make_unique<Weights>(engine_, slots, backends_);
+}
 
 std::string Model::device_name() const {
     return ggml_backend_dev_name(ggml_backend_get_device(backends_.device()));

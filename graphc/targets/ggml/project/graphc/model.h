@@ -61,7 +61,7 @@ class Model {
     Model(ModelInfo info, const std::filesystem::path & engine, const Options & options);
 
     /// Fills the slots; called once, by the generated constructor.
-    void load(const std::vector<WeightSlot> & slots);
+    void load(std::vector<WeightSlot> slots);
 
     /// The values of the model's symbols, in order, that the inputs imply. Throws Error.
     virtual std::vector<int64_t> bind(const InputSizes & given) const = 0;
