@@ -297,18 +297,6 @@ def test_weights_that_are_read_in_other_ways_too() -> None:
     assert np.abs(result["y"] - expected["y"]).max() < 0.02 * np.abs(expected["y"]).max()
 
 
-def test_what_an_exporter_computed_stays_beside_parameters() -> None:
-    parameters = weights(1, {"onnx::MatMul_7": (256, 256), "fc.weight": (256, 256)})
-    nodes = [node("MatMul", ["x", "onnx::MatMul_7"], ["a"]), node("MatMul", ["a", "fc.weight"], ["y"])]
-    dtypes = Dtypes.parsed("q8_0")
-    program = compile_program(model(nodes, [value("x", [3, 256])], ["y"], parameters), dtype=dtypes)
-    assert [weight.tensor.type for weight in program.weights] == ["F32", "Q8_0"]
-    (line,) = dtypes.notes()
-    assert line.startswith("1 weight is f32 instead of q8_0: made of no parameter, as others are (")
-    proto = model(nodes[:1], [value("x", [3, 256])], ["a"], {"onnx::MatMul_7": parameters["onnx::MatMul_7"]})
-    assert [weight.tensor.type for weight in compile_program(proto, dtype="q8_0").weights] == ["Q8_0"]
-
-
 def test_a_product_is_not_turned_around_its_narrow_constant() -> None:
     for narrow in (False, True):
         graph = parse(FIRES["values_as_columns"])

@@ -18,7 +18,7 @@ from typing import TypeAlias, Union
 from graphc.errors import InputError
 from graphc.ggml_types import GUIDED, HALVES, QUANTIZED, fits
 from graphc.ir.graph import Graph
-from graphc.ir.numbers import has_parameter, sources
+from graphc.ir.numbers import sources
 from graphc.ir.types import F32
 from graphc.ops.control import bodies
 from graphc.targets.ggml.calls import RESHAPES
@@ -182,16 +182,14 @@ class Use:
 
 
 class Reads:
-    """How a program reads its weights: `uses` of each by index, in its blocks too, `edges`, the convolutions that no other is
-    before or behind, and `named`, whether products have weights of parameters."""
+    """How a program reads its weights: `uses` of each by index, in its blocks too, and `edges`, the convolutions that no other
+    is before or behind."""
 
     def __init__(self, program: Program) -> None:
         self.uses: dict[int, list[Use]] = defaultdict(list)
         for block in _with_blocks(program):
             self._block(block)
         self.edges = edge_convolutions(program)
-        operands = [each for index, each in enumerate(program.weights) if _is_operand(self.uses[index])]
-        self.named = any(_has_parameter(weight) for weight in operands)
 
     def _block(self, block: Program) -> None:
         origin: dict[int, int] = {}
@@ -204,10 +202,6 @@ class Reads:
                     origin[index] = weight
                 assert isinstance(arg.ne[0], int)
                 self.uses[weight].append(Use(call, position, arg.ne[0]))
-
-
-def _has_parameter(weight: Weight) -> bool:
-    return weight.value is not None and has_parameter(weight.value)
 
 
 def _with_blocks(program: Program) -> Iterator[Program]:
@@ -236,7 +230,6 @@ def kept(asked: str, weight: Weight, uses: Sequence[Use], reads: Reads) -> str:
         "too small to matter": prod(weight.shape) < SMALL,
         "first or last convolution": any(use.call in reads.edges for use in uses),
         "rows of a table are looked up": asked in QUANTIZED and any(use.call.function == TABLE for use in uses),
-        "made of no parameter, as others are": reads.named and not _has_parameter(weight),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
