@@ -91,7 +91,8 @@ struct units {
 static struct units cut(int64_t rows, int64_t columns, int64_t batches, int nth) {
     struct units u = {(columns + COLUMNS - 1) / COLUMNS, rows, 1, 0};
     while (u.columns * batches * u.parts < SPLIT * nth && rows / (2 * u.parts) >= LEAST_ROWS) u.parts *= 2;
-    if (u.columns * batches * u.parts < nth && rows / u.parts >= 2 * ROWS) u.parts *= 2;
+    const int64_t fewest = columns > COLUMNS && columns % COLUMNS != 0 ? 2 * nth : nth;  // units that differ must be more
+    while (u.columns * batches * u.parts < fewest && rows / u.parts >= 2 * ROWS) u.parts *= 2;
     u.rows = ((rows + u.parts - 1) / u.parts + ROWS - 1) / ROWS * ROWS;
     u.parts = (rows + u.rows - 1) / u.rows;
     u.count = u.columns * u.parts * batches;
@@ -201,22 +202,24 @@ struct windows {
     struct graphc_conv_2d_settings s;
 };
 
-/// One row of a panel: what a place of the kernel meets in a channel at `count` pixels from `start` on.
-static void pack_pixels(const struct windows * w, const float * plane, int64_t start, int64_t count, int64_t kx, int64_t ky, float * row) {
+static inline int64_t within(int64_t x, int64_t end) { return x < 0 ? 0 : least(x, end); }
+
+/// One row of a panel: what a place of the kernel meets in a channel at `count` pixels from (x, y) on.
+static void pack_pixels(const struct windows * w, const float * plane, int64_t x, int64_t y, int64_t count, int64_t kx, int64_t ky, float * row) {
     const struct graphc_conv_2d_settings * s = &w->s;
-    int64_t x = start % w->across, y = start / w->across;
+    const int64_t from = kx * s->d0 - s->p0, rest = w->width - from;
+    const int64_t first = from < 0 ? (s->s0 - 1 - from) / s->s0 : 0, end = rest < 0 ? 0 : (rest + s->s0 - 1) / s->s0;  // in the image
     for (int64_t done = 0; done < count; x = 0, ++y) {
         const int64_t run = least(w->across - x, count - done), iy = y * s->s1 - s->p1 + ky * s->d1;
-        const int64_t ix = x * s->s0 - s->p0 + kx * s->d0;
-        const float * line = plane + iy * w->width;
-        const bool outside = iy < 0 || iy >= w->height;
-        const int64_t right = outside || ix >= w->width ? 0 : least((w->width - ix + s->s0 - 1) / s->s0, run);
-        const int64_t left = least(ix < 0 ? (s->s0 - 1 - ix) / s->s0 : 0, right);
+        const int64_t right = iy < 0 || iy >= w->height ? 0 : within(end - x, run), left = within(first - x, right);
+        const float * line = plane + iy * w->width + x * s->s0 + from;
         for (int64_t i = 0; i < left; ++i) row[done + i] = 0;
         if (s->s0 == 1) {
-            for (int64_t i = left; i < right; ++i) row[done + i] = line[ix + i];
+            for (int64_t i = left; i < right; ++i) row[done + i] = line[i];
+        } else if (s->s0 == 2) {
+            for (int64_t i = left; i < right; ++i) row[done + i] = line[i * 2];
         } else {
-            for (int64_t i = left; i < right; ++i) row[done + i] = line[ix + i * s->s0];
+            for (int64_t i = left; i < right; ++i) row[done + i] = line[i * s->s0];
         }
         for (int64_t i = right; i < run; ++i) row[done + i] = 0;
         done += run;
@@ -239,7 +242,7 @@ static void pack_windows(const struct windows * w, const float * data, int64_t s
                 const float * line = channel + iy * w->width + ix;
                 for (int v = 0; v < VECTORS; ++v) *(vector *) (row + v * WIDTH) = *(const anywhere *) (line + v * WIDTH);
             } else {
-                pack_pixels(w, channel, start + j, wide, kx, ky, row);
+                pack_pixels(w, channel, x, y, wide, kx, ky, row);
                 for (int64_t i = wide; i < PANEL; ++i) row[i] = 0;
             }
             if (++kx < w->kw) continue;

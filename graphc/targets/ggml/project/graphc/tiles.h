@@ -206,6 +206,10 @@ static inline float widened(uint16_t half) {
 
 /// Elements of a type as float32.
 static inline void widen(enum ggml_type type, const struct ggml_type_traits * types, const void * from, int64_t count, float * restrict to) {
+    if (type == GGML_TYPE_F32) {
+        for (int64_t i = 0; i < count; ++i) to[i] = ((const float *) from)[i];
+        return;
+    }
     if (type != GGML_TYPE_F16) return types->to_float(from, to, count);
     for (int64_t i = 0; i < count; ++i) to[i] = widened(((const uint16_t *) from)[i]);
 }

@@ -71,17 +71,21 @@ static inline void filter(vector g0, vector g1, vector g2, vector * to) {
 /// A row of the kernel, [channels][9], as [PLACES][channels], `plane` elements from place to place.
 static void transform_row(const struct ggml_tensor * kernel, const struct graphc_conv_2d_settings * s, int64_t row, float * to, int64_t plane) {
     const int64_t channels = kernel->ne[2];
-    float room[WIDTH * 9];
+    float room[WIDTH * 10] = {0}, turned[16 * PANEL] __attribute__((aligned(64)));
     for (int64_t c = 0; c < channels; c += WIDTH) {
         const int64_t count = least(channels - c, WIDTH);
         const char * data = (const char *) kernel->data + row * kernel->nb[3] + c * kernel->nb[2];
         const float * from = (const float *) data;
-        if (kernel->type != GGML_TYPE_F32) widen(kernel->type, s->types, data, count * 9, room), from = room;
-        vector g[9], columns[3][4], places[4];
-        for (int64_t lane = 0; lane < count; ++lane) {
-            for (int i = 0; i < 9; ++i) g[i][lane] = from[lane * 9 + i];
+        if (kernel->type != GGML_TYPE_F32 || c + WIDTH >= channels) {  // `transpose` reads more than 9 elements
+            widen(kernel->type, s->types, data, count * 9, room);
+            from = room;
         }
-        for (int x = 0; x < 3; ++x) filter(g[x], g[3 + x], g[6 + x], columns[x]);
+        vector columns[3][4], places[4];
+        for (int x = 0; x < 9; x += WIDTH) transpose(from + x, 9, turned + x * PANEL);
+        for (int x = 0; x < 3; ++x) {
+            const vector * g = (const vector *) (turned + x * PANEL);
+            filter(g[0], g[3 * VECTORS], g[6 * VECTORS], columns[x]);
+        }
         for (int y = 0; y < 4; ++y) {
             filter(columns[0][y], columns[1][y], columns[2][y], places);
             for (int x = 0; x < 4; ++x) {
