@@ -14,7 +14,7 @@ from graphc.ggml_library import ggml
 from graphc.ggml_source import ggml_source
 from graphc.trace import SILENT, Progress
 
-SOURCE_OPTIONS = ("GGML_LLAMAFILE", "GGML_NATIVE")
+SOURCE_OPTIONS = ("-DGGML_LLAMAFILE=ON", "-DGGML_NATIVE=ON")
 """What is on when ggml is built from source: fast matrix products, and this processor's instructions."""
 
 
@@ -58,8 +58,8 @@ def backend_options(backend: str | None, progress: Progress = SILENT) -> list[st
     """The options that choose where ggml comes from. Raises BuildError for an unknown backend, or without ggml."""
     if backend is None:
         return [f"-DCMAKE_PREFIX_PATH={installed_ggml()}"]
-    switches = () if backend.lower() == "cpu" else (find_backend(backend).switch,)
-    return [_source_option(progress), *(f"-D{switch}=ON" for switch in (*SOURCE_OPTIONS, *switches))]
+    chosen = () if backend.lower() == "cpu" else find_backend(backend).options
+    return [_source_option(progress), *SOURCE_OPTIONS, *chosen]
 
 
 def target_options(target: Target, cpu: str | None, folder: Path, progress: Progress = SILENT) -> list[str]:

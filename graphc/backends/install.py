@@ -107,7 +107,7 @@ def _build(
     options = [
         f"-DGGML_SOURCE_DIR={source}",
         f"-DGGML_LIBRARY_DIR={Path(ggml.__file__).resolve().parent / 'lib'}",
-        f"-D{backend.switch}=ON",
+        *backend.options,
         *cmake_args,
     ]
     try:

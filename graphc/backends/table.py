@@ -10,16 +10,17 @@ from graphc.errors import BuildError
 
 @dataclass(frozen=True)
 class Backend:
-    """One of ggml's backends: what it is for, the option of ggml's build, and what has to be there to build it."""
+    """One of ggml's backends: what it runs on, what has to be there to build it, and what cmake must `also` be told."""
 
     name: str
     runs_on: str
     needs: str
+    also: tuple[str, ...] = ()
 
     @property
-    def switch(self) -> str:
-        """The option that turns it on."""
-        return f"GGML_{self.name.upper()}"
+    def options(self) -> tuple[str, ...]:
+        """The options of cmake that turn it on."""
+        return (f"-DGGML_{self.name.upper()}=ON", *self.also)
 
     @property
     def library(self) -> str:
@@ -33,11 +34,11 @@ BACKENDS: Mapping[str, Backend] = {
         Backend("blas", "matrix products on the CPU", "a BLAS library with its headers"),
         Backend("cuda", "NVIDIA", "the CUDA toolkit (nvcc, cuBLAS)"),
         Backend("hip", "AMD", "ROCm (hipcc, hipBLAS, rocBLAS)"),
-        Backend("metal", "Apple", "Xcode's command line tools"),
+        Backend("metal", "Apple", "Xcode's command line tools", ("-DGGML_METAL_EMBED_LIBRARY=ON",)),
         Backend("musa", "Moore Threads", "the MUSA toolkit"),
         Backend("opencl", "Qualcomm Adreno, Intel", "OpenCL's headers and loader, Python"),
         Backend("rpc", "devices of another process or machine", "nothing more"),
-        Backend("sycl", "Intel", "oneAPI (icpx, oneMKL)"),
+        Backend("sycl", "Intel", "oneAPI (icpx, oneMKL)", ("-DCMAKE_C_COMPILER=icx", "-DCMAKE_CXX_COMPILER=icpx")),
         Backend("vulkan", "any GPU with a Vulkan driver", "headers of Vulkan (1.3.272 or newer) and SPIR-V, the loader, glslc"),
         Backend("webgpu", "any GPU, through Dawn", "Dawn"),
     )
