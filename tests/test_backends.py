@@ -1,0 +1,225 @@
+"""Installing backends, with a build that is made up; `test_device.py` uses one that is built."""
+
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from graphc.backends import install as installing
+from graphc.backends import precision
+from graphc.backends.install import backends_folder, install, installed, probe, remove
+from graphc.backends.table import BACKENDS, find_backend
+from graphc.compiler import compile_program
+from graphc.errors import BuildError, InputError
+from graphc.runtime.arena import graphs, known_sections, stand_ins
+from graphc.targets.ggml import assign as assigning
+from graphc.targets.ggml.assign import assign
+from graphc.targets.ggml.executor import Executor
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache of its own, ggml's source, and a cmake that writes a library of the version in `built`."""
+    monkeypatch.setenv("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(installing, "ggml_source", lambda: tmp_path / "source")
+    monkeypatch.setattr(installing, "probe", lambda library: [f"Fake0: {library.read_text()}"])
+
+    def run_cmake(source, folder, options, *, target, jobs, progress):
+        built.append(options)
+        library = folder / "library"
+        library.mkdir(parents=True)
+        (library / "libggml-base.so").write_text("of the build, not to be taken")
+        (library / f"lib{target}.so").write_text(f"build {len(built)}")
+
+    built = []
+    monkeypatch.setattr(installing, "run_cmake", run_cmake)
+    return built
+
+
+def left_over():
+    return sorted(path.name for path in backends_folder().iterdir())
+
+
+def test_a_backend_is_built_and_found(cache):
+    assert install("Vulkan", cmake_args=["-DX=1"]) == ["Fake0: build 1"]
+    assert {"-DGGML_VULKAN=ON", "-DX=1"} <= set(cache[0])
+    assert list(installed()) == ["vulkan"]
+    assert installed()["vulkan"].read_text() == "build 1"
+    assert left_over() == ["vulkan"]
+
+
+def test_installing_again_replaces_it(cache):
+    for number in (1, 2):
+        install("cuda")
+        assert installed()["cuda"].read_text() == f"build {number}"
+    assert left_over() == ["cuda"]
+
+
+def test_a_backend_that_comes_while_another_is_built_is_no_harm(cache, monkeypatch):
+    run_cmake = installing.run_cmake
+
+    def slow(*args, **settings):
+        monkeypatch.setattr(installing, "run_cmake", run_cmake)
+        install("cuda")
+        run_cmake(*args, **settings)
+
+    monkeypatch.setattr(installing, "run_cmake", slow)
+    install("cuda")
+    assert installed()["cuda"].read_text() == "build 2"
+    assert left_over() == ["cuda"]
+
+
+@pytest.mark.parametrize("failure", [BuildError("no compiler"), KeyboardInterrupt()])
+@pytest.mark.parametrize("step", ["run_cmake", "probe"])
+def test_nothing_is_left_of_a_build_that_ends_early(cache, monkeypatch, failure, step):
+    install("cuda")
+
+    def fail(*args, **settings):
+        raise failure
+
+    monkeypatch.setattr(installing, step, fail)
+    with pytest.raises(type(failure)):
+        install("cuda")
+    assert installed()["cuda"].read_text() == "build 1", "the one before stays"
+    assert left_over() == ["cuda"]
+
+
+def test_a_failed_build_says_what_the_backend_needs(cache, monkeypatch):
+    def fail(*args, **settings):
+        raise BuildError("Could NOT find CUDAToolkit")
+
+    monkeypatch.setattr(installing, "run_cmake", fail)
+    with pytest.raises(BuildError, match=r"(?s)CUDAToolkit.*cuda needs the CUDA toolkit.*graphc doctor cuda"):
+        install("cuda")
+
+
+def test_a_library_that_cannot_be_loaded_is_an_error(tmp_path):
+    library = tmp_path / "libggml-broken.so"
+    library.write_text("no library")
+    with pytest.raises(BuildError, match="was built, but cannot be loaded"):
+        probe(library)
+
+
+def test_a_broken_backend_is_warned_of_and_the_rest_works(cache, tmp_path):
+    install("rpc")
+    code = "import graphc.runtime.devices as d; print([each.name for each in d.devices()])"
+    command = [sys.executable, "-c", code]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "LOCALAPPDATA": str(tmp_path / "cache")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=True)
+    assert "CPU" in done.stdout
+    assert re.search(
+        r"RuntimeWarning: backend rpc: .*invalid|RuntimeWarning: backend rpc: .*file too short", done.stderr
+    )
+
+
+def test_removing(cache):
+    install("vulkan")
+    assert remove("vulkan")
+    assert not remove("vulkan")
+    assert installed() == {}
+
+
+def test_an_unknown_backend_is_an_error():
+    with pytest.raises(BuildError, match="no backend 'abacus'; there is blas, cuda"):
+        find_backend("abacus")
+
+
+def test_the_command(cache, graphc_command):
+    assert (
+        "installed vulkan; it finds Fake0: build 1" in graphc_command("backend", "install", "vulkan", "--jobs", 1).out
+    )
+    listed = graphc_command("backend", "list").out
+    assert set(BACKENDS) <= set(listed.split())
+    assert re.search(r"^vulkan +yes", listed, re.M)
+    assert not re.search(r"^cuda +yes", listed, re.M)
+    assert graphc_command("backend", "remove", "vulkan").out == "removed vulkan\n"
+    assert graphc_command("backend", "remove", "vulkan").out == "vulkan is not installed\n"
+    assert graphc_command("backend", "install", "cuda", "abacus").status == 1
+    assert len(cache) == 1, "names are checked before anything is built"
+
+
+def test_precision_is_chosen_before_a_device_is_opened(monkeypatch):
+    monkeypatch.setattr(precision, "_chosen", "highest")
+    monkeypatch.setattr(precision, "_opened", set())
+    monkeypatch.setattr(precision.os, "environ", {"GGML_VK_DISABLE_F16": "mine"})
+    with pytest.raises(InputError, match="no precision 'low'; there is highest, high"):
+        precision.set_float32_matmul_precision("low")
+    precision.set_float32_matmul_precision("high")
+    assert precision.given_up("Vulkan")
+    precision.set_float32_matmul_precision("highest")
+    assert not precision.given_up("Vulkan")
+    precision.settle_precision()
+    assert precision.os.environ == {"GGML_VK_DISABLE_F16": "mine", "NVIDIA_TF32_OVERRIDE": "0"}
+    with pytest.raises(InputError, match="opened with the precision highest before"):
+        precision.set_float32_matmul_precision("high")
+    precision.set_float32_matmul_precision("highest")
+
+
+def chain(*operators, size=8):
+    """A model of operators of one input, and the weight `w` of MatMul, one after the other."""
+    nodes, last = [], "x"
+    for number, operator in enumerate(operators):
+        result = f"t{number}" if number + 1 < len(operators) else "y"
+        reads = [last, "w"] if operator in ("MatMul", "Add") else [last]
+        nodes.append(helper.make_node(operator, reads, [result]))
+        last = result
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [size, size]) for name in "xy")
+    weight = numpy_helper.from_array(np.arange(size * size, dtype=np.float32).reshape(size, size), "w")
+    graph = helper.make_graph(nodes, "chain", [x], [y], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.fixture
+def split(monkeypatch):
+    """What a device that refuses some operators computes of a chain, what it refuses, what stays with those, bytes moved."""
+    ggml = assigning.ggml
+    unary = {getattr(ggml, f"GGML_UNARY_OP_{name}"): name for name in ("EXP", "TANH", "SIGMOID", "NEG", "ABS")}
+
+    def name(node):
+        operator = node.contents.op
+        return (
+            unary[node.contents.op_params[0]]
+            if operator == ggml.GGML_OP_UNARY
+            else ggml.ggml_op_name(operator).decode()
+        )
+
+    def run(*operators, refused, size=8):
+        monkeypatch.setattr(ggml, "ggml_backend_supports_op", lambda backend, node: name(node) not in refused)
+        program = compile_program(chain(*operators, size=size))
+        executor = Executor(program, stand_ins(program), "cpu", 1)
+        executor.products = None
+        try:
+            for graph in graphs(executor, known_sections(program, {})[0], {}):
+                found = assign(executor.backends[0], graph.graph)
+                return *(
+                    [name(node) for node in part] for part in (found.device, found.refused, found.kept)
+                ), found.moved_bytes
+        finally:
+            executor.close()
+
+    return run
+
+
+def test_what_lies_between_two_of_the_cpus_stays_there(split):
+    device, refused, kept, moved = split("MatMul", "Exp", "Tanh", "Neg", "Exp", "Abs", refused={"EXP"})
+    assert (device, refused, kept) == (["MUL_MAT", "ABS"], ["EXP", "EXP"], ["TANH", "NEG"])
+    assert moved == 2 * 8 * 8 * 4, "the product goes there, and the second Exp comes back"
+
+
+def test_what_a_device_is_for_is_worth_moving_data(split):
+    device, refused, kept, moved = split("Exp", "Tanh", "MatMul", "Exp", refused={"EXP"})
+    assert (device, refused, kept) == (["TANH", "MUL_MAT"], ["EXP", "EXP"], [])
+    assert moved == 2 * 8 * 8 * 4
+
+
+def test_a_large_weight_stays_on_the_device(split):
+    assert split("Exp", "Add", "Exp", refused={"EXP"})[2] == ["ADD"]
+    assert split("Exp", "Add", "Exp", refused={"EXP"}, size=256)[2] == []
+
+
+def test_without_refusals_the_device_computes_all(split):
+    assert split("Exp", "Tanh", "MatMul", refused=set()) == (["EXP", "TANH", "MUL_MAT"], [], [], 0)
