@@ -54,6 +54,9 @@ HALVES = {"F16": F16, "BF16": BF16}
 GUIDED = {"IQ2_XXS", "IQ2_XS", "IQ1_S"}
 """Types that ggml does not quantize to without knowing how much each column matters."""
 
+LARGEST = dict.fromkeys(QUANTIZED, 65504.0) | {"NVFP4": 2688.0}
+"""The largest number that a type certainly holds: scales are float16; those of NVFP4, for numbers to 6, floats of 8 bits."""
+
 _PART = 1 << 20
 """Elements that a thread converts at a time."""
 
@@ -98,7 +101,8 @@ def widened(type: str, stored: np.ndarray, shape: Sequence[int]) -> np.ndarray:
 def quantize(type: str, array: np.ndarray) -> np.ndarray:
     """A float32 array of at least one axis, whose rows are whole blocks, in a quantized type.
 
-    Raises GraphcError where an element is no finite number, since blocks share a scale, and for a type of `GUIDED`.
+    ggml is told that all columns matter alike: it then looks for the scales of the least error, where it would take those of the
+    largest element else. Raises GraphcError where an element is not finite, or too large for scales, and for a type of `GUIDED`.
     """
     array = np.ascontiguousarray(array, np.float32)
     row = array.shape[-1]
@@ -107,16 +111,19 @@ def quantize(type: str, array: np.ndarray) -> np.ndarray:
         raise GraphcError(
             f"ggml makes {type} only of what it knows the importance of; take it from a checkpoint that has it"
         )
-    if not np.isfinite(array).all():
-        raise GraphcError(f"an element that is not finite cannot be stored in {type}")
+    if not np.abs(array).max(initial=0) <= LARGEST[type]:
+        raise GraphcError(
+            f"an element that is not finite, or larger than {LARGEST[type]:g}, cannot be stored in {type}"
+        )
     result = np.empty(stored_shape(type, array.shape), np.uint8)
+    alike = np.ones(row, np.float32)
     ggml = _ggml()
     ggml.ggml_quantize_init(TYPES[type].code)  # makes tables, which threads must not do at once
 
     def convert(start: int, rows: int) -> None:
-        source = ctypes.cast(array.ctypes.data, ctypes.POINTER(ctypes.c_float))
+        source, importance = (ctypes.cast(each.ctypes.data, ctypes.POINTER(ctypes.c_float)) for each in (array, alike))
         target = ctypes.c_void_p(result.ctypes.data)
-        ggml.ggml_quantize_chunk(TYPES[type].code, source, target, start * row, rows, row, None)
+        ggml.ggml_quantize_chunk(TYPES[type].code, source, target, start * row, rows, row, importance)
 
     _by_rows(convert, array.size // row if row else 0, row)
     return result

@@ -12,7 +12,7 @@ from gguf import GGMLQuantizationType, GGUFWriter, quants
 
 from graphc.errors import CheckpointError, GraphcError
 from graphc.ggml_library import ggml
-from graphc.ggml_types import GUIDED, QUANTIZED, TYPES, dequantize, quantize
+from graphc.ggml_types import GUIDED, LARGEST, QUANTIZED, TYPES, dequantize, quantize
 from graphc.weights.blocks import Blocks, joined
 from graphc.weights.checkpoint import open_checkpoint
 
@@ -33,12 +33,25 @@ def test_the_types_are_ggmls() -> None:
         assert ggml.ggml_quantize_requires_imatrix(type.code) == (name in GUIDED)
 
 
-@pytest.mark.parametrize("type", ["Q4_0", "Q5_1", "Q8_0", "TQ2_0", "MXFP4"])
-def test_ggml_and_gguf_convert_alike(type: str) -> None:
+@pytest.mark.parametrize(("type", "searched"), {"Q4_0": 1, "Q5_1": 1, "Q8_0": 0, "TQ2_0": 0, "MXFP4": 0}.items())
+def test_ggml_and_gguf_convert_alike(type: str, searched: bool) -> None:
+    """Where ggml searches for scales, it is closer than gguf, which takes those of the largest element."""
     code = GGMLQuantizationType(TYPES[type].code)
-    raw = quantize(type, NUMBERS)
-    assert np.array_equal(raw, quants.quantize(NUMBERS, code))
-    assert np.array_equal(dequantize(type, raw, NUMBERS.size), quants.dequantize(raw, code).reshape(-1))
+    raw, other = quantize(type, NUMBERS), quants.quantize(NUMBERS, code)
+    numbers, others = dequantize(type, raw, NUMBERS.size).reshape(NUMBERS.shape), quants.dequantize(other, code)
+    assert np.array_equal(numbers, quants.dequantize(raw, code))
+    assert np.array_equal(raw, other) == (not searched)
+    if searched:
+        assert np.linalg.norm(numbers - NUMBERS) < 0.96 * np.linalg.norm(others - NUMBERS)
+
+
+@pytest.mark.parametrize("type", ["Q4_0", "Q8_0", "Q5_1", "Q6_K", "Q2_K", "IQ4_NL", "NVFP4"])
+def test_rows_of_one_number(type: str) -> None:
+    array = np.repeat(np.array([[0], [1e-12], [-1], [LARGEST[type]]], np.float32), 256, 1)
+    numbers = dequantize(type, quantize(type, array), array.size).reshape(array.shape)
+    assert np.all(numbers[0] == 0)
+    assert np.all(np.abs(numbers[1]) <= 1e-11)
+    assert np.allclose(numbers[2:], array[2:], rtol=0.08)
 
 
 def test_many_rows_are_converted_as_one_by_one() -> None:
@@ -51,11 +64,11 @@ def test_many_rows_are_converted_as_one_by_one() -> None:
     assert quantize("Q8_0", array[:, :0]).shape == (5000, 0)
 
 
-@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
-def test_what_is_no_finite_number_has_no_blocks(number: float) -> None:
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan, 1e5])
+def test_what_scales_do_not_reach_has_no_blocks(number: float) -> None:
     array = NUMBERS.copy()
     array[2, 3] = number
-    with pytest.raises(GraphcError, match=r"not finite .* Q8_0"):
+    with pytest.raises(GraphcError, match=r"not finite, or larger than 65504, .* Q8_0"):
         quantize("Q8_0", array)
 
 
