@@ -24,8 +24,10 @@ from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.ways import Ways
 from graphc.trace import SILENT, Progress
 from graphc.weights.checkpoint import Source, open_checkpoint
+from graphc.weights.embeddings import Embeddings, Vectors
 from graphc.weights.layouts.fit import fit
 from graphc.weights.lora.apply import Loras, Strength
+from graphc.weights.lora.beside import with_factors
 from graphc.weights.names import find_names
 from graphc.weights.recipes import write_recipes
 from graphc.weights.refit import Refit, shapes_of
@@ -200,12 +202,15 @@ def refit(
     strict: bool = True,
     component: str | None = None,
     loras: Iterable[tuple[Source, Strength]] = (),
+    embeddings: Mapping[str, Vectors] | None = None,
     progress: Progress = SILENT,
-) -> tuple[Refit | None, Loras]:
-    """Write an engine file with the weights of another checkpoint of the same architecture, or with its own, and with LoRAs.
+) -> tuple[Refit | None, Loras, Embeddings]:
+    """Write an engine file with the weights of another checkpoint of the same architecture, or with its own, with LoRAs, and
+    with tokens of textual inversion.
 
-    `weights`, `strict` and `component` are those of `Model.load_weights`; `loras` are what `Model.load_lora` takes. One weight is
-    in memory at a time. Raises EngineError, CheckpointError, InputError and OSError.
+    `weights`, `strict` and `component` are those of `Model.load_weights`; `loras` are what `Model.load_lora` takes, `embeddings`
+    what `Model.load_embeddings` takes. One weight is in memory at a time. Raises EngineError, CheckpointError, InputError and
+    OSError.
     """
     from graphc.targets.ggml.engine import read_engine, read_stripped_engine, write_engine
 
@@ -219,8 +224,10 @@ def refit(
     made = Loras(base)
     for source, strength in loras:
         _, made = made.load(source, strength, None if isinstance(source, Mapping) else str(source))
-    write_engine(output, made.program, made.array, progress)
-    return found, made
+    added = Embeddings(base.program).load(embeddings or {})
+    program = with_factors(added.grown(), made.ranks)
+    write_engine(output, program, lambda index: added.array(index, made.array(index)), progress)
+    return found, made, added
 
 
 def write_project(program: Program, directory: str | os.PathLike[str]) -> Path:

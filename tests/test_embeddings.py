@@ -300,3 +300,58 @@ def test_a_damaged_engine_with_them(tmp_path: Path) -> None:
             EngineError, match=r"damaged\.gguf: it is damaged: it does not say how a table of its program grew"
         ):
             graphc.load(tmp_path / "damaged.gguf")
+
+
+def test_the_command_line(graphc_command: Any, model: graphc.Model, tmp_path: Path) -> None:
+    model.close()
+    for name in ("a1111.pt", "diffusers.bin"):
+        FILES[name](tmp_path / name, vectors(2, len(name)))
+    np.save("ids.npy", ids(1001, 1002, 1003))
+    tokens = ("--embedding", "<a>=a1111.pt", "--embedding", "<b>=diffusers.bin")
+    run = ("--input", "input_ids=ids.npy", "--threads", "1")
+    done = graphc_command("run", "m.gguf", *run, *tokens)
+    assert "<a>: 1000, 1001\n<b>: 1002, 1003\n" in done.err
+    refitted = graphc_command("refit", "m.gguf", "-o", "grown.gguf", *tokens)
+    assert refitted.out == "grown.gguf: the weights of m.gguf, with tokens\n"
+    assert "<b>: 1002, 1003" in refitted.err
+    assert graphc_command("run", "grown.gguf", *run).out == done.out
+    loaded = graphc.load("m.gguf", threads=1)
+    loaded.load_embeddings({"<a>": "a1111.pt", "<b>": "diffusers.bin"})
+    loaded.save("saved.gguf")
+    assert Path("saved.gguf").read_bytes() == Path("grown.gguf").read_bytes()
+    torch.save(encoder()[0].state_dict(), "m.pt")
+    graphc_command("refit", "m.gguf", "m.pt", "-o", "both.gguf", *tokens)
+    assert Path("both.gguf").read_bytes() == Path("grown.gguf").read_bytes()
+    for wrong, message in (
+        (["<a>"], "must be TOKEN=FILE"),
+        (["<a>=x", "--embedding", "<a>=y"], "twice"),
+        (["<a>=x"], "x: no such"),
+    ):
+        done = graphc_command("refit", "m.gguf", "-o", "new.gguf", "--embedding", *wrong)
+        assert done.status == 1
+        assert message in done.err
+    assert (
+        "overwrite an embedding"
+        in graphc_command("refit", "m.gguf", "-o", "a1111.pt", "--embedding", "<a>=a1111.pt").err
+    )
+
+
+def test_with_loras(exported: Path, tmp_path: Path) -> None:
+    graphc.compiler.write(compile_program(exported, dtype="q8_0"), tmp_path / "m.gguf")
+    name = "encoder.layers.0.self_attn.q_proj"
+    down, up = vectors(4, 1), vectors(WIDTH, 2, 4)
+    lora = {f"{name}.lora_A.weight": down, f"{name}.lora_B.weight": up}
+    results = []
+    for order in ("lora first", "tokens first"):
+        model = graphc.load(tmp_path / "m.gguf", threads=1)
+        before = model.run(input_ids=ids())
+        if order == "lora first":
+            model.load_lora(lora, name="l")
+        model.load_embeddings({"<a>": vectors(2).numpy()})
+        if order == "tokens first":
+            model.load_lora(lora, name="l")
+        results.append(model.run(input_ids=ids(1000, 1001)))
+        model.unload_embeddings()
+        model.unload_lora()
+        same(model.run(input_ids=ids()), before)
+    same(*results)

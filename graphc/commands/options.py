@@ -87,6 +87,15 @@ Loras = Annotated[
         show_default=False,
     ),
 ]
+Embeddings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--embedding",
+        metavar="TOKEN=FILE",
+        help="Add a token of textual inversion to a text encoder; its ids are printed; may be repeated.",
+        show_default=False,
+    ),
+]
 AllowDifferences = Annotated[
     bool,
     typer.Option(
@@ -127,6 +136,19 @@ def parse_loras(texts: Sequence[str] | None) -> list[tuple[Path, float]]:
             found.append((Path(file), float(strength)) if colon else (Path(text), 1.0))
         except ValueError:
             found.append((Path(text), 1.0))
+    return found
+
+
+def parse_embeddings(texts: Sequence[str] | None) -> dict[str, Path]:
+    """Files by token. Raises InputError for anything but TOKEN=FILE, and for a token that is there twice."""
+    found: dict[str, Path] = {}
+    for text in texts or ():
+        token, equals, file = text.partition("=")
+        if not token or not equals or not file or token in found:
+            raise InputError(
+                f"--embedding {text}: must be TOKEN=FILE" + ("; the token is there twice" if token in found else "")
+            )
+        found[token] = Path(file)
     return found
 
 

@@ -32,6 +32,12 @@ def note_lora(lora: Lora) -> None:
         note(f"{len(lora.unmatched)} more are for what the model has not: {missing}")
 
 
+def note_tokens(ids: Mapping[str, Sequence[int]]) -> None:
+    """Remark the numbers of tokens that were added."""
+    for token, numbers in ids.items():
+        note(f"{printable(token)}: {', '.join(map(str, numbers))}")
+
+
 def printable(text: object) -> str:
     """The text without characters that would move a terminal's cursor or change its colours."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in str(text))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphc.commands import options
-from graphc.commands.output import note, note_lora, printable, say, seconds_text
+from graphc.commands.output import note, note_lora, note_tokens, printable, say, seconds_text
 from graphc.errors import InputError
 from graphc.files import check_target
 from graphc.trace import terminal_progress
@@ -41,6 +41,7 @@ def run(
     weights: options.Weights = None,
     component: options.Component = None,
     lora: options.Loras = None,
+    embedding: options.Embeddings = None,
     device: options.Device = "cpu",
     memory: options.Memory = None,
     fast: options.Fast = False,
@@ -68,6 +69,8 @@ def run(
     with warnings.catch_warnings(action="ignore"):  # the notes say it
         for path, strength in options.parse_loras(lora):
             note_lora(loaded.load_lora(path, strength, name=str(path)))
+    if tokens := options.parse_embeddings(embedding):
+        note_tokens(loaded.load_embeddings(tokens))
     if fast:
         note(f"fast: {loaded.given_up or 'nothing is given up, products are computed in float32'}")
     if random is not None:

@@ -41,6 +41,8 @@ class Embeddings:
     def load(self, given: Mapping[str, Vectors]) -> Embeddings:
         """With more tokens. Raises InputError for one that is there, CheckpointError for a file that does not fit, and
         EngineError for a program without a table of tokens that can grow."""
+        if not given:
+            return self
         if known := [token for token in given if token in self.rows]:
             raise InputError(
                 f"an embedding {known[0]!r} is loaded; unload the embeddings, or give this one another name"
