@@ -540,7 +540,7 @@ def test_loras_on_the_command_line(graphc_command, engine: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("refit", "-o", "new.gguf"), "give a checkpoint, or a LoRA with --lora"),
+        (("refit", "-o", "new.gguf"), "give a checkpoint, a LoRA with --lora, or"),
         (("refit", "--lora", "none.safetensors:0.5", "-o", "new.gguf"), "none.safetensors: no such file"),
         (("refit", "--lora", "bad.safetensors", "-o", "new.gguf"), "bad.safetensors: it is no LoRA: it has w"),
         (("refit", "--lora", "bad.safetensors", "-o", "bad.safetensors"), "would overwrite a LoRA"),
