@@ -558,13 +558,17 @@ def test_a_bad_lora_is_one_message(graphc_command, engine: Path, arguments: tupl
     assert not Path("new.gguf").exists()
 
 
-HALVED = {"a.weight": (128, 64), "b.weight": (64, 64)}
+HALVED = {"a.weight": (128, 64), "b.weight": (64, 64), "c.weight": (6, 4, 3, 3), "d.weight": (5, 6, 1, 1)}
 STORED = weights(3, HALVED)
 PAIRS = {
     "one": {**low_rank("a", 128, (64,), rank=4, alpha=0.2), **low_rank("b", 64, (64,), rank=3, alpha=0.2)},
-    "two": low_rank("a", 128, (64,), rank=1, alpha=0.3),
+    "two": {
+        **low_rank("a", 128, (64,), rank=1, alpha=0.3),
+        **low_rank("c", 6, (4, 3, 3)),
+        **low_rank("d", 5, (6,), rank=3),
+    },
 }
-X = {"x": some(5, 64)}
+X = {"x": some(5, 64), "image": some(2, 4, 7, 9)}
 
 
 def gated(parameters: Mapping[str, np.ndarray]) -> onnx.ModelProto:
@@ -576,40 +580,50 @@ def gated(parameters: Mapping[str, np.ndarray]) -> onnx.ModelProto:
         node("Tanh", ["right"], ["bent"]),
         node("Mul", ["left", "bent"], ["gated"]),
         node("Gemm", ["gated", "b.weight"], ["y"], transB=1),
+        node("Conv", ["image", "c.weight"], ["c"], strides=[2, 2], pads=[1, 0, 1, 0]),
+        node("Relu", ["c"], ["positive"]),
+        node("Conv", ["positive", "d.weight"], ["z"]),
     ]
-    return model(nodes, [value("x", [5, 64])], ["y"], parameters, opset=18)
+    inputs = [value("x", [5, 64]), value("image", [2, 4, 7, 9])]
+    return model(nodes, inputs, ["y", "z"], parameters, opset=18)
+
+
+def asked(type: str) -> list[str]:
+    """That type for products, and float16 for convolutions, which take no other."""
+    return [type.lower(), "[cd].weight=f16"]
 
 
 def held(type: str) -> dict[str, np.ndarray]:
-    """The parameters as a type holds them."""
-    return {name: widened(type, narrowed(type, array), array.shape) for name, array in STORED.items()}
+    """The parameters as they are stored."""
+    types = {name: type if array.ndim == 2 else "F16" for name, array in STORED.items()}
+    return {name: widened(types[name], narrowed(types[name], array), array.shape) for name, array in STORED.items()}
 
 
 def with_pairs(parameters: Mapping[str, np.ndarray], strengths: Mapping[str, float]) -> dict[str, np.ndarray]:
     found = dict(parameters)
     for name, strength in strengths.items():
-        for module in ("a", "b"):
+        for module in "abcd":
             if f"{module}.alpha" in PAIRS[name]:
                 up, down, alpha = (
                     PAIRS[name][f"{module}.{each}"] for each in ("lora_up.weight", "lora_down.weight", "alpha")
                 )
-                found[f"{module}.weight"] = (
-                    found[f"{module}.weight"] + up * np.float32(strength * alpha / len(down)) @ down
-                )
+                scaled = up.reshape(len(up), -1) * np.float32(strength * alpha / len(down))
+                change = scaled @ down.reshape(len(down), -1)
+                found[f"{module}.weight"] = found[f"{module}.weight"] + change.reshape(STORED[f"{module}.weight"].shape)
     return found
 
 
 @pytest.mark.parametrize("type", ["Q8_0", "Q4_0", "F16"])
 def test_beside_weights_in_narrower_types(type: str, tmp_path: Path) -> None:
     """What the engine holds stays as it is, and the numbers are those of it with the change, not quantized again."""
-    graphc.compile(gated(STORED), tmp_path / "m.gguf", dtype=type.lower(), threads=1).close()
+    graphc.compile(gated(STORED), tmp_path / "m.gguf", dtype=asked(type), threads=1).close()
     found, exact = graphc.load(tmp_path / "m.gguf", threads=1), graphc.compile(gated(STORED), threads=1)
     before, arrays, count = found.run(X), list(found.executor.arrays), len(found.program.weights)
 
     def agrees(strengths: Mapping[str, float]) -> None:
         exact.load_weights(with_pairs(held(type), strengths))
-        expected = exact.run(X)["y"]
-        np.testing.assert_allclose(found.run(X)["y"], expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+        for name, expected in exact.run(X).items():
+            np.testing.assert_allclose(found.run(X)[name], expected, rtol=0, atol=2e-5 * np.abs(expected).max())
         assert all(new is old for old, new in zip(arrays, found.executor.arrays, strict=False))
 
     agrees({})
@@ -643,7 +657,7 @@ def test_beside_weights_in_narrower_types(type: str, tmp_path: Path) -> None:
 
 
 def test_only_pairs_go_beside(tmp_path: Path) -> None:
-    graphc.compile(gated(STORED), tmp_path / "m.gguf", dtype="q8_0", threads=1).close()
+    graphc.compile(gated(STORED), tmp_path / "m.gguf", dtype=asked("q8_0"), threads=1).close()
     found = graphc.load(tmp_path / "m.gguf", threads=1)
     before = found.run(X)
     found.load_lora(PAIRS["two"], name="two")
@@ -663,20 +677,21 @@ def test_only_pairs_go_beside(tmp_path: Path) -> None:
 
 def test_blocks_of_a_checkpoint_stay_as_they_are(tmp_path: Path) -> None:
     """A checkpoint that is quantized does not tell what it was before either; float weights of it do."""
-    path, numbers = blocks_file(tmp_path / "c.gguf", STORED, "Q4_0")
-    graphc.compile(gated(STORED), tmp_path / "m.gguf", dtype="q4_0", threads=1).close()
-    found = graphc.load(tmp_path / "m.gguf", weights=path, threads=1)
-    wide = graphc.compile(gated(STORED), threads=1)
-    wide.load_weights(path)
-    for each, count in ((found, 9), (wide, 3)):
+    path, numbers = blocks_file(tmp_path / "c.gguf", {name: STORED[name] for name in ("a.weight", "b.weight")}, "Q4_0")
+    graphc.compile(gated(STORED), tmp_path / "m.gguf", dtype=asked("q4_0"), threads=1).close()
+    found, wide = graphc.load(tmp_path / "m.gguf", threads=1), graphc.compile(gated(STORED), threads=1)
+    for each, count in ((found, 11), (wide, 5)):
+        each.load_weights(path, strict=False)
         each.load_lora(PAIRS["one"], 0.5, "one")
         assert len(each.program.weights) == count
-    exact = graphc.compile(gated(with_pairs(numbers, {"one": 0.5})), threads=1)
+    exact = graphc.compile(gated(with_pairs({**STORED, **numbers}, {"one": 0.5})), threads=1)
     expected = exact.run(X)["y"]
     for each in (found, wide):
         np.testing.assert_allclose(each.run(X)["y"], expected, rtol=0, atol=2e-5 * np.abs(expected).max())
     found.load_weights(STORED)
-    assert len(found.program.weights) == 3
-    graphc.compile(gated(with_pairs(STORED, {"one": 0.5})), tmp_path / "new.gguf", dtype="q4_0", threads=1).close()
+    assert len(found.program.weights) == 5
+    graphc.compile(
+        gated(with_pairs(STORED, {"one": 0.5})), tmp_path / "new.gguf", dtype=asked("q4_0"), threads=1
+    ).close()
     expected = graphc.load(tmp_path / "new.gguf", threads=1).run(X)["y"]
     np.testing.assert_allclose(found.run(X)["y"], expected, rtol=0, atol=1e-2 * np.abs(expected).max())

@@ -1,7 +1,7 @@
-"""LoRAs beside weights that are kept in blocks: `W x` becomes `W x + up (down x)`, so that W is not quantized again.
+"""LoRAs beside weights that stay as they are stored: `W x` becomes `W x + up (down x)`, so that W is not quantized again.
 
 That is possible where the change is a product of two small matrices, the weight a parameter or some of its rows, and all that
-reads the weight is products.
+reads the weight is products, or convolutions: then down is one too, and up one of 1 x 1.
 """
 
 from __future__ import annotations
@@ -19,8 +19,13 @@ from graphc.targets.ggml.program import Program, Tensor
 from graphc.targets.ggml.prune import Pruning
 from graphc.weights.layouts import Transposed
 from graphc.weights.lora.names import Change
+from graphc.weights.undo import shape_of
 
-PRODUCT = "ggml_mul_mat"
+PRODUCTS: Mapping[str, tuple[int, tuple[int, ...]]] = {
+    "ggml_mul_mat": (2, ()),
+    **dict.fromkeys(("ggml_conv_2d", "ggml_conv_2d_direct"), (4, (1, 1, 0, 0, 1, 1))),
+}
+"""The calls that may read such a weight, first of their arguments: its axes, and what follows the operands in that of up."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class Place:
     rows: tuple[Slice, ...]
 
     def factors(self, terms: Iterable[tuple[Change, float]]) -> tuple[np.ndarray, np.ndarray]:
-        """All changes together: down [rank, columns] and up [rows, rank], in which the strengths are."""
+        """All changes together: down [rank, …] and up [rows, rank, 1, …], in which the strengths are."""
         downs, ups = [], []
         for change, strength in terms:
             up, down = change.adapter.pair(strength)
@@ -41,7 +46,9 @@ class Place:
                 up = up[cut.starts[0] :: cut.steps[0]][: cut.sizes[0]]
             downs.append(down)
             ups.append(up)
-        return np.concatenate(downs), np.ascontiguousarray(np.concatenate(ups, axis=1))
+        rest = shape_of(self.parameter)[1:]
+        down, up = np.concatenate(downs), np.concatenate(ups, axis=1)
+        return down.reshape(-1, *rest), np.ascontiguousarray(up).reshape(*up.shape, *(1 for _ in rest[1:]))
 
 
 def place_of(index: int, recipe: Value, program: Program) -> Place | None:
@@ -54,7 +61,7 @@ def place_of(index: int, recipe: Value, program: Program) -> Place | None:
         if not isinstance(op, Slice) or op.steps[0] < 1 or op.sizes[1:] != value.shape[1:]:
             return None
         cuts.insert(0, op)
-    fits = bool(value.parameter) and len(recipe.shape) == 2 and only_products(program, index)
+    fits = bool(value.parameter) and only_products(program, index)
     return Place(index, value, tuple(cuts)) if fits else None
 
 
@@ -64,9 +71,10 @@ def is_pair(change: Change) -> bool:
 
 
 def only_products(program: Program, index: int) -> bool:
-    """Whether all that reads a weight is products of which it is the first operand."""
+    """Whether all that reads a weight is products and convolutions of which it is the first operand."""
+    axes = len(program.weights[index].shape)
     reads = [
-        call.function == PRODUCT and position == 0
+        PRODUCTS.get(call.function, ())[:1] == (axes,) and position == 0
         for call in program.calls
         for position, arg in enumerate(call.args)
         if isinstance(arg, Tensor) and arg.weight == index
@@ -97,17 +105,19 @@ class _Beside(Pruning):
         self.factors: dict[int, tuple[Tensor, Tensor]] = {}
         for index, rank in ranks.items():
             weight = program.weights[index]
-            rows, columns = weight.shape
-            down = new.add_weight(f"{weight.name}.lora_down", F32, (rank, columns))
-            self.factors[index] = down, new.add_weight(f"{weight.name}.lora_up", F32, (rows, rank))
+            rows, *rest = weight.shape
+            down = new.add_weight(f"{weight.name}.lora_down", F32, (rank, *rest))
+            up = new.add_weight(f"{weight.name}.lora_up", F32, (rows, rank, *(1 for _ in rest[1:])))
+            self.factors[index] = down, up
 
     def followed(self, result: Program, tensor: Tensor) -> Tensor:
         """The sum of a product and that of the factors, where there are some."""
         call = result.calls[tensor.call]
-        if call.function != PRODUCT or not isinstance(call.args[0], Tensor) or call.args[0].weight not in self.factors:
+        operand = call.args[0] if call.function in PRODUCTS else None
+        if not isinstance(operand, Tensor) or operand.weight not in self.factors:
             return tensor
-        down, up = self.factors[call.args[0].weight]
+        down, up = self.factors[operand.weight]
         place = call.scope, call.source
-        inner = result.call(PRODUCT, (down, call.args[1]), tensor.rank, *place)
-        outer = result.call(PRODUCT, (up, inner), tensor.rank, *place)
+        inner = result.call(call.function, (down, *call.args[1:]), tensor.rank, *place)
+        outer = result.call(call.function, (up, inner, *PRODUCTS[call.function][1]), tensor.rank, *place)
         return result.call("ggml_add", (tensor, outer), tensor.rank, *place)
