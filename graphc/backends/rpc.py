@@ -174,7 +174,6 @@ def _listens(address: Address) -> bool:
 
 def serve(handle: Any, host: str, port: int, threads: int) -> None:
     """Serve a device until the process is interrupted, to one program at a time. Raises GraphcError."""
-    check_free(host, port)
     start = _function(
         b"ggml_backend_rpc_start_server",
         ctypes.CFUNCTYPE(

@@ -30,7 +30,7 @@ def serve_device(
     from graphc.backends.guard import catch_ends
     from graphc.backends.load import load_backends
     from graphc.backends.precision import settle_precision
-    from graphc.backends.rpc import is_loopback, serve
+    from graphc.backends.rpc import check_free, is_loopback, serve
     from graphc.targets.ggml.devices import default_threads, find_device
 
     settle_precision()
@@ -39,5 +39,6 @@ def serve_device(
     handle = find_device(device)
     if not is_loopback(host):
         note(EXPOSED)
+    check_free(host, port)
     say(f"{printable(device)} is served as rpc://{host}:{port}; Ctrl+C ends it")
     serve(handle, host, port, threads or default_threads())

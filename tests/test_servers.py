@@ -1,0 +1,258 @@
+"""Devices of other processes, over loopback. ggml's RPC backend is built once for the session, in a cache of its own."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import onnx
+import pytest
+from test_memory import deep_model
+
+from graphc.backends.guard import TIMEOUT, ServerLost, guarded
+from graphc.backends.rpc import PROTOCOL, Address, Servers, connect, greet
+from graphc.errors import GraphcError
+from graphc.ggml_library import ggml
+from graphc.ggml_source import ggml_source
+
+pytestmark = pytest.mark.slow
+
+CLIENT = """
+import json, sys
+import numpy as np
+import graphc
+path, device, memory, runs = sys.argv[1:]
+feed = {"rows": np.arange(5)}
+model = graphc.compile(path)
+expected = model.run(feed)
+try:
+    model = graphc.compile(path, device=device, memory=memory or None)
+    for run in range(int(runs)):
+        worst = max(float(np.abs(array - expected[name]).max()) for name, array in model.run(feed).items())
+        print(json.dumps({"worst": worst, "places": model.executor.fitting.text()}), flush=True)
+except graphc.GraphcError as error:
+    print(json.dumps({"error": str(error)}), flush=True)
+    graphc.compile(path).run(feed)
+    try:
+        model.run(feed)
+    except graphc.GraphcError as error:
+        print(json.dumps({"again": str(error)}), flush=True)
+"""
+
+GRAPHC = (sys.executable, "-c", "from graphc.cli import main; main()")
+
+SECONDS = 60
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory):
+    """Variables with which a process finds the backend."""
+    cache = tmp_path_factory.mktemp("cache")
+    source = ggml_source()
+    (cache / "graphc" / "ggml").mkdir(parents=True)
+    (cache / "graphc" / "ggml" / source.name).symlink_to(source)
+    variables = {**os.environ, "XDG_CACHE_HOME": str(cache), "OMP_WAIT_POLICY": "passive"}
+    command = [*GRAPHC, "backend", "install", "rpc"]
+    subprocess.run(command, env=variables, check=True, timeout=600, capture_output=True)
+    return variables
+
+
+@pytest.fixture
+def model(tmp_path):
+    onnx.save(deep_model(), tmp_path / "deep.onnx")
+    return tmp_path / "deep.onnx"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return found.getsockname()[1]
+
+
+@contextlib.contextmanager
+def serving(environment, *arguments):
+    """A server of the CPU; its process and the address of its device."""
+    port = free_port()
+    command = [*GRAPHC, "serve-device", "--port", str(port), "--threads", "1", *arguments]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        until = time.monotonic() + SECONDS
+        while time.monotonic() < until and process.poll() is None:
+            with contextlib.suppress(GraphcError):
+                greet(Address("127.0.0.1", port))
+                break
+            time.sleep(0.05)
+        yield process, f"rpc://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.communicate(timeout=SECONDS)
+
+
+def client(environment, model, device, memory="", runs=2):
+    """What a process says that runs the model there."""
+    command = [sys.executable, "-c", CLIENT, str(model), device, memory, str(runs)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(("memory", "said"), [("", "weights"), ("30KiB", "streamed through 2 x")])
+def test_a_model_runs_on_a_server(environment, model, memory, said):
+    with serving(environment) as (_, device):
+        found = client(environment, model, device, memory)
+        assert [each["worst"] < 1e-5 for each in found] == [True, True]
+        assert found[-1]["places"][0].startswith(f"{device}: ")
+        assert said in found[-1]["places"][0]
+        assert client(environment, model, device)[-1]["worst"] < 1e-5, "the server is there for the next program"
+
+
+@pytest.mark.parametrize("memory", ["", "30KiB,34KiB"])
+def test_two_servers_share_a_model(environment, model, memory):
+    with serving(environment) as (_, one), serving(environment) as (_, other):
+        found = client(environment, model, f"{one},{other}", memory)
+        assert [each["worst"] < 1e-5 for each in found] == [True, True]
+        places = found[-1]["places"]
+        assert places[0].startswith(f"{one}: weights 0.0")
+        assert places[1].startswith(f"{other}: weights 0.0")
+
+
+def test_the_cpu_computes_what_a_server_has_no_room_for(environment, model):
+    with serving(environment) as (_, device):
+        found = client(environment, model, f"{device},cpu", "24KiB")
+        assert [each["worst"] < 1e-5 for each in found] == [True, True]
+        assert "streamed" not in "".join(found[-1]["places"])
+        assert found[-1]["places"][-1].startswith("CPU: weights")
+
+
+@pytest.mark.parametrize(
+    ("how", "said"), [(signal.SIGKILL, "it ended"), (signal.SIGSTOP, "no answer for 2 seconds")], ids=["ends", "hangs"]
+)
+def test_a_server_that_is_lost_is_an_error(environment, model, how, said):
+    environment = {**environment, TIMEOUT: "2"}
+    with serving(environment) as (_, one), serving(environment) as (process, other):
+        command = [sys.executable, "-c", CLIENT, str(model), f"{one},{other}", "", "1000000"]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:
+            assert "worst" in running.stdout.readline()
+            process.send_signal(how)
+            out, _ = running.communicate(timeout=SECONDS)
+        assert running.returncode == 0, "the process goes on"
+        first, again = map(json.loads, out.splitlines()[-2:])
+        assert again["again"] == first["error"]
+        assert first["error"].startswith("lost the server")
+        assert other in first["error"]
+        assert said in first["error"]
+        process.send_signal(signal.SIGCONT)
+
+
+def test_a_server_has_one_program_at_a_time(environment, model):
+    with serving(environment) as (_, device), socket.create_connection(("127.0.0.1", int(device.rsplit(":", 1)[1]))):
+        time.sleep(0.2)
+        (found,) = client(environment, model, device)
+        assert "does not answer: the server hangs, or serves another program" in found["error"]
+
+
+def test_a_port_that_is_taken_and_a_host_that_is_none(environment):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command = [*GRAPHC, "serve-device", "--port", str(taken.getsockname()[1])]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+        assert (done.returncode, done.stdout.count("\n")) == (1, 0)
+        assert "cannot listen on" in done.stderr
+    done = subprocess.run([*command, "--host", "here"], capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert "must be an IPv4 address" in done.stderr
+
+
+def test_other_addresses_than_loopback_are_warned_of(environment):
+    with serving(environment, "--host", "0.0.0.0") as (process, _):
+        process.terminate()
+        _, err = process.communicate(timeout=SECONDS)
+        assert "networks that you trust, and no others" in err
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"", "speaks something else"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not version"),
+        ((28).to_bytes(8, "little") + bytes((3, 6, 0, 0)) + bytes(24), "speaks 3.6.0, not version 4.0.1"),
+    ],
+    ids=["nothing", "http", "older"],
+)
+def test_what_is_no_such_server_is_said(answer, said):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(SECONDS)
+        port = server.getsockname()[1]
+        with guarded_thread(lambda: reply(server, answer)), pytest.raises(GraphcError, match=said):
+            connect(Address("127.0.0.1", port))
+    with pytest.raises(GraphcError, match="cannot be reached"):
+        connect(Address("127.0.0.1", port))
+
+
+def reply(server, answer):
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(64)
+        connection.sendall(answer)
+
+
+@contextlib.contextmanager
+def guarded_thread(function):
+    import threading
+
+    thread = threading.Thread(target=function)
+    thread.start()
+    yield
+    thread.join(SECONDS)
+
+
+def test_addresses():
+    assert Address.parse("rpc://box-1.lan:7") == Address("box-1.lan", 7)
+    assert str(Address.parse("rpc://10.0.0.1")) == "rpc://10.0.0.1:50052"
+    for wrong in (
+        "rpc://",
+        "rpc://:5",
+        "rpc://a:",
+        "rpc://a:0",
+        "rpc://a:65536",
+        "rpc://a:b",
+        "rpc://a b:1",
+        "rpc://[::1]:5",
+    ):
+        with pytest.raises(GraphcError, match="no address of a server"):
+            Address.parse(wrong)
+
+
+def test_the_protocol_is_that_of_the_source():
+    header = (ggml_source() / "include" / "ggml-rpc.h").read_text()
+    names = ("MAJOR", "MINOR", "PATCH")
+    values = [line.split()[2] for name in names for line in header.splitlines() if f"RPC_PROTO_{name}_VERSION " in line]
+    assert tuple(map(int, values)) == PROTOCOL
+
+
+def test_what_is_guarded_raises_as_it_would(monkeypatch):
+    assert guarded(lambda: 3) == 3
+    with pytest.raises(KeyError):
+        guarded(lambda: {}[1])
+    monkeypatch.setenv(TIMEOUT, "0.05")
+    with pytest.raises(ServerLost, match=r"no answer for 0\.05 seconds"):
+        guarded(lambda: time.sleep(1))
+    monkeypatch.setenv(TIMEOUT, "soon")
+    with pytest.raises(GraphcError, match="must be a number of seconds"):
+        guarded(lambda: 3)
+    assert Servers(["cpu"]).call(lambda: 4) == 4
+
+
+def test_ggml_giving_up_is_an_error_where_it_is_guarded():
+    with pytest.raises(ServerLost, match="nonsense"):
+        guarded(lambda: ggml.ggml_abort(b"file.c", 1, b"nonsense"))
+    assert guarded(lambda: 5) == 5
+
+
+def test_without_the_backend_the_command_that_builds_it_is_named(tmp_path, model):
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    command = [*GRAPHC, "serve-device"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 1
+    assert "graphc backend install rpc" in done.stderr
