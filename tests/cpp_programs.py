@@ -8,6 +8,7 @@ from graphc.ir.types import BOOL, F16, F32, I64, TensorType
 from graphc.ops.base import Op
 from graphc.ops.matmul import MatMul
 from graphc.ops.pointwise import Cast
+from graphc.ops.pool import MaxPool
 from graphc.ops.random import Random
 from graphc.ops.scatter import ScatterElements, ScatterND
 from graphc.ops.selection import BestBoxes, NonZero
@@ -229,6 +230,7 @@ def routines() -> Program:
     add(NonZero(3 * n), x)
     add(ScatterElements(0, "add"), given("table", I64, 40), places, places)
     add(ScatterND("max"), given("rows", F32, 40, n), given("numbers", I64, n, 1), given("updates", F32, n, n))
+    add(MaxPool((3, 2), (2, 3), (1, 1), (1, 0), (1, 1), False), given("image", F16, 2, 3, n, 9))
     order = add(ArgSort(2, n, True), scores)
     add(BestBoxes(n), given("boxes", F32, 2, n, 4), scores, order, given("overlap", F32), given("least", F32))
     return b.program

@@ -11,7 +11,7 @@ import numpy as np
 from graphc.errors import ShapeError
 from graphc.ir.graph import Value
 from graphc.ir.types import BOOL, F64, FLOATS, I64, INTEGERS, TensorType
-from graphc.ops.base import Emit, Op
+from graphc.ops.base import Emit, Op, Routine
 from graphc.ops.movement import Reshape
 from graphc.ops.pointwise import Binary
 from graphc.ops.precision import NARROW, in_float32
@@ -179,6 +179,29 @@ class MaxPool(Windows, Op):
     def define(self, emit: Emit, *inputs: Value) -> tuple[Value, ...] | None:
         """Axis by axis, for three."""
         return (self.by_axes(emit, inputs[0]),) if len(self.kernel) == 3 else None
+
+    def routine(self, *inputs: TensorType) -> Routine | None:
+        """Rows of windows, over one or two spatial axes."""
+        (x,), (y,) = inputs, self.infer(*inputs)
+        if x.rank > 4:
+            return None
+        one = (1,) * (4 - x.rank)
+        settings = (
+            (*one, *self.kernel),
+            (*one, *self.strides),
+            (*one, *self.dilations),
+            (*[0] * len(one), *self.pads_before),
+        )
+        numbers = (
+            x.shape[0] * x.shape[1],
+            *one,
+            *x.shape[2:],
+            *one,
+            *y.shape[2:],
+            *(each for pair in settings for each in pair),
+        )
+        low = "-INFINITY" if x.dtype in FLOATS else f"{x.dtype.name.upper()}_MIN" if x.dtype.kind == "i" else "0"
+        return Routine("pool", "max_pool", (x.dtype,), (low, numbers))
 
     def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar:
         """The largest of a window. (`ggml_pool_2d` skips NaN, and finds the lowest finite number where all is -inf.)"""
