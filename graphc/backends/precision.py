@@ -47,6 +47,11 @@ def settle_precision() -> None:
         os.environ.setdefault(name, value)
 
 
+def is_exact() -> bool:
+    """Whether the choice is "highest"."""
+    return _chosen == "highest"
+
+
 def given_up(backend: str) -> str:
     """What products on a backend, by ggml's name of it, lack for float32's precision; empty if nothing."""
     return GIVES_UP.get(backend, "") if _chosen == "high" else ""

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphc.runtime.arena import graphs, known_sections, made, stand_ins
+from graphc.targets.ggml.adapt import Adapter
 from graphc.targets.ggml.assign import assign
-from graphc.targets.ggml.devices import open_backends, rounds_strided
+from graphc.targets.ggml.devices import open_backends
 from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.tensors import address
@@ -34,7 +35,7 @@ def assigned(program: Program, device: str, sizes: Mapping[str, int]) -> Assigne
     backends = open_backends(device, 1)
     executor = Executor(program, stand_ins(program), "cpu", 1)
     executor.products = None
-    executor.rounds_strided = rounds_strided(backends)
+    executor.adapter = Adapter(backends[0])
     known, unknown = known_sections(program, sizes)
     total, moved, refused, kept = 0, 0, Counter[str](), Counter[str]()
     try:

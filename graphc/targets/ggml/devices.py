@@ -1,9 +1,8 @@
-"""Opening the devices that a program runs on, and what they want of a graph beyond what a program says."""
+"""Opening the devices that a program runs on."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from graphc.backends.load import load_backends
@@ -11,13 +10,6 @@ from graphc.backends.precision import settle_precision
 from graphc.backends.rpc import SCHEME, Address, connect, is_address
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
-
-ROUND_STRIDED = ("Vulkan",)
-"""Backends that convert an operand of a product to float16 if its rows do not lie one after the other, a single row too, and
-that want it to begin at an aligned place."""
-
-ALIGNMENT = 256
-"""Bytes: what devices want at most. Source: Vulkan's limit minStorageBufferOffsetAlignment."""
 
 
 def default_threads() -> int:
@@ -92,17 +84,3 @@ def device_name(backend: Any) -> str:
     if backend_name(backend) == "RPC":
         return f"{SCHEME}{ggml.ggml_backend_dev_description(device).decode()}"
     return str(ggml.ggml_backend_dev_name(device).decode())
-
-
-def rounds_strided(backends: Sequence[Any]) -> bool:
-    """Whether one of the backends is among `ROUND_STRIDED`."""
-    return any(backend_name(each) in ROUND_STRIDED for each in backends)
-
-
-def lying_together(context: Any, tensor: Any) -> Any:
-    """The tensor, or a copy of it if its rows do not lie one after the other, or it is a view that begins at an odd place."""
-    described = tensor.contents
-    element, row, matrix, batch = described.nb[:4]
-    rows = element == ggml.ggml_type_size(described.type) and row == ggml.ggml_row_size(described.type, described.ne[0])
-    together = rows and (described.ne[3] == 1 or batch == matrix * described.ne[2])
-    return tensor if together and described.view_offs % ALIGNMENT == 0 else ggml.ggml_cont(context, tensor)

@@ -22,17 +22,11 @@ from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
 from graphc.ops.control import settle
 from graphc.shapes import Dim, integer
+from graphc.targets.ggml.adapt import Adapter
 from graphc.targets.ggml.apart import expand_apart
 from graphc.targets.ggml.assign import assign
 from graphc.targets.ggml.bound import check_bound
-from graphc.targets.ggml.devices import (
-    default_threads,
-    lying_together,
-    names_cpu,
-    open_backends,
-    rounds_strided,
-    split_devices,
-)
+from graphc.targets.ggml.devices import default_threads, names_cpu, open_backends, split_devices
 from graphc.targets.ggml.fitting import Fitting, Limit
 from graphc.targets.ggml.host import perform
 from graphc.targets.ggml.memory import ComputeMemory, Placement
@@ -72,7 +66,7 @@ class Executor:
         self.servers = Servers(split_devices(device))
         self.servers.call(lambda: self._open(weights, device, memory))
         self.products = load_products() if len(self.backends) == 1 else None
-        self.rounds_strided = rounds_strided(self.backends)
+        self.adapter = Adapter(self.backends[0])
         self._finalizer = weakref.finalize(self, _free, self.servers, self.graphs, self.compute, self.weights)
         # at exit no thread can be started any more, and a server notices by itself
         self._finalizer.atexit = not self.servers.addresses
@@ -274,9 +268,8 @@ class BuiltGraph:
         if call.kernel >= 0:
             return self._replay_kernel(call, self.executor.kernels[call.kernel])
         args = [self.argument(arg) for arg in call.args]
-        if self.executor.rounds_strided and call.function == "ggml_mul_mat":
-            args = [lying_together(self.context, arg) for arg in args]
-        result = self._replaced(call, args) or getattr(ggml, call.function)(self.context, *args)
+        result = self._replaced(call, args) or self.executor.adapter.adapted(self, call, args)
+        result = result or getattr(ggml, call.function)(self.context, *args)
         if not result:
             raise GraphcError(f"{call.function} failed for {call.source or 'a node'}")
         return result

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from graphc.targets.ggml.products import CONVOLUTIONS, SOFTMAXES, Own, Products
@@ -38,8 +39,20 @@ def _relu(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]
     return products.relu(args[0], inner_own(graph, call.args[0]))
 
 
-def _attention(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
-    """A product with the softmax of another product; the calls between are then not computed."""
+@dataclass(frozen=True)
+class Attention:
+    """What a product with the softmax of another product is made of: ggml's tensors, and the values in the ways in which they
+    may be read: as the call has them, [keys, features, heads], and before they were copied so."""
+
+    k: Any
+    q: Any
+    values: Sequence[Any]
+    mask: Any
+    factor: float
+
+
+def attention_of(graph: BuiltGraph, call: Call, args: Sequence[Any]) -> Attention | None:
+    """The attention whose last product a call is; the calls between are then not computed."""
     weights = made_here(graph, call.args[1], SOFTMAXES)
     scores = weights and made_here(graph, weights.args[0], ("ggml_mul_mat",))
     if weights is None or scores is None:
@@ -49,8 +62,16 @@ def _attention(graph: BuiltGraph, products: Products, call: Call, args: Sequence
         return None
     k, q, masked = (graph.argument(arg) for arg in (*scores.args, mask))
     copied = made_here(graph, call.args[0], ("ggml_cont",))
-    values = [graph.argument(copied.args[0]), args[0]] if copied else [args[0]]  # a copy need not be made
-    return next((own for v in values if (own := products.attention(k, q, v, masked, factor))), None)
+    values = [graph.argument(copied.args[0]), args[0]] if copied else [args[0]]
+    return Attention(k, q, values, masked, factor)
+
+
+def _attention(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    found = attention_of(graph, call, args)
+    if found is None:
+        return None
+    ways = (products.attention(found.k, found.q, v, found.mask, found.factor) for v in found.values)
+    return next((own for own in ways if own), None)
 
 
 def _merged_attention(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:

@@ -1,0 +1,92 @@
+"""Calls as devices other than the CPU want them: operands that lie together, attention and convolutions without large matrices.
+
+`adapt.cpp` of the C++ project does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from graphc.backends.precision import is_exact
+from graphc.ggml_library import ggml
+from graphc.shapes import integer
+from graphc.targets.ggml.devices import backend_name
+from graphc.targets.ggml.program import Call
+from graphc.targets.ggml.replace import attention_of
+
+if TYPE_CHECKING:
+    from graphc.targets.ggml.executor import BuiltGraph
+
+ROUND_STRIDED = ("Vulkan",)
+"""Backends that convert an operand of a product to float16 if its rows do not lie one after the other, a single row too, and
+that want it to begin at an aligned place."""
+
+EXACT_ATTENTION = ("Vulkan",)
+"""Backends whose attention is as exact as products; the keys and values of others are rounded to float16."""
+
+DIRECT = ("Vulkan",)
+"""Backends that convolve as fast without a matrix of columns."""
+
+LARGE_COLUMNS = 1 << 26
+"""Bytes of a matrix of columns that is not worth having. Some devices' largest buffer is 128 MiB."""
+
+ALIGNMENT = 256
+"""Bytes: what devices want at most. Source: Vulkan's limit minStorageBufferOffsetAlignment."""
+
+LARGE_SCORES = 1 << 22
+"""Bytes of a matrix of scores that is not worth having. Smaller ones fit any device."""
+
+
+class Adapter:
+    """What the backend of a device wants; that of the CPU, nothing."""
+
+    def __init__(self, backend: Any) -> None:
+        name = backend_name(backend)
+        self.backend = backend
+        self.together = name in ROUND_STRIDED
+        self.direct = name in DIRECT
+        self.attention = name != "CPU" and (name in EXACT_ATTENTION or not is_exact())
+
+    def adapted(self, graph: BuiltGraph, call: Call, args: Sequence[Any]) -> Any:
+        """What stands for a call whose arguments are given; None where it is made as the program says."""
+        if call.function == "ggml_conv_2d" and self.direct:
+            return self._convolution(graph, call, args)
+        if call.function != "ggml_mul_mat":
+            return None
+        if self.attention and (result := self._attention(graph, call, args)):
+            return result
+        if self.together:
+            return ggml.ggml_mul_mat(graph.context, *(lying_together(graph.context, arg) for arg in args))
+        return None
+
+    def _convolution(self, graph: BuiltGraph, call: Call, args: Sequence[Any]) -> Any:
+        width, height, _, batch = (integer(size, graph.binding) for size in call.result.ne)
+        columns = 4 * width * height * batch * prod(args[0].contents.ne[:3])
+        return ggml.ggml_conv_2d_direct(graph.context, *args) if columns > LARGE_COLUMNS else None
+
+    def _attention(self, graph: BuiltGraph, call: Call, args: Sequence[Any]) -> Any:
+        found = attention_of(graph, call, args)
+        if found is None or found.mask is not None:  # ggml wants masks in float16
+            return None
+        context, k, q, v = graph.context, found.k, found.q, ggml.ggml_transpose(graph.context, found.values[0])
+        float32 = all(each.contents.type == ggml.GGML_TYPE_F32 for each in (k, q, v))
+        scores = 4 * k.contents.ne[1] * q.contents.ne[1] * q.contents.ne[2] * q.contents.ne[3]
+        if not float32 or scores < LARGE_SCORES:
+            return None
+        k, q, v = (each if each.contents.nb[0] == 4 else ggml.ggml_cont(context, each) for each in (k, q, v))
+        result = ggml.ggml_flash_attn_ext(context, q, k, v, None, found.factor, 0.0, 0.0)
+        ggml.ggml_flash_attn_ext_set_prec(result, ggml.GGML_PREC_F32)
+        if not ggml.ggml_backend_supports_op(self.backend, result):
+            return None
+        return ggml.ggml_cont(context, ggml.ggml_permute(context, result, 0, 2, 1, 3))
+
+
+def lying_together(context: Any, tensor: Any) -> Any:
+    """The tensor, or a copy of it if its rows do not lie one after the other, or it is a view that begins at an odd place."""
+    described = tensor.contents
+    element, row, matrix, batch = described.nb[:4]
+    rows = element == ggml.ggml_type_size(described.type) and row == ggml.ggml_row_size(described.type, described.ne[0])
+    together = rows and (described.ne[3] == 1 or batch == matrix * described.ne[2])
+    return tensor if together and described.view_offs % ALIGNMENT == 0 else ggml.ggml_cont(context, tensor)
