@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -289,3 +290,53 @@ def test_quantized_tensors_are_cut_in_blocks() -> None:
         assert made.shape == source.shape(array.shape)
         assert np.array_equal(np.asarray(made), source.array(numbers))
     assert np.array_equal(Source("x", (Transposed(),)).array(blocks), numbers.T)
+
+
+def test_names_that_some_files_have() -> None:
+    bare = {name.removeprefix("text_model."): shape for name, shape in original.clip(8, 2, **TOKENS).items()}
+    sd1 = {**CONVERTED["sd1"][2], **prefixed("cond_stage_model.transformer.", bare)}
+    layout = detect(sd1)
+    assert layout is not None
+    assert layout.sources(sd1)["text_encoder"].keys() == original.clip(8, 2, **TOKENS).keys()
+    whole = {**sd1, **CONVERTED["vae"][2], **CONVERTED["controlnet"][2]}
+    layout = detect(whole)
+    assert layout is not None
+    found = layout.sources(whole)
+    assert {name: len(each) for name, each in found.items()} == {
+        "controlnet": 340,
+        "unet": 686,
+        "vae": 248,
+        "text_encoder": 36,
+    }
+    for name in ("shared.weight", "encoder.embed_tokens.weight"):
+        t5 = {
+            key: shape
+            for key, shape in original.t5(8, 2, 2, 12, 30).items()
+            if "." in key and not key.startswith(("shared", "encoder.e"))
+        }
+        layout = detect({**t5, name: (30, 8)})
+        assert layout is not None
+        sources = layout.sources([*t5, name])["text_encoder"]
+        assert sources["shared.weight"].name == sources["encoder.embed_tokens.weight"].name == name
+
+
+def test_the_autoencoder_as_diffusers_named_it_at_first() -> None:
+    today = as_diffusers(
+        "vae", {name: torch.from_numpy(array) for name, array in original.filled(original.vae(4)).items()}
+    )
+    before = {
+        re.sub(
+            r"(attentions\.0\.)(to_\w+?)(\.0)?\.(weight|bias)$",
+            lambda found: f"{found[1]}{OLD[found[2]]}.{found[4]}",
+            name,
+        ): each
+        for name, each in today.items()
+    }
+    assert len(before.keys() - today.keys()) == 16
+    layout = detect({name: tuple(each.shape) for name, each in before.items()})
+    assert layout is not None
+    sources = layout.sources(before)["vae"]
+    assert {name: before[source.name] is today[name] for name, source in sources.items()} == dict.fromkeys(today, True)
+
+
+OLD = {"to_q": "query", "to_k": "key", "to_v": "value", "to_out": "proj_attn"}

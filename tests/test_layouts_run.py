@@ -294,3 +294,43 @@ def test_eight_bits_are_widened_and_scaled_ones_refused(text_encoder: graphc.Mod
         ):
             text_encoder.load_weights(tmp_path / "m.safetensors", strict=strict)
     same(text_encoder.run(IDS), found)
+
+
+def test_shards_in_the_folder_of_a_component(text_encoder: graphc.Model, tmp_path: Path) -> None:
+    given = filled(SD1, 9)
+    text_encoder.load_weights(given)
+    expected = text_encoder.run(IDS)
+    arrays = {name.removeprefix(CLIP): array for name, array in given.items() if name.startswith(CLIP)}
+    (tmp_path / "text_encoder").mkdir()
+    names = sorted(arrays)
+    files = {name: f"model.fp16-0000{1 + place % 2}-of-00002.safetensors" for place, name in enumerate(names)}
+    for file in set(files.values()):
+        save_file({name: arrays[name] for name in names if files[name] == file}, tmp_path / "text_encoder" / file)
+    (tmp_path / "text_encoder/model.safetensors.index.fp16.json").write_text(json.dumps({"weight_map": files}))
+    text_encoder.load_weights(filled(SD1, 5))
+    text_encoder.load_weights(tmp_path)
+    same(text_encoder.run(IDS), expected)
+
+
+def test_a_component_may_be_named_for_its_own_file(text_encoder: graphc.Model) -> None:
+    arrays = {name.removeprefix(CLIP): array for name, array in filled(SD1, 9).items() if name.startswith(CLIP)}
+    text_encoder.load_weights(arrays, component="text_encoder")
+    expected = text_encoder.run(IDS)
+    text_encoder.load_weights(sd1_unet_and(arrays))
+    same(text_encoder.run(IDS), expected)
+    unet = {
+        name: tensor.numpy()
+        for name, tensor in sd1_unet({key: torch.from_numpy(each) for key, each in filled(SD1, 9).items()}).items()
+    }
+    with pytest.raises(
+        CheckpointError, match=r"\(names of diffusers: unet\) does not fit the model:\n  it has none of"
+    ):
+        text_encoder.load_weights(unet, component="unet")
+    with pytest.raises(CheckpointError, match="no component 'vae': it is in no layout that is known"):
+        text_encoder.load_weights(unet, component="vae")
+
+
+def sd1_unet_and(encoder: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A file of Stable Diffusion 1 in which the text encoder lacks its outer module, as in a few."""
+    bare = {f"{CLIP}{name.removeprefix('text_model.')}": array for name, array in encoder.items()}
+    return {**{name: array for name, array in filled(SD1, 1).items() if not name.startswith(CLIP)}, **bare}

@@ -55,9 +55,12 @@ def vae() -> Part:
     return part("vae", unet.VAE, ["first_stage_model.", "vae."], "decoder.conv_in.weight")
 
 
-def clip(component: str, prefix: str) -> Part:
-    """CLIP as transformers names it."""
-    return part(component, text.CLIP, [prefix], "text_model.embeddings.token_embedding.weight")
+def clip(component: str, prefix: str) -> tuple[Part, Part]:
+    """CLIP as transformers names it; or, in a few files, without the outer module."""
+    return (
+        part(component, text.CLIP, [prefix], "text_model.embeddings.token_embedding.weight"),
+        part(component, text.CLIP_BARE, [prefix], "embeddings.token_embedding.weight"),
+    )
 
 
 def openclip(component: str, prefix: str) -> Part:
@@ -76,6 +79,8 @@ ARCHITECTURES = (
     )),
     Architecture("ControlNet of Stable Diffusion 1 or 2", (
         part("controlnet", unet.CONTROLNET, CONTROL, "input_hint_block.0.weight"),
+        part("unet", unet.UNET, DENOISER[:1], FIRST), vae(), *clip("text_encoder", "cond_stage_model.transformer."),
+        openclip("text_encoder", "cond_stage_model.model."),
     )),
     Architecture("Stable Diffusion XL refiner", (
         part("unet", unet.UNET_REFINER, DENOISER, FIRST, "label_emb.0.0.weight", "output_blocks.11.0.in_layers.0.weight"),
@@ -83,7 +88,7 @@ ARCHITECTURES = (
     )),
     Architecture("Stable Diffusion XL", (
         part("unet", unet.UNET_XL, DENOISER, FIRST, "label_emb.0.0.weight"),
-        vae(), clip("text_encoder", "conditioner.embedders.0.transformer."),
+        vae(), *clip("text_encoder", "conditioner.embedders.0.transformer."),
         openclip("text_encoder_2", "conditioner.embedders.1.model."),
     )),
     Architecture("Stable Diffusion 2", (
@@ -92,12 +97,12 @@ ARCHITECTURES = (
     )),
     Architecture("Stable Diffusion 1", (
         part("unet", unet.UNET, DENOISER, FIRST),
-        vae(), clip("text_encoder", "cond_stage_model.transformer."),
+        vae(), *clip("text_encoder", "cond_stage_model.transformer."),
     )),
     Architecture("Stable Diffusion 3", (
         part("transformer", transformer.SD3, DENOISER, "joint_blocks.0.x_block.attn.qkv.weight"),
-        vae(), clip("text_encoder", "text_encoders.clip_l.transformer."),
-        clip("text_encoder_2", "text_encoders.clip_g.transformer."), t5("text_encoder_3"),
+        vae(), *clip("text_encoder", "text_encoders.clip_l.transformer."),
+        *clip("text_encoder_2", "text_encoders.clip_g.transformer."), t5("text_encoder_3"),
     )),
     Architecture("Chroma", (
         part("transformer", transformer.CHROMA, DENOISER, "distilled_guidance_layer.in_proj.weight"),
@@ -105,7 +110,7 @@ ARCHITECTURES = (
     )),
     Architecture("Flux", (
         part("transformer", transformer.FLUX, DENOISER, "double_blocks.0.img_attn.qkv.weight"),
-        vae(), clip("text_encoder", "text_encoders.clip_l.transformer."), t5("text_encoder_2"),
+        vae(), *clip("text_encoder", "text_encoders.clip_l.transformer."), t5("text_encoder_2"),
     )),
     Architecture("autoencoder", (
         part("vae", unet.VAE, ["first_stage_model.", "vae.", ""], "decoder.conv_in.weight", "decoder.mid.block_1.norm1.weight"),
@@ -114,7 +119,7 @@ ARCHITECTURES = (
         part("vae", unet.VAE_BEFORE, [""], "decoder.conv_in.weight", "decoder.mid_block.resnets.0.norm1.weight"),
     )),
     Architecture("OpenCLIP", (openclip("text_encoder", ""),)),
-    Architecture("CLIP", (clip("text_encoder", ""),)),
+    Architecture("CLIP", clip("text_encoder", "")),
     Architecture("T5", (t5("text_encoder", ""),)),
 )  # fmt: skip
 """In the order in which they are tried: of two that share a mark, the one with more marks is first."""
@@ -198,14 +203,14 @@ def origins(names: Iterable[str]) -> list[Origin]:
     """The components that know a model's names, those that know the most first, and of those the smallest; only names that are
     known are in `sources`."""
     names = list(names)
-    places: dict[Table, list[tuple[str, str]]] = {}
-    for architecture in ARCHITECTURES:
+    first = {each.parts[0].table for each in ARCHITECTURES}
+    places: dict[Table, dict[str, str]] = {}
+    for architecture in ARCHITECTURES if names else ():
         for part in architecture.parts:
-            places.setdefault(part.table, []).append((architecture.name, part.component))
-    found = []
-    for table, there in sorted(places.items(), key=lambda each: len(each[0].rows)) if names else ():
-        architectures = tuple(dict.fromkeys(name for name, _ in there))
-        found.append(Origin(architectures, there[0][1], _known(table, names)))
+            if part is architecture.parts[0] or part.table not in first:
+                places.setdefault(part.table, {})[architecture.name] = part.component
+    tables = sorted(places.items(), key=lambda each: len(each[0].rows))
+    found = [Origin(tuple(there), next(iter(there.values())), _known(table, names)) for table, there in tables]
     return sorted((each for each in found if each.sources), key=lambda each: -len(each.sources))
 
 

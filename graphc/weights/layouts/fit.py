@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphc.errors import CheckpointError
-from graphc.weights.layouts.architectures import ARCHITECTURES, IGNORED, Layout, Shapes, detect, spellings
+from graphc.weights.layouts.architectures import ARCHITECTURES, IGNORED, Layout, Shapes, detect, origins, spellings
 from graphc.weights.layouts.table import SAME, Array, Source
 from graphc.weights.tensors import Tensors, Unreadable
 
@@ -43,7 +43,7 @@ def fit(given: Tensors, wanted: Shapes, component: str | None = None) -> Fit:
     two fit as well, or if the layout is known and nothing in it has even half of what is wanted.
     """
     shapes = {name: tuple(getattr(each, "shape", ())) for name, each in given.items()}
-    known = detect(shapes)
+    known = detect(shapes) or _plain(shapes, component)
     if component is not None and (known is None or component not in known.parts):
         has = (
             f"it is a {known.name} checkpoint with {', '.join(known.parts)}"
@@ -67,6 +67,15 @@ def fit(given: Tensors, wanted: Shapes, component: str | None = None) -> Fit:
             f"{' and '.join(alike)} of the checkpoint fit the model alike; say which component to take"
         )
     return first
+
+
+def _plain(shapes: Shapes, component: str | None) -> Layout | None:
+    """The layout of a component's own file, under our names, if it is the one that is asked for."""
+    names = [name for name in shapes if not IGNORED.match(name)]
+    there = component and any(
+        each.component == component and len(each.sources) == len(names) for each in origins(names)
+    )
+    return Layout("names of diffusers", {component: (SAME, "")}) if component and there else None
 
 
 KNOWN = ", ".join(each.name for each in ARCHITECTURES)

@@ -13,6 +13,10 @@ SPARE = ("text_model.encoder.layers.*", "text_model.final_layer_norm", "text_pro
 
 CLIP = Table(rows(*((each, each) for each in ("text_model.embeddings", *SPARE))), SPARE)
 
+CLIP_BARE = Table(
+    rows(*((each, f"text_model.{each}") for each in ("embeddings", "encoder.layers", "final_layer_norm"))), SPARE
+)
+
 AS_FILED = Table(SAME.rows, SPARE)
 """A text encoder under our names."""
 
