@@ -249,3 +249,35 @@ def test_names_of_original_layouts(name: str) -> None:
             np.testing.assert_allclose(made[key], expected, rtol=0, atol=1e-5 * size)
             assert np.abs(made[key] - each.before[key]).max() > 0.01 * size
         each.model.load_weights({UNET + key: array for key, array in tensors.items()})
+
+
+@pytest.mark.parametrize("dtype", ["f32", "q8_0"])
+def test_with_embeddings(clip: Compiled, dtype: str, tmp_path: Path) -> None:
+    """LoRAs and new tokens come and go in any order, also where the LoRAs are beside the weights."""
+    (ids,) = clip.feed.values()
+    model = graphc.from_torch(clip.module, (torch.from_numpy(ids),), output=tmp_path / "m.gguf", dtype=dtype, threads=1)
+    tokens = {"<new>": np.random.default_rng(0).standard_normal((2, 64)).astype(np.float32)}
+    tensors = kohya(adapted(copy.deepcopy(clip.module), "lora", "q_proj|fc1|fc2"), "lora_te_text_model_")
+    feed, with_tokens = {model.inputs[0].name: ids}, {model.inputs[0].name: ids.copy()}
+    with_tokens[model.inputs[0].name][0, 5:7] = 1000, 1001
+    before = model.run(feed)
+    model.load_lora(tensors, 0.5, "k")
+    changed = model.run(feed)
+    model.load_embeddings(tokens)
+    both = model.run(with_tokens)
+    model.save(tmp_path / "saved.gguf")
+    same(graphc.load(tmp_path / "saved.gguf", threads=1).run(with_tokens), both)
+    model.unload_lora()
+    alone = model.run(with_tokens)
+    assert all(np.any(array != both[name]) for name, array in alone.items())
+    model.load_lora(tensors, 0.1, "k")
+    model.set_lora({"k": 0.5})
+    same(model.run(with_tokens), both)
+    model.unload_embeddings()
+    same(model.run(feed), changed)
+    model.unload_lora()
+    same(model.run(feed), before)
+    model.load_embeddings(tokens)
+    same(model.run(with_tokens), alone)
+    model.load_lora(tensors, 0.5, "k")
+    same(model.run(with_tokens), both)

@@ -59,37 +59,44 @@ class Base:
 
     def knows(self, parameter: Value) -> bool:
         """Whether all elements of a parameter are given or can be found."""
-        if parameter.parameter in self.given:
+        if parameter.parameter in self.given or self._whole(parameter) is not None:
             return True
         if parameter not in self._found:
             self._found[parameter] = bool(self._gathered(parameter, np.zeros(shape_of(parameter), np.bool_)).all())
         return self._found[parameter]
 
+    def _whole(self, parameter: Value) -> int | None:
+        """The weight that is the parameter as it is, if there is one."""
+        return next((each for each in self.readers[parameter] if self.recipes.weights[each] is parameter), None)
+
     def parameter(self, parameter: Value) -> np.ndarray:
         """The elements of a parameter that it knows: where they lie, or a copy."""
         given = self.given.get(parameter.parameter)
-        if given is None:
-            return self._gathered(parameter, np.empty(shape_of(parameter), parameter.dtype))
-        assert not isinstance(given, Unreadable)
-        return np.asarray(given).astype(parameter.dtype, copy=False)
+        if given is not None:
+            assert not isinstance(given, Unreadable)
+            return np.asarray(given).astype(parameter.dtype, copy=False)
+        whole = self._whole(parameter)
+        if whole is not None:
+            return self.weight(whole)
+        return self._gathered(parameter, np.empty(shape_of(parameter), parameter.dtype))
 
     def _gathered(self, parameter: Value, canvas: np.ndarray) -> np.ndarray:
         """A parameter's elements, on a canvas of its shape; True in their places on one of bool."""
-        mark = canvas.dtype == np.bool_
+        for views, part in self._parts(parameter):
+            place = canvas
+            for view in views:
+                (place,) = view.eval(place)
+            if np.may_share_memory(place, canvas):
+                place[...] = True if canvas.dtype == np.bool_ else part
+        return canvas
+
+    def _parts(self, parameter: Value) -> Iterator[tuple[list[Op], np.ndarray]]:
         for index in self.readers[parameter]:
             recipe = self.recipes.weights[index]
             assert recipe is not None
             for value, views, part in undone(recipe, self.weight(index)):
-                if value is not parameter:
-                    continue
-                if not views:
-                    return np.broadcast_to(np.True_, part.shape) if mark else part
-                place = canvas
-                for view in views:
-                    (place,) = view.eval(place)
-                if np.may_share_memory(place, canvas):
-                    place[...] = True if mark else part
-        return canvas
+                if value is parameter:
+                    yield views, part
 
 
 def undone(value: Value, array: np.ndarray) -> Iterator[tuple[Value, list[Op], np.ndarray]]:
