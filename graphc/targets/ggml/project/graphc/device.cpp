@@ -16,6 +16,8 @@ namespace graphc {
 
 namespace {
 
+const std::string scheme = "rpc://";
+
 std::string lower(std::string text) {
     std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
     return text;
@@ -53,9 +55,21 @@ ggml_backend_dev_t first_accelerator() {
     return nullptr;
 }
 
-/// The device with that name; nullptr for the CPU. Throws Error if there is none.
+/// The first device of a server. Throws Error if ggml cannot connect.
+ggml_backend_dev_t connect(std::string endpoint) {
+    if (endpoint.find(':') == std::string::npos) endpoint += ":50052";
+    ggml_backend_reg_t rpc = ggml_backend_reg_by_name("RPC");
+    void * address = rpc == nullptr ? nullptr : ggml_backend_reg_get_proc_address(rpc, "ggml_backend_rpc_add_server");
+    if (address == nullptr) throw Error("devices of servers need -DGGML_RPC=ON, or GGML_BACKEND_PATH with ggml's library for them");
+    ggml_backend_reg_t server = reinterpret_cast<ggml_backend_reg_t (*)(const char *)>(address)(endpoint.c_str());
+    if (server == nullptr) throw Error("no server at " + scheme + endpoint);
+    return ggml_backend_reg_dev_get(server, 0);
+}
+
+/// The device with that name, or at that address; nullptr for the CPU. Throws Error if there is none.
 ggml_backend_dev_t choose(const std::string & name) {
     if (name.empty()) return first_accelerator();
+    if (name.compare(0, scheme.size(), scheme) == 0) return connect(name.substr(scheme.size()));
     std::string known;
     for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
         ggml_backend_dev_t device = ggml_backend_dev_get(i);
@@ -96,7 +110,7 @@ int default_threads() {
     return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-Backends::Backends(const std::string & device, int threads, bool fast) : threads_(threads < 1 ? default_threads() : threads) {
+Backends::Backends(const std::string & device, int threads, bool fast) : threads_(threads < 1 ? default_threads() : threads), fast_(fast) {
     if (!fast) compute_in_float32();
     load_backends();
     cpu_.reset(ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr));
@@ -109,11 +123,6 @@ Backends::Backends(const std::string & device, int threads, bool fast) : threads
         list_.push_back(accelerator_.get());
     }
     list_.push_back(cpu_.get());
-}
-
-bool Backends::rounds_strided() const {
-    const ggml_backend_reg_t registry = ggml_backend_dev_backend_reg(ggml_backend_get_device(device()));
-    return ggml_backend_reg_name(registry) == std::string("Vulkan");
 }
 
 }  // namespace graphc

@@ -24,9 +24,10 @@ int default_threads();
 /// The device that computes, and the CPU behind it for what the device cannot do.
 class Backends {
   public:
-    /// `device` is a name as `devices()` gives it, in any case and with or without a final 0 ("cuda"); empty for the first
-    /// graphics processor, or the CPU where there is none. `threads` below 1 means `default_threads()`. If `fast`, devices
-    /// may multiply float32 in float16 or TF32; the choice of a process's first model holds for the others. Throws Error.
+    /// `device` is a name as `devices()` gives it, in any case and with or without a final 0 ("cuda"), or the address of a
+    /// server of ggml's RPC ("rpc://HOST:PORT"); empty for the first graphics processor, or the CPU where there is none.
+    /// `threads` below 1 means `default_threads()`. If `fast`, devices may multiply float32 in float16 or TF32; the choice of a
+    /// process's first model holds for the others. Throws Error.
     Backends(const std::string & device, int threads, bool fast = false);
 
     int threads() const { return threads_; }
@@ -34,11 +35,12 @@ class Backends {
     bool accelerated() const { return list_.size() > 1; }
     const std::vector<ggml_backend_t> & list() const { return list_; }
 
-    /// Whether the device converts an operand of a product to float16 if its rows do not lie one after the other.
-    bool rounds_strided() const;
+    /// Whether devices may give up digits of float32.
+    bool fast() const { return fast_; }
 
   private:
     int threads_;
+    bool fast_;
     ggml_backend_ptr cpu_;
     ggml_backend_ptr accelerator_;
     std::vector<ggml_backend_t> list_;
