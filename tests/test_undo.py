@@ -14,7 +14,7 @@ from graphc.ops.movement import Concat, Reshape, Slice, Transpose
 from graphc.ops.pointwise import Binary, Cast
 from graphc.targets.ggml.program import Program
 from graphc.weights.recipes import recipes_of, write_recipes
-from graphc.weights.undo import Base
+from graphc.weights.undo import Base, undone
 
 
 def moved(graph: Graph, value: Value, draw: Any) -> Value:
@@ -117,3 +117,15 @@ def test_halves_make_a_whole() -> None:
         assert base.parameter(value).tobytes() == array.tobytes()
         base, value, _ = compiled(chains[0])
         assert not base.knows(value)
+
+
+def test_recipes_of_strangers_end() -> None:
+    """Long chains, and joins of joins of nothing."""
+    base, value, array = compiled([Transpose((1, 0)), Reshape((4, 6))] * 700)
+    assert base.parameter(value).tobytes() == array.tobytes()
+    graph = Graph("g")
+    nothing = Value("w", TensorType(F32, (0,)), static=True, parameter="w")
+    made = nothing
+    for _ in range(200):
+        made = graph.make(Concat(0), [made, made]).output
+    assert list(undone(made, np.empty(0, np.float32))) == []

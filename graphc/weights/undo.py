@@ -101,20 +101,22 @@ class Base:
 
 def undone(value: Value, array: np.ndarray) -> Iterator[tuple[Value, list[Op], np.ndarray]]:
     """What the elements of a recipe's result tell: a parameter, the views that lead to a part of it, and that part's elements."""
-    node = value.producer
-    if value.parameter:
-        yield value, [], array
-    elif node is not None and isinstance(node.op, Slice):
-        views: list[Op] = []
-        while node is not None and isinstance(node.op, VIEWS):
-            views.insert(0, node.op)
-            value = node.inputs[0]
-            node = value.producer
+    stack = [(value, array)]
+    while stack:
+        value, array = stack.pop()
+        node = value.producer
         if value.parameter:
-            yield value, views, array
-    elif node is not None and type(node.op) in INVERSE:
-        for each, part in zip(node.inputs, INVERSE[type(node.op)](node, array), strict=False):
-            yield from undone(each, part)
+            yield value, [], array
+        elif node is not None and isinstance(node.op, Slice):
+            views: list[Op] = []
+            while node is not None and isinstance(node.op, VIEWS):
+                views.insert(0, node.op)
+                value = node.inputs[0]
+                node = value.producer
+            if value.parameter:
+                yield value, views, array
+        elif node is not None and type(node.op) in INVERSE and array.size:
+            stack += zip(node.inputs, INVERSE[type(node.op)](node, array), strict=False)
 
 
 def _apart(node: Node, array: np.ndarray) -> list[np.ndarray]:
