@@ -294,6 +294,13 @@ def test_eight_bits_are_widened_and_scaled_ones_refused(text_encoder: graphc.Mod
         ):
             text_encoder.load_weights(tmp_path / "m.safetensors", strict=strict)
     same(text_encoder.run(IDS), found)
+    torch_files.save_file(
+        {name: tensor.to(torch.complex64) for name, tensor in numbers.items()}, tmp_path / "m.safetensors"
+    )
+    with pytest.raises(
+        CheckpointError, match=r"1: text_encoder\) does not fit the model:\n.*its type C64 is not supported"
+    ):
+        text_encoder.load_weights(tmp_path / "m.safetensors")
 
 
 def test_shards_in_the_folder_of_a_component(text_encoder: graphc.Model, tmp_path: Path) -> None:

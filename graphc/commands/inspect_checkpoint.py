@@ -11,6 +11,7 @@ from graphc.commands.output import bytes_text, printable, say, say_table
 from graphc.weights.blocks import Blocks
 from graphc.weights.checkpoint import open_checkpoint
 from graphc.weights.layouts import IGNORED, detect, origins
+from graphc.weights.layouts.fit import shapes_of
 from graphc.weights.tensors import Tensor, Tensors, Unreadable
 
 OUTSIDE = "(no component)"
@@ -19,7 +20,7 @@ OUTSIDE = "(no component)"
 def checkpoint_of(path: Path) -> dict[str, Any]:
     """What is in a checkpoint, as JSON. Raises CheckpointError."""
     tensors = open_checkpoint(path)
-    layout = detect({name: tuple(getattr(each, "shape", ())) for name, each in tensors.items()})
+    layout = detect(shapes_of(tensors))
     if layout is not None:
         groups = {each: {source.name for _, source in layout.images(each, tensors)} for each in layout.parts}
         name = layout.name

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, Union
 
 from graphc.weights.layouts import text, transformer, unet
 from graphc.weights.layouts.table import SAME, Source, Table
 
-Shapes = Mapping[str, tuple[int, ...]]
+Shapes: TypeAlias = Mapping[str, Union[tuple[int, ...], None]]
+"""The shapes of tensors by name; of one that cannot be read, None."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,8 @@ class Part:
     def prefix(self, shapes: Shapes) -> str | None:
         """What its names begin with in a checkpoint; None if it is not in there."""
         for prefix in self.prefixes:
-            found = [(shapes.get(prefix + name), axes) for name, axes in self.marks]
-            if all(shape is not None and axes in (0, len(shape)) for shape, axes in found):
+            found = [(prefix + name, axes) for name, axes in self.marks]
+            if all(name in shapes and axes in (0, len(shapes[name] or ())) for name, axes in found):
                 return prefix
         return None
 

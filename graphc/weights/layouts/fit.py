@@ -15,6 +15,11 @@ AS_IT_IS = Layout("", {"": (SAME, "")})
 """A checkpoint that is taken by the names that it has."""
 
 
+def shapes_of(given: Tensors) -> Shapes:
+    """What the layout of a checkpoint is told by."""
+    return {name: None if isinstance(each, Unreadable) else tuple(each.shape) for name, each in given.items()}
+
+
 @dataclass(frozen=True)
 class Fit:
     """A component as a model names it: where each tensor is from, and what a checkpoint has more than the model."""
@@ -39,10 +44,11 @@ class Fit:
 def fit(given: Tensors, wanted: Shapes, component: str | None = None) -> Fit:
     """The component that has the most of the parameters that a model wants, by names and shapes.
 
-    The checkpoint's own names come first. With `component`, no other is looked at. Raises CheckpointError if it is not there, if
-    two fit as well, or if the layout is known and nothing in it has even half of what is wanted.
+    Where no component has more than the checkpoint as it is, by its own names, it is taken so. With `component`, no other is
+    looked at. Raises CheckpointError if it is not there, if two fit as well, or if the layout is known and nothing in it has even
+    half of what is wanted.
     """
-    shapes = {name: tuple(getattr(each, "shape", ())) for name, each in given.items()}
+    shapes = shapes_of(given)
     known = detect(shapes) or _plain(shapes, component)
     if component is not None and (known is None or component not in known.parts):
         has = (
@@ -93,7 +99,7 @@ def _fit(layout: Layout, component: str, shapes: Shapes, wanted: Shapes) -> tupl
 
     def right(cut: str, put: str) -> tuple[int, int]:
         there = {name: ours.get(put + name.removeprefix(cut)) for name in wanted}
-        fitting = [_shape(source, shapes) == wanted[name] for name, source in there.items() if source is not None]
+        fitting = [_fits(source, shapes, wanted[name]) for name, source in there.items() if source is not None]
         return sum(fitting), len(fitting)
 
     cut, put = max(spellings(wanted), key=lambda each: right(*each)) if wanted else ("", "")
@@ -121,8 +127,10 @@ def _made(source: Source, tensor: Array | Unreadable) -> Array | Unreadable:
     return source.array(tensor)
 
 
-def _shape(source: Source, shapes: Shapes) -> tuple[int, ...] | None:
+def _fits(source: Source, shapes: Shapes, wanted: tuple[int, ...] | None) -> bool:
+    """Whether a tensor has a shape, or may have it: of one that cannot be read, it is said later why."""
+    shape = shapes[source.name]
     try:
-        return source.shape(shapes[source.name])
+        return shape is None or source.shape(shape) == wanted
     except ValueError:
-        return None
+        return False
