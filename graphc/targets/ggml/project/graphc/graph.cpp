@@ -1,5 +1,6 @@
 #include "graphc/graph.h"
 
+#include "graphc/adapt.h"
 #include "graphc/assign.h"
 
 #include <algorithm>
@@ -98,26 +99,6 @@ void check_sizes(ggml_context * context) {
     }
 }
 
-/// Whether rows lie one after the other, also if there is only one, and the first begins where any device can read it.
-bool lies_together(const ggml_tensor * tensor) {
-    const bool rows = tensor->nb[0] == ggml_type_size(tensor->type) && tensor->nb[1] == ggml_row_size(tensor->type, tensor->ne[0]);
-    if (tensor->view_offs % 256 != 0) return false;
-    return rows && (tensor->ne[3] == 1 || tensor->nb[3] == tensor->nb[2] * static_cast<size_t>(tensor->ne[2]));
-}
-
-/// Give every product operands whose rows lie one after the other.
-void lay_together(ggml_context * context) {
-    std::vector<ggml_tensor *> products;
-    for (ggml_tensor * each = ggml_get_first_tensor(context); each; each = ggml_get_next_tensor(context, each)) {
-        if (each->op == GGML_OP_MUL_MAT) products.push_back(each);
-    }
-    for (ggml_tensor * product : products) {
-        for (int i = 0; i < 2; ++i) {
-            if (!lies_together(product->src[i])) product->src[i] = ggml_cont(context, product->src[i]);
-        }
-    }
-}
-
 }  // namespace
 
 Graph::Graph(const Backends & backends, const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
@@ -137,7 +118,7 @@ Graph::Graph(const Backends & backends, const std::vector<InputInfo> & infos, co
     check_sizes(context_.get());
     for (const GraphOutput & output : outputs_) keep(output.tensor);
     if (!backends.accelerated()) replace_products(context_.get(), settings_, backends.threads());
-    if (backends.rounds_strided()) lay_together(context_.get());
+    if (backends.accelerated()) adapt(context_.get(), backends);
     graph_ = ggml_new_graph_custom(context_.get(), count, false);
     for (const GraphOutput & output : outputs_) ggml_build_forward_expand(graph_, output.tensor);
     for (ggml_tensor * input : inputs_) ggml_build_forward_expand(graph_, input);

@@ -37,6 +37,7 @@ add_library(${PROJECT_NAME} STATIC
   model.cpp
   weights.cpp
   graphc/activations.c
+  graphc/adapt.cpp
   graphc/array.cpp
   graphc/assign.cpp
   graphc/attention.c

@@ -32,18 +32,6 @@ std::vector<ggml_tensor *> sources_of(Tensor tensor) {
     return std::vector<ggml_tensor *>(tensor->src, std::find(tensor->src, tensor->src + GGML_MAX_SRC, nullptr));
 }
 
-/// The call that has the arguments of the convolution that a tensor is the result of, if it is one: ggml makes several tensors
-/// of `ggml_conv_2d`, the last of which is a copy.
-Tensor convolution(Tensor tensor) {
-    if (tensor->op == GGML_OP_CONV_2D) return tensor;
-    Tensor product = made_by(tensor, GGML_OP_CONT);
-    for (const ggml_op op : {GGML_OP_PERMUTE, GGML_OP_RESHAPE, GGML_OP_MUL_MAT}) product = made_by(source(product, 0), op);
-    const Tensor columns = made_by(source(made_by(source(product, 0), GGML_OP_RESHAPE), 0), GGML_OP_IM2COL);
-    const Tensor kernel = made_by(source(product, 1), GGML_OP_RESHAPE);
-    const bool whole = columns != nullptr && kernel != nullptr && kernel->src[0] == columns->src[0] && columns->op_params[6] == 1;
-    return whole ? columns : nullptr;
-}
-
 /// The tensors of one context, some of which become results of our own functions.
 class Replacing {
   public:
@@ -132,7 +120,7 @@ class Replacing {
     }
 
     void conv_2d(ggml_tensor * tensor) {
-        const Tensor call = convolution(tensor);
+        const Tensor call = convolution_of(tensor);
         if (call == nullptr) return;
         ggml_tensor * kernel = call->src[0], * image = call->src[1];
         const int32_t * given = call->op_params;
@@ -266,6 +254,16 @@ class Replacing {
 };
 
 }  // namespace
+
+const ggml_tensor * convolution_of(const ggml_tensor * tensor) {
+    if (tensor->op == GGML_OP_CONV_2D) return tensor;
+    Tensor product = made_by(tensor, GGML_OP_CONT);
+    for (const ggml_op op : {GGML_OP_PERMUTE, GGML_OP_RESHAPE, GGML_OP_MUL_MAT}) product = made_by(source(product, 0), op);
+    const Tensor columns = made_by(source(made_by(source(product, 0), GGML_OP_RESHAPE), 0), GGML_OP_IM2COL);
+    const Tensor kernel = made_by(source(product, 1), GGML_OP_RESHAPE);
+    const bool whole = columns != nullptr && kernel != nullptr && kernel->src[0] == columns->src[0] && columns->op_params[6] == 1;
+    return whole ? columns : nullptr;
+}
 
 void replace_products(ggml_context * context, ProductSettings & settings, int threads) {
     Replacing(context, settings, threads).run();

@@ -18,6 +18,10 @@ struct ProductSettings {
     std::deque<graphc_gate_settings> gates;
 };
 
+/// The call that has the arguments of the convolution that a tensor is the result of, if it is one: ggml makes several tensors
+/// of `ggml_conv_2d`, the last of which is a copy.
+const ggml_tensor * convolution_of(const ggml_tensor * tensor);
+
 /// Has the products, convolutions, attention and the like among the tensors of a context computed by our own code where it is faster than
 /// ggml on the CPU with this number of threads. Called before a graph of them is made; a convolution may need one tensor more.
 void replace_products(ggml_context * context, ProductSettings & settings, int threads);
