@@ -16,6 +16,7 @@ import pytest
 from frontend_models import model, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import helper
 from refitting import INPUTS, file_of, node, same, several, weights
 from test_dtypes import blocks_file
 
@@ -695,3 +696,27 @@ def test_blocks_of_a_checkpoint_stay_as_they_are(tmp_path: Path) -> None:
     ).close()
     expected = graphc.load(tmp_path / "new.gguf", threads=1).run(X)["y"]
     np.testing.assert_allclose(found.run(X)["y"], expected, rtol=0, atol=1e-2 * np.abs(expected).max())
+
+
+def test_beside_weights_that_branches_read(tmp_path: Path) -> None:
+    parameters = {"w.weight": some(64, 64), "s.weight": some(64, 64)}
+    bodies = [
+        helper.make_graph(
+            [node("Gemm", ["x", name], [f"{name}_y"], transB=1)], name[0], [], [value(f"{name}_y", [2, 64])]
+        )
+        for name in parameters
+    ]
+    choice = node("If", ["c"], ["y"], then_branch=bodies[0], else_branch=bodies[1])
+    either = model([choice], [value("c", [], np.bool_), value("x", [2, 64])], ["y"], parameters)
+    graphc.compile(either, tmp_path / "m.gguf", dtype="f16", threads=1).close()
+    found, x = graphc.load(tmp_path / "m.gguf", threads=1), some(2, 64)
+    runs = [{"c": np.array(chosen), "x": x} for chosen in (True, False)]
+    before = [found.run(each) for each in runs]
+    tensors = low_rank("w", 64, (64,))
+    found.load_lora(tensors, 0.5)
+    change = 0.5 * 0.5 * tensors["w.lora_up.weight"] @ tensors["w.lora_down.weight"]
+    nearly(found.run(runs[0]), {"y": before[0]["y"] + x @ change.T})
+    same(found.run(runs[1]), before[1])
+    found.unload_lora()
+    for each, expected in zip(runs, before, strict=True):
+        same(found.run(each), expected)

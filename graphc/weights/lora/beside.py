@@ -32,7 +32,6 @@ PRODUCTS: Mapping[str, tuple[int, tuple[int, ...]]] = {
 class Place:
     """A weight that has its LoRAs beside it: the parameter, and which of its rows the weight is, one slice after the other."""
 
-    index: int
     parameter: Value
     rows: tuple[Slice, ...]
 
@@ -43,7 +42,7 @@ class Place:
             up, down = change.adapter.pair(strength)
             up = change.take(up)
             for cut in self.rows:
-                up = up[cut.starts[0] :: cut.steps[0]][: cut.sizes[0]]
+                (up,) = Slice((cut.starts[0], 0), (cut.sizes[0], up.shape[1]), (cut.steps[0], 1)).eval(up)
             downs.append(down)
             ups.append(up)
         rest = shape_of(self.parameter)[1:]
@@ -58,11 +57,11 @@ def place_of(index: int, recipe: Value, program: Program) -> Place | None:
     while value.producer is not None:
         op = value.producer.op
         value = value.producer.inputs[0]
-        if not isinstance(op, Slice) or op.steps[0] < 1 or op.sizes[1:] != value.shape[1:]:
+        if not isinstance(op, Slice) or (op.sizes[1:], op.steps[1:]) != (value.shape[1:], (1,) * (len(op.steps) - 1)):
             return None
         cuts.insert(0, op)
     fits = bool(value.parameter) and only_products(program, index)
-    return Place(index, value, tuple(cuts)) if fits else None
+    return Place(value, tuple(cuts)) if fits else None
 
 
 def is_pair(change: Change) -> bool:
