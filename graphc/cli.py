@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -83,7 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tolerate_any_encoding()
     settings: dict[str, Any] = {"debug": False}
     try:
-        app(arguments if arguments is None else list(arguments), prog_name="graphc", obj=settings)
+        with warnings.catch_warnings():
+            warnings.showwarning = _remark
+            app(arguments if arguments is None else list(arguments), prog_name="graphc", obj=settings)
     except (GraphcError, OSError, MemoryError) as error:
         if settings["debug"]:
             traceback.print_exc()
@@ -91,6 +94,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def _remark(message: Warning | str, *where: Any, **more: Any) -> None:
+    """Show a warning as a person reads it, without the line of code that it comes from."""
+    note(f"warning: {printable(message)}")
 
 
 def message_of(error: Exception) -> str:

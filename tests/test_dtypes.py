@@ -466,7 +466,7 @@ def test_a_checkpoints_own_types(tmp_path: Path, type: str) -> None:
 def test_blocks_are_quantized_again_with_a_warning(tmp_path: Path) -> None:
     path, numbers = blocks_file(tmp_path / "m.gguf", weights(2, LINEAR), "Q8_0")
     found = graphc.compile(linear(weights(1, LINEAR)), dtype=["q8_0", "b*=q5_0"], threads=1)
-    with pytest.warns(RuntimeWarning, match=r"1 weights are quantized again, .*\(b\.weight\)"):
+    with pytest.warns(RuntimeWarning, match=r"is quantized again, .*: b\.weight$"):
         found.load_weights(path)
     place = [weight.name for weight in found.program.weights].index("b.weight")
     assert found.executor.arrays[place].tobytes() == narrowed("Q5_0", numbers["b.weight"]).tobytes()
@@ -589,6 +589,11 @@ def test_the_command_says_what_it_stored(tmp_path: Path, capsys: pytest.CaptureF
     assert json.loads(out)["weight_types"]["q4_k"] == 512 * 768 // 256 * 144
     expected = graphc.compile(several(weights(2)), dtype=["q8_0", "down*=q4_k"], threads=1)
     same(graphc.load(engine, threads=1).run(INPUTS), expected.run(INPUTS))
+    blocks, _ = blocks_file(tmp_path / "m.gguf", {name: weights(2)[name] for name in ("up.weight",)}, "Q4_0")
+    status, _, notes = command(capsys, "refit", engine, blocks, "--allow-differences", "-o", tmp_path / "r.gguf")
+    assert status == 0
+    assert "warning: what the checkpoint has quantized in another type or shape is quantized again" in notes
+    assert "refit.py" not in notes
     status, _, error = command(capsys, "compile", tmp_path / "m.onnx", "--dtype", "q7_0")
     assert (status, error.count("--dtype q7_0: must be TYPE or PATTERN=TYPE")) == (1, 1)
     status, _, error = command(capsys, "compile", tmp_path / "m.onnx", "--weights", path, "-o", path)

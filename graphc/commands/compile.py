@@ -81,7 +81,7 @@ def compile(
     left_out = ", left out: give them with --weights" if strip_weights else ""
     say(f"{printable(target)}: {counts}, {parameters(program):,} parameters in {size}{left_out}")
     for line in types.notes():
-        note(line)
+        note(printable(line))
     if cpp is not None:
         write_project(program, cpp)
         say(f"{printable(cpp)}: C++ project; graphc build {quote(printable(cpp))}")
