@@ -72,8 +72,8 @@ class Refit:
         self.arrays = {each: found[each.parameter] for each in needed}
         if again := self.requantized:
             warnings.warn(
-                "what the checkpoint has quantized in another type or shape is quantized again, and less exact than others of its "
-                f"type: {some(again)}",
+                "what the checkpoint has quantized in another type or shape is quantized again, and less exact than others of "
+                f"its type: {some(again)}",
                 RuntimeWarning,
                 stacklevel=2,
             )
