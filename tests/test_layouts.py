@@ -10,10 +10,15 @@ import gguf
 import numpy as np
 import original_layouts as original
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from original_layouts import Shapes, prefixed
 
+from graphc.errors import CheckpointError
 from graphc.weights.blocks import Blocks
 from graphc.weights.layouts import IGNORED, Flat, Rows, Source, SwapHalves, Transposed, detect, origins
+from graphc.weights.layouts.fit import fit
+from graphc.weights.tensors import Unreadable
 
 torch = pytest.importorskip("torch")
 single_file = pytest.importorskip("diffusers.loaders.single_file_utils")
@@ -340,3 +345,29 @@ def test_the_autoencoder_as_diffusers_named_it_at_first() -> None:
 
 
 OLD = {"to_q": "query", "to_k": "key", "to_v": "value", "to_out": "proj_attn"}
+
+
+PARTS = sorted(
+    {part for _, shapes in FULL.values() for name in list(shapes)[::97] for part in re.split(r"(?<=\.)", name)}
+    | {"9" * 5000 + ".", "joint_blocks.", "x_block.adaLN_modulation.1.", "../", "\n", "*", "$"}
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(
+    st.lists(st.sampled_from(PARTS), max_size=6).map("".join) | st.sampled_from(sorted(FULL["sd3"][1])),
+    st.lists(st.integers(0, 9), max_size=3).map(tuple),
+    max_size=12,
+))  # fmt: skip
+def test_any_names_and_shapes_are_taken_or_refused(shapes: Shapes) -> None:
+    arrays = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    for component in (None, "unet", "transformer"):
+        try:
+            found = fit(
+                arrays, {"conv_in.weight": (4, 4), "time_text_embed.text_embedder.linear_1.bias": (3,)}, component
+            )
+        except CheckpointError:
+            continue
+        for tensor in found.tensors(arrays).values():
+            assert isinstance(tensor, np.ndarray | Unreadable)
+    origins(shapes)

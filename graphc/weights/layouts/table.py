@@ -176,7 +176,7 @@ def _last(pattern: str, names: Iterable[str]) -> str:
     """The highest number that a name has where the pattern has `$`."""
     if "$" not in pattern:
         return ""
-    counted = re.compile(re.escape(pattern.partition("$")[0]) + r"(\d+)\.")
+    counted = re.compile(re.escape(pattern.partition("$")[0]) + r"(\d{1,9})\.")
     return str(max((int(found[1]) for name in names if (found := counted.match(name))), default=0))
 
 
