@@ -103,6 +103,17 @@ def test_weights_are_replaced_on_the_device():
     assert not np.allclose(before, 2.5)
 
 
+def test_a_weight_that_is_larger_than_a_device_takes_stays_on_the_host():
+    table = np.arange(70_000 * 512, dtype=np.float32).reshape(70_000, 512) % 1000  # 137 MiB; some devices' buffers have 128
+    node = helper.make_node("Gather", ["table", "ids"], ["rows"])
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, [3])
+    rows = helper.make_tensor_value_info("rows", TensorProto.FLOAT, [3, 512])
+    graph = helper.make_graph([node], "table", [ids], [rows], [numpy_helper.from_array(table, "table")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    chosen = np.array([0, 69_999, 1234])
+    assert np.array_equal(graphc.compile(model, device=DEVICE).run(ids=chosen)["rows"], table[chosen])
+
+
 def between_model() -> onnx.ModelProto:
     """Erf and Mod, which GPUs' backends have not, with a sum between them, and a product before."""
     nodes = [

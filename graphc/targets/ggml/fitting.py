@@ -50,6 +50,7 @@ class Fitting:
             weights.place(Residence((HOST,) * len(program.weights), frozenset(), ()))
             self.bounded = False
             return
+        self.host |= weights.refused()
         self.sizes = weights.sizes()
         total = sum(self.sizes[index] for index in self.reads.order)
         self.bounded = any(limits) or 2 * total > sum(self.limits)

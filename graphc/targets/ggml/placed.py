@@ -44,6 +44,14 @@ class Weights:
         kinds = [ggml.ggml_backend_get_default_buffer_type(each) for each in self.backends[:-1]]
         return [max(room_of(kind, tensor) for kind in kinds) for tensor in self.tensors]
 
+    def refused(self) -> set[int]:
+        """The weights that one of the devices cannot hold, whatever its memory: some have a largest buffer."""
+        return {
+            index
+            for index, tensor in enumerate(self.tensors)
+            if not all(ggml.ggml_backend_supports_op(each, tensor) for each in self.backends[:-1])
+        }
+
     def place(self, residence: Residence) -> None:
         """Give every weight its place, and devices what is theirs. Raises GraphcError if one has too little memory."""
         self.clear()
