@@ -355,3 +355,14 @@ def test_with_loras(exported: Path, tmp_path: Path) -> None:
         model.unload_lora()
         same(model.run(input_ids=ids()), before)
     same(*results)
+
+
+@pytest.mark.parametrize("name", ["clip_projection", "t5_encoder"])
+def test_other_text_encoders(name: str, tmp_path: Path) -> None:
+    module, inputs = EXAMPLES[name].build()
+    model = graphc.compile(export(EXAMPLES[name], "dynamo", tmp_path), names=module.state_dict(), threads=1)
+    rows = vectors(2, width=module.config.hidden_size)
+    found = model.load_embeddings({"<a>": rows.numpy()})["<a>"]
+    prompt = inputs["input_ids"].numpy().copy()
+    prompt[0, 3:5] = found
+    close(model.run(input_ids=prompt), expected(with_rows(module, rows), prompt))
