@@ -101,14 +101,14 @@ def project(tmp_path_factory):
     return folder
 
 
-def run_foreign(command, folder):
+def run_foreign(command, folder, threads):
     """Run a model's program, by what runs it here: its outputs by name."""
     environment = dict(os.environ, WINEPREFIX=str(folder / "wine"), WINEDEBUG="-all", LC_ALL="C.UTF-8")
     args = []
     for name, array in feed().items():
         np.save(folder / f"{name}.npy", array)
         args += ["--input", f"{name}={folder / f'{name}.npy'}"]
-    args += ["--engine", folder / "model.gguf", "--threads", 2, "--repeat", 2, "--output", folder / "out ü 出"]
+    args += ["--engine", folder / "model.gguf", "--threads", threads, "--repeat", 2, "--output", folder / "out ü 出"]
     command = [*map(str, command), *map(str, args)]
     done = subprocess.run(command, capture_output=True, env=environment, timeout=300, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr).decode(errors="replace")
@@ -139,7 +139,9 @@ def test_a_program_for_another_system_answers_as_here(project, tmp_path, name):
     assert program == project / f"build-{name}" / TARGETS[name].program
     assert program.stat().st_size < 4 << 20
     shutil.copy(project / "model.gguf", tmp_path)
-    check_outputs(run_foreign([*RUNNERS[name], program], tmp_path))
+    few, many = (run_foreign([*RUNNERS[name], program], tmp_path, threads) for threads in (2, 5))
+    check_outputs(few)
+    assert all(few[output].tobytes() == many[output].tobytes() for output in few)
 
 
 def load_commands(program):
@@ -156,7 +158,7 @@ def load_commands(program):
 
 
 @needs_zig
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_program_for_macos_is_linked_and_signed(project):
     program = build(project, target="aarch64-macos")
     kinds, processor, kind = load_commands(program)
