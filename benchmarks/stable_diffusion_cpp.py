@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import re
 import subprocess
 import sys
 import tarfile
@@ -31,6 +30,9 @@ import numpy as np
 from graphc.commands.bench import machine_name, say_results, versions
 from graphc.runtime.bench import SPAWN, bench
 from graphc.runtime.peers import PEERS, Peer, Run, Task
+from graphc.weights.layouts import Flat, Source, Table
+from graphc.weights.layouts.text import CLIP
+from graphc.weights.layouts.unet import UNET, VAE
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = "stable-diffusion-cpp-python==0.4.7"
@@ -43,54 +45,15 @@ PARTS: Mapping[str, tuple[str, str]] = {
 }
 """Models of the zoo: what the part is called in `parts.cpp`, and what is before its names in a checkpoint."""
 
-RESNET = {"norm1": "in_layers.0", "conv1": "in_layers.2", "time_emb_proj": "emb_layers.1", "norm2": "out_layers.0",
-          "conv2": "out_layers.3", "conv_shortcut": "skip_connection"}  # fmt: skip
-UNET = {"time_embedding.linear_1": "time_embed.0", "time_embedding.linear_2": "time_embed.2", "conv_in": "input_blocks.0.0",
-        "conv_norm_out": "out.0", "conv_out": "out.2"}  # fmt: skip
-MIDDLE = {"resnets.0": "0", "attentions.0": "1", "resnets.1": "2"}
-ATTENTION = {"group_norm": "norm", "to_q": "q", "to_k": "k", "to_v": "v", "to_out.0": "proj_out"}
-"""diffusers' names, and the original ones."""
+TABLES: Mapping[str, tuple[Table, str]] = {"text": (CLIP, "text_model."), "unet": (UNET, ""), "decoder": (VAE, "")}
+"""Where a part's names in the original layout are, and what is put before its own names to be found there."""
 
 
-def original_unet(name: str) -> str:
-    """The name in the original layout of a parameter of the U-Net."""
-    stem, _, kind = name.rpartition(".")
-    if stem in UNET:
-        return f"{UNET[stem]}.{kind}"
-    parts = name.split(".")
-    if parts[0] == "mid_block":
-        place, rest = f"middle_block.{MIDDLE['.'.join(parts[1:3])]}", parts[3:]
-    else:
-        (way, block, layer, index), rest = parts[:4], parts[4:]
-        number = 3 * int(block) + int(index)
-        if way == "down_blocks":
-            place = f"input_blocks.{number + 1}.{int(layer == 'attentions')}"
-            if layer == "downsamplers":
-                return f"input_blocks.{3 * int(block) + 3}.0.op.{kind}"
-        else:
-            place = f"output_blocks.{number}.{int(layer == 'attentions')}"
-            if layer == "upsamplers":
-                return f"output_blocks.{3 * int(block) + 2}.{1 if block == '0' else 2}.conv.{kind}"
-    rest[0] = RESNET.get(rest[0], rest[0])
-    return ".".join([place, *rest])
-
-
-def original_decoder(name: str) -> str:
-    """The name in the original layout of a parameter of the VAE's decoder."""
-    name = name.replace("conv_norm_out", "norm_out").replace("conv_shortcut", "nin_shortcut")
-    name = re.sub(r"mid_block\.resnets\.(\d)", lambda found: f"mid.block_{int(found[1]) + 1}", name)
-    name = re.sub(r"up_blocks\.(\d)\.resnets", lambda found: f"up.{3 - int(found[1])}.block", name)
-    name = re.sub(r"up_blocks\.(\d)\.upsamplers\.0", lambda found: f"up.{3 - int(found[1])}.upsample", name)
-    attention = re.fullmatch(r"decoder\.mid_block\.attentions\.0\.(.+)\.(\w+)", name)
-    return f"decoder.mid.attn_1.{ATTENTION[attention[1]]}.{attention[2]}" if attention else name
-
-
-def original_text(name: str) -> str:
-    """The same for the text model."""
-    return name if name.startswith("text_model.") else f"text_model.{name}"
-
-
-ORIGINAL = {"text": original_text, "unet": original_unet, "decoder": original_decoder}
+def original(part: str, name: str) -> Source:
+    """The name in the original layout of a parameter, and what is done to what it has there."""
+    table, module = TABLES[part]
+    (found,) = table.theirs([module + name.removeprefix(module)]).values()
+    return found
 
 
 def parameters(model: str) -> Iterator[tuple[str, np.ndarray]]:
@@ -101,10 +64,9 @@ def parameters(model: str) -> Iterator[tuple[str, np.ndarray]]:
     part, prefix = PARTS[model]
     module, _ = EXAMPLES[model].build()
     for name, tensor in module.named_parameters():
-        array = tensor.detach().numpy()
-        if part == "decoder" and ".attentions." in name and array.ndim == 2:
-            array = array[:, :, None, None]  # there a convolution
-        yield prefix + ORIGINAL[part](name), array
+        array, source = tensor.detach().numpy(), original(part, name)
+        convolution = Flat() in source.steps and array.ndim == 2
+        yield prefix + source.name, array[:, :, None, None] if convolution else array
 
 
 def write_weights(path: str) -> None:

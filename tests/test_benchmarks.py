@@ -41,4 +41,4 @@ def loaded(name: str):
     ],
 )
 def test_names_of_a_checkpoint(part: str, name: str, original: str) -> None:
-    assert loaded("stable_diffusion_cpp").ORIGINAL[part](name) == original
+    assert loaded("stable_diffusion_cpp").original(part, name).name == original
