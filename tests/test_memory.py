@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 import graphc
 from graphc.errors import GraphcError, InputError
-from graphc.targets.ggml import executor, streams
+from graphc.targets.ggml import executor, fitting, streams
 from graphc.targets.ggml.fitting import UNITS, limits
 from graphc.targets.ggml.residence import HOST, SLOTS, Reads, TooSmall, assigned, chosen, weights_read
 
@@ -140,7 +140,59 @@ def test_an_error_while_weights_are_copied_is_raised(device, monkeypatch):
     check(model, [3])
 
 
+def test_what_a_device_reports_as_free_is_the_limit(device, monkeypatch):
+    monkeypatch.setattr(fitting, "free_memory", lambda backend: 32 << 10)
+    model = graphc.compile(deep_model(), threads=1)
+    check(model)
+    assert layers_streamed(model) > 0
+    monkeypatch.setattr(fitting, "free_memory", lambda backend: 1 << 20)
+    model = graphc.compile(deep_model(), threads=1)
+    assert model.executor.weights.residence is not None, "loaded at once"
+    check(model)
+    assert layers_streamed(model) == 0
+
+
+@pytest.mark.parametrize("type", ["q8_0", "f16"])
+def test_weights_in_other_types_are_streamed(device, type):
+    types = [f"w*={type}"]
+    roomy = graphc.compile(deep_model(), memory=1 << 20, threads=1, dtype=types)
+    roomy.run(rows(4))
+    least = roomy.executor.fitting.needed[0] + SLOTS * LAYER
+    model = graphc.compile(deep_model(), memory=least, threads=1, dtype=types)
+    whole = graphc.compile(deep_model(), threads=1, dtype=types)
+    whole.executor.products = None
+    for count in (3, 4, 3):
+        expected = whole.run(rows(count))
+        for name, array in model.run(rows(count)).items():
+            np.testing.assert_array_equal(array, expected[name])
+    streamed = model.executor.weights.residence.streamed
+    assert {model.program.weights[index].type_name for index in streamed} >= {type}
+
+
+def test_two_devices_and_the_cpu(monkeypatch):
+    open_one = executor.open_backends
+    monkeypatch.setattr(executor, "open_backends", lambda *args: [open_one("cpu", 1)[0] for _ in range(3)])
+    for device, memory, streams_some in (
+        ("a,b", "20KiB,22KiB", True),
+        ("a,b", "28KiB,56KiB", False),
+        ("a,b,cpu", "16KiB,18KiB", False),
+    ):
+        model = graphc.compile(deep_model(), device=device, memory=memory, threads=1)
+        check(model)
+        places = model.executor.weights.residence.device
+        assert {0, 1} <= set(places)
+        assert bool(model.executor.weights.residence.streamed) == streams_some
+        assert (sum(each == HOST for each in places) > 2) == ("cpu" in device)
+        for number, limit in enumerate(limits(memory)):
+            own = sum(
+                model.executor.fitting.sizes[index] for index in model.executor.weights.residence.resident(number)
+            )
+            slots = SLOTS * model.executor.weights.residence.slots[number]
+            assert own + slots + model.executor.fitting.needed[number] <= limit
+
+
 def test_the_cpu_has_no_limit():
+    assert graphc.compile(deep_model()).executor.fitting.text() == []
     with pytest.raises(InputError, match="the CPU, which uses weights where they lie"):
         graphc.compile(deep_model(), memory="1GiB")
 

@@ -8,13 +8,18 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from test_memory import deep_model
 
+import graphc
 from graphc.backends.guard import TIMEOUT, ServerLost, guarded
+from graphc.backends.install import ENDINGS
 from graphc.backends.rpc import PROTOCOL, Address, Servers, connect, greet
+from graphc.build import build
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.ggml_source import ggml_source
@@ -256,3 +261,39 @@ def test_without_the_backend_the_command_that_builds_it_is_named(tmp_path, model
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 1
     assert "graphc backend install rpc" in done.stderr
+
+
+def test_a_cpp_program_uses_a_server(environment, model, tmp_path):
+    feed = {"rows": np.arange(5)}
+    expected = graphc.compile(model, tmp_path / "deep.gguf", cpp=tmp_path / "cpp").run(feed)
+    np.save(tmp_path / "rows.npy", feed["rows"])
+    program = build(tmp_path / "cpp")
+    command = [
+        program,
+        "--engine",
+        tmp_path / "deep.gguf",
+        "--input",
+        f"rows={tmp_path / 'rows.npy'}",
+        "--output",
+        tmp_path,
+    ]
+    cache = Path(environment["XDG_CACHE_HOME"])
+    (library,) = [path for path in cache.rglob("*ggml-rpc*") if path.suffix in ENDINGS]
+    loading = {**environment, "GGML_BACKEND_PATH": str(library)}
+    with serving(environment) as (process, device):
+        subprocess.run([*command, "--device", device], env=loading, timeout=SECONDS, check=True)
+        for name, array in expected.items():
+            np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), array, rtol=1e-5, atol=1e-5)
+        process.kill()
+        process.wait(SECONDS)
+        for variables, said in ((loading, f"no server at {device}"), (environment, "need -DGGML_RPC=ON")):
+            done = subprocess.run(
+                [*command, "--device", device],
+                env=variables,
+                timeout=SECONDS,
+                check=False,
+                capture_output=True,
+                text=True,
+            )
+            assert done.returncode == 1
+            assert said in done.stderr

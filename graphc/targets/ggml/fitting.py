@@ -63,6 +63,8 @@ class Fitting:
         if not self.bounded or (self.weights.residence is not None and self._suits(*measure())):
             return
         while True:
+            if self.spill and sum(self.sizes[index] for index in self.reads.order) > sum(self._room()):
+                self.host |= self.reads.by_rows
             device = assigned(self.reads.order, self.sizes, self._room(), self.host, self.spill)
             self.weights.pretend(device)
             if not self._suits(*measure()):
@@ -77,9 +79,9 @@ class Fitting:
         self.weights.place(residence)
 
     def text(self) -> list[str]:
-        """A line for each device: what of its memory holds what."""
+        """A line for each device: what of its memory holds what. None before it is known, and for the CPU alone."""
         residence = self.weights.residence
-        if residence is None:
+        if residence is None or not self.devices:
             return []
         lines = []
         for number, name in enumerate(self.names):
