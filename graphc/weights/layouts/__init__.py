@@ -8,6 +8,8 @@ applies in both directions. No tensor is needed for that: names suffice, and sha
     layout.sources(names)["unet"]          # our name -> Source(their name, steps), of every tensor that is there
     source.shape(shape), source.array(a)   # what the steps make of theirs: our shape, our elements (a view where possible)
 
+    fit(tensors, wanted, component)        # in `fit.py`: the component that has what a model wants, under the model's names
+
     origins(names)                         # the other way, from a model's own names alone: which components have them, and
                                            # our name -> Source(their name without the beginning of its component, steps)
 

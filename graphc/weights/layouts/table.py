@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from math import prod
 from typing import Protocol, TypeAlias, Union
 
@@ -194,10 +195,7 @@ class _Finder:
                 for each in self.patterns
             )
         )
-        numbers = (each.count("*") + 1 for each in self.patterns)
-        self.starts = [1]
-        for count in numbers:
-            self.starts.append(self.starts[-1] + count)
+        self.starts = list(accumulate((1 + each.count("*") for each in self.patterns), initial=1))
 
     def all(self, name: str, other: str) -> Iterator[tuple[Row, str]]:
         """The rows that a name matches, and what each calls it on the other side."""

@@ -16,6 +16,7 @@ CLIP = Table(rows(*((each, each) for each in ("text_model.embeddings", *SPARE)))
 CLIP_BARE = Table(
     rows(*((each, f"text_model.{each}") for each in ("embeddings", "encoder.layers", "final_layer_norm"))), SPARE
 )
+"""The same in files that leave out the outer module."""
 
 AS_FILED = Table(SAME.rows, SPARE)
 """A text encoder under our names."""
