@@ -106,6 +106,8 @@ CASES: dict[str, tuple[dict[str, np.ndarray], str, np.ndarray]] = {
     "alpha is divided by the rank": (
         {"first.lora_up.weight": UP, "first.lora_down.weight": DOWN, "first.alpha": np.float32(1)}, "first.weight", DIRECTION),
     "no alpha": ({"first.lora_up.weight": UP, "first.lora_down.weight": DOWN}, "first.weight", FIRST + UP @ DOWN),
+    "an embedding": (
+        {"first.lora_embedding_B": DOWN.T, "first.lora_embedding_A": UP.T}, "first.weight", FIRST + UP @ DOWN),
     "float16": (
         {"first.lora_up.weight": UP.astype(np.float16), "first.lora_down.weight": DOWN.astype(np.float16)}, "first.weight",
         FIRST + UP.astype(np.float16).astype(np.float64) @ DOWN.astype(np.float16)),
@@ -332,6 +334,16 @@ def test_what_the_model_has_not_is_said() -> None:
     assert (lora.component, lora.unmatched) == ("denoiser", ["lora_unet_other", "lora_unet_first.oft_blocks"])
 
 
+def test_a_module_under_two_names_is_changed_once() -> None:
+    """Files exist that have the model's own names and others; the others are said to be left over."""
+    found, once = graphc.compile(blocks(BASE), threads=1), graphc.compile(blocks(BASE), threads=1)
+    once.load_lora(FILES["d"])
+    twice = {f"lora_unet_{name}": array for name, array in FILES["d"].items()}
+    with pytest.warns(RuntimeWarning, match=r"the model has no unet\.unet\.conv$"):
+        found.load_lora({**twice, "unet.unet.conv.diff": FILES["d"]["conv.diff"]})
+    same(found.run(FEED), once.run(FEED))
+
+
 def test_strengths_of_components() -> None:
     found = graphc.compile(blocks(BASE), threads=1)
     parts = {
@@ -354,7 +366,7 @@ def test_strengths_of_components() -> None:
 WRONG: dict[str, tuple[Callable[[], dict[str, np.ndarray]], str]] = {
     "another base": (
         lambda: {f"lora_unet_{each}.diff": some(2) for each in "pqrs"},
-        r"it is a LoRA of another base: it changes lora_unet_p, lora_unet_q, lora_unet_r, …, and the model has first\.weight, "),
+        r"another base or component: it changes lora_unet_p, lora_unet_q, lora_unet_r, …, and the model has first\.weight, "),
     "no LoRA": (lambda: {"first.weight": some(8, 6)}, r"it is no LoRA: it has first\.weight$"),
     "nothing": (dict, "it is no LoRA: it has none$"),
     "another width": (
@@ -389,6 +401,8 @@ WRONG: dict[str, tuple[Callable[[], dict[str, np.ndarray]], str]] = {
         lambda: {**low_rank("first", 8, (6,)), "first.lora_A.weight": DOWN},
         r"first\.lora_A\.weight: another tensor says the same of this module"),
     "text": (lambda: {"first.diff": np.array(["a", "b"])}, r"first\.diff: it has str.*, no numbers of a LoRA"),
+    "a name without end": (
+        lambda: {"base_model.model." * 5000 + "x.diff": some(2)}, "it is a LoRA of another base"),
     "parts of nothing": (lambda: {"first.alpha": np.float32(1)}, "first.*: alpha together are no kind of LoRA that is known"),
 }  # fmt: skip
 
@@ -431,7 +445,7 @@ def test_names_and_strengths_are_checked() -> None:
         ),
         (lambda: found.load_lora(FILES["b"], float("nan")), "strength nan is no number"),
         (lambda: found.load_lora(FILES["b"], "much"), "strength 'much' is no number"),
-        (lambda: found.load_lora(FILES["b"], {"vae": 1}), "strengths 'vae': its names are those of no components"),
+        (lambda: found.load_lora(FILES["b"], {"vae": 1}), "strengths 'vae': its names are no components"),
         (lambda: found.set_lora({"b": 1}), "no LoRA 'b' is loaded; there is a"),
         (lambda: found.set_lora({"a": float("inf")}), "strength inf is no number"),
         (lambda: found.unload_lora("b"), "no LoRA 'b' is loaded"),

@@ -176,9 +176,8 @@ class Loras:
 
     def _all(self, parameter: Value) -> list[tuple[Change, float]]:
         """The changes of a parameter, with their strengths."""
-        return [
-            (change, lora.strength) for lora in self.loaded.values() for change in lora.match.changes.get(parameter, ())
-        ]
+        found = ((lora.match.changes.get(parameter), lora.strength) for lora in self.loaded.values())
+        return [(change, strength) for change, strength in found if change is not None]
 
     def _terms(self, parameter: Value) -> list[tuple[Change, float]]:
         return [(change, strength) for change, strength in self._all(parameter) if strength]
@@ -205,7 +204,7 @@ class Loras:
 
     def _look_for(self, names: Iterable[str]) -> None:
         if missing := [name for name in names if name not in self.loaded]:
-            raise InputError(f"no LoRA {missing[0]!r} is loaded; there is {some(list(self.loaded)) or 'none'}")
+            raise InputError(f"no LoRA {missing[0]!r} is loaded; there is {some(list(self.loaded))}")
 
 
 def _strength(given: Strength, component: str) -> float:
@@ -213,12 +212,8 @@ def _strength(given: Strength, component: str) -> float:
     if isinstance(given, Mapping):
         known = {NAMES.get(name): each for name, each in given.items()}
         if None in known or (not component and known):
-            what = (
-                "its names are those of no components"
-                if component
-                else "the file does not say of which component it is"
-            )
-            raise InputError(f"strengths {', '.join(map(repr, given))}: {what}; give a number, or {', '.join(NAMES)}")
+            reason = "its names are no components" if component else "the file does not say of which component it is"
+            raise InputError(f"strengths {', '.join(map(repr, given))}: {reason}; give a number, or {', '.join(NAMES)}")
         group = "text_encoder" if component.startswith("text_encoder") else component
         given = known.get(component, known.get(group, 1.0))
     if isinstance(given, bool) or not isinstance(given, int | float | np.number) or not isfinite(given):

@@ -112,11 +112,13 @@ class _Group:
 
 def _component(key: str) -> tuple[str, str]:
     """The component that a tensor is for, and its name without what says so."""
-    for beginning, component in COMPONENTS.items():
-        if key.startswith(beginning):
-            rest = key[len(beginning) :]
-            return (component, rest) if component else _component(rest)
-    return "", key
+    component, rest = "", key
+    while not component:
+        beginning = next((each for each in COMPONENTS if rest.startswith(each)), "")
+        if not beginning:
+            break
+        component, rest = COMPONENTS[beginning], rest[len(beginning) :]
+    return component, rest
 
 
 def _parsed(name: str) -> tuple[str, str, str]:

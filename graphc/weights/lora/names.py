@@ -52,24 +52,22 @@ class Change:
 
 @dataclass(frozen=True)
 class Match:
-    """The changes of each parameter by a component of a file, and the names of what has no parameter."""
+    """The change of each parameter by a component of a file, and the names of what has no parameter."""
 
     component: str
-    changes: Mapping[Value, Sequence[Change]]
+    changes: Mapping[Value, Change]
     unmatched: Sequence[str]
 
     def problems(self) -> Iterator[str]:
         """A line for each change that does not fit its parameter."""
-        for parameter, changes in self.changes.items():
-            for change in changes:
-                if reason := change.misfit(parameter):
-                    yield f"{change.adapter.name}, for {parameter.parameter}: {reason}"
+        for parameter, change in self.changes.items():
+            if reason := change.misfit(parameter):
+                yield f"{change.adapter.name}, for {parameter.parameter}: {reason}"
 
     @property
     def quality(self) -> tuple[int, int]:
         """How many changes fit, and how many have names that the model has."""
-        count = sum(map(len, self.changes.values()))
-        return count - sum(1 for _ in self.problems()), count
+        return len(self.changes) - sum(1 for _ in self.problems()), len(self.changes)
 
 
 def match(file: LoraFile, parameters: Sequence[Value]) -> Match:
@@ -85,7 +83,7 @@ def match(file: LoraFile, parameters: Sequence[Value]) -> Match:
     if not best.changes:
         changed = [adapter.name for adapters in file.adapters.values() for adapter in adapters.values()]
         raise CheckpointError(
-            f"it is a LoRA of another base: it changes {some(changed)}, "
+            f"it is a LoRA of another base or component: it changes {some(changed)}, "
             f"and the model has {some([each.parameter for each in parameters])}"
         )
     problems = list(best.problems()) or list(_contents(best))
@@ -128,27 +126,31 @@ def _matched(file: LoraFile, component: str, spellings: _Spellings) -> Match:
 
 
 def _match(file: LoraFile, component: str, targets: Targets) -> Match:
-    changes: dict[Value, list[Change]] = {}
-    unmatched = []
-    for name, adapter in file.adapters[component].items():
-        found = targets.get(_plain(name), ())
-        for parameter, source in found:
-            changes.setdefault(parameter, []).append(Change(adapter, source))
-        if not found:
-            unmatched.append(adapter.name)
+    """The match by certain names. Where a file has a module under two, that of the model's own counts."""
+    changes: dict[Value, Change] = {}
+    unmatched = dict.fromkeys(adapter.name for adapter in file.adapters[component].values())
+    found = [
+        (parameter, Change(adapter, source))
+        for name, adapter in file.adapters[component].items()
+        for parameter, source in targets.get(_plain(name), ())
+    ]
+    for parameter, change in sorted(
+        found, key=lambda each: bool(each[1].source.steps) or each[1].source.name != each[0].parameter
+    ):
+        if changes.setdefault(parameter, change) is change:
+            unmatched.pop(change.adapter.name, None)
     return Match(component, changes, [*unmatched, *file.unknown.get(component, ())])
 
 
 def _contents(match: Match) -> Iterator[str]:
     """What is wrong with the tensors of changes that fit, and with changing these parameters."""
-    for parameter, changes in match.changes.items():
+    for parameter, change in match.changes.items():
         if parameter.pinned:
             yield f"{parameter.parameter}: the program relies on its numbers; compile the model with the LoRA in its weights"
-        for change in changes:
-            try:
-                change.adapter.check(shape_of(parameter))
-            except ValueError as error:
-                yield f"{change.adapter.name}: {error}"
+        try:
+            change.adapter.check(shape_of(parameter))
+        except ValueError as error:
+            yield f"{change.adapter.name}: {error}"
 
 
 def matrix(array: np.ndarray) -> np.ndarray:
