@@ -25,6 +25,7 @@ from graphc.build import build
 from graphc.compiler import compile_program
 from graphc.errors import GraphcError, InputError
 from graphc.runtime.assigned import assigned
+from graphc.targets.ggml import assign as assigning
 
 DEVICE = os.environ.get("GRAPHC_TEST_DEVICE", "")
 pytestmark = pytest.mark.skipif(not DEVICE, reason="GRAPHC_TEST_DEVICE names no device")
@@ -82,6 +83,31 @@ def test_cases_of_onnx_pass():
     assert len(cases) > 150
     outcomes = run_all(cases, functools.partial(run_case, device=DEVICE))
     assert not [f"{each.status} {each.name}: {each.reason}" for each in outcomes if each.status != "pass"]
+
+
+def test_a_gate_is_one_step():
+    """What stands between the two products of a feed-forward network of Flux and Llama."""
+    torch = pytest.importorskip("torch")
+
+    class Gated(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.left, self.right = torch.nn.Linear(32, 64), torch.nn.Linear(32, 64)
+
+        def forward(self, x):
+            left, right = self.left(x), self.right(x)
+            return torch.nn.functional.silu(left) * right, right * torch.nn.functional.gelu(left)
+
+    torch.manual_seed(0)
+    module, x = Gated().eval(), torch.randn(5, 32)
+    model = graphc.from_torch(module, (x,), device=DEVICE)
+    with torch.no_grad():
+        for got, expected in zip(model.run({model.inputs[0].name: x.numpy()}).values(), module(x), strict=True):
+            np.testing.assert_allclose(got, expected.numpy(), rtol=1e-5, atol=1e-6)
+    (graph,) = model.executor.graphs.values()
+    operators = [assigning.ggml.ggml_op_name(node.contents.op) for node in graph.placement.nodes]
+    assert operators.count(b"GLU") == 2
+    assert b"MUL" not in operators
 
 
 def test_sizes_change_from_run_to_run():

@@ -1,11 +1,12 @@
-"""Calls as devices other than the CPU want them: operands that lie together, attention and convolutions without large matrices.
+"""Calls as devices other than the CPU want them: operands that lie together, gates in one, attention and
+convolutions without large matrices.
 
 `adapt.cpp` of the C++ project does the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from graphc.ggml_library import ggml
 from graphc.shapes import integer
 from graphc.targets.ggml.devices import backend_name
 from graphc.targets.ggml.program import Call
-from graphc.targets.ggml.replace import attention_of
+from graphc.targets.ggml.replace import attention_of, inner
 
 if TYPE_CHECKING:
     from graphc.targets.ggml.executor import BuiltGraph
@@ -32,6 +33,13 @@ DIRECT = ("Vulkan",)
 LARGE_COLUMNS = 1 << 26
 """Bytes of a matrix of columns that is not worth having. Some devices' largest buffer is 128 MiB."""
 
+GATES: Mapping[str, Callable[..., Any]] = {
+    "ggml_silu": ggml.ggml_swiglu_split,
+    "ggml_gelu": ggml.ggml_geglu_split,
+    "ggml_gelu_erf": ggml.ggml_geglu_erf_split,
+}
+"""What computes an activation of one tensor times another at once."""
+
 ALIGNMENT = 256
 """Bytes: what devices want at most. Source: Vulkan's limit minStorageBufferOffsetAlignment."""
 
@@ -44,15 +52,19 @@ class Adapter:
 
     def __init__(self, backend: Any) -> None:
         name = backend_name(backend)
-        self.backend = backend
+        self.backend, self.cpu = backend, name == "CPU"
         self.together = name in ROUND_STRIDED
         self.direct = name in DIRECT
-        self.attention = name != "CPU" and (name in EXACT_ATTENTION or not is_exact())
+        self.attention = name in EXACT_ATTENTION or not is_exact()
 
     def adapted(self, graph: BuiltGraph, call: Call, args: Sequence[Any]) -> Any:
         """What stands for a call whose arguments are given; None where it is made as the program says."""
+        if self.cpu:
+            return None
         if call.function == "ggml_conv_2d" and self.direct:
             return self._convolution(graph, call, args)
+        if call.function == "ggml_mul":
+            return self._gated(graph, call, args)
         if call.function != "ggml_mul_mat":
             return None
         if self.attention and (result := self._attention(graph, call, args)):
@@ -65,6 +77,18 @@ class Adapter:
         width, height, _, batch = (integer(size, graph.binding) for size in call.result.ne)
         columns = 4 * width * height * batch * prod(args[0].contents.ne[:3])
         return ggml.ggml_conv_2d_direct(graph.context, *args) if columns > LARGE_COLUMNS else None
+
+    def _gated(self, graph: BuiltGraph, call: Call, args: Sequence[Any]) -> Any:
+        """A product with an activation that nothing else reads."""
+        for index in (0, 1):
+            activation = inner(graph, call.args[index], tuple(GATES))
+            if activation is None:
+                continue
+            gate, other = graph.argument(activation.args[0]), args[1 - index]
+            if ggml.ggml_are_same_shape(gate, other) and all(map(ggml.ggml_is_contiguous, (gate, other))):
+                result = GATES[activation.function](graph.context, gate, other)
+                return result if ggml.ggml_backend_supports_op(self.backend, result) else None
+        return None
 
     def _attention(self, graph: BuiltGraph, call: Call, args: Sequence[Any]) -> Any:
         found = attention_of(graph, call, args)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace graphc {
@@ -14,6 +15,13 @@ namespace {
 /// Bytes of a matrix of scores, and of one of columns, that are not worth having.
 constexpr size_t large_scores = size_t{1} << 22;
 constexpr size_t large_columns = size_t{1} << 26;
+
+/// What computes an activation of one tensor times another at once.
+const std::unordered_map<int, ggml_tensor * (*)(ggml_context *, ggml_tensor *, ggml_tensor *)> gates = {
+    {GGML_UNARY_OP_SILU, ggml_swiglu_split},
+    {GGML_UNARY_OP_GELU, ggml_geglu_split},
+    {GGML_UNARY_OP_GELU_ERF, ggml_geglu_erf_split},
+};
 
 /// Bytes to which devices want what they read to be aligned, at most.
 constexpr size_t alignment = 256;
@@ -39,9 +47,14 @@ class Adapting {
         for (ggml_tensor * each = ggml_get_first_tensor(context_); each; each = ggml_get_next_tensor(context_, each)) {
             tensors.push_back(each);
         }
+        for (const ggml_tensor * tensor : tensors) {
+            uses_[tensor] += (tensor->flags & GGML_TENSOR_FLAG_OUTPUT) != 0;
+            for (const ggml_tensor * read : tensor->src) uses_[read] += 1;
+        }
         for (ggml_tensor * tensor : tensors) {
             if (vulkan_) direct_convolution(tensor);
             if (attention_) attention(tensor);
+            gate(tensor);
         }
         for (ggml_tensor * tensor : tensors) {
             for (int i = 0; vulkan_ && tensor->op == GGML_OP_MUL_MAT && i < 2; ++i) {
@@ -78,6 +91,22 @@ class Adapting {
         become(product, ggml_cont(context_, ggml_permute(context_, result, 0, 2, 1, 3)));
     }
 
+    /// A product with an activation that nothing else reads.
+    void gate(ggml_tensor * product) {
+        for (int i = 0; product->op == GGML_OP_MUL && i < 2; ++i) {
+            const ggml_tensor * activation = product->src[i];
+            if (activation->op != GGML_OP_UNARY || uses_[activation] != 1) continue;
+            const auto split = gates.find(ggml_get_unary_op(activation));
+            ggml_tensor * input = activation->src[0];
+            ggml_tensor * other = product->src[1 - i];
+            const bool contiguous = ggml_is_contiguous(input) && ggml_is_contiguous(other);
+            if (split == gates.end() || !contiguous || !ggml_are_same_shape(input, other)) continue;
+            const ggml_tensor * result = split->second(context_, input, other);
+            if (ggml_backend_supports_op(device_, result)) become(product, result);
+            return;
+        }
+    }
+
     /// A convolution by a matrix of columns.
     void direct_convolution(ggml_tensor * tensor) {
         const ggml_tensor * columns = convolution_of(tensor);
@@ -88,6 +117,7 @@ class Adapting {
 
     ggml_context * context_;
     ggml_backend_t device_;
+    std::unordered_map<const ggml_tensor *, int> uses_;
     bool vulkan_;
     bool attention_;
 };
