@@ -341,3 +341,17 @@ def sd1_unet_and(encoder: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A file of Stable Diffusion 1 in which the text encoder lacks its outer module, as in a few."""
     bare = {f"{CLIP}{name.removeprefix('text_model.')}": array for name, array in encoder.items()}
     return {**{name: array for name, array in filled(SD1, 1).items() if not name.startswith(CLIP)}, **bare}
+
+
+def test_a_file_of_training(text_encoder: graphc.Model, tmp_path: Path) -> None:
+    given = filled(SD1, 11)
+    text_encoder.load_weights(given)
+    expected = text_encoder.run(IDS)
+    state = {name: torch.from_numpy(array) for name, array in given.items()}
+    state["cond_stage_model.transformer.text_model.embeddings.position_ids"] = torch.arange(77)[None]
+    torch.save(
+        {"state_dict": state, "global_step": 470000, "callbacks": {Path: {"best": torch.ones(())}}}, tmp_path / "m.ckpt"
+    )
+    text_encoder.load_weights(filled(SD1, 5))
+    text_encoder.load_weights(tmp_path / "m.ckpt")
+    same(text_encoder.run(IDS), expected)
