@@ -9,8 +9,8 @@ from graphc.hardware.needs.check import Need, everywhere, file, tool
 XCODE = "xcode-select --install"
 
 C_COMPILER = Need(
-    tool("a C compiler", "cc", "gcc", "clang"),
-    everywhere("gcc") | {"apk": "gcc musl-dev", "winget": "LLVM.LLVM", "Darwin": XCODE},
+    tool("a C compiler", "cc", "gcc", "clang", "python-zig"),
+    everywhere("gcc") | {"apk": "gcc musl-dev", "Windows": "pip install ziglang", "Darwin": XCODE},
 )
 CPP_COMPILER = Need(
     tool("a C++ compiler", "c++", "g++", "clang++"),
