@@ -249,6 +249,23 @@ def test_what_is_guarded_raises_as_it_would(monkeypatch):
     assert Servers(["cpu"]).call(lambda: 4) == 4
 
 
+def test_what_is_interrupted_ends_before_the_next_begins(monkeypatch):
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    said = []
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            guarded(lambda: (time.sleep(1), said.append("first")))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert said == []
+    guarded(lambda: said.append("second"))
+    assert said == ["first", "second"]
+
+
 def test_ggml_giving_up_is_an_error_where_it_is_guarded():
     with pytest.raises(ServerLost, match="nonsense"):
         guarded(lambda: ggml.ggml_abort(b"file.c", 1, b"nonsense"))

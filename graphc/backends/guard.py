@@ -33,20 +33,27 @@ class ServerLost(GraphcError):
 
 
 class Guarded:
-    """One call in a thread of its own."""
+    """One call in a thread of its own, which has its turn until it ends, also if nobody waits for it any more."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self.done = threading.Event()
         self.result: Any = None
         self.error: BaseException | None = None
         self._call = call
+        self._ended = threading.Lock()
         self.thread = threading.Thread(target=self._run, name="graphc-server", daemon=True)
 
     def lost(self, message: str) -> None:
-        """Never returns."""
+        """Give the caller an error. Never returns."""
         self.error = ServerLost(message)
-        self.done.set()
+        self.end()
         threading.Event().wait()
+
+    def end(self) -> None:
+        """Let the caller go on, and others have their turn."""
+        self.done.set()
+        if self._ended.acquire(blocking=False):
+            _turn.release()
 
     def _run(self) -> None:
         identity = threading.get_ident()
@@ -57,18 +64,20 @@ class Guarded:
             self.error = error
         finally:
             del _guarded[identity]
-        self.done.set()
+            self.end()
 
 
 def guarded(call: Callable[[], Result]) -> Result:
     """What `call` returns or raises; ServerLost if ggml gives up on a server, or after `run_seconds`. One call at a time."""
     catch_ends()
     limit = run_seconds()
-    with _turn:
-        running = Guarded(call)
-        running.thread.start()
-        if not running.done.wait(limit):
-            raise ServerLost(f"no answer for {limit:g} seconds (it may take more with {TIMEOUT}=SECONDS)")
+    if not _turn.acquire(timeout=limit):
+        raise ServerLost(f"what was asked before has no answer for {limit:g} seconds")
+    running = Guarded(call)
+    running.thread.start()
+    if not running.done.wait(limit):
+        running.end()
+        raise ServerLost(f"no answer for {limit:g} seconds (it may take more with {TIMEOUT}=SECONDS)")
     if running.error is not None:
         raise running.error
     result: Result = running.result

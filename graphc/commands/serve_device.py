@@ -16,7 +16,7 @@ EXPOSED = (
 
 
 def serve_device(
-    device: options.Device = "cpu",
+    device: Annotated[str, typer.Option(help="The device to serve: one that `graphc devices` lists.")] = "cpu",
     host: Annotated[
         str, typer.Option(help="The IPv4 address to listen on; by default this machine's own.")
     ] = "127.0.0.1",
