@@ -202,54 +202,66 @@ struct windows {
     struct graphc_conv_2d_settings s;
 };
 
-static inline int64_t within(int64_t x, int64_t end) { return x < 0 ? 0 : least(x, end); }
+/// Pixels of a panel that lie beside one another in the image: `count` from the panel's pixel `to` on, which read a plane from `from` on.
+struct piece {
+    int64_t from, to, count;
+};
 
-/// One row of a panel: what a place of the kernel meets in a channel at `count` pixels from (x, y) on.
-static void pack_pixels(const struct windows * w, const float * plane, int64_t x, int64_t y, int64_t count, int64_t kx, int64_t ky, float * row) {
+/// The pieces of the `count` pixels from (x, y) of the result on that a place of the kernel meets in the image; how many there are.
+static int cut_panel(const struct windows * w, int64_t x, int64_t y, int64_t count, int64_t kx, int64_t ky, struct piece pieces[PANEL]) {
     const struct graphc_conv_2d_settings * s = &w->s;
-    const int64_t from = kx * s->d0 - s->p0, rest = w->width - from;
-    const int64_t first = from < 0 ? (s->s0 - 1 - from) / s->s0 : 0, end = rest < 0 ? 0 : (rest + s->s0 - 1) / s->s0;  // in the image
-    for (int64_t done = 0; done < count; x = 0, ++y) {
-        const int64_t run = least(w->across - x, count - done), iy = y * s->s1 - s->p1 + ky * s->d1;
-        const int64_t right = iy < 0 || iy >= w->height ? 0 : within(end - x, run), left = within(first - x, right);
-        const float * line = plane + iy * w->width + x * s->s0 + from;
-        for (int64_t i = 0; i < left; ++i) row[done + i] = 0;
-        if (s->s0 == 1) {
-            for (int64_t i = left; i < right; ++i) row[done + i] = line[i];
-        } else if (s->s0 == 2) {
-            for (int64_t i = left; i < right; ++i) row[done + i] = line[i * 2];
-        } else {
-            for (int64_t i = left; i < right; ++i) row[done + i] = line[i * s->s0];
-        }
-        for (int64_t i = right; i < run; ++i) row[done + i] = 0;
-        done += run;
+    const int64_t left = kx * s->d0 - s->p0, rest = w->width - left;
+    const int64_t first = left < 0 ? (s->s0 - 1 - left) / s->s0 : 0, end = rest < 0 ? 0 : (rest + s->s0 - 1) / s->s0;  // in the image
+    int found = 0;
+    for (int64_t done = 0, run; done < count; done += run, x = 0, ++y) {
+        run = least(w->across - x, count - done);
+        const int64_t iy = y * s->s1 - s->p1 + ky * s->d1, begin = x < first ? first : x, stop = least(x + run, end);
+        if (iy < 0 || iy >= w->height || begin >= stop) continue;
+        pieces[found++] = (struct piece){iy * w->width + begin * s->s0 + left, done + begin - x, stop - begin};
+    }
+    return found;
+}
+
+static inline void copy(const float * from, int64_t stride, int64_t count, float * to) {
+    if (stride == 1 && count >= WIDTH) {
+        for (int64_t i = 0; i < count - WIDTH; i += WIDTH) *(anywhere *) (to + i) = *(const anywhere *) (from + i);
+        *(anywhere *) (to + count - WIDTH) = *(const anywhere *) (from + count - WIDTH);
+    } else if (stride == 1) {
+        for (int64_t i = 0; i < count; ++i) to[i] = from[i];
+    } else if (stride == 2) {
+        for (int64_t i = 0; i < count; ++i) to[i] = from[i * 2];
+    } else {
+        for (int64_t i = 0; i < count; ++i) to[i] = from[i * stride];
     }
 }
 
-/// What the kernel's elements `from`... meet at the pixels from `start` on, as the columns of panels. A panel of pixels beside
-/// one another is copied in vectors.
+/// What the kernel's elements `from`... meet at the pixels from `start` on, as the columns of panels. A place of the kernel meets the
+/// same pixels in each channel.
 static void pack_windows(const struct windows * w, const float * data, int64_t start, int64_t count, int64_t from, int depth, float * packed) {
-    const struct graphc_conv_2d_settings * s = &w->s;
+    const int64_t places = w->kw * w->kh, plane = w->width * w->height;
+    struct piece pieces[PANEL];
     for (int64_t j = 0; j < count; j += PANEL) {
         const int64_t wide = least(count - j, PANEL), x = (start + j) % w->across, y = (start + j) / w->across;
-        const bool beside = s->s0 == 1 && wide == PANEL && x + PANEL <= w->across;
         int64_t kx = from % w->kw, ky = from / w->kw % w->kh;
-        const float * channel = data + from / (w->kw * w->kh) * w->width * w->height;
-        float * row = packed + j * DEPTH;
-        for (int k = 0; k < depth; ++k, row += PANEL) {
-            const int64_t ix = x - s->p0 + kx * s->d0, iy = y * s->s1 - s->p1 + ky * s->d1;
-            if (beside && ix >= 0 && ix + PANEL <= w->width && iy >= 0 && iy < w->height) {
-                const float * line = channel + iy * w->width + ix;
-                for (int v = 0; v < VECTORS; ++v) *(vector *) (row + v * WIDTH) = *(const anywhere *) (line + v * WIDTH);
-            } else {
-                pack_pixels(w, channel, x, y, wide, kx, ky, row);
-                for (int64_t i = wide; i < PANEL; ++i) row[i] = 0;
+        const float * begin = data + from / places * plane;
+        for (int64_t first = 0; first < least(places, depth); ++first) {
+            const int found = cut_panel(w, x, y, wide, kx, ky, pieces);
+            const bool full = found == 1 && pieces[0].count == PANEL;
+            const float * channel = begin;
+            for (int64_t k = first; k < depth; k += places, channel += plane) {
+                float * row = packed + j * DEPTH + k * PANEL;
+                if (full && w->s.s0 == 1) {
+                    copy(channel + pieces[0].from, 1, PANEL, row);
+                    continue;
+                }
+                for (int v = 0; v < VECTORS && !full; ++v) *(vector *) (row + v * WIDTH) = all(0);
+                for (int p = 0; p < found; ++p) copy(channel + pieces[p].from, w->s.s0, pieces[p].count, row + pieces[p].to);
             }
             if (++kx < w->kw) continue;
             kx = 0;
             if (++ky < w->kh) continue;
             ky = 0;
-            channel += w->width * w->height;
+            begin += plane;
         }
     }
 }
