@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from graphc.backends.rpc import Servers
 from graphc.runtime.arena import graphs, known_sections, made, stand_ins
 from graphc.targets.ggml.adapt import Adapter
 from graphc.targets.ggml.assign import assign
-from graphc.targets.ggml.devices import open_backends
+from graphc.targets.ggml.devices import open_backends, split_devices
 from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.tensors import address
@@ -32,7 +33,7 @@ class Assigned:
 
 def assigned(program: Program, device: str, sizes: Mapping[str, int]) -> Assigned:
     """Who computes what on a device; neither weights nor memory are given to it. Raises GraphcError for an unknown device."""
-    backends = open_backends(device, 1)
+    backends = Servers(split_devices(device)).call(lambda: open_backends(device, 1))
     executor = Executor(program, stand_ins(program), "cpu", 1)
     executor.products = None
     executor.adapter = Adapter(backends[0])

@@ -6,6 +6,7 @@ the model and activations cross from one to the next once.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -96,35 +97,20 @@ def assigned(
     """
     device = [HOST] * len(sizes)
     moved = [index for index in order if index not in host]
-    rooms = [max(each, 0.0) for each in room]
-    total, space = sum(sizes[index] for index in moved), sum(rooms)
+    left = [max(each, 0.0) for each in room]
+    total, space = sum(sizes[index] for index in moved), sum(left)
     if not space:
-        rooms, space = [1.0] * len(room), float(len(room))
-        if spill:
-            return tuple(device)
-    full = spill and total > space
-    shares = rooms if full else [total * each / space for each in rooms]
-    ends, place, passed = list(accumulate(shares)), 0, 0.0
+        left, space = ([0.0] if spill else [1.0]) * len(left), float(len(left))
+    scale = total / space if total < space or not spill else 1.0
+    ends = list(accumulate(each * scale for each in left))
+    passed = 0.0
     for index in moved:
-        while place < len(ends) and passed + sizes[index] / 2 > ends[place]:
-            place += 1
-        if place == len(ends) and full:
-            break
-        device[index] = min(place, len(ends) - 1)
+        place = min(bisect_left(ends, passed + sizes[index] / 2), len(ends) - 1)
         passed += sizes[index]
-    return tuple(_trimmed(device, sizes, rooms, moved) if spill else device)
-
-
-def _trimmed(device: list[int], sizes: Sequence[int], rooms: Sequence[float], moved: Sequence[int]) -> list[int]:
-    """Weights at the end of a device's stretch that do not fit stay on the host."""
-    left = list(rooms)
-    for index in moved:
-        if device[index] != HOST:
-            left[device[index]] -= sizes[index]
-            if left[device[index]] < 0:
-                left[device[index]] += sizes[index]
-                device[index] = HOST
-    return device
+        if not spill or sizes[index] <= left[place]:
+            left[place] -= sizes[index]
+            device[index] = place
+    return tuple(device)
 
 
 def chosen(device: Sequence[int], reads: Reads, sizes: Sequence[int], room: Sequence[float]) -> Residence:
