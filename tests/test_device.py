@@ -46,7 +46,7 @@ BOUND = 1e-5
 
 CASES = (
     "matmul|gemm|conv_|softmax|layer_normalization|group_normalization|rms_normalization|gelu|sigmoid|tanh|relu|add|mul|div|"
-    "reduce_(sum|mean)_(keep|do_not)|concat|transpose|gather_|slice|resize_(up|down)sample.*nearest|averagepool|attention_4d|shape"
+    "reduce_(sum|mean)_(keep|do_not)|dft_irfft|concat|transpose|gather_|slice|resize_(up|down)sample.*nearest|averagepool|attention_4d|shape"
 )
 """Names in ONNX's suite of what ggml computes, and of some that it does not."""
 

@@ -20,9 +20,9 @@ from graphc.targets.ggml.replace import attention_of, inner
 if TYPE_CHECKING:
     from graphc.targets.ggml.executor import BuiltGraph
 
-ROUND_STRIDED = ("Vulkan",)
-"""Backends that convert an operand of a product to float16 if its rows do not lie one after the other, a single row too, and
-that want it to begin at an aligned place."""
+PARTICULAR = ("Vulkan",)
+"""Backends that convert an operand of a product to float16 if its rows do not lie one after the other, a single row too, that
+want it to begin at an aligned place, and that read it wrong if there are gaps between its matrices."""
 
 EXACT_ATTENTION = ("Vulkan",)
 """Backends whose attention is as exact as products; the keys and values of others are rounded to float16."""
@@ -53,7 +53,7 @@ class Adapter:
     def __init__(self, backend: Any) -> None:
         name = backend_name(backend)
         self.backend, self.cpu = backend, name == "CPU"
-        self.together = name in ROUND_STRIDED
+        self.together = name in PARTICULAR
         self.direct = name in DIRECT
         self.attention = name in EXACT_ATTENTION or not is_exact()
 
@@ -108,9 +108,7 @@ class Adapter:
 
 
 def lying_together(context: Any, tensor: Any) -> Any:
-    """The tensor, or a copy of it if its rows do not lie one after the other, or it is a view that begins at an odd place."""
+    """The tensor, or a copy of it if it has gaps, or its only row an odd stride, or it is a view that begins at an odd place."""
     described = tensor.contents
-    element, row, matrix, batch = described.nb[:4]
-    rows = element == ggml.ggml_type_size(described.type) and row == ggml.ggml_row_size(described.type, described.ne[0])
-    together = rows and (described.ne[3] == 1 or batch == matrix * described.ne[2])
-    return tensor if together and described.view_offs % ALIGNMENT == 0 else ggml.ggml_cont(context, tensor)
+    odd = described.nb[1] != ggml.ggml_row_size(described.type, described.ne[0]) or described.view_offs % ALIGNMENT
+    return ggml.ggml_cont(context, tensor) if odd or not ggml.ggml_is_contiguous(tensor) else tensor

@@ -26,11 +26,10 @@ const std::unordered_map<int, ggml_tensor * (*)(ggml_context *, ggml_tensor *, g
 /// Bytes to which devices want what they read to be aligned, at most.
 constexpr size_t alignment = 256;
 
-/// Whether rows lie one after the other, also if there is only one, and the first begins where any device can read it.
+/// Whether a tensor has no gaps, nor its only row an odd stride, and begins where any device can read it.
 bool lies_together(const ggml_tensor * tensor) {
-    const bool rows = tensor->nb[0] == ggml_type_size(tensor->type) && tensor->nb[1] == ggml_row_size(tensor->type, tensor->ne[0]);
-    if (tensor->view_offs % alignment != 0) return false;
-    return rows && (tensor->ne[3] == 1 || tensor->nb[3] == tensor->nb[2] * static_cast<size_t>(tensor->ne[2]));
+    const bool odd = tensor->nb[1] != ggml_row_size(tensor->type, tensor->ne[0]) || tensor->view_offs % alignment != 0;
+    return !odd && ggml_is_contiguous(tensor);
 }
 
 /// The tensors of one context on one device.
