@@ -734,3 +734,17 @@ def test_beside_weights_that_branches_read(tmp_path: Path) -> None:
     found.unload_lora()
     for each, expected in zip(runs, before, strict=True):
         same(found.run(each), expected)
+
+
+def test_weights_that_a_lora_cannot_be_on_are_not_loaded(tmp_path: Path) -> None:
+    path, _ = blocks_file(tmp_path / "c.gguf", {name: STORED[name] for name in ("a.weight", "b.weight")}, "Q4_0")
+    graphc.compile(gated(STORED), tmp_path / "m.gguf", dtype=asked("q4_0"), threads=1).close()
+    found = graphc.load(tmp_path / "m.gguf", weights=STORED, threads=1)
+    found.load_lora({"b.diff": some(64, 64)}, 0.5, "whole")
+    before = found.run(X)
+    with pytest.raises(CheckpointError, match=r"do not tell b\.weight, of which a LoRA is a change"):
+        found.load_weights(path, strict=False)
+    same(found.run(X), before)
+    found.set_lora({"whole": 0.25})
+    found.set_lora({"whole": 0.5})
+    same(found.run(X), before)
