@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,8 +121,14 @@ def cross_options(target: Target, cpu: str, folder: Path) -> list[str]:
     for tool in (*COMPILERS, *TOOLS):
         _write(folder / (tool + ending), _script(str(zig), tool, *(chosen if tool in COMPILERS else ())))
     file = _write(folder / "toolchain.cmake", TOOLCHAIN.format(**about, linking=LINKING[target.system]))
-    generator = ["-G", "Ninja"] if WINDOWS else []  # Visual Studio, the default there, uses its own compiler
-    return [*generator, f"-DCMAKE_TOOLCHAIN_FILE={file}", *(f"-D{name}={value}" for name, value in OPTIONS.items())]
+    return [*_generator(), f"-DCMAKE_TOOLCHAIN_FILE={file}", *(f"-D{name}={value}" for name, value in OPTIONS.items())]
+
+
+def _generator() -> list[str]:
+    """cmake's options to build with Ninja on Windows: Visual Studio, the default there, uses its own compiler."""
+    beside = Path(sys.executable).with_name("ninja.exe")
+    found = [f"-DCMAKE_MAKE_PROGRAM={beside}"] if beside.is_file() else []
+    return ["-G", "Ninja", *found] if WINDOWS else []
 
 
 def _script(*command: str) -> str:

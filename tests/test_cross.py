@@ -202,8 +202,10 @@ def test_on_windows_the_tools_are_command_files(monkeypatch, tmp_path):
     monkeypatch.setattr(cross, "find_zig", lambda: Path("C:/100% zig/zig.exe"))
     monkeypatch.setattr(cross, "WINDOWS", True)
     monkeypatch.setattr(cross, "run", lambda command, failure: None)
+    monkeypatch.setattr(cross.sys, "executable", str(tmp_path / "python.exe"))
+    (tmp_path / "ninja.exe").touch()
     options = cross_options(find_target("aarch64-linux"), "generic", tmp_path)
-    assert options[:2] == ["-G", "Ninja"]
+    assert options[:3] == ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tmp_path / 'ninja.exe'}"]
     assert (tmp_path / "c++.cmd").read_text(encoding="utf-8") == (
         '@"C:/100%% zig/zig.exe" "c++" "-target" "aarch64-linux-musl" "-mcpu=generic" %*\n'
     )
