@@ -11,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 import graphc
 from graphc.errors import GraphcError, InputError
+from graphc.ggml_library import ggml
 from graphc.targets.ggml import executor, fitting, streams
 from graphc.targets.ggml.fitting import UNITS, limits
 from graphc.targets.ggml.residence import HOST, SLOTS, Reads, TooSmall, assigned, chosen, weights_read
@@ -200,6 +201,24 @@ def test_the_cpu_has_no_limit():
 def test_limits_are_for_devices_in_turn(device):
     with pytest.raises(InputError, match="2 limits of memory are given for"):
         graphc.compile(deep_model(), memory="1GiB,1GiB")
+
+
+def test_nothing_is_left_of_a_model_that_could_not_be_loaded(device, monkeypatch):
+    made, freed = [], []
+    allocate, free = ggml.ggml_backend_buft_alloc_buffer, ggml.ggml_backend_buffer_free
+
+    def allocated(kind, nbytes):
+        if made:
+            return None
+        made.append(allocate(kind, nbytes))
+        return made[-1]
+
+    monkeypatch.setattr(ggml, "ggml_backend_buft_get_max_size", lambda kind: 20 << 10)
+    monkeypatch.setattr(ggml, "ggml_backend_buft_alloc_buffer", allocated)
+    monkeypatch.setattr(ggml, "ggml_backend_buffer_free", lambda buffer: (freed.append(buffer), free(buffer)))
+    with pytest.raises(GraphcError, match=r"has not the \d+ MiB that weights need there; with a limit"):
+        graphc.compile(deep_model(), threads=1)
+    assert made[0] in freed
 
 
 def test_limits_are_numbers_with_units():

@@ -127,6 +127,7 @@ class Servers:
 
     def hold(self, backends: Iterable[Any]) -> None:
         """Keep the connections, once the servers' devices are opened. Raises GraphcError."""
+        _in_use.update(self.addresses)
         for backend in backends:
             device = ggml.ggml_backend_get_device(backend)
             if ggml.ggml_backend_reg_name(ggml.ggml_backend_dev_backend_reg(device)) == b"RPC":
@@ -135,7 +136,6 @@ class Servers:
                 if not buffer:
                     raise GraphcError(f"{ggml.ggml_backend_name(backend).decode()} has no memory left")
                 self._held.append(buffer)
-        _in_use.update(self.addresses)
 
     def release(self) -> None:
         """Let the connections go, when nothing else of the model is on the servers."""

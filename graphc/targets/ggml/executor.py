@@ -11,7 +11,7 @@ import ctypes
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import numpy as np
@@ -72,11 +72,17 @@ class Executor:
         self._finalizer.atexit = not self.servers.addresses
 
     def _open(self, weights: Iterable[np.ndarray], device: str, memory: Sequence[Limit]) -> None:
-        self.backends = open_backends(device, self.threads)
-        self.servers.hold(self.backends)
-        self.weights = Weights(self.program, weights, self.backends)
-        self.fitting = Fitting(self.program, self.weights, memory, spill=names_cpu(device))
-        self.compute = ComputeMemory(self.weights, self.fitting, 2 * self.program.tensor_count + 64)
+        """Nothing is left on devices if it fails."""
+        with ExitStack() as undo:
+            self.backends = open_backends(device, self.threads)
+            undo.callback(_close, self.backends)
+            undo.callback(self.servers.release)
+            self.servers.hold(self.backends)
+            self.weights = Weights(self.program, weights, self.backends)
+            undo.callback(self.weights.free)
+            self.fitting = Fitting(self.program, self.weights, memory, spill=names_cpu(device))
+            self.compute = ComputeMemory(self.weights, self.fitting, 2 * self.program.tensor_count + 64)
+            undo.pop_all()
 
     def close(self) -> None:
         """Free the device's memory; the executor cannot be used afterwards."""
@@ -330,5 +336,9 @@ def _free_devices(servers: Servers, compute: ComputeMemory, weights: Weights) ->
     compute.free()
     weights.free()
     servers.release()
-    for backend in weights.backends:
+    _close(weights.backends)
+
+
+def _close(backends: Iterable[Any]) -> None:
+    for backend in backends:
         ggml.ggml_backend_free(backend)
