@@ -203,6 +203,14 @@ def test_limits_are_for_devices_in_turn(device):
         graphc.compile(deep_model(), memory="1GiB,1GiB")
 
 
+def test_the_cpu_takes_all_where_there_is_no_room(monkeypatch):
+    open_one = executor.open_backends
+    monkeypatch.setattr(executor, "open_backends", lambda *args: [open_one("cpu", 1)[0] for _ in range(2)])
+    model = graphc.compile(deep_model(), device="a,cpu", memory=1000, threads=1)
+    check(model)
+    assert set(model.executor.weights.residence.device) == {HOST}
+
+
 def test_nothing_is_left_of_a_model_that_could_not_be_loaded(device, monkeypatch):
     made, freed = [], []
     allocate, free = ggml.ggml_backend_buft_alloc_buffer, ggml.ggml_backend_buffer_free

@@ -88,7 +88,7 @@ class Fitting:
             own, slot = sum(self.sizes[index] for index in residence.resident(number)), residence.slots[number]
             streamed = sum(self.sizes[index] for index in residence.streamed if residence.device[index] == number)
             through = f", {mib(streamed)} streamed through 2 x {mib(slot)}" if streamed else ""
-            results = f", intermediate results {mib(self.needed[number])}" if self.bounded else ""
+            results = f", intermediate results {mib(self.needed[number])}" if self.bounded and own + streamed else ""
             lines.append(f"{name}: weights {mib(own)}{through}{results}")
         rest = sum(self.sizes[index] for index in self.reads.order if residence.device[index] == HOST)
         return [*lines, f"CPU: weights {mib(rest)}"] if rest else lines

@@ -131,7 +131,7 @@ def chosen(device: Sequence[int], reads: Reads, sizes: Sequence[int], room: Sequ
 
 def _too_many(device: int, own: Sequence[int], reads: Reads, sizes: Sequence[int], space: float) -> set[int]:
     """Those of a device's `own` weights that are streamed. Raises TooSmall."""
-    if sum(sizes[index] for index in own) <= space:
+    if not own or sum(sizes[index] for index in own) <= space:
         return set()
     least = SLOTS * _slot(set(own), reads, sizes)
     if least > space:
