@@ -53,7 +53,7 @@ ALL = {
             products,
             replaced,
             routines,
-        )  # fmt: skip
+        )
     },
 }
 SIZES = {"symbolic": [{"batch": 2, "tokens": 8}, {"batch": 1, "tokens": 4}], "kernels": [{"n": 5}, {"n": 1}],
