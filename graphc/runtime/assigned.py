@@ -36,7 +36,7 @@ def assigned(program: Program, device: str, sizes: Mapping[str, int]) -> Assigne
     backends = Servers(split_devices(device)).call(lambda: open_backends(device, 1))
     executor = Executor(program, stand_ins(program), "cpu", 1)
     executor.products = None
-    executor.adapter = Adapter(backends[0])
+    executor.adapter = Adapter(backends)
     known, unknown = known_sections(program, sizes)
     total, moved, refused, kept = 0, 0, Counter[str](), Counter[str]()
     try:

@@ -48,14 +48,14 @@ LARGE_SCORES = 1 << 22
 
 
 class Adapter:
-    """What the backend of a device wants; that of the CPU, nothing."""
+    """What the backends of devices want, of which the last is the CPU's; that alone wants nothing."""
 
-    def __init__(self, backend: Any) -> None:
-        name = backend_name(backend)
-        self.backend, self.cpu = backend, name == "CPU"
-        self.together = name in PARTICULAR
-        self.direct = name in DIRECT
-        self.attention = name in EXACT_ATTENTION or not is_exact()
+    def __init__(self, backends: Sequence[Any]) -> None:
+        names = {backend_name(each) for each in backends[:-1]}
+        self.backends, self.cpu = backends[:-1], not names
+        self.together = not names.isdisjoint(PARTICULAR)
+        self.direct = not names.isdisjoint(DIRECT)
+        self.attention = names.issubset(EXACT_ATTENTION) or not is_exact()
 
     def adapted(self, graph: BuiltGraph, call: Call, args: Sequence[Any]) -> Any:
         """What stands for a call whose arguments are given; None where it is made as the program says."""
@@ -87,7 +87,7 @@ class Adapter:
             gate, other = graph.argument(activation.args[0]), args[1 - index]
             if ggml.ggml_are_same_shape(gate, other) and all(map(ggml.ggml_is_contiguous, (gate, other))):
                 result = GATES[activation.function](graph.context, gate, other)
-                return result if ggml.ggml_backend_supports_op(self.backend, result) else None
+                return result if self._supported(result) else None
         return None
 
     def _attention(self, graph: BuiltGraph, call: Call, args: Sequence[Any]) -> Any:
@@ -102,9 +102,12 @@ class Adapter:
         k, q, v = (each if each.contents.nb[0] == 4 else ggml.ggml_cont(context, each) for each in (k, q, v))
         result = ggml.ggml_flash_attn_ext(context, q, k, v, None, found.factor, 0.0, 0.0)
         ggml.ggml_flash_attn_ext_set_prec(result, ggml.GGML_PREC_F32)
-        if not ggml.ggml_backend_supports_op(self.backend, result):
+        if not self._supported(result):
             return None
         return ggml.ggml_cont(context, ggml.ggml_permute(context, result, 0, 2, 1, 3))
+
+    def _supported(self, tensor: Any) -> bool:
+        return all(ggml.ggml_backend_supports_op(each, tensor) for each in self.backends)
 
 
 def lying_together(context: Any, tensor: Any) -> Any:

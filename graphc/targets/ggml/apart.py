@@ -11,9 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from graphc.ggml_library import ggml
-from graphc.targets.ggml.tensors import address
-
-VIEWS = (ggml.GGML_OP_VIEW, ggml.GGML_OP_RESHAPE, ggml.GGML_OP_PERMUTE, ggml.GGML_OP_TRANSPOSE)
+from graphc.targets.ggml.tensors import VIEW_OPS, address
 
 
 def expand_apart(context: Any, graph: Any, results: Iterable[Any], weights: Iterable[Any]) -> None:
@@ -22,7 +20,7 @@ def expand_apart(context: Any, graph: Any, results: Iterable[Any], weights: Iter
     views: dict[int, list[Any]] = {}
     for tensor in _tensors(context):
         root = tensor.contents.view_src
-        if not root or tensor.contents.op not in VIEWS:
+        if not root or tensor.contents.op not in VIEW_OPS:
             continue
         if address(root) in known:
             tensor.contents.op = ggml.GGML_OP_NONE

@@ -13,12 +13,9 @@ from typing import Any
 
 from graphc.ggml_library import ggml
 from graphc.targets.ggml.devices import backend_name
-from graphc.targets.ggml.tensors import address
+from graphc.targets.ggml.tensors import VIEW_OPS, address
 
 COPIES = (ggml.GGML_OP_CONT, ggml.GGML_OP_CPY, ggml.GGML_OP_DUP)
-VIEWS = (ggml.GGML_OP_NONE, ggml.GGML_OP_RESHAPE, ggml.GGML_OP_VIEW, ggml.GGML_OP_PERMUTE, ggml.GGML_OP_TRANSPOSE)
-"""What computes nothing."""
-
 HEAVY = (ggml.GGML_OP_MUL_MAT, ggml.GGML_OP_CONV_2D, ggml.GGML_OP_IM2COL, ggml.GGML_OP_CONV_TRANSPOSE_2D)
 """What a device is for: worth moving data."""
 
@@ -79,7 +76,7 @@ class Assignment:
 def assign(backend: Any, graph: Any) -> Assignment:
     """Who computes what of a graph whose tensors have no places yet."""
     nodes = [ggml.ggml_graph_node(graph, index) for index in range(ggml.ggml_graph_n_nodes(graph))]
-    nodes = [node for node in nodes if node.contents.op not in VIEWS]
+    nodes = [node for node in nodes if node.contents.op not in VIEW_OPS]
     ends = ENDS_THE_PROCESS.get(backend_name(backend), lambda tensor: False)
     broken = [node for node in nodes if ends(node.contents)]
     others = [node for node in nodes if not ends(node.contents)]
@@ -121,14 +118,14 @@ def is_light(node: Any) -> bool:
 
 def computed_sources(node: Any) -> list[Any]:
     """The computed tensors that a tensor reads, directly or through views."""
-    return [each for each in _sources(node) if each.contents.op not in VIEWS]
+    return [each for each in _sources(node) if each.contents.op not in VIEW_OPS]
 
 
 def _sources(node: Any) -> list[Any]:
     """What a tensor reads; of a view, what it is a view of."""
     found = [node.contents.src[index] for index in range(ggml.GGML_MAX_SRC)]
     return [
-        each.contents.view_src if each.contents.view_src and each.contents.op in VIEWS else each
+        each.contents.view_src if each.contents.view_src and each.contents.op in VIEW_OPS else each
         for each in found
         if each
     ]

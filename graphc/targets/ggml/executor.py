@@ -66,7 +66,7 @@ class Executor:
         self.servers = Servers(split_devices(device))
         self.servers.call(lambda: self._open(weights, device, memory))
         self.products = load_products() if len(self.backends) == 1 else None
-        self.adapter = Adapter(self.backends[0])
+        self.adapter = Adapter(self.backends)
         self._finalizer = weakref.finalize(self, _free, self.servers, self.graphs, self.compute, self.weights)
         # at exit no thread can be started any more, and a server notices by itself
         self._finalizer.atexit = not self.servers.addresses

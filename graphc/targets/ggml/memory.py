@@ -15,8 +15,8 @@ from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.targets.ggml.fitting import Fitting
 from graphc.targets.ggml.placed import Weights
-from graphc.targets.ggml.streams import VIEW_OPS, Streams
-from graphc.targets.ggml.tensors import address
+from graphc.targets.ggml.streams import Streams
+from graphc.targets.ggml.tensors import VIEW_OPS, address
 
 NO_CALLBACK = ggml.ggml_backend_sched_eval_callback()
 

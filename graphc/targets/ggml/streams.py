@@ -15,10 +15,7 @@ from typing import Any
 from graphc.ggml_library import ggml
 from graphc.targets.ggml.placed import Weights, move, room_of
 from graphc.targets.ggml.residence import SLOTS
-from graphc.targets.ggml.tensors import address, upload
-
-VIEW_OPS = (ggml.GGML_OP_NONE, ggml.GGML_OP_VIEW, ggml.GGML_OP_RESHAPE, ggml.GGML_OP_PERMUTE, ggml.GGML_OP_TRANSPOSE)
-"""Nodes that read no memory."""
+from graphc.targets.ggml.tensors import VIEW_OPS, address, upload
 
 
 @dataclass(eq=False)

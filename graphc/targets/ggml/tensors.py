@@ -16,6 +16,9 @@ from graphc.targets.ggml.program import Tensor
 ALIGNMENT = 64
 """Bytes to which a weight must be aligned to be used where it lies."""
 
+VIEW_OPS = (ggml.GGML_OP_NONE, ggml.GGML_OP_VIEW, ggml.GGML_OP_RESHAPE, ggml.GGML_OP_PERMUTE, ggml.GGML_OP_TRANSPOSE)
+"""What computes nothing."""
+
 
 def new_context(tensors: int, graph_size: int = 0) -> Any:
     """A ggml context for descriptions of tensors (and a graph), without their data."""
