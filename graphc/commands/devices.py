@@ -12,7 +12,7 @@ from graphc.commands.output import bytes_text, printable, say, say_json, say_tab
 if TYPE_CHECKING:
     from graphc.hardware.suits import Device
 
-HINTS = {"LLAMAFILE": "products of other types than float32 are about twice as fast with it"}
+HINTS = {"LLAMAFILE": "ggml's products, which count where there is no C compiler, are about twice as fast with it"}
 """Features that matter and that a build of ggml may lack."""
 
 

@@ -17,7 +17,7 @@ from graphc.hardware.system import System, system_of
 
 NO_GPU = "there is no GPU here that it suits"
 
-LLAMAFILE = "a ggml built with LLAMAFILE, where models have other types than float32"
+LLAMAFILE = "a ggml built with LLAMAFILE, where there is no C compiler"
 SETTING = {"Windows": '$env:CMAKE_ARGS = "-DGGML_LLAMAFILE=ON"; ', "*": "CMAKE_ARGS=-DGGML_LLAMAFILE=ON "}
 
 
