@@ -180,16 +180,6 @@ def test_backends_that_are_asked_for():
     assert report(used, []) == ["cuda: works, as --device CUDA0"]
 
 
-def test_a_ggml_that_could_be_faster():
-    machine = recorded("windows-german")
-    slow = replace(machine.devices[0], features={"AVX2": "1"})
-    assert "LLAMAFILE" not in said(machine).split("Graphics")[0]
-    cpu = diagnose(machine, [slow]).cpu
-    assert "LLAMAFILE" in cpu.missing[-1]
-    assert cpu.steps[-1].startswith('$env:CMAKE_ARGS = "-DGGML_LLAMAFILE=ON"; pip install ')
-    assert diagnose(recorded("amd-arch"), [slow]).cpu.steps[0].startswith("CMAKE_ARGS=-DGGML_LLAMAFILE=ON pip install ")
-
-
 def test_a_container_that_shows_gpus_and_does_not_give_them():
     machine = recorded("nvidia-ubuntu")
     machine.files = {path: text for path, text in machine.files.items() if not path.startswith("/dev")} | {

@@ -17,9 +17,6 @@ from graphc.hardware.system import System, system_of
 
 NO_GPU = "there is no GPU here that it suits"
 
-LLAMAFILE = "a ggml built with LLAMAFILE, where there is no C compiler"
-SETTING = {"Windows": '$env:CMAKE_ARGS = "-DGGML_LLAMAFILE=ON"; ', "*": "CMAKE_ARGS=-DGGML_LLAMAFILE=ON "}
-
 
 @dataclass(frozen=True)
 class Way:
@@ -119,8 +116,6 @@ class _Visit:
     def cpu(self) -> Way:
         """What would make the CPU faster."""
         missing, steps = self.mended([C_COMPILER], GPU())
-        if any(device.backend == "CPU" and device.features.get("LLAMAFILE", "0") == "0" for device in self.devices):
-            missing, steps = (*missing, LLAMAFILE), (*steps, SETTING.get(self.system.kind, SETTING["*"]) + reinstall())
         return Way("cpu", missing=missing, steps=steps)
 
     def way(self, backend: str, alike: Sequence[GPU]) -> Way:
