@@ -78,10 +78,12 @@ def assign(backend: Any, graph: Any) -> Assignment:
     nodes = [ggml.ggml_graph_node(graph, index) for index in range(ggml.ggml_graph_n_nodes(graph))]
     nodes = [node for node in nodes if node.contents.op not in VIEW_OPS]
     ends = ENDS_THE_PROCESS.get(backend_name(backend), lambda tensor: False)
-    broken = [node for node in nodes if ends(node.contents)]
-    others = [node for node in nodes if not ends(node.contents)]
-    refused = [node for node in others if not ggml.ggml_backend_supports_op(backend, node)]
-    rest = [node for node in others if ggml.ggml_backend_supports_op(backend, node)]
+    broken: list[Any] = []
+    refused: list[Any] = []
+    rest: list[Any] = []
+    for node in nodes:
+        kind = broken if ends(node.contents) else rest if ggml.ggml_backend_supports_op(backend, node) else refused
+        kind.append(node)
     between = _between(nodes, {address(node) for node in (*broken, *refused)})
     kept = [node for node in rest if address(node) in between]
     return Assignment([node for node in rest if address(node) not in between], refused, broken, kept)

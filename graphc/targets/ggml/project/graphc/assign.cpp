@@ -88,8 +88,9 @@ std::vector<ggml_tensor *> kept_on_cpu(ggml_backend_t device, ggml_cgraph * grap
         ggml_tensor * node = ggml_graph_node(graph, i);
         if (is_view(node)) continue;
         nodes.push_back(node);
-        if (ends_the_process(device, node)) kept.push_back(node);
-        if (ends_the_process(device, node) || !ggml_backend_supports_op(device, node)) cpu.insert(node);
+        const bool ends = ends_the_process(device, node);
+        if (ends) kept.push_back(node);
+        if (ends || !ggml_backend_supports_op(device, node)) cpu.insert(node);
     }
     Tensors fed = cpu, eaten = cpu;
     std::unordered_map<const ggml_tensor *, std::vector<const ggml_tensor *>> readers;
