@@ -59,20 +59,13 @@ def backend_options(backend: str | None, progress: Progress = SILENT) -> list[st
     if backend is None:
         return [f"-DCMAKE_PREFIX_PATH={installed_ggml()}"]
     chosen = () if backend.lower() == "cpu" else find_backend(backend).options
-    return [_source_option(progress), *SOURCE_OPTIONS, *chosen]
+    return [f"-DGGML_SOURCE_DIR={ggml_source(progress)}", *SOURCE_OPTIONS, *chosen]
 
 
 def target_options(target: Target, cpu: str | None, folder: Path, progress: Progress = SILENT) -> list[str]:
     """The options that build for a target; see `cross_options`."""
     options = cross_options(target, cpu or target.cpu, folder / "toolchain")
-    return [_source_option(progress), *options]
-
-
-def _source_option(progress: Progress) -> str:
-    with progress.stage("get ggml's source", 1) as step:
-        source = ggml_source()
-        step(1)
-    return f"-DGGML_SOURCE_DIR={source}"
+    return [f"-DGGML_SOURCE_DIR={ggml_source(progress)}", *options]
 
 
 def installed_ggml() -> Path:

@@ -13,10 +13,14 @@ from pathlib import Path, PurePosixPath
 
 from graphc.errors import BuildError
 from graphc.targets.kernels.native import cache_folder
+from graphc.trace import SILENT, Progress
 
 VERSION = "0.0.45"
 SHA256 = "10aac52075cf3c7ef2b00d6c35b1c23f7b018dbeff8ae8df67339b4be1166f05"
 """The hash of `ggml_python-<VERSION>.tar.gz`; pip takes no other file, and neither does `unpack`."""
+
+RELEASE = f"{VERSION}-{SHA256[:16]}"
+"""What folders are called that belong to this source."""
 
 INSIDE = PurePosixPath(f"ggml_python-{VERSION}/vendor/ggml")
 """Where the archive has ggml."""
@@ -27,14 +31,16 @@ LARGEST = 1 << 29
 DOWNLOAD_SECONDS = 1800
 
 
-def ggml_source() -> Path:
+def ggml_source(progress: Progress = SILENT) -> Path:
     """The folder of ggml's source, from the user's cache if it is there. Raises BuildError."""
-    folder = cache_folder("ggml") / f"{VERSION}-{SHA256[:16]}"
-    if not folder.is_dir():
-        with tempfile.TemporaryDirectory(prefix=".ggml-", dir=folder.parent) as beside:
-            archive = download(Path(beside))
-            unpack(archive, Path(beside) / "source")
-            _place(Path(beside) / "source", folder)
+    folder = cache_folder("ggml") / RELEASE
+    with progress.stage("get ggml's source", 1) as step:
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(prefix=".ggml-", dir=folder.parent) as beside:
+                archive = download(Path(beside))
+                unpack(archive, Path(beside) / "source")
+                _place(Path(beside) / "source", folder)
+        step(1)
     return folder
 
 

@@ -25,7 +25,7 @@ from graphc.targets.ggml.executor import Executor
 def cache(tmp_path, monkeypatch):
     """A cache of its own, ggml's source, and a cmake that writes a library of the version in `built`."""
     monkeypatch.setenv("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(installing, "ggml_source", lambda: tmp_path / "source")
+    monkeypatch.setattr(installing, "ggml_source", lambda progress: tmp_path / "source")
     monkeypatch.setattr(installing, "probe", lambda library: [f"Fake0: {library.read_text()}"])
 
     def run_cmake(source, folder, options, *, target, jobs, progress):

@@ -128,7 +128,7 @@ def test_an_unknown_backend_is_refused(tmp_path):
 
 
 def test_a_backend_is_built_from_the_source(tmp_path, monkeypatch):
-    monkeypatch.setattr(building, "ggml_source", lambda: tmp_path)
+    monkeypatch.setattr(building, "ggml_source", lambda progress: tmp_path)
     options = building.backend_options("Vulkan")
     assert options == [f"-DGGML_SOURCE_DIR={tmp_path}", "-DGGML_LLAMAFILE=ON", "-DGGML_NATIVE=ON", "-DGGML_VULKAN=ON"]
     assert set(BACKENDS) >= {"cuda", "vulkan", "metal", "hip", "sycl", "opencl"}

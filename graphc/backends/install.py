@@ -17,7 +17,7 @@ from graphc.backends.table import BACKENDS, Backend, find_backend
 from graphc.cmake import run_cmake
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml
-from graphc.ggml_source import SHA256, VERSION, ggml_source
+from graphc.ggml_source import RELEASE, ggml_source
 from graphc.targets.kernels.native import cache_folder
 from graphc.trace import SILENT, Progress
 
@@ -36,7 +36,7 @@ PROBE_SECONDS = 120
 
 def backends_folder() -> Path:
     """Where built backends lie, a folder each, for this version of ggml."""
-    return cache_folder("backends") / f"{VERSION}-{SHA256[:16]}"
+    return cache_folder("backends") / RELEASE
 
 
 def installed() -> dict[str, Path]:
@@ -58,9 +58,7 @@ def install(
     build the same one at the same time do not disturb each other: the last that is ready stays. Raises BuildError.
     """
     backend = find_backend(name)
-    with progress.stage("get ggml's source", 1) as step:
-        source = ggml_source()
-        step(1)
+    source = ggml_source(progress)
     folder = backends_folder()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{backend.name}-", dir=folder, ignore_cleanup_errors=True) as beside:

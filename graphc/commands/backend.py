@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from graphc.commands import options
 from graphc.commands.output import printable, say, say_table
 from graphc.trace import terminal_progress
 
@@ -17,14 +18,8 @@ Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="cuda, hip, 
 @backend.command()
 def install(
     names: Names,
-    cmake_arg: Annotated[
-        list[str] | None,
-        typer.Option(metavar="-DNAME=VALUE", help="An argument for cmake; may be repeated.", show_default=False),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Files compiled at once; one a processor if not given.", show_default=False),
-    ] = None,
+    cmake_arg: options.CmakeArgs = None,
+    jobs: options.Jobs = None,
 ) -> None:
     """Build backends from ggml's source for this machine; every model can use their devices from then on."""
     from graphc.backends.install import install as install_backend

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from graphc.commands import options
 from graphc.commands.output import printable, say
 from graphc.trace import terminal_progress
 
@@ -39,14 +40,8 @@ def build(
             show_default=False,
         ),
     ] = None,
-    cmake_arg: Annotated[
-        list[str] | None,
-        typer.Option(metavar="-DNAME=VALUE", help="An argument for cmake; may be repeated.", show_default=False),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Files compiled at once; one a processor if not given.", show_default=False),
-    ] = None,
+    cmake_arg: options.CmakeArgs = None,
+    jobs: options.Jobs = None,
 ) -> None:
     """Build a C++ project with cmake: with the installed ggml, or with ggml's source for another backend or system."""
     from graphc.build import build as build_project

@@ -96,6 +96,15 @@ Embeddings = Annotated[
         show_default=False,
     ),
 ]
+CmakeArgs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cmake-arg", metavar="-DNAME=VALUE", help="An argument for cmake; may be repeated.", show_default=False
+    ),
+]
+Jobs = Annotated[
+    int | None, typer.Option(min=1, help="Files compiled at once; one a processor if not given.", show_default=False)
+]
 AllowDifferences = Annotated[
     bool,
     typer.Option(
