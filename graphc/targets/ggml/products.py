@@ -36,6 +36,9 @@ SOFTMAXES = ("ggml_soft_max_ext", "ggml_soft_max")
 TAKES = ("mul_mat", "conv_2d", "winograd", "attention", "activation", "norm", "factor", "group_norm", "sum")
 """The questions whether one of them takes certain tensors."""
 
+PREFERS = ("winograd", "attention")
+"""The questions whether it is then taken for faster."""
+
 SUMS = ("mul_mat", "conv_2d", "winograd")
 """Functions that add tensors to their result on the way."""
 
@@ -102,6 +105,8 @@ class Products:
         self.library = library
         for name in TAKES:
             getattr(library, f"graphc_takes_{name}").restype = ctypes.c_bool
+        for name in PREFERS:
+            getattr(library, f"graphc_prefers_{name}").restype = ctypes.c_bool
         library.graphc_winograd_size.restype = ctypes.c_int64
         self._functions = {
             name: ctypes.cast(getattr(library, f"graphc_{name}"), ggml.ggml_custom_op_t)
@@ -116,7 +121,8 @@ class Products:
     def convolution(self, kernel: Any, image: Any, *settings: int) -> Own | None:
         """For one of `CONVOLUTIONS`."""
         told = ConvSettings(*settings, 0, types_of(kernel))
-        for name in ("winograd", "conv_2d"):
+        preferred = self.library.graphc_prefers_winograd(kernel, image, ctypes.byref(told))
+        for name in ("winograd", "conv_2d") if preferred else ("conv_2d",):
             if getattr(self.library, f"graphc_takes_{name}")(kernel, image, ctypes.byref(told)):
                 return Own(name, (kernel, image), told)
         return None
@@ -141,7 +147,7 @@ class Products:
 
     def attention(self, k: Any, q: Any, v: Any, mask: Any, factor: float) -> Own | None:
         """For `ggml_mul_mat(v, ggml_soft_max_ext(ggml_mul_mat(k, q), mask, factor, 0))`; v may also be a transposed view."""
-        if not self.library.graphc_takes_attention(k, q, v, mask):
+        if not self.library.graphc_prefers_attention(q) or not self.library.graphc_takes_attention(k, q, v, mask):
             return None
         return Own("attention", (k, q, v) if mask is None else (k, q, v, mask), AttentionSettings(factor, 0))
 

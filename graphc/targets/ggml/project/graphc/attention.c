@@ -57,8 +57,10 @@ static bool is_float_columns(const struct ggml_tensor * t) {
 bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tensor * q, const struct ggml_tensor * v,
                             const struct ggml_tensor * mask) {
     return is_float_rows(k) && is_float_rows(q) && (is_float_rows(v) || is_float_columns(v)) && q->ne[0] <= DEEPEST && v->ne[1] <= DEEPEST &&
-           q->ne[1] >= FEWEST_QUERIES && (mask == NULL || is_float_rows(mask));
+           (mask == NULL || is_float_rows(mask));
 }
+
+bool graphc_prefers_attention(const struct ggml_tensor * q) { return q->ne[1] >= FEWEST_QUERIES; }
 
 void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     (void) ith;
@@ -120,6 +122,7 @@ bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tens
                             const struct ggml_tensor * mask) {
     return false;
 }
+bool graphc_prefers_attention(const struct ggml_tensor * q) { return false; }
 void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
 
 #endif

@@ -45,8 +45,11 @@ bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_t
 /// What `ggml_conv_2d` gives for the kernel src[0], the image src[1] and the settings, plus src[2] and all behind it.
 void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
-/// Whether `graphc_winograd` computes the convolution of this kernel and image, and faster than `graphc_conv_2d` does.
+/// Whether `graphc_winograd` computes the convolution of this kernel and image, and does not take too much memory for it.
 bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * settings);
+
+/// Whether it is then taken for faster than `graphc_conv_2d`, unless that was measured.
+bool graphc_prefers_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * settings);
 
 /// Elements of the tensor that `graphc_winograd_kernel` makes: room to work for so many threads, and before it the transformed kernel
 /// of a large image.
@@ -66,6 +69,9 @@ bool graphc_takes_sum(const struct ggml_tensor * sum, const struct ggml_tensor *
 /// may lie one after the other, or the elements of a key.
 bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tensor * q, const struct ggml_tensor * v,
                             const struct ggml_tensor * mask);
+
+/// Whether it is then taken for faster than two products with a softmax between, unless that was measured.
+bool graphc_prefers_attention(const struct ggml_tensor * q);
 
 /// The settings of attention: its userdata.
 struct graphc_attention_settings {

@@ -90,7 +90,7 @@ class Replacing {
         ggml_tensor * k = scores->src[0], * q = scores->src[1], * mask = weights->src[1];
         const Tensor copied = made_by(tensor->src[0], GGML_OP_CONT);
         for (ggml_tensor * v : {copied == nullptr ? nullptr : copied->src[0], tensor->src[0]}) {  // a copy need not be made
-            if (v == nullptr || !graphc_takes_attention(k, q, v, mask)) continue;
+            if (v == nullptr || !graphc_prefers_attention(q) || !graphc_takes_attention(k, q, v, mask)) continue;
             settings_.attentions.push_back({parameter(weights, 0), 0, {}});
             std::vector<ggml_tensor *> sources = {k, q, v};
             if (mask != nullptr) sources.push_back(mask);
@@ -126,7 +126,7 @@ class Replacing {
         const int32_t * given = call->op_params;
         settings_.convolutions.push_back({given[0], given[1], given[2], given[3], given[4], given[5], 0, ggml_get_type_traits(kernel->type), {}});
         graphc_conv_2d_settings * settings = &settings_.convolutions.back();
-        if (graphc_takes_winograd(kernel, image, settings)) {
+        if (graphc_takes_winograd(kernel, image, settings) && graphc_prefers_winograd(kernel, image, settings)) {
             ggml_tensor * sources[] = {kernel, image};
             const int64_t size = graphc_winograd_size(kernel, image, settings, threads_);
             ggml_tensor * made = ggml_custom_4d(context_, GGML_TYPE_F32, size, 1, 1, 1, sources, 2, graphc_winograd_kernel, GGML_N_TASKS_MAX, settings);

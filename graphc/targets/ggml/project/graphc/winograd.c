@@ -45,8 +45,11 @@ static bool has_few_tiles(const struct ggml_tensor * image, const struct graphc_
 bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
     const int64_t channels = kernel->ne[2], rows = kernel->ne[3];
     return is_weight(kernel, s->types) && is_dense(image) && kernel->ne[0] == 3 && kernel->ne[1] == 3 && s->s0 == 1 && s->s1 == 1 && s->d0 == 1 &&
-           s->d1 == 1 && channels >= LEAST_CHANNELS && rows >= LEAST_CHANNELS && tile_count(image, s) >= LEAST_TILES &&
-           (has_few_tiles(image, s) || channels * rows <= MOST_WEIGHTS);
+           s->d1 == 1 && (has_few_tiles(image, s) || channels * rows <= MOST_WEIGHTS);
+}
+
+bool graphc_prefers_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
+    return kernel->ne[2] >= LEAST_CHANNELS && kernel->ne[3] >= LEAST_CHANNELS && tile_count(image, s) >= LEAST_TILES;
 }
 
 /// Elements that a thread needs.
@@ -284,6 +287,9 @@ void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata
 #else
 
 bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
+    return false;
+}
+bool graphc_prefers_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
     return false;
 }
 int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
