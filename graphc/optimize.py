@@ -93,12 +93,12 @@ def checked(given: Iterable[str]) -> frozenset[str]:
     return chosen
 
 
-def explained(name: str, graph: Graph) -> Explanation:
+def explained(name: str, graph: Graph, log: Log | None = None) -> Explanation:
     """Why the rule of this name fired or not while a graph is optimized. Raises InputError where it is no rule."""
     rules = {rule.name: rule for stage in STAGES if not callable(stage.work) for rule in stage.work}
     if name not in rules:
         raise InputError(f"no rule is called {name}; there are {', '.join(rules)}")
-    log, misses = Log(), list[Miss]()
+    log, misses = log or Log(), list[Miss]()
     last = [stage.name for stage in STAGES if not callable(stage.work) and rules[name] in stage.work][-1]
 
     def observe(stage: str, graph: Graph) -> None:

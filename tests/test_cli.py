@@ -478,6 +478,43 @@ def test_rules_are_left_out_counted_and_explained(graphc_command, model):
     assert graphc_command("explain", "silo", model).status == 1
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "bench --runtime graphc --rounds 1",
+        "check",
+        "diff",
+        "explain silu",
+        "inspect",
+        "profile",
+        "run --random 0",
+        "view",
+    ],
+)
+def test_every_command_that_compiles_leaves_out_rules(graphc_command, model, command):
+    words = (*command.split(), model, "--dim", "batch=2")
+    assert graphc_command(*words, "--without", "fold", "--stop-after", "1").status == 0
+    done = graphc_command(*words, "--without", "fuse")
+    assert done.status == 1
+    assert "no rule or pass is called fuse" in done.err
+
+
+def test_what_is_left_out_shows(graphc_command, engine, tmp_path):
+    nodes = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Mul", ["x", "s"], ["y"])]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+    model = stored(helper.make_model(helper.make_graph(nodes, "gate", [x], [y])), tmp_path / "gate.onnx")
+    for options, calls in {
+        (): ["silu"],
+        ("--without", "silu"): ["sigmoid", "mul"],
+        ("--stop-after", 0): ["sigmoid", "mul"],
+    }.items():
+        found = json.loads(graphc_command("inspect", model, "--json", *options).out)["calls"]
+        assert {each["call"] for each in found} == {f"ggml_{name}" for name in calls}
+    done = graphc_command("inspect", engine, "--without", "fold")
+    assert done.status == 1
+    assert "is an engine" in done.err
+
+
 @pytest.mark.parametrize("by", ["engine", "numpy"])
 def test_bisect_finds_nothing_in_a_model_that_is_right(graphc_command, model, by):
     done = graphc_command("bisect", model, "--by", by)

@@ -45,6 +45,8 @@ def bench(
         float, typer.Option(min=1, help="Seconds after which a runtime that does not answer is given up.")
     ] = 600,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the times.", show_default=False)] = None,
+    without: options.Without = None,
+    stop_after: options.StopAfter = None,
     as_json: options.Json = False,
 ) -> None:
     """Time a model beside the runtimes that are installed, one run of each in turn, on the CPU.
@@ -60,10 +62,11 @@ def bench(
     peers = chosen_peers(runtime, torch)
     if plot is not None:
         check_target(plot)
-    program = open_program(model, {})
+    limits = options.parse_limits(model, without, stop_after)
+    program = open_program(model, {}, limits)
     given = given_or_random(program.inputs, input, inputs, options.known_sizes(options.parse_dims(dim)), random)
     outputs = tuple(each.name for each in program.outputs)
-    task = Task(model, given, outputs, threads or default_threads(), torch)
+    task = Task(model, given, outputs, threads or default_threads(), torch, **limits)
     results = race(task, rounds, peers, patience)
     if plot is not None:
         with replacing(plot) as unfinished:

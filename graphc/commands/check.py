@@ -21,7 +21,12 @@ NO_COMPILER = (
 
 
 def check(
-    model: options.Model, dim: options.Dims = None, device: options.Device = "cpu", as_json: options.Json = False
+    model: options.Model,
+    dim: options.Dims = None,
+    device: options.Device = "cpu",
+    without: options.Without = None,
+    stop_after: options.StopAfter = None,
+    as_json: options.Json = False,
 ) -> None:
     """List every node that is not supported, with its operator and the reason. Exit status 1 if there is any.
 
@@ -34,9 +39,9 @@ def check(
     from graphc.targets.ggml.ways import Ways, way_of
     from graphc.targets.kernels.native import find_compiler
 
-    ways = Ways()
+    ways, dims, limits = Ways(), options.parse_dims(dim), options.parse_limits(model, without, stop_after)
     try:
-        program = compile_program(model, dims=options.parse_dims(dim), ways=ways, progress=terminal_progress())
+        program = compile_program(model, dims=dims, ways=ways, progress=terminal_progress(), **limits)
     except UnsupportedError as error:
         if as_json:
             listed = [asdict(problem) for problem in error.problems]
@@ -49,7 +54,7 @@ def check(
     calls = sum(call.kernel < 0 for call in program.calls)
     kinds = [way_of(use) for use in program.kernels]
     rows = [(name, len(each.nodes), each.text) for name, each in sorted(ways.operators.items())]
-    found = None if device.lower() == "cpu" else assigned(program, device, options.known_sizes(options.parse_dims(dim)))
+    found = None if device.lower() == "cpu" else assigned(program, device, options.known_sizes(dims))
     if as_json:
         operators = {name: {"nodes": nodes, "computed_by": text.split(", ")} for name, nodes, text in rows}
         counts = {"calls": calls, "kernels": kinds.count("kernel"), "routines": kinds.count("routine")}

@@ -67,13 +67,12 @@ def compile(
         model,
         name=target.stem,
         dims=options.parse_dims(dim),
-        without=without or (),
-        stop_after=stop_after,
         names=names,
         dtype=types,
         weights=weights,
         component=component,
         progress=progress,
+        **options.parse_limits(model, without, stop_after),
     )
     write(program, target, progress, strip_weights=strip_weights, arrays=weights_of(program, weights, component))
     counts = f"{len(program.calls)} calls, {len(program.kernels)} generated kernels"

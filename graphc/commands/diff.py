@@ -39,6 +39,8 @@ def diff(
     dim: options.Dims = None,
     device: options.Device = "cpu",
     threads: options.Threads = None,
+    without: options.Without = None,
+    stop_after: options.StopAfter = None,
     as_json: options.Json = False,
 ) -> None:
     """Compare every tensor that the engine computes with another runtime's. Exit status 1 if one differs too much."""
@@ -57,6 +59,7 @@ def diff(
         device=device,
         threads=threads,
         progress=terminal_progress(),
+        **options.parse_limits(model, without, stop_after),
     )
     worst = sorted(result.differences, key=lambda each: -each.relative)
     failed = [each for each in result.differences if each.relative > tolerance]

@@ -18,13 +18,17 @@ def explain(
     model: options.Model,
     dim: options.Dims = None,
     rows: Annotated[int, typer.Option(min=1, help="Nodes to show of each kind.")] = 5,
+    without: options.Without = None,
+    stop_after: options.StopAfter = None,
     as_json: options.Json = False,
 ) -> None:
     """Show where a rule fired, where it refused and why, and where its pattern nearly matched."""
     from graphc.frontend.onnx import load
-    from graphc.optimize import explained
+    from graphc.optimize import checked, explained
+    from graphc.rewrite.engine import Log
 
-    found = explained(rule, load(model, dims=options.parse_dims(dim), progress=terminal_progress()))
+    log = Log(checked(without or ()), stop_after)
+    found = explained(rule, load(model, dims=options.parse_dims(dim), progress=terminal_progress()), log)
     groups = [list(each) for _, each in groupby(found.missed, lambda miss: (miss.matched, miss.size, miss.reason))]
     if as_json:
         say_json(

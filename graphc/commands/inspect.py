@@ -39,6 +39,8 @@ def inspect(
     weights: Annotated[
         bool, typer.Option("--weights", help="Show how each stored weight is made from the model's parameters.")
     ] = False,
+    without: options.Without = None,
+    stop_after: options.StopAfter = None,
     as_json: options.Json = False,
 ) -> None:
     """Show inputs, outputs, operators, parameters, floating-point operations and memory.
@@ -57,7 +59,7 @@ def inspect(
         say_json(checkpoint_of(model)) if as_json else say_checkpoint(model)
         return
     dims = options.parse_dims(dim)
-    program = open_program(model, dims)
+    program = open_program(model, dims, options.parse_limits(model, without, stop_after))
     operators: Counter[str] = Counter() if is_engine(model) else _operators(model)
     sizes = _sizes(program, options.known_sizes(dims))
     if memory and (missing := _missing(program, sizes)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import typer
 
@@ -120,6 +120,25 @@ InputFiles = Annotated[
 InputArchive = Annotated[
     Path | None, typer.Option("--inputs", metavar="FILE.npz", help="Inputs by name.", show_default=False)
 ]
+
+
+class Limits(TypedDict):
+    """What compiling is told of rules and passes: those that are left out, and after how many applications it stops."""
+
+    without: Sequence[str]
+    stop_after: int | None
+
+
+NO_LIMITS: Limits = {"without": (), "stop_after": None}
+
+
+def parse_limits(model: Path, without: Sequence[str] | None, stop_after: int | None) -> Limits:
+    """As keyword arguments. Raises InputError where they are given for an engine, which is compiled already."""
+    from graphc.runtime.session import is_engine
+
+    if (without or stop_after is not None) and is_engine(model):
+        raise InputError(f"{model}: is an engine; --without and --stop-after are for an ONNX file, which is compiled")
+    return {"without": without or (), "stop_after": stop_after}
 
 
 def parse_dims(texts: Sequence[str] | None) -> dict[str, int | SizeRange]:

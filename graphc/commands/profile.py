@@ -43,6 +43,8 @@ def profile(
         ),
     ] = None,
     remeasure: Annotated[bool, typer.Option("--remeasure", help="Measure the machine's peaks again.")] = False,
+    without: options.Without = None,
+    stop_after: options.StopAfter = None,
     as_json: options.Json = False,
 ) -> None:
     """Time every step of a run on the CPU, by kind and by module of the model.
@@ -63,7 +65,7 @@ def profile(
     most = peaks(threads or default_threads(), remeasure)
     if roofline is not None and most is None:
         raise GraphcError("--roofline needs the machine's peaks, and those a C compiler (set CC)")
-    loaded = open_model(model, dims, "cpu", threads)
+    loaded = open_model(model, dims, "cpu", threads, limits=options.parse_limits(model, without, stop_after))
     given = given_or_random(loaded.program.inputs, input, inputs, options.known_sizes(dims), random)
     timings = measure(loaded, given, rounds)
     by_step = totals(timings, lambda each: each.step)

@@ -47,6 +47,8 @@ def run(
     fast: options.Fast = False,
     threads: options.Threads = None,
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times, and print the times.")] = 1,
+    without: options.Without = None,
+    stop_after: options.StopAfter = None,
 ) -> None:
     """Run a model on arrays from .npy or .npz files, or on random ones.
 
@@ -65,7 +67,8 @@ def run(
     if engine and dims and random is None:
         raise InputError("the sizes of an engine's inputs are those of the arrays; --dim is for --random")
     set_float32_matmul_precision("high" if fast else "highest")
-    loaded = open_model(model, dims, device, threads, weights, component, memory)
+    limits = options.parse_limits(model, without, stop_after)
+    loaded = open_model(model, dims, device, threads, weights, component, memory, limits)
     with warnings.catch_warnings(action="ignore"):  # the notes say it
         for path, strength in options.parse_loras(lora):
             note_lora(loaded.load_lora(path, strength, name=str(path)))
@@ -110,6 +113,7 @@ def open_model(
     weights: Path | None = None,
     component: str | None = None,
     memory: str | None = None,
+    limits: options.Limits = options.NO_LIMITS,
 ) -> Model:
     """An engine file, loaded, or an ONNX file, compiled in memory; with other weights if given. Raises GraphcError."""
     from graphc.compiler import compile, load
@@ -117,13 +121,14 @@ def open_model(
 
     if is_engine(path):
         return load(path, weights=weights, component=component, device=device, threads=threads, memory=memory)
-    model = compile(path, dims=dims, device=device, threads=threads, memory=memory, progress=terminal_progress())
+    progress = terminal_progress()
+    model = compile(path, dims=dims, device=device, threads=threads, memory=memory, progress=progress, **limits)
     if weights is not None:
         model.load_weights(weights, component=component)
     return model
 
 
-def open_program(path: Path, dims: Mapping[str, Size]) -> Program:
+def open_program(path: Path, dims: Mapping[str, Size], limits: options.Limits = options.NO_LIMITS) -> Program:
     """The program of an engine file or an ONNX file, without its weights. Raises GraphcError."""
     from graphc.runtime.session import is_engine
 
@@ -133,7 +138,7 @@ def open_program(path: Path, dims: Mapping[str, Size]) -> Program:
         return read_stripped_engine(path)[0]
     from graphc.compiler import compile_program
 
-    return compile_program(path, dims=dims, progress=terminal_progress())
+    return compile_program(path, dims=dims, progress=terminal_progress(), **limits)
 
 
 def given_or_random(

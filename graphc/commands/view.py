@@ -35,6 +35,8 @@ def view(
     random: Annotated[int, typer.Option(metavar="SEED", help="Seed of the inputs that are not given.")] = 0,
     dim: options.Dims = None,
     threads: options.Threads = None,
+    without: options.Without = None,
+    stop_after: options.StopAfter = None,
 ) -> None:
     """Write one HTML file that shows the program by the modules of the model: steps, shapes, costs, copies, weights.
 
@@ -45,10 +47,11 @@ def view(
 
     target = check_target(output or model.with_suffix(".html"))
     dims = options.parse_dims(dim)
+    limits = options.parse_limits(model, without, stop_after)
     if profile:
-        shown = _profiled(model, dims, input, inputs, random, threads)
+        shown = _profiled(model, dims, input, inputs, random, threads, limits)
     else:
-        program = open_program(model, dims)
+        program = open_program(model, dims, limits)
         shown = program, free_sizes(program.inputs, options.known_sizes(dims)), ()
     with replacing(target) as unfinished:
         unfinished.write_text(page(document(*shown)), encoding="utf-8")
@@ -62,11 +65,12 @@ def _profiled(
     archive: Path | None,
     seed: int,
     threads: int | None,
+    limits: options.Limits,
 ) -> tuple[Program, Mapping[str, int], Iterable[Timing]]:
     """The program, the sizes of one run, and its steps' times."""
     from graphc.runtime.model import check_inputs
     from graphc.runtime.profile import profile
 
-    loaded = open_model(model, dims, "cpu", threads)
+    loaded = open_model(model, dims, "cpu", threads, limits=limits)
     given = given_or_random(loaded.program.inputs, files, archive, options.known_sizes(dims), seed)
     return loaded.program, check_inputs(loaded.program, given), profile(loaded, given, ROUNDS)

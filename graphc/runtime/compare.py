@@ -7,7 +7,7 @@ the engine computes, fusions included. A value that an optimization removed is n
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -19,6 +19,7 @@ import numpy as np
 from graphc.errors import GraphcError
 from graphc.ir.graph import Graph, Value
 from graphc.ir.interp import trace
+from graphc.rewrite.engine import Log
 from graphc.runtime.model import Model, check_inputs
 from graphc.shapes import integer, symbols
 from graphc.shapes.ranges import Size
@@ -82,18 +83,21 @@ def compare(
     dims: Mapping[str, Size] | None = None,
     device: str = "cpu",
     threads: int | None = None,
+    without: Iterable[str] = (),
+    stop_after: int | None = None,
     progress: Progress = SILENT,
 ) -> Comparison:
     """Run an ONNX file here and by `reference` ("onnxruntime" or "numpy"; onnxruntime if it is installed, if None).
 
-    Inputs that are not given are random. Raises GraphcError if the model is not supported or the reference cannot run it.
+    Inputs that are not given are random; `without` and `stop_after` are those of `graphc.compile`. Raises GraphcError if the
+    model is not supported or the reference cannot run it.
     """
     from graphc.frontend.onnx import load
-    from graphc.optimize import optimize
+    from graphc.optimize import checked, optimize
 
     graph = load(path, dims=dims, progress=progress)
     plain = load(path, dims=dims, progress=progress)
-    optimize(graph)
+    optimize(graph, Log(checked(without), stop_after))
     runner = Runner(graph, device, threads, progress)
     inputs = runner.inputs(given, dims or {}, seed)
     chosen = reference or ("onnxruntime" if find_spec("onnxruntime") else "numpy")

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,14 +25,16 @@ Run: TypeAlias = Callable[[], Mapping[str, np.ndarray]]
 
 @dataclass(frozen=True)
 class Task:
-    """A model to run: an ONNX file, the inputs in its order, the names of its outputs, threads, and what makes the same
-    model in PyTorch (see `torch_module`), if anything does."""
+    """A model to run: an ONNX file, the inputs in its order, the names of its outputs, threads, what makes the same
+    model in PyTorch (see `torch_module`), if anything does, and what compiling it is told of rules and passes."""
 
     path: Path
     inputs: Mapping[str, np.ndarray]
     outputs: tuple[str, ...]
     threads: int
     torch: str = ""
+    without: Sequence[str] = ()
+    stop_after: int | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ def _engine(task: Task) -> Model:
     with tempfile.TemporaryDirectory(prefix="graphc-bench-", ignore_cleanup_errors=True) as folder:
         engine = Path(folder) / "model.gguf"
         command = [sys.executable, "-m", "graphc.cli", "compile", str(task.path.absolute()), "-o", str(engine)]
+        command += [f"--without={name}" for name in task.without]
+        command += [] if task.stop_after is None else [f"--stop-after={task.stop_after}"]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode != 0:
             raise GraphcError(done.stderr.strip())
