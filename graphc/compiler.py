@@ -18,8 +18,8 @@ from graphc.rewrite.engine import Log
 from graphc.runtime.model import Model
 from graphc.shapes.ranges import Size
 from graphc.targets.ggml.dtypes import Asked, Dtypes
-from graphc.targets.ggml.fitting import Memory
 from graphc.targets.ggml.lower import lower
+from graphc.targets.ggml.place import Memory, Place
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.ways import Ways
 from graphc.trace import SILENT, Progress
@@ -88,9 +88,8 @@ def compile(
         write_project(program, cpp)
     if output is None:
         given = compiled_from(program) if weights is None else None
-        return Model(
-            program, evaluated(program, progress, arrays), given=given, device=device, threads=threads, memory=memory
-        )
+        place = Place(device, threads, memory)
+        return Model(program, evaluated(program, progress, arrays), given=given, place=place)
     write(program, output, progress, arrays=arrays)
     return load(output, device=device, threads=threads, memory=memory)
 
@@ -169,14 +168,13 @@ def load(
     """
     from graphc.targets.ggml.engine import read_engine, read_stripped_engine
 
+    place = Place(device, threads, memory)
     if weights is None:
         program, arrays = read_engine(path)
-        return Model(program, arrays, device=device, threads=threads, memory=memory)
+        return Model(program, arrays, place=place)
     program, stored = read_stripped_engine(path)
     found = Refit(program, stored, weights, component=component)
-    return Model(
-        program, map(found.array, range(len(stored))), given=found.given, device=device, threads=threads, memory=memory
-    )
+    return Model(program, map(found.array, range(len(stored))), given=found.given, place=place)
 
 
 def write(

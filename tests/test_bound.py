@@ -10,9 +10,11 @@ from graphc.ir.types import F32
 from graphc.runtime.model import Model
 from graphc.shapes import Dim, symbol
 from graphc.targets.ggml.builder import Builder
+from graphc.targets.ggml.place import Place
 from graphc.targets.ggml.program import Output, Program, ProgramError, Tensor
 
 H = symbol("h")
+ONE_THREAD = Place(threads=1)
 
 
 def model_of(result, shape: tuple[Dim, ...]) -> Model:
@@ -23,7 +25,7 @@ def model_of(result, shape: tuple[Dim, ...]) -> Model:
     x = program.add_input("x", F32, (H, 8), "F32")
     result = builder.unary("ggml_relu", builder.cont(result(builder, x)))
     program.outputs.append(Output("y", F32, shape, result))
-    return Model(program, [np.ones(each.shape, each.dtype) for each in program.weights], threads=1)
+    return Model(program, [np.ones(each.shape, each.dtype) for each in program.weights], place=ONE_THREAD)
 
 
 def view_past_the_end(b: Builder, x: Tensor) -> Tensor:
@@ -48,7 +50,7 @@ def test_an_inner_size_of_0_is_refused() -> None:
     program, n = Program("maybe"), symbol("n", low=0)
     y = program.add_input("y", F32, (4, n), "F32")
     program.outputs.append(Output("z", F32, (4, 4), Builder(program).call("ggml_mul_mat", y, y, rank=2)))
-    model = Model(program, [], threads=1)
+    model = Model(program, [], place=ONE_THREAD)
     np.testing.assert_array_equal(model.run(y=np.ones((4, 3), np.float32))["z"], np.full((4, 4), 3))
     with pytest.raises(InputError, match=r"n = 0: .*inner size is 0"):
         model.run(y=np.zeros((4, 0), np.float32))
@@ -88,4 +90,4 @@ def test_a_view_that_is_an_output_keeps_its_numbers() -> None:
         later = b.binary("ggml_add", b.unary("ggml_relu", later), later)
     program.outputs.append(Output("later", F32, (4, 8), later))
     array = np.arange(32, dtype=np.float32).reshape(4, 8) - 16
-    np.testing.assert_array_equal(Model(program, [], threads=1).run(x=array)["flat"], 2 * array.reshape(-1))
+    np.testing.assert_array_equal(Model(program, [], place=ONE_THREAD).run(x=array)["flat"], 2 * array.reshape(-1))

@@ -13,7 +13,7 @@ import graphc
 from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
 from graphc.targets.ggml import executor, fitting, streams
-from graphc.targets.ggml.fitting import UNITS, limits
+from graphc.targets.ggml.place import UNITS, limits
 from graphc.targets.ggml.residence import HOST, SLOTS, Reads, TooSmall, assigned, chosen, weights_read
 
 LAYERS = 9

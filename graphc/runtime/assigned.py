@@ -10,8 +10,9 @@ from graphc.backends.rpc import Servers
 from graphc.runtime.arena import graphs, known_sections, made, stand_ins
 from graphc.targets.ggml.adapt import Adapter
 from graphc.targets.ggml.assign import assign
-from graphc.targets.ggml.devices import open_backends, split_devices
+from graphc.targets.ggml.devices import open_backends
 from graphc.targets.ggml.executor import Executor
+from graphc.targets.ggml.place import split_devices
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.tensors import address
 

@@ -24,6 +24,7 @@ from graphc.runtime.model import Model, check_inputs
 from graphc.shapes import integer, symbols
 from graphc.shapes.ranges import Size
 from graphc.targets.ggml.lower import lower
+from graphc.targets.ggml.place import Place
 from graphc.trace import SILENT, Progress
 
 GROUP_BYTES = 4 << 30
@@ -145,7 +146,7 @@ class Runner:
         graph = copy(self.graph)
         graph.output_names, graph.outputs = list(values), list(values.values())
         program = lower(graph)
-        model = Model(program, evaluated(program, self.progress), device=self.device, threads=self.threads)
+        model = Model(program, evaluated(program, self.progress), place=Place(self.device, self.threads))
         results = model.executor.run({each.name: self.arrays[each.name] for each in program.inputs}, self.binding)
         model.close()
         return dict(zip(values, results, strict=True))

@@ -16,7 +16,7 @@ from graphc.shapes import Dim, Expr, bind, symbols
 from graphc.shapes.ranges import range_of
 from graphc.targets.ggml.devices import backend_name
 from graphc.targets.ggml.executor import Executor
-from graphc.targets.ggml.fitting import Memory, limits
+from graphc.targets.ggml.place import CPU, Place, limits
 from graphc.targets.ggml.program import Input, Program
 from graphc.targets.ggml.rows import from_start
 from graphc.weights.checkpoint import Source
@@ -44,8 +44,8 @@ class TensorInfo:
 class Model:
     """A program with its weights, ready to run.
 
-    Made by `graphc.compile` or `graphc.load`, which say what `device`, `threads` and `memory` are. `weights` holds an array for
-    each of the program's weights, and `given` the parameters that they are made of, if they are known.
+    Made by `graphc.compile` or `graphc.load`. `weights` holds an array for each of the program's weights, and `given` the
+    parameters that they are made of, if they are known.
     """
 
     def __init__(
@@ -54,17 +54,15 @@ class Model:
         weights: Iterable[np.ndarray],
         *,
         given: Tensors | None = None,
-        device: str = "cpu",
-        threads: int | None = None,
-        memory: Memory = None,
+        place: Place = CPU,
     ) -> None:
         self.program = program
         self.inputs = [TensorInfo(each.name, each.dtype, each.shape) for each in program.inputs]
         self.outputs = [TensorInfo(each.name, each.dtype, each.shape) for each in program.outputs]
-        self.executor = Executor(program, weights, device, threads, limits(memory))
+        self._place = (place.device, place.threads, limits(place.memory))
+        self.executor = Executor(program, weights, *self._place)
         self._loras = Loras(Base(program, self.executor.arrays.__getitem__, given))
         self._embeddings = Embeddings(program)
-        self._place = (device, threads, limits(memory))
 
     def run(self, feed: Mapping[str, np.ndarray] | None = None, /, **arrays: np.ndarray) -> dict[str, np.ndarray]:
         """Outputs by name, for inputs by name, given as keywords or as one mapping.
@@ -172,7 +170,7 @@ class Model:
     @property
     def given_up(self) -> str:
         """What the device's products lack for float32's precision; empty if nothing. See `set_float32_matmul_precision`."""
-        return given_up(backend_name(self.executor.backends[0]))
+        return "; ".join(filter(None, dict.fromkeys(given_up(backend_name(each)) for each in self.executor.backends)))
 
     def close(self) -> None:
         """Free the device's memory now, instead of when the model is collected."""

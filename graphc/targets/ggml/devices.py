@@ -10,6 +10,7 @@ from graphc.backends.precision import settle_precision
 from graphc.backends.rpc import SCHEME, Address, connect, is_address
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
+from graphc.targets.ggml.place import split_devices
 
 
 def default_threads() -> int:
@@ -58,17 +59,6 @@ def _opened(handle: Any) -> Any:
     if not backend:
         raise GraphcError(f"device {ggml.ggml_backend_dev_name(handle).decode()} could not be opened")
     return backend
-
-
-def names_cpu(device: str) -> bool:
-    """Whether the CPU is one of several devices that are named, so that it gets a part of the model."""
-    names = split_devices(device)
-    return "cpu" in names and len(names) > 1
-
-
-def split_devices(device: str) -> list[str]:
-    """The names of several devices, which have commas between them."""
-    return [each.strip().lower() for each in device.split(",") if each.strip()]
 
 
 def backend_name(backend: Any) -> str:

@@ -26,10 +26,11 @@ from graphc.targets.ggml.adapt import Adapter
 from graphc.targets.ggml.apart import expand_apart
 from graphc.targets.ggml.assign import assign
 from graphc.targets.ggml.bound import check_bound
-from graphc.targets.ggml.devices import default_threads, names_cpu, open_backends, split_devices
-from graphc.targets.ggml.fitting import Fitting, Limit
+from graphc.targets.ggml.devices import default_threads, open_backends
+from graphc.targets.ggml.fitting import Fitting
 from graphc.targets.ggml.host import perform
 from graphc.targets.ggml.memory import ComputeMemory, Placement
+from graphc.targets.ggml.place import Limit, names_cpu, split_devices
 from graphc.targets.ggml.placed import Weights
 from graphc.targets.ggml.products import Own, load_products
 from graphc.targets.ggml.program import STORAGE, Call, Constant, Input, Program, Tensor

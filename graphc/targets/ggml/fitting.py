@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
 from graphc.targets.ggml.devices import device_name
+from graphc.targets.ggml.place import Limit
 from graphc.targets.ggml.placed import Weights
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.residence import HOST, SLOTS, Residence, TooSmall, assigned, chosen, weights_read
@@ -19,13 +19,6 @@ MARGIN = 1 / 16
 
 UNKNOWN = 1 << 50
 """Bytes that a device is taken to have which does not say."""
-
-Limit: TypeAlias = int | None
-Memory: TypeAlias = int | str | Sequence[int | str | None] | None
-"""Limits as a person gives them: bytes or a text like "4GiB", for one device or for several, which a text may have commas
-between; "auto" and None stand for what is free."""
-
-UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 Measure: TypeAlias = Callable[[], tuple[list[int], set[int]]]
 """Bytes of intermediate results on each device, and the weights that are read by a device where they do not lie."""
@@ -111,23 +104,6 @@ class Fitting:
         self.host |= displaced
         self.needed = [max(pair) for pair in zip(needed, self.needed, strict=True)]
         return False
-
-
-def limits(memory: Memory) -> list[Limit]:
-    """One limit for each of the first devices. Raises InputError for what is no number of bytes."""
-    each = memory.split(",") if isinstance(memory, str) else memory if isinstance(memory, Sequence) else [memory]
-    return [_limit(one) for one in each] if memory is not None else []
-
-
-def _limit(given: int | str | None) -> Limit:
-    text = str("auto" if given is None else given).strip().lower()
-    if text == "auto":
-        return None
-    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,3})?) ?([a-z]*)", text, re.ASCII)
-    number, unit = match.groups() if match else ("0", "")
-    if unit not in UNITS or not float(number):
-        raise InputError(f"{given!r} is no size of memory; write bytes, or 512MiB, 4GiB, auto")
-    return int(float(number) * UNITS[unit])
 
 
 def limits_of(devices: Sequence[Any], names: Sequence[str], limits: Sequence[Limit]) -> list[int]:
