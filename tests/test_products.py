@@ -22,9 +22,8 @@ from graphc.runtime.profile import address
 from graphc.targets.ggml.builder import Builder
 from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.lower import lower
-from graphc.targets.ggml.products import FAST_FLAGS, TAKES, Products, load_products, source
+from graphc.targets.ggml.products import load_products
 from graphc.targets.ggml.program import Output, Program
-from graphc.targets.kernels.native import find_compiler, ggml_include, load_library
 
 RANDOM = np.random.default_rng()
 
@@ -314,13 +313,6 @@ def test_a_compiler_that_cannot_do_it(monkeypatch):
     with pytest.warns(RuntimeWarning, match="ggml computes products"):
         assert load_products() is None
     load_products.cache_clear()
-
-
-def test_a_compiler_without_vectors_leaves_everything_to_ggml():
-    """The files' other branches, which compilers without vectors of their own read."""
-    compiler, include = find_compiler(), ggml_include()
-    plain = Products(load_library(source().replace("defined(__GNUC__)", "0"), compiler, include, FAST_FLAGS))
-    assert not any(getattr(plain.library, f"graphc_takes_{name}")(None, None, None, None) for name in TAKES)
 
 
 def test_the_code_is_compiled_once():

@@ -4,8 +4,6 @@
 
 #include "tiles.h"
 
-#if defined(__GNUC__)
-
 static inline vector polynomial(vector x, const float * coefficients, int count) {
     vector sum = all(coefficients[0]);
     for (int i = 1; i < count; ++i) sum = sum * x + coefficients[i];
@@ -70,12 +68,3 @@ void graphc_gate(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
         apply(gate, dst, ith, nth, s);
     }
 }
-
-#else
-
-bool graphc_takes_activation(const struct ggml_tensor * x) { return false; }
-void graphc_relu(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
-void graphc_gelu(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
-void graphc_gate(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
-
-#endif

@@ -6,8 +6,6 @@
 
 #include "tiles.h"
 
-#if defined(__GNUC__)
-
 enum { KEYS = 256, DEEPEST = 512, PART = 128, FEWEST_QUERIES = 16 };
 
 /// What a panel of queries has so far: the largest score, the sum of exponentials, and the result [elements of v][PANEL].
@@ -115,14 +113,3 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
         }
     }
 }
-
-#else
-
-bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tensor * q, const struct ggml_tensor * v,
-                            const struct ggml_tensor * mask) {
-    return false;
-}
-bool graphc_prefers_attention(const struct ggml_tensor * q) { return false; }
-void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
-
-#endif

@@ -3,6 +3,7 @@
 #include "graphc/npy.h"
 #include "graphc/paths.h"
 #include "graphc/random.h"
+#include "graphc/variants.h"
 
 #include <algorithm>
 #include <cctype>
@@ -146,6 +147,7 @@ void list(const ModelInfo & info) {
         std::printf("  %s: %s, %zu of %zu MiB free\n", each.name.c_str(), each.description.c_str(), each.free_bytes >> 20,
                     each.total_bytes >> 20);
     }
+    std::printf("code for the CPU: %s\n", cpu_variant().name);
 }
 
 std::vector<int64_t> sizes_for_random(const ModelInfo & info, const Arguments & arguments) {

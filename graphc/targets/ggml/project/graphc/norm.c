@@ -4,8 +4,6 @@
 
 #include "tiles.h"
 
-#if defined(__GNUC__)
-
 #include <math.h>
 
 enum { STRETCH = 1024 };
@@ -91,15 +89,3 @@ void graphc_group_norm(struct ggml_tensor * dst, int ith, int nth, void * userda
         }
     }
 }
-
-#else
-
-bool graphc_takes_group_norm(const struct ggml_tensor * x, const struct ggml_tensor * scale, const struct ggml_tensor * shift, int groups) {
-    return false;
-}
-void graphc_group_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
-bool graphc_takes_norm(const struct ggml_tensor * x) { return false; }
-bool graphc_takes_factor(const struct ggml_tensor * factor, const struct ggml_tensor * x) { return false; }
-void graphc_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
-
-#endif

@@ -7,8 +7,6 @@
 
 #include "tiles.h"
 
-#if defined(__GNUC__)
-
 enum { DEPTH = 256, COLUMNS = 128, BLOCK = 8, SPLIT = 8, LEAST_ROWS = 192, FEWEST_ROWS = 32 };
 
 /// Rows of a matrix of any type that can be read as float32; `step` bytes from one to the next. NULL stands for float32's traits.
@@ -298,15 +296,3 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         }
     }
 }
-
-#else  // a compiler without vectors of its own: ggml computes everything
-
-bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b, const struct graphc_mul_mat_settings * s) { return false; }
-bool graphc_takes_sum(const struct ggml_tensor * sum, const struct ggml_tensor * result, bool image) { return false; }
-bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
-    return false;
-}
-void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
-void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
-
-#endif

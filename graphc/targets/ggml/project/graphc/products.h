@@ -7,6 +7,11 @@
 
 #include <stdbool.h>
 
+/// How functions are seen from outside. Not at all (`static`) where a file has all of the code and gives a table of it: `variant.c`.
+#ifndef GRAPHC_API
+#define GRAPHC_API
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -34,44 +39,48 @@ struct graphc_mul_mat_settings {
 
 /// Whether `graphc_mul_mat` computes the product of these two tensors, and faster or more exactly than ggml does: `a` may be of any
 /// type that can be read as float32, `b` stays as it is.
-bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b, const struct graphc_mul_mat_settings * settings);
+GRAPHC_API bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b,
+                                     const struct graphc_mul_mat_settings * settings);
 
 /// What `ggml_mul_mat` gives for src[0] and src[1], plus src[2] and all behind it (see `graphc_takes_sum`).
-void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+GRAPHC_API void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// Whether `graphc_conv_2d` computes the convolution of this kernel and image.
-bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * settings);
+GRAPHC_API bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
+                                     const struct graphc_conv_2d_settings * settings);
 
 /// What `ggml_conv_2d` gives for the kernel src[0], the image src[1] and the settings, plus src[2] and all behind it.
-void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+GRAPHC_API void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// Whether `graphc_winograd` computes the convolution of this kernel and image, and does not take too much memory for it.
-bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * settings);
+GRAPHC_API bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
+                                      const struct graphc_conv_2d_settings * settings);
 
 /// Whether it is then taken for faster than `graphc_conv_2d`, unless that was measured.
-bool graphc_prefers_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * settings);
+GRAPHC_API bool graphc_prefers_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
+                                        const struct graphc_conv_2d_settings * settings);
 
 /// Elements of the tensor that `graphc_winograd_kernel` makes: room to work for so many threads, and before it the transformed kernel
 /// of a large image.
-int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
-                             const struct graphc_conv_2d_settings * settings, int threads);
+GRAPHC_API int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
+                                        const struct graphc_conv_2d_settings * settings, int threads);
 
 /// Transforms the kernel src[0] for the image src[1].
-void graphc_winograd_kernel(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+GRAPHC_API void graphc_winograd_kernel(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// As `graphc_conv_2d`, for the image src[0] and what `graphc_winograd_kernel` made of the kernel, src[1].
-void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+GRAPHC_API void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// Whether a tensor can be added to a product, or to a convolution's image, on the way: it is float32 and broadcasts to it.
-bool graphc_takes_sum(const struct ggml_tensor * sum, const struct ggml_tensor * result, bool image);
+GRAPHC_API bool graphc_takes_sum(const struct ggml_tensor * sum, const struct ggml_tensor * result, bool image);
 
 /// Whether `graphc_attention` computes the attention of these. `v` is transposed: its rows are its elements along all keys; they
 /// may lie one after the other, or the elements of a key.
-bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tensor * q, const struct ggml_tensor * v,
-                            const struct ggml_tensor * mask);
+GRAPHC_API bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tensor * q, const struct ggml_tensor * v,
+                                       const struct ggml_tensor * mask);
 
 /// Whether it is then taken for faster than two products with a softmax between, unless that was measured.
-bool graphc_prefers_attention(const struct ggml_tensor * q);
+GRAPHC_API bool graphc_prefers_attention(const struct ggml_tensor * q);
 
 /// The settings of attention: its userdata.
 struct graphc_attention_settings {
@@ -81,16 +90,16 @@ struct graphc_attention_settings {
 };
 
 /// softmax(k q * factor + mask) v, for src[0] to src[3] (no mask: NULL).
-void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+GRAPHC_API void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// Whether the functions below compute what they say for this tensor.
-bool graphc_takes_activation(const struct ggml_tensor * x);
+GRAPHC_API bool graphc_takes_activation(const struct ggml_tensor * x);
 
 /// ReLU of src[0] as `ggml_relu` gives it, but NaN for NaN.
-void graphc_relu(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+GRAPHC_API void graphc_relu(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// What `ggml_gelu_erf` gives for src[0].
-void graphc_gelu(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+GRAPHC_API void graphc_gelu(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// The settings of a gate: its userdata.
 struct graphc_gate_settings {
@@ -98,7 +107,7 @@ struct graphc_gate_settings {
 };
 
 /// x sigmoid(linear x + cubic x^3) for src[0]: SiLU, and two approximations of GELU.
-void graphc_gate(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+GRAPHC_API void graphc_gate(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// The settings of a group normalization: its userdata.
 struct graphc_group_norm_settings {
@@ -108,10 +117,11 @@ struct graphc_group_norm_settings {
 };
 
 /// Whether `graphc_group_norm` computes the normalization of `x` with a scale and a shift for each channel.
-bool graphc_takes_group_norm(const struct ggml_tensor * x, const struct ggml_tensor * scale, const struct ggml_tensor * shift, int groups);
+GRAPHC_API bool graphc_takes_group_norm(const struct ggml_tensor * x, const struct ggml_tensor * scale,
+                                        const struct ggml_tensor * shift, int groups);
 
 /// What `ggml_group_norm` gives for src[0], times src[1], plus src[2], and `ggml_silu` of that if the settings say so.
-void graphc_group_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+GRAPHC_API void graphc_group_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// The settings of a normalization of rows: its userdata.
 struct graphc_norm_settings {
@@ -120,11 +130,11 @@ struct graphc_norm_settings {
 };
 
 /// Whether `graphc_norm` normalizes the rows of `x`, and whether it can multiply them by `factor`, or add it.
-bool graphc_takes_norm(const struct ggml_tensor * x);
-bool graphc_takes_factor(const struct ggml_tensor * factor, const struct ggml_tensor * x);
+GRAPHC_API bool graphc_takes_norm(const struct ggml_tensor * x);
+GRAPHC_API bool graphc_takes_factor(const struct ggml_tensor * factor, const struct ggml_tensor * x);
 
 /// What `ggml_norm`, or `ggml_rms_norm`, gives for src[0], times src[1] if it is there, plus src[2] if it is there.
-void graphc_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+GRAPHC_API void graphc_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 #ifdef __cplusplus
 }

@@ -1,10 +1,13 @@
 # The targets of a generated project: the library of the model, and the program around it.
 #
-#   GGML_SOURCE_DIR   a ggml source tree to build against, with its own options (-DGGML_CUDA=ON, -DGGML_VULKAN=ON, ...);
-#                     without it, an installed ggml is used (CMAKE_PREFIX_PATH says where)
-#   GRAPHC_NATIVE     compile the generated kernels for this machine's processor
+#   GGML_SOURCE_DIR          a ggml source tree to build against, with its own options (-DGGML_CUDA=ON, -DGGML_VULKAN=ON, ...);
+#                            without it, an installed ggml is used (CMAKE_PREFIX_PATH says where)
+#   GRAPHC_NATIVE            compile for this machine's processor alone
+#   GRAPHC_CPU_ALL_VARIANTS  compile for every processor of this machine's kind: what matters several times, of which the program
+#                            chooses when it runs; the rest, and ggml unless its options say otherwise, for the least of them
 
-option(GRAPHC_NATIVE "Compile the generated kernels for this machine's processor" ON)
+option(GRAPHC_CPU_ALL_VARIANTS "Compile for every processor of this kind, and choose the code when the program runs" OFF)
+option(GRAPHC_NATIVE "Compile for this machine's processor alone" ON)
 set(GGML_SOURCE_DIR "" CACHE PATH "A ggml source tree to build against")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
@@ -15,6 +18,12 @@ set(backends CUDA HIP METAL MUSA OPENCL SYCL VULKAN WEBGPU BLAS RPC CANN OPENVIN
 foreach(backend IN LISTS backends)
   set(wanted_${backend} ${GGML_${backend}})
 endforeach()
+
+if(GRAPHC_CPU_ALL_VARIANTS)
+  foreach(instructions NATIVE SSE42 AVX AVX2 BMI2 FMA F16C)
+    option(GGML_${instructions} "ggml: compile its CPU code for it" OFF)
+  endforeach()
+endif()
 
 if(GGML_SOURCE_DIR)
   option(GGML_LLAMAFILE "ggml: faster matrix products on the CPU" ON)
@@ -38,11 +47,9 @@ endif()
 add_library(${PROJECT_NAME} STATIC
   model.cpp
   weights.cpp
-  graphc/activations.c
   graphc/adapt.cpp
   graphc/array.cpp
   graphc/assign.cpp
-  graphc/attention.c
   graphc/device.cpp
   graphc/engine.cpp
   graphc/graph.cpp
@@ -50,37 +57,52 @@ add_library(${PROJECT_NAME} STATIC
   graphc/kernels.cpp
   graphc/mapping.cpp
   graphc/model.cpp
-  graphc/norm.c
   graphc/npy.cpp
   graphc/part.cpp
-  graphc/products.c
   graphc/replace.cpp
   graphc/sizes.cpp
-  graphc/weights.cpp
-  graphc/winograd.c)
+  graphc/variants.cpp
+  graphc/weights.cpp)
 target_compile_features(${PROJECT_NAME} PUBLIC cxx_std_17)
 target_include_directories(${PROJECT_NAME} PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}")
 target_link_libraries(${PROJECT_NAME} PUBLIC ggml::ggml)
 
 # Kernels must round exactly as those of the in-process model: no contraction to fused multiply-add, no fast math. Products are
 # wanted with it.
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(arm64|aarch64)$")
-  set(native_option -mcpu=native)
-else()
-  set(native_option -march=native)
-endif()
+set(kernel_options ${GRAPHC_KERNEL_OPTIONS})
+set(product_options -std=gnu11 -O3 -fwrapv -ffp-contract=fast -fno-math-errno -fno-trapping-math)
 if(MSVC)
   set(kernel_options /O2 /fp:precise)
-  set(product_options /O2)
-else()
-  set(kernel_options ${GRAPHC_KERNEL_OPTIONS})
-  set(product_options -std=gnu11 -O3 -fwrapv -ffp-contract=fast -fno-math-errno -fno-trapping-math)
-  if(GRAPHC_NATIVE AND NOT CMAKE_CROSSCOMPILING)
-    list(APPEND kernel_options ${native_option})
-    list(APPEND product_options ${native_option})
+elseif(GRAPHC_NATIVE AND NOT GRAPHC_CPU_ALL_VARIANTS AND NOT CMAKE_CROSSCOMPILING)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(arm64|aarch64)$")
+    set(native_option -mcpu=native)
+  else()
+    set(native_option -march=native)
   endif()
+  list(APPEND kernel_options ${native_option})
+  list(APPEND product_options ${native_option})
 endif()
-set_source_files_properties(graphc/activations.c graphc/attention.c graphc/norm.c graphc/products.c graphc/winograd.c PROPERTIES COMPILE_OPTIONS "${product_options}")
+
+# Our own code for the CPU, once for each kind of processor; variants.cpp says which processor can run which.
+function(add_variant name)
+  add_library(${PROJECT_NAME}-${name} OBJECT graphc/variant.c)
+  target_compile_definitions(${PROJECT_NAME}-${name} PRIVATE GRAPHC_VARIANT=graphc_${name})
+  target_compile_options(${PROJECT_NAME}-${name} PRIVATE ${product_options} ${ARGN})
+  target_link_libraries(${PROJECT_NAME}-${name} PRIVATE ggml::ggml)
+  target_sources(${PROJECT_NAME} PRIVATE $<TARGET_OBJECTS:${PROJECT_NAME}-${name}>)
+endfunction()
+
+if(MSVC)
+  # it has no vectors of its own: ggml computes everything
+elseif(GRAPHC_CPU_ALL_VARIANTS AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
+  set(v3 -mavx2 -mfma -mf16c)
+  add_variant(x86_64)
+  add_variant(x86_64_v3 ${v3})
+  add_variant(x86_64_v4 ${v3} -mavx512f -mavx512cd -mavx512bw -mavx512dq -mavx512vl)
+  set_source_files_properties(graphc/variants.cpp PROPERTIES COMPILE_DEFINITIONS GRAPHC_X86_64_VARIANTS)
+else()
+  add_variant(single)
+endif()
 if(GRAPHC_KERNEL_SOURCES)
   target_sources(${PROJECT_NAME} PRIVATE ${GRAPHC_KERNEL_SOURCES})
   set_source_files_properties(${GRAPHC_KERNEL_SOURCES} PROPERTIES COMPILE_OPTIONS "${kernel_options}")

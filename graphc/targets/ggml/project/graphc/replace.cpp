@@ -1,5 +1,7 @@
 #include "graphc/replace.h"
 
+#include "graphc/variants.h"
+
 #include "ggml-cpp.h"
 
 #include <algorithm>
@@ -35,8 +37,8 @@ std::vector<ggml_tensor *> sources_of(Tensor tensor) {
 /// The tensors of one context, some of which become results of our own functions.
 class Replacing {
   public:
-    Replacing(ggml_context * context, ProductSettings & settings, int threads)
-        : context_(context), settings_(settings), threads_(threads) {
+    Replacing(const graphc_functions & code, ggml_context * context, ProductSettings & settings, int threads)
+        : code_(code), context_(context), settings_(settings), threads_(threads) {
         each([this](ggml_tensor * tensor) {
             uses_[tensor] += (tensor->flags & GGML_TENSOR_FLAG_OUTPUT) != 0;
             for (const Tensor read : tensor->src) uses_[read] += 1;
@@ -90,11 +92,11 @@ class Replacing {
         ggml_tensor * k = scores->src[0], * q = scores->src[1], * mask = weights->src[1];
         const Tensor copied = made_by(tensor->src[0], GGML_OP_CONT);
         for (ggml_tensor * v : {copied == nullptr ? nullptr : copied->src[0], tensor->src[0]}) {  // a copy need not be made
-            if (v == nullptr || !graphc_prefers_attention(q) || !graphc_takes_attention(k, q, v, mask)) continue;
+            if (v == nullptr || !code_.prefers_attention(q) || !code_.takes_attention(k, q, v, mask)) continue;
             settings_.attentions.push_back({parameter(weights, 0), 0, {}});
             std::vector<ggml_tensor *> sources = {k, q, v};
             if (mask != nullptr) sources.push_back(mask);
-            return become(tensor, graphc_attention, &settings_.attentions.back(), sources);
+            return become(tensor, code_.attention, &settings_.attentions.back(), sources);
         }
     }
 
@@ -103,10 +105,10 @@ class Replacing {
         const Tensor turned = made_by(source(made_by(tensor, GGML_OP_CONT), 0), GGML_OP_PERMUTE);
         if (!inner(turned) || !is_permuted(turned, {0, 2, 1, 3})) return;
         const Own own = inner_own(turned->src[0]);
-        if (own.function != graphc_attention) return;
+        if (own.function != code_.attention) return;
         settings_.attentions.push_back(*static_cast<const graphc_attention_settings *>(own.settings));
         settings_.attentions.back().merged = 1;
-        become(tensor, graphc_attention, &settings_.attentions.back(), sources_of(turned->src[0]));
+        become(tensor, code_.attention, &settings_.attentions.back(), sources_of(turned->src[0]));
     }
 
     void group_norm(ggml_tensor * tensor) {
@@ -114,9 +116,9 @@ class Replacing {
         const Tensor norm = made_by(source(scaled, 0), GGML_OP_GROUP_NORM);
         if (norm == nullptr || !inner(norm) || !inner(scaled)) return;
         const int groups = norm->op_params[0];
-        if (!graphc_takes_group_norm(norm->src[0], scaled->src[1], tensor->src[1], groups)) return;
+        if (!code_.takes_group_norm(norm->src[0], scaled->src[1], tensor->src[1], groups)) return;
         settings_.group_norms.push_back({groups, parameter(norm, 1), 0});
-        become(tensor, graphc_group_norm, &settings_.group_norms.back(), {norm->src[0], scaled->src[1], tensor->src[1]});
+        become(tensor, code_.group_norm, &settings_.group_norms.back(), {norm->src[0], scaled->src[1], tensor->src[1]});
     }
 
     void conv_2d(ggml_tensor * tensor) {
@@ -126,26 +128,26 @@ class Replacing {
         const int32_t * given = call->op_params;
         settings_.convolutions.push_back({given[0], given[1], given[2], given[3], given[4], given[5], 0, ggml_get_type_traits(kernel->type), {}});
         graphc_conv_2d_settings * settings = &settings_.convolutions.back();
-        if (graphc_takes_winograd(kernel, image, settings) && graphc_prefers_winograd(kernel, image, settings)) {
+        if (code_.takes_winograd(kernel, image, settings) && code_.prefers_winograd(kernel, image, settings)) {
             ggml_tensor * sources[] = {kernel, image};
-            const int64_t size = graphc_winograd_size(kernel, image, settings, threads_);
-            ggml_tensor * made = ggml_custom_4d(context_, GGML_TYPE_F32, size, 1, 1, 1, sources, 2, graphc_winograd_kernel, GGML_N_TASKS_MAX, settings);
-            become(tensor, graphc_winograd, settings, {image, made});
-        } else if (graphc_takes_conv_2d(kernel, image, settings)) {
-            become(tensor, graphc_conv_2d, settings, {kernel, image});
+            const int64_t size = code_.winograd_size(kernel, image, settings, threads_);
+            ggml_tensor * made = ggml_custom_4d(context_, GGML_TYPE_F32, size, 1, 1, 1, sources, 2, code_.winograd_kernel, GGML_N_TASKS_MAX, settings);
+            become(tensor, code_.winograd, settings, {image, made});
+        } else if (code_.takes_conv_2d(kernel, image, settings)) {
+            become(tensor, code_.conv_2d, settings, {kernel, image});
         }
     }
 
     void mul_mat(ggml_tensor * tensor) {
         if (tensor->op != GGML_OP_MUL_MAT) return;
         settings_.products.push_back({0, ggml_get_type_traits(tensor->src[0]->type), {}});
-        if (!graphc_takes_mul_mat(tensor->src[0], tensor->src[1], &settings_.products.back())) return;
-        become(tensor, graphc_mul_mat, &settings_.products.back(), {tensor->src[0], tensor->src[1]});
+        if (!code_.takes_mul_mat(tensor->src[0], tensor->src[1], &settings_.products.back())) return;
+        become(tensor, code_.mul_mat, &settings_.products.back(), {tensor->src[0], tensor->src[1]});
     }
 
     void gelu(ggml_tensor * tensor) {
-        if (!is_unary(tensor, GGML_UNARY_OP_GELU_ERF) || !graphc_takes_activation(tensor->src[0])) return;
-        become(tensor, graphc_gelu, nullptr, {tensor->src[0]});
+        if (!is_unary(tensor, GGML_UNARY_OP_GELU_ERF) || !code_.takes_activation(tensor->src[0])) return;
+        become(tensor, code_.gelu, nullptr, {tensor->src[0]});
     }
 
     /// x times the sigmoid of x, of a multiple of x, or of a x^3 + b x; by a function of its own or by several.
@@ -170,22 +172,22 @@ class Replacing {
     }
 
     void gate(ggml_tensor * tensor, ggml_tensor * x, const graphc_gate_settings & settings) {
-        if (!graphc_takes_activation(x) || !ggml_are_same_shape(x, tensor)) return;
+        if (!code_.takes_activation(x) || !ggml_are_same_shape(x, tensor)) return;
         settings_.gates.push_back(settings);
-        become(tensor, graphc_gate, &settings_.gates.back(), {x});
+        become(tensor, code_.gate, &settings_.gates.back(), {x});
     }
 
     void norm(ggml_tensor * tensor) {
         const bool centered = tensor->op == GGML_OP_NORM;
-        if ((!centered && tensor->op != GGML_OP_RMS_NORM) || !graphc_takes_norm(tensor->src[0])) return;
+        if ((!centered && tensor->op != GGML_OP_RMS_NORM) || !code_.takes_norm(tensor->src[0])) return;
         settings_.norms.push_back({parameter(tensor, 0), centered});
-        become(tensor, graphc_norm, &settings_.norms.back(), {tensor->src[0]});
+        become(tensor, code_.norm, &settings_.norms.back(), {tensor->src[0]});
     }
 
     /// Whether it is a product or convolution that can still be added to.
-    static bool sums(const Own & own) {
-        if (own.function == graphc_mul_mat) return static_cast<const graphc_mul_mat_settings *>(own.settings)->relu == 0;
-        const bool image = own.function == graphc_conv_2d || own.function == graphc_winograd;
+    bool sums(const Own & own) const {
+        if (own.function == code_.mul_mat) return static_cast<const graphc_mul_mat_settings *>(own.settings)->relu == 0;
+        const bool image = own.function == code_.conv_2d || own.function == code_.winograd;
         return image && static_cast<const graphc_conv_2d_settings *>(own.settings)->relu == 0;
     }
 
@@ -194,8 +196,8 @@ class Replacing {
         if (!is_unary(tensor, GGML_UNARY_OP_RELU)) return;
         const Own own = inner_own(tensor->src[0]);
         if (!sums(own)) {
-            if (graphc_takes_activation(tensor->src[0])) become(tensor, graphc_relu, nullptr, {tensor->src[0]});
-        } else if (own.function == graphc_mul_mat) {
+            if (code_.takes_activation(tensor->src[0])) become(tensor, code_.relu, nullptr, {tensor->src[0]});
+        } else if (own.function == code_.mul_mat) {
             settings_.products.push_back(*static_cast<const graphc_mul_mat_settings *>(own.settings));
             settings_.products.back().relu = 1;
             become(tensor, own.function, &settings_.products.back(), sources_of(tensor->src[0]));
@@ -212,7 +214,7 @@ class Replacing {
         for (const int index : {0, 1}) {
             const Tensor product = tensor->src[index];
             const Own own = inner_own(product);
-            if (!sums(own) || !graphc_takes_sum(tensor->src[1 - index], product, own.function != graphc_mul_mat)) continue;
+            if (!sums(own) || !code_.takes_sum(tensor->src[1 - index], product, own.function != code_.mul_mat)) continue;
             if (extend(tensor, product, own, tensor->src[1 - index], most_sources)) return;
         }
     }
@@ -223,8 +225,8 @@ class Replacing {
         if (!product && tensor->op != GGML_OP_ADD) return;
         const Tensor norm = tensor->src[0];
         const Own own = inner_own(norm);
-        if (own.function != graphc_norm || (norm->src[1] == nullptr) != product) return;
-        if (graphc_takes_factor(tensor->src[1], norm)) extend(tensor, norm, own, tensor->src[1], 3);
+        if (own.function != code_.norm || (norm->src[1] == nullptr) != product) return;
+        if (code_.takes_factor(tensor->src[1], norm)) extend(tensor, norm, own, tensor->src[1], 3);
     }
 
     /// Has a tensor computed as one of ours is, with another source; false where there are as many as may be.
@@ -240,12 +242,13 @@ class Replacing {
         if (!is_unary(tensor, GGML_UNARY_OP_SILU)) return;
         const Tensor norm = tensor->src[0];
         const Own own = inner_own(norm);
-        if (own.function != graphc_group_norm) return;
+        if (own.function != code_.group_norm) return;
         settings_.group_norms.push_back(*static_cast<const graphc_group_norm_settings *>(own.settings));
         settings_.group_norms.back().silu = 1;
-        become(tensor, graphc_group_norm, &settings_.group_norms.back(), {norm->src[0], norm->src[1], norm->src[2]});
+        become(tensor, code_.group_norm, &settings_.group_norms.back(), {norm->src[0], norm->src[1], norm->src[2]});
     }
 
+    const graphc_functions & code_;
     ggml_context * context_;
     ProductSettings & settings_;
     int threads_;
@@ -266,7 +269,7 @@ const ggml_tensor * convolution_of(const ggml_tensor * tensor) {
 }
 
 void replace_products(ggml_context * context, ProductSettings & settings, int threads) {
-    Replacing(context, settings, threads).run();
+    if (const graphc_functions * code = cpu_variant().functions) Replacing(*code, context, settings, threads).run();
 }
 
 }  // namespace graphc

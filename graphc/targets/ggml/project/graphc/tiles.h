@@ -8,8 +8,6 @@
 
 #include "products.h"
 
-#if defined(__GNUC__)
-
 #if defined(__AVX512F__)
 enum { WIDTH = 16, ROWS = 12 };
 #elif defined(__AVX__)
@@ -243,5 +241,3 @@ static inline void rectify(float * x, int64_t count) {
 static inline bool is_float_rows(const struct ggml_tensor * t) {
     return t->type == GGML_TYPE_F32 && t->nb[0] == sizeof(float) && t->nb[1] % sizeof(float) == 0;
 }
-
-#endif

@@ -7,8 +7,6 @@
 
 #include "tiles.h"
 
-#if defined(__GNUC__)
-
 enum {
     PLACES = 16,            // of a tile
     GROUP = 2,              // panels that are multiplied together
@@ -283,20 +281,3 @@ void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata
         compute_many(&w, room->data, &s->turns, nth);
     }
 }
-
-#else
-
-bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
-    return false;
-}
-bool graphc_prefers_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
-    return false;
-}
-int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
-                             const struct graphc_conv_2d_settings * s, int threads) {
-    return 0;
-}
-void graphc_winograd_kernel(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
-void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata) {}
-
-#endif

@@ -1,0 +1,20 @@
+// All of our own code, compiled for one kind of processor: a table with the name GRAPHC_VARIANT.
+
+#define GRAPHC_API static
+
+#include "variants.h"
+
+#include "products.c"
+
+#include "winograd.c"
+
+#include "attention.c"
+
+#include "activations.c"
+
+#include "norm.c"
+
+#define GRAPHC_ENTRY(name) graphc_##name,
+
+extern const struct graphc_functions GRAPHC_VARIANT;
+const struct graphc_functions GRAPHC_VARIANT = {GRAPHC_FUNCTIONS(GRAPHC_ENTRY)};
