@@ -1,4 +1,5 @@
-"""What all tests have: every compilation in their own process verifies its graph after each stage; the command line."""
+"""What all tests have: every compilation in their own process verifies its graph after each stage; fixed rules choose between
+ways of computing, whatever was measured on the machine; the command line."""
 
 from __future__ import annotations
 
@@ -8,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from graphc import cli
+
+
+os.environ["GRAPHC_WAYS"] = "none"
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 from graphc.backends.precision import is_exact
 from graphc.ggml_library import ggml
 from graphc.shapes import integer
+from graphc.targets.ggml.choices import attention_key, convolution_key
 from graphc.targets.ggml.devices import backend_name
+from graphc.targets.ggml.images import COLUMN_LIMIT
+from graphc.targets.ggml.products import CONVOLUTIONS
 from graphc.targets.ggml.program import Call
-from graphc.targets.ggml.replace import attention_of, inner
+from graphc.targets.ggml.replace import Attention, attention_of, inner, scores_bytes
 
 if TYPE_CHECKING:
     from graphc.targets.ggml.executor import BuiltGraph
@@ -61,22 +64,36 @@ class Adapter:
         """What stands for a call whose arguments are given; None where it is made as the program says."""
         if self.cpu:
             return None
-        if call.function == "ggml_conv_2d" and self.direct:
+        if call.function in CONVOLUTIONS:
             return self._convolution(graph, call, args)
         if call.function == "ggml_mul":
             return self._gated(graph, call, args)
         if call.function != "ggml_mul_mat":
             return None
-        if self.attention and (result := self._attention(graph, call, args)):
-            return result
+        return self._attention(graph, call, args) or self._product(graph, args)
+
+    def _product(self, graph: BuiltGraph, args: Sequence[Any]) -> Any:
         if self.together:
-            return ggml.ggml_mul_mat(graph.context, *(lying_together(graph.context, arg) for arg in args))
-        return None
+            args = [lying_together(graph.context, arg) for arg in args]
+        return ggml.ggml_mul_mat(graph.context, *args)
 
     def _convolution(self, graph: BuiltGraph, call: Call, args: Sequence[Any]) -> Any:
         width, height, _, batch = (integer(size, graph.binding) for size in call.result.ne)
         columns = 4 * width * height * batch * prod(args[0].contents.ne[:3])
-        return ggml.ggml_conv_2d_direct(graph.context, *args) if columns > LARGE_COLUMNS else None
+        said = {"ggml_conv_2d": "columns", "ggml_conv_2d_direct": "direct"}[call.function]
+
+        def direct() -> Any:
+            result = ggml.ggml_conv_2d_direct(graph.context, *args)
+            return result if said == "direct" or self._supported(result) else None
+
+        ways = {
+            "direct": direct,
+            "columns": lambda: (
+                (said == "columns" or columns <= COLUMN_LIMIT) and ggml.ggml_conv_2d(graph.context, *args)
+            ),
+        }
+        large = self.direct and columns > LARGE_COLUMNS
+        return graph.choose(call, convolution_key(*args), ways, ("direct",) if large else (said,))
 
     def _gated(self, graph: BuiltGraph, call: Call, args: Sequence[Any]) -> Any:
         """A product with an activation that nothing else reads."""
@@ -92,12 +109,20 @@ class Adapter:
 
     def _attention(self, graph: BuiltGraph, call: Call, args: Sequence[Any]) -> Any:
         found = attention_of(graph, call, args)
-        if found is None or found.mask is not None:  # ggml wants masks in float16
+        if found is None:
             return None
-        context, k, q, v = graph.context, found.k, found.q, ggml.ggml_transpose(graph.context, found.values[0])
+        nbytes = scores_bytes(found)
+        ways = {
+            "flash": lambda: self._flash(graph.context, found),
+            "scores": lambda: nbytes <= COLUMN_LIMIT and self._product(graph, args),
+        }
+        key = attention_key(found.k, found.q, args[0], found.mask)
+        return graph.choose(call, key, ways, ("flash",) if nbytes >= LARGE_SCORES else ("scores",))
+
+    def _flash(self, context: Any, found: Attention) -> Any:
+        k, q, v = found.k, found.q, ggml.ggml_transpose(context, found.values[0])
         float32 = all(each.contents.type == ggml.GGML_TYPE_F32 for each in (k, q, v))
-        scores = 4 * k.contents.ne[1] * q.contents.ne[1] * q.contents.ne[2] * q.contents.ne[3]
-        if not float32 or scores < LARGE_SCORES:
+        if not self.attention or not float32 or found.mask is not None:  # ggml wants masks in float16
             return None
         k, q, v = (each if each.contents.nb[0] == 4 else ggml.ggml_cont(context, each) for each in (k, q, v))
         result = ggml.ggml_flash_attn_ext(context, q, k, v, None, found.factor, 0.0, 0.0)

@@ -12,6 +12,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from graphc.targets.ggml.adapt import Adapter
 from graphc.targets.ggml.apart import expand_apart
 from graphc.targets.ggml.assign import assign
 from graphc.targets.ggml.bound import check_bound
+from graphc.targets.ggml.choices import choices_for
 from graphc.targets.ggml.devices import default_threads, open_backends
 from graphc.targets.ggml.fitting import Fitting
 from graphc.targets.ggml.host import perform
@@ -79,6 +81,7 @@ class Executor:
             undo.callback(_close, self.backends)
             undo.callback(self.servers.release)
             self.servers.hold(self.backends)
+            self.choices = choices_for(self.backends, self.threads)
             self.weights = Weights(self.program, weights, self.backends)
             undo.callback(self.weights.free)
             self.fitting = Fitting(self.program, self.weights, memory, spill=names_cpu(device))
@@ -189,6 +192,14 @@ class Run:
         return np.ascontiguousarray(array).reshape(-1).view(dtype).reshape(sizes)
 
 
+@dataclass(frozen=True)
+class Taken:
+    """A call that can be computed in several ways, and the one that was taken."""
+
+    call: Call
+    way: str
+
+
 class BuiltGraph:
     """The calls of a section, replayed for one binding of its sizes."""
 
@@ -210,6 +221,7 @@ class BuiltGraph:
         kernels = sorted({call.kernel for call in calls if call.kernel >= 0})
         self.userdata = {index: executor.kernels[index].userdata(binding) for index in kernels}
         self.own: dict[int, Own] = {}
+        self.taken: dict[str, Taken] = {}
         for tensor in self.given:
             ggml.ggml_set_input(tensor)
             ggml.ggml_set_output(tensor)
@@ -285,11 +297,19 @@ class BuiltGraph:
         """The tensor of a call that is left to code of our own instead of ggml's; None for others."""
         products = self.executor.products
         own = None if products is None else find_own(self, products, call, args)
-        if products is None or own is None:
-            return None
+        if products is None or not isinstance(own, Own):
+            return own
         self.own[call.result.call] = own
         ne = [integer(size, self.binding) for size in call.result.ne]
         return products.tensor(self.context, own, ne, self.executor.threads)
+
+    def choose(self, call: Call, key: str, ways: Mapping[str, Callable[[], Any]], order: Sequence[str]) -> Any:
+        """What computes a call: by the way that was chosen for the key, else the first in `order`; None if none of them can."""
+        for name in (self.executor.choices.get(key, ""), *order):
+            if name in ways and (made := ways[name]()):
+                self.taken[key] = Taken(call, name)
+                return made
+        return None
 
     def _replay_kernel(self, call: Call, kernel: LoadedKernel) -> Any:
         count = len(call.args)

@@ -118,14 +118,15 @@ class Products:
         told = MatMulSettings(0, types_of(a))
         return Own("mul_mat", (a, b), told) if self.library.graphc_takes_mul_mat(a, b, ctypes.byref(told)) else None
 
-    def convolution(self, kernel: Any, image: Any, *settings: int) -> Own | None:
-        """For one of `CONVOLUTIONS`."""
+    def convolution(self, name: str, kernel: Any, image: Any, *settings: int) -> Own | None:
+        """For one of `CONVOLUTIONS`, by "conv_2d" or "winograd"."""
         told = ConvSettings(*settings, 0, types_of(kernel))
-        preferred = self.library.graphc_prefers_winograd(kernel, image, ctypes.byref(told))
-        for name in ("winograd", "conv_2d") if preferred else ("conv_2d",):
-            if getattr(self.library, f"graphc_takes_{name}")(kernel, image, ctypes.byref(told)):
-                return Own(name, (kernel, image), told)
-        return None
+        takes = getattr(self.library, f"graphc_takes_{name}")
+        return Own(name, (kernel, image), told) if takes(kernel, image, ctypes.byref(told)) else None
+
+    def prefers_winograd(self, kernel: Any, image: Any, *settings: int) -> bool:
+        """Whether that is taken for faster, where it can be."""
+        return bool(self.library.graphc_prefers_winograd(kernel, image, ctypes.byref(ConvSettings(*settings))))
 
     def summed(self, own: Own, result: Any, more: Any) -> Own | None:
         """For the sum of what one of ours gives and a tensor that broadcasts to it."""
@@ -147,9 +148,13 @@ class Products:
 
     def attention(self, k: Any, q: Any, v: Any, mask: Any, factor: float) -> Own | None:
         """For `ggml_mul_mat(v, ggml_soft_max_ext(ggml_mul_mat(k, q), mask, factor, 0))`; v may also be a transposed view."""
-        if not self.library.graphc_prefers_attention(q) or not self.library.graphc_takes_attention(k, q, v, mask):
+        if not self.library.graphc_takes_attention(k, q, v, mask):
             return None
         return Own("attention", (k, q, v) if mask is None else (k, q, v, mask), AttentionSettings(factor, 0))
+
+    def prefers_attention(self, q: Any) -> bool:
+        """Whether it is taken for faster than two products with a softmax between, where it can be."""
+        return bool(self.library.graphc_prefers_attention(q))
 
     def merged(self, own: Own) -> Own | None:
         """For the contiguous copy of attention's result with the axes of heads and queries exchanged."""

@@ -38,8 +38,8 @@ STORAGE: dict[np.dtype, str] = {
 HOST, RESULT = "graphc_host", "graphc_result"
 """What stands for a function in a call that the host makes itself, and in one that names a result of it."""
 
-TENSORS_MADE = {"ggml_conv_2d": 7}
-"""Tensors that a call makes, where it is more than one."""
+TENSORS_MADE = {"ggml_conv_2d": 7, "ggml_conv_2d_direct": 7}
+"""Tensors that a call makes, or what is made in its place, where it is more than one."""
 
 
 class ProgramError(GraphcError):

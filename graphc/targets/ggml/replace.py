@@ -1,5 +1,6 @@
 """Which calls of a section code of our own computes instead of ggml: single ones, and patterns of several.
 
+Where there are several ways, the one that was measured to be the fastest is taken (`choices.py`), or one by a fixed rule.
 `replace.cpp` of the C++ project finds the same among ggml's tensors, so that both give the same bits.
 """
 
@@ -7,19 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
+from graphc.ggml_library import ggml
+from graphc.targets.ggml.choices import attention_key, convolution_key
+from graphc.targets.ggml.images import COLUMN_LIMIT, fits_workspace
 from graphc.targets.ggml.products import CONVOLUTIONS, SOFTMAXES, Own, Products
 from graphc.targets.ggml.program import Arg, Call, Tensor
 
 if TYPE_CHECKING:
     from graphc.targets.ggml.executor import BuiltGraph
 
-Way = Callable[["BuiltGraph", Products, Call, Sequence[Any]], Own | None]
+Way = Callable[["BuiltGraph", Products, Call, Sequence[Any]], Any]
 
 
-def find_own(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
-    """The function of ours that computes a call, given ggml's arguments of it; None if ggml does."""
+def find_own(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Any:
+    """The function of ours that computes a call, given ggml's arguments of it, or a tensor of ggml's that stands for it; None if
+    ggml computes what the call says."""
     return next((own for way in WAYS.get(call.function, ()) if (own := way(graph, products, call, args))), None)
 
 
@@ -27,8 +33,19 @@ def _product(graph: BuiltGraph, products: Products, call: Call, args: Sequence[A
     return products.product(args[0], args[1])
 
 
-def _convolution(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
-    return products.convolution(*args)
+def _convolution(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Any:
+    kernel = args[0].contents
+    ways = {
+        "winograd": lambda: products.convolution("winograd", *args),
+        "tiles": lambda: products.convolution("conv_2d", *args),
+        "direct": lambda: (
+            kernel.type == ggml.GGML_TYPE_F32
+            and fits_workspace(prod(kernel.ne[:3]), kernel.ne[3])
+            and ggml.ggml_conv_2d_direct(graph.context, *args)
+        ),
+    }
+    order = ("winograd", "tiles") if products.prefers_winograd(*args) else ("tiles",)
+    return graph.choose(call, convolution_key(*args), ways, order)
 
 
 def _gelu(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
@@ -66,12 +83,26 @@ def attention_of(graph: BuiltGraph, call: Call, args: Sequence[Any]) -> Attentio
     return Attention(k, q, values, masked, factor)
 
 
-def _attention(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+def scores_bytes(found: Attention) -> int:
+    """What the matrix of scores takes."""
+    q = found.q.contents.ne
+    return int(4 * found.k.contents.ne[1] * q[1] * q[2] * q[3])
+
+
+def _attention(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Any:
     found = attention_of(graph, call, args)
     if found is None:
         return None
-    ways = (products.attention(found.k, found.q, v, found.mask, found.factor) for v in found.values)
-    return next((own for own in ways if own), None)
+    readable = (products.attention(found.k, found.q, v, found.mask, found.factor) for v in found.values)
+    ways = {
+        "flash": lambda: next((own for own in readable if own), None),
+        "scores": lambda: (
+            scores_bytes(found) <= COLUMN_LIMIT
+            and (_product(graph, products, call, args) or ggml.ggml_mul_mat(graph.context, *args))
+        ),
+    }
+    order = ("flash",) if products.prefers_attention(found.q) else ("scores",)
+    return graph.choose(call, attention_key(found.k, found.q, args[0], found.mask), ways, order)
 
 
 def _merged_attention(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
