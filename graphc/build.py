@@ -8,7 +8,7 @@ from pathlib import Path
 
 from graphc.backends.table import find_backend
 from graphc.cmake import run_cmake
-from graphc.cross import TARGETS, Target, cross_options, find_target
+from graphc.cross import BASELINE, TARGETS, Target, cross_options, find_target
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml
 from graphc.ggml_source import ggml_source
@@ -16,6 +16,12 @@ from graphc.trace import SILENT, Progress
 
 SOURCE_OPTIONS = ("-DGGML_LLAMAFILE=ON", "-DGGML_NATIVE=ON")
 """What is on when ggml is built from source: fast matrix products, and this processor's instructions."""
+
+EVERY_CPU = "all"
+"""What `cpu` is for a program that runs on every processor of its kind, with code for several of them."""
+
+VARIANT_OPTIONS = ("-DGRAPHC_CPU_ALL_VARIANTS=ON", "-DGGML_NATIVE=OFF")
+"""What is on for such a program."""
 
 
 def build(
@@ -32,24 +38,31 @@ def build(
 
     Without `backend`, the project uses the ggml that ggml-python installed. With one (see `backends.table`; "cpu" is
     the CPU alone), ggml is built from the source of the same version, which pip gets once. With a `target` (see `cross.TARGETS`),
-    that is done for the CPU of another system; `cpu` is zig's name of a processor that programs may assume there.
+    that is done for the CPU of another system; `cpu` is zig's name of a processor that programs may assume there. `EVERY_CPU`
+    is for this system too, and then ggml is built from source in any case.
     `cmake_args` go to the configuration, `jobs` (default: one a processor) is how many files are compiled at once.
     Raises BuildError with the end of the output of what failed.
     """
     project = Path(directory).resolve()
     if not (project / "graphc" / "project.cmake").is_file() or not (project / "CMakeLists.txt").is_file():
         raise BuildError(f"{project} is not a C++ project of graphc; `graphc compile MODEL --cpp DIR` writes one")
-    if target is None and cpu is not None:
-        raise BuildError(f"a processor is chosen together with a target: {', '.join(TARGETS)}")
+    everywhere = cpu == EVERY_CPU
+    if target is None and cpu is not None and not everywhere:
+        raise BuildError(
+            f"a processor is chosen together with a target: {', '.join(TARGETS)}; without one there is {EVERY_CPU}"
+        )
     if target is not None and backend is not None:
         raise BuildError("for another system only the CPU's backend is built: leave out the backend or the target")
     if target is None:
-        folder = project / ("build" if backend is None else f"build-{backend.lower()}")
+        backend = "cpu" if everywhere and backend is None else backend
+        folder = project / "-".join(filter(None, ("build", backend and backend.lower(), cpu)))
         options, name = backend_options(backend, progress), "model.exe" if os.name == "nt" else "model"
     else:
         system = find_target(target)
         folder = project / "-".join(filter(None, ("build", system.name, cpu)))
-        options, name = target_options(system, cpu, folder, progress), system.program
+        options, name = target_options(system, BASELINE if everywhere else cpu, folder, progress), system.program
+    if everywhere:
+        options += VARIANT_OPTIONS
     run_cmake(project, folder, [*options, *cmake_args], jobs=jobs, progress=progress)
     return find_program(folder, name)
 

@@ -52,6 +52,9 @@ TARGETS: Mapping[str, Target] = {
 }
 """By name. `x86_64_v3` has AVX2, FMA and F16C, as processors have since 2013 (Intel) and 2015 (AMD); `generic` has NEON."""
 
+BASELINE = "baseline"
+"""zig's name of the processor that has what all of a kind have."""
+
 LINKING: Mapping[str, str] = {
     "Linux": "-s -Wl,--gc-sections -Wl,-z,stack-size=8388608",  # musl's threads would have 128 KiB, less than products use
     "Windows": "-s -Wl,--gc-sections",

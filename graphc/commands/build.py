@@ -36,7 +36,8 @@ def build(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The processor that programs for another system may assume: x86_64_v4, cortex_a76, …",
+            help="The processor that programs for another system may assume: x86_64_v4, cortex_a76, …; or `all`, here too: "
+            "any processor of the kind, with code for several.",
             show_default=False,
         ),
     ] = None,
