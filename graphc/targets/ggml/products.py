@@ -23,7 +23,17 @@ from graphc.targets.kernels.render_c import FLAGS
 FAST_FLAGS = tuple("-ffp-contract=fast" if flag == "-ffp-contract=off" else flag for flag in FLAGS)
 """A fused multiplication and addition rounds once: what these sums want."""
 
-FILES = ("products.h", "tiles.h", "products.c", "winograd.c", "attention.c", "activations.c", "norm.c")
+FILES = (
+    "products.h",
+    "tiles.h",
+    "blocks.h",
+    "products.c",
+    "convolution.c",
+    "winograd.c",
+    "attention.c",
+    "activations.c",
+    "norm.c",
+)
 
 FUNCTIONS = ("mul_mat", "conv_2d", "winograd", "attention", "relu", "gelu", "gate", "norm", "group_norm")
 """What there is."""
@@ -110,7 +120,7 @@ class Products:
         library.graphc_winograd_size.restype = ctypes.c_int64
         self._functions = {
             name: ctypes.cast(getattr(library, f"graphc_{name}"), ggml.ggml_custom_op_t)
-            for name in (*FUNCTIONS, "winograd_kernel")
+            for name in (*FUNCTIONS, "winograd_operands")
         }
 
     def product(self, a: Any, b: Any) -> Own | None:
@@ -194,7 +204,7 @@ class Products:
         if own.name == "winograd":
             kernel, image, *sums = args
             size = self.library.graphc_winograd_size(kernel, image, ctypes.byref(own.told), threads)
-            made = self._custom(context, "winograd_kernel", (kernel, image), (size, 1, 1, 1), own.told)
+            made = self._custom(context, "winograd_operands", (kernel, image), (size, 1, 1, 1), own.told)
             args = (image, made, *sums)
         return self._custom(context, own.name, args, ne, own.told)
 
@@ -229,4 +239,4 @@ def source(names: Sequence[str] = FILES) -> str:
     """The files as one."""
     folder = files("graphc.targets.ggml").joinpath("project", "graphc")
     text = "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
-    return re.sub(r'#include "(products|tiles).h"\n|#pragma once\n', "", text)
+    return re.sub(r'#include "(products|tiles|blocks).h"\n|#pragma once\n', "", text)

@@ -60,15 +60,15 @@ GRAPHC_API bool graphc_takes_winograd(const struct ggml_tensor * kernel, const s
 GRAPHC_API bool graphc_prefers_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
                                         const struct graphc_conv_2d_settings * settings);
 
-/// Elements of the tensor that `graphc_winograd_kernel` makes: room to work for so many threads, and before it the transformed kernel
-/// of a large image.
+/// Elements of the tensor that `graphc_winograd_operands` makes: the transformed kernel of a large image, the transformed images if they
+/// are small, and room to work for so many threads.
 GRAPHC_API int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
                                         const struct graphc_conv_2d_settings * settings, int threads);
 
-/// Transforms the kernel src[0] for the image src[1].
-GRAPHC_API void graphc_winograd_kernel(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+/// Transforms what is transformed before: of the kernel src[0] and the image src[1].
+GRAPHC_API void graphc_winograd_operands(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
-/// As `graphc_conv_2d`, for the image src[0] and what `graphc_winograd_kernel` made of the kernel, src[1].
+/// As `graphc_conv_2d`, for the image src[0] and what `graphc_winograd_operands` made, src[1].
 GRAPHC_API void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// Whether a tensor can be added to a product, or to a convolution's image, on the way: it is float32 and broadcasts to it.

@@ -131,7 +131,7 @@ class Replacing {
         if (code_.takes_winograd(kernel, image, settings) && code_.prefers_winograd(kernel, image, settings)) {
             ggml_tensor * sources[] = {kernel, image};
             const int64_t size = code_.winograd_size(kernel, image, settings, threads_);
-            ggml_tensor * made = ggml_custom_4d(context_, GGML_TYPE_F32, size, 1, 1, 1, sources, 2, code_.winograd_kernel, GGML_N_TASKS_MAX, settings);
+            ggml_tensor * made = ggml_custom_4d(context_, GGML_TYPE_F32, size, 1, 1, 1, sources, 2, code_.winograd_operands, GGML_N_TASKS_MAX, settings);
             become(tensor, code_.winograd, settings, {image, made});
         } else if (code_.takes_conv_2d(kernel, image, settings)) {
             become(tensor, code_.conv_2d, settings, {kernel, image});

@@ -15,7 +15,7 @@ enum { WIDTH = 8, ROWS = 6 };
 #else
 enum { WIDTH = 4, ROWS = 8 };
 #endif
-enum { VECTORS = 2, PANEL = WIDTH * VECTORS };
+enum { VECTORS = 2, PANEL = WIDTH * VECTORS, HALF = WIDTH / 2 };
 
 typedef float vector __attribute__((vector_size(WIDTH * 4)));
 typedef float anywhere __attribute__((vector_size(WIDTH * 4), aligned(4)));
@@ -45,6 +45,36 @@ static inline vector interleave_last(vector a, vector b) { return INTERLEAVE(a, 
 static inline vector interleave_first(vector a, vector b) { return INTERLEAVE(a, b, 0, 4, 1, 5); }
 static inline vector interleave_last(vector a, vector b) { return INTERLEAVE(a, b, 2, 6, 3, 7); }
 #endif
+
+typedef float half __attribute__((vector_size(HALF * 4), aligned(4)));
+
+/// Every second of the 2 * WIDTH - 1 elements from there on.
+static inline vector every_second(const float * from) {
+    const anywhere a = *(const anywhere *) from, b = *(const anywhere *) (from + WIDTH - 1);
+#if defined(__AVX512F__)
+    return INTERLEAVE(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31);
+#elif defined(__AVX__)
+    return INTERLEAVE(a, b, 0, 2, 4, 6, 9, 11, 13, 15);
+#else
+    return INTERLEAVE(a, b, 0, 2, 5, 7);
+#endif
+}
+
+/// Copies `count` elements, `stride` apart, without reading or writing others.
+static inline void copy(const float * from, int64_t stride, int64_t count, float * to) {
+    if (stride == 1 && count >= WIDTH) {
+        for (int64_t i = 0; i < count - WIDTH; i += WIDTH) *(anywhere *) (to + i) = *(const anywhere *) (from + i);
+        *(anywhere *) (to + count - WIDTH) = *(const anywhere *) (from + count - WIDTH);
+    } else if (stride == 1 && count >= HALF) {
+        *(half *) to = *(const half *) from;
+        *(half *) (to + count - HALF) = *(const half *) (from + count - HALF);
+    } else if (stride == 2 && count >= WIDTH) {
+        for (int64_t i = 0; i < count - WIDTH; i += WIDTH) *(anywhere *) (to + i) = every_second(from + 2 * i);
+        *(anywhere *) (to + count - WIDTH) = every_second(from + 2 * (count - WIDTH));
+    } else {
+        for (int64_t i = 0; i < count; ++i) to[i] = from[i * stride];
+    }
+}
 
 /// Rows of `from`, `step` elements apart, as columns of `to`, whose rows are PANEL elements apart: a square of WIDTH elements.
 static inline void transpose(const float * from, int64_t step, float * to) {

@@ -6,6 +6,8 @@
 
 #include "products.c"
 
+#include "convolution.c"
+
 #include "winograd.c"
 
 #include "attention.c"

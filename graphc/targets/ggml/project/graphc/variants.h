@@ -9,7 +9,7 @@
 #define GRAPHC_FUNCTIONS(F) \
     F(takes_mul_mat) F(mul_mat) \
     F(takes_conv_2d) F(conv_2d) \
-    F(takes_winograd) F(prefers_winograd) F(winograd_size) F(winograd_kernel) F(winograd) \
+    F(takes_winograd) F(prefers_winograd) F(winograd_size) F(winograd_operands) F(winograd) \
     F(takes_sum) \
     F(takes_attention) F(prefers_attention) F(attention) \
     F(takes_activation) F(relu) F(gelu) F(gate) \

@@ -8,59 +8,75 @@
 #include "tiles.h"
 
 enum {
-    PLACES = 16,            // of a tile
-    GROUP = 2,              // panels that are multiplied together
-    FEW = 4,                // panels that a small image has at most
-    CHANNELS = 8 * ROWS,    // of the result that are computed together
+    PLACES = 16,             // of a tile
+    GROUP = 2,               // panels that are multiplied together
+    FEW = 4,                 // panels that a small image has at most
+    CHANNELS = 8 * ROWS,     // of the result that are computed together
     FEW_CHANNELS = 2 * ROWS,
-    DEEP = 256,             // channels of a partial sum
+    DEEP = 256,              // channels of a partial sum
+    TURNED = 32,             // channels or rows of the kernel that a thread transforms before it takes others
     LEAST_TILES = 40,
     LEAST_CHANNELS = 32,
-    MOST_WEIGHTS = 2 << 20  // transformed, 128 MiB
+    MOST_WEIGHTS = 2 << 20,  // transformed, 128 MiB
+    MOST_PIXELS = 2 << 20    // of images, transformed, which all threads share
 };
 
-/// A convolution: sizes, and a thread's room to work.
-struct work {
+/// What is computed how: sizes, and where in the room to work everything lies.
+struct plan {
     const struct graphc_conv_2d_settings * s;
-    const struct ggml_tensor * image;
-    struct ggml_tensor * dst;
-    int64_t channels, rows, width, height, across, tiles;
-    int64_t panels, together;  // that are computed together: panels of tiles and channels of the result
-    float * panel;             // [panels][PLACES][channels][PANEL]
-    float * products;          // [panels][PLACES][together][PANEL]
-    float * part;              // of the kernel, where there are few tiles: [PLACES][together][channels]
+    const struct ggml_tensor * kernel, * image;
+    int64_t channels, rows, across, tiles, panels;
+    bool few;     // tiles: each part of the kernel is transformed when it is needed, else all of it before
+    bool shared;  // the images are transformed before, else by each thread for itself
+    int64_t group, together;  // panels and channels of the result that are computed together
+    int64_t weights, images, each;  // elements: the kernel, the images, and what each thread needs for itself
 };
 
-static int64_t tile_count(const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
+static struct plan plan_of(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
     const int64_t width = image->ne[0] + 2 * s->p0 - 2, height = image->ne[1] + 2 * s->p1 - 2;
-    return ((width + 1) / 2) * ((height + 1) / 2);
+    struct plan p = {.s = s, .kernel = kernel, .image = image, .channels = kernel->ne[2], .rows = kernel->ne[3], .across = (width + 1) / 2};
+    p.tiles = p.across * ((height + 1) / 2);
+    p.panels = (p.tiles + PANEL - 1) / PANEL;
+    p.few = p.panels <= FEW;
+    p.images = p.panels * PLACES * p.channels * PANEL * image->ne[3];
+    p.shared = p.few || p.images <= MOST_PIXELS;
+    p.group = p.few ? p.panels : GROUP;
+    p.together = p.few ? FEW_CHANNELS : alike(p.rows, CHANNELS);
+    p.weights = p.few ? 0 : PLACES * p.channels * p.rows;
+    p.each = PLACES * (p.group * PANEL * p.together + (p.few ? p.together * p.channels : 0) + (p.shared ? 0 : p.group * PANEL * p.channels));
+    if (!p.shared) p.images = 0;
+    return p;
 }
 
-static bool has_few_tiles(const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
-    return tile_count(image, s) <= FEW * PANEL;
+/// A thread's room to work.
+struct work {
+    struct plan plan;
+    struct ggml_tensor * dst;
+    const float * panel;  // [panels][PLACES][channels][PANEL]
+    float * room;         // for panels that are not shared
+    float * products;     // [panels][PLACES][together][PANEL]
+    float * part;         // of the kernel, where there are few tiles: [PLACES][together][channels]
+};
+
+static float * room_of(const struct ggml_tensor * t) {
+    const uintptr_t line = sizeof(vector);
+    return (float *) (((uintptr_t) t->data + line - 1) / line * line);
 }
 
 bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
-    const int64_t channels = kernel->ne[2], rows = kernel->ne[3];
+    const bool small = kernel->ne[2] * kernel->ne[3] <= MOST_WEIGHTS;
     return is_weight(kernel, s->types) && is_dense(image) && kernel->ne[0] == 3 && kernel->ne[1] == 3 && s->s0 == 1 && s->s1 == 1 && s->d0 == 1 &&
-           s->d1 == 1 && (has_few_tiles(image, s) || channels * rows <= MOST_WEIGHTS);
+           s->d1 == 1 && (small || plan_of(kernel, image, s).few);
 }
 
 bool graphc_prefers_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
-    return kernel->ne[2] >= LEAST_CHANNELS && kernel->ne[3] >= LEAST_CHANNELS && tile_count(image, s) >= LEAST_TILES;
-}
-
-/// Elements that a thread needs.
-static int64_t workspace(const struct ggml_tensor * image, bool few) {
-    const int64_t channels = image->ne[2];
-    if (few) return PLACES * (FEW * PANEL * (channels + FEW_CHANNELS) + FEW_CHANNELS * channels);
-    return PLACES * GROUP * PANEL * (channels + CHANNELS);
+    return kernel->ne[2] >= LEAST_CHANNELS && kernel->ne[3] >= LEAST_CHANNELS && plan_of(kernel, image, s).tiles >= LEAST_TILES;
 }
 
 int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
                              const struct graphc_conv_2d_settings * s, int threads) {
-    const bool few = has_few_tiles(image, s);
-    return (few ? 0 : PLACES * kernel->ne[2] * kernel->ne[3]) + WIDTH + threads * workspace(image, few);
+    const struct plan p = plan_of(kernel, image, s);
+    return p.weights + p.images + threads * p.each + WIDTH;
 }
 
 /// Three numbers to four: [g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2].
@@ -98,48 +114,40 @@ static void transform_row(const struct ggml_tensor * kernel, const struct graphc
     }
 }
 
-void graphc_winograd_kernel(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
-    const int64_t channels = kernel->ne[2], rows = kernel->ne[3];
-    if (has_few_tiles(image, userdata)) return;  // only room to work is wanted
-    for (int64_t row = ith; row < rows; row += nth) {
-        transform_row(kernel, userdata, row, (float *) dst->data + row * channels, rows * channels);
-    }
-}
-
 /// `count` elements of a line of the image from `x` on, with zeros beside it.
-static void read_line(const struct ggml_tensor * image, const float * plane, int64_t x, int64_t y, int64_t count, float * restrict to) {
-    const int64_t width = image->ne[0];
-    const bool outside = y < 0 || y >= image->ne[1];
-    const int64_t left = outside ? count : least(x < 0 ? -x : 0, count), right = outside ? count : least(width - x, count);
-    const float * line = plane + y * width + x;
-    for (int64_t i = 0; i < left; ++i) to[i] = 0;
-    for (int64_t i = left; i < right; ++i) to[i] = line[i];
-    for (int64_t i = left > right ? left : right; i < count; ++i) to[i] = 0;
+static void read_line(const struct ggml_tensor * image, const float * plane, int64_t x, int64_t y, int64_t count, float * to) {
+    const int64_t width = image->ne[0], left = least(x < 0 ? -x : 0, count), right = least(width - x, count);
+    const bool whole = y >= 0 && y < image->ne[1] && left == 0 && right == count;
+    for (int64_t i = 0; !whole && i < count; i += WIDTH) *(anywhere *) (to + i) = all(0);
+    if (y >= 0 && y < image->ne[1] && left < right) copy(plane + y * width + x + left, 1, right - left, to + left);
 }
 
-/// Tiles beside one another, the first at (x, y): their 4 x 4 pixels, transformed, as [PLACES] rows that are `stride` apart.
+/// Tiles beside one another, the first at (x, y): their 4 x 4 pixels, transformed, as [PLACES] rows that are `stride` apart. There may be
+/// written as much as `free` elements of a row.
 static void transform(const struct ggml_tensor * image, const float * plane, const struct graphc_conv_2d_settings * s, int64_t x,
-                      int64_t y, int64_t count, float * restrict to, int64_t stride) {
-    enum { LINE = 2 * PANEL + 2 };
+                      int64_t y, int64_t count, float * to, int64_t stride, int64_t free) {
+    enum { LINE = 2 * PANEL + 2 * WIDTH };
     float lines[4][LINE], mixed[4][LINE];
     const int64_t pixels = 2 * count + 2;
     for (int i = 0; i < 4; ++i) read_line(image, plane, 2 * x - s->p0, 2 * y - s->p1 + i, pixels, lines[i]);
-    for (int64_t i = 0; i < pixels; ++i) {
-        mixed[0][i] = lines[0][i] - lines[2][i];
-        mixed[1][i] = lines[1][i] + lines[2][i];
-        mixed[2][i] = lines[2][i] - lines[1][i];
-        mixed[3][i] = lines[1][i] - lines[3][i];
+    for (int64_t i = 0; i < pixels; i += WIDTH) {
+        const vector a = *(const anywhere *) (lines[0] + i), b = *(const anywhere *) (lines[1] + i);
+        const vector c = *(const anywhere *) (lines[2] + i), d = *(const anywhere *) (lines[3] + i);
+        *(anywhere *) (mixed[0] + i) = a - c;
+        *(anywhere *) (mixed[1] + i) = b + c;
+        *(anywhere *) (mixed[2] + i) = c - b;
+        *(anywhere *) (mixed[3] + i) = b - d;
     }
     for (int i = 0; i < 4; ++i) {
-        float * restrict row = to + 4 * i * stride;
-        const float * line = mixed[i];
-        for (int64_t t = 0; t < count; ++t) {
-            const float a = line[2 * t], b = line[2 * t + 1], c = line[2 * t + 2], d = line[2 * t + 3];
-            row[t] = a - c;
-            row[stride + t] = b + c;
-            row[2 * stride + t] = c - b;
-            row[3 * stride + t] = b - d;
+        for (int64_t t = 0; t < count; t += WIDTH) {
+            const float * line = mixed[i] + 2 * t;
+            const vector a = every_second(line), b = every_second(line + 1), c = every_second(line + 2), d = every_second(line + 3);
+            const vector places[4] = {a - c, b + c, c - b, b - d};
+            for (int j = 0; j < 4; ++j) {
+                float * row = to + (4 * i + j) * stride + t;
+                if (t + WIDTH <= free) *(anywhere *) row = places[j];
+                else copy((const float *) &places[j], 1, count - t, row);
+            }
         }
     }
 }
@@ -172,34 +180,52 @@ static void add_sums(const struct ggml_tensor * dst, int64_t channel, int64_t pi
     }
 }
 
-/// Transforms the panels of tiles from `origin` on.
-static void read_panels(const struct work * w, int64_t batch, int64_t origin, int64_t panels) {
-    const int64_t plane = w->image->ne[0] * w->image->ne[1], stride = w->channels * PANEL;
-    const float * pixels = (const float *) w->image->data + batch * w->channels * plane;
-    for (int64_t p = 0; p < panels; ++p) {
-        const int64_t first = origin + p * PANEL, end = least(first + PANEL, w->tiles);
-        for (int64_t c = 0; c < w->channels; ++c) {
-            for (int64_t t = first, count; t < end; t += count) {
-                count = least(w->across - t % w->across, end - t);
-                float * to = w->panel + p * PLACES * stride + c * PANEL + t - first;
-                transform(w->image, pixels + c * plane, w->s, t % w->across, t / w->across, count, to, stride);
+/// Transforms tiles of some channels, the panels from the tile `origin` on.
+static void read_panels(const struct plan * p, int64_t batch, int64_t origin, int64_t panels, int64_t channel, int64_t count, float * to) {
+    const int64_t plane = p->image->ne[0] * p->image->ne[1], stride = p->channels * PANEL;
+    const float * pixels = (const float *) p->image->data + batch * p->channels * plane;
+    for (int64_t first = origin; panels > 0; --panels, first += PANEL, to += PLACES * stride) {
+        const int64_t end = least(first + PANEL, p->tiles);
+        for (int64_t c = channel; c < channel + count; ++c) {
+            for (int64_t t = first, along; t < end; t += along) {
+                const int64_t lane = t - first;
+                along = least(p->across - t % p->across, end - t);
+                transform(p->image, pixels + c * plane, p->s, t % p->across, t / p->across, along, to + c * PANEL + lane, stride, PANEL - lane);
             }
         }
     }
 }
 
+void graphc_winograd_operands(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    struct graphc_conv_2d_settings * s = userdata;
+    (void) ith;
+    const struct plan p = plan_of(dst->src[0], dst->src[1], s);
+    float * kernel = room_of(dst), * images = kernel + p.weights;
+    const int64_t rows = p.few ? 0 : (p.rows + TURNED - 1) / TURNED, parts = (p.channels + TURNED - 1) / TURNED;
+    const int64_t pixels = p.shared ? parts * p.panels * p.image->ne[3] : 0;
+    for (int64_t unit; (unit = take(&s->turns, rows + pixels, nth)) < rows + pixels;) {
+        for (int64_t row = unit * TURNED; unit < rows && row < least((unit + 1) * TURNED, p.rows); ++row) {
+            transform_row(p.kernel, s, row, kernel + row * p.channels, p.rows * p.channels);
+        }
+        if (unit < rows) continue;
+        const int64_t panel = (unit - rows) / parts, channel = (unit - rows) % parts * TURNED;
+        float * to = images + panel * PLACES * p.channels * PANEL;
+        read_panels(&p, panel / p.panels, panel % p.panels * PANEL, 1, channel, least(p.channels - channel, TURNED), to);
+    }
+}
+
 /// The products of `count` rows of the transformed kernel with the panels.
 static void multiply_panels(const struct work * w, const float * kernel, int64_t plane, int64_t count, int64_t panels) {
-    const int64_t stride = w->channels * PANEL, high = tile_rows(count);
+    const int64_t stride = w->plan.channels * PANEL, high = tile_rows(count);
     for (int64_t place = 0; place < PLACES; ++place) {
-        for (int64_t k = 0; k < w->channels; k += DEEP) {
+        for (int64_t k = 0; k < w->plan.channels; k += DEEP) {
             for (int64_t i = 0; i < count; i += high) {
-                const float * a = kernel + place * plane + i * w->channels + k;
+                const float * a = kernel + place * plane + i * w->plan.channels + k;
                 for (int64_t p = 0; p < panels; ++p) {
                     const float * panel = w->panel + (p * PLACES + place) * stride + k * PANEL;
-                    float * c = w->products + ((p * PLACES + place) * w->together + i) * PANEL;
-                    const struct ahead ahead = rows_ahead(a + high * w->channels, w->channels * (int64_t) sizeof(float));
-                    tiles[least(count - i, high)](a, w->channels, panel, c, PANEL, (int) least(w->channels - k, DEEP), k == 0, ahead);
+                    float * c = w->products + ((p * PLACES + place) * w->plan.together + i) * PANEL;
+                    const struct ahead ahead = rows_ahead(a + high * w->plan.channels, w->plan.channels * (int64_t) sizeof(float));
+                    tiles[least(count - i, high)](a, w->plan.channels, panel, c, PANEL, (int) least(w->plan.channels - k, DEEP), k == 0, ahead);
                 }
             }
         }
@@ -208,76 +234,52 @@ static void multiply_panels(const struct work * w, const float * kernel, int64_t
 
 /// Transforms the products back to `count` channels of the result.
 static void write_panels(const struct work * w, int64_t batch, int64_t origin, int64_t panels, int64_t channel, int64_t count) {
-    float * result = (float *) w->dst->data + (batch * w->rows + channel) * w->width * w->height;
+    float * result = (float *) w->dst->data + (batch * w->plan.rows + channel) * w->dst->ne[0] * w->dst->ne[1];
     for (int64_t p = 0; p < panels; ++p) {
-        const int64_t first = origin + p * PANEL, end = least(first + PANEL, w->tiles);
+        const int64_t first = origin + p * PANEL, end = least(first + PANEL, w->plan.tiles);
         for (int64_t i = 0; i < count; ++i) {
             for (int64_t t = first, along; t < end; t += along) {
                 float lines[2][2 * PANEL];
-                const int64_t x = t % w->across * 2, y = t / w->across * 2;
-                along = least(w->across - t % w->across, end - t);
-                transform_back(w->products + (p * PLACES * w->together + i) * PANEL + t - first, w->together * PANEL, along, lines);
-                const int64_t pixels = least(2 * along, w->width - x);
-                for (int64_t row = 0; row < least(2, w->height - y); ++row) {
-                    const int64_t at = (y + row) * w->width + x;
+                const int64_t x = t % w->plan.across * 2, y = t / w->plan.across * 2;
+                along = least(w->plan.across - t % w->plan.across, end - t);
+                transform_back(w->products + (p * PLACES * w->plan.together + i) * PANEL + t - first, w->plan.together * PANEL, along, lines);
+                const int64_t pixels = least(2 * along, w->dst->ne[0] - x);
+                for (int64_t row = 0; row < least(2, w->dst->ne[1] - y); ++row) {
+                    const int64_t at = (y + row) * w->dst->ne[0] + x;
                     add_sums(w->dst, channel + i, at, batch, pixels, lines[row]);
-                    if (w->s->relu) rectify(lines[row], pixels);
-                    for (int64_t j = 0; j < pixels; ++j) result[i * w->width * w->height + at + j] = lines[row][j];
+                    if (w->plan.s->relu) rectify(lines[row], pixels);
+                    for (int64_t j = 0; j < pixels; ++j) result[i * w->dst->ne[0] * w->dst->ne[1] + at + j] = lines[row][j];
                 }
             }
         }
     }
 }
 
-/// A unit is some channels of an image; a thread reads an image once.
-static void compute_few(const struct work * w, const struct ggml_tensor * kernel, struct graphc_turns * turns, int nth) {
-    const int64_t panels = (w->tiles + PANEL - 1) / PANEL, parts = (w->rows + w->together - 1) / w->together;
-    const int64_t units = parts * w->dst->ne[3], plane = w->together * w->channels;
-    int64_t read = -1;
-    for (int64_t unit; (unit = take(turns, units, nth)) < units;) {
-        const int64_t batch = unit / parts, first = unit % parts * w->together, count = least(w->rows - first, w->together);
-        if (batch != read) read_panels(w, batch, 0, panels);
-        read = batch;
-        for (int64_t i = 0; i < count; ++i) {
-            transform_row(kernel, w->s, first + i, w->part + i * w->channels, plane);
-        }
-        multiply_panels(w, w->part, plane, count, panels);
-        write_panels(w, batch, 0, panels, first, count);
-    }
-}
-
-/// A unit is a group of panels; where they are too few for all threads, also a part of the channels.
-static void compute_many(const struct work * w, const float * kernel, struct graphc_turns * turns, int nth) {
-    const int64_t group = GROUP * PANEL, groups = (w->tiles + group - 1) / group;
-    int64_t parts = 1;
-    while (groups * w->dst->ne[3] * parts < 2 * nth && w->rows / (2 * parts) >= CHANNELS) parts *= 2;
-    const int64_t part = (w->rows / parts + ROWS - 1) / ROWS * ROWS, units = groups * parts * w->dst->ne[3];
-    for (int64_t unit; (unit = take(turns, units, nth)) < units;) {
-        const int64_t batch = unit / parts / groups, origin = unit / parts % groups * group;
-        const int64_t panels = (least(group, w->tiles - origin) + PANEL - 1) / PANEL;
-        const int64_t until = least((unit % parts + 1) * part, w->rows);
-        read_panels(w, batch, origin, panels);
-        for (int64_t first = unit % parts * part; first < until; first += w->together) {
-            const int64_t count = least(until - first, w->together);
-            multiply_panels(w, kernel + first * w->channels, w->rows * w->channels, count, panels);
-            write_panels(w, batch, origin, panels, first, count);
-        }
-    }
-}
-
 void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     struct graphc_conv_2d_settings * s = userdata;
-    const struct ggml_tensor * image = dst->src[0], * room = dst->src[1], * kernel = room->src[0];
-    const bool few = has_few_tiles(image, s);
-    struct work w = {s, image, dst, image->ne[2], dst->ne[2], dst->ne[0], dst->ne[1], (dst->ne[0] + 1) / 2, tile_count(image, s),
-                     few ? FEW : GROUP, few ? FEW_CHANNELS : CHANNELS, NULL, NULL, NULL};
-    const uintptr_t free = (uintptr_t) ((float *) room->data + (few ? 0 : PLACES * w.channels * w.rows)), line = sizeof(vector);
-    w.panel = (float *) ((free + line - 1) / line * line) + ith * workspace(image, few);
-    w.products = w.panel + w.panels * PLACES * w.channels * PANEL;
-    w.part = w.products + w.panels * PLACES * w.together * PANEL;
-    if (few) {
-        compute_few(&w, kernel, &s->turns, nth);
-    } else {
-        compute_many(&w, room->data, &s->turns, nth);
+    const struct ggml_tensor * image = dst->src[0], * operands = dst->src[1];
+    const struct plan p = plan_of(operands->src[0], image, s);
+    const float * kernel = room_of(operands), * images = kernel + p.weights;
+    struct work w = {.plan = p, .dst = dst, .products = room_of(operands) + p.weights + p.images + ith * p.each};
+    w.part = w.products + PLACES * p.group * PANEL * p.together;
+    w.room = w.part + (p.few ? PLACES * p.together * p.channels : 0);
+    const int64_t groups = (p.panels + p.group - 1) / p.group, batches = image->ne[3], size = PLACES * p.channels * PANEL;
+    int64_t rows = p.shared ? p.together : p.rows;  // of a unit: images that each thread transforms are cut as little as possible
+    while (groups * batches * ((p.rows + rows - 1) / rows) < 2 * nth && rows >= 2 * CHANNELS) rows /= 2;
+    const int64_t parts = (p.rows + rows - 1) / rows, units = groups * parts * batches;
+    for (int64_t unit; (unit = take(&s->turns, units, nth)) < units;) {
+        const int64_t batch = unit / parts / groups, origin = unit / parts % groups * p.group;
+        const int64_t panels = least(p.group, p.panels - origin), until = least((unit % parts + 1) * rows, p.rows);
+        if (!p.shared) read_panels(&p, batch, origin * PANEL, panels, 0, p.channels, w.room);
+        w.panel = p.shared ? images + (batch * p.panels + origin) * size : w.room;
+        for (int64_t first = unit % parts * rows; first < until; first += p.together) {
+            const int64_t count = least(until - first, p.together);
+            for (int64_t i = 0; p.few && i < count; ++i) {
+                transform_row(p.kernel, s, first + i, w.part + i * p.channels, p.together * p.channels);
+            }
+            const float * part = p.few ? w.part : kernel + first * p.channels;
+            multiply_panels(&w, part, (p.few ? p.together : p.rows) * p.channels, count, panels);
+            write_panels(&w, batch, origin * PANEL, panels, first, count);
+        }
     }
 }

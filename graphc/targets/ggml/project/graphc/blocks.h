@@ -1,0 +1,126 @@
+#pragma once
+
+// Products by blocks: columns of the result are packed into panels that stay in the cache while all rows pass by them, and a
+// tile of rows and a panel's columns is summed up in registers. Sums are made of partial sums over `DEPTH` elements, so they
+// are as exact as the pairwise sums of other libraries. Weights of narrower types are read as float32, a part at a time.
+
+#include "products.h"
+
+#include "tiles.h"
+
+enum { DEPTH = 256, COLUMNS = 128, BLOCK = 8, SPLIT = 8, LEAST_ROWS = 192 };
+
+/// Rows of a matrix of any type that can be read as float32; `step` bytes from one to the next. NULL stands for float32's traits.
+struct matrix {
+    const char * data;
+    int64_t step;
+    enum ggml_type type;
+    const struct ggml_type_traits * types;
+};
+
+static inline const char * element(const struct matrix * m, int64_t row, int64_t column) {
+    const int64_t bytes = m->type == GGML_TYPE_F32 ? column * (int64_t) sizeof(float) : column / m->types->blck_size * (int64_t) m->types->type_size;
+    return m->data + row * m->step + bytes;
+}
+
+/// Rows from `row` on, their elements from `column` on: where they lie, or as float32 in `room`, DEPTH elements apart. `lda` becomes
+/// the elements from one to the next.
+static inline const float * read_rows(const struct matrix * m, int64_t row, int64_t count, int64_t column, int depth, float * room, int64_t * lda) {
+    if (m->type == GGML_TYPE_F32) {
+        *lda = m->step / (int64_t) sizeof(float);
+        return (const float *) element(m, row, column);
+    }
+    for (int64_t i = 0; i < count; ++i) widen(m->type, m->types, element(m, row + i, column), depth, room + i * DEPTH);
+    *lda = DEPTH;
+    return room;
+}
+
+/// Where a block begins in the result's axes.
+struct place {
+    int64_t axis[4];
+};
+
+/// A block of a result, and where the operands of one of its products lie: rows of `c` are `ldc` elements apart, panels `panel`.
+/// Behind it come rows that are packed next.
+struct block {
+    const struct ggml_tensor * dst;
+    struct place at;
+    int axis;  // of its rows
+    struct matrix a;
+    const float * packed;
+    int64_t panel;
+    float * c;
+    int64_t ldc, rows, columns;
+    const char * coming;
+    int64_t coming_step, coming_rows;
+    int depth;
+    bool first;  // else the products are added to what `c` holds
+    bool last;   // then comes what is added to the result
+    bool relu;
+};
+
+/// Adds to rows of the result what is added to it, and takes ReLU of that.
+static inline void finish(const struct block * b, int64_t top, int64_t bottom) {
+    for (int64_t i = top; i < bottom; ++i) {
+        float * row = b->c + i * b->ldc;
+        for (int source = 2; source < GGML_MAX_SRC && b->dst->src[source] != NULL; ++source) {
+            const struct ggml_tensor * t = b->dst->src[source];
+            const float * from = (const float *) t->data + i * step(t, b->axis);
+            for (int each = 0; each < 4; ++each) from += b->at.axis[each] * step(t, each);
+            add_row(t, from, b->columns, row);
+        }
+        if (b->relu) rectify(row, b->columns);
+    }
+}
+
+/// All tiles of a block: some rows pass all panels before the next. At the right edge a tile is computed beside the result and the
+/// columns that exist are copied.
+static inline void multiply(const struct block * b) {
+    float room[BLOCK * ROWS * DEPTH] __attribute__((aligned(64)));
+    const int64_t high = tile_rows(b->rows), tall = alike((b->rows + high - 1) / high, BLOCK) * high;
+    int64_t coming = 0, lda;
+    for (int64_t top = 0; top < b->rows; top += tall) {
+        const int64_t bottom = least(top + tall, b->rows);
+        const float * rows = read_rows(&b->a, top, bottom - top, 0, b->depth, room, &lda);
+        for (int64_t j = 0; j < b->columns; j += PANEL) {
+            const float * panel = b->packed + j / PANEL * b->panel;
+            const int64_t wide = least(b->columns - j, PANEL);
+            for (int64_t i = top; i < bottom; i += high, coming += LINES) {
+                const int64_t count = least(bottom - i, high);
+                const float * a = rows + (i - top) * lda;
+                float * c = b->c + i * b->ldc + j;
+                struct ahead ahead = rows_ahead(a + high * lda, lda * (int64_t) sizeof(float));
+                if (coming < b->coming_rows) ahead = (struct ahead){b->coming + coming * b->coming_step, b->coming_step};
+                if (wide == PANEL) {
+                    tiles[count](a, lda, panel, c, b->ldc, b->depth, b->first, ahead);
+                    continue;
+                }
+                float edge[ROWS * PANEL];
+                tiles[count](a, lda, panel, edge, PANEL, b->depth, true, ahead);
+                for (int row = 0; row < count; ++row) {
+                    for (int64_t x = 0; x < wide; ++x) {
+                        float * target = c + row * b->ldc + x;
+                        *target = b->first ? edge[row * PANEL + x] : edge[row * PANEL + x] + *target;
+                    }
+                }
+            }
+        }
+        if (b->last) finish(b, top, bottom);
+    }
+}
+
+/// A thread's share of a result: rows and columns are cut into so many units that no thread waits long for another.
+struct units {
+    int64_t columns, rows, parts, count;
+};
+
+static inline struct units cut(int64_t rows, int64_t columns, int64_t batches, int nth) {
+    struct units u = {(columns + COLUMNS - 1) / COLUMNS, rows, 1, 0};
+    while (u.columns * batches * u.parts < SPLIT * nth && rows / (2 * u.parts) >= LEAST_ROWS) u.parts *= 2;
+    const int64_t fewest = columns > COLUMNS && columns % COLUMNS != 0 ? 2 * nth : nth;  // units that differ must be more
+    while (u.columns * batches * u.parts < fewest && rows / u.parts >= 2 * ROWS) u.parts *= 2;
+    u.rows = ((rows + u.parts - 1) / u.parts + ROWS - 1) / ROWS * ROWS;
+    u.parts = (rows + u.rows - 1) / u.rows;
+    u.count = u.columns * u.parts * batches;
+    return u;
+}

@@ -1,0 +1,122 @@
+// Convolutions by blocks: products of the kernel with what it meets in the image, of which panels are packed when they are multiplied.
+
+#include "products.h"
+
+#include "blocks.h"
+#include "tiles.h"
+
+/// Which elements of an image [channels][height][width] a kernel [channels][kh][kw] meets at the pixels of a result, in lines of `across`.
+struct windows {
+    int64_t width, height, across, pixels, kw, kh;
+    struct graphc_conv_2d_settings s;
+};
+
+/// Pixels of a panel that lie beside one another in the image: `count` from the panel's pixel `to` on, which read a plane from `from` on.
+struct piece {
+    int64_t from, to, count;
+};
+
+/// The pieces of the `count` pixels from (x, y) of the result on that a place of the kernel meets in the image; how many there are.
+static int cut_panel(const struct windows * w, int64_t x, int64_t y, int64_t count, int64_t kx, int64_t ky, struct piece pieces[PANEL]) {
+    const struct graphc_conv_2d_settings * s = &w->s;
+    const int64_t left = kx * s->d0 - s->p0, rest = w->width - left;
+    const int64_t first = left < 0 ? (s->s0 - 1 - left) / s->s0 : 0, end = rest < 0 ? 0 : (rest + s->s0 - 1) / s->s0;  // in the image
+    int found = 0;
+    for (int64_t done = 0, run; done < count; done += run, x = 0, ++y) {
+        run = least(w->across - x, count - done);
+        const int64_t iy = y * s->s1 - s->p1 + ky * s->d1, begin = x < first ? first : x, stop = least(x + run, end);
+        if (iy < 0 || iy >= w->height || begin >= stop) continue;
+        pieces[found++] = (struct piece){iy * w->width + begin * s->s0 + left, done + begin - x, stop - begin};
+    }
+    return found;
+}
+
+/// What the kernel's elements `from`... meet at the pixels from `start` on, as the columns of panels, which lie `panel` elements apart. A
+/// place of the kernel meets the same pixels in each channel.
+static void pack_windows(const struct windows * w, const float * data, int64_t start, int64_t count, int64_t from, int depth,
+                         float * packed, int64_t panel) {
+    const int64_t places = w->kw * w->kh, plane = w->width * w->height;
+    struct piece pieces[PANEL];
+    for (int64_t j = 0; j < count; j += PANEL) {
+        const int64_t wide = least(count - j, PANEL), x = (start + j) % w->across, y = (start + j) / w->across;
+        int64_t kx = from % w->kw, ky = from / w->kw % w->kh;
+        const float * begin = data + from / places * plane;
+        for (int64_t first = 0; first < least(places, depth); ++first) {
+            const int found = cut_panel(w, x, y, wide, kx, ky, pieces);
+            const bool full = found == 1 && pieces[0].count == PANEL;
+            const float * channel = begin;
+            for (int64_t k = first; k < depth; k += places, channel += plane) {
+                float * row = packed + j / PANEL * panel + k * PANEL;
+                if (full && w->s.s0 == 1) {
+                    copy(channel + pieces[0].from, 1, PANEL, row);
+                    continue;
+                }
+                for (int v = 0; v < VECTORS && !full; ++v) *(vector *) (row + v * WIDTH) = all(0);
+                for (int p = 0; p < found; ++p) copy(channel + pieces[p].from, w->s.s0, pieces[p].count, row + pieces[p].to);
+            }
+            if (++kx < w->kw) continue;
+            kx = 0;
+            if (++ky < w->kh) continue;
+            ky = 0;
+            begin += plane;
+        }
+    }
+}
+
+static struct windows windows_of(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
+    const int64_t kw = kernel->ne[0], kh = kernel->ne[1];
+    struct windows w = {image->ne[0], image->ne[1], 0, 0, kw, kh, *s};
+    w.across = (w.width + 2 * s->p0 - s->d0 * (kw - 1) - 1) / s->s0 + 1;
+    w.pixels = ((w.height + 2 * s->p1 - s->d1 * (kh - 1) - 1) / s->s1 + 1) * w.across;
+    if (kw == 1 && kh == 1 && s->s0 == 1 && s->s1 == 1 && s->p0 == 0 && s->p1 == 0) w.width = w.across = w.pixels, w.height = 1;
+    return w;
+}
+
+/// Elements that a channel of the result is the sum of.
+static int64_t depth_of(const struct ggml_tensor * kernel) { return kernel->ne[0] * kernel->ne[1] * kernel->ne[2]; }
+
+static const float * image_at(const struct ggml_tensor * image, int64_t batch) {
+    return (const float *) ((const char *) image->data + batch * image->nb[3]);
+}
+
+/// A block of a convolution's result: channels from `i` on, pixels from `j` on.
+static struct block block_at(const struct ggml_tensor * dst, const struct graphc_conv_2d_settings * s, int64_t i, int64_t j, int64_t batch) {
+    const int64_t pixels = dst->ne[0] * dst->ne[1];
+    float * c = (float *) ((char *) dst->data + batch * dst->nb[3]) + i * pixels + j;
+    return (struct block){.dst = dst, .at = {{j, 0, i, batch}}, .axis = 2, .c = c, .ldc = pixels, .relu = s->relu};
+}
+
+/// The product of a part of the kernel's elements, from `k` on.
+static void multiply_part(struct block * part, const struct ggml_tensor * kernel, const struct graphc_conv_2d_settings * s, int64_t k) {
+    const int64_t depth = depth_of(kernel);
+    part->a = (struct matrix){(const char *) kernel->data + part->at.axis[2] * kernel->nb[3], kernel->nb[3], kernel->type, s->types};
+    part->a.data = element(&part->a, 0, k);
+    part->depth = (int) least(depth - k, DEPTH);
+    part->first = k == 0, part->last = k + DEPTH >= depth;
+    multiply(part);
+}
+
+bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
+    return is_weight(kernel, s->types) && is_dense(image);
+}
+
+void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
+    const int64_t depth = depth_of(kernel), channels = kernel->ne[3];
+    (void) ith;
+    struct graphc_conv_2d_settings * s = userdata;
+    const struct windows w = windows_of(kernel, image, s);
+    float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
+    const struct units u = cut(channels, w.pixels, dst->ne[3], nth);
+    for (int64_t unit; (unit = take(&s->turns, u.count, nth)) < u.count;) {
+        const int64_t i = unit % u.parts * u.rows, j = unit / u.parts % u.columns * COLUMNS, batch = unit / u.parts / u.columns;
+        struct block part = block_at(dst, s, i, j, batch);
+        part.packed = packed, part.panel = DEPTH * PANEL;
+        part.rows = least(channels - i, u.rows);
+        part.columns = least(w.pixels - j, COLUMNS);
+        for (int64_t k = 0; k < depth; k += DEPTH) {
+            pack_windows(&w, image_at(image, batch), j, part.columns, k, (int) least(depth - k, DEPTH), packed, part.panel);
+            multiply_part(&part, kernel, s, k);
+        }
+    }
+}
