@@ -56,7 +56,7 @@ MOST_SOURCES = 6
 """Tensors that one of them reads at most."""
 
 
-TURNS = (("next", ctypes.c_int), ("finished", ctypes.c_int))
+TURNS = (("ranges", ctypes.c_int * 16 * 16), ("finished", ctypes.c_int))
 """`graphc_turns`."""
 
 TYPES = ("types", ctypes.c_void_p)

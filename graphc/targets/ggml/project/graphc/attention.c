@@ -61,7 +61,6 @@ bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tens
 bool graphc_prefers_attention(const struct ggml_tensor * q) { return q->ne[1] >= FEWEST_QUERIES; }
 
 void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    (void) ith;
     struct graphc_attention_settings * settings = userdata;
     const struct ggml_tensor * k = dst->src[0], * q = dst->src[1], * v = dst->src[2], * mask = dst->src[3];
     const int64_t depth = q->ne[0], keys = k->ne[1], values = v->ne[1], queries = q->ne[1];
@@ -73,7 +72,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
     struct state s;
     const struct ahead nothing = {panel, 0};
     const int64_t units = panels * q->ne[2] * q->ne[3];
-    for (int64_t unit; (unit = take(&settings->turns, units, nth)) < units;) {
+    for (int64_t unit; (unit = take(&settings->turns, units, ith, nth)) < units;) {
         const int64_t first = unit % panels * PANEL, count = least(queries - first, PANEL);
         const int64_t i2 = unit / panels % q->ne[2], i3 = unit / panels / q->ne[2];
         const int64_t k2 = i2 / (q->ne[2] / k->ne[2]), k3 = i3 / (q->ne[3] / k->ne[3]);

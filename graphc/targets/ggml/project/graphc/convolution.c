@@ -103,12 +103,11 @@ bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_t
 void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
     const int64_t depth = depth_of(kernel), channels = kernel->ne[3];
-    (void) ith;
     struct graphc_conv_2d_settings * s = userdata;
     const struct windows w = windows_of(kernel, image, s);
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
     const struct units u = cut(channels, w.pixels, dst->ne[3], nth);
-    for (int64_t unit; (unit = take(&s->turns, u.count, nth)) < u.count;) {
+    for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
         const int64_t i = unit % u.parts * u.rows, j = unit / u.parts % u.columns * COLUMNS, batch = unit / u.parts / u.columns;
         struct block part = block_at(dst, s, i, j, batch);
         part.packed = packed, part.panel = DEPTH * PANEL;

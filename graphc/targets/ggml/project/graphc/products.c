@@ -51,14 +51,13 @@ static struct matrix columns_at(const struct ggml_tensor * dst, const struct gra
 }
 
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    (void) ith;
     struct graphc_mul_mat_settings * s = userdata;
     const struct ggml_tensor * b = dst->src[1];
     const int64_t depth = b->ne[0], columns = dst->ne[0], rows = dst->ne[1];
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
     const struct units u = cut(rows, columns, dst->ne[2] * dst->ne[3], nth);
-    for (int64_t unit; (unit = take(&s->turns, u.count, nth)) < u.count;) {
-        const struct place at = find(&u, dst, unit), then = find(&u, dst, least(unit + nth, u.count - 1));
+    for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
+        const struct place at = find(&u, dst, unit), then = find(&u, dst, least(unit + 1, u.count - 1));
         const struct matrix weights = columns_at(dst, s, at), later = columns_at(dst, s, then);
         const char * left = (const char *) b->data + at.axis[1] * b->nb[1] + at.axis[2] * b->nb[2] + at.axis[3] * b->nb[3];
         char * c = (char *) dst->data;

@@ -16,10 +16,16 @@
 extern "C" {
 #endif
 
-/// How the threads share the work of an operator: each takes the next unit when it is done with one, so that nobody waits for a
-/// thread that other programs hold up. 0 before and after a run. Every operator in a graph has one of its own.
+enum { GRAPHC_RANGES = 16 };
+
+/// How the threads share the work of an operator: each takes the next unit of a range of its own, so that it finds what it made itself in
+/// the operator before; then of others, so that nobody waits for a thread that other programs hold up. 0 before and after a run. Every
+/// operator in a graph has one of its own.
 struct graphc_turns {
-    int next, finished;
+    struct {
+        int next, apart[15];  // lines of the cache
+    } ranges[GRAPHC_RANGES];
+    int finished;
 };
 
 /// The settings of a convolution: its userdata. With `relu`, what is negative in the end becomes 0. `types` is what

@@ -242,11 +242,23 @@ static inline void widen(enum ggml_type type, const struct ggml_type_traits * ty
     for (int64_t i = 0; i < count; ++i) to[i] = widened(((const uint16_t *) from)[i]);
 }
 
-/// The next unit of work. Where there is none left, the last of `threads` makes the turns ready for the next run.
-static inline int64_t take(struct graphc_turns * turns, int64_t units, int threads) {
-    const int unit = __atomic_fetch_add(&turns->next, 1, __ATOMIC_RELAXED);
-    if (unit >= units && __atomic_add_fetch(&turns->finished, 1, __ATOMIC_ACQ_REL) == threads) turns->next = turns->finished = 0;
-    return unit;
+/// The next unit of work: of the thread's own range, else of another's. Where there is none left, the last of `threads` makes the
+/// turns ready for the next run.
+static inline int64_t take(struct graphc_turns * turns, int64_t units, int thread, int threads) {
+    const int ranges = threads < GRAPHC_RANGES ? threads : GRAPHC_RANGES;
+    for (int each = 0; each < ranges; ++each) {
+        const int range = (thread + each) % ranges;
+        const int64_t first = units * range / ranges, end = units * (range + 1) / ranges;
+        int * next = &turns->ranges[range].next;
+        if (first + __atomic_load_n(next, __ATOMIC_RELAXED) >= end) continue;
+        const int64_t unit = first + __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
+        if (unit < end) return unit;
+    }
+    if (__atomic_add_fetch(&turns->finished, 1, __ATOMIC_ACQ_REL) == threads) {
+        for (int range = 0; range < ranges; ++range) turns->ranges[range].next = 0;
+        turns->finished = 0;
+    }
+    return units;
 }
 
 /// Elements from one to the next along an axis; 0 where one serves the whole axis of a result.

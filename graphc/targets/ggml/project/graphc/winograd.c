@@ -198,12 +198,11 @@ static void read_panels(const struct plan * p, int64_t batch, int64_t origin, in
 
 void graphc_winograd_operands(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     struct graphc_conv_2d_settings * s = userdata;
-    (void) ith;
     const struct plan p = plan_of(dst->src[0], dst->src[1], s);
     float * kernel = room_of(dst), * images = kernel + p.weights;
     const int64_t rows = p.few ? 0 : (p.rows + TURNED - 1) / TURNED, parts = (p.channels + TURNED - 1) / TURNED;
     const int64_t pixels = p.shared ? parts * p.panels * p.image->ne[3] : 0;
-    for (int64_t unit; (unit = take(&s->turns, rows + pixels, nth)) < rows + pixels;) {
+    for (int64_t unit; (unit = take(&s->turns, rows + pixels, ith, nth)) < rows + pixels;) {
         for (int64_t row = unit * TURNED; unit < rows && row < least((unit + 1) * TURNED, p.rows); ++row) {
             transform_row(p.kernel, s, row, kernel + row * p.channels, p.rows * p.channels);
         }
@@ -267,7 +266,7 @@ void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata
     int64_t rows = p.shared ? p.together : p.rows;  // of a unit: images that each thread transforms are cut as little as possible
     while (groups * batches * ((p.rows + rows - 1) / rows) < 2 * nth && rows >= 2 * CHANNELS) rows /= 2;
     const int64_t parts = (p.rows + rows - 1) / rows, units = groups * parts * batches;
-    for (int64_t unit; (unit = take(&s->turns, units, nth)) < units;) {
+    for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
         const int64_t batch = unit / parts / groups, origin = unit / parts % groups * p.group;
         const int64_t panels = least(p.group, p.panels - origin), until = least((unit % parts + 1) * rows, p.rows);
         if (!p.shared) read_panels(&p, batch, origin * PANEL, panels, 0, p.channels, w.room);
