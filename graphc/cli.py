@@ -23,6 +23,7 @@ from graphc.commands.diff import diff
 from graphc.commands.doctor import doctor
 from graphc.commands.explain import explain
 from graphc.commands.inspect import inspect
+from graphc.commands.options import spread
 from graphc.commands.output import note, printable, tolerate_any_encoding
 from graphc.commands.profile import profile
 from graphc.commands.refit import refit
@@ -58,7 +59,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in COMMANDS:
-    app.command()(command)
+    app.command()(spread(command))
 app.add_typer(backend, name="backend")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,27 @@ from graphc.weights.undo import Base, compiled_from
 
 if TYPE_CHECKING:
     import onnx
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What decides, besides the model, which program it is compiled to. `compile` says what each means.
+
+    `name` is what the program and its C++ class are called: if not given, as the file is. `dtype`, if it is a `Dtypes`, is told
+    which types were chosen. `weights` and `component` matter for the type `"checkpoint"` alone.
+    """
+
+    name: str | None = None
+    dims: Mapping[str, Size] | None = None
+    without: Iterable[str] = ()
+    stop_after: int | None = None
+    names: Source | None = None
+    dtype: Asked | Dtypes = ()
+    weights: Source | None = None
+    component: str | None = None
+
+
+DEFAULTS = Settings()
 
 
 def compile(
@@ -70,10 +92,8 @@ def compile(
     Raises ModelError, UnsupportedError (with all that is unsupported), InputError for a size that the model has not or a rule or
     type that there is not, CheckpointError, or OSError.
     """
-    name = None if output is None else Path(output).stem
-    program = compile_program(
-        source,
-        name=name,
+    settings = Settings(
+        name=None if output is None else Path(output).stem,
         dims=dims,
         without=without,
         stop_after=stop_after,
@@ -81,8 +101,8 @@ def compile(
         dtype=dtype,
         weights=weights,
         component=component,
-        progress=progress,
     )
+    program = compile_program(source, settings, progress=progress)
     arrays = weights_of(program, weights, component)
     if cpp is not None:
         write_project(program, cpp)
@@ -96,37 +116,27 @@ def compile(
 
 def compile_program(
     source: str | os.PathLike[str] | onnx.ModelProto | Graph,
+    settings: Settings = DEFAULTS,
     *,
-    name: str | None = None,
-    dims: Mapping[str, Size] | None = None,
-    without: Iterable[str] = (),
-    stop_after: int | None = None,
     ways: Ways | None = None,
-    names: Source | None = None,
-    dtype: Asked | Dtypes = (),
-    weights: Source | None = None,
-    component: str | None = None,
     progress: Progress = SILENT,
 ) -> Program:
-    """The stages up to the program that every target reads; its weights are not computed yet.
-
-    `name` is what the program and its C++ class are called: if not given, as the file is. `ways` is told how operators are
-    computed, and `dtype`, if it is a `Dtypes`, which types were chosen. `weights` matter for the type `"checkpoint"` alone.
-    """
-    types = dtype if isinstance(dtype, Dtypes) else Dtypes.parsed(dtype)
-    if types.from_checkpoint and weights is None:
+    """The stages up to the program that every target reads; its weights are not computed yet. `ways` is told how operators are
+    computed."""
+    types = settings.dtype if isinstance(settings.dtype, Dtypes) else Dtypes.parsed(settings.dtype)
+    if types.from_checkpoint and settings.weights is None:
         raise InputError("--dtype checkpoint: say which one with --weights")
-    log = Log(checked(without), stop_after)
+    log = Log(checked(settings.without), settings.stop_after)
     if isinstance(source, Graph):
         graph = source
     else:
         from graphc.frontend.onnx import load as load_onnx
 
-        graph = load_onnx(source, dims=dims, progress=progress)
-    if name or isinstance(source, str | os.PathLike):
-        graph.name = name or Path(source).stem  # type: ignore[arg-type]
-    if names is not None:
-        given = open_checkpoint(names)
+        graph = load_onnx(source, dims=settings.dims, progress=progress)
+    if settings.name or isinstance(source, str | os.PathLike):
+        graph.name = settings.name or Path(source).stem  # type: ignore[arg-type]
+    if settings.names is not None:
+        given = open_checkpoint(settings.names)
         find_names(graph, fit(given, shapes_of(graph.parameters)).tensors(given))
     debug = Debug.from_environment()
     debug.observe("import", graph)
@@ -138,9 +148,9 @@ def compile_program(
         program = lower(graph, ways)
         program.recipes = write_recipes(program, graph.parameters)
         if types.rules:
-            stored = (
-                Refit(program, [None] * len(program.weights), weights, component=component).types if weights else None
-            )
+            stored, weights = None, settings.weights
+            if weights:
+                stored = Refit(program, [None] * len(program.weights), weights, component=settings.component).types
             program = types.applied(program, stored)
         step(1)
     debug.finish(program, log)

@@ -298,6 +298,42 @@ def test_bench_runs_what_is_installed(graphc_command, model: Path) -> None:
     assert "no runtime is called abacus" in refused.err
 
 
+RUNS = ("run --random 0", "diff", "bench --runtime graphc --rounds 1", "profile", "view --profile", "bisect", "demo")
+"""Every command that runs a model, or says how it runs."""
+
+
+@pytest.mark.parametrize("command", RUNS)
+def test_every_command_that_runs_a_model_takes_a_device(graphc_command, model: Path, command: str) -> None:
+    name, *options = command.split()
+    arguments = [name, *([] if name == "demo" else [model]), *options]
+    for place, message in (
+        (("--device", "abacus7"), "no device 'abacus7'; there is CPU"),
+        (("--device", "rpc://"), "no address of a server"),
+        (("--memory", "much"), "no size of memory"),
+        (("--memory", "1GiB"), "1 limits of memory are given for the CPU, which uses weights where they lie"),
+    ):
+        done = graphc_command(*arguments, *place)
+        if name == "bench" and "size" not in message:  # a runtime that fails is a row of its table
+            assert message[:40] in done.out
+            continue
+        assert (done.status, done.err.count("error: ")) == (1, 1), done.err
+        assert message in done.err
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("view MODEL --device cpu,cpu", "say where --profile runs the model"),
+        ("bisect MODEL --by numpy --threads 1", "they are not for --by numpy"),
+        ("bench MODEL --device cuda0 --runtime onnxruntime --runtime ggml", "no runtime is called ggml"),
+    ],
+)
+def test_options_that_cannot_be_combined(graphc_command, model: Path, command: str, message: str) -> None:
+    done = graphc_command(*(model if word == "MODEL" else word for word in command.split()))
+    assert (done.status, done.out) == (1, "")
+    assert message in done.err
+
+
 def test_inspect_counts(graphc_command, model: Path, engine: Path) -> None:
     for path in (model, engine):
         found = json.loads(graphc_command("inspect", path, "--dim", "batch=10", "--json").out)

@@ -31,7 +31,7 @@ from onnx.backend.test.loader import load_model_tests
 import graphc
 from graphc.build import build, installed_ggml
 from graphc.cmake import find_cmake
-from graphc.compiler import compile_program, evaluated
+from graphc.compiler import Settings, compile_program, evaluated
 from graphc.targets.ggml.cpp import write_project
 from graphc.targets.ggml.engine import write_engine
 from graphc.targets.ggml.executor import Executor
@@ -140,7 +140,7 @@ def suite_cases():
     for case in cases:
         if case.name in SUITE:
             model = case.model or onnx.load(Path(case.model_dir) / "model.onnx")
-            program = compile_program(model, name=case.name)
+            program = compile_program(model, Settings(name=case.name))
             found[case.name] = program, evaluated(program), inputs_of(program, {})
     return found
 
@@ -200,20 +200,46 @@ def test_the_numbers_are_those_of_the_process(compiled, tmp_path, name):
     program, weights, given = suite_cases()[name] if name in SUITE else (ALL[name](), None, None)
     executor = Executor(program, weights if name in SUITE else arrays(program), threads=2)
     for sizes in SIZES.get(name, [{}]):
-        inputs = given if name in SUITE else inputs_of(program, sizes)
-        args = []
-        for number, (input_name, array) in enumerate(inputs.items()):
-            np.save(tmp_path / f"{number}.npy", array)
-            args += ["--input", f"{input_name}={tmp_path / f'{number}.npy'}"]
-        for number, output in enumerate(program.outputs):
-            args += ["--output", f"{output.name}={tmp_path / f'out{number}.npy'}"]
-        engine = compiled / name / "model.gguf"
-        status, said = run_program(compiled / "build" / name, "--engine", engine, "--threads", 2, "--repeat", 3, *args)
-        assert status == 0, said
-        for number, expected in enumerate(executor.run(inputs, sizes)):
-            got = np.load(tmp_path / f"out{number}.npy")
-            assert got.shape == expected.shape
-            assert got.tobytes() == expected.tobytes()
+        compare(compiled, tmp_path, name, executor, given if name in SUITE else inputs_of(program, sizes), sizes)
+
+
+def compare(compiled, folder, name, executor, inputs, sizes, *args):
+    """Have the program compute what the process does, with the same bits; what the process made of it."""
+    args = list(args)
+    for number, (input_name, array) in enumerate(inputs.items()):
+        np.save(folder / f"{number}.npy", array)
+        args += ["--input", f"{input_name}={folder / f'{number}.npy'}"]
+    for number, output in enumerate(executor.program.outputs):
+        args += ["--output", f"{output.name}={folder / f'out{number}.npy'}"]
+    engine = compiled / name / "model.gguf"
+    status, said = run_program(compiled / "build" / name, "--engine", engine, "--threads", 2, "--repeat", 3, *args)
+    assert status == 0, said
+    results = executor.run(inputs, sizes)
+    for number, expected in enumerate(results):
+        got = np.load(folder / f"out{number}.npy")
+        assert got.shape == expected.shape
+        assert got.tobytes() == expected.tobytes()
+    return results
+
+
+@pytest.mark.parametrize(
+    "others", [{"winograd": "tiles", "flash": "scores"}, {"winograd": "direct", "tiles": "direct"}]
+)
+def test_ways_that_were_chosen_have_the_bits_of_the_process(compiled, tmp_path, monkeypatch, others):
+    program = replaced()
+    inputs = inputs_of(program, {})
+    usual = Executor(program, arrays(program), threads=2)
+    before = usual.run(inputs, {})
+    (graph,) = usual.graphs.values()
+    ways = tmp_path / "ways ü.txt"
+    lines = (f"{each.key} = {others.get(each.way, each.way)}  # a = b\n" for each in graph.taken.values())
+    ways.write_text("".join(["# a device\n\n", *lines]))
+    monkeypatch.setenv("GRAPHC_WAYS", str(ways))
+    other = Executor(program, arrays(program), threads=2)
+    after = compare(compiled, tmp_path, "replaced", other, inputs, {}, "--ways", ways)
+    assert any(a.tobytes() != b.tobytes() for a, b in zip(before, after, strict=True))
+    for got, expected in zip(after, before, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
 
 
 def run_hosted(compiled, folder, name, feed):
@@ -350,6 +376,8 @@ def test_an_array_that_does_not_fit_is_refused(compiled, tmp_path, array, messag
         ),
         (["--engine", "ENGINE", "--random", "1", "--dim", "n=3"], "no size named n"),
         (["--engine", "OTHER", "--random", "1"], "is the engine of another program"),
+        (["--engine", "ENGINE", "--ways", "absent.txt"], "absent.txt cannot be read"),
+        (["--engine", "ENGINE", "--ways", "ENGINE"], "is not a choice that this program knows"),
     ],
 )
 def test_a_wrong_command_line_is_one_message(compiled, tmp_path, args, message):

@@ -13,11 +13,12 @@ import pytest
 
 from graphc import cli
 from graphc.demo.demonstration import demonstrate, picture_lines
+from graphc.targets.ggml.place import Place
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory):
-    return demonstrate(tmp_path_factory.mktemp("demo"), chosen=5, threads=1)
+    return demonstrate(tmp_path_factory.mktemp("demo"), chosen=5, place=Place(threads=1))
 
 
 def test_the_network_reads_digits(shown) -> None:

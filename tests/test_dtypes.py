@@ -22,7 +22,7 @@ from rule_graphs import FIRES
 
 import graphc
 from graphc.cli import main
-from graphc.compiler import compile_program, refit, write
+from graphc.compiler import Settings, compile_program, refit, write
 from graphc.errors import CheckpointError, EngineError, GraphcError, InputError
 from graphc.ggml_types import GUIDED, QUANTIZED, TYPES, fits, narrowed, quantize, widened
 from graphc.ir.graph import Graph, Value
@@ -244,7 +244,7 @@ def test_rows_that_blocks_do_not_fit() -> None:
         dtypes = Dtypes.parsed(asked.lower()) if asked in NAMES else None
         if dtypes is None:
             continue
-        found = compile_program(proto, dtype=dtypes)
+        found = compile_program(proto, Settings(dtype=dtypes))
         assert [weight.tensor.type for weight in found.weights] == [next, next, "F16"]
         assert TYPES[next].size / TYPES[next].elements >= TYPES[asked].size / TYPES[asked].elements
         assert [line.split(" (")[0] for line in dtypes.notes()] == [
@@ -328,7 +328,7 @@ def test_engines_have_the_types(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_lies_about_its_types(tmp_path: Path) -> None:
-    program = compile_program(several(weights(1)), dtype="q8_0")
+    program = compile_program(several(weights(1)), Settings(dtype="q8_0"))
     text = write_text(program)
     for old, new, reason in (
         ('"shape":[768,512],"type":"Q8_0"', '"shape":[768,500],"type":"Q8_0"', "cannot be of the type Q8_0"),
@@ -370,7 +370,7 @@ def test_floats_are_quantized_by_the_engines_types(tmp_path: Path) -> None:
     checkpoint = file_of(tmp_path / "m.safetensors", weights(2))
     refit(tmp_path / "first.gguf", checkpoint, tmp_path / "refitted.gguf")
     same(graphc.load(tmp_path / "refitted.gguf", threads=1).run(INPUTS), other.run(INPUTS))
-    program = compile_program(several(weights(1)), dtype=asked)
+    program = compile_program(several(weights(1)), Settings(dtype=asked))
     write(program, tmp_path / "stripped.gguf", strip_weights=True)
     same(graphc.load(tmp_path / "stripped.gguf", weights=checkpoint, threads=1).run(INPUTS), other.run(INPUTS))
     _, stored = read_stripped_engine(tmp_path / "stripped.gguf")
@@ -454,7 +454,7 @@ def test_a_checkpoints_own_types(tmp_path: Path, type: str) -> None:
     floats = graphc.compile(linear(weights(1, LINEAR)), weights=path, threads=1)
     assert all(weight.type_name == "float32" for weight in floats.program.weights)
     same(floats.run(FEED), graphc.compile(linear(numbers), threads=1).run(FEED))
-    program = compile_program(linear(weights(1, LINEAR)), dtype="checkpoint", weights=path, name="m")
+    program = compile_program(linear(weights(1, LINEAR)), Settings(dtype="checkpoint", weights=path, name="m"))
     write(program, tmp_path / "stripped.gguf", strip_weights=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -24,7 +24,7 @@ from safetensors.torch import save_file  # noqa: E402
 from zoo import EXAMPLES  # noqa: E402
 
 import graphc  # noqa: E402
-from graphc.compiler import compile_program, refit  # noqa: E402
+from graphc.compiler import Settings, compile_program, refit  # noqa: E402
 from graphc.errors import CheckpointError, EngineError, InputError  # noqa: E402
 from graphc.targets.ggml.container import read_container, write_container  # noqa: E402
 
@@ -173,7 +173,7 @@ def test_they_are_what_compiling_the_larger_model_gives(model: graphc.Model, tmp
 
 @pytest.mark.parametrize("dtype", ["f16", "q8_0"])
 def test_a_narrow_table_has_narrow_rows(dtype: str, exported: Path, tmp_path: Path) -> None:
-    program = compile_program(exported, dtype=["*token_embedding.weight=" + dtype])
+    program = compile_program(exported, Settings(dtype=["*token_embedding.weight=" + dtype]))
     graphc.compiler.write(program, tmp_path / "m.gguf")
     model = graphc.load(tmp_path / "m.gguf", threads=1)
     table = encoder()[0].state_dict()["embeddings.token_embedding.weight"].numpy()
@@ -244,7 +244,7 @@ def test_a_cpp_program_that_was_compiled_without_them(tmp_path: Path) -> None:
 
     table = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
     program = compile_program(model_of([node("Gather", ["table", "ids"], ["y"])], [value("ids", [3], np.int64)], ["y"],
-                                       {"table": table}), name="m")  # fmt: skip
+                                       {"table": table}), Settings(name="m"))  # fmt: skip
     graphc.compiler.write(program, tmp_path / "m.gguf")
     binary = build(graphc.compiler.write_project(program, tmp_path / "cpp"), jobs=2)
     loaded = graphc.load(tmp_path / "m.gguf", threads=1)
@@ -337,7 +337,7 @@ def test_the_command_line(graphc_command: Any, model: graphc.Model, tmp_path: Pa
 
 
 def test_with_loras(exported: Path, tmp_path: Path) -> None:
-    graphc.compiler.write(compile_program(exported, dtype="q8_0"), tmp_path / "m.gguf")
+    graphc.compiler.write(compile_program(exported, Settings(dtype="q8_0")), tmp_path / "m.gguf")
     name = "encoder.layers.0.self_attn.q_proj"
     down, up = vectors(4, 1), vectors(WIDTH, 2, 4)
     lora = {f"{name}.lora_A.weight": down, f"{name}.lora_B.weight": up}

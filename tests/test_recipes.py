@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from refitting import SHAPES, node, several, weights
 
 import graphc
-from graphc.compiler import compile_program
+from graphc.compiler import Settings, compile_program
 from graphc.errors import CheckpointError, EngineError
 from graphc.ir.interp import evaluate
 from graphc.ir.text import parse
@@ -202,7 +202,7 @@ def without_names(parameters: Mapping[str, np.ndarray]) -> onnx.ModelProto:
 
 def test_lost_names_are_found_by_what_constants_hold() -> None:
     first, other = ({**weights(seed, LOST), "uniform": np.ones((2, 6), np.float32)} for seed in (1, 2))
-    plain, found = compile_program(without_names(first)), compile_program(without_names(first), names=first)
+    plain, found = compile_program(without_names(first)), compile_program(without_names(first), Settings(names=first))
     assert write_text(plain) == write_text(found)
     assert not recipes_of(plain).parameters
     recipes = recipes_of(found)

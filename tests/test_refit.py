@@ -17,7 +17,7 @@ from onnx import helper
 from refitting import INPUTS, file_of, node, same, several, weights
 
 import graphc
-from graphc.compiler import compile_program, refit
+from graphc.compiler import Settings, compile_program, refit
 from graphc.errors import CheckpointError, EngineError
 from graphc.targets.ggml.engine import read_stripped_engine
 from graphc.targets.ggml.text import write_text
@@ -55,7 +55,7 @@ def test_half_precision_is_widened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shift", [0, 8])
 def test_an_engine_without_weights(tmp_path: Path, shift: int) -> None:
-    program = compile_program(several(weights(1)), name="m")
+    program = compile_program(several(weights(1)), Settings(name="m"))
     graphc.compiler.write(program, tmp_path / "stripped.gguf", strip_weights=True)
     graphc.compiler.write(program, tmp_path / "whole.gguf")
     with pytest.raises(EngineError, match=r"stripped\.gguf: \d+ of its \d+ weights were left out .*--weights"):
@@ -194,10 +194,10 @@ def test_a_cpp_program_reads_a_refitted_engine(tmp_path: Path) -> None:
 
     for seed in (1, 2):
         graphc.compile(several(weights(seed)), tmp_path / f"{seed}.gguf", threads=1).close()
-    graphc.compiler.write_project(compile_program(several(weights(1)), name="1"), tmp_path / "cpp")
+    graphc.compiler.write_project(compile_program(several(weights(1)), Settings(name="1")), tmp_path / "cpp")
     binary = build(tmp_path / "cpp", jobs=2)
     refit(tmp_path / "1.gguf", weights(2), tmp_path / "refitted.gguf")
-    program = compile_program(several(weights(1)), name="1")
+    program = compile_program(several(weights(1)), Settings(name="1"))
     graphc.compiler.write(program, tmp_path / "stripped.gguf", strip_weights=True)
     assert (
         hashlib.sha256(write_text(program).encode()).hexdigest().encode() in (tmp_path / "refitted.gguf").read_bytes()

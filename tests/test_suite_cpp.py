@@ -13,7 +13,7 @@ from suite.cpp import build, compare_results, folder_of, prepare, run, run_cpp, 
 from suite.refusals import expected_status
 from suite.run import outcome
 
-from graphc.compiler import compile_program
+from graphc.compiler import Settings, compile_program
 from graphc.errors import UnsupportedError
 from graphc.targets.ggml.cpp import render_project
 
@@ -43,7 +43,7 @@ def test_every_program_has_cpp() -> None:
     programs = []
     for case in load_cases():
         with contextlib.suppress(UnsupportedError):  # refused, or compiled for the inputs of a run
-            programs.append(compile_program(case.model(), name=case.name))
+            programs.append(compile_program(case.model(), Settings(name=case.name)))
     assert len(programs) >= LEAST_PROGRAMS
     for program in programs:
         assert render_project(program)["model.cpp"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,11 +25,11 @@ PACKAGES = ("graphc", "ggml-python", "onnxruntime", "openvino", "torch")
 
 def bench(
     model: options.Model,
+    compiling: options.Compiling,
+    where: options.Where,
     input: options.InputFiles = None,
     inputs: options.InputArchive = None,
     random: Annotated[int, typer.Option(metavar="SEED", help="Seed of the inputs that are not given.")] = 0,
-    dim: options.Dims = None,
-    threads: options.Threads = None,
     rounds: Annotated[int, typer.Option(min=1, help="Timed runs of each runtime, after one that is not timed.")] = 5,
     runtime: Annotated[
         list[str] | None,
@@ -45,44 +45,56 @@ def bench(
         float, typer.Option(min=1, help="Seconds after which a runtime that does not answer is given up.")
     ] = 600,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the times.", show_default=False)] = None,
-    without: options.Without = None,
-    stop_after: options.StopAfter = None,
     as_json: options.Json = False,
 ) -> None:
-    """Time a model beside the runtimes that are installed, one run of each in turn, on the CPU.
+    """Time a model beside the runtimes that are installed, one run of each in turn.
 
-    They are onnxruntime, OpenVINO, ggml-python's own ONNX runtime, and with `--torch` PyTorch, eager and compiled. The error
-    is the largest difference from onnxruntime's result. Run it on a machine that has nothing else to do.
+    They are onnxruntime, OpenVINO, ggml-python's own ONNX runtime, and with `--torch` PyTorch, eager and compiled; all of them
+    compute on the CPU. `--device`, `--memory` and `--fast` are for graphc. The error is the largest difference from
+    onnxruntime's result. Run it on a machine that has nothing else to do.
     """
     from graphc.commands.charts import bars
     from graphc.runtime.bench import bench as race
     from graphc.runtime.peers import Task, chosen_peers
     from graphc.targets.ggml.devices import default_threads
 
-    peers = chosen_peers(runtime, torch)
+    place = where.place()
+    peers = chosen_peers(runtime, torch, place.only_cpu)
     if plot is not None:
         check_target(plot)
-    limits = options.parse_limits(model, without, stop_after)
-    program = open_program(model, {}, limits)
-    given = given_or_random(program.inputs, input, inputs, options.known_sizes(options.parse_dims(dim)), random)
-    outputs = tuple(each.name for each in program.outputs)
-    task = Task(model, given, outputs, threads or default_threads(), torch, **limits)
+    settings = replace(compiling.settings(model), dims=None)  # others get the file as it is
+    program = open_program(model, settings)
+    given = given_or_random(program.inputs, input, inputs, compiling.sizes, random)
+    task = Task(
+        path=model,
+        inputs=given,
+        outputs=tuple(each.name for each in program.outputs),
+        threads=where.threads or default_threads(),
+        torch=torch,
+        without=tuple(settings.without),
+        stop_after=settings.stop_after,
+        device=where.device,
+        memory=place.memory,
+        fast=where.fast,
+    )
     results = race(task, rounds, peers, patience)
+    device = "" if place.only_cpu else f", graphc on {place.device}"
     if plot is not None:
         with replacing(plot) as unfinished:
-            unfinished.write_text(bars(f"{model}, {task.threads} threads", results), encoding="utf-8")
+            unfinished.write_text(bars(f"{model}, {task.threads} threads{device}", results), encoding="utf-8")
         note(f"wrote {printable(plot)}")
     if as_json:
         about = {
             "model": str(model),
             "threads": task.threads,
+            "device": place.device,
             "rounds": rounds,
             "machine": machine_name(),
             "versions": versions(),
         }
         say_json({**about, "results": [asdict(each) for each in results]})
         return
-    say(f"{printable(model)}: {rounds} rounds, {task.threads} threads, {machine_name()}")
+    say(f"{printable(model)}: {rounds} rounds, {task.threads} threads, {machine_name()}{printable(device)}")
     say()
     say_results(results)
 

@@ -10,6 +10,7 @@ import typer
 
 from graphc.commands import options
 from graphc.commands.output import note, printable, say
+from graphc.errors import InputError
 from graphc.trace import terminal_progress
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class By(StrEnum):
 
 def bisect(
     model: options.Model,
+    where: options.Where,
     input: options.InputFiles = None,
     inputs: options.InputArchive = None,
     random: Annotated[int, typer.Option(metavar="SEED", help="Makes up the inputs that are not given.")] = 0,
@@ -36,7 +38,6 @@ def bisect(
     ] = 1e-4,
     lines: Annotated[int, typer.Option(min=1, help="Lines of the graphs to show.")] = 40,
     dim: options.Dims = None,
-    threads: options.Threads = None,
 ) -> None:
     """Find the first rule or pass after which the outputs are not those of the model without optimizations.
 
@@ -47,11 +48,15 @@ def bisect(
     from graphc.runtime.bisect import bisect as search
     from graphc.runtime.compare import Runner, by_numpy
 
+    if by is By.numpy and where != options.Where():
+        raise InputError(
+            "--device, --memory, --fast and --threads say where the engine runs; they are not for --by numpy"
+        )
     arrays, dims = read_inputs(input, inputs), options.parse_dims(dim)
-    progress = terminal_progress()
+    place, progress = where.place(), terminal_progress()
 
     def run(graph: Graph) -> Mapping[str, np.ndarray]:
-        runner = Runner(graph, "cpu", threads, progress)
+        runner = Runner(graph, place, progress)
         arrays.update(runner.inputs(arrays, dims, random))  # the first graph's, for all
         if by is By.numpy:
             return by_numpy(graph, arrays, graph.output_names)

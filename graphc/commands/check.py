@@ -21,12 +21,7 @@ NO_COMPILER = (
 
 
 def check(
-    model: options.Model,
-    dim: options.Dims = None,
-    device: options.Device = "cpu",
-    without: options.Without = None,
-    stop_after: options.StopAfter = None,
-    as_json: options.Json = False,
+    model: options.Model, compiling: options.Compiling, where: options.Where, as_json: options.Json = False
 ) -> None:
     """List every node that is not supported, with its operator and the reason. Exit status 1 if there is any.
 
@@ -39,9 +34,9 @@ def check(
     from graphc.targets.ggml.ways import Ways, way_of
     from graphc.targets.kernels.native import find_compiler
 
-    ways, dims, limits = Ways(), options.parse_dims(dim), options.parse_limits(model, without, stop_after)
+    ways = Ways()
     try:
-        program = compile_program(model, dims=dims, ways=ways, progress=terminal_progress(), **limits)
+        program = compile_program(model, compiling.settings(model), ways=ways, progress=terminal_progress())
     except UnsupportedError as error:
         if as_json:
             listed = [asdict(problem) for problem in error.problems]
@@ -54,7 +49,8 @@ def check(
     calls = sum(call.kernel < 0 for call in program.calls)
     kinds = [way_of(use) for use in program.kernels]
     rows = [(name, len(each.nodes), each.text) for name, each in sorted(ways.operators.items())]
-    found = None if device.lower() == "cpu" else assigned(program, device, options.known_sizes(dims))
+    place = where.place()
+    found = None if place.only_cpu else assigned(program, place.device, compiling.sizes)
     if as_json:
         operators = {name: {"nodes": nodes, "computed_by": text.split(", ")} for name, nodes, text in rows}
         counts = {"calls": calls, "kernels": kinds.count("kernel"), "routines": kinds.count("routine")}
@@ -73,7 +69,7 @@ def check(
     say(f"{printable(model)}: supported ({counted})\n")
     say_table(("operator", "nodes", "computed by"), rows, "lrl")
     if found is not None:
-        say_assigned(found, device)
+        say_assigned(found, place.device)
     if kinds and find_compiler() is None:
         say(f"\n{NO_COMPILER}")
 

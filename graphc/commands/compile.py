@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -18,6 +19,7 @@ from graphc.trace import terminal_progress
 
 def compile(
     model: options.Model,
+    compiling: options.Compiling,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -44,9 +46,6 @@ def compile(
         typer.Option(metavar="CHECKPOINT", help="Store these weights instead of the model's own.", show_default=False),
     ] = None,
     component: options.Component = None,
-    dim: options.Dims = None,
-    without: options.Without = None,
-    stop_after: options.StopAfter = None,
 ) -> None:
     """Compile an ONNX model to an engine file, and to C++.
 
@@ -63,17 +62,9 @@ def compile(
     check_target(target)
     progress = terminal_progress()
     types = Dtypes.parsed(dtype or ())
-    program = compile_program(
-        model,
-        name=target.stem,
-        dims=options.parse_dims(dim),
-        names=names,
-        dtype=types,
-        weights=weights,
-        component=component,
-        progress=progress,
-        **options.parse_limits(model, without, stop_after),
-    )
+    settings = compiling.settings(model)
+    settings = replace(settings, name=target.stem, names=names, dtype=types, weights=weights, component=component)
+    program = compile_program(model, settings, progress=progress)
     write(program, target, progress, strip_weights=strip_weights, arrays=weights_of(program, weights, component))
     counts = f"{len(program.calls)} calls, {len(program.kernels)} generated kernels"
     size = sizes_text(program)

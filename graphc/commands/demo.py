@@ -16,16 +16,16 @@ BAR = 30
 
 
 def demo(
+    where: options.Where,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where the files go.")] = Path(
         "graphc-demo"
     ),
     digit: Annotated[int, typer.Option(min=0, metavar="NUMBER", help="Which of the test digits is shown.")] = 0,
-    threads: options.Threads = None,
 ) -> None:
     """Compile a small digit classifier, run it on real digits, and show what it answers. Needs no download."""
     from graphc.demo.demonstration import demonstrate, picture_lines
 
-    shown = demonstrate(output, digit, threads, terminal_progress())
+    shown = demonstrate(output, digit, where.place(), terminal_progress())
     say("A handwritten digit that the network was not trained on:")
     say()
     for line in picture_lines(shown.picture):

@@ -26,6 +26,8 @@ class Reference(StrEnum):
 
 def diff(
     model: options.Model,
+    compiling: options.Compiling,
+    where: options.Where,
     input: options.InputFiles = None,
     inputs: options.InputArchive = None,
     random: Annotated[int, typer.Option(metavar="SEED", help="Makes up the inputs that are not given.")] = 0,
@@ -36,11 +38,6 @@ def diff(
         float, typer.Option(min=0, help="Largest |a-b| in units of the largest |b| that is accepted.")
     ] = 1e-4,
     rows: Annotated[int, typer.Option(min=1, help="Rows of the table, worst first.")] = 20,
-    dim: options.Dims = None,
-    device: options.Device = "cpu",
-    threads: options.Threads = None,
-    without: options.Without = None,
-    stop_after: options.StopAfter = None,
     as_json: options.Json = False,
 ) -> None:
     """Compare every tensor that the engine computes with another runtime's. Exit status 1 if one differs too much."""
@@ -55,11 +52,9 @@ def diff(
         read_inputs(input, inputs),
         seed=random,
         reference=None if reference is Reference.auto else reference.value,
-        dims=options.parse_dims(dim),
-        device=device,
-        threads=threads,
+        settings=compiling.settings(model),
+        place=where.place(),
         progress=terminal_progress(),
-        **options.parse_limits(model, without, stop_after),
     )
     worst = sorted(result.differences, key=lambda each: -each.relative)
     failed = [each for each in result.differences if each.relative > tolerance]

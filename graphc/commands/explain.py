@@ -16,10 +16,8 @@ from graphc.trace import terminal_progress
 def explain(
     rule: Annotated[str, typer.Argument(help="A rule's name.", metavar="RULE", show_default=False)],
     model: options.Model,
-    dim: options.Dims = None,
+    compiling: options.Compiling,
     rows: Annotated[int, typer.Option(min=1, help="Nodes to show of each kind.")] = 5,
-    without: options.Without = None,
-    stop_after: options.StopAfter = None,
     as_json: options.Json = False,
 ) -> None:
     """Show where a rule fired, where it refused and why, and where its pattern nearly matched."""
@@ -27,8 +25,9 @@ def explain(
     from graphc.optimize import checked, explained
     from graphc.rewrite.engine import Log
 
-    log = Log(checked(without or ()), stop_after)
-    found = explained(rule, load(model, dims=options.parse_dims(dim), progress=terminal_progress()), log)
+    settings = compiling.settings(model)
+    log = Log(checked(settings.without), settings.stop_after)
+    found = explained(rule, load(model, dims=settings.dims, progress=terminal_progress()), log)
     groups = [list(each) for _, each in groupby(found.missed, lambda miss: (miss.matched, miss.size, miss.reason))]
     if as_json:
         say_json(

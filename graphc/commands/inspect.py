@@ -32,15 +32,13 @@ def inspect(
             help="An ONNX file, an engine file, or a checkpoint.", metavar="MODEL|ENGINE|CHECKPOINT", show_default=False
         ),
     ],
-    dim: options.Dims = None,
+    compiling: options.Compiling,
     memory: Annotated[
         bool, typer.Option("--memory", help="Show what lies in memory during a run, and from when to when.")
     ] = False,
     weights: Annotated[
         bool, typer.Option("--weights", help="Show how each stored weight is made from the model's parameters.")
     ] = False,
-    without: options.Without = None,
-    stop_after: options.StopAfter = None,
     as_json: options.Json = False,
 ) -> None:
     """Show inputs, outputs, operators, parameters, floating-point operations and memory.
@@ -58,10 +56,9 @@ def inspect(
     if is_checkpoint(model):
         say_json(checkpoint_of(model)) if as_json else say_checkpoint(model)
         return
-    dims = options.parse_dims(dim)
-    program = open_program(model, dims, options.parse_limits(model, without, stop_after))
+    program = open_program(model, compiling.settings(model))
     operators: Counter[str] = Counter() if is_engine(model) else _operators(model)
-    sizes = _sizes(program, options.known_sizes(dims))
+    sizes = _sizes(program, compiling.sizes)
     if memory and (missing := _missing(program, sizes)):
         raise InputError(f"memory depends on {', '.join(missing)}: give them with --dim")
     if memory and not as_json:

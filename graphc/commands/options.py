@@ -1,15 +1,22 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options that several commands have, one by one or in groups."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from graphc.errors import InputError
 from graphc.shapes.ranges import SizeRange, parse_size
+from graphc.targets.ggml.place import Place, limits
+
+if TYPE_CHECKING:
+    from graphc.compiler import Settings
 
 Model = Annotated[Path, typer.Argument(help="An ONNX file.", metavar="MODEL", show_default=False)]
 ModelOrEngine = Annotated[
@@ -24,34 +31,8 @@ Dims = Annotated[
         show_default=False,
     ),
 ]
-Device = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME,...",
-        help="Where to run: cpu, what `graphc devices` lists, rpc://HOST:PORT, or several, each for a part of the model.",
-    ),
-]
-Memory = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIZE,...",
-        help="Memory that each device may use (4GiB, 512MiB, auto); weights that do not fit are streamed in every run.",
-        show_default=False,
-    ),
-]
-Fast = Annotated[
-    bool, typer.Option("--fast", help="Let the device multiply float32 in float16 or TF32, where it is faster so.")
-]
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Threads of the CPU; all processors if not given.", show_default=False)
-]
-Without = Annotated[
-    list[str] | None,
-    typer.Option(metavar="RULE", help="Leave out a rule or pass; may be repeated.", show_default=False),
-]
-StopAfter = Annotated[
-    int | None,
-    typer.Option(min=0, metavar="N", help="Apply no rule or pass after the first N applications.", show_default=False),
 ]
 Checkpoint = Annotated[
     Path | None,
@@ -122,23 +103,88 @@ InputArchive = Annotated[
 ]
 
 
-class Limits(TypedDict):
-    """What compiling is told of rules and passes: those that are left out, and after how many applications it stops."""
+@dataclass(frozen=True)
+class Where:
+    """The options that say where a model runs."""
 
-    without: Sequence[str]
-    stop_after: int | None
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,...",
+            help="Where to run: cpu, what `graphc devices` lists, rpc://HOST:PORT, or several, each for a part of the model.",
+        ),
+    ] = "cpu"
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE,...",
+            help="Memory that each device may use (4GiB, 512MiB, auto); weights that do not fit are streamed in every run.",
+            show_default=False,
+        ),
+    ] = None
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Let the device multiply float32 in float16 or TF32, where it is faster so.")
+    ] = False
+    threads: Threads = None
+
+    def place(self) -> Place:
+        """As the library takes it. Decides for the process how exactly devices multiply. Raises InputError."""
+        from graphc.backends.precision import set_float32_matmul_precision
+
+        set_float32_matmul_precision("high" if self.fast else "highest")
+        return Place(self.device, self.threads, limits(self.memory) or None)
 
 
-NO_LIMITS: Limits = {"without": (), "stop_after": None}
+@dataclass(frozen=True)
+class Compiling:
+    """The options that say how a model is compiled to be looked at."""
+
+    dim: Dims = None
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RULE", help="Leave out a rule or pass; may be repeated.", show_default=False),
+    ] = None
+    stop_after: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Apply no rule or pass after the first N applications.", show_default=False
+        ),
+    ] = None
+
+    def settings(self, model: Path) -> Settings:
+        """As the compiler takes it. Raises InputError where an engine, which is compiled already, is told of rules."""
+        from graphc.compiler import Settings
+        from graphc.runtime.session import is_engine
+
+        if (self.without or self.stop_after is not None) and is_engine(model):
+            raise InputError(
+                f"{model}: is an engine; --without and --stop-after are for an ONNX file, which is compiled"
+            )
+        return Settings(dims=parse_dims(self.dim), without=self.without or (), stop_after=self.stop_after)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Those of the named sizes that get one value, and no range."""
+        return {name: size for name, size in parse_dims(self.dim).items() if isinstance(size, int)}
 
 
-def parse_limits(model: Path, without: Sequence[str] | None, stop_after: int | None) -> Limits:
-    """As keyword arguments. Raises InputError where they are given for an engine, which is compiled already."""
-    from graphc.runtime.session import is_engine
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer takes it: behind its own options come those of its arguments that are groups, one by one."""
+    signature = inspect.signature(command, eval_str=True)
+    groups: dict[str, Any] = {
+        name: each.annotation for name, each in signature.parameters.items() if is_dataclass(each.annotation)
+    }
+    fields = {name: inspect.signature(group, eval_str=True).parameters for name, group in groups.items()}
 
-    if (without or stop_after is not None) and is_engine(model):
-        raise InputError(f"{model}: is an engine; --without and --stop-after are for an ONNX file, which is compiled")
-    return {"without": without or (), "stop_after": stop_after}
+    @functools.wraps(command)
+    def spread_out(**given: Any) -> None:
+        made = {name: groups[name](**{each: given.pop(each) for each in parts}) for name, parts in fields.items()}
+        command(**given, **made)
+
+    own = [each for name, each in signature.parameters.items() if name not in groups]
+    parameters = [*own, *(part for parts in fields.values() for part in parts.values())]
+    spread_out.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return spread_out
 
 
 def parse_dims(texts: Sequence[str] | None) -> dict[str, int | SizeRange]:
@@ -178,8 +224,3 @@ def parse_embeddings(texts: Sequence[str] | None) -> dict[str, Path]:
             )
         found[token] = Path(file)
     return found
-
-
-def known_sizes(dims: Mapping[str, int | SizeRange]) -> dict[str, int]:
-    """Those of the sizes that are numbers."""
-    return {name: size for name, size in dims.items() if isinstance(size, int)}

@@ -26,11 +26,11 @@ SHOWN = 12
 
 def profile(
     model: options.ModelOrEngine,
+    compiling: options.Compiling,
+    where: options.Where,
     input: options.InputFiles = None,
     inputs: options.InputArchive = None,
     random: Annotated[int, typer.Option(metavar="SEED", help="Seed of the inputs that are not given.")] = 0,
-    dim: options.Dims = None,
-    threads: options.Threads = None,
     rounds: Annotated[int, typer.Option(min=1, help="Runs; the median of each step's times counts.")] = 3,
     depth: Annotated[int, typer.Option(min=1, help="Levels of modules to tell apart.")] = 2,
     trace: Annotated[
@@ -43,8 +43,6 @@ def profile(
         ),
     ] = None,
     remeasure: Annotated[bool, typer.Option("--remeasure", help="Measure the machine's peaks again.")] = False,
-    without: options.Without = None,
-    stop_after: options.StopAfter = None,
     as_json: options.Json = False,
 ) -> None:
     """Time every step of a run on the CPU, by kind and by module of the model.
@@ -61,12 +59,11 @@ def profile(
 
     for target in filter(None, (trace, roofline)):
         check_target(target)
-    dims = options.parse_dims(dim)
-    most = peaks(threads or default_threads(), remeasure)
+    most = peaks(where.threads or default_threads(), remeasure)
     if roofline is not None and most is None:
         raise GraphcError("--roofline needs the machine's peaks, and those a C compiler (set CC)")
-    loaded = open_model(model, dims, "cpu", threads, limits=options.parse_limits(model, without, stop_after))
-    given = given_or_random(loaded.program.inputs, input, inputs, options.known_sizes(dims), random)
+    loaded = open_model(model, compiling.settings(model), where)
+    given = given_or_random(loaded.program.inputs, input, inputs, compiling.sizes, random)
     timings = measure(loaded, given, rounds)
     by_step = totals(timings, lambda each: each.step)
     by_module = totals(timings, lambda each: ".".join(each.module.split(".")[:depth]) or "(model)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
@@ -20,13 +21,15 @@ from graphc.trace import terminal_progress
 if TYPE_CHECKING:
     import numpy as np
 
+    from graphc.compiler import Settings
     from graphc.runtime.model import Model
-    from graphc.shapes.ranges import Size
     from graphc.targets.ggml.program import Input, Program
 
 
 def run(
     model: options.ModelOrEngine,
+    compiling: options.Compiling,
+    where: options.Where,
     input: options.InputFiles = None,
     inputs: options.InputArchive = None,
     random: Annotated[
@@ -37,45 +40,31 @@ def run(
         Path | None,
         typer.Option("-o", "--output", metavar="DIR|FILE.npz", help="Where to write the outputs.", show_default=False),
     ] = None,
-    dim: options.Dims = None,
     weights: options.Weights = None,
     component: options.Component = None,
     lora: options.Loras = None,
     embedding: options.Embeddings = None,
-    device: options.Device = "cpu",
-    memory: options.Memory = None,
-    fast: options.Fast = False,
-    threads: options.Threads = None,
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times, and print the times.")] = 1,
-    without: options.Without = None,
-    stop_after: options.StopAfter = None,
 ) -> None:
     """Run a model on arrays from .npy or .npz files, or on random ones.
 
     `--dim` pins a size of an ONNX file, and says how large a random input is.
     """
-    from graphc.backends.precision import set_float32_matmul_precision
     from graphc.runtime.arrays import as_declared, random_inputs, read_inputs, summary, write_outputs
     from graphc.runtime.session import is_engine
 
     if output is not None and not output.is_dir():
         check_target(output)
     given = read_inputs(input, inputs)
-    dims = options.parse_dims(dim)
-    sizes = options.known_sizes(dims)
-    engine = is_engine(model)
-    if engine and dims and random is None:
+    settings, sizes, engine = compiling.settings(model), compiling.sizes, is_engine(model)
+    if engine and settings.dims and random is None:
         raise InputError("the sizes of an engine's inputs are those of the arrays; --dim is for --random")
-    set_float32_matmul_precision("high" if fast else "highest")
-    limits = options.parse_limits(model, without, stop_after)
-    loaded = open_model(model, dims, device, threads, weights, component, memory, limits)
+    loaded = open_model(model, settings, where, weights, component)
     with warnings.catch_warnings(action="ignore"):  # the notes say it
         for path, strength in options.parse_loras(lora):
             note_lora(loaded.load_lora(path, strength, name=str(path)))
     if tokens := options.parse_embeddings(embedding):
         note_tokens(loaded.load_embeddings(tokens))
-    if fast:
-        note(f"fast: {loaded.given_up or 'nothing is given up, products are computed in float32'}")
     if random is not None:
         made = random_inputs(
             loaded.program.inputs, sizes if engine else free_sizes(loaded.program.inputs, sizes), random
@@ -92,9 +81,7 @@ def run(
         start = perf_counter()
         results = loaded.run(given)
         times.append(perf_counter() - start)
-    if memory is not None:
-        for line in loaded.executor.fitting.text():
-            note(line)
+    note_memory(loaded, where)
     for name, array in results.items():
         say(f"{printable(name)}: {summary(array)}")
     if output is not None:
@@ -107,28 +94,39 @@ def run(
 
 def open_model(
     path: Path,
-    dims: Mapping[str, Size],
-    device: str = "cpu",
-    threads: int | None = None,
+    settings: Settings,
+    where: options.Where,
     weights: Path | None = None,
     component: str | None = None,
-    memory: str | None = None,
-    limits: options.Limits = options.NO_LIMITS,
 ) -> Model:
-    """An engine file, loaded, or an ONNX file, compiled in memory; with other weights if given. Raises GraphcError."""
-    from graphc.compiler import compile, load
+    """An engine file, loaded, or an ONNX file, compiled in memory; with other weights if given. Remarks what is given up for
+    speed. Raises GraphcError."""
+    from graphc.compiler import compile_program, evaluated, load
+    from graphc.runtime.model import Model
     from graphc.runtime.session import is_engine
+    from graphc.weights.undo import compiled_from
 
+    place, progress = where.place(), terminal_progress()
     if is_engine(path):
-        return load(path, weights=weights, component=component, device=device, threads=threads, memory=memory)
-    progress = terminal_progress()
-    model = compile(path, dims=dims, device=device, threads=threads, memory=memory, progress=progress, **limits)
-    if weights is not None:
-        model.load_weights(weights, component=component)
+        model = load(path, weights=weights, component=component, **asdict(place))
+    else:
+        program = compile_program(path, settings, progress=progress)
+        model = Model(program, evaluated(program, progress), given=compiled_from(program), place=place)
+        if weights is not None:
+            model.load_weights(weights, component=component)
+    if where.fast:
+        note(f"fast: {model.given_up or 'nothing is given up, products are computed in float32'}")
     return model
 
 
-def open_program(path: Path, dims: Mapping[str, Size], limits: options.Limits = options.NO_LIMITS) -> Program:
+def note_memory(model: Model, where: options.Where) -> None:
+    """Remark what of the devices' memory holds what, if a limit was given."""
+    if where.memory is not None:
+        for line in model.executor.fitting.text():
+            note(line)
+
+
+def open_program(path: Path, settings: Settings) -> Program:
     """The program of an engine file or an ONNX file, without its weights. Raises GraphcError."""
     from graphc.runtime.session import is_engine
 
@@ -138,7 +136,7 @@ def open_program(path: Path, dims: Mapping[str, Size], limits: options.Limits = 
         return read_stripped_engine(path)[0]
     from graphc.compiler import compile_program
 
-    return compile_program(path, dims=dims, progress=terminal_progress(), **limits)
+    return compile_program(path, settings, progress=terminal_progress())
 
 
 def given_or_random(

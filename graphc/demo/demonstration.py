@@ -16,6 +16,7 @@ import numpy as np
 from graphc.compiler import compile_program, load, write, write_project
 from graphc.frontend.onnx import load as load_onnx
 from graphc.ir.interp import run
+from graphc.targets.ggml.place import CPU, Place
 from graphc.trace import SILENT, Progress
 
 RUNS = 200
@@ -39,9 +40,7 @@ class Demonstration:
     difference: float
 
 
-def demonstrate(
-    directory: Path, chosen: int = 0, threads: int | None = None, progress: Progress = SILENT
-) -> Demonstration:
+def demonstrate(directory: Path, chosen: int = 0, place: Place = CPU, progress: Progress = SILENT) -> Demonstration:
     """Compile the digit classifier into a folder, run it on the test digits, and show number `chosen` of them."""
     package = files("graphc.demo")
     with as_file(package / "digits.onnx") as model_path, as_file(package / "digits.npz") as digits_path:
@@ -53,7 +52,7 @@ def demonstrate(
     engine, project = directory / "digits.gguf", directory / "digits-cpp"
     write(program, engine, progress)
     write_project(program, project)
-    model = load(engine, threads=threads)
+    model = load(engine, device=place.device, threads=place.threads, memory=place.memory)
     pixels = images[:, None].astype(np.float32)
     scores = model.run(pixels=pixels)["scores"]
     reference = run(graph, {"pixels": pixels})["scores"]

@@ -7,7 +7,7 @@ the engine computes, fusions included. A value that an optimization removed is n
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.compiler import DEFAULTS, Settings, evaluated
 from graphc.errors import GraphcError
 from graphc.ir.graph import Graph, Value
 from graphc.ir.interp import trace
@@ -24,7 +25,7 @@ from graphc.runtime.model import Model, check_inputs
 from graphc.shapes import integer, symbols
 from graphc.shapes.ranges import Size
 from graphc.targets.ggml.lower import lower
-from graphc.targets.ggml.place import Place
+from graphc.targets.ggml.place import CPU, Place
 from graphc.trace import SILENT, Progress
 
 GROUP_BYTES = 4 << 30
@@ -81,29 +82,26 @@ def compare(
     *,
     seed: int = 0,
     reference: str | None = None,
-    dims: Mapping[str, Size] | None = None,
-    device: str = "cpu",
-    threads: int | None = None,
-    without: Iterable[str] = (),
-    stop_after: int | None = None,
+    settings: Settings = DEFAULTS,
+    place: Place = CPU,
     progress: Progress = SILENT,
 ) -> Comparison:
     """Run an ONNX file here and by `reference` ("onnxruntime" or "numpy"; onnxruntime if it is installed, if None).
 
-    Inputs that are not given are random; `without` and `stop_after` are those of `graphc.compile`. Raises GraphcError if the
-    model is not supported or the reference cannot run it.
+    Inputs that are not given are random. Of the settings, sizes and rules count. Raises GraphcError if the model is not
+    supported or the reference cannot run it.
     """
     from graphc.frontend.onnx import load
     from graphc.optimize import checked, optimize
 
-    graph = load(path, dims=dims, progress=progress)
-    plain = load(path, dims=dims, progress=progress)
-    optimize(graph, Log(checked(without), stop_after))
-    runner = Runner(graph, device, threads, progress)
-    inputs = runner.inputs(given, dims or {}, seed)
+    graph = load(path, dims=settings.dims, progress=progress)
+    plain = load(path, dims=settings.dims, progress=progress)
+    optimize(graph, Log(checked(settings.without), settings.stop_after))
+    runner = Runner(graph, place, progress)
+    inputs = runner.inputs(given, settings.dims or {}, seed)
     chosen = reference or ("onnxruntime" if find_spec("onnxruntime") else "numpy")
     values = comparable(graph, plain)
-    session = onnxruntime_session(Path(path), list(values), threads) if chosen == "onnxruntime" else None
+    session = onnxruntime_session(Path(path), list(values), place.threads) if chosen == "onnxruntime" else None
     found = Comparison(chosen)
     groups = grouped(values, runner.binding)
     with progress.stage(f"compare with {chosen}", len(values)) as step:
@@ -122,9 +120,8 @@ def compare(
 class Runner:
     """Runs an optimized graph for chosen values."""
 
-    def __init__(self, graph: Graph, device: str, threads: int | None, progress: Progress) -> None:
-        self.graph = graph
-        self.device, self.threads, self.progress = device, threads, progress
+    def __init__(self, graph: Graph, place: Place, progress: Progress) -> None:
+        self.graph, self.place, self.progress = graph, place, progress
         self.binding: dict[str, int] = {}
         self.arrays: dict[str, np.ndarray] = {}
 
@@ -141,12 +138,10 @@ class Runner:
 
     def run(self, values: Mapping[str, Value]) -> dict[str, np.ndarray]:
         """The values by name."""
-        from graphc.compiler import evaluated
-
         graph = copy(self.graph)
         graph.output_names, graph.outputs = list(values), list(values.values())
         program = lower(graph)
-        model = Model(program, evaluated(program, self.progress), place=Place(self.device, self.threads))
+        model = Model(program, evaluated(program, self.progress), place=self.place)
         results = model.executor.run({each.name: self.arrays[each.name] for each in program.inputs}, self.binding)
         model.close()
         return dict(zip(values, results, strict=True))

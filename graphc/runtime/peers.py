@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from graphc.errors import GraphcError, InputError
+from graphc.targets.ggml.place import Memory
 
 if TYPE_CHECKING:
     from graphc.runtime.model import Model
@@ -26,7 +28,8 @@ Run: TypeAlias = Callable[[], Mapping[str, np.ndarray]]
 @dataclass(frozen=True)
 class Task:
     """A model to run: an ONNX file, the inputs in its order, the names of its outputs, threads, what makes the same
-    model in PyTorch (see `torch_module`), if anything does, and what compiling it is told of rules and passes."""
+    model in PyTorch (see `torch_module`), if anything does, what compiling it is told of rules and passes, and where graphc
+    runs it."""
 
     path: Path
     inputs: Mapping[str, np.ndarray]
@@ -35,15 +38,20 @@ class Task:
     torch: str = ""
     without: Sequence[str] = ()
     stop_after: int | None = None
+    device: str = "cpu"
+    memory: Memory = None
+    fast: bool = False
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A runtime: the package that it needs, how it makes a model ready, and whether it starts from PyTorch."""
+    """A runtime: the package that it needs, how it makes a model ready, whether it starts from PyTorch, and whether it is the
+    same as graphc on other devices than the CPU."""
 
     package: str
     prepare: Callable[[Task], Run]
     from_torch: bool = False
+    of_cpu: bool = False
 
     @property
     def installed(self) -> bool:
@@ -68,8 +76,10 @@ def _engine(task: Task) -> Model:
     import graphc
     from graphc.runtime.session import is_engine
 
+    graphc.set_float32_matmul_precision("high" if task.fast else "highest")
+    load = partial(graphc.load, device=task.device, threads=task.threads, memory=task.memory)
     if is_engine(task.path):
-        return graphc.load(task.path, threads=task.threads)
+        return load(task.path)
     with tempfile.TemporaryDirectory(prefix="graphc-bench-", ignore_cleanup_errors=True) as folder:
         engine = Path(folder) / "model.gguf"
         command = [sys.executable, "-m", "graphc.cli", "compile", str(task.path.absolute()), "-o", str(engine)]
@@ -78,7 +88,7 @@ def _engine(task: Task) -> Model:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode != 0:
             raise GraphcError(done.stderr.strip())
-        return graphc.load(engine, threads=task.threads)
+        return load(engine)
 
 
 def _onnxruntime(task: Task) -> Run:
@@ -175,7 +185,7 @@ def _named(task: Task, arrays: Iterable[Any]) -> dict[str, np.ndarray]:
 
 PEERS: Mapping[str, Peer] = {
     "graphc": Peer("graphc", _graphc),
-    "graphc, ggml's products": Peer("graphc", _ggml),
+    "graphc, ggml's products": Peer("graphc", _ggml, of_cpu=True),
     "onnxruntime": Peer("onnxruntime", _onnxruntime),
     "openvino": Peer("openvino", _openvino),
     "torch": Peer("torch", _torch, from_torch=True),
@@ -185,17 +195,20 @@ PEERS: Mapping[str, Peer] = {
 """Each by its name."""
 
 
-def chosen_peers(wanted: Iterable[str] | None, torch: str) -> dict[str, Peer]:
+def chosen_peers(wanted: Iterable[str] | None, torch: str, only_cpu: bool = True) -> dict[str, Peer]:
     """The runtimes that can run, in the table's order: those that are wanted, or else all that are installed. Raises
-    InputError for one that is not there or cannot start from what is given."""
+    InputError for one that is not there or cannot start from what is given, or that is of the CPU where not `only_cpu`."""
     if wanted is None:
-        return {name: peer for name, peer in PEERS.items() if peer.installed and (torch or not peer.from_torch)}
+        there = {name: peer for name, peer in PEERS.items() if peer.installed and (only_cpu or not peer.of_cpu)}
+        return {name: peer for name, peer in there.items() if torch or not peer.from_torch}
     if unknown := sorted(set(wanted) - PEERS.keys()):
         raise InputError(f"no runtime is called {', '.join(unknown)}; there are: {', '.join(PEERS)}")
     chosen = {name: peer for name, peer in PEERS.items() if name in wanted}
     for name, peer in chosen.items():
         if not peer.installed:
             raise InputError(f"{name} is not installed")
+        if peer.of_cpu and not only_cpu:
+            raise InputError(f"{name} is a way of the CPU; on another device it is the same as graphc")
         if peer.from_torch and not torch:
             raise InputError(f"{name} needs --torch MODULE:NAME, which makes the model in PyTorch")
     return chosen

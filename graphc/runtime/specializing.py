@@ -48,10 +48,11 @@ class Variant:
 
 
 class SpecializingModel:
-    """Compiles a model for each run whose inputs none of the kept programs is right for."""
+    """Compiles a model for each run whose inputs none of the kept programs is right for. `settings` are those of
+    `graphc.compile`."""
 
-    def __init__(self, source: onnx.ModelProto, device: str = "cpu", threads: int | None = None) -> None:
-        self.source, self.device, self.threads = source, device, threads
+    def __init__(self, source: onnx.ModelProto, **settings: Any) -> None:
+        self.source, self.settings = source, settings
         weights = {tensor.name for tensor in source.graph.initializer}
         self.inputs = [info.name for info in source.graph.input if info.name not in weights]
         self.outputs = [info.name for info in source.graph.output]
@@ -76,7 +77,7 @@ class SpecializingModel:
         made_for = specialize(self.source, given)
         if not made_for.graph.outputs:
             return Variant(made_for, None)
-        return Variant(made_for, compile(made_for.graph, device=self.device, threads=self.threads))
+        return Variant(made_for, compile(made_for.graph, **self.settings))
 
 
 def _restored(result: Result, outputs: Mapping[str, np.ndarray]) -> Any:
