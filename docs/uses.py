@@ -49,6 +49,7 @@ from graphc.ops.quantized import Dequantize, Quantize, Requantize
 from graphc.ops.random import Random
 from graphc.ops.reduce import KINDS, Reduce
 from graphc.ops.resize import Resize
+from graphc.ops.rotary import RotaryEmbedding
 from graphc.ops.scatter import ScatterElements, ScatterND
 from graphc.ops.selection import BestBoxes, NonZero
 from graphc.ops.sequences import CumProd, CumSum, EyeLike, Range, Trilu
@@ -227,6 +228,10 @@ USES: dict[str, list[Use]] = {
     "LogSoftmax": [use(LogSoftmax(1), x(2, 8))],
     "Hardmax": [use(Hardmax(1), x(2, 8))],
     "Attention": [use(Attention(0.5), *[x(1, 2, 6, 4)] * 3)],
+    "RotaryEmbedding": [
+        use(RotaryEmbedding(False), x(1, 2, 6, 8), x(6, 8), x(6, 8), label="by halves"),
+        use(RotaryEmbedding(True), x(1, 2, 6, 8), x(6, 4), x(6, 4), label="by neighbours, of a part"),
+    ],
     "Tile": [use(Tile((2, 3)), x(2, 8))],
     "DepthToSpace": [use(DepthToSpace(2, "DCR"), x(1, 8, 4, 4))],
     "SpaceToDepth": [use(SpaceToDepth(2), x(1, 2, 8, 8))],

@@ -9,6 +9,32 @@ THREE = "%q: float32[6, 5, 4], %k: float32[6, 7, 4], %v: float32[6, 7, 4]"
 CONV = "strides=(1, 1), dilations=(1, 1), pads_before=(1, 1), pads_after=(1, 1)"
 
 FIRES = {
+    "rotary": """graph g(%x: float32[1, 3, 5, 8], %cos: float32[5, 8], %sin: float32[5, 8])
+        %a = Slice[starts=(0, 0, 0, 0), sizes=(1, 3, 5, 4), steps=(1, 1, 1, 1)](%x)
+        %b = Slice[starts=(0, 0, 0, 4), sizes=(1, 3, 5, 4), steps=(1, 1, 1, 1)](%x)
+        %n = Neg(%b)
+        %t = Concat[axis=3](%n, %a)
+        %p = Mul(%x, %cos)
+        %q = Mul(%t, %sin)
+        %y = Add(%p, %q)
+        return y=%y""",
+    "rotary_of_parts": """graph g(%x: float32[2, 5, 10], %cos: float32[5, 4], %sin: float32[5, 4])
+        %a = Slice[starts=(0, 0, 2), sizes=(2, 5, 4), steps=(1, 1, 1)](%x)
+        %b = Slice[starts=(0, 0, 6), sizes=(2, 5, 4), steps=(1, 1, 1)](%x)
+        %ac = Mul(%a, %cos)
+        %bs = Mul(%b, %sin)
+        %bc = Mul(%cos, %b)
+        %as = Mul(%sin, %a)
+        %first = Sub(%ac, %bs)
+        %second = Add(%as, %bc)
+        %y = Concat[axis=2](%first, %second)
+        return y=%y""",
+    "rotary_of_some": """graph g(%x: float32[2, 5, 10], %cos: float32[5, 4], %sin: float32[5, 4])
+        %a = Slice[starts=(0, 0, 0), sizes=(2, 5, 4), steps=(1, 1, 1)](%x)
+        %b = Slice[starts=(0, 0, 4), sizes=(2, 5, 6), steps=(1, 1, 1)](%x)
+        %r = RotaryEmbedding[interleaved=True](%a, %cos, %sin)
+        %y = Concat[axis=2](%r, %b)
+        return y=%y""",
     "attention": """graph g(%q: float32[2, 3, 5, 4], %k: float32[2, 3, 7, 4], %v: float32[2, 3, 7, 6])
         %root: float32[] = constant(0.7071)
         %mask: float32[1, 1, 5, 7] = constant
@@ -294,11 +320,6 @@ FIRES = {
         %t = Transpose[perm=(0, 2, 1, 3)](%x)
         %y = RMSNorm[axis=3, epsilon=1e-05](%t, %scale)
         return y=%y""",
-    "negated_part": """graph g(%a: float32[2, 3, 4], %b: float32[2, 3, 5], %shared: float32[3, 9])
-        %n = Neg(%a)
-        %c = Concat[axis=2](%n, %b)
-        %y = Mul(%c, %shared)
-        return y=%y""",
     "values_as_columns": """graph g(%x: float32[1, 7, 8], %q: float32[1, 2, 5, 4], %k: float32[1, 2, 7, 4])
         %w: float32[6, 8] = constant
         %m = MatMul[transpose_b=True](%x, %w)
@@ -321,10 +342,6 @@ FIRES = {
     "transpose_without_ones": """graph g(%x: float32[2, 5, 1, 4, 6])
         %y = Transpose[perm=(2, 0, 3, 1, 4)](%x)
         return y=%y""",
-    "negated_reshape": """graph g(%x: float32[2, 6])
-        %n = Neg(%x)
-        %y = Reshape[shape=(3, 4)](%n)
-        return y=%y""",
     "slice_of_last": """graph g(%x: float32[2, 5, 3, 4, 6])
         %y = Slice[starts=(0, 0, 0, 0, 1), sizes=(2, 5, 3, 4, 3), steps=(1, 1, 1, 1, 1)](%x)
         return y=%y""",
@@ -334,6 +351,31 @@ FIRES = {
 }
 
 REFUSES = {
+    "rotary": """graph g(%x: float32[1, 3, 5, 8], %cos: float32[5, 8], %sin: float32[5, 8])
+        %a = Slice[starts=(0, 0, 0, 0), sizes=(1, 3, 5, 3), steps=(1, 1, 1, 1)](%x)
+        %b = Slice[starts=(0, 0, 0, 3), sizes=(1, 3, 5, 5), steps=(1, 1, 1, 1)](%x)
+        %t = Concat[axis=3](%b, %a)
+        %p = Mul(%x, %cos)
+        %q = Mul(%t, %sin)
+        %y = Add(%p, %q)
+        return y=%y""",
+    "rotary_of_parts": """graph g(%x: float32[2, 5, 8], %z: float32[2, 5, 8], %cos: float32[5, 4], %sin: float32[5, 4])
+        %a = Slice[starts=(0, 0, 0), sizes=(2, 5, 4), steps=(1, 1, 1)](%x)
+        %b = Slice[starts=(0, 0, 4), sizes=(2, 5, 4), steps=(1, 1, 1)](%z)
+        %ac = Mul(%a, %cos)
+        %bs = Mul(%b, %sin)
+        %bc = Mul(%cos, %b)
+        %as = Mul(%sin, %a)
+        %first = Sub(%ac, %bs)
+        %second = Add(%as, %bc)
+        %y = Concat[axis=2](%first, %second)
+        return y=%y""",
+    "rotary_of_some": """graph g(%x: float32[2, 5, 10], %cos: float32[5, 4], %sin: float32[5, 4])
+        %a = Slice[starts=(0, 0, 6), sizes=(2, 5, 4), steps=(1, 1, 1)](%x)
+        %b = Slice[starts=(0, 0, 0), sizes=(2, 5, 6), steps=(1, 1, 1)](%x)
+        %r = RotaryEmbedding[interleaved=True](%a, %cos, %sin)
+        %y = Concat[axis=2](%r, %b)
+        return y=%y""",
     "slice_of_last": """graph g(%x: float32[2, 5, 3, 4, 6])
         %y = Slice[starts=(0, 0, 0, 0, 1), sizes=(2, 5, 3, 4, 3), steps=(1, 1, 1, 1, 2)](%x)
         return y=%y""",
@@ -366,11 +408,6 @@ REFUSES = {
         %scale: float32[3, 4] = constant
         %t = Transpose[perm=(0, 2, 1, 3)](%x)
         %y = RMSNorm[axis=3, epsilon=1e-05](%t, %scale)
-        return y=%y""",
-    "negated_part": """graph g(%a: float32[3, 4], %b: float32[3, 5], %other: float32[3, 9])
-        %n = Neg(%a)
-        %c = Concat[axis=1](%n, %b)
-        %y = Mul(%c, %other)
         return y=%y""",
     "constants_together": """graph g(%x: float32[2, 3], %b: float32[3])
         %a: float32[3] = constant

@@ -171,11 +171,28 @@ def test_spelling(name: str) -> None:
         agrees(proto, feeds)
 
 
+ROWS = np.array([[3, 0, 8], [1, 1, 2]])
+"""Positions of rows."""
+
+ANGLES = floats(9, 4)
+
 MICROSOFT = {
     "gelu with a bias": ("BiasGelu", [X, floats(5)], {}),
     "quick gelu": ("QuickGelu", [X], {}),
     "fast gelu": ("FastGelu", [X, floats(5)], {}),
     "norm of a sum": ("SkipLayerNormalization", [X[0], X[1], floats(5), floats(5), floats(5)], {"epsilon": 0.01}),
+    "rotary positions": ("RotaryEmbedding", [floats(2, 3, 24), ROWS, ANGLES, floats(9, 4)], {}),
+    "of heads before the rows": (
+        "RotaryEmbedding",
+        [floats(2, 3, 3, 8), ROWS, ANGLES, floats(9, 4)],
+        {"interleaved": 1},
+    ),
+    "from a first one on": ("RotaryEmbedding", [floats(2, 3, 24), np.array([4]), ANGLES, floats(9, 4)], {}),
+    "of a part of each head": (
+        "RotaryEmbedding",
+        [floats(2, 3, 24), ROWS, ANGLES, floats(9, 4)],
+        {"num_heads": 2, "rotary_embedding_dim": 8, "interleaved": 1},
+    ),
     "scaled product": ("FusedMatMul", [X, floats(6, 5)], {"transB": 1, "alpha": 0.5}),
 }
 
@@ -186,6 +203,7 @@ def test_operators_of_onnxruntime(name: str) -> None:
     names = [f"x{i}" for i in range(len(inputs))]
     node = helper.make_node(operator, names, ["y"], domain="com.microsoft", **attributes)  # type: ignore[arg-type]
     feeds = dict(zip(names, inputs, strict=True))
-    graph = helper.make_graph([node], "g", [value(each, x.shape) for each, x in feeds.items()], [value("y", None)])
+    inputs = [value(each, x.shape, x.dtype) for each, x in feeds.items()]
+    graph = helper.make_graph([node], "g", inputs, [value("y", None)])
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     agrees(helper.make_model(graph, opset_imports=opsets, ir_version=8), feeds)

@@ -19,7 +19,6 @@ from graphc.rewrite.engine import Log, rewrite, rule
 from graphc.rewrite.pattern import Apply, Number
 from graphc.rewrite.pattern import parse as parse_pattern
 from graphc.runtime.bisect import bisect
-from graphc.targets.ggml.lower import lower
 
 RULES = {rule.name: rule for rule in [*RAISE, *SIMPLIFY]}
 
@@ -314,28 +313,6 @@ def test_a_batch_normalization_is_in_the_convolution_before_it():
     optimize(graph)
     assert [node.op.name for node in graph.nodes] == ["Conv"]
     np.testing.assert_allclose(run_graph(graph)["y"], expected, rtol=1e-5, atol=1e-6)
-
-
-def test_rotary_positions_of_pairs_need_no_copy_and_no_negation():
-    graph = parse("""graph g(%x: float32[1, 5, 3, 8], %cos: float32[5, 1, 8], %sin: float32[5, 1, 8])
-        %r = Reshape[shape=(1, 5, 3, 4, 2)](%x)
-        %a = Slice[starts=(0, 0, 0, 0, 0), sizes=(1, 5, 3, 4, 1), steps=(1, 1, 1, 1, 1)](%r)
-        %b = Slice[starts=(0, 0, 0, 0, 1), sizes=(1, 5, 3, 4, 1), steps=(1, 1, 1, 1, 1)](%r)
-        %c = Reshape[shape=(1, 5, 3, 4)](%b)
-        %n = Neg(%c)
-        %m = Reshape[shape=(1, 5, 3, 4, 1)](%n)
-        %j = Concat[axis=4](%m, %a)
-        %k = Reshape[shape=(1, 5, 3, 8)](%j)
-        %p = Mul(%k, %sin)
-        %q = Mul(%x, %cos)
-        %y = Add(%q, %p)
-        return y=%y""")
-    expected = run_graph(graph)["y"]
-    optimize(graph)
-    assert all(len(value.shape) <= 4 for node in graph.nodes for value in node.outputs)
-    assert "Neg" not in [node.op.name for node in graph.nodes]
-    assert "ggml_cont" not in [call.function for call in lower(graph).calls]
-    np.testing.assert_allclose(run_graph(graph)["y"], expected, rtol=1e-6, atol=1e-6)
 
 
 def test_rules_that_undo_each_other_are_an_error_and_no_hang():

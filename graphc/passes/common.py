@@ -15,6 +15,9 @@ from graphc.ir.numbers import has_parameter
 from graphc.ops.control import Control
 from graphc.rewrite.pattern import COMMUTATIVE
 
+FEW = 4096
+"""Elements of constants whose bits are compared."""
+
 
 def common(graph: Graph) -> None:
     """Replace every node by an earlier one that does the same to the same values, in place."""
@@ -24,10 +27,10 @@ def common(graph: Graph) -> None:
     kept: list[Node] = []
 
     def number(value: Value) -> int:
-        """A number for a value; constants of one element are the same where they have the same bits, but for parameters,
+        """A number for a value; constants of few elements are the same where they have the same bits, but for parameters,
         which have others in other checkpoints."""
-        single = value.data is not None and value.data.size == 1 and value.dtype.kind != "O"
-        if single and value.data is not None and not has_parameter(value):
+        few = value.data is not None and value.data.size <= FEW and value.dtype.kind != "O"
+        if few and value.data is not None and not has_parameter(value):
             return numbers.setdefault((value.type.dtype, value.shape, value.data.tobytes()), len(numbers))
         return numbers.setdefault(value, len(numbers))
 

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from graphc.ir.graph import Node, Value
 from graphc.ir.types import FLOATS
 from graphc.ops.base import Emit, broadcast_shapes
-from graphc.ops.movement import Concat
 from graphc.ops.pointwise import NARROW, Binary, Unary
 from graphc.rewrite.engine import Refusal, Site, rule
-from graphc.shapes import product
-
-KNOWN = 4096
-"""Signs of at most so many elements are a constant."""
 
 
 @rule("y := Mul(x, 1)", "y := Div(x, 1)", "y := Add(x, 0)", "y := Sub(x, 0)")
@@ -74,31 +67,4 @@ def constants_together(emit: Site, x: Value, a: Value, b: Value, inner: Node, y:
     return emit(y.op, x, emit(y.op, a, b))
 
 
-@rule("r := Reshape(Neg(x))")
-def negated_reshape(emit: Emit, x: Value, r: Node) -> Value:
-    """A sign changes places with a reshape, toward where it may be left out."""
-    return emit(Unary("Neg"), emit(r.op, x))
-
-
-@rule("y := Mul(cat := Concat(Neg(a), b), factor)", "y := Mul(r := Reshape(cat := Concat(Neg(a), b)), factor)")
-def negated_part(
-    emit: Emit, a: Value, b: Value, factor: Value, cat: Node, y: Node, r: Node | None = None
-) -> Value | Refusal:
-    """A sign that is multiplied with numbers shared by many is theirs: so rotary positions need no negation."""
-    assert isinstance(cat.op, Concat)
-    turned = cat if r is None else r
-    shape, axis = turned.output.shape, cat.op.axis if r is None else len(turned.output.shape) - 1
-    count, part, size = a.shape[cat.op.axis], cat.output.shape[cat.op.axis], shape[axis] if shape else 0
-    if not isinstance(count, int) or not isinstance(part, int) or not isinstance(size, int) or size > KNOWN:
-        return Refusal("the sizes are not known")
-    if r is not None and (cat.op.axis != len(cat.output.shape) - 1 or size % part):
-        return Refusal("the negated do not follow each other regularly")
-    if product(factor.shape) == product(shape) or y.output.type != turned.output.type or factor.dtype in NARROW:
-        return Refusal("the numbers are not shared")
-    signs = np.where(np.arange(size) % part < count, -1, 1).astype(factor.dtype)
-    signed = emit(y.op, factor, emit.constant(signs.reshape(size, *[1] * (len(shape) - 1 - axis))))
-    joined = emit(cat.op, a, b)
-    return emit(y.op, joined if r is None else emit(r.op, joined), signed)
-
-
-RULES = [negated_reshape, negated_part, neutral, square, cube, root, reciprocal, reciprocal_root]
+RULES = [neutral, square, cube, root, reciprocal, reciprocal_root]

@@ -1,0 +1,53 @@
+"""RotaryEmbedding, of ONNX and of onnxruntime."""
+
+from __future__ import annotations
+
+from graphc.errors import ModelError
+from graphc.frontend.onnx.emit import SizeEmit
+from graphc.frontend.onnx.importers.microsoft import DOMAIN
+from graphc.frontend.onnx.importers.sizes import to_shape
+from graphc.frontend.onnx.node import OnnxNode, refuse_unless
+from graphc.frontend.onnx.table import onnx_op
+from graphc.ir import Value
+from graphc.ir.types import I64
+from graphc.ops.indexing import Gather
+from graphc.ops.pointwise import Binary
+from graphc.ops.rotary import RotaryEmbedding, for_each_of_a_pair
+from graphc.ops.sequences import Range
+from graphc.shapes import Dim
+
+
+@onnx_op("RotaryEmbedding")
+def rotary_embedding(node: OnnxNode, emit: SizeEmit) -> Value:
+    """On [B, H, S, D], or on [B, S, H * D] with the heads as an attribute. The caches have a row for each position, or are
+    already those of the rows: [B, S, N / 2]."""
+    cos, sin, positions = node.input(1), node.input(2), node.optional(3)
+    if positions is not None:
+        cos, sin = (emit(Gather(0), cache, positions) for cache in (cos, sin))
+    return _rotated(node, emit, cos, sin)
+
+
+@onnx_op("RotaryEmbedding", domain=DOMAIN)
+def microsoft_rotary_embedding(node: OnnxNode, emit: SizeEmit) -> Value:
+    """The same; one position is that of the first row."""
+    x, positions, caches = node.input(0), node.input(1), (node.input(2), node.input(3))
+    refuse_unless(not node.int("is_packed_batching", 0), "batches of packed sequences are not supported")
+    refuse_unless(node.float("scale", 1.0) == 1.0, "a scale is not supported")
+    if positions.type.rank == 1:
+        rows = emit(Range(0, x.shape[-2], 1, I64))
+        positions = to_shape(emit, emit(Binary("Add"), rows, positions), (1, x.shape[-2]))
+    return _rotated(node, emit, *(emit(Gather(0), cache, positions) for cache in caches))
+
+
+def _rotated(node: OnnxNode, emit: SizeEmit, cos: Value, sin: Value) -> Value:
+    x, interleaved = node.input(0), bool(node.int("interleaved", 0))
+    if x.type.rank not in (3, 4) or cos.type.rank != 3 or sin.type != cos.type:
+        raise ModelError(f"{x.type} with the cosines {cos.type} and the sines {sin.type}")
+    batch, rows, half = cos.shape
+    shape: tuple[Dim, ...] = x.shape
+    apart: tuple[Dim, ...] = (batch, 1, rows, half)
+    if x.type.rank == 3:
+        count = node.int("num_heads", 0) or x.shape[2] // (2 * half)
+        shape, apart = (*x.shape[:2], count, x.shape[2] // count), (batch, rows, 1, half)
+    angles = for_each_of_a_pair(emit, to_shape(emit, cos, apart), to_shape(emit, sin, apart), interleaved)
+    return to_shape(emit, emit(RotaryEmbedding(interleaved), to_shape(emit, x, shape), *angles), x.shape)
