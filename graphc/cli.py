@@ -29,6 +29,7 @@ from graphc.commands.profile import profile
 from graphc.commands.refit import refit
 from graphc.commands.run import run
 from graphc.commands.serve_device import serve_device
+from graphc.commands.tune import tune
 from graphc.commands.view import view
 from graphc.errors import GraphcError
 
@@ -41,6 +42,7 @@ COMMANDS = (
     inspect,
     view,
     profile,
+    tune,
     bench,
     bisect,
     explain,

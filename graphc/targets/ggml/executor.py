@@ -194,9 +194,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Taken:
-    """A call that can be computed in several ways, and the one that was taken."""
+    """The way in which a call is computed that there are several for, and what the choice depends on."""
 
-    call: Call
+    key: str
     way: str
 
 
@@ -221,7 +221,7 @@ class BuiltGraph:
         kernels = sorted({call.kernel for call in calls if call.kernel >= 0})
         self.userdata = {index: executor.kernels[index].userdata(binding) for index in kernels}
         self.own: dict[int, Own] = {}
-        self.taken: dict[str, Taken] = {}
+        self.taken: dict[int, Taken] = {}
         for tensor in self.given:
             ggml.ggml_set_input(tensor)
             ggml.ggml_set_output(tensor)
@@ -307,7 +307,7 @@ class BuiltGraph:
         """What computes a call: by the way that was chosen for the key, else the first in `order`; None if none of them can."""
         for name in (self.executor.choices.get(key, ""), *order):
             if name in ways and (made := ways[name]()):
-                self.taken[key] = Taken(call, name)
+                self.taken[call.result.call] = Taken(key, name)
                 return made
         return None
 

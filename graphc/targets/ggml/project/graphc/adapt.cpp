@@ -35,7 +35,7 @@ bool lies_together(const ggml_tensor * tensor) {
 /// The tensors of one context on one device.
 class Adapting {
   public:
-    Adapting(ggml_context * context, const Backends & backends) : context_(context), device_(backends.device()) {
+    Adapting(ggml_context * context, const Backends & backends) : context_(context), choices_(backends.choices()), device_(backends.device()) {
         const ggml_backend_reg_t registry = ggml_backend_dev_backend_reg(ggml_backend_get_device(device_));
         vulkan_ = ggml_backend_reg_name(registry) == std::string("Vulkan");
         attention_ = vulkan_ || backends.fast();
@@ -51,7 +51,7 @@ class Adapting {
             for (const ggml_tensor * read : tensor->src) uses_[read] += 1;
         }
         for (ggml_tensor * tensor : tensors) {
-            if (vulkan_) direct_convolution(tensor);
+            convolution(tensor);
             if (attention_) attention(tensor);
             gate(tensor);
         }
@@ -63,19 +63,15 @@ class Adapting {
     }
 
   private:
-    /// Compute a tensor as another of the same size would be.
-    void become(ggml_tensor * tensor, const ggml_tensor * other) {
-        tensor->op = other->op;
-        std::memcpy(tensor->op_params, other->op_params, sizeof tensor->op_params);
-        std::copy(std::begin(other->src), std::end(other->src), tensor->src);
-    }
-
     /// A product with the softmax of another product, without a mask: ggml wants masks in float16.
     void attention(ggml_tensor * product) {
         const ggml_tensor * weights = product->op == GGML_OP_MUL_MAT ? product->src[1] : nullptr;
-        if (weights == nullptr || weights->op != GGML_OP_SOFT_MAX || weights->src[1] != nullptr || ggml_nbytes(weights) < large_scores) return;
+        if (weights == nullptr || weights->op != GGML_OP_SOFT_MAX || weights->src[1] != nullptr) return;
         const ggml_tensor * scores = weights->src[0];
         if (scores->op != GGML_OP_MUL_MAT) return;
+        const std::string way = choices_.way(attention_key(scores->src[0], scores->src[1], product->src[0], nullptr));
+        if (way == "scores" && ggml_nbytes(weights) <= column_limit) return;
+        if (way != "flash" && ggml_nbytes(weights) < large_scores) return;
         ggml_tensor * values = product->src[0]->op == GGML_OP_CONT ? product->src[0]->src[0] : product->src[0];
         ggml_tensor * parts[] = {scores->src[1], scores->src[0], ggml_transpose(context_, values)};
         for (ggml_tensor *& part : parts) {
@@ -87,7 +83,7 @@ class Adapting {
         ggml_tensor * result = ggml_flash_attn_ext(context_, parts[0], parts[1], parts[2], nullptr, factor, 0.0f, 0.0f);
         ggml_flash_attn_ext_set_prec(result, GGML_PREC_F32);
         if (!ggml_backend_supports_op(device_, result)) return;
-        become(product, ggml_cont(context_, ggml_permute(context_, result, 0, 2, 1, 3)));
+        compute_as(product, ggml_cont(context_, ggml_permute(context_, result, 0, 2, 1, 3)));
     }
 
     /// A product with an activation that nothing else reads.
@@ -101,20 +97,30 @@ class Adapting {
             const bool contiguous = ggml_is_contiguous(input) && ggml_is_contiguous(other);
             if (split == gates.end() || !contiguous || !ggml_are_same_shape(input, other)) continue;
             const ggml_tensor * result = split->second(context_, input, other);
-            if (ggml_backend_supports_op(device_, result)) become(product, result);
+            if (ggml_backend_supports_op(device_, result)) compute_as(product, result);
             return;
         }
     }
 
-    /// A convolution by a matrix of columns.
-    void direct_convolution(ggml_tensor * tensor) {
-        const ggml_tensor * columns = convolution_of(tensor);
-        if (columns == nullptr || columns->op != GGML_OP_IM2COL || ggml_nbytes(columns) <= large_columns) return;
-        const int32_t * p = columns->op_params;
-        become(tensor, ggml_conv_2d_direct(context_, columns->src[0], columns->src[1], p[0], p[1], p[2], p[3], p[4], p[5]));
+    /// A convolution, directly or by a matrix of columns.
+    void convolution(ggml_tensor * tensor) {
+        const ggml_tensor * call = convolution_of(tensor);
+        if (call == nullptr) return;
+        ggml_tensor * kernel = call->src[0], * image = call->src[1];
+        const bool is_direct = call->op == GGML_OP_CONV_2D;
+        const int32_t * p = call->op_params;
+        const std::string way = choices_.way(convolution_key(kernel, image, p));
+        const auto columns = sizeof(float) * static_cast<size_t>(ggml_nelements(tensor) / kernel->ne[3] * ggml_nelements(kernel) / kernel->ne[3]);
+        if (is_direct && way == "columns" && columns <= column_limit) {
+            compute_as(tensor, ggml_conv_2d(context_, kernel, image, p[0], p[1], p[2], p[3], p[4], p[5]));
+        } else if (!is_direct && (way == "direct" || (way != "columns" && vulkan_ && columns > large_columns))) {
+            const ggml_tensor * direct = ggml_conv_2d_direct(context_, kernel, image, p[0], p[1], p[2], p[3], p[4], p[5]);
+            if (ggml_backend_supports_op(device_, direct)) compute_as(tensor, direct);
+        }
     }
 
     ggml_context * context_;
+    const Choices & choices_;
     ggml_backend_t device_;
     std::unordered_map<const ggml_tensor *, int> uses_;
     bool vulkan_;

@@ -37,6 +37,7 @@ constexpr const char * usage =
     "  --threads N          threads of the CPU (default: one for each processor)\n"
     "  --device NAME        where to compute (default: the first graphics processor, else the CPU)\n"
     "  --fast               let the device multiply float32 in float16 or TF32\n"
+    "  --ways FILE          what graphc tune wrote for this device\n"
     "  --repeat N           run N times and print the fastest\n"
     "  --list               print inputs, outputs and devices\n";
 
@@ -75,6 +76,7 @@ using Setter = std::function<void(Arguments &, const std::string & option, const
 const std::map<std::string, Setter> setters = {
     {"--engine", [](Arguments & a, const std::string &, const std::string & v) { a.engine = v; }},
     {"--device", [](Arguments & a, const std::string &, const std::string & v) { a.options.device = v; }},
+    {"--ways", [](Arguments & a, const std::string &, const std::string & v) { a.options.ways = path_of(v); }},
     {"--output", [](Arguments & a, const std::string &, const std::string & v) { a.outputs.push_back(v); }},
     {"--input", [](Arguments & a, const std::string & o, const std::string & v) { parse_pair(o, v), a.inputs.push_back(v); }},
     {"--threads",

@@ -110,7 +110,8 @@ int default_threads() {
     return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-Backends::Backends(const std::string & device, int threads, bool fast) : threads_(threads < 1 ? default_threads() : threads), fast_(fast) {
+Backends::Backends(const std::string & device, int threads, bool fast, Choices choices)
+    : threads_(threads < 1 ? default_threads() : threads), fast_(fast), choices_(std::move(choices)) {
     if (!fast) compute_in_float32();
     load_backends();
     cpu_.reset(ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr));

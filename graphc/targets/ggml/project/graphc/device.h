@@ -1,5 +1,7 @@
 #pragma once
 
+#include "graphc/choices.h"
+
 #include "ggml-backend.h"
 #include "ggml-cpp.h"
 
@@ -27,8 +29,8 @@ class Backends {
     /// `device` is a name as `devices()` gives it, in any case and with or without a final 0 ("cuda"), or the address of a
     /// server of ggml's RPC ("rpc://HOST:PORT"); empty for the first graphics processor, or the CPU where there is none.
     /// `threads` below 1 means `default_threads()`. If `fast`, devices may multiply float32 in float16 or TF32; the choice of a
-    /// process's first model holds for the others. Throws Error.
-    Backends(const std::string & device, int threads, bool fast = false);
+    /// process's first model holds for the others. `choices` are between ways of computing. Throws Error.
+    Backends(const std::string & device, int threads, bool fast = false, Choices choices = {});
 
     int threads() const { return threads_; }
     ggml_backend_t device() const { return list_.front(); }
@@ -38,9 +40,12 @@ class Backends {
     /// Whether devices may give up digits of float32.
     bool fast() const { return fast_; }
 
+    const Choices & choices() const { return choices_; }
+
   private:
     int threads_;
     bool fast_;
+    Choices choices_;
     ggml_backend_ptr cpu_;
     ggml_backend_ptr accelerator_;
     std::vector<ggml_backend_t> list_;

@@ -117,7 +117,7 @@ Graph::Graph(const Backends & backends, const std::vector<InputInfo> & infos, co
     outputs_ = build(context_.get(), kernels_, inputs_);
     check_sizes(context_.get());
     for (const GraphOutput & output : outputs_) keep(output.tensor);
-    if (!backends.accelerated()) replace_products(context_.get(), settings_, backends.threads());
+    if (!backends.accelerated()) replace_products(context_.get(), settings_, backends.threads(), backends.choices());
     if (backends.accelerated()) adapt(context_.get(), backends);
     graph_ = ggml_new_graph_custom(context_.get(), count, false);
     for (const GraphOutput & output : outputs_) ggml_build_forward_expand(graph_, output.tensor);

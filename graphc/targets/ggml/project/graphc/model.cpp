@@ -59,7 +59,8 @@ PartInfo whole(const ModelInfo & info) {
 }  // namespace
 
 Model::Model(ModelInfo info, const std::filesystem::path & engine, const Options & options)
-    : info_(std::move(info)), engine_(engine), backends_(options.device, options.threads, options.fast),
+    : info_(std::move(info)), engine_(engine),
+      backends_(options.device, options.threads, options.fast, options.ways.empty() ? Choices() : Choices(options.ways)),
       whole_(*this, &Model::build, whole(grown(info_, engine_))) {}
 
 void Model::load(std::vector<WeightSlot> slots) {

@@ -21,6 +21,7 @@ struct Options {
     std::string device;  // empty: the first graphics processor, else the CPU
     int threads = 0;     // below 1: one for each processor that this process may run on
     bool fast = false;   // let the device multiply float32 in float16 or TF32
+    std::filesystem::path ways;  // what `graphc tune --output` wrote for this device
 };
 
 /// What the generated code knows about its model.

@@ -50,6 +50,7 @@ add_library(${PROJECT_NAME} STATIC
   graphc/adapt.cpp
   graphc/array.cpp
   graphc/assign.cpp
+  graphc/choices.cpp
   graphc/device.cpp
   graphc/engine.cpp
   graphc/graph.cpp

@@ -37,8 +37,8 @@ std::vector<ggml_tensor *> sources_of(Tensor tensor) {
 /// The tensors of one context, some of which become results of our own functions.
 class Replacing {
   public:
-    Replacing(const graphc_functions & code, ggml_context * context, ProductSettings & settings, int threads)
-        : code_(code), context_(context), settings_(settings), threads_(threads) {
+    Replacing(const graphc_functions & code, ggml_context * context, ProductSettings & settings, int threads, const Choices & choices)
+        : code_(code), context_(context), settings_(settings), threads_(threads), choices_(choices) {
         each([this](ggml_tensor * tensor) {
             uses_[tensor] += (tensor->flags & GGML_TENSOR_FLAG_OUTPUT) != 0;
             for (const Tensor read : tensor->src) uses_[read] += 1;
@@ -55,6 +55,7 @@ class Replacing {
 
   private:
     static constexpr int most_sources = 6;
+    static constexpr int64_t direct_workspace = 16 << 20;  // bytes; ggml's GGML_IM2COL_WORK_SIZE
 
     struct Own {
         ggml_custom_op_t function = nullptr;
@@ -69,9 +70,7 @@ class Replacing {
     void become(ggml_tensor * tensor, ggml_custom_op_t function, void * settings, const std::vector<ggml_tensor *> & sources) {
         const ggml_context_ptr scratch(ggml_init({2 * ggml_tensor_overhead(), nullptr, true}));
         const Tensor model = ggml_custom_4d(scratch.get(), GGML_TYPE_F32, 1, 1, 1, 1, nullptr, 0, function, GGML_N_TASKS_MAX, settings);
-        tensor->op = model->op;
-        std::memcpy(tensor->op_params, model->op_params, sizeof tensor->op_params);
-        std::fill(tensor->src, tensor->src + GGML_MAX_SRC, nullptr);
+        compute_as(tensor, model);
         std::copy(sources.begin(), sources.end(), tensor->src);
         own_[tensor] = {function, settings};
     }
@@ -90,9 +89,12 @@ class Replacing {
         const Tensor scores = made_by(source(weights, 0), GGML_OP_MUL_MAT);
         if (scores == nullptr || weights->src[2] != nullptr || parameter(weights, 1) != 0) return;
         ggml_tensor * k = scores->src[0], * q = scores->src[1], * mask = weights->src[1];
+        const std::string way = choices_.way(attention_key(k, q, tensor->src[0], mask));
+        if (way == "scores" && ggml_nbytes(weights) <= column_limit) return;
+        if (way != "flash" && !code_.prefers_attention(q)) return;
         const Tensor copied = made_by(tensor->src[0], GGML_OP_CONT);
         for (ggml_tensor * v : {copied == nullptr ? nullptr : copied->src[0], tensor->src[0]}) {  // a copy need not be made
-            if (v == nullptr || !code_.prefers_attention(q) || !code_.takes_attention(k, q, v, mask)) continue;
+            if (v == nullptr || !code_.takes_attention(k, q, v, mask)) continue;
             settings_.attentions.push_back({parameter(weights, 0), 0, {}});
             std::vector<ggml_tensor *> sources = {k, q, v};
             if (mask != nullptr) sources.push_back(mask);
@@ -126,9 +128,15 @@ class Replacing {
         if (call == nullptr) return;
         ggml_tensor * kernel = call->src[0], * image = call->src[1];
         const int32_t * given = call->op_params;
+        const std::string way = choices_.way(convolution_key(kernel, image, given));
+        if (way == "direct" && kernel->type == GGML_TYPE_F32 && fits_workspace(kernel)) {
+            if (call != tensor) compute_as(tensor, ggml_conv_2d_direct(context_, kernel, image, given[0], given[1], given[2], given[3], given[4], given[5]));
+            return;
+        }
         settings_.convolutions.push_back({given[0], given[1], given[2], given[3], given[4], given[5], 0, ggml_get_type_traits(kernel->type), {}});
         graphc_conv_2d_settings * settings = &settings_.convolutions.back();
-        if (code_.takes_winograd(kernel, image, settings) && code_.prefers_winograd(kernel, image, settings)) {
+        const bool preferred = way == "winograd" || (way != "tiles" && code_.prefers_winograd(kernel, image, settings));
+        if (preferred && code_.takes_winograd(kernel, image, settings)) {
             ggml_tensor * sources[] = {kernel, image};
             const int64_t size = code_.winograd_size(kernel, image, settings, threads_);
             ggml_tensor * made = ggml_custom_4d(context_, GGML_TYPE_F32, size, 1, 1, 1, sources, 2, code_.winograd_operands, GGML_N_TASKS_MAX, settings);
@@ -136,6 +144,11 @@ class Replacing {
         } else if (code_.takes_conv_2d(kernel, image, settings)) {
             become(tensor, code_.conv_2d, settings, {kernel, image});
         }
+    }
+
+    /// Whether ggml's direct convolution has room for one column and its result.
+    static bool fits_workspace(Tensor kernel) {
+        return 4 * (kernel->ne[0] * kernel->ne[1] * kernel->ne[2] + kernel->ne[3]) <= direct_workspace;
     }
 
     void mul_mat(ggml_tensor * tensor) {
@@ -252,6 +265,7 @@ class Replacing {
     ggml_context * context_;
     ProductSettings & settings_;
     int threads_;
+    const Choices & choices_;
     std::unordered_map<Tensor, int> uses_;
     std::unordered_map<Tensor, Own> own_;
 };
@@ -268,8 +282,14 @@ const ggml_tensor * convolution_of(const ggml_tensor * tensor) {
     return whole ? columns : nullptr;
 }
 
-void replace_products(ggml_context * context, ProductSettings & settings, int threads) {
-    if (const graphc_functions * code = cpu_variant().functions) Replacing(*code, context, settings, threads).run();
+void compute_as(ggml_tensor * tensor, const ggml_tensor * other) {
+    tensor->op = other->op;
+    std::memcpy(tensor->op_params, other->op_params, sizeof tensor->op_params);
+    std::copy(std::begin(other->src), std::end(other->src), tensor->src);
+}
+
+void replace_products(ggml_context * context, ProductSettings & settings, int threads, const Choices & choices) {
+    if (const graphc_functions * code = cpu_variant().functions) Replacing(*code, context, settings, threads, choices).run();
 }
 
 }  // namespace graphc

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "graphc/choices.h"
 #include "graphc/products.h"
 
 #include "ggml.h"
@@ -22,8 +23,11 @@ struct ProductSettings {
 /// of `ggml_conv_2d`, the last of which is a copy.
 const ggml_tensor * convolution_of(const ggml_tensor * tensor);
 
+/// Has a tensor computed as another of the same size would be.
+void compute_as(ggml_tensor * tensor, const ggml_tensor * other);
+
 /// Has the products, convolutions, attention and the like among the tensors of a context computed by our own code where it is faster than
-/// ggml on the CPU with this number of threads. Called before a graph of them is made; a convolution may need one tensor more.
-void replace_products(ggml_context * context, ProductSettings & settings, int threads);
+/// ggml on the CPU with this number of threads, in the ways that were chosen. Called before a graph of them is made; a convolution may need one tensor more.
+void replace_products(ggml_context * context, ProductSettings & settings, int threads, const Choices & choices);
 
 }  // namespace graphc

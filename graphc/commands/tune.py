@@ -1,0 +1,93 @@
+"""`graphc tune`: ways of computing that are the fastest on a device."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphc.commands import options
+from graphc.commands.output import note, printable, say, say_json, say_table, seconds_text
+from graphc.commands.run import given_or_random, open_model
+from graphc.errors import InputError
+from graphc.files import check_target
+from graphc.trace import terminal_progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from graphc.runtime.tuning import Measured
+
+
+def tune(
+    model: options.ModelOrEngine,
+    compiling: options.Compiling,
+    where: options.Where,
+    input: options.InputFiles = None,
+    inputs: options.InputArchive = None,
+    random: Annotated[int, typer.Option(metavar="SEED", help="Seed of the inputs that are not given.")] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Add the choices to this file too.", show_default=False),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Measure the ways of computing a model's convolutions and attention on a device, and remember the fastest.
+
+    From then on every model on this device, with as many threads, computes such calls in the ways that were chosen. A way is
+    chosen if it is clearly faster than the one that fixed rules take. Results stay exact to rounding, but their last bits may
+    change. `--output` is for C++ programs (`--ways FILE`) and other processes (`GRAPHC_WAYS=FILE`).
+    """
+    from graphc.runtime.tuning import tune as measure
+    from graphc.targets.ggml.choices import remember, store_for
+
+    if output is not None:
+        check_target(output)
+    loaded = open_model(model, compiling.settings(model), where)
+    executor = loaded.executor
+    store = store_for(executor.backends, executor.threads)
+    if store is None:
+        raise InputError("ways are measured on one device of this machine; on the CPU that needs a C compiler (set CC)")
+    given = given_or_random(loaded.program.inputs, input, inputs, compiling.sizes, random)
+    measured = measure(loaded, given, terminal_progress())
+    lines = {each.key: f"{each.way}  # {_times(each)}" for each in measured}
+    for path in filter(None, (store.path, output)):
+        remember(path, store.device, lines)
+    if as_json:
+        calls = [{**asdict(each), "saved": each.saved} for each in measured]
+        say_json({"device": store.device, "file": store.path, "calls": calls})
+        return
+    others = [each for each in measured if each.way != each.usual]
+    saved = seconds_text(sum(each.saved for each in others))
+    say(
+        f"{printable(model)} on {printable(store.device)}: {len(measured)} kinds of calls that several ways can compute"
+    )
+    say(
+        f"{len(others)} of them in another way than usual, which saves {saved} in a run"
+        if others
+        else "the usual ways stay"
+    )
+    say()
+    _say(measured)
+    for path in filter(None, (store.path, output)):
+        note(f"wrote {printable(path)}")
+
+
+def _say(measured: Sequence[Measured]) -> None:
+    ways = list(dict.fromkeys(way for each in measured for way in each.seconds))
+    rows = [
+        (
+            each.key,
+            each.count,
+            *(seconds_text(each.seconds[way]) if way in each.seconds else "" for way in ways),
+            each.way + ("" if each.way == each.usual else f", not {each.usual}"),
+        )
+        for each in measured
+    ]
+    say_table(("call", "count", *ways, "chosen"), rows, "lr" + "r" * len(ways))
+
+
+def _times(measured: Measured) -> str:
+    return ", ".join(f"{way} {seconds_text(seconds)}" for way, seconds in measured.seconds.items())

@@ -1,0 +1,196 @@
+"""Measures in which ways a device computes the calls of a model fastest; `targets/ggml/choices.py` remembers them.
+
+A call is computed alone, with the model's own weights: each way in turn, after the cache was filled with something else and what
+the call reads was written, as in a run.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from graphc.errors import GraphcError
+from graphc.ggml_library import ggml
+from graphc.runtime.model import Model
+from graphc.targets.ggml.choices import WAYS, kind_of
+from graphc.targets.ggml.executor import BuiltGraph
+from graphc.targets.ggml.products import SOFTMAXES
+from graphc.targets.ggml.program import Call, Program, Tensor
+from graphc.targets.ggml.sections import Section
+from graphc.targets.ggml.tensors import upload
+from graphc.trace import SILENT, Progress
+
+GAIN = 0.05
+"""A way is chosen if its median and its best time are so much below those of the way that fixed rules take."""
+
+HOPELESS = 3.0
+"""A way that first took so many times as long as the fastest is not measured further."""
+
+ROUNDS = (5, 20)
+"""Measurements of each way, at least and at most; their median counts."""
+
+SECONDS = 1.0
+"""For all measurements of a call, unless the fewest take longer."""
+
+CACHED = 1 << 26
+"""Bytes that fill the processor's cache."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A call that the model makes so often: the way that fixed rules take, the one that is chosen, and the seconds of each way
+    that can compute it."""
+
+    key: str
+    count: int
+    usual: str
+    way: str
+    seconds: Mapping[str, float]
+
+    @property
+    def saved(self) -> float:
+        """Seconds that a run needs less by the choice."""
+        return self.count * (self.seconds[self.usual] - self.seconds[self.way])
+
+
+def tune(model: Model, inputs: Mapping[str, np.ndarray], progress: Progress = SILENT) -> list[Measured]:
+    """The calls that a run with these inputs makes and that can be computed in several ways, those that take longest first.
+
+    The model is run once, by fixed rules, which its graphs follow from then on.
+    """
+    executor = model.executor
+    executor.choices = {}
+    model.run(inputs)
+    made = [(graph, index) for graph in executor.graphs.values() for index in graph.taken]
+    counts = Counter(graph.taken[index].key for graph, index in made)
+    first = {graph.taken[index].key: (graph, index) for graph, index in reversed(made)}
+    found = []
+    with progress.stage("measure", len(first)) as step:
+        for key, (graph, index) in first.items():
+            times = measure(graph, index)
+            usual = graph.taken[index].way
+            seconds = {way: statistics.median(each) for way, each in times.items()}
+            if times:
+                found.append(Measured(key, counts[key], usual, choose(times, usual), seconds))
+            step(1)
+    return sorted(found, key=lambda each: -each.count * each.seconds[each.usual])
+
+
+def choose(times: Mapping[str, Sequence[float]], usual: str) -> str:
+    """The way with the least median, given the seconds of each, among those that are clearly faster than the usual one."""
+
+    def better(way: str) -> bool:
+        return all(of(times[way]) < (1 - GAIN) * of(times[usual]) for of in (statistics.median, min))
+
+    return min(filter(better, times), key=lambda way: statistics.median(times[way]), default=usual)
+
+
+def measure(graph: BuiltGraph, index: int) -> dict[str, list[float]]:
+    """The seconds of each way that can compute a call of a graph, of hopeless ones those of the first round; nothing where there
+    is one way alone."""
+    usual = graph.taken[index].way
+    graphs = _graphs(graph, index)
+    try:
+        if len(graphs) == 1:
+            return {}
+        arrays = _arrays(graphs[usual])
+        first = {way: min(_seconds(each, arrays) for _ in range(2)) for way, each in graphs.items()}
+        kept = [way for way in first if way == usual or first[way] < HOPELESS * min(first.values())]
+        fewest, most = ROUNDS
+        rounds = max(fewest, min(most, int(SECONDS / sum(first[way] for way in kept))))
+        times = {way: [seconds] for way, seconds in first.items()} | {way: [] for way in kept}
+        for way in kept * rounds:
+            times[way].append(_seconds(graphs[way], arrays))
+        return times
+    finally:
+        for each in graphs.values():
+            each.free()
+
+
+def _graphs(graph: BuiltGraph, index: int) -> dict[str, BuiltGraph]:
+    """A graph of a call alone for each way that can compute it."""
+    executor, key = graph.executor, graph.taken[index].key
+    section = alone(graph.program, index)
+    found = {}
+    for way in WAYS[kind_of(key)]:
+        executor.choices = {key: way}
+        made = BuiltGraph(executor, graph.program, section, graph.binding)
+        if index in made.taken and made.taken[index].way == way:
+            found[way] = made
+        else:
+            made.free()
+    executor.choices = {}
+    return found
+
+
+def alone(program: Program, index: int) -> Section:
+    """A call, or those of the attention that it ends, with the views that they read: what else they read is given."""
+    calls, reads, inputs, uses = {index}, set[int](), set[int](), Counter([index])
+    waiting = [index]
+    while waiting:
+        call = program.calls[waiting.pop()]
+        for arg in call.args:
+            if not isinstance(arg, Tensor):
+                continue
+            uses[arg.call] += 1
+            if arg.input >= 0:
+                inputs.add(arg.input)
+            elif arg.call >= 0 and arg.call not in calls and _belongs(program, call, arg):
+                calls.add(arg.call)
+                waiting.append(arg.call)
+            elif arg.call >= 0 and arg.call not in calls:
+                reads.add(arg.call)
+    return Section(
+        tuple(sorted(calls)), tuple(sorted(reads)), (index,), tuple(sorted(inputs)), (), frozenset(), uses
+    )  # fmt: skip
+
+
+def _belongs(program: Program, reader: Call, arg: Tensor) -> bool:
+    """Whether what a call reads is measured with it: a view, or a part of attention."""
+    made = program.calls[arg.call]
+    if reader.function in SOFTMAXES:
+        return program.is_view(arg) or (arg is reader.args[0] and made.function == "ggml_mul_mat")
+    attention = reader.function == "ggml_mul_mat" and made.function in (*SOFTMAXES, "ggml_cont")
+    return program.is_view(arg) or attention
+
+
+def _arrays(graph: BuiltGraph) -> list[np.ndarray]:
+    """Numbers for what a graph is given."""
+    rng = np.random.default_rng(0)
+    sizes = [(ggml.ggml_nbytes(tensor), tensor.contents.type) for tensor in graph.given]
+    return [
+        (rng.random(nbytes // 4, np.float32) - 0.5) if type == ggml.GGML_TYPE_F32 else np.zeros(nbytes, np.uint8)
+        for nbytes, type in sizes
+    ]
+
+
+def _seconds(graph: BuiltGraph, arrays: list[np.ndarray]) -> float:
+    """What it takes to compute a graph once. Raises GraphcError if ggml cannot."""
+    executor = graph.executor
+    executor.compute.place(graph.placement)
+    if len(executor.backends) == 1:
+        _evict()
+    for tensor, array in zip(graph.given, arrays, strict=True):
+        upload(tensor, array)
+    start = perf_counter()
+    status = executor.compute.compute(graph.placement)
+    taken = perf_counter() - start
+    if status != ggml.GGML_STATUS_SUCCESS:
+        raise GraphcError("ggml could not compute a call")
+    return taken
+
+
+_filler: list[Any] = []
+
+
+def _evict() -> None:
+    """Fill the processor's cache."""
+    if not _filler:
+        _filler.append(np.zeros(CACHED, np.uint8))
+    _filler[0] += 1
