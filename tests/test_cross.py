@@ -1,7 +1,8 @@
-"""Programs for other systems: built here, run by Wine and QEMU, and as exact as here."""
+"""Programs for other systems and processors: built here, run by Wine and QEMU, and as exact as here."""
 
 import functools
 import os
+import platform
 import shutil
 import struct
 import subprocess
@@ -23,8 +24,17 @@ from graphc.zig import find_zig
 WINE = shutil.which("wine64") or shutil.which("wine64", path="/usr/lib/wine")
 QEMU = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
 
+QEMU_X86_64 = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")
+
 RUNNERS = {"x86_64-linux": [], "aarch64-linux": [QEMU], "x86_64-windows": [WINE]}
 """What runs the programs of a target here, before the program's own name; None where it is not installed."""
+
+VARIANTS = {
+    "x86-64-v2": ("Nehalem", {"sse4_2", "popcnt"}),
+    "x86-64-v3": ("Haswell", {"avx2", "fma", "f16c"}),
+    "x86-64-v4": (None, {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"}),
+}
+"""Code for kinds of processors: one of QEMU's that has no more (AVX-512 it has not), and what Linux calls what each adds."""
 
 ROUNDING = 4e-6
 """Of the largest number of an output: how far sums may lie apart that are added up in another order, or fused. That is 32 times
@@ -33,6 +43,7 @@ the rounding of one float32; the largest product here sums up 360 numbers."""
 EXACT = ("sums", "order", "aux", "steps")
 """Outputs of generated kernels and loops, which round alike everywhere."""
 
+needs_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64" or os.name == "nt", reason="needs Linux on x86-64")
 needs_zig = pytest.mark.skipif(find_zig() is None, reason="needs ziglang")
 
 
@@ -210,3 +221,104 @@ def test_on_windows_the_tools_are_command_files(monkeypatch, tmp_path):
         '@"C:/100%% zig/zig.exe" "c++" "-target" "aarch64-linux-musl" "-mcpu=generic" %*\n'
     )
     assert "/cc.cmd" in (tmp_path / "toolchain.cmake").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def for_all(project):
+    """The program for every processor like this one."""
+    return build(project, cpu="all")
+
+
+def code_of(*command):
+    """Which code a program says that it uses on the CPU; or how it fails."""
+    done = subprocess.run([*map(str, command), "--list"], capture_output=True, text=True, timeout=100, check=False)
+    if done.returncode:
+        return done.stderr.strip().splitlines()[-1]
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("code for the CPU: "))
+    return line.split(": ")[1]
+
+
+def variants_here():
+    """Those that this processor runs, the best last."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    flags = set(next(line for line in lines if line.startswith("flags")).split())
+    return [name for name, (_, added) in VARIANTS.items() if added <= flags]
+
+
+@needs_x86_64
+@pytest.mark.slow
+def test_the_best_code_for_a_processor_is_chosen(project, for_all, tmp_path, monkeypatch):
+    assert for_all == project / "build-cpu-all" / "model"
+    shutil.copy(project / "model.gguf", tmp_path)
+    *_, best = variants_here()
+    assert code_of(for_all) == best
+    unasked = run_foreign([for_all], tmp_path, 2)
+    monkeypatch.setenv("GRAPHC_CPU_VARIANT", best)
+    assert unasked["features"].tobytes() == run_foreign([for_all], tmp_path, 2)["features"].tobytes()
+
+
+@needs_x86_64
+@pytest.mark.slow
+def test_each_variant_is_exact(project, for_all, tmp_path, monkeypatch):
+    shutil.copy(project / "model.gguf", tmp_path)
+    found = set()
+    for name in variants_here():
+        monkeypatch.setenv("GRAPHC_CPU_VARIANT", name)
+        assert code_of(for_all) == name
+        few, many = (run_foreign([for_all], tmp_path, threads) for threads in (2, 5))
+        check_outputs(few)
+        assert all(few[output].tobytes() == many[output].tobytes() for output in few)
+        found.add(few["features"].tobytes())
+    assert len(found) == len(variants_here())  # vectors of another length add up in another order
+
+
+@needs_x86_64
+@pytest.mark.slow
+@pytest.mark.skipif(QEMU_X86_64 is None, reason="needs QEMU")
+@pytest.mark.parametrize("name", [name for name, (processor, _) in VARIANTS.items() if processor])
+def test_an_older_processor_gets_its_code(project, for_all, tmp_path, name):
+    shutil.copy(project / "model.gguf", tmp_path)
+    command = [QEMU_X86_64, "-cpu", VARIANTS[name][0], for_all]
+    assert code_of(*command) == name
+    check_outputs(run_foreign(command, tmp_path, 2))
+
+
+@needs_x86_64
+@pytest.mark.slow
+@pytest.mark.skipif(QEMU_X86_64 is None, reason="needs QEMU")
+def test_a_variant_that_a_processor_cannot_run_is_refused(for_all, monkeypatch):
+    assert code_of(QEMU_X86_64, "-cpu", "qemu64", for_all) == (
+        "error: this program needs a newer processor: x86-64-v2, which has SSE4.2"
+    )
+    monkeypatch.setenv("GRAPHC_CPU_VARIANT", "x86-64-v4")
+    assert code_of(QEMU_X86_64, "-cpu", "Haswell", for_all) == (
+        "error: GRAPHC_CPU_VARIANT is 'x86-64-v4'; this program has for this processor x86-64-v3, x86-64-v2"
+    )
+
+
+@needs_zig
+@pytest.mark.thorough
+@pytest.mark.parametrize(("target", "code"), [("x86_64-windows", None), ("aarch64-linux", "single")])
+def test_a_program_for_every_processor_of_another_system(project, tmp_path, target, code):
+    if None in RUNNERS[target]:
+        pytest.skip("nothing here runs it")
+    program = build(project, target=target, cpu="all")
+    assert program == project / f"build-{target}-all" / TARGETS[target].program
+    assert program.stat().st_size < 4 << 20
+    shutil.copy(project / "model.gguf", tmp_path)
+    assert code_of(*RUNNERS[target], program) == (code or variants_here()[-1])
+    check_outputs(run_foreign([*RUNNERS[target], program], tmp_path, 2))
+
+
+@needs_x86_64
+@pytest.mark.thorough
+def test_a_folder_of_libraries_can_be_moved(project, tmp_path):
+    options = ("-DGGML_BACKEND_DL=ON", "-DGGML_CPU_ALL_VARIANTS=OFF")  # one of ggml's fourteen libraries
+    write_project(model().program, tmp_path / "project", "platforms")
+    built = build(tmp_path / "project", cpu="all", cmake_args=options).parent
+    moved = tmp_path / "moved ü"
+    moved.mkdir()
+    for file in [built / "model", *built.glob("libggml*")]:
+        file.rename(moved / file.name)
+    shutil.copy(project / "model.gguf", tmp_path)
+    check_outputs(run_foreign([moved / "model"], tmp_path, 2))

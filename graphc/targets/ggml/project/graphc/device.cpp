@@ -1,6 +1,7 @@
 #include "graphc/device.h"
 
 #include "graphc/error.h"
+#include "graphc/variants.h"
 
 #include <algorithm>
 #include <cctype>
@@ -40,6 +41,7 @@ void compute_in_float32() {
 /// built in, nothing else is loaded.
 void load_backends() {
     static const bool loaded = [] {
+        cpu_variant();  // refuses a processor that is too old, before ggml uses what it lacks
         if (ggml_backend_dev_count() == 0 || std::getenv("GGML_BACKEND_PATH") != nullptr) ggml_backend_load_all();
         return true;
     }();

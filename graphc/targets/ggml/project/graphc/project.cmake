@@ -3,8 +3,9 @@
 #   GGML_SOURCE_DIR          a ggml source tree to build against, with its own options (-DGGML_CUDA=ON, -DGGML_VULKAN=ON, ...);
 #                            without it, an installed ggml is used (CMAKE_PREFIX_PATH says where)
 #   GRAPHC_NATIVE            compile for this machine's processor alone
-#   GRAPHC_CPU_ALL_VARIANTS  compile for every processor of this machine's kind: what matters several times, of which the program
-#                            chooses when it runs; the rest, and ggml unless its options say otherwise, for the least of them
+#   GRAPHC_CPU_ALL_VARIANTS  compile for every processor of this machine's kind: our own code several times, of which the program
+#                            chooses when it runs; ggml for the least of them, or with GGML_BACKEND_DL several times too, as
+#                            libraries that lie beside the program
 
 option(GRAPHC_CPU_ALL_VARIANTS "Compile for every processor of this kind, and choose the code when the program runs" OFF)
 option(GRAPHC_NATIVE "Compile for this machine's processor alone" ON)
@@ -20,9 +21,17 @@ foreach(backend IN LISTS backends)
 endforeach()
 
 if(GRAPHC_CPU_ALL_VARIANTS)
-  foreach(instructions NATIVE SSE42 AVX AVX2 BMI2 FMA F16C)
+  option(GGML_SSE42 "ggml: compile its CPU code for x86-64-v2" ON)  # with less it would compute products without vectors
+  foreach(instructions NATIVE AVX AVX2 BMI2 FMA F16C)
     option(GGML_${instructions} "ggml: compile its CPU code for it" OFF)
   endforeach()
+  option(GGML_CPU_ALL_VARIANTS "ggml: its CPU code for every processor, as libraries" ${GGML_BACKEND_DL})
+endif()
+if(GGML_BACKEND_DL)
+  option(BUILD_SHARED_LIBS "ggml as shared libraries" ON)
+  set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)  # so that the folder can be moved
+  set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
+  set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
 endif()
 
 if(GGML_SOURCE_DIR)
@@ -97,7 +106,7 @@ if(MSVC)
   # it has no vectors of its own: ggml computes everything
 elseif(GRAPHC_CPU_ALL_VARIANTS AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
   set(v3 -mavx2 -mfma -mf16c)
-  add_variant(x86_64)
+  add_variant(x86_64_v2 -msse4.2)
   add_variant(x86_64_v3 ${v3})
   add_variant(x86_64_v4 ${v3} -mavx512f -mavx512cd -mavx512bw -mavx512dq -mavx512vl)
   set_source_files_properties(graphc/variants.cpp PROPERTIES COMPILE_DEFINITIONS GRAPHC_X86_64_VARIANTS)

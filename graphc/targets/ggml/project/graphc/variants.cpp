@@ -9,7 +9,7 @@
 #include <cpuid.h>
 #endif
 
-extern "C" const graphc_functions graphc_single, graphc_x86_64, graphc_x86_64_v3, graphc_x86_64_v4;
+extern "C" const graphc_functions graphc_single, graphc_x86_64_v2, graphc_x86_64_v3, graphc_x86_64_v4;
 
 namespace graphc {
 
@@ -22,20 +22,25 @@ enum : unsigned { ymm = 0x06, zmm = 0xe6 };
 
 /// Whether the processor has all of these features, which are bits of the registers c of leaf 1 and b of leaf 7 of `cpuid`, and
 /// the system keeps these registers.
-bool has(unsigned c1, unsigned b7, unsigned registers) {
-    unsigned a, b, c, d, kept;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & (c1 | bit_OSXSAVE)) != (c1 | bit_OSXSAVE)) return false;
-    __asm__("xgetbv" : "=a"(kept), "=d"(d) : "c"(0));
-    return (kept & registers) == registers && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & b7) == b7;
+bool has(unsigned c1, unsigned b7 = 0, unsigned registers = 0) {
+    unsigned a, b, c, d, kept = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & c1) != c1) return false;
+    if ((c & bit_OSXSAVE) != 0) __asm__("xgetbv" : "=a"(kept), "=d"(d) : "c"(0));
+    if ((kept & registers) != registers) return false;
+    return b7 == 0 || (__get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & b7) == b7);
 }
 
-bool has_v3() { return has(bit_AVX | bit_FMA | bit_F16C, bit_AVX2, ymm); }
+bool has_v2() { return has(bit_SSE3 | bit_SSSE3 | bit_SSE4_1 | bit_SSE4_2 | bit_POPCNT); }
+
+bool has_v3() { return has_v2() && has(bit_AVX | bit_FMA | bit_F16C, bit_AVX2, ymm); }
 
 bool has_v4() { return has_v3() && has(0, bit_AVX512F | bit_AVX512CD | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL, zmm); }
 
-#endif
+#else
 
 bool always() { return true; }
+
+#endif
 
 struct Choice {
     Variant variant;
@@ -47,7 +52,7 @@ const Choice choices[] = {
 #if defined(GRAPHC_X86_64_VARIANTS)
     {{"x86-64-v4", &graphc_x86_64_v4}, has_v4},
     {{"x86-64-v3", &graphc_x86_64_v3}, has_v3},
-    {{"x86-64", &graphc_x86_64}, always},
+    {{"x86-64-v2", &graphc_x86_64_v2}, has_v2},
 #elif defined(_MSC_VER)
     {{"single", nullptr}, always},
 #else
@@ -63,6 +68,7 @@ const Variant & choose() {
         if (wanted == nullptr || *wanted == '\0' || each.variant.name == std::string(wanted)) return each.variant;
         known += (known.empty() ? "" : ", ") + std::string(each.variant.name);
     }
+    if (known.empty()) throw Error("this program needs a newer processor: x86-64-v2, which has SSE4.2");
     throw Error("GRAPHC_CPU_VARIANT is '" + std::string(wanted) + "'; this program has for this processor " + known);
 }
 
