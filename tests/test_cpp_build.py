@@ -192,6 +192,9 @@ def test_everything_of_our_own_is_met():
         ("relu", 1),
         ("gate", 1),
         ("group_norm", 3),
+        ("rotary", 3),
+        ("rotary", 4),
+        ("concat", 3),
     }
 
 

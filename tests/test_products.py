@@ -15,9 +15,10 @@ from graphc.ops.attention import Attention
 from graphc.ops.base import Op
 from graphc.ops.conv import Conv
 from graphc.ops.matmul import MatMul
-from graphc.ops.movement import Reshape, Transpose
+from graphc.ops.movement import Concat, Reshape, Transpose
 from graphc.ops.norm import GroupNorm, LayerNorm, RMSNorm
 from graphc.ops.pointwise import Binary, Unary
+from graphc.ops.rotary import RotaryEmbedding
 from graphc.runtime.profile import address
 from graphc.targets.ggml.builder import Builder
 from graphc.targets.ggml.executor import Executor
@@ -222,6 +223,49 @@ def test_normalization_of_rows(op, count, size):
     for factor, join in zip(factors, (np.multiply, np.add), strict=False):
         exact = join(exact, factor)
     assert close_to(exact, lower(graph), {"x": x})[-1] == ("norm", 1 + count)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "order", "cos"),
+    [((9, 6), (0, 1), (9, 6)), ((2, 3, 5, 70), (0, 2, 1, 3), (5, 1, 70)), ((1, 40, 3, 64), (0, 1, 2, 3), (40, 1, 32)),
+     ((2, 4, 7, 12), (0, 1, 2, 3), (2, 1, 7, 10))],
+)  # fmt: skip
+def test_rotary_embeddings(shape, order, cos, interleaved):
+    """Of rows in order, or of heads that lie beside one another; of whole rows, or a part of each: one function."""
+    arrays = {
+        name: RANDOM.standard_normal(size).astype(np.float32)
+        for name, size in zip("xcs", (shape, cos, cos), strict=True)
+    }
+    graph, op = Graph(), RotaryEmbedding(interleaved)
+    x, *angles = (graph.input(name, TensorType(array.dtype, array.shape)) for name, array in arrays.items())
+    moved = graph.add(Transpose(order), [x]).output
+    graph.output(graph.add(op, [moved, *angles]).output, "y")
+    (exact,) = op.eval(arrays["x"].astype(np.float64).transpose(order), arrays["c"], arrays["s"])
+    met = [step for step in close_to(exact, lower(graph), arrays) if step[0] not in ("VIEW", "PERMUTE")]
+    assert met == [("rotary", 3 if shape[-1] == cos[-1] else 4)]
+
+
+@pytest.mark.parametrize(("axis", "count"), [(0, 2), (1, 3), (2, 5), (3, 4), (2, 8)])
+def test_concatenations(axis, count):
+    """Of two tensors and more, of which some are views: one function, or a few."""
+    shapes = [
+        tuple(size + (i if place == axis else 0) for place, size in enumerate((2, 3, 4, 9))) for i in range(count)
+    ]
+    arrays = {f"x{i}": RANDOM.standard_normal(shape).astype(np.float32) for i, shape in enumerate(shapes)}
+    graph = Graph()
+    values = [graph.input(name, TensorType(array.dtype, array.shape)) for name, array in arrays.items()]
+    graph.output(graph.add(Concat(axis), values).output, "y")
+    met = close_to(np.concatenate(list(arrays.values()), axis), lower(graph), arrays)
+    assert met == ([("concat", count)] if count <= 6 else [("concat", 4), ("concat", 4), ("concat", 2)])
+
+
+def test_rows_that_are_short_are_joined_by_ggml():
+    graph = Graph()
+    values = [graph.input(name, TensorType(np.dtype(np.float32), (3, 4))) for name in "ab"]
+    graph.output(graph.add(Concat(0), values).output, "y")
+    arrays = {name: RANDOM.standard_normal((3, 4)).astype(np.float32) for name in "ab"}
+    assert close_to(np.concatenate(list(arrays.values())), lower(graph), arrays) == [("CONCAT", 0)]
 
 
 SUMMED = {

@@ -28,6 +28,12 @@ from graphc.targets.ggml.tensors import address, new_context
 PRODUCTS = ("mul_mat", "conv", "matmul", "attention", "out_prod", "winograd")
 """Parts of the names of steps that are products."""
 
+COPIES = ("concat",)
+"""Functions of ours that only copy."""
+
+EACH = {"rotary": 3, "concat": 0}
+"""Operations for each element of a result of ours, where they are not about 8."""
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -132,7 +138,7 @@ def described(graph: BuiltGraph, call: Call, number: int, node: Any, seconds: fl
     name, operations = count_of(graph.program, call)
     tensor = node.contents
     read = [tensor.src[i] for i in range(ggml.GGML_MAX_SRC) if tensor.src[i]]
-    copies = own is None and is_copy(graph.program, call)
+    copies = (own is None or own.name in COPIES) and is_copy(graph.program, call)
     return Timing(
         step=name if own is None else own_name(own),
         source=call.source,
@@ -172,7 +178,7 @@ def own_operations(own: Own, node: Any) -> int:
         q = own.args[1].contents
         scores = int(first.ne[1] * q.ne[1] * q.ne[2] * q.ne[3])
         return scores * (2 * int(q.ne[0]) + 2 * int(own.args[2].contents.ne[1]) + 6)
-    return 8 * size
+    return EACH.get(own.name, 8) * size
 
 
 def totals(timings: Iterable[Timing], key: Callable[[Timing], str]) -> list[Total]:

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
 from graphc.errors import BuildError
@@ -33,9 +34,23 @@ FILES = (
     "attention.c",
     "activations.c",
     "norm.c",
+    "rotary.c",
+    "concat.c",
 )
 
-FUNCTIONS = ("mul_mat", "conv_2d", "winograd", "attention", "relu", "gelu", "gate", "norm", "group_norm")
+FUNCTIONS = (
+    "mul_mat",
+    "conv_2d",
+    "winograd",
+    "attention",
+    "relu",
+    "gelu",
+    "gate",
+    "norm",
+    "group_norm",
+    "rotary",
+    "concat",
+)
 """What there is."""
 
 CONVOLUTIONS = ("ggml_conv_2d", "ggml_conv_2d_direct")
@@ -43,7 +58,20 @@ CONVOLUTIONS = ("ggml_conv_2d", "ggml_conv_2d_direct")
 
 SOFTMAXES = ("ggml_soft_max_ext", "ggml_soft_max")
 
-TAKES = ("mul_mat", "conv_2d", "winograd", "attention", "activation", "norm", "factor", "group_norm", "sum")
+TAKES = (
+    "mul_mat",
+    "conv_2d",
+    "winograd",
+    "attention",
+    "activation",
+    "norm",
+    "factor",
+    "group_norm",
+    "sum",
+    "rotary",
+    "rest",
+    "concat",
+)
 """The questions whether one of them takes certain tensors."""
 
 PREFERS = ("winograd", "attention")
@@ -97,6 +125,18 @@ class GroupNormSettings(ctypes.Structure):
     """`graphc_group_norm_settings`."""
 
     _fields_ = (("groups", ctypes.c_int), ("epsilon", ctypes.c_float), ("silu", ctypes.c_int))
+
+
+class RotarySettings(ctypes.Structure):
+    """`graphc_rotary_settings`."""
+
+    _fields_ = (("interleaved", ctypes.c_int),)
+
+
+class ConcatSettings(ctypes.Structure):
+    """`graphc_concat_settings`."""
+
+    _fields_ = (("axis", ctypes.c_int),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +237,29 @@ class Products:
         if own.name != "group_norm":
             return None
         return Own(own.name, own.args, GroupNormSettings(own.told.groups, own.told.epsilon, 1))
+
+    def rotary(self, x: Any, second: Any, first: Any, cos: Any, sin: Any) -> Own | None:
+        """For x times `cos`, plus the concatenation of these parts of x times `sin`."""
+        if not self.library.graphc_takes_rotary(x, second, first, cos, sin):
+            return None
+        return Own("rotary", (x, cos, sin), RotarySettings(second.contents.ne[0] == 1))
+
+    def rest(self, own: Own, rest: Any) -> Own | None:
+        """For the concatenation of rows that were turned and what stays as it is."""
+        if own.name != "rotary" or len(own.args) > 3 or not self.library.graphc_takes_rest(rest, own.args[0]):
+            return None
+        return Own(own.name, (*own.args, rest), own.told)
+
+    def concat(self, parts: Sequence[Any], owns: Sequence[Own | None], axis: int) -> Own | None:
+        """For the concatenation of two tensors, or of those that make them if ours join them along the same axis."""
+        if not all(map(self.library.graphc_takes_concat, parts)):
+            return None
+        within = [
+            own.args if own and own.name == "concat" and own.told.axis == axis else (part,)
+            for part, own in zip(parts, owns, strict=True)
+        ]
+        sources = tuple(chain(*within))
+        return Own("concat", sources if len(sources) <= MOST_SOURCES else tuple(parts), ConcatSettings(axis))
 
     def tensor(self, context: Any, own: Own, ne: Sequence[int], threads: int) -> Any:
         """The tensor that it computes, of these sizes. What it is told must live as long as the graph."""

@@ -12,6 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from graphc.ggml_library import ggml
+from graphc.targets.ggml.calls import RESHAPES
 from graphc.targets.ggml.choices import attention_key, convolution_key
 from graphc.targets.ggml.images import COLUMN_LIMIT, fits_workspace
 from graphc.targets.ggml.products import CONVOLUTIONS, SOFTMAXES, Own, Products
@@ -188,6 +189,30 @@ def _silu(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]
     return own and products.silu(own)
 
 
+def _rotary(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    """x times cosines, plus x with the elements of each pair exchanged times sines."""
+    straight, turned = (inner(graph, arg, ("ggml_mul",)) for arg in call.args)
+    joined = turned and inner(graph, turned.args[0], ("ggml_concat", *RESHAPES))
+    if joined is not None and joined.function in RESHAPES:
+        joined = inner(graph, joined.args[0], ("ggml_concat",))
+    if straight is None or turned is None or joined is None:
+        return None
+    x, cos, sin = (graph.argument(arg) for arg in (*straight.args, turned.args[1]))
+    second, first = (graph.argument(arg) for arg in joined.args[:2])
+    return products.rotary(x, second, first, cos, sin)
+
+
+def _rest(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    """What stays as it is behind elements that were turned."""
+    own = inner_own(graph, call.args[0])
+    return own and products.rest(own, args[1]) if call.args[2] == 0 else None
+
+
+def _concat(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    """A concatenation, and those along the same axis that it alone reads."""
+    return products.concat(args[:2], [inner_own(graph, arg) for arg in call.args[:2]], args[2])
+
+
 WAYS: Mapping[str, Sequence[Way]] = {
     "ggml_mul_mat": (_attention, _product),
     **dict.fromkeys(CONVOLUTIONS, (_convolution,)),
@@ -197,7 +222,8 @@ WAYS: Mapping[str, Sequence[Way]] = {
     "ggml_norm": (_norm,),
     "ggml_rms_norm": (_norm,),
     "ggml_mul": (_factor, _gate),
-    "ggml_add": (_summed, _factor, _group_norm),
+    "ggml_add": (_rotary, _summed, _factor, _group_norm),
+    "ggml_concat": (_rest, _concat),
     "ggml_silu": (_silu, _own_silu),
 }
 """The calls that may be replaced, and how, the larger pattern first."""

@@ -1,6 +1,6 @@
 #pragma once
 
-// Matrix products, convolutions, attention, normalizations and activations of float32 on the
+// Matrix products, convolutions, attention, normalizations, activations, rotary embeddings and concatenations of float32 on the
 // CPU, in place of ggml's own: custom operators for its graphs.
 
 #include "ggml.h"
@@ -141,6 +141,31 @@ GRAPHC_API bool graphc_takes_factor(const struct ggml_tensor * factor, const str
 
 /// What `ggml_norm`, or `ggml_rms_norm`, gives for src[0], times src[1] if it is there, plus src[2] if it is there.
 GRAPHC_API void graphc_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// The settings of a rotary embedding: its userdata.
+struct graphc_rotary_settings {
+    int interleaved;  // pairs are neighbours; else the elements at one place of the two halves of a row
+};
+
+/// Whether `graphc_rotary` computes x times `cos`, plus x with the elements of each pair exchanged times `sin`, where `second` and
+/// `first` are those elements as views of x; and whether it can have `rest` behind the rows of that.
+GRAPHC_API bool graphc_takes_rotary(const struct ggml_tensor * x, const struct ggml_tensor * second, const struct ggml_tensor * first,
+                                    const struct ggml_tensor * cos, const struct ggml_tensor * sin);
+GRAPHC_API bool graphc_takes_rest(const struct ggml_tensor * rest, const struct ggml_tensor * x);
+
+/// The rows of src[0], turned by src[1] and src[2], and behind each a row of src[3] if it is there.
+GRAPHC_API void graphc_rotary(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// The settings of a concatenation: its userdata.
+struct graphc_concat_settings {
+    int axis;
+};
+
+/// Whether `graphc_concat` joins a tensor to others, faster than ggml does.
+GRAPHC_API bool graphc_takes_concat(const struct ggml_tensor * part);
+
+/// All sources, joined along an axis.
+GRAPHC_API void graphc_concat(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 #ifdef __cplusplus
 }

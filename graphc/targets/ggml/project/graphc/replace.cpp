@@ -47,7 +47,7 @@ class Replacing {
 
     /// Larger patterns first: they are made of what the later ones look for.
     void run() {
-        each([this](ggml_tensor * tensor) { attention(tensor), group_norm(tensor); });
+        each([this](ggml_tensor * tensor) { attention(tensor), group_norm(tensor), rotary(tensor), rest(tensor), concat(tensor); });
         each([this](ggml_tensor * tensor) { conv_2d(tensor); });
         each([this](ggml_tensor * tensor) { mul_mat(tensor), gelu(tensor), silu(tensor), gate(tensor), norm(tensor); });
         each([this](ggml_tensor * tensor) { sum(tensor), factor(tensor), relu(tensor), merged_attention(tensor); });
@@ -121,6 +121,44 @@ class Replacing {
         if (!code_.takes_group_norm(norm->src[0], scaled->src[1], tensor->src[1], groups)) return;
         settings_.group_norms.push_back({groups, parameter(norm, 1), 0});
         become(tensor, code_.group_norm, &settings_.group_norms.back(), {norm->src[0], scaled->src[1], tensor->src[1]});
+    }
+
+    /// x times cosines, plus x with the elements of each pair exchanged times sines.
+    void rotary(ggml_tensor * tensor) {
+        if (tensor->op != GGML_OP_ADD) return;
+        const Tensor straight = made_by(tensor->src[0], GGML_OP_MUL), turned = made_by(tensor->src[1], GGML_OP_MUL);
+        if (!inner(straight) || !inner(turned)) return;
+        const Tensor swapped = turned->src[0], reshaped = made_by(swapped, GGML_OP_RESHAPE);
+        const Tensor joined = made_by(reshaped == nullptr ? swapped : reshaped->src[0], GGML_OP_CONCAT);
+        if (joined == nullptr || !inner(swapped) || !inner(joined)) return;
+        ggml_tensor * x = straight->src[0], * cos = straight->src[1], * sin = turned->src[1];
+        if (!code_.takes_rotary(x, joined->src[0], joined->src[1], cos, sin)) return;
+        settings_.rotaries.push_back({joined->src[0]->ne[0] == 1});
+        become(tensor, code_.rotary, &settings_.rotaries.back(), {x, cos, sin});
+    }
+
+    /// What stays as it is behind elements that were turned.
+    void rest(ggml_tensor * tensor) {
+        if (tensor->op != GGML_OP_CONCAT || tensor->op_params[0] != 0) return;
+        const Own own = inner_own(tensor->src[0]);
+        if (own.function != code_.rotary || !code_.takes_rest(tensor->src[1], tensor->src[0]->src[0])) return;
+        extend(tensor, tensor->src[0], own, tensor->src[1], 4);
+    }
+
+    /// A concatenation, and those along the same axis that it alone reads.
+    void concat(ggml_tensor * tensor) {
+        if (tensor->op != GGML_OP_CONCAT) return;
+        std::vector<ggml_tensor *> sources;
+        for (ggml_tensor * part : {tensor->src[0], tensor->src[1]}) {
+            const Own own = inner_own(part);
+            if (!code_.takes_concat(part)) return;
+            const bool along = own.function == code_.concat && static_cast<const graphc_concat_settings *>(own.settings)->axis == tensor->op_params[0];
+            const std::vector<ggml_tensor *> parts = along ? sources_of(part) : std::vector<ggml_tensor *>{part};
+            sources.insert(sources.end(), parts.begin(), parts.end());
+        }
+        if (sources.size() > most_sources) sources = {tensor->src[0], tensor->src[1]};
+        settings_.concats.push_back({tensor->op_params[0]});
+        become(tensor, code_.concat, &settings_.concats.back(), sources);
     }
 
     void conv_2d(ggml_tensor * tensor) {

@@ -17,6 +17,8 @@ struct ProductSettings {
     std::deque<graphc_group_norm_settings> group_norms;
     std::deque<graphc_norm_settings> norms;
     std::deque<graphc_gate_settings> gates;
+    std::deque<graphc_rotary_settings> rotaries;
+    std::deque<graphc_concat_settings> concats;
 };
 
 /// The call that has the arguments of the convolution that a tensor is the result of, if it is one: ggml makes several tensors

@@ -16,6 +16,10 @@
 
 #include "norm.c"
 
+#include "rotary.c"
+
+#include "concat.c"
+
 #define GRAPHC_ENTRY(name) graphc_##name,
 
 extern const struct graphc_functions GRAPHC_VARIANT;

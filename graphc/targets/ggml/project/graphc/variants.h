@@ -14,7 +14,9 @@
     F(takes_attention) F(prefers_attention) F(attention) \
     F(takes_activation) F(relu) F(gelu) F(gate) \
     F(takes_group_norm) F(group_norm) \
-    F(takes_norm) F(takes_factor) F(norm)
+    F(takes_norm) F(takes_factor) F(norm) \
+    F(takes_rotary) F(takes_rest) F(rotary) \
+    F(takes_concat) F(concat)
 
 #ifdef __cplusplus
 #define GRAPHC_FIELD(name) decltype(graphc_##name) * name;
