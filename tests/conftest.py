@@ -10,7 +10,6 @@ import pytest
 
 from graphc import cli
 
-
 os.environ["GRAPHC_WAYS"] = "none"
 
 

@@ -298,7 +298,16 @@ def test_bench_runs_what_is_installed(graphc_command, model: Path) -> None:
     assert "no runtime is called abacus" in refused.err
 
 
-RUNS = ("run --random 0", "diff", "bench --runtime graphc --rounds 1", "profile", "view --profile", "bisect", "demo")
+RUNS = (
+    "run --random 0",
+    "diff",
+    "bench --runtime graphc --rounds 1",
+    "profile",
+    "tune",
+    "view --profile",
+    "bisect",
+    "demo",
+)
 """Every command that runs a model, or says how it runs."""
 
 

@@ -4,6 +4,7 @@ The backend must be installed (`graphc backend install vulkan`). CI does it with
 """
 
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -25,8 +26,16 @@ from graphc.backends.precision import given_up, set_float32_matmul_precision
 from graphc.build import build
 from graphc.compiler import compile_program
 from graphc.errors import GraphcError, InputError
+from graphc.ir.graph import Graph
+from graphc.ir.types import TensorType
+from graphc.ops.attention import Attention
+from graphc.ops.conv import Conv
 from graphc.runtime.assigned import assigned
+from graphc.runtime.profile import profile
 from graphc.targets.ggml import assign as assigning
+from graphc.targets.ggml.choices import chosen
+from graphc.targets.ggml.executor import Executor
+from graphc.targets.ggml.lower import lower
 
 DEVICE = os.environ.get("GRAPHC_TEST_DEVICE", "")
 pytestmark = pytest.mark.skipif(not DEVICE, reason="GRAPHC_TEST_DEVICE names no device")
@@ -166,6 +175,39 @@ def test_what_the_device_cannot_compute_is_computed_by_the_cpu():
     assert found.moved_bytes == 8 * 8 * 4, "the product"
 
 
+def test_steps_are_timed_with_what_is_copied_between_devices():
+    model, inputs = graphc.compile(between_model(), device=DEVICE), {"x": np.ones((8, 8), np.float32)}
+    timings = profile(model, inputs, rounds=2)
+    steps = [each.step for each in timings if not each.copies]
+    assert steps == ["ggml_mul_mat", "kernel Fmod", "ggml_add", "kernel Fmod"]
+    (there,) = {each.device for each in timings if each.step == "ggml_mul_mat"}
+    assert there.lower().startswith(DEVICE.rstrip("0123456789"))
+    copies = [(each.step, each.nbytes, each.number) for each in timings if each.copies]
+    assert copies[0] == (f"copy to {there}", 8 * 8 * 4, -1), "the input"
+    assert copies[1][0] == "copy to CPU"
+    assert all(each.seconds > 0 for each in timings)
+    assert {each.device for each in timings if "Fmod" in each.step} == {"CPU"}
+
+
+def test_every_instrument_works_on_the_device(zoo, tmp_path):
+    path = zoo("bert", tmp_path)
+    common = ["--inputs", tmp_path / "inputs.npz", "--device", f"{DEVICE},cpu", "--memory", "300KiB"]
+    for command, said in (
+        (["diff", path, *common, "--tolerance", "1e-4"], "no divergence"),
+        (["profile", path, *common, "--rounds", 1], "copy to"),
+        (
+            ["bench", path, *common, "--rounds", 1, "--runtime", "graphc", "--runtime", "onnxruntime"],
+            f"graphc on {DEVICE}",
+        ),
+        (["view", path, *common, "--profile", "-o", tmp_path / "page.html"], "wrote"),
+        (["check", path, *common[2:]], "intermediate results"),
+    ):
+        arguments = [sys.executable, "-m", "graphc.cli", *map(str, command)]
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stderr
+        assert said in done.stdout
+
+
 def test_a_device_keeps_its_precision():
     graphc.compile(dense_model(), device=DEVICE)
     with pytest.raises(InputError, match="opened with the precision highest"):
@@ -198,8 +240,62 @@ def test_an_unknown_device_is_an_error_that_names_those_there_are():
         graphc.compile(dense_model(), device="abacus7")
 
 
+CONV = Conv((1, 1), (1, 1), (1, 1), (1, 1))
+CHOSEN = {
+    "convolution": ((CONV, (1, 5, 9, 7), (6, 5, 3, 3)), {"columns": b"IM2COL", "direct": b"CONV_2D"}),
+    "attention": ((Attention(0.3), *[(1, 2, 30, 64)] * 3), {"scores": b"SOFT_MAX", "flash": b"FLASH_ATTN_EXT"}),
+}  # fmt: skip
+"""Operators with the shapes of what they read, and ways of computing them, each with what ggml's graph then has."""
+
+
+def computed(name, choices):
+    """One of `CHOSEN` on the device with these choices: its error, the way that was taken, and the operators of the graph."""
+    (op, *shapes), _ = CHOSEN[name]
+    rng = np.random.default_rng(3)
+    arrays = {f"x{i}": rng.standard_normal(shape).astype(np.float32) for i, shape in enumerate(shapes)}
+    graph = Graph()
+    values = [graph.input(each, TensorType(array.dtype, array.shape)) for each, array in arrays.items()]
+    graph.output(graph.add(op, values).output, "y")
+    executor = Executor(lower(graph), [], DEVICE)
+    executor.choices = choices
+    (result,) = executor.run(arrays, {})
+    (exact,) = op.eval(*(array.astype(np.float64) for array in arrays.values()))
+    (built,) = executor.graphs.values()
+    (taken,) = built.taken.values()
+    operators = {assigning.ggml.ggml_op_name(node.contents.op) for node in built.placement.nodes}
+    return error({"y": result}, {"y": exact}), taken, operators
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_way_that_was_chosen_is_taken(name):
+    """If the device has it; the CPU's are not."""
+    marks = CHOSEN[name][1]
+    usual = computed(name, {})[1]
+    for way in (*marks, "winograd"):
+        wrong, taken, operators = computed(name, {usual.key: way})
+        assert [each for each, mark in marks.items() if mark in operators] == [taken.way]
+        assert taken.way == (way if way in marks and DEVICE.startswith("vulkan") else usual.way)
+        assert wrong <= BOUND
+
+
+def test_ways_are_measured_on_the_device(graphc_command, zoo, tmp_path, monkeypatch):
+    path = zoo("sd15_vae_decoder_small", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    done = graphc_command("tune", path, "--device", DEVICE, "--inputs", tmp_path / "inputs.npz", "--json")
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    steady = {each["key"]: each["way"] for each in found["calls"] if each["steady"]}
+    assert chosen(Path(found["file"])) == steady
+    assert "conv_2d" in {each["key"].split()[0] for each in found["calls"]}
+    monkeypatch.delenv("GRAPHC_WAYS")
+    model = graphc.compile(path, device=DEVICE)
+    assert model.executor.choices == steady
+    inputs, expected = dict(np.load(tmp_path / "inputs.npz")), dict(np.load(tmp_path / "outputs.npz"))
+    assert error(model.run(inputs), expected) <= BOUND
+
+
 @pytest.mark.skipif(not DEVICE.startswith("vulkan"), reason="the backend's library is Vulkan's")
-def test_the_cpp_program_runs_on_the_device(zoo, tmp_path):
+def test_the_cpp_program_runs_on_the_device(zoo, tmp_path, monkeypatch):
     path = zoo("sd15_unet_small", tmp_path)
     inputs, expected = dict(np.load(tmp_path / "inputs.npz")), dict(np.load(tmp_path / "outputs.npz"))
     graphc.compile(path, tmp_path / "model.gguf", cpp=tmp_path / "cpp")
@@ -210,5 +306,16 @@ def test_the_cpp_program_runs_on_the_device(zoo, tmp_path):
         given += ["--input", f"{name}={tmp_path / name}.npy"]
     command = [program, "--engine", tmp_path / "model.gguf", *given, "--device", DEVICE, "--output", tmp_path]
     environment = {**os.environ, "GGML_BACKEND_PATH": str(installed()["vulkan"])}
-    subprocess.run(command, env=environment, timeout=600, check=True)
-    assert error({name: np.load(tmp_path / f"{name}.npy") for name in expected}, expected) <= BOUND
+    model, ways = graphc.load(tmp_path / "model.gguf", device=DEVICE), tmp_path / "ways.txt"
+    for options in ([], ["--ways", ways]):
+        subprocess.run([*command, *options], env=environment, timeout=600, check=True)
+        got, in_process = {name: np.load(tmp_path / f"{name}.npy") for name in expected}, model.run(inputs)
+        assert error(got, expected) <= BOUND
+        assert all(got[name].tobytes() == in_process[name].tobytes() for name in expected)
+        others = {"columns": "direct", "direct": "columns", "scores": "flash", "flash": "scores"}
+        taken = {
+            each.key: others[each.way] for graph in model.executor.graphs.values() for each in graph.taken.values()
+        }
+        ways.write_text("".join(f"{key} = {way}\n" for key, way in taken.items()))
+        monkeypatch.setenv("GRAPHC_WAYS", str(ways))
+        model = graphc.load(tmp_path / "model.gguf", device=DEVICE)

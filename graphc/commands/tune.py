@@ -38,7 +38,8 @@ def tune(
 
     From then on every model on this device, with as many threads, computes such calls in the ways that were chosen. A way is
     chosen if it is clearly faster than the one that fixed rules take. Results stay exact to rounding, but their last bits may
-    change. `--output` is for C++ programs (`--ways FILE`) and other processes (`GRAPHC_WAYS=FILE`).
+    change. Measure while the machine does nothing else. `--output` is for C++ programs (`--ways FILE`) and other processes
+    (`GRAPHC_WAYS=FILE`).
     """
     from graphc.runtime.tuning import tune as measure
     from graphc.targets.ggml.choices import remember, store_for
@@ -52,7 +53,7 @@ def tune(
         raise InputError("ways are measured on one device of this machine; on the CPU that needs a C compiler (set CC)")
     given = given_or_random(loaded.program.inputs, input, inputs, compiling.sizes, random)
     measured = measure(loaded, given, terminal_progress())
-    lines = {each.key: f"{each.way}  # {_times(each)}" for each in measured}
+    lines = {each.key: f"{each.way}  # {_times(each)}" for each in measured if each.steady}
     for path in filter(None, (store.path, output)):
         remember(path, store.device, lines)
     if as_json:
@@ -71,6 +72,10 @@ def tune(
     )
     say()
     _say(measured)
+    if len(lines) < len(measured):
+        note(
+            f"{len(measured) - len(lines)} could not be measured, because the machine did something else too: try again"
+        )
     for path in filter(None, (store.path, output)):
         note(f"wrote {printable(path)}")
 
@@ -82,7 +87,7 @@ def _say(measured: Sequence[Measured]) -> None:
             each.key,
             each.count,
             *(seconds_text(each.seconds[way]) if way in each.seconds else "" for way in ways),
-            each.way + ("" if each.way == each.usual else f", not {each.usual}"),
+            (each.way + ("" if each.way == each.usual else f", not {each.usual}")) if each.steady else "",
         )
         for each in measured
     ]

@@ -29,6 +29,9 @@ from graphc.trace import SILENT, Progress
 GAIN = 0.05
 """A way is chosen if its median and its best time are so much below those of the way that fixed rules take."""
 
+STEADY = 1.5
+"""A median of so many times the best time says what else the machine did, and nothing of ways."""
+
 HOPELESS = 3.0
 """A way that first took so many times as long as the fastest is not measured further."""
 
@@ -44,14 +47,15 @@ CACHED = 1 << 26
 
 @dataclass(frozen=True)
 class Measured:
-    """A call that the model makes so often: the way that fixed rules take, the one that is chosen, and the seconds of each way
-    that can compute it."""
+    """A call that the model makes so often: the way that fixed rules take, the one that is chosen, the seconds of each way that
+    can compute it, and whether they were much the same in all rounds; else nothing is chosen."""
 
     key: str
     count: int
     usual: str
     way: str
     seconds: Mapping[str, float]
+    steady: bool
 
     @property
     def saved(self) -> float:
@@ -77,7 +81,9 @@ def tune(model: Model, inputs: Mapping[str, np.ndarray], progress: Progress = SI
             usual = graph.taken[index].way
             seconds = {way: statistics.median(each) for way, each in times.items()}
             if times:
-                found.append(Measured(key, counts[key], usual, choose(times, usual), seconds))
+                steady = all(seconds[way] < STEADY * min(each) for way, each in times.items())
+                way = choose(times, usual) if steady else usual
+                found.append(Measured(key, counts[key], usual, way, seconds, steady))
             step(1)
     return sorted(found, key=lambda each: -each.count * each.seconds[each.usual])
 
