@@ -8,18 +8,29 @@
 
 enum { STRETCH = 1024 };
 
+/// The sum of all lanes, in float64, in halves.
+static inline double sum_of(vector x) {
+    double lanes[WIDTH];
+    for (int lane = 0; lane < WIDTH; ++lane) lanes[lane] = x[lane];
+    for (int half = WIDTH / 2; half > 0; half /= 2) {
+        for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    }
+    return lanes[0];
+}
+
 /// The sum of (x - mean)^power over `count` elements: a stretch in float32, the stretches in float64.
 static double moment(const float * x, int64_t count, float mean, int power) {
     double total = 0;
     for (int64_t start = 0; start < count; start += STRETCH) {
         const int64_t end = least(start + STRETCH, count);
-        vector sums = all(0);
+        vector sums = all(0), others = all(0);  // by turns: a sum waits for the one before
         int64_t i = start;
-        for (; i + WIDTH <= end; i += WIDTH) {
-            const vector centered = *(const anywhere *) (x + i) - mean;
-            sums += power == 1 ? centered : centered * centered;
+        for (; i + 2 * WIDTH <= end; i += 2 * WIDTH) {
+            const vector a = *(const anywhere *) (x + i) - mean, b = *(const anywhere *) (x + i + WIDTH) - mean;
+            sums += power == 1 ? a : a * a;
+            others += power == 1 ? b : b * b;
         }
-        for (int lane = 0; lane < WIDTH; ++lane) total += sums[lane];
+        total += sum_of(sums + others);
         for (; i < end; ++i) total += power == 1 ? x[i] - mean : (double) (x[i] - mean) * (x[i] - mean);
     }
     return total;
@@ -51,21 +62,29 @@ bool graphc_takes_norm(const struct ggml_tensor * x) { return is_float_rows(x); 
 
 bool graphc_takes_factor(const struct ggml_tensor * factor, const struct ggml_tensor * x) { return is_along(factor, x, 0); }
 
+/// (x - mean) * inverse, times a number and plus a number for each element if there are.
+static void scale_row(const float * restrict x, float * restrict y, int64_t size, float mean, float inverse, const float * restrict scale,
+                      const float * restrict shift) {
+    if (shift != NULL) {
+        for (int64_t i = 0; i < size; ++i) y[i] = (x[i] - mean) * inverse * scale[i] + shift[i];
+    } else if (scale != NULL) {
+        for (int64_t i = 0; i < size; ++i) y[i] = (x[i] - mean) * inverse * scale[i];
+    } else {
+        for (int64_t i = 0; i < size; ++i) y[i] = (x[i] - mean) * inverse;
+    }
+}
+
 void graphc_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     const struct graphc_norm_settings * s = userdata;
     const struct ggml_tensor * x = dst->src[0], * scale = dst->src[1], * shift = scale == NULL ? NULL : dst->src[2];
     const int64_t size = x->ne[0];
-    for (int64_t row = ith; row < x->ne[1] * x->ne[2] * x->ne[3]; row += nth) {
+    const int64_t rows = x->ne[1] * x->ne[2] * x->ne[3];
+    for (int64_t row = rows * ith / nth; row < rows * (ith + 1) / nth; ++row) {
         const int64_t i1 = row % x->ne[1], i2 = row / x->ne[1] % x->ne[2], i3 = row / x->ne[1] / x->ne[2];
         const float * from = (const float *) ((const char *) x->data + i1 * x->nb[1] + i2 * x->nb[2] + i3 * x->nb[3]);
-        float * to = (float *) dst->data + row * size;
         const float mean = s->centered ? (float) (moment(from, size, 0, 1) / size) : 0;
         const float inverse = 1.0f / sqrtf((float) (moment(from, size, mean, 2) / size) + s->epsilon);
-        for (int64_t i = 0; i < size; ++i) {
-            const float y = (from[i] - mean) * inverse;
-            const float scaled = scale == NULL ? y : y * ((const float *) scale->data)[i];
-            to[i] = shift == NULL ? scaled : scaled + ((const float *) shift->data)[i];
-        }
+        scale_row(from, (float *) dst->data + row * size, size, mean, inverse, scale == NULL ? NULL : scale->data, shift == NULL ? NULL : shift->data);
     }
 }
 
