@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +18,8 @@ from graphc.ir.types import TensorType
 from graphc.ops.attention import Attention
 from graphc.ops.base import Op
 from graphc.ops.conv import Conv
-from graphc.targets.ggml.choices import chosen, remember
+from graphc.targets.ggml.choices import WAYS, chosen, remember, store_for
+from graphc.targets.ggml.devices import open_backends
 from graphc.targets.ggml.executor import BuiltGraph, Executor
 from graphc.targets.ggml.lower import lower
 from graphc.targets.ggml.tensors import ggml
@@ -31,8 +35,6 @@ CONVOLUTIONS = {
     "stride": (((1, 70, 17, 40), (33, 70, 3, 3)), Conv((2, 2), (1, 1), (1, 1), (1, 1)), ("tiles", "direct")),
 }  # fmt: skip
 """Shapes of image and kernel, and the ways that can compute it."""
-
-CALLS = {"winograd": b"winograd", "tiles": b"conv_2d", "direct": None, "flash": b"attention"}
 
 ATTENTIONS = {
     "many queries": ((1, 2, 70, 40), (1, 2, 300, 40), (1, 2, 300, 24)),
@@ -90,6 +92,21 @@ def test_the_way_that_was_chosen_computes_attention(name, way):
     assert (b"SOFT_MAX" in operators) == (taken == "scores")
     assert ("attention" in {own.name for own in graph.own.values()}) == (taken == "flash")
     assert np.abs(result - exact).max() <= 3e-6 * np.abs(exact).max()
+
+
+def test_cpp_programs_know_the_same_ways():
+    text = files("graphc.targets.ggml").joinpath("project", "graphc", "choices.cpp").read_text(encoding="utf-8")
+    known = re.findall(r'^    \{"(\w+)", \{(.*)\}\},$', text, re.MULTILINE)
+    assert {kind: tuple(json.loads(f"[{ways}]")) for kind, ways in known} == dict(WAYS)
+
+
+def test_several_devices_and_those_of_servers_have_no_choices_of_their_own(monkeypatch):
+    (cpu,) = open_backends("cpu", 1)
+    monkeypatch.setattr("graphc.targets.ggml.choices.backend_name", lambda backend: "Vulkan")
+    assert store_for([cpu, cpu], 1) is not None
+    assert store_for([cpu, cpu, cpu], 1) is None
+    monkeypatch.setattr("graphc.targets.ggml.choices.backend_name", lambda backend: "RPC")
+    assert store_for([cpu, cpu], 1) is None
 
 
 def test_what_was_chosen_is_read_back(tmp_path):
@@ -155,9 +172,6 @@ def test_a_file_may_be_named_or_none(tmp_path, monkeypatch):
 def test_the_store_is_the_devices_own(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("GRAPHC_WAYS")
-    from graphc.targets.ggml.choices import store_for
-    from graphc.targets.ggml.devices import open_backends
-
     backends = open_backends("cpu", 2)
     stores = {threads: store_for(backends, threads) for threads in (1, 2)}
     assert stores[1].path != stores[2].path

@@ -135,7 +135,7 @@ def test_the_command_prints_json(graphc_command, tmp_path, monkeypatch):
     assert {each["key"] for each in found["calls"] if each["steady"]} == set(chosen(Path(found["file"])))
 
 
-def test_ways_of_several_devices_are_not_measured(graphc_command, tmp_path, monkeypatch):
+def test_without_code_of_our_own_nothing_is_measured(graphc_command, tmp_path, monkeypatch):
     monkeypatch.setattr("graphc.targets.ggml.choices.own_code", lambda: "")
     done = graphc_command("tune", stored(images(), tmp_path), "--dim", "h=7", "--dim", "w=7")
     assert done.status == 1
