@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
+import onnx
 import pytest
 from frontend_models import model, node, value
+from test_memory import deep_model
 
 import graphc
 from graphc.commands.charts import roofline
 from graphc.runtime.peaks import Peaks, peaks
 from graphc.runtime.profile import Total, profile, together
+from graphc.targets.ggml import executor
 from graphc.view.document import document
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -103,6 +107,48 @@ def test_what_our_code_takes_over_is_no_copy() -> None:
     assert not any(each.copies for each in timings if each.step.startswith("own"))
     kinds = {step["name"]: step["kind"] for step in document(loaded.program, {}, timings)["steps"] if "seconds" in step}
     assert kinds["own attention"] == "product"
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device before the CPU, which computes as the CPU does."""
+    open_one = executor.open_backends
+    monkeypatch.setattr(executor, "open_backends", lambda *args: open_one("cpu", 1) + open_one("cpu", 1))
+    monkeypatch.setattr(
+        "graphc.runtime.profile.device_name", lambda backend: NAMES.setdefault(backend, f"D{len(NAMES)}")
+    )
+    NAMES.clear()
+
+
+NAMES: dict[int, str] = {}
+
+
+def test_streamed_weights_are_waited_for(device: None) -> None:
+    loaded = graphc.compile(deep_model(), memory=24 << 10, threads=1, device="d")
+    feed = {"rows": np.arange(3)}
+    before = loaded.run(feed)
+    timings = profile(loaded, feed)
+    waits = [each for each in timings if each.step == "wait for weights"]
+    assert len(waits) == sum(len(each.stretches) - 1 for each in loaded.executor.compute._streams.streams.values()) > 2
+    products = [each for each in timings if each.step == "ggml_mul_mat"]
+    assert len(products) == sum(call.function == "ggml_mul_mat" for call in loaded.program.calls)
+    for name, array in loaded.run(feed).items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_a_device_has_no_peaks(device: None, graphc_command, tmp_path: Path) -> None:
+    onnx.save(deep_model(), tmp_path / "deep.onnx")
+    arguments = ("profile", "deep.onnx", "--dim", "n=3", "--device", "d")
+    found = json.loads(graphc_command(*arguments, "--memory", "24KiB", "--json").out)
+    assert found["peaks"] is None
+    assert {each["device"] for each in found["steps"]} <= {"D0", "D1"}
+    shown = graphc_command(*arguments)
+    assert "peak" not in shown.out
+    assert re.search(r"\ndevice +count +time", shown.out)
+    for option in ("--roofline=r.svg", "--remeasure"):
+        refused = graphc_command(*arguments, option)
+        assert (refused.status, refused.out) == (1, "")
+        assert "are for the CPU" in refused.err
 
 
 def test_a_roofline_places_steps_under_the_roof() -> None:

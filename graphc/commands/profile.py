@@ -11,8 +11,8 @@ import typer
 
 from graphc.commands import options
 from graphc.commands.output import bytes_text, printable, say, say_json, say_table, seconds_text
-from graphc.commands.run import given_or_random, open_model
-from graphc.errors import GraphcError
+from graphc.commands.run import given_or_random, note_memory, open_model
+from graphc.errors import GraphcError, InputError
 from graphc.files import check_target, replacing
 
 if TYPE_CHECKING:
@@ -45,11 +45,12 @@ def profile(
     remeasure: Annotated[bool, typer.Option("--remeasure", help="Measure the machine's peaks again.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Time every step of a run on the CPU, by kind and by module of the model.
+    """Time every step of a run, by kind and by module of the model.
 
     GFLOP/s and GB/s are of the steps' own operations and of the bytes that they read and write. "of peak" is how near the
-    larger of the two comes to what this machine can do, which is measured once; it is above 100% where data is in a cache, or
-    where an algorithm needs fewer operations than it counts for.
+    larger of the two comes to what this machine's CPU can do, which is measured once; it is above 100% where data is in a cache,
+    or where an algorithm needs fewer operations than it counts for. With `--device`, steps are told apart by device too, copies
+    from one to another are steps, and there are no peaks.
     """
     from graphc.commands.charts import roofline as draw
     from graphc.runtime.peaks import peaks
@@ -59,12 +60,16 @@ def profile(
 
     for target in filter(None, (trace, roofline)):
         check_target(target)
-    most = peaks(where.threads or default_threads(), remeasure)
+    on_cpu = where.place().only_cpu
+    if not on_cpu and (roofline is not None or remeasure):
+        raise InputError("--roofline and --remeasure are for the CPU: peaks of other devices are not measured")
+    most = peaks(where.threads or default_threads(), remeasure) if on_cpu else None
     if roofline is not None and most is None:
         raise GraphcError("--roofline needs the machine's peaks, and those a C compiler (set CC)")
     loaded = open_model(model, compiling.settings(model), where)
     given = given_or_random(loaded.program.inputs, input, inputs, compiling.sizes, random)
     timings = measure(loaded, given, rounds)
+    note_memory(loaded, where)
     by_step = totals(timings, lambda each: each.step)
     by_module = totals(timings, lambda each: ".".join(each.module.split(".")[:depth]) or "(model)")
     copies = together("copies", [each for each in timings if each.copies])
@@ -80,14 +85,17 @@ def profile(
         return
     whole = sum(each.seconds for each in timings)
     say(f"{printable(model)}: {len(timings)} steps, {seconds_text(whole)}, medians of {rounds} runs")
-    if most is None:
-        say("peaks of this machine: not measured, for want of a C compiler (set CC)")
-    else:
+    if most is not None:
         say(f"peaks of this machine: {most.gflops:.0f} GFLOP/s, {most.gbytes:.0f} GB/s with {most.threads} threads")
+    elif on_cpu:
+        say("peaks of this machine: not measured, for want of a C compiler (set CC)")
     say(f"products, convolutions and attention: {products.count} steps, {_part(products, whole)} of the time")
     say(f"copies: {copies.count} steps, {_part(copies, whole)}, {bytes_text(copies.nbytes)} read and written")
     say()
     _say_totals("step", by_step, whole, most)
+    if not on_cpu:
+        say()
+        _say_totals("device", totals(timings, lambda each: each.device), whole, most)
     if len(by_module) > 1:
         say()
         _say_totals("module", by_module[:SHOWN], whole, most)
@@ -96,14 +104,14 @@ def profile(
     rows = [
         (
             seconds_text(each.seconds),
-            _share(together("", [each]), most),
+            _share(together("", [each]), most) if on_cpu else each.device,
             each.step,
             each.result,
             each.module or each.source,
         )
         for each in longest
     ]
-    say_table(("longest", "of peak", "step", "result", "module"), rows, "rr")
+    say_table(("longest", "of peak" if on_cpu else "device", "step", "result", "module"), rows, "rr" if on_cpu else "r")
     for target in filter(None, (trace, roofline)):
         say(f"wrote {printable(target)}")
 
@@ -122,6 +130,7 @@ def _part(total: Total, whole: float) -> str:
 
 
 def _say_totals(kind: str, rows: Sequence[Total], whole: float, most: Peaks | None) -> None:
+    titles = (kind, "count", "time", "share", "GFLOP/s", "GB/s", "of peak")
     shown = [
         (
             each.name,
@@ -134,4 +143,5 @@ def _say_totals(kind: str, rows: Sequence[Total], whole: float, most: Peaks | No
         )
         for each in rows
     ]
-    say_table((kind, "count", "time", "share", "GFLOP/s", "GB/s", "of peak"), shown, "lrrrrrr")
+    columns = len(titles) - (most is None)
+    say_table(titles[:columns], [row[:columns] for row in shown], "lrrrrrr"[:columns])

@@ -1,31 +1,35 @@
 """Where the time of a run goes: each node of the graphs is computed and timed by itself.
 
-A node by itself costs some microseconds more than in its graph, where threads wait for the next node.
+A node by itself costs some microseconds more than in its graph, where threads wait for the next node and devices are given
+many at once. On devices ggml's scheduler runs the graph, so what it copies between them is timed too.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from graphc.errors import GraphcError, InputError
+from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.runtime.model import Model, check_inputs
 from graphc.shapes import integer
 from graphc.targets.ggml.calls import VIEWS
 from graphc.targets.ggml.cost import count_of, is_copy, numbered
+from graphc.targets.ggml.devices import backend_name, device_name
 from graphc.targets.ggml.executor import BuiltGraph
+from graphc.targets.ggml.memory import ComputeMemory
 from graphc.targets.ggml.products import SUMS, Own
 from graphc.targets.ggml.program import Call
-from graphc.targets.ggml.tensors import address, new_context
+from graphc.targets.ggml.streams import Streams
+from graphc.targets.ggml.tensors import VIEW_OPS, address, download, new_context
 
-PRODUCTS = ("mul_mat", "conv", "matmul", "attention", "out_prod", "winograd")
+PRODUCTS = ("mul_mat", "conv", "matmul", "attention", "flash_attn", "out_prod", "winograd")
 """Parts of the names of steps that are products."""
 
 COPIES = ("concat",)
@@ -38,8 +42,8 @@ EACH = {"rotary": 3, "concat": 0}
 @dataclass(frozen=True)
 class Timing:
     """One step: what computes it, for which node and module of the model, its result, seconds, when it began in the run,
-    floating-point operations, bytes that it reads and writes, the number of its call (`cost.numbered`), and whether it only
-    copies."""
+    floating-point operations, bytes that it reads and writes, the number of its call (`cost.numbered`; -1 for what is no call:
+    a copy from one device to another, a wait for weights that are streamed), whether it only copies, and the device."""
 
     step: str
     source: str
@@ -51,6 +55,7 @@ class Timing:
     nbytes: int
     number: int
     copies: bool
+    device: str = "CPU"
 
 
 @dataclass(frozen=True)
@@ -74,14 +79,22 @@ class Total:
         return self.nbytes / self.seconds / 1e9 if self.seconds else 0.0
 
 
-def profile(model: Model, inputs: Mapping[str, np.ndarray], rounds: int = 1) -> list[Timing]:
-    """The steps of a run, in order, each with the median of its times in so many runs, after a run that is not timed.
+@dataclass(frozen=True)
+class Computed:
+    """A node of a graph that was computed by itself: on which device, in how many seconds, how long before it something else
+    was done, and how long the device waited behind it for weights."""
 
-    Raises InputError for a device that is not the CPU.
-    """
+    node: Any
+    device: str
+    seconds: float
+    before: float = 0.0
+    waited: float = 0.0
+
+
+def profile(model: Model, inputs: Mapping[str, np.ndarray], rounds: int = 1) -> list[Timing]:
+    """The steps of a run, in order, each with the median of its times in so many runs, after a run that is not timed. Raises
+    GraphcError as a run does."""
     executor = model.executor
-    if len(executor.backends) > 1:
-        raise InputError("a profile is of the CPU; other devices are not timed node by node")
     given = {name: np.asarray(array) for name, array in inputs.items()}
     binding = check_inputs(model.program, given)
     executor.run(given, binding)
@@ -101,55 +114,134 @@ def profile(model: Model, inputs: Mapping[str, np.ndarray], rounds: int = 1) -> 
     ]
 
 
-def timed(graph: BuiltGraph, numbers: Mapping[Call, int]) -> Iterable[Timing]:
+def timed(graph: BuiltGraph, numbers: Mapping[Call, int]) -> Iterator[Timing]:
     """Compute the nodes of a graph one after the other. What ggml makes of a call before its result counts as the call's."""
-    made = {address(tensor): index for index, tensor in graph.results.items()}
-    context = new_context(0, graph_size=8)
-    passed = 0.0
-    try:
-        for place in range(ggml.ggml_graph_n_nodes(graph.graph)):
-            node = ggml.ggml_graph_node(graph.graph, place)
-            began = perf_counter()
-            compute(context, node, graph.executor.backends[0])
-            passed += perf_counter() - began
-            index = made.get(address(node))
-            if index is None or index in graph.section.reads:
-                continue
+    computed = list(on_cpu(graph) if len(graph.executor.backends) == 1 else on_devices(graph))
+    calls = calls_of(graph, [each.node for each in computed])
+    own = {address(each) for each in (*graph.placement.nodes, *graph.given, *graph.executor.weights.tensors)}
+    parts: dict[int, list[Computed]] = {}
+    for device, together in groupby(zip(computed, calls, strict=True), lambda pair: pair[0].device):
+        stretch = list(together)
+        if nbytes := arriving([each.node for each, _ in stretch], own):
+            yield between(f"copy to {device}", stretch[0][0].before, nbytes, device)
+        for each, index in stretch:
+            parts.setdefault(index, []).append(each)
             call = graph.program.calls[index]
-            if call.function not in VIEWS:
-                yield described(graph, call, numbers[call], node, passed)
-            passed = 0.0
+            if address(each.node) == address(graph.results[index]) and call.function not in VIEWS:
+                yield described(graph, call, numbers[call], parts[index])
+            if each.waited:
+                yield between("wait for weights", each.waited, 0, device)
+
+
+def on_cpu(graph: BuiltGraph) -> Iterator[Computed]:
+    """Compute each node where there is the CPU alone. Raises GraphcError if ggml cannot."""
+    context = new_context(0, graph_size=8)
+    try:
+        for node in graph.placement.nodes:
+            ggml.ggml_reset(context)
+            alone = ggml.ggml_new_graph_custom(context, 8, False)
+            ggml.ggml_graph_add_node(alone, node)
+            began = perf_counter()
+            status = ggml.ggml_backend_graph_compute(graph.executor.backends[0], alone)
+            seconds = perf_counter() - began
+            if status != ggml.GGML_STATUS_SUCCESS:
+                raise GraphcError("ggml could not compute a node")
+            yield Computed(node, "CPU", seconds)
     finally:
         ggml.ggml_free(context)
 
 
-def compute(context: Any, node: Any, backend: Any) -> None:
-    """One node. Raises GraphcError if ggml cannot."""
-    ggml.ggml_reset(context)
-    alone = ggml.ggml_new_graph_custom(context, 8, False)
-    ggml.ggml_graph_add_node(alone, node)
-    if ggml.ggml_backend_graph_compute(backend, alone) != ggml.GGML_STATUS_SUCCESS:
+def on_devices(graph: BuiltGraph) -> list[Computed]:
+    """Have ggml's scheduler compute a graph, node by node. Raises GraphcError if ggml cannot."""
+    memory, clocks = graph.executor.compute, list[Clock]()
+
+    def watch(streams: Streams | None) -> Clock:
+        clocks.append(Clock(memory, streams))
+        return clocks[-1]
+
+    if memory.compute(graph.placement, watch) != ggml.GGML_STATUS_SUCCESS:
         raise GraphcError("ggml could not compute a node")
+    return clocks[0].found
 
 
-def described(graph: BuiltGraph, call: Call, number: int, node: Any, seconds: float) -> Timing:
-    """What is known of a call."""
+class Clock:
+    """Listens to ggml's scheduler, and notes when each node was begun and done."""
+
+    def __init__(self, memory: ComputeMemory, streams: Streams | None) -> None:
+        self.memory, self.streams = memory, streams
+        self.found: list[Computed] = []
+        self.done, self.begun = perf_counter(), 0.0
+
+    def wants(self, tensor: Any) -> bool:
+        """All that computes something."""
+        self.begun = self.begun or perf_counter()
+        return tensor.contents.op not in VIEW_OPS
+
+    def computed(self, tensor: Any) -> bool:
+        """Note it, and have streams go on."""
+        backend = self.memory.device_of(tensor)
+        if backend_name(backend) == "RPC":  # which answers before it has computed
+            download(tensor, (1,), np.dtype(np.uint8))
+        done = now = perf_counter()
+        if self.streams is not None and self.streams.wants(tensor):
+            self.streams.computed(tensor)
+            now = perf_counter()
+        seconds, before = done - self.begun, self.begun - self.done
+        self.found.append(Computed(tensor, device_name(backend), seconds, before, now - done))
+        self.done, self.begun = perf_counter(), 0.0
+        return True
+
+
+def calls_of(graph: BuiltGraph, nodes: Sequence[Any]) -> list[int]:
+    """The call that each of a graph's nodes belongs to: that whose result it is, or that of the next node that reads it."""
+    results = {address(tensor): index for index, tensor in graph.results.items()}
+    readers: dict[int, int] = {}
+    found: list[int] = []
+    for node in reversed(nodes):
+        index = results.get(address(node), readers.get(address(node), found[-1] if found else -1))
+        found.append(index)
+        for source in filter(None, node.contents.src):
+            readers[address(source.contents.view_src or source)] = index
+    return found[::-1]
+
+
+def arriving(nodes: Iterable[Any], own: Set[int]) -> int:
+    """The bytes that the scheduler copies to a device for these nodes: of what they read and what is not the graph's `own`."""
+    sources = (source.contents.view_src or source for node in nodes for source in node.contents.src if source)
+    return sum({address(each): ggml.ggml_nbytes(each) for each in sources if address(each) not in own}.values())
+
+
+def between(step: str, seconds: float, nbytes: int, device: str) -> Timing:
+    """What is done between nodes, and is no call of the program."""
+    return Timing(step, "", "", "", seconds, 0.0, 0, nbytes, -1, nbytes > 0, device)
+
+
+def described(graph: BuiltGraph, call: Call, number: int, parts: Sequence[Computed]) -> Timing:
+    """What is known of a call that was computed by these nodes, the last of which is its result."""
     own = graph.own.get(call.result.call)
     name, operations = count_of(graph.program, call)
-    tensor = node.contents
-    read = [tensor.src[i] for i in range(ggml.GGML_MAX_SRC) if tensor.src[i]]
+    node = next((each.node for each in parts if each.node.contents.op in ADAPTED), parts[-1].node)
+    adapted = ADAPTED.get(node.contents.op)
     copies = (own is None or own.name in COPIES) and is_copy(graph.program, call)
+    if own is not None:
+        step, count = own_name(own), own_operations(own, node)
+    elif adapted is not None:
+        step, count = f"ggml_{ggml.ggml_op_desc(node).decode().lower()}", adapted(node)
+    else:
+        step, count = name, integer(operations, graph.binding)
+    read = [each for each in node.contents.src if each]
     return Timing(
-        step=name if own is None else own_name(own),
+        step=step,
         source=call.source,
         module=".".join(call.scope),
-        result=f"{list(tensor.ne)[: max(call.result.rank, 1)][::-1]}",
-        seconds=seconds,
+        result=f"{list(parts[-1].node.contents.ne)[: max(call.result.rank, 1)][::-1]}",
+        seconds=sum(each.seconds for each in parts),
         start=0.0,
-        operations=integer(operations, graph.binding) if own is None else own_operations(own, node),
+        operations=count,
         nbytes=ggml.ggml_nbytes(node) + sum(bytes_read(source, node, copies) for source in read),
         number=number,
         copies=copies,
+        device=parts[-1].device,
     )
 
 
@@ -175,10 +267,26 @@ def own_operations(own: Own, node: Any) -> int:
     if own.name in ("conv_2d", "winograd"):  # as many as a sum of products has; Winograd's way needs fewer
         return 2 * int(first.ne[0] * first.ne[1] * first.ne[2]) * size
     if own.name == "attention":
-        q = own.args[1].contents
-        scores = int(first.ne[1] * q.ne[1] * q.ne[2] * q.ne[3])
-        return scores * (2 * int(q.ne[0]) + 2 * int(own.args[2].contents.ne[1]) + 6)
+        return attention_operations(own.args[1].contents, first, int(own.args[2].contents.ne[1]))
     return EACH.get(own.name, 8) * size
+
+
+def attention_operations(q: Any, k: Any, width: int) -> int:
+    """Of the scores, of softmax, and of the sums of values of a `width`."""
+    scores = int(k.ne[1] * q.ne[1] * q.ne[2] * q.ne[3])
+    return scores * (2 * int(q.ne[0]) + 2 * width + 6)
+
+
+def _flash_attention(node: Any) -> int:
+    q, k, v = (node.contents.src[index].contents for index in range(3))
+    return attention_operations(q, k, int(v.ne[0]))
+
+
+ADAPTED: Mapping[int, Callable[[Any], int]] = {
+    ggml.GGML_OP_FLASH_ATTN_EXT: _flash_attention,
+    ggml.GGML_OP_GLU: lambda node: 2 * int(ggml.ggml_nelements(node)),
+}
+"""Operations of the nodes that stand for several calls of a program (`targets/ggml/adapt.py`)."""
 
 
 def totals(timings: Iterable[Timing], key: Callable[[Timing], str]) -> list[Total]:

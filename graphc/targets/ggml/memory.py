@@ -8,8 +8,8 @@ when the graph was built.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
@@ -19,6 +19,22 @@ from graphc.targets.ggml.streams import Streams
 from graphc.targets.ggml.tensors import VIEW_OPS, address
 
 NO_CALLBACK = ggml.ggml_backend_sched_eval_callback()
+
+
+class Listener(Protocol):
+    """What the scheduler tells of the nodes of a graph."""
+
+    def wants(self, tensor: Any) -> bool:
+        """Whether it is to be told when a node is computed, which then is not computed together with the next."""
+        ...
+
+    def computed(self, tensor: Any) -> bool:
+        """A node is computed. The graph goes on if it is true."""
+        ...
+
+
+Watch: TypeAlias = Callable[[Streams | None], Listener]
+"""Makes what listens to a run; the streams that are given have to be told what they want to know."""
 
 
 class Placement:
@@ -70,13 +86,14 @@ class ComputeMemory:
             return int(ggml.ggml_gallocr_get_buffer_size(self._allocator, 0))
         return sum(ggml.ggml_backend_sched_get_buffer_size(self._scheduler, backend) for backend in self._backends)
 
-    def compute(self, placement: Placement) -> int:
-        """Run a graph that has its places; ggml's status."""
+    def compute(self, placement: Placement, watch: Watch | None = None) -> int:
+        """Run a graph that has its places; ggml's status. On devices, what `watch` makes listens instead of the streams."""
         if self._scheduler is None:
             return int(ggml.ggml_backend_graph_compute(self._backends[0], placement.graph))
-        if self._streams is None:
-            return self._run(placement)
-        return self._streams.compute(lambda: self._run(placement))
+        streams = self._streams
+        if streams is None:
+            return self._run(placement, watch and watch(None))
+        return streams.compute(lambda: self._run(placement, watch(streams) if watch else streams))
 
     def place(self, placement: Placement) -> None:
         """Give a graph's tensors their places, unless it still has them. Raises GraphcError if memory is out."""
@@ -149,13 +166,23 @@ class ComputeMemory:
         for node in placement.pinned:
             ggml.ggml_backend_sched_set_tensor_backend(self._scheduler, node, self._backends[-1])
 
-    def _run(self, placement: Placement) -> int:
-        return int(ggml.ggml_backend_sched_graph_compute(self._scheduler, placement.graph))
+    def device_of(self, tensor: Any) -> Any:
+        """The backend that computes a node, or holds a tensor, of the graph that has its places on several."""
+        found = ggml.ggml_backend_sched_get_tensor_backend(self._scheduler, tensor)
+        return next(each for each in self._backends if (each - found) % (1 << 32) == 0)  # the bindings drop the upper half
+
+    def _run(self, placement: Placement, listener: Listener | None) -> int:
+        def called(tensor: Any, asked: bool, _: Any) -> bool:
+            assert listener is not None
+            return listener.wants(tensor) if asked else listener.computed(tensor)
+
+        callback = NO_CALLBACK if listener is None else ggml.ggml_backend_sched_eval_callback(called)
+        ggml.ggml_backend_sched_set_eval_callback(self._scheduler, callback, None)
+        status = int(ggml.ggml_backend_sched_graph_compute(self._scheduler, placement.graph))
+        ggml.ggml_backend_sched_set_eval_callback(self._scheduler, NO_CALLBACK, None)
+        return status
 
     def _stream(self, streams: Streams | None) -> None:
         if self._streams is not None:
             self._streams.close()
         self._streams = streams
-        if self._scheduler is not None:
-            callback = NO_CALLBACK if streams is None else streams.callback
-            ggml.ggml_backend_sched_set_eval_callback(self._scheduler, callback, None)

@@ -88,8 +88,6 @@ class Streams:
         self.ends: dict[int, list[Stream]] = {}
         self.error: BaseException | None = None
         self._walk(weights, graph)
-        self.callback = ggml.ggml_backend_sched_eval_callback(self._called)
-        """What the scheduler is given; it has to live as long as the scheduler may call it."""
 
     def _walk(self, weights: Weights, graph: Any) -> None:
         assert weights.residence is not None
@@ -148,13 +146,14 @@ class Streams:
         """End the thread."""
         self.worker.shutdown()
 
-    def _called(self, tensor: Any, asked: bool, _: Any) -> bool:
-        """Asked whether a node is the last of a stretch; or told that it is computed."""
-        ended = self.ends.get(address(tensor), ())
-        if asked:
-            return bool(ended)
+    def wants(self, tensor: Any) -> bool:
+        """Whether a node is the last of a stretch, so that it must be told when it is computed."""
+        return address(tensor) in self.ends
+
+    def computed(self, tensor: Any) -> bool:
+        """Go on to the next stretch, if a node was the last of one. What it raises, `compute` raises later."""
         try:
-            for stream in ended:
+            for stream in self.ends.get(address(tensor), ()):
                 self._advance(stream)
         except BaseException as error:  # ctypes would drop it
             self.error = self.error or error
