@@ -9,6 +9,11 @@ THREE = "%q: float32[6, 5, 4], %k: float32[6, 7, 4], %v: float32[6, 7, 4]"
 CONV = "strides=(1, 1), dilations=(1, 1), pads_before=(1, 1), pads_after=(1, 1)"
 
 FIRES = {
+    "product_of_parts": """graph g(%x: float32[2, 3, 256], %z: float32[2, 3, 512])
+        %w: float32[768, 256] = constant(0.001)
+        %c = Concat[axis=2](%x, %z)
+        %y = MatMul(%c, %w)
+        return y=%y""",
     "rotary": """graph g(%x: float32[1, 3, 5, 8], %cos: float32[5, 8], %sin: float32[5, 8])
         %a = Slice[starts=(0, 0, 0, 0), sizes=(1, 3, 5, 4), steps=(1, 1, 1, 1)](%x)
         %b = Slice[starts=(0, 0, 0, 4), sizes=(1, 3, 5, 4), steps=(1, 1, 1, 1)](%x)
@@ -351,6 +356,11 @@ FIRES = {
 }
 
 REFUSES = {
+    "product_of_parts": """graph g(%x: float32[2, 3, 256], %z: float32[2, 3, 512])
+        %w: float32[768, 512] = constant
+        %c = Concat[axis=2](%x, %z)
+        %y = MatMul(%c, %w)
+        return y=%y""",
     "rotary": """graph g(%x: float32[1, 3, 5, 8], %cos: float32[5, 8], %sin: float32[5, 8])
         %a = Slice[starts=(0, 0, 0, 0), sizes=(1, 3, 5, 3), steps=(1, 1, 1, 1)](%x)
         %b = Slice[starts=(0, 0, 0, 3), sizes=(1, 3, 5, 5), steps=(1, 1, 1, 1)](%x)

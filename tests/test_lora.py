@@ -712,6 +712,24 @@ def test_blocks_of_a_checkpoint_stay_as_they_are(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.run(X)["y"], expected, rtol=0, atol=1e-2 * np.abs(expected).max())
 
 
+def test_beside_weights_of_which_products_read_columns(tmp_path: Path) -> None:
+    """A product with rows that were joined is two, each with a part of every row of the weight."""
+    nodes = [node("Concat", ["x", "z"], ["c"], axis=1), node("Gemm", ["c", "w.weight"], ["y"], transB=1)]
+    inputs = [value("x", [5, 256]), value("z", [5, 512])]
+    weights = {"w.weight": some(256, 768)}
+    graphc.compile(model(nodes, inputs, ["y"], weights), tmp_path / "m.gguf", dtype="q8_0", threads=1).close()
+    found = graphc.load(tmp_path / "m.gguf", threads=1)
+    assert [weight.shape for weight in found.program.weights] == [(256, 256), (256, 512)]
+    given = {"x": some(5, 256), "z": some(5, 512)}
+    before = found.run(given)
+    tensors = low_rank("w", 256, (768,))
+    found.load_lora(tensors, 0.5)
+    change = 0.5 * 0.5 * tensors["w.lora_up.weight"] @ tensors["w.lora_down.weight"]
+    nearly(found.run(given), {"y": before["y"] + np.concatenate([given["x"], given["z"]], axis=1) @ change.T})
+    found.unload_lora()
+    same(found.run(given), before)
+
+
 def test_beside_weights_that_branches_read(tmp_path: Path) -> None:
     parameters = {"w.weight": some(64, 64), "s.weight": some(64, 64)}
     bodies = [

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from operators import close
 from rule_graphs import ATTENTIONS, CONV, FIRES, NO_ATTENTIONS, REFUSES
 
 import graphc.ops  # noqa: F401  (registers the operators)
@@ -313,6 +314,21 @@ def test_a_batch_normalization_is_in_the_convolution_before_it():
     optimize(graph)
     assert [node.op.name for node in graph.nodes] == ["Conv"]
     np.testing.assert_allclose(run_graph(graph)["y"], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_product_with_joined_rows_is_the_sum_of_two(transposed):
+    rows, columns = (256, 1024) if transposed else (1024, 256)
+    graph = parse(f"""graph g(%x: float32[3, 768], %z: float32[3, 256])
+        %w: float32[{rows}, {columns}] = constant
+        %c = Concat[axis=1](%x, %z)
+        %y = MatMul[transpose_b={transposed}](%c, %w)
+        return y=%y""")
+    inputs = random_inputs(graph)
+    expected = interp.run(graph, inputs)["y"]
+    optimize(graph)
+    assert [node.op.name for node in graph.nodes if not node.output.static] == ["MatMul", "MatMul", "Add"]
+    close(interp.run(graph, inputs)["y"], expected)
 
 
 def test_rules_that_undo_each_other_are_an_error_and_no_hang():

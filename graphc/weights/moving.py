@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any, TypeAlias, Union
 
 import numpy as np
 
-from graphc.ggml_types import HALVES
+from graphc.ggml_types import HALVES, TYPES, nbytes
 from graphc.ir.graph import Value
 from graphc.ir.types import F32
 from graphc.ops.base import Op
@@ -71,10 +72,20 @@ def _cut(op: Any, parts: Sequence[Blocks]) -> np.ndarray | None:
     whole = [(start, size, step) == (0, limit, 1) for start, size, step, limit in places]
     count = max((axis + 1 for axis, untouched in enumerate(whole) if not untouched), default=0)
     if not x.whole(count):
-        return None
+        return _cut_between_blocks(op, x, count - 1)
     rows = x.along(count)
     cut = Slice((*op.starts[:count], 0), (*op.sizes[:count], rows.shape[-1]), (*op.steps[:count], 1))
     return cut.eval(rows)[0]
+
+
+def _cut_between_blocks(op: Any, x: Blocks, axis: int) -> np.ndarray | None:
+    """A part of an axis, the last that is cut, of which an element is no whole blocks, but the part is."""
+    first, size = (integer(each[axis], {}) * prod(x.shape[axis + 1 :]) for each in (op.starts, op.sizes))
+    if op.steps[axis] != 1 or not x.whole(axis) or any(each % TYPES[x.type].elements for each in (first, size)):
+        return None
+    start, count = (nbytes(x.type, (each,)) for each in (first, size))
+    cut = Slice((*op.starts[:axis], start), (*op.sizes[:axis], count), (*op.steps[:axis], 1))
+    return cut.eval(x.along(axis))[0]
 
 
 def _concatenated(op: Any, parts: Sequence[Blocks]) -> np.ndarray | None:

@@ -13,11 +13,14 @@ from graphc.ops.activations import Gelu
 from graphc.ops.base import Emit, broadcast_shapes
 from graphc.ops.conv import Conv, ConvTranspose
 from graphc.ops.matmul import MatMul
-from graphc.ops.movement import Pad, Reshape, Slice
-from graphc.ops.pointwise import Unary
+from graphc.ops.movement import Concat, Pad, Reshape, Slice
+from graphc.ops.pointwise import Binary, Unary
 from graphc.rewrite.blocks import cut_axes
 from graphc.rewrite.engine import Refusal, Site, rule
-from graphc.shapes import Dim, integer, is_static
+from graphc.shapes import Dim, integer, is_static, static_shape
+
+WHOLE_BLOCKS = 256
+"""Elements of a row that are whole blocks in every type of ggml's."""
 
 SCALED = ("s := {}(c := {}(x, w), factor)", "s := {}(c := {}(x, w, bias), factor)")
 
@@ -121,6 +124,25 @@ def part_of_product(
     return product if bias is None or sum is None else emit(sum.op, product, emit(_cut(bias, 0, first, count), bias))
 
 
+@rule("m := MatMul(cat := Concat(a, b), w)")
+def product_of_parts(emit: Site, a: Value, b: Value, w: Value, m: Node, cat: Node) -> Value | Refusal:
+    """A product with long rows that were joined is the sum of two: its result is shorter than what would be copied."""
+    assert isinstance(m.op, MatMul)
+    assert isinstance(cat.op, Concat)
+    if not w.static or len(w.shape) != 2 or w.dtype not in (F32, F64):
+        return Refusal("the right operand is computed, or of a type that would be rounded twice")
+    if m.op.transpose_a or cat.op.axis != len(a.shape) - 1 or not emit.alone(cat.output):
+        return Refusal("no rows were joined, or something else reads them")
+    sizes, columns = static_shape((a.shape[-1], b.shape[-1])), m.output.shape[-1]
+    if sizes is None or any(size % WHOLE_BLOCKS for size in sizes):
+        return Refusal("the parts are no whole blocks of every type of weights")
+    if not isinstance(columns, int) or sum(sizes) < 2 * columns or all(size == 1 for size in a.shape[:-1]):
+        return Refusal("the result is not much shorter, or there is one row")
+    axis = 1 if m.op.transpose_b else 0
+    parts = (emit(_cut(w, axis, first, count), w) for first, count in zip((0, sizes[0]), sizes, strict=True))
+    return emit(Binary("Add"), *(emit(m.op, x, part) for x, part in zip((a, b), parts, strict=True)))
+
+
 def _columns(node: Node) -> bool:
     """Whether a node takes adjacent elements of the last axis, of known number, and all of the others."""
     if not isinstance(node.op, Slice):
@@ -170,4 +192,4 @@ def _constant(*values: Value) -> bool:
     return all(value.static and value.dtype in (F32, F64) for value in values)
 
 
-RULES = [conv_scale, conv_bias, conv_of_padded, matmul_scale, linear_scale, part_of_product]
+RULES = [conv_scale, conv_bias, conv_of_padded, matmul_scale, linear_scale, part_of_product, product_of_parts]

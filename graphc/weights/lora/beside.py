@@ -1,7 +1,7 @@
 """LoRAs beside weights that stay as they are stored: `W x` becomes `W x + up (down x)`, so that W is not quantized again.
 
-That is possible where the change is a product of two small matrices, the weight a parameter or some of its rows, and all that
-reads the weight is products, or convolutions: then down is one too, and up one of 1 x 1.
+That is possible where the change is a product of two small matrices, the weight a parameter or a part of it, and all that reads
+the weight is products, or convolutions: then down is one too, and up one of 1 x 1.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ PRODUCTS: Mapping[str, tuple[int, tuple[int, ...]]] = {
 
 @dataclass(frozen=True)
 class Place:
-    """A weight that has its LoRAs beside it: the parameter, and which of its rows the weight is, one slice after the other."""
+    """A weight that has its LoRAs beside it: the parameter, and which part of it the weight is, one slice after the other."""
 
     parameter: Value
-    rows: tuple[Slice, ...]
+    cuts: tuple[Slice, ...]
 
     def factors(self, terms: Iterable[tuple[Change, float]]) -> tuple[np.ndarray, np.ndarray]:
         """All changes together: down [rank, …] and up [rows, rank, 1, …], in which the strengths are."""
         downs, ups = [], []
         for change, strength in terms:
             up, down = change.adapter.pair(strength)
-            up = change.take(up)
-            for cut in self.rows:
-                (up,) = Slice((cut.starts[0], 0), (cut.sizes[0], up.shape[1]), (cut.steps[0], 1)).eval(up)
             downs.append(down)
-            ups.append(up)
+            ups.append(change.take(up))
         rest = shape_of(self.parameter)[1:]
-        down, up = np.concatenate(downs), np.concatenate(ups, axis=1)
-        return down.reshape(-1, *rest), np.ascontiguousarray(up).reshape(*up.shape, *(1 for _ in rest[1:]))
+        down, up = np.concatenate(downs).reshape(-1, *rest), np.concatenate(ups, axis=1)
+        for cut in self.cuts:
+            (up,) = Slice((cut.starts[0], 0), (cut.sizes[0], up.shape[1]), (cut.steps[0], 1)).eval(up)
+            (down,) = Slice((0, *cut.starts[1:]), (len(down), *cut.sizes[1:]), (1, *cut.steps[1:])).eval(down)
+        return np.ascontiguousarray(down), np.ascontiguousarray(up).reshape(*up.shape, *(1 for _ in rest[1:]))
 
 
 def place_of(index: int, recipe: Value, program: Program) -> Place | None:
@@ -57,7 +57,7 @@ def place_of(index: int, recipe: Value, program: Program) -> Place | None:
     while value.producer is not None:
         op = value.producer.op
         value = value.producer.inputs[0]
-        if not isinstance(op, Slice) or (op.sizes[1:], op.steps[1:]) != (value.shape[1:], (1,) * (len(op.steps) - 1)):
+        if not isinstance(op, Slice):
             return None
         cuts.insert(0, op)
     fits = bool(value.parameter) and only_products(program, index)
