@@ -308,10 +308,20 @@ def test_the_cpp_program_runs_on_the_device(zoo, tmp_path, monkeypatch):
     environment = {**os.environ, "GGML_BACKEND_PATH": str(installed()["vulkan"])}
     model, ways = graphc.load(tmp_path / "model.gguf", device=DEVICE), tmp_path / "ways.txt"
     for options in ([], ["--ways", ways]):
-        subprocess.run([*command, *options], env=environment, timeout=600, check=True)
-        got, in_process = {name: np.load(tmp_path / f"{name}.npy") for name in expected}, model.run(inputs)
-        assert error(got, expected) <= BOUND
-        assert all(got[name].tobytes() == in_process[name].tobytes() for name in expected)
+        in_process = model.run(inputs)
+        for memory in ([], ["--memory", "4MiB", "--repeat", "3"]):
+            done = subprocess.run(
+                [*command, *options, *memory],
+                env=environment,
+                timeout=600,
+                check=True,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            assert ("streamed through 2 x" in done.stdout) == bool(memory)
+            got = {name: np.load(tmp_path / f"{name}.npy") for name in expected}
+            assert error(got, expected) <= BOUND
+            assert all(got[name].tobytes() == in_process[name].tobytes() for name in expected)
         others = {"columns": "direct", "direct": "columns", "scores": "flash", "flash": "scores"}
         taken = {
             each.key: others[each.way] for graph in model.executor.graphs.values() for each in graph.taken.values()

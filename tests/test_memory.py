@@ -1,6 +1,11 @@
 """Weights that lie on devices, stay on the host, or are streamed, within limits of memory. A second backend of the CPU stands for
 a device here; tests/test_servers.py has devices whose memory is another process's."""
 
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -294,3 +299,91 @@ def test_what_is_chosen_fits_and_wastes_no_room(sizes, space):
         left = space - sum(sizes[index] for index in found.resident(0)) - SLOTS * found.slots[0]
         assert 0 <= left < min(sizes[index] for index in found.streamed)
         assert found.slots[0] == max(sizes[index] for index in found.streamed)
+
+
+ARITHMETIC = """
+#include "graphc/residence.h"
+
+#include <iostream>
+
+using namespace graphc;
+
+std::vector<size_t> numbers() {
+    size_t count = 0;
+    std::cin >> count;
+    std::vector<size_t> found(count);
+    for (size_t & each : found) std::cin >> each;
+    return found;
+}
+
+int main() {
+    for (std::vector<size_t> sizes = numbers(); std::cin; sizes = numbers()) {
+        const auto space = numbers(), host = numbers(), rows = numbers(), together = numbers(), spill = numbers();
+        const std::vector<double> room(space.begin(), space.end());
+        Reads reads{{}, {together}, Indices(rows.begin(), rows.end()), {}};
+        for (size_t index = 0; index < sizes.size(); ++index) reads.order.push_back(index);
+        const auto device = assigned(reads.order, sizes, room, Indices(host.begin(), host.end()), spill[0] != 0);
+        for (int each : device) std::cout << each << ' ';
+        try {
+            const Residence found = chosen(device, reads, sizes, room);
+            for (int each : found.device) std::cout << each << ' ';
+            for (size_t each : found.streamed) std::cout << each << ' ';
+            for (size_t each : found.slots) std::cout << each << ' ';
+        } catch (const TooSmall & error) {
+            std::cout << "less than " << error.nbytes << " on " << error.device;
+        }
+        std::cout << '\\n';
+    }
+}
+"""
+"""Reads cases as lists of numbers, each behind its length; prints a line for each."""
+
+
+def residence_text(sizes, room, host, rows, together, spill) -> str:
+    """What the program in C++ prints of a case."""
+    reads = Reads((*((index,) for index in range(len(sizes))), tuple(together)), frozenset(rows), frozenset())
+    device = assigned(range(len(sizes)), sizes, room, set(host), spill)
+    numbers = [*device]
+    try:
+        found = chosen(device, reads, sizes, room)
+        numbers += [*found.device, *sorted(found.streamed), *found.slots]
+    except TooSmall as error:
+        return "".join(f"{each} " for each in numbers) + f"less than {error.nbytes} on {error.device}"
+    return "".join(f"{each} " for each in numbers)
+
+
+@pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler")
+def test_the_arithmetic_in_cpp_is_the_same(tmp_path):
+    project = Path(executor.__file__).parent / "project"
+    (tmp_path / "arithmetic.cpp").write_text(ARITHMETIC)
+    sources = [tmp_path / "arithmetic.cpp", project / "graphc" / "residence.cpp"]
+    command = [
+        "c++",
+        "-std=c++17",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        f"-I{project}",
+        *sources,
+        "-o",
+        tmp_path / "arithmetic",
+    ]
+    subprocess.run(command, check=True, timeout=100)
+    draw, cases = random.Random(3), []
+    for _ in range(3000):
+        sizes = [
+            draw.choice((1, 3, 40, draw.randint(1, 500))) << draw.choice((0, 4, 21)) for _ in range(draw.randint(1, 30))
+        ]
+        room = [
+            int(sum(sizes) * draw.choice((0, 0.1, 0.3, 0.6, 1, 3))) + draw.randint(0, 9)
+            for _ in range(draw.randint(1, 3))
+        ]
+        some = [[index for index in range(len(sizes)) if draw.random() < 0.15] for _ in range(3)]
+        cases.append((sizes, room, *some, draw.random() < 0.5))
+    given = "\n".join(
+        " ".join(map(str, (len(each), *each))) for *lists, spill in cases for each in (*lists, [int(spill)])
+    )
+    done = subprocess.run(tmp_path / "arithmetic", input=given, capture_output=True, text=True, check=True, timeout=100)
+    expected = [residence_text(*case) for case in cases]
+    assert done.stdout.splitlines() == expected
+    assert 300 < sum("less than" in each for each in expected) < 2000

@@ -20,9 +20,11 @@ from graphc.backends.guard import TIMEOUT, ServerLost, guarded
 from graphc.backends.install import ENDINGS
 from graphc.backends.rpc import PROTOCOL, Address, Servers, connect, greet
 from graphc.build import build
-from graphc.errors import GraphcError
+from graphc.cmake import find_cmake
+from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
 from graphc.ggml_source import ggml_source
+from graphc.targets.ggml.place import limits
 
 pytestmark = pytest.mark.slow
 
@@ -280,37 +282,146 @@ def test_without_the_backend_the_command_that_builds_it_is_named(tmp_path, model
     assert "graphc backend install rpc" in done.stderr
 
 
-def test_a_cpp_program_uses_a_server(environment, model, tmp_path):
-    feed = {"rows": np.arange(5)}
-    expected = graphc.compile(model, tmp_path / "deep.gguf", cpp=tmp_path / "cpp").run(feed)
-    np.save(tmp_path / "rows.npy", feed["rows"])
-    program = build(tmp_path / "cpp")
-    command = [
-        program,
-        "--engine",
-        tmp_path / "deep.gguf",
-        "--input",
-        f"rows={tmp_path / 'rows.npy'}",
-        "--output",
-        tmp_path,
-    ]
+PROBE = """
+#include "graphc/npy.h"
+#include "model.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+// ENGINE DEVICE MEMORY COUNT...: runs with so many rows each, writes y.npy for each, and prints what is allocated on devices.
+int main(int argc, char ** argv) {
+    try {
+        graphc::Options options;
+        options.device = argv[2];
+        options.memory = argv[3];
+        options.threads = 1;
+        deep::Deep model(argv[1], options);
+        for (int run = 4; run < argc; ++run) {
+            deep::Inputs inputs;
+            inputs.rows = graphc::Array::zeros<int64_t>({std::atoi(argv[run])});
+            for (size_t i = 0; i < inputs.rows.size(); ++i) inputs.rows.data<int64_t>()[i] = static_cast<int64_t>(i % 50);
+            graphc::save_npy("y" + std::to_string(run - 4) + ".npy", model.run(inputs).y);
+            for (size_t bytes : model.memory().allocated()) std::printf("%zu ", bytes);
+            std::printf("%s\\n", model.memory().text()[0].c_str());
+        }
+    } catch (const graphc::Error & error) {
+        std::printf("error: %s\\n", error.what());
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def cpp(tmp_path_factory):
+    """The folder of the model's C++ project, built, with its engine and a program that says what it allocates."""
+    folder = tmp_path_factory.mktemp("deep")
+    graphc.compile(deep_model(), folder / "deep.gguf", cpp=folder / "cpp")
+    (folder / "cpp" / "example.cpp").write_text(PROBE)
+    build(folder / "cpp")
+    run_cmake_target(folder / "cpp" / "build", "deep-example")
+    return folder
+
+
+def run_cmake_target(folder, name):
+    subprocess.run([find_cmake(), "--build", folder, "--target", name], check=True, timeout=600, capture_output=True)
+
+
+def backend_path(environment):
+    """Variables with which a C++ program finds the backend."""
     cache = Path(environment["XDG_CACHE_HOME"])
     (library,) = [path for path in cache.rglob("*ggml-rpc*") if path.suffix in ENDINGS]
-    loading = {**environment, "GGML_BACKEND_PATH": str(library)}
+    return {**environment, "GGML_BACKEND_PATH": str(library)}
+
+
+def run_cpp(environment, cpp, folder, *arguments):
+    """Run the C++ program for five rows: its status, and what it prints."""
+    np.save(folder / "rows.npy", np.arange(5))
+    command = [cpp / "cpp" / "build" / "model", "--engine", cpp / "deep.gguf", "--threads", "1", *arguments]
+    command += ["--input", f"rows={folder / 'rows.npy'}", "--output", folder]
+    done = subprocess.run(command, env=environment, timeout=SECONDS, check=False, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def probe(environment, cpp, folder, device, memory, *counts):
+    """What the other program prints, and the results of its runs."""
+    command = [cpp / "cpp" / "build" / "example", cpp / "deep.gguf", device, memory, *map(str, counts)]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, timeout=SECONDS, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return done.stdout.splitlines(), [np.load(folder / f"y{number}.npy") for number in range(len(counts))]
+
+
+def test_a_cpp_program_uses_a_server(environment, cpp, tmp_path):
+    expected = graphc.compile(deep_model()).run({"rows": np.arange(5)})
+    loading = backend_path(environment)
     with serving(environment) as (process, device):
-        subprocess.run([*command, "--device", device], env=loading, timeout=SECONDS, check=True)
+        status, said = run_cpp(loading, cpp, tmp_path, "--device", device)
+        assert status == 0, said
         for name, array in expected.items():
             np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), array, rtol=1e-5, atol=1e-5)
+        status, said = run_cpp(loading, cpp, tmp_path, "--device", f"{device},{device}")
+        assert (status, "a device is named twice" in said) == (1, True)
         process.kill()
         process.wait(SECONDS)
-        for variables, said in ((loading, f"no server at {device}"), (environment, "need -DGGML_RPC=ON")):
-            done = subprocess.run(
-                [*command, "--device", device],
-                env=variables,
-                timeout=SECONDS,
-                check=False,
-                capture_output=True,
-                text=True,
-            )
-            assert done.returncode == 1
-            assert said in done.stderr
+        for variables, message in ((loading, f"no server at {device}"), (environment, "need -DGGML_RPC=ON")):
+            status, said = run_cpp(variables, cpp, tmp_path, "--device", device)
+            assert status == 1
+            assert message in said
+
+
+@pytest.mark.parametrize("kib", [26, 34])
+def test_a_cpp_program_streams_weights(environment, cpp, tmp_path, kib):
+    loading, counts = backend_path(environment), (3, 20, 3, 7, 20)
+    with serving(environment) as (_, device):
+        said, expected = probe(loading, cpp, tmp_path, device, "", *counts)
+        assert max(int(line.split()[0]) for line in said) > kib << 10, "without a limit it takes more"
+        said, found = probe(loading, cpp, tmp_path, device, f"{kib}KiB", *counts)
+        assert [int(line.split()[0]) <= kib << 10 for line in said] == [True] * len(counts)
+        assert all("streamed through 2 x" in line for line in said)
+        for got, array in zip(found, expected, strict=True):
+            assert got.tobytes() == array.tobytes()
+
+
+def test_cpp_and_python_place_weights_alike(environment, cpp, model, tmp_path):
+    loading = backend_path(environment)
+    with serving(environment) as (_, one), serving(environment) as (_, other):
+        devices = {one: ("", "30KiB", "1KiB"), f"{one},{other}": ("30KiB,34KiB",), f"{one},cpu": ("24KiB", "1KiB")}
+        for device, memory in [(device, memory) for device, each in devices.items() for memory in each]:
+            found = client(environment, model, device, memory, 1)[0]
+            _, said = run_cpp(loading, cpp, tmp_path, "--device", device, *(["--memory", memory] if memory else []))
+            lines = found.get("places") or [f"error: {found['error']}"]
+            assert set(lines) <= set(said.splitlines()), (device, memory)
+
+
+@pytest.mark.parametrize("count", [3, 20])
+def test_several_devices_of_a_cpp_program(environment, cpp, tmp_path, count):
+    loading = backend_path(environment)
+    with serving(environment) as (_, one), serving(environment) as (_, other):
+        _, (expected,) = probe(loading, cpp, tmp_path, one, "", count)
+        for device, memory, said in (
+            (f"{one},{other}", "", ""),
+            (f"{one},{other}", "26KiB,26KiB", "streamed" * (count > 3)),
+            (f"{one},{other},cpu", "26KiB,26KiB", "intermediate"),
+        ):
+            (line,), (found,) = probe(loading, cpp, tmp_path, device, memory, count)
+            assert found.tobytes() == expected.tobytes(), line
+            used = [int(each) for each in line.split()[:2]]
+            assert all(0 < each <= 26 << 10 for each in used) or not memory, line
+            assert said in line
+
+
+def test_limits_of_a_cpp_program_are_read_as_in_python(cpp, tmp_path):
+    known = {"4GiB": 1, "4GiB, 1.5 MiB,auto": 3, "8kb": 1, " AUTO ": 1, "7": 1}
+    for memory, count in known.items():
+        status, said = run_cpp(dict(os.environ), cpp, tmp_path, "--device", "cpu", "--memory", memory)
+        assert status == 1
+        assert f"error: {count} limits of memory are given for the CPU, which uses weights where they lie\n" in said
+    for memory in ("5potatoes", "4 GB iB", "-1", "0", "1e9", "٤GiB", "4TiB", "1GiB,,2GiB", "1.2345MiB", ","):
+        status, said = run_cpp(dict(os.environ), cpp, tmp_path, "--device", "cpu", "--memory", memory)
+        with pytest.raises(InputError) as caught:
+            limits(memory)
+        assert (status, said) == (1, f"error: {caught.value}\n")
+    status, said = run_cpp(dict(os.environ), cpp, tmp_path, "--device", "cpu,abacus7")
+    assert status == 1
+    assert "no device 'abacus7'; there is CPU" in said

@@ -17,6 +17,7 @@ from graphc.targets.ggml.cpp.parts import Part
 from graphc.targets.ggml.cpp.sizes import symbol_limits
 from graphc.targets.ggml.cpp.steps import render_compute
 from graphc.targets.ggml.program import Input, Program, Tensor
+from graphc.targets.ggml.residence import Reads, weights_read
 from graphc.targets.ggml.rows import counts_from_end
 
 SHOWN_CALLERS = 2
@@ -25,7 +26,7 @@ SHOWN_CALLERS = 2
 CONSTRUCTOR = """\
 {name}::{name}(const std::filesystem::path & engine, const graphc::Options & options)
     : graphc::Model(describe(), engine, options){parts} {{
-    load({namespace}::weight_slots(weights_));
+    load({namespace}::weight_slots(weights_){together});
 }}
 
 Outputs {name}::run(const Inputs & {given}) {{
@@ -63,7 +64,7 @@ def render_source(code: ModelCode) -> str:
 def render_weights(code: ModelCode) -> str:
     """The text of `weights.cpp`."""
     lines = ['#include "model.h"', "", f"namespace {code.namespace} {{", ""]
-    limits = _row_limits(code)
+    limits, uses = _row_limits(code), _uses(weights_read(code.program), len(code.program.weights))
     weights = "weights" if code.program.weights else "/*weights*/"
     lines += [
         "/// Tensor w<i> of the engine goes into slot i.",
@@ -74,9 +75,18 @@ def render_weights(code: ModelCode) -> str:
         sizes = ", ".join(map(str, weight.tensor.ne))
         place = code.tree.access[code.tree.paths[index]]
         name = string_literal(weight.name)
-        rows = f", {limits[index]}" if index in limits else ""
-        lines.append(f"        {{&{place}, {name}, {type_constant(weight.tensor)}, {{{sizes}}}{rows}}},")
+        rows = [str(limits[index])] if index in limits else []
+        use = [f"graphc::Use::{uses[index]}"] if rows or uses[index] != "whole" else []
+        rest = "".join(f", {each}" for each in (*use, *rows))
+        lines.append(f"        {{&{place}, {name}, {type_constant(weight.tensor)}, {{{sizes}}}{rest}}},")
     return "\n".join([*lines, "    };", "}", "", f"}}  // namespace {code.namespace}", ""])
+
+
+def _uses(reads: Reads, count: int) -> list[str]:
+    """The `graphc::Use` of each of a program's weights."""
+    uses = dict.fromkeys(reads.order, "whole")
+    uses |= dict.fromkeys(reads.by_rows, "rows") | dict.fromkeys(reads.by_host, "kernels")
+    return [uses.get(index, "none") for index in range(count)]
 
 
 def _row_limits(code: ModelCode) -> dict[int, int]:
@@ -124,8 +134,11 @@ def _constructor(code: ModelCode) -> str:
         f",\n      {part.member}(*this, &{code.class_name}::build_{part.name}, describe_{part.name}())"
         for part in code.parts
     ]
+    groups = [", ".join(map(str, each)) for each in weights_read(code.program).together if len(each) > 1]
+    together = f", {{{', '.join(f'{{{each}}}' for each in dict.fromkeys(groups))}}}" if groups else ""
     return CONSTRUCTOR.format(
         name=code.class_name,
+        together=together,
         namespace=code.namespace,
         inputs=inputs,
         outputs="\n".join(outputs),

@@ -32,13 +32,14 @@ bool lies_together(const ggml_tensor * tensor) {
     return !odd && ggml_is_contiguous(tensor);
 }
 
-/// The tensors of one context on one device.
+/// The tensors of one context on some devices.
 class Adapting {
   public:
-    Adapting(ggml_context * context, const Backends & backends) : context_(context), choices_(backends.choices()), device_(backends.device()) {
-        const ggml_backend_reg_t registry = ggml_backend_dev_backend_reg(ggml_backend_get_device(device_));
-        vulkan_ = ggml_backend_reg_name(registry) == std::string("Vulkan");
-        attention_ = vulkan_ || backends.fast();
+    Adapting(ggml_context * context, const Backends & backends)
+        : context_(context), choices_(backends.choices()), devices_(backends.devices()) {
+        const auto is_vulkan = [](ggml_backend_t device) { return backend_name(device) == "Vulkan"; };
+        vulkan_ = std::any_of(devices_.begin(), devices_.end(), is_vulkan);
+        attention_ = std::all_of(devices_.begin(), devices_.end(), is_vulkan) || backends.fast();
     }
 
     void run() {
@@ -63,6 +64,10 @@ class Adapting {
     }
 
   private:
+    bool is_supported(const ggml_tensor * tensor) const {
+        return std::all_of(devices_.begin(), devices_.end(), [&](ggml_backend_t each) { return ggml_backend_supports_op(each, tensor); });
+    }
+
     /// A product with the softmax of another product, without a mask: ggml wants masks in float16.
     void attention(ggml_tensor * product) {
         const ggml_tensor * weights = product->op == GGML_OP_MUL_MAT ? product->src[1] : nullptr;
@@ -82,7 +87,7 @@ class Adapting {
         std::memcpy(&factor, weights->op_params, sizeof factor);
         ggml_tensor * result = ggml_flash_attn_ext(context_, parts[0], parts[1], parts[2], nullptr, factor, 0.0f, 0.0f);
         ggml_flash_attn_ext_set_prec(result, GGML_PREC_F32);
-        if (!ggml_backend_supports_op(device_, result)) return;
+        if (!is_supported(result)) return;
         compute_as(product, ggml_cont(context_, ggml_permute(context_, result, 0, 2, 1, 3)));
     }
 
@@ -97,7 +102,7 @@ class Adapting {
             const bool contiguous = ggml_is_contiguous(input) && ggml_is_contiguous(other);
             if (split == gates.end() || !contiguous || !ggml_are_same_shape(input, other)) continue;
             const ggml_tensor * result = split->second(context_, input, other);
-            if (ggml_backend_supports_op(device_, result)) compute_as(product, result);
+            if (is_supported(result)) compute_as(product, result);
             return;
         }
     }
@@ -115,13 +120,13 @@ class Adapting {
             compute_as(tensor, ggml_conv_2d(context_, kernel, image, p[0], p[1], p[2], p[3], p[4], p[5]));
         } else if (!is_direct && (way == "direct" || (way != "columns" && vulkan_ && columns > large_columns))) {
             const ggml_tensor * direct = ggml_conv_2d_direct(context_, kernel, image, p[0], p[1], p[2], p[3], p[4], p[5]);
-            if (ggml_backend_supports_op(device_, direct)) compute_as(tensor, direct);
+            if (is_supported(direct)) compute_as(tensor, direct);
         }
     }
 
     ggml_context * context_;
     const Choices & choices_;
-    ggml_backend_t device_;
+    const std::vector<ggml_backend_t> & devices_;
     std::unordered_map<const ggml_tensor *, int> uses_;
     bool vulkan_;
     bool attention_;

@@ -1,5 +1,7 @@
 #include "graphc/assign.h"
 
+#include "graphc/device.h"
+
 #include <algorithm>
 #include <string>
 #include <unordered_map>
@@ -13,18 +15,6 @@ using Tensors = std::unordered_set<const ggml_tensor *>;
 
 /// Bytes of a weight that may be copied to the CPU in every run.
 constexpr size_t small = 1 << 16;
-
-/// What computes nothing.
-bool is_view(const ggml_tensor * tensor) {
-    switch (tensor->op) {
-        case GGML_OP_NONE:
-        case GGML_OP_RESHAPE:
-        case GGML_OP_VIEW:
-        case GGML_OP_PERMUTE:
-        case GGML_OP_TRANSPOSE: return true;
-        default: return false;
-    }
-}
 
 /// What a device is for: worth moving data.
 bool is_heavy(const ggml_tensor * tensor) {
@@ -45,8 +35,7 @@ bool copies_odd_elements(const ggml_tensor * tensor) {
 }
 
 /// What a backend says that it supports, and ends the process at. Kernels are functions of this process, whatever a server says.
-bool ends_the_process(ggml_backend_t device, const ggml_tensor * tensor) {
-    const std::string backend = ggml_backend_reg_name(ggml_backend_dev_backend_reg(ggml_backend_get_device(device)));
+bool ends_the_process(const std::string & backend, const ggml_tensor * tensor) {
     return (backend == "Vulkan" && copies_odd_elements(tensor)) || (backend == "RPC" && tensor->op == GGML_OP_CUSTOM);
 }
 
@@ -81,14 +70,26 @@ bool all_in(const std::vector<const ggml_tensor *> & tensors, const Tensors & se
 
 }  // namespace
 
+bool is_view(const ggml_tensor * tensor) {
+    switch (tensor->op) {
+        case GGML_OP_NONE:
+        case GGML_OP_RESHAPE:
+        case GGML_OP_VIEW:
+        case GGML_OP_PERMUTE:
+        case GGML_OP_TRANSPOSE: return true;
+        default: return false;
+    }
+}
+
 std::vector<ggml_tensor *> kept_on_cpu(ggml_backend_t device, ggml_cgraph * graph) {
+    const std::string backend = backend_name(device);
     std::vector<ggml_tensor *> nodes, kept;
     Tensors cpu;
     for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
         ggml_tensor * node = ggml_graph_node(graph, i);
         if (is_view(node)) continue;
         nodes.push_back(node);
-        const bool ends = ends_the_process(device, node);
+        const bool ends = ends_the_process(backend, node);
         if (ends) kept.push_back(node);
         if (ends || !ggml_backend_supports_op(device, node)) cpu.insert(node);
     }

@@ -35,7 +35,8 @@ constexpr const char * usage =
     "  --output DIR         write every output into a folder, as NAME.npy\n"
     "  --output NAME=FILE   write one output\n"
     "  --threads N          threads of the CPU (default: one for each processor)\n"
-    "  --device NAME        where to compute (default: the first graphics processor, else the CPU)\n"
+    "  --device NAME,...    where to compute (default: the first graphics processor, else the CPU)\n"
+    "  --memory SIZE,...    what each device may use, as 512MiB or 4GiB (default: what is free)\n"
     "  --fast               let the device multiply float32 in float16 or TF32\n"
     "  --ways FILE          what graphc tune wrote for this device\n"
     "  --repeat N           run N times and print the fastest\n"
@@ -77,6 +78,7 @@ const std::map<std::string, Setter> setters = {
     {"--engine", [](Arguments & a, const std::string &, const std::string & v) { a.engine = v; }},
     {"--device", [](Arguments & a, const std::string &, const std::string & v) { a.options.device = v; }},
     {"--ways", [](Arguments & a, const std::string &, const std::string & v) { a.options.ways = path_of(v); }},
+    {"--memory", [](Arguments & a, const std::string &, const std::string & v) { a.options.memory = v; }},
     {"--output", [](Arguments & a, const std::string &, const std::string & v) { a.outputs.push_back(v); }},
     {"--input", [](Arguments & a, const std::string & o, const std::string & v) { parse_pair(o, v), a.inputs.push_back(v); }},
     {"--threads",
@@ -268,6 +270,7 @@ void execute(const Arguments & arguments, const OpenModel & open) {
     const auto paths = targets(model->info(), arguments.outputs);
     std::printf("load: %.3f ms on %s\n", seconds_since(start) * 1e3, model->device_name().c_str());
     const std::map<std::string, Array> outputs = timed_runs(*model, read_inputs(*model, arguments), arguments.repeat);
+    for (const std::string & line : model->memory().text()) std::printf("%s\n", line.c_str());
     for (const OutputInfo & info : model->info().outputs) {
         const Array & array = outputs.at(info.name);
         std::printf("%s: %s%s\n", info.name.c_str(), dtype_name(array.dtype()), to_string(array.shape()).c_str());

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <set>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -48,8 +50,6 @@ void load_backends() {
     static_cast<void>(loaded);
 }
 
-bool is_cpu(ggml_backend_dev_t device) { return ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU; }
-
 ggml_backend_dev_t first_accelerator() {
     for (auto type : {GGML_BACKEND_DEVICE_TYPE_GPU, GGML_BACKEND_DEVICE_TYPE_IGPU}) {
         if (ggml_backend_dev_t device = ggml_backend_dev_by_type(type)) return device;
@@ -57,31 +57,67 @@ ggml_backend_dev_t first_accelerator() {
     return nullptr;
 }
 
-/// The first device of a server. Throws Error if ggml cannot connect.
-ggml_backend_dev_t connect(std::string endpoint) {
+using Handles = std::vector<ggml_backend_dev_t>;
+
+/// The devices of a server. Throws Error if ggml cannot connect.
+Handles connect(std::string endpoint) {
     if (endpoint.find(':') == std::string::npos) endpoint += ":50052";
     ggml_backend_reg_t rpc = ggml_backend_reg_by_name("RPC");
     void * address = rpc == nullptr ? nullptr : ggml_backend_reg_get_proc_address(rpc, "ggml_backend_rpc_add_server");
     if (address == nullptr) throw Error("devices of servers need -DGGML_RPC=ON, or GGML_BACKEND_PATH with ggml's library for them");
     ggml_backend_reg_t server = reinterpret_cast<ggml_backend_reg_t (*)(const char *)>(address)(endpoint.c_str());
     if (server == nullptr) throw Error("no server at " + scheme + endpoint);
-    return ggml_backend_reg_dev_get(server, 0);
+    Handles found;
+    for (size_t i = 0; i < ggml_backend_reg_dev_count(server); ++i) found.push_back(ggml_backend_reg_dev_get(server, i));
+    return found;
 }
 
-/// The device with that name, or at that address; nullptr for the CPU. Throws Error if there is none.
-ggml_backend_dev_t choose(const std::string & name) {
-    if (name.empty()) return first_accelerator();
+/// The device with that name, or those at that address. Throws Error if there is none.
+Handles find_devices(const std::string & name) {
     if (name.compare(0, scheme.size(), scheme) == 0) return connect(name.substr(scheme.size()));
     std::string known;
     for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
         ggml_backend_dev_t device = ggml_backend_dev_get(i);
         const std::string each = ggml_backend_dev_name(device);
-        if (lower(each) == lower(name) || lower(each) == lower(name) + "0") {
-            return each == "CPU" && is_cpu(device) ? nullptr : device;
-        }
+        if (lower(each) == name || lower(each) == name + "0") return {device};
         known += (known.empty() ? "" : ", ") + each;
     }
     throw Error("no device '" + name + "'; there is " + known);
+}
+
+/// The names between commas, in lower case, without spaces around them.
+std::vector<std::string> split(const std::string & device) {
+    std::vector<std::string> names;
+    std::istringstream parts(lower(device));
+    for (std::string part; std::getline(parts, part, ',');) {
+        const size_t begin = part.find_first_not_of(' ');
+        if (begin != std::string::npos) names.push_back(part.substr(begin, part.find_last_not_of(' ') - begin + 1));
+    }
+    return names;
+}
+
+/// The devices before the CPU. Throws Error if one is not there, or named twice.
+Handles choose(const std::string & device, const std::vector<std::string> & names) {
+    Handles found;
+    if (names.empty()) {
+        if (ggml_backend_dev_t first = first_accelerator()) found.push_back(first);
+    }
+    for (const std::string & name : names) {
+        if (name == "cpu") continue;
+        const Handles more = find_devices(name);
+        found.insert(found.end(), more.begin(), more.end());
+    }
+    if (std::set<ggml_backend_dev_t>(found.begin(), found.end()).size() < found.size()) {
+        throw Error("--device " + device + ": a device is named twice");
+    }
+    return found;
+}
+
+/// Some bytes on a server, which keep the connection: ggml connects anew where it has no memory, and does not look whether it can.
+ggml_backend_buffer_ptr hold(ggml_backend_t server) {
+    ggml_backend_buffer_ptr buffer(ggml_backend_buft_alloc_buffer(ggml_backend_get_default_buffer_type(server), 64));
+    if (buffer == nullptr) throw Error(device_name(server) + " has no memory left");
+    return buffer;
 }
 
 void set_threads(ggml_backend_t cpu, int threads) {
@@ -112,20 +148,35 @@ int default_threads() {
     return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+std::string device_name(ggml_backend_t backend) {
+    ggml_backend_dev_t device = ggml_backend_get_device(backend);
+    return backend_name(backend) == "RPC" ? scheme + ggml_backend_dev_description(device) : ggml_backend_dev_name(device);
+}
+
+std::string backend_name(ggml_backend_t backend) {
+    return ggml_backend_reg_name(ggml_backend_dev_backend_reg(ggml_backend_get_device(backend)));
+}
+
 Backends::Backends(const std::string & device, int threads, bool fast, Choices choices)
     : threads_(threads < 1 ? default_threads() : threads), fast_(fast), choices_(std::move(choices)) {
     if (!fast) compute_in_float32();
     load_backends();
-    cpu_.reset(ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr));
-    if (cpu_ == nullptr) throw Error("ggml has no CPU backend");
+    ggml_backend_ptr cpu(ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr));
+    if (cpu == nullptr) throw Error("ggml has no CPU backend");
     if (threads > GGML_MAX_N_THREADS) throw Error("more than " + std::to_string(GGML_MAX_N_THREADS) + " threads");
-    set_threads(cpu_.get(), threads_);
-    if (ggml_backend_dev_t chosen = choose(device)) {
-        accelerator_.reset(ggml_backend_dev_init(chosen, nullptr));
-        if (accelerator_ == nullptr) throw Error(std::string("device ") + ggml_backend_dev_name(chosen) + " could not be opened");
-        list_.push_back(accelerator_.get());
+    set_threads(cpu.get(), threads_);
+    const std::vector<std::string> names = split(device);
+    spill_ = names.size() > 1 && std::count(names.begin(), names.end(), "cpu") != 0;
+    for (ggml_backend_dev_t handle : choose(device, names)) {
+        owned_.emplace_back(ggml_backend_dev_init(handle, nullptr));
+        if (owned_.back() == nullptr) throw Error(std::string("device ") + ggml_backend_dev_name(handle) + " could not be opened");
+        devices_.push_back(owned_.back().get());
+        if (backend_name(devices_.back()) == "RPC") held_.push_back(hold(devices_.back()));
     }
-    list_.push_back(cpu_.get());
+    if (devices_.size() > 1) choices_ = {};  // they are those of one
+    list_ = devices_;
+    list_.push_back(cpu.get());
+    owned_.push_back(std::move(cpu));
 }
 
 }  // namespace graphc

@@ -23,19 +23,34 @@ std::vector<DeviceInfo> devices();
 /// Threads to use unless told: the processors that this process may run on.
 int default_threads();
 
-/// The device that computes, and the CPU behind it for what the device cannot do.
+/// What a person calls a backend's device: ggml's name ("Vulkan0"), or the address of its server.
+std::string device_name(ggml_backend_t backend);
+
+/// ggml's name of what a backend is for: "CPU", "Vulkan".
+std::string backend_name(ggml_backend_t backend);
+
+/// The devices that compute, and the CPU behind them for what they cannot do.
 class Backends {
   public:
     /// `device` is a name as `devices()` gives it, in any case and with or without a final 0 ("cuda"), or the address of a
-    /// server of ggml's RPC ("rpc://HOST:PORT"); empty for the first graphics processor, or the CPU where there is none.
-    /// `threads` below 1 means `default_threads()`. If `fast`, devices may multiply float32 in float16 or TF32; the choice of a
-    /// process's first model holds for the others. `choices` are between ways of computing. Throws Error.
+    /// server of ggml's RPC ("rpc://HOST:PORT"), or several with commas between; empty for the first graphics processor, or the
+    /// CPU where there is none. `threads` below 1 means `default_threads()`. If `fast`, devices may multiply float32 in float16 or
+    /// TF32; the choice of a process's first model holds for the others. `choices` are between ways of computing; they do not
+    /// count for several devices. Throws Error.
     Backends(const std::string & device, int threads, bool fast = false, Choices choices = {});
 
     int threads() const { return threads_; }
-    ggml_backend_t device() const { return list_.front(); }
-    bool accelerated() const { return list_.size() > 1; }
+
+    /// All of them, the CPU last; and those before it.
     const std::vector<ggml_backend_t> & list() const { return list_; }
+    const std::vector<ggml_backend_t> & devices() const { return devices_; }
+    bool accelerated() const { return !devices_.empty(); }
+
+    /// How many devices are those of servers.
+    size_t servers() const { return held_.size(); }
+
+    /// Whether the CPU is one of several devices that were named, so that it gets what the others have no room for.
+    bool spill() const { return spill_; }
 
     /// Whether devices may give up digits of float32.
     bool fast() const { return fast_; }
@@ -46,9 +61,10 @@ class Backends {
     int threads_;
     bool fast_;
     Choices choices_;
-    ggml_backend_ptr cpu_;
-    ggml_backend_ptr accelerator_;
-    std::vector<ggml_backend_t> list_;
+    bool spill_ = false;
+    std::vector<ggml_backend_ptr> owned_;
+    std::vector<ggml_backend_t> list_, devices_;
+    std::vector<ggml_backend_buffer_ptr> held_;
 };
 
 }  // namespace graphc

@@ -1,7 +1,8 @@
 #include "graphc/graph.h"
 
 #include "graphc/adapt.h"
-#include "graphc/assign.h"
+#include "graphc/apart.h"
+#include "graphc/placement.h"
 
 #include <algorithm>
 #include <iterator>
@@ -101,9 +102,10 @@ void check_sizes(ggml_context * context) {
 
 }  // namespace
 
-Graph::Graph(const Backends & backends, const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
+Graph::Graph(Memory & memory, const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
              Kernels kernels, size_t tensor_count, const BuildGraph & build)
-    : kernels_(std::move(kernels)) {
+    : memory_(memory), kernels_(std::move(kernels)) {
+    const Backends & backends = memory.backends();
     const size_t count = 3 * tensor_count + 2 * infos.size() + 64;
     const size_t bytes = count * ggml_tensor_overhead() + ggml_graph_overhead_custom(count, false);
     context_.reset(ggml_init({bytes, nullptr, true}));
@@ -125,23 +127,18 @@ Graph::Graph(const Backends & backends, const std::vector<InputInfo> & infos, co
     ggml_tensor * byte = ggml_new_tensor_1d(context_.get(), GGML_TYPE_I8, 1);  // ggml cannot place a graph without bytes
     ggml_set_input(byte);
     ggml_build_forward_expand(graph_, byte);
-    std::vector<ggml_backend_t> list = backends.list();
-    scheduler_.reset(ggml_backend_sched_new(list.data(), nullptr, static_cast<int>(list.size()), count, false, true));
-    if (backends.accelerated()) {
-        for (ggml_tensor * tensor : kept_on_cpu(backends.device(), graph_)) {
-            ggml_backend_sched_set_tensor_backend(scheduler_.get(), tensor, list.back());
-        }
-    }
-    if (!ggml_backend_sched_alloc_graph(scheduler_.get(), graph_)) {
-        throw Error("not enough memory for the intermediate results of these sizes");
-    }
+    if (backends.servers() > 1) set_views_apart(graph_);
+    placement_ = std::make_unique<Placement>(backends, context_.get(), graph_, count);
 }
+
+Graph::~Graph() { memory_.forget(*placement_); }
 
 std::vector<Array> Graph::run(const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
                               const std::vector<OutputInfo> & outputs) {
+    memory_.place(*placement_);
     for (size_t i = 0; i < infos.size(); ++i) upload(inputs_[i], infos[i], *inputs[i]);
     kernels_.reset();
-    const ggml_status status = ggml_backend_sched_graph_compute(scheduler_.get(), graph_);
+    const ggml_status status = placement_->compute();
     if (status != GGML_STATUS_SUCCESS) throw Error(std::string("ggml could not compute: ") + ggml_status_to_string(status));
     kernels_.check();
     std::vector<Array> results;

@@ -3,10 +3,12 @@
 #include "graphc/array.h"
 #include "graphc/device.h"
 #include "graphc/kernels.h"
+#include "graphc/memory.h"
 #include "graphc/replace.h"
 #include "graphc/sizes.h"
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 namespace graphc {
@@ -25,25 +27,29 @@ template <class F> ggml_tensor * unless_empty(ggml_context * ctx, ggml_type type
     return has_no_elements(ne) ? empty_tensor(ctx, type, ne) : call();
 }
 
-/// The calls of a model for one choice of sizes, with memory for every result.
+/// The calls of a model for one choice of sizes.
 class Graph {
   public:
-    /// `tensor_count` is at least the number of tensors that `build` makes. Throws Error if memory does not suffice.
-    Graph(const Backends & backends, const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
+    /// `tensor_count` is at least the number of tensors that `build` makes. Throws Error.
+    Graph(Memory & memory, const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
           Kernels kernels, size_t tensor_count, const BuildGraph & build);
+    ~Graph();
+    Graph(const Graph &) = delete;
+    Graph & operator=(const Graph &) = delete;
 
-    /// Upload the inputs, compute, and read the outputs back. Throws Error.
+    /// Upload the inputs, compute, and read the outputs back. Throws Error, also if memory does not suffice.
     std::vector<Array> run(const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
                            const std::vector<OutputInfo> & outputs);
 
   private:
+    Memory & memory_;
     ggml_context_ptr context_;
     ProductSettings settings_;
     Kernels kernels_;
     std::vector<ggml_tensor *> inputs_;
     std::vector<GraphOutput> outputs_;
     ggml_cgraph * graph_ = nullptr;
-    ggml_backend_sched_ptr scheduler_;
+    std::unique_ptr<Placement> placement_;
 };
 
 }  // namespace graphc

@@ -61,9 +61,9 @@ PartInfo whole(const ModelInfo & info) {
 Model::Model(ModelInfo info, const std::filesystem::path & engine, const Options & options)
     : info_(std::move(info)), engine_(engine),
       backends_(options.device, options.threads, options.fast, options.ways.empty() ? Choices() : Choices(options.ways)),
-      whole_(*this, &Model::build, whole(grown(info_, engine_))) {}
+      memory_(backends_, options.memory), whole_(*this, &Model::build, whole(grown(info_, engine_))) {}
 
-void Model::load(std::vector<WeightSlot> slots) {
+void Model::load(std::vector<WeightSlot> slots, const std::vector<std::vector<size_t>> & together) {
     const Growth growth = engine_.growth_of(info_.program_sha256);
     if (growth.rows != 0) {
         const bool known = growth.weight < slots.size() && growth.input < info_.inputs.size();
@@ -71,11 +71,15 @@ void Model::load(std::vector<WeightSlot> slots) {
             throw Error(engine_.path() + " is damaged: the table that grew is not one that an input numbers");
         }
     }
-    weights_ = std::make_unique<Weights>(engine_, slots, backends_);
+    memory_.load(engine_, slots, together);
 }
 
 std::string Model::device_name() const {
-    return ggml_backend_dev_name(ggml_backend_get_device(backends_.device()));
+    std::string names;
+    for (ggml_backend_t each : backends_.list()) {
+        if (each != backends_.list().back() || !backends_.accelerated() || backends_.spill()) names += (names.empty() ? "" : ", ") + graphc::device_name(each);
+    }
+    return names;
 }
 
 std::map<std::string, Array> Model::run(const std::map<std::string, Array> & inputs) {

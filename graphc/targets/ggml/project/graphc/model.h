@@ -4,6 +4,7 @@
 #include "graphc/device.h"
 #include "graphc/engine.h"
 #include "graphc/host.h"
+#include "graphc/memory.h"
 #include "graphc/part.h"
 #include "graphc/sizes.h"
 #include "graphc/weights.h"
@@ -18,10 +19,11 @@ namespace graphc {
 
 /// What a model runs on; see `Backends`.
 struct Options {
-    std::string device;  // empty: the first graphics processor, else the CPU
+    std::string device;  // one, or several with commas between; empty: the first graphics processor, else the CPU
     int threads = 0;     // below 1: one for each processor that this process may run on
     bool fast = false;   // let the device multiply float32 in float16 or TF32
     std::filesystem::path ways;  // what `graphc tune --output` wrote for this device
+    std::string memory;  // what each device may use ("4GiB", or "4GiB,2GiB" for two); empty, or "auto": what is free
 };
 
 /// What the generated code knows about its model.
@@ -45,10 +47,14 @@ class Model {
     const ModelInfo & info() const { return info_; }
     const Backends & backends() const { return backends_; }
 
+    /// Where weights and intermediate results lie.
+    Memory & memory() { return memory_; }
+    const Memory & memory() const { return memory_; }
+
     /// The shapes of the inputs for values of the model's symbols, in order.
     virtual std::vector<Shape> input_shapes(const std::vector<int64_t> & sizes) const = 0;
 
-    /// The name of the device that computes.
+    /// The name of the device that computes, or the names of several.
     std::string device_name() const;
 
     /// Outputs by name, for inputs by name. Throws Error with everything that does not fit.
@@ -61,8 +67,8 @@ class Model {
     /// Throws Error if the engine is missing, damaged or another program's, or there is no such device.
     Model(ModelInfo info, const std::filesystem::path & engine, const Options & options);
 
-    /// Fills the slots; called once, by the generated constructor.
-    void load(std::vector<WeightSlot> slots);
+    /// Fills the slots; called once, by the generated constructor. `together` are the weights that one call reads with others.
+    void load(std::vector<WeightSlot> slots, const std::vector<std::vector<size_t>> & together = {});
 
     /// The values of the model's symbols, in order, that the inputs imply. Throws Error.
     virtual std::vector<int64_t> bind(const InputSizes & given) const = 0;
@@ -83,7 +89,7 @@ class Model {
     ModelInfo info_;
     Engine engine_;
     Backends backends_;
-    std::unique_ptr<Weights> weights_;
+    Memory memory_;
     Part whole_;
 };
 

@@ -25,7 +25,7 @@ Graph & Part::graph_for(const Sizes & sizes, const std::vector<const Array *> & 
     const auto calls = [&](ggml_context * ctx, Kernels & kernels, const Tensors & tensors) {
         return build_(ctx, kernels, sizes, tensors);
     };
-    graphs_.emplace_front(own, std::make_unique<Graph>(backends_, info_.inputs, inputs, Kernels(sizes, faults_),
+    graphs_.emplace_front(own, std::make_unique<Graph>(memory_, info_.inputs, inputs, Kernels(sizes, faults_),
                                                        info_.tensor_count, calls));
     if (graphs_.size() > kept_sizes) graphs_.pop_back();
     return *graphs_.front().second;

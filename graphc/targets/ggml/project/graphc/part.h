@@ -27,9 +27,9 @@ class Part {
 
     /// The calls are those that a method of the model makes; the model outlives its parts.
     template <class M>
-    Part(const M & model, std::vector<GraphOutput> (M::*build)(ggml_context *, Kernels &, const Sizes &, const Tensors &) const,
+    Part(M & model, std::vector<GraphOutput> (M::*build)(ggml_context *, Kernels &, const Sizes &, const Tensors &) const,
          PartInfo info)
-        : backends_(model.backends()), faults_(model.info().faults), info_(std::move(info)),
+        : memory_(model.memory()), faults_(model.info().faults), info_(std::move(info)),
           build_([&model, build](ggml_context * ctx, Kernels & kernels, const Sizes & sizes, const Tensors & inputs) {
               return (model.*build)(ctx, kernels, sizes, inputs);
           }) {}
@@ -48,7 +48,7 @@ class Part {
   private:
     Graph & graph_for(const Sizes & sizes, const std::vector<const Array *> & inputs);
 
-    const Backends & backends_;
+    Memory & memory_;
     std::vector<const char *> faults_;
     PartInfo info_;
     std::function<std::vector<GraphOutput>(ggml_context *, Kernels &, const Sizes &, const Tensors &)> build_;

@@ -57,25 +57,32 @@ add_library(${PROJECT_NAME} STATIC
   model.cpp
   weights.cpp
   graphc/adapt.cpp
+  graphc/apart.cpp
   graphc/array.cpp
   graphc/assign.cpp
   graphc/choices.cpp
   graphc/device.cpp
   graphc/engine.cpp
+  graphc/fitting.cpp
   graphc/graph.cpp
   graphc/host.cpp
   graphc/kernels.cpp
   graphc/mapping.cpp
+  graphc/memory.cpp
   graphc/model.cpp
   graphc/npy.cpp
   graphc/part.cpp
+  graphc/placement.cpp
   graphc/replace.cpp
+  graphc/residence.cpp
   graphc/sizes.cpp
+  graphc/streams.cpp
   graphc/variants.cpp
   graphc/weights.cpp)
 target_compile_features(${PROJECT_NAME} PUBLIC cxx_std_17)
 target_include_directories(${PROJECT_NAME} PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}")
-target_link_libraries(${PROJECT_NAME} PUBLIC ggml::ggml)
+find_package(Threads REQUIRED)
+target_link_libraries(${PROJECT_NAME} PUBLIC ggml::ggml Threads::Threads)
 
 # Kernels must round exactly as those of the in-process model: no contraction to fused multiply-add, no fast math. Products are
 # wanted with it.

@@ -2,11 +2,15 @@
 
 #include "graphc/array.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace graphc {
 
 namespace {
+
+/// An address for tensors that have no place yet; nothing reads it.
+void * const somewhere = reinterpret_cast<void *>(size_t{1} << 12);
 
 /// True if every element is one of `rows` rows. ggml would end the process for another.
 bool numbers_rows(const StoredTensor & tensor, int64_t rows) {
@@ -32,44 +36,136 @@ const StoredTensor * find(const Engine & engine, const WeightSlot & slot, size_t
     return found;
 }
 
-using Placed = std::vector<std::pair<ggml_tensor *, const StoredTensor *>>;
-
-/// A buffer over the mapped file, in which every tensor lies where the file has it.
-ggml_backend_buffer_t map(const Placed & weights, const Mapping & mapping) {
-    // The pages are read-only; no operator of a program writes to a weight.
-    ggml_backend_buffer_t buffer =
-        ggml_backend_cpu_buffer_from_ptr(const_cast<std::byte *>(mapping.data()), mapping.size());
-    for (const auto & [tensor, stored] : weights) {
-        ggml_backend_tensor_alloc(buffer, tensor, const_cast<std::byte *>(stored->data));
-    }
-    return buffer;
-}
-
-ggml_backend_buffer_t copy(const Placed & weights, ggml_context * context, ggml_backend_t device) {
-    ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(context, device);
-    if (buffer == nullptr) throw Error("the device has not enough memory for the weights");
-    for (const auto & [tensor, stored] : weights) {
-        if (stored->nbytes != 0) ggml_backend_tensor_set(tensor, stored->data, 0, stored->nbytes);
-    }
-    return buffer;
-}
-
 }  // namespace
 
-Weights::Weights(const Engine & engine, const std::vector<WeightSlot> & slots, const Backends & backends) {
+Weights::Weights(const Engine & engine, const std::vector<WeightSlot> & slots, const Backends & backends) : backends_(backends) {
     context_.reset(ggml_init({(slots.size() + 1) * ggml_tensor_overhead(), nullptr, true}));
-    Placed weights;
     for (size_t i = 0; i < slots.size(); ++i) {
         const WeightSlot & slot = slots[i];
-        const StoredTensor * stored = find(engine, slot, i);
+        stored_.push_back(find(engine, slot, i));
         *slot.tensor = ggml_new_tensor_4d(context_.get(), slot.type, slot.ne[0], slot.ne[1], slot.ne[2], slot.ne[3]);
         ggml_set_name(*slot.tensor, slot.name);
-        weights.emplace_back(*slot.tensor, stored);
+        tensors_.push_back(*slot.tensor);
     }
-    if (weights.empty()) return;
-    buffer_.reset(backends.accelerated() ? copy(weights, context_.get(), backends.device())
-                                         : map(weights, engine.mapping()));
-    ggml_backend_buffer_set_usage(buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    // The pages are read-only; no operator of a program writes to a weight.
+    std::byte * file = const_cast<std::byte *>(engine.mapping().data());
+    mapped_.reset(ggml_backend_cpu_buffer_from_ptr(file, engine.mapping().size()));
+    ggml_backend_buffer_set_usage(mapped_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+}
+
+std::vector<size_t> Weights::sizes() const {
+    std::vector<size_t> found(tensors_.size(), 0);
+    for (ggml_backend_t device : backends_.devices()) {
+        ggml_backend_buffer_type_t kind = ggml_backend_get_default_buffer_type(device);
+        for (size_t i = 0; i < found.size(); ++i) found[i] = std::max(found[i], room_of(kind, tensors_[i]));
+    }
+    return found;
+}
+
+Indices Weights::refused() const {
+    Indices found;
+    for (ggml_backend_t device : backends_.devices()) {
+        for (size_t i = 0; i < tensors_.size(); ++i) {
+            if (!ggml_backend_supports_op(device, tensors_[i])) found.insert(i);
+        }
+    }
+    return found;
+}
+
+void Weights::place(const Residence & residence) {
+    clear();
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+        if (residence.device[i] == on_host) map(i);
+    }
+    for (size_t device = 0; device < backends_.devices().size(); ++device) {
+        copy(device, residence.resident(device));
+        if (residence.slots[device] == 0) continue;
+        for (ggml_backend_buffer_t & slot : slots_[device]) slot = new_buffer(device, residence.slots[device]);
+    }
+    for (size_t index : residence.streamed) {
+        ggml_backend_buffer_t first = slot(static_cast<size_t>(residence.device[index]), 0);
+        move_tensor(tensors_[index], first, ggml_backend_buffer_get_base(first));
+    }
+    residence_ = residence;
+}
+
+void Weights::pretend(const std::vector<int> & device) {
+    clear();
+    std::vector<ggml_backend_buffer_t> empty;
+    for (size_t number = 0; number < backends_.devices().size(); ++number) empty.push_back(new_buffer(number, 0));
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+        if (device[i] == on_host) {
+            map(i);
+        } else {
+            move_tensor(tensors_[i], empty[static_cast<size_t>(device[i])], somewhere);
+        }
+    }
+}
+
+size_t Weights::allocated(size_t device) const {
+    size_t sum = 0;
+    for (const ggml_backend_buffer_ptr & buffer : buffers_[device]) sum += ggml_backend_buffer_get_size(buffer.get());
+    return sum;
+}
+
+/// Give back the memory on all devices.
+void Weights::clear() {
+    for (ggml_tensor * tensor : tensors_) move_tensor(tensor, nullptr, nullptr);
+    residence_.reset();
+    slots_.assign(backends_.devices().size(), {});
+    buffers_.clear();
+    buffers_.resize(backends_.devices().size());
+}
+
+/// Use a weight where it lies in the file.
+void Weights::map(size_t index) {
+    ggml_backend_tensor_alloc(mapped_.get(), tensors_[index], const_cast<std::byte *>(stored_[index]->data));
+}
+
+/// Copy weights to a device, into as many buffers as it takes. Throws Error.
+void Weights::copy(size_t device, const std::vector<size_t> & own) {
+    ggml_backend_buffer_type_t kind = ggml_backend_get_default_buffer_type(backends_.devices()[device]);
+    const size_t most = ggml_backend_buft_get_max_size(kind);
+    for (size_t begin = 0, end = 0; begin < own.size(); begin = end) {
+        std::vector<size_t> offsets;
+        size_t filled = 0;
+        for (; end < own.size(); ++end) {
+            const size_t room = room_of(kind, tensors_[own[end]]);
+            if (end > begin && (filled > most || room > most - filled)) break;  // what is too large is tried by itself
+            offsets.push_back(filled);
+            filled += room;
+        }
+        ggml_backend_buffer_t buffer = new_buffer(device, filled);
+        std::byte * base = static_cast<std::byte *>(ggml_backend_buffer_get_base(buffer));
+        for (size_t i = begin; i < end; ++i) {
+            const StoredTensor & stored = *stored_[own[i]];
+            ggml_backend_tensor_alloc(buffer, tensors_[own[i]], base + offsets[i - begin]);
+            ggml_backend_tensor_set(tensors_[own[i]], stored.data, 0, stored.nbytes);
+        }
+    }
+}
+
+/// A new buffer for weights. Throws Error.
+ggml_backend_buffer_t Weights::new_buffer(size_t device, size_t nbytes) {
+    ggml_backend_t backend = backends_.devices()[device];
+    ggml_backend_buffer_ptr buffer(ggml_backend_buft_alloc_buffer(ggml_backend_get_default_buffer_type(backend), nbytes));
+    if (buffer == nullptr) {
+        throw Error(device_name(backend) + " has not the " + std::to_string((nbytes + (size_t{1} << 19)) >> 20) +
+                    " MiB that weights need there; with a limit (--memory) they are streamed");
+    }
+    ggml_backend_buffer_set_usage(buffer.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    buffers_[device].push_back(std::move(buffer));
+    return buffers_[device].back().get();
+}
+
+void move_tensor(ggml_tensor * tensor, ggml_backend_buffer_t buffer, void * address) {
+    tensor->buffer = buffer;
+    tensor->data = address;
+}
+
+size_t room_of(ggml_backend_buffer_type_t kind, const ggml_tensor * tensor) {
+    const size_t align = ggml_backend_buft_get_alignment(kind);
+    return (ggml_backend_buft_get_alloc_size(kind, tensor) + align - 1) / align * align;
 }
 
 }  // namespace graphc

@@ -1,0 +1,40 @@
+#include "graphc/memory.h"
+
+#include "graphc/placement.h"
+
+namespace graphc {
+
+void Memory::load(const Engine & engine, const std::vector<WeightSlot> & slots,
+                  const std::vector<std::vector<size_t>> & together) {
+    Reads reads;
+    reads.together = together;
+    for (size_t i = 0; i < slots.size(); ++i) {
+        if (slots[i].use != Use::none) reads.order.push_back(i);
+        if (slots[i].use == Use::rows) reads.by_rows.insert(i);
+        if (slots[i].use == Use::kernels) reads.by_host.insert(i);
+    }
+    weights_ = std::make_unique<Weights>(engine, slots, backends_);
+    fitting_ = std::make_unique<Fitting>(*weights_, std::move(reads), limits_);
+}
+
+void Memory::place(Placement & graph) {
+    if (graph.placed()) return;
+    if (fitting_->bounded()) {
+        for (Placement * other : placed_) other->release();
+        placed_.clear();
+        fitting_->fit([&] { return graph.measure(*weights_); });
+    }
+    graph.place(*weights_);
+    placed_.insert(&graph);
+}
+
+std::vector<size_t> Memory::allocated() const {
+    std::vector<size_t> found;
+    for (size_t device = 0; device < backends_.devices().size(); ++device) {
+        found.push_back(weights_->allocated(device));
+        for (const Placement * graph : placed_) found.back() += graph->reserved(device);
+    }
+    return found;
+}
+
+}  // namespace graphc

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "graphc/fitting.h"
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace graphc {
+
+class Placement;
+
+/// Where a model's weights and the results of its graphs lie. Within limits, one graph at a time has memory, and weights make room
+/// for it; else graphs keep theirs.
+class Memory {
+  public:
+    /// `limits` are what each device may use, as `parse_limits` reads them. Throws Error.
+    Memory(const Backends & backends, const std::string & limits) : backends_(backends), limits_(parse_limits(limits)) {}
+
+    /// Fills every slot of the weights. `together` are those that one call reads with others. Throws Error.
+    void load(const Engine & engine, const std::vector<WeightSlot> & slots, const std::vector<std::vector<size_t>> & together);
+
+    const Backends & backends() const { return backends_; }
+
+    /// See that a graph has its places. Throws Error if memory is out.
+    void place(Placement & graph);
+
+    /// A graph is no more.
+    void forget(Placement & graph) { placed_.erase(&graph); }
+
+    /// A line for each device: what of its memory holds what. None before it is known, and for the CPU alone.
+    std::vector<std::string> text() const { return fitting_->text(); }
+
+    /// Bytes that are allocated on each device, for weights and graphs.
+    std::vector<size_t> allocated() const;
+
+  private:
+    const Backends & backends_;
+    Limits limits_;
+    std::unique_ptr<Weights> weights_;
+    std::unique_ptr<Fitting> fitting_;
+    std::set<Placement *> placed_;
+};
+
+}  // namespace graphc

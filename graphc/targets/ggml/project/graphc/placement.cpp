@@ -1,0 +1,77 @@
+#include "graphc/placement.h"
+
+#include "graphc/assign.h"
+#include "graphc/error.h"
+#include "graphc/streams.h"
+
+#include <cstring>
+#include <unordered_map>
+
+namespace graphc {
+
+Placement::Placement(const Backends & backends, ggml_context * context, ggml_cgraph * graph, size_t tensors)
+    : backends_(backends), context_(context), graph_(graph), tensors_(tensors) {
+    for (ggml_backend_t device : backends.devices()) {
+        for (ggml_tensor * tensor : kept_on_cpu(device, graph)) pinned_.push_back(tensor);
+    }
+    const auto * memory = static_cast<const std::byte *>(ggml_get_mem_buffer(context));
+    untouched_.assign(memory, memory + ggml_used_mem(context));
+}
+
+Placement::~Placement() = default;
+
+Needs Placement::measure(const Weights & weights) {
+    const ggml_backend_sched_ptr scheduler = new_scheduler();
+    Needs needs;
+    needs.results.resize(backends_.list().size());
+    ggml_backend_sched_reserve_size(scheduler.get(), graph_, needs.results.data());
+    release();
+    std::unordered_map<const ggml_tensor *, size_t> known;
+    for (ggml_tensor * tensor : weights.tensors()) known.emplace(tensor, known.size());
+    for (int i = 0; i < ggml_graph_n_nodes(graph_); ++i) {
+        ggml_tensor * node = ggml_graph_node(graph_, i);
+        if (is_view(node)) continue;
+        ggml_backend_t runs = ggml_backend_sched_get_tensor_backend(scheduler.get(), node);
+        for (ggml_tensor * source : node->src) {
+            ggml_tensor * root = source != nullptr && source->view_src != nullptr ? source->view_src : source;
+            const auto weight = known.find(root);
+            if (weight == known.end() || ggml_backend_sched_get_tensor_backend(scheduler.get(), root) == runs) continue;
+            needs.displaced.insert(weight->second);
+        }
+    }
+    return needs;
+}
+
+void Placement::place(const Weights & weights) {
+    scheduler_ = new_scheduler();
+    if (!ggml_backend_sched_alloc_graph(scheduler_.get(), graph_)) {
+        release();
+        throw Error("not enough memory for the intermediate results of these sizes");
+    }
+    if (weights.residence()->streamed.empty()) return;
+    streams_ = std::make_unique<Streams>(weights, graph_, scheduler_.get());
+}
+
+void Placement::release() {
+    streams_.reset();
+    scheduler_.reset();
+    std::memcpy(ggml_get_mem_buffer(context_), untouched_.data(), untouched_.size());
+}
+
+ggml_status Placement::compute() {
+    const auto run = [this] { return ggml_backend_sched_graph_compute(scheduler_.get(), graph_); };
+    return streams_ == nullptr ? run() : streams_->compute(run);
+}
+
+size_t Placement::reserved(size_t device) const {
+    return ggml_backend_sched_get_buffer_size(scheduler_.get(), backends_.devices()[device]);
+}
+
+ggml_backend_sched_ptr Placement::new_scheduler() const {
+    std::vector<ggml_backend_t> list = backends_.list();
+    ggml_backend_sched_ptr scheduler(ggml_backend_sched_new(list.data(), nullptr, static_cast<int>(list.size()), tensors_, false, false));
+    for (ggml_tensor * tensor : pinned_) ggml_backend_sched_set_tensor_backend(scheduler.get(), tensor, list.back());
+    return scheduler;
+}
+
+}  // namespace graphc

@@ -1,0 +1,51 @@
+#pragma once
+
+#include "graphc/fitting.h"
+
+#include <memory>
+#include <vector>
+
+namespace graphc {
+
+class Streams;
+
+/// A graph whose tensors are described in a context, and memory for them: which backend computes what, and where results lie.
+class Placement {
+  public:
+    /// `tensors` is at least the number of tensors of the graph. The context and the backends outlive this.
+    Placement(const Backends & backends, ggml_context * context, ggml_cgraph * graph, size_t tensors);
+    ~Placement();
+    Placement(const Placement &) = delete;
+    Placement & operator=(const Placement &) = delete;
+
+    bool placed() const { return scheduler_ != nullptr; }
+
+    /// What the graph needs, for the places that the weights have or pretend to have. Only if it is not placed.
+    Needs measure(const Weights & weights);
+
+    /// Give the graph's tensors their places. Throws Error if memory is out.
+    void place(const Weights & weights);
+
+    /// Give back the memory, so that the graph may be measured or placed anew.
+    void release();
+
+    /// Run the graph, which is placed.
+    ggml_status compute();
+
+    /// Bytes that are reserved on a device.
+    size_t reserved(size_t device) const;
+
+  private:
+    ggml_backend_sched_ptr new_scheduler() const;
+
+    const Backends & backends_;
+    ggml_context * context_;
+    ggml_cgraph * graph_;
+    size_t tensors_;
+    std::vector<ggml_tensor *> pinned_;  // what the CPU computes whatever devices say
+    std::vector<std::byte> untouched_;   // the context as it is before the scheduler writes into it
+    ggml_backend_sched_ptr scheduler_;
+    std::unique_ptr<Streams> streams_;
+};
+
+}  // namespace graphc
