@@ -23,8 +23,8 @@ INPUTS = {"x": RANDOM.standard_normal((1, 4, 12, 10)).astype(np.float32)}
 
 def images() -> onnx.ModelProto:
     """Two convolutions of one size and one of another, of an image of free size, and attention of views."""
-    shapes = {"a": (4, 4, 3, 3), "b": (4, 4, 3, 3), "point": (8, 4, 1, 1)}
-    kernels = {name: (RANDOM.standard_normal(shape) / 6).astype(np.float32) for name, shape in shapes.items()}
+    sizes = {"a": (4, 4, 3, 3), "b": (4, 4, 3, 3), "point": (8, 4, 1, 1)}
+    kernels = {name: (RANDOM.standard_normal(shape) / 6).astype(np.float32) for name, shape in sizes.items()}
     nodes = [
         node("Conv", "x a", "p", pads=[1, 1, 1, 1]),
         node("Relu", "p", "q"),
@@ -34,9 +34,12 @@ def images() -> onnx.ModelProto:
         node("Transpose", "t", "k", perm=[0, 1, 3, 2]),
         node("MatMul", "k t", "scores"),
         node("Softmax", "scores", "weights", axis=-1),
-        node("MatMul", "weights k", "y"),
+        node("MatMul", "weights k", "z"),
+        node("Transpose", "z", "turned", perm=[0, 2, 1, 3]),
+        node("Reshape", "turned merged", "y"),
     ]
-    return model(nodes, [value("x", [1, 4, "h", "w"])], ["y"], {**kernels, "heads": np.array([1, 2, 4, -1])})
+    shapes = {"heads": np.array([1, 2, 4, -1]), "merged": np.array([1, -1, 8])}
+    return model(nodes, [value("x", [1, 4, "h", "w"])], ["y"], {**kernels, **shapes})
 
 
 def stored(proto: onnx.ModelProto, folder: Path) -> Path:
@@ -58,20 +61,24 @@ def test_every_way_of_every_call_is_measured():
 
 
 def test_a_call_alone_gives_what_it_gives_in_the_model():
-    """It is computed with the views and the parts of attention that it reads, and is given the rest: here what ReLU makes."""
+    """It is computed with the views and the parts of attention that it reads, and with the ReLU or copy behind it."""
     loaded = graphc.compile(images(), threads=2)
     expected = loaded.run(INPUTS)["y"]
     (graph,) = loaded.executor.graphs.values()
     made: dict[int, np.ndarray] = {}
+    functions = []
     for index in sorted(graph.taken):
-        section = alone(graph.program, index)
-        for read in set(section.reads) - made.keys():
-            made[read] = np.maximum(made[graph.program.calls[read].args[0].call].view(np.float32), 0)
+        section = alone(graph, index)
         single = BuiltGraph(loaded.executor, graph.program, section, graph.binding)
         assert single.taken == {index: graph.taken[index]}
         made.update(single.run([INPUTS["x"]], made)[0])
         single.free()
-    np.testing.assert_allclose(made[max(graph.taken)].view(np.float32).reshape(expected.shape), expected, rtol=1e-6)
+        functions.append([graph.program.calls[each].function.removeprefix("ggml_") for each in section.calls])
+    *convolutions, attention = functions
+    assert [each[-2:] for each in convolutions] == [["conv_2d_direct", "relu"], ["conv_2d_direct"], ["conv_2d"]]
+    assert {"mul_mat", "soft_max_ext"} <= set(attention)
+    assert attention[-2:] == ["permute", "cont"]
+    np.testing.assert_allclose(made[section.writes[0]].view(np.float32).reshape(expected.shape), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Measures in which ways a device computes the calls of a model fastest; `targets/ggml/choices.py` remembers them.
 
-A call is computed alone, with the model's own weights: each way in turn, after the cache was filled with something else and what
-the call reads was written, as in a run.
+A call is computed alone, with the model's own weights and what is added to it: each way in turn, after the cache was filled with
+something else and what the call reads was written, as in a run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from graphc.runtime.model import Model
 from graphc.targets.ggml.choices import WAYS, kind_of
 from graphc.targets.ggml.executor import BuiltGraph
 from graphc.targets.ggml.products import SOFTMAXES
-from graphc.targets.ggml.program import Call, Program, Tensor
+from graphc.targets.ggml.program import Arg, Call, Program, Tensor
 from graphc.targets.ggml.sections import Section
 from graphc.targets.ggml.tensors import upload
 from graphc.trace import SILENT, Progress
@@ -40,6 +40,9 @@ ROUNDS = (5, 20)
 
 SECONDS = 1.0
 """For all measurements of a call, unless the fewest take longer."""
+
+TOGETHER = ("ggml_add", "ggml_relu", "ggml_permute", "ggml_cont")
+"""Calls behind one that is measured which some ways compute with it: biases, residuals, the order of attention's heads."""
 
 CACHED = 1 << 26
 """Bytes that fill the processor's cache."""
@@ -122,7 +125,7 @@ def measure(graph: BuiltGraph, index: int) -> dict[str, list[float]]:
 def _graphs(graph: BuiltGraph, index: int) -> dict[str, BuiltGraph]:
     """A graph of a call alone for each way that can compute it."""
     executor, key = graph.executor, graph.taken[index].key
-    section = alone(graph.program, index)
+    section = alone(graph, index)
     found = {}
     for way in WAYS[kind_of(key)]:
         executor.choices = {key: way}
@@ -135,10 +138,13 @@ def _graphs(graph: BuiltGraph, index: int) -> dict[str, BuiltGraph]:
     return found
 
 
-def alone(program: Program, index: int) -> Section:
-    """A call, or those of the attention that it ends, with the views that they read: what else they read is given."""
-    calls, reads, inputs, uses = {index}, set[int](), set[int](), Counter([index])
-    waiting = [index]
+def alone(graph: BuiltGraph, index: int) -> Section:
+    """A call of a graph as a section: with what some ways do on the way, the views that it reads, and attention's other calls.
+    What else is read is given."""
+    program, behind = graph.program, _behind(graph, index)
+    last = [each for each in behind if not program.is_view(program.calls[each].result)][-1]
+    calls, reads, inputs, uses = {*behind[: behind.index(last) + 1]}, set[int](), set[int](), Counter([last])
+    waiting = list(calls)
     while waiting:
         call = program.calls[waiting.pop()]
         for arg in call.args:
@@ -153,8 +159,24 @@ def alone(program: Program, index: int) -> Section:
             elif arg.call >= 0 and arg.call not in calls:
                 reads.add(arg.call)
     return Section(
-        tuple(sorted(calls)), tuple(sorted(reads)), (index,), tuple(sorted(inputs)), (), frozenset(), uses
+        tuple(sorted(calls)), tuple(sorted(reads)), (last,), tuple(sorted(inputs)), (), frozenset(), uses
     )  # fmt: skip
+
+
+def _behind(graph: BuiltGraph, index: int) -> list[int]:
+    """A call and those behind it that may be computed with it, each of which alone reads the one before."""
+    program, section, found = graph.program, graph.section, [index]
+    while section.uses[found[-1]] == 1:
+        readers = (each for each in section.calls if any(_is(arg, found[-1]) for arg in program.calls[each].args))
+        reader = next(readers, None)
+        if reader is None or program.calls[reader].function not in TOGETHER:
+            break
+        found.append(reader)
+    return found
+
+
+def _is(arg: Arg, index: int) -> bool:
+    return isinstance(arg, Tensor) and arg.call == index
 
 
 def _belongs(program: Program, reader: Call, arg: Tensor) -> bool:

@@ -118,7 +118,7 @@ def store_for(backends: Sequence[Any], threads: int) -> Store | None:
     description = ggml.ggml_backend_dev_description(ggml.ggml_backend_get_device(backend)).decode()
     if len(backends) == 1:
         code = own_code()
-        device, depends = f"{description}, {threads} threads", (machine(), code)
+        device, depends = f"{description}, {threads} thread" + "s" * (threads > 1), (machine(), code)
     else:
         code = ggml.ggml_version().decode() + ggml.ggml_commit().decode()
         device, depends = f"{name}, {description}", (code, str(is_exact()))
