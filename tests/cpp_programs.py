@@ -407,6 +407,11 @@ def narrow() -> Program:
     single = b.program.add_input("single", F32, (1, 256), "F32")
     split = b.call("ggml_reshape_2d", b.weight("split", 4, 64, 256, type="Q6_K"), 256, 256, rank=2)
     b.output(b.call("ggml_mul_mat", split, single, rank=2), "row")
+    few = b.program.add_input("few", F32, (3, 256), "F32")
+    for type in ("F32", "F16", "Q8_0", "Q5_1", "Q4_K", "IQ4_XS"):
+        few = b.call("ggml_mul_mat", b.weight(f"few.{type.lower()}", 256, 256, type=type), few, rank=2)
+        few = b.unary("ggml_relu", b.binary("ggml_add", few, b.weight(f"bias.{type.lower()}", 256)))
+    b.output(few, "rows")
     image = b.reshape(x, (1, 10, 32, 32))
     for index, function in enumerate(("ggml_conv_2d", "ggml_conv_2d_direct")):
         kernel = b.weight(f"kernel{index}", 10, 10, 3, 3, type="F16")

@@ -6,7 +6,7 @@ import ggml
 import numpy as np
 import pytest
 
-from graphc.ggml_types import GUIDED, QUANTIZED, narrowed, widened
+from graphc.ggml_types import GUIDED, QUANTIZED, TYPES, narrowed, widened
 from graphc.ir.graph import Graph
 from graphc.ir.interp import evaluate
 from graphc.ir.types import F32, TensorType
@@ -37,8 +37,9 @@ def seeded():
 
 PRODUCTS = [((1, 5), (5, 1)), ((40, 3), (3, 7)), ((64, 300), (300, 129)), ((257, 40), (40, 128)),
             ((2, 3, 33, 513), (2, 3, 513, 31)),
-            ((3, 100, 64), (64, 200)), ((4096, 16), (16, 33))]  # fmt: skip
-"""Shapes of operands: below, at and above the sizes of tiles, panels and blocks, with batches, and too small to be taken."""
+            ((3, 100, 64), (64, 200)), ((4096, 16), (16, 33)),
+            ((1, 4099), (4099, 70)), ((7, 3, 5, 31), (7, 3, 31, 100)), ((2, 9, 1000), (1000, 33))]  # fmt: skip
+"""Shapes of operands: below, at and above the sizes of tiles, panels and blocks, with batches, and with few rows."""
 
 CONVOLUTIONS = [
     ((1, 3, 9, 11), (5, 3, 3, 3), (1, 1), (1, 1), (1, 1)),
@@ -367,6 +368,9 @@ def test_the_code_is_compiled_once():
     assert load_products() is products
 
 
+STORED = [*sorted(QUANTIZED.keys() - GUIDED - {"IQ1_M", "IQ2_S"}), "F16", "BF16", "F32"]
+"""Types of weights that arrays can be put into."""
+
 TYPED = {
     "mul_mat": [((5, 512), (40, 512)), ((1, 768), (33, 768)), ((2, 77, 768), (129, 768)), ((300, 256), (7, 256))],
     "conv_2d": [((1, 40, 9, 11), (13, 40, 1, 1)), ((2, 70, 10, 12), (200, 70, 3, 3))],
@@ -376,8 +380,7 @@ TYPED = {
 
 @pytest.mark.parametrize(
     ("name", "type"),
-    [("mul_mat", type) for type in [*sorted(QUANTIZED.keys() - GUIDED - {"IQ1_M", "IQ2_S"}), "F16", "BF16"]]
-    + [("conv_2d", "F16"), ("winograd", "F16")],
+    [("mul_mat", type) for type in STORED if type != "F32"] + [("conv_2d", "F16"), ("winograd", "F16")],
 )
 def test_weights_of_other_types(name, type):
     """The numbers that the weights stand for, bit for bit: what is multiplied with them is not rounded."""
@@ -392,11 +395,7 @@ def test_weights_of_other_types(name, type):
 
 
 def weighed(name: str, type: str, shape: tuple[int, ...], weight: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """The product of an array with a weight that is stored in a type, or the convolution, by that function of ours; a float32
-    product of few rows, which is ggml's, is one of many."""
-    rows = x.shape[-2]
-    if name == "mul_mat":
-        x = np.concatenate([x, np.zeros((*x.shape[:-2], 32, x.shape[-1]), np.float32)], -2) if type == "F32" else x
+    """The product of an array with a weight that is stored in a type, or the convolution, by that function of ours."""
     b = Builder(Program(name))
     image, w = b.program.add_input("x", F32, x.shape, "F32"), b.program.add_weight("w", F32, shape, type=type)
     pad = shape[-1] // 2
@@ -410,12 +409,55 @@ def weighed(name: str, type: str, shape: tuple[int, ...], weight: np.ndarray, x:
     (graph,) = executor.graphs.values()
     assert [own.name for own in graph.own.values()] == [name]
     executor.close()
-    return result[..., :rows, :] if name == "mul_mat" else result
+    return result
+
+
+@pytest.mark.parametrize("type", STORED)
+def test_few_rows(type):
+    """With sums and ReLU: exact to rounding for the numbers that the weights stand for."""
+    block = TYPES[type].elements
+    for depth in (256, 4096 + block, 19 * block if block > 1 else 301):
+        weight = RANDOM.standard_normal((83, depth)).astype(np.float32)
+        stored = weight if type == "F32" else narrowed(type, weight)
+        weight = widened(type, stored, weight.shape).astype(np.float64)
+        bias = RANDOM.standard_normal(83).astype(np.float32)
+        inputs = {f"x{rows}": RANDOM.standard_normal((rows, depth)).astype(np.float32) for rows in range(1, 10)}
+        results = [few_rows(type, stored, bias, inputs, threads) for threads in (1, 2, 3)]
+        for x, plain, rectified in zip(inputs.values(), results[0][::2], results[0][1::2], strict=True):
+            exact, sizes = x @ weight.T, np.abs(x) @ np.abs(weight).T
+            assert (np.abs(plain - exact) <= 2.0**-23 * sizes).all()
+            assert (np.abs(rectified - np.maximum(exact + bias, 0)) <= 2.0**-23 * (sizes + np.abs(bias))).all()
+        for each in results[1:]:
+            np.testing.assert_equal(each, results[0])
+
+
+def few_rows(
+    type: str, weight: np.ndarray, bias: np.ndarray, inputs: dict[str, np.ndarray], threads: int
+) -> list[np.ndarray]:
+    """For each input its products with the rows of a weight, and the ReLU of them plus a bias."""
+    b = Builder(Program("few rows"))
+    depth = inputs["x1"].shape[1]
+    w, added = b.program.add_weight("w", F32, (len(bias), depth), type=type), b.program.add_weight("b", F32, bias.shape)
+    for name, x in inputs.items():
+        given = b.program.add_input(name, F32, x.shape, "F32")
+        product = b.call("ggml_mul_mat", w, given, rank=2)
+        summed = b.binary("ggml_add", b.call("ggml_mul_mat", w, given, rank=2), added)
+        for y in (product, b.unary("ggml_relu", summed)):
+            b.program.outputs.append(Output(f"y{len(b.program.outputs)}", F32, y.shape, y))
+    executor = Executor(b.program, [weight, bias], threads=threads)
+    results = executor.run(inputs, {})
+    (graph,) = executor.graphs.values()
+    nodes = {address(ggml.ggml_graph_node(graph.graph, i)) for i in range(ggml.ggml_graph_n_nodes(graph.graph))}
+    met = [(own.name, len(own.args)) for call, own in graph.own.items() if address(graph.results[call]) in nodes]
+    assert sorted(met) == [("mul_mat", 2)] * len(inputs) + [("mul_mat", 3)] * len(inputs)
+    executor.close()
+    return results
 
 
 def test_halves_of_all_kinds():
     """Each float16: the smallest, the largest, infinite ones and what is no number."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(256, 256)
-    result = weighed("mul_mat", "F16", (256, 256), halves, np.eye(256, dtype=np.float32)[:40])
-    exact = np.where(np.isfinite(halves).all(1), halves.astype(np.float32).T[:40], np.nan)
-    np.testing.assert_array_equal(result, exact)
+    for rows in (1, 2, 40):
+        result = weighed("mul_mat", "F16", (256, 256), halves, np.eye(256, dtype=np.float32)[:rows])
+        exact = np.where(np.isfinite(halves).all(1), halves.astype(np.float32).T[:rows], np.nan)
+        np.testing.assert_array_equal(result, exact)

@@ -27,7 +27,9 @@ FAST_FLAGS = tuple("-ffp-contract=fast" if flag == "-ffp-contract=off" else flag
 FILES = (
     "products.h",
     "tiles.h",
+    "widen.h",
     "blocks.h",
+    "rows.h",
     "products.c",
     "convolution.c",
     "winograd.c",
@@ -302,4 +304,4 @@ def source(names: Sequence[str] = FILES) -> str:
     """The files as one."""
     folder = files("graphc.targets.ggml").joinpath("project", "graphc")
     text = "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
-    return re.sub(r'#include "(products|tiles|blocks).h"\n|#pragma once\n', "", text)
+    return re.sub(r'#include "(products|tiles|widen|blocks|rows).h"\n|#pragma once\n', "", text)

@@ -7,6 +7,7 @@
 #include "products.h"
 
 #include "tiles.h"
+#include "widen.h"
 
 enum { DEPTH = 256, COLUMNS = 128, BLOCK = 8, SPLIT = 8, LEAST_ROWS = 192 };
 
@@ -18,10 +19,12 @@ struct matrix {
     const struct ggml_type_traits * types;
 };
 
-static inline const char * element(const struct matrix * m, int64_t row, int64_t column) {
-    const int64_t bytes = m->type == GGML_TYPE_F32 ? column * (int64_t) sizeof(float) : column / m->types->blck_size * (int64_t) m->types->type_size;
-    return m->data + row * m->step + bytes;
+/// Bytes of so many elements of a row.
+static inline int64_t bytes_of(const struct matrix * m, int64_t count) {
+    return m->type == GGML_TYPE_F32 ? count * (int64_t) sizeof(float) : count / m->types->blck_size * (int64_t) m->types->type_size;
 }
+
+static inline const char * element(const struct matrix * m, int64_t row, int64_t column) { return m->data + row * m->step + bytes_of(m, column); }
 
 /// Rows from `row` on, their elements from `column` on: where they lie, or as float32 in `room`, DEPTH elements apart. `lda` becomes
 /// the elements from one to the next.
@@ -39,6 +42,13 @@ static inline const float * read_rows(const struct matrix * m, int64_t row, int6
 struct place {
     int64_t axis[4];
 };
+
+/// The rows of src[0] that are the result's columns there.
+static inline struct matrix columns_at(const struct ggml_tensor * dst, const struct graphc_mul_mat_settings * s, struct place at) {
+    const struct ggml_tensor * a = dst->src[0];
+    const int64_t i2 = at.axis[2] / (dst->ne[2] / a->ne[2]), i3 = at.axis[3] / (dst->ne[3] / a->ne[3]);
+    return (struct matrix){(const char *) a->data + at.axis[0] * a->nb[1] + i2 * a->nb[2] + i3 * a->nb[3], a->nb[1], a->type, s->types};
+}
 
 /// A block of a result, and where the operands of one of its products lie: rows of `c` are `ldc` elements apart, panels `panel`.
 /// Behind it come rows that are packed next.

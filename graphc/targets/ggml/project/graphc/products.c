@@ -4,9 +4,8 @@
 #include "products.h"
 
 #include "blocks.h"
+#include "rows.h"
 #include "tiles.h"
-
-enum { FEWEST_ROWS = 32 };
 
 /// Rows of a matrix from `row` on, their elements from `column` on, as the columns of panels; columns without a row are 0.
 static void pack_rows(const struct matrix * m, int64_t row, int64_t count, int64_t column, int depth, float * packed) {
@@ -25,8 +24,7 @@ static void pack_rows(const struct matrix * m, int64_t row, int64_t count, int64
 }
 
 bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b, const struct graphc_mul_mat_settings * s) {
-    if (a->type == GGML_TYPE_F32) return is_float_rows(a) && is_float_rows(b) && b->ne[1] >= FEWEST_ROWS;
-    return is_weight(a, s->types) && is_float_rows(b);
+    return (a->type == GGML_TYPE_F32 ? is_float_rows(a) : is_weight(a, s->types)) && is_float_rows(b);
 }
 
 bool graphc_takes_sum(const struct ggml_tensor * sum, const struct ggml_tensor * result, bool image) {
@@ -43,17 +41,11 @@ static struct place find(const struct units * u, const struct ggml_tensor * dst,
     return (struct place){{unit / u->parts % u->columns * COLUMNS, unit % u->parts * u->rows, batch % dst->ne[2], batch / dst->ne[2]}};
 }
 
-/// The rows of src[0] that are the result's columns there.
-static struct matrix columns_at(const struct ggml_tensor * dst, const struct graphc_mul_mat_settings * s, struct place at) {
-    const struct ggml_tensor * a = dst->src[0];
-    const int64_t i2 = at.axis[2] / (dst->ne[2] / a->ne[2]), i3 = at.axis[3] / (dst->ne[3] / a->ne[3]);
-    return (struct matrix){(const char *) a->data + at.axis[0] * a->nb[1] + i2 * a->nb[2] + i3 * a->nb[3], a->nb[1], a->type, s->types};
-}
-
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     struct graphc_mul_mat_settings * s = userdata;
     const struct ggml_tensor * b = dst->src[1];
     const int64_t depth = b->ne[0], columns = dst->ne[0], rows = dst->ne[1];
+    if (rows < FEWEST_ROWS) return multiply_few(dst, ith, nth, s);
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
     const struct units u = cut(rows, columns, dst->ne[2] * dst->ne[3], nth);
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {

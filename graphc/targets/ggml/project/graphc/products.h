@@ -43,8 +43,8 @@ struct graphc_mul_mat_settings {
     struct graphc_turns turns;
 };
 
-/// Whether `graphc_mul_mat` computes the product of these two tensors, and faster or more exactly than ggml does: `a` may be of any
-/// type that can be read as float32, `b` stays as it is.
+/// Whether `graphc_mul_mat` computes the product of these two tensors, faster or more exactly than ggml does: `a` may be of any type
+/// that can be read as float32, `b` stays as it is.
 GRAPHC_API bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b,
                                      const struct graphc_mul_mat_settings * settings);
 

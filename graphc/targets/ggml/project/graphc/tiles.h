@@ -223,25 +223,6 @@ static inline bool is_weight(const struct ggml_tensor * t, const struct ggml_typ
     return (t->type == GGML_TYPE_F32 || types->to_float != NULL) && is_packed(t, types->blck_size, types->type_size);
 }
 
-/// A float16 as float32.
-static inline float widened(uint16_t half) {
-    const bool huge = (half & 0x7c00) == 0x7c00;  // infinite, or not a number
-    union { uint32_t bits; float value; } x = {(uint32_t) (half & 0x7fff) << 13};
-    x.value *= 0x1p112f;
-    x.bits |= (huge ? 0x7f800000u : 0) | (uint32_t) (half & 0x8000) << 16;
-    return x.value;
-}
-
-/// Elements of a type as float32.
-static inline void widen(enum ggml_type type, const struct ggml_type_traits * types, const void * from, int64_t count, float * restrict to) {
-    if (type == GGML_TYPE_F32) {
-        for (int64_t i = 0; i < count; ++i) to[i] = ((const float *) from)[i];
-        return;
-    }
-    if (type != GGML_TYPE_F16) return types->to_float(from, to, count);
-    for (int64_t i = 0; i < count; ++i) to[i] = widened(((const uint16_t *) from)[i]);
-}
-
 /// The next unit of work: of the thread's own range, else of another's. Where there is none left, the last of `threads` makes the
 /// turns ready for the next run.
 static inline int64_t take(struct graphc_turns * turns, int64_t units, int thread, int threads) {

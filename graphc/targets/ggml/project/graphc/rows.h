@@ -1,0 +1,125 @@
+#pragma once
+
+// Products with few rows: a row of weights is read once for all of them, a part at a time, and what it is multiplied with stays in the
+// first cache. Sums are made of partial sums over DEPTH elements, and those of the sums of a vector's lanes.
+
+#include "products.h"
+
+#include "blocks.h"
+#include "tiles.h"
+#include "widen.h"
+
+enum { TOGETHER = 8, TALL = 32, NEAR = 4096, FEWEST_ROWS = 10 };
+
+/// Adds the products of weights with so many rows, DEPTH elements apart, to sums by lanes, TALL apart. `rows` is a constant where this
+/// is called, and `depth` a multiple of EVEN.
+static inline __attribute__((always_inline)) void dots(int rows, const float * weights, const float * a, int depth, vector * totals) {
+    vector sums[TOGETHER][2];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; ++i) sums[i][0] = sums[i][1] = (vector){0};
+    for (int k = 0; k < depth; k += EVEN) {
+        const vector even = *(const anywhere *) (weights + k), odd = *(const anywhere *) (weights + k + WIDTH);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; ++i) {
+            const vector * with = (const vector *) (a + i * DEPTH + k);
+            sums[i][0] += even * with[0];
+            sums[i][rows <= TOGETHER / 2] += odd * with[1];  // with more rows, there are too few registers for two sums of each
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; ++i) totals[i * TALL] += sums[i][0] + sums[i][1];
+}
+
+#define DOTS(n) \
+    static __attribute__((noinline)) void dots_##n(const float * weights, const float * a, int depth, vector * totals) { \
+        dots(n, weights, a, depth, totals); \
+    }
+DOTS(1) DOTS(2) DOTS(3) DOTS(4) DOTS(5) DOTS(6) DOTS(7) DOTS(8)
+
+/// By the number of rows.
+static void (*const all_dots[TOGETHER + 1])(const float *, const float *, int, vector *) = {
+    NULL, dots_1, dots_2, dots_3, dots_4, dots_5, dots_6, dots_7, dots_8,
+};
+
+/// Parts of DEPTH columns of activations, in each its rows one after the other; the last is filled up with zeros.
+static void pack_activations(const float * a, int64_t lda, int64_t rows, int64_t count, float * packed) {
+    for (int64_t k = 0; k < count; k += DEPTH) {
+        const int64_t there = least(DEPTH, count - k);
+        for (int64_t i = 0; i < rows; ++i, packed += DEPTH) {
+            widen(GGML_TYPE_F32, NULL, a + i * lda + k, there, packed);
+            for (int64_t x = there; x < DEPTH; ++x) packed[x] = 0;
+        }
+    }
+}
+
+/// Adds the products of `count` elements of a row of weights with packed activations to sums by lanes.
+static void multiply_row(const struct matrix * m, const char * weights, int64_t count, const float * packed, int64_t rows, vector * totals) {
+    float room[DEPTH] __attribute__((aligned(64)));
+    const struct reader * reader = &readers[m->type];
+    const int64_t bytes = bytes_of(m, DEPTH), high = alike(rows, TOGETHER);
+    for (; count > 0; count -= DEPTH, weights += bytes, packed += rows * DEPTH) {
+        int depth = (int) least(count, DEPTH);
+        if (rows == 1 && reader->dot != NULL && depth % EVEN == 0) {
+            reader->dot(weights, packed, depth, totals);
+            continue;
+        }
+        const float * x = (const float *) weights;
+        if (m->type != GGML_TYPE_F32 || depth % EVEN != 0) {
+            widen(m->type, m->types, weights, depth, room);
+            for (; depth % EVEN != 0; ++depth) room[depth] = 0;
+            x = room;
+        }
+        for (int64_t i = 0; i < rows; i += high) all_dots[least(high, rows - i)](x, packed + i * DEPTH, depth, totals + i * TALL);
+    }
+}
+
+/// The sums of the lanes of as many vectors as there are lanes.
+static vector sums_of(const vector * totals) {
+    vector x[WIDTH];
+#pragma GCC unroll 16
+    for (int i = 0; i < WIDTH; ++i) x[i] = totals[i];
+#pragma GCC unroll 4
+    for (int turn = WIDTH / 2; turn > 0; turn /= 2) {
+#pragma GCC unroll 8
+        for (int i = 0; i < turn; ++i) x[i] = interleave_first(x[i], x[i + turn]) + interleave_last(x[i], x[i + turn]);
+    }
+    return x[0];
+}
+
+/// Writes rows of sums over lanes, TALL apart, to a block of the result.
+static void write_sums(const struct block * b, const vector * totals) {
+    for (int64_t i = 0; i < b->rows; ++i) {
+        for (int64_t j = 0; j < b->columns; j += WIDTH) {
+            const vector sums = sums_of(totals + i * TALL + j);
+            copy((const float *) &sums, 1, least(WIDTH, b->columns - j), b->c + i * b->ldc + j);
+        }
+    }
+    finish(b, 0, b->rows);
+}
+
+/// `graphc_mul_mat` for fewer than FEWEST_ROWS rows.
+static void multiply_few(struct ggml_tensor * dst, int ith, int nth, struct graphc_mul_mat_settings * s) {
+    const struct ggml_tensor * b = dst->src[1];
+    const int64_t depth = b->ne[0], columns = dst->ne[0], rows = dst->ne[1], batches = dst->ne[2] * dst->ne[3];
+    const int64_t tall = least(TALL, (columns * batches + 4 * nth - 1) / (4 * nth));
+    const int64_t parts = (columns + tall - 1) / tall, near = NEAR / rows / DEPTH * DEPTH;
+    float packed[NEAR] __attribute__((aligned(64)));
+    vector totals[FEWEST_ROWS * TALL];
+    int64_t packed_batch = -1;
+    for (int64_t unit; (unit = take(&s->turns, parts * batches, ith, nth)) < parts * batches;) {
+        const int64_t batch = unit / parts;
+        struct block block = {.dst = dst, .at = {{unit % parts * tall, 0, batch % dst->ne[2], batch / dst->ne[2]}}, .axis = 1, .rows = rows};
+        const struct matrix weights = columns_at(dst, s, block.at);
+        const float * a = (const float *) ((const char *) b->data + block.at.axis[2] * b->nb[2] + block.at.axis[3] * b->nb[3]);
+        block.c = (float *) ((char *) dst->data + block.at.axis[2] * dst->nb[2] + block.at.axis[3] * dst->nb[3]) + block.at.axis[0];
+        block.ldc = dst->nb[1] / sizeof(float), block.columns = least(tall, columns - block.at.axis[0]), block.relu = s->relu;
+        for (int64_t i = 0; i < rows * TALL; ++i) totals[i] = (vector){0};
+        for (int64_t k = 0; k < depth; k += near) {
+            const int64_t wide = least(near, depth - k);
+            if (packed_batch != batch || near < depth) pack_activations(a + k, b->nb[1] / sizeof(float), rows, wide, packed);
+            for (int64_t j = 0; j < block.columns; ++j) multiply_row(&weights, element(&weights, j, k), wide, packed, rows, totals + j);
+        }
+        packed_batch = batch;
+        write_sums(&block, totals);
+    }
+}

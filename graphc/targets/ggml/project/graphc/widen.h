@@ -1,0 +1,240 @@
+#pragma once
+
+// Weights of narrower types as float32, by vectors: into memory, or in registers where they meet one row. Blocks lie in memory as
+// ggml-common.h says. What a type has no code for here, ggml's own functions read.
+
+#include "tiles.h"
+
+/// What is read or multiplied at once: a divisor of all blocks of ggml's.
+enum { EVEN = 2 * WIDTH };
+
+typedef uint8_t bytes __attribute__((vector_size(WIDTH)));
+typedef uint8_t bytes_anywhere __attribute__((vector_size(WIDTH), aligned(1)));
+typedef uint32_t words __attribute__((vector_size(WIDTH)));
+typedef uint32_t bits __attribute__((vector_size(WIDTH * 4)));
+typedef uint32_t bits_anywhere __attribute__((vector_size(WIDTH * 4), aligned(2)));
+
+struct q8_0 { uint16_t scale; uint8_t q[32]; };
+struct q4_0 { uint16_t scale; uint8_t q[16]; };
+struct q4_1 { uint16_t scale, least; uint8_t q[16]; };
+struct q5_0 { uint16_t scale, fifths[2]; uint8_t q[16]; };
+struct q5_1 { uint16_t scale, least, fifths[2]; uint8_t q[16]; };
+struct q4_k { uint16_t scale, least; uint32_t parts[3]; uint8_t q[128]; };
+struct q5_k { uint16_t scale, least; uint32_t parts[3]; uint8_t fifths[32], q[128]; };
+struct q6_k { uint8_t q[128], high[64]; int8_t parts[16]; uint16_t scale; };
+struct f16 { uint16_t x[EVEN]; };
+struct bf16 { uint16_t x[EVEN]; };
+
+/// Float16 in the upper halves of words as float32.
+static inline vector upper_halves(bits x) {
+    const vector finite = (vector) ((bits) ((integers) x >> 3) & 0x8fffe000) * 0x1p112f;
+    const bits huge = (bits) ((x & 0x7c000000) == 0x7c000000);  // infinite, or not a number
+    return (vector) ((bits) finite | (huge & 0x7f800000));
+}
+
+/// A float16 as float32, by an instruction if there is one.
+static inline float float16(uint16_t x) {
+#if defined(__FLT16_MANT_DIG__) && (defined(__F16C__) || defined(__aarch64__))
+    return (float) ((union { uint16_t bits; _Float16 value; }){x}).value;
+#else
+    return upper_halves((bits){(uint32_t) x << 16})[0];
+#endif
+}
+
+#if !defined(__clang__) && __GNUC__ < 12
+#define SPREAD(type, x, ...) __builtin_shuffle(x, (type){0}, (type){__VA_ARGS__})
+#else
+#define SPREAD(type, x, ...) __builtin_shufflevector(x, (type){0}, __VA_ARGS__)
+#endif
+
+static inline bytes load(const uint8_t * from) { return *(const bytes_anywhere *) from; }
+
+/// The bits of bytes some places lower, or higher; those that come in from a neighbour are to be taken away.
+static inline bytes lower(bytes x, int places) { return (bytes) ((words) x >> places); }
+static inline bytes higher(bytes x, int places) { return (bytes) ((words) x << places); }
+
+static inline integers numbers(bytes x) {
+#if defined(__AVX__)
+    return __builtin_convertvector(x, integers);
+#else  // which compilers do an element at a time
+    typedef uint8_t sixteen __attribute__((vector_size(16)));
+    typedef uint16_t eight __attribute__((vector_size(16)));
+    const eight y = (eight) SPREAD(sixteen, (sixteen) (bits){((words) x)[0]}, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    return (integers) SPREAD(eight, y, 0, 8, 1, 9, 2, 10, 3, 11);
+#endif
+}
+
+static inline vector scaled(integers x, float scale) { return __builtin_convertvector(x, vector) * scale; }
+
+/// Bit i for element i of two vectors, as 16.
+static inline integers fifth(int bits, int i) {
+    static const int32_t places[16] __attribute__((aligned(64))) = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return ((integers) {0} + bits * 16) >> *(const integers *) (places + i) & 16;
+}
+
+#define READ(type) static inline __attribute__((always_inline)) void read_##type(const struct type * x, anywhere * to)
+
+READ(f16) {
+    const bits pairs = *(const bits_anywhere *) x->x;
+    const vector even = upper_halves(pairs << 16), odd = upper_halves(pairs);
+    to[0] = interleave_first(even, odd);
+    to[1] = interleave_last(even, odd);
+}
+
+READ(bf16) {
+    const bits pairs = *(const bits_anywhere *) x->x;
+    const vector even = (vector) (pairs << 16), odd = (vector) (pairs & 0xffff0000);
+    to[0] = interleave_first(even, odd);
+    to[1] = interleave_last(even, odd);
+}
+
+READ(q8_0) {
+    const float scale = float16(x->scale);
+#pragma GCC unroll 8
+    for (int i = 0; i < 32; i += WIDTH) to[i / WIDTH] = scaled(numbers(load(x->q + i) ^ 128) - 128, scale);
+}
+
+READ(q4_0) {
+    const float scale = float16(x->scale);
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += WIDTH) {
+        const bytes q = load(x->q + i);
+        to[i / WIDTH] = scaled(numbers(q & 15) - 8, scale);
+        to[(i + 16) / WIDTH] = scaled(numbers(lower(q, 4) & 15) - 8, scale);
+    }
+}
+
+READ(q4_1) {
+    const float scale = float16(x->scale), least = float16(x->least);
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += WIDTH) {
+        const bytes q = load(x->q + i);
+        to[i / WIDTH] = scaled(numbers(q & 15), scale) + least;
+        to[(i + 16) / WIDTH] = scaled(numbers(lower(q, 4) & 15), scale) + least;
+    }
+}
+
+READ(q5_0) {
+    const float scale = float16(x->scale);
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += WIDTH) {
+        const bytes q = load(x->q + i);
+        to[i / WIDTH] = scaled((numbers(q & 15) | fifth(x->fifths[0], i)) - 16, scale);
+        to[(i + 16) / WIDTH] = scaled((numbers(lower(q, 4) & 15) | fifth(x->fifths[1], i)) - 16, scale);
+    }
+}
+
+READ(q5_1) {
+    const float scale = float16(x->scale), least = float16(x->least);
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += WIDTH) {
+        const bytes q = load(x->q + i);
+        to[i / WIDTH] = scaled(numbers(q & 15) | fifth(x->fifths[0], i), scale) + least;
+        to[(i + 16) / WIDTH] = scaled(numbers(lower(q, 4) & 15) | fifth(x->fifths[1], i), scale) + least;
+    }
+}
+
+/// The scales and the least numbers of eight parts of a block, of 6 bits each.
+struct shares { float scale[8], least[8]; };
+
+static inline struct shares shares_of(uint16_t scale, uint16_t least, const uint32_t parts[3]) {
+    const union { uint32_t words[4]; uint8_t bytes[16]; } x = {{
+        parts[0] & 0x3f3f3f3f, (parts[2] & 0x0f0f0f0f) | (parts[0] >> 2 & 0x30303030),
+        parts[1] & 0x3f3f3f3f, (parts[2] >> 4 & 0x0f0f0f0f) | (parts[1] >> 2 & 0x30303030),
+    }};
+    const float whole = float16(scale), lowest = float16(least);
+    struct shares s;
+    for (int i = 0; i < 8; ++i) s.scale[i] = whole * x.bytes[i];
+    for (int i = 0; i < 8; ++i) s.least[i] = lowest * x.bytes[i + 8];
+    return s;
+}
+
+READ(q4_k) {
+    const struct shares s = shares_of(x->scale, x->least, x->parts);
+#pragma GCC unroll 4
+    for (int part = 0; part < 8; part += 2) {
+#pragma GCC unroll 8
+        for (int i = 0; i < 32; i += WIDTH) {
+            const bytes q = load(x->q + part * 16 + i);
+            to[(part * 32 + i) / WIDTH] = scaled(numbers(q & 15), s.scale[part]) - s.least[part];
+            to[(part * 32 + 32 + i) / WIDTH] = scaled(numbers(lower(q, 4) & 15), s.scale[part + 1]) - s.least[part + 1];
+        }
+    }
+}
+
+READ(q5_k) {
+    const struct shares s = shares_of(x->scale, x->least, x->parts);
+#pragma GCC unroll 4
+    for (int part = 0; part < 8; part += 2) {
+#pragma GCC unroll 8
+        for (int i = 0; i < 32; i += WIDTH) {
+            const bytes q = load(x->q + part * 16 + i), fifths = lower(load(x->fifths + i), part);
+            const bytes first = (q & 15) | (higher(fifths, 4) & 16), second = (lower(q, 4) & 15) | (higher(fifths, 3) & 16);
+            to[(part * 32 + i) / WIDTH] = scaled(numbers(first), s.scale[part]) - s.least[part];
+            to[(part * 32 + 32 + i) / WIDTH] = scaled(numbers(second), s.scale[part + 1]) - s.least[part + 1];
+        }
+    }
+}
+
+READ(q6_k) {
+    const float scale = float16(x->scale);
+    float scales[16];
+    for (int i = 0; i < 16; ++i) scales[i] = scale * x->parts[i];
+#pragma GCC unroll 16
+    for (int part = 0; part < 16; ++part) {
+        const uint8_t * q = x->q + part / 8 * 64 + part % 4 * 16, * high = x->high + part / 8 * 32 + part % 2 * 16;
+#pragma GCC unroll 8
+        for (int i = 0; i < 16; i += WIDTH) {
+            const bytes four = lower(load(q + i), part % 8 / 4 * 4) & 15, two = higher(lower(load(high + i), part % 8 / 2 * 2), 4) & 48;
+            to[(part * 16 + i) / WIDTH] = scaled(numbers(four | two) - 32, scales[part]);
+        }
+    }
+}
+
+/// For a type whose blocks have so many elements: what reads whole blocks, and what adds the sum of their products with as many
+/// numbers of a row to `total`, by vectors.
+#define READER(type, elements) \
+    static void widen_##type(const void * from, float * to, int64_t count) { \
+        const struct type * block = from; \
+        for (int64_t i = 0; i < count; i += elements) read_##type(block++, (anywhere *) (to + i)); \
+    } \
+    static void dot_##type(const void * from, const float * row, int64_t count, vector * total) { \
+        const struct type * block = from; \
+        vector sums[2] = {{0}, {0}}; \
+        for (int64_t i = 0; i < count; i += elements) { \
+            anywhere x[elements / WIDTH]; \
+            read_##type(block++, x); \
+            _Pragma("GCC unroll 64") \
+            for (int j = 0; j < elements / WIDTH; ++j) sums[j % 2] += x[j] * *(const vector *) (row + i + j * WIDTH); \
+        } \
+        *total += sums[0] + sums[1]; \
+    }
+READER(f16, EVEN) READER(bf16, EVEN) READER(q8_0, 32) READER(q4_0, 32) READER(q4_1, 32) READER(q5_0, 32) READER(q5_1, 32)
+READER(q4_k, 256) READER(q5_k, 256) READER(q6_k, 256)
+
+struct reader {
+    ggml_to_float_t widen;
+    void (*dot)(const void *, const float *, int64_t, vector *);
+};
+
+static const struct reader readers[GGML_TYPE_COUNT] = {
+    [GGML_TYPE_F16] = {widen_f16, dot_f16}, [GGML_TYPE_BF16] = {widen_bf16, dot_bf16}, [GGML_TYPE_Q8_0] = {widen_q8_0, dot_q8_0},
+    [GGML_TYPE_Q4_0] = {widen_q4_0, dot_q4_0}, [GGML_TYPE_Q4_1] = {widen_q4_1, dot_q4_1}, [GGML_TYPE_Q5_0] = {widen_q5_0, dot_q5_0},
+    [GGML_TYPE_Q5_1] = {widen_q5_1, dot_q5_1}, [GGML_TYPE_Q4_K] = {widen_q4_k, dot_q4_k}, [GGML_TYPE_Q5_K] = {widen_q5_k, dot_q5_k},
+    [GGML_TYPE_Q6_K] = {widen_q6_k, dot_q6_k},
+};
+
+/// Elements of a type as float32.
+static inline void widen(enum ggml_type type, const struct ggml_type_traits * types, const void * from, int64_t count, float * restrict to) {
+    if (type == GGML_TYPE_F32) {
+        for (int64_t i = 0; i < count; ++i) to[i] = ((const float *) from)[i];
+        return;
+    }
+    const bool pairs = type == GGML_TYPE_F16 || type == GGML_TYPE_BF16;
+    const int64_t whole = pairs ? count / EVEN * EVEN : count;
+    (readers[type].widen == NULL ? types->to_float : readers[type].widen)(from, to, whole);
+    for (int64_t i = whole; i < count; ++i) {
+        const uint16_t x = ((const uint16_t *) from)[i];
+        to[i] = type == GGML_TYPE_F16 ? float16(x) : ((union { uint32_t bits; float value; }){(uint32_t) x << 16}).value;
+    }
+}
