@@ -36,6 +36,7 @@ from graphc.targets.ggml import assign as assigning
 from graphc.targets.ggml.choices import chosen
 from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.lower import lower
+from graphc.targets.ggml.place import Place
 
 DEVICE = os.environ.get("GRAPHC_TEST_DEVICE", "")
 pytestmark = pytest.mark.skipif(not DEVICE, reason="GRAPHC_TEST_DEVICE names no device")
@@ -168,11 +169,11 @@ def test_what_the_device_cannot_compute_is_computed_by_the_cpu():
     np.testing.assert_allclose(
         graphc.compile(between_model(), device=DEVICE).run(x=x)["y"], expected, rtol=1e-5, atol=1e-6
     )
-    found = assigned(compile_program(between_model()), DEVICE, {})
-    assert found.device >= 1
-    assert found.refused.total() == 2
-    assert found.kept.total() == 1, "the sum between them stays with them"
-    assert found.moved_bytes == 8 * 8 * 4, "the product"
+    found = assigned(compile_program(between_model()), Place(DEVICE), {})
+    assert found.devices.total() >= 1
+    assert found.cpu["the device cannot"] == {"kernel Fmod": 2}
+    assert found.cpu["between two of those"] == {"ggml_add": 1}, "the sum between them stays with them"
+    assert found.moved_bytes == 2 * 8 * 8 * 4, "the product and a weight"
 
 
 def test_steps_are_timed_with_what_is_copied_between_devices():

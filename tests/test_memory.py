@@ -15,11 +15,14 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import graphc
+from graphc.compiler import compile_program
 from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
+from graphc.runtime.assigned import assigned as who_computes
 from graphc.targets.ggml import executor, fitting, streams
-from graphc.targets.ggml.place import UNITS, limits
+from graphc.targets.ggml.place import UNITS, Place, limits
 from graphc.targets.ggml.residence import HOST, SLOTS, Reads, TooSmall, assigned, chosen, weights_read
+from graphc.targets.ggml.tensors import VIEW_OPS
 
 LAYERS = 9
 WIDTH = 32
@@ -195,6 +198,41 @@ def test_two_devices_and_the_cpu(monkeypatch):
             )
             slots = SLOTS * model.executor.weights.residence.slots[number]
             assert own + slots + model.executor.fitting.needed[number] <= limit
+
+
+@pytest.mark.parametrize(
+    ("device", "memory"),
+    [("a", None), ("a", "24KiB"), ("a,b", "20KiB,22KiB"), ("a,b,cpu", "16KiB,18KiB"), ("a,cpu", 1000)],
+)
+def test_what_is_planned_is_what_happens(monkeypatch, device, memory):
+    open_one = executor.open_backends
+    count = len(device.replace(",cpu", "").split(",")) + 1
+    monkeypatch.setattr(executor, "open_backends", lambda *args: [open_one("cpu", 1)[0] for _ in range(count)])
+    model = graphc.compile(deep_model(), device=device, memory=memory, threads=1)
+    model.run(rows(3))
+    with monkeypatch.context() as context:
+        context.delattr("graphc.targets.ggml.placed.upload")
+        found = who_computes(model.program, Place(device, 1, memory), {"n": 3})
+    assert found.memory == model.executor.fitting.text()
+    steps = sum(node.contents.op not in VIEW_OPS for node in next(iter(model.executor.graphs.values())).placement.nodes)
+    assert found.devices.total() + sum(each.total() for each in found.cpu.values()) == steps
+    assert not found.unknown
+    assert who_computes(model.program, Place(device, 1, memory), {}).unknown == 1
+
+
+def test_a_plan_frees_what_it_opened(monkeypatch):
+    program = compile_program(deep_model())
+    open_one, freed = executor.open_backends, []
+    monkeypatch.setattr(executor, "open_backends", lambda *args: open_one("cpu", 1) + open_one("cpu", 1))
+    free = ggml.ggml_backend_free
+    monkeypatch.setattr(ggml, "ggml_backend_free", lambda backend: (freed.append(backend), free(backend)))
+    who_computes(program, Place("a"), {"n": 3})
+    assert len(freed) == 2
+    with pytest.raises(GraphcError, match="at least"):
+        who_computes(program, Place("a", memory=1000), {"n": 3})
+    assert len(freed) == 4
+    monkeypatch.setattr("graphc.runtime.assigned.Executor", None)
+    assert not who_computes(program, Place("cpu"), {"n": 3}).devices
 
 
 def test_the_cpu_has_no_limit():

@@ -116,6 +116,32 @@ def test_a_model_runs_on_a_server(environment, model, memory, said):
         assert client(environment, model, device)[-1]["worst"] < 1e-5, "the server is there for the next program"
 
 
+def test_every_instrument_works_on_a_server(environment, model):
+    with serving(environment) as (_, device):
+        for command, said in (
+            ("diff MODEL", "no divergence"),
+            ("check MODEL", "cannot be asked, and end at what their device cannot"),
+            ("profile MODEL --rounds 1", f"copy to {device}"),
+            ("bench MODEL --rounds 1 --runtime graphc --runtime onnxruntime", f"graphc on {device},cpu"),
+            ("bisect MODEL", "none changes the outputs"),
+            ("demo", "accuracy"),
+        ):
+            words = [str(model) if word == "MODEL" else word for word in command.split()]
+            sizes = [] if "demo" in words else ["--dim", "n=3"]
+            place = ["--device", f"{device},cpu", "--memory", "24KiB"]
+            done = subprocess.run(
+                [*GRAPHC, *words, *sizes, *place],
+                env=environment,
+                cwd=model.parent,
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+                check=False,
+            )
+            assert done.returncode == 0, (command, done.stderr)
+            assert said in done.stdout, (command, done.stdout)
+
+
 @pytest.mark.parametrize("memory", ["", "30KiB,34KiB"])
 def test_two_servers_share_a_model(environment, model, memory):
     with serving(environment) as (_, one), serving(environment) as (_, other):

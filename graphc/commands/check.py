@@ -19,6 +19,11 @@ NO_COMPILER = (
     "no C compiler is found (set CC, or `pip install ziglang`): routines and kernels run in NumPy, which is slow"
 )
 
+NOT_ASKED = (
+    "what {} can compute is not known: servers cannot be asked, and end at what their device cannot. `graphc check` with that "
+    "device, on its own machine, says what that is"
+)
+
 
 def check(
     model: options.Model, compiling: options.Compiling, where: options.Where, as_json: options.Json = False
@@ -27,7 +32,7 @@ def check(
 
     Else say of each operator in which of the ways of docs/operators.md it is computed: by ggml's calls, by a routine (C that is
     written by hand), by a kernel (C that is generated), or by the host. "No call": only sizes change. With `--device`, say what
-    the CPU computes instead of the device, and how much is copied for it.
+    the CPU computes instead of the devices, how much is copied for it, and with `--memory` what lies where.
     """
     from graphc.compiler import compile_program
     from graphc.runtime.assigned import assigned
@@ -49,8 +54,7 @@ def check(
     calls = sum(call.kernel < 0 for call in program.calls)
     kinds = [way_of(use) for use in program.kernels]
     rows = [(name, len(each.nodes), each.text) for name, each in sorted(ways.operators.items())]
-    place = where.place()
-    found = None if place.only_cpu else assigned(program, place.device, compiling.sizes)
+    found = assigned(program, where.place(), compiling.sizes)
     if as_json:
         operators = {name: {"nodes": nodes, "computed_by": text.split(", ")} for name, nodes, text in rows}
         counts = {"calls": calls, "kernels": kinds.count("kernel"), "routines": kinds.count("routine")}
@@ -61,35 +65,35 @@ def check(
                 **counts,
                 "operators": operators,
                 "problems": [],
-                **(_json(found) if found else {}),
+                **_json(found),
             }
         )
         return
     counted = f"{calls} ggml calls, {kinds.count('routine')} routines, {kinds.count('kernel')} generated kernels"
     say(f"{printable(model)}: supported ({counted})\n")
     say_table(("operator", "nodes", "computed by"), rows, "lrl")
-    if found is not None:
-        say_assigned(found, place.device)
+    if found.devices:
+        say_assigned(found)
     if kinds and find_compiler() is None:
         say(f"\n{NO_COMPILER}")
 
 
-def say_assigned(found: Assigned, device: str) -> None:
-    """Print what the CPU computes instead of a device."""
-    here = found.refused.total() + found.kept.total()
-    say(
-        f"\non {printable(device)}: {found.device} steps; on the CPU: {here}, {bytes_text(found.moved_bytes)} copied in a run"
-    )
-    rows = [(name, count, "the device cannot") for name, count in found.refused.most_common()]
-    rows += [(name, count, "between two of those") for name, count in found.kept.most_common()]
+def say_assigned(found: Assigned) -> None:
+    """Print what devices compute, what the CPU does instead, and what lies where."""
+    here = sum(each.total() for each in found.cpu.values())
+    steps = "; ".join(f"on {name}: {count} steps" for name, count in found.devices.items())
+    say(f"\n{printable(steps)}; on the CPU: {here}, {bytes_text(found.moved_bytes)} copied in a run")
+    for line in found.memory:
+        say(printable(line))
+    rows = [(name, count, why) for why, each in found.cpu.items() for name, count in each.most_common()]
     if rows:
         say()
         say_table(("on the CPU", "steps", "why"), rows, "lrl")
     if found.unknown:
         say(f"\n{found.unknown} sections have sizes that are not known; give them with --dim")
+    if found.servers:
+        say(f"\n{NOT_ASKED.format(', '.join(map(printable, found.servers)))}")
 
 
-def _json(found: Assigned | None) -> dict[str, Any]:
-    if found is None:
-        return {}
-    return {"device": {**asdict(found), "refused": dict(found.refused), "kept": dict(found.kept)}}
+def _json(found: Assigned) -> dict[str, Any]:
+    return {"device": vars(found)} if found.devices else {}

@@ -1,55 +1,91 @@
-"""What of a program the CPU computes when it runs on another device, and what that costs."""
+"""Who computes what of a program, and what lies where, when it runs on devices; nothing is computed or loaded there.
+
+ggml's scheduler is asked, as for a run, with weights that only look as if they lay where they would.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from graphc.backends.rpc import Servers
+from graphc.ggml_library import ggml
 from graphc.runtime.arena import graphs, known_sections, made, stand_ins
-from graphc.targets.ggml.adapt import Adapter
-from graphc.targets.ggml.assign import assign
-from graphc.targets.ggml.devices import open_backends
-from graphc.targets.ggml.executor import Executor
-from graphc.targets.ggml.place import split_devices
+from graphc.targets.ggml.assign import Assignment, assign
+from graphc.targets.ggml.devices import backend_name, device_name
+from graphc.targets.ggml.executor import BuiltGraph, Executor
+from graphc.targets.ggml.place import Place, limits
 from graphc.targets.ggml.program import Program
-from graphc.targets.ggml.tensors import address
+from graphc.targets.ggml.tensors import VIEW_OPS, address
+
+CANNOT, BETWEEN, BESIDE = "the device cannot", "between two of those", "what it reads is there"
+"""Why the CPU computes a step."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Assigned:
-    """How many of a program's steps the device computes, and those that the CPU does: how often each, by what it is.
+    """How many of a program's steps each device computes, and those that the CPU does: how often each, by the reason and by
+    what it is. `moved_bytes` of computed tensors and weights go from one to another in a run. `memory` says what lies where.
+    `unknown` sections of the program have sizes that are not known. What `servers` can compute is not known: they are taken to
+    compute everything."""
 
-    `refused` are those that the device cannot compute, `kept` those between them that stay with them. `moved_bytes` go from one
-    to the other in a run. `unknown` sections of the program have sizes that are not known.
-    """
-
-    device: int
-    refused: Counter[str]
-    kept: Counter[str]
-    moved_bytes: int
-    unknown: int
+    devices: Counter[str] = field(default_factory=Counter)
+    cpu: dict[str, Counter[str]] = field(default_factory=dict)
+    moved_bytes: int = 0
+    memory: list[str] = field(default_factory=list)
+    unknown: int = 0
+    servers: list[str] = field(default_factory=list)
 
 
-def assigned(program: Program, device: str, sizes: Mapping[str, int]) -> Assigned:
-    """Who computes what on a device; neither weights nor memory are given to it. Raises GraphcError for an unknown device."""
-    backends = Servers(split_devices(device)).call(lambda: open_backends(device, 1))
-    executor = Executor(program, stand_ins(program), "cpu", 1)
-    executor.products = None
-    executor.adapter = Adapter(backends)
-    known, unknown = known_sections(program, sizes)
-    total, moved, refused, kept = 0, 0, Counter[str](), Counter[str]()
+def assigned(program: Program, place: Place, sizes: Mapping[str, int]) -> Assigned:
+    """Who computes what at a place; for the CPU alone there is nothing to say. Raises GraphcError for an unknown device, or one
+    with too little memory."""
+    memory = limits(place.memory)
+    if place.only_cpu and not memory:
+        return Assigned()
+    executor = Executor(program, stand_ins(program), place.device, place.threads, memory, planning=True)
     try:
-        for graph in graphs(executor, known, sizes):
-            names = {key: name for key, (name, _, _) in made(graph)}
-            found = assign(backends[0], graph.graph) if len(backends) > 1 else None
-            if found is None:
-                continue
-            total += len(found.device)
-            moved += found.moved_bytes
-            for steps, counter in (((*found.refused, *found.broken), refused), (found.kept, kept)):
-                counter.update(names.get(address(each), "a copy") for each in steps)
+        return executor.servers.call(lambda: _assigned(executor, sizes))
     finally:
         executor.close()
-    return Assigned(total, refused, kept, moved, unknown)
+
+
+def _assigned(executor: Executor, sizes: Mapping[str, int]) -> Assigned:
+    devices = executor.backends[:-1]
+    found = Assigned(Counter({device_name(each): 0 for each in devices}))
+    found.servers = [device_name(each) for each in devices if backend_name(each) == "RPC"]
+    known, found.unknown = known_sections(executor.program, sizes)
+    for graph in graphs(executor, known, sizes):  # larger ones change where weights lie
+        found.memory = executor.fitting.text(executor.compute.plan(graph.placement))
+    for graph in graphs(executor, known, sizes):
+        _add(found, graph)
+    return found
+
+
+def _add(found: Assigned, graph: BuiltGraph) -> None:
+    """Count the steps of a graph."""
+    executor, names = graph.executor, {key: name for key, (name, _, _) in made(graph)}
+    reasons = _reasons([assign(each, graph.graph) for each in executor.backends[:-1]])
+    executor.compute.plan(graph.placement)
+    moved: dict[tuple[int, Any], int] = {}
+    for node in graph.placement.nodes:
+        if node.contents.op in VIEW_OPS:
+            continue
+        device = executor.compute.device_of(node)
+        if device == executor.backends[-1]:
+            counter = found.cpu.setdefault(reasons.get(address(node), BESIDE), Counter())
+            counter[names.get(address(node), "a copy")] += 1
+        else:
+            found.devices[device_name(device)] += 1
+        for source in filter(None, node.contents.src):
+            owner = source.contents.view_src or source
+            if not owner.contents.flags & ggml.GGML_TENSOR_FLAG_INPUT and executor.compute.device_of(owner) != device:
+                moved[address(source), device] = ggml.ggml_nbytes(source)
+    found.moved_bytes += sum(moved.values())
+
+
+def _reasons(choices: Sequence[Assignment]) -> dict[int, str]:
+    """Why the CPU computes nodes, where it is not for what they read."""
+    between = {address(node): BETWEEN for each in choices for node in each.kept}
+    return between | {address(node): CANNOT for each in choices for node in (*each.refused, *each.broken)}

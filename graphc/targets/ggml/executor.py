@@ -49,7 +49,8 @@ class Executor:
     """A program with its weights on a device. Not for use by two threads at once.
 
     `weights` holds one array for each of the program's weights. `device` may name several, with commas between; `memory` are the
-    bytes that each may use, None for what is free. Raises GraphcError if a device is unknown or has too little memory.
+    bytes that each may use, None for what is free. While `planning`, devices get nothing, and nothing can be run. Raises
+    GraphcError if a device is unknown or has too little memory.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Executor:
         device: str = "cpu",
         threads: int | None = None,
         memory: Sequence[Limit] = (),
+        planning: bool = False,
     ) -> None:
         self.program = program
         self.threads = threads or default_threads()
@@ -67,14 +69,14 @@ class Executor:
         self.steps: dict[Program, list[Section | Call]] = {}
         self.observer: Callable[[BuiltGraph], None] | None = None
         self.servers = Servers(split_devices(device))
-        self.servers.call(lambda: self._open(weights, device, memory))
+        self.servers.call(lambda: self._open(weights, device, memory, planning))
         self.products = load_products() if len(self.backends) == 1 else None
         self.adapter = Adapter(self.backends)
         self._finalizer = weakref.finalize(self, _free, self.servers, self.graphs, self.compute, self.weights)
         # at exit no thread can be started any more, and a server notices by itself
         self._finalizer.atexit = not self.servers.addresses
 
-    def _open(self, weights: Iterable[np.ndarray], device: str, memory: Sequence[Limit]) -> None:
+    def _open(self, weights: Iterable[np.ndarray], device: str, memory: Sequence[Limit], planning: bool) -> None:
         """Nothing is left on devices if it fails."""
         with ExitStack() as undo:
             self.backends = open_backends(device, self.threads)
@@ -84,7 +86,7 @@ class Executor:
             self.choices = choices_for(self.backends, self.threads)
             self.weights = Weights(self.program, weights, self.backends)
             undo.callback(self.weights.free)
-            self.fitting = Fitting(self.program, self.weights, memory, spill=names_cpu(device))
+            self.fitting = Fitting(self.program, self.weights, memory, names_cpu(device), planning)
             self.compute = ComputeMemory(self.weights, self.fitting, 2 * self.program.tensor_count + 64)
             undo.pop_all()
 

@@ -28,10 +28,12 @@ class Fitting:
     """Gives weights their places: at once where there is room, else for each graph when its sizes are known.
 
     `limits` are bytes for each of the devices before the CPU, None for what a device reports as free; with `spill` the CPU
-    computes what does not fit, else its weights are streamed.
+    computes what does not fit, else its weights are streamed. While `planning`, devices get nothing.
     """
 
-    def __init__(self, program: Program, weights: Weights, limits: Sequence[Limit], spill: bool) -> None:
+    def __init__(
+        self, program: Program, weights: Weights, limits: Sequence[Limit], spill: bool, planning: bool = False
+    ) -> None:
         self.weights, self.spill = weights, spill
         self.devices = weights.backends[:-1]
         self.names = [device_name(each) for each in self.devices]
@@ -47,14 +49,20 @@ class Fitting:
         self.sizes = weights.sizes()
         total = sum(self.sizes[index] for index in self.reads.order)
         self.bounded = any(limits) or 2 * total > sum(self.limits)
-        if not self.bounded:
-            device = assigned(self.reads.order, self.sizes, self.limits, self.host, spill)
-            weights.place(Residence(device, frozenset(), (0,) * len(self.devices)))
+        if not self.bounded and not planning:
+            weights.place(self._whole())
 
     def fit(self, measure: Measure) -> None:
         """See that the weights leave room for a graph, which `measure` measures. Raises GraphcError if that cannot be."""
-        if not self.bounded or (self.weights.residence is not None and self._suits(*measure())):
-            return
+        if self.bounded and (self.weights.residence is None or not self._suits(*measure())):
+            self.weights.place(self.plan(measure))
+
+    def plan(self, measure: Measure) -> Residence:
+        """What is to lie where for a graph. The weights look as if they lay there. Raises GraphcError if that cannot be."""
+        if not self.bounded:
+            residence = self._whole()
+            self.weights.pretend(residence.device)
+            return residence
         while True:
             if self.spill and sum(self.sizes[index] for index in self.reads.order) > sum(self._room()):
                 self.host |= self.reads.by_rows
@@ -67,13 +75,17 @@ class Fitting:
             except TooSmall as error:
                 raise GraphcError(self._too_small(error)) from error
             if residence.device == device:
-                break
+                return residence
             self.host.update(index for index, each in enumerate(device) if each != residence.device[index])
-        self.weights.place(residence)
 
-    def text(self) -> list[str]:
-        """A line for each device: what of its memory holds what. None before it is known, and for the CPU alone."""
-        residence = self.weights.residence
+    def _whole(self) -> Residence:
+        """Where weights lie that fit easily."""
+        device = assigned(self.reads.order, self.sizes, self.limits, self.host, self.spill)
+        return Residence(device, frozenset(), (0,) * len(self.devices))
+
+    def text(self, planned: Residence | None = None) -> list[str]:
+        """A line for each device: what of its memory holds what, or would. None before it is known, and for the CPU alone."""
+        residence = planned or self.weights.residence
         if residence is None or not self.devices:
             return []
         lines = []

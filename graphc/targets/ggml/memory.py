@@ -15,6 +15,7 @@ from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.targets.ggml.fitting import Fitting
 from graphc.targets.ggml.placed import Weights
+from graphc.targets.ggml.residence import Residence
 from graphc.targets.ggml.streams import Streams
 from graphc.targets.ggml.tensors import VIEW_OPS, address
 
@@ -107,6 +108,12 @@ class ComputeMemory:
             self._turn += 1
         placement.turn = self._turn
 
+    def plan(self, placement: Placement) -> Residence:
+        """What would lie where for a graph on several backends; `device_of` knows then who would compute it."""
+        residence = self._fitting.plan(lambda: self._measured(placement))
+        self._measured(placement)
+        return residence
+
     def forget(self) -> None:
         """Have every graph placed anew, because weights have moved."""
         self._turn += 1
@@ -167,9 +174,10 @@ class ComputeMemory:
             ggml.ggml_backend_sched_set_tensor_backend(self._scheduler, node, self._backends[-1])
 
     def device_of(self, tensor: Any) -> Any:
-        """The backend that computes a node, or holds a tensor, of the graph that has its places on several."""
+        """Of several backends, that which computes a node, or holds a tensor, of the graph that has its places; or None."""
         found = ggml.ggml_backend_sched_get_tensor_backend(self._scheduler, tensor)
-        return next(each for each in self._backends if (each - found) % (1 << 32) == 0)  # the bindings drop the upper half
+        same = (each for each in self._backends if found and (each - found) % (1 << 32) == 0)
+        return next(same, None)  # the bindings drop the upper half of the address
 
     def _run(self, placement: Placement, listener: Listener | None) -> int:
         def called(tensor: Any, asked: bool, _: Any) -> bool:
