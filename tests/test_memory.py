@@ -2,6 +2,7 @@
 a device here; tests/test_servers.py has devices whose memory is another process's."""
 
 import random
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from cpp_programs import constants
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
@@ -20,6 +22,7 @@ from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
 from graphc.runtime.assigned import assigned as who_computes
 from graphc.targets.ggml import executor, fitting, streams
+from graphc.targets.ggml.cpp.project import render_project
 from graphc.targets.ggml.place import UNITS, Place, limits
 from graphc.targets.ggml.residence import HOST, SLOTS, Reads, TooSmall, assigned, chosen, weights_read
 from graphc.targets.ggml.tensors import VIEW_OPS
@@ -337,6 +340,15 @@ def test_what_is_chosen_fits_and_wastes_no_room(sizes, space):
         left = space - sum(sizes[index] for index in found.resident(0)) - SLOTS * found.slots[0]
         assert 0 <= left < min(sizes[index] for index in found.streamed)
         assert found.slots[0] == max(sizes[index] for index in found.streamed)
+
+
+def test_cpp_code_says_what_reads_weights():
+    files = render_project(graphc.compile(deep_model()).program)
+    uses = dict(re.findall(r'"(\w+)", GGML_TYPE_F32, {[^}]*}(?:, graphc::Use::(\w+))?}', files["weights.cpp"]))
+    assert {name: use for name, use in uses.items() if use} == {"table": "rows", "angle": "kernels"}
+    assert "weight_slots(weights_));" in files["model.cpp"]
+    joined = render_project(constants())
+    assert "weight_slots(weights_), {{0, 1}});" in joined["model.cpp"], "a call reads both"
 
 
 ARITHMETIC = """
