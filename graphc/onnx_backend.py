@@ -14,11 +14,13 @@ import onnx
 from onnx.backend.base import Backend as OnnxBackend
 from onnx.backend.base import BackendRep, namedtupledict
 
+from graphc.backends.rpc import Address, greet, is_address
 from graphc.compiler import compile, compile_program
-from graphc.errors import InputError, UnsupportedError
+from graphc.errors import GraphcError, InputError, UnsupportedError
 from graphc.runtime.devices import devices
 from graphc.runtime.model import Model
 from graphc.runtime.specializing import SpecializingModel
+from graphc.targets.ggml.place import split_devices
 
 
 class Prepared(BackendRep):
@@ -52,7 +54,7 @@ class Prepared(BackendRep):
 
 
 class Backend(OnnxBackend):
-    """graphc as a backend of ONNX; devices are named as ONNX names them (`CPU`, `CUDA:0`) or as `graphc devices` does."""
+    """graphc as a backend of ONNX; devices are named as ONNX names them (`CPU`, `CUDA:0`) or as `graphc.load` does."""
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
@@ -67,7 +69,7 @@ class Backend(OnnxBackend):
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
         """Compile a model; one in which a size depends on the elements of an input is compiled when it is run.
 
-        Raises ModelError or UnsupportedError.
+        More keywords (`memory`, `threads`, `dims`, …) are those of `graphc.compile`. Raises ModelError or UnsupportedError.
         """
         try:
             return Prepared(compile(model, device=_device(device), **kwargs))
@@ -98,18 +100,30 @@ class Backend(OnnxBackend):
         super().run_node(node, inputs, device, outputs_info, **kwargs)
         arrays = [np.asarray(array) for array in inputs]
         model = _model_of(node, arrays, outputs_info, kwargs.get("opset_version", onnx.defs.onnx_opset_version()))
-        return cls.run_model(model, arrays, device)
+        kwargs.pop("opset_version", None)
+        return cls.run_model(model, arrays, device, **kwargs)
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether the installed ggml has the device."""
-        name = _device(device)
-        return any(each.name.lower() in (name, f"{name}0") for each in devices())
+        """Whether the installed ggml has the device, or all of several; servers have to answer."""
+        there = [each.name.lower() for each in devices()]
+        return all(
+            _answers(each) if is_address(each) else bool({each, f"{each}0"} & set(there))
+            for each in split_devices(_device(device))
+        )
 
 
 def _device(name: str) -> str:
-    """ggml's name for ONNX's: `CUDA:1` is `cuda1`."""
-    return name.lower().replace(":", "")
+    """ggml's names for ONNX's: `CUDA:1` is `cuda1`."""
+    return ",".join(each if is_address(each) else each.replace(":", "") for each in split_devices(name))
+
+
+def _answers(address: str) -> bool:
+    try:
+        greet(Address.parse(address))
+    except GraphcError:
+        return False
+    return True
 
 
 def _model_of(

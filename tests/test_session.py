@@ -15,6 +15,7 @@ import graphc
 from graphc import onnx_backend
 from graphc.errors import EngineError, GraphcError, InputError, ModelError
 from graphc.runtime.devices import devices
+from graphc.targets.ggml import executor
 
 X = np.array([[1, 2, 3], [-1, 0.5, 2]], np.float32)
 
@@ -92,6 +93,63 @@ def test_providers(engine: Path) -> None:
     assert session.get_providers() == ["CPUExecutionProvider"]
     with pytest.raises(GraphcError, match="none of the providers NoSuchExecutionProvider"):
         graphc.Session(engine, providers=["NoSuchExecutionProvider"])
+
+
+@pytest.fixture
+def fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device CUDA1, which computes as the CPU does."""
+    open_one = executor.open_backends
+    monkeypatch.setattr(
+        executor,
+        "open_backends",
+        lambda device, threads: open_one("cpu", 1) + (open_one("cpu", 1) if "cuda1" in device else []),
+    )
+    there = [SimpleNamespace(name=name) for name in ("CPU", "CUDA1")]
+    monkeypatch.setattr("graphc.runtime.devices.devices", lambda: there)
+    monkeypatch.setattr(onnx_backend, "devices", lambda: there)
+
+
+def test_a_session_runs_on_devices_with_so_much_memory(engine: Path, fake_device: None) -> None:
+    cuda = ("CUDAExecutionProvider", {"device_id": 1, "gpu_mem_limit": 1 << 20})
+    for settings in (
+        {"providers": [cuda]},
+        {"providers": ["CUDAExecutionProvider"], "provider_options": [cuda[1]]},
+        {"providers": ["NoSuchExecutionProvider", cuda, "CPUExecutionProvider"]},
+        {"device": "cuda1", "memory": "1MiB"},
+        {"device": "cuda1,cpu", "memory": 1 << 20},
+    ):
+        session = graphc.Session(engine, **settings)
+        assert session.get_providers() == ["CUDAExecutionProvider", "CPUExecutionProvider"]
+        assert session._model.executor.fitting.limits == [1 << 20]
+        np.testing.assert_allclose(session.run(["scores"], {"x": X})[0], dense_result(X)[0], rtol=1e-5, atol=1e-6)
+    for settings, message in (
+        ({"providers": [cuda], "device": "cuda1"}, "providers or a device, and not both"),
+        ({"providers": [cuda], "provider_options": [{}, {}]}, "2 provider_options are given for 1 providers"),
+        ({"device": "cuda1", "memory": "much"}, "no size of memory"),
+    ):
+        with pytest.raises(InputError, match=message):
+            graphc.Session(engine, **settings)
+    with pytest.raises(GraphcError, match="none of the providers CUDAExecutionProvider"):
+        graphc.Session(engine, providers=["CUDAExecutionProvider"])
+
+
+def test_the_backend_takes_devices_and_memory(fake_device: None) -> None:
+    assert onnx_backend.supports_device("CUDA:1")
+    assert onnx_backend.supports_device("cuda1,cpu")
+    for missing in ("CUDA:0", "cuda1,vulkan0", "rpc://127.0.0.1:1", "rpc://"):
+        assert not onnx_backend.supports_device(missing)
+    prepared = onnx_backend.prepare(dense_model(), "CUDA:1,CPU", memory="1MiB", threads=1)
+    assert prepared.model.executor.fitting.limits == [1 << 20]
+    np.testing.assert_allclose(prepared.run([X])[0], dense_result(X)[0], rtol=1e-5, atol=1e-6)
+    sums = onnx.parser.parse_model(AXES)
+    (y,) = onnx_backend.run_model(sums, [X, np.array([1])], "CUDA:1", memory="1MiB")
+    np.testing.assert_allclose(y[:, 0], X.sum(1), rtol=1e-6)
+    with pytest.raises(InputError, match="1 limits of memory are given for the CPU"):
+        onnx_backend.run_model(sums, [X, np.array([1])], memory="1MiB")
+
+
+AXES = """<ir_version: 10, opset_import: ["": 21]>
+sums (float[2, 3] x, int64[k] axes) => (float[a, b] y) { y = ReduceSum(x, axes) }"""
 
 
 def test_devices_have_a_cpu_with_features() -> None:

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from graphc.backends.rpc import is_address
 from graphc.errors import GraphcError, InputError
 from graphc.runtime.model import Model, TensorInfo
 from graphc.shapes import Expr
+from graphc.targets.ggml.place import Memory, Place, split_devices
 
 PROVIDERS = {"CPUExecutionProvider": "cpu", "CUDAExecutionProvider": "cuda", "ROCMExecutionProvider": "rocm",
              "VulkanExecutionProvider": "vulkan", "MetalExecutionProvider": "metal", "SYCLExecutionProvider": "sycl"}  # fmt: skip
@@ -35,8 +37,10 @@ class Session:
     """Runs an ONNX model or an engine file.
 
     `model` is a path of either, or the bytes of either. `providers` are tried in order: names of onnxruntime's providers, or
-    of devices as `graphc devices` lists them; a pair of a name and options counts as its name. Of `sess_options`, only
-    `intra_op_num_threads` is read. Raises GraphcError where none of the providers exists.
+    of devices as `graphc.load` takes them; a pair has options with its name, or `provider_options` has them in the same order.
+    Of these, `device_id` and `gpu_mem_limit` are read, and of `sess_options`, `intra_op_num_threads`. Instead of providers,
+    `device` and `memory` may be given, as for `graphc.load`. Raises GraphcError where none of the providers exists, and
+    InputError where both are given.
     """
 
     def __init__(
@@ -44,13 +48,20 @@ class Session:
         model: str | os.PathLike[str] | bytes,
         sess_options: Any = None,
         providers: Sequence[str | tuple[str, Any]] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        device: str | None = None,
+        memory: Memory = None,
         **kwargs: Any,
     ) -> None:
         threads = getattr(sess_options, "intra_op_num_threads", 0) or None
-        names = [each if isinstance(each, str) else each[0] for each in providers or ["CPUExecutionProvider"]]
-        device = _choose_device(names)
-        self._provider = next((name for name, each in PROVIDERS.items() if each == device), device)
-        self._model = _load(model, device, threads)
+        if device is None:
+            device, limit = _choose_device(_wanted(providers or ["CPUExecutionProvider"], provider_options))
+            memory = limit if memory is None else memory
+        elif providers:
+            raise InputError("a Session takes providers or a device, and not both")
+        self._device = device
+        self._model = _load(model, Place(device, threads, memory))
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs, in order."""
@@ -61,8 +72,10 @@ class Session:
         return [_node_arg(info) for info in self._model.outputs]
 
     def get_providers(self) -> list[str]:
-        """What runs the model: the chosen provider, and the CPU for what it cannot."""
-        return list(dict.fromkeys([self._provider, "CPUExecutionProvider"]))
+        """What runs the model: the provider of each device, and the CPU for what they cannot."""
+        names = {device: name for name, device in PROVIDERS.items()}
+        used = [names.get(each.rstrip("0123456789"), each) for each in split_devices(self._device)]
+        return list(dict.fromkeys([*used, "CPUExecutionProvider"]))
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
@@ -79,28 +92,42 @@ class Session:
         return [results[name] for name in (output_names or known)]
 
 
-def _choose_device(names: Sequence[str]) -> str:
-    """The first of the providers that the installed ggml has."""
+def _wanted(
+    providers: Sequence[str | tuple[str, Any]], options: Sequence[Mapping[str, Any]] | None
+) -> list[tuple[str, Mapping[str, Any]]]:
+    """Names of providers with their options. Raises InputError if not each provider has options."""
+    named = [(each, {}) if isinstance(each, str) else (each[0], each[1]) for each in providers]
+    if not options:
+        return named
+    if len(options) != len(named):
+        raise InputError(f"{len(options)} provider_options are given for {len(named)} providers")
+    return [(name, {**own, **more}) for (name, own), more in zip(named, options, strict=True)]
+
+
+def _choose_device(wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, Memory]:
+    """The first of the providers that the installed ggml has, as a device, and the memory that it may use there."""
     from graphc.runtime.devices import devices
 
     there = [device.name.lower() for device in devices()]
-    for name in names:
-        wanted = PROVIDERS.get(name, name).lower()
-        if wanted in there or f"{wanted}0" in there:
-            return wanted
-    raise GraphcError(f"none of the providers {', '.join(names)} is there; devices: {', '.join(there)}")
+    for name, options in wanted:
+        device = f"{PROVIDERS.get(name, name)}{options.get('device_id', '') if name in PROVIDERS else ''}".lower()
+        device = "cpu" if name == "CPUExecutionProvider" else device
+        if all(is_address(each) or {each, f"{each}0"} & set(there) for each in split_devices(device)):
+            return device, options.get("gpu_mem_limit")
+    names = ", ".join(name for name, _ in wanted)
+    raise GraphcError(f"none of the providers {names} is there; devices: {', '.join(there)}")
 
 
-def _load(model: str | os.PathLike[str] | bytes, device: str, threads: int | None) -> Model:
+def _load(model: str | os.PathLike[str] | bytes, place: Place) -> Model:
     from graphc.compiler import compile, load
 
     if isinstance(model, bytes | bytearray | memoryview):
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "model"
             path.write_bytes(model)
-            return _load(path, device, threads)
+            return _load(path, place)
     chosen = load if is_engine(model) else compile
-    return chosen(model, device=device, threads=threads)
+    return chosen(model, device=place.device, threads=place.threads, memory=place.memory)
 
 
 def is_engine(path: str | os.PathLike[str]) -> bool:
