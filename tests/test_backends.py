@@ -175,7 +175,7 @@ def chain(*operators, size=8):
 
 @pytest.fixture
 def split(monkeypatch):
-    """What a device that refuses some operators computes of a chain, what it refuses, what stays with those, bytes moved."""
+    """What a device that refuses some operators computes of a chain, what it refuses, what stays with those."""
     ggml = assigning.ggml
     unary = {getattr(ggml, f"GGML_UNARY_OP_{name}"): name for name in ("EXP", "TANH", "SIGMOID", "NEG", "ABS")}
 
@@ -195,9 +195,7 @@ def split(monkeypatch):
         try:
             for graph in graphs(executor, known_sections(program, {})[0], {}):
                 found = assign(executor.backends[0], graph.graph)
-                return *(
-                    [name(node) for node in part] for part in (found.device, found.refused, found.kept)
-                ), found.moved_bytes
+                return tuple([name(node) for node in part] for part in (found.device, found.refused, found.kept))
         finally:
             executor.close()
 
@@ -205,15 +203,13 @@ def split(monkeypatch):
 
 
 def test_what_lies_between_two_of_the_cpus_stays_there(split):
-    device, refused, kept, moved = split("MatMul", "Exp", "Tanh", "Neg", "Exp", "Abs", refused={"EXP"})
+    device, refused, kept = split("MatMul", "Exp", "Tanh", "Neg", "Exp", "Abs", refused={"EXP"})
     assert (device, refused, kept) == (["MUL_MAT", "ABS"], ["EXP", "EXP"], ["TANH", "NEG"])
-    assert moved == 2 * 8 * 8 * 4, "the product goes there, and the second Exp comes back"
 
 
 def test_what_a_device_is_for_is_worth_moving_data(split):
-    device, refused, kept, moved = split("Exp", "Tanh", "MatMul", "Exp", refused={"EXP"})
+    device, refused, kept = split("Exp", "Tanh", "MatMul", "Exp", refused={"EXP"})
     assert (device, refused, kept) == (["TANH", "MUL_MAT"], ["EXP", "EXP"], [])
-    assert moved == 2 * 8 * 8 * 4
 
 
 def test_a_large_weight_stays_on_the_device(split):
@@ -222,4 +218,4 @@ def test_a_large_weight_stays_on_the_device(split):
 
 
 def test_without_refusals_the_device_computes_all(split):
-    assert split("Exp", "Tanh", "MatMul", refused=set()) == (["EXP", "TANH", "MUL_MAT"], [], [], 0)
+    assert split("Exp", "Tanh", "MatMul", refused=set()) == (["EXP", "TANH", "MUL_MAT"], [], [])

@@ -52,25 +52,9 @@ class Assignment:
     kept: list[Any]
 
     @property
-    def cpu(self) -> list[Any]:
-        """What the CPU computes."""
-        return [*self.refused, *self.broken, *self.kept]
-
-    @property
     def pinned(self) -> list[Any]:
         """What the scheduler would not give the CPU by itself."""
         return [*self.broken, *self.kept]
-
-    @property
-    def moved_bytes(self) -> int:
-        """Bytes that go from one to the other in a run, inputs and outputs aside. A tensor goes once."""
-        there = {address(each) for each in self.device}
-        moved = {}
-        for each in (*self.device, *self.cpu):
-            for source in computed_sources(each):
-                if (address(source) in there) != (address(each) in there):
-                    moved[address(source)] = int(ggml.ggml_nbytes(source))
-        return sum(moved.values())
 
 
 def assign(backend: Any, graph: Any) -> Assignment:
