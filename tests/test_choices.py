@@ -18,7 +18,7 @@ from graphc.ir.types import TensorType
 from graphc.ops.attention import Attention
 from graphc.ops.base import Op
 from graphc.ops.conv import Conv
-from graphc.targets.ggml.choices import WAYS, chosen, remember, store_for
+from graphc.targets.ggml.choices import WAYS, choices_for, chosen, remember, store_for
 from graphc.targets.ggml.devices import open_backends
 from graphc.targets.ggml.executor import BuiltGraph, Executor
 from graphc.targets.ggml.lower import lower
@@ -100,11 +100,15 @@ def test_cpp_programs_know_the_same_ways():
     assert {kind: tuple(json.loads(f"[{ways}]")) for kind, ways in known} == dict(WAYS)
 
 
-def test_several_devices_and_those_of_servers_have_no_choices_of_their_own(monkeypatch):
+def test_several_devices_and_those_of_servers_have_no_choices_of_their_own(tmp_path, monkeypatch):
     (cpu,) = open_backends("cpu", 1)
     monkeypatch.setattr("graphc.targets.ggml.choices.backend_name", lambda backend: "Vulkan")
     assert store_for([cpu, cpu], 1) is not None
     assert store_for([cpu, cpu, cpu], 1) is None
+    monkeypatch.setenv("GRAPHC_WAYS", str(path := tmp_path / "ways.txt"))
+    path.write_text(f"{KEY} = direct\n")
+    assert choices_for([cpu, cpu], 1) == {KEY: "direct"}
+    assert choices_for([cpu, cpu, cpu], 1) == {}
     monkeypatch.setattr("graphc.targets.ggml.choices.backend_name", lambda backend: "RPC")
     assert store_for([cpu, cpu], 1) is None
 
