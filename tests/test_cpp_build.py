@@ -195,6 +195,7 @@ def test_everything_of_our_own_is_met():
         ("rotary", 3),
         ("rotary", 4),
         ("concat", 3),
+        ("turned", 1),
     }
 
 

@@ -261,6 +261,18 @@ def test_concatenations(axis, count):
     assert met == ([("concat", count)] if count <= 6 else [("concat", 4), ("concat", 4), ("concat", 2)])
 
 
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [((40, 70), (1, 0)), ((2, 3, 37, 16), (0, 1, 3, 2)), ((2, 33, 5, 18), (0, 3, 2, 1)), ((5, 7, 48, 3), (3, 1, 2, 0)),
+     ((3, 20, 4, 33), (0, 3, 1, 2)), ((1, 64, 17, 1), (0, 2, 3, 1))],
+)  # fmt: skip
+def test_copies_that_have_another_axis_first(shape, order):
+    graph, x = Graph(), RANDOM.standard_normal(shape).astype(np.float32)
+    moved = graph.add(Transpose(order), [graph.input("x", TensorType(x.dtype, shape))]).output
+    graph.output(graph.add(Reshape((x.size,)), [moved]).output, "y")
+    assert ("turned", 1) in close_to(x.transpose(order).reshape(-1), lower(graph), {"x": x})
+
+
 def test_rows_that_are_short_are_joined_by_ggml():
     graph = Graph()
     values = [graph.input(name, TensorType(np.dtype(np.float32), (3, 4))) for name in "ab"]

@@ -37,7 +37,7 @@ FILES = (
     "activations.c",
     "norm.c",
     "rotary.c",
-    "concat.c",
+    "copies.c",
 )
 
 FUNCTIONS = (
@@ -52,6 +52,7 @@ FUNCTIONS = (
     "group_norm",
     "rotary",
     "concat",
+    "turned",
 )
 """What there is."""
 
@@ -73,6 +74,7 @@ TAKES = (
     "rotary",
     "rest",
     "concat",
+    "turned",
 )
 """The questions whether one of them takes certain tensors."""
 
@@ -262,6 +264,10 @@ class Products:
         ]
         sources = tuple(chain(*within))
         return Own("concat", sources if len(sources) <= MOST_SOURCES else tuple(parts), ConcatSettings(axis))
+
+    def turned(self, x: Any) -> Own | None:
+        """For `ggml_cont(x)`, where x has another axis first than in memory."""
+        return Own("turned", (x,)) if self.library.graphc_takes_turned(x) else None
 
     def tensor(self, context: Any, own: Own, ne: Sequence[int], threads: int) -> Any:
         """The tensor that it computes, of these sizes. What it is told must live as long as the graph."""

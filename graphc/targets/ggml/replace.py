@@ -202,6 +202,10 @@ def _rotary(graph: BuiltGraph, products: Products, call: Call, args: Sequence[An
     return products.rotary(x, second, first, cos, sin)
 
 
+def _turned(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    return products.turned(args[0])
+
+
 def _rest(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
     """What stays as it is behind elements that were turned."""
     own = inner_own(graph, call.args[0])
@@ -216,7 +220,7 @@ def _concat(graph: BuiltGraph, products: Products, call: Call, args: Sequence[An
 WAYS: Mapping[str, Sequence[Way]] = {
     "ggml_mul_mat": (_attention, _product),
     **dict.fromkeys(CONVOLUTIONS, (_convolution,)),
-    "ggml_cont": (_merged_attention,),
+    "ggml_cont": (_merged_attention, _turned),
     "ggml_relu": (_relu,),
     "ggml_gelu_erf": (_gelu,),
     "ggml_norm": (_norm,),

@@ -1,6 +1,6 @@
 #pragma once
 
-// Matrix products, convolutions, attention, normalizations, activations, rotary embeddings and concatenations of float32 on the
+// Matrix products, convolutions, attention, normalizations, activations, rotary embeddings and copies of float32 on the
 // CPU, in place of ggml's own: custom operators for its graphs.
 
 #include "ggml.h"
@@ -166,6 +166,12 @@ GRAPHC_API bool graphc_takes_concat(const struct ggml_tensor * part);
 
 /// All sources, joined along an axis.
 GRAPHC_API void graphc_concat(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// Whether `graphc_turned` copies a tensor of which the first axis is not the one along which elements lie one after the other.
+GRAPHC_API bool graphc_takes_turned(const struct ggml_tensor * x);
+
+/// What `ggml_cont` gives for src[0].
+GRAPHC_API void graphc_turned(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 #ifdef __cplusplus
 }

@@ -50,7 +50,7 @@ class Replacing {
         each([this](ggml_tensor * tensor) { attention(tensor), group_norm(tensor), rotary(tensor), rest(tensor), concat(tensor); });
         each([this](ggml_tensor * tensor) { conv_2d(tensor); });
         each([this](ggml_tensor * tensor) { mul_mat(tensor), gelu(tensor), silu(tensor), gate(tensor), norm(tensor); });
-        each([this](ggml_tensor * tensor) { sum(tensor), factor(tensor), relu(tensor), merged_attention(tensor); });
+        each([this](ggml_tensor * tensor) { sum(tensor), factor(tensor), relu(tensor), merged_attention(tensor), turned(tensor); });
     }
 
   private:
@@ -111,6 +111,12 @@ class Replacing {
         settings_.attentions.push_back(*static_cast<const graphc_attention_settings *>(own.settings));
         settings_.attentions.back().merged = 1;
         become(tensor, code_.attention, &settings_.attentions.back(), sources_of(turned->src[0]));
+    }
+
+    /// A copy that has another axis first.
+    void turned(ggml_tensor * tensor) {
+        if (tensor->op != GGML_OP_CONT || !code_.takes_turned(tensor->src[0])) return;
+        become(tensor, code_.turned, nullptr, {tensor->src[0]});
     }
 
     void group_norm(ggml_tensor * tensor) {

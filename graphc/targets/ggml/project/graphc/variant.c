@@ -18,7 +18,7 @@
 
 #include "rotary.c"
 
-#include "concat.c"
+#include "copies.c"
 
 #define GRAPHC_ENTRY(name) graphc_##name,
 

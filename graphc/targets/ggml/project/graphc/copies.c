@@ -1,0 +1,68 @@
+// Copies: tensors joined along an axis, a row at a time, and tensors that were turned, a square at a time. ggml copies both element by
+// element.
+
+#include "products.h"
+
+#include "tiles.h"
+
+#include <string.h>
+
+enum { SHORTEST_ROW = 8, FEWEST_ELEMENTS = 1024 };
+
+bool graphc_takes_concat(const struct ggml_tensor * part) { return is_float_rows(part) && part->ne[0] >= SHORTEST_ROW; }
+
+void graphc_concat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    const int axis = ((const struct graphc_concat_settings *) userdata)->axis;
+    int64_t before = 0;
+    for (int number = 0; number < GGML_MAX_SRC && dst->src[number] != NULL; ++number) {
+        const struct ggml_tensor * part = dst->src[number];
+        const int64_t rows = part->ne[1] * part->ne[2] * part->ne[3];
+        char * start = (char *) dst->data + before * dst->nb[axis];
+        for (int64_t row = rows * ith / nth; row < rows * (ith + 1) / nth; ++row) {
+            const int64_t i1 = row % part->ne[1], i2 = row / part->ne[1] % part->ne[2], i3 = row / part->ne[1] / part->ne[2];
+            const char * from = (const char *) part->data + i1 * part->nb[1] + i2 * part->nb[2] + i3 * part->nb[3];
+            memcpy(start + i1 * dst->nb[1] + i2 * dst->nb[2] + i3 * dst->nb[3], from, part->ne[0] * sizeof(float));
+        }
+        before += part->ne[axis];
+    }
+}
+
+/// The axis along which elements lie one after the other, if it is not the first; else 0.
+static int dense_axis(const struct ggml_tensor * x) {
+    for (int axis = 1; axis < GGML_MAX_DIMS; ++axis) {
+        if (x->ne[axis] > 1 && x->nb[axis] == sizeof(float)) return axis;
+    }
+    return 0;
+}
+
+bool graphc_takes_turned(const struct ggml_tensor * x) {
+    const bool aligned = x->type == GGML_TYPE_F32 && x->nb[0] % sizeof(float) == 0;
+    return aligned && x->ne[0] > 1 && dense_axis(x) > 0 && ggml_nelements(x) >= FEWEST_ELEMENTS;
+}
+
+/// So many columns of `from`, whose rows are `step` elements apart, as rows of `to`.
+static void turn(const float * from, int64_t step, int64_t rows, int64_t columns, float * to, int64_t next) {
+    float square[WIDTH * PANEL] __attribute__((aligned(64)));
+    int64_t row = 0;
+    for (; columns == WIDTH && row + WIDTH <= rows; row += WIDTH) {
+        transpose(from + row * step, step, square);
+        for (int column = 0; column < WIDTH; ++column) *(anywhere *) (to + column * next + row) = *(vector *) (square + column * PANEL);
+    }
+    for (; row < rows; ++row) {
+        for (int64_t column = 0; column < columns; ++column) to[column * next + row] = from[row * step + column];
+    }
+}
+
+void graphc_turned(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    (void) userdata;
+    const struct ggml_tensor * x = dst->src[0];
+    const int axis = dense_axis(x), b = axis == 1 ? 2 : 1, c = axis == 3 ? 2 : 3;  // two other axes
+    const int64_t parts = (x->ne[axis] + WIDTH - 1) / WIDTH, units = parts * x->ne[b] * x->ne[c];
+    for (int64_t unit = units * ith / nth; unit < units * (ith + 1) / nth; ++unit) {
+        const int64_t first = unit % parts * WIDTH, ib = unit / parts % x->ne[b], ic = unit / parts / x->ne[b];
+        const char * from = (const char *) x->data + first * x->nb[axis] + ib * x->nb[b] + ic * x->nb[c];
+        char * to = (char *) dst->data + first * dst->nb[axis] + ib * dst->nb[b] + ic * dst->nb[c];
+        turn((const float *) from, x->nb[0] / sizeof(float), x->ne[0], least(x->ne[axis] - first, WIDTH), (float *) to,
+             dst->nb[axis] / sizeof(float));
+    }
+}
