@@ -158,9 +158,8 @@ def alone(graph: BuiltGraph, index: int) -> Section:
                 waiting.append(arg.call)
             elif arg.call >= 0 and arg.call not in calls:
                 reads.add(arg.call)
-    return Section(
-        tuple(sorted(calls)), tuple(sorted(reads)), (last,), tuple(sorted(inputs)), (), frozenset(), uses
-    )  # fmt: skip
+    given = tuple(sorted(reads - calls))
+    return Section(tuple(sorted(calls)), given, (last,), tuple(sorted(inputs)), (), frozenset(), uses)
 
 
 def _behind(graph: BuiltGraph, index: int) -> list[int]:
