@@ -45,7 +45,7 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
     struct graphc_mul_mat_settings * s = userdata;
     const struct ggml_tensor * b = dst->src[1];
     const int64_t depth = b->ne[0], columns = dst->ne[0], rows = dst->ne[1];
-    if (rows < FEWEST_ROWS) return multiply_few(dst, ith, nth, s);
+    if (rows <= MOST_FEW) return multiply_few(dst, ith, nth, s);
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
     const struct units u = cut(rows, columns, dst->ne[2] * dst->ne[3], nth);
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {

@@ -9,12 +9,12 @@
 #include "tiles.h"
 #include "widen.h"
 
-enum { TOGETHER = 8, TALL = 32, NEAR = 4096, FEWEST_ROWS = 10 };
+enum { MOST_FEW = 8, TALL = 32, NEAR = 4096 };
 
 /// Adds the products of weights with so many rows, DEPTH elements apart, to sums by lanes, TALL apart. `rows` is a constant where this
 /// is called, and `depth` a multiple of EVEN.
 static inline __attribute__((always_inline)) void dots(int rows, const float * weights, const float * a, int depth, vector * totals) {
-    vector sums[TOGETHER][2];
+    vector sums[MOST_FEW][2];
 #pragma GCC unroll 8
     for (int i = 0; i < rows; ++i) sums[i][0] = sums[i][1] = (vector){0};
     for (int k = 0; k < depth; k += EVEN) {
@@ -23,7 +23,7 @@ static inline __attribute__((always_inline)) void dots(int rows, const float * w
         for (int i = 0; i < rows; ++i) {
             const vector * with = (const vector *) (a + i * DEPTH + k);
             sums[i][0] += even * with[0];
-            sums[i][rows <= TOGETHER / 2] += odd * with[1];  // with more rows, there are too few registers for two sums of each
+            sums[i][rows <= MOST_FEW / 2] += odd * with[1];  // with more rows, there are too few registers for two sums of each
         }
     }
 #pragma GCC unroll 8
@@ -37,7 +37,7 @@ static inline __attribute__((always_inline)) void dots(int rows, const float * w
 DOTS(1) DOTS(2) DOTS(3) DOTS(4) DOTS(5) DOTS(6) DOTS(7) DOTS(8)
 
 /// By the number of rows.
-static void (*const all_dots[TOGETHER + 1])(const float *, const float *, int, vector *) = {
+static void (*const all_dots[MOST_FEW + 1])(const float *, const float *, int, vector *) = {
     NULL, dots_1, dots_2, dots_3, dots_4, dots_5, dots_6, dots_7, dots_8,
 };
 
@@ -56,7 +56,7 @@ static void pack_activations(const float * a, int64_t lda, int64_t rows, int64_t
 static void multiply_row(const struct matrix * m, const char * weights, int64_t count, const float * packed, int64_t rows, vector * totals) {
     float room[DEPTH] __attribute__((aligned(64)));
     const struct reader * reader = &readers[m->type];
-    const int64_t bytes = bytes_of(m, DEPTH), high = alike(rows, TOGETHER);
+    const int64_t bytes = bytes_of(m, DEPTH);
     for (; count > 0; count -= DEPTH, weights += bytes, packed += rows * DEPTH) {
         int depth = (int) least(count, DEPTH);
         if (rows == 1 && reader->dot != NULL && depth % EVEN == 0) {
@@ -69,7 +69,7 @@ static void multiply_row(const struct matrix * m, const char * weights, int64_t 
             for (; depth % EVEN != 0; ++depth) room[depth] = 0;
             x = room;
         }
-        for (int64_t i = 0; i < rows; i += high) all_dots[least(high, rows - i)](x, packed + i * DEPTH, depth, totals + i * TALL);
+        all_dots[rows](x, packed, depth, totals);
     }
 }
 
@@ -97,14 +97,14 @@ static void write_sums(const struct block * b, const vector * totals) {
     finish(b, 0, b->rows);
 }
 
-/// `graphc_mul_mat` for fewer than FEWEST_ROWS rows.
+/// `graphc_mul_mat` for up to MOST_FEW rows. With more, panels are faster.
 static void multiply_few(struct ggml_tensor * dst, int ith, int nth, struct graphc_mul_mat_settings * s) {
     const struct ggml_tensor * b = dst->src[1];
     const int64_t depth = b->ne[0], columns = dst->ne[0], rows = dst->ne[1], batches = dst->ne[2] * dst->ne[3];
     const int64_t tall = least(TALL, (columns * batches + 4 * nth - 1) / (4 * nth));
     const int64_t parts = (columns + tall - 1) / tall, near = NEAR / rows / DEPTH * DEPTH;
     float packed[NEAR] __attribute__((aligned(64)));
-    vector totals[FEWEST_ROWS * TALL];
+    vector totals[MOST_FEW * TALL];
     int64_t packed_batch = -1;
     for (int64_t unit; (unit = take(&s->turns, parts * batches, ith, nth)) < parts * batches;) {
         const int64_t batch = unit / parts;
