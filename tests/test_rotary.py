@@ -174,6 +174,7 @@ def test_spellings_are_raised_and_keep_the_numbers(spelling):
         ("axis=3](%n, %a)", "axis=3](%a, %n)"),
         ("starts=(0, 0, 0, 4)", "starts=(0, 0, 0, 3)"),
         ("Mul(%x, %cos)", "Mul(%cos, %cos2)"),
+        ("%cos: float32[5, 1, 8]", "%cos: float32[2, 5, 1, 8]"),
     ],
 )
 def test_what_only_looks_alike_is_left_alone(text, other):

@@ -17,12 +17,12 @@ from graphc.shapes import Dim, product, static_shape
 
 
 @rule(
-    "Add(Mul(x, cos), Mul(turned := Concat(a, b), sin))",
-    "Add(Mul(x, cos), Mul(turned := Reshape(Concat(a, b)), sin))",
+    "y := Add(Mul(x, cos), Mul(turned := Concat(a, b), sin))",
+    "y := Add(Mul(x, cos), Mul(turned := Reshape(Concat(a, b)), sin))",
 )
-def rotary(emit: Emit, x: Value, cos: Value, sin: Value, turned: Node, a: Value, b: Value) -> Value | Refusal:
+def rotary(emit: Emit, x: Value, cos: Value, sin: Value, y: Node, turned: Node, a: Value, b: Value) -> Value | Refusal:
     """x * cos + turned * sin, where the elements of each pair have changed places, and one may be negated."""
-    if turned.output.shape != x.shape or any(each.shape[-1:] != x.shape[-1:] for each in (cos, sin)):
+    if {turned.output.type, y.output.type} != {x.type} or any(each.shape[-1:] != x.shape[-1:] for each in (cos, sin)):
         return Refusal("there is no number for each element of a row")
     places = origins(turned.output, x)
     if places is None or places.size % 2:
