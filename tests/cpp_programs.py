@@ -422,6 +422,13 @@ def narrow() -> Program:
 PROGRAMS = {
     each.__name__: each for each in (flat, blocks, skips, symbolic, images, kernels, scattered, repeated, counted)
 }
+"""Those whose C++ is kept, to be read."""
+
+OTHERS = {
+    each.__name__: each
+    for each in (views, constants, dtypes, draws, hostile, hostile_steps, narrow, nothing, products, replaced, routines)
+}
+"""Those that are only compiled and run."""
 
 
 def arrays(program: Program, seed: int = 0) -> list[np.ndarray]:

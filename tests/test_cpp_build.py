@@ -11,21 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from cpp_hosts import HOSTED, X
-from cpp_programs import (
-    PROGRAMS,
-    arrays,
-    constants,
-    draws,
-    dtypes,
-    hostile,
-    hostile_steps,
-    narrow,
-    nothing,
-    products,
-    replaced,
-    routines,
-    views,
-)
+from cpp_programs import OTHERS, PROGRAMS, arrays, dtypes, hostile, hostile_steps, replaced
 from onnx.backend.test.loader import load_model_tests
 
 import graphc
@@ -37,25 +23,7 @@ from graphc.targets.ggml.engine import write_engine
 from graphc.targets.ggml.executor import Executor
 from graphc.targets.kernels.native import machine_flags
 
-ALL = {
-    **PROGRAMS,
-    **{
-        each.__name__: each
-        for each in (
-            views,
-            constants,
-            dtypes,
-            draws,
-            hostile,
-            hostile_steps,
-            narrow,
-            nothing,
-            products,
-            replaced,
-            routines,
-        )
-    },
-}
+ALL = {**PROGRAMS, **OTHERS}
 SIZES = {"symbolic": [{"batch": 2, "tokens": 8}, {"batch": 1, "tokens": 4}], "kernels": [{"n": 5}, {"n": 1}],
          "routines": [{"n": 50}, {"n": 1}], "products": [{"rows": 3, "columns": 4}],
          "images": [{"height": 8, "width": 9}, {"height": 5, "width": 5}], "draws": [{"n": 70}],
