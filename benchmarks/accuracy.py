@@ -21,6 +21,7 @@ import numpy as np
 
 import graphc
 from graphc.build import build
+from graphc.runtime.compare import relative_error
 
 BOUND = 1e-4
 TIMES_ONNXRUNTIME = 3.0
@@ -43,18 +44,6 @@ class Row:
     @property
     def good(self) -> bool:
         return self.ours <= BOUND and self.ours <= max(TIMES_ONNXRUNTIME * self.onnxruntime, ROUNDING)
-
-
-def relative_error(got: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
-    """The largest max|a - b| / max|b| of the outputs; NaN counts as infinite."""
-    errors = []
-    for name, reference in expected.items():
-        if not reference.size:
-            continue
-        difference = np.abs(got[name].astype(np.float64) - reference.astype(np.float64))
-        scale = max(float(np.abs(reference.astype(np.float64)).max()), 1e-30)
-        errors.append(float(np.nan_to_num(difference, nan=np.inf).max()) / scale)
-    return max(errors, default=0.0)
 
 
 def by_onnxruntime(path: Path, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

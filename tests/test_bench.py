@@ -16,6 +16,7 @@ from graphc.commands.charts import bars
 from graphc.errors import InputError
 from graphc.runtime import bench
 from graphc.runtime.bench import Result
+from graphc.runtime.compare import relative_error
 from graphc.runtime.peers import PEERS, Peer, Task, chosen_peers, torch_module
 
 X = np.array([[1, 2, 3], [-1, 0.5, 2]], np.float32)
@@ -138,3 +139,19 @@ def test_a_plot_has_a_bar_for_each_runtime() -> None:
     assert "other & <one>" in texts
     assert "crashed (SIGSEGV)" in texts
     assert any("2 s" in text and "1.0 GiB" in text and "1.0e-07" in text for text in texts)
+
+
+def test_the_error_of_outputs() -> None:
+    right = {
+        "a": np.array([1.0, -4.0], np.float32),
+        "b": np.array([[2, 3]]),
+        "none": np.zeros((0, 2)),
+        "text": np.array("x", object),
+    }
+    assert relative_error(right, right) == 0
+    assert relative_error({**right, "a": np.array([1.0, -3.0], np.float32)}, right) == 0.25
+    for wrong in ({"a": right["a"][:1]}, {"a": np.array([np.nan, -4], np.float32)}, {"b": np.array([2, 3])}):
+        assert relative_error({**right, **wrong}, right) == np.inf
+    assert relative_error({"a": right["a"]}, right) == np.inf
+    assert relative_error({"a": np.zeros(1)}, {"a": np.full(1, np.nan)}) == np.inf
+    assert relative_error({}, {}) == 0

@@ -31,6 +31,7 @@ from graphc.ir.types import TensorType
 from graphc.ops.attention import Attention
 from graphc.ops.conv import Conv
 from graphc.runtime.assigned import assigned
+from graphc.runtime.compare import relative_error
 from graphc.runtime.profile import profile
 from graphc.targets.ggml import assign as assigning
 from graphc.targets.ggml.choices import chosen
@@ -69,18 +70,14 @@ def zoo():
     return lambda name, folder: export.export(zoo.EXAMPLES[name], "dynamo", folder)
 
 
-def error(got, expected):
-    return max(float(np.abs(got[name] - each).max() / np.abs(each).max()) for name, each in expected.items())
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_gives_the_numbers_of_pytorch(name, zoo, tmp_path):
     path = zoo(name, tmp_path)
     inputs, expected = dict(np.load(tmp_path / "inputs.npz")), dict(np.load(tmp_path / "outputs.npz"))
-    on_cpu = error(graphc.compile(path).run(inputs), expected)
+    on_cpu = relative_error(graphc.compile(path).run(inputs), expected)
     model = graphc.compile(path, device=DEVICE)
-    assert error(model.run(inputs), expected) <= max(BOUND, 3 * on_cpu)
-    assert error(model.run(inputs), expected) <= max(BOUND, 3 * on_cpu), "the second run"
+    assert relative_error(model.run(inputs), expected) <= max(BOUND, 3 * on_cpu)
+    assert relative_error(model.run(inputs), expected) <= max(BOUND, 3 * on_cpu), "the second run"
 
 
 def test_cases_of_onnx_do_what_they_do_on_the_cpu(monkeypatch):
@@ -232,7 +229,7 @@ def test_fast_gives_up_digits_and_says_so(zoo, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert "fast: products are computed in" in done.stderr
-    assert error(dict(np.load(tmp_path / "got.npz")), dict(np.load(tmp_path / "outputs.npz"))) < 0.02
+    assert relative_error(dict(np.load(tmp_path / "got.npz")), dict(np.load(tmp_path / "outputs.npz"))) < 0.02
     assert not given_up("CPU")
 
 
@@ -264,7 +261,7 @@ def computed(name, choices):
     (built,) = executor.graphs.values()
     (taken,) = built.taken.values()
     operators = {assigning.ggml.ggml_op_name(node.contents.op) for node in built.placement.nodes}
-    return error({"y": result}, {"y": exact}), taken, operators
+    return relative_error({"y": result}, {"y": exact}), taken, operators
 
 
 @pytest.mark.parametrize("name", CHOSEN)
@@ -292,7 +289,7 @@ def test_ways_are_measured_on_the_device(graphc_command, zoo, tmp_path, monkeypa
     model = graphc.compile(path, device=DEVICE)
     assert model.executor.choices == steady
     inputs, expected = dict(np.load(tmp_path / "inputs.npz")), dict(np.load(tmp_path / "outputs.npz"))
-    assert error(model.run(inputs), expected) <= BOUND
+    assert relative_error(model.run(inputs), expected) <= BOUND
 
 
 @pytest.mark.skipif(not DEVICE.startswith("vulkan"), reason="the backend's library is Vulkan's")
@@ -321,7 +318,7 @@ def test_the_cpp_program_runs_on_the_device(zoo, tmp_path, monkeypatch):
             )
             assert ("streamed through 2 x" in done.stdout) == bool(memory)
             got = {name: np.load(tmp_path / f"{name}.npy") for name in expected}
-            assert error(got, expected) <= BOUND
+            assert relative_error(got, expected) <= BOUND
             assert all(got[name].tobytes() == in_process[name].tobytes() for name in expected)
         others = {"columns": "direct", "direct": "columns", "scores": "flash", "flash": "scores"}
         taken = {

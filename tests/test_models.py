@@ -16,6 +16,7 @@ from export import export  # noqa: E402
 from zoo import EXAMPLES, EXPORTERS  # noqa: E402
 
 import graphc  # noqa: E402
+from graphc.runtime.compare import relative_error  # noqa: E402
 
 SMALL = sorted(name for name, example in EXAMPLES.items() if example.size == "small" or name == "tiny_cnn")
 PAIRS = [(name, exporter) for name in SMALL for exporter in EXPORTERS if exporter not in EXAMPLES[name].refusals]
@@ -24,15 +25,6 @@ ROUNDING = 1e-6
 TIMES_ONNXRUNTIME = 3.0
 
 pytestmark = pytest.mark.torch
-
-
-def relative_error(got, expected):
-    """The largest max|a - b| / max|b| of the outputs."""
-    errors = [0.0]
-    for name, reference in expected.items():
-        difference = np.abs(got[name].astype(np.float64) - reference)
-        errors.append(float(np.nan_to_num(difference, nan=np.inf).max()) / float(np.abs(reference).max()))
-    return max(errors)
 
 
 def by_onnxruntime(path, inputs):
@@ -45,6 +37,7 @@ def by_onnxruntime(path, inputs):
 def test_a_model_gives_the_numbers_of_pytorch(name, exporter, tmp_path):
     path = export(EXAMPLES[name], exporter, tmp_path)
     inputs, expected = dict(np.load(tmp_path / "inputs.npz")), dict(np.load(tmp_path / "outputs.npz"))
+    assert all(np.isfinite(array).all() for array in expected.values())
     got = graphc.compile(path, tmp_path / "model.gguf", threads=1).run(inputs)
     error, theirs = relative_error(got, expected), relative_error(by_onnxruntime(path, inputs), expected)
     assert error <= BOUND

@@ -260,3 +260,12 @@ def difference(name: str, operator: str, ours: np.ndarray, theirs: np.ndarray, i
         details=tuple(f"at {list(place)}: {ours[place]!s}, reference {theirs[place]!s}" for place in places),
         is_output=is_output,
     )
+
+
+def relative_error(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> float:
+    """The largest difference of numbers, in units of the largest of its output; infinite where an output is missing or of another
+    shape, or has a number where the reference has none, or the other way round."""
+    numbers = {name: array for name, array in reference.items() if array.dtype.kind not in "OUS"}
+    if any(name not in outputs or outputs[name].shape != array.shape for name, array in numbers.items()):
+        return np.inf
+    return max((difference(name, "", outputs[name], array).relative for name, array in numbers.items()), default=0.0)
