@@ -6,6 +6,7 @@
 #include "products.h"
 
 #include "tiles.h"
+#include "widen.h"
 
 enum {
     PLACES = 16,             // of a tile
@@ -16,7 +17,7 @@ enum {
     DEEP = 256,              // channels of a partial sum
     TURNED = 32,             // channels or rows of the kernel that a thread transforms before it takes others
     LEAST_TILES = 40,
-    LEAST_CHANNELS = 32,
+    LEAST_CHANNELS = 16,     // of the image
     MOST_WEIGHTS = 2 << 20,  // transformed, 128 MiB
     MOST_PIXELS = 2 << 20    // of images, transformed, which all threads share
 };
@@ -70,7 +71,7 @@ bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_
 }
 
 bool graphc_prefers_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
-    return kernel->ne[2] >= LEAST_CHANNELS && kernel->ne[3] >= LEAST_CHANNELS && plan_of(kernel, image, s).tiles >= LEAST_TILES;
+    return kernel->ne[2] >= LEAST_CHANNELS && plan_of(kernel, image, s).tiles >= LEAST_TILES;
 }
 
 int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
