@@ -31,18 +31,7 @@ from graphc.ops.integers import ChannelsLast, IntegerConv, IntegerMatMul
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Expand, Pad, Reshape, Slice, Transpose
 from graphc.ops.narrow import BitCast, Decode, Encode
-from graphc.ops.norm import (
-    LRN,
-    BatchNorm,
-    GroupNorm,
-    Hardmax,
-    InstanceNorm,
-    LayerNorm,
-    LogSoftmax,
-    LpNorm,
-    RMSNorm,
-    Softmax,
-)
+from graphc.ops.norm import LRN, BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LpNorm, RMSNorm
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
 from graphc.ops.pool import AveragePool, MaxPool
 from graphc.ops.quantized import Dequantize, Quantize, Requantize
@@ -53,6 +42,7 @@ from graphc.ops.rotary import RotaryEmbedding
 from graphc.ops.scatter import ScatterElements, ScatterND
 from graphc.ops.selection import BestBoxes, NonZero
 from graphc.ops.sequences import CumProd, CumSum, EyeLike, Range, Trilu
+from graphc.ops.softmax import Hardmax, LogSoftmax, Softmax
 from graphc.ops.sorting import ArgMax, ArgMin, ArgSort, ArgSortRows, TopK
 
 

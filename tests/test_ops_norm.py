@@ -9,18 +9,8 @@ from operators import by_eval, by_onnxruntime, close, defined, floats, on_ggml
 from graphc.errors import ShapeError
 from graphc.ir import TensorType
 from graphc.ir.types import F16, F32, I64
-from graphc.ops.norm import (
-    LRN,
-    BatchNorm,
-    GroupNorm,
-    Hardmax,
-    InstanceNorm,
-    LayerNorm,
-    LogSoftmax,
-    LpNorm,
-    RMSNorm,
-    Softmax,
-)
+from graphc.ops.norm import LRN, BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LpNorm, RMSNorm
+from graphc.ops.softmax import Hardmax, LogSoftmax, Softmax
 from graphc.shapes import symbol
 
 X = floats(2, 6, 5, 4) * 3 + 1

@@ -18,9 +18,10 @@ from graphc.ops.base import Op
 from graphc.ops.conv import Conv, ConvTranspose
 from graphc.ops.einsum import Einsum
 from graphc.ops.matmul import MatMul
-from graphc.ops.norm import GroupNorm, InstanceNorm, LayerNorm, LogSoftmax, RMSNorm, Softmax
+from graphc.ops.norm import GroupNorm, InstanceNorm, LayerNorm, RMSNorm
 from graphc.ops.pool import AveragePool, MaxPool
 from graphc.ops.resize import Resize
+from graphc.ops.softmax import LogSoftmax, Softmax
 from graphc.shapes import Dim, bind, symbol
 
 SYMBOLS = {name: symbol(name) for name in "abcd"}

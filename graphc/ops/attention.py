@@ -13,8 +13,8 @@ from graphc.ir.types import BF16, F16, F32, F64, FLOATS, TensorType
 from graphc.ops.base import Emit, Op, broadcast_shapes
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Expand, Reshape
-from graphc.ops.norm import Softmax
 from graphc.ops.pointwise import Binary, Cast
+from graphc.ops.softmax import Softmax
 from graphc.shapes import Dim, divisible, is_static
 
 if TYPE_CHECKING:

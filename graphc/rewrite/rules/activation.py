@@ -8,9 +8,9 @@ from graphc.ir.graph import Node, Value
 from graphc.ir.numbers import decided
 from graphc.ops.activations import Gelu
 from graphc.ops.base import Emit
-from graphc.ops.norm import Softmax
 from graphc.ops.pointwise import Unary
 from graphc.ops.reduce import Reduce
+from graphc.ops.softmax import Softmax
 from graphc.rewrite.engine import Refusal, rule
 
 

@@ -12,9 +12,9 @@ from graphc.ops.attention import Attention
 from graphc.ops.base import Emit, broadcast_shapes
 from graphc.ops.matmul import MatMul, swap
 from graphc.ops.movement import Expand, Reshape, Transpose
-from graphc.ops.norm import Softmax
 from graphc.ops.pointwise import Binary, Where
 from graphc.ops.reduce import Reduce
+from graphc.ops.softmax import Softmax
 from graphc.rewrite.engine import Refusal, Site, rule
 from graphc.shapes import Dim
 

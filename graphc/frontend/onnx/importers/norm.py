@@ -9,20 +9,10 @@ from graphc.frontend.onnx.node import OnnxNode, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
 from graphc.ops.base import normalize_axis
-from graphc.ops.norm import (
-    LRN,
-    BatchNorm,
-    GroupNorm,
-    Hardmax,
-    InstanceNorm,
-    LayerNorm,
-    LogSoftmax,
-    LpNorm,
-    RMSNorm,
-    Softmax,
-)
+from graphc.ops.norm import LRN, BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LpNorm, RMSNorm
 from graphc.ops.pointwise import Binary, Cast
 from graphc.ops.reduce import Reduce
+from graphc.ops.softmax import Hardmax, LogSoftmax, Softmax
 from graphc.shapes import product
 
 SOFTMAXES = {"Softmax": Softmax, "LogSoftmax": LogSoftmax, "Hardmax": Hardmax}
