@@ -1,7 +1,8 @@
 #pragma once
 
 // Products with few rows: a row of weights is read once for all of them, a part at a time, and what it is multiplied with stays in the
-// first cache. Sums are made of partial sums over DEPTH elements, and those of the sums of a vector's lanes.
+// first cache. What is read next is fetched meanwhile, for a processor does not foresee it where parts of rows follow one another. Sums
+// are made of partial sums over DEPTH elements, and those of the sums of a vector's lanes.
 
 #include "products.h"
 
@@ -9,7 +10,7 @@
 #include "tiles.h"
 #include "widen.h"
 
-enum { MOST_FEW = 8, TALL = 32, NEAR = 4096 };
+enum { MOST_FEW = 8, TALL = 32, NEAR = 4096, AHEAD = 4096 };
 
 /// Adds the products of weights with so many rows, DEPTH elements apart, to sums by lanes, TALL apart. `rows` is a constant where this
 /// is called, and `depth` a multiple of EVEN.
@@ -52,13 +53,16 @@ static void pack_activations(const float * a, int64_t lda, int64_t rows, int64_t
     }
 }
 
-/// Adds the products of `count` elements of a row of weights with packed activations to sums by lanes.
-static void multiply_row(const struct matrix * m, const char * weights, int64_t count, const float * packed, int64_t rows, vector * totals) {
+/// Adds the products of `count` elements of a row of weights with packed activations to sums by lanes. What lies so many bytes ahead
+/// comes to the cache meanwhile.
+static void multiply_row(const struct matrix * m, const char * weights, int64_t count, const float * packed, int64_t rows, int64_t ahead,
+                         vector * totals) {
     float room[DEPTH] __attribute__((aligned(64)));
     const struct reader * reader = &readers[m->type];
     const int64_t bytes = bytes_of(m, DEPTH);
     for (; count > 0; count -= DEPTH, weights += bytes, packed += rows * DEPTH) {
         int depth = (int) least(count, DEPTH);
+        for (int64_t line = 0; line < bytes; line += LINE) __builtin_prefetch(weights + ahead + line, 0, 3);
         if (rows == 1 && reader->dot != NULL && depth % EVEN == 0) {
             reader->dot(weights, packed, depth, totals);
             continue;
@@ -114,10 +118,11 @@ static void multiply_few(struct ggml_tensor * dst, int ith, int nth, struct grap
         block.c = (float *) ((char *) dst->data + block.at.axis[2] * dst->nb[2] + block.at.axis[3] * dst->nb[3]) + block.at.axis[0];
         block.ldc = dst->nb[1] / sizeof(float), block.columns = least(tall, columns - block.at.axis[0]), block.relu = s->relu;
         for (int64_t i = 0; i < rows * TALL; ++i) totals[i] = (vector){0};
+        const int64_t ahead = near < depth ? weights.step : AHEAD;  // of what is read next
         for (int64_t k = 0; k < depth; k += near) {
             const int64_t wide = least(near, depth - k);
             if (packed_batch != batch || near < depth) pack_activations(a + k, b->nb[1] / sizeof(float), rows, wide, packed);
-            for (int64_t j = 0; j < block.columns; ++j) multiply_row(&weights, element(&weights, j, k), wide, packed, rows, totals + j);
+            for (int64_t j = 0; j < block.columns; ++j) multiply_row(&weights, element(&weights, j, k), wide, packed, rows, ahead, totals + j);
         }
         packed_batch = batch;
         write_sums(&block, totals);
