@@ -375,6 +375,8 @@ def replaced() -> Program:
         b.transpose(b.reshape(b.linear(tokens, each, 32, 32), (2, 480, 4, 8)), (0, 2, 1, 3)) for each in ("q", "k", "v")
     )
     heads = turned(turned(b.reshape(tokens, (2, 480, 4, 8)), True), False)
+    heads = b.binary("ggml_mul", b.unary("ggml_gelu_erf", heads), b.binary("ggml_add", heads, heads))
+    heads = b.binary("ggml_mul", b.binary("ggml_add", heads, heads), b.unary("ggml_silu", heads))
     wide = b.reshape(b.concat([heads, heads, b.unary("ggml_silu", heads)], 2), (2, 480, 4, 24))
     part, rest = (b.slice(wide, (0, 0, 0, start), (2, 480, 4, size), (1,) * 4) for start, size in ((0, 8), (8, 16)))
     b.output(b.concat([turned(part, False), rest], 3), "turned")

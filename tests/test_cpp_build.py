@@ -159,6 +159,8 @@ def test_everything_of_our_own_is_met():
         ("gelu", 1),
         ("relu", 1),
         ("gate", 1),
+        ("gate", 2),
+        ("gelu", 2),
         ("group_norm", 3),
         ("rotary", 3),
         ("rotary", 4),

@@ -165,6 +165,20 @@ def test_gelu():
     np.testing.assert_array_equal(result[-3:], [np.inf, np.nan, np.nan])
 
 
+@pytest.mark.parametrize("op", [Gelu("none"), Gelu("tanh"), Unary("Silu")], ids=str)
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("shape", [(3, 70), (2, 5, 64), (7,)])
+def test_activations_that_gate(op, order, shape):
+    """Times another tensor, left or right of it: one function."""
+    arrays = {name: RANDOM.standard_normal(shape).astype(np.float32) for name in "xz"}
+    graph = Graph()
+    x, z = (graph.input(name, TensorType(array.dtype, shape)) for name, array in arrays.items())
+    pair = (graph.add(op, [x]).output, z)
+    graph.output(graph.add(Binary("Mul"), [pair[place] for place in order]).output, "y")
+    exact = op.eval(arrays["x"].astype(np.float64))[0] * arrays["z"]
+    assert close_to(exact, lower(graph), arrays) == [("gelu" if op == Gelu("none") else "gate", 2)]
+
+
 @pytest.mark.parametrize("silu", [False, True])
 @pytest.mark.parametrize("shape", [(2, 8, 5, 7), (1, 64, 33, 40), (1, 4, 1, 1)])
 def test_group_normalization(shape, silu):

@@ -230,6 +230,12 @@ class Products:
         """For x times the sigmoid of `linear` x + `cubic` x^3."""
         return Own("gate", (x,), GateSettings(linear, cubic)) if self.library.graphc_takes_activation(x) else None
 
+    def gated(self, own: Own, result: Any, other: Any) -> Own | None:
+        """For what an activation of ours gives, times a tensor of the same shape."""
+        if own.name not in ("gelu", "gate") or len(own.args) > 1 or not ggml.ggml_are_same_shape(result, other):
+            return None
+        return Own(own.name, (*own.args, other), own.told) if self.library.graphc_takes_activation(other) else None
+
     def group_norm(self, x: Any, scale: Any, shift: Any, groups: int, epsilon: float) -> Own | None:
         """For `ggml_group_norm(x, groups, epsilon)`, times a scale and plus a shift for each channel."""
         if not self.library.graphc_takes_group_norm(x, scale, shift, groups):

@@ -158,6 +158,15 @@ def _gate(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]
     return None
 
 
+def _gated(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    """An activation times what it gates."""
+    for index in (0, 1):
+        own = inner_own(graph, call.args[index])
+        if own is not None and (gated := products.gated(own, args[index], args[1 - index])):
+            return gated
+    return None
+
+
 def _slope(graph: BuiltGraph, inside: Arg, x: Arg) -> tuple[float, float] | None:
     """The factors of x and of its cube whose sum a tensor is."""
     if same(inside, x):
@@ -225,7 +234,7 @@ WAYS: Mapping[str, Sequence[Way]] = {
     "ggml_gelu_erf": (_gelu,),
     "ggml_norm": (_norm,),
     "ggml_rms_norm": (_norm,),
-    "ggml_mul": (_factor, _gate),
+    "ggml_mul": (_factor, _gate, _gated),
     "ggml_add": (_rotary, _summed, _factor, _group_norm),
     "ggml_concat": (_rest, _concat),
     "ggml_silu": (_silu, _own_silu),

@@ -1,4 +1,5 @@
-// Activations, several elements at a time: ReLU that keeps NaN, GELU by the error function, and what is x times a sigmoid.
+// Activations, several elements at a time: ReLU that keeps NaN, GELU by the error function, and what is x times a sigmoid; times
+// another tensor if there is one.
 
 #include "products.h"
 
@@ -45,16 +46,17 @@ typedef vector (*function)(vector, const struct graphc_gate_settings *);
 /// A thread's share of a function of each element.
 static inline __attribute__((always_inline)) void apply(function f, struct ggml_tensor * dst, int ith, int nth, const void * settings) {
     const int64_t count = dst->ne[0] * dst->ne[1] * dst->ne[2] * dst->ne[3], vectors = count / WIDTH;
-    const float * x = dst->src[0]->data;
+    const float * x = dst->src[0]->data, * other = dst->src[1] == NULL ? NULL : dst->src[1]->data;
     float * y = dst->data;
     for (int64_t i = vectors * ith / nth; i < vectors * (ith + 1) / nth; ++i) {
-        *(anywhere *) (y + i * WIDTH) = f(*(const anywhere *) (x + i * WIDTH), settings);
+        const vector result = f(*(const anywhere *) (x + i * WIDTH), settings);
+        *(anywhere *) (y + i * WIDTH) = other == NULL ? result : result * *(const anywhere *) (other + i * WIDTH);
     }
     if (ith > 0 || vectors * WIDTH == count) return;
     vector last = all(0);
     for (int64_t i = vectors * WIDTH; i < count; ++i) last[i - vectors * WIDTH] = x[i];
     last = f(last, settings);
-    for (int64_t i = vectors * WIDTH; i < count; ++i) y[i] = last[i - vectors * WIDTH];
+    for (int64_t i = vectors * WIDTH; i < count; ++i) y[i] = last[i - vectors * WIDTH] * (other == NULL ? 1 : other[i]);
 }
 
 bool graphc_takes_activation(const struct ggml_tensor * x) { return is_dense(x); }

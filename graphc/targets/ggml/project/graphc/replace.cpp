@@ -50,7 +50,7 @@ class Replacing {
         each([this](ggml_tensor * tensor) { attention(tensor), group_norm(tensor), rotary(tensor), rest(tensor), concat(tensor); });
         each([this](ggml_tensor * tensor) { conv_2d(tensor); });
         each([this](ggml_tensor * tensor) { mul_mat(tensor), gelu(tensor), silu(tensor), gate(tensor), norm(tensor); });
-        each([this](ggml_tensor * tensor) { sum(tensor), factor(tensor), relu(tensor), merged_attention(tensor), turned(tensor); });
+        each([this](ggml_tensor * tensor) { sum(tensor), factor(tensor), relu(tensor), merged_attention(tensor), turned(tensor), gated(tensor); });
     }
 
   private:
@@ -232,6 +232,18 @@ class Replacing {
         if (!code_.takes_activation(x) || !ggml_are_same_shape(x, tensor)) return;
         settings_.gates.push_back(settings);
         become(tensor, code_.gate, &settings_.gates.back(), {x});
+    }
+
+    /// An activation times what it gates.
+    void gated(ggml_tensor * tensor) {
+        if (tensor->op != GGML_OP_MUL) return;
+        for (const int index : {0, 1}) {
+            ggml_tensor * other = tensor->src[1 - index];
+            const Own own = inner_own(tensor->src[index]);
+            if (own.function != code_.gelu && own.function != code_.gate) continue;
+            if (own.function == nullptr || !code_.takes_activation(other) || !ggml_are_same_shape(other, tensor->src[index])) continue;
+            if (extend(tensor, tensor->src[index], own, other, 2)) return;
+        }
     }
 
     void norm(ggml_tensor * tensor) {
