@@ -151,6 +151,8 @@ class ComputeMemory:
         self._prepare(placement)
         sizes = (ctypes.c_size_t * len(self._backends))()
         ggml.ggml_backend_sched_reserve_size(self._scheduler, placement.graph, sizes)
+        self._prepare(placement)  # it forgot what is pinned
+        ggml.ggml_backend_sched_split_graph(self._scheduler, placement.graph)
         placement.reset()
         weights = {address(tensor): index for index, tensor in enumerate(self._weights.tensors)}
         displaced = set()

@@ -21,10 +21,12 @@ Placement::Placement(const Backends & backends, ggml_context * context, ggml_cgr
 Placement::~Placement() = default;
 
 Needs Placement::measure(const Weights & weights) {
-    const ggml_backend_sched_ptr scheduler = new_scheduler();
     Needs needs;
     needs.results.resize(backends_.list().size());
-    ggml_backend_sched_reserve_size(scheduler.get(), graph_, needs.results.data());
+    ggml_backend_sched_reserve_size(new_scheduler().get(), graph_, needs.results.data());
+    release();
+    const ggml_backend_sched_ptr scheduler = new_scheduler();  // the other forgot what is pinned
+    ggml_backend_sched_split_graph(scheduler.get(), graph_);
     release();
     std::unordered_map<const ggml_tensor *, size_t> known;
     for (ggml_tensor * tensor : weights.tensors()) known.emplace(tensor, known.size());
