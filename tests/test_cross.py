@@ -299,15 +299,17 @@ def test_a_variant_that_a_processor_cannot_run_is_refused(for_all, monkeypatch):
 @needs_zig
 @pytest.mark.thorough
 @pytest.mark.parametrize(("target", "code"), [("x86_64-windows", None), ("aarch64-linux", "single")])
-def test_a_program_for_every_processor_of_another_system(project, tmp_path, target, code):
+def test_a_program_for_every_processor_of_another_system(project, tmp_path, monkeypatch, target, code):
     if None in RUNNERS[target]:
         pytest.skip("nothing here runs it")
     program = build(project, target=target, cpu="all")
     assert program == project / f"build-{target}-all" / TARGETS[target].program
     assert program.stat().st_size < 4 << 20
     shutil.copy(project / "model.gguf", tmp_path)
-    assert code_of(*RUNNERS[target], program) == (code or variants_here()[-1])
     check_outputs(run_foreign([*RUNNERS[target], program], tmp_path, 2))
+    for name, value in (("WINEPREFIX", str(tmp_path / "wine")), ("WINEDEBUG", "-all")):
+        monkeypatch.setenv(name, value)
+    assert code_of(*RUNNERS[target], program) == (code or variants_here()[-1])
 
 
 @needs_x86_64
