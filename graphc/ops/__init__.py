@@ -23,6 +23,7 @@ from graphc.ops import (
     scatter,
     selection,
     sequences,
+    softmax,
     sorting,
 )
 
@@ -49,5 +50,6 @@ __all__ = [
     "scatter",
     "selection",
     "sequences",
+    "softmax",
     "sorting",
 ]
