@@ -24,7 +24,8 @@ static void pack_rows(const struct matrix * m, int64_t row, int64_t count, int64
 }
 
 bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b, const struct graphc_mul_mat_settings * s) {
-    return (a->type == GGML_TYPE_F32 ? is_float_rows(a) : is_weight(a, s->types)) && is_float_rows(b);
+    if (a->type == GGML_TYPE_F32) return is_float_rows(a) && is_float_rows(b) && b->ne[1] > 1;  // with one row, ggml reaches memory's limit
+    return is_weight(a, s->types) && is_float_rows(b);
 }
 
 bool graphc_takes_sum(const struct ggml_tensor * sum, const struct ggml_tensor * result, bool image) {
