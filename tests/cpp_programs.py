@@ -351,7 +351,7 @@ def replaced() -> Program:
         starts, shape = [0] * len(lead), (*lead, size // 2)
         second, first = (b.slice(pairs, (*starts, start), shape, [1] * len(shape)) for start in (size // 2, 0))
         swapped = b.reshape(b.concat([second, first], len(lead)), x.shape)
-        cos, sin = (b.reshape(b.weight(f"{each}{interleaved}", 480, 8), (480, 1, 8)) for each in ("cos", "sin"))
+        cos, sin = (b.reshape(b.weight(f"{each}{interleaved}", 480, 16), (480, 1, 16)) for each in ("cos", "sin"))
         return b.binary("ggml_add", b.binary("ggml_mul", x, cos), b.binary("ggml_mul", swapped, sin))
 
     x = b.conv(b.program.add_input("image", F32, (2, 6, 20, 24), "F32"), "first", 6, 40, 1)
@@ -374,11 +374,11 @@ def replaced() -> Program:
     q, k, v = (
         b.transpose(b.reshape(b.linear(tokens, each, 32, 32), (2, 480, 4, 8)), (0, 2, 1, 3)) for each in ("q", "k", "v")
     )
-    heads = turned(turned(b.reshape(tokens, (2, 480, 4, 8)), True), False)
+    heads = turned(turned(b.reshape(tokens, (2, 480, 2, 16)), True), False)
     heads = b.binary("ggml_mul", b.unary("ggml_gelu_erf", heads), b.binary("ggml_add", heads, heads))
     heads = b.binary("ggml_mul", b.binary("ggml_add", heads, heads), b.unary("ggml_silu", heads))
-    wide = b.reshape(b.concat([heads, heads, b.unary("ggml_silu", heads)], 2), (2, 480, 4, 24))
-    part, rest = (b.slice(wide, (0, 0, 0, start), (2, 480, 4, size), (1,) * 4) for start, size in ((0, 8), (8, 16)))
+    wide = b.reshape(b.concat([heads, heads, b.unary("ggml_silu", heads)], 2), (2, 480, 2, 48))
+    part, rest = (b.slice(wide, (0, 0, 0, start), (2, 480, 2, size), (1,) * 4) for start, size in ((0, 16), (16, 32)))
     b.output(b.concat([turned(part, False), rest], 3), "turned")
     b.at()
     mask = b.program.add_input("mask", F32, (480, 480), "F32")

@@ -47,8 +47,8 @@ class Replacing {
 
     /// Larger patterns first: they are made of what the later ones look for.
     void run() {
-        each([this](ggml_tensor * tensor) { attention(tensor), group_norm(tensor), rotary(tensor), rest(tensor), concat(tensor); });
-        each([this](ggml_tensor * tensor) { conv_2d(tensor); });
+        each([this](ggml_tensor * tensor) { attention(tensor), group_norm(tensor), rotary(tensor), rest(tensor); });
+        each([this](ggml_tensor * tensor) { conv_2d(tensor), concat(tensor); });
         each([this](ggml_tensor * tensor) { mul_mat(tensor), gelu(tensor), silu(tensor), gate(tensor), norm(tensor); });
         each([this](ggml_tensor * tensor) { sum(tensor), factor(tensor), relu(tensor), merged_attention(tensor), turned(tensor), gated(tensor); });
     }
