@@ -12,7 +12,7 @@ typedef uint8_t bytes __attribute__((vector_size(WIDTH)));
 typedef uint8_t bytes_anywhere __attribute__((vector_size(WIDTH), aligned(1)));
 typedef uint32_t words __attribute__((vector_size(WIDTH)));
 typedef uint32_t bits __attribute__((vector_size(WIDTH * 4)));
-typedef uint32_t bits_anywhere __attribute__((vector_size(WIDTH * 4), aligned(2)));
+typedef uint32_t bits_anywhere __attribute__((vector_size(WIDTH * 4), aligned(2), may_alias));
 
 struct q8_0 { uint16_t scale; uint8_t q[32]; };
 struct q4_0 { uint16_t scale; uint8_t q[16]; };
