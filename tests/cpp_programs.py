@@ -369,6 +369,7 @@ def replaced() -> Program:
     kernel = b.weight("kernel", 32, 40, 1, 1)
     shared = b.call("ggml_conv_2d", kernel, x, 1, 1, 0, 0, 1, 1, rank=4)  # read by a sum and by the outputs
     b.output(shared, "shared")
+    b.output(b.call("ggml_pad_ext", shared, 2, 1, 0, 3, 1, 0, 0, 0, rank=4), "padded")
     x = b.binary("ggml_add", shared, b.reshape(b.weight("bias", 32), (1, 32, 1, 1)))
     tokens = b.cont(b.transpose(b.reshape(x, (2, 32, 480)), (0, 2, 1)))
     q, k, v = (

@@ -15,7 +15,7 @@ from graphc.ops.attention import Attention
 from graphc.ops.base import Op
 from graphc.ops.conv import Conv
 from graphc.ops.matmul import MatMul
-from graphc.ops.movement import Concat, Reshape, Transpose
+from graphc.ops.movement import Concat, Pad, Reshape, Transpose
 from graphc.ops.norm import GroupNorm, LayerNorm, RMSNorm
 from graphc.ops.pointwise import Binary, Unary
 from graphc.ops.rotary import RotaryEmbedding
@@ -285,6 +285,19 @@ def test_copies_that_have_another_axis_first(shape, order):
     moved = graph.add(Transpose(order), [graph.input("x", TensorType(x.dtype, shape))]).output
     graph.output(graph.add(Reshape((x.size,)), [moved]).output, "y")
     assert ("turned", 1) in close_to(x.transpose(order).reshape(-1), lower(graph), {"x": x})
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3)])
+@pytest.mark.parametrize(
+    ("before", "after"), [((0, 0, 0, 0), (0, 0, 1, 1)), ((1, 2, 3, 4), (2, 1, 0, 3)), ((0, 3, 0, 0), (0, 0, 0, 0))]
+)
+def test_zeros_around(before, after, order):
+    """Of a tensor as it is, and of one whose rows lie otherwise in memory."""
+    graph, x = Graph(), RANDOM.standard_normal((2, 5, 3, 19)).astype(np.float32)
+    moved = graph.add(Transpose(order), [graph.input("x", TensorType(x.dtype, x.shape))]).output
+    graph.output(graph.add(Pad(before, after), [moved]).output, "y")
+    exact = np.pad(x.transpose(order), list(zip(before, after, strict=True)))
+    assert ("pad", 1) in close_to(exact, lower(graph), {"x": x})
 
 
 def test_rows_that_are_short_are_joined_by_ggml():

@@ -32,10 +32,10 @@ from graphc.targets.ggml.tensors import VIEW_OPS, address, download, new_context
 PRODUCTS = ("mul_mat", "conv", "matmul", "attention", "flash_attn", "out_prod", "winograd")
 """Parts of the names of steps that are products."""
 
-COPIES = ("concat", "turned")
+COPIES = ("concat", "pad", "turned")
 """Functions of ours that only copy."""
 
-EACH = {"rotary": 3, "concat": 0, "turned": 0}
+EACH = {"rotary": 3, **dict.fromkeys(COPIES, 0)}
 """Operations for each element of a result of ours, where they are not about 8."""
 
 

@@ -40,49 +40,16 @@ FILES = (
     "copies.c",
 )
 
-FUNCTIONS = (
-    "mul_mat",
-    "conv_2d",
-    "winograd",
-    "attention",
-    "relu",
-    "gelu",
-    "gate",
-    "norm",
-    "group_norm",
-    "rotary",
-    "concat",
-    "turned",
-)
-"""What there is."""
-
 CONVOLUTIONS = ("ggml_conv_2d", "ggml_conv_2d_direct")
 """Calls with the same arguments; ggml computes them in different ways."""
 
 SOFTMAXES = ("ggml_soft_max_ext", "ggml_soft_max")
 
-TAKES = (
-    "mul_mat",
-    "conv_2d",
-    "winograd",
-    "attention",
-    "activation",
-    "norm",
-    "factor",
-    "group_norm",
-    "sum",
-    "rotary",
-    "rest",
-    "concat",
-    "turned",
-)
-"""The questions whether one of them takes certain tensors."""
-
-PREFERS = ("winograd", "attention")
-"""The questions whether it is then taken for faster."""
-
 SUMS = ("mul_mat", "conv_2d", "winograd")
 """Functions that add tensors to their result on the way."""
+
+RESULTS = {"takes": ctypes.c_bool, "prefers": ctypes.c_bool}
+"""What functions return whose names begin so: the questions whether one of ours takes certain tensors, and is then faster."""
 
 MOST_SOURCES = 6
 """Tensors that one of them reads at most."""
@@ -143,6 +110,12 @@ class ConcatSettings(ctypes.Structure):
     _fields_ = (("axis", ctypes.c_int),)
 
 
+class PadSettings(ctypes.Structure):
+    """`graphc_pad_settings`."""
+
+    _fields_ = (("before", ctypes.c_int * 4),)
+
+
 @dataclass(frozen=True, eq=False)
 class Own:
     """A function of ours with the tensors that it reads, and what it is told."""
@@ -157,15 +130,9 @@ class Products:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
-        for name in TAKES:
-            getattr(library, f"graphc_takes_{name}").restype = ctypes.c_bool
-        for name in PREFERS:
-            getattr(library, f"graphc_prefers_{name}").restype = ctypes.c_bool
+        for name in re.findall(r"F\((\w+)\)", source(("variants.h",))):
+            getattr(library, f"graphc_{name}").restype = RESULTS.get(name.partition("_")[0])
         library.graphc_winograd_size.restype = ctypes.c_int64
-        self._functions = {
-            name: ctypes.cast(getattr(library, f"graphc_{name}"), ggml.ggml_custom_op_t)
-            for name in (*FUNCTIONS, "winograd_operands")
-        }
 
     def product(self, a: Any, b: Any) -> Own | None:
         """For `ggml_mul_mat(a, b)`."""
@@ -275,6 +242,11 @@ class Products:
         """For `ggml_cont(x)`, where x has another axis first than in memory."""
         return Own("turned", (x,)) if self.library.graphc_takes_turned(x) else None
 
+    def pad(self, x: Any, before: Sequence[int]) -> Own | None:
+        """For zeros around x, so many before it along each axis."""
+        told = PadSettings((ctypes.c_int * 4)(*before))
+        return Own("pad", (x,), told) if self.library.graphc_takes_pad(x) else None
+
     def tensor(self, context: Any, own: Own, ne: Sequence[int], threads: int) -> Any:
         """The tensor that it computes, of these sizes. What it is told must live as long as the graph."""
         args = own.args
@@ -288,7 +260,7 @@ class Products:
     def _custom(self, context: Any, name: str, args: Sequence[Any], ne: Sequence[int], told: Any = None) -> Any:
         array = (ctypes.POINTER(ggml.ggml_tensor) * len(args))(*args)
         pointer = None if told is None else ctypes.cast(ctypes.pointer(told), ctypes.c_void_p)
-        function = self._functions[name]
+        function = ctypes.cast(getattr(self.library, f"graphc_{name}"), ggml.ggml_custom_op_t)
         return ggml.ggml_custom_4d(context, ggml.GGML_TYPE_F32, *ne, array, len(args), function, -1, pointer)
 
 

@@ -226,6 +226,10 @@ def _concat(graph: BuiltGraph, products: Products, call: Call, args: Sequence[An
     return products.concat(args[:2], [inner_own(graph, arg) for arg in call.args[:2]], args[2])
 
 
+def _pad(graph: BuiltGraph, products: Products, call: Call, args: Sequence[Any]) -> Own | None:
+    return products.pad(args[0], args[1::2])
+
+
 WAYS: Mapping[str, Sequence[Way]] = {
     "ggml_mul_mat": (_attention, _product),
     **dict.fromkeys(CONVOLUTIONS, (_convolution,)),
@@ -237,6 +241,7 @@ WAYS: Mapping[str, Sequence[Way]] = {
     "ggml_mul": (_factor, _gate, _gated),
     "ggml_add": (_rotary, _summed, _factor, _group_norm),
     "ggml_concat": (_rest, _concat),
+    "ggml_pad_ext": (_pad,),
     "ggml_silu": (_silu, _own_silu),
 }
 """The calls that may be replaced, and how, the larger pattern first."""

@@ -1,5 +1,5 @@
-// Copies: tensors joined along an axis, a row at a time, and tensors that were turned, a square at a time. ggml copies both element by
-// element.
+// Copies: tensors joined along an axis or with zeros around them, a row at a time, and tensors that were turned, a square at a time.
+// ggml copies all of them element by element.
 
 #include "products.h"
 
@@ -24,6 +24,24 @@ void graphc_concat(struct ggml_tensor * dst, int ith, int nth, void * userdata) 
             memcpy(start + i1 * dst->nb[1] + i2 * dst->nb[2] + i3 * dst->nb[3], from, part->ne[0] * sizeof(float));
         }
         before += part->ne[axis];
+    }
+}
+
+bool graphc_takes_pad(const struct ggml_tensor * x) { return graphc_takes_concat(x); }
+
+void graphc_pad(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    const struct ggml_tensor * x = dst->src[0];
+    const int * before = ((const struct graphc_pad_settings *) userdata)->before;
+    const int64_t rows = dst->ne[1] * dst->ne[2] * dst->ne[3];
+    for (int64_t row = rows * ith / nth; row < rows * (ith + 1) / nth; ++row) {
+        const int64_t at[] = {row % dst->ne[1] - before[1], row / dst->ne[1] % dst->ne[2] - before[2], row / dst->ne[1] / dst->ne[2] - before[3]};
+        float * to = (float *) dst->data + row * dst->ne[0];
+        bool inside = true;
+        for (int i = 0; i < 3; ++i) inside = inside && at[i] >= 0 && at[i] < x->ne[i + 1];
+        const int64_t left = inside ? before[0] : dst->ne[0], right = inside ? left + x->ne[0] : left;
+        memset(to, 0, left * sizeof(float));
+        if (inside) memcpy(to + left, (const char *) x->data + at[0] * x->nb[1] + at[1] * x->nb[2] + at[2] * x->nb[3], x->ne[0] * sizeof(float));
+        memset(to + right, 0, (dst->ne[0] - right) * sizeof(float));
     }
 }
 

@@ -167,6 +167,17 @@ GRAPHC_API bool graphc_takes_concat(const struct ggml_tensor * part);
 /// All sources, joined along an axis.
 GRAPHC_API void graphc_concat(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
+/// The settings of zeros around a tensor: its userdata.
+struct graphc_pad_settings {
+    int before[4];
+};
+
+/// Whether `graphc_pad` puts zeros around a tensor, faster than ggml does.
+GRAPHC_API bool graphc_takes_pad(const struct ggml_tensor * x);
+
+/// What `ggml_pad_ext` gives for src[0].
+GRAPHC_API void graphc_pad(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
 /// Whether `graphc_turned` copies a tensor of which the first axis is not the one along which elements lie one after the other.
 GRAPHC_API bool graphc_takes_turned(const struct ggml_tensor * x);
 

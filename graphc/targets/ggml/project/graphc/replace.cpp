@@ -50,7 +50,7 @@ class Replacing {
         each([this](ggml_tensor * tensor) { attention(tensor), group_norm(tensor), rotary(tensor), rest(tensor); });
         each([this](ggml_tensor * tensor) { conv_2d(tensor), concat(tensor); });
         each([this](ggml_tensor * tensor) { mul_mat(tensor), gelu(tensor), silu(tensor), gate(tensor), norm(tensor); });
-        each([this](ggml_tensor * tensor) { sum(tensor), factor(tensor), relu(tensor), merged_attention(tensor), turned(tensor), gated(tensor); });
+        each([this](ggml_tensor * tensor) { sum(tensor), factor(tensor), relu(tensor), merged_attention(tensor), turned(tensor), pad(tensor), gated(tensor); });
     }
 
   private:
@@ -165,6 +165,13 @@ class Replacing {
         if (sources.size() > most_sources) sources = {tensor->src[0], tensor->src[1]};
         settings_.concats.push_back({tensor->op_params[0]});
         become(tensor, code_.concat, &settings_.concats.back(), sources);
+    }
+
+    void pad(ggml_tensor * tensor) {
+        const int32_t * given = tensor->op_params;  // before and behind each axis; whether what is behind comes before
+        if (tensor->op != GGML_OP_PAD || given[8] != 0 || !code_.takes_pad(tensor->src[0])) return;
+        settings_.pads.push_back({{given[0], given[2], given[4], given[6]}});
+        become(tensor, code_.pad, &settings_.pads.back(), {tensor->src[0]});
     }
 
     void conv_2d(ggml_tensor * tensor) {

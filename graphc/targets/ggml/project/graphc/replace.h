@@ -19,6 +19,7 @@ struct ProductSettings {
     std::deque<graphc_gate_settings> gates;
     std::deque<graphc_rotary_settings> rotaries;
     std::deque<graphc_concat_settings> concats;
+    std::deque<graphc_pad_settings> pads;
 };
 
 /// The call that has the arguments of the convolution that a tensor is the result of, if it is one: ggml makes several tensors

@@ -16,7 +16,7 @@
     F(takes_group_norm) F(group_norm) \
     F(takes_norm) F(takes_factor) F(norm) \
     F(takes_rotary) F(takes_rest) F(rotary) \
-    F(takes_concat) F(concat) \
+    F(takes_concat) F(concat) F(takes_pad) F(pad) \
     F(takes_turned) F(turned)
 
 #ifdef __cplusplus
