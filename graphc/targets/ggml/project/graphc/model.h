@@ -19,11 +19,11 @@ namespace graphc {
 
 /// What a model runs on; see `Backends`.
 struct Options {
-    std::string device;  // one, or several with commas between; empty: the first graphics processor, else the CPU
-    int threads = 0;     // below 1: one for each processor that this process may run on
-    bool fast = false;   // let the device multiply float32 in float16 or TF32
-    std::filesystem::path ways;  // what `graphc tune --output` wrote for this device
-    std::string memory;  // what each device may use ("4GiB", or "4GiB,2GiB" for two); empty, or "auto": what is free
+    std::string device = {};           // one, or several with commas between; empty: the first graphics processor, else the CPU
+    int threads = 0;                   // below 1: one for each processor that this process may run on
+    bool fast = false;                 // let the device multiply float32 in float16 or TF32
+    std::filesystem::path ways = {};   // what `graphc tune --output` wrote for this device
+    std::string memory = {};           // what each device may use ("4GiB", or "4GiB,2GiB" for two); empty, or "auto": what is free
 };
 
 /// What the generated code knows about its model.
