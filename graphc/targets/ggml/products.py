@@ -288,4 +288,5 @@ def source(names: Sequence[str] = FILES) -> str:
     """The files as one."""
     folder = files("graphc.targets.ggml").joinpath("project", "graphc")
     text = "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
-    return re.sub(r'#include "(products|tiles|widen|blocks|rows).h"\n|#pragma once\n', "", text)
+    headers = "|".join(name for name in FILES if name.endswith(".h"))
+    return re.sub(rf'#include "({headers})"\n|#pragma once\n', "", text)

@@ -50,7 +50,7 @@ static inline struct matrix columns_at(const struct ggml_tensor * dst, const str
     return (struct matrix){(const char *) a->data + at.axis[0] * a->nb[1] + i2 * a->nb[2] + i3 * a->nb[3], a->nb[1], a->type, s->types};
 }
 
-/// A block of a result, and where the operands of one of its products lie: rows of `c` are `ldc` elements apart, panels `panel`.
+/// A block of a result, and where the operands of one of its products lie: rows of `c` are `ldc` elements apart.
 /// Behind it come rows that are packed next.
 struct block {
     const struct ggml_tensor * dst;
@@ -58,7 +58,6 @@ struct block {
     int axis;  // of its rows
     struct matrix a;
     const float * packed;
-    int64_t panel;
     float * c;
     int64_t ldc, rows, columns;
     const char * coming;
@@ -93,7 +92,7 @@ static inline void multiply(const struct block * b) {
         const int64_t bottom = least(top + tall, b->rows);
         const float * rows = read_rows(&b->a, top, bottom - top, 0, b->depth, room, &lda);
         for (int64_t j = 0; j < b->columns; j += PANEL) {
-            const float * panel = b->packed + j / PANEL * b->panel;
+            const float * panel = b->packed + j * DEPTH;
             const int64_t wide = least(b->columns - j, PANEL);
             for (int64_t i = top; i < bottom; i += high, coming += LINES) {
                 const int64_t count = least(bottom - i, high);

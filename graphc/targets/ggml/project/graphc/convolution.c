@@ -7,7 +7,7 @@
 
 /// Which elements of an image [channels][height][width] a kernel [channels][kh][kw] meets at the pixels of a result, in lines of `across`.
 struct windows {
-    int64_t width, height, across, pixels, kw, kh;
+    int64_t width, height, across, kw, kh;
     struct graphc_conv_2d_settings s;
 };
 
@@ -31,10 +31,9 @@ static int cut_panel(const struct windows * w, int64_t x, int64_t y, int64_t cou
     return found;
 }
 
-/// What the kernel's elements `from`... meet at the pixels from `start` on, as the columns of panels, which lie `panel` elements apart. A
-/// place of the kernel meets the same pixels in each channel.
-static void pack_windows(const struct windows * w, const float * data, int64_t start, int64_t count, int64_t from, int depth,
-                         float * packed, int64_t panel) {
+/// What the kernel's elements `from`... meet at the pixels from `start` on, as the columns of panels. A place of the kernel meets the
+/// same pixels in each channel.
+static void pack_windows(const struct windows * w, const float * data, int64_t start, int64_t count, int64_t from, int depth, float * packed) {
     const int64_t places = w->kw * w->kh, plane = w->width * w->height;
     struct piece pieces[PANEL];
     for (int64_t j = 0; j < count; j += PANEL) {
@@ -46,7 +45,7 @@ static void pack_windows(const struct windows * w, const float * data, int64_t s
             const bool full = found == 1 && pieces[0].count == PANEL;
             const float * channel = begin;
             for (int64_t k = first; k < depth; k += places, channel += plane) {
-                float * row = packed + j / PANEL * panel + k * PANEL;
+                float * row = packed + j * DEPTH + k * PANEL;
                 if (full && w->s.s0 == 1) {
                     copy(channel + pieces[0].from, 1, PANEL, row);
                     continue;
@@ -63,59 +62,33 @@ static void pack_windows(const struct windows * w, const float * data, int64_t s
     }
 }
 
-static struct windows windows_of(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
-    const int64_t kw = kernel->ne[0], kh = kernel->ne[1];
-    struct windows w = {image->ne[0], image->ne[1], 0, 0, kw, kh, *s};
-    w.across = (w.width + 2 * s->p0 - s->d0 * (kw - 1) - 1) / s->s0 + 1;
-    w.pixels = ((w.height + 2 * s->p1 - s->d1 * (kh - 1) - 1) / s->s1 + 1) * w.across;
-    if (kw == 1 && kh == 1 && s->s0 == 1 && s->s1 == 1 && s->p0 == 0 && s->p1 == 0) w.width = w.across = w.pixels, w.height = 1;
-    return w;
-}
-
-/// Elements that a channel of the result is the sum of.
-static int64_t depth_of(const struct ggml_tensor * kernel) { return kernel->ne[0] * kernel->ne[1] * kernel->ne[2]; }
-
-static const float * image_at(const struct ggml_tensor * image, int64_t batch) {
-    return (const float *) ((const char *) image->data + batch * image->nb[3]);
-}
-
-/// A block of a convolution's result: channels from `i` on, pixels from `j` on.
-static struct block block_at(const struct ggml_tensor * dst, const struct graphc_conv_2d_settings * s, int64_t i, int64_t j, int64_t batch) {
-    const int64_t pixels = dst->ne[0] * dst->ne[1];
-    float * c = (float *) ((char *) dst->data + batch * dst->nb[3]) + i * pixels + j;
-    return (struct block){.dst = dst, .at = {{j, 0, i, batch}}, .axis = 2, .c = c, .ldc = pixels, .relu = s->relu};
-}
-
-/// The product of a part of the kernel's elements, from `k` on.
-static void multiply_part(struct block * part, const struct ggml_tensor * kernel, const struct graphc_conv_2d_settings * s, int64_t k) {
-    const int64_t depth = depth_of(kernel);
-    part->a = (struct matrix){(const char *) kernel->data + part->at.axis[2] * kernel->nb[3], kernel->nb[3], kernel->type, s->types};
-    part->a.data = element(&part->a, 0, k);
-    part->depth = (int) least(depth - k, DEPTH);
-    part->first = k == 0, part->last = k + DEPTH >= depth;
-    multiply(part);
-}
-
 bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
     return is_weight(kernel, s->types) && is_dense(image);
 }
 
 void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
-    const int64_t depth = depth_of(kernel), channels = kernel->ne[3];
+    const int64_t depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2], channels = kernel->ne[3];
+    const int64_t pixels = dst->ne[0] * dst->ne[1];
     struct graphc_conv_2d_settings * s = userdata;
-    const struct windows w = windows_of(kernel, image, s);
+    struct windows w = {image->ne[0], image->ne[1], dst->ne[0], kernel->ne[0], kernel->ne[1], *s};
+    if (w.kw == 1 && w.kh == 1 && s->s0 == 1 && s->s1 == 1 && s->p0 == 0 && s->p1 == 0) w.width = w.across = pixels, w.height = 1;
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
-    const struct units u = cut(channels, w.pixels, dst->ne[3], nth);
+    const struct units u = cut(channels, pixels, dst->ne[3], nth);
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
         const int64_t i = unit % u.parts * u.rows, j = unit / u.parts % u.columns * COLUMNS, batch = unit / u.parts / u.columns;
-        struct block part = block_at(dst, s, i, j, batch);
-        part.packed = packed, part.panel = DEPTH * PANEL;
+        const float * data = (const float *) ((const char *) image->data + batch * image->nb[3]);
+        const struct matrix weights = {(const char *) kernel->data + i * kernel->nb[3], kernel->nb[3], kernel->type, s->types};
+        struct block part = {.dst = dst, .at = {{j, 0, i, batch}}, .axis = 2, .a = weights, .packed = packed, .ldc = pixels, .relu = s->relu};
+        part.c = (float *) ((char *) dst->data + batch * dst->nb[3]) + i * pixels + j;
         part.rows = least(channels - i, u.rows);
-        part.columns = least(w.pixels - j, COLUMNS);
+        part.columns = least(pixels - j, COLUMNS);
         for (int64_t k = 0; k < depth; k += DEPTH) {
-            pack_windows(&w, image_at(image, batch), j, part.columns, k, (int) least(depth - k, DEPTH), packed, part.panel);
-            multiply_part(&part, kernel, s, k);
+            part.depth = (int) least(depth - k, DEPTH);
+            part.first = k == 0, part.last = k + DEPTH >= depth;
+            part.a.data = element(&weights, 0, k);
+            pack_windows(&w, data, j, part.columns, k, part.depth, packed);
+            multiply(&part);
         }
     }
 }
