@@ -11,8 +11,8 @@ import tarfile
 import tempfile
 from pathlib import Path, PurePosixPath
 
+from graphc.cache import cache_folder, is_own, make_cache_folder
 from graphc.errors import BuildError
-from graphc.targets.kernels.native import cache_folder
 from graphc.trace import SILENT, Progress
 
 VERSION = "0.0.45"
@@ -32,14 +32,16 @@ DOWNLOAD_SECONDS = 1800
 
 
 def ggml_source(progress: Progress = SILENT) -> Path:
-    """The folder of ggml's source, from the user's cache if it is there. Raises BuildError."""
+    """The folder of ggml's source, from the user's cache if it is there. Raises BuildError, and OSError without a cache."""
     folder = cache_folder("ggml") / RELEASE
     with progress.stage("get ggml's source", 1) as step:
         if not folder.is_dir():
-            with tempfile.TemporaryDirectory(prefix=".ggml-", dir=folder.parent) as beside:
+            with tempfile.TemporaryDirectory(prefix=".ggml-", dir=make_cache_folder("ggml")) as beside:
                 archive = download(Path(beside))
                 unpack(archive, Path(beside) / "source")
                 _place(Path(beside) / "source", folder)
+        if not is_own(folder):
+            raise BuildError(f"{folder} is not yours alone: remove it, and it is made again")
         step(1)
     return folder
 
@@ -103,6 +105,7 @@ def _unpack_file(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) ->
 
 def _place(unpacked: Path, folder: Path) -> None:
     """Move the unpacked source to its place; another process may have been faster, which is as good."""
+    unpacked.chmod(0o700)
     try:
         os.replace(unpacked, folder)
     except OSError as error:

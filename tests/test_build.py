@@ -107,7 +107,8 @@ def test_the_source_is_fetched_once(tmp_path, monkeypatch):
         return folder / "a.tar.gz"
 
     unpack = ggml_source.unpack
-    monkeypatch.setattr(ggml_source, "cache_folder", lambda name: tmp_path)
+    for name in ("cache_folder", "make_cache_folder"):
+        monkeypatch.setattr(ggml_source, name, lambda name: tmp_path)
     monkeypatch.setattr(ggml_source, "download", download)
     first = ggml_source.ggml_source()
     assert (first / "CMakeLists.txt").is_file()

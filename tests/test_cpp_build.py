@@ -21,7 +21,7 @@ from graphc.compiler import Settings, compile_program, evaluated
 from graphc.targets.ggml.cpp import write_project
 from graphc.targets.ggml.engine import write_engine
 from graphc.targets.ggml.executor import Executor
-from graphc.targets.kernels.native import machine_flags
+from graphc.targets.kernels.compiled import machine_flags
 
 ALL = {**PROGRAMS, **OTHERS}
 SIZES = {"symbolic": [{"batch": 2, "tokens": 8}, {"batch": 1, "tokens": 4}], "kernels": [{"n": 5}, {"n": 1}],

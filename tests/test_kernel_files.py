@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from loops import Body, Fault, apply, compute, loop, run
 
+from graphc.cache import warn_once
 from graphc.errors import BuildError
 from graphc.ir.types import BF16, F16, F32, I8, I32, I64
 from graphc.ops.indexing import Gather
@@ -22,7 +23,7 @@ from graphc.ops.pointwise import Binary, Unary
 from graphc.ops.reduce import Reduce
 from graphc.shapes import Dim, symbol
 from graphc.targets.ggml.program import KernelUse
-from graphc.targets.kernels import native
+from graphc.targets.kernels import compiled, native
 from graphc.targets.kernels.native import load_kernels
 from graphc.targets.kernels.render_c import declarations, render
 from graphc.targets.kernels.scalar import Kernel, Scalar
@@ -131,7 +132,7 @@ def test_without_a_compiler_numpy_computes(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(native.shutil, "which", lambda name: None)
     monkeypatch.setattr(native, "find_zig", lambda: None)
-    native._warn_once.cache_clear()
+    warn_once.cache_clear()
     n = symbol("n")
     uses = [
         KernelUse(Slice((n - 1, 0), (2, 3), (-1, 1)), ((BF16, (5, 3)),), BF16, (2, 3)),
@@ -160,14 +161,17 @@ def test_a_compiler_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("CC", "no-such-compiler")
     with pytest.raises(BuildError, match="no-such-compiler"):
         load_kernels([one])
+    monkeypatch.setenv("CC", "gcc '")
+    with pytest.raises(BuildError, match="CC is not a command: gcc ' "):
+        load_kernels([one])
 
 
 def test_a_file_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "with spaces und ä"))
     one = KernelUse(Unary("Neg"), ((I8, (3, 17)),), I8, (3, 17))
     load_kernels([one])
-    native._load.cache_clear()
-    monkeypatch.setattr(native, "compile_library", lambda *args: pytest.fail("compiled again"))
+    compiled._loaded.clear()
+    monkeypatch.setattr(compiled, "compile_library", lambda *args: pytest.fail("compiled again"))
     (kernel,) = load_kernels([one])
     x = np.ones((3, 17), I8)
     np.testing.assert_array_equal(run(kernel, one, [x], {}), -x)
@@ -177,7 +181,9 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(monkeypatch: pytest.Monke
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     x = np.arange(7, dtype=I8)
-    np.testing.assert_array_equal(compute(Unary("BitwiseNot"), x), ~x)
+    warn_once.cache_clear()
+    with pytest.warns(RuntimeWarning, match="is not kept"):
+        np.testing.assert_array_equal(compute(Unary("BitwiseNot"), x), ~x)
 
 
 def test_two_processes_may_compile_the_same(tmp_path: Path) -> None:

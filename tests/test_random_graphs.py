@@ -12,7 +12,7 @@ from suite.run import quick_flags
 import graphc
 from graphc import onnx_backend
 from graphc.errors import InputError
-from graphc.targets.kernels import native
+from graphc.targets.kernels import compiled
 
 COUNT = 300
 
@@ -20,7 +20,7 @@ COUNT = 300
 @pytest.fixture(autouse=True, scope="module")
 def _quick_kernels() -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "FLAGS", quick_flags())
+        patch.setattr(compiled, "FLAGS", quick_flags())
         yield
 
 

@@ -82,19 +82,3 @@ def test_nothing_else_needs_to_be_installed(tmp_path):
 def test_without_the_package_there_is_none(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert zig.find_zig() is None
-
-
-def test_a_library_that_another_process_has_loaded_stays(monkeypatch, tmp_path):
-    def refuse(source, target):
-        raise PermissionError(13, "in use", str(target))  # as on Windows
-
-    library = tmp_path / "kernels.so"
-    compiler = native.find_compiler()
-    assert compiler is not None
-    monkeypatch.setattr(native.os, "replace", refuse)
-    with pytest.raises(PermissionError):
-        native.compile_library("int x;", (*compiler, "-shared"), library)
-    library.write_bytes(b"made by another")
-    native.compile_library("int x;", (*compiler, "-shared"), library)
-    assert library.read_bytes() == b"made by another"
-    assert [path.name for path in tmp_path.iterdir()] == ["kernels.so"]

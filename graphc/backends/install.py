@@ -14,11 +14,11 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from graphc.backends.table import BACKENDS, Backend, find_backend
+from graphc.cache import cache_folder, is_own, make_cache_folder, warn_once
 from graphc.cmake import run_cmake
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml
 from graphc.ggml_source import RELEASE, ggml_source
-from graphc.targets.kernels.native import cache_folder
 from graphc.trace import SILENT, Progress
 
 ENDINGS = (".so", ".dylib", ".dll")
@@ -35,14 +35,24 @@ PROBE_SECONDS = 120
 
 
 def backends_folder() -> Path:
-    """Where built backends lie, a folder each, for this version of ggml."""
+    """Where built backends lie, a folder each, for this version of ggml. Raises OSError where the user has no cache."""
     return cache_folder("backends") / RELEASE
 
 
 def installed() -> dict[str, Path]:
-    """The libraries of the backends that were built, by name."""
-    found = {name: _library_in(backends_folder() / name) for name in BACKENDS}
-    return {name: library for name, library in found.items() if library is not None}
+    """The libraries of the backends that were built, by name. What is not the user's own is left out, with a warning."""
+    try:
+        folder = backends_folder()
+    except FileNotFoundError:  # no home folder
+        return {}
+    except OSError as error:
+        warn_once(f"backends are not looked for: {error.filename}: {error.strerror}")
+        return {}
+    found = {name: library for name in BACKENDS if (library := _library_in(folder / name)) is not None}
+    for name, library in found.items():
+        if not is_own(library):
+            warn_once(f"backend {name} is left out: {library} is not yours alone; `graphc backend install {name}`")
+    return {name: library for name, library in found.items() if is_own(library)}
 
 
 def install(
@@ -55,18 +65,20 @@ def install(
     """Build a backend from ggml's source and put it where it will be found; returns the devices that it has here.
 
     One that is already there is built again. Nothing is left of a build that fails or is interrupted, and processes that
-    build the same one at the same time do not disturb each other: the last that is ready stays. Raises BuildError.
+    build the same one at the same time do not disturb each other: the last that is ready stays. Raises BuildError, and
+    OSError where the user has no cache.
     """
     backend = find_backend(name)
     source = ggml_source(progress)
-    folder = backends_folder()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = make_cache_folder("backends") / RELEASE
+    folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{backend.name}-", dir=folder, ignore_cleanup_errors=True) as beside:
         library = _build(backend, source, Path(beside), cmake_args, jobs, progress)
         devices = probe(library)
         ready = Path(beside) / "ready"
         ready.mkdir()
         shutil.move(library, ready / library.name)
+        (ready / library.name).chmod(0o700)
         _place(ready, folder / backend.name)
     return devices
 

@@ -12,16 +12,19 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.resources import files
-from pathlib import Path
 from threading import Barrier
 from time import perf_counter
 
 import numpy as np
 
+from graphc.cache import cache_folder, keep, read_own
 from graphc.errors import BuildError
-from graphc.files import replacing
 from graphc.targets.ggml.products import FAST_FLAGS, source
-from graphc.targets.kernels.native import cache_folder, find_compiler, ggml_include, load_library, machine
+from graphc.targets.kernels.compiled import load_library, machine
+from graphc.targets.kernels.native import find_compiler, ggml_include
+
+KEPT_IN = "peaks"
+"""The folder of the cache."""
 
 TRIES = 7
 """Measurements of each; the best counts."""
@@ -52,19 +55,18 @@ class Peaks:
 def peaks(threads: int, again: bool = False) -> Peaks | None:
     """The machine's peaks: those that were measured before, unless they are wanted `again`. None without a C compiler
     that can compile the products."""
-    path = cache_folder("peaks") / (hashlib.sha256(machine().encode()).hexdigest()[:16] + f"-{threads}.json")
-    if not again and (known := _read(path)):
+    name = hashlib.sha256(machine().encode()).hexdigest()[:16] + f"-{threads}.json"
+    if not again and (known := _read(name)):
         return known
     measured = _measure(threads)
     if measured is not None:
-        with replacing(path) as unfinished:
-            unfinished.write_text(json.dumps(asdict(measured)), encoding="utf-8")
+        keep(KEPT_IN, name, json.dumps(asdict(measured)).encode())
     return measured
 
 
-def _read(path: Path) -> Peaks | None:
+def _read(name: str) -> Peaks | None:
     try:
-        found = Peaks(**json.loads(path.read_text(encoding="utf-8")))
+        found = Peaks(**json.loads(read_own(cache_folder(KEPT_IN) / name) or b""))
         return found if found.gflops > 0 and found.gbytes > 0 else None
     except (OSError, ValueError, TypeError):
         return None

@@ -18,7 +18,7 @@ from graphc.onnx_backend import Prepared
 from graphc.runtime.model import Model
 from graphc.runtime.specializing import flat
 from graphc.targets.ggml.cpp import render_project
-from graphc.targets.kernels.native import machine_flags
+from graphc.targets.kernels.compiled import machine_flags
 
 from .cases import Case
 from .pool import WORKERS, run_all

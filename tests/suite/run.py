@@ -43,9 +43,9 @@ def quick_flags() -> tuple[str, ...]:
 
 def quick_kernels() -> None:
     """Compile the kernels of this process with `quick_flags`."""
-    from graphc.targets.kernels import native
+    from graphc.targets.kernels import compiled
 
-    native.FLAGS = quick_flags()
+    compiled.FLAGS = quick_flags()
 
 
 def run_case(case: Case, device: str = "CPU") -> Outcome:

@@ -21,12 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from graphc.backends.precision import is_exact
+from graphc.cache import cache_folder, make_cache_folder
 from graphc.errors import GraphcError
 from graphc.files import replacing
 from graphc.ggml_library import ggml
 from graphc.targets.ggml.devices import backend_name
 from graphc.targets.ggml.products import FAST_FLAGS, source
-from graphc.targets.kernels.native import cache_folder, find_compiler, machine
+from graphc.targets.kernels.compiled import machine
+from graphc.targets.kernels.native import find_compiler
 
 WAYS: Mapping[str, Sequence[str]] = {
     "conv_2d": ("winograd", "tiles", "direct", "columns"),
@@ -34,6 +36,9 @@ WAYS: Mapping[str, Sequence[str]] = {
 }
 """Kinds of calls, and the ways of computing them, of which each device has some: `replace.py` has the CPU's, `adapt.py` those of
 others."""
+
+KEPT_IN = "ways"
+"""The folder of the cache."""
 
 SETTING = "GRAPHC_WAYS"
 """The environment variable that names a file to use instead of the device's, or is `none`."""
@@ -83,9 +88,13 @@ def choices_for(backends: Sequence[Any], threads: int) -> Mapping[str, str]:
         raise GraphcError(f"{SETTING} names {named}, which is not a file")
     if named == "none" or len(backends) > 2:
         return {}
-    store = store_for(backends, threads)
-    path = Path(named) if named else store and store.path
-    return chosen(path) if path else {}
+    if named:
+        return chosen(Path(named))
+    try:
+        store = store_for(backends, threads)
+    except OSError:  # there is no cache
+        return {}
+    return chosen(store.path) if store else {}
 
 
 def chosen(path: Path) -> dict[str, str]:
@@ -112,7 +121,7 @@ def remember(path: Path, device: str, found: Mapping[str, str]) -> None:
 
 def store_for(backends: Sequence[Any], threads: int) -> Store | None:
     """Where the choices for these backends are kept; None for several devices, for one of another machine, and for the CPU
-    without code of our own."""
+    without code of our own. Raises OSError where the user has no cache."""
     backend = backends[0]
     name = backend_name(backend)
     description = ggml.ggml_backend_dev_description(ggml.ggml_backend_get_device(backend)).decode()
@@ -126,7 +135,7 @@ def store_for(backends: Sequence[Any], threads: int) -> Store | None:
         return None
     digest = hashlib.sha256("\0".join((device, *depends)).encode()).hexdigest()[:12]
     slug = re.sub(r"\W+", "-", device.lower()).strip("-")[:60]
-    return Store(device, cache_folder("ways") / f"{slug}-{digest}.txt")
+    return Store(device, cache_folder(KEPT_IN) / f"{slug}-{digest}.txt")
 
 
 @functools.cache
@@ -163,7 +172,7 @@ def _warn_once(message: str) -> None:
 @contextmanager
 def _alone() -> Iterator[None]:
     """No other process is in such a block at the same time. The system opens the lock if a process ends."""
-    with (cache_folder("ways") / "lock").open("ab") as file:
+    with (make_cache_folder(KEPT_IN) / "lock").open("ab") as file:
         if sys.platform == "win32":
             import msvcrt
 

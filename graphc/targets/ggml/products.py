@@ -18,7 +18,8 @@ from typing import Any
 
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml
-from graphc.targets.kernels.native import find_compiler, ggml_include, load_library
+from graphc.targets.kernels.compiled import load_library
+from graphc.targets.kernels.native import find_compiler, ggml_include
 from graphc.targets.kernels.render_c import FLAGS
 
 FAST_FLAGS = tuple("-ffp-contract=fast" if flag == "-ffp-contract=off" else flag for flag in FLAGS)

@@ -1,0 +1,106 @@
+"""The user's cache: what graphc measured, built and compiled on this machine. Programs from it are run, so it must be the
+user's own: what another user may have put there is not read."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+import stat
+import sys
+import warnings
+from pathlib import Path
+
+from graphc.files import replacing
+
+OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def cache_folder(name: str) -> Path:
+    """The folder of this name in the cache, which may not be there.
+
+    Raises OSError where there is no home folder, and where the cache belongs to another user.
+    """
+    cache = _cache()
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        _check_owner(cache)
+    return cache / name
+
+
+def make_cache_folder(name: str) -> Path:
+    """The same, made if it is not there. Raises OSError where nothing can be written to it."""
+    folder = cache_folder(name)
+    folder.parent.parent.mkdir(parents=True, exist_ok=True)
+    for each in (folder.parent, folder):
+        each.mkdir(mode=0o700, exist_ok=True)
+        _check_owner(each)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "permission denied", str(folder))
+    return folder
+
+
+def is_own(path: Path) -> bool:
+    """Whether a file or folder is the user's (or the system's) and nobody else may write to it; not for links."""
+    try:
+        return _is_own(path.lstat())
+    except OSError:
+        return False
+
+
+def read_own(path: Path) -> bytes | None:
+    """What is in a file that is the user's own; None where there is no such file."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            status = os.fstat(file.fileno())
+            return file.read() if stat.S_ISREG(status.st_mode) and _is_own(status) else None
+    except OSError:
+        return None
+
+
+def keep(folder: str, name: str, content: bytes) -> None:
+    """Write a file to the cache, whole or not at all. Where that is not possible there is a warning, for all is done again
+    the next time."""
+    try:
+        with replacing(make_cache_folder(folder) / name) as unfinished:
+            unfinished.write_bytes(content)
+            unfinished.chmod(0o600)
+    except OSError as error:
+        warn_once(f"what was compiled or measured is not kept: {error.filename}: {error.strerror}")
+
+
+@functools.cache
+def warn_once(message: str) -> None:
+    """Warn of something, the first time that it is noticed."""
+    warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+
+def _cache() -> Path:
+    chosen = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME", "")
+    if os.path.isabs(chosen):
+        return Path(chosen) / "graphc"
+    try:
+        home = Path.home()
+    except RuntimeError as error:
+        raise FileNotFoundError(errno.ENOENT, "there is no home folder: set XDG_CACHE_HOME", "cache") from error
+    usual = {"darwin": home / "Library" / "Caches", "win32": home / "AppData" / "Local"}
+    return usual.get(sys.platform, home / ".cache") / "graphc"
+
+
+def _check_owner(folder: Path) -> None:
+    """Raises PermissionError for a folder of another user. Of the user's own, others' right to write is taken away: a umask may
+    have given it."""
+    for status in (folder.lstat(), folder.stat()):
+        if not _owned(status):
+            raise PermissionError(errno.EACCES, "belongs to another user; set XDG_CACHE_HOME", str(folder))
+    if not _is_own(folder.stat()):
+        folder.chmod(stat.S_IMODE(folder.stat().st_mode) & ~OTHERS_MAY_WRITE)
+
+
+def _is_own(status: os.stat_result) -> bool:
+    return _owned(status) and (os.name == "nt" or not status.st_mode & OTHERS_MAY_WRITE)
+
+
+def _owned(status: os.stat_result) -> bool:
+    return os.name == "nt" or status.st_uid in (os.geteuid(), 0)

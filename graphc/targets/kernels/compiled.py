@@ -1,0 +1,164 @@
+"""C source to a library that is loaded: compiled once for a machine, and kept in the user's cache.
+
+A kept file is named by the hash of all that it depends on, and by the digest of what is in it: one that was damaged is compiled
+again. What is loaded is a copy of the bytes that were checked, so what happens to the file afterwards does not matter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from graphc.cache import cache_folder, keep, make_cache_folder, read_own
+from graphc.errors import BuildError
+from graphc.targets.kernels.render_c import FLAGS
+
+KEPT_IN = "kernels"
+"""The folder of the cache."""
+
+ENDING = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
+
+TIME_LIMIT = 600
+"""Seconds after which a compiler is given up."""
+
+SCRATCH = ".scratch-"
+"""How folders are called in which a library is made and loaded. Windows cannot remove them while the library is in use, and
+nobody does after a process was killed: the next that compiles removes those of another day."""
+
+A_DAY = 24 * 60 * 60
+
+_loaded: dict[str, ctypes.CDLL] = {}
+
+
+def load_library(
+    source: str, compiler: tuple[str, ...], include: Path, flags: Sequence[str] | None = None
+) -> ctypes.CDLL:
+    """The compiled and loaded source, from the cache if it is there. Raises BuildError with what the compiler says."""
+    command = (*compiler, *(FLAGS if flags is None else flags), *machine_flags(), "-fPIC", "-shared", f"-I{include}")
+    depends_on = "\0".join([source, *command, (include / "ggml.h").read_text(encoding="utf-8"), machine()])
+    key = hashlib.sha256(depends_on.encode()).hexdigest()[:32]
+    if key not in _loaded:
+        with _scratch() as folder:
+            _loaded[key] = _load_kept(key, folder) or _load_compiled(key, source, command, folder)
+    return _loaded[key]
+
+
+def _load_kept(key: str, folder: Path) -> ctypes.CDLL | None:
+    """The library of this key in the cache, if one is there that is the user's own, whole, and can be loaded here."""
+    try:
+        paths = sorted(cache_folder(KEPT_IN).glob(f"{key}-*{ENDING}"))
+    except OSError:
+        return None
+    for path in paths:
+        content = read_own(path)
+        if content is None or path.name != _file_name(key, content):
+            with contextlib.suppress(OSError):
+                path.unlink()
+        else:
+            with contextlib.suppress(BuildError):  # another system's, where several share a home folder
+                return _load(content, folder)
+    return None
+
+
+def _load_compiled(key: str, source: str, command: Sequence[str], folder: Path) -> ctypes.CDLL:
+    content = compile_library(source, command, folder)
+    library = _load(content, folder)
+    keep(KEPT_IN, _file_name(key, content), content)
+    return library
+
+
+def compile_library(source: str, command: Sequence[str], folder: Path) -> bytes:
+    """Compile C source in a folder; returns what is in the shared library. Raises BuildError."""
+    c_file, built = folder / "kernels.c", folder / f"kernels{ENDING}"
+    c_file.write_text(source, encoding="utf-8")
+    environment = {"ZIG_GLOBAL_CACHE_DIR": str(_zig_cache(folder)), **os.environ}
+    try:
+        done = subprocess.run(
+            [*command, str(c_file), "-o", str(built), "-lm"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIME_LIMIT,
+            check=False,
+            env=environment,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"the C compiler could not be run: {error}") from error
+    if done.returncode != 0 or not built.is_file():
+        first = "\n".join(done.stderr.strip().splitlines()[:8]) or f"status {done.returncode}, and no library"
+        raise BuildError(f"{' '.join(command)} failed on the generated kernels:\n{first}")
+    return built.read_bytes()
+
+
+def _file_name(key: str, content: bytes) -> str:
+    return f"{key}-{hashlib.sha256(content).hexdigest()[:32]}{ENDING}"
+
+
+def _load(content: bytes, folder: Path) -> ctypes.CDLL:
+    """Load a library from a new file, for the system takes a path that it knows for the library that it has."""
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=ENDING, delete=False) as file:
+        file.write(content)
+    try:
+        return ctypes.CDLL(file.name)
+    except OSError as error:
+        raise BuildError(f"the compiled kernels cannot be loaded: {error}") from error
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder for a moment: in the cache, or else where the system has such folders."""
+    try:
+        beside = make_cache_folder(KEPT_IN)
+        _sweep(beside)
+        made = tempfile.TemporaryDirectory(dir=beside, prefix=SCRATCH, ignore_cleanup_errors=True)
+    except OSError:
+        made = tempfile.TemporaryDirectory(prefix="graphc-", ignore_cleanup_errors=True)
+    with made as name:
+        yield Path(name)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what others left behind."""
+    for path in folder.glob(f"{SCRATCH}*"):
+        try:
+            old = time.time() - path.stat().st_mtime > A_DAY
+        except OSError:
+            continue
+        if old:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _zig_cache(folder: Path) -> Path:
+    """Where zig keeps the C library that it compiles."""
+    try:
+        return make_cache_folder(KEPT_IN) / "zig"
+    except OSError:
+        return folder
+
+
+def machine_flags() -> tuple[str, ...]:
+    """What lets the compiler use all of this processor's instructions."""
+    return ("-mcpu=native",) if platform.machine().lower() in ("arm64", "aarch64") else ("-march=native",)
+
+
+@functools.cache
+def machine() -> str:
+    """What compiled code for this processor depends on: caches may be shared between machines."""
+    description = [platform.system(), platform.machine(), platform.processor()]
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        description += sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})
+    except OSError:
+        pass
+    return "\n".join(description)
