@@ -1,0 +1,13 @@
+"""What graphc_images raises: each error is one clear message for the person who asked for the picture."""
+
+from __future__ import annotations
+
+from graphc import GraphcError
+
+
+class ImageError(GraphcError):
+    """Any error that what was asked for causes."""
+
+
+class SettingError(ImageError):
+    """A setting has a name that nothing has, or a value that does not fit; the message names the setting."""

@@ -1,0 +1,55 @@
+"""Philox 4x32-10, as PyTorch uses it on CUDA and A1111 by the names "GPU" and "NV".
+
+The generator: Salmon, Moraes, Dror, Shaw, Parallel Random Numbers: As Easy as 1, 2, 3 (2011).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+WEYL = 0x9E3779B9, 0xBB67AE85
+ROUNDS = 10
+WORD = np.uint64(0xFFFFFFFF)
+HALF = np.uint64(32)
+
+SCALE = float(np.float32(2.3283064e-10))
+SCALE_TO_CIRCLE = float(np.float32(2.3283064e-10 * 6.2831855))
+
+
+def philox(counter: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
+    """Four words for each counter. The words are uint64 arrays of numbers below 2**32; the key is the seed's 64 bits."""
+    a, b, c, d = counter
+    key = [seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF]
+    for _ in range(ROUNDS):
+        first, second = a * MULTIPLIERS[0], c * MULTIPLIERS[1]
+        a, b, c, d = (
+            (second >> HALF) ^ b ^ np.uint64(key[0]),
+            second & WORD,
+            (first >> HALF) ^ d ^ np.uint64(key[1]),
+            first & WORD,
+        )
+        key = [(word + step) & 0xFFFFFFFF for word, step in zip(key, WEYL, strict=True)]
+    return [a, b, c, d]
+
+
+class Philox:
+    """Numbers of the normal distribution by Box and Muller's method: one for each counter (call, 0, element, 0)."""
+
+    def __init__(self, seed: int) -> None:
+        """`seed`'s lower 64 bits count."""
+        self.seed = seed
+        self.calls = 0
+
+    def normal(self, shape: Sequence[int]) -> np.ndarray:
+        """float32; the n-th element of the c-th call depends on the seed, n and c alone."""
+        count = int(np.prod(shape, dtype=np.int64))
+        zeros = np.zeros(count, np.uint64)
+        calls = np.full(count, self.calls, np.uint64)
+        self.calls += 1
+        radius, angle, *_ = philox([calls, zeros, np.arange(count, dtype=np.uint64), zeros], self.seed)
+        uniform = radius * SCALE + SCALE / 2
+        direction = angle * SCALE_TO_CIRCLE + SCALE_TO_CIRCLE / 2
+        return (np.sqrt(-2.0 * np.log(uniform)) * np.sin(direction)).astype(np.float32).reshape(tuple(shape))
