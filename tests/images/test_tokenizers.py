@@ -1,0 +1,175 @@
+"""Token ids: known ones, and those of transformers' tokenizers made from our own tables."""
+
+import hashlib
+import random
+import re
+import struct
+import unicodedata
+from functools import cache, reduce
+from operator import xor
+
+import numpy as np
+import pytest
+
+from graphc_images.tokenizers import ClipTokenizer, T5Tokenizer, tables
+from graphc_images.tokenizers.tables import read_tables, text_of
+
+CLIP_IDS = {
+    "": [],
+    "a photo of a cat": [320, 1125, 539, 320, 2368],
+    "A Photo of a CAT!!": [320, 1125, 539, 320, 2368, 748],
+    "(masterpiece:1.2), best quality, 1girl": [263, 12066, 281, 272, 269, 273, 2361, 949, 3027, 267, 272, 1611],
+    "naïve café 日本 🐱": [1097, 35689, 563, 15304, 39121, 19277, 361, 22979],
+    "don't it's I'll": [847, 713, 585, 568, 328, 1342],
+    ",": [267],
+    "supercalifragilisticexpialidocious": [1642, 2857, 13093, 2076, 5868, 26850, 835, 639, 38466],
+    "a<|endoftext|>b": [320, 49407, 321],
+}
+T5_IDS = {
+    "": [],
+    "a photo of a cat": [3, 9, 1202, 13, 3, 9, 1712],
+    "A Photo of a CAT!!": [71, 5810, 13, 3, 9, 3, 18911, 1603],
+    "(masterpiece:1.2), best quality": [41, 7429, 8424, 10, 10917, 201, 200, 463],
+    "  two   spaces\nnew line ": [192, 4856, 126, 689],
+    "日本": [3, 2],
+    "a <extra_id_5>b</s>": [3, 9, 32094, 3, 115, 1],
+}
+RANGES = [(0x20, 0x7F)] * 8 + [
+    *[(0x00, 0x20), (0x80, 0x250), (0x300, 0x370), (0x370, 0x780), (0x900, 0x1200), (0x2000, 0x2C00), (0x3000, 0x3400)],
+    *[(0x4E00, 0x9FFF), (0xAC00, 0xD7A3), (0xF900, 0xFFFE), (0x10000, 0x11000), (0x1D400, 0x1D800), (0x1F300, 0x1F700)],
+]
+WORDS = [
+    "'s",
+    "'LL",
+    "é",
+    "e\u0301",
+    "ﬁ",
+    "ing",
+    " the ",
+    "  ",
+    "\n",
+    "\r\n",
+    "</s>",
+    "<|endoftext|>",
+    "<extra_id_7>",
+    " 12",
+    "½",
+    "Σ",
+    "一",
+]
+
+
+@cache
+def clip():
+    return ClipTokenizer()
+
+
+@cache
+def t5():
+    return T5Tokenizer()
+
+
+def random_text(rng):
+    """Characters of every kind that every Unicode in use knows, and bits of text that tokenizers treat in a special way."""
+
+    def character():
+        while True:
+            found = chr(rng.randrange(*rng.choice(RANGES)))
+            if unicodedata.ucd_3_2_0.category(found) not in ("Cn", "Co"):
+                return found
+
+    words = 0.3 if rng.random() < 0.5 else 0
+    return "".join(rng.choice(WORDS) if rng.random() < words else character() for _ in range(rng.randrange(14)))
+
+
+@pytest.mark.parametrize("text", CLIP_IDS)
+def test_clip_ids(text):
+    assert clip().encode(text) == CLIP_IDS[text]
+
+
+@pytest.mark.parametrize("text", T5_IDS)
+def test_t5_ids(text):
+    assert t5().encode(text) == T5_IDS[text]
+
+
+def transformers_clip():
+    from transformers import CLIPTokenizer
+
+    merges = text_of(read_tables("clip.npz")["merges"]).split("\n")
+    letters = list(clip()._id_of_letter)
+    words = [*letters, *(letter + "</w>" for letter in letters), *(pair.replace(" ", "") for pair in merges)]
+    vocabulary = {word: number for number, word in enumerate([*words, "<|startoftext|>", "<|endoftext|>"])}
+    assert len(vocabulary) == 49408
+    return CLIPTokenizer(vocab=vocabulary, merges=[tuple(pair.split(" ")) for pair in merges])
+
+
+def test_clip_is_as_transformers():
+    oracle = transformers_clip()
+    rng = random.Random(1)
+    for _ in range(4000):
+        text = random_text(rng)
+        assert [49406, *clip().encode(text), 49407] == oracle(text).input_ids, ascii(text)
+
+
+def double_array(pairs):
+    """sentencepiece's precompiled map of characters, with 256 places for each node: offsets have no low bits."""
+    children = {b"": {}}
+    for key in pairs:
+        raw = key.encode()
+        for size in range(len(raw)):
+            children.setdefault(raw[:size], {})[raw[size]] = raw[: size + 1]
+            children.setdefault(raw[: size + 1], {})
+    base = {key: number << 8 | reduce(xor, key, 0) for number, key in enumerate(children)}
+    units = np.zeros(len(children) << 8, np.uint32)
+    results = b""
+    leaves = {key.encode(): value for key, value in pairs.items()}
+    units[0] = 0x200
+    for key, below in children.items():
+        for byte, child in below.items():
+            place = base[key] ^ byte
+            units[place] = (place ^ base[child]) >> 8 << 10 | 0x200 | (child in leaves) << 8 | byte
+            if child in leaves:
+                units[base[child]] = 0x80000000 | len(results)
+                results += leaves[child].encode() + b"\0"
+    return struct.pack("<I", units.nbytes) + units.tobytes() + results
+
+
+def transformers_t5():
+    from transformers import T5Tokenizer as Oracle
+
+    table = read_tables("t5.npz")
+    pieces = list(zip(text_of(table["pieces"]).split("\n"), table["scores"].tolist(), strict=True))
+    parts = text_of(table["replacements"]).split("\0")
+    special = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    extra = [(f"<extra_id_{number}>", 0.0) for number in range(99, -1, -1)]
+    return Oracle(
+        vocab=[*special, *pieces, *extra],
+        _spm_precompiled_charsmap=double_array(dict(zip(parts[::2], parts[1::2], strict=True))),
+    )
+
+
+def test_t5_is_as_transformers():
+    oracle = transformers_t5()
+    rng = random.Random(2)
+    for _ in range(4000):
+        text = random_text(rng)
+        assert [*t5().encode(text), 1] == oracle(text).input_ids, ascii(text)
+
+
+@pytest.mark.parametrize("tokenizer", [clip, t5])
+def test_long_words_and_broken_characters(tokenizer):
+    long = tokenizer().encode("word" * 5000)
+    assert len(long) < 20000
+    assert tokenizer().encode("a\ud800b")  # half of a pair
+
+
+@pytest.mark.parametrize("name", ["clip.npz", "t5.npz"])
+def test_tables_are_those_of_the_origin(name):
+    """ORIGIN.md, which the script writes, has the sum of the bytes of the file beside it and of what is in it."""
+    folder = tables.Path(tables.__file__).parent
+    line = next(line for line in (folder / "ORIGIN.md").read_text().splitlines() if f"`{name}`" in line)
+    arrays = read_tables(name)
+    content = b"".join(arrays[key].tobytes() for key in sorted(arrays))
+    sums = [hashlib.sha256(data).hexdigest() for data in ((folder / name).read_bytes(), content)]
+    assert re.findall(r"[0-9a-f]{64}", line) == sums
+    assert (folder / f"LICENSE.{name.partition('.')[0]}").stat().st_size > 1000
