@@ -1,0 +1,1 @@
+"""From a prompt to what text encoders read, and from what they give to what a denoiser reads."""

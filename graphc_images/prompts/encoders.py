@@ -1,0 +1,41 @@
+"""What each text encoder wants around its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from graphc_images.tokenizers import ClipTokenizer, T5Tokenizer
+
+
+@dataclass(frozen=True)
+class EncoderRules:
+    """How a text becomes rows of token ids for one encoder.
+
+    `chunk` is how many ids a row has, with `start` and `end`; None where a row holds a text of any length, and has at least
+    `shortest` ids. `pad` fills it. `comma` is the id after which a long text is best cut, if there is one.
+    """
+
+    name: str
+    tokenizer: Callable[[], ClipTokenizer | T5Tokenizer]
+    start: int | None
+    end: int
+    pad: int
+    chunk: int | None = 77
+    shortest: int = 1
+    comma: int | None = None
+
+    def tokens(self, text: str) -> list[int]:
+        """The ids of a text alone."""
+        return self.tokenizer().encode(text)
+
+
+_clip = cache(ClipTokenizer)
+_t5 = cache(T5Tokenizer)
+_CLIP_START, _CLIP_END, _CLIP_COMMA = ClipTokenizer.start, ClipTokenizer.end, 267
+
+CLIP_L = EncoderRules("clip_l", _clip, _CLIP_START, _CLIP_END, pad=_CLIP_END, comma=_CLIP_COMMA)
+CLIP_G = EncoderRules("clip_g", _clip, _CLIP_START, _CLIP_END, pad=0, comma=_CLIP_COMMA)
+CLIP_H = EncoderRules("clip_h", _clip, _CLIP_START, _CLIP_END, pad=0, comma=_CLIP_COMMA)
+T5 = EncoderRules("t5xxl", _t5, None, T5Tokenizer.end, pad=T5Tokenizer.pad, chunk=None, shortest=256)

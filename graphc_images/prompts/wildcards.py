@@ -1,0 +1,104 @@
+"""Prompts that are drawn: `{a|b}`, `{2$$a|b|c}`, `{0.3::a|b}` and lines of files as `__name__`.
+
+Source: the syntax of adieyal's Dynamic Prompts extension.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+
+from graphc_images.errors import SettingError
+
+WILDCARD = re.compile(r"__([\w\-./*?]+?)__")
+INNERMOST = re.compile(r"(?<!\$)\{([^{}]*)\}")
+COUNT = re.compile(r"(?:(\d+)(?:-(\d+))?|-(\d+))\$\$(?:(.*?)\$\$)?", re.DOTALL)
+SHARE = re.compile(r"\s*(\d+\.?\d*|\.\d+)::(.*)", re.DOTALL)
+MOST_REPLACEMENTS = 10_000
+
+
+@dataclass
+class Wildcards:
+    """Lists of texts by name, from a folder with a `.txt` file for each (a text a line; # begins a comment)."""
+
+    folder: Path | None = None
+    _lists: dict[str, list[str]] = field(default_factory=dict)
+
+    def choices(self, pattern: str) -> list[str]:
+        """The lines of the file of this name, or of all whose names fit a pattern with * or ?."""
+        if pattern not in self._lists:
+            lines = [line.strip() for path in self._files(pattern) for line in _read(path).splitlines()]
+            self._lists[pattern] = [line for line in lines if line and not line.startswith("#")]
+        return self._lists[pattern]
+
+    def _files(self, pattern: str) -> list[Path]:
+        if self.folder is None:
+            return []
+        files = {path.relative_to(self.folder).with_suffix("").as_posix(): path for path in self.folder.rglob("*.txt")}
+        return [path for name, path in sorted(files.items()) if fnmatch(name, pattern)]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise SettingError(f"{path}: the wildcards cannot be read: {problem}") from None
+
+
+def draw(prompt: str, seed: int, wildcards: Wildcards | None = None) -> str:
+    """The prompt with every choice made, the same for the same seed; what names no file stays as it is."""
+    chance = random.Random(seed)
+    known = wildcards or Wildcards()
+    replacements = 0
+
+    def line(match: re.Match[str]) -> str:
+        choices = known.choices(match[1])
+        return chance.choice(choices) if choices else match[0]
+
+    def option(match: re.Match[str]) -> str:
+        return _choose(match[1], chance)
+
+    steps: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [(INNERMOST, option), (WILDCARD, line)]
+    changed = True
+    while changed:
+        changed = False
+        for pattern, replace in steps:
+            for match in pattern.finditer(prompt):
+                text = replace(match)
+                if text != match[0]:
+                    prompt = prompt[: match.start()] + text + prompt[match.end() :]
+                    changed = True
+                    break
+            if changed:
+                break
+        replacements += 1
+        if replacements > MOST_REPLACEMENTS:
+            raise SettingError(f"the prompt's wildcards name each other without end: {prompt[:60]}…")
+    return prompt
+
+
+def _choose(inside: str, chance: random.Random) -> str:
+    """One of the options, or as many different ones as `n$$` or `n-m$$` says, with what joins them between `$$` and `$$`."""
+    counted = COUNT.match(inside)
+    least, most, joined = 1, 1, ", "
+    if counted:
+        least = int(counted[1] or 0)
+        most = int(counted[2] or counted[3] or least)
+        joined = ", " if counted[4] is None else counted[4]
+        inside = inside[counted.end() :]
+    options = []
+    for text in inside.split("|"):
+        share = SHARE.fullmatch(text)
+        options.append((float(share[1]), share[2]) if share else (1.0, text))
+    chosen = []
+    for _ in range(min(chance.randint(min(least, most), max(least, most)), len(options))):
+        total = sum(share for share, _ in options)
+        if total == 0:
+            break
+        place = chance.choices(range(len(options)), [share for share, _ in options])[0]
+        chosen.append(options.pop(place)[1])
+    return joined.join(chosen)
