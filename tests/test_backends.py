@@ -192,12 +192,11 @@ def split(monkeypatch):
         program = compile_program(chain(*operators, size=size))
         executor = Executor(program, stand_ins(program), "cpu", 1)
         executor.products = None
-        try:
-            for graph in graphs(executor, known_sections(program, {})[0], {}):
-                found = assign(executor.backends[0], graph.graph)
-                return tuple([name(node) for node in part] for part in (found.device, found.refused, found.kept))
-        finally:
-            executor.close()
+        with executor.context() as context:
+            for graph in graphs(context, known_sections(program, {})[0], {}):
+                found = assign(context.cpu, graph.graph)
+                parts = found.device, found.refused, found.kept
+        return tuple([name(node) for node in part] for part in parts)
 
     return run
 

@@ -18,9 +18,10 @@ from graphc.ir.types import TensorType
 from graphc.ops.attention import Attention
 from graphc.ops.base import Op
 from graphc.ops.conv import Conv
+from graphc.targets.ggml.built import BuiltGraph
 from graphc.targets.ggml.choices import WAYS, choices_for, chosen, remember, store_for
 from graphc.targets.ggml.devices import open_backends
-from graphc.targets.ggml.executor import BuiltGraph, Executor
+from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.lower import lower
 from graphc.targets.ggml.tensors import ggml
 
@@ -54,7 +55,7 @@ def built(
     executor = Executor(lower(graph), [], threads=2)
     executor.choices = choices
     (result,) = executor.run({f"x{i}": array for i, array in enumerate(arrays)}, {})
-    (made,) = executor.graphs.values()
+    (made,) = executor.graphs
     return result, op.eval(*(array.astype(np.float64) for array in arrays))[0], made
 
 

@@ -143,7 +143,7 @@ def test_everything_of_our_own_is_met():
     program = replaced()
     executor = Executor(program, arrays(program), threads=2)
     executor.run(inputs_of(program, {}), {})
-    (graph,) = executor.graphs.values()
+    (graph,) = executor.graphs
     kinds = {(own.name, len(own.args)) for own in graph.own.values()}
     assert kinds >= {
         ("conv_2d", 3),
@@ -204,7 +204,7 @@ def test_ways_that_were_chosen_have_the_bits_of_the_process(compiled, tmp_path, 
     inputs = inputs_of(program, {})
     usual = Executor(program, arrays(program), threads=2)
     before = usual.run(inputs, {})
-    (graph,) = usual.graphs.values()
+    (graph,) = usual.graphs
     ways = tmp_path / "ways ü.txt"
     lines = (f"{each.key} = {others.get(each.way, each.way)}  # a = b\n" for each in graph.taken.values())
     ways.write_text("".join(["# a device\n\n", *lines]))

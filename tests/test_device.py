@@ -107,7 +107,7 @@ def test_a_gate_is_one_step():
     with torch.no_grad():
         for got, expected in zip(model.run({model.inputs[0].name: x.numpy()}).values(), module(x), strict=True):
             np.testing.assert_allclose(got, expected.numpy(), rtol=1e-5, atol=1e-6)
-    (graph,) = model.executor.graphs.values()
+    (graph,) = model.executor.graphs
     operators = [assigning.ggml.ggml_op_name(node.contents.op) for node in graph.placement.nodes]
     assert operators.count(b"GLU") == 2
     assert b"MUL" not in operators
@@ -258,7 +258,7 @@ def computed(name, choices):
     executor.choices = choices
     (result,) = executor.run(arrays, {})
     (exact,) = op.eval(*(array.astype(np.float64) for array in arrays.values()))
-    (built,) = executor.graphs.values()
+    (built,) = executor.graphs
     (taken,) = built.taken.values()
     operators = {assigning.ggml.ggml_op_name(node.contents.op) for node in built.placement.nodes}
     return relative_error({"y": result}, {"y": exact}), taken, operators
@@ -321,9 +321,7 @@ def test_the_cpp_program_runs_on_the_device(zoo, tmp_path, monkeypatch):
             assert relative_error(got, expected) <= BOUND
             assert all(got[name].tobytes() == in_process[name].tobytes() for name in expected)
         others = {"columns": "direct", "direct": "columns", "scores": "flash", "flash": "scores"}
-        taken = {
-            each.key: others[each.way] for graph in model.executor.graphs.values() for each in graph.taken.values()
-        }
+        taken = {each.key: others[each.way] for graph in model.executor.graphs for each in graph.taken.values()}
         ways.write_text("".join(f"{key} = {way}\n" for key, way in taken.items()))
         monkeypatch.setenv("GRAPHC_WAYS", str(ways))
         model = graphc.load(tmp_path / "model.gguf", device=DEVICE)

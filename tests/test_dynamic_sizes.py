@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 import graphc
 from graphc.errors import InputError
-from graphc.targets.ggml import executor
+from graphc.targets.ggml import context, executor
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
@@ -310,11 +310,11 @@ def test_sizes_share_memory_and_are_kept():
 
 
 def test_the_least_recently_used_size_goes_first(monkeypatch):
-    monkeypatch.setattr(executor, "KEPT_SIZES", 2)
+    monkeypatch.setattr(context, "KEPT_SIZES", 2)
     model = graphc.compile(pyramid(), threads=1)
     for size in (4, 8, 4, 12):
         model.run(sample=np.zeros((1, 1, size, size), np.float32))
-    assert [dict(sizes)["h"] for _, *sizes in model.executor.graphs] == [4, 12]
+    assert [graph.binding["h"] for graph in model.executor.graphs] == [4, 12]
 
 
 def test_two_backends_share_a_scheduler(monkeypatch):

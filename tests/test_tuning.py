@@ -14,8 +14,8 @@ from frontend_models import model, node, value
 import graphc
 from graphc.runtime import tuning
 from graphc.runtime.tuning import alone, choose, tune
+from graphc.targets.ggml.built import BuiltGraph
 from graphc.targets.ggml.choices import chosen
-from graphc.targets.ggml.executor import BuiltGraph
 
 RANDOM = np.random.default_rng(7)
 INPUTS = {"x": RANDOM.standard_normal((1, 4, 12, 10)).astype(np.float32)}
@@ -64,12 +64,12 @@ def test_a_call_alone_gives_what_it_gives_in_the_model():
     """It is computed with the views and the parts of attention that it reads, and with the ReLU or copy behind it."""
     loaded = graphc.compile(images(), threads=2)
     expected = loaded.run(INPUTS)["y"]
-    (graph,) = loaded.executor.graphs.values()
+    (graph,) = loaded.executor.graphs
     made: dict[int, np.ndarray] = {}
     functions = []
     for index in sorted(graph.taken):
         section = alone(graph, index)
-        single = BuiltGraph(loaded.executor, graph.program, section, graph.binding)
+        single = BuiltGraph(graph.owner, graph.program, section, graph.binding)
         assert single.taken == {index: graph.taken[index]}
         made.update(single.run([INPUTS["x"]], made)[0])
         single.free()
@@ -112,7 +112,7 @@ def test_what_was_measured_is_followed_from_then_on(graphc_command, tmp_path, mo
     assert chosen(Path("ways.txt")) == chosen(store)
     tuned = graphc.compile(path, threads=2)
     after = tuned.run(INPUTS)
-    (graph,) = tuned.executor.graphs.values()
+    (graph,) = tuned.executor.graphs
     assert sorted(each.way for each in graph.taken.values()) == ["direct", "direct", "direct", "scores"]
     np.testing.assert_allclose(after["y"], before["y"], rtol=1e-5, atol=1e-6)
     assert graphc.compile(path, threads=1).executor.choices == {}

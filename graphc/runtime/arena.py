@@ -14,8 +14,10 @@ import numpy as np
 from graphc.ggml_library import ggml
 from graphc.runtime.profile import own_name
 from graphc.shapes import Dim, integer
+from graphc.targets.ggml.built import BuiltGraph
+from graphc.targets.ggml.context import Context
 from graphc.targets.ggml.cost import count_of, with_blocks
-from graphc.targets.ggml.executor import BuiltGraph, Executor
+from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.sections import Section, sections
 from graphc.targets.ggml.tensors import ALIGNMENT, address
@@ -61,7 +63,8 @@ def arenas(program: Program, sizes: Mapping[str, int], threads: int | None = Non
     executor = Executor(program, stand_ins(program), "cpu", threads)
     known, unknown = known_sections(program, sizes)
     try:
-        return [_arena(executor, graph) for graph in graphs(executor, known, sizes)], unknown
+        with executor.context() as context:
+            return [_arena(graph) for graph in graphs(context, known, sizes)], unknown
     finally:
         executor.close()
 
@@ -79,11 +82,11 @@ def known_sections(program: Program, sizes: Mapping[str, int]) -> tuple[list[tup
 
 
 def graphs(
-    executor: Executor, parts: Iterable[tuple[Program, Section]], sizes: Mapping[str, int]
+    context: Context, parts: Iterable[tuple[Program, Section]], sizes: Mapping[str, int]
 ) -> Iterator[BuiltGraph]:
     """The graph of each of these sections; it is freed when the next is asked for."""
     for block, section in parts:
-        graph = BuiltGraph(executor, block, section, {name: sizes[name] for name in section.symbols})
+        graph = BuiltGraph(context, block, section, {name: sizes[name] for name in section.symbols})
         try:
             yield graph
         finally:
@@ -98,8 +101,8 @@ def stand_ins(program: Program) -> list[np.ndarray]:
     return [weight.array(block[start : start + size]) for weight, size in zip(program.weights, sizes, strict=True)]
 
 
-def _arena(executor: Executor, graph: BuiltGraph) -> Arena:
-    executor.compute.place(graph.placement)
+def _arena(graph: BuiltGraph) -> Arena:
+    graph.owner.compute.place(graph.placement)
     nodes = [ggml.ggml_graph_node(graph.graph, index) for index in range(ggml.ggml_graph_n_nodes(graph.graph))]
     held = tuple(_held(graph, nodes))
     return Arena(graph.program.name, max((each.offset + each.nbytes for each in held), default=0), len(nodes), held)

@@ -13,8 +13,9 @@ from typing import Any
 from graphc.ggml_library import ggml
 from graphc.runtime.arena import graphs, known_sections, made, stand_ins
 from graphc.targets.ggml.assign import Assignment, assign
+from graphc.targets.ggml.built import BuiltGraph
 from graphc.targets.ggml.devices import backend_name, device_name
-from graphc.targets.ggml.executor import BuiltGraph, Executor
+from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.place import Place, limits
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.tensors import VIEW_OPS, address
@@ -56,31 +57,32 @@ def _assigned(executor: Executor, sizes: Mapping[str, int]) -> Assigned:
     found = Assigned(Counter({device_name(each): 0 for each in devices}))
     found.servers = [device_name(each) for each in devices if backend_name(each) == "RPC"]
     known, found.unknown = known_sections(executor.program, sizes)
-    for graph in graphs(executor, known, sizes):  # larger ones change where weights lie
-        found.memory = executor.fitting.text(executor.compute.plan(graph.placement))
-    for graph in graphs(executor, known, sizes):
-        _add(found, graph)
+    with executor.context() as context:
+        for graph in graphs(context, known, sizes):  # larger ones change where weights lie
+            found.memory = executor.fitting.text(context.compute.plan(graph.placement))
+        for graph in graphs(context, known, sizes):
+            _add(found, graph)
     return found
 
 
 def _add(found: Assigned, graph: BuiltGraph) -> None:
     """Count the steps of a graph."""
-    executor, names = graph.executor, {key: name for key, (name, _, _) in made(graph)}
-    reasons = _reasons([assign(each, graph.graph) for each in executor.backends[:-1]])
-    executor.compute.plan(graph.placement)
+    owner, names = graph.owner, {key: name for key, (name, _, _) in made(graph)}
+    reasons = _reasons([assign(each, graph.graph) for each in owner.backends[:-1]])
+    owner.compute.plan(graph.placement)
     moved: dict[tuple[int, Any], int] = {}
     for node in graph.placement.nodes:
         if node.contents.op in VIEW_OPS:
             continue
-        device = executor.compute.device_of(node)
-        if device == executor.backends[-1]:
+        device = owner.compute.device_of(node)
+        if device == owner.backends[-1]:
             counter = found.cpu.setdefault(reasons.get(address(node), BESIDE), Counter())
             counter[names.get(address(node), "a copy")] += 1
         else:
             found.devices[device_name(device)] += 1
         for source in filter(None, node.contents.src):
-            owner = source.contents.view_src or source
-            if not owner.contents.flags & ggml.GGML_TENSOR_FLAG_INPUT and executor.compute.device_of(owner) != device:
+            root = source.contents.view_src or source
+            if not root.contents.flags & ggml.GGML_TENSOR_FLAG_INPUT and owner.compute.device_of(root) != device:
                 moved[address(source), device] = ggml.ggml_nbytes(source)
     found.moved_bytes += sum(moved.values())
 

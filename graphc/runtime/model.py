@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 
@@ -12,9 +13,9 @@ import numpy as np
 
 from graphc.backends.precision import given_up
 from graphc.errors import InputError
+from graphc.runtime.turns import Turns
 from graphc.shapes import Dim, Expr, bind, symbols
 from graphc.shapes.ranges import range_of
-from graphc.targets.ggml.devices import backend_name
 from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.place import CPU, Place, limits
 from graphc.targets.ggml.program import Input, Program
@@ -42,7 +43,10 @@ class TensorInfo:
 
 
 class Model:
-    """A program with its weights, ready to run.
+    """A program with its weights, ready to run, by several threads at once. Runs share the weights and the threads of the CPU: a
+    graph that is begun while there are n runs is computed by an nth of the threads. There are at most as many runs at once as
+    threads, and one on a device other than the CPU; others wait for their turn. A change of the weights waits for the runs
+    before it, and later runs wait for it.
 
     Made by `graphc.compile` or `graphc.load`. `weights` holds an array for each of the program's weights, and `given` the
     parameters that they are made of, if they are known.
@@ -61,17 +65,20 @@ class Model:
         self.outputs = [TensorInfo(each.name, each.dtype, each.shape) for each in program.outputs]
         self._place = (place.device, place.threads, limits(place.memory))
         self.executor = Executor(program, weights, *self._place)
+        self._turns = Turns(self.executor.most_runs)
+        self._changes = Turns(1)
         self._loras = Loras(Base(program, self.executor.arrays.__getitem__, given))
         self._embeddings = Embeddings(program)
 
     def run(self, feed: Mapping[str, np.ndarray] | None = None, /, **arrays: np.ndarray) -> dict[str, np.ndarray]:
-        """Outputs by name, for inputs by name, given as keywords or as one mapping.
+        """Outputs by name, for inputs by name, given as keywords or as one mapping. Several threads may call it at once.
 
-        Raises InputError that lists every missing or unknown name, wrong dtype, rank and size.
+        Raises InputError that lists every missing or unknown name, wrong dtype, rank and size, and GraphcError once the model is
+        closed.
         """
         given = {name: np.asarray(array) for name, array in {**(feed or {}), **arrays}.items()}
-        binding = check_inputs(self.program, given)
-        results = self.executor.run(from_start(self.program, given), binding)
+        with self._turns.one():
+            results = self.executor.run(*prepared(self.program, given))
         return {info.name: array for info, array in zip(self.outputs, results, strict=True)}
 
     __call__ = run
@@ -88,11 +95,12 @@ class Model:
         Raises CheckpointError with all that does not fit, and EngineError if the engine does not say how its weights are
         made; the model is as before then.
         """
-        base = self._loras.base
-        stored = [base.weight(index) for index in range(len(base.program.weights))]
-        found = Refit(base.program, stored, source, strict=strict, component=component)
-        arrays = self.executor.placed(map(found.array, range(len(stored))))
-        self._use(self._loras.on(base.refitted(arrays.__getitem__, found.given)), self._embeddings)
+        with self._changes.all():
+            base = self._loras.base
+            stored = [base.weight(index) for index in range(len(base.program.weights))]
+            found = Refit(base.program, stored, source, strict=strict, component=component)
+            arrays = self.executor.placed(map(found.array, range(len(stored))))
+            self._use(self._loras.on(base.refitted(arrays.__getitem__, found.given)), self._embeddings)
 
     @property
     def loras(self) -> dict[str, Lora]:
@@ -109,19 +117,22 @@ class Model:
         Raises CheckpointError if the file is damaged, of another base, or changes weights that the engine does not tell exactly,
         InputError for a name that is taken or a strength that is no number; the model is as before then.
         """
-        lora, after = self._loras.load(source, strength, name)
-        self._use(after, self._embeddings)
+        with self._changes.all():
+            lora, after = self._loras.load(source, strength, name)
+            self._use(after, self._embeddings)
         if lora.unmatched:
             warnings.warn(f"LoRA {lora.name}: the model has no {some(lora.unmatched)}", RuntimeWarning, stacklevel=2)
         return lora
 
     def set_lora(self, strengths: Mapping[str, Strength]) -> None:
         """Change strengths of LoRAs that are loaded, by name; 0 leaves one out. Raises InputError."""
-        self._use(self._loras.set(strengths), self._embeddings)
+        with self._changes.all():
+            self._use(self._loras.set(strengths), self._embeddings)
 
     def unload_lora(self, name: str | None = None) -> None:
         """Take off a LoRA, or all: the weights are what they were, bit for bit. Raises InputError for a name there is not."""
-        self._use(self._loras.unload(name), self._embeddings)
+        with self._changes.all():
+            self._use(self._loras.unload(name), self._embeddings)
 
     @property
     def embeddings(self) -> dict[str, list[int]]:
@@ -138,17 +149,19 @@ class Model:
         Raises CheckpointError for a file that does not fit, InputError for a token that is loaded, and EngineError if the model
         has no table of tokens that can grow; the model is as before then.
         """
-        self._use(self._loras, self._embeddings.load(given))
-        return {token: self.embeddings[token] for token in given}
+        with self._changes.all():
+            self._use(self._loras, self._embeddings.load(given))
+            return {token: self.embeddings[token] for token in given}
 
     def unload_embeddings(self) -> None:
         """Take the tokens of textual inversion off again: the table is what it was."""
-        if self._embeddings.rows:
-            self._use(self._loras, Embeddings(self._embeddings.program))
+        with self._changes.all():
+            if self._embeddings.rows:
+                self._use(self._loras, Embeddings(self._embeddings.program))
 
     def _use(self, loras: Loras, embeddings: Embeddings) -> None:
         """Have the weights that they make, in another program if it takes one; what stays the same is not computed. The executor
-        that is there stays if the other cannot be made."""
+        that is there stays if the other cannot be made. Runs go on until all is computed."""
         before, arrays = self._loras, self.executor.arrays
         grown = embeddings is not self._embeddings
         kept = [
@@ -159,28 +172,49 @@ class Model:
             arrays[index] if same else embeddings.array(index, loras.weight(index)) for index, same in enumerate(kept)
         )
         if not grown and loras.ranks == before.ranks:
-            self.executor.replace_weights(chain(made, loras.factors))
-        else:
-            program = with_factors(embeddings.grown(), loras.ranks)
-            executor = Executor(program, chain(made, loras.factors), *self._place)
+            placed = self.executor.placed(chain(made, loras.factors))
+            with self._turns.all():
+                self.executor.replace_weights(placed)
+                self._loras, self._embeddings = loras, embeddings
+            return
+        program = with_factors(embeddings.grown(), loras.ranks)
+        self.executor.check()
+        executor = Executor(program, chain(made, loras.factors), *self._place)
+        with self._turns.all():
             self.executor.close()
             self.executor, self.program = executor, program
-        self._loras, self._embeddings = loras, embeddings
+            self._loras, self._embeddings = loras, embeddings
+
+    @contextmanager
+    def alone(self) -> Iterator[Executor]:
+        """The executor, while there is no other run and no change."""
+        with self._changes.all(), self._turns.all():
+            yield self.executor
 
     @property
     def given_up(self) -> str:
         """What the device's products lack for float32's precision; empty if nothing. See `set_float32_matmul_precision`."""
-        return "; ".join(filter(None, dict.fromkeys(given_up(backend_name(each)) for each in self.executor.backends)))
+        return "; ".join(filter(None, dict.fromkeys(map(given_up, self.executor.backend_names))))
 
     def close(self) -> None:
-        """Free the device's memory now, instead of when the model is collected."""
-        self.executor.close()
+        """Free the device's memory now, instead of when the model is collected. Waits for what other threads run; what they run
+        later raises GraphcError."""
+        with self.alone() as executor:
+            executor.close()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the engine file."""
         from graphc.targets.ggml.engine import write_engine
 
-        write_engine(path, self.program, lambda index: self.executor.arrays[index])
+        with self._changes.all():
+            write_engine(path, self.program, lambda index: self.executor.arrays[index])
+
+
+def prepared(program: Program, given: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """What an executor is given to run: the arrays as the program reads them, and the values of its size symbols. Raises
+    InputError."""
+    binding = check_inputs(program, given)
+    return from_start(program, given), binding
 
 
 def check_inputs(program: Program, given: Mapping[str, np.ndarray]) -> dict[str, int]:

@@ -17,12 +17,13 @@ import numpy as np
 
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
-from graphc.runtime.model import Model, check_inputs
+from graphc.runtime.model import Model, prepared
 from graphc.shapes import integer
+from graphc.targets.ggml.built import BuiltGraph
 from graphc.targets.ggml.calls import VIEWS
+from graphc.targets.ggml.computing import compute
 from graphc.targets.ggml.cost import count_of, is_copy, numbered
 from graphc.targets.ggml.devices import backend_name, device_name
-from graphc.targets.ggml.executor import BuiltGraph
 from graphc.targets.ggml.memory import ComputeMemory
 from graphc.targets.ggml.products import SUMS, Own
 from graphc.targets.ggml.program import Call
@@ -94,19 +95,18 @@ class Computed:
 def profile(model: Model, inputs: Mapping[str, np.ndarray], rounds: int = 1) -> list[Timing]:
     """The steps of a run, in order, each with the median of its times in so many runs, after a run that is not timed. Raises
     GraphcError as a run does."""
-    executor = model.executor
-    given = {name: np.asarray(array) for name, array in inputs.items()}
-    binding = check_inputs(model.program, given)
-    executor.run(given, binding)
-    numbers = numbered(model.program)
     runs: list[list[Timing]] = []
-    executor.observer = lambda graph: runs[-1].extend(timed(graph, numbers))
-    try:
-        for _ in range(rounds):
-            runs.append([])
-            executor.run(given, binding)
-    finally:
-        executor.observer = None
+    with model.alone() as executor:
+        given = prepared(model.program, {name: np.asarray(array) for name, array in inputs.items()})
+        executor.run(*given)
+        numbers = numbered(model.program)
+        executor.observer = lambda graph: runs[-1].extend(timed(graph, numbers))
+        try:
+            for _ in range(rounds):
+                runs.append([])
+                executor.run(*given)
+        finally:
+            executor.observer = None
     seconds = [statistics.median(each.seconds for each in step) for step in zip(*runs, strict=True)]
     starts = accumulate(seconds, initial=0.0)
     return [
@@ -116,7 +116,7 @@ def profile(model: Model, inputs: Mapping[str, np.ndarray], rounds: int = 1) -> 
 
 def timed(graph: BuiltGraph, numbers: Mapping[Call, int]) -> Iterator[Timing]:
     """Compute the nodes of a graph one after the other. What ggml makes of a call before its result counts as the call's."""
-    computed = list(on_cpu(graph) if len(graph.executor.backends) == 1 else on_devices(graph))
+    computed = list(on_cpu(graph) if len(graph.owner.backends) == 1 else on_devices(graph))
     calls = calls_of(graph, [each.node for each in computed])
     own = {address(each) for each in (*graph.placement.nodes, *graph.given, *graph.executor.weights.tensors)}
     parts: dict[int, list[Computed]] = {}
@@ -142,7 +142,7 @@ def on_cpu(graph: BuiltGraph) -> Iterator[Computed]:
             alone = ggml.ggml_new_graph_custom(context, 8, False)
             ggml.ggml_graph_add_node(alone, node)
             began = perf_counter()
-            status = ggml.ggml_backend_graph_compute(graph.executor.backends[0], alone)
+            status = compute(graph.owner.cpu, alone)
             seconds = perf_counter() - began
             if status != ggml.GGML_STATUS_SUCCESS:
                 raise GraphcError("ggml could not compute a node")
@@ -153,7 +153,7 @@ def on_cpu(graph: BuiltGraph) -> Iterator[Computed]:
 
 def on_devices(graph: BuiltGraph) -> list[Computed]:
     """Have ggml's scheduler compute a graph, node by node. Raises GraphcError if ggml cannot."""
-    memory, clocks = graph.executor.compute, list[Clock]()
+    memory, clocks = graph.owner.compute, list[Clock]()
 
     def watch(streams: Streams | None) -> Clock:
         clocks.append(Clock(memory, streams))

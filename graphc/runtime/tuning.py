@@ -17,9 +17,10 @@ import numpy as np
 
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
-from graphc.runtime.model import Model
+from graphc.runtime.model import Model, prepared
+from graphc.targets.ggml.built import BuiltGraph
 from graphc.targets.ggml.choices import WAYS, kind_of
-from graphc.targets.ggml.executor import BuiltGraph
+from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.products import SOFTMAXES
 from graphc.targets.ggml.program import Arg, Call, Program, Tensor
 from graphc.targets.ggml.sections import Section
@@ -71,10 +72,16 @@ def tune(model: Model, inputs: Mapping[str, np.ndarray], progress: Progress = SI
 
     The model is run once, by fixed rules, which its graphs follow from then on.
     """
-    executor = model.executor
-    executor.choices = {}
-    model.run(inputs)
-    made = [(graph, index) for graph in executor.graphs.values() for index in graph.taken]
+    with model.alone() as executor:
+        executor.choices = {}
+        executor.forget()
+        executor.run(*prepared(model.program, {name: np.asarray(array) for name, array in inputs.items()}))
+        return _measured(executor, progress)
+
+
+def _measured(executor: Executor, progress: Progress) -> list[Measured]:
+    """What `tune` gives, of an executor that ran once."""
+    made = [(graph, index) for graph in executor.graphs for index in graph.taken]
     counts = Counter(graph.taken[index].key for graph, index in made)
     first = {graph.taken[index].key: (graph, index) for graph, index in reversed(made)}
     found = []
@@ -129,7 +136,7 @@ def _graphs(graph: BuiltGraph, index: int) -> dict[str, BuiltGraph]:
     found = {}
     for way in WAYS[kind_of(key)]:
         executor.choices = {key: way}
-        made = BuiltGraph(executor, graph.program, section, graph.binding)
+        made = BuiltGraph(graph.owner, graph.program, section, graph.binding)
         if index in made.taken and made.taken[index].way == way:
             found[way] = made
         else:
@@ -199,15 +206,15 @@ def _arrays(graph: BuiltGraph) -> list[np.ndarray]:
 
 def _seconds(graph: BuiltGraph, arrays: list[np.ndarray]) -> float:
     """What it takes to compute a graph once. Raises GraphcError if ggml cannot."""
-    executor = graph.executor
-    executor.compute.place(graph.placement)
-    if len(executor.backends) == 1:
+    owner = graph.owner
+    owner.compute.place(graph.placement)
+    if len(owner.backends) == 1:
         filler = _filler()
         filler += 1
     for tensor, array in zip(graph.given, arrays, strict=True):
         upload(tensor, array)
     start = perf_counter()
-    status = executor.compute.compute(graph.placement)
+    status = owner.compute.compute(graph.placement)
     taken = perf_counter() - start
     if status != ggml.GGML_STATUS_SUCCESS:
         raise GraphcError("ggml could not compute a call")

@@ -21,7 +21,7 @@ from graphc.targets.ggml.program import Call
 from graphc.targets.ggml.replace import Attention, attention_of, inner, scores_bytes
 
 if TYPE_CHECKING:
-    from graphc.targets.ggml.executor import BuiltGraph
+    from graphc.targets.ggml.built import BuiltGraph
 
 PARTICULAR = ("Vulkan",)
 """Backends that convert an operand of a product to float16 if its rows do not lie one after the other, a single row too, that

@@ -9,8 +9,33 @@ from graphc.backends.load import load_backends
 from graphc.backends.precision import settle_precision
 from graphc.backends.rpc import SCHEME, Address, connect, is_address
 from graphc.errors import GraphcError
+from graphc.forking import renew_in_child
 from graphc.ggml_library import ggml
 from graphc.targets.ggml.place import split_devices
+
+
+class _Drivers:
+    """Whether drivers of devices and connections to servers are used in this process, and in one that it was forked from."""
+
+    def __init__(self) -> None:
+        self.used = self.foreign = False
+
+    def renew(self) -> None:
+        """See `Renewed`."""
+        self.foreign |= self.used
+
+    def use(self) -> None:
+        """Raises GraphcError in a child of a process that used some."""
+        if self.foreign:
+            raise GraphcError(
+                "this process was forked from one that used a device other than the CPU, whose driver does not survive that; "
+                'start it in another way (multiprocessing\'s "spawn"), or use devices in the child alone'
+            )
+        self.used = True
+
+
+_drivers = _Drivers()
+renew_in_child(_drivers)
 
 
 def default_threads() -> int:
@@ -23,16 +48,22 @@ def default_threads() -> int:
 def open_backends(device: str, threads: int) -> list[Any]:
     """The backends of a device, or of several with commas between, and the CPU's behind them. Raises GraphcError if there is no
     such device, or it is named twice."""
-    cpu = ggml.ggml_backend_cpu_init()
-    ggml.ggml_backend_cpu_set_n_threads(cpu, threads)
     names = [each for each in split_devices(device) if each != "cpu"]
     if names:
+        _drivers.use()
         settle_precision()
         load_backends()
     handles = [handle for name in names for handle in find_devices(name)]
     if len(set(handles)) < len(handles):
         raise GraphcError(f"--device {device}: a device is named twice")
-    return [*map(_opened, handles), cpu]
+    return [*map(_opened, handles), open_cpu(threads)]
+
+
+def open_cpu(threads: int) -> Any:
+    """A backend of the CPU."""
+    cpu = ggml.ggml_backend_cpu_init()
+    ggml.ggml_backend_cpu_set_n_threads(cpu, threads)
+    return cpu
 
 
 def find_devices(name: str) -> list[Any]:

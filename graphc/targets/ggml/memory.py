@@ -1,8 +1,8 @@
-"""The memory of intermediate results: one for all graphs of an executor, as large as the largest needs.
+"""The memory of intermediate results: one for all graphs of a context, as large as the largest needs.
 
-Graphs run one after the other, and nothing of a run is needed in the next, so all of them use the same memory. What ggml
-writes into a graph's tensors when it gives them their places is undone by putting back the context's bytes as they were
-when the graph was built.
+Graphs of a context run one after the other, and nothing of a run is needed in the next, so all of them use the same memory.
+What ggml writes into a graph's tensors when it gives them their places is undone by putting back the bytes of their
+descriptions as they were when the graph was built.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
+from graphc.targets.ggml.computing import compute
 from graphc.targets.ggml.fitting import Fitting
 from graphc.targets.ggml.placed import Weights
 from graphc.targets.ggml.residence import Residence
@@ -62,14 +63,14 @@ class Placement:
 
 
 class ComputeMemory:
-    """Memory on the backends of an executor. `tensors` bounds the number of tensors of a graph.
+    """Memory on the backends of a context. `tensors` bounds the number of tensors of a graph.
 
     On one backend, graphs keep their places until a larger one comes; the scheduler of several holds one graph at a time, for
     which `fitting` makes room between the weights.
     """
 
-    def __init__(self, weights: Weights, fitting: Fitting, tensors: int) -> None:
-        self._backends = weights.backends
+    def __init__(self, weights: Weights, fitting: Fitting, backends: Sequence[Any], tensors: int) -> None:
+        self._backends = list(backends)
         self._weights, self._fitting = weights, fitting
         self._streams: Streams | None = None
         self._turn = 0
@@ -90,7 +91,7 @@ class ComputeMemory:
     def compute(self, placement: Placement, watch: Watch | None = None) -> int:
         """Run a graph that has its places; ggml's status. On devices, what `watch` makes listens instead of the streams."""
         if self._scheduler is None:
-            return int(ggml.ggml_backend_graph_compute(self._backends[0], placement.graph))
+            return compute(self._backends[0], placement.graph)
         streams = self._streams
         if streams is None:
             return self._run(placement, watch and watch(None))

@@ -29,6 +29,10 @@ class Weights:
         self.arrays = self.kept(arrays)
         self.context = new_context(len(program.weights) + 1)
         self.tensors = [new_tensor(self.context, weight.tensor, {}) for weight in program.weights]
+        for index, tensor in enumerate(
+            self.tensors
+        ):  # ggml names those without when a graph is built, of which several may be
+            ggml.ggml_set_name(tensor, f"w{index}".encode())
         self.residence: Residence | None = None
         self.slots: list[list[tuple[Any, int]]] = []
         self.filled: dict[tuple[int, int], object] = {}

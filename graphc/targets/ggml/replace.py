@@ -19,7 +19,7 @@ from graphc.targets.ggml.products import CONVOLUTIONS, SOFTMAXES, Own, Products
 from graphc.targets.ggml.program import Arg, Call, Tensor
 
 if TYPE_CHECKING:
-    from graphc.targets.ggml.executor import BuiltGraph
+    from graphc.targets.ggml.built import BuiltGraph
 
 Way = Callable[["BuiltGraph", Products, Call, Sequence[Any]], Any]
 

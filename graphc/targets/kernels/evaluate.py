@@ -24,7 +24,7 @@ class EvaluatedKernel:
 
     def __init__(self, use: KernelUse, symbols: Sequence[str]) -> None:
         self.use, self.symbols = use, tuple(symbols)
-        self.messages: list[str] = []
+        self.messages: dict[int, str] = {}
         self.function = ggml.ggml_custom_op_t(self._run)
 
     def userdata(self, binding: Mapping[str, int]) -> Any:
@@ -34,11 +34,11 @@ class EvaluatedKernel:
     def reset(self, userdata: Any) -> None:
         """See `LoadedKernel`."""
         userdata[0] = 0
-        self.messages.clear()
+        self.messages.pop(ctypes.addressof(userdata), None)
 
     def fault(self, userdata: Any) -> str | None:
         """See `LoadedKernel`."""
-        return self.messages[userdata[0] - 1] if userdata[0] else None
+        return self.messages[ctypes.addressof(userdata)] if userdata[0] else None
 
     def _run(self, result: Any, ith: int, nth: int, userdata: int) -> None:
         if ith != 0:
@@ -47,8 +47,8 @@ class EvaluatedKernel:
         try:
             self._evaluate(result.contents, dict(zip(self.symbols, data[1:], strict=True)))
         except Exception as error:  # an exception cannot pass through ggml: it is reported after the run
-            self.messages.append(str(error) or type(error).__name__)
-            data[0] = len(self.messages)
+            self.messages[userdata] = str(error) or type(error).__name__
+            data[0] = 1
 
     def _evaluate(self, result: Any, binding: Mapping[str, int]) -> None:
         use = self.use
