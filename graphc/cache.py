@@ -12,7 +12,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from graphc.files import replacing
+from graphc.files import open_regular, replacing
 
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -50,11 +50,11 @@ def is_own(path: Path) -> bool:
 
 def read_own(path: Path) -> bytes | None:
     """What is in a file that is the user's own; None where there is no such file."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    if path.is_symlink():
+        return None
     try:
-        with os.fdopen(os.open(path, flags), "rb") as file:
-            status = os.fstat(file.fileno())
-            return file.read() if stat.S_ISREG(status.st_mode) and _is_own(status) else None
+        with open_regular(path) as file:
+            return file.read() if _is_own(os.fstat(file.fileno())) else None
     except OSError:
         return None
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -54,6 +58,9 @@ COMMANDS = (
 )
 INTERRUPTED = 130
 
+ENDING = ("SIGTERM", "SIGHUP", "SIGBREAK")
+"""Signals that end a process that does nothing about them, besides that of the keyboard. Not every system has all."""
+
 app = typer.Typer(
     help="Compile ONNX models to small native programs on ggml.",
     no_args_is_help=True,
@@ -83,11 +90,12 @@ def _settings(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit: with 0, 1 after an error of the input, 2 for a wrong command line, 130 if interrupted."""
+    """Run a command and exit: with 0, 1 after an error of the input, 2 for a wrong command line, 130 if interrupted, as shells
+    count 143 if ended by SIGTERM."""
     tolerate_any_encoding()
     settings: dict[str, Any] = {"debug": False}
     try:
-        with warnings.catch_warnings():
+        with _ended_by_signals(), warnings.catch_warnings():
             warnings.showwarning = _remark
             app(arguments if arguments is None else list(arguments), prog_name="graphc", obj=settings)
     except (GraphcError, OSError, MemoryError) as error:
@@ -97,6 +105,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Signals that end a process end the command as an interrupt does, so that nothing is left behind. Those that are ignored
+    (by `nohup`, by a shell for a job in the background) stay so."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)  # a second one would end the cleaning up
+        sys.exit(128 + number)
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        numbers = [getattr(signal, name) for name in ENDING if hasattr(signal, name)]
+        before = {
+            number: signal.signal(number, end) for number in numbers if signal.getsignal(number) == signal.SIG_DFL
+        }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _remark(message: Warning | str, *where: Any, **more: Any) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections import deque
@@ -71,16 +73,26 @@ def run(command: Sequence[str], failure: str, step: Step | None = None) -> None:
 
 
 def _lines(command: Sequence[str]) -> Iterator[str]:
-    """What a command prints. Raises CalledProcessError if it fails; if nobody reads on, it is ended."""
+    """What a command prints. Raises CalledProcessError if it fails; if nobody reads on, it is ended with all that it started."""
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=os.name == "posix",
     ) as process:
         assert process.stdout is not None
         try:
             for line in process.stdout:
                 yield line.rstrip()
         except BaseException:
-            process.kill()
+            if os.name == "posix":
+                with contextlib.suppress(OSError):  # it has ended
+                    os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
             raise
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)

@@ -186,7 +186,7 @@ def test_what_is_no_checkpoint(tmp_path: Path, content: bytes) -> None:
 
 def test_what_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(CheckpointError, match="it is not a file"):
+    with pytest.raises(CheckpointError, match="it is not a regular file"):
         open_checkpoint(tmp_path / "pipe")
     with pytest.raises(CheckpointError, match="no such file"):
         open_checkpoint(tmp_path / "missing.safetensors")

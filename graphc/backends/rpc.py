@@ -180,7 +180,9 @@ def serve(handle: Any, host: str, port: int, threads: int) -> None:
             None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)
         ),
     )
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python would notice it only when ggml's loop has ended
+    for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)  # Python would notice it only when ggml's loop has ended
     start(f"{host}:{port}".encode(), None, threads, 1, (ctypes.c_void_p * 1)(handle))
     raise GraphcError(f"ggml could not serve on {host}:{port}")
 

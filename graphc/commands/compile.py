@@ -13,7 +13,7 @@ from graphc.commands import options
 from graphc.commands.inspect_weights import sizes_text
 from graphc.commands.output import note, printable, say
 from graphc.errors import InputError
-from graphc.files import check_target
+from graphc.files import check_folder, check_target
 from graphc.trace import terminal_progress
 
 
@@ -60,6 +60,8 @@ def compile(
         if read is not None and target.exists() and read.exists() and target.samefile(read):
             raise InputError(f"{target}: the engine would overwrite the {what}; give another name with -o")
     check_target(target)
+    if cpp is not None:
+        check_folder(cpp)
     progress = terminal_progress()
     types = Dtypes.parsed(dtype or ())
     settings = compiling.settings(model)

@@ -11,6 +11,7 @@ import typer
 
 from graphc.commands import options
 from graphc.commands.output import bytes_text, note, printable, say, say_json
+from graphc.files import replacing
 
 if TYPE_CHECKING:
     from graphc.hardware.advice import Advice, Diagnosis, Way
@@ -49,7 +50,8 @@ def doctor(backends: Backends = None, as_json: options.Json = False, record: Rec
         for line in report(found, devices):
             say(printable(line))
     if record is not None:
-        record.write_text(machine.text(), encoding="utf-8")
+        with replacing(record) as unfinished:
+            unfinished.write_text(machine.text(), encoding="utf-8")
         note(f"wrote {printable(record)}; look into it before you send it to anyone")
     if not devices:
         note(f"error: nothing can run: {printable(trouble)}; {reinstall()}")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import InputError
-from graphc.files import replacing
+from graphc.files import open_regular, replacing
 from graphc.shapes import integer, symbols
 from graphc.targets.ggml.program import Input
 
@@ -41,6 +41,7 @@ _DAMAGE = (ValueError, EOFError, zipfile.BadZipFile, KeyError, MemoryError, Synt
 
 def _load(path: Path) -> Any:
     try:
+        open_regular(path).close()
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         raise InputError(f"{path}: {(error.strerror or str(error)).lower()}") from error

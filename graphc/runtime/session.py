@@ -13,6 +13,7 @@ import numpy as np
 
 from graphc.backends.rpc import is_address
 from graphc.errors import GraphcError, InputError
+from graphc.files import open_regular
 from graphc.runtime.model import Model, TensorInfo
 from graphc.shapes import Expr
 from graphc.targets.ggml.place import Memory, Place, split_devices
@@ -133,7 +134,7 @@ def _load(model: str | os.PathLike[str] | bytes, place: Place) -> Model:
 def is_engine(path: str | os.PathLike[str]) -> bool:
     """Whether a file starts as an engine file does; False if it cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return file.read(4) == b"GGUF"
     except OSError:
         return False

@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from graphc.errors import CheckpointError
+from graphc.files import read_file
 from graphc.weights.tensors import Tensors, Unreadable, mapped
 
 LONGEST_HEADER = 100_000_000
@@ -58,8 +59,10 @@ def read_metadata(path: Path) -> dict[str, str]:
 def read_index(path: Path) -> list[Path]:
     """The files that an index of shards names; they lie beside it. Raises CheckpointError if it is not valid."""
     try:
-        files = sorted(set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values()))
+        files = sorted(set(json.loads(read_file(path, LONGEST_HEADER))["weight_map"].values()))
         bad = [name for name in files if Path(name).name != name or name in ("", ".", "..")]
+    except OSError as error:
+        raise CheckpointError(str(error.strerror or error).lower()) from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"it is no index of files of weights ({error})") from error
     if bad:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, Union
@@ -10,6 +9,7 @@ from typing import TypeAlias, Union
 import numpy as np
 
 from graphc.errors import CheckpointError
+from graphc.files import map_file
 from graphc.weights.blocks import Blocks
 
 
@@ -30,9 +30,6 @@ Tensors: TypeAlias = dict[str, Tensor]
 def mapped(path: Path) -> np.ndarray:
     """The bytes of a regular file. Raises CheckpointError if there is none."""
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise CheckpointError("it is not a file")
-        return np.asarray(np.memmap(path, np.uint8, "r")) if status.st_size else np.empty(0, np.uint8)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(str(getattr(error, "strerror", None) or error).lower()) from error
+        return map_file(path)
+    except OSError as error:
+        raise CheckpointError(str(error.strerror or error).lower()) from error

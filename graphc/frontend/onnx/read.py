@@ -15,6 +15,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from graphc.errors import ModelError, Problem, UnsupportedError
+from graphc.files import map_file
 from graphc.frontend.onnx.wire import split
 
 SAID_ELSEWHERE = ("No Op registered for", "is deprecated in", "should be stored in")
@@ -50,12 +51,9 @@ def read(source: str | os.PathLike | onnx.ModelProto | onnx_ir.Model) -> tuple[o
 
 def _mapped(path: Path) -> np.ndarray:
     try:
-        if not path.is_file():
-            path.open("rb").close()
-            raise ModelError(f"cannot read {path}: it is not a regular file")
-        return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+        return map_file(path)
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _stored(tensor: onnx.TensorProto, raw: np.ndarray) -> onnx_ir.LazyTensor:

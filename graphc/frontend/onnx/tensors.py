@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from math import prod
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import onnx
 import onnx_ir
 
 from graphc.errors import ModelError
+from graphc.files import map_file
 from graphc.ir.types import BOOL, FLOATS, INTEGERS, NARROW
 
 MAX_BYTES = 1 << 46
@@ -132,19 +132,16 @@ class TensorReader:
             raise ModelError(f"external data of {tensor} points outside the model's folder: {location!r}")
         try:
             path = (folder / relative).resolve(strict=True)
-            status = path.stat()
         except (OSError, RuntimeError) as error:
             raise ModelError(f"external data of {tensor} is missing: {folder / relative}") from error
         if not path.is_relative_to(folder):
             raise ModelError(
                 f"external data of {tensor} points outside the model's folder: {location!r} is a link to {path}"
             )
-        if not stat.S_ISREG(status.st_mode):
-            raise ModelError(f"external data of {tensor} is not a regular file: {path}")
         try:
-            mapped = np.memmap(path, np.uint8, "r") if status.st_size else np.empty(0, np.uint8)
-        except (OSError, ValueError) as error:
-            raise ModelError(f"cannot map {path}: {error}") from error
+            mapped = map_file(path)
+        except OSError as error:
+            raise ModelError(f"external data of {tensor}: {path}: {error.strerror or error}") from error
         self._files[location] = mapped
         return mapped
 

@@ -8,7 +8,6 @@ Source: the GGUF specification, version 3, and the stricter checks of ggml's own
 from __future__ import annotations
 
 import os
-import stat
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import EngineError
-from graphc.files import replacing
+from graphc.files import map_file, replacing
 from graphc.ggml_types import TYPES, nbytes
 from graphc.trace import SILENT, Progress
 
@@ -162,7 +161,7 @@ def _entry(name: str, ne: tuple[int, ...], code: int, offset: int) -> tuple[Entr
 
 
 def _views(
-    mapped: np.memmap, end: int, alignment: int, entries: Sequence[Entry], offsets: Sequence[int]
+    mapped: np.ndarray, end: int, alignment: int, entries: Sequence[Entry], offsets: Sequence[int]
 ) -> list[np.ndarray]:
     """The bytes of each tensor; they must follow one another, padded, and fill the file."""
     base = end + -end % alignment
@@ -178,22 +177,20 @@ def _views(
     return views
 
 
-def _mapped(path: Path) -> np.memmap:
+def _mapped(path: Path) -> np.ndarray:
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise EngineError("it is not a file")
-        if status.st_size < 24:
-            raise EngineError("it is not a GGUF file")
-        return np.memmap(path, np.uint8, "r")
-    except (OSError, ValueError) as error:
-        raise EngineError(str(getattr(error, "strerror", None) or error).lower()) from error
+        mapped = map_file(path)
+    except OSError as error:
+        raise EngineError(str(error.strerror or error).lower()) from error
+    if mapped.size < 24:
+        raise EngineError("it is not a GGUF file")
+    return mapped
 
 
 class _Reader:
     """A position in the mapped file that moves forward and never past the end."""
 
-    def __init__(self, mapped: np.memmap) -> None:
+    def __init__(self, mapped: np.ndarray) -> None:
         self.mapped = mapped
         self.position = 0
 

@@ -82,7 +82,7 @@ def compile_library(source: str, command: Sequence[str], folder: Path) -> bytes:
     """Compile C source in a folder; returns what is in the shared library. Raises BuildError."""
     c_file, built = folder / "kernels.c", folder / f"kernels{ENDING}"
     c_file.write_text(source, encoding="utf-8")
-    environment = {"ZIG_GLOBAL_CACHE_DIR": str(_zig_cache(folder)), **os.environ}
+    environment = {"ZIG_GLOBAL_CACHE_DIR": str(_zig_cache(folder)), **os.environ, "TMPDIR": str(folder)}
     try:
         done = subprocess.run(
             [*command, str(c_file), "-o", str(built), "-lm"],

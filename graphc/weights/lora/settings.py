@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphc.errors import CheckpointError
+from graphc.files import read_file
 from graphc.weights.checkpoint import Source, in_folder
 from graphc.weights.safetensors import read_metadata
 
@@ -71,9 +72,10 @@ def read_settings(source: Source) -> Settings:
     file = in_folder(path) if path.is_dir() else path
     beside = path / FILE if path.is_dir() else path.with_name(FILE)
     if beside.is_file() and (path.is_dir() or path.stem == "adapter_model"):
-        if beside.stat().st_size > LONGEST:
-            raise CheckpointError(f"{beside}: it is too long to be settings")
-        return Settings(_parsed(beside, beside.read_bytes()))
+        try:
+            return Settings(_parsed(beside, read_file(beside, LONGEST)))
+        except OSError as error:
+            raise CheckpointError(f"{beside}: {error.strerror or error}") from error
     return Settings(_parsed(path, read_metadata(file).get(KEY, "{}") if file else "{}"))
 
 

@@ -8,7 +8,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from graphc.files import replacing
+from graphc.files import replacing_folder
 from graphc.targets.ggml.cpp.code import ModelCode
 from graphc.targets.ggml.cpp.example import render_example, render_readme
 from graphc.targets.ggml.cpp.header import render_header
@@ -42,16 +42,15 @@ def write_project(program: Program, directory: str | os.PathLike[str], name: str
     """Write the project into a folder, which is made if it is not there; returns the folder.
 
     `name` is what the model is called, otherwise the program's own name. The same program gives the same bytes. Files of an
-    earlier project are replaced, others are left alone. Raises OSError, or GraphcError for what C++ cannot say.
+    earlier project are replaced, others are left alone, and all is written or nothing. Raises OSError, also for a folder with
+    files of which graphc wrote none, or GraphcError for what C++ cannot say.
     """
     texts = render_project(program, name)
-    folder = Path(directory)
-    for path, text in texts.items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(target) as unfinished:
-            unfinished.write_bytes(text.encode())
-    return folder
+    with replacing_folder(directory) as folder:
+        for path, text in texts.items():
+            (folder / path).parent.mkdir(exist_ok=True)
+            (folder / path).write_bytes(text.encode())
+    return Path(directory)
 
 
 def render_project(program: Program, name: str = "") -> dict[str, str]:
