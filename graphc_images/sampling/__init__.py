@@ -1,0 +1,1 @@
+"""From noise to pictures: noise levels, schedulers, predictions, samplers, guidance, and the names that people know them by."""
