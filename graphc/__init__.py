@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from graphc.errors import GraphcError
     from graphc.runtime.model import Model, TensorInfo
     from graphc.runtime.session import Session
+    from graphc.weights.checkpoint import open_checkpoint
 
 __version__ = "0.1.0"
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "compile",
     "from_torch",
     "load",
+    "open_checkpoint",
     "set_float32_matmul_precision",
 ]
 
@@ -32,6 +34,7 @@ _HOMES = {
     "from_torch": "graphc.compiler",
     "load": "graphc.compiler",
     "set_float32_matmul_precision": "graphc.backends.precision",
+    "open_checkpoint": "graphc.weights.checkpoint",
     "GraphcError": "graphc.errors",
     "Model": "graphc.runtime.model",
     "TensorInfo": "graphc.runtime.model",

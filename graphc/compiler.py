@@ -92,6 +92,7 @@ def compile(
     Raises ModelError, UnsupportedError (with all that is unsupported), InputError for a size that the model has not or a rule or
     type that there is not, CheckpointError, or OSError.
     """
+    require_checkpoint(dtype, weights)
     settings = Settings(
         name=None if output is None else Path(output).stem,
         dims=dims,
@@ -124,8 +125,6 @@ def compile_program(
     """The stages up to the program that every target reads; its weights are not computed yet. `ways` is told how operators are
     computed."""
     types = settings.dtype if isinstance(settings.dtype, Dtypes) else Dtypes.parsed(settings.dtype)
-    if types.from_checkpoint and settings.weights is None:
-        raise InputError("--dtype checkpoint: say which one with --weights")
     log = Log(checked(settings.without), settings.stop_after)
     if isinstance(source, Graph):
         graph = source
@@ -157,11 +156,19 @@ def compile_program(
     return program
 
 
+def require_checkpoint(dtype: Asked | Dtypes, weights: Source | None) -> None:
+    """Raises InputError if weights are to be stored in the types of a checkpoint, and there is none."""
+    types = dtype if isinstance(dtype, Dtypes) else Dtypes.parsed(dtype)
+    if types.from_checkpoint and weights is None:
+        raise InputError("--dtype checkpoint: say which one with --weights, or leave them out with --strip-weights")
+
+
 def load(
     path: str | os.PathLike[str],
     *,
     weights: Source | None = None,
     component: str | None = None,
+    dtype: Asked = (),
     device: str = "cpu",
     threads: int | None = None,
     memory: Memory = None,
@@ -173,18 +180,25 @@ def load(
     weights and intermediate results, as a number or a text (`"4GiB"`), one for each device (`"4GiB,2GiB"`); else what is free.
     Weights that do not fit are streamed to it in every run, or computed by the CPU, if that is among the devices.
 
-    With `weights` and `component` (see `Model.load_weights`) it has those, also if the engine has none. Raises EngineError if
-    the file is missing, damaged, of another version, or without its weights, and CheckpointError if those given do not fit.
+    With `weights` and `component` (see `Model.load_weights`) it has those, also if the engine has none. They are kept in the
+    engine's types, or in those that `dtype` asks for, as for `compile`; with `"checkpoint"` in those that the checkpoint has,
+    and what is only moved is used where it lies in the file. (An engine takes narrow types best if it was compiled with that.)
+
+    Raises EngineError if the file is missing, damaged, of another version, or without its weights, CheckpointError if those
+    given do not fit, and InputError for a type that there is not.
     """
     from graphc.targets.ggml.engine import read_engine, read_stripped_engine
 
     place = Place(device, threads, memory)
+    dtypes = Dtypes.parsed(dtype) if dtype else None
     if weights is None:
+        if dtypes is not None:
+            raise InputError("--dtype: say of which weights with --weights")
         program, arrays = read_engine(path)
         return Model(program, arrays, place=place)
     program, stored = read_stripped_engine(path)
-    found = Refit(program, stored, weights, component=component)
-    return Model(program, map(found.array, range(len(stored))), given=found.given, place=place)
+    found = Refit(program, stored, weights, component=component, dtypes=dtypes)
+    return Model(found.program, map(found.array, range(len(stored))), given=found.given, place=place)
 
 
 def write(

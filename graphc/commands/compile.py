@@ -51,7 +51,7 @@ def compile(
 
     The engine holds the weights and the program; it runs with `graphc run`, `graphc.load()` and the C++ project.
     """
-    from graphc.compiler import compile_program, weights_of, write, write_project
+    from graphc.compiler import compile_program, require_checkpoint, weights_of, write, write_project
     from graphc.targets.ggml.cost import parameters
     from graphc.targets.ggml.dtypes import Dtypes
 
@@ -64,6 +64,8 @@ def compile(
         check_folder(cpp)
     progress = terminal_progress()
     types = Dtypes.parsed(dtype or ())
+    if not strip_weights:
+        require_checkpoint(types, weights)
     settings = compiling.settings(model)
     settings = replace(settings, name=target.stem, names=names, dtype=types, weights=weights, component=component)
     program = compile_program(model, settings, progress=progress)

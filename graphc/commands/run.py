@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
@@ -42,6 +42,7 @@ def run(
     ] = None,
     weights: options.Weights = None,
     component: options.Component = None,
+    dtype: options.Dtype = None,
     lora: options.Loras = None,
     embedding: options.Embeddings = None,
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times, and print the times.")] = 1,
@@ -59,7 +60,7 @@ def run(
     settings, sizes, engine = compiling.settings(model), compiling.sizes, is_engine(model)
     if engine and settings.dims and random is None:
         raise InputError("the sizes of an engine's inputs are those of the arrays; --dim is for --random")
-    loaded = open_model(model, settings, where, weights, component)
+    loaded = open_model(model, settings, where, weights, component, dtype or ())
     with warnings.catch_warnings(action="ignore"):  # the notes say it
         for path, strength in options.parse_loras(lora):
             note_lora(loaded.load_lora(path, strength, name=str(path)))
@@ -98,18 +99,22 @@ def open_model(
     where: options.Where,
     weights: Path | None = None,
     component: str | None = None,
+    dtype: Sequence[str] = (),
 ) -> Model:
-    """An engine file, loaded, or an ONNX file, compiled in memory; with other weights if given. Remarks what is given up for
-    speed. Raises GraphcError."""
-    from graphc.compiler import compile_program, evaluated, load
+    """An engine file, loaded, or an ONNX file, compiled in memory; with other weights if given, in these types. Remarks what is
+    given up for speed. Raises GraphcError."""
+    from graphc.compiler import compile_program, evaluated, load, require_checkpoint
     from graphc.runtime.model import Model
     from graphc.runtime.session import is_engine
     from graphc.weights.undo import compiled_from
 
     place, progress = where.place(), terminal_progress()
     if is_engine(path):
-        model = load(path, weights=weights, component=component, **asdict(place))
+        model = load(path, weights=weights, component=component, dtype=dtype, **asdict(place))
     else:
+        if dtype:
+            settings = replace(settings, dtype=dtype, weights=weights, component=component)
+            require_checkpoint(dtype, weights)
         program = compile_program(path, settings, progress=progress)
         model = Model(program, evaluated(program, progress), given=compiled_from(program), place=place)
         if weights is not None:

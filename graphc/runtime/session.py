@@ -16,6 +16,7 @@ from graphc.errors import GraphcError, InputError
 from graphc.files import open_regular
 from graphc.runtime.model import Model, TensorInfo
 from graphc.shapes import Expr
+from graphc.targets.ggml.container import GZIP
 from graphc.targets.ggml.place import Memory, Place, split_devices
 
 PROVIDERS = {"CPUExecutionProvider": "cpu", "CUDAExecutionProvider": "cuda", "ROCMExecutionProvider": "rocm",
@@ -132,10 +133,10 @@ def _load(model: str | os.PathLike[str] | bytes, place: Place) -> Model:
 
 
 def is_engine(path: str | os.PathLike[str]) -> bool:
-    """Whether a file starts as an engine file does; False if it cannot be read."""
+    """Whether a file starts as an engine file does, or as one that gzip compressed; False if it cannot be read."""
     try:
         with open_regular(path) as file:
-            return file.read(4) == b"GGUF"
+            return file.read(4).startswith((b"GGUF", GZIP))
     except OSError:
         return False
 

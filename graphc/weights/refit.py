@@ -15,6 +15,7 @@ from graphc.ggml_types import HALVES, QUANTIZED
 from graphc.ir.graph import Value
 from graphc.ir.types import BF16, F16, F32, F64, FLOATS, TensorType
 from graphc.shapes import integer
+from graphc.targets.ggml.dtypes import Dtypes
 from graphc.targets.ggml.program import Program
 from graphc.weights.blocks import Blocks
 from graphc.weights.checkpoint import Source, open_checkpoint
@@ -37,7 +38,8 @@ class Refit:
     `stored` are the weights that the program has, None for one that was left out. If not `strict`, tensors that the model has
     not are passed over, and weights stay as they are if the checkpoint has none of their parameters.
 
-    Of a checkpoint with several components the one that fits is taken, or `component`, whatever names its layout has.
+    Of a checkpoint with several components the one that fits is taken, or `component`, whatever names its layout has. With
+    `dtypes`, `program` is then another, whose weights have these types.
 
     Raises CheckpointError with all that is missing, too much, of another shape or type, or unlike a pinned parameter, and
     EngineError if the program has no recipes.
@@ -51,6 +53,7 @@ class Refit:
         *,
         strict: bool = True,
         component: str | None = None,
+        dtypes: Dtypes | None = None,
     ) -> None:
         self.program, self.stored = program, stored
         self.recipes = recipes_of(program)
@@ -70,6 +73,8 @@ class Refit:
         if problems:
             raise CheckpointError("\n  ".join([f"{self.fit} does not fit the model:", *problems]))
         self.arrays = {each: found[each.parameter] for each in needed}
+        if dtypes is not None:
+            self._retype(dtypes)
         if again := self.requantized:
             warnings.warn(
                 "what the checkpoint has quantized in another type or shape is quantized again, and less exact than others of "
@@ -104,6 +109,16 @@ class Refit:
         narrow = [type for each in self.recipes.reads[index] if (type := _type(self.arrays[each])) != "F32"]
         found = moved(recipe, self.arrays)
         return (narrow or ["F32"])[0], _type(found) if found is not None else "F16" if narrow else "F32"
+
+    def _retype(self, dtypes: Dtypes) -> None:
+        """Have the program's weights in other types; those that the checkpoint does not give are converted."""
+        before = self.program.weights
+        made_of = [[each.parameter for each in read] for read in self.recipes.reads]
+        self.program = dtypes.applied(self.program, self.types, made_of)
+        self.stored = [
+            array if array is None or old.tensor.type == new.tensor.type else new.converted(old.numbers(array))
+            for array, old, new in zip(self.stored, before, self.program.weights, strict=True)
+        ]
 
     @property
     def requantized(self) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,9 @@ from graphc.files import map_file, replacing
 from graphc.ggml_types import TYPES, nbytes
 from graphc.trace import SILENT, Progress
 
+GZIP = b"\x1f\x8b"
+"""How a file begins that gzip compressed."""
+
 ALIGNMENT = 64
 """Bytes to which every tensor's data is aligned: enough for any instruction set of the CPU backend."""
 
@@ -31,6 +35,9 @@ _STRING, _ARRAY = 8, 9
 _LONGEST = 2**63
 _SHORT = 8
 _PART = 1 << 24
+
+LARGEST_UNPACKED = 1 << 30
+"""Bytes that a compressed file may become; it is all in memory then."""
 
 
 @dataclass(frozen=True)
@@ -178,13 +185,30 @@ def _views(
 
 
 def _mapped(path: Path) -> np.ndarray:
+    """The bytes of a file; of one that gzip compressed, those that it had before."""
     try:
         mapped = map_file(path)
     except OSError as error:
         raise EngineError(str(error.strerror or error).lower()) from error
     if mapped.size < 24:
         raise EngineError("it is not a GGUF file")
-    return mapped
+    return _unpacked(mapped) if mapped[:2].tobytes() == GZIP else mapped
+
+
+def _unpacked(packed: np.ndarray) -> np.ndarray:
+    """What gzip compressed, without a place for more than `LARGEST_UNPACKED`."""
+    unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        raw = unpacking.decompress(packed.tobytes(), LARGEST_UNPACKED)
+    except zlib.error as error:
+        raise EngineError(f"it is damaged: what gzip compressed cannot be read ({error})") from error
+    if unpacking.unconsumed_tail:
+        raise EngineError(f"it would be larger than {LARGEST_UNPACKED} bytes; unpack it with gunzip")
+    if not unpacking.eof or unpacking.unused_data:
+        raise EngineError("it is damaged or cut off: what gzip compressed does not end where the file does")
+    if len(raw) < 24:
+        raise EngineError("it is not a GGUF file")
+    return np.frombuffer(raw, np.uint8)
 
 
 class _Reader:

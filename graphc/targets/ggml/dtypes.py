@@ -35,7 +35,7 @@ Stored: TypeAlias = Callable[[int], tuple[str, str]]
 """The type that a checkpoint has a weight in, and the one to keep it in: another if it is computed of what is there."""
 
 FROM_CHECKPOINT = "CHECKPOINT"
-"""Asked for in place of a type: the one that a checkpoint has the weight in."""
+"""Asked for in place of a type: the one that a checkpoint has the weight in. As long as there is none, it is float32."""
 
 EVERYTHING = "*"
 
@@ -108,32 +108,42 @@ class Dtypes:
         for body in bodies(graph):
             self.mark(body.graph)
 
-    def applied(self, program: Program, stored: Stored | None = None) -> Program:
-        """The program with its weights in the types that were asked for, its recipes as they were.
+    def applied(
+        self, program: Program, stored: Stored | None = None, made_of: Sequence[Sequence[str]] | None = None
+    ) -> Program:
+        """The program with its weights in the types that were asked for, its recipes as they were. `made_of` are the parameters of
+        each weight, if the program is from an engine and does not know them.
 
         Raises InputError for a pattern that no weight fits.
         """
-        self._check_patterns(program)
+        names = [names_of(weight) for weight in program.weights]
+        if made_of is not None:
+            names = [list(dict.fromkeys((*own, *read))) for own, read in zip(names, made_of, strict=True)]
+        self._check_patterns(names)
         reads = Reads(program)
-        found = [self._choice(weight, index, reads, stored) for index, weight in enumerate(program.weights)]
+        pairs = enumerate(zip(program.weights, names, strict=True))
+        found = [self._choice(weight, known, index, reads, stored) for index, (weight, known) in pairs]
         self.choices += [each for each in found if each is not None]
-        pairs = zip(program.weights, found, strict=True)
-        result = pruned(program, [weight.tensor.type if choice is None else choice.type for weight, choice in pairs])
+        chosen = zip(program.weights, found, strict=True)
+        result = pruned(program, [weight.tensor.type if choice is None else choice.type for weight, choice in chosen])
         result.recipes = program.recipes
         return result
 
-    def _check_patterns(self, program: Program) -> None:
-        names = [name for weight in program.weights for name in names_of(weight)]
-        for pattern, _ in self.rules if program.weights else ():
-            if not any(fnmatchcase(name, pattern) for name in names):
+    def _check_patterns(self, names: Sequence[Sequence[str]]) -> None:
+        for pattern, _ in self.rules if names else ():
+            if not any(fnmatchcase(name, pattern) for name in chain.from_iterable(names)):
                 raise InputError(f"--dtype {pattern}: no weight has such a name; graphc inspect --weights shows them")
 
-    def _choice(self, weight: Weight, index: int, reads: Reads, stored: Stored | None) -> Choice | None:
-        """The type of a weight; None if no other than its own comes into question."""
-        asked, pattern = self.asked(names_of(weight))
+    def _choice(
+        self, weight: Weight, known: Sequence[str], index: int, reads: Reads, stored: Stored | None
+    ) -> Choice | None:
+        """The type of a weight that is known by these names; None if no other than its own comes into question."""
+        asked, pattern = self.asked(known)
         uses, given = reads.uses[index], asked == FROM_CHECKPOINT
         by_name = pattern not in ("", EVERYTHING) and not given
         if weight.dtype != F32 or asked == "F32" or not (by_name or _is_operand(uses)):
+            return None
+        if given and stored is None:
             return None
         asked, nearest = stored(index) if given and stored else (asked, asked)
         reason = "" if given or by_name else kept(asked, weight, uses, reads)

@@ -12,7 +12,7 @@ from graphc.ggml_library import ggml
 from graphc.targets.ggml.devices import device_name
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.residence import HOST, SLOTS, Residence
-from graphc.targets.ggml.tensors import NOTHING, aligned, new_context, new_tensor, upload
+from graphc.targets.ggml.tensors import ALIGNMENT, NOTHING, in_place, new_context, new_tensor, upload
 
 SOMEWHERE = 1 << 12
 """An address for tensors that have no place yet; nothing reads it."""
@@ -41,7 +41,7 @@ class Weights:
 
     def kept(self, arrays: Iterable[np.ndarray]) -> list[np.ndarray]:
         """The arrays as they are used; each is copied, if it has to be, before the next is made."""
-        return [aligned(array) if len(self.backends) == 1 else np.asarray(array, order="C") for array in arrays]
+        return [in_place(array) if len(self.backends) == 1 else np.asarray(array, order="C") for array in arrays]
 
     def sizes(self) -> list[int]:
         """The bytes that each weight takes on a device."""
@@ -123,11 +123,13 @@ class Weights:
 
     def _map(self, index: int) -> None:
         """Use a weight's array where it lies."""
-        array = self.arrays[index] = aligned(self.arrays[index])
+        array = self.arrays[index] = in_place(self.arrays[index])
         if not array.nbytes:  # ggml would look for a place for it in every graph; it gets one that nothing reads
             array = NOTHING
         cpu = ggml.ggml_backend_dev_by_type(ggml.GGML_BACKEND_DEVICE_TYPE_CPU)
-        buffer = ggml.ggml_backend_dev_buffer_from_host_ptr(cpu, array.ctypes.data, array.nbytes, array.nbytes)
+        before = array.ctypes.data % ALIGNMENT  # a buffer of ggml's begins at an aligned place, a tensor in it anywhere
+        size = before + array.nbytes
+        buffer = ggml.ggml_backend_dev_buffer_from_host_ptr(cpu, array.ctypes.data - before, size, size)
         ggml.ggml_backend_buffer_set_usage(buffer, ggml.GGML_BACKEND_BUFFER_USAGE_WEIGHTS)
         ggml.ggml_backend_tensor_alloc(buffer, self.tensors[index], array.ctypes.data)
         self._mapped[index] = buffer

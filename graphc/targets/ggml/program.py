@@ -17,7 +17,7 @@ from typing import TypeAlias, Union
 import numpy as np
 
 from graphc.errors import GraphcError
-from graphc.ggml_types import HALVES, QUANTIZED, TYPES, fits, narrowed, nbytes, stored_shape
+from graphc.ggml_types import HALVES, QUANTIZED, TYPES, fits, narrowed, nbytes, stored_shape, widened
 from graphc.ir.graph import Value, names_in
 from graphc.ir.numbers import sources
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, NARROW, U8, TensorType
@@ -167,6 +167,10 @@ class Weight:
         """What is stored, of its bytes."""
         found: np.ndarray = raw.view(self.stored.dtype).reshape(stored_shape(self.tensor.type, self.shape))
         return found
+
+    def numbers(self, array: np.ndarray) -> np.ndarray:
+        """The elements, in its dtype, of what is stored."""
+        return widened(self.tensor.type, array, self.shape) if self.narrow else array
 
     def converted(self, array: np.ndarray) -> np.ndarray:
         """What is stored for elements of its dtype and shape. Raises GraphcError for what its type has nothing like."""

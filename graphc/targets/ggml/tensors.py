@@ -14,7 +14,7 @@ from graphc.shapes import integer
 from graphc.targets.ggml.program import Tensor
 
 ALIGNMENT = 64
-"""Bytes to which a weight must be aligned to be used where it lies."""
+"""Bytes to which arrays of our own are aligned: a vector of any processor's then lies in one line of the cache."""
 
 VIEW_OPS = (ggml.GGML_OP_NONE, ggml.GGML_OP_VIEW, ggml.GGML_OP_RESHAPE, ggml.GGML_OP_PERMUTE, ggml.GGML_OP_TRANSPOSE)
 """What computes nothing."""
@@ -54,10 +54,14 @@ def download(tensor: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray
     return array
 
 
-def aligned(array: np.ndarray) -> np.ndarray:
-    """The array, contiguous, or a copy, whose first byte is aligned."""
+def in_place(array: np.ndarray) -> np.ndarray:
+    """The array if the CPU can use it where it lies, else a copy: it is contiguous, and elements lie at multiples of their size.
+
+    More is not needed: ggml and our own code load vectors from anywhere. The scales of quantized types have 16 bits.
+    """
     array = np.asarray(array, order="C")
-    return aligned_copy(array) if array.nbytes and array.ctypes.data % ALIGNMENT else array
+    size = max(array.itemsize, 2)
+    return aligned_copy(array) if array.nbytes and array.ctypes.data % size else array
 
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:

@@ -1,0 +1,200 @@
+"""The engines that are shipped: each a kind of network in a published configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from examples.image_engines import networks as kinds
+from examples.image_engines.networks import Config, Kind
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """An engine: the kind of its network and the configuration. `widened` names variants that only take other channels: for each
+    the channels of the input, which its first layer multiplies."""
+
+    kind: Kind
+    config: Config
+    variants: tuple[tuple[str, int], ...] = ()
+
+
+CROSS, PLAIN = "CrossAttn{}Block2D", "{}Block2D"
+
+
+def blocks(*attends: bool) -> Config:
+    """A U-Net's blocks, down and up again, of which some attend to words."""
+    return {
+        "down_block_types": tuple((CROSS if each else PLAIN).format("Down") for each in attends),
+        "up_block_types": tuple((CROSS if each else PLAIN).format("Up") for each in reversed(attends)),
+    }
+
+
+# runwayml/stable-diffusion-v1-5
+SD1: Config = {
+    **blocks(True, True, True, False),
+    "sample_size": 64,
+    "in_channels": 4,
+    "block_out_channels": (320, 640, 1280, 1280),
+    "layers_per_block": 2,
+    "cross_attention_dim": 768,
+    "attention_head_dim": 8,
+}
+# stabilityai/stable-diffusion-2-1
+SD2: Config = {**SD1, "cross_attention_dim": 1024, "attention_head_dim": (5, 10, 20, 20), "use_linear_projection": True}
+# stabilityai/stable-diffusion-xl-base-1.0
+SDXL: Config = {
+    **blocks(False, True, True),
+    "sample_size": 128,
+    "in_channels": 4,
+    "block_out_channels": (320, 640, 1280),
+    "layers_per_block": 2,
+    "transformer_layers_per_block": (1, 2, 10),
+    "cross_attention_dim": 2048,
+    "attention_head_dim": (5, 10, 20),
+    "use_linear_projection": True,
+    "addition_embed_type": "text_time",
+    "addition_time_embed_dim": 256,
+    "projection_class_embeddings_input_dim": 2816,
+    "conditions": 6,
+}
+# stabilityai/stable-diffusion-xl-refiner-1.0
+REFINER: Config = {
+    **SDXL,
+    **blocks(False, True, True, False),
+    "block_out_channels": (384, 768, 1536, 1536),
+    "transformer_layers_per_block": 4,
+    "cross_attention_dim": 1280,
+    "attention_head_dim": (6, 12, 24, 24),
+    "projection_class_embeddings_input_dim": 2560,
+    "conditions": 5,
+}
+# segmind/SSD-1B
+SSD1B: Config = {
+    **SDXL,
+    "mid_block_type": "UNetMidBlock2D",
+    "transformer_layers_per_block": (1, (2, 2), (4, 4)),
+    "reverse_transformer_layers_per_block": ((4, 4, 10), (2, 1, 1), 1),
+}
+VAE4: Config = {
+    "in_channels": 3,
+    "out_channels": 3,
+    "latent_channels": 4,
+    "down_block_types": ("DownEncoderBlock2D",) * 4,
+    "up_block_types": ("UpDecoderBlock2D",) * 4,
+    "block_out_channels": (128, 256, 512, 512),
+    "layers_per_block": 2,
+}
+# stabilityai/stable-diffusion-3-medium, black-forest-labs/FLUX.1-dev
+VAE16: Config = {**VAE4, "latent_channels": 16, "use_quant_conv": False, "use_post_quant_conv": False}
+TAESD4: Config = {"latent_channels": 4}
+TAESD16: Config = {"latent_channels": 16}
+# openai/clip-vit-large-patch14
+CLIP_L: Config = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "hidden_act": "quick_gelu",
+}
+# the text encoders of stable-diffusion-2 and of stable-diffusion-xl-base-1.0, both of OpenCLIP
+CLIP_H: Config = {
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "hidden_act": "gelu",
+}
+CLIP_G: Config = {
+    "hidden_size": 1280,
+    "intermediate_size": 5120,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 20,
+    "hidden_act": "gelu",
+    "projection_dim": 1280,
+}
+# google/t5-v1_1-xxl
+T5_XXL: Config = {
+    "vocab_size": 32128,
+    "d_model": 4096,
+    "d_kv": 64,
+    "d_ff": 10240,
+    "num_layers": 24,
+    "num_heads": 64,
+    "feed_forward_proj": "gated-gelu",
+    "is_encoder_decoder": False,
+    "use_cache": False,
+}
+# stabilityai/stable-diffusion-3-medium, -3.5-medium, -3.5-large
+SD3: Config = {
+    "sample_size": 128,
+    "patch_size": 2,
+    "in_channels": 16,
+    "num_layers": 24,
+    "attention_head_dim": 64,
+    "num_attention_heads": 24,
+    "joint_attention_dim": 4096,
+    "caption_projection_dim": 1536,
+    "pooled_projection_dim": 2048,
+    "pos_embed_max_size": 192,
+}
+SD35_MEDIUM: Config = {
+    **SD3,
+    "pos_embed_max_size": 384,
+    "dual_attention_layers": tuple(range(13)),
+    "qk_norm": "rms_norm",
+}
+SD35_LARGE: Config = {
+    **SD3,
+    "num_layers": 38,
+    "num_attention_heads": 38,
+    "caption_projection_dim": 2432,
+    "qk_norm": "rms_norm",
+}
+# black-forest-labs/FLUX.1-dev
+FLUX: Config = {
+    "in_channels": 64,
+    "out_channels": 64,
+    "num_layers": 19,
+    "num_single_layers": 38,
+    "joint_attention_dim": 4096,
+    "pooled_projection_dim": 768,
+    "guidance_embeds": True,
+}
+# lodestones/Chroma
+CHROMA: Config = {
+    "in_channels": 64,
+    "num_layers": 19,
+    "num_single_layers": 38,
+    "joint_attention_dim": 4096,
+    "approximator_num_channels": 64,
+    "approximator_hidden_dim": 5120,
+    "approximator_layers": 5,
+}
+
+SHIPPED = {
+    "taesd_decoder": Shipped(kinds.TINY_DECODER, TAESD4),
+    "taesd_encoder": Shipped(kinds.TINY_ENCODER, TAESD4),
+    "taesd16_decoder": Shipped(kinds.TINY_DECODER, TAESD16),
+    "taesd16_encoder": Shipped(kinds.TINY_ENCODER, TAESD16),
+    "vae4_decoder": Shipped(kinds.VAE_DECODER, VAE4),
+    "vae4_encoder": Shipped(kinds.VAE_ENCODER, VAE4),
+    "vae16_decoder": Shipped(kinds.VAE_DECODER, VAE16),
+    "vae16_encoder": Shipped(kinds.VAE_ENCODER, VAE16),
+    "clip_l": Shipped(kinds.CLIP, CLIP_L),
+    "clip_l_projected": Shipped(kinds.CLIP_PROJECTED, {**CLIP_L, "projection_dim": 768}),
+    "clip_h": Shipped(kinds.CLIP, CLIP_H),
+    "clip_g": Shipped(kinds.CLIP_PROJECTED, CLIP_G),
+    "unet_sd1": Shipped(kinds.UNET, SD1, (("unet_sd1_inpaint", 9), ("unet_sd1_edit", 8))),
+    "unet_sdxl": Shipped(kinds.UNET, SDXL, (("unet_sdxl_inpaint", 9),)),
+    "unet_sd2": Shipped(kinds.UNET, SD2, (("unet_sd2_inpaint", 9),)),
+    "t5_xxl": Shipped(kinds.T5, T5_XXL),
+    "flux_dev": Shipped(kinds.FLUX, FLUX, (("flux_fill", 384), ("flux_control", 128))),
+    "sd3_medium": Shipped(kinds.SD3, SD3),
+    "sd35_medium": Shipped(kinds.SD3, SD35_MEDIUM),
+    "unet_sdxl_refiner": Shipped(kinds.UNET, REFINER),
+    "chroma": Shipped(kinds.CHROMA, CHROMA),
+    "flux_schnell": Shipped(kinds.FLUX, {**FLUX, "guidance_embeds": False}),
+    "sd35_large": Shipped(kinds.SD3, SD35_LARGE),
+    "unet_ssd1b": Shipped(kinds.UNET, SSD1B),
+}
+"""By the name of the engine's file."""
