@@ -68,7 +68,9 @@ def test_an_engine_without_weights(tmp_path: Path, shift: int) -> None:
     assert sum(each is None for each in stored) == len(whole.executor.arrays)
     table = [each.name for each in loaded.program.weights].index("table.weight")
     assert loaded.executor.arrays[table].flags.owndata is False
-    assert loaded.executor.arrays[table].flags.writeable is (shift == 2), "mapped where elements are aligned, else copied"
+    assert loaded.executor.arrays[table].flags.writeable is (shift == 2), (
+        "mapped where elements are aligned, else copied"
+    )
     refit(tmp_path / "stripped.gguf", checkpoint, tmp_path / "again.gguf")
     assert (tmp_path / "again.gguf").read_bytes() == (tmp_path / "whole.gguf").read_bytes()
 

@@ -111,8 +111,8 @@ class Dtypes:
     def applied(
         self, program: Program, stored: Stored | None = None, made_of: Sequence[Sequence[str]] | None = None
     ) -> Program:
-        """The program with its weights in the types that were asked for, its recipes as they were. `made_of` are the parameters of
-        each weight, if the program is from an engine and does not know them.
+        """The program with its weights in the types that were asked for, its recipes as they were. `made_of` are the parameters
+        of each weight, if the program is from an engine and does not know them.
 
         Raises InputError for a pattern that no weight fits.
         """
