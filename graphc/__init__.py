@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphc.backends.precision import set_float32_matmul_precision
-    from graphc.compiler import compile, from_torch, load
+    from graphc.compiler import compile, load
     from graphc.errors import GraphcError
+    from graphc.frontend.torch import from_torch
     from graphc.runtime.model import Model, TensorInfo
     from graphc.runtime.session import Session
     from graphc.weights.checkpoint import open_checkpoint
@@ -31,7 +32,7 @@ __all__ = [
 
 _HOMES = {
     "compile": "graphc.compiler",
-    "from_torch": "graphc.compiler",
+    "from_torch": "graphc.frontend.torch",
     "load": "graphc.compiler",
     "set_float32_matmul_precision": "graphc.backends.precision",
     "open_checkpoint": "graphc.weights.checkpoint",

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -286,10 +286,3 @@ def weight_array(program: Program, index: int) -> np.ndarray:
     weight = program.weights[index]
     assert weight.value is not None, "the weights of a program that was read from an engine are in the engine"
     return weight.converted(np.asarray(evaluate(weight.value), order="C"))
-
-
-def from_torch(module: Any, example_inputs: Any, **settings: Any) -> Model:
-    """Compile a PyTorch module through its ONNX exporter; see `graphc.frontend.torch`."""
-    from graphc.frontend.torch import from_torch as compile_torch
-
-    return compile_torch(module, example_inputs, **settings)

@@ -26,7 +26,9 @@ X = np.array([[1, 2, 3], [-1, 0.5, 2]], np.float32)
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     (tmp_path / "a folder").mkdir()
-    return stored(dense_model(), tmp_path / "a folder" / "dénse model.onnx")
+    proto = dense_model()
+    helper.set_model_props(proto, {"graphc.example": '{"x": [2, 3]}'})
+    return stored(proto, tmp_path / "a folder" / "dénse model.onnx")
 
 
 @pytest.fixture
@@ -71,6 +73,59 @@ def test_random_inputs_are_the_same_for_the_same_seed(graphc_command, engine: Pa
     assert "float32[3, 4]" in outputs[0]
 
 
+@pytest.mark.parametrize("command", ["run --random 0", "profile", "tune", "bench --runtime graphc", "diff", "bisect"])
+def test_open_sizes_are_asked_for_or_those_of_the_example(
+    graphc_command, tmp_path: Path, model: Path, command: str
+) -> None:
+    name, *options = command.split()
+    asked = graphc_command(name, stored(dense_model(), tmp_path / "m.onnx"), *options)
+    assert (asked.status, asked.out) == (1, "")
+    assert "sizes that the model leaves open" in asked.err
+    assert "--dim batch=1" in asked.err
+    done = graphc_command(name, model, *options)
+    assert done.status == 0, done.err
+    if name != "bisect":
+        assert "sizes: batch=2 (those of the exporter's example; --dim gives others)" in done.err
+    done = graphc_command(name, model, *options, "--dim", "batch=3")
+    assert done.status == 0, done.err
+    assert "example" not in done.err
+
+
+def test_sizes_of_given_inputs_are_those_of_random_ones(graphc_command, tmp_path: Path) -> None:
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2]) for name in "xyz"]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "y"], ["z"])], "sum", info[:2], info[2:])
+    path = stored(helper.make_model(graph, ir_version=10), tmp_path / "m.onnx")
+    np.save("x.npy", np.zeros((5, 2), np.float32))
+    done = graphc_command("run", path, "--input", "x=x.npy", "--random", 0)
+    assert done.status == 0, done.err
+    assert "sizes: n=5\n" in done.err
+    assert "float32[5, 2]" in done.out
+
+
+@pytest.mark.parametrize(
+    "example", ["{", "[]", "3", '{"x": [2, 4]}', '{"x": [0, 3]}', '{"x": ["a", 3]}', '{"x": 7}', "[" * 5000]
+)
+def test_an_example_that_does_not_fit_is_none(graphc_command, tmp_path: Path, example: str) -> None:
+    proto = dense_model()
+    helper.set_model_props(proto, {"graphc.example": example})
+    done = graphc_command("run", stored(proto, tmp_path / "m.onnx"), "--random", 0)
+    assert (done.status, done.out) == (1, "")
+    assert "--dim batch=1" in done.err
+
+
+def test_a_busy_machine_is_noticed(graphc_command, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphc.runtime.busy import Watch
+
+    seconds = iter(range(0, 1000, 100))
+    monkeypatch.setattr("graphc.runtime.busy._busy_seconds", lambda: float(next(seconds)))
+    for command in ("profile", "tune"):
+        assert "measure again when the machine does nothing else" in graphc_command(command, model).err
+    monkeypatch.setattr("graphc.runtime.busy._busy_seconds", lambda: None)  # where the system does not tell
+    with Watch(1) as watch:
+        pass
+    assert watch.warning == ""
+
+
 def test_dim_pins_a_size(graphc_command, model: Path) -> None:
     assert graphc_command("compile", model, "-o", "e.gguf", "--dim", "batch=5").status == 0
     assert "float32[5, 3]" in graphc_command("inspect", "e.gguf").out
@@ -82,7 +137,7 @@ def test_names_of_a_model_stay_names(graphc_command, tmp_path: Path) -> None:
     for name in ("../../evil", '"); system("touch evil', "\x1b[31mred\x07", ".hidden", "a" * 300, "日本"):
         path = stored(dense_model(name), tmp_path / "m.onnx")
         for target in ("folder", "out.npz"):
-            done = graphc_command("run", path, "--random", 0, "-o", target)
+            done = graphc_command("run", path, "--random", 0, "--dim", "batch=1", "-o", target)
             assert done.status == 0, done.err
             assert "\x1b" not in done.out
             assert "\x07" not in done.out

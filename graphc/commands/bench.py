@@ -64,7 +64,7 @@ def bench(
         check_target(plot)
     settings = replace(compiling.settings(model), dims=None)  # others get the file as it is
     program = open_program(model, settings)
-    given = given_or_random(program.inputs, input, inputs, compiling.sizes, random)
+    given = given_or_random(program, input, inputs, compiling.sizes, random)
     task = Task(
         path=model,
         inputs=given,

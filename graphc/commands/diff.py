@@ -68,6 +68,8 @@ def diff(
             }
         )
     else:
+        if result.sizes:
+            note(printable(result.sizes))
         say(f"{len(worst)} tensors compared with {result.reference}; tolerance {tolerance:g}")
         _say_first(failed, tolerance)
         say()

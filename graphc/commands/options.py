@@ -17,6 +17,7 @@ from graphc.targets.ggml.place import Place, limits
 
 if TYPE_CHECKING:
     from graphc.compiler import Settings
+    from graphc.targets.ggml.program import Program
 
 Model = Annotated[Path, typer.Argument(help="An ONNX file.", metavar="MODEL", show_default=False)]
 ModelOrEngine = Annotated[
@@ -166,6 +167,20 @@ class Compiling:
     def sizes(self) -> dict[str, int]:
         """Those of the named sizes that get one value, and no range."""
         return {name: size for name, size in parse_dims(self.dim).items() if isinstance(size, int)}
+
+    def free_sizes(self, model: Path, program: Program) -> dict[str, int]:
+        """Those that the program of a model leaves open: an ONNX file's others were pinned when it was compiled.
+
+        Raises InputError for a name that an engine has not.
+        """
+        from graphc.runtime.arrays import check_sizes
+        from graphc.runtime.session import is_engine
+        from graphc.shapes import symbols
+
+        if is_engine(model):
+            check_sizes(program.inputs, self.sizes)
+        there = symbols(*(size for each in program.inputs for size in each.shape))
+        return {name: size for name, size in self.sizes.items() if name in there}
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphc.commands import options
-from graphc.commands.output import bytes_text, printable, say, say_json, say_table, seconds_text
+from graphc.commands.output import bytes_text, note, printable, say, say_json, say_table, seconds_text
 from graphc.commands.run import given_or_random, note_memory, open_model
 from graphc.errors import GraphcError, InputError
 from graphc.files import check_target, replacing
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from graphc.runtime.profile import Total
 
 SHOWN = 12
+
+STRETCHED = 3.0
+"""Steps one by one that take so many times as long as a run are not what a run does."""
+
+BETWEEN = 20e-6
+"""Seconds that a step by itself takes more than in a run."""
 
 
 def profile(
@@ -53,8 +59,9 @@ def profile(
     from one to another are steps, and there are no peaks.
     """
     from graphc.commands.charts import roofline as draw
+    from graphc.runtime.busy import Watch
     from graphc.runtime.peaks import peaks
-    from graphc.runtime.profile import chrome_trace, is_product, together, totals
+    from graphc.runtime.profile import chrome_trace, is_product, together, totals, whole_run
     from graphc.runtime.profile import profile as measure
     from graphc.targets.ggml.devices import default_threads
 
@@ -67,9 +74,14 @@ def profile(
     if roofline is not None and most is None:
         raise GraphcError("--roofline needs the machine's peaks, and those a C compiler (set CC)")
     loaded = open_model(model, compiling.settings(model), where)
-    given = given_or_random(loaded.program.inputs, input, inputs, compiling.sizes, random)
-    timings = measure(loaded, given, rounds)
+    given = given_or_random(loaded.program, input, inputs, compiling.free_sizes(model, loaded.program), random)
+    with Watch(where.threads or default_threads()) as watch:
+        timings = measure(loaded, given, rounds)
+        run = whole_run(loaded, given, rounds)
     note_memory(loaded, where)
+    whole = sum(each.seconds for each in timings)
+    for remark in filter(None, (watch.warning, _apart(whole, run, len(timings)))):
+        note(f"warning: {remark}")
     by_step = totals(timings, lambda each: each.step)
     by_module = totals(timings, lambda each: ".".join(each.module.split(".")[:depth]) or "(model)")
     copies = together("copies", [each for each in timings if each.copies])
@@ -80,11 +92,17 @@ def profile(
         _write(roofline, draw(f"{loaded.program.name}: what is reached", by_step, most))
     if as_json:
         kinds = [asdict(each) for each in by_step]
-        found = {"peaks": most and asdict(most), "products": asdict(products), "copies": asdict(copies), "kinds": kinds}
+        found = {
+            "run": run,
+            "peaks": most and asdict(most),
+            "products": asdict(products),
+            "copies": asdict(copies),
+            "kinds": kinds,
+        }
         say_json({**found, "steps": [asdict(each) for each in timings]})
         return
-    whole = sum(each.seconds for each in timings)
-    say(f"{printable(model)}: {len(timings)} steps, {seconds_text(whole)}, medians of {rounds} runs")
+    times = f"{seconds_text(whole)} one by one, {seconds_text(run)} in a run as a whole"
+    say(f"{printable(model)}: {len(timings)} steps, {times}; medians of {rounds} runs")
     if most is not None:
         say(f"peaks of this machine: {most.gflops:.0f} GFLOP/s, {most.gbytes:.0f} GB/s with {most.threads} threads")
     elif on_cpu:
@@ -114,6 +132,14 @@ def profile(
     say_table(("longest", "of peak" if on_cpu else "device", "step", "result", "module"), rows, "rr" if on_cpu else "r")
     for target in filter(None, (trace, roofline)):
         say(f"wrote {printable(target)}")
+
+
+def _apart(steps: float, run: float, count: int) -> str:
+    """What is to be said if steps took much longer one by one than together."""
+    if steps < STRETCHED * (run + count * BETWEEN):
+        return ""
+    times = f"{steps / run:.0f} times as long as in a run as a whole"
+    return f"one by one, the steps took {times}: something else held threads up; measure again"
 
 
 def _write(target: Path, text: str) -> None:

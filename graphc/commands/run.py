@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from graphc.compiler import Settings
+    from graphc.runtime.arrays import Completed
     from graphc.runtime.model import Model
-    from graphc.targets.ggml.program import Input, Program
+    from graphc.targets.ggml.program import Program
 
 
 def run(
@@ -51,13 +52,13 @@ def run(
 
     `--dim` pins a size of an ONNX file, and says how large a random input is.
     """
-    from graphc.runtime.arrays import as_declared, random_inputs, read_inputs, summary, write_outputs
+    from graphc.runtime.arrays import as_declared, completed, read_inputs, summary, write_outputs
     from graphc.runtime.session import is_engine
 
     if output is not None and not output.is_dir():
         check_target(output)
     given = read_inputs(input, inputs)
-    settings, sizes, engine = compiling.settings(model), compiling.sizes, is_engine(model)
+    settings, engine = compiling.settings(model), is_engine(model)
     if engine and settings.dims and random is None:
         raise InputError("the sizes of an engine's inputs are those of the arrays; --dim is for --random")
     loaded = open_model(model, settings, where, weights, component, dtype or ())
@@ -67,12 +68,11 @@ def run(
     if tokens := options.parse_embeddings(embedding):
         note_tokens(loaded.load_embeddings(tokens))
     if random is not None:
-        made = random_inputs(
-            loaded.program.inputs, sizes if engine else free_sizes(loaded.program.inputs, sizes), random
-        )
-        for name in made.keys() - given.keys():
-            note(f"random input {printable(name)}: {summary(made[name])}")
-        given = {**made, **given}
+        found = completed(loaded.program, given, compiling.free_sizes(model, loaded.program), random)
+        note_sizes(found)
+        for name in found.made:
+            note(f"random input {printable(name)}: {summary(found.arrays[name])}")
+        given = found.arrays
     elif not given and loaded.inputs:
         wanted = "\n  ".join(printable(info) for info in loaded.inputs)
         raise InputError(f"give the inputs with --inputs, --input or --random:\n  {wanted}")
@@ -145,22 +145,24 @@ def open_program(path: Path, settings: Settings) -> Program:
 
 
 def given_or_random(
-    declared: Sequence[Input],
+    program: Program,
     files: Sequence[str] | None,
     archive: Path | None,
     sizes: Mapping[str, int],
     seed: int,
 ) -> dict[str, np.ndarray]:
-    """The arrays of all inputs: from files, or else random, where `sizes` gives named sizes. Raises InputError."""
-    from graphc.runtime.arrays import as_declared, random_inputs, read_inputs
+    """The arrays of all inputs: from files, or else random, where `sizes` gives named sizes. Remarks which sizes were taken.
 
-    made = random_inputs(declared, free_sizes(declared, sizes), seed)
-    return as_declared(declared, {**made, **read_inputs(files, archive)})
+    Raises InputError.
+    """
+    from graphc.runtime.arrays import completed, read_inputs
+
+    found = completed(program, read_inputs(files, archive), sizes, seed)
+    note_sizes(found)
+    return found.arrays
 
 
-def free_sizes(declared: Sequence[Input], sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes that are still symbols of the inputs; those pinned when compiling are not any more."""
-    from graphc.shapes import symbols
-
-    free = symbols(*(size for each in declared for size in each.shape))
-    return {name: size for name, size in sizes.items() if name in free}
+def note_sizes(found: Completed) -> None:
+    """Remark which sizes random inputs have."""
+    if found.note:
+        note(printable(found.note))

@@ -41,6 +41,7 @@ def tune(
     change. Measure while the machine does nothing else. `--output` is for C++ programs (`--ways FILE`) and other processes
     (`GRAPHC_WAYS=FILE`).
     """
+    from graphc.runtime.busy import Watch
     from graphc.runtime.tuning import tune as measure
     from graphc.targets.ggml.choices import remember, store_for
 
@@ -51,8 +52,11 @@ def tune(
     store = store_for(executor.backends, executor.threads)
     if store is None:
         raise InputError("ways are measured on one device of this machine; on the CPU that needs a C compiler (set CC)")
-    given = given_or_random(loaded.program.inputs, input, inputs, compiling.sizes, random)
-    measured = measure(loaded, given, terminal_progress())
+    given = given_or_random(loaded.program, input, inputs, compiling.free_sizes(model, loaded.program), random)
+    with Watch(executor.threads) as watch:
+        measured = measure(loaded, given, terminal_progress())
+    if watch.warning:
+        note(f"warning: {watch.warning}")
     lines = {each.key: f"{each.way}  # {_times(each)}" for each in measured if each.steady}
     for path in filter(None, (store.path, output)):
         remember(path, store.device, lines)

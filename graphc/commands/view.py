@@ -9,7 +9,7 @@ import typer
 
 from graphc.commands import options
 from graphc.commands.output import printable, say
-from graphc.commands.run import free_sizes, given_or_random, open_model, open_program
+from graphc.commands.run import given_or_random, open_model, open_program
 from graphc.errors import InputError
 from graphc.files import check_target, replacing
 
@@ -43,13 +43,13 @@ def view(
         from graphc.runtime.profile import profile as measure
 
         loaded = open_model(model, settings, where)
-        given = given_or_random(loaded.program.inputs, input, inputs, compiling.sizes, random)
+        given = given_or_random(loaded.program, input, inputs, compiling.free_sizes(model, loaded.program), random)
         shown = document(loaded.program, check_inputs(loaded.program, given), measure(loaded, given, ROUNDS))
     elif where != options.Where():
         raise InputError("--device, --memory, --fast and --threads say where --profile runs the model")
     else:
         program = open_program(model, settings)
-        shown = document(program, free_sizes(program.inputs, compiling.sizes))
+        shown = document(program, compiling.free_sizes(model, program))
     with replacing(target) as unfinished:
         unfinished.write_text(page(shown), encoding="utf-8")
     say(f"wrote {printable(target)}")

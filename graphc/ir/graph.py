@@ -91,7 +91,10 @@ class Node:
 
 
 class Graph:
-    """Inputs, nodes in running order, outputs, and the model's parameters. Output names may differ from the values' own."""
+    """Inputs, nodes in running order, outputs, and the model's parameters. Output names may differ from the values' own.
+
+    `example` has values of size symbols with which the model was exported, where that is known.
+    """
 
     def __init__(self, name: str = "model") -> None:
         self.name = name
@@ -100,6 +103,7 @@ class Graph:
         self.output_names: list[str] = []
         self.nodes: list[Node] = []
         self.parameters: list[Value] = []
+        self.example: dict[str, int] = {}
         self._names: dict[str, int] = {}
 
     def fresh(self, name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import numpy as np
 
 from graphc.errors import InputError
 from graphc.files import open_regular, replacing
-from graphc.shapes import integer, symbols
-from graphc.targets.ggml.program import Input
+from graphc.shapes import Expr, integer, symbols
+from graphc.shapes.dim import Atom
+from graphc.targets.ggml.program import Input, Program
 
 
 def read_inputs(files: Sequence[str] | None, archive: Path | None) -> dict[str, np.ndarray]:
@@ -66,18 +68,79 @@ def as_declared(inputs: Iterable[Input], given: Mapping[str, np.ndarray]) -> dic
     return result
 
 
+def check_sizes(inputs: Iterable[Input], sizes: Iterable[str]) -> None:
+    """Raises InputError for a name that no size of the inputs has."""
+    there = symbols(*(size for declared in inputs for size in declared.shape))
+    if unknown := [name for name in sizes if name not in there]:
+        raise InputError(f"no size is called {', '.join(unknown)}; there is {', '.join(there) or 'none'}")
+
+
+def smallest(atom: Atom) -> int:
+    """The least size above 0 that a symbol may be."""
+    return max(-(-max(atom.low, 1) // atom.multiple) * atom.multiple, 1)
+
+
 def random_inputs(inputs: Sequence[Input], dims: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
     """Arrays that fit the declarations: normally distributed numbers, whole ones in the declared range (else 0 to 9).
 
     A size without a value in `dims` is the smallest that it may be. Raises InputError for a name that no size has.
     """
+    check_sizes(inputs, dims)
     atoms = symbols(*(size for declared in inputs for size in declared.shape))
-    unknown = [name for name in dims if name not in atoms]
-    if unknown:
-        raise InputError(f"no size is called {', '.join(unknown)}; there is {', '.join(atoms) or 'none'}")
-    sizes = {name: max(-(-max(atom.low, 1) // atom.multiple) * atom.multiple, 1) for name, atom in atoms.items()}
+    sizes = {name: smallest(atom) for name, atom in atoms.items()}
     generator = np.random.default_rng(seed)
     return {declared.name: _random(declared, {**sizes, **dims}, generator) for declared in inputs}
+
+
+@dataclass(frozen=True)
+class Completed:
+    """The arrays of all inputs; names of those that were made up; and what named sizes they have."""
+
+    arrays: dict[str, np.ndarray]
+    made: list[str]
+    sizes: dict[str, int]
+    from_example: bool
+
+    @property
+    def note(self) -> str:
+        """Which sizes were taken, in words; empty if nothing was made up, or nothing is free."""
+        if not self.made or not self.sizes:
+            return ""
+        sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
+        return f"sizes: {sizes}" + (
+            " (those of the exporter's example; --dim gives others)" if self.from_example else ""
+        )
+
+
+def completed(program: Program, given: Mapping[str, np.ndarray], dims: Mapping[str, int], seed: int) -> Completed:
+    """The given inputs, and random ones for the others, of the same numbers for the same seed.
+
+    A named size is that of the inputs that are given, or what `dims` says, or that of the example with which the model was
+    exported. Raises InputError for a name that no size has, and where nothing says what a size is to be.
+    """
+    check_sizes(program.inputs, dims)
+    given = as_declared(program.inputs, given)
+    missing = [each for each in program.inputs if each.name not in given]
+    known = {**sizes_of(program.inputs, given), **dims}
+    wanted = symbols(*(size for declared in missing for size in declared.shape))
+    sizes = {name: known.get(name, program.example.get(name, 0)) for name in wanted}
+    if open_sizes := [name for name, size in sizes.items() if not size]:
+        proposal = " ".join(f"--dim {name}={smallest(wanted[name])}" for name in open_sizes)
+        raise InputError(
+            f"random inputs need sizes that the model leaves open; give them, with these numbers or larger ones: {proposal}"
+        )
+    made = random_inputs(missing, sizes, seed)
+    return Completed({**made, **given}, list(made), sizes, bool(sizes.keys() - known.keys()))
+
+
+def sizes_of(inputs: Iterable[Input], given: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """The named sizes that arrays have where the name alone is the size of an axis; whether they fit is not looked at."""
+    found: dict[str, int] = {}
+    for declared in inputs:
+        for size, dim in zip(getattr(given.get(declared.name), "shape", ()), declared.shape, strict=False):
+            if isinstance(dim, Expr) and str(dim) in symbols(dim):
+                found.setdefault(str(dim), int(size))
+    return found
 
 
 def _random(declared: Input, sizes: Mapping[str, int], generator: np.random.Generator) -> np.ndarray:

@@ -70,9 +70,10 @@ class Difference:
 
 @dataclass
 class Comparison:
-    """Every difference, in running order, and which runtime the engine was compared with."""
+    """Every difference, in running order, which runtime the engine was compared with, and for which sizes."""
 
     reference: str
+    sizes: str = ""
     differences: list[Difference] = field(default_factory=list)
 
 
@@ -102,7 +103,7 @@ def compare(
     chosen = reference or ("onnxruntime" if find_spec("onnxruntime") else "numpy")
     values = comparable(graph, plain)
     session = onnxruntime_session(Path(path), list(values), place.threads) if chosen == "onnxruntime" else None
-    found = Comparison(chosen)
+    found = Comparison(chosen, runner.sizes)
     groups = grouped(values, runner.binding)
     with progress.stage(f"compare with {chosen}", len(values)) as step:
         for names in groups:
@@ -124,15 +125,17 @@ class Runner:
         self.graph, self.place, self.progress = graph, place, progress
         self.binding: dict[str, int] = {}
         self.arrays: dict[str, np.ndarray] = {}
+        self.sizes = ""
 
     def inputs(self, given: Mapping[str, np.ndarray], dims: Mapping[str, Size], seed: int) -> dict[str, np.ndarray]:
         """The given inputs and random ones for the others. Raises InputError if they do not fit."""
-        from graphc.runtime.arrays import as_declared, random_inputs
+        from graphc.runtime.arrays import completed
 
         program = lower(self.graph)
         free = symbols(*(size for declared in program.inputs for size in declared.shape))
         sizes = {name: size for name, size in dims.items() if name in free and isinstance(size, int)}
-        self.arrays = as_declared(program.inputs, {**random_inputs(program.inputs, sizes, seed), **given})
+        found = completed(program, given, sizes, seed)
+        self.arrays, self.sizes = found.arrays, found.note
         self.binding = check_inputs(program, self.arrays)
         return self.arrays
 

@@ -73,7 +73,7 @@ class Embeddings:
         document["weights"][index]["shape"][0] += len(self._added)
         document["inputs"][place]["high"] += len(self._added)
         program = read_text(json.dumps(document))
-        program.recipes = self._recipes(index)
+        program.recipes, program.example = self._recipes(index), self.program.example
         before = self.program.growth or Growth(digest(write_text(self.program)), index, place, 0)
         program.growth = replace(before, rows=before.rows + len(self._added))
         return program

@@ -11,6 +11,7 @@ import onnx_ir
 
 from graphc.errors import InputError, ModelError, Problem, ShapeError, UnsupportedError
 from graphc.frontend.onnx.dims import Dimensions
+from graphc.frontend.onnx.examples import example_sizes
 from graphc.frontend.onnx.importer import Importer
 from graphc.frontend.onnx.parameters import recover_parameters
 from graphc.frontend.onnx.read import read
@@ -67,6 +68,7 @@ def load(
         names = ", ".join(dimensions.names()) or "none"
         raise InputError(f"the model has no dimension named {', '.join(unknown)}; it has: {names}")
     recover_parameters(graph)
+    graph.example = example_sizes(model.metadata_props, graph.inputs)
     return graph
 
 

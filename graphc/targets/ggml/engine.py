@@ -2,12 +2,13 @@
 
 Tensor `w<i>` holds weight `i`, aligned so that it is used where it lies in the mapped file; its full name is in the
 program. Metadata: `graphc.version` (the format's number), `graphc.program` (see `text.py`), `graphc.program.sha256`,
-and `graphc.recipes` (see `graphc/weights/recipes.py`) with its own checksum.
+`graphc.recipes` (see `graphc/weights/recipes.py`) with its own checksum, and `graphc.example`, sizes to try the model with.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
@@ -17,6 +18,8 @@ import numpy as np
 
 from graphc.errors import EngineError
 from graphc.ir.types import TensorType
+from graphc.shapes import symbols
+from graphc.shapes.ranges import range_of
 from graphc.targets.ggml.container import Entry, read_container, write_container
 from graphc.targets.ggml.program import Growth, Program, ProgramError, Weight
 from graphc.targets.ggml.text import read_text, write_text
@@ -29,6 +32,9 @@ VERSION = 1
 
 GROWTH = "graphc.growth."
 """Before what the metadata say of a table that grew."""
+
+EXAMPLE = "graphc.example"
+"""What the metadata call the sizes with which the model was exported."""
 
 NOTHING = np.empty(0)
 """In place of a weight that was left out; none has row numbers."""
@@ -58,6 +64,8 @@ def write_engine(
         "graphc.recipes.sha256": digest(program.recipes),
     }
     indices: Sequence[int] = range(len(program.weights))
+    if program.example:
+        metadata[EXAMPLE] = json.dumps(program.example)
     if program.growth is not None:
         metadata |= {GROWTH + name: value for name, value in asdict(program.growth).items()}
     if stripped:
@@ -108,6 +116,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[Program, list[np.ndarray | None
     program = read_text(text)
     program.recipes = _recipes(metadata)
     program.growth = _growth(metadata)
+    program.example = _example(metadata, program)
     indices: Sequence[int] = range(len(program.weights))
     if metadata.get("graphc.stripped"):
         indices = [index for index, recipe in enumerate(recipes_of(program).weights) if recipe is None]
@@ -140,6 +149,21 @@ def _growth(metadata: Mapping[str, Any]) -> Growth | None:
     if found.keys() != types.keys() or not all(isinstance(value, types[name]) for name, value in found.items()):
         raise EngineError("it is damaged: it does not say how a table of its program grew")
     return Growth(**found)
+
+
+def _example(metadata: Mapping[str, Any], program: Program) -> dict[str, int]:
+    """Sizes by symbol, if the engine has them and the symbols may have them."""
+    text = metadata.get(EXAMPLE, "{}")
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        found = None
+    free = symbols(*(size for each in program.inputs for size in each.shape))
+    if not isinstance(found, dict) or not all(
+        type(size) is int and name in free and not range_of(free[name]).misfit(size) for name, size in found.items()
+    ):
+        raise EngineError("it is damaged: the sizes of its example are not the program's")
+    return found
 
 
 def _entry(index: int, weight: Weight) -> Entry:

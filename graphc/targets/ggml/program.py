@@ -262,8 +262,9 @@ class Growth:
 
 @dataclass(eq=False)
 class Program:
-    """Everything that a target needs to run a model; `recipes` says how its weights are made (`graphc/weights/recipes.py`), and
-    `growth` of which program code may be that runs it too."""
+    """Everything that a target needs to run a model; `recipes` says how its weights are made (`graphc/weights/recipes.py`),
+    `growth` of which program code may be that runs it too, and `example` values of size symbols that the model was exported with,
+    where they are known."""
 
     name: str
     inputs: list[Input] = field(default_factory=list)
@@ -274,6 +275,7 @@ class Program:
     checks: list[Check] = field(default_factory=list)
     recipes: str = ""
     growth: Growth | None = None
+    example: dict[str, int] = field(default_factory=dict)
 
     @property
     def tensor_count(self) -> int:
