@@ -208,7 +208,7 @@ def close_to(exact: np.ndarray, program: Program, inputs: dict[str, np.ndarray])
         executor = Executor(program, [evaluate(weight.value) for weight in program.weights], threads=threads)
         executor.products = executor.products if own else None
         found += executor.run(inputs, {})
-        (graph,) = executor.graphs.values()
+        (graph,) = executor.graphs
         nodes = [ggml.ggml_graph_node(graph.graph, i) for i in range(ggml.ggml_graph_n_nodes(graph.graph))]
         names = {address(graph.results[call]): (own.name, len(own.args)) for call, own in graph.own.items()}
         met = [names.get(address(node)) or (ggml.ggml_op_desc(node).decode(), 0) for node in nodes]
@@ -448,7 +448,7 @@ def weighed(name: str, type: str, shape: tuple[int, ...], weight: np.ndarray, x:
     b.program.outputs.append(Output("y", F32, y.shape, y))
     executor = Executor(b.program, [weight], threads=2)
     (result,) = executor.run({"x": x}, {})
-    (graph,) = executor.graphs.values()
+    (graph,) = executor.graphs
     assert [own.name for own in graph.own.values()] == [name]
     executor.close()
     return result
@@ -491,7 +491,7 @@ def few_rows(
             b.program.outputs.append(Output(f"y{len(b.program.outputs)}", F32, y.shape, y))
     executor = Executor(b.program, [weight, bias], threads=threads)
     results = executor.run(inputs, {})
-    (graph,) = executor.graphs.values()
+    (graph,) = executor.graphs
     nodes = {address(ggml.ggml_graph_node(graph.graph, i)) for i in range(ggml.ggml_graph_n_nodes(graph.graph))}
     met = [(own.name, len(own.args)) for call, own in graph.own.items() if address(graph.results[call]) in nodes]
     assert sorted(met) == [("mul_mat", 2)] * len(inputs) + [("mul_mat", 3)] * len(inputs)

@@ -18,6 +18,7 @@ from small_models import dense_model, stored
 
 import graphc
 from graphc.errors import GraphcError, InputError
+from graphc.once import once
 from graphc.runtime.turns import Turns
 from graphc.targets.kernels import native
 from graphc.targets.kernels.evaluate import EvaluatedKernel
@@ -303,6 +304,26 @@ def test_who_stops_waiting_leaves_the_queue(monkeypatch: pytest.MonkeyPatch) -> 
     assert not turns._waiting
     with turns.all():
         pass
+
+
+def test_once_means_once() -> None:
+    calls: list[int] = []
+
+    @once
+    def slow() -> object:
+        calls.append(len(calls))
+        time.sleep(0.05)
+        if len(calls) == 1:
+            raise GraphcError("not yet")
+        return object()
+
+    with pytest.raises(GraphcError):
+        slow()
+    found: list[object] = []
+    at_once(6, lambda number: found.append(slow()))
+    assert calls == [0, 1]
+    assert len(found) == 6
+    assert len(set(map(id, found))) == 1
 
 
 def test_compiling_in_several_threads(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ may be used or freed afterwards.
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
+from graphc.once import once
 
 Result = TypeVar("Result")
 
@@ -96,7 +96,7 @@ def run_seconds() -> float:
     return min(seconds, threading.TIMEOUT_MAX)
 
 
-@functools.cache
+@once
 def catch_ends() -> Any:
     """Be called before ggml ends the process; returns what ggml has the address of."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import functools
 import os
 import sys
 import warnings
@@ -14,6 +13,7 @@ from typing import Any
 from graphc.backends.install import installed
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml
+from graphc.once import once
 
 QUIETEST = 3
 """ggml's level of warnings: what it says of less importance is not printed, unless GRAPHC_DEBUG is set."""
@@ -22,7 +22,7 @@ CONTINUED = 5
 """ggml's level of a text that continues the one before."""
 
 
-@functools.cache
+@once
 def load_backends() -> None:
     """Make all devices known to ggml, once. An installed backend that cannot be loaded is warned of."""
     _hush()
@@ -54,7 +54,7 @@ def _hush() -> None:
         atexit.register(ggml.ggml_log_set, ggml.ggml_log_callback(), None)
 
 
-@functools.cache
+@once
 def _quiet_log() -> Any:
     """What ggml calls for each piece of text. It is kept here, for it has to live as long as ggml."""
     last = 0

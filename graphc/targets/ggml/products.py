@@ -7,7 +7,6 @@ when a graph is built, by the tensors at hand; a program says what ggml would co
 from __future__ import annotations
 
 import ctypes
-import functools
 import re
 import warnings
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from typing import Any
 
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml
+from graphc.once import once
 from graphc.targets.kernels.compiled import load_library
 from graphc.targets.kernels.native import find_compiler, ggml_include
 from graphc.targets.kernels.render_c import FLAGS
@@ -270,7 +270,7 @@ def types_of(tensor: Any) -> ctypes.c_void_p:
     return ctypes.cast(ggml.ggml_get_type_traits(tensor.contents.type), ctypes.c_void_p)
 
 
-@functools.cache
+@once
 def load_products() -> Products | None:
     """The code, compiled for this machine; None where there is no C compiler, or, with a warning, one that cannot do it."""
     compiler, include = find_compiler(), ggml_include()
