@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graphc.backends.precision import set_float32_matmul_precision
     from graphc.compiler import compile, load
-    from graphc.errors import GraphcError
+    from graphc.errors import GraphcError, NothingFitsError
     from graphc.frontend.torch import from_torch
     from graphc.runtime.model import Model, TensorInfo
     from graphc.runtime.session import Session
@@ -21,6 +21,7 @@ __version__ = "0.1.0"
 __all__ = [
     "GraphcError",
     "Model",
+    "NothingFitsError",
     "Session",
     "TensorInfo",
     "compile",
@@ -37,6 +38,7 @@ _HOMES = {
     "set_float32_matmul_precision": "graphc.backends.precision",
     "open_checkpoint": "graphc.weights.checkpoint",
     "GraphcError": "graphc.errors",
+    "NothingFitsError": "graphc.errors",
     "Model": "graphc.runtime.model",
     "TensorInfo": "graphc.runtime.model",
     "Session": "graphc.runtime.session",

@@ -22,6 +22,10 @@ class CheckpointError(GraphcError):
     """The file of weights is missing, damaged, or does not fit the model."""
 
 
+class NothingFitsError(CheckpointError):
+    """A LoRA is sound, but has nothing for the model: it is for another component, or another base."""
+
+
 class InputError(GraphcError):
     """A value given to a model has a wrong name, dtype or shape."""
 

@@ -11,3 +11,7 @@ class ImageError(GraphcError):
 
 class SettingError(ImageError):
     """A setting has a name that nothing has, or a value that does not fit; the message names the setting."""
+
+
+class ModelError(ImageError):
+    """A file is no model that is known, or lacks what is needed of it; the message names the file or the tensor."""

@@ -79,7 +79,7 @@ class Loras:
         try:
             found = match(read_lora(source), [*recipes.parameters, *recipes.pinned])
         except CheckpointError as error:
-            raise CheckpointError(f"{shown}: {error}" if shown not in str(error) else str(error)) from error
+            raise type(error)(f"{shown}: {error}" if shown not in str(error) else str(error)) from error
         lora = Lora(name, found, _strength(strength, found.component))
         return lora, Loras(self.base, {**self.loaded, name: lora}).checked()
 

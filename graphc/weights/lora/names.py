@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from graphc.errors import CheckpointError
+from graphc.errors import CheckpointError, NothingFitsError
 from graphc.ir.graph import Value
 from graphc.weights.layouts import Source, origins
 from graphc.weights.layouts.fit import some
@@ -82,7 +82,7 @@ def match(file: LoraFile, parameters: Sequence[Value]) -> Match:
     best = max((_matched(file, component, spellings) for component in file.adapters), key=lambda each: each.quality)
     if not best.changes:
         changed = [adapter.name for adapters in file.adapters.values() for adapter in adapters.values()]
-        raise CheckpointError(
+        raise NothingFitsError(
             f"it is a LoRA of another base or component: it changes {some(changed)}, "
             f"and the model has {some([each.parameter for each in parameters])}"
         )

@@ -1,0 +1,163 @@
+"""How each kind of denoiser takes its inputs: latents, times and conditioning to the arrays that its engine wants, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphc_images.errors import SettingError
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Conditioning:
+    """What a denoiser looks at besides the latent; all float32, and as many rows as the latent has, or one for all of them.
+
+    `words` [batch, tokens, width] are the text's states. `pooled` [batch, width] is one vector for the text. `sizes` are Stable
+    Diffusion XL's numbers [batch, 6]: height, width, crop from the top, from the left, target height, width; the refiner's 5:
+    height, width, crops, aesthetic score. `guidance` [batch] is the distilled one of Flux dev. `latents` [batch, extra, height,
+    width] are joined to the latent, for models with more channels (`Architecture.extra`). `mask` [batch, tokens] is 1 for the
+    words that Chroma looks at. `references` are latents [batch, channels, height, width] of pictures that Flux Kontext looks at.
+    `residuals` are what ControlNets add to a U-Net's skips, the middle's last.
+    """
+
+    words: np.ndarray
+    pooled: np.ndarray | None = None
+    sizes: np.ndarray | None = None
+    guidance: np.ndarray | None = None
+    latents: np.ndarray | None = None
+    mask: np.ndarray | None = None
+    references: tuple[np.ndarray, ...] = ()
+    residuals: tuple[np.ndarray, ...] = ()
+
+
+@dataclass(frozen=True)
+class Takes:
+    """How a kind of denoiser is run: `inputs` makes its arrays of a latent, times and conditioning, `result` the latent that it
+    predicts of what it gives and the latent's shape."""
+
+    inputs: Callable[[np.ndarray, np.ndarray, Conditioning], Arrays]
+    result: Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
+
+
+def run(
+    kind: str,
+    engine: Callable[[Arrays], Mapping[str, np.ndarray]],
+    x: np.ndarray,
+    time: float | np.ndarray,
+    conditioning: Conditioning,
+) -> np.ndarray:
+    """What the network predicts for a latent x [batch, channels, height, width]; float32, of the same shape.
+
+    `time` is one for all, or one each: the step of training, 0 to 999, or for a flow its sigma, 0 to 1.
+    """
+    x = np.ascontiguousarray(x, np.float32)
+    times = np.ascontiguousarray(np.broadcast_to(np.asarray(time, np.float32), (len(x),)))
+    shape = x.shape
+    if conditioning.latents is not None:
+        x = np.concatenate([x, each(conditioning.latents, len(x), "latents")], axis=1)
+    takes = KINDS[kind]
+    (found,) = engine(takes.inputs(x, times, conditioning)).values()
+    return takes.result(found, shape)
+
+
+def each(array: np.ndarray | None, batch: int, name: str) -> np.ndarray:
+    """An array with a row for each latent. Raises SettingError if it is not there, or has another number of them."""
+    if array is None:
+        raise SettingError(f"the model also wants {name}")
+    array = np.asarray(array, np.float32)
+    if len(array) not in (1, batch):
+        raise SettingError(f"{name}: {len(array)} rows for {batch} latents")
+    return np.ascontiguousarray(np.broadcast_to(array, (batch, *array.shape[1:])))
+
+
+def _unet(x: np.ndarray, times: np.ndarray, given: Conditioning) -> Arrays:
+    found = {"sample": x, "timestep": times, "encoder_hidden_states": each(given.words, len(x), "words")}
+    if given.sizes is not None:
+        found |= {"text_embeds": each(given.pooled, len(x), "pooled"), "time_ids": each(given.sizes, len(x), "sizes")}
+    for number, residual in enumerate(given.residuals):
+        found[f"residual_{number}"] = each(residual, len(x), "residuals")
+    return found
+
+
+def _sd3(x: np.ndarray, times: np.ndarray, given: Conditioning) -> Arrays:
+    _check_even(x)
+    return {
+        "sample": x,
+        "timestep": times * np.float32(1000),
+        "encoder_hidden_states": each(given.words, len(x), "words"),
+        "pooled": each(given.pooled, len(x), "pooled"),
+    }
+
+
+def _flux(x: np.ndarray, times: np.ndarray, given: Conditioning) -> Arrays:
+    found = {**_shared(x, times, given), "pooled": each(given.pooled, len(x), "pooled")}
+    return found if given.guidance is None else found | {"guidance": each(given.guidance, len(x), "guidance")}
+
+
+def _shared(x: np.ndarray, times: np.ndarray, given: Conditioning) -> Arrays:
+    images = [x, *(each(reference, len(x), "references") for reference in given.references)]
+    words = each(given.words, len(x), "words")
+    return {
+        "patches": np.concatenate([patches(image) for image in images], axis=1),
+        "timestep": times,
+        "encoder_hidden_states": words,
+        "patch_places": np.concatenate([places(image, number) for number, image in enumerate(images)]),
+        "word_places": np.zeros((words.shape[1], 3), np.float32),
+    }
+
+
+def _chroma(x: np.ndarray, times: np.ndarray, given: Conditioning) -> Arrays:
+    found = _shared(x, times, given)
+    count = found["patches"].shape[1]
+    mask = [each(given.mask, len(x), "a mask of words"), np.ones((len(x), count), np.float32)]
+    return {**found, "attention_mask": np.concatenate(mask, axis=1)}
+
+
+def patches(image: np.ndarray) -> np.ndarray:
+    """Squares of 2 x 2 as rows [batch, squares, 4 * channels]: of each channel the four numbers. Raises SettingError."""
+    _check_even(image)
+    batch, channels, height, width = image.shape
+    cut = image.reshape(batch, channels, height // 2, 2, width // 2, 2).transpose(0, 2, 4, 1, 3, 5)
+    return np.ascontiguousarray(cut.reshape(batch, height // 2 * (width // 2), 4 * channels))
+
+
+def unpatched(rows: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The image of such rows; those behind its own are left out."""
+    batch, channels, height, width = shape
+    own = rows[:, : height // 2 * (width // 2)]
+    cut = own.reshape(batch, height // 2, width // 2, channels, 2, 2).transpose(0, 3, 1, 4, 2, 5)
+    return np.ascontiguousarray(cut.reshape(shape))
+
+
+def places(image: np.ndarray, number: int) -> np.ndarray:
+    """Where the squares of an image lie [squares, 3]: which image, row, column."""
+    rows, columns = image.shape[2] // 2, image.shape[3] // 2
+    found = np.empty((rows, columns, 3), np.float32)
+    found[..., 0] = number
+    found[..., 1] = np.arange(rows)[:, None]
+    found[..., 2] = np.arange(columns)
+    return found.reshape(-1, 3)
+
+
+def _check_even(x: np.ndarray) -> None:
+    if x.shape[2] % 2 or x.shape[3] % 2:
+        raise SettingError(
+            f"latents of {x.shape[3]} x {x.shape[2]}: such a model takes even sizes, pictures of multiples of 16"
+        )
+
+
+def _same(found: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return found
+
+
+KINDS = {
+    "unet": Takes(_unet, _same),
+    "sd3": Takes(_sd3, _same),
+    "flux": Takes(_flux, unpatched),
+    "chroma": Takes(_chroma, unpatched),
+}
+"""By `Architecture.kind`."""

@@ -1,0 +1,87 @@
+"""Latents: what a denoiser works on, and how it is related to what an autoencoder encodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+Rows = tuple[tuple[float, float, float], ...]
+
+
+@dataclass(frozen=True)
+class LatentFormat:
+    """The latents of a family of models: `channels`, and the pixels along a side of the picture for each of theirs.
+
+    A denoiser's latent is `(encoded - shift) * scale`, where `encoded` is the autoencoder's. `colours` has red, green and blue
+    for each channel, and `bias` is added to them: a rough picture, -1 to 1, without any network. `tiny` is the kind of TAESD
+    that knows these latents.
+    """
+
+    channels: int
+    scale: float
+    shift: float = 0.0
+    pixels: int = 8
+    colours: Rows = ()
+    bias: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    tiny: str = ""
+
+    def from_encoded(self, encoded: np.ndarray) -> np.ndarray:
+        """The denoiser's latent, float32."""
+        return ((encoded - np.float32(self.shift)) * np.float32(self.scale)).astype(np.float32, copy=False)
+
+    def to_encoded(self, latent: np.ndarray) -> np.ndarray:
+        """The autoencoder's, float32."""
+        return (latent / np.float32(self.scale) + np.float32(self.shift)).astype(np.float32, copy=False)
+
+    def preview(self, latent: np.ndarray) -> np.ndarray:
+        """A picture [batch, 3, height, width] as small as the latent, about -1 to 1."""
+        colours = np.array(self.colours, np.float32)
+        mixed: np.ndarray = np.einsum("bchw,cr->brhw", latent, colours)
+        mixed += np.array(self.bias, np.float32)[:, None, None]
+        return mixed
+
+
+SD1 = LatentFormat(
+    4,
+    0.18215,
+    colours=(
+        (0.3512, 0.2297, 0.3227), (0.3250, 0.4974, 0.2350), (-0.2829, 0.1762, 0.2721), (-0.2120, -0.2616, -0.7177),
+    ),
+    tiny="taesd",
+)  # fmt: skip
+SDXL = LatentFormat(
+    4,
+    0.13025,
+    colours=(
+        (0.3651, 0.4232, 0.4341), (-0.2533, -0.0042, 0.1068), (0.1076, 0.1111, -0.0362), (-0.3165, -0.2492, -0.2188),
+    ),
+    bias=(0.1084, -0.0175, -0.0011),
+    tiny="taesdxl",
+)  # fmt: skip
+SD3 = LatentFormat(
+    16,
+    1.5305,
+    0.0609,
+    colours=(
+        (-0.0922, -0.0175, 0.0749), (0.0311, 0.0633, 0.0954), (0.1994, 0.0927, 0.0458), (0.0856, 0.0339, 0.0902),
+        (0.0587, 0.0272, -0.0496), (-0.0006, 0.1104, 0.0309), (0.0978, 0.0306, 0.0427), (-0.0042, 0.1038, 0.1358),
+        (-0.0194, 0.0020, 0.0669), (-0.0488, 0.0130, -0.0268), (0.0922, 0.0988, 0.0951), (-0.0278, 0.0524, -0.0542),
+        (0.0332, 0.0456, 0.0895), (-0.0069, -0.0030, -0.0810), (-0.0596, -0.0465, -0.0293), (-0.1448, -0.1463, -0.1189),
+    ),
+    bias=(0.2394, 0.2135, 0.1925),
+    tiny="taesd3",
+)  # fmt: skip
+FLUX = LatentFormat(
+    16,
+    0.3611,
+    0.1159,
+    colours=(
+        (-0.0346, 0.0244, 0.0681), (0.0034, 0.0210, 0.0687), (0.0275, -0.0668, -0.0433), (-0.0174, 0.0160, 0.0617),
+        (0.0859, 0.0721, 0.0329), (0.0004, 0.0383, 0.0115), (0.0405, 0.0861, 0.0915), (-0.0236, -0.0185, -0.0259),
+        (-0.0245, 0.0250, 0.1180), (0.1008, 0.0755, -0.0421), (-0.0515, 0.0201, 0.0011), (0.0428, -0.0012, -0.0036),
+        (0.0817, 0.0765, 0.0749), (-0.1264, -0.0522, -0.1103), (-0.0280, -0.0881, -0.0499), (-0.1262, -0.0982, -0.0778),
+    ),
+    bias=(-0.0329, -0.0718, -0.0851),
+    tiny="taef1",
+)  # fmt: skip

@@ -1,0 +1,238 @@
+"""A model of pictures: the components of a checkpoint, as functions on arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import graphc
+from graphc_images.errors import ModelError, SettingError
+from graphc_images.models import denoisers
+from graphc_images.models.architectures import ARCHITECTURES, Architecture, Part
+from graphc_images.models.denoisers import Conditioning
+from graphc_images.models.loras import Loras, Source, Strength
+from graphc_images.models.memory import Loaded
+from graphc_images.models.recognize import Recognized, Tensors, beginning, recognize
+
+ENGINES = Path(__file__).parents[1] / "engines"
+"""The programs that are shipped; they have no weights."""
+
+LARGE = "t5xxl"
+"""The text encoder that is not loaded only because a LoRA may change it."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What a text encoder makes of rows of tokens; float32.
+
+    `states` [layers, batch, tokens, width] are those after each layer, and `normed` the same with the encoder's last norm; T5 has
+    only the last one, which is normed. `projected` [batch, tokens, width] is, of encoders that have one, the projection of each
+    token's last state: a prompt's pooled vector is that of its end token, or else the last normed state there.
+    """
+
+    states: np.ndarray
+    normed: np.ndarray
+    projected: np.ndarray | None = None
+
+    def skipping(self, skip: int = 1, normed: bool = True) -> np.ndarray:
+        """The states [batch, tokens, width] of the last layer, or the one before (2), …. Raises SettingError."""
+        if not 1 <= skip <= len(self.states):
+            raise SettingError(f"clip skip {skip}: the text encoder has {len(self.states)} layers")
+        return (self.normed if normed else self.states)[-skip]
+
+    def pooled(self, ends: Sequence[int]) -> np.ndarray:
+        """One vector for each row [batch, width], whose end tokens are at these places."""
+        vectors = self.normed[-1] if self.projected is None else self.projected
+        return np.stack([row[end] for row, end in zip(vectors, ends, strict=True)])
+
+
+@dataclass(frozen=True)
+class Component:
+    """A part of a model: which engines compute it, what graphc calls it in the tensors of its file, and what their names begin
+    with."""
+
+    part: Part
+    component: str
+    tensors: Tensors
+    file: str
+    prefix: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """About how much its weights take."""
+        own = (tensor for name, tensor in self.tensors.items() if name.startswith(self.prefix))
+        return sum(int(getattr(each, "raw", each).nbytes) for each in own if hasattr(each, "shape"))
+
+
+class ImageModel:
+    """What `load_model` returns. Engines are loaded when they are first used; `close` frees them.
+
+    `architecture` is the row of `architectures.py`, `recognized` what the checkpoint says besides.
+    """
+
+    def __init__(
+        self,
+        recognized: Recognized,
+        components: Mapping[str, Component],
+        engines: Path,
+        loaded: Loaded,
+        threads: int | None,
+    ) -> None:
+        self.recognized, self.components = recognized, dict(components)
+        self.engines, self.loaded, self.threads = engines, loaded, threads
+        self._loras = Loras(self._engines_there)
+
+    @property
+    def architecture(self) -> Architecture:
+        """Which kind of model it is."""
+        return self.recognized.architecture
+
+    def denoise(self, x: np.ndarray, time: float | np.ndarray, conditioning: Conditioning) -> np.ndarray:
+        """What the denoiser predicts for a latent x [batch, channels, height, width]: float32, the same shape, unscaled.
+
+        `time` is the step of training, 0 to 999, which may lie between two; for a flow its sigma, 0 to 1.
+        """
+        return denoisers.run(self.architecture.kind, self._engine("denoiser"), x, time, conditioning)
+
+    def encode_tokens(self, encoder: str, ids: np.ndarray, mask: np.ndarray | None = None) -> Encoded:
+        """The states of rows of token ids [batch, tokens]; `encoder` is one of `architecture.text`. `mask` [batch, tokens] is 0
+        for tokens that T5 is not to look at. Raises ModelError if the encoder is in no file that was given."""
+        ids = np.ascontiguousarray(ids, np.int64)
+        if encoder != "t5xxl":
+            return Encoded(**self._engine(encoder)({"input_ids": ids}))
+        seen = np.ones_like(ids) if mask is None else np.ascontiguousarray(mask, np.int64)
+        states = self._engine(encoder)({"input_ids": ids, "attention_mask": seen})["states"][None]
+        return Encoded(states, states)
+
+    def encode_image(self, image: np.ndarray, noise: np.ndarray | None = None) -> np.ndarray:
+        """The latent, as the denoiser takes it, of pictures [batch, 3, height, width], float32, -1 to 1: the mean of what the
+        autoencoder finds likely, or with `noise` of the latent's shape one of it."""
+        found = self._engine("vae encoder")({"image": np.ascontiguousarray(image, np.float32)})
+        mean = found["mean"]
+        if noise is not None:
+            mean = mean + np.exp(np.clip(found["log_variance"], -30, 20) / 2) * noise
+        return self.architecture.latent.from_encoded(mean)
+
+    def decode_latent(self, latent: np.ndarray) -> np.ndarray:
+        """The pictures [batch, 3, height, width], about -1 to 1, of the denoiser's latents."""
+        encoded = self.architecture.latent.to_encoded(np.asarray(latent, np.float32))
+        return self._engine("vae decoder")({"latent": np.ascontiguousarray(encoded)})["image"]
+
+    def decode_preview(self, latent: np.ndarray) -> np.ndarray:
+        """The same by the tiny autoencoder if there is one, else small and rough."""
+        if "tiny" not in self.components:
+            return self.architecture.latent.preview(latent)
+        return self._engine("tiny decoder")({"latent": np.ascontiguousarray(latent, np.float32)})["image"]
+
+    def load_lora(self, source: Source, strength: Strength = 1.0, name: str | None = None) -> str:
+        """Add a LoRA to the denoiser and the text encoders, by their strengths if it is a mapping (`{"denoiser": 0.8,
+        "text_encoder": 0.5}`); the name that it has from now on is returned.
+
+        Raises NothingFitsError for a file that has nothing for this model, CheckpointError for a damaged one, and SettingError
+        for a name that is taken; the model is as before then. What fits nothing is in `unmatched`.
+        """
+        used = [key for key in self._read_by_loras() if key != LARGE or key in self._engines_there()]
+        return self._loras.load(source, strength, name, {key: self._engine(key) for key in used})
+
+    def set_lora(self, strengths: Mapping[str, Strength]) -> None:
+        """Change strengths of LoRAs, by name; 0 leaves one out. Raises SettingError for a name that there is not."""
+        self._loras.set(strengths)
+
+    def unload_lora(self, name: str | None = None) -> None:
+        """Take off a LoRA, or all: the weights are those of before. Raises SettingError for a name that there is not."""
+        self._loras.unload(name)
+
+    @property
+    def loras(self) -> dict[str, Strength]:
+        """The LoRAs that are on, and how much."""
+        return self._loras.strengths
+
+    @property
+    def unmatched(self) -> dict[str, list[str]]:
+        """Of each LoRA what it has for this model, and the model has not."""
+        return self._loras.unmatched
+
+    def close(self) -> None:
+        """Free what is loaded of this model; it is loaded again if it is needed."""
+        for key in ("denoiser", *self.architecture.text, *("vae encoder", "vae decoder", "tiny decoder")):
+            self.loaded.free((id(self), key))
+
+    def _read_by_loras(self) -> list[str]:
+        return ["denoiser", *(each for each in self.architecture.text if each in self.components)]
+
+    def _engines_there(self) -> dict[str, graphc.Model]:
+        """The engines that are loaded and that LoRAs change."""
+        found = {key: self.loaded.there((id(self), key)) for key in self._read_by_loras()}
+        return {key: engine for key, engine in found.items() if engine is not None}
+
+    def _engine(self, key: str) -> graphc.Model:
+        """The engine of a part, `vae encoder` and the like for its halves; loaded if it is not."""
+        name, _, half = key.partition(" ")
+        found = self.components.get(name)
+        if found is None:
+            raise ModelError(f"{self.architecture.name} needs {name}, which is not in the file: give one that has it")
+        path = self.engines / f"{found.part.engine}{'_' + half if half else ''}.gguf.gz"
+        if not path.exists():
+            raise ModelError(f"there is no engine for {self.architecture.name}: {path.name}")
+        return self.loaded.get((id(self), key), found.nbytes, lambda: self._load(key, path, found))
+
+    def _load(self, key: str, path: Path, found: Component) -> graphc.Model:
+        try:
+            engine = graphc.load(
+                path, weights=found.tensors, component=found.component, dtype="checkpoint", threads=self.threads
+            )
+        except graphc.GraphcError as error:
+            raise ModelError(f"{found.file}: {error}") from error
+        if key in self._read_by_loras():
+            self._loras.fit(key, engine)
+        return engine
+
+
+def load_model(
+    source: Source,
+    *,
+    vae: Source | None = None,
+    text: Mapping[str, Source] | None = None,
+    tiny: Source | None = None,
+    engines: str | os.PathLike[str] = ENGINES,
+    architectures: Sequence[Architecture] = ARCHITECTURES,
+    loaded: Loaded | None = None,
+    threads: int | None = None,
+) -> ImageModel:
+    """Recognize a checkpoint, and make a model of it; nothing is loaded yet.
+
+    `source` is a file of the whole model, or of the denoiser alone; `vae`, `text` (`{"clip_l": FILE, "t5xxl": FILE}`) and `tiny`
+    (TAESD) are files for the others, which are taken before what is in the first. `loaded` holds the engines, for several models
+    with one limit. Raises ModelError, with the file's name, for one that is not known, and CheckpointError for a damaged one.
+    """
+    tensors, file = graphc.open_checkpoint(source), _called(source)
+    try:
+        recognized = recognize(tensors, architectures)
+    except ModelError as error:
+        raise ModelError(f"{file}: {error}") from error
+    architecture = recognized.architecture
+    parts = {"denoiser": architecture.denoiser, "vae": architecture.vae, **architecture.text}
+    components = {
+        name: Component(part, part.component, tensors, file, prefix)
+        for name, part in parts.items()
+        if (prefix := beginning(tensors, part)) is not None
+    }
+    for name, other in {"vae": vae, **(text or {})}.items():
+        if other is None:
+            continue
+        if name not in parts:
+            raise SettingError(f"{architecture.name} has no {name}; it has {', '.join(parts)}")
+        component = "vae" if name == "vae" else "text_encoder"
+        components[name] = Component(parts[name], component, graphc.open_checkpoint(other), _called(other))
+    if tiny is not None:
+        part = Part("taesd" if architecture.latent.channels == 4 else "taesd16", "vae", ("",))
+        components["tiny"] = Component(part, "vae", graphc.open_checkpoint(tiny), _called(tiny))
+    return ImageModel(recognized, components, Path(engines), loaded or Loaded(), threads)
+
+
+def _called(source: Source) -> str:
+    return "the weights" if isinstance(source, Mapping) else os.fspath(source)

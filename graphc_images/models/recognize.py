@@ -1,0 +1,141 @@
+"""What a checkpoint is, by the names and sizes of its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from graphc_images.errors import ModelError
+from graphc_images.models.architectures import Architecture, Part, Prediction, Sizes
+
+Tensors = Mapping[str, Any]
+
+VELOCITY = "output_blocks.11.1.transformer_blocks.0.norm1.bias"
+"""Of Stable Diffusion 2: its numbers tell whether it predicts noise or velocity; nothing else does."""
+
+SPREAD = 0.09
+"""Their standard deviation is above this in files that predict velocity."""
+
+DIFFUSERS = {
+    "input_blocks.0.0.weight": "conv_in.weight",
+    "input_blocks.1.1.": "down_blocks.0.attentions.0.",
+    "input_blocks.4.1.": "down_blocks.1.attentions.0.",
+    "input_blocks.7.1.": "down_blocks.2.attentions.0.",
+    "middle_block.1.": "mid_block.attentions.0.",
+    "label_emb.0.0.": "add_embedding.linear_1.",
+    "output_blocks.11.1.": "up_blocks.3.attentions.2.",
+    "img_in.": "x_embedder.",
+    "guidance_in.in_layer.": "time_text_embed.guidance_embedder.linear_1.",
+    "double_blocks.0.img_attn.qkv.": "transformer_blocks.0.attn.to_q.",
+    "double_blocks.18.img_attn.qkv.": "transformer_blocks.18.attn.to_q.",
+    "double_blocks.19.img_attn.qkv.": "transformer_blocks.19.attn.to_q.",
+    "single_blocks.37.linear1.": "single_transformer_blocks.37.attn.to_q.",
+    "single_blocks.38.linear1.": "single_transformer_blocks.38.attn.to_q.",
+}
+"""How names of marks begin in the authors' layout, and in diffusers'."""
+
+
+@dataclass(frozen=True)
+class Recognized:
+    """A checkpoint's architecture, what its denoiser predicts, and what the names of the denoiser's tensors begin with.
+
+    `zero_snr` says that the last step of its schedule is pure noise. `edm` are the least and the largest sigma of a model that
+    says them, and its sigma of data.
+    """
+
+    architecture: Architecture
+    prefix: str
+    prediction: Prediction
+    zero_snr: bool = False
+    edm: tuple[float, float, float] | None = None
+
+
+def recognize(tensors: Tensors, architectures: Sequence[Architecture]) -> Recognized:
+    """The architecture of a checkpoint.
+
+    Raises ModelError if it is none that is known; if only its sizes are not, the message has those that differ from the
+    architecture that comes nearest.
+    """
+    nearest: tuple[int, Architecture, list[str]] | None = None
+    for architecture in architectures:
+        for prefix in architecture.denoiser.prefixes:
+            different = differences(tensors, architecture.marks, prefix)
+            if different is None:
+                continue
+            if not different:
+                return _said(tensors, architecture, prefix)
+            if nearest is None or len(different) < nearest[0]:
+                nearest = len(different), architecture, different
+    if nearest is not None:
+        raise ModelError(f"it is like {nearest[1].name}, but of other sizes: {'; '.join(nearest[2])}")
+    some = ", ".join(list(tensors)[:3]) or "nothing"
+    raise ModelError(f"it is no model of pictures that is known; it has {some}, …")
+
+
+def differences(tensors: Tensors, marks: Sizes, prefix: str) -> list[str] | None:
+    """How sizes differ from those that are expected; None if the first of the marks is not there at all."""
+    found: list[str] = []
+    for number, (mark, wanted) in enumerate(marks.items()):
+        name, other = prefix + mark, prefix + in_diffusers(mark)
+        tensor = tensors.get(name, tensors.get(other))
+        if tensor is None and number == 0:
+            return None
+        shape = None if tensor is None else tuple(tensor.shape)
+        joined = (
+            name in tensors
+        )  # queries, keys and values are one tensor in the authors' layout, and three in diffusers'
+        if shape is None or wanted is None:
+            if (shape is None) != (wanted is None):
+                found.append(f"{name} is {'missing' if shape is None else 'there'}")
+        elif joined and not _fits(shape, wanted):
+            found.append(f"{name} is {list(shape)}, not {list(wanted)}")
+        elif not joined and shape[1:] != wanted[1:] and len(shape) == len(wanted):
+            found.append(f"{other} is {list(shape)}, not {list(wanted)}")
+    return found
+
+
+def in_diffusers(mark: str) -> str:
+    """What diffusers calls a tensor of a mark; the same name if it is not in the table."""
+    for theirs, ours in DIFFUSERS.items():
+        if mark.startswith(theirs):
+            return ours + mark.removeprefix(theirs)
+    return mark
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(wanted) and all(b is None or a == b for a, b in zip(shape, wanted, strict=True))
+
+
+def _said(tensors: Tensors, architecture: Architecture, prefix: str) -> Recognized:
+    """What keys say of the prediction."""
+    prediction = architecture.prediction
+    if "v_pred" in tensors or (prefix + VELOCITY in tensors and _velocity(architecture, tensors[prefix + VELOCITY])):
+        prediction = "v"
+    found = Recognized(architecture, prefix, prediction, "ztsnr" in tensors)
+    if "edm_mean" in tensors and "edm_std" in tensors:
+        return replace(found, prediction="edm", edm=(0.002, 80.0, 0.5))
+    if "edm_vpred.sigma_max" in tensors:
+        low = tensors.get("edm_vpred.sigma_min")
+        ends = 0.002 if low is None else _number(low), _number(tensors["edm_vpred.sigma_max"])
+        return replace(found, prediction="v", edm=(*ends, 1.0))
+    return found
+
+
+def _number(tensor: Any) -> float:
+    return float(np.asarray(tensor, np.float32).reshape(-1)[0])
+
+
+def _velocity(architecture: Architecture, bias: Any) -> bool:
+    return (
+        "clip_h" in architecture.text
+        and not architecture.extra
+        and float(np.std(np.asarray(bias, np.float32))) > SPREAD
+    )
+
+
+def beginning(tensors: Tensors, part: Part) -> str | None:
+    """What the names of a component's tensors begin with in a checkpoint; None if it has none."""
+    return next((each for each in part.prefixes if any(name.startswith(each) for name in tensors)), None)
