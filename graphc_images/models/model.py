@@ -42,7 +42,9 @@ class Encoded:
         """The states [batch, tokens, width] of the last layer, or the one before (2), …. Raises SettingError."""
         if not 1 <= skip <= len(self.states):
             raise SettingError(f"clip skip {skip}: the text encoder has {len(self.states)} layers")
-        return (self.normed if normed else self.states)[-skip]
+        layers = self.normed if normed else self.states
+        found: np.ndarray = layers[-skip]
+        return found
 
     def pooled(self, ends: Sequence[int]) -> np.ndarray:
         """One vector for each row [batch, width], whose end tokens are at these places."""
