@@ -116,7 +116,7 @@ class DiscreteLevels(Levels):
 
     def sigma(self, timestep: float) -> float:
         """Between two numbers of the table, by the logarithm; see `Levels.sigma`."""
-        return float(np.float32(math.exp(np.interp(timestep, np.arange(len(self.logarithms)), self.logarithms))))
+        return math.exp(np.interp(timestep, np.arange(len(self.logarithms)), self.logarithms))
 
     def sigma_at(self, share: float) -> float:
         """See `Levels.sigma_at`."""

@@ -92,19 +92,24 @@ def denoiser(network: Network, prediction: Prediction, levels: Levels, whole: bo
     return denoise
 
 
-def noise_model(network: Network, prediction: Prediction, levels: DiscreteLevels) -> Network:
-    """A network that predicts noise at its times, as A1111's DDIM, PLMS and UniPC want it; from v by the level below its time."""
-    if prediction.name == "eps":
-        return network
-    if prediction.name != "v":
-        raise SettingError(f"samplers on times need a model that predicts eps or v, not {prediction.name}")
-    alphas = levels.alphas
+class OnTimes:
+    """A denoiser as A1111's DDIM, PLMS and UniPC want it: the noise in x, as the model was trained to see x, at a time."""
 
-    def noise(x: np.ndarray, timestep: float) -> np.ndarray:
-        alpha = float(alphas[int(timestep)])
-        return network(x, timestep) * math.sqrt(alpha) + x * math.sqrt(1 - alpha)
+    def __init__(self, model: Denoiser, levels: Levels) -> None:
+        self.model, self.levels = model, levels
 
-    return noise
+    def __call__(self, x: np.ndarray, timestep: float) -> np.ndarray:
+        """The noise."""
+        sigma = self.levels.sigma(timestep)
+        x = x * math.hypot(1, sigma)
+        return np.asarray((x - self.model(x, sigma)) / sigma)
+
+    def pair(self, x: np.ndarray, timestep: float) -> tuple[np.ndarray, np.ndarray]:
+        """The noise with guidance, and that of the negative prompt alone."""
+        sigma = self.levels.sigma(timestep)
+        x = x * math.hypot(1, sigma)
+        denoised, negative = self.model.pair(x, sigma)  # type: ignore[attr-defined]
+        return (x - denoised) / sigma, (x - negative) / sigma
 
 
 LCM_STEPS = 50

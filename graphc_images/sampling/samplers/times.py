@@ -15,9 +15,6 @@ from graphc_images.sampling.predictions import Network
 from graphc_images.sampling.samplers.multistep import ADAMS_BASHFORTH, combined
 from graphc_images.sampling.samplers.steps import Noise, Step, Trajectory
 
-CFG_PP_DIVISOR = 12.5
-"""A1111 divides the guidance scale by this for DDIM CFG++, so that it goes from 0 to 1."""
-
 PairNetwork = Callable[[np.ndarray, float], tuple[np.ndarray, np.ndarray]]
 """A model that predicts noise with guidance, and for the negative prompt alone."""
 
@@ -80,7 +77,10 @@ def ddim_cfg_pp(
     noise: Noise | None = None,
     eta: float = 0.0,
 ) -> Trajectory:
-    """Chung et al., CFG++: Manifold-constrained Classifier Free Guidance (2024): back along the noise of the negative prompt."""
+    """Chung et al., CFG++: Manifold-constrained Classifier Free Guidance (2024): back along the noise of the negative prompt.
+
+    A1111 divides the guidance scale by 12.5, so that it goes from 0 to 1.
+    """
     return ddim_pairs(model, x, timesteps, alphas, noise, eta)
 
 

@@ -1,0 +1,137 @@
+"""A model with its prompts and guidance, as samplers see it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from graphc_images.sampling.guidance import Moment, away_from, classifier_free, composed, noise_scaled
+
+
+@dataclass(frozen=True)
+class Weakening:
+    """What a model leaves out of itself for one estimate; nothing, if all is empty."""
+
+    layers: tuple[int, ...] = ()
+    """Numbers of transformer blocks that are skipped (skip-layer guidance)."""
+
+    attention: tuple[str, ...] = ()
+    """Blocks whose self-attention gives its values as they are (perturbed attention): "middle", "input.4", "output.0", …"""
+
+
+class ConditionedModel(Protocol):
+    """What guidance needs from a model. The room of the models supplies it."""
+
+    def __call__(
+        self, x: np.ndarray, sigma: float, conditionings: Sequence[Any], weakening: Weakening | None = None
+    ) -> list[np.ndarray]:
+        """The estimate of the picture for each conditioning, in one batch or one after the other.
+
+        What a conditioning is, the model knows. One that cannot leave out what a `weakening` says raises an `ImageError`.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """What the model is told in one step."""
+
+    positives: Sequence[tuple[Any, float]]
+    """Conditionings and their weights: several for AND."""
+
+    negative: Any = None
+
+
+@dataclass(frozen=True)
+class Weakened:
+    """Guidance away from a weakened model, between two noise levels."""
+
+    weakening: Weakening
+    scale: float = 3.0
+    highest: float = math.inf
+    lowest: float = 0.0
+    rescale: float = 0.0
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """How strongly, and by which rules, the prompt guides."""
+
+    scale: float = 7.0
+    combine: Callable[[Moment], np.ndarray] = classifier_free
+    before: tuple[Callable[[Moment], Moment], ...] = ()
+    """Rules that change one of the estimates first: `tangential`, `frequencies`."""
+
+    weakened: tuple[Weakened, ...] = ()
+    noise_factor: float = 1.0
+    """Epsilon scaling's."""
+
+    skip_below: float = 0.0
+    """NGMS (s_min_uncond): below this noise level, the negative prompt is left out in each second evaluation."""
+
+    skip_below_always: bool = False
+    """… in each evaluation."""
+
+    skip_early: float = 0.0
+    """The negative prompt is left out in the first evaluations, to this share of all."""
+
+
+class Guided:
+    """A denoiser of a model, its prompts and a guidance. It counts its evaluations, which choose among scheduled prompts."""
+
+    def __init__(
+        self, model: ConditionedModel, prompts: Callable[[int], Prompts], guidance: Guidance, evaluations: int
+    ) -> None:
+        """`prompts` gives those of an evaluation, from 0; `evaluations` is how many there will be (`Plan.evaluations`)."""
+        self.model, self.prompts, self.guidance, self.evaluations = model, prompts, guidance, evaluations
+        self.count = 0
+
+    def __call__(self, x: np.ndarray, sigma: float) -> np.ndarray:
+        """The estimate with guidance. Where the scale is 1, or a rule says so, the negative prompt is not evaluated."""
+        scale = 1.0 if self.skips(sigma) else self.guidance.scale
+        alone = math.isclose(scale, 1.0) and self.guidance.combine is classifier_free and not self.guidance.before
+        return self._evaluate(x, sigma, scale, alone)[0]
+
+    def pair(self, x: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray]:
+        """The estimate with guidance, and the one for the negative prompt: for samplers of CFG++."""
+        denoised, negative = self._evaluate(x, sigma, self.guidance.scale, alone=False)
+        return denoised, negative
+
+    def skips(self, sigma: float) -> bool:
+        """Whether skip-early or NGMS leaves out the negative prompt now."""
+        guidance = self.guidance
+        if guidance.skip_early > 0 and self.count / self.evaluations <= guidance.skip_early:
+            return True
+        return (
+            (self.count % 2 == 1 or guidance.skip_below_always)
+            and guidance.skip_below > 0
+            and sigma < guidance.skip_below
+        )
+
+    def _evaluate(self, x: np.ndarray, sigma: float, scale: float, alone: bool) -> tuple[np.ndarray, np.ndarray]:
+        prompts, guidance = self.prompts(self.count), self.guidance
+        conditionings = [conditioning for conditioning, _ in prompts.positives]
+        weights = [weight for _, weight in prompts.positives]
+        alone = (alone and weights == [1.0]) or prompts.negative is None
+        estimates = self.model(x, sigma, conditionings if alone else [*conditionings, prompts.negative])
+        if alone:  # several prompts and none to compare with: their mean
+            positive = negative = composed(estimates, [weight / sum(weights) for weight in weights], 0 * x)
+        else:
+            negative = estimates[-1]
+            positive = estimates[0] if weights == [1.0] else composed(estimates[:-1], weights, negative)
+        moment = Moment(x, sigma, positive, negative, scale, self.count, self.evaluations)
+        for rule in guidance.before:
+            moment = rule(moment)
+        denoised = positive if alone else guidance.combine(moment)
+        for each in guidance.weakened:
+            if each.scale and each.lowest <= sigma <= each.highest:
+                (weak,) = self.model(x, sigma, conditionings[:1], each.weakening)
+                denoised = away_from(denoised, positive, weak, each.scale, each.rescale)
+        if guidance.noise_factor != 1:
+            denoised = noise_scaled(x, denoised, guidance.noise_factor)
+        self.count += 1
+        return denoised, negative
