@@ -325,11 +325,19 @@ SUMMED = {
 }
 
 
+ONES = {
+    "conv_2d": (Conv((1, 1), (1, 1), (1, 0), (1, 0)), (2, 3, 40, 1), (5, 3, 3, 1), [(2, 5, 40, 1), (5, 1, 1), (1, 5, 40, 1)]),
+    "winograd": (Conv((1, 1), (1, 1), (1, 1), (1, 1)), (2, 20, 90, 1), (5, 20, 3, 3), [(2, 5, 90, 1), (2, 1, 90, 1), ()]),
+    "mul_mat": (MatMul(), (2, 1, 40, 9), (9, 1), [(2, 1, 40, 1), (40, 1), (1,)]),
+}  # fmt: skip
+"""The same for results of width 1."""
+
+
 @pytest.mark.parametrize("relu", [False, True])
-@pytest.mark.parametrize("name", SUMMED)
-def test_sums(name, relu):
+@pytest.mark.parametrize(("name", "case"), [*SUMMED.items(), *ONES.items()])
+def test_sums(name, case, relu):
     """What is added to a product, left or right of it, is added on the way, and ReLU taken of the sum; after that, nothing."""
-    op, first, second, sums = SUMMED[name]
+    op, first, second, sums = case
     arrays = {
         f"x{i}": RANDOM.standard_normal(shape).astype(np.float32) * 3 for i, shape in enumerate([first, second, *sums])
     }
@@ -391,6 +399,61 @@ def test_what_is_not_finite_stays_so():
     found, _ = computed(MatMul(), [a, b], 2, True)
     np.testing.assert_array_equal(np.isnan(found), np.isnan(right))
     np.testing.assert_array_equal(np.isinf(found), np.isinf(right))
+
+
+@pytest.mark.parametrize("channels", [1, 16, 40])
+@pytest.mark.parametrize("image", [(20, 30), (70, 90), (1, 200)])
+@pytest.mark.parametrize("place", ["image", "kernel", "both", "large"])
+def test_winograd_with_numbers_that_are_not_finite(place, image, channels):
+    """Each pixel is what the sum of its products is, finite or not; in units of all sizes, and for any number of threads."""
+    x = RANDOM.standard_normal((2, channels, *image)).astype(np.float32)
+    kernel = RANDOM.standard_normal((5, channels, 3, 3)).astype(np.float32)
+    if place in ("image", "both"):
+        x[0, 0, 0, 0], x[1, -1, -1, -1], x[0, channels // 2, 0, 11] = np.inf, -np.inf, np.nan
+    if place in ("kernel", "both"):
+        kernel[1, 0, 1, 1], kernel[2, -1, 0, 2] = np.inf, np.nan
+    if place == "large":
+        x[1, 0, 0, 5:8], kernel[3] = 3e38, 0.25
+    graph = Graph()
+    values = [graph.input(name, TensorType(F32, array.shape)) for name, array in (("x", x), ("kernel", kernel))]
+    graph.output(graph.add(Conv((1, 1), (1, 1), (1, 1), (1, 1)), values).output, "y")
+    results = {}
+    for way, threads in (("tiles", 2), ("winograd", 1), ("winograd", 3)):
+        executor = Executor(lower(graph), [], threads=threads)
+        executor.choices = Chosen(way)
+        (results[way, threads],) = executor.run({"x": x, "kernel": kernel}, {})
+        executor.close()
+    right, found, again = results.values()
+    np.testing.assert_array_equal(found, again)
+    np.testing.assert_array_equal(np.isposinf(found), np.isposinf(right))
+    np.testing.assert_array_equal(np.isneginf(found), np.isneginf(right))
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(right))
+    finite = np.isfinite(right)
+    np.testing.assert_allclose(found[finite], right[finite], rtol=1e-4, atol=1e-4)
+    assert finite.any()
+    assert not finite.all()
+
+
+def test_the_kernel_of_a_small_image_stays_until_it_is_read():
+    """Each part of it is transformed when it is needed: until then its memory is not given to another result."""
+    arrays = {"x": RANDOM.standard_normal((2, 64, 14, 14)), "kernel": RANDOM.standard_normal((64, 64, 3, 3))}
+    graph = Graph()
+    x, kernel = (graph.input(name, TensorType(F32, array.shape)) for name, array in arrays.items())
+    computed = graph.add(Unary("Neg"), [graph.add(Unary("Abs"), [kernel]).output]).output
+    graph.output(graph.add(Conv((1, 1), (1, 1), (1, 1), (1, 1)), [x, computed]).output, "y")
+    inputs = {name: array.astype(np.float32) for name, array in arrays.items()}
+    (exact,) = Conv((1, 1), (1, 1), (1, 1), (1, 1)).eval(arrays["x"], -np.abs(arrays["kernel"]))
+    assert ("winograd", 2) in close_to(exact, lower(graph), inputs)
+
+
+class Chosen(dict):
+    """One way for all calls."""
+
+    def __init__(self, way: str) -> None:
+        self.way = way
+
+    def get(self, key: str, default: str = "") -> str:
+        return self.way
 
 
 def test_a_compiler_that_cannot_do_it(monkeypatch):

@@ -7,14 +7,13 @@ import pytest
 from frontend_models import expected, model, node, single, value
 from hypothesis import HealthCheck, Phase, given, settings
 from random_graphs.check import Example, check, examples
+from random_graphs.dressed import LAYERS
 from suite.run import quick_flags
 
 import graphc
 from graphc import onnx_backend
 from graphc.errors import InputError
 from graphc.targets.kernels import compiled
-
-COUNT = 300
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -24,17 +23,26 @@ def _quick_kernels() -> object:
         yield
 
 
+def drawn(count: int) -> settings:
+    """So many examples, always the same."""
+    phases = [Phase.generate, Phase.shrink]
+    health = list(HealthCheck)
+    return settings(
+        max_examples=count, derandomize=True, database=None, deadline=None, phases=phases, suppress_health_check=health
+    )
+
+
 @pytest.mark.slow
-@settings(
-    max_examples=COUNT,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    phases=[Phase.generate, Phase.shrink],
-    suppress_health_check=list(HealthCheck),
-)
+@drawn(220)
 @given(examples())
 def test_random_graphs(example: Example) -> None:
+    check(example)
+
+
+@pytest.mark.slow
+@drawn(100)
+@given(examples(2, tuple(LAYERS)))
+def test_random_layers_with_what_is_done_to_their_results(example: Example) -> None:
     check(example)
 
 

@@ -1,4 +1,5 @@
-"""`python -m tests.random_graphs COUNT [--seed N] [--nodes N]`: draw graphs, print the smallest of each kind of disagreement."""
+"""`python -m tests.random_graphs COUNT [--seed N] [--nodes N] [--only NAME]`: draw graphs, print the smallest of each kind of
+disagreement."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from ..suite.run import quick_kernels
 from .check import MOST_NODES, Example, check, examples
 from .drawing import AMBIGUOUS
+from .nodes import NODES
 
 LAST = Path(gettempdir()) / "random_graph.onnx"
 """Where the graph that is being run lies, for if the process ends."""
@@ -24,7 +26,9 @@ def main() -> int:
     parser.add_argument("count", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--nodes", type=int, default=MOST_NODES, help="the most nodes of a graph")
+    parser.add_argument("--only", default="", help="only nodes in whose names this is, such as dressed")
     chosen = parser.parse_args()
+    among = [name for name in NODES if chosen.only in name]
     quick_kernels()
     found: dict[str, tuple[int, str]] = {}
     counts: Counter[str] = Counter()
@@ -32,7 +36,7 @@ def main() -> int:
     @seed(chosen.seed)
     @settings(max_examples=chosen.count, database=None, deadline=None, phases=[Phase.generate],
               suppress_health_check=list(HealthCheck))  # fmt: skip
-    @given(examples(chosen.nodes))
+    @given(examples(chosen.nodes, among))
     def run(example: Example) -> None:
         onnx.save(example.model(), LAST)
         counts["graphs"] += 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import onnx
@@ -11,8 +13,9 @@ from hypothesis import strategies as st
 
 from graphc import onnx_backend
 from graphc.errors import GraphcError
+from graphc.targets.ggml.choices import WAYS, kind_of
 
-from .drawing import Drawing, Rejected, Tensor, difference, info, model_of, reads
+from .drawing import F32, Drawing, Rejected, Tensor, difference, info, model_of, reads
 from .nodes import NODES
 
 MOST_NODES = 8
@@ -26,6 +29,7 @@ class Example:
     nodes: list[onnx.NodeProto]
     expected: list[Tensor]
     symbolic: bool
+    ways: Mapping[str, str]
 
     @property
     def feeds(self) -> dict[str, np.ndarray]:
@@ -47,32 +51,40 @@ class Example:
         for count, node in enumerate(self.nodes, 1):
             results = [t for t in self.drawing.tensors if t.name in node.output]
             try:
-                check(Example(self.drawing, self.nodes[:count], results, self.symbolic))
+                check(replace(self, nodes=self.nodes[:count], expected=results))
             except Exception:  # of any kind
                 return str(node.op_type)
         return "the whole graph"
 
     def __repr__(self) -> str:
-        return f"{onnx.printer.to_text(self.model())}\n{self.feeds}"
+        return f"by these ways: {self.ways}\n{onnx.printer.to_text(self.model())}\n{self.feeds}"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(repr(self))
 
 
 @st.composite
-def examples(draw: st.DrawFn, most: int = MOST_NODES) -> Example:
-    """A graph of some nodes; outputs are all values that no node reads, and some that one does."""
+def examples(draw: st.DrawFn, most: int = MOST_NODES, among: Sequence[str] = tuple(NODES)) -> Example:
+    """A graph of some nodes; outputs are all values that no node reads, and some that one does. Where there are several ways
+    of computing something, one is drawn."""
     d = Drawing(draw)
     for _ in range(d.number(1, most)):
         try:
-            NODES[d.pick(NODES)](d)
+            NODES[d.pick(among)](d)
         except Rejected:
             continue
     if not d.nodes:
-        d.add("Identity", d.tensor(), exact=True)
+        d.add("Identity", d.leaf(d.array(F32, ())), exact=True)
     made = {name for node in d.nodes for name in node.output}
     outputs = [t for t in d.tensors if t.name in made and (t.name not in d.read or d.number(0, 3) == 0)]
-    return Example(d, d.nodes, outputs, d.flag())
+    return Example(d, d.nodes, outputs, d.flag(), {kind: d.pick(("", *ways)) for kind, ways in WAYS.items()})
+
+
+class Always(dict):
+    """A way for all calls of a kind that can be computed so."""
+
+    def get(self, key: str, default: str = "") -> str:
+        return str(self[kind_of(key)])
 
 
 def check(example: Example) -> bool:
@@ -81,7 +93,8 @@ def check(example: Example) -> bool:
     Raises AssertionError if a result is not right, and what graphc raises for a graph that it must take.
     """
     try:
-        results = onnx_backend.prepare(example.model()).run(list(example.feeds.values()))
+        with patch("graphc.targets.ggml.executor.choices_for", lambda *_: Always(example.ways)):
+            results = onnx_backend.prepare(example.model()).run(list(example.feeds.values()))
     except GraphcError:
         if example.symbolic:
             return False

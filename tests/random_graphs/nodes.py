@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .drawing import ANY, BOOL, F32, F64, FLOATS, I32, I64, INTEGERS, REAL, Node
+from .dressed import LAYERS
 from .layers import (
     attention,
     average_pool,
@@ -153,5 +154,6 @@ NODES: dict[str, Node] = {
     "Attention": attention,
     "GroupNormalization": group_normalization,
     "BitShift": bit_shift,
+    **LAYERS,
 }  # fmt: skip
 """A node by its name here; what it draws may be rejected."""

@@ -255,7 +255,7 @@ class Products:
             kernel, image, *sums = args
             size = self.library.graphc_winograd_size(kernel, image, ctypes.byref(own.told), threads)
             made = self._custom(context, "winograd_operands", (kernel, image), (size, 1, 1, 1), own.told)
-            args = (image, made, *sums)
+            args = (image, made, kernel, *sums)
         return self._custom(context, own.name, args, ne, own.told)
 
     def _custom(self, context: Any, name: str, args: Sequence[Any], ne: Sequence[int], told: Any = None) -> Any:

@@ -204,7 +204,7 @@ def _rotary(graph: BuiltGraph, products: Products, call: Call, args: Sequence[An
     joined = turned and inner(graph, turned.args[0], ("ggml_concat", *RESHAPES))
     if joined is not None and joined.function in RESHAPES:
         joined = inner(graph, joined.args[0], ("ggml_concat",))
-    if straight is None or turned is None or joined is None:
+    if straight is None or turned is None or joined is None or joined.args[2] != 0:
         return None
     x, cos, sin = (graph.argument(arg) for arg in (*straight.args, turned.args[1]))
     second, first = (graph.argument(arg) for arg in joined.args[:2])

@@ -55,7 +55,7 @@ static inline struct matrix columns_at(const struct ggml_tensor * dst, const str
 struct block {
     const struct ggml_tensor * dst;
     struct place at;
-    int axis;  // of its rows
+    int axis;  // of its rows; those before it, in order, are its columns
     struct matrix a;
     const float * packed;
     float * c;
@@ -74,9 +74,9 @@ static inline void finish(const struct block * b, int64_t top, int64_t bottom) {
         float * row = b->c + i * b->ldc;
         for (int source = 2; source < GGML_MAX_SRC && b->dst->src[source] != NULL; ++source) {
             const struct ggml_tensor * t = b->dst->src[source];
-            const float * from = (const float *) t->data + i * step(t, b->axis);
-            for (int each = 0; each < 4; ++each) from += b->at.axis[each] * step(t, each);
-            add_row(t, from, b->columns, row);
+            const float * from = (const float *) t->data + b->at.axis[0] * step_before(t, b->axis) + i * step(t, b->axis);
+            for (int each = b->axis; each < 4; ++each) from += b->at.axis[each] * step(t, each);
+            add_row(from, step_before(t, b->axis), b->columns, row);
         }
         if (b->relu) rectify(row, b->columns);
     }

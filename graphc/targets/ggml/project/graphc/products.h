@@ -74,7 +74,7 @@ GRAPHC_API int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const
 /// Transforms what is transformed before: of the kernel src[0] and the image src[1].
 GRAPHC_API void graphc_winograd_operands(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
-/// As `graphc_conv_2d`, for the image src[0] and what `graphc_winograd_operands` made, src[1].
+/// As `graphc_conv_2d`, for the image src[0], what `graphc_winograd_operands` made, src[1], and the kernel src[2].
 GRAPHC_API void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// Whether a tensor can be added to a product, or to a convolution's image, on the way: it is float32 and broadcasts to it.

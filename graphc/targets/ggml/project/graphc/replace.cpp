@@ -136,7 +136,7 @@ class Replacing {
         if (!inner(straight) || !inner(turned)) return;
         const Tensor swapped = turned->src[0], reshaped = made_by(swapped, GGML_OP_RESHAPE);
         const Tensor joined = made_by(reshaped == nullptr ? swapped : reshaped->src[0], GGML_OP_CONCAT);
-        if (joined == nullptr || !inner(swapped) || !inner(joined)) return;
+        if (joined == nullptr || joined->op_params[0] != 0 || !inner(swapped) || !inner(joined)) return;
         ggml_tensor * x = straight->src[0], * cos = straight->src[1], * sin = turned->src[1];
         if (!code_.takes_rotary(x, joined->src[0], joined->src[1], cos, sin)) return;
         settings_.rotaries.push_back({joined->src[0]->ne[0] == 1});
@@ -191,7 +191,7 @@ class Replacing {
             ggml_tensor * sources[] = {kernel, image};
             const int64_t size = code_.winograd_size(kernel, image, settings, threads_);
             ggml_tensor * made = ggml_custom_4d(context_, GGML_TYPE_F32, size, 1, 1, 1, sources, 2, code_.winograd_operands, GGML_N_TASKS_MAX, settings);
-            become(tensor, code_.winograd, settings, {image, made});
+            become(tensor, code_.winograd, settings, {image, made, kernel});
         } else if (code_.takes_conv_2d(kernel, image, settings)) {
             become(tensor, code_.conv_2d, settings, {kernel, image});
         }
@@ -291,7 +291,7 @@ class Replacing {
             const Tensor product = tensor->src[index];
             const Own own = inner_own(product);
             if (!sums(own) || !code_.takes_sum(tensor->src[1 - index], product, own.function != code_.mul_mat)) continue;
-            if (extend(tensor, product, own, tensor->src[1 - index], most_sources)) return;
+            if (extend(tensor, product, own, tensor->src[1 - index], most_sources + (own.function == code_.winograd))) return;
         }
     }
 

@@ -245,10 +245,17 @@ static inline int64_t take(struct graphc_turns * turns, int64_t units, int threa
 /// Elements from one to the next along an axis; 0 where one serves the whole axis of a result.
 static inline int64_t step(const struct ggml_tensor * t, int axis) { return t->ne[axis] == 1 ? 0 : (int64_t) (t->nb[axis] / sizeof(float)); }
 
-/// Adds what a tensor has for `count` elements of a row, from its element `from` on.
-static inline void add_row(const struct ggml_tensor * t, const float * from, int64_t count, float * to) {
+/// Elements from one to the next over all axes before one, which lie one after the other; 0 where one serves them all.
+static inline int64_t step_before(const struct ggml_tensor * t, int axis) {
+    int64_t count = 1;
+    for (int i = 0; i < axis; ++i) count *= t->ne[i];
+    return count > 1;
+}
+
+/// Adds `count` elements, `step` apart, 0 or 1.
+static inline void add_row(const float * from, int64_t step, int64_t count, float * to) {
     const float one = *from;
-    if (t->ne[0] == 1) {
+    if (step == 0) {
         for (int64_t j = 0; j < count; ++j) to[j] += one;
     } else {
         for (int64_t j = 0; j < count; ++j) to[j] += from[j];

@@ -116,7 +116,8 @@ static void transform_row(const struct ggml_tensor * kernel, const struct graphc
 }
 
 /// `count` elements of a line of the image from `x` on, with zeros beside it.
-static void read_line(const struct ggml_tensor * image, const float * plane, int64_t x, int64_t y, int64_t count, float * to) {
+static inline __attribute__((always_inline)) void read_line(const struct ggml_tensor * image, const float * plane, int64_t x, int64_t y,
+                                                            int64_t count, float * to) {
     const int64_t width = image->ne[0], left = least(x < 0 ? -x : 0, count), right = least(width - x, count);
     const bool whole = y >= 0 && y < image->ne[1] && left == 0 && right == count;
     for (int64_t i = 0; !whole && i < count; i += WIDTH) *(anywhere *) (to + i) = all(0);
@@ -173,11 +174,41 @@ static void transform_back(const float * restrict from, int64_t stride, int64_t 
     }
 }
 
+/// Whether some elements are infinite or no numbers.
+static bool some_are_not_finite(const float * x, int64_t count) {
+    const int32_t exponent = 0x7f800000;
+    int32_t found = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        const int32_t bits = (union { float value; int32_t bits; }){x[i]}.bits;
+        found |= (bits & exponent) == exponent;
+    }
+    return found;
+}
+
+/// The transforms subtract pixels: of an infinity, or of numbers whose sum is none, they make what is no number, in pixels too that meet
+/// none of it. In such places of a line from (x, y) on there comes the sum of products itself.
+static __attribute__((noinline)) void mend_line(const struct plan * p, int64_t batch, int64_t channel, int64_t x, int64_t y, int64_t count, float * line) {
+    const int64_t plane = p->image->ne[0] * p->image->ne[1];
+    float sums[2 * PANEL] = {0}, pixels[2 * PANEL + 2 * WIDTH], kernel[9];
+    for (int64_t c = 0; c < p->channels; ++c) {
+        widen(p->kernel->type, p->s->types, (const char *) p->kernel->data + channel * p->kernel->nb[3] + c * p->kernel->nb[2], 9, kernel);
+        for (int ky = 0; ky < 3; ++ky) {
+            const float * image = (const float *) p->image->data + (batch * p->channels + c) * plane;
+            read_line(p->image, image, x - p->s->p0, y - p->s->p1 + ky, count + 2, pixels);
+            for (int kx = 0; kx < 3; ++kx) {
+                for (int64_t i = 0; i < count; ++i) sums[i] += kernel[3 * ky + kx] * pixels[i + kx];
+            }
+        }
+    }
+    for (int64_t i = 0; i < count; ++i) line[i] = some_are_not_finite(line + i, 1) ? sums[i] : line[i];
+}
+
 /// Adds what is added to the products, at `count` pixels of a channel from the place `pixel` of its plane on.
 static void add_sums(const struct ggml_tensor * dst, int64_t channel, int64_t pixel, int64_t batch, int64_t count, float * line) {
-    for (int source = 2; source < GGML_MAX_SRC && dst->src[source] != NULL; ++source) {
+    for (int source = 3; source < GGML_MAX_SRC && dst->src[source] != NULL; ++source) {
         const struct ggml_tensor * t = dst->src[source];
-        add_row(t, (const float *) t->data + pixel * step(t, 0) + channel * step(t, 2) + batch * step(t, 3), count, line);
+        const int64_t along = step_before(t, 2);
+        add_row((const float *) t->data + pixel * along + channel * step(t, 2) + batch * step(t, 3), along, count, line);
     }
 }
 
@@ -246,6 +277,7 @@ static void write_panels(const struct work * w, int64_t batch, int64_t origin, i
                 const int64_t pixels = least(2 * along, w->dst->ne[0] - x);
                 for (int64_t row = 0; row < least(2, w->dst->ne[1] - y); ++row) {
                     const int64_t at = (y + row) * w->dst->ne[0] + x;
+                    if (some_are_not_finite(lines[row], pixels)) mend_line(&w->plan, batch, channel + i, x, y + row, pixels, lines[row]);
                     add_sums(w->dst, channel + i, at, batch, pixels, lines[row]);
                     if (w->plan.s->relu) rectify(lines[row], pixels);
                     for (int64_t j = 0; j < pixels; ++j) result[i * w->dst->ne[0] * w->dst->ne[1] + at + j] = lines[row][j];
@@ -258,7 +290,7 @@ static void write_panels(const struct work * w, int64_t batch, int64_t origin, i
 void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     struct graphc_conv_2d_settings * s = userdata;
     const struct ggml_tensor * image = dst->src[0], * operands = dst->src[1];
-    const struct plan p = plan_of(operands->src[0], image, s);
+    const struct plan p = plan_of(dst->src[2], image, s);
     const float * kernel = room_of(operands), * images = kernel + p.weights;
     struct work w = {.plan = p, .dst = dst, .products = room_of(operands) + p.weights + p.images + ith * p.each};
     w.part = w.products + PLACES * p.group * PANEL * p.together;
