@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from frontend_models import agrees, model, node, operators, value
 from onnx import TensorProto
 
-from graphc.errors import ModelError
+import graphc
+from graphc.errors import GraphcError, ModelError
 from graphc.frontend.onnx import load
 from graphc.ir import Graph, interp
 from graphc.ir.interp import bound
+from graphc.ops.blocks import Tile
 from graphc.shapes import symbol, symbols
 
 RANDOM = np.random.default_rng(5)
@@ -189,3 +192,39 @@ def test_multiples_of_a_symbol_are_symbols() -> None:
     eight, one = graph.inputs[0].shape
     assert eight == 8 * one
     assert str(eight).isidentifier()
+
+
+LARGE = {
+    "Expand": "(float[1] x) => (y) <int64[1] s = {N}> { y = Expand(x, s) }",
+    "Tile": "(float[4] x) => (y) <int64[1] s = {N}> { y = Tile(x, s) }",
+    "Pad": "(float[4] x) => (y) <int64[2] s = {N, 0}> { y = Pad(x, s) }",
+    "OneHot": "(int64[4] i) => (y) <int64 n = {N}, float[2] v = {0, 1}> { y = OneHot(i, n, v) }",
+    "Range": "(int64[1] x) => (y) <int64 a = {0}, int64 b = {1}, int64 n = {N}> { r = Range(a, n, b) y = Add(x, r) }",
+    "ConstantOfShape": "(float[1] x) => (y) <int64[1] s = {N}> { r = ConstantOfShape(s) y = Add(x, r) }",
+    "Resize": '(float[1,1,4,4] x) => (y) <int64[4] s = {1, 1, 4, N}> { y = Resize<mode: string = "nearest">(x, , , s) }',
+    "a sum": "(float[1] x) => (y) <int64[1] s = {N}> { e = Expand(x, s) y = ReduceSum(e) }",
+    "no elements": "(float[1] x) => (y) <int64[3] s = {0, N, 8}> { y = Expand(x, s) }",
+    "an input": "(float[N, 4] x) => (y) { y = Abs(x) }",
+}
+
+
+@pytest.mark.parametrize("size", [2**43, 2**60, 2**60 + 2, 2**61, 2**62, 2**63 - 1])
+@pytest.mark.parametrize("name", LARGE)
+def test_sizes_that_no_machine_has(name: str, size: int) -> None:
+    """64 bits do not suffice to count the bytes of some: that was a crash, or a sum of nothing."""
+    text = LARGE[name].replace("N", str(size)).replace("=> (y)", "=> (float[] y)")
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> large {text}')
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(GraphcError, match="larger than 16 TiB"):
+        graphc.compile(proto)
+
+
+def test_a_constant_that_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(*_: object) -> object:
+        raise MemoryError
+
+    proto = model([node("Tile", "c s", "t"), node("Add", "t x", "y")], [value("x", [1])], ["y"],
+                  {"c": floats(3), "s": np.array([2**16])})  # fmt: skip
+    monkeypatch.setattr(Tile, "eval", nothing)
+    with pytest.raises(GraphcError, match=r"not enough memory to compute .*float32\[196608\]"):
+        graphc.compile(proto)

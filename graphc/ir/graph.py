@@ -114,7 +114,8 @@ class Graph:
         return self.fresh(f"{name}_{count}") if count else name
 
     def input(self, name: str, type: TensorType) -> Value:
-        """Add an input."""
+        """Add an input. Raises ShapeError."""
+        type.check_size()
         value = Value(self.fresh(name), type)
         self.inputs.append(value)
         return value
@@ -137,6 +138,7 @@ class Graph:
             *op.settings, *(n for type in types for n in type.shape)
         )
         for index, type in enumerate(types):
+            type.check_size()
             name = names[index] if index < len(names) else source.name or type_name(op)
             node.outputs.append(Value(self.fresh(name), type, node, static=static))
         return node

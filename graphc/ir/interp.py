@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.errors import GraphcError
 from graphc.ir.graph import Graph, Node, Value
 from graphc.shapes import Dim, Expr, bind, symbols
 
@@ -46,10 +47,14 @@ def trace(
 def apply(
     node: Node, known: Mapping[Value, np.ndarray], binding: Mapping[str, int] | None = None
 ) -> tuple[np.ndarray, ...]:
-    """One node's results, of the dtypes that its values have."""
+    """One node's results, of the dtypes that its values have. Raises GraphcError where there is no memory for them."""
     op = bound(node.op, binding) if binding else node.op
-    with np.errstate(all="ignore"):
-        results = op.eval(*(known[value] for value in node.inputs))
+    try:
+        with np.errstate(all="ignore"):
+            results = op.eval(*(known[value] for value in node.inputs))
+    except MemoryError as error:
+        types = ", ".join(str(value.type) for value in node.outputs)
+        raise GraphcError(f"not enough memory to compute {node.source.name or op.name}, {types}") from error
     return tuple(np.asarray(array, value.dtype) for array, value in zip(results, node.outputs, strict=True))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
+from graphc.errors import ShapeError
 from graphc.shapes import Dim, product
 
 F32 = np.dtype(np.float32)
@@ -32,6 +33,9 @@ NARROW = frozenset(
 )  # fmt: skip
 """Types of a byte or less in which nothing is computed: they are stored and converted. An element takes a byte."""
 
+MOST_BYTES = 2**44
+"""What no tensor exceeds: far more than a machine has, and so little that 64 bits suffice to count those of many tensors."""
+
 
 @dataclass(frozen=True)
 class TensorType:
@@ -54,6 +58,11 @@ class TensorType:
     def nbytes(self) -> Dim:
         """Bytes that the elements take."""
         return self.size * self.dtype.itemsize
+
+    def check_size(self) -> None:
+        """Raise ShapeError if its known sizes, other than 0, are too many elements."""
+        if product(size for size in self.shape if isinstance(size, int) and size) * self.dtype.itemsize > MOST_BYTES:
+            raise ShapeError(f"a tensor of {self} is larger than {MOST_BYTES >> 40} TiB")
 
     def __str__(self) -> str:
         return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"

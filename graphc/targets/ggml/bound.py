@@ -13,8 +13,7 @@ from typing import Any
 from graphc.errors import InputError
 from graphc.shapes import Expr, bind, integer
 from graphc.targets.ggml.calls import CALLS
-from graphc.targets.ggml.program import Call, KernelUse, Program, ProgramError, Quad, Tensor, dense, storage_ne
-from graphc.targets.ggml.verify import check_sizes
+from graphc.targets.ggml.program import Call, KernelUse, Program, ProgramError, Quad, Tensor, checked, dense, storage_ne
 
 
 def check_bound(program: Program, calls: Sequence[int], binding: Mapping[str, int]) -> None:
@@ -43,7 +42,7 @@ def check_bound(program: Program, calls: Sequence[int], binding: Mapping[str, in
             else:
                 layout = CALLS[call.function](*map(bound, call.args))
                 result = Tensor(layout.type, layout.ne, layout.nb, call.result.rank)
-            check_sizes(result)
+            checked(result)
         except (ProgramError, ArithmeticError) as error:
             sizes = ", ".join(f"{name} = {size}" for name, size in binding.items())
             where = f" in {call.source}" if call.source else ""

@@ -20,7 +20,7 @@ from graphc.errors import GraphcError
 from graphc.ggml_types import HALVES, QUANTIZED, TYPES, fits, narrowed, nbytes, stored_shape, widened
 from graphc.ir.graph import Value, names_in
 from graphc.ir.numbers import sources
-from graphc.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, NARROW, U8, TensorType
+from graphc.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, MOST_BYTES, NARROW, U8, TensorType
 from graphc.shapes import Dim, Expr, product
 
 TYPE_SIZES: dict[str, int] = {name: type.size for name, type in TYPES.items()}
@@ -34,6 +34,12 @@ STORAGE: dict[np.dtype, str] = {
 }  # fmt: skip
 """The ggml type whose elements hold the bytes of a dtype. Only kernels compute on one that is not the dtype's own."""
 
+
+LARGEST = 2**62
+"""What no number of a program exceeds, so that 64-bit arithmetic on one of them never overflows."""
+
+MOST_CALLS = 2**18
+"""Of how many calls a program consists at most: all their results together have fewer than 2^63 bytes."""
 
 HOST, RESULT = "graphc_host", "graphc_result"
 """What stands for a function in a call that the host makes itself, and in one that names a result of it."""
@@ -295,7 +301,7 @@ class Program:
 
     def add_input(self, name: str, dtype: np.dtype, shape: tuple[Dim, ...], type: str, **bounds: int | None) -> Tensor:
         """Declare an input whose tensor has ggml's `type`."""
-        tensor = dense(type, storage_ne(shape), min(len(shape), 4), input=len(self.inputs))
+        tensor = checked(dense(type, storage_ne(shape), min(len(shape), 4), input=len(self.inputs)))
         self.inputs.append(Input(name, dtype, shape, tensor, **bounds))
         return tensor
 
@@ -307,7 +313,7 @@ class Program:
         narrow = dtype == F32 and (type in HALVES or (type in QUANTIZED and bool(shape) and fits(type, shape[-1])))
         if type != STORAGE[dtype] and not narrow:
             raise ProgramError(f"weight {name}, {TensorType(dtype, shape)}, cannot be of the type {type}")
-        tensor = dense(type, storage_ne(shape), min(len(shape), 4), weight=len(self.weights))
+        tensor = checked(dense(type, storage_ne(shape), min(len(shape), 4), weight=len(self.weights)))
         self.weights.append(Weight(name, tensor, dtype, shape, value))
         return tensor
 
@@ -321,7 +327,7 @@ class Program:
         if rule is None:
             raise ProgramError(f"{function} is not a call that a program may make")
         layout = rule(*args)
-        tensor = Tensor(layout.type, layout.ne, layout.nb, rank, call=len(self.calls))
+        tensor = checked(Tensor(layout.type, layout.ne, layout.nb, rank, call=len(self.calls)))
         self.calls.append(Call(function, tuple(args), tensor, scope, source))
         return tensor
 
@@ -336,7 +342,7 @@ class Program:
                 raise ProgramError(f"kernel of {use.op}: an argument is not laid out as {dtype}{list(shape)}")
         if use not in self.kernels:
             self.kernels.append(use)
-        tensor = dense(STORAGE[use.dtype], storage_ne(use.shape), min(len(use.shape), 4), call=len(self.calls))
+        tensor = checked(dense(STORAGE[use.dtype], storage_ne(use.shape), min(len(use.shape), 4), call=len(self.calls)))
         kernel = self.kernels.index(use)
         self.calls.append(Call("ggml_custom_4d", tuple(args), tensor, scope, source, kernel))
         return tensor
@@ -354,7 +360,7 @@ class Program:
         results = []
         for index, type in enumerate(host.results):
             place = len(self.calls)
-            tensor = dense(STORAGE[type.dtype], storage_ne(type.shape), min(type.rank, 4), call=place)
+            tensor = checked(dense(STORAGE[type.dtype], storage_ne(type.shape), min(type.rank, 4), call=place))
             self.calls.append(Call(RESULT, (token, index), tensor, scope, source))
             results.append(tensor)
         return results
@@ -364,6 +370,22 @@ class Program:
         from graphc.targets.ggml.calls import VIEWS
 
         return tensor.call >= 0 and self.calls[tensor.call].function in VIEWS
+
+
+def checked(tensor: Tensor) -> Tensor:
+    """The tensor. Raises ProgramError for one whose rank is not its rank, or whose known sizes cannot be: ggml counts bytes in 64
+    bits without looking whether they suffice."""
+    if not 0 <= tensor.rank <= 4 or any(size != 1 for size in tensor.ne[tensor.rank :]):
+        raise ProgramError(f"a tensor of sizes {list(tensor.ne)} has not rank {tensor.rank}")
+    sizes = [size for size in tensor.ne if isinstance(size, int)]
+    steps = [step for step in tensor.nb if isinstance(step, int)]
+    if min([*sizes, *steps, 0]) < 0:
+        raise ProgramError(f"a tensor of sizes {list(tensor.ne)} cannot be")
+    if max([*sizes, *steps, product(sizes) * TYPE_SIZES[tensor.type]]) > MOST_BYTES:
+        raise ProgramError(f"a tensor of sizes {list(tensor.ne)} is larger than {MOST_BYTES >> 40} TiB")
+    if tensor.call >= MOST_CALLS:
+        raise ProgramError(f"a program of more than {MOST_CALLS} calls")
+    return tensor
 
 
 def dense(type: str, ne: Quad, rank: int, *, call: int = -1, weight: int = -1, input: int = -1) -> Tensor:

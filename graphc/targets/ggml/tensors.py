@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.shapes import integer
 from graphc.targets.ggml.program import Tensor
@@ -47,8 +48,11 @@ def upload(tensor: Any, array: np.ndarray) -> None:
 
 
 def download(tensor: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Copy a tensor's bytes to a new array."""
-    array = np.empty(shape, dtype)
+    """Copy a tensor's bytes to a new array. Raises GraphcError where there is no memory for it."""
+    try:
+        array = np.empty(shape, dtype)
+    except MemoryError as error:
+        raise GraphcError(f"not enough memory for a result of {prod(shape) * dtype.itemsize} bytes") from error
     if array.nbytes:
         ggml.ggml_backend_tensor_get(tensor, array.ctypes.data, 0, array.nbytes)
     return array

@@ -21,6 +21,7 @@ from graphc.ops.base import OPS, Op
 from graphc.shapes import Dim, Expr, Undecidable, bind, parse_dim, symbol, symbols
 from graphc.targets.ggml.program import (
     HOST,
+    LARGEST,
     RESULT,
     STORAGE,
     Call,
@@ -33,16 +34,15 @@ from graphc.targets.ggml.program import (
     Program,
     ProgramError,
     Tensor,
+    checked,
 )
 from graphc.targets.ggml.verify import (
-    LARGEST,
     check_host,
     check_input,
     check_kernel,
     check_names,
     check_output,
     check_signature,
-    check_sizes,
 )
 
 DTYPES = {dtype.name: dtype for dtype in STORAGE}
@@ -239,7 +239,7 @@ class _Reader:
         for each in self.items("weights"):
             sizes = tuple(_whole(size, 0) for size in _list(each["shape"]))
             name, type = _text(each["name"]), _text(each.get("type", ""))
-            check_sizes(program.add_weight(name, DTYPES[each["dtype"]], sizes, type=type))
+            program.add_weight(name, DTYPES[each["dtype"]], sizes, type=type)
         self.known = set(self.names.values())  # a kernel's sizes are looked at where it is called
         program.kernels += [self.kernel(each) for each in self.items("kernels")]
         self.known = set()
@@ -319,7 +319,6 @@ class _Reader:
         else:
             check_signature(function, args)
             tensor = self.result.call(function, args, rank, *label)
-        check_sizes(tensor)
         if tensor.rank != rank:
             raise ValueError(f"a tensor of rank {rank} that has rank {tensor.rank}")
 
@@ -342,8 +341,7 @@ class _Reader:
             _text(declared["what"]),
         )
         check_host(host)
-        for tensor in self.result.call_host(host, args, *label):
-            check_sizes(tensor)
+        self.result.call_host(host, args, *label)
 
     def types(self, declared: Any) -> tuple[TensorType, ...]:
         return tuple(TensorType(DTYPES[dtype], self.shape(shape)) for dtype, shape in _list(declared))
@@ -383,8 +381,7 @@ class _Reader:
                 raise ValueError("a reference to no tensor")
         if rest:
             (rank,) = rest.values()
-            tensor = replace(tensor, rank=_whole(rank, 0))
-            check_sizes(tensor)
+            tensor = checked(replace(tensor, rank=_whole(rank, 0)))
         return tensor
 
     def shape(self, value: Any) -> tuple[Dim, ...]:

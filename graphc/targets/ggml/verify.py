@@ -1,7 +1,7 @@
 """What an engine file's program must satisfy beside the rules of `calls.py`, since it may come from a stranger.
 
 `calls.py` says which sizes ggml accepts; here is what only a file can get wrong: arguments of another kind than the C
-function takes, sizes that overflow, kernels whose result is not what their operator gives, row numbers out of range.
+function takes, kernels whose result is not what their operator gives, row numbers out of range.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from graphc.ops.base import Op
 from graphc.shapes import Expr, product
 from graphc.targets.ggml.calls import CALLS, VIEWS
 from graphc.targets.ggml.program import (
+    LARGEST,
     STORAGE,
-    TYPE_SIZES,
     Constant,
     Host,
     Input,
@@ -30,9 +30,6 @@ from graphc.targets.ggml.program import (
     ProgramError,
     Tensor,
 )
-
-LARGEST = 2**62
-"""No size, and no product of sizes in bytes, exceeds this, so 64-bit arithmetic never overflows."""
 
 _KINDS: dict[Any, tuple[str, Any]] = {
     ctypes.c_int: ("a whole number", lambda arg: _int32(arg) or isinstance(arg, Constant)),
@@ -73,19 +70,8 @@ def _int32(arg: Any) -> bool:
     return _is_int(arg) and -(2**31) <= arg < 2**31
 
 
-def check_sizes(tensor: Tensor) -> None:
-    """Raise ProgramError for a tensor whose rank is not one or whose known sizes cannot be."""
-    if not 0 <= tensor.rank <= 4 or any(size != 1 for size in tensor.ne[tensor.rank :]):
-        raise ProgramError(f"a tensor of sizes {list(tensor.ne)} has not rank {tensor.rank}")
-    known = [size for size in tensor.ne if isinstance(size, int)]
-    steps = [step for step in tensor.nb if isinstance(step, int)]
-    if min([*known, *steps, 0]) < 0 or max([*steps, product(known) * TYPE_SIZES[tensor.type]]) > LARGEST:
-        raise ProgramError(f"a tensor of sizes {list(tensor.ne)} is too large")
-
-
 def check_input(declared: Input) -> None:
     """Raise ProgramError unless the input's tensor can hold it."""
-    check_sizes(declared.tensor)
     bounded = declared.low is not None and declared.high is not None
     narrowed = declared.tensor.type == "I32" and declared.dtype.kind == "i" and bounded
     if declared.tensor.type != STORAGE[declared.dtype] and not narrowed:
