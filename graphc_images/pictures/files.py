@@ -1,0 +1,146 @@
+"""Pictures as files, with what they say of how they were made: A1111's text, ComfyUI's graphs.
+
+PNG: text chunks. JPEG and WebP: EXIF, A1111's text as the user comment, ComfyUI's as make and model. GIF: a comment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, PngImagePlugin, UnidentifiedImageError
+
+from graphc_images.errors import ImageError
+from graphc_images.pictures.stealth import read_stealth
+
+USER_COMMENT, EXIF_IFD = 0x9286, 0x8769
+UNICODE, ASCII = b"UNICODE\0", b"ASCII\0\0\0"
+COMFYUI_TAGS = {"prompt": 0x0110, "workflow": 0x010F}
+FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What a picture says of itself: A1111's text (of what made it), and ComfyUI's graphs by name (prompt, workflow)."""
+
+    parameters: str = ""
+    graphs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def save_picture(picture: Image.Image, path: Path, notes: Notes | None = None, *, quality: int = 80) -> None:
+    """Write a picture with its notes; the kind of file is the name's ending. Quality is JPEG's and WebP's."""
+    notes = notes or Notes()
+    kind = FORMATS.get(path.suffix.lower())
+    if kind is None:
+        raise ImageError(f"{path}: pictures are written as {', '.join(FORMATS)}")
+    options: dict[str, Any] = {"quality": quality}
+    if kind == "PNG":
+        options = {"pnginfo": _png_chunks(notes)}
+    elif notes.parameters or notes.graphs:
+        options["exif"] = _exif(notes)
+    if kind == "JPEG":
+        picture = picture.convert("RGB")
+    unfinished = path.with_name(path.name + ".part")
+    try:
+        picture.save(unfinished, kind, **options)
+        unfinished.replace(path)
+    except (OSError, ValueError) as problem:
+        unfinished.unlink(missing_ok=True)
+        raise ImageError(f"{path}: the picture cannot be written: {problem}") from None
+
+
+def _png_chunks(notes: Notes) -> PngImagePlugin.PngInfo:
+    chunks = PngImagePlugin.PngInfo()
+    for name, graph in notes.graphs.items():
+        chunks.add_text(name, json.dumps(graph))
+    if notes.parameters:
+        chunks.add_text("parameters", notes.parameters)
+    return chunks
+
+
+def _exif(notes: Notes) -> Image.Exif:
+    exif = Image.Exif()
+    if notes.parameters:
+        exif.get_ifd(EXIF_IFD)[USER_COMMENT] = UNICODE + notes.parameters.encode("utf-16-be", "replace")
+    for name, graph in notes.graphs.items():
+        if name in COMFYUI_TAGS:
+            exif[COMFYUI_TAGS[name]] = f"{name}:{json.dumps(graph)}"
+    return exif
+
+
+def open_picture(path: Path) -> tuple[Image.Image, Notes]:
+    """A picture and its notes. Turned as its EXIF says it is to be seen."""
+    try:
+        picture: Image.Image = Image.open(path)
+        picture.load()
+    except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as problem:
+        raise ImageError(f"{path}: the picture cannot be read: {problem}") from None
+    return picture, read_notes(picture)
+
+
+def read_notes(picture: Image.Image) -> Notes:
+    """What an opened picture says of itself, also if it is hidden in its lowest bits."""
+    texts = {str(name): value for name, value in picture.info.items() if isinstance(value, str)}
+    exif = picture.getexif()
+    graphs: dict[str, Any] = {}
+    for name, tag in COMFYUI_TAGS.items():
+        text = texts.get(name, str(exif.get(tag, "")).removeprefix(f"{name}:"))
+        graph = _json(text)
+        if isinstance(graph, dict):
+            graphs[name] = graph
+    parameters = texts.get("parameters") or _user_comment(exif) or _gif_comment(picture) or _novelai(texts)
+    if not parameters and not graphs:
+        hidden = read_stealth(picture)
+        inside = _json(hidden)
+        parameters = _novelai(inside) or hidden if isinstance(inside, dict) else hidden
+    return Notes(parameters, graphs)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, RecursionError):
+        return None
+
+
+def _user_comment(exif: Image.Exif) -> str:
+    """The EXIF comment, whichever of the three ways it says how it is written."""
+    raw = exif.get_ifd(EXIF_IFD).get(USER_COMMENT, b"")
+    if not isinstance(raw, bytes):
+        return str(raw).strip("\0")
+    if raw.startswith(UNICODE):
+        body = raw[len(UNICODE) :]
+        little = body[1:2] == b"\0" and body[:1] != b"\0"
+        return body.decode("utf-16-le" if little else "utf-16-be", "replace").strip("\0")
+    return raw.removeprefix(ASCII).removeprefix(bytes(8)).decode("utf-8", "replace").strip("\0")
+
+
+def _gif_comment(picture: Image.Image) -> str:
+    comment = picture.info.get("comment", b"")
+    return comment.decode("utf-8", "replace") if picture.format == "GIF" and isinstance(comment, bytes) else ""
+
+
+def _novelai(texts: Mapping[str, Any]) -> str:
+    """NovelAI's settings in A1111's form; its brackets {} are left as they are."""
+    if texts.get("Software") != "NovelAI":
+        return ""
+    settings = _json(str(texts.get("Comment", "")))
+    if not isinstance(settings, dict):
+        return str(texts.get("Description", ""))
+    sampler = {"k_euler_ancestral": "Euler a", "k_euler": "Euler", "k_dpmpp_2m": "DPM++ 2M"}.get(
+        str(settings.get("sampler"))
+    )
+    pairs = {
+        "Steps": settings.get("steps"),
+        "Sampler": sampler or settings.get("sampler"),
+        "CFG scale": settings.get("scale"),
+        "Seed": settings.get("seed"),
+        "Size": f"{settings['width']}x{settings['height']}" if {"width", "height"} <= settings.keys() else None,
+        "Clip skip": 2,
+        "ENSD": 31337,
+    }
+    line = ", ".join(f"{name}: {value}" for name, value in pairs.items() if value is not None)
+    return f"{texts.get('Description', settings.get('prompt', ''))}\nNegative prompt: {settings.get('uc', '')}\n{line}"

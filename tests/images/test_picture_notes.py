@@ -1,0 +1,176 @@
+"""What pictures say of how they were made: written, and read back from every kind of file."""
+
+import gzip
+import json
+import random
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from graphc_images.errors import ImageError
+from graphc_images.pictures.files import EXIF_IFD, USER_COMMENT, Notes, open_picture, read_notes, save_picture
+from graphc_images.pictures.parameters import read_parameters, write_parameters
+from graphc_images.pictures.stealth import hide_text, read_stealth
+
+SETTINGS = {
+    "Version": "v1.10.1",
+    "Hires prompt": 'a "b": c,\nd',
+    "Seed": 965400086,
+    "Clip skip": 2,
+    "RNG": "GPU",
+    "Model": "sd",
+    "VAE": None,
+    "Sampler": "Euler a",
+    "Steps": 20,
+    "Size": "512x768",
+    "Lora hashes": "a: 12, b: 34",
+    "CFG scale": 7.5,
+}
+LINE = (
+    "Steps: 20, Sampler: Euler a, CFG scale: 7.5, Seed: 965400086, Size: 512x768, Model: sd, Clip skip: 2, "
+    'Hires prompt: "a \\"b\\": c,\\nd", Lora hashes: "a: 12, b: 34", Version: v1.10.1'
+)
+TEXT = f"a cat,\nnice\nNegative prompt: bad\nand ugly\n{LINE}"
+
+
+def test_text_is_in_a1111s_order():
+    assert write_parameters("a cat,\nnice", "bad\nand ugly", SETTINGS) == TEXT
+    assert write_parameters("a", "", {"Steps": 1, "Clip skip": 1}) == "a\nSteps: 1"
+
+
+def test_text_is_read_back():
+    read = read_parameters(TEXT)
+    assert (read.prompt, read.negative_prompt) == ("a cat,\nnice", "bad\nand ugly")
+    expected = {name: str(value) for name, value in SETTINGS.items() if value is not None and name != "RNG"}
+    assert dict(read.settings) == expected
+    assert read.size() == (512, 768)
+    assert write_parameters(read.prompt, read.negative_prompt, read.settings) == TEXT
+
+
+def test_any_settings_are_read_back():
+    rng = random.Random(4)
+    letters = 'ab,:"\\\n é日'
+    for _ in range(500):
+        values = ["".join(rng.choice(letters) for _ in range(rng.randrange(1, 9))).strip() for _ in range(5)]
+        settings = {f"Key {place}": value for place, value in enumerate(values) if value and value[0] != '"'}
+        settings |= {"Steps": "1", "Sampler": "x", "Seed": "2"}
+        assert dict(read_parameters(write_parameters("p", "", settings)).settings) == settings
+
+
+def test_old_texts():
+    read = read_parameters(
+        "a (b:1.2)\nSteps: 20, Sampler: Euler a, CFG scale: 7, Seed: 1, Size: 512x512, Model hash: 45dee52b"
+    )
+    meant = read.complete().settings
+    assert (meant["Schedule type"], meant["RNG"], meant["Clip skip"], meant["Emphasis"]) == (
+        "Automatic",
+        "GPU",
+        "1",
+        "Original",
+    )
+    assert "Emphasis" not in read_parameters("a b\nSteps: 1, Sampler: x, Seed: 1").complete().settings
+    old = read_parameters(
+        "a\nSteps: 1, Sampler: x, Seed: 1, Size: 1024x768, First pass size: 0x0, Hypernet: h"
+    ).complete()
+    assert (old.size(), old.size("Hires resize"), old.prompt) == ((640, 448), (1024, 768), "a<hypernet:h:1.0>")
+    two = read_parameters("a\nb: c, d: e")
+    assert (two.prompt, two.settings) == ("a\nb: c, d: e", {})
+    assert read_parameters("").prompt == ""
+    assert read_parameters("Negative prompt: x\nSteps: 1, Sampler: y, Seed: 2").prompt == ""
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.webp", "a.JPEG"])
+def test_files_keep_their_notes(tmp_path, name):
+    graph = {"3": {"class_type": "KSampler", "inputs": {"seed": 5, "text": "日本, 🐱"}}}
+    notes = Notes(TEXT + ", é 🐱", {"prompt": graph, "workflow": {"nodes": []}})
+    picture = Image.fromarray(np.arange(16 * 16 * 3, dtype=np.uint8).reshape(16, 16, 3))
+    save_picture(picture, tmp_path / name, notes)
+    opened, read = open_picture(tmp_path / name)
+    assert opened.size == (16, 16)
+    assert read == notes
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    save_picture(picture, tmp_path / name)
+    assert open_picture(tmp_path / name)[1] == Notes()
+
+
+def test_only_comfyuis_graphs(tmp_path):
+    save_picture(Image.new("RGB", (4, 4)), tmp_path / "a.png", Notes("", {"prompt": {"1": {}}}))
+    assert open_picture(tmp_path / "a.png")[1] == Notes("", {"prompt": {"1": {}}})
+
+
+def test_user_comments_of_others():
+    for raw in (
+        b"UNICODE\0" + "é 1".encode("utf-16-le"),
+        b"ASCII\0\0\0" + "é 1".encode(),
+        "é 1",
+        b"\0" * 8 + "é 1".encode(),
+    ):
+        picture = Image.new("RGB", (2, 2))
+        picture.getexif().get_ifd(EXIF_IFD)[USER_COMMENT] = raw
+        assert read_notes(picture).parameters == "é 1"
+
+
+def test_gifs(tmp_path):
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.gif", comment=TEXT.encode())
+    assert open_picture(tmp_path / "a.gif")[1].parameters == TEXT
+
+
+def test_novelai():
+    picture = Image.new("RGB", (4, 4))
+    comment = {
+        "steps": 28,
+        "sampler": "k_euler_ancestral",
+        "scale": 11,
+        "seed": 5,
+        "width": 512,
+        "height": 768,
+        "uc": "bad",
+    }
+    picture.info |= {"Software": "NovelAI", "Description": "a cat", "Comment": json.dumps(comment)}
+    read = read_parameters(read_notes(picture).parameters)
+    assert (read.prompt, read.negative_prompt, read.size()) == ("a cat", "bad", (512, 768))
+    assert read.settings["Sampler"] == "Euler a"
+
+
+def test_hidden_texts():
+    noise = np.random.default_rng(0).integers(0, 256, (60, 40, 3), dtype=np.uint8)
+    hidden = hide_text(Image.fromarray(noise), TEXT)
+    assert read_stealth(hidden) == TEXT
+    assert read_notes(hidden).parameters == TEXT
+    assert read_stealth(Image.fromarray(noise)) == ""
+    packed = gzip.compress(TEXT.encode())
+    for name, data, channels in (
+        (b"stealth_rgbcomp", packed, 3),
+        (b"stealth_rgbinfo", TEXT.encode(), 3),
+        (b"stealth_pnginfo", TEXT.encode(), 1),
+    ):
+        bits = np.unpackbits(np.frombuffer(name + (len(data) * 8).to_bytes(4) + data, np.uint8))
+        pixels = np.full((100, 60, 4), 255, np.uint8)
+        lines = pixels.transpose(1, 0, 2)[:, :, :3] if channels == 3 else pixels.transpose(1, 0, 2)[:, :, 3:]
+        flat = lines.reshape(-1).copy()
+        flat[: len(bits)] = flat[: len(bits)] & 254 | bits
+        lines[...] = flat.reshape(lines.shape)
+        picture = Image.fromarray(pixels) if channels == 1 else Image.fromarray(pixels[:, :, :3])
+        assert read_stealth(picture) == TEXT
+    cut = hidden.crop((0, 0, 5, 60))
+    assert read_stealth(cut) == ""
+    assert read_stealth(Image.new("RGBA", (1, 1))) == ""
+
+
+def test_what_cannot_be_read_or_written(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\nnothing")
+    with pytest.raises(ImageError, match=r"a\.png: the picture cannot be read"):
+        open_picture(tmp_path / "a.png")
+    with pytest.raises(ImageError, match=r"a\.bmp: pictures are written as"):
+        save_picture(Image.new("RGB", (2, 2)), tmp_path / "a.bmp")
+    with pytest.raises(ImageError, match="cannot be written"):
+        save_picture(Image.new("RGB", (2, 2)), tmp_path / "no" / "a.png")
+    save_picture(Image.new("RGB", (8, 8)), tmp_path / "b.png", Notes("x" * 100))
+    whole = (tmp_path / "b.png").read_bytes()
+    for size in range(len(whole)):
+        (tmp_path / "b.png").write_bytes(whole[:size])
+        try:
+            open_picture(tmp_path / "b.png")
+        except ImageError:
+            continue
