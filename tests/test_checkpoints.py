@@ -134,8 +134,18 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: safetensors(ARRAYS, scale={"shape": [1 << 20, 1 << 20], "data_offsets": [0, TERABYTES]}),
         "overlaps|past the end",
     ),
-    "sizes that overflow": (lambda: safetensors(ARRAYS, scale={"shape": [1 << 62, 4]}), "has 4 bytes"),
-    "negative sizes": (lambda: safetensors(ARRAYS, ids={"shape": [-2, -3]}), "has 48 bytes"),
+    "sizes that overflow": (lambda: safetensors(ARRAYS, scale={"shape": [1 << 62, 4]}), "larger than any file"),
+    "negative sizes": (lambda: safetensors(ARRAYS, ids={"shape": [-2, -3]}), "sizes that are no numbers"),
+    "other sizes": (lambda: safetensors(ARRAYS, ids={"shape": [2, 2]}), r"tensor 'ids': .*\[2, 2\] has 6 elements"),
+    "half an element": (lambda: safetensors(ARRAYS, scale={"dtype": "F64"}), "has 4 bytes"),
+    "no shape": (lambda: safetensors({}, a={"dtype": "F32", "data_offsets": [0, 0]}), "header is not valid"),
+    "a size that is true": (lambda: safetensors(ARRAYS, scale={"shape": [True]}), "sizes that are no numbers"),
+    "sizes that are an object": (lambda: safetensors(ARRAYS, scale={"shape": {}}), "sizes that are no numbers"),
+    "65 axes": (lambda: safetensors(ARRAYS, scale={"shape": [1] * 65}), "65 axes, more than 64"),
+    "no elements of terabytes": (
+        lambda: safetensors({}, a={"dtype": "F32", "shape": [0, 1 << 62, 1 << 62], "data_offsets": [0, 0]}),
+        "larger than any file",
+    ),
     "an overlap": (lambda: safetensors(ARRAYS, b={"data_offsets": [0, 20]}), "overlaps another"),
     "a gap": (lambda: safetensors(ARRAYS, ids=None), "its header is not valid"),
     "bytes of no tensor": (lambda: safetensors(ARRAYS) + b"more", "4 bytes at its end belong to no tensor"),
@@ -208,6 +218,31 @@ def test_gguf(tmp_path: Path) -> None:
     for length in range(4, len(content) - 40, 7):
         with pytest.raises(CheckpointError, match=r"damaged|not a GGUF"):
             open_checkpoint(written(tmp_path / "cut.gguf", content[:length]))
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ([0, 5], r"of \[0, 5\] has 32 elements|no tensor of \[0, 5\]"),
+        ([1 << 30, 0, 1 << 30], "larger than any file"),
+        ([-4, -8], "sizes that are no numbers"),
+        ([31], "31"),
+        ("32", "sizes that are no numbers"),
+    ],
+)
+def test_shapes_that_a_gguf_file_cannot_have(tmp_path: Path, shape: list[int] | str, message: str) -> None:
+    blocks = np.zeros((1, 34), np.uint8)
+    for array, more in ((np.zeros(32, np.float32), {}), (blocks, {"raw_dtype": GGMLQuantizationType.Q8_0})):
+        writer = GGUFWriter(tmp_path / "m.gguf", "sd1")
+        add = writer.add_string if isinstance(shape, str) else writer.add_array
+        add("comfy.gguf.orig_shape.w", shape)
+        writer.add_tensor("w", array, **more)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        with pytest.raises(CheckpointError, match=message):
+            open_checkpoint(tmp_path / "m.gguf")
 
 
 class Tensor:
@@ -331,6 +366,15 @@ def test_what_pytorch_writes(tmp_path: Path) -> None:
     same(open_checkpoint(tmp_path / "parameter"), {"p": np.ones(2, np.float32)})
 
 
+REPEATED = (
+    b"\x80\x02}(X\x0b\0\0\0_parameters}("
+    + b"".join(b"M%c%cN" % divmod(i, 256) for i in range(20_000))
+    + b"uuq\x01}"
+    + b"h\x01b" * 20_000
+    + b"."
+)
+"""A state of 20,000 parameters, which is given 20,000 times."""
+
 DOUBLED = b"\x80\x02}(" + b")" + b"2\x86" * 64 + b"K\x01u."
 """A dictionary whose key is a tuple of a tuple of …, twice each: hashing it would take 2**64 steps."""
 
@@ -349,6 +393,15 @@ PICKLES: dict[str, tuple[Any, str]] = {
     "terabytes": (
         {"w": Tensor("0", ARRAYS["a.weight"], shape=(1 << 40,), strides=(1,))},
         "past the end of its storage",
+    ),
+    "repeated to gigabytes": (
+        {"w": Tensor("0", ARRAYS["a.weight"], shape=(1 << 15, 1 << 15), strides=(0, 0))},
+        "repeats 12 elements",
+    ),
+    "65 axes": ({"w": Tensor("0", ARRAYS["a.weight"], shape=(1,) * 65, strides=(0,) * 65)}, "65 axes"),
+    "no elements of terabytes": (
+        {"w": Tensor("0", ARRAYS["a.weight"], shape=(0, 1 << 62), strides=(1, 1))},
+        "larger than any file",
     ),
     "negative strides": ({"w": Tensor("0", ARRAYS["a.weight"], strides=(-4, 1))}, "no numbers"),
     "another size of storage": (
@@ -390,6 +443,9 @@ def test_hostile_pickles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: 
         b"\x80\x02(((((.",
         b"h\x07.",
         b"\x8e" + b"\xff" * 8,
+        b"(" * 200_000 + b"t" * 200_000 + b".",  # in the square of the marks, minutes
+        b"(" * 200_000 + b"0" * 200_000 + b".",
+        REPEATED,
     ],
 )
 def test_hostile_opcodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raw: bytes) -> None:

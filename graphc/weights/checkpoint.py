@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatch
-from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias, Union
 
@@ -19,7 +18,7 @@ from graphc.weights.blocks import Blocks
 from graphc.weights.layouts.architectures import FOLDERS
 from graphc.weights.pytorch import read_pytorch
 from graphc.weights.safetensors import read_index, read_safetensors
-from graphc.weights.tensors import Tensors, Unreadable, mapped
+from graphc.weights.tensors import Tensors, Unreadable, check_shape, mapped, shaped
 
 Source: TypeAlias = Union[str, os.PathLike[str], Mapping[str, Any]]
 """A file, a folder, or arrays (or PyTorch's tensors) by name."""
@@ -141,13 +140,13 @@ def _read_gguf(path: Path) -> Tensors:
 def _of_gguf(entry: Entry, raw: np.ndarray, metadata: Mapping[str, Any]) -> np.ndarray | Blocks:
     """A tensor in the usual order of axes."""
     shape = metadata.get(RESHAPED + entry.name, entry.ne[::-1])
-    sizes = isinstance(shape, list | tuple) and all(isinstance(size, int) and size >= 0 for size in shape)
-    if not sizes or prod(shape) != prod(entry.ne):
-        raise CheckpointError(f"it is damaged: tensor {entry.name!r} of {list(entry.ne)} cannot have the shape {shape}")
-    if entry.type not in GGUF_DTYPES:
+    try:
+        if entry.type in GGUF_DTYPES:
+            return shaped(raw.view(GGUF_DTYPES[entry.type]), shape)
+        check_shape(shape)
         return Blocks(entry.type, raw, tuple(shape))
-    array: np.ndarray = raw.view(GGUF_DTYPES[entry.type]).reshape(shape)
-    return array
+    except (CheckpointError, ZeroDivisionError) as error:
+        raise CheckpointError(f"tensor {entry.name!r} of {list(entry.ne)}: {error}") from error
 
 
 def _refuse_legacy(path: Path) -> Tensors:

@@ -12,6 +12,7 @@ import struct
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from graphc.errors import CheckpointError
-from graphc.weights.tensors import Tensors, mapped
+from graphc.weights.tensors import MOST_REPEATED, Tensors, check_shape, mapped
 
 STORAGES = {
     "FloatStorage": np.float32, "DoubleStorage": np.float64, "HalfStorage": np.float16,
@@ -96,16 +97,18 @@ class _Archive:
         return self.raw[start : start + entry.file_size]
 
 
-class _Mark:
-    """Where a group of items begins on the stack."""
-
-
 class _Unpickler:
-    """The stack machine. Keys of dictionaries are text and numbers; others are left out with what they stand for."""
+    """The stack machine. Keys of dictionaries are text and numbers; others are left out with what they stand for.
+
+    `below` has the stacks below the marks. `allowed` is how many parameters objects may still take over: a pickle that has them
+    is longer.
+    """
 
     def __init__(self, archive: _Archive) -> None:
         self.archive = archive
         self.stack: list[Any] = []
+        self.below: list[list[Any]] = []
+        self.allowed = 0
         self.memo: dict[int, Any] = {}
         self.calls: dict[tuple[str, str], Callable[..., Any]] = {
             ("collections", "OrderedDict"): lambda *args: {},
@@ -116,7 +119,9 @@ class _Unpickler:
 
     def run(self) -> Any:
         """What the pickle describes. Raises CheckpointError, or one of READ_ERRORS if it is damaged."""
-        for opcode, argument, _ in pickletools.genops(self.archive.bytes("data.pkl").tobytes()):
+        pickle = self.archive.bytes("data.pkl").tobytes()
+        self.allowed = len(pickle)
+        for opcode, argument, _ in pickletools.genops(pickle):
             if opcode.name == "STOP":
                 break
             step = STEPS.get(opcode.name)
@@ -127,10 +132,17 @@ class _Unpickler:
 
     def group(self) -> list[Any]:
         """The items since the last mark."""
-        place = max(index for index, each in enumerate(self.stack) if each is _Mark)
-        items = self.stack[place + 1 :]
-        del self.stack[place:]
+        items, self.stack = self.stack, self.below.pop()
         return items
+
+    def mark(self) -> None:
+        """What comes next is a group."""
+        self.below.append(self.stack)
+        self.stack = []
+
+    def push(self, item: Any) -> None:
+        """Put an item onto the stack."""
+        self.stack.append(item)
 
     def take(self, count: int) -> list[Any]:
         """The last items."""
@@ -156,6 +168,9 @@ class _Unpickler:
         """Give the object on the stack its state: of one that holds parameters, those are put into the dictionary it is here."""
         target, held = self.stack[-1], state.get("_parameters") if isinstance(state, dict) else None
         if isinstance(target, dict) and isinstance(held, dict):
+            self.allowed -= len(held)
+            if self.allowed < 0:
+                raise CheckpointError("it is damaged: its pickle repeats itself")
             target.update(held)
 
     def global_name(self, argument: str) -> None:
@@ -188,14 +203,17 @@ class _Unpickler:
 
     def tensor(self, storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> np.ndarray:
         """A view of a storage. Raises CheckpointError if it goes past its end."""
-        numbers = (offset, *shape, *strides)
-        if not isinstance(storage, np.ndarray) or not all(isinstance(each, int) and each >= 0 for each in numbers):
-            raise CheckpointError("it is damaged: a tensor of no storage, or with sizes that are no numbers")
+        check_shape(shape)
+        numbers = (offset, *strides)
+        if not isinstance(storage, np.ndarray) or not all(type(each) is int and each >= 0 for each in numbers):
+            raise CheckpointError("it is damaged: a tensor of no storage, or with strides that are no numbers")
         last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
         if 0 not in shape and last >= storage.size:
             raise CheckpointError("it is damaged: a tensor goes past the end of its storage")
         if 0 in shape:
             return np.empty(shape, storage.dtype)
+        if prod(shape) > max(storage.size, MOST_REPEATED):
+            raise CheckpointError(f"a tensor of {list(shape)} repeats {storage.size} elements")
         steps = [stride * storage.itemsize for stride in strides]
         return np.lib.stride_tricks.as_strided(storage[offset:], shape, steps, writeable=False)
 
@@ -226,13 +244,13 @@ STEPS: dict[str, Callable[[_Unpickler, Any], Any]] = {
     "EMPTY_LIST": _push(lambda _: []),
     "EMPTY_TUPLE": _push(lambda _: ()),
     "EMPTY_SET": _push(lambda _: None),
-    "MARK": _push(lambda _: _Mark),
+    "MARK": lambda machine, _: machine.mark(),
     "POP": lambda machine, _: machine.take(1),
-    "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.group())),
+    "TUPLE": lambda machine, _: machine.push(tuple(machine.group())),
     "TUPLE1": lambda machine, _: machine.stack.append(tuple(machine.take(1))),
     "TUPLE2": lambda machine, _: machine.stack.append(tuple(machine.take(2))),
     "TUPLE3": lambda machine, _: machine.stack.append(tuple(machine.take(3))),
-    "LIST": lambda machine, _: machine.stack.append(machine.group()),
+    "LIST": lambda machine, _: machine.push(machine.group()),
     "SETITEM": lambda machine, _: machine.store(machine.take(2)),
     "SETITEMS": lambda machine, _: machine.store(machine.group()),
     "APPEND": lambda machine, _: machine.append(machine.take(1)),

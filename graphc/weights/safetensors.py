@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from graphc.errors import CheckpointError
 from graphc.files import read_file
-from graphc.weights.tensors import Tensors, Unreadable, mapped
+from graphc.weights.tensors import Tensors, Unreadable, mapped, shaped
 
 LONGEST_HEADER = 100_000_000
 """Bytes of a header, which the format's own reader takes too."""
@@ -36,6 +35,8 @@ def read_safetensors(path: Path) -> Tensors:
     header.pop("__metadata__", None)
     try:
         spans = {name: _span(each) for name, each in header.items()}
+        if not all("shape" in each for each in header.values()):
+            raise ValueError("a tensor without a shape")
     except (ValueError, TypeError, LookupError) as error:
         raise CheckpointError(f"it is damaged: its header is not valid ({error})") from error
     position = 0
@@ -95,19 +96,20 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 def _span(declared: Any) -> tuple[int, int]:
     begin, end = declared["data_offsets"]
-    if not all(isinstance(each, int) for each in (begin, end, *declared["shape"])) or not 0 <= begin <= end:
-        raise ValueError("offsets or sizes that are no numbers")
+    if not all(type(each) is int for each in (begin, end)) or not 0 <= begin <= end:
+        raise ValueError("offsets that are no numbers")
     if not isinstance(declared["dtype"], str):
         raise ValueError("a type without a name")
     return begin, end
 
 
 def _tensor(name: str, declared: Any, raw: np.ndarray) -> np.ndarray | Unreadable:
-    shape: tuple[int, ...] = tuple(declared["shape"])
     dtype = DTYPES.get(declared["dtype"])
     if dtype is None:
         return Unreadable(f"its type {declared['dtype']} is not supported")
-    if any(size < 0 for size in shape) or prod(shape) * np.dtype(dtype).itemsize != raw.size:
-        raise CheckpointError(f"it is damaged: tensor {name!r} of {list(shape)} has {raw.size} bytes")
-    array: np.ndarray = raw.view(dtype).reshape(shape)
-    return array
+    if raw.size % np.dtype(dtype).itemsize:
+        raise CheckpointError(f"it is damaged: tensor {name!r} has {raw.size} bytes")
+    try:
+        return shaped(raw.view(dtype), declared["shape"])
+    except CheckpointError as error:
+        raise CheckpointError(f"tensor {name!r}: {error}") from error

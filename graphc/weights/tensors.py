@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-from typing import TypeAlias, Union
+from typing import Any, TypeAlias, Union
 
 import numpy as np
 
@@ -25,6 +26,31 @@ Tensor: TypeAlias = Union[np.ndarray, Blocks, Unreadable]
 Tensors: TypeAlias = dict[str, Tensor]
 """What a checkpoint has, by name. A quantized tensor is `Blocks`, which is taken apart and put together by rows as an array is:
 `tensor[a:b]`, `tensor.reshape(...)` and `joined([...])` of `blocks.py` keep its blocks, `np.asarray(tensor)` gives numbers."""
+
+
+MOST_AXES = 64
+"""NumPy's arrays have no more."""
+
+MOST_REPEATED = 1 << 24
+"""Elements of a tensor whose file has fewer, because strides of zero repeat them."""
+
+
+def shaped(raw: np.ndarray, shape: Any) -> np.ndarray:
+    """An array's elements in the shape that a file declares. Raises CheckpointError for what is no shape, or another's."""
+    check_shape(shape)
+    if prod(shape) != raw.size:
+        raise CheckpointError(f"it is damaged: a tensor of {list(shape)} has {raw.size} elements")
+    return raw.reshape(tuple(shape))
+
+
+def check_shape(shape: Any) -> None:
+    """Raise CheckpointError for what no array has as its shape."""
+    if not isinstance(shape, list | tuple) or not all(type(size) is int and size >= 0 for size in shape):
+        raise CheckpointError("it is damaged: a tensor with sizes that are no numbers")
+    if len(shape) > MOST_AXES:
+        raise CheckpointError(f"a tensor has {len(shape)} axes, more than {MOST_AXES}")
+    if prod(size for size in shape if size) >= 1 << 59:
+        raise CheckpointError(f"a tensor of {list(shape)} is larger than any file")
 
 
 def mapped(path: Path) -> np.ndarray:
