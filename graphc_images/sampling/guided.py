@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
+from graphc_images.errors import SettingError
 from graphc_images.sampling.guidance import Moment, away_from, classifier_free, composed, noise_scaled
+from graphc_images.sampling.predictions import Denoiser, Network
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,27 @@ class ConditionedModel(Protocol):
         What a conditioning is, the model knows. One that cannot leave out what a `weakening` says raises an `ImageError`.
         """
         ...
+
+
+class Conditioned:
+    """A model that takes (x, time, conditioning) and predicts, as guidance wants it: a conditioning after the other."""
+
+    def __init__(
+        self, predict: Callable[[np.ndarray, float, Any], np.ndarray], denoiser: Callable[[Network], Denoiser]
+    ) -> None:
+        """`denoiser` makes a denoiser of a network (`plan.model_for`)."""
+        self.predict, self.denoiser = predict, denoiser
+
+    def __call__(
+        self, x: np.ndarray, sigma: float, conditionings: Sequence[Any], weakening: Weakening | None = None
+    ) -> list[np.ndarray]:
+        """See `ConditionedModel`. It cannot leave out anything."""
+        if weakening is not None:
+            raise SettingError("this model cannot skip layers or perturb its attention")
+        return [self.denoiser(partial(self._network, conditioning))(x, sigma) for conditioning in conditionings]
+
+    def _network(self, conditioning: Any, x: np.ndarray, time: float) -> np.ndarray:
+        return self.predict(x, time, conditioning)
 
 
 @dataclass(frozen=True)

@@ -149,34 +149,31 @@ class ContinuousLevels(Levels):
 
 
 class FlowLevels(Levels):
-    """Rectified flow, whose even times are shifted towards the noise: SD 3, Flux and most models since."""
+    """Rectified flow, whose even times are shifted towards the noise: SD 3, Flux and most models since. They see the level."""
 
-    def __init__(self, shift: float = 1.0, scale: float = 1000.0, table: int = 1000) -> None:
-        """`shift` is the factor a in a * t / (1 + (a - 1) * t), which for Flux is e**mu.
-
-        The model's time is the noise level times `scale`; `table` is how many levels there are to choose from.
-        """
+    def __init__(self, shift: float = 1.0, of_flux: bool = False) -> None:
+        """`shift` is the factor a in a * t / (1 + (a - 1) * t), which for Flux is e**mu; `of_flux`: one of Flux' kind."""
         if shift <= 0:
             raise SettingError(f"the shift of the noise levels must be above 0, not {shift}")
-        self.shift, self.scale = shift, scale
-        times = np.arange(1, table + 1) / table
-        self.sigmas = rounded(shift * times / (1 + (shift - 1) * times))
+        self.shift, self.of_flux = shift, of_flux
+        count = 10000 if of_flux else 1000
+        self.sigmas = rounded(self._shifted(np.arange(1, count + 1) / count))
         self.path = Path(flow=True, largest=self.sigma_at(1e-4))
 
+    def _shifted(self, time: np.ndarray) -> np.ndarray:
+        return np.asarray(self.shift * time / (1 + (self.shift - 1) * time))
+
     def timestep(self, sigma: float, whole: bool = True) -> float:
-        """Never rounded; see `Levels.timestep`."""
-        return sigma * self.scale
+        """The level itself, never rounded; see `Levels.timestep`. What SD 3 sees is a thousand times it."""
+        return sigma
 
     def sigma(self, timestep: float) -> float:
-        """The noise level at an even time from 0 to `scale`. `timestep` is not its inverse: the model is told the level."""
-        time = timestep / self.scale
-        return self.shift * time / (1 + (self.shift - 1) * time)
+        """The noise level at an even time from 0 to 1. `timestep` is not its inverse."""
+        return float(self._shifted(np.array(timestep)))
 
     def sigma_at(self, share: float) -> float:
         """See `Levels.sigma_at`."""
-        if share <= 0:
-            return 1.0
-        return 0.0 if share >= 1 else self.sigma((1 - share) * self.scale)
+        return self.sigma(min(max(1 - share, 0.0), 1.0))
 
 
 def scaled_linear(
@@ -216,31 +213,30 @@ def flux2_mu(tokens: int, steps: int) -> float:
     return slope * steps + many - 200 * slope
 
 
-FLOWS: dict[str, tuple[float, float]] = {
-    "sd3": (3.0, 1000.0),
-    "flux": (math.exp(1.15), 1.0),
-    "flux_schnell": (1.0, 1.0),
-    "chroma": (math.e, 1.0),
-    "flux2": (math.exp(2.02), 1.0),
-    "auraflow": (1.73, 1.0),
-    "lumina2": (6.0, 1.0),
-    "z_image": (3.0, 1.0),
-    "qwen_image": (math.exp(1.15), 1.0),
-    "wan": (8.0, 1000.0),
-    "hunyuan_video": (7.0, 1000.0),
-    "hunyuan_image": (5.0, 1000.0),
-    "hidream": (3.0, 1000.0),
-    "kandinsky5": (3.0, 1000.0),
-    "omnigen2": (2.6, 1.0),
-    "ltx": (math.exp(2.37), 1.0),
+FLOWS: dict[str, float] = {
+    "sd3": 3.0,
+    "flux": math.exp(1.15),
+    "flux_schnell": 1.0,
+    "chroma": math.e,
+    "flux2": math.exp(2.02),
+    "auraflow": 1.73,
+    "lumina2": 6.0,
+    "z_image": 3.0,
+    "qwen_image": math.exp(1.15),
+    "wan": 8.0,
+    "hunyuan_video": 7.0,
+    "hunyuan_image": 5.0,
+    "hidream": 3.0,
+    "kandinsky5": 3.0,
+    "omnigen2": 2.6,
+    "ltx": math.exp(2.37),
 }
-"""The shift of each family, and what the model's time is multiplied by, as ComfyUI has them (comfy/supported_models.py)."""
+"""The shift of each family, as ComfyUI has it (comfy/supported_models.py)."""
 
-MU = ("flux", "flux_schnell", "chroma", "flux2", "qwen_image", "ltx")
-"""Families whose shift is e**mu, and whose table has 10000 levels."""
+OF_FLUX = ("flux", "flux_schnell", "chroma", "flux2", "qwen_image", "ltx")
+"""Families with a table of 10000 levels."""
 
-
-FORGE = {"flux_schnell": (math.e, 1.0)}
+FORGE = {"flux_schnell": math.e}
 """Where Forge shifts by something else (backend/diffusion_engine)."""
 
 
@@ -248,5 +244,19 @@ def flow_levels(family: str, mode: Mode = "comfyui", shift: float | None = None)
     """The levels of a family of flow models, with its own shift or another."""
     if family not in FLOWS:
         raise SettingError(f"there are no noise levels of {family!r}; there are those of {', '.join(FLOWS)}")
-    usual, scale = (FORGE if mode == "a1111" else {}).get(family, FLOWS[family])
-    return FlowLevels(usual if shift is None else shift, scale, 10000 if family in MU else 1000)
+    usual = (FORGE if mode == "a1111" else {}).get(family, FLOWS[family])
+    return FlowLevels(usual if shift is None else shift, family in OF_FLUX)
+
+
+def levels_of_model(
+    prediction: str,
+    mode: Mode,
+    family: str = "",
+    zero_snr: bool = False,
+    ends: tuple[float, float] | None = None,
+    shift: float | None = None,
+) -> Levels:
+    """The noise levels of a model: flows by their `family`; with `ends`, those of EDM; else Stable Diffusion's."""
+    if prediction == "flow":
+        return flow_levels(family, mode, shift)
+    return ContinuousLevels(*ends) if ends else scaled_linear(zero_snr=zero_snr, narrow=mode == "a1111")

@@ -127,7 +127,7 @@ SAMPLERS: tuple[Sampler, ...] = (
         ("k_heun", "FlowMatchHeunDiscrete"),
         evaluations=2,
     ),
-    Sampler("heunpp2", runge_kutta.heunpp2, "HeunPP2", "heunpp2"),
+    Sampler("heunpp2", runge_kutta.heunpp2, "HeunPP2", "heunpp2", evaluations=3),
     Sampler(
         *("dpm_2", runge_kutta.dpm_2, "DPM2", "dpm_2", "KDPM2Discrete", "dpm2", ("k_dpm_2",), "karras"),
         evaluations=2,

@@ -107,7 +107,7 @@ class Plan:
     @property
     def path(self) -> Path:
         """How samplers that add noise take flow models: Forge has few that know them, and those not for SD 3."""
-        of_flux = isinstance(self.levels, FlowLevels) and self.levels.scale == 1
+        of_flux = isinstance(self.levels, FlowLevels) and self.levels.of_flux
         if self.mode == "a1111" and not (of_flux and self.sampler.function in (euler_ancestral, dpm_2_ancestral)):
             return EXPLODING
         return self.levels.path
@@ -261,7 +261,10 @@ def plan_on_times(sampler: Sampler, levels: Levels, ask: Request) -> Plan:
 
 
 def model_for(plan: Plan, network: Network, prediction: Prediction) -> Denoiser:
-    """A network as the plan's sampler wants it: A1111's times lie between the model's, and its LCM has a model of its own."""
+    """A network as the plan's sampler wants it: A1111's times lie between the model's, and its LCM has a model of its own.
+
+    With several conditionings, `guided.Conditioned` makes one of these for each.
+    """
     if plan.mode == "a1111" and plan.sampler.function is lcm and isinstance(plan.levels, DiscreteLevels):
         return lcm_denoiser(network, prediction, plan.levels)
     return denoiser(network, prediction, plan.levels, whole=plan.mode == "comfyui")

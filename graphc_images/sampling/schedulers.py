@@ -278,7 +278,7 @@ def lcm_sampler(want: Wanted) -> list[float]:
 
 def shifted(mu: float, want: Wanted) -> list[float]:
     """Even times of a flow from 1, shifted by e**mu."""
-    return at_times(Wanted(want.steps, FlowLevels(math.exp(mu), 1.0), 0, 1), linspace(1, 0, want.steps + 1)[:-1])
+    return at_times(Wanted(want.steps, FlowLevels(math.exp(mu), True), 0, 1), linspace(1, 0, want.steps + 1)[:-1])
 
 
 def flux(want: Wanted) -> list[float]:

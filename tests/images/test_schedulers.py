@@ -16,6 +16,7 @@ from graphc_images.sampling.levels import (
     flow_levels,
     flux2_mu,
     flux_mu,
+    levels_of_model,
     scaled_linear,
 )
 from graphc_images.sampling.names import SCHEDULERS
@@ -99,7 +100,7 @@ def test_times_and_levels():
     assert SD.sigma_at(0.5) == pytest.approx(SD.sigma(499.5))
     assert ContinuousLevels(0.002, 120.0).sigma_at(0.5) == pytest.approx(math.sqrt(0.24))
     assert [ContinuousLevels(0.002, 120.0).sigma_at(share) for share in (0, 1)] == [999999999.9, 0]
-    assert SD3.timestep(0.5) == 500
+    assert SD3.timestep(0.5) == 0.5
     assert [SD3.sigma_at(share) for share in (0, 0.5, 1)] == [1, 0.75, 0]
     assert SD3.sigmas[0] == pytest.approx(0.002994, abs=1e-6)
     assert len(FLUX.sigmas) == 10000
@@ -289,7 +290,7 @@ def test_networks_see_scaled_pictures_at_their_times():
     assert 500 < seen[1][1] < 501
     np.testing.assert_allclose(seen[0][0], 1 / math.hypot(1, 1.62))
     denoiser(network, FLOW, SD3)(x, 0.5)
-    assert seen[2][1] == 500
+    assert seen[2][1] == 0.5
     np.testing.assert_array_equal(seen[2][0], x)
     noise = OnTimes(denoiser(network, EPS, SD, whole=False), SD)(x, 301.0)
     assert seen[3][1] == pytest.approx(301)
@@ -297,6 +298,15 @@ def test_networks_see_scaled_pictures_at_their_times():
     np.testing.assert_allclose(seen[3][0], x)
     lcm_denoiser(network, EPS, SD)(x, SD.highest)
     assert seen[4][1] == 999
+
+
+def test_levels_of_models():
+    assert levels_of_model("eps", "comfyui").lowest == SD.lowest
+    assert levels_of_model("v", "a1111").lowest == scaled_linear(narrow=True).lowest
+    assert levels_of_model("v", "comfyui", zero_snr=True).highest == pytest.approx(4518.76, abs=0.01)
+    assert levels_of_model("v", "a1111", ends=(0.002, 120.0)).highest == pytest.approx(120)
+    assert levels_of_model("flow", "comfyui", "sd3").sigma(0.5) == 0.75
+    assert levels_of_model("flow", "comfyui", "sd3", shift=1.0).sigma(0.5) == 0.5
 
 
 def test_unknown_families():

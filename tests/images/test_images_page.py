@@ -1,0 +1,31 @@
+"""The page of pictures is current: its tables are those of the program, and the places that it names are there."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "images.md"
+
+
+def tables():
+    spec = importlib.util.spec_from_file_location("images_tables", ROOT / "docs" / "images_tables.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_tables_are_current():
+    made = tables()
+    text = PAGE.read_text()
+    assert made.page(text) == text, "run: python docs/images_tables.py"
+    assert made.samplers() in text
+    assert made.schedulers() in text
+
+
+def test_places_of_differences_exist():
+    rows = re.findall(r"^\| .*\| (`[^|]*`) \|$", PAGE.read_text(), re.MULTILINE)
+    places = [place for row in rows for place in re.findall(r"`((?:noise|sampling)/[\w/.]+)`", row)]
+    assert len(places) > 15
+    for place in places:
+        assert (ROOT / "graphc_images" / place).exists(), place
