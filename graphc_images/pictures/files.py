@@ -6,6 +6,7 @@ PNG: text chunks. JPEG and WebP: EXIF, A1111's text as the user comment, ComfyUI
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,14 +85,14 @@ def open_picture(path: Path) -> tuple[Image.Image, Notes]:
 def read_notes(picture: Image.Image) -> Notes:
     """What an opened picture says of itself, also if it is hidden in its lowest bits."""
     texts = {str(name): value for name, value in picture.info.items() if isinstance(value, str)}
-    exif = picture.getexif()
+    exif, comment = _read_exif(picture)
     graphs: dict[str, Any] = {}
     for name, tag in COMFYUI_TAGS.items():
         text = texts.get(name, str(exif.get(tag, "")).removeprefix(f"{name}:"))
         graph = _json(text)
         if isinstance(graph, dict):
             graphs[name] = graph
-    parameters = texts.get("parameters") or _user_comment(exif) or _gif_comment(picture) or _novelai(texts)
+    parameters = texts.get("parameters") or _user_comment(comment) or _gif_comment(picture) or _novelai(texts)
     if not parameters and not graphs:
         hidden = read_stealth(picture)
         inside = _json(hidden)
@@ -106,9 +107,17 @@ def _json(text: str) -> Any:
         return None
 
 
-def _user_comment(exif: Image.Exif) -> str:
+def _read_exif(picture: Image.Image) -> tuple[Mapping[int, Any], Any]:
+    """The tags and the user comment; none if the EXIF is damaged, for the picture is good without."""
+    try:
+        exif = picture.getexif()
+        return dict(exif), exif.get_ifd(EXIF_IFD).get(USER_COMMENT, b"")
+    except (SyntaxError, ValueError, TypeError, KeyError, OSError, struct.error):
+        return {}, b""
+
+
+def _user_comment(raw: Any) -> str:
     """The EXIF comment, whichever of the three ways it says how it is written."""
-    raw = exif.get_ifd(EXIF_IFD).get(USER_COMMENT, b"")
     if not isinstance(raw, bytes):
         return str(raw).strip("\0")
     if raw.startswith(UNICODE):

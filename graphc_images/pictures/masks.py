@@ -107,6 +107,17 @@ def inpainting_inputs(picture: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray
     return picture * (1 - rounded), rounded
 
 
+def bilinear(mask: np.ndarray, height: int, width: int) -> np.ndarray:
+    """A mask [height, width] at another size, as torch's `interpolate` does: ComfyUI's masks of latents."""
+    for axis, size in ((0, height), (1, width)):
+        old = mask.shape[axis]
+        places = np.clip((np.arange(size) + 0.5) * old / size - 0.5, 0, old - 1)
+        below = np.minimum(places.astype(int), max(old - 2, 0))
+        share = (places - below).astype(np.float32).reshape([-1 if each == axis else 1 for each in range(2)])
+        mask = mask.take(below, axis) * (1 - share) + mask.take(np.minimum(below + 1, old - 1), axis) * share
+    return np.asarray(mask, np.float32)
+
+
 def nearest(mask: np.ndarray, height: int, width: int) -> np.ndarray:
     """A mask [height, width] at another size, each pixel that of the nearest above and to the left."""
     rows = np.arange(height) * mask.shape[0] // height

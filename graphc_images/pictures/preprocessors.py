@@ -66,8 +66,8 @@ def _joined(sure: np.ndarray, possible: np.ndarray) -> np.ndarray:
     flat_found, flat_open = found.reshape(-1), open_.reshape(-1)
     front = np.flatnonzero(flat_found)
     while front.size:
-        near = np.unique((front[:, None] + neighbours).reshape(-1))
-        front = near[flat_open[near] & ~flat_found[near]]
+        near = (front[:, None] + neighbours).reshape(-1)
+        front = np.unique(near[flat_open[near] & ~flat_found[near]])
         flat_found[front] = True
     return found[1:-1, 1:-1]
 

@@ -1,4 +1,4 @@
-"""Large pictures in parts: tiles with soft seams for upscalers and VAEs, and grids of pictures.
+"""Large pictures in parts: tiles with soft seams for upscalers and VAEs.
 
 Source: AUTOMATIC1111's modules/images.py (split_grid, combine_grid); ComfyUI's comfy/utils.py (tiled_scale) and sd.py.
 """
@@ -6,10 +6,9 @@ Source: AUTOMATIC1111's modules/images.py (split_grid, combine_grid); ComfyUI's 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
-from PIL import Image
 
 from graphc_images.errors import SettingError
 
@@ -109,24 +108,3 @@ def _feathered(size: int, feather: int) -> np.ndarray:
     places = np.arange(size)
     rising = np.minimum((places + 1) / max(feather, 1), 1)
     return np.asarray(rising * rising[::-1])
-
-
-def grid_of(pictures: Sequence[Image.Image], rows: int | None = None, background: str = "#ffffff") -> Image.Image:
-    """Pictures beside and below each other, each in the middle of a cell of the largest's size.
-
-    Without `rows` about as many as columns, and no cell empty where the number allows it.
-    """
-    if not pictures:
-        raise SettingError("a grid needs a picture")
-    if rows is None:
-        rows = math.isqrt(len(pictures))
-        while len(pictures) % rows:
-            rows -= 1
-    rows = max(1, min(rows, len(pictures)))
-    columns = math.ceil(len(pictures) / rows)
-    width, height = (max(sides) for sides in zip(*(picture.size for picture in pictures), strict=True))
-    grid = Image.new("RGB", (columns * width, rows * height), background)
-    for place, picture in enumerate(pictures):
-        left, top = place % columns * width, place // columns * height
-        grid.paste(picture, (left + (width - picture.width) // 2, top + (height - picture.height) // 2))
-    return grid

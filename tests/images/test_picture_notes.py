@@ -10,6 +10,7 @@ from PIL import Image
 
 from graphc_images.errors import ImageError
 from graphc_images.pictures.files import EXIF_IFD, USER_COMMENT, Notes, open_picture, read_notes, save_picture
+from graphc_images.pictures.graphs import graph_of, parameters_of_graph
 from graphc_images.pictures.parameters import read_parameters, write_parameters
 from graphc_images.pictures.stealth import hide_text, read_stealth
 
@@ -174,3 +175,88 @@ def test_what_cannot_be_read_or_written(tmp_path):
             open_picture(tmp_path / "b.png")
         except ImageError:
             continue
+
+
+@pytest.mark.filterwarnings("ignore")  # pillow's, of damaged EXIF
+def test_damaged_files_are_errors_or_pictures(tmp_path):
+    rng = random.Random(1)
+    for name in ("a.png", "a.jpg", "a.webp"):
+        path = tmp_path / name
+        save_picture(Image.new("RGB", (8, 8)), path, Notes(TEXT, {"prompt": {"1": {}}}))
+        whole = path.read_bytes()
+        for _ in range(400):
+            damaged = bytearray(whole)
+            for _ in range(rng.randrange(1, 5)):
+                damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+            path.write_bytes(damaged[: rng.randrange(1, len(damaged) * 4)])
+            try:
+                read_parameters(open_picture(path)[1].parameters).complete()
+            except ImageError:
+                continue
+
+
+def test_graphs_say_how_a_picture_was_made():
+    graph = graph_of(
+        *("a cat", "bad"),
+        **{"checkpoint": "sd.safetensors", "width": 512, "height": 768, "seed": 5, "steps": 20, "cfg": 7.5},
+        **{"sampler": "dpmpp_2m", "scheduler": "karras"},
+    )
+    read = parameters_of_graph(graph)
+    assert (read.prompt, read.negative_prompt, read.size()) == ("a cat", "bad", (512, 768))
+    assert dict(read.settings) == {
+        **{"Steps": "20", "Sampler": "dpmpp_2m", "Schedule type": "karras", "CFG scale": "7.5", "Seed": "5"},
+        **{"Model": "sd.safetensors", "Size": "512x768"},
+    }
+    graph["10"] = {
+        "class_type": "LoraLoader",
+        "inputs": {"lora_name": "x.safetensors", "strength_model": 0.5, "model": ["4", 0]},
+    }
+    graph["3"]["inputs"] |= {"model": ["10", 0], "denoise": 0.6}
+    read = parameters_of_graph(graph)
+    assert (read.prompt, read.settings["Denoising strength"]) == ("a cat<lora:x:0.5:0.5>", "0.6")
+
+
+def test_graphs_of_custom_samplers():
+    graph = {
+        "1": {
+            "class_type": "SamplerCustomAdvanced",
+            "inputs": {"noise": ["2", 0], "guider": ["3", 0], "sampler": ["4", 0], "sigmas": ["5", 0]},
+        },
+        "2": {"class_type": "RandomNoise", "inputs": {"noise_seed": 9}},
+        "3": {"class_type": "BasicGuider", "inputs": {"conditioning": ["6", 0]}},
+        "4": {"class_type": "KSamplerSelect", "inputs": {"sampler_name": "euler"}},
+        "5": {"class_type": "BasicScheduler", "inputs": {"scheduler": "simple", "steps": 4, "denoise": 1.0}},
+        "6": {"class_type": "FluxGuidance", "inputs": {"guidance": 3.5, "conditioning": ["7", 0]}},
+        "7": {"class_type": "CLIPTextEncode", "inputs": {"text": "a dog"}},
+    }
+    read = parameters_of_graph(graph)
+    assert read.prompt == "a dog"
+    assert dict(read.settings) == {
+        "Seed": "9",
+        "Sampler": "euler",
+        "Schedule type": "simple",
+        "Steps": "4",
+        "Distilled CFG Scale": "3.5",
+    }
+
+
+def test_graphs_that_are_none():
+    assert parameters_of_graph({}) is None
+    assert parameters_of_graph({"1": 3, "2": {"class_type": "SaveImage"}}) is None
+    loop = {
+        "1": {"class_type": "KSampler", "inputs": {"model": ["1", 0], "positive": ["9", 0], "seed": [], "steps": None}}
+    }
+    assert parameters_of_graph(loop).prompt == ""
+    rng = random.Random(5)
+    values = [["1", 0], ["2", 0], [], "x", 3, None, {}, True, [[]]]
+    for _ in range(500):
+        inputs = {
+            name: rng.choice(values)
+            for name in ("model", "positive", "seed", "guider", "text", "denoise", "lora_name", "width", "height")
+        }
+        parameters_of_graph(
+            {
+                "1": {"class_type": "KSampler", "inputs": inputs},
+                "2": rng.choice([inputs, {"inputs": inputs, "class_type": None}]),
+            }
+        )

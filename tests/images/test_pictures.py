@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from graphc_images.errors import SettingError
-from graphc_images.pictures import arrays, blending, colour, filters, masks, outpaint, preprocessors, tiles
+from graphc_images.pictures import arrays, blending, colour, filters, grids, masks, outpaint, preprocessors, tiles
 from graphc_images.pictures.masks import Box
 from graphc_images.pictures.previews import PREVIEWS, preview
 from graphc_images.pictures.sizes import resize
@@ -225,7 +225,10 @@ def test_colours_are_matched():
     gap = lambda each: abs(each.mean((0, 1)) - each.mean() - (pixels().mean((0, 1)) - pixels().mean())).max()  # noqa: E731
     assert gap(matched) < gap(np.asarray(red).astype(float)) / 2
     gray = Image.new("RGB", (4, 4), (9, 9, 9))
-    assert colour.match_colours(gray, Image.new("RGB", (2, 2), (200, 200, 200))).getpixel((0, 0)) in ((8, 8, 8), (9, 9, 9))
+    assert colour.match_colours(gray, Image.new("RGB", (2, 2), (200, 200, 200))).getpixel((0, 0)) in (
+        (8, 8, 8),
+        (9, 9, 9),
+    )
 
 
 def test_outpainting():
@@ -272,14 +275,39 @@ def test_seams_are_linear():
 
 def test_grids():
     pictures = [Image.new("RGB", (4, 2), (number, 0, 0)) for number in range(6)]
-    grid = tiles.grid_of(pictures)
+    grid = grids.grid_of(pictures)
     assert grid.size == (12, 4)
     assert [grid.getpixel((x, y))[0] for y in (0, 2) for x in (0, 4, 8)] == list(range(6))
-    assert tiles.grid_of(pictures, rows=6).size == (4, 12)
-    assert tiles.grid_of(pictures, rows=4).size == (8, 8)
-    assert tiles.grid_of([pictures[0], Image.new("RGB", (8, 8))]).size == (16, 8)
+    assert grids.grid_of(pictures, rows=6).size == (4, 12)
+    assert grids.grid_of(pictures, rows=4).size == (8, 8)
+    assert grids.grid_of([pictures[0], Image.new("RGB", (8, 8))]).size == (16, 8)
     with pytest.raises(SettingError, match="a grid needs a picture"):
-        tiles.grid_of([])
+        grids.grid_of([])
+
+
+def test_labels():
+    pictures = [Image.new("RGB", (64, 64), (number, 0, 0)) for number in range(6)]
+    plain = grids.labelled_grid(pictures, ["", "", ""], ["", ""])
+    assert plain.tobytes() == grids.grid_of(pictures, 2).tobytes()
+    grid = grids.labelled_grid(pictures, ["Steps: 1", "Steps: 2", "a text of some words"], ["Seed: 1", "Seed: 日"])
+    left, top = grid.width - 192, grid.height - 128
+    assert left > 48
+    assert top > 20
+    assert [grid.getpixel((left + x, top + y))[0] for y in (0, 64) for x in (0, 64, 128)] == list(range(6))
+    for area in ((left, 0, grid.width, top), (0, top, left, grid.height)):
+        assert np.asarray(grid.crop(area)).min() < 100
+    with pytest.raises(SettingError, match="6 pictures do not fill 2 columns and 2 rows"):
+        grids.labelled_grid(pictures, ["", ""], ["", ""])
+
+
+def test_masks_of_comfyui_are_resized_as_torch_does():
+    import torch
+
+    drawn = np.random.default_rng(0).random((9, 14)).astype(np.float32)
+    for size in ((3, 5), (9, 14), (20, 30), (1, 1), (4, 40)):
+        expected = torch.nn.functional.interpolate(torch.tensor(drawn)[None, None], size, mode="bilinear")[0, 0]
+        np.testing.assert_allclose(masks.bilinear(drawn, *size), expected, atol=1e-6)
+    assert masks.bilinear(np.ones((1, 1)), 3, 3).tolist() == [[1] * 3] * 3
 
 
 def test_previews():
