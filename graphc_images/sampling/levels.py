@@ -217,7 +217,7 @@ FLOWS: dict[str, float] = {
     "sd3": 3.0,
     "flux": math.exp(1.15),
     "flux_schnell": 1.0,
-    "chroma": math.e,
+    "chroma": math.exp(1.15),
     "flux2": math.exp(2.02),
     "auraflow": 1.73,
     "lumina2": 6.0,
@@ -236,7 +236,7 @@ FLOWS: dict[str, float] = {
 OF_FLUX = ("flux", "flux_schnell", "chroma", "flux2", "qwen_image", "ltx")
 """Families with a table of 10000 levels."""
 
-FORGE = {"flux_schnell": math.e}
+FORGE = {"flux_schnell": math.e, "chroma": math.e}
 """Where Forge shifts by something else (backend/diffusion_engine)."""
 
 

@@ -25,6 +25,8 @@ from graphc_images.sampling.samplers import (
 from graphc_images.sampling.samplers import sa_solver as sa
 
 RF = Path(flow=True, largest=flow_levels("sd3").sigma_at(1e-4))
+VE_NOISY, RF_NOISY = (5.0924, 0.5712), (0.9231, 0.4285)
+"""Between these levels SA-Solver makes noise in ComfyUI."""
 
 VE = {
     "euler": (euler.euler, {}, 0.4547239, 10),
@@ -62,6 +64,11 @@ VE = {
     "euler_ancestral_cfg_pp": (cfg_pp.euler_ancestral_cfg_pp, {"noise": half}, 0.5872245, 10),
     "dpmpp_2m_cfg_pp": (cfg_pp.dpmpp_2m_cfg_pp, {}, 0.9330424, 10),
     "res_multistep_cfg_pp": (cfg_pp.res_multistep_cfg_pp, {}, 0.3631876, 10),
+    "res_multistep_ancestral_cfg_pp": (cfg_pp.res_multistep_cfg_pp, {"noise": half, "eta": 1.0}, 0.1287525, 10),
+    "dpmpp_2s_ancestral_cfg_pp": (cfg_pp.dpmpp_2s_ancestral_cfg_pp, {"noise": half}, 0.6875245, 19),
+    "gradient_estimation_cfg_pp": (cfg_pp.gradient_estimation_cfg_pp, {}, 0.5256393, 10),
+    "sa_solver with noise": (sa.sa_solver, {"noise": half, "noisy": VE_NOISY}, 0.4788314, 10),
+    "sa_solver_pece": (sa.sa_solver, {"noise": half, "noisy": VE_NOISY, "evaluate_twice": True}, 0.4858788, 19),
 }
 """On Karras' ten levels, from x = the highest; every draw of noise is 0.5."""
 
@@ -86,6 +93,19 @@ FLOW = {
     "seeds_3": (exponential.seeds_3, {"noise": half, "path": RF}, 0.5920767),
     "sa_solver": (sa.sa_solver, {"path": RF}, 0.4366875),
     "euler_cfg_pp": (cfg_pp.euler_cfg_pp, {"path": RF}, 0.6067119),
+    "euler_ancestral_cfg_pp": (cfg_pp.euler_ancestral_cfg_pp, {"path": RF, "noise": half}, 0.4805571),
+    "dpmpp_2m_cfg_pp": (cfg_pp.dpmpp_2m_cfg_pp, {}, 0.7861031),
+    "res_multistep_ancestral": (multistep.res_multistep, {"noise": half, "eta": 1.0}, 0.6404209),
+    "res_multistep_ancestral_cfg_pp": (cfg_pp.res_multistep_cfg_pp, {"noise": half, "eta": 1.0}, 0.6778341),
+    "dpmpp_2s_ancestral_cfg_pp": (cfg_pp.dpmpp_2s_ancestral_cfg_pp, {"noise": half}, 0.7735624),
+    "gradient_estimation": (multistep.gradient_estimation, {}, 0.4373171),
+    "gradient_estimation_cfg_pp": (cfg_pp.gradient_estimation_cfg_pp, {}, 0.7926840),
+    "sa_solver with noise": (sa.sa_solver, {"noise": half, "noisy": RF_NOISY, "path": RF}, 0.4480354),
+    "sa_solver_pece": (sa.sa_solver, {"noise": half, "noisy": RF_NOISY, "path": RF, "evaluate_twice": True}, 0.4471432),
+    "heunpp2": (runge_kutta.heunpp2, {}, 0.4365350),
+    "ddpm": (euler.ddpm, {"noise": half}, 0.6257308),
+    "ipndm_v": (multistep.ipndm_v, {}, 0.4436279),
+    "lms of ComfyUI": (multistep.lms, {"last_denoised": True}, 0.4366226),
 }
 """On SD 3's ten levels, from x = 1."""
 

@@ -58,17 +58,17 @@ def euler_cfg_pp(model: PairDenoiser, x: np.ndarray, sigmas: Sequence[float], *,
 def dpmpp_2s_ancestral_cfg_pp(
     model: PairDenoiser, x: np.ndarray, sigmas: Sequence[float], *, noise: Noise, eta: float = 1.0, s_noise: float = 1.0
 ) -> Trajectory:
-    """DPM-Solver++ of order 2 by the estimate in the middle; the noise is that of the negative prompt."""
+    """DPM-Solver++ of order 2 by the estimate in the middle; the noise is that of the negative prompt, at its newest."""
     for index, sigma, sigma_next in pairs(sigmas):
         denoised, negative = model.pair(x, sigma)
         down, _, up = step_down(sigma, sigma_next, eta)
         if down == 0:
             x = denoised
         else:
-            shifted = x + (denoised - negative)
             middle = math.sqrt(sigma * down)
-            halfway, _ = sde_move(shifted, denoised, sigma, middle, 0, EXPLODING)
-            x, _ = sde_move(shifted, model(halfway, middle), sigma, down, 0, EXPLODING)
+            halfway, _ = sde_move(x + (denoised - negative), denoised, sigma, middle, 0, EXPLODING)
+            second, negative = model.pair(halfway, middle)
+            x, _ = sde_move(x + (denoised - negative), second, sigma, down, 0, EXPLODING)
         if up:
             x = x + noise(sigma, sigma_next) * (up * s_noise)
         yield Step(index, sigma, x, denoised)
