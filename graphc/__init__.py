@@ -14,15 +14,21 @@ if TYPE_CHECKING:
     from graphc.errors import GraphcError, NothingFitsError
     from graphc.frontend.torch import from_torch
     from graphc.runtime.model import Model, TensorInfo
-    from graphc.runtime.session import Session
+    from graphc.runtime.options import RunOptions, SessionOptions
+    from graphc.runtime.session import InferenceSession, Session
+    from graphc.runtime.values import OrtValue
     from graphc.weights.checkpoint import open_checkpoint
 
 __version__ = "0.1.0"
 __all__ = [
     "GraphcError",
+    "InferenceSession",
     "Model",
     "NothingFitsError",
+    "OrtValue",
+    "RunOptions",
     "Session",
+    "SessionOptions",
     "TensorInfo",
     "compile",
     "from_torch",
@@ -42,6 +48,10 @@ _HOMES = {
     "Model": "graphc.runtime.model",
     "TensorInfo": "graphc.runtime.model",
     "Session": "graphc.runtime.session",
+    "InferenceSession": "graphc.runtime.session",
+    "SessionOptions": "graphc.runtime.options",
+    "RunOptions": "graphc.runtime.options",
+    "OrtValue": "graphc.runtime.values",
 }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphc.ir.about import About
 from graphc.ir.types import TensorType
 from graphc.shapes import Dim, Expr, is_static, symbols
 
@@ -93,7 +94,8 @@ class Node:
 class Graph:
     """Inputs, nodes in running order, outputs, and the model's parameters. Output names may differ from the values' own.
 
-    `example` has values of size symbols with which the model was exported, where that is known.
+    `example` has values of size symbols with which the model was exported, where that is known, and `about` what the model's
+    file says of itself.
     """
 
     def __init__(self, name: str = "model") -> None:
@@ -104,6 +106,7 @@ class Graph:
         self.nodes: list[Node] = []
         self.parameters: list[Value] = []
         self.example: dict[str, int] = {}
+        self.about = About()
         self._names: dict[str, int] = {}
 
     def fresh(self, name: str) -> str:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from graphc.backends.rpc import is_address
 from graphc.errors import GraphcError, InputError
 from graphc.files import open_regular
+from graphc.forking import renew_in_child
+from graphc.ir.about import About
 from graphc.runtime.model import Model, TensorInfo
+from graphc.runtime.options import SessionOptions, check_run_options, check_session_options
+from graphc.runtime.values import IOBinding, OrtValue, arrays_of, type_text
 from graphc.shapes import Expr
 from graphc.targets.ggml.container import GZIP
 from graphc.targets.ggml.place import Memory, Place, split_devices
@@ -22,8 +28,6 @@ from graphc.targets.ggml.place import Memory, Place, split_devices
 PROVIDERS = {"CPUExecutionProvider": "cpu", "CUDAExecutionProvider": "cuda", "ROCMExecutionProvider": "rocm",
              "VulkanExecutionProvider": "vulkan", "MetalExecutionProvider": "metal", "SYCLExecutionProvider": "sycl"}  # fmt: skip
 """onnxruntime's names of providers, and ours in their way, with the device that each stands for."""
-
-_ELEMENTS = {"float32": "float", "float64": "double"}
 
 
 @dataclass(frozen=True)
@@ -35,35 +39,49 @@ class NodeArg:
     shape: list[int | str]
 
 
+Callback: TypeAlias = Callable[[list[np.ndarray], Any, str], Any]
+"""What is told of a run's outputs, with what `run_async` was given for it, and the error, empty if there is none."""
+
+
 class Session:
-    """Runs an ONNX model or an engine file.
+    """Runs an ONNX model or an engine file. Several threads may run it at once.
 
     `model` is a path of either, or the bytes of either. `providers` are tried in order: names of onnxruntime's providers, or
     of devices as `graphc.load` takes them; a pair has options with its name, or `provider_options` has them in the same order.
-    Of these, `device_id` and `gpu_mem_limit` are read, and of `sess_options`, `intra_op_num_threads`. Instead of providers,
-    `device` and `memory` may be given, as for `graphc.load`. Raises GraphcError where none of the providers exists, and
-    InputError where both are given.
+    Of these, `device_id` and `gpu_mem_limit` are read; `sess_options` are `graphc.SessionOptions`, or onnxruntime's. Instead of
+    providers, `device` and `memory` may be given, as for `graphc.load`. `enable_fallback` and `disabled_optimizers` change
+    nothing. Raises GraphcError where none of the providers exists, and InputError where both are given, or what a Session
+    cannot do.
     """
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | bytes,
+        path_or_bytes: str | os.PathLike[str] | bytes,
         sess_options: Any = None,
         providers: Sequence[str | tuple[str, Any]] | None = None,
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         *,
         device: str | None = None,
         memory: Memory = None,
-        **kwargs: Any,
+        enable_fallback: Any = 1,
+        disabled_optimizers: Any = None,
     ) -> None:
-        threads = getattr(sess_options, "intra_op_num_threads", 0) or None
+        check_session_options(sess_options)
+        self._options = SessionOptions() if sess_options is None else sess_options
+        self._pool: ThreadPoolExecutor | None = None
+        self._provider_options: Mapping[str, Any] = {}
+        limit: Memory = None
         if device is None:
-            device, limit = _choose_device(_wanted(providers or ["CPUExecutionProvider"], provider_options))
-            memory = limit if memory is None else memory
+            device, limit = self._chosen(providers, provider_options)
         elif providers:
             raise InputError("a Session takes providers or a device, and not both")
-        self._device = device
-        self._model = _load(model, Place(device, threads, memory))
+        self._place = Place(device, self._threads, limit if memory is None else memory)
+        self._model = _load(path_or_bytes, self._place, getattr(sess_options, "dims", {}))
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """See `Renewed`. The threads of `run_async` are not there."""
+        self._pool = None
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs, in order."""
@@ -73,25 +91,127 @@ class Session:
         """The outputs, in order."""
         return [_node_arg(info) for info in self._model.outputs]
 
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """None: weights are changed by `graphc.Model`."""
+        return []
+
+    def get_modelmeta(self) -> About:
+        """What the model's file says of itself."""
+        return self._model.program.about
+
+    def get_session_options(self) -> Any:
+        """Those that were given, or else what they are by themselves."""
+        return self._options
+
     def get_providers(self) -> list[str]:
         """What runs the model: the provider of each device, and the CPU for what they cannot."""
         names = {device: name for name, device in PROVIDERS.items()}
-        used = [names.get(each.rstrip("0123456789"), each) for each in split_devices(self._device)]
+        used = [names.get(each.rstrip("0123456789"), each) for each in split_devices(self._place.device)]
         return list(dict.fromkeys([*used, "CPUExecutionProvider"]))
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """The options of each of these that were given, as texts."""
+        first = {name: str(value) for name, value in self._provider_options.items()}
+        return {name: first if number == 0 else {} for number, name in enumerate(self.get_providers())}
+
+    def set_providers(
+        self,
+        providers: Sequence[str | tuple[str, Any]] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Run the model elsewhere from now on; on an error it stays. Runs that are under way end where they are."""
+        device, memory = self._chosen(providers, provider_options)
+        place = Place(device, self._threads, memory)
+        self._model = Model(self._model.program, self._model.executor.arrays, place=place)
+        self._place = place
+
+    def disable_fallback(self) -> None:
+        """Nothing: what a device cannot do, the CPU computes; errors stay errors."""
+
+    def enable_fallback(self) -> None:
+        """Nothing: what a device cannot do, the CPU computes; errors stay errors."""
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
     ) -> list[np.ndarray]:
-        """The outputs of these names (all, if None), for inputs by name.
+        """The outputs of these names (all, if None), for inputs by name: arrays or `OrtValue`s.
 
         Raises InputError for outputs that the model has not, and with everything about the inputs that does not fit.
         """
+        check_run_options(run_options)
+        names = self._names(output_names)
+        results = self._model.run(arrays_of(input_feed))
+        return [results[name] for name in names]
+
+    def run_with_ort_values(
+        self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, Any], run_options: Any = None
+    ) -> list[OrtValue]:
+        """The same, as values."""
+        return [OrtValue(each) for each in self.run(output_names, input_dict_ort_values, run_options)]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callback,
+        user_data: Any,
+        run_options: Any = None,
+    ) -> None:
+        """Run in another thread, which then calls `callback(outputs, user_data, error)`: `error` is empty, or outputs are."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._model.executor.most_runs, "graphc-session")
+        self._pool.submit(_run_for, self, output_names, dict(input_feed), callback, user_data, run_options)
+
+    def io_binding(self) -> IOBinding:
+        """What says where runs read and write."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
+        """Run with what is bound. Raises InputError if no output is, and as `run` does."""
+        iobinding.run(self, run_options)
+
+    @property
+    def _threads(self) -> int | None:
+        return getattr(self._options, "intra_op_num_threads", 0) or None
+
+    def _chosen(
+        self,
+        providers: Sequence[str | tuple[str, Any]] | None,
+        provider_options: Sequence[Mapping[str, Any]] | None,
+    ) -> tuple[str, Memory]:
+        device, options = _choose_device(_wanted(providers or ["CPUExecutionProvider"], provider_options))
+        self._provider_options = options
+        return device, options.get("gpu_mem_limit")
+
+    def _names(self, wanted: Sequence[str] | None) -> list[str]:
+        """The outputs that are wanted. Raises InputError."""
         known = [info.name for info in self._model.outputs]
-        unknown = [name for name in output_names or () if name not in known]
+        unknown = [name for name in wanted or () if name not in known]
         if unknown:
             raise InputError(f"the model has no output {', '.join(unknown)}; it has {', '.join(known)}")
-        results = self._model.run({name: np.asarray(array) for name, array in input_feed.items()})
-        return [results[name] for name in (output_names or known)]
+        return list(wanted or known)
+
+
+InferenceSession = Session
+"""What onnxruntime calls it."""
+
+
+def _run_for(
+    session: Session,
+    names: Sequence[str] | None,
+    feed: Mapping[str, Any],
+    callback: Callback,
+    user_data: Any,
+    run_options: Any,
+) -> None:
+    try:
+        results, error = session.run(names, feed, run_options), ""
+    except Exception as raised:  # there is nobody else to tell
+        results, error = [], str(raised) or type(raised).__name__
+    try:
+        callback(results, user_data, error)
+    except Exception:
+        sys.excepthook(*sys.exc_info())
 
 
 def _wanted(
@@ -106,8 +226,8 @@ def _wanted(
     return [(name, {**own, **more}) for (name, own), more in zip(named, options, strict=True)]
 
 
-def _choose_device(wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, Memory]:
-    """The first of the providers that the installed ggml has, as a device, and the memory that it may use there."""
+def _choose_device(wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, Mapping[str, Any]]:
+    """The first of the providers that the installed ggml has, as a device, and its options."""
     from graphc.runtime.devices import devices
 
     there = [device.name.lower() for device in devices()]
@@ -115,21 +235,26 @@ def _choose_device(wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str
         device = f"{PROVIDERS.get(name, name)}{options.get('device_id', '') if name in PROVIDERS else ''}".lower()
         device = "cpu" if name == "CPUExecutionProvider" else device
         if all(is_address(each) or {each, f"{each}0"} & set(there) for each in split_devices(device)):
-            return device, options.get("gpu_mem_limit")
+            return device, options
     names = ", ".join(name for name, _ in wanted)
     raise GraphcError(f"none of the providers {names} is there; devices: {', '.join(there)}")
 
 
-def _load(model: str | os.PathLike[str] | bytes, place: Place) -> Model:
+def _load(model: str | os.PathLike[str] | bytes, place: Place, dims: Mapping[str, int]) -> Model:
     from graphc.compiler import compile, load
 
     if isinstance(model, bytes | bytearray | memoryview):
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "model"
             path.write_bytes(model)
-            return _load(path, place)
-    chosen = load if is_engine(model) else compile
-    return chosen(model, device=place.device, threads=place.threads, memory=place.memory)
+            return _load(path, place, dims)
+    if not is_engine(model):
+        return compile(model, dims=dims, device=place.device, threads=place.threads, memory=place.memory)
+    if dims:
+        raise InputError(
+            f"sizes are given ({', '.join(dims)}) for an engine, which was compiled with its own: give them then"
+        )
+    return load(model, device=place.device, threads=place.threads, memory=place.memory)
 
 
 def is_engine(path: str | os.PathLike[str]) -> bool:
@@ -142,6 +267,5 @@ def is_engine(path: str | os.PathLike[str]) -> bool:
 
 
 def _node_arg(info: TensorInfo) -> NodeArg:
-    element = _ELEMENTS.get(info.dtype.name, info.dtype.name)
     shape = [str(size) if isinstance(size, Expr) else size for size in info.shape]
-    return NodeArg(info.name, f"tensor({element})", shape)
+    return NodeArg(info.name, type_text(info.dtype), shape)

@@ -74,6 +74,7 @@ class Embeddings:
         document["inputs"][place]["high"] += len(self._added)
         program = read_text(json.dumps(document))
         program.recipes, program.example = self._recipes(index), self.program.example
+        program.about = self.program.about
         before = self.program.growth or Growth(digest(write_text(self.program)), index, place, 0)
         program.growth = replace(before, rows=before.rows + len(self._added))
         return program

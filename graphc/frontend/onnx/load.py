@@ -17,6 +17,7 @@ from graphc.frontend.onnx.parameters import recover_parameters
 from graphc.frontend.onnx.read import read
 from graphc.frontend.onnx.tensors import TensorReader
 from graphc.ir import Graph
+from graphc.ir.about import About
 from graphc.shapes import Dim
 from graphc.shapes.facts import learn
 from graphc.shapes.ranges import Size
@@ -69,7 +70,21 @@ def load(
         raise InputError(f"the model has no dimension named {', '.join(unknown)}; it has: {names}")
     recover_parameters(graph)
     graph.example = example_sizes(model.metadata_props, graph.inputs)
+    graph.about = _about(model)
     return graph
+
+
+def _about(model: onnx_ir.Model) -> About:
+    """What the file says of itself."""
+    return About(
+        model.producer_name or "",
+        model.graph.name or "",
+        model.graph.doc_string or "",
+        model.domain or "",
+        model.doc_string or "",
+        model.model_version or 0,
+        dict(model.metadata_props),
+    )
 
 
 def _misfit(error: BaseException) -> tuple[tuple[object, object], ...]:

@@ -2,7 +2,8 @@
 
 Tensor `w<i>` holds weight `i`, aligned so that it is used where it lies in the mapped file; its full name is in the
 program. Metadata: `graphc.version` (the format's number), `graphc.program` (see `text.py`), `graphc.program.sha256`,
-`graphc.recipes` (see `graphc/weights/recipes.py`) with its own checksum, and `graphc.example`, sizes to try the model with.
+`graphc.recipes` (see `graphc/weights/recipes.py`) with its own checksum, `graphc.example`, sizes to try the model with, and
+`graphc.about`, what the model's file says of itself.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import EngineError
+from graphc.ir.about import About
 from graphc.ir.types import TensorType
 from graphc.shapes import symbols
 from graphc.shapes.ranges import range_of
@@ -35,6 +37,9 @@ GROWTH = "graphc.growth."
 
 EXAMPLE = "graphc.example"
 """What the metadata call the sizes with which the model was exported."""
+
+ABOUT = "graphc.about"
+"""What the metadata call that which the model's file says of itself."""
 
 NOTHING = np.empty(0)
 """In place of a weight that was left out; none has row numbers."""
@@ -66,6 +71,8 @@ def write_engine(
     indices: Sequence[int] = range(len(program.weights))
     if program.example:
         metadata[EXAMPLE] = json.dumps(program.example)
+    if program.about != About():
+        metadata[ABOUT] = program.about.text
     if program.growth is not None:
         metadata |= {GROWTH + name: value for name, value in asdict(program.growth).items()}
     if stripped:
@@ -117,6 +124,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[Program, list[np.ndarray | None
     program.recipes = _recipes(metadata)
     program.growth = _growth(metadata)
     program.example = _example(metadata, program)
+    program.about = _about(metadata)
     indices: Sequence[int] = range(len(program.weights))
     if metadata.get("graphc.stripped"):
         indices = [index for index, recipe in enumerate(recipes_of(program).weights) if recipe is None]
@@ -149,6 +157,14 @@ def _growth(metadata: Mapping[str, Any]) -> Growth | None:
     if found.keys() != types.keys() or not all(isinstance(value, types[name]) for name, value in found.items()):
         raise EngineError("it is damaged: it does not say how a table of its program grew")
     return Growth(**found)
+
+
+def _about(metadata: Mapping[str, Any]) -> About:
+    """What the model's file said of itself; an engine of an older graphc does not know it."""
+    try:
+        return About.read(metadata[ABOUT]) if ABOUT in metadata else About()
+    except (ValueError, TypeError) as error:
+        raise EngineError("it is damaged: it does not say what the model is") from error
 
 
 def _example(metadata: Mapping[str, Any], program: Program) -> dict[str, int]:

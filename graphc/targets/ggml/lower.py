@@ -35,7 +35,7 @@ KNOWN_LIMIT = 4096
 def lower(graph: Graph, ways: Ways | None = None) -> Program:
     """The program that computes the graph; `ways` is told how. Raises UnsupportedError with every node that ggml and kernels
     cannot do."""
-    lowering = Lowering(graph, Program(graph.name, example=graph.example), {}, ways)
+    lowering = Lowering(graph, Program(graph.name, example=graph.example, about=graph.about), {}, ways)
     lowering.run()
     if lowering.problems:
         raise UnsupportedError(lowering.problems)

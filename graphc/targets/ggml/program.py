@@ -18,6 +18,7 @@ import numpy as np
 
 from graphc.errors import GraphcError
 from graphc.ggml_types import HALVES, QUANTIZED, TYPES, fits, narrowed, nbytes, stored_shape, widened
+from graphc.ir.about import About
 from graphc.ir.graph import Value, names_in
 from graphc.ir.numbers import sources
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, MOST_BYTES, NARROW, U8, TensorType
@@ -270,7 +271,7 @@ class Growth:
 class Program:
     """Everything that a target needs to run a model; `recipes` says how its weights are made (`graphc/weights/recipes.py`),
     `growth` of which program code may be that runs it too, and `example` values of size symbols that the model was exported with,
-    where they are known."""
+    where they are known, `about` what the model's file says of itself."""
 
     name: str
     inputs: list[Input] = field(default_factory=list)
@@ -282,6 +283,7 @@ class Program:
     recipes: str = ""
     growth: Growth | None = None
     example: dict[str, int] = field(default_factory=dict)
+    about: About = field(default_factory=About)
 
     @property
     def tensor_count(self) -> int:

@@ -13,7 +13,7 @@ def pruned(program: Program, types: Sequence[str] | None = None) -> Program:
     """The same program without unused calls, weights and kernels; weights are in the order of their first use. With `types`
     they are of these types of ggml's. Raises ProgramError if a call does not take one."""
     types = [weight.tensor.type for weight in program.weights] if types is None else types
-    return Pruning(program, Program(program.name, example=program.example), types).copied(program)
+    return Pruning(program, Program(program.name, example=program.example, about=program.about), types).copied(program)
 
 
 class Pruning:

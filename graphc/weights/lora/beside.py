@@ -97,7 +97,7 @@ class _Beside(Pruning):
     """Copies a program; behind each product with one of the weights it adds that of the factors."""
 
     def __init__(self, program: Program, ranks: Mapping[int, int]) -> None:
-        new = Program(program.name, example=program.example)
+        new = Program(program.name, example=program.example, about=program.about)
         super().__init__(program, new, [weight.tensor.type for weight in program.weights])
         for index in range(len(program.weights)):
             self.weight(index)
