@@ -55,6 +55,11 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    """The public names, and what every module has."""
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]
+
+
 def __getattr__(name: str) -> Any:
     """Public names are imported when they are first used, so that a command pays only for what it runs."""
     if name not in _HOMES:

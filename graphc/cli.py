@@ -26,6 +26,7 @@ from graphc.commands.devices import devices
 from graphc.commands.diff import diff
 from graphc.commands.doctor import doctor
 from graphc.commands.explain import explain
+from graphc.commands.flags import Command, Group
 from graphc.commands.inspect import inspect
 from graphc.commands.options import spread
 from graphc.commands.output import note, printable, tolerate_any_encoding
@@ -62,13 +63,14 @@ ENDING = ("SIGTERM", "SIGHUP", "SIGBREAK")
 """Signals that end a process that does nothing about them, besides that of the keyboard. Not every system has all."""
 
 app = typer.Typer(
+    cls=Group,
     help="Compile ONNX models to small native programs on ggml.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in COMMANDS:
-    app.command()(spread(command))
+    app.command(cls=Command)(spread(command))
 app.add_typer(backend, name="backend")
 
 

@@ -7,15 +7,16 @@ from typing import Annotated
 import typer
 
 from graphc.commands import options
+from graphc.commands.flags import Command, Group
 from graphc.commands.output import printable, say, say_table
 from graphc.trace import terminal_progress
 
-backend = typer.Typer(help="Install ggml's backends for GPUs and other devices.", no_args_is_help=True)
+backend = typer.Typer(help="Install ggml's backends for GPUs and other devices.", no_args_is_help=True, cls=Group)
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="cuda, hip, vulkan, metal, …", show_default=False)]
 
 
-@backend.command()
+@backend.command(cls=Command)
 def install(
     names: Names,
     cmake_arg: options.CmakeArgs = None,
@@ -33,7 +34,7 @@ def install(
         )
 
 
-@backend.command("list")
+@backend.command("list", cls=Command)
 def list_backends() -> None:
     """List what there is, and what is installed."""
     from graphc.backends.install import installed
@@ -44,7 +45,7 @@ def list_backends() -> None:
     say_table(("backend", "installed", "runs on", "to build it, there must be"), rows, "llll")
 
 
-@backend.command()
+@backend.command(cls=Command)
 def remove(names: Names) -> None:
     """Remove installed backends."""
     from graphc.backends.install import remove as remove_backend
