@@ -9,10 +9,10 @@ import functools
 import os
 import stat
 import sys
-import warnings
 from pathlib import Path
 
 from graphc.files import open_regular, replacing
+from graphc.trace import LOG
 
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -73,7 +73,7 @@ def keep(folder: str, name: str, content: bytes) -> None:
 @functools.cache
 def warn_once(message: str) -> None:
     """Warn of something, the first time that it is noticed."""
-    warnings.warn(message, RuntimeWarning, stacklevel=3)
+    LOG.warning(message)
 
 
 def _cache() -> Path:

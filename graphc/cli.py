@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
@@ -37,6 +38,7 @@ from graphc.commands.serve_device import serve_device
 from graphc.commands.tune import tune
 from graphc.commands.view import view
 from graphc.errors import GraphcError
+from graphc.trace import LOG
 
 COMMANDS = (
     compile,
@@ -97,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tolerate_any_encoding()
     settings: dict[str, Any] = {"debug": False}
     try:
-        with _ended_by_signals(), warnings.catch_warnings():
+        with _ended_by_signals(), _remarks(), warnings.catch_warnings():
             warnings.showwarning = _remark
             app(arguments if arguments is None else list(arguments), prog_name="graphc", obj=settings)
     except (GraphcError, OSError, MemoryError) as error:
@@ -129,6 +131,18 @@ def _ended_by_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _remarks() -> Iterator[None]:
+    """Show what the library logs as remarks."""
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: _remark(record.getMessage())  # type: ignore[method-assign]
+    LOG.addHandler(handler)
+    try:
+        yield
+    finally:
+        LOG.removeHandler(handler)
 
 
 def _remark(message: Warning | str, *where: Any, **more: Any) -> None:

@@ -6,17 +6,18 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphc.debug import Debug
-from graphc.errors import InputError
+from graphc.errors import EngineError, InputError, ModelError
 from graphc.ir.graph import Graph
 from graphc.ir.interp import evaluate
 from graphc.optimize import checked, optimize
 from graphc.rewrite.engine import Log
 from graphc.runtime.model import Model
+from graphc.runtime.session import is_engine
 from graphc.shapes.ranges import Size
 from graphc.targets.ggml.dtypes import Asked, Dtypes
 from graphc.targets.ggml.lower import lower
@@ -24,7 +25,7 @@ from graphc.targets.ggml.place import Memory, Place
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.ways import Ways
 from graphc.trace import SILENT, Progress
-from graphc.weights.checkpoint import Source, open_checkpoint
+from graphc.weights.checkpoint import Source, is_checkpoint, open_checkpoint
 from graphc.weights.embeddings import Embeddings, Vectors
 from graphc.weights.layouts.fit import fit
 from graphc.weights.lora.apply import Loras, Strength
@@ -131,7 +132,12 @@ def compile_program(
     else:
         from graphc.frontend.onnx import load as load_onnx
 
-        graph = load_onnx(source, dims=settings.dims, progress=progress)
+        try:
+            graph = load_onnx(source, dims=settings.dims, progress=progress)
+        except ModelError as error:
+            if hint := no_model(source):
+                raise ModelError(f"{source}: it is {hint}") from error
+            raise
     if settings.name or isinstance(source, str | os.PathLike):
         graph.name = settings.name or Path(source).stem  # type: ignore[arg-type]
     if settings.names is not None:
@@ -191,6 +197,8 @@ def load(
 
     place = Place(device, threads, memory)
     dtypes = Dtypes.parsed(dtype) if dtype else None
+    if hint := no_engine(path):
+        raise EngineError(f"{os.fspath(path)}: it is {hint}")
     if weights is None:
         if dtypes is not None:
             raise InputError("--dtype: say of which weights with --weights")
@@ -199,6 +207,32 @@ def load(
     program, stored = read_stripped_engine(path)
     found = Refit(program, stored, weights, component=component, dtypes=dtypes)
     return Model(found.program, map(found.array, range(len(stored))), given=found.given, place=place)
+
+
+def no_model(source: Any) -> str:
+    """What a file is that is no ONNX model, and what to do with it; "" if that is not known."""
+    if not isinstance(source, str | os.PathLike) or not Path(source).exists():
+        return ""
+    if is_engine(source) and not is_checkpoint(Path(source)):
+        return "an engine, which is compiled already: graphc.load in Python, or graphc run"
+    if is_checkpoint(Path(source)):
+        return (
+            "a checkpoint: weights, without the computation that they are for. Export the model itself to ONNX "
+            "(docs/python.md), or put these weights into an engine of the same architecture: graphc refit ENGINE CHECKPOINT"
+        )
+    return ""
+
+
+def no_engine(path: str | os.PathLike[str]) -> str:
+    """What a file is that is no engine, and what to do with it; "" if it may be one."""
+    file = Path(path)
+    if not file.is_file() or (is_engine(file) and not is_checkpoint(file)):
+        return ""
+    if is_checkpoint(file):
+        return "a checkpoint, weights alone: give it as weights=, with an engine of its architecture"
+    if file.suffix == ".onnx":
+        return "an ONNX model, no engine: graphc.compile(path) compiles and loads it; graphc.compile(path, engine) writes one"
+    return ""
 
 
 def write(

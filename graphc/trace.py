@@ -1,4 +1,4 @@
-"""Seeing what happens: how far a long stage has come.
+"""Seeing what happens: the library's log, and how far a long stage has come.
 
 A stage of the pipeline is given a `Progress` and says what it does and how much of it there is:
 
@@ -9,6 +9,7 @@ A stage of the pipeline is given a `Progress` and says what it does and how much
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,6 +17,10 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
+
+LOG = logging.getLogger("graphc")
+"""Where the library says what is no error but worth knowing: weights that were quantized again, a cache that cannot be used.
+Python prints that to stderr if nobody listens; an application decides by `logging.getLogger("graphc")`."""
 
 VISIBLE_AFTER = 1.0
 """Seconds that a stage runs before its bar is shown."""

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from remarks import remarked
 
 from graphc import cache, ggml_source
 from graphc.backends import install as backends
@@ -160,7 +161,7 @@ def test_a_planted_library_is_not_loaded(tmp_path: Path, monkeypatch: pytest.Mon
     library.unlink()
     (kernels() / compiled._file_name(library.name.split("-")[0], other)).write_bytes(other)
     belongs_to_another(kernels().parent, monkeypatch)
-    with pytest.warns(RuntimeWarning, match="belongs to another user; set XDG_CACHE_HOME"):
+    with remarked("belongs to another user; set XDG_CACHE_HOME"):
         assert answer() == 42
     assert not marker.exists()
 
@@ -286,11 +287,11 @@ def test_a_backend_of_another_user_is_not_loaded(monkeypatch: pytest.MonkeyPatch
     library.chmod(0o600)
     assert list(backends.installed()) == ["vulkan"]
     library.chmod(0o660)
-    with pytest.warns(RuntimeWarning, match="not yours alone"):
+    with remarked("not yours alone"):
         assert backends.installed() == {}
     library.chmod(0o600)
     belongs_to_another(cache.cache_folder("backends").parent, monkeypatch)
-    with pytest.warns(RuntimeWarning, match="belongs to another user"):
+    with remarked("belongs to another user"):
         assert backends.installed() == {}
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from remarks import remarked
 
 from graphc.errors import GraphcError
 from graphc.ir.graph import Graph
@@ -129,7 +130,7 @@ def test_what_was_chosen_is_read_back(tmp_path):
 def test_a_way_that_there_is_not_is_refused(tmp_path):
     path = tmp_path / "ways.txt"
     path.write_text(f"{KEY} = sorcery\n{OTHER} = tiles\n")
-    with pytest.warns(RuntimeWarning, match=r"ways.txt: conv_2d has no way 'sorcery'"):
+    with remarked(r"ways.txt: conv_2d has no way 'sorcery'"):
         assert chosen(path) == {OTHER: "tiles"}
 
 
@@ -139,7 +140,7 @@ def test_a_way_that_there_is_not_is_refused(tmp_path):
 def test_a_damaged_file_is_ignored_and_mended(tmp_path, damage):
     path = tmp_path / "ways.txt"
     path.write_bytes(f"{KEY} = winograd\n".encode() + damage)
-    with pytest.warns(RuntimeWarning, match="is ignored") as warned:
+    with remarked("is ignored") as warned:
         assert [chosen(path), chosen(path)] == [{}, {}]
     assert len(warned) == 1
     remember(path, "a machine", {OTHER: "tiles"})

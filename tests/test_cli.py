@@ -15,10 +15,13 @@ import onnx
 import pytest
 from gguf import GGUFWriter
 from onnx import TensorProto, helper
+from safetensors.numpy import save_file
 from small_models import BIAS, WEIGHT, dense_model, dense_result, stored, unsupported_model
 
+import graphc
 import graphc.runtime.compare
 from graphc import onnx_backend
+from graphc.errors import EngineError
 
 X = np.array([[1, 2, 3], [-1, 0.5, 2]], np.float32)
 
@@ -623,3 +626,76 @@ def test_bisect_names_what_is_wrong(graphc_command, model, monkeypatch):
     assert ": wrong\n" in done.out
     assert "node     /Relu" in done.out
     assert "Tanh" in done.out
+
+
+def test_what_is_no_model_says_what_to_do_instead(graphc_command, model: Path, engine: Path, checkpoint: Path) -> None:
+    for path, message in (
+        (engine, "an engine, which is compiled already"),
+        (checkpoint, "Export the model itself to ONNX"),
+    ):
+        done = graphc_command("compile", path, "-o", "new.gguf")
+        assert (done.status, done.out) == (1, "")
+        assert done.err.startswith(f"error: {path}: ")
+        assert message in done.err
+    for path, message in ((model, r"graphc\.compile\(path\)"), (checkpoint, "give it as weights=")):
+        with pytest.raises(EngineError, match=message):
+            graphc.load(path)
+    Path("text.onnx").write_text("no model")
+    assert graphc_command("compile", "text.onnx").err.startswith("error: text.onnx: not an ONNX model")
+
+
+def test_inspect_knows_a_lora(graphc_command) -> None:
+    def array(*shape: int) -> np.ndarray:
+        return np.ones(shape, np.float16)
+
+    tensors = {
+        "lora_unet_a.lora_down.weight": array(4, 8),
+        "lora_unet_a.lora_up.weight": array(8, 4),
+        "lora_unet_a.alpha": array(),
+        "lora_unet_a.dora_scale": array(8, 1),
+        "lora_unet_b.diff": array(3, 3),
+        "lora_te_c.hada_w1_a": array(8, 2),
+        "lora_te_c.hada_w1_b": array(2, 8),
+        "lora_te_c.hada_w2_a": array(8, 2),
+        "lora_te_c.hada_w2_b": array(2, 8),
+    }
+    save_file(tensors, "style.safetensors")
+    found = json.loads(graphc_command("inspect", "style.safetensors", "--json").out)
+    assert found["architecture"] == "LoRA"
+    kinds = {each["component"]: (each["changes"], each["kinds"]) for each in found["components"]}
+    assert kinds == {"denoiser": (2, {"LoRA with DoRA": 1, "change": 1}), "text_encoder": (1, {"LoHa": 1})}
+    assert "style.safetensors: LoRA\n" in graphc_command("inspect", "style.safetensors").out
+    save_file({"a.weight": array(4, 4), "a.alpha": array(4), "b.weight": array(2, 2)}, "model.safetensors")
+    assert "LoRA" not in graphc_command("inspect", "model.safetensors").out
+
+
+def test_flags_have_no_type_in_help(graphc_command) -> None:
+    for command in ([], *([name] for name in ("compile", "profile", "backend")), ["backend", "install"]):
+        shown = graphc_command(*command, "--help").out
+        assert "--help" in shown
+        assert "bool" not in shown
+
+
+def test_what_a_model_and_the_package_say_of_themselves(model: Path) -> None:
+    assert set(dir(graphc)) >= set(graphc.__all__)
+    assert "import_module" not in dir(graphc)
+    compiled = graphc.compile(model, threads=1)
+    shown = "x: float32[batch, 3] -> scores: float32[batch, 4], product: float32[batch, 4]"
+    assert shown in repr(compiled)
+    assert (Path(graphc.__file__).parent / "py.typed").exists()
+
+
+def test_remarks_of_the_library_go_to_its_log(graphc_command, model: Path) -> None:
+    from remarks import remarked
+
+    from graphc.trace import LOG
+
+    with remarked("something to know"):
+        LOG.warning("something to know")
+    code = (
+        "from graphc import cli, trace, compiler\n"
+        "compiler.compile_program = lambda *a, **k: trace.LOG.warning('hm \\x1b[31m')\n"
+        "cli.main(['check', 'x.onnx'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.startswith("warning: hm \\x1b[31m\n")

@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 import threading
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from loops import Body, Fault, apply, compute, loop, run
+from remarks import remarked, silent
 
 from graphc.cache import warn_once
 from graphc.errors import BuildError
@@ -138,10 +138,9 @@ def test_without_a_compiler_numpy_computes(monkeypatch: pytest.MonkeyPatch) -> N
         KernelUse(Slice((n - 1, 0), (2, 3), (-1, 1)), ((BF16, (5, 3)),), BF16, (2, 3)),
         KernelUse(Gather(0), ((F32, (n, 3)), (I64, (2,))), F32, (2, 3)),
     ]
-    with pytest.warns(RuntimeWarning, match="no C compiler"):
+    with remarked("no C compiler"):
         load_kernels(uses)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # there is one warning, not more
+    with silent():  # there is one warning, not more
         slice_, gather = load_kernels(uses)
     x = np.arange(15).reshape(5, 3)
     assert run(slice_, uses[0], [x.astype(BF16)], {"n": 4}, 2).tolist() == x[3:1:-1].tolist()
@@ -182,7 +181,7 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(monkeypatch: pytest.Monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     x = np.arange(7, dtype=I8)
     warn_once.cache_clear()
-    with pytest.warns(RuntimeWarning, match="is not kept"):
+    with remarked("is not kept"):
         np.testing.assert_array_equal(compute(Unary("BitwiseNot"), x), ~x)
 
 
@@ -203,8 +202,7 @@ def test_threads_of_python_may_compile_at_once(monkeypatch: pytest.MonkeyPatch, 
     x = np.arange(97, dtype=np.int16)
     results: list[np.ndarray] = []
     threads = [threading.Thread(target=lambda: results.append(compute(Unary("Neg"), x))) for _ in range(2)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with silent():
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -6,7 +6,6 @@ import atexit
 import ctypes
 import os
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from graphc.backends.install import installed
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml
 from graphc.once import once
+from graphc.trace import LOG
 
 QUIETEST = 3
 """ggml's level of warnings: what it says of less importance is not printed, unless GRAPHC_DEBUG is set."""
@@ -31,7 +31,7 @@ def load_backends() -> None:
         try:
             open_library(library)
         except BuildError as error:
-            warnings.warn(f"backend {name}: {error}; `graphc doctor` may know why", RuntimeWarning, stacklevel=2)
+            LOG.warning(f"backend {name}: {error}; `graphc doctor` may know why")
 
 
 def open_library(path: str | os.PathLike[str]) -> Any:

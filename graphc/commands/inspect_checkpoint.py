@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from graphc.weights.blocks import Blocks
 from graphc.weights.checkpoint import open_checkpoint
 from graphc.weights.layouts import IGNORED, detect, origins
 from graphc.weights.layouts.fit import shapes_of
+from graphc.weights.lora.files import is_lora, read_lora
 from graphc.weights.tensors import Tensor, Tensors, Unreadable
 
 OUTSIDE = "(no component)"
@@ -20,6 +21,8 @@ OUTSIDE = "(no component)"
 def checkpoint_of(path: Path) -> dict[str, Any]:
     """What is in a checkpoint, as JSON. Raises CheckpointError."""
     tensors = open_checkpoint(path)
+    if is_lora(tensors):
+        return lora_of(path)
     layout = detect(shapes_of(tensors))
     if layout is not None:
         groups = {each: {source.name for _, source in layout.images(each, tensors)} for each in layout.parts}
@@ -32,6 +35,25 @@ def checkpoint_of(path: Path) -> dict[str, Any]:
     groups[OUTSIDE] = tensors.keys() - set().union(*groups.values())
     components = [{"component": each, **_counted(tensors, names)} for each, names in groups.items() if names]
     return {"architecture": name, "components": components}
+
+
+def lora_of(path: Path) -> dict[str, Any]:
+    """What a LoRA changes, as JSON. Raises CheckpointError."""
+    components = []
+    for component, adapters in read_lora(path).adapters.items():
+        ranks = sorted({each.rank for each in adapters.values() if each.is_pair})
+        arrays = [array for each in adapters.values() for array in each.tensors.values()]
+        components.append(
+            {
+                "component": component or OUTSIDE,
+                "changes": len(adapters),
+                "kinds": dict(Counter(each.kind for each in adapters.values()).most_common()),
+                "ranks": ranks,
+                "bytes": sum(array.nbytes for array in arrays),
+                "types": dict(Counter(array.dtype.name for array in arrays).most_common()),
+            }
+        )
+    return {"architecture": "LoRA", "components": components}
 
 
 def _counted(tensors: Tensors, names: Iterable[str]) -> dict[str, Any]:
@@ -59,6 +81,9 @@ def say_checkpoint(path: Path) -> None:
     found = checkpoint_of(path)
     say(f"{printable(path)}: {printable(found['architecture'])}")
     say()
+    if found["architecture"] == "LoRA":
+        say_lora(found["components"])
+        return
     rows = [
         (
             each["component"],
@@ -70,3 +95,21 @@ def say_checkpoint(path: Path) -> None:
         for each in found["components"]
     ]
     say_table(("component", "tensors", "parameters", "size", "types"), rows, "lrrr")
+
+
+def say_lora(components: Sequence[Mapping[str, Any]]) -> None:
+    """Print a line for each component that a LoRA changes."""
+    rows = [
+        (
+            each["component"],
+            each["changes"],
+            ", ".join(f"{name} {count}" if len(each["kinds"]) > 1 else name for name, count in each["kinds"].items()),
+            "–".join(map(str, dict.fromkeys([*each["ranks"][:1], *each["ranks"][-1:]]))),
+            bytes_text(each["bytes"]),
+            ", ".join(each["types"]),
+        )
+        for each in components
+    ]
+    say_table(("component", "changes", "kind", "rank", "size", "types"), rows, "lrlrr")
+    say()
+    say("graphc run ENGINE --lora FILE runs an engine with it, graphc refit writes one that has it")

@@ -25,11 +25,8 @@ def note(text: str) -> None:
 
 
 def note_lora(lora: Lora) -> None:
-    """Remark what a LoRA changed, and what of it the model has not."""
+    """Remark what a LoRA changed; what of it the model has not, the library logs."""
     note(f"{printable(lora.name)}: {lora.strength:g} of the changes of {len(lora.parameters)} parameters")
-    if lora.unmatched:
-        missing = ", ".join(map(printable, lora.unmatched[:8])) + (", …" if len(lora.unmatched) > 8 else "")
-        note(f"{len(lora.unmatched)} more are for what the model has not: {missing}")
 
 
 def note_tokens(ids: Mapping[str, Sequence[int]]) -> None:

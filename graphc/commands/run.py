@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -62,9 +61,8 @@ def run(
     if engine and settings.dims and random is None:
         raise InputError("the sizes of an engine's inputs are those of the arrays; --dim is for --random")
     loaded = open_model(model, settings, where, weights, component, dtype or ())
-    with warnings.catch_warnings(action="ignore"):  # the notes say it
-        for path, strength in options.parse_loras(lora):
-            note_lora(loaded.load_lora(path, strength, name=str(path)))
+    for path, strength in options.parse_loras(lora):
+        note_lora(loaded.load_lora(path, strength, name=str(path)))
     if tokens := options.parse_embeddings(embedding):
         note_tokens(loaded.load_embeddings(tokens))
     if random is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from graphc.targets.ggml.program import Input, Program
 from graphc.targets.ggml.rows import from_start
 from graphc.weights.checkpoint import Source
 from graphc.weights.embeddings import Embeddings, Vectors
-from graphc.weights.layouts.fit import some
 from graphc.weights.lora.apply import Lora, Loras, Strength
 from graphc.weights.lora.beside import with_factors
 from graphc.weights.refit import Refit
@@ -69,6 +67,12 @@ class Model:
         self._changes = Turns(1)
         self._loras = Loras(Base(program, self.executor.arrays.__getitem__, given))
         self._embeddings = Embeddings(program)
+
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(str, each)) or "nothing" for each in (self.inputs, self.outputs))
+        device, nbytes = self._place[0], sum(weight.nbytes for weight in self.program.weights)
+        weights = f"{len(self.program.weights)} weights, {nbytes / (1 << 20):.1f} MiB"
+        return f"<graphc.Model {self.program.name}: {inputs} -> {outputs}; {weights}; on {device}>"
 
     def run(self, feed: Mapping[str, np.ndarray] | None = None, /, **arrays: np.ndarray) -> dict[str, np.ndarray]:
         """Outputs by name, for inputs by name, given as keywords or as one mapping. Several threads may call it at once.
@@ -120,8 +124,6 @@ class Model:
         with self._changes.all():
             lora, after = self._loras.load(source, strength, name)
             self._use(after, self._embeddings)
-        if lora.unmatched:
-            warnings.warn(f"LoRA {lora.name}: the model has no {some(lora.unmatched)}", RuntimeWarning, stacklevel=2)
         return lora
 
     def set_lora(self, strengths: Mapping[str, Strength]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -17,6 +16,7 @@ from graphc.ir.types import BF16, F16, F32, F64, FLOATS, TensorType
 from graphc.shapes import integer
 from graphc.targets.ggml.dtypes import Dtypes
 from graphc.targets.ggml.program import Program
+from graphc.trace import LOG
 from graphc.weights.blocks import Blocks
 from graphc.weights.checkpoint import Source, open_checkpoint
 from graphc.weights.layouts.fit import KNOWN, fit, some
@@ -76,11 +76,9 @@ class Refit:
         if dtypes is not None:
             self._retype(dtypes)
         if again := self.requantized:
-            warnings.warn(
+            LOG.warning(
                 "what the checkpoint has quantized in another type or shape is quantized again, and less exact than others of "
-                f"its type: {some(again)}",
-                RuntimeWarning,
-                stacklevel=2,
+                f"its type: {some(again)}"
             )
 
     @property

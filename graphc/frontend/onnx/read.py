@@ -33,7 +33,11 @@ def read(source: str | os.PathLike | onnx.ModelProto | onnx_ir.Model) -> tuple[o
     if isinstance(source, onnx.ModelProto):
         return _checked(source), None
     path = Path(source)
-    parts = split(_mapped(path))
+    raw = _mapped(path)
+    try:
+        parts = split(raw)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(parts.skeleton)

@@ -13,7 +13,6 @@ import hashlib
 import os
 import re
 import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from graphc.targets.ggml.devices import backend_name
 from graphc.targets.ggml.products import FAST_FLAGS, source
 from graphc.targets.kernels.compiled import machine
 from graphc.targets.kernels.native import find_compiler
+from graphc.trace import LOG
 
 WAYS: Mapping[str, Sequence[str]] = {
     "conv_2d": ("winograd", "tiles", "direct", "columns"),
@@ -166,7 +166,7 @@ def _lines(path: Path) -> dict[str, str]:
 
 @functools.cache
 def _warn_once(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=4)
+    LOG.warning(message)
 
 
 @contextmanager

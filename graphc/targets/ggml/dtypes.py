@@ -146,8 +146,8 @@ class Dtypes:
         if given and stored is None:
             return None
         asked, nearest = stored(index) if given and stored else (asked, asked)
-        reason = "" if given or by_name else kept(asked, weight, uses, reads)
-        type, why = ("F32", reason) if reason else possible(nearest, weight, uses, {} if given else NEXT)
+        reason, wider = ("", "") if given or by_name else kept(asked, weight, uses, reads)
+        type, why = (wider, reason) if reason else possible(nearest, weight, uses, {} if given else NEXT)
         why = why or ("computed of the checkpoint's, or cuts its blocks" if asked != nearest else "")
         return Choice(weight.label, asked, type, why)
 
@@ -234,14 +234,17 @@ def edge_convolutions(program: Program) -> set[Call]:
     }
 
 
-def kept(asked: str, weight: Weight, uses: Sequence[Use], reads: Reads) -> str:
-    """Why a weight stays float32 if a type is asked for all; "" if nothing speaks against it."""
+def kept(asked: str, weight: Weight, uses: Sequence[Use], reads: Reads) -> tuple[str, str]:
+    """Why a weight gets a wider type where one is asked for all, and which; "" if nothing speaks against it."""
     reasons = {
-        "too small to matter": prod(weight.shape) < SMALL,
-        "first or last convolution": any(use.call in reads.edges for use in uses),
-        "rows of a table are looked up": asked in QUANTIZED and any(use.call.function == TABLE for use in uses),
+        "too small to matter": (prod(weight.shape) < SMALL, "F32"),
+        "first or last convolution": (any(use.call in reads.edges for use in uses), "F32"),
+        "rows of a table are looked up": (
+            asked in QUANTIZED and any(use.call.function == TABLE for use in uses),
+            possible("F16", weight, uses, {})[0],
+        ),
     }
-    return next((reason for reason, holds in reasons.items() if holds), "")
+    return next(((reason, type) for reason, (holds, type) in reasons.items() if holds), ("", ""))
 
 
 def possible(asked: str, weight: Weight, uses: Sequence[Use], others: Mapping[str, str]) -> tuple[str, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -21,6 +20,7 @@ from graphc.once import once
 from graphc.targets.kernels.compiled import load_library
 from graphc.targets.kernels.native import find_compiler, ggml_include
 from graphc.targets.kernels.render_c import FLAGS
+from graphc.trace import LOG
 
 FAST_FLAGS = tuple("-ffp-contract=fast" if flag == "-ffp-contract=off" else flag for flag in FLAGS)
 """A fused multiplication and addition rounds once: what these sums want."""
@@ -279,9 +279,7 @@ def load_products() -> Products | None:
     try:
         return Products(load_library(source(), compiler, include, FAST_FLAGS))
     except BuildError as error:
-        warnings.warn(
-            f"ggml computes products and attention, several times slower: {error}", RuntimeWarning, stacklevel=2
-        )
+        LOG.warning(f"ggml computes products and attention, several times slower: {error}")
         return None
 
 

@@ -14,6 +14,9 @@ from graphc.weights.lora.algebra import ALGEBRAS, Algebra
 BESIDE = {"alpha", "magnitude", "dora_scale"}
 """Tensors that are no factors: they say what is done with the product."""
 
+KINDS = {"hada": "LoHa", "lokr": "LoKr", "diff": "change"}
+"""What adapters are called that are no LoRA, by how the names of their tensors begin."""
+
 Take: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """Takes one of our matrices out of what an adapter changes, which may have several, one below the other."""
 
@@ -93,6 +96,15 @@ class Adapter:
         goal -= weight
         goal *= weight.dtype.type(strength)
         return goal
+
+    @property
+    def kind(self) -> str:
+        """What it is called."""
+        kind = next(
+            (kind for beginning, kind in KINDS.items() if any(name.startswith(beginning) for name in self.tensors)),
+            "LoRA",
+        )
+        return "replacement" if self.replaces else kind + (" with DoRA" if self._lengths is not None else "")
 
     @property
     def is_pair(self) -> bool:

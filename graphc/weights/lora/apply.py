@@ -19,6 +19,7 @@ from graphc.errors import CheckpointError, InputError
 from graphc.ir.graph import Value
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.tensors import aligned_empty
+from graphc.trace import LOG
 from graphc.weights.blocks import Blocks
 from graphc.weights.checkpoint import Source
 from graphc.weights.layouts.fit import some
@@ -81,7 +82,10 @@ class Loras:
         except CheckpointError as error:
             raise type(error)(f"{shown}: {error}" if shown not in str(error) else str(error)) from error
         lora = Lora(name, found, _strength(strength, found.component))
-        return lora, Loras(self.base, {**self.loaded, name: lora}).checked()
+        after = Loras(self.base, {**self.loaded, name: lora}).checked()
+        if lora.unmatched:
+            LOG.warning(f"LoRA {name}: the model has no {some(lora.unmatched)}")
+        return lora, after
 
     def set(self, strengths: Mapping[str, Strength]) -> Loras:
         """With other strengths. Raises InputError for a name that there is not, or a strength that is no number."""

@@ -7,7 +7,7 @@ module, with dots, or in kohya's files with underscores in their places.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from graphc.errors import CheckpointError
 from graphc.ir.types import FLOATS, INTEGERS, NARROW
 from graphc.weights.checkpoint import Source, open_checkpoint
-from graphc.weights.lora.adapter import Adapter
+from graphc.weights.lora.adapter import BESIDE, Adapter
 from graphc.weights.lora.settings import ModuleSettings, read_settings
 from graphc.weights.tensors import Unreadable
 
@@ -93,6 +93,12 @@ def read_lora(source: Source) -> LoraFile:
     for (component, parameter), group in found.items():
         adapters.setdefault(component, {})[parameter] = group.adapter(settings.of(component, group.module))
     return LoraFile(adapters, unknown)
+
+
+def is_lora(names: Iterable[str]) -> bool:
+    """Whether most of a file's tensors, by their names, are parts of a LoRA, and not only numbers beside one."""
+    found = [_parsed(_component(each)[1])[2] for each in names]
+    return 2 * sum(map(bool, found)) > len(found) and bool(set(found) - {"", *BESIDE})
 
 
 @dataclass
