@@ -13,6 +13,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from time import perf_counter
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -71,6 +72,35 @@ class Bars:
             self._open -= 1
             if self._open == 0:
                 bars.stop()
+
+
+class Lines:
+    """Says in a line of stderr when a stage begins, and from time to time how far it has come: for logs of what takes minutes."""
+
+    EVERY = 20.0
+    """Seconds between lines of one stage."""
+
+    @contextmanager
+    def stage(self, title: str, total: int | None = None) -> Iterator[Step]:
+        """A stage with a line at its beginning."""
+        began = said = perf_counter()
+        done = 0
+        print(f"{title} …", file=sys.stderr, flush=True)
+
+        def step(amount: int) -> None:
+            nonlocal done, said
+            done, now = done + amount, perf_counter()
+            if now - said > self.EVERY:
+                said = now
+                part = f" {100 * done // total} %" if total else ""
+                print(f"{title}:{part} after {said - began:.0f} s", file=sys.stderr, flush=True)
+
+        yield step
+
+
+def said_progress() -> Progress:
+    """For what may take minutes: bars on a terminal, else lines."""
+    return Bars() if sys.stderr.isatty() else Lines()
 
 
 def terminal_progress() -> Progress:

@@ -73,8 +73,10 @@ def test_a_backend_that_comes_while_another_is_built_is_no_harm(cache, monkeypat
     assert left_over() == ["cuda"]
 
 
-@pytest.mark.parametrize("failure", [BuildError("no compiler"), KeyboardInterrupt()])
-@pytest.mark.parametrize("step", ["run_cmake", "probe"])
+@pytest.mark.parametrize(
+    ("step", "failure"),
+    [("run_cmake", BuildError("no compiler")), ("run_cmake", KeyboardInterrupt()), ("probe", KeyboardInterrupt())],
+)
 def test_nothing_is_left_of_a_build_that_ends_early(cache, monkeypatch, failure, step):
     install("cuda")
 
@@ -86,6 +88,19 @@ def test_nothing_is_left_of_a_build_that_ends_early(cache, monkeypatch, failure,
         install("cuda")
     assert installed()["cuda"].read_text() == "build 1", "the one before stays"
     assert left_over() == ["cuda"]
+
+
+def test_a_build_that_cannot_be_loaded_here_stays(cache, monkeypatch, graphc_command):
+    def fail(library):
+        raise BuildError("libvulkan.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(installing, "probe", fail)
+    done = graphc_command("backend", "install", "vulkan")
+    assert (done.status, done.out) == (0, "installed vulkan; it finds no device here\n")
+    for part in ("libvulkan.so.1: cannot open", "vulkan stays installed", "GGML_VK_VISIBLE_DEVICES=0"):
+        assert part in done.err
+    assert installed()["vulkan"].read_text() == "build 1"
+    assert left_over() == ["vulkan"]
 
 
 def test_a_failed_build_says_what_the_backend_needs(cache, monkeypatch):

@@ -167,3 +167,14 @@ def test_a_backend_that_the_installed_ggml_lacks_is_an_error(tmp_path):
     write_project(PROGRAMS["flat"](), tmp_path)
     with pytest.raises(BuildError, match="was built without CUDA"):
         build(tmp_path, cmake_args=["-DGGML_CUDA=ON"])
+
+
+def test_what_takes_minutes_says_so_without_a_terminal(capsys, monkeypatch):
+    from graphc import trace
+
+    times = iter([0, 5, 21, 22, 50])
+    monkeypatch.setattr(trace, "perf_counter", lambda: next(times))
+    with trace.Lines().stage("compile", 100) as step:
+        for _ in range(3):
+            step(10)
+    assert capsys.readouterr().err == "compile …\ncompile: 20 % after 21 s\n"

@@ -19,7 +19,7 @@ from graphc.cmake import run_cmake
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml
 from graphc.ggml_source import RELEASE, ggml_source
-from graphc.trace import SILENT, Progress
+from graphc.trace import LOG, SILENT, Progress
 
 ENDINGS = (".so", ".dylib", ".dll")
 
@@ -64,9 +64,10 @@ def install(
 ) -> list[str]:
     """Build a backend from ggml's source and put it where it will be found; returns the devices that it has here.
 
-    One that is already there is built again. Nothing is left of a build that fails or is interrupted, and processes that
-    build the same one at the same time do not disturb each other: the last that is ready stays. Raises BuildError, and
-    OSError where the user has no cache.
+    One that is already there is built again. One that was built but cannot be loaded here, because a driver is missing, as where
+    an image for containers is made, stays too; the log says it. Nothing is left of a build that fails or is interrupted, and
+    processes that build the same one at the same time do not disturb each other: the last that is ready stays. Raises
+    BuildError, and OSError where the user has no cache.
     """
     backend = find_backend(name)
     source = ggml_source(progress)
@@ -74,7 +75,13 @@ def install(
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{backend.name}-", dir=folder, ignore_cleanup_errors=True) as beside:
         library = _build(backend, source, Path(beside), cmake_args, jobs, progress)
-        devices = probe(library)
+        try:
+            devices = probe(library)
+        except BuildError as error:
+            devices = []
+            LOG.warning(
+                f"{error}\n{backend.name} stays installed; `graphc doctor {backend.name}` may know what is missing"
+            )
         ready = Path(beside) / "ready"
         ready.mkdir()
         shutil.move(library, ready / library.name)

@@ -10,12 +10,14 @@ from graphc.errors import BuildError
 
 @dataclass(frozen=True)
 class Backend:
-    """One of ggml's backends: what it runs on, what has to be there to build it, and what cmake must `also` be told."""
+    """One of ggml's backends: what it runs on, what has to be there to build it, what cmake must `also` be told, and what may
+    help where it finds no device."""
 
     name: str
     runs_on: str
     needs: str
     also: tuple[str, ...] = ()
+    without_device: str = ""
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -39,7 +41,8 @@ BACKENDS: Mapping[str, Backend] = {
         Backend("opencl", "Qualcomm Adreno, Intel", "OpenCL's headers and loader, Python"),
         Backend("rpc", "devices of another process or machine", "nothing more"),
         Backend("sycl", "Intel", "oneAPI (icpx, oneMKL)", ("-DCMAKE_C_COMPILER=icx", "-DCMAKE_CXX_COMPILER=icpx")),
-        Backend("vulkan", "any GPU with a Vulkan driver", "headers of Vulkan (1.3.272 or newer) and SPIR-V, the loader, glslc"),
+        Backend("vulkan", "any GPU with a Vulkan driver", "headers of Vulkan (1.3.272 or newer) and SPIR-V, the loader, glslc",
+            without_device="ggml passes over software devices (Mesa's llvmpipe) unless GGML_VK_VISIBLE_DEVICES=0 names one"),
         Backend("webgpu", "any GPU, through Dawn", "Dawn"),
     )
 }  # fmt: skip

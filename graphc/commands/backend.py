@@ -8,8 +8,8 @@ import typer
 
 from graphc.commands import options
 from graphc.commands.flags import Command, Group
-from graphc.commands.output import printable, say, say_table
-from graphc.trace import terminal_progress
+from graphc.commands.output import note, printable, say, say_table
+from graphc.trace import said_progress
 
 backend = typer.Typer(help="Install ggml's backends for GPUs and other devices.", no_args_is_help=True, cls=Group)
 
@@ -26,12 +26,11 @@ def install(
     from graphc.backends.install import install as install_backend
     from graphc.backends.table import find_backend
 
-    for name in [find_backend(name).name for name in names]:
-        devices = install_backend(name, cmake_args=cmake_arg or (), jobs=jobs, progress=terminal_progress())
-        say(
-            f"installed {name}; "
-            + (f"it finds {', '.join(map(printable, devices))}" if devices else "it finds no device")
-        )
+    for backend in [find_backend(name) for name in names]:
+        devices = install_backend(backend.name, cmake_args=cmake_arg or (), jobs=jobs, progress=said_progress())
+        say(f"installed {backend.name}; it finds {', '.join(map(printable, devices)) or 'no device here'}")
+        if not devices and backend.without_device:
+            note(backend.without_device)
 
 
 @backend.command("list", cls=Command)

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from graphc.commands import options
-from graphc.commands.output import printable, say
-from graphc.trace import terminal_progress
+from graphc.commands.output import note, printable, say
+from graphc.trace import said_progress
 
 
 def build(
@@ -47,5 +47,7 @@ def build(
     """Build a C++ project with cmake: with the installed ggml, or with ggml's source for another backend or system."""
     from graphc.build import build as build_project
 
-    program = build_project(directory, backend, cmake_arg or (), jobs, terminal_progress(), target=target, cpu=cpu)
+    if target is not None or backend is not None or cpu is not None:
+        note(f"ggml is built from its source for {target or 'this system'}, with the project: a few minutes")
+    program = build_project(directory, backend, cmake_arg or (), jobs, said_progress(), target=target, cpu=cpu)
     say(f"built {printable(program)}")
