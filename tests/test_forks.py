@@ -13,6 +13,7 @@ from test_threads import FEEDS, bits, mixed
 import graphc
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
+from graphc.runtime.turns import Turns
 from graphc.targets.ggml import executor
 
 pytestmark = [
@@ -96,6 +97,15 @@ def test_a_fork_during_a_change() -> None:
         thread.start()
         thread.join()
     model.run(FEEDS[0])
+
+
+def test_a_fork_by_who_has_a_turn() -> None:
+    turns = Turns(3)
+    with turns.one:
+        child = os.fork()
+    if child == 0:
+        os._exit(turns._free)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
 
 
 def test_devices_stay_with_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -261,7 +261,7 @@ def test_turns_are_given_in_order() -> None:
 
     def start(name: str, all: bool) -> None:
         def wait() -> None:
-            with turns.all() if all else turns.one():
+            with turns.all if all else turns.one:
                 order.append(name)
 
         threads.append(threading.Thread(target=wait))
@@ -269,7 +269,7 @@ def test_turns_are_given_in_order() -> None:
         while len(turns._waiting) < len(threads):
             time.sleep(0.001)
 
-    with turns.one():
+    with turns.one:
         start("change", True)
         start("run", False)
         start("change again", True)
@@ -296,13 +296,13 @@ def test_who_stops_waiting_leaves_the_queue(monkeypatch: pytest.MonkeyPatch) -> 
         def release(self) -> None:
             self.lock.release()
 
-    with turns.one():
+    with turns.one:
         monkeypatch.setattr("graphc.runtime.turns.threading.Lock", Interrupted)
-        with pytest.raises(KeyboardInterrupt), turns.all():
+        with pytest.raises(KeyboardInterrupt), turns.all:
             pass
         monkeypatch.undo()
     assert not turns._waiting
-    with turns.all():
+    with turns.all:
         pass
 
 

@@ -68,7 +68,10 @@ class Guarded:
 
 
 def guarded(call: Callable[[], Result]) -> Result:
-    """What `call` returns or raises; ServerLost if ggml gives up on a server, or after `run_seconds`. One call at a time."""
+    """What `call` returns or raises; ServerLost if ggml gives up on a server, or after `run_seconds`. One call at a time; what
+    is collected during one is freed in it."""
+    if threading.get_ident() in _guarded:
+        return call()
     catch_ends()
     limit = run_seconds()
     if not _turn.acquire(timeout=limit):

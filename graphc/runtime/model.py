@@ -81,7 +81,7 @@ class Model:
         closed.
         """
         given = {name: np.asarray(array) for name, array in {**(feed or {}), **arrays}.items()}
-        with self._turns.one():
+        with self._turns.one:
             results = self.executor.run(*prepared(self.program, given))
         return {info.name: array for info, array in zip(self.outputs, results, strict=True)}
 
@@ -99,7 +99,7 @@ class Model:
         Raises CheckpointError with all that does not fit, and EngineError if the engine does not say how its weights are
         made; the model is as before then.
         """
-        with self._changes.all():
+        with self._changes.all:
             base = self._loras.base
             stored = [base.weight(index) for index in range(len(base.program.weights))]
             found = Refit(base.program, stored, source, strict=strict, component=component)
@@ -121,19 +121,19 @@ class Model:
         Raises CheckpointError if the file is damaged, of another base, or changes weights that the engine does not tell exactly,
         InputError for a name that is taken or a strength that is no number; the model is as before then.
         """
-        with self._changes.all():
+        with self._changes.all:
             lora, after = self._loras.load(source, strength, name)
             self._use(after, self._embeddings)
         return lora
 
     def set_lora(self, strengths: Mapping[str, Strength]) -> None:
         """Change strengths of LoRAs that are loaded, by name; 0 leaves one out. Raises InputError."""
-        with self._changes.all():
+        with self._changes.all:
             self._use(self._loras.set(strengths), self._embeddings)
 
     def unload_lora(self, name: str | None = None) -> None:
         """Take off a LoRA, or all: the weights are what they were, bit for bit. Raises InputError for a name there is not."""
-        with self._changes.all():
+        with self._changes.all:
             self._use(self._loras.unload(name), self._embeddings)
 
     @property
@@ -151,13 +151,13 @@ class Model:
         Raises CheckpointError for a file that does not fit, InputError for a token that is loaded, and EngineError if the model
         has no table of tokens that can grow; the model is as before then.
         """
-        with self._changes.all():
+        with self._changes.all:
             self._use(self._loras, self._embeddings.load(given))
             return {token: self.embeddings[token] for token in given}
 
     def unload_embeddings(self) -> None:
         """Take the tokens of textual inversion off again: the table is what it was."""
-        with self._changes.all():
+        with self._changes.all:
             if self._embeddings.rows:
                 self._use(self._loras, Embeddings(self._embeddings.program))
 
@@ -175,14 +175,14 @@ class Model:
         )
         if not grown and loras.ranks == before.ranks:
             placed = self.executor.placed(chain(made, loras.factors))
-            with self._turns.all():
+            with self._turns.all:
                 self.executor.replace_weights(placed)
                 self._loras, self._embeddings = loras, embeddings
             return
         program = with_factors(embeddings.grown(), loras.ranks)
         self.executor.check()
         executor = Executor(program, chain(made, loras.factors), *self._place)
-        with self._turns.all():
+        with self._turns.all:
             self.executor.close()
             self.executor, self.program = executor, program
             self._loras, self._embeddings = loras, embeddings
@@ -190,7 +190,7 @@ class Model:
     @contextmanager
     def alone(self) -> Iterator[Executor]:
         """The executor, while there is no other run and no change."""
-        with self._changes.all(), self._turns.all():
+        with self._changes.all, self._turns.all:
             yield self.executor
 
     @property
@@ -208,7 +208,7 @@ class Model:
         """Write the engine file."""
         from graphc.targets.ggml.engine import write_engine
 
-        with self._changes.all():
+        with self._changes.all:
             write_engine(path, self.program, lambda index: self.executor.arrays[index])
 
 

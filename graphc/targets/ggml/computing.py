@@ -8,7 +8,7 @@ computes for that one.
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from graphc.forking import renew_in_child
@@ -37,7 +37,11 @@ class _StandIn:
             return int(ggml.ggml_backend_graph_compute(backend, graph))
         if self.worker is None:
             self.worker = ThreadPoolExecutor(1, "graphc-compute")
-        return int(self.worker.submit(ggml.ggml_backend_graph_compute, backend, graph).result())
+        computed = self.worker.submit(ggml.ggml_backend_graph_compute, backend, graph)
+        try:
+            return int(computed.result())
+        finally:  # an interrupt ends the waiting, and nobody may use the graph yet
+            wait([computed])
 
 
 _stand_in = _StandIn()

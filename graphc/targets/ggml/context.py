@@ -5,7 +5,6 @@ A program, its weights and its kernels are shared. A context has the graphs, the
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -83,49 +82,53 @@ class Context:
 
 
 class Contexts:
-    """The contexts of an executor: as many as there ever were runs at once. The one that was used last is taken first."""
+    """The contexts of an executor: as many as there ever were runs at once. The one that was used last is taken first.
+
+    Threads need no lock for it: what they do to the list and the set are single steps.
+    """
 
     def __init__(self, on_devices: bool) -> None:
         self.idle: list[Context] = []
+        self.busy: set[Context] = set()
         self.on_devices, self.foreign = on_devices, False
         self.closed = ""
-        self._start()
         renew_in_child(self)
-
-    def _start(self) -> None:
-        self._lock = threading.Lock()
-        self._busy: set[Context] = set()
 
     def renew(self) -> None:
         """See `Renewed`. What other threads were using is left as it is; devices do not know the child."""
-        self._start()
+        self.busy.clear()
         self.foreign = self.on_devices
         if self.foreign:
             self.closed = "the model was loaded on a device before this process was forked: load it in this process"
 
+    def take(self, executor: Executor) -> Context:
+        """A context that nobody else uses until it is given back. Raises GraphcError if they are closed."""
+        self.check()
+        try:
+            context = self.idle.pop()
+        except IndexError:
+            context = Context(executor)
+        self.busy.add(context)
+        return context
+
+    def give_back(self, context: Context) -> None:
+        """Let others have it."""
+        self.busy.discard(context)
+        self.idle.append(context)
+
     @contextmanager
     def one(self, executor: Executor) -> Iterator[Context]:
-        """A context that nobody else uses meanwhile. Raises GraphcError if they are closed."""
-        with self._lock:
-            self.check()
-            context = self.idle.pop() if self.idle else Context(executor)
-            self._busy.add(context)
+        """A context for a block. Raises GraphcError if they are closed."""
+        context = self.take(executor)
         try:
             yield context
         finally:
-            with self._lock:
-                self._busy.discard(context)
-                self.idle.append(context)
+            self.give_back(context)
 
     def check(self) -> None:
         """Raises GraphcError if the contexts cannot be used any more."""
         if self.closed:
             raise GraphcError(self.closed)
-
-    @property
-    def busy(self) -> int:
-        """How many are in use."""
-        return len(self._busy)
 
     def free(self) -> None:
         """Give back all of them, when none is in use."""

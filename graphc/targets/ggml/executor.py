@@ -8,8 +8,8 @@ next run with the same sizes; what the host does between two sections is in `hos
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Any
 
 import numpy as np
@@ -102,19 +102,20 @@ class Executor:
         return self.servers.call(lambda: self._run(arrays, dict(binding)))
 
     def _run(self, arrays: Sequence[np.ndarray], binding: dict[str, int]) -> list[np.ndarray]:
-        with self.context() as context:
+        context = self.contexts.take(self)
+        try:
             return Run(context, self.program, arrays, binding).results()
+        finally:
+            self.contexts.give_back(context)
 
-    @contextmanager
-    def context(self) -> Iterator[Context]:
-        """A context that nobody else uses meanwhile."""
-        with self.contexts.one(self) as context:
-            yield context
+    def context(self) -> AbstractContextManager[Context]:
+        """A context that nobody else uses in a block."""
+        return self.contexts.one(self)
 
     def compute_graph(self, graph: BuiltGraph) -> int:
         """Run a graph that has its places; ggml's status. The CPU's threads are shared among the runs that there are now. An
         observer computes it in its own way."""
-        graph.owner.use_threads(max(1, self.threads // max(1, self.contexts.busy)))
+        graph.owner.use_threads(max(1, self.threads // max(1, len(self.contexts.busy))))
         if self.observer is None:
             return graph.owner.compute.compute(graph.placement)
         self.observer(graph)
