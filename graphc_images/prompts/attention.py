@@ -36,7 +36,7 @@ def parse_attention(prompt: str, mode: Mode) -> list[Piece]:
 
 
 def _parse_a1111(prompt: str) -> list[Piece]:
-    """`(x)`, `[x]`, `(x:1.3)`, backslashes before brackets, BREAK. What is not closed runs to the end."""
+    """`(x)`, `[x]`, `(x:1.3)`, backslashes before brackets (others go), BREAK. What is not closed runs to the end."""
     texts: list[str] = []
     weights: list[float] = []
     opened: dict[str, list[int]] = {"(": [], "[": []}
@@ -54,8 +54,8 @@ def _parse_a1111(prompt: str) -> list[Piece]:
             multiply(opened["("].pop(), ROUND)
         elif opened["["] and text == "]":
             multiply(opened["["].pop(), SQUARE)
-        elif len(text) == 2 and text[0] == "\\":
-            texts.append(text[1])
+        elif text[0] == "\\":
+            texts.append(text[1:])
             weights.append(1.0)
         else:
             for place, part in enumerate(BREAK_WORD.split(text)):

@@ -154,17 +154,20 @@ def _rows_of_comfyui(pieces: list[Piece], rules: EncoderRules, finder: Embedding
 def _groups(
     pieces: list[Piece], rules: EncoderRules, finder: EmbeddingFinder
 ) -> Iterable[tuple[list[int], Embedding | None, float]]:
-    """Tokens that belong together, with their weight: a piece between `embedding:name`s, or the rows of one."""
+    """Tokens that belong together, with their weight: a piece between `embedding:name`s, or the rows of one.
+
+    A name that no embedding has is left out, as in ComfyUI; `embeddings.missing_embeddings` says which these are.
+    """
     for text, weight in pieces:
         start = 0
         for match in EMBEDDING_WORD.finditer(text):
-            found = finder.named(match[1])
-            if found is None:
-                continue
             yield rules.tokens(text[start : match.start()]), None, weight
-            embedding, comma = found
-            yield [0] * len(embedding.vectors[rules.name]), embedding, weight
-            start = match.end() - len(comma)
+            start = match.end()
+            found = finder.named(match[1])
+            if found is not None:
+                embedding, comma = found
+                yield [0] * len(embedding.vectors[rules.name]), embedding, weight
+                start -= len(comma)
         yield rules.tokens(text[start:]), None, weight
 
 

@@ -5,6 +5,7 @@ Source: Gal et al. 2022 (arXiv:2208.01618); AUTOMATIC1111's modules/textual_inve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ import numpy as np
 from graphc_images.errors import SettingError
 from graphc_images.prompts.encoders import EncoderRules
 
+MENTION = re.compile(r"(?:(?<=[ \n(])|^)embedding:([^\s()]+)")  # in a prompt of ComfyUI
 WIDTHS = {768: "clip_l", 1024: "clip_h", 1280: "clip_g", 4096: "t5xxl"}
 
 
@@ -66,3 +68,10 @@ class EmbeddingFinder:
             return self._by_name[name], ""
         bare = name.strip(",")
         return (self._by_name[bare], name[len(bare) :]) if bare in self._by_name else None
+
+
+def missing_embeddings(prompt: str, embeddings: Iterable[Embedding]) -> list[str]:
+    """The names of `embedding:name` in a prompt of ComfyUI that no embedding has; `:1.2` of a weight is no part of one."""
+    known = {each.name for each in embeddings}
+    found = [name.strip(",") for name in MENTION.findall(prompt)]
+    return [name for name in dict.fromkeys(found) if name not in known and name.rpartition(":")[0] not in known]

@@ -6,7 +6,7 @@ import pytest
 from graphc_images.errors import SettingError
 from graphc_images.prompts import conditioning, lengths
 from graphc_images.prompts.chunks import chunk_prompt
-from graphc_images.prompts.embeddings import Embedding
+from graphc_images.prompts.embeddings import Embedding, missing_embeddings
 from graphc_images.prompts.emphasis import weigh_a1111, weigh_comfyui
 from graphc_images.prompts.encoders import CLIP_G, CLIP_L, T5, hidden_layer
 
@@ -117,6 +117,8 @@ def test_embeddings_of_comfyui():
     assert [(found.place, found.name) for found in chunk.inserted] == [(2, "x")]
     assert chunk.ids[:6] == (START, A, 0, 0, COMMA, A)
     assert chunk.weights[2:6] == (1.5,) * 4
+    assert chunk.ids[6:8] == (chunk_prompt("x", CLIP_L)[0].ids[1], END)  # a name that nothing has is left out
+    assert missing_embeddings("a (embedding:x:1.2) embedding:none, embedding:x,", known) == ["none"]
     first, second = chunk_prompt("embedding:long", CLIP_L, "comfyui", embeddings=known)
     assert [len(chunk.inserted[0].vectors) for chunk in (first, second)] == [75, 5]
 
