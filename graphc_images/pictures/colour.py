@@ -16,7 +16,7 @@ TO_XYZ = np.array([[0.412453, 0.357580, 0.180423], [0.212671, 0.715160, 0.072169
 def match_colours(result: Image.Image, original: Image.Image) -> Image.Image:
     """The result with the original's distribution of colours, and its own luminosity."""
     ours, theirs = rgb_to_lab(np.asarray(result.convert("RGB"))), rgb_to_lab(np.asarray(original.convert("RGB")))
-    matched = np.stack([_match_levels(ours[..., each], theirs[..., each]) for each in range(3)], -1)
+    matched = np.stack([match_histogram(ours[..., each], theirs[..., each]) for each in range(3)], -1)
     return with_luminosity(lab_to_rgb(matched), np.asarray(result.convert("RGB")))
 
 
@@ -47,11 +47,16 @@ def lab_to_rgb(lab: np.ndarray) -> np.ndarray:
     return np.asarray(np.clip(np.rint(pixels * 255), 0, 255), np.uint8)
 
 
-def _match_levels(source: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Each level becomes the one that has the same share of levels below it in the reference."""
-    shares = np.cumsum(np.bincount(source.ravel(), minlength=256)) / source.size
-    levels, counts = np.unique(reference, return_counts=True)
-    return np.asarray(np.interp(shares, np.cumsum(counts) / reference.size, levels)[source])
+def match_histogram(source: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Each value of the source becomes the one that has the same share of values below it in the reference.
+
+    In the source's type; fractions of whole numbers are cut off, as scikit-image does.
+    """
+    _, places, counts = np.unique(source, return_inverse=True, return_counts=True)
+    levels, others = np.unique(reference, return_counts=True)
+    shares = np.cumsum(counts) / source.size
+    matched = np.interp(shares, np.cumsum(others) / reference.size, levels)
+    return np.asarray(matched[places].reshape(source.shape).astype(source.dtype))
 
 
 def with_luminosity(colours: np.ndarray, light: np.ndarray) -> Image.Image:
@@ -63,4 +68,4 @@ def with_luminosity(colours: np.ndarray, light: np.ndarray) -> Image.Image:
     with np.errstate(divide="ignore", invalid="ignore"):
         moved = np.where(low < 0, centre + (moved - centre) * centre / (centre - low), moved)
         moved = np.where(high > 1, centre + (moved - centre) * (1 - centre) / (high - centre), moved)
-    return Image.fromarray(np.clip(np.nan_to_num(moved) * 255, 0, 255).astype(np.uint8))
+    return Image.fromarray(np.clip(np.rint(np.nan_to_num(moved) * 255), 0, 255).astype(np.uint8))

@@ -247,6 +247,25 @@ def test_outpainting():
         outpaint.pad_picture(Image.fromarray(pixels()), outpaint.Margins(-1))
 
 
+def test_noise_like_the_picture_is_a1111s():
+    picture, drawn = outpaint.pad_picture(Image.fromarray(pixels()), outpaint.Margins(left=16, bottom=8), feather=0)
+    made = np.asarray(outpaint.noise_like(picture, drawn)).astype(int)
+    np.testing.assert_array_equal(made[:48, 16:], pixels())
+    assert made[:, :16].std() > 30
+    black = Image.fromarray(np.asarray(picture) * (np.asarray(drawn)[..., None] == 0))
+    known = [
+        [155, 140, 160],
+        [115, 134, 138],
+        [95, 130, 128],
+        [75, 111, 128],
+        [55, 89, 128],
+    ]  # by A1111's Outpainting mk2
+    assert abs(np.asarray(outpaint.noise_like(black, drawn))[10, :5].astype(int) - known).max() <= 1
+    for level in (0, 255):
+        with pytest.raises(SettingError, match="the mask must leave a part"):
+            outpaint.noise_like(picture, Image.new("L", picture.size, level))
+
+
 def doubled(part):
     return part.repeat(2, -1).repeat(2, -2)
 
