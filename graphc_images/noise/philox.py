@@ -5,6 +5,7 @@ The generator: Salmon, Moraes, Dror, Shaw, Parallel Random Numbers: As Easy as 1
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +15,9 @@ WEYL = 0x9E3779B9, 0xBB67AE85
 ROUNDS = 10
 WORD = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
+
+PIECE = 8192
+"""So many numbers are computed at once: what they need stays in the processor's cache."""
 
 SCALE = float(np.float32(2.3283064e-10))
 SCALE_TO_CIRCLE = float(np.float32(2.3283064e-10 * 6.2831855))
@@ -45,11 +49,16 @@ class Philox:
 
     def normal(self, shape: Sequence[int]) -> np.ndarray:
         """float32; the n-th element of the c-th call depends on the seed, n and c alone."""
-        count = int(np.prod(shape, dtype=np.int64))
-        zeros = np.zeros(count, np.uint64)
-        calls = np.full(count, self.calls, np.uint64)
+        numbers = np.empty(math.prod(shape), np.float32)
+        for start in range(0, len(numbers), PIECE):
+            piece = numbers[start : start + PIECE]
+            piece[:] = self._normal(np.arange(start, start + len(piece), dtype=np.uint64))
         self.calls += 1
-        radius, angle, *_ = philox([calls, zeros, np.arange(count, dtype=np.uint64), zeros], self.seed)
+        return numbers.reshape(tuple(shape))
+
+    def _normal(self, elements: np.ndarray) -> np.ndarray:
+        zeros = np.zeros_like(elements)
+        radius, angle, *_ = philox([zeros + np.uint64(self.calls), zeros, elements, zeros], self.seed)
         uniform = radius * SCALE + SCALE / 2
         direction = angle * SCALE_TO_CIRCLE + SCALE_TO_CIRCLE / 2
-        return (np.sqrt(-2.0 * np.log(uniform)) * np.sin(direction)).astype(np.float32).reshape(tuple(shape))
+        return np.asarray(np.sqrt(-2.0 * np.log(uniform)) * np.sin(direction))

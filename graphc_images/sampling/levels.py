@@ -151,6 +151,9 @@ class ContinuousLevels(Levels):
 class FlowLevels(Levels):
     """Rectified flow, whose even times are shifted towards the noise: SD 3, Flux and most models since. They see the level."""
 
+    scale = 1.0
+    """The model's time at a noise level of 1."""
+
     def __init__(self, shift: float = 1.0, of_flux: bool = False) -> None:
         """`shift` is the factor a in a * t / (1 + (a - 1) * t), which for Flux is e**mu; `of_flux`: one of Flux' kind."""
         if shift <= 0:
