@@ -43,13 +43,15 @@ def resize(picture: Image.Image, width: int, height: int, mode: ResizeMode, by: 
 
 
 def _repeat_edges(result: Image.Image, inner: Image.Image, left: int, top: int) -> None:
-    """Fills what is around the inner picture with its outermost lines."""
-    right, bottom = left + inner.width, top + inner.height
-    for start, stop, line in ((0, left, 0), (right, result.width, inner.width - 1)):
-        if stop > start:
-            edge = inner.crop((line, 0, line + 1, inner.height))
-            result.paste(edge.resize((stop - start, inner.height)), (start, top))
-    for start, stop, line in ((0, top, 0), (bottom, result.height, inner.height - 1)):
-        if stop > start:
-            edge = inner.crop((0, line, inner.width, line + 1))
-            result.paste(edge.resize((inner.width, stop - start)), (left, start))
+    """Fills what is around the inner picture with its outermost lines, as pillow samples a box without an area."""
+    width, height = inner.size
+    right, bottom = result.width - left - width, result.height - top - height
+    sides = (
+        ((left, height), (0, 0, 0, height), (0, top)),
+        ((right, height), (width, 0, width, height), (left + width, top)),
+        ((width, top), (0, 0, width, 0), (left, 0)),
+        ((width, bottom), (0, height, width, height), (left, top + height)),
+    )
+    for size, box, place in sides:
+        if min(size) > 0:
+            result.paste(inner.resize(size, box=box), place)
