@@ -15,11 +15,13 @@ import onnx
 import pytest
 from refitting import INPUTS, several, weights
 from small_models import dense_model, stored
+from test_memory import deep_model, rows
 
 import graphc
 from graphc.errors import GraphcError, InputError
 from graphc.once import once
 from graphc.runtime.turns import Turns
+from graphc.targets.ggml import executor, streams
 from graphc.targets.kernels import native
 from graphc.targets.kernels.evaluate import EvaluatedKernel
 from graphc.targets.kernels.native import NativeKernel
@@ -88,6 +90,25 @@ def test_every_thread_gets_its_own_results(threads: int) -> None:
 
     at_once(6, work)
     assert 1 <= len(model.executor.contexts.idle) <= threads
+
+
+@pytest.mark.parametrize("limit", [None, 24 << 10])
+def test_runs_on_a_device_take_turns(limit: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory is for one of them; streamed weights have one place there."""
+    open_one = executor.open_backends
+    monkeypatch.setattr(executor, "open_backends", lambda *args: open_one("cpu", 2) + open_one("cpu", 2))
+    monkeypatch.setattr(streams, "is_async", lambda backend: True)
+    model = graphc.compile(deep_model(), device="d", memory=limit, threads=3)
+    feeds = [rows(1 + number % 4) for number in range(8)]
+    expected = [bits(model.run(each)) for each in feeds]
+    assert bool(model.executor.weights.residence.streamed) == bool(limit)
+
+    def work(number: int) -> None:
+        for turn in range(8):
+            assert bits(model.run(feeds[(number + turn) % 8])) == expected[(number + turn) % 8]
+
+    at_once(4, work)
+    assert len(model.executor.contexts.idle) == 1
 
 
 def test_sessions_too() -> None:
