@@ -116,7 +116,10 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a file for reading. Raises OSError if it is none; a pipe is not waited for."""
-    descriptor = os.open(path, os.O_RDONLY | SPECIAL)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | SPECIAL)
+    except ValueError as error:  # a zero byte in the name
+        raise OSError(errno.EINVAL, str(error), os.fspath(path)) from error
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return os.fdopen(descriptor, "rb")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from graphc.targets.ggml.builder import Builder
     from graphc.targets.ggml.program import Tensor
     from graphc.targets.kernels.scalar import Kernel, Scalar
+
+MOST_REACH = 1 << 24
+"""Elements that a window may span along an axis, and that may be padded: more than any image has."""
 
 SLICE_BYTES = 64 << 20
 """Memory that the columns of one slice may take when a convolution is computed in NumPy."""
@@ -315,6 +319,14 @@ def check_operands(op: Conv | ConvTranspose, inputs: Sequence[TensorType], spati
         raise ShapeError(f"strides, dilations and pads are not {spatial} numbers each")
     if min(*op.strides, *op.dilations, op.group) < 1 or min(*op.pads_before, *op.pads_after) < 0:
         raise ShapeError("strides, dilations and groups must be at least 1, pads at least 0")
+    check_reach(w.shape[2:], op.dilations, (*op.pads_before, *op.pads_after))
+
+
+def check_reach(kernel: Sequence[Dim], dilations: Sequence[int], pads: Sequence[int]) -> None:
+    """Raise ShapeError where a window or the padding is larger than any image is: a few bytes would ask for gigabytes."""
+    reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True) if isinstance(size, int)]
+    if max([*reach, *pads], default=0) > MOST_REACH:
+        raise ShapeError(f"a window of {max(reach, default=1)} elements, with {max(pads, default=0)} of padding")
 
 
 def check_bias(inputs: Sequence[TensorType], channels: Dim) -> None:
@@ -343,19 +355,20 @@ def correlate(x: np.ndarray, w: np.ndarray, strides: Sequence[int], dilations: S
         (slice(None), slice(None), *(slice(None, None, s) for s in strides), *(slice(None, None, d) for d in dilations))
     ]
     batch, out = x.shape[0], view.shape[2 : 2 + spatial]
-    kernels = w.reshape(group, w.shape[0] // group, -1)
+    taps = w[:1].size if len(w) else 0
+    kernels = w.reshape(group, w.shape[0] // group, taps)
     y = np.empty((batch, group, kernels.shape[1], *out), x.dtype)
-    row = max(1, x.itemsize * batch * w[0].size * group * int(np.prod(out[1:])))
+    points = prod(out[1:])
+    row = max(1, x.itemsize * batch * taps * group * points)
     step = max(1, SLICE_BYTES // row)
     order = (0, 1, 2, *range(3 + spatial, 3 + 2 * spatial), *range(3, 3 + spatial))
     for start in range(0, out[0], step):
         part = view[:, :, start : start + step]
         rows = part.shape[2]
-        grouped = (
-            part.reshape(batch, group, -1, *part.shape[2:]) if group == 1 else np.stack(np.split(part, group, 1), 1)
-        )
-        columns = grouped.transpose(order).reshape(batch, group, kernels.shape[2], -1)
-        y[:, :, :, start : start + rows] = np.matmul(kernels, columns).reshape(batch, group, -1, rows, *out[1:])
+        grouped = part.reshape(batch, 1, *part.shape[1:]) if group == 1 else np.stack(np.split(part, group, 1), 1)
+        columns = grouped.transpose(order).reshape(batch, group, taps, rows * points)
+        found = np.matmul(kernels, columns)
+        y[:, :, :, start : start + rows] = found.reshape(batch, group, kernels.shape[1], rows, *out[1:])
     return y.reshape(batch, w.shape[0], *out)
 
 

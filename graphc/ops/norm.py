@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -105,7 +106,7 @@ class GroupNorm(Op):
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """In float64, rounded once."""
         x, scale, bias = (array.astype(F64) for array in inputs)
-        rows = x.reshape(x.shape[0], self.groups, -1)
+        rows = x.reshape(x.shape[0], self.groups, prod(x.shape[1:]) // self.groups)
         rows = rows - rows.mean(-1, keepdims=True)
         rows /= np.sqrt(np.square(rows).mean(-1, keepdims=True) + self.epsilon)
         shape = (-1, *[1] * (x.ndim - 2))
@@ -234,12 +235,18 @@ class LRN(Op):
             raise ShapeError(f"a window of {self.size} channels of {x}")
         return (x,)
 
+    def sides(self, channels: Dim) -> tuple[int, int]:
+        """The channels before and after one's own that a window has, of so many that there are."""
+        before = (self.size - 1) // 2
+        most = channels if isinstance(channels, int) else self.size
+        return min(before, most), min(self.size - 1 - before, most)
+
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """In float64, rounded once."""
         x = inputs[0].astype(F64)
-        before = (self.size - 1) // 2
-        padded = np.pad(np.square(x), [(0, 0), (before, self.size - 1 - before)] + [(0, 0)] * (x.ndim - 2))
-        total = np.lib.stride_tricks.sliding_window_view(padded, self.size, 1).sum(-1)
+        before, after = self.sides(x.shape[1])
+        padded = np.pad(np.square(x), [(0, 0), (before, after)] + [(0, 0)] * (x.ndim - 2))
+        total = np.lib.stride_tricks.sliding_window_view(padded, before + 1 + after, 1).sum(-1)
         return ((x / (self.bias + self.alpha / self.size * total) ** self.beta).astype(inputs[0].dtype),)
 
     def define(self, emit: Emit, *inputs: Value) -> tuple[Value, ...]:
@@ -247,11 +254,14 @@ class LRN(Op):
         if inputs[0].dtype in NARROW:
             return in_float32(emit, self, *inputs)
         (x,) = inputs
-        before = (self.size - 1) // 2
+        before, after = self.sides(x.shape[1])
+        width = before + 1 + after
         squares = emit(Reshape((x.shape[0], 1, x.shape[1], product(x.shape[2:]))), emit(Unary("Sqr"), x))
-        pool = AveragePool((self.size, 1), (1, 1), (1, 1), (before, 0), (self.size - 1 - before, 0), False, True)
+        pool = AveragePool((width, 1), (1, 1), (1, 1), (before, 0), (after, 0), False, True)
         mean = emit(Reshape(x.shape), emit(pool, squares))
-        base = emit_affine(emit, mean, emit.constant(self.alpha, like=x), emit.constant(self.bias, like=x))
+        base = emit_affine(
+            emit, mean, emit.constant(self.alpha * width / self.size, like=x), emit.constant(self.bias, like=x)
+        )
         return (emit(Binary("Div"), x, emit(Binary("Pow"), base, emit.constant(self.beta, like=x))),)
 
 

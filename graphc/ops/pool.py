@@ -12,6 +12,7 @@ from graphc.errors import ShapeError
 from graphc.ir.graph import Value
 from graphc.ir.types import BOOL, F64, FLOATS, I64, INTEGERS, TensorType
 from graphc.ops.base import Emit, Op, Routine
+from graphc.ops.conv import check_reach
 from graphc.ops.movement import Reshape
 from graphc.ops.pointwise import Binary
 from graphc.ops.precision import NARROW, in_float32
@@ -50,6 +51,7 @@ class Windows:
             raise ShapeError(f"windows of {len(self.kernel)} axes in {x}")
         if min(*self.kernel, *self.strides, *self.dilations) < 1 or min(*self.pads_before, *self.pads_after) < 0:
             raise ShapeError("windows, strides and dilations must be at least 1, pads at least 0")
+        check_reach(self.kernel, self.dilations, (*self.pads_before, *self.pads_after))
 
     def reach(self, axis: int) -> int:
         """Elements from a window's first to its last."""
@@ -235,9 +237,9 @@ class AveragePool(Windows, Op):
         result = np.ones((), np.int64)
         for axis, size in enumerate(sizes):
             starts = np.arange(integer(self.count(axis, size), {})) * self.strides[axis] - self.pads_before[axis]
-            places = starts[:, None] + np.arange(self.kernel[axis]) * self.dilations[axis]
             low, high = (-self.pads_before[axis], size + self.pads_after[axis]) if self.count_include_pad else (0, size)
-            result = np.multiply.outer(result, ((places >= low) & (places < high)).sum(1))
+            first, last = (-(-(bound - starts) // self.dilations[axis]) for bound in (low, high))
+            result = np.multiply.outer(result, (np.minimum(last, self.kernel[axis]) - np.maximum(first, 0)).clip(0))
         return result
 
     def whole(self, sizes: Sequence[Dim]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -123,7 +124,8 @@ class Reduce(Op):
             raise Undecidable(f"{self.name} of symbolic sizes")
         identity = {"sum": 0, "prod": 1}.get(self.kind)
         kept = [axis for axis in range(x.ndim) if axis not in self.axes]
-        rows = x.transpose([*kept, *self.axes]).reshape(*(x.shape[axis] for axis in kept), -1)
+        rows = x.transpose([*kept, *self.axes])
+        rows = rows.reshape(*(x.shape[axis] for axis in kept), prod(x.shape[axis] for axis in self.axes))
         result = np.empty(rows.shape[:-1], dtype=object)
         for place in np.ndindex(result.shape):
             sizes = list(rows[place]) if identity is None else [identity, *rows[place]]

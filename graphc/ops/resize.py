@@ -16,6 +16,7 @@ from graphc.errors import ShapeError
 from graphc.ir.graph import Value
 from graphc.ir.types import BOOL, F32, F64, FLOATS, I64, INTEGERS, TensorType
 from graphc.ops.base import Emit, Op
+from graphc.ops.conv import MOST_REACH
 from graphc.ops.indexing import Gather
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Reshape, Slice, Transpose
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from graphc.targets.ggml.builder import Builder
     from graphc.targets.ggml.program import Tensor
     from graphc.targets.kernels.scalar import Kernel, Scalar
+
+MOST_WEIGHTS = 1 << 26
+"""Of a resize along one axis, as a matrix."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,8 @@ class Resize(Op):
         for axis, (size, scale) in enumerate(zip(self.sizes, self.scales, strict=True)):
             if scale < 0 or (isinstance(size, int) and size < 1):
                 raise ShapeError(f"axis {axis} of {x} cannot be given size {size} by scale {scale}")
+            if x.shape[axis] == 0 or (isinstance(size, int) and size > MOST_REACH and size != x.shape[axis]):
+                raise ShapeError(f"axis {axis} of {x} cannot be given size {size}")
         return (TensorType(x.dtype, self.sizes),)
 
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -125,8 +131,15 @@ class Resize(Op):
         places: np.ndarray = np.clip(rounded, 0, size - 1).astype(np.int64)
         return places
 
+    def is_small(self, axis: int, size: Dim) -> bool:
+        """Whether the weights along an axis are no more than `MOST_WEIGHTS`."""
+        count = size * self.sizes[axis]
+        return isinstance(count, int) and count <= MOST_WEIGHTS
+
     def matrix(self, axis: int, size: int) -> np.ndarray:
         """The weights [out, in] along an axis. What lies outside counts as the nearest element, or not at all."""
+        if not self.is_small(axis, size):
+            raise ShapeError(f"the weights of a resize of {size} elements to {self.sizes[axis]} take too much memory")
         x = self.coordinates(axis, size, F64)
         left = np.ceil(x) - 1
         shrink = min(float(self.axis(axis, size, F64).scale), 1.0) if self.antialias else 1.0
@@ -169,8 +182,10 @@ class Resize(Op):
                 return None
             if self.mode == "nearest":
                 y = chosen(emit, y, axis, self.places(axis, known[0]))
-            else:
+            elif self.is_small(axis, known[0]):
                 y = weighted(emit, y, axis, self.matrix(axis, known[0]))
+            else:
+                return None
         sizes = static_shape(x.shape)
         if self.coordinate == "tf_crop_and_resize":
             if sizes is None:

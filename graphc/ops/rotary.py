@@ -54,7 +54,8 @@ class RotaryEmbedding(Op):
         x, cos, sin = (array.astype(F64) for array in inputs)
         turned, rest = np.split(x, [cos.shape[-1]], axis=-1)
         axis = -1 if self.interleaved else -2
-        pairs = turned.reshape(*x.shape[:-1], *((-1, 2) if self.interleaved else (2, -1)))
+        count = cos.shape[-1] // 2
+        pairs = turned.reshape(*x.shape[:-1], *((count, 2) if self.interleaved else (2, count)))
         swapped = np.flip(pairs, axis).reshape(turned.shape)
         return (np.concatenate([turned * cos + swapped * sin, rest], axis=-1).astype(inputs[0].dtype),)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -80,7 +81,7 @@ class Model:
         Raises InputError that lists every missing or unknown name, wrong dtype, rank and size, and GraphcError once the model is
         closed.
         """
-        given = {name: np.asarray(array) for name, array in {**(feed or {}), **arrays}.items()}
+        given = as_arrays(feed, arrays)
         with self._turns.one:
             results = self.executor.run(*prepared(self.program, given))
         return {info.name: array for info, array in zip(self.outputs, results, strict=True)}
@@ -217,6 +218,20 @@ def prepared(program: Program, given: Mapping[str, np.ndarray]) -> tuple[dict[st
     InputError."""
     binding = check_inputs(program, given)
     return from_start(program, given), binding
+
+
+def as_arrays(feed: Any, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """What was given by names and as keywords, in this machine's order of bytes. Raises InputError for what is no array."""
+    if feed is not None and not isinstance(feed, Mapping):
+        raise InputError(f"arrays are given by name, as keywords or in one mapping, not as {type(feed).__name__}")
+    found = {}
+    for name, given in {**(feed or {}), **arrays}.items():
+        try:
+            array = np.asarray(given)
+        except (ValueError, TypeError) as error:
+            raise InputError(f"{name}: is no array ({error})") from error
+        found[name] = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return found
 
 
 def check_inputs(program: Program, given: Mapping[str, np.ndarray]) -> dict[str, int]:

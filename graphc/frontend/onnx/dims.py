@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import reduce
 
 from graphc.errors import InputError
@@ -22,10 +22,14 @@ class Dimensions:
     """Turns what the file calls a dimension into a `Dim`, and replaces those that are pinned to a size.
 
     `given` says of dimensions what size they have, or the range that it lies in. `facts` says what is known of symbols,
-    by name: a narrower symbol, a size, or an expression over other symbols.
+    by name: a narrower symbol, a size, or an expression over other symbols. `alone` are the names that inputs have as a whole
+    size: an expression over others is a size of its own, for no run could tell what is in it.
     """
 
-    def __init__(self, given: Mapping[str, Size], facts: Mapping[str, Dim] | None = None) -> None:
+    def __init__(
+        self, given: Mapping[str, Size], facts: Mapping[str, Dim] | None = None, alone: Iterable[str] = ()
+    ) -> None:
+        self._alone = frozenset(alone)
         self._pinned: dict[str, int] = {}
         self._ranges: dict[str, SizeRange] = {}
         for name, size in given.items():
@@ -85,6 +89,10 @@ class Dimensions:
             return self._symbol(text)
         if (scaled := self._multiple(parsed)) is not None:
             return scaled
+        if any(
+            name not in self._dims and name not in self._pinned and name not in self._alone for name in symbols(parsed)
+        ):
+            return self._symbol(text)
         binding: dict[str, Dim] = {}
         for name in symbols(parsed):
             binding[name] = self.named(name) if name != text else self._symbol(name)

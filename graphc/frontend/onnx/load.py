@@ -50,7 +50,7 @@ def load(
     tensors = TensorReader(folder)
     facts: dict[str, Dim] = {}
     for _ in range(MAX_FACTS):
-        dimensions = Dimensions(dims or {}, facts)
+        dimensions = Dimensions(dims or {}, facts, whole_sizes(model))
         importer = Importer(model, tensors, dimensions, fixed, progress)
         try:
             graph = importer.run()
@@ -85,6 +85,12 @@ def _about(model: onnx_ir.Model) -> About:
         model.model_version or 0,
         dict(model.metadata_props),
     )
+
+
+def whole_sizes(model: onnx_ir.Model) -> set[str]:
+    """What inputs call their sizes."""
+    shapes = [value.shape for value in model.graph.inputs if value.shape is not None]
+    return {size.value for shape in shapes for size in shape if not isinstance(size, int) and size.value}
 
 
 def _misfit(error: BaseException) -> tuple[tuple[object, object], ...]:

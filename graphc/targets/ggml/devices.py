@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
+
 from graphc.backends.load import load_backends
 from graphc.backends.precision import settle_precision
 from graphc.backends.rpc import SCHEME, Address, connect, is_address
-from graphc.errors import GraphcError
+from graphc.errors import GraphcError, InputError
 from graphc.forking import renew_in_child
 from graphc.ggml_library import ggml
 from graphc.targets.ggml.place import split_devices
+
+MOST_THREADS = 512
+"""GGML_MAX_N_THREADS: with more, ggml ends the process."""
 
 
 class _Drivers:
@@ -43,6 +48,15 @@ def default_threads() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def check_threads(threads: Any) -> int:
+    """The number of threads, which is that of the processors if none is given. Raises InputError for what is no such number."""
+    if threads is None:
+        return min(default_threads(), MOST_THREADS)
+    if not isinstance(threads, int | np.integer) or isinstance(threads, bool) or not 1 <= threads <= MOST_THREADS:
+        raise InputError(f"threads is {threads!r}, must be a number from 1 to {MOST_THREADS}")
+    return int(threads)
 
 
 def open_backends(device: str, threads: int) -> list[Any]:

@@ -23,7 +23,7 @@ from graphc.targets.ggml.adapt import Adapter
 from graphc.targets.ggml.built import BuiltGraph
 from graphc.targets.ggml.choices import choices_for
 from graphc.targets.ggml.context import Context, Contexts
-from graphc.targets.ggml.devices import backend_name, default_threads, open_backends
+from graphc.targets.ggml.devices import backend_name, check_threads, open_backends
 from graphc.targets.ggml.fitting import Fitting
 from graphc.targets.ggml.host import perform
 from graphc.targets.ggml.place import Limit, names_cpu, split_devices
@@ -53,7 +53,7 @@ class Executor:
         planning: bool = False,
     ) -> None:
         self.program = program
-        self.threads = threads or default_threads()
+        self.threads = check_threads(threads)
         self.kernels = load_kernels(program.kernels)
         self.steps: dict[Program, list[Section | Call]] = {}
         self.observer: Callable[[BuiltGraph], None] | None = None

@@ -36,7 +36,9 @@ CPU = Place()
 
 
 def split_devices(device: str) -> list[str]:
-    """The names of several devices, which have commas between them."""
+    """The names of several devices, which have commas between them. Raises InputError for what is no text."""
+    if not isinstance(device, str):
+        raise InputError(f"device is {device!r}, must be a name such as cpu or vulkan0")
     return [each.strip().lower() for each in device.split(",") if each.strip()]
 
 

@@ -65,8 +65,8 @@ def _split_sizes(node: OnnxNode, emit: SizeEmit, size: Dim) -> list[Dim]:
     if node.opset < 13 and node.has("split"):
         return list(node.ints("split"))
     count = node.int("num_outputs", len(node.outputs)) if node.opset >= 18 else len(node.outputs)
-    if count < 1:
-        raise ModelError(f"a split into {count} parts")
+    if count < 1 or count != len(node.outputs):
+        raise ModelError(f"{count} parts for {len(node.outputs)} outputs")
     part = ceil_div(size, count)
     return [part] * (count - 1) + [size - part * (count - 1)]
 

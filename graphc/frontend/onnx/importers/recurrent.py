@@ -28,6 +28,8 @@ from graphc.ops.indexing import Gather
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Expand, Transpose
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
+from graphc.ops.sequences import Range
+from graphc.shapes import is_static
 
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
@@ -266,6 +268,18 @@ def _step(layer: Layer, x: Value, states: list[Value], place: Value, ends: Value
 
 
 def _ends(layer: Layer) -> Value | None:
-    """The lengths of the sequences [batch, 1], or None if all are whole."""
-    lengths = layer.node.optional(4)
-    return None if lengths is None else to_shape(layer.emit, layer.emit(Cast(I64), lengths), (*lengths.shape, 1))
+    """The lengths of the sequences [batch, 1], or None if all are whole. A run with others than there can be fails."""
+    lengths, emit, steps = layer.node.optional(4), layer.emit, layer.node.input(0).shape[0]
+    if lengths is None:
+        return None
+    known = emit.known(lengths)
+    if known is not None and is_static(steps, *known.reshape(-1).tolist()):
+        if known.min(initial=0) < 0 or known.max(initial=0) > steps:
+            raise ModelError(f"lengths {known.tolist()} of sequences of {steps} steps")
+        return to_shape(emit, emit(Cast(I64), lengths), (*lengths.shape, 1))
+    ends = emit(Cast(I64), lengths)
+    outside = emit(Binary("Less"), ends, emit.constant(np.array(0)))
+    place = emit(
+        Where(), outside, emit.size(steps + 1), ends
+    )  # Gather takes negative numbers, but none from the end on
+    return to_shape(emit, emit(Gather(0), emit(Range(0, steps + 1, 1, I64)), place), (*lengths.shape, 1))

@@ -8,6 +8,7 @@ import numpy as np
 
 from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
+from graphc.frontend.onnx.importers.conv import kernel_of
 from graphc.frontend.onnx.importers.movement import cut
 from graphc.frontend.onnx.importers.sampling import Arithmetic, neighbours, read
 from graphc.frontend.onnx.importers.sizes import to_shape
@@ -16,6 +17,7 @@ from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
 from graphc.ir.types import I64
+from graphc.ops.conv import window_count
 from graphc.ops.indexing import Gather
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Expand
@@ -94,12 +96,21 @@ def deform_conv(node: OnnxNode, emit: SizeEmit) -> Value:
     kernel = [fixed_size(size, "the kernel") for size in w.shape[2:]]
     groups, deformed = node.int("group", 1), node.int("offset_group", 1)
     strides, dilations = spatial(node, "strides", 2, 1), spatial(node, "dilations", 2, 1)
-    before, _ = explicit_pads(node, 2)
+    before, after = explicit_pads(node, 2)
+    kernel_of(node, x, w)
     batch, channels = x.shape[:2]
     rows, columns = offset.shape[2:]
     taps, points = kernel[0] * kernel[1], rows * columns
     if offset.shape[1] != deformed * taps * 2:
         raise ModelError(f"offsets {offset.type} for {deformed} groups of {taps} taps")
+    counts = tuple(
+        window_count(size, *rest)
+        for size, *rest in zip(
+            x.shape[2:], kernel, strides, dilations, map(sum, zip(before, after, strict=True)), strict=True
+        )
+    )
+    if (rows, columns) != counts:
+        raise ModelError(f"offsets {offset.type} for {counts[0]} x {counts[1]} windows")
     parts = to_shape(emit, offset, (batch * deformed, taps, 2, rows, columns))
     math = Arithmetic(emit, offset.dtype)
     count = taps * points

@@ -14,7 +14,7 @@ from graphc.ops.indexing import Gather
 from graphc.ops.pointwise import Binary
 from graphc.ops.rotary import RotaryEmbedding, for_each_of_a_pair
 from graphc.ops.sequences import Range
-from graphc.shapes import Dim
+from graphc.shapes import Dim, is_static
 
 
 @onnx_op("RotaryEmbedding")
@@ -49,5 +49,8 @@ def _rotated(node: OnnxNode, emit: SizeEmit, cos: Value, sin: Value) -> Value:
     if x.type.rank == 3:
         count = node.int("num_heads", 0) or x.shape[2] // (2 * half)
         shape, apart = (*x.shape[:2], count, x.shape[2] // count), (batch, rows, 1, half)
+    wide = node.int("rotary_embedding_dim", 0) or shape[-1]
+    if is_static(wide, half) and wide != 2 * half:
+        raise ModelError(f"the cosines {cos.type} for {wide} features of each head")
     angles = for_each_of_a_pair(emit, to_shape(emit, cos, apart), to_shape(emit, sin, apart), interleaved)
     return to_shape(emit, emit(RotaryEmbedding(interleaved), to_shape(emit, x, shape), *angles), x.shape)

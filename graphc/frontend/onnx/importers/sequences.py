@@ -19,7 +19,10 @@ from graphc.ir import Value
 from graphc.ops.base import normalize_axis
 from graphc.ops.indexing import Gather
 from graphc.ops.movement import Concat, Transpose
-from graphc.shapes import Expr
+from graphc.shapes import Expr, ceil_div
+
+MOST_PARTS = 1 << 14
+"""Tensors of a sequence that is a list: each is a node."""
 
 
 @onnx_op("SequenceConstruct")
@@ -94,7 +97,7 @@ def split_to_sequence(node: OnnxNode, emit: SizeEmit) -> Item:
     given = node.optional(1)
     known = None if given is None else emit.known(given)
     single = given is None or (given.type.rank == 0 and known is not None and known.item() == 1)
-    if single and isinstance(x.shape[axis], Expr):
+    if single and (isinstance(x.shape[axis], Expr) or x.shape[axis] > MOST_PARTS):
         rest = (*x.shape[:axis], *([] if given is None and not node.int("keepdims", 1) else [1]), *x.shape[axis + 1 :])
         first = emit(Transpose((axis, *(i for i in range(x.type.rank) if i != axis))), x)
         return Slices(to_shape(emit, first, (x.shape[axis], *rest)))
@@ -103,6 +106,7 @@ def split_to_sequence(node: OnnxNode, emit: SizeEmit) -> Item:
         step = 1 if given is None else emit.ints(given, "the size of the parts")[0]
         if step < 1:
             raise ModelError(f"parts of size {step}")
+        refuse_unless(total <= step * MOST_PARTS, f"a sequence of {ceil_div(total, step)} tensors is not supported")
         sizes = [min(step, total - start) for start in range(0, total, step)]
     else:
         sizes = emit.ints(given, "the sizes of the parts")

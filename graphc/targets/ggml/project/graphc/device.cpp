@@ -158,7 +158,7 @@ std::string backend_name(ggml_backend_t backend) {
 }
 
 Backends::Backends(const std::string & device, int threads, bool fast, Choices choices)
-    : threads_(threads < 1 ? default_threads() : threads), fast_(fast), choices_(std::move(choices)) {
+    : threads_(threads < 1 ? std::min(default_threads(), GGML_MAX_N_THREADS) : threads), fast_(fast), choices_(std::move(choices)) {
     if (!fast) compute_in_float32();
     load_backends();
     ggml_backend_ptr cpu(ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr));
