@@ -89,7 +89,9 @@ def _run_one_tiling(array: np.ndarray, model: Model, tile: tuple[int, int], over
             if total.ndim == 0:
                 total = np.zeros((*part.shape[:-2], *outputs), part.dtype)
                 weights = np.zeros(outputs, part.dtype)
-            mask = np.outer(*[_feathered(size, feather if feather < size else 0) for size in part.shape[-2:]]).astype(part.dtype)
+            mask = np.outer(*[_feathered(size, feather if feather < size else 0) for size in part.shape[-2:]]).astype(
+                part.dtype
+            )
             y, x = round(top * scale), round(left * scale)
             total[..., y : y + part.shape[-2], x : x + part.shape[-1]] += part * mask
             weights[y : y + part.shape[-2], x : x + part.shape[-1]] += mask

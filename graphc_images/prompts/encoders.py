@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
 
-from graphc_images.errors import SettingError
-from graphc_images.modes import Mode
 from graphc_images.tokenizers import ClipTokenizer, T5Tokenizer
 
 
@@ -42,25 +39,3 @@ CLIP_L = EncoderRules("clip_l", _clip, _CLIP_START, _CLIP_END, pad=_CLIP_END, co
 CLIP_G = EncoderRules("clip_g", _clip, _CLIP_START, _CLIP_END, pad=0, comma=_CLIP_COMMA)
 CLIP_H = EncoderRules("clip_h", _clip, _CLIP_START, _CLIP_END, pad=0, comma=_CLIP_COMMA)
 T5 = EncoderRules("t5xxl", _t5, None, T5Tokenizer.end, pad=T5Tokenizer.pad, chunk=None, shortest=256)
-
-
-class HiddenLayer(NamedTuple):
-    """Which of CLIP's hidden states a denoiser reads: -1 is the last, -2 the one before; and whether the last norm follows."""
-
-    layer: int
-    normed: bool
-
-
-_FEWEST_SKIPPED = {"sd1": 1, "sd2": 2, "sdxl": 2, "sdxl-refiner": 2}
-
-
-def hidden_layer(family: str, clip_skip: int = 1, mode: Mode = "a1111") -> HiddenLayer:
-    """The layer for a clip skip, which is 1 where none is; families that were trained with one have at least theirs.
-
-    SD3's is the last in Forge (A1111's mode) and the one before in ComfyUI. Source: A1111's modules/sd_hijack_clip.py.
-    """
-    if not 1 <= clip_skip <= 12:
-        raise SettingError(f"clip skip is a number from 1 to 12, not {clip_skip}")
-    if family == "sd3":
-        return HiddenLayer(-max(clip_skip, 2 if mode == "comfyui" else 1), normed=False)
-    return HiddenLayer(-max(clip_skip, _FEWEST_SKIPPED.get(family, 1)), normed=family in ("sd1", "sd2"))

@@ -13,11 +13,6 @@ import numpy as np
 MOST_REPEATS = 4
 
 
-def join_chunks(hidden: np.ndarray, pooled: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
-    """A prompt's chunks [chunks, tokens, channels], as one [1, chunks * tokens, channels]; the pooled vector is the first's."""
-    return hidden.reshape(1, -1, hidden.shape[-1]), None if pooled is None else pooled[:1]
-
-
 def pad_with_last(array: np.ndarray, tokens: int) -> np.ndarray:
     """Repeats the last vector up to this many (A1111: stages and sub-prompts of a batch, and pad_cond_uncond_v0).
 

@@ -67,12 +67,12 @@ def read_prompt(
     """Read a prompt for a picture of `steps` steps.
 
     `hires_of` is the number of steps of the first pass where this is the second one. Wildcards are drawn if there is a
-    `seed`. In a negative prompt AND is a word as any other.
+    `seed`. In a negative prompt AND and `<lora:…>` are words as any others, as in A1111.
     """
     text = apply_styles(prompt, styles) if mode == "a1111" else prompt
     if seed is not None:
         text = draw(text, seed, wildcards)
-    bare, networks = take_networks(text)
+    bare, networks = (text, []) if negative else take_networks(text)
     if mode == "comfyui":
         parts = [Part(1.0, Stages([Stage(steps, bare)]))]
     else:

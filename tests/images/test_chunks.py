@@ -8,7 +8,7 @@ from graphc_images.prompts import conditioning, lengths
 from graphc_images.prompts.chunks import chunk_prompt
 from graphc_images.prompts.embeddings import Embedding, missing_embeddings
 from graphc_images.prompts.emphasis import weigh_a1111, weigh_comfyui
-from graphc_images.prompts.encoders import CLIP_G, CLIP_L, T5, hidden_layer
+from graphc_images.prompts.encoders import CLIP_G, CLIP_L, T5
 
 START, END, COMMA = 49406, 49407, 267
 A = 320
@@ -211,21 +211,3 @@ def test_masks_of_t5():
     ids = np.array([[5, 1, 0, 0], [1, 0, 0, 0], [5, 6, 7, 1], [0, 0, 0, 0]])
     assert conditioning.t5_mask(ids).sum(1).tolist() == [2, 1, 4, 0]
     assert conditioning.t5_mask(ids, visible_pads=1).sum(1).tolist() == [3, 2, 4, 1]
-
-
-def test_chunks_are_joined():
-    hidden, pooled = lengths.join_chunks(np.arange(12.0).reshape(2, 3, 2), np.array([[1.0], [2.0]]))
-    assert hidden[0, :, 0].tolist() == [0, 2, 4, 6, 8, 10]
-    assert pooled.tolist() == [[1]]
-    assert lengths.join_chunks(np.zeros((2, 3, 2)))[1] is None
-
-
-def test_clip_skip():
-    assert hidden_layer("sd1") == (-1, True)
-    assert hidden_layer("sd1", 2) == (-2, True)
-    assert hidden_layer("sd2") == (-2, True)
-    assert [hidden_layer("sdxl", skip) for skip in (1, 2, 3)] == [(-2, False), (-2, False), (-3, False)]
-    assert (hidden_layer("sd3"), hidden_layer("sd3", mode="comfyui")) == ((-1, False), (-2, False))
-    for wrong in (0, 13):
-        with pytest.raises(SettingError, match="clip skip is a number from 1 to 12"):
-            hidden_layer("sd1", wrong)

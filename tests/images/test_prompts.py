@@ -142,7 +142,7 @@ def test_sub_prompts():
     assert split_by_and("SAND (a:1.2)") == [("SAND (a:1.2)", 1)]
     plan = read_prompt("a [b:3] AND c:0.5", 10)
     assert plan.moments() == [Moment(3, (("a ", 1), (" c", 0.5))), Moment(10, (("a b", 1), (" c", 0.5)))]
-    assert read_prompt("a AND b", 5, negative=True).texts() == ["a AND b"]
+    assert read_prompt("a AND b <lora:x:1>", 5, negative=True).texts() == ["a AND b <lora:x:1>"]
     assert read_prompt("[a:b:2] AND c", 5, "comfyui").texts() == ["[a:b:2] AND c"]
 
 
