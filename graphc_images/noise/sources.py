@@ -86,6 +86,8 @@ class ImageNoise:
         `resize_from` is the (height, width) in latent pixels at which the noise is drawn; it is then put in the middle of
         noise of the real size. `seed_delta` (ENSD) makes the generators anew after the first noise, with seeds that much higher.
         """
+        if not seeds:
+            raise SettingError("there are no seeds: one is needed for each image")
         if subseed_strength and len(subseeds) < len(seeds):
             raise SettingError(
                 f"{len(seeds)} images with a subseed strength need as many subseeds, not {len(subseeds)}"
@@ -181,6 +183,8 @@ def brownian_noise(
     positive = [float(np.float32(sigma)) for sigma in sigmas if sigma > 0]
     if not positive:
         raise SettingError("a schedule for Brownian noise needs a noise level above 0")
+    if not seeds or min(seeds) < 0:
+        raise SettingError(f"Brownian noise needs seeds that are 0 or above, not {list(seeds)}")
     one = mode == "comfyui"
     make = generator_of(generator or ("cpu" if one else "gpu"))
     of_tree = shape if one else shape[1:]

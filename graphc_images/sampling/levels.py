@@ -53,7 +53,10 @@ class Path:
     def started(self, sigmas: Sequence[float]) -> list[float]:
         """The noise levels, the first one lowered where nothing of the picture would be in it."""
         first, *others = sigmas
-        return [self.largest if self.flow and first >= 1 else first, *others]
+        if self.flow and first >= 1:
+            second = max(others, default=0.0)
+            first = self.largest if self.largest > second else (1 + second) / 2
+        return [first, *others]
 
     def noised(self, picture: np.ndarray, noise: np.ndarray, sigma: float) -> np.ndarray:
         """The picture at a noise level."""

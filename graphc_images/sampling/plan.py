@@ -178,7 +178,7 @@ def levels_of(
         ask.coefficient,
         1.0 if ask.denoise is None else ask.denoise,
     )
-    sigmas = list(function(want))
+    sigmas = list(dict.fromkeys(function(want)))  # a level that comes twice would be a step of no length
     return [*sigmas[:-2], sigmas[-1]] if discard and len(sigmas) > 2 else sigmas
 
 
@@ -209,6 +209,8 @@ def plan(sampler: Sampler, scheduler: NamedScheduler | None, levels: Levels, ask
         raise SettingError(f"the number of steps must be 1 or more, not {ask.steps}")
     if ask.denoise is not None and not 0 <= ask.denoise <= 1:
         raise SettingError(f"the share of denoising must lie between 0 and 1, not {ask.denoise}")
+    if "levels" in sampler.takes and not isinstance(levels, DiscreteLevels):
+        raise SettingError(f"{sampler.label} needs a model with a table of times; flow models have none")
     if sampler.on_times:
         return plan_on_times(sampler, levels, ask)
     return (plan_comfyui if ask.mode == "comfyui" else plan_a1111)(sampler, scheduler, levels, ask)

@@ -179,3 +179,8 @@ def test_names_that_nothing_has():
         ImageNoise([4, 8, 8], [3], generator="dice")
     with pytest.raises(SettingError, match="noise level above 0"):
         brownian_noise("a1111", [1, 4, 8, 8], [3], [0.0])
+    for seeds in ([], [-1]):
+        with pytest.raises(SettingError, match="0 or above"):
+            brownian_noise("a1111", [1, 4, 8, 8], seeds, KARRAS)
+    with pytest.raises(SettingError, match="no seeds"):
+        ImageNoise([4, 8, 8], [])

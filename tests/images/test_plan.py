@@ -167,8 +167,9 @@ def test_from_a_picture_on_times():
     np.testing.assert_allclose(extra, 0.5 * math.sqrt(alpha))
     model = Sine()
     assert len(list(found.run(model, ONE, half))) == model.evaluations == 14
-    with pytest.raises(SettingError, match="DDIM needs"):
-        planned("DDIM", levels=SD3)
+    for name in ("DDIM", "TCD"):
+        with pytest.raises(SettingError, match=f"{name} needs"):
+            planned(name, levels=SD3)
 
 
 def test_levels_of_ones_own():
@@ -183,6 +184,41 @@ def test_levels_of_ones_own():
         planned("Euler", steps=0)
     with pytest.raises(SettingError, match="between 0 and 1"):
         planned("Euler", denoise=1.5)
+
+
+def test_no_step_has_no_length():
+    found = planned("euler", "comfyui", "laplace", steps=30).sigmas
+    assert found == sorted(set(found), reverse=True)
+    assert len(planned("euler", "comfyui", "simple", steps=3000).sigmas) == 1001
+
+
+@pytest.mark.parametrize("flow", [False, True])
+@pytest.mark.parametrize("mode", ["a1111", "comfyui"])
+def test_any_falling_levels_give_finite_pictures(flow, mode):
+    """Levels far apart, near each other, of a flow up to 1; with and without the last step to no noise."""
+
+    class Known(Gaussian):
+        def pair(self, x, sigma):
+            return self(x, sigma), 0.9 * self(x, sigma)
+
+    random = np.random.default_rng(2)
+    levels = SD3 if flow else SD
+    for _ in range(6):
+        own = random.uniform(0.001, 1, 5) if flow else np.exp(random.uniform(-8, 9, 5))
+        own = np.sort(own)[::-1]
+        own[1] = own[0] * (1 - 1e-7)
+        own[0] = 1.0 if flow and random.random() < 0.5 else own[0]
+        sigmas = [*map(float, np.float32(own)), *([0.0] if random.random() < 0.5 else [])]
+        if any(later >= earlier for earlier, later in pairwise(sigmas)):
+            continue
+        for sampler in SAMPLERS:
+            if sampler.on_times or "levels" in sampler.takes:
+                continue
+            found = plan(sampler, None, levels, Request(5, mode, sigmas=sigmas))
+            x = random.standard_normal((1, 2, 2, 2)).astype(np.float32) * np.float32(sigmas[0])
+            noise = lambda *_: random.standard_normal((1, 2, 2, 2)).astype(np.float32)  # noqa: E731
+            steps = list(found.run(Known(flow=flow), x, noise))
+            assert np.isfinite(steps[-1].x).all(), (sampler.name, sigmas)
 
 
 def test_dpm_fast_in_a1111_goes_by_the_models_ends_and_makes_noise():
