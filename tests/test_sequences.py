@@ -105,6 +105,25 @@ SPLIT = model("""split (float[b, t, n] x) => (float[b, k] y, int64 count) {
 }""")
 
 
+JOINED = model("""joined (float[b, t, n] x, float[b, p, n] h) => (float[b, p, n] y, float[b, t, n] z) {
+    whole = Concat<axis = 1>(x, h)
+    first = Shape<start = 1, end = 2>(x)
+    second = Shape<start = 1, end = 2>(h)
+    sizes = Concat<axis = 0>(first, second)
+    parts = SplitToSequence<axis = 1>(whole, sizes)
+    one = Constant<value_int = 1>()
+    none = Constant<value_int = 0>()
+    y = SequenceAt(parts, one)
+    z = SequenceAt(parts, none)
+}""")
+
+
+def test_parts_whose_sizes_are_those_of_inputs(tmp_path: Path) -> None:
+    x, h = (RANDOM.standard_normal((2, size, 3)).astype(np.float32) for size in (4, 5))
+    found = everywhere(JOINED, tmp_path, x=x, h=h)
+    np.testing.assert_array_equal(found[0], h)
+
+
 def test_the_parts_of_an_axis_of_any_size(tmp_path: Path) -> None:
     everywhere(SPLIT, tmp_path, x=RANDOM.standard_normal((2, 5, 3)).astype(np.float32))
 

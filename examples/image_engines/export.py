@@ -58,19 +58,24 @@ def pretended(module: nn.Module, mode: FakeTensorMode) -> None:
                     owner._parameters[name] = nn.Parameter(fake, requires_grad=False)
 
 
-@quiet()
 def exported(kind: Kind, config: Config) -> onnx_ir.Model:
     """The network in ONNX; its parameters have names, types and shapes, but no numbers."""
     with without_numbers():
-        module = with_forward(kind.build(config), kind.forward)
-    inputs = kind.inputs(config)
+        module = kind.build(config)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     pretended(module, mode)
-    with mode, torch.no_grad():
-        fakes = tuple(mode.from_tensor(each) for each in inputs.values())
+    return exported_from(module, kind, config, mode)
+
+
+@quiet()
+def exported_from(module: nn.Module, kind: Kind, config: Config, mode: FakeTensorMode | None = None) -> onnx_ir.Model:
+    """A module in ONNX, with the numbers that it has; in the `mode` of its parameters, if they have none."""
+    inputs = kind.inputs(config)
+    with mode or contextlib.nullcontext(), torch.no_grad():
+        examples = inputs.values() if mode is None else map(mode.from_tensor, inputs.values())
         program = torch.onnx.export(
-            module,
-            fakes,
+            with_forward(module, kind.forward),
+            tuple(examples),
             input_names=list(inputs),
             output_names=list(kind.outputs),
             opset_version=OPSET,

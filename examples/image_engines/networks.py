@@ -231,16 +231,18 @@ def latents(config: Config) -> Inputs:
 
 def tiny(half: str, config: Config) -> nn.Module:
     """A half of TAESD."""
-    return getattr(made("diffusers.AutoencoderTiny", config), half)
+    module = made("diffusers.AutoencoderTiny", config)
+    delattr(module, "decoder" if half == "encoder" else "encoder")
+    return module
 
 
 VAE_ENCODER = Kind(partial(vae_half, "encoder"), pictures, encode, ("mean", "log_variance"), {"image": PICTURE})
 VAE_DECODER = Kind(partial(vae_half, "decoder"), latents, decode, ("image",), {"latent": PICTURE})
 TINY_ENCODER = Kind(
-    partial(tiny, "encoder"), pictures, lambda module, x: module.call(x), ("latent",), {"image": PICTURE}
+    partial(tiny, "encoder"), pictures, lambda module, x: module.encoder(x), ("latent",), {"image": PICTURE}
 )
 TINY_DECODER = Kind(
-    partial(tiny, "decoder"), latents, lambda module, x: module.call(x), ("image",), {"latent": PICTURE}
+    partial(tiny, "decoder"), latents, lambda module, x: module.decoder(x), ("image",), {"latent": PICTURE}
 )
 
 
@@ -257,13 +259,29 @@ def sd3_inputs(config: Config) -> Inputs:
     }
 
 
+def sd3(config: Config) -> nn.Module:
+    """diffusers' transformer, which looks its places up by their numbers: slices between computed ends have sizes that are not
+    known to be the image's."""
+    module = made("diffusers.SD3Transformer2DModel", config)
+    embed = module.pos_embed
+
+    def places(height: int, width: int) -> Tensor:
+        size, rows, columns = embed.pos_embed_max_size, height // embed.patch_size, width // embed.patch_size
+        down = (size - rows) // 2 + torch.arange(rows)
+        right = (size - columns) // 2 + torch.arange(columns)
+        return embed.pos_embed[:, (down[:, None] * size + right).reshape(-1)]
+
+    embed.__dict__["cropped_pos_embed"] = places
+    return module
+
+
 def sd3_forward(module: Any, sample: Tensor, timestep: Tensor, words: Tensor, pooled: Tensor) -> Tensor:
     """What the transformer predicts."""
     return module.call(sample, words, pooled, timestep, return_dict=False)[0]
 
 
 SD3 = Kind(
-    partial(made, "diffusers.SD3Transformer2DModel"), sd3_inputs, sd3_forward, ("prediction",),
+    sd3, sd3_inputs, sd3_forward, ("prediction",),
     {"sample": PICTURE, "timestep": EACH, "encoder_hidden_states": WORDS, "pooled": EACH},
 )  # fmt: skip
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import gcd, inf
 from numbers import Integral
+from operator import attrgetter
 from typing import TypeAlias, Union
 
 
@@ -39,6 +40,11 @@ class Atom:
     multiple: int = 1
 
     def __str__(self) -> str:
+        return self.text
+
+    @cached_property
+    def text(self) -> str:
+        """How it is written; also what orders atoms, wherefore it is kept."""
         if self.kind == "symbol":
             return self.name if self.multiple == 1 else f"({self.name}//{self.multiple})"
         left, right = self.args
@@ -83,10 +89,12 @@ class Expr:
     def __mul__(self, other: Dim) -> Dim:
         if not _is_dim(other):
             return NotImplemented
+        if not isinstance(other, Expr):
+            return _normal({monomial: a * int(other) for monomial, a in self.terms})
         result: dict[Monomial, int] = {}
         for left, a in self.terms:
             for right, b in _terms(other):
-                monomial = tuple(sorted(left + right, key=str))
+                monomial = tuple(sorted(left + right, key=attrgetter("text")))
                 result[monomial] = result.get(monomial, 0) + a * b
         return _normal(result)
 
@@ -153,7 +161,7 @@ def _is_dim(other: object) -> bool:
 
 def _key(monomial: Monomial) -> tuple[str, ...]:
     """An order on monomials that does not depend on how they were built."""
-    return tuple(str(atom) for atom in monomial)
+    return tuple(atom.text for atom in monomial)
 
 
 def symbol(name: str, low: int = 1, high: int | None = None, multiple: int = 1) -> Expr:

@@ -17,11 +17,13 @@ Sizes = Mapping[str, "tuple[int | None, ...] | None"]
 @dataclass(frozen=True)
 class Part:
     """A component of a checkpoint: the engines that compute it, what graphc calls it in such a checkpoint (`component`), and what
-    the names of its tensors begin with there (one of `prefixes`)."""
+    the names of its tensors begin with there (one of `prefixes`). If the file has the tensor `TEXT_PROJECTION` in it, `projected`
+    is the engine instead, if there is one."""
 
     engine: str
     component: str
     prefixes: tuple[str, ...]
+    projected: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ AUTOENCODER = ("first_stage_model.", "vae/", "vae.")
 FIRST = "input_blocks.0.0.weight"
 LATER = "input_blocks.{}.1.transformer_blocks.0.attn2.to_k.weight"
 POOLED = "label_emb.0.0.weight"
+TEXT_PROJECTION = "text_projection.weight"
 
 
 def unet(engine: str) -> Part:
@@ -86,7 +89,7 @@ CLIP_H2 = Part("clip_h", "text_encoder", ("cond_stage_model.model.", "text_encod
 CLIP_LX = Part("clip_l", "text_encoder", ("conditioner.embedders.0.transformer.", "text_encoder/"))
 CLIP_GX = Part("clip_g", "text_encoder_2", ("conditioner.embedders.1.model.", "text_encoder_2/"))
 CLIP_GR = Part("clip_g", "text_encoder_2", ("conditioner.embedders.0.model.", "text_encoder_2/"))
-CLIP_L3 = Part("clip_l_projected", "text_encoder", ("text_encoders.clip_l.", "text_encoder/"))
+CLIP_L3 = Part("clip_l", "text_encoder", ("text_encoders.clip_l.", "text_encoder/"), projected="clip_l_projected")
 CLIP_G3 = Part("clip_g", "text_encoder_2", ("text_encoders.clip_g.", "text_encoder_2/"))
 T5_3 = Part("t5_xxl", "text_encoder_3", ("text_encoders.t5xxl.", "text_encoder_3/"))
 CLIP_LF = Part("clip_l", "text_encoder", ("text_encoders.clip_l.", "text_encoder/"))

@@ -12,7 +12,7 @@ import numpy as np
 import graphc
 from graphc_images.errors import ModelError, SettingError
 from graphc_images.models import denoisers
-from graphc_images.models.architectures import ARCHITECTURES, Architecture, Part
+from graphc_images.models.architectures import ARCHITECTURES, TEXT_PROJECTION, Architecture, Part
 from graphc_images.models.denoisers import Conditioning
 from graphc_images.models.loras import Loras, Source, Strength
 from graphc_images.models.memory import Loaded
@@ -62,6 +62,12 @@ class Component:
     tensors: Tensors
     file: str
     prefix: str = ""
+
+    @property
+    def engine(self) -> str:
+        """What its engine is called."""
+        projects = any(name.startswith(self.prefix) and name.endswith(TEXT_PROJECTION) for name in self.tensors)
+        return self.part.projected if projects and self.part.projected else self.part.engine
 
     @property
     def nbytes(self) -> int:
@@ -177,7 +183,7 @@ class ImageModel:
         found = self.components.get(name)
         if found is None:
             raise ModelError(f"{self.architecture.name} needs {name}, which is not in the file: give one that has it")
-        path = self.engines / f"{found.part.engine}{'_' + half if half else ''}.gguf.gz"
+        path = self.engines / f"{found.engine}{'_' + half if half else ''}.gguf.gz"
         if not path.exists():
             raise ModelError(f"there is no engine for {self.architecture.name}: {path.name}")
         return self.loaded.get((id(self), key), found.nbytes, lambda: self._load(key, path, found))
@@ -231,8 +237,8 @@ def load_model(
         component = "vae" if name == "vae" else "text_encoder"
         components[name] = Component(parts[name], component, graphc.open_checkpoint(other), _called(other))
     if tiny is not None:
-        part = Part("taesd" if architecture.latent.channels == 4 else "taesd16", "vae", ("",))
-        components["tiny"] = Component(part, "vae", graphc.open_checkpoint(tiny), _called(tiny))
+        part = Part("taesd" if architecture.latent.channels == 4 else "taesd16", "tiny", ("",))
+        components["tiny"] = Component(part, "tiny", graphc.open_checkpoint(tiny), _called(tiny))
     return ImageModel(recognized, components, Path(engines), loaded or Loaded(), threads)
 
 

@@ -120,6 +120,9 @@ ARCHITECTURES = (
     Architecture("autoencoder of diffusers", (
         part("vae", unet.VAE_BEFORE, [""], "decoder.conv_in.weight", "decoder.mid_block.resnets.0.norm1.weight"),
     )),
+    Architecture("TAESD of diffusers", (part("tiny", unet.TINY, [""], "decoder.layers.0.weight", "encoder.layers.0.weight"),)),
+    Architecture("TAESD's decoder", (part("tiny", unet.TINY_DECODER, [""], "1.weight", "3.conv.0.weight"),)),
+    Architecture("TAESD's encoder", (part("tiny", unet.TINY_ENCODER, [""], "0.weight", "1.conv.0.weight"),)),
     Architecture("OpenCLIP", (openclip("text_encoder", ""),)),
     Architecture("CLIP", clip("text_encoder", "")),
     Architecture("T5", (t5("text_encoder", ""),)),

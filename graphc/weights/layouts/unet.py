@@ -112,6 +112,14 @@ def autoencoder(levels: int = 4) -> tuple[Row, ...]:
     return made
 
 
+TINY_MODULES = ("encoder", "decoder")
+TINY = Table(rows(*((each, each) for each in TINY_MODULES)), TINY_MODULES)
+"""TAESD as diffusers names it."""
+
+TINY_ENCODER = Table(rows(("*", "encoder.layers.*")))
+TINY_DECODER = Table(rows(*((str(place), f"decoder.layers.{place - 1}") for place in range(1, 20))))
+"""Its halves in files of their own, whose layers are only numbered; the decoder's first limits the latent and has no weights."""
+
 VAE_MODULES = ("encoder", "quant_conv", "decoder", "post_quant_conv")
 VAE = Table(autoencoder(), VAE_MODULES)
 VAE_BEFORE = Table(

@@ -46,6 +46,11 @@ def split(node: OnnxNode, emit: SizeEmit) -> tuple[Value, ...]:
     sizes = _split_sizes(node, emit, x.shape[axis])
     if len(sizes) != len(node.outputs):
         raise ModelError(f"{len(sizes)} parts for {len(node.outputs)} outputs")
+    return parts_of(emit, x, axis, sizes)
+
+
+def parts_of(emit: SizeEmit, x: Value, axis: int, sizes: Sequence[Dim]) -> tuple[Value, ...]:
+    """An axis in parts of these sizes. Raises ModelError where they are certainly not those of the axis."""
     total: Dim = 0
     parts = []
     for part in sizes:

@@ -11,7 +11,7 @@ from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.frame import Growing, Item, Slices, ValueList
 from graphc.frontend.onnx.importers.control import joined_slices, stacked
-from graphc.frontend.onnx.importers.movement import cut
+from graphc.frontend.onnx.importers.movement import parts_of
 from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
@@ -101,22 +101,17 @@ def split_to_sequence(node: OnnxNode, emit: SizeEmit) -> Item:
         rest = (*x.shape[:axis], *([] if given is None and not node.int("keepdims", 1) else [1]), *x.shape[axis + 1 :])
         first = emit(Transpose((axis, *(i for i in range(x.type.rank) if i != axis))), x)
         return Slices(to_shape(emit, first, (x.shape[axis], *rest)))
+    if given is not None and given.type.rank:
+        return ValueList(parts_of(emit, x, axis, emit.dims(given, "the sizes of the parts", low=0)))
     total = fixed_size(x.shape[axis], "the size of the axis")
-    if given is None or given.type.rank == 0:
-        step = 1 if given is None else emit.ints(given, "the size of the parts")[0]
-        if step < 1:
-            raise ModelError(f"parts of size {step}")
-        refuse_unless(total <= step * MOST_PARTS, f"a sequence of {ceil_div(total, step)} tensors is not supported")
-        sizes = [min(step, total - start) for start in range(0, total, step)]
-    else:
-        sizes = emit.ints(given, "the sizes of the parts")
-    if sum(sizes) != total or min(sizes, default=0) < 0:
-        raise ModelError(f"parts of {sizes} for an axis of {total}")
-    starts = np.cumsum([0, *sizes])
-    parts = [cut(emit, x, axis, int(start), part) for start, part in zip(starts, sizes, strict=False)]
+    step = 1 if given is None else emit.ints(given, "the size of the parts")[0]
+    if step < 1:
+        raise ModelError(f"parts of size {step}")
+    refuse_unless(total <= step * MOST_PARTS, f"a sequence of {ceil_div(total, step)} tensors is not supported")
+    parts = parts_of(emit, x, axis, [min(step, total - start) for start in range(0, total, step)])
     if given is None and not node.int("keepdims", 1):
-        parts = [to_shape(emit, part, (*x.shape[:axis], *x.shape[axis + 1 :])) for part in parts]
-    return ValueList(tuple(parts))
+        parts = tuple(to_shape(emit, part, (*x.shape[:axis], *x.shape[axis + 1 :])) for part in parts)
+    return ValueList(parts)
 
 
 @onnx_op("ConcatFromSequence")

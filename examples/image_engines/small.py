@@ -1,0 +1,77 @@
+"""The same networks, small: tests run them, by engines that lie in tests/images/engines.
+
+python -m examples.image_engines --small
+"""
+
+from __future__ import annotations
+
+from examples.image_engines import networks as kinds
+from examples.image_engines import table
+from examples.image_engines.networks import Config
+from examples.image_engines.table import Shipped
+
+NARROW: Config = {"block_out_channels": (16, 32, 64, 64), "norm_num_groups": 4, "sample_size": 16}
+SD1: Config = {**table.SD1, **NARROW, "attention_head_dim": 2, "cross_attention_dim": 48}
+SDXL: Config = {
+    **table.SDXL,
+    **NARROW,
+    "block_out_channels": (16, 32, 64),
+    "transformer_layers_per_block": (1, 2, 3),
+    "attention_head_dim": (1, 2, 4),
+    "cross_attention_dim": 48,
+    "addition_time_embed_dim": 8,
+    "projection_class_embeddings_input_dim": 80,
+}
+VAE: Config = {**NARROW, "sample_size": 64}
+CLIP: Config = {"num_hidden_layers": 2, "num_attention_heads": 2}
+CLIP_48: Config = {**table.CLIP_L, **CLIP, "hidden_size": 48, "intermediate_size": 192}
+CLIP_16: Config = {**table.CLIP_L, **CLIP, "hidden_size": 16, "intermediate_size": 64}
+CLIP_32: Config = {**table.CLIP_G, **CLIP, "hidden_size": 32, "intermediate_size": 128, "projection_dim": 32}
+T5: Config = {**table.T5_XXL, "d_model": 48, "d_kv": 12, "d_ff": 96, "num_layers": 2, "num_heads": 4}
+SD3: Config = {
+    **table.SD3,
+    "sample_size": 16,
+    "num_layers": 3,
+    "attention_head_dim": 16,
+    "num_attention_heads": 4,
+    "joint_attention_dim": 48,
+    "caption_projection_dim": 64,
+    "pooled_projection_dim": 48,
+    "pos_embed_max_size": 24,
+    "dual_attention_layers": (0,),
+    "qk_norm": "rms_norm",
+}
+FLUX: Config = {
+    **table.FLUX,
+    "num_layers": 2,
+    "num_single_layers": 3,
+    "attention_head_dim": 24,
+    "num_attention_heads": 4,
+    "joint_attention_dim": 48,
+    "pooled_projection_dim": 16,
+    "axes_dims_rope": (8, 8, 8),
+}
+CHROMA: Config = {
+    **{key: value for key, value in FLUX.items() if key not in ("pooled_projection_dim", "guidance_embeds")},
+    "approximator_num_channels": 16,
+    "approximator_hidden_dim": 80,
+    "approximator_layers": 2,
+}
+
+SMALL = {
+    "clip_16": Shipped(kinds.CLIP, CLIP_16),
+    "clip_32": Shipped(kinds.CLIP_PROJECTED, CLIP_32),
+    "clip_48": Shipped(kinds.CLIP, CLIP_48),
+    "clip_16_projected": Shipped(kinds.CLIP_PROJECTED, {**CLIP_16, "projection_dim": 16}),
+    "t5": Shipped(kinds.T5, T5),
+    "vae4_decoder": Shipped(kinds.VAE_DECODER, {**table.VAE4, **VAE}),
+    "vae4_encoder": Shipped(kinds.VAE_ENCODER, {**table.VAE4, **VAE}),
+    "vae16_decoder": Shipped(kinds.VAE_DECODER, {**table.VAE16, **VAE}),
+    "vae16_encoder": Shipped(kinds.VAE_ENCODER, {**table.VAE16, **VAE}),
+    "sd3": Shipped(kinds.SD3, SD3),
+    "flux": Shipped(kinds.FLUX, FLUX, (("flux_fill", 384),)),
+    "chroma": Shipped(kinds.CHROMA, CHROMA),
+    "unet_sd1": Shipped(kinds.UNET, SD1, (("unet_sd1_inpaint", 9),)),
+    "unet_sdxl": Shipped(kinds.UNET, SDXL),
+}
+"""By the name of the engine's file."""

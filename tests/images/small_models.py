@@ -1,0 +1,193 @@
+"""Small models of each architecture: rows for the table, files in the authors' layout with seeded weights, and the same weights
+in diffusers' and transformers' modules.
+
+    small = SMALL["Stable Diffusion 1"]
+    path = small.write(tmp_path)                        # a file as people have it
+    model = load_model(path, architectures=[small.architecture], engines=ENGINES)
+    small.module("denoiser", path), small.module("vae", path), small.module("clip_l", path)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+
+import original_layouts as original
+from original_layouts import Shapes, prefixed
+
+from examples.image_engines import small as configs
+from examples.image_engines.networks import made
+from graphc.weights.layouts import detect
+from graphc_images.models import ARCHITECTURES, Architecture, Part
+
+ENGINES = Path(__file__).parent / "engines"
+ROWS = {each.name: each for each in ARCHITECTURES}
+DENOISER, FIRST = "model.diffusion_model.", "first_stage_model."
+CLIP_L, T5 = "text_encoders.clip_l.transformer.", "text_encoders.t5xxl.transformer."
+NARROW = {"width": 16, "context": 48}
+VOCABULARY = 49408
+
+
+@dataclass(frozen=True)
+class Module:
+    """A class of diffusers or transformers, its configuration, and what graphc calls the component."""
+
+    path: str
+    config: Mapping[str, Any]
+    component: str
+
+
+@dataclass(frozen=True)
+class Small:
+    """A small model: its row, the tensors of its file, and the modules that it becomes."""
+
+    architecture: Architecture
+    shapes: Shapes
+    modules: Mapping[str, Module]
+
+    def weights(self, seed: int = 0, dtype: Any = np.float32) -> dict[str, np.ndarray]:
+        """Seeded numbers of a size that keeps what they are multiplied with about as large as it is."""
+        random = np.random.default_rng(seed)
+        return {name: drawn(random, name, shape).astype(dtype) for name, shape in self.shapes.items()}
+
+    def write(self, folder: Path, seed: int = 0, dtype: Any = np.float32, name: str = "model.safetensors") -> Path:
+        """A file of them."""
+        save_file(self.weights(seed, dtype), folder / name)
+        return folder / name
+
+    def module(self, name: str, path: Path) -> Any:
+        """PyTorch's module of a part (`denoiser`, `vae`, or a text encoder) with the weights of a file."""
+        import torch
+
+        told = self.modules[name]
+        module = made(told.path, told.config)
+        given = load_file(path)
+        layout = detect({key: array.shape for key, array in given.items()})
+        assert layout is not None
+        sources = layout.sources(given)[told.component]
+        found = {ours: np.array(each.array(given[each.name]), np.float32) for ours, each in sources.items()}
+        own = module.state_dict()
+        bare = {key.removeprefix("text_model."): array for key, array in found.items()}
+        state = {
+            key: torch.from_numpy(found[key] if key in found else bare[key.removeprefix("text_model.")]) for key in own
+        }
+        module.load_state_dict(state)
+        return module.eval().requires_grad_(False)
+
+
+def drawn(random: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Seeded numbers for a tensor: scales near 1, small biases, matrices by what they sum."""
+    array = random.standard_normal(shape, np.float32) if shape else np.float32(random.standard_normal())
+    if len(shape) > 1:
+        table = "embedding" in name or "shared" in name or "embed_tokens" in name or name.endswith("pos_embed")
+        return np.asarray(array * np.float32(0.5 if table else np.prod(shape[1:]) ** -0.5))
+    return np.asarray(array * np.float32(0.05) if "bias" in name else 1 + np.float32(0.1) * array)
+
+
+def part(row: Part, engine: str) -> Part:
+    return replace(row, engine=engine, projected=f"{engine}_projected" if row.projected else "")
+
+
+def row(name: str, marks: Mapping[str, Any], denoiser: str, text: Mapping[str, str]) -> Architecture:
+    """The row of an architecture, with other sizes and engines."""
+    known = ROWS[name]
+    encoders = {key: part(known.text[key], engine) for key, engine in text.items()}
+    return replace(known, marks=marks, denoiser=replace(known.denoiser, engine=denoiser), text=encoders)
+
+
+VAE = "diffusers.AutoencoderKL"
+VAE4 = Module(VAE, {**configs.table.VAE4, **configs.VAE}, "vae")
+VAE16 = Module(VAE, {**configs.table.VAE16, **configs.VAE}, "vae")
+CLIP, PROJECTED = "transformers.CLIPTextModel", "transformers.CLIPTextModelWithProjection"
+UNET = "diffusers.UNet2DConditionModel"
+KEY = "attn2.to_k.weight"
+
+SMALL = {
+    "Stable Diffusion 1": Small(
+        row(
+            "Stable Diffusion 1", {"input_blocks.0.0.weight": (16, 4, 3, 3)}, "unet_sd1", {"clip_l": "clip_48"},
+        ),
+        {
+            **prefixed(DENOISER, original.unet(**{**original.SD1, **NARROW})),
+            **prefixed(FIRST, original.vae(16)),
+            **prefixed("cond_stage_model.transformer.", original.clip(48, 2, VOCABULARY)),
+        },
+        {
+            "denoiser": Module(UNET, configs.SD1, "unet"), "vae": VAE4,
+            "clip_l": Module(CLIP, configs.CLIP_48, "text_encoder"),
+        },
+    ),
+    "Stable Diffusion XL": Small(
+        row(
+            "Stable Diffusion XL", {"input_blocks.0.0.weight": (16, 4, 3, 3), "label_emb.0.0.weight": (64, 80)}, "unet_sdxl",
+            {"clip_l": "clip_16", "clip_g": "clip_32"},
+        ),
+        {
+            **prefixed(DENOISER, original.unet(**{**original.SDXL, **NARROW, "depths": (0, 2, 3), "middle": 3, "pooled": 80})),
+            **prefixed(FIRST, original.vae(16)),
+            **prefixed("conditioner.embedders.0.transformer.", original.clip(16, 2, VOCABULARY)),
+            **prefixed("conditioner.embedders.1.model.", original.openclip(32, 2, VOCABULARY)),
+        },
+        {
+            "denoiser": Module(UNET, {k: v for k, v in configs.SDXL.items() if k != "conditions"}, "unet"), "vae": VAE4,
+            "clip_l": Module(CLIP, configs.CLIP_16, "text_encoder"),
+            "clip_g": Module(PROJECTED, configs.CLIP_32, "text_encoder_2"),
+        },
+    ),
+    "Stable Diffusion 3.5 medium": Small(
+        row(
+            "Stable Diffusion 3.5 medium", {"joint_blocks.0.context_block.attn.qkv.weight": (192, 64)}, "sd3",
+            {"clip_l": "clip_16", "clip_g": "clip_32", "t5xxl": "t5"},
+        ),
+        {
+            **prefixed(DENOISER, original.sd3(3, 16, 16, 48, 48, 24, normed=True, dual=1, heads=4)),
+            **prefixed(FIRST, original.vae(16, latents=16, quantized=False)),
+            **prefixed(CLIP_L, original.clip(16, 2, VOCABULARY, projection=16)),
+            **prefixed("text_encoders.clip_g.transformer.", original.clip(32, 2, VOCABULARY, projection=32)),
+            **prefixed(T5, original.t5(48, 2, 4, 96)),
+        },
+        {
+            "denoiser": Module("diffusers.SD3Transformer2DModel", configs.SD3, "transformer"), "vae": VAE16,
+            "clip_l": Module(PROJECTED, {**configs.CLIP_16, "projection_dim": 16}, "text_encoder"),
+            "clip_g": Module(PROJECTED, configs.CLIP_32, "text_encoder_2"),
+            "t5xxl": Module("transformers.T5EncoderModel", configs.T5, "text_encoder_3"),
+        },
+    ),
+    "Flux dev": Small(
+        row(
+            "Flux dev", {"double_blocks.0.img_attn.qkv.weight": (288, 96), "guidance_in.in_layer.weight": (96, 256)}, "flux",
+            {"clip_l": "clip_16", "t5xxl": "t5"},
+        ),
+        {
+            **prefixed(DENOISER, original.flux(96, 24, 2, 3, 64, 48, 16)),
+            **prefixed(FIRST, original.vae(16, latents=16, quantized=False)),
+            **prefixed(CLIP_L, original.clip(16, 2, VOCABULARY)),
+            **prefixed(T5, original.t5(48, 2, 4, 96)),
+        },
+        {
+            "denoiser": Module("diffusers.FluxTransformer2DModel", configs.FLUX, "transformer"), "vae": VAE16,
+            "clip_l": Module(CLIP, configs.CLIP_16, "text_encoder"),
+            "t5xxl": Module("transformers.T5EncoderModel", configs.T5, "text_encoder_2"),
+        },
+    ),
+    "Chroma": Small(
+        row("Chroma", {"distilled_guidance_layer.in_proj.weight": (80, 16)}, "chroma", {"t5xxl": "t5"}),
+        {
+            **prefixed(DENOISER, original.chroma(96, 24, 2, 3, 64, 48, 80, 2, 16)),
+            **prefixed(FIRST, original.vae(16, latents=16, quantized=False)),
+            **prefixed(T5, original.t5(48, 2, 4, 96)),
+        },
+        {
+            "denoiser": Module("diffusers.ChromaTransformer2DModel", configs.CHROMA, "transformer"), "vae": VAE16,
+            "t5xxl": Module("transformers.T5EncoderModel", configs.T5, "text_encoder"),
+        },
+    ),
+}  # fmt: skip

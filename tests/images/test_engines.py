@@ -1,0 +1,154 @@
+"""The engines that are shipped: made anew they have the same bytes, with weights or without, and the files of people fit them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "examples")]
+
+import original_layouts as original
+from test_recognize import FILES, arrays
+
+from graphc.targets.ggml.engine import read_stripped_engine
+from graphc.weights.refit import Refit
+from graphc_images.models import ARCHITECTURES
+from graphc_images.models.model import ENGINES
+
+ROWS = {each.name: each for each in ARCHITECTURES}
+SHIPPED = sorted(path.name.removesuffix(".gguf.gz") for path in ENGINES.glob("*.gguf.gz"))
+TEXTS = {
+    "clip_l": original.clip(),
+    "clip_l_projected": original.clip(projection=768),
+    "clip_h": original.openclip(1024, 24),
+    "clip_g": original.openclip(),
+    "t5_xxl": original.t5(),
+}
+LIMIT = 25_000_000
+
+
+def fits(engine, tensors, component):
+    """Raises CheckpointError if the tensors are not those of the engine's parameters, all of them and no others."""
+    program, stored = read_stripped_engine(ENGINES / f"{engine}.gguf.gz")
+    found = Refit(program, stored, tensors, component=component)
+    assert not found.recipes.pinned
+    assert len(found.arrays) > 3
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_denoisers_take_the_files(name):
+    part = ROWS[name].denoiser
+    if part.engine not in SHIPPED:
+        pytest.skip("not made yet")
+    fits(part.engine, arrays(original.prefixed("model.diffusion_model.", FILES[name])), part.component)
+
+
+@pytest.mark.parametrize("half", ["encoder", "decoder"])
+@pytest.mark.parametrize(("engine", "settings"), [("vae4", {}), ("vae16", {"latents": 16, "quantized": False})])
+def test_autoencoders_take_the_files(engine, settings, half):
+    fits(f"{engine}_{half}", arrays(original.prefixed("first_stage_model.", original.vae(**settings))), "vae")
+
+
+@pytest.mark.parametrize("engine", TEXTS)
+def test_text_encoders_take_the_files(engine):
+    fits(engine, arrays(TEXTS[engine]), "text_encoder")
+
+
+def test_the_architectures_have_their_engines():
+    wanted = {part.engine for row in ARCHITECTURES for part in (row.denoiser, *row.text.values())}
+    wanted |= {f"{row.vae.engine}_{half}" for row in ARCHITECTURES for half in ("encoder", "decoder")}
+    assert wanted <= set(SHIPPED)
+
+
+def test_they_are_small():
+    assert sum(path.stat().st_size for path in ENGINES.glob("*.gguf.gz")) < LIMIT
+
+
+def tiny(half, latents=4, width=64):
+    """TAESD's tensors, as its own files number them."""
+    made = {}
+    place = 0
+
+    def conv(outputs, inputs, bias=True):
+        nonlocal place
+        made[f"{place}.weight"] = (outputs, inputs, 3, 3)
+        made.update({f"{place}.bias": (outputs,)} if bias else {})
+        place += 1
+
+    def block():
+        nonlocal place
+        for layer in (0, 2, 4):
+            made.update({f"{place}.conv.{layer}.weight": (width, width, 3, 3), f"{place}.conv.{layer}.bias": (width,)})
+        place += 1
+
+    if half == "encoder":
+        conv(width, 3)
+        block()
+        for _ in range(3):
+            conv(width, width, bias=False)
+            for _ in range(3):
+                block()
+        conv(latents, width)
+        return made
+    place = 1  # the first limits the latent
+    conv(width, latents)
+    place += 1
+    for _ in range(3):
+        for _ in range(3):
+            block()
+        place += 1  # twice as large
+        conv(width, width, bias=False)
+    block()
+    conv(3, width)
+    return made
+
+
+@pytest.mark.parametrize("half", ["encoder", "decoder"])
+@pytest.mark.parametrize(("engine", "latents"), [("taesd", 4), ("taesd16", 16)])
+def test_tiny_autoencoders_take_the_files(engine, latents, half):
+    own = tiny(half, latents)
+    fits(f"{engine}_{half}", arrays(own), "tiny")
+    shift = 1 if half == "decoder" else 0
+    both = {}
+    for name, shape in own.items():
+        place, _, rest = name.partition(".")
+        both[f"{half}.layers.{int(place) - shift}.{rest}"] = shape
+    other = "encoder" if half == "decoder" else "decoder"
+    fits(f"{engine}_{half}", arrays({**both, f"{other}.layers.0.weight": (64, 3, 3, 3)}), "tiny")
+
+
+@pytest.mark.torch
+class TestMadeAnew:
+    """By the script: exported by torch and compiled."""
+
+    @pytest.fixture(autouse=True)
+    def _needs(self):
+        pytest.importorskip("torch")
+        pytest.importorskip("diffusers")
+
+    def test_what_is_shipped(self):
+        from examples.image_engines.export import engines, unpacked
+        from examples.image_engines.table import SHIPPED
+
+        (packed,) = engines("taesd_decoder", SHIPPED["taesd_decoder"]).values()
+        assert unpacked(packed) == unpacked((ENGINES / "taesd_decoder.gguf.gz").read_bytes())
+
+    def test_weights_make_no_difference(self, tmp_path):
+        """Exported with weights and without."""
+        import torch
+        from zoo.build import randomize
+
+        from examples.image_engines.export import engine, engines, exported_from, parametrized, unpacked
+        from examples.image_engines.networks import VAE_DECODER
+        from examples.image_engines.small import VAE
+        from examples.image_engines.table import VAE4, Shipped
+
+        config = {**VAE4, **VAE, "block_out_channels": (16, 16), "layers_per_block": 1}
+        config |= {"down_block_types": ("DownEncoderBlock2D",) * 2, "up_block_types": ("UpDecoderBlock2D",) * 2}
+        (bare,) = engines("vae", Shipped(VAE_DECODER, config)).values()
+        with torch.no_grad():
+            module = randomize(VAE_DECODER.build(config))
+        path = parametrized(exported_from(module, VAE_DECODER, config), tmp_path)
+        assert unpacked(engine("vae", path)) == unpacked(bare)

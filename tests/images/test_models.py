@@ -1,0 +1,262 @@
+"""Components of small models, from files in the authors' layout, beside the same weights in diffusers and transformers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("diffusers")
+sys.path.insert(0, str(Path(__file__).parent))
+
+from small_models import ENGINES, SMALL, VOCABULARY  # noqa: E402
+
+from graphc_images.errors import ModelError, SettingError  # noqa: E402
+from graphc_images.models import Conditioning, Loaded, load_model  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def near(found, expected, tolerance=2e-5):
+    expected = np.asarray(expected)
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
+
+
+def noise(*shape, seed=1):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def as_torch(*arrays):
+    return [torch.from_numpy(np.asarray(each)) for each in arrays]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    made = {}
+
+    def file(name):
+        if name not in made:
+            made[name] = SMALL[name].write(folder, name=f"{name}.safetensors")
+        return made[name]
+
+    return file
+
+
+def opened(name, files, **settings):
+    small = SMALL[name]
+    return small, load_model(files(name), architectures=[small.architecture], engines=ENGINES, threads=1, **settings)
+
+
+def prompt(batch=2, tokens=77):
+    ids = np.random.default_rng(4).integers(1000, VOCABULARY - 10, (batch, tokens))
+    ids[:, 0] = VOCABULARY - 2
+    for row, end in enumerate((9, 20)[:batch]):
+        ids[row, end:] = VOCABULARY - 1
+    return ids, [9, 20][:batch]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_text_encoders(name, files):
+    small, model = opened(name, files)
+    for encoder in small.architecture.text:
+        module = small.module(encoder, files(name))
+        if encoder == "t5xxl":
+            ids = np.random.default_rng(5).integers(0, 32000, (2, 13))
+            mask = (np.arange(13) < np.array([[13], [6]])).astype(np.int64)
+            expected = module(*as_torch(ids, mask)).last_hidden_state
+            near(model.encode_tokens(encoder, ids, mask).skipping(1), expected)
+            continue
+        ids, ends = prompt()
+        encoded = model.encode_tokens(encoder, ids)
+        expected = module(*as_torch(ids), output_hidden_states=True)
+        near(encoded.skipping(1), expected.last_hidden_state)
+        near(encoded.skipping(2, normed=False), expected.hidden_states[-2])
+        pooled = expected.text_embeds if encoded.projected is not None else expected.pooler_output
+        near(encoded.pooled(ends), pooled)
+    model.close()
+
+
+@pytest.mark.parametrize("name", ["Stable Diffusion 1", "Flux dev"])
+def test_autoencoders(name, files):
+    small, model = opened(name, files)
+    module, format = small.module("vae", files(name)), small.architecture.latent
+    for height, width in ((16, 24), (40, 8)):
+        image = np.clip(noise(1, 3, height, width), -1, 1)
+        posterior = module.encode(*as_torch(image)).latent_dist
+        near(model.encode_image(image), (posterior.mean.numpy() - format.shift) * format.scale)
+        drawn = noise(*posterior.mean.shape, seed=3)
+        expected = posterior.mean.numpy() + posterior.std.numpy() * drawn
+        near(model.encode_image(image, drawn), (expected - format.shift) * format.scale)
+        latent = noise(2, format.channels, height // 8, width // 8)
+        near(model.decode_latent(latent), module.decode(*as_torch(latent / format.scale + format.shift)).sample)
+
+
+def test_stable_diffusion_1_denoises(files):
+    small, model = opened("Stable Diffusion 1", files)
+    module = small.module("denoiser", files("Stable Diffusion 1"))
+    for batch, height, width, tokens in ((1, 8, 8, 77), (2, 9, 7, 154), (3, 1, 2, 1)):
+        x, words = noise(batch, 4, height, width), noise(batch, tokens, 48, seed=2)
+        expected = module(*as_torch(x), 601.5, *as_torch(words)).sample
+        near(model.denoise(x, 601.5, Conditioning(words)), expected)
+    times = np.array([3.0, 999.0, 250.0], np.float32)
+    expected = module(*as_torch(x, times, words)).sample
+    near(model.denoise(x, times, Conditioning(words)), expected)
+
+
+def test_stable_diffusion_xl_denoises(files):
+    small, model = opened("Stable Diffusion XL", files)
+    module = small.module("denoiser", files("Stable Diffusion XL"))
+    x, words, pooled = noise(2, 4, 8, 6), noise(2, 77, 48, seed=2), noise(2, 32, seed=3)
+    sizes = np.array([[1024, 768, 0, 0, 1024, 768]], np.float32)
+    added = {"text_embeds": torch.from_numpy(pooled), "time_ids": torch.from_numpy(np.repeat(sizes, 2, 0))}
+    expected = module(*as_torch(x), 33.0, *as_torch(words), added_cond_kwargs=added).sample
+    near(model.denoise(x, 33.0, Conditioning(words, pooled=pooled, sizes=sizes)), expected)
+    with pytest.raises(SettingError, match="also wants pooled"):
+        model.denoise(x, 33.0, Conditioning(words, sizes=sizes))
+
+
+def test_stable_diffusion_3_denoises(files):
+    small, model = opened("Stable Diffusion 3.5 medium", files)
+    module = small.module("denoiser", files("Stable Diffusion 3.5 medium"))
+    for height, width in ((8, 6), (14, 22)):
+        x, words, pooled = noise(2, 16, height, width), noise(2, 30, 48, seed=2), noise(2, 48, seed=3)
+        expected = module(*as_torch(x, words, pooled), torch.full((2,), 750.0)).sample
+        near(model.denoise(x, 0.75, Conditioning(words, pooled=pooled)), expected)
+    with pytest.raises(SettingError, match="multiples of 16"):
+        model.denoise(noise(1, 16, 8, 7), 0.5, Conditioning(words[:1], pooled=pooled[:1]))
+
+
+def packed(x):
+    from diffusers import FluxPipeline
+
+    return FluxPipeline._pack_latents(torch.from_numpy(x), *x.shape)
+
+
+def test_flux_denoises(files):
+    from diffusers import FluxPipeline
+
+    small, model = opened("Flux dev", files)
+    module = small.module("denoiser", files("Flux dev"))
+    x, words, pooled = noise(2, 16, 8, 6), noise(2, 30, 48, seed=2), noise(2, 16, seed=3)
+    places = FluxPipeline._prepare_latent_image_ids(2, 4, 3, "cpu", torch.float32)
+    shared = {
+        "encoder_hidden_states": torch.from_numpy(words), "pooled_projections": torch.from_numpy(pooled),
+        "timestep": torch.full((2,), 0.75), "guidance": torch.full((2,), 3.5), "txt_ids": torch.zeros(30, 3),
+    }  # fmt: skip
+    expected = module(hidden_states=packed(x), img_ids=places, **shared).sample
+    expected = FluxPipeline._unpack_latents(expected, 64, 48, 8)
+    guidance = np.array([3.5], np.float32)
+    given = Conditioning(words, pooled=pooled, guidance=guidance)
+    near(model.denoise(x, 0.75, given), expected, 1e-4)
+    reference = noise(1, 16, 4, 4, seed=7)
+    beside = places.clone()
+    other = FluxPipeline._prepare_latent_image_ids(2, 2, 2, "cpu", torch.float32)
+    other[..., 0] = 1
+    both = torch.cat([packed(x), packed(np.repeat(reference, 2, 0))], dim=1)
+    expected = module(hidden_states=both, img_ids=torch.cat([beside, other]), **shared).sample[:, :12]
+    expected = FluxPipeline._unpack_latents(expected, 64, 48, 8)
+    given = Conditioning(words, pooled=pooled, guidance=guidance, references=(reference,))
+    near(model.denoise(x, 0.75, given), expected, 1e-4)
+
+
+def test_chroma_denoises(files):
+    from diffusers import FluxPipeline
+
+    small, model = opened("Chroma", files)
+    module = small.module("denoiser", files("Chroma"))
+    x, words = noise(2, 16, 8, 6), noise(2, 30, 48, seed=2)
+    mask = (np.arange(30) < np.array([[30], [11]])).astype(np.float32)
+    seen = torch.from_numpy(np.concatenate([mask, np.ones((2, 12), np.float32)], axis=1)) > 0
+    expected = module(
+        hidden_states=packed(x), img_ids=FluxPipeline._prepare_latent_image_ids(2, 4, 3, "cpu", torch.float32),
+        encoder_hidden_states=torch.from_numpy(words), timestep=torch.full((2,), 0.75), txt_ids=torch.zeros(30, 3),
+        attention_mask=seen,
+    ).sample  # fmt: skip
+    expected = FluxPipeline._unpack_latents(expected, 64, 48, 8)
+    near(model.denoise(x, 0.75, Conditioning(words, mask=mask)), expected, 1e-4)
+
+
+def test_half_precision_stays_in_the_file(tmp_path):
+    small = SMALL["Stable Diffusion 1"]
+    path = small.write(tmp_path, dtype=np.float16)
+    model = load_model(path, architectures=[small.architecture], engines=ENGINES, threads=1)
+    module = small.module("denoiser", path)
+    x, words = noise(1, 4, 8, 8), noise(1, 77, 48, seed=2)
+    near(model.denoise(x, 500.0, Conditioning(words)), module(*as_torch(x), 500.0, *as_torch(words)).sample, 1e-4)
+    engine = model.loaded.there((id(model), "denoiser"))
+    assert {weight.type_name for weight in engine.program.weights} == {"float32", "f16"}
+
+
+def test_models_are_freed_when_they_would_not_fit(files):
+    _, model = opened("Stable Diffusion 1", files, loaded=Loaded(1))
+    ids, _ = prompt(1)
+    words = model.encode_tokens("clip_l", ids).skipping(1)
+    first = model.denoise(noise(1, 4, 8, 8), 10.0, Conditioning(words))
+    assert model.loaded.there((id(model), "clip_l")) is None
+    model.encode_tokens("clip_l", ids)
+    assert model.loaded.there((id(model), "denoiser")) is None
+    np.testing.assert_array_equal(model.denoise(noise(1, 4, 8, 8), 10.0, Conditioning(words)), first)
+
+
+def test_separate_files(files, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    whole = load_file(files("Stable Diffusion 1"))
+    parts = {
+        "unet": "model.diffusion_model.", "vae": "first_stage_model.", "clip": "cond_stage_model.transformer.",
+    }  # fmt: skip
+    for name, prefix in parts.items():
+        own = {key.removeprefix(prefix): array for key, array in whole.items() if key.startswith(prefix)}
+        save_file(own, tmp_path / f"{name}.safetensors")
+    row = SMALL["Stable Diffusion 1"].architecture
+    settings = {"architectures": [row], "engines": ENGINES, "threads": 1}
+    alone = load_model(tmp_path / "unet.safetensors", **settings)
+    with pytest.raises(ModelError, match="needs vae, which is not in the file"):
+        alone.decode_latent(noise(1, 4, 2, 2))
+    text = {"clip_l": tmp_path / "clip.safetensors"}
+    joined = load_model(tmp_path / "unet.safetensors", vae=tmp_path / "vae.safetensors", text=text, **settings)
+    _, model = opened("Stable Diffusion 1", files)
+    ids, _ = prompt(1)
+    latent, image = noise(1, 4, 3, 2), np.clip(noise(1, 3, 16, 8), -1, 1)
+    np.testing.assert_array_equal(joined.decode_latent(latent), model.decode_latent(latent))
+    np.testing.assert_array_equal(joined.encode_image(image), model.encode_image(image))
+    found, expected = (each.encode_tokens("clip_l", ids).states for each in (joined, model))
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(SettingError, match="has no clip_g"):
+        load_model(tmp_path / "unet.safetensors", text={"clip_g": tmp_path / "clip.safetensors"}, **settings)
+
+
+def test_loras(files):
+    _, model = opened("Stable Diffusion 1", files)
+    random = np.random.default_rng(8)
+    name = "lora_unet_input_blocks_1_1_transformer_blocks_0_attn2_to_k"
+    text = "lora_te_text_model_encoder_layers_0_self_attn_q_proj"
+    change = {
+        f"{name}.lora_down.weight": random.standard_normal((2, 48)).astype(np.float32),
+        f"{name}.lora_up.weight": random.standard_normal((16, 2)).astype(np.float32),
+        f"{text}.lora_down.weight": random.standard_normal((2, 48)).astype(np.float32),
+        f"{text}.lora_up.weight": random.standard_normal((48, 2)).astype(np.float32),
+        "lora_unet_nowhere.lora_down.weight": random.standard_normal((2, 48)).astype(np.float32),
+        "lora_unet_nowhere.lora_up.weight": random.standard_normal((16, 2)).astype(np.float32),
+    }
+    x, words = noise(1, 4, 8, 8), noise(1, 77, 48, seed=2)
+    ids, _ = prompt(1)
+    before = model.denoise(x, 10.0, Conditioning(words)), model.encode_tokens("clip_l", ids).states
+    assert model.load_lora(change, 1.0, "style") == "style"
+    after = model.denoise(x, 10.0, Conditioning(words)), model.encode_tokens("clip_l", ids).states
+    assert all(np.abs(a - b).max() > 1e-3 for a, b in zip(before, after, strict=True))
+    assert any("nowhere" in each for each in model.unmatched["style"])
+    model.close()
+    np.testing.assert_array_equal(model.denoise(x, 10.0, Conditioning(words)), after[0])
+    model.set_lora({"style": {"denoiser": 0.0, "text_encoder": 1.0}})
+    near(model.denoise(x, 10.0, Conditioning(words)), before[0], 1e-6)
+    model.unload_lora("style")
+    np.testing.assert_array_equal(model.denoise(x, 10.0, Conditioning(words)), before[0])
+    np.testing.assert_array_equal(model.encode_tokens("clip_l", ids).states, before[1])
+    with pytest.raises(SettingError, match="no LoRA is called"):
+        model.set_lora({"style": 1.0})
