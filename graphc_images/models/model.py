@@ -185,7 +185,9 @@ class ImageModel:
             raise ModelError(f"{self.architecture.name} needs {name}, which is not in the file: give one that has it")
         path = self.engines / f"{found.engine}{'_' + half if half else ''}.gguf.gz"
         if not path.exists():
-            raise ModelError(f"there is no engine for {self.architecture.name}: {path.name}")
+            raise ModelError(
+                f"{path}: there is no such engine; python -m examples.image_engines makes it, in graphc's sources"
+            )
         return self.loaded.get((id(self), key), found.nbytes, lambda: self._load(key, path, found))
 
     def _load(self, key: str, path: Path, found: Component) -> graphc.Model:

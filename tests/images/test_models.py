@@ -49,7 +49,13 @@ def files(tmp_path_factory):
 
 def opened(name, files, **settings):
     small = SMALL[name]
+    require(small.architecture.denoiser.engine)
     return small, load_model(files(name), architectures=[small.architecture], engines=ENGINES, threads=1, **settings)
+
+
+def require(engine):
+    if not (ENGINES / f"{engine}.gguf.gz").exists():
+        pytest.skip(f"python -m examples.image_engines --small {engine} makes its engine")
 
 
 def prompt(batch=2, tokens=77):
@@ -84,6 +90,7 @@ def test_text_encoders(name, files):
 @pytest.mark.parametrize("name", ["Stable Diffusion 1", "Flux dev"])
 def test_autoencoders(name, files):
     small, model = opened(name, files)
+    require(f"{small.architecture.vae.engine}_decoder")
     module, format = small.module("vae", files(name)), small.architecture.latent
     for height, width in ((16, 24), (40, 8)):
         image = np.clip(noise(1, 3, height, width), -1, 1)
@@ -183,6 +190,7 @@ def test_chroma_denoises(files):
 
 def test_half_precision_stays_in_the_file(tmp_path):
     small = SMALL["Stable Diffusion 1"]
+    require("unet_sd1")
     path = small.write(tmp_path, dtype=np.float16)
     model = load_model(path, architectures=[small.architecture], engines=ENGINES, threads=1)
     module = small.module("denoiser", path)
@@ -214,6 +222,7 @@ def test_separate_files(files, tmp_path):
         own = {key.removeprefix(prefix): array for key, array in whole.items() if key.startswith(prefix)}
         save_file(own, tmp_path / f"{name}.safetensors")
     row = SMALL["Stable Diffusion 1"].architecture
+    require("unet_sd1")
     settings = {"architectures": [row], "engines": ENGINES, "threads": 1}
     alone = load_model(tmp_path / "unet.safetensors", **settings)
     with pytest.raises(ModelError, match="needs vae, which is not in the file"):
