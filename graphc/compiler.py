@@ -69,6 +69,7 @@ def compile(
     device: str = "cpu",
     threads: int | None = None,
     memory: Memory = None,
+    contexts: int | None = None,
     without: Iterable[str] = (),
     stop_after: int | None = None,
     names: Source | None = None,
@@ -88,7 +89,7 @@ def compile(
     `dtype` is what the weights are stored in: a type of ggml's (`"q8_0"`), or several, each for those whose names fit a pattern
     (`["q8_0", "*.attn*.weight=q4_k"]`; the last that fits counts), or `"checkpoint"`: as `weights` has them. Where that is not
     possible the next type is taken; `Dtypes.choices` says so. With `weights` and `component` (see `Model.load_weights`) the
-    model gets those. `device`, `threads` and `memory` are those of `graphc.load`.
+    model gets those. `device`, `threads`, `memory` and `contexts` are those of `graphc.load`.
 
     Raises ModelError, UnsupportedError (with all that is unsupported), InputError for a size that the model has not or a rule or
     type that there is not, CheckpointError, or OSError.
@@ -110,10 +111,10 @@ def compile(
         write_project(program, cpp)
     if output is None:
         given = compiled_from(program) if weights is None else None
-        place = Place(device, threads, memory)
+        place = Place(device, threads, memory, contexts)
         return Model(program, evaluated(program, progress, arrays), given=given, place=place)
     write(program, output, progress, arrays=arrays)
-    return load(output, device=device, threads=threads, memory=memory)
+    return load(output, device=device, threads=threads, memory=memory, contexts=contexts)
 
 
 def compile_program(
@@ -178,6 +179,7 @@ def load(
     device: str = "cpu",
     threads: int | None = None,
     memory: Memory = None,
+    contexts: int | None = None,
 ) -> Model:
     """Load an engine file; its weights are mapped, and copied only to a device that is not the CPU.
 
@@ -185,6 +187,10 @@ def load(
     several with commas between, each of which computes a part of the model. `memory` are the bytes that a device may use for
     weights and intermediate results, as a number or a text (`"4GiB"`), one for each device (`"4GiB,2GiB"`); else what is free.
     Weights that do not fit are streamed to it in every run, or computed by the CPU, if that is among the devices.
+
+    Several threads may run the model at once. `threads` are the CPU's that all runs share; `contexts` are the most runs at once,
+    each of which has memory for its intermediate results: on the CPU as many as threads if not given, and always one on other
+    devices. Further runs wait for their turn.
 
     With `weights` and `component` (see `Model.load_weights`) it has those, also if the engine has none. They are kept in the
     engine's types, or in those that `dtype` asks for, as for `compile`; with `"checkpoint"` in those that the checkpoint has,
@@ -195,7 +201,7 @@ def load(
     """
     from graphc.targets.ggml.engine import read_engine, read_stripped_engine
 
-    place = Place(device, threads, memory)
+    place = Place(device, threads, memory, contexts)
     dtypes = Dtypes.parsed(dtype) if dtype else None
     if hint := no_engine(path):
         raise EngineError(f"{os.fspath(path)}: it is {hint}")

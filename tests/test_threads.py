@@ -78,9 +78,11 @@ def at_once(count: int, work: Callable[[int], None]) -> None:
             done.result(300)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 4])
-def test_every_thread_gets_its_own_results(threads: int) -> None:
-    model = graphc.compile(mixed(), threads=threads)
+@pytest.mark.parametrize(
+    ("threads", "contexts", "most"), [(1, None, 1), (2, None, 2), (4, None, 4), (2, 5, 5), (4, 1, 1)]
+)
+def test_every_thread_gets_its_own_results(threads: int, contexts: int | None, most: int) -> None:
+    model = graphc.compile(mixed(), threads=threads, contexts=contexts)
     expected = [bits(model.run(each)) for each in FEEDS]
 
     def work(number: int) -> None:
@@ -89,7 +91,13 @@ def test_every_thread_gets_its_own_results(threads: int) -> None:
             assert bits(model.run(FEEDS[place])) == expected[place]
 
     at_once(6, work)
-    assert 1 <= len(model.executor.contexts.idle) <= threads
+    assert 1 <= len(model.executor.contexts.idle) <= most
+
+
+def test_contexts_are_a_number() -> None:
+    for wrong in (0, -1, "2", True):
+        with pytest.raises(InputError, match=r"contexts is .*, must be a number from 1"):
+            graphc.compile(mixed(), contexts=wrong)
 
 
 @pytest.mark.parametrize("limit", [None, 24 << 10])

@@ -44,8 +44,8 @@ class TensorInfo:
 class Model:
     """A program with its weights, ready to run, by several threads at once. Runs share the weights and the threads of the CPU: a
     graph that is begun while there are n runs is computed by an nth of the threads. There are at most as many runs at once as
-    threads, and one on a device other than the CPU; others wait for their turn. A change of the weights waits for the runs
-    before it, and later runs wait for it.
+    `graphc.load` says of `contexts`; others wait for their turn. A change of the weights waits for the runs before it, and later
+    runs wait for it.
 
     Made by `graphc.compile` or `graphc.load`. `weights` holds an array for each of the program's weights, and `given` the
     parameters that they are made of, if they are known.
@@ -64,7 +64,7 @@ class Model:
         self.outputs = [TensorInfo(each.name, each.dtype, each.shape) for each in program.outputs]
         self._place = (place.device, place.threads, limits(place.memory))
         self.executor = Executor(program, weights, *self._place)
-        self._turns = Turns(self.executor.most_runs)
+        self._turns = Turns(self.executor.most_runs(place.contexts))
         self._changes = Turns(1)
         self._loras = Loras(Base(program, self.executor.arrays.__getitem__, given))
         self._embeddings = Embeddings(program)

@@ -159,7 +159,7 @@ class Session:
     ) -> None:
         """Run in another thread, which then calls `callback(outputs, user_data, error)`: `error` is empty, or outputs are."""
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._model.executor.most_runs, "graphc-session")
+            self._pool = ThreadPoolExecutor(self._model.executor.most_runs(), "graphc-session")
         self._pool.submit(_run_for, self, output_names, dict(input_feed), callback, user_data, run_options)
 
     def io_binding(self) -> IOBinding:

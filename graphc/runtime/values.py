@@ -222,9 +222,9 @@ def dtype_of(element_type: Any) -> np.dtype:
         raise InputError(f"{element_type!r} is no element type") from error
 
 
-def arrays_of(given: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The arrays of values, by name."""
-    return {name: np.asarray(each.numpy() if isinstance(each, OrtValue) else each) for name, each in given.items()}
+def arrays_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays of values, by name; what else is given stays what it is."""
+    return {name: each.numpy() if isinstance(each, OrtValue) else each for name, each in given.items()}
 
 
 def _check_device(device_type: str) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from graphc.backends.guard import ServerLost
 from graphc.backends.rpc import Servers
+from graphc.errors import InputError
 from graphc.ggml_library import ggml
 from graphc.ops.control import settle
 from graphc.shapes import Dim, integer
@@ -35,7 +36,7 @@ from graphc.targets.kernels.native import load_kernels
 
 
 class Executor:
-    """A program with its weights on a device. Up to `most_runs` runs may happen at once, each in a context of its own, and none
+    """A program with its weights on a device. Up to `most_runs()` runs may happen at once, each in a context of its own, and none
     while weights are replaced or all is closed: `Model` sees to that.
 
     `weights` holds one array for each of the program's weights. `device` may name several, with commas between; `memory` are the
@@ -81,10 +82,12 @@ class Executor:
             with self.contexts.one(self):
                 undo.pop_all()
 
-    @property
-    def most_runs(self) -> int:
-        """How many runs may happen at once. The memory of devices is for one; on the CPU each needs a thread at least."""
-        return 1 if len(self.backends) > 1 else self.threads
+    def most_runs(self, wanted: int | None = None) -> int:
+        """How many runs may happen at once, where so many are wanted, or as many as threads. The memory of devices is for one.
+        Raises InputError for what is no such number."""
+        if wanted is not None and (type(wanted) is not int or wanted < 1):
+            raise InputError(f"contexts is {wanted!r}, must be a number from 1")
+        return 1 if len(self.backends) > 1 else wanted or self.threads
 
     def close(self) -> None:
         """Free the device's memory; the executor cannot be used afterwards."""

@@ -20,11 +20,12 @@ UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10
 @dataclass(frozen=True)
 class Place:
     """The device, or several with commas between; threads of the CPU, None for all processors; what devices may use of their
-    memory. `graphc.load` says what each means."""
+    memory; the most runs at once, None for as many as threads. `graphc.load` says what each means."""
 
     device: str = "cpu"
     threads: int | None = None
     memory: Memory = None
+    contexts: int | None = None
 
     @property
     def only_cpu(self) -> bool:
