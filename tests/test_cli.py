@@ -699,3 +699,38 @@ def test_remarks_of_the_library_go_to_its_log(graphc_command, model: Path) -> No
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.startswith("warning: hm \\x1b[31m\n")
+
+
+def test_diff_and_bench_say_what_a_type_costs(graphc_command, tmp_path: Path) -> None:
+    weights = {name: np.random.default_rng(1).standard_normal((64, 64)).astype(np.float32) for name in ("a.w", "b.w")}
+    nodes = [
+        helper.make_node("MatMul", ["x", "a.w"], ["h"], name="/a"),
+        helper.make_node("MatMul", ["h", "b.w"], ["y"], name="/b"),
+    ]
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, 64]) for name in "xy"]
+    made = [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "two", info[:1], info[1:], made)
+    path = stored(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "m.onnx"
+    )
+
+    def errors(*options: object) -> dict[str, float]:
+        done = graphc_command("diff", path, "--json", *options)
+        assert done.status == 0, done.err
+        return {each["name"]: each["relative"] for each in json.loads(done.out)["tensors"]}
+
+    exact, first, both = errors(), errors("--dtype", "a.w=q4_0"), errors("--dtype", "q4_0", "--dtype", "b.w=f32")
+    assert max(exact.values()) < 1e-5
+    assert 0.01 < first["h"] < 0.3
+    assert both["h"] == 0 or both["h"] == pytest.approx(first["h"], rel=1e-6) or both["h"] < 1e-5  # too small to matter
+    assert graphc_command("diff", path, "--dtype", "a.w=q4_0", "--tolerance", 1e-4).status == 1
+    assert graphc_command("compile", path, "-o", "q4.gguf", "--dtype", "a.w=q4_0").status == 0
+    assert errors("--engine", "q4.gguf") == {"y": pytest.approx(first["y"], rel=1e-6)}
+    only = ("--rounds", 1, "--json", "--runtime", "graphc", "--runtime", "onnxruntime")
+    for options in (("--dtype", "a.w=q4_0"), ("--engine", "q4.gguf")):
+        ours, _ = json.loads(graphc_command("bench", path, *only, *options).out)["results"]
+        assert ours["error"] == pytest.approx(first["y"], rel=1e-5)
+    alone = json.loads(graphc_command("bench", "q4.gguf", "--rounds", 1, "--json").out)["results"]
+    assert [each["runtime"] for each in alone] == ["graphc", "graphc, ggml's products"]
+    for command in ("diff", "bench"):
+        assert "give --dtype or --engine" in graphc_command(command, path, "--dtype", "f16", "--engine", "q4.gguf").err

@@ -14,6 +14,7 @@ import typer
 from graphc.commands import options
 from graphc.commands.output import bytes_text, note, printable, say, say_json, say_table, seconds_text
 from graphc.commands.run import given_or_random, open_program
+from graphc.errors import InputError
 from graphc.files import check_target, replacing
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ PACKAGES = ("graphc", "ggml-python", "onnxruntime", "openvino", "torch")
 
 
 def bench(
-    model: options.Model,
+    model: options.ModelOrEngine,
     compiling: options.Compiling,
     where: options.Where,
     input: options.InputFiles = None,
@@ -41,6 +42,8 @@ def bench(
             metavar="MODULE:NAME", help="What makes the same model in PyTorch, to time torch and torch.compile."
         ),
     ] = "",
+    dtype: options.Dtype = None,
+    engine: options.Engine = None,
     patience: Annotated[
         float, typer.Option(min=1, help="Seconds after which a runtime that does not answer is given up.")
     ] = 600,
@@ -51,15 +54,23 @@ def bench(
 
     They are onnxruntime, OpenVINO, ggml-python's own ONNX runtime, and with `--torch` PyTorch, eager and compiled; all of them
     compute on the CPU. `--device`, `--memory` and `--fast` are for graphc. The error is the largest difference from
-    onnxruntime's result. Run it on a machine that has nothing else to do.
+    onnxruntime's result; with `--dtype` it says what types of weights cost. Run it on a machine that has nothing else to do.
+    Of an engine alone, only graphc's own runtimes are timed; `--engine` has graphc run one, and the others the model.
     """
     from graphc.commands.charts import bars
     from graphc.runtime.bench import bench as race
     from graphc.runtime.peers import Task, chosen_peers
+    from graphc.runtime.session import is_engine
     from graphc.targets.ggml.devices import default_threads
 
     place = where.place()
     peers = chosen_peers(runtime, torch, place.only_cpu)
+    if is_engine(model):
+        if dtype or engine is not None or runtime is not None:
+            raise InputError(f"{model}: is an engine; --dtype, --engine and --runtime go with its ONNX file")
+        peers, engine = {name: peer for name, peer in peers.items() if peer.takes_engines}, model
+    if dtype and engine is not None:
+        raise InputError("an engine has its types of weights; give --dtype or --engine")
     if plot is not None:
         check_target(plot)
     settings = replace(compiling.settings(model), dims=None)  # others get the file as it is
@@ -76,6 +87,8 @@ def bench(
         device=where.device,
         memory=place.memory,
         fast=where.fast,
+        dtype=tuple(dtype or ()),
+        engine=engine,
     )
     results = race(task, rounds, peers, patience)
     device = "" if place.only_cpu else f", graphc on {place.device}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +16,10 @@ from graphc.trace import terminal_progress
 
 if TYPE_CHECKING:
     from graphc.runtime.compare import Difference
+
+
+TOLERANCE = 1e-4
+"""What float32 may differ by, if nobody says otherwise."""
 
 
 class Reference(StrEnum):
@@ -35,27 +41,48 @@ def diff(
         Reference, typer.Option(help="auto is onnxruntime if it is installed, else numpy.")
     ] = Reference.auto,
     tolerance: Annotated[
-        float, typer.Option(min=0, help="Largest |a-b| in units of the largest |b| that is accepted.")
-    ] = 1e-4,
+        float | None,
+        typer.Option(
+            min=0,
+            help="Largest |a-b| in units of the largest |b| that is accepted; 0.0001, or any with --dtype and --engine.",
+            show_default=False,
+        ),
+    ] = None,
+    dtype: options.Dtype = None,
+    engine: options.Engine = None,
     rows: Annotated[int, typer.Option(min=1, help="Rows of the table, worst first.")] = 20,
     as_json: options.Json = False,
 ) -> None:
-    """Compare every tensor that the engine computes with another runtime's. Exit status 1 if one differs too much."""
+    """Compare every tensor that the engine computes with another runtime's. Exit status 1 if one differs too much.
+
+    With `--dtype`, what types of weights cost, layer by layer; with `--engine`, how far the outputs of an engine are away.
+    """
     from graphc.runtime.arrays import read_inputs
     from graphc.runtime.compare import compare
     from graphc.runtime.session import is_engine
+    from graphc.targets.ggml.dtypes import Dtypes
 
     if is_engine(model):
-        raise InputError(f"{model}: is an engine; diff takes the ONNX file that it was made from")
+        raise InputError(
+            f"{model}: is an engine; diff takes the ONNX file that it was made from, and the engine with --engine"
+        )
+    if dtype and engine is not None:
+        raise InputError("an engine has its types of weights; give --dtype or --engine")
+    if tolerance is None:
+        tolerance = math.inf if dtype or engine is not None else TOLERANCE
+    types = Dtypes.parsed(dtype or ())
     result = compare(
         model,
         read_inputs(input, inputs),
         seed=random,
         reference=None if reference is Reference.auto else reference.value,
-        settings=compiling.settings(model),
+        settings=replace(compiling.settings(model), dtype=types),
+        engine=engine,
         place=where.place(),
         progress=terminal_progress(),
     )
+    for line in dict.fromkeys(types.notes()):
+        note(printable(line))
     worst = sorted(result.differences, key=lambda each: -each.relative)
     failed = [each for each in result.differences if each.relative > tolerance]
     if as_json:
@@ -70,8 +97,10 @@ def diff(
     else:
         if result.sizes:
             note(printable(result.sizes))
-        say(f"{len(worst)} tensors compared with {result.reference}; tolerance {tolerance:g}")
-        _say_first(failed, tolerance)
+        limit = f"; tolerance {tolerance:g}" if tolerance < math.inf else ""
+        say(f"{len(worst)} tensors compared with {result.reference}{limit}")
+        if limit:
+            _say_first(failed, tolerance)
         say()
         table = [
             (each.name, each.operator, each.type, f"{each.largest:.3g}", f"{each.relative:.3g}", each.mark)

@@ -60,6 +60,12 @@ Dtype = Annotated[
         show_default=False,
     ),
 ]
+Engine = Annotated[
+    Path | None,
+    typer.Option(
+        "--engine", metavar="ENGINE", help="Run this engine of the model instead of compiling it.", show_default=False
+    ),
+]
 Loras = Annotated[
     list[str] | None,
     typer.Option(

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.compiler import DEFAULTS, Settings, evaluated
+from graphc.compiler import DEFAULTS, Settings, evaluated, load
 from graphc.errors import GraphcError
 from graphc.ir.graph import Graph, Value
 from graphc.ir.interp import trace
@@ -24,6 +24,7 @@ from graphc.rewrite.engine import Log
 from graphc.runtime.model import Model, check_inputs
 from graphc.shapes import integer, symbols
 from graphc.shapes.ranges import Size
+from graphc.targets.ggml.dtypes import Dtypes
 from graphc.targets.ggml.lower import lower
 from graphc.targets.ggml.place import CPU, Place
 from graphc.trace import SILENT, Progress
@@ -33,6 +34,9 @@ GROUP_BYTES = 4 << 30
 
 PART = 1 << 24
 """Elements that are compared at a time."""
+
+FLOATS = Dtypes([])
+"""Every weight in its own type."""
 
 SHOWN = 3
 """Elements that are shown of a tensor that differs."""
@@ -84,30 +88,39 @@ def compare(
     seed: int = 0,
     reference: str | None = None,
     settings: Settings = DEFAULTS,
+    engine: str | os.PathLike[str] | None = None,
     place: Place = CPU,
     progress: Progress = SILENT,
 ) -> Comparison:
     """Run an ONNX file here and by `reference` ("onnxruntime" or "numpy"; onnxruntime if it is installed, if None).
 
-    Inputs that are not given are random. Of the settings, sizes and rules count. Raises GraphcError if the model is not
+    Inputs that are not given are random. Of the settings, sizes, rules and types of weights count. With an
+    `engine`, what is compared are its outputs alone. Raises GraphcError if the model is not
     supported or the reference cannot run it.
     """
-    from graphc.frontend.onnx import load
+    from graphc.frontend.onnx import load as load_onnx
     from graphc.optimize import checked, optimize
 
-    graph = load(path, dims=settings.dims, progress=progress)
-    plain = load(path, dims=settings.dims, progress=progress)
+    graph = load_onnx(path, dims=settings.dims, progress=progress)
+    plain = load_onnx(path, dims=settings.dims, progress=progress)
+    types = settings.dtype if isinstance(settings.dtype, Dtypes) else Dtypes.parsed(settings.dtype)
+    types.mark(graph)
     optimize(graph, Log(checked(settings.without), settings.stop_after))
-    runner = Runner(graph, place, progress)
+    runner = Runner(graph, place, progress, types)
     inputs = runner.inputs(given, settings.dims or {}, seed)
     chosen = reference or ("onnxruntime" if find_spec("onnxruntime") else "numpy")
-    values = comparable(graph, plain)
+    outputs = dict(zip(graph.output_names, graph.outputs, strict=True))
+    values = comparable(graph, plain) if engine is None else outputs
     session = onnxruntime_session(Path(path), list(values), place.threads) if chosen == "onnxruntime" else None
     found = Comparison(chosen, runner.sizes)
     groups = grouped(values, runner.binding)
     with progress.stage(f"compare with {chosen}", len(values)) as step:
         for names in groups:
-            ours = runner.run({name: values[name] for name in names})
+            ours = (
+                runner.run({name: values[name] for name in names})
+                if engine is None
+                else by_engine(engine, inputs, place)
+            )
             theirs = by_onnxruntime(session, inputs, names) if session else by_numpy(plain, inputs, names)
             for name in names:
                 a, b = ours[name], theirs.get(name)
@@ -118,11 +131,20 @@ def compare(
     return found
 
 
+def by_engine(engine: str | os.PathLike[str], inputs: Mapping[str, np.ndarray], place: Place) -> dict[str, np.ndarray]:
+    """The outputs of an engine. Raises GraphcError."""
+    model = load(engine, device=place.device, threads=place.threads, memory=place.memory)
+    try:
+        return model.run(inputs)
+    finally:
+        model.close()
+
+
 class Runner:
     """Runs an optimized graph for chosen values."""
 
-    def __init__(self, graph: Graph, place: Place, progress: Progress) -> None:
-        self.graph, self.place, self.progress = graph, place, progress
+    def __init__(self, graph: Graph, place: Place, progress: Progress, types: Dtypes = FLOATS) -> None:
+        self.graph, self.place, self.progress, self.types = graph, place, progress, types
         self.binding: dict[str, int] = {}
         self.arrays: dict[str, np.ndarray] = {}
         self.sizes = ""
@@ -143,7 +165,7 @@ class Runner:
         """The values by name."""
         graph = copy(self.graph)
         graph.output_names, graph.outputs = list(values), list(values.values())
-        program = lower(graph)
+        program = self.types.applied(lower(graph)) if self.types.rules else lower(graph)
         model = Model(program, evaluated(program, self.progress), place=self.place)
         results = model.executor.run({each.name: self.arrays[each.name] for each in program.inputs}, self.binding)
         model.close()

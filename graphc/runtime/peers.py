@@ -28,8 +28,8 @@ Run: TypeAlias = Callable[[], Mapping[str, np.ndarray]]
 @dataclass(frozen=True)
 class Task:
     """A model to run: an ONNX file, the inputs in its order, the names of its outputs, threads, what makes the same
-    model in PyTorch (see `torch_module`), if anything does, what compiling it is told of rules and passes, and where graphc
-    runs it."""
+    model in PyTorch (see `torch_module`), if anything does, what compiling it is told of rules, passes and types, where graphc
+    runs it, and the engine that it runs instead, if one is given."""
 
     path: Path
     inputs: Mapping[str, np.ndarray]
@@ -41,6 +41,8 @@ class Task:
     device: str = "cpu"
     memory: Memory = None
     fast: bool = False
+    dtype: Sequence[str] = ()
+    engine: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ class Peer:
     prepare: Callable[[Task], Run]
     from_torch: bool = False
     of_cpu: bool = False
+
+    @property
+    def takes_engines(self) -> bool:
+        """Whether it runs engine files."""
+        return self.package == "graphc"
 
     @property
     def installed(self) -> bool:
@@ -74,16 +81,15 @@ def _ggml(task: Task) -> Run:
 def _engine(task: Task) -> Model:
     """The engine of a model, mapped. Another process writes it, so that this one's memory is that of a program that runs it."""
     import graphc
-    from graphc.runtime.session import is_engine
 
     graphc.set_float32_matmul_precision("high" if task.fast else "highest")
     load = partial(graphc.load, device=task.device, threads=task.threads, memory=task.memory)
-    if is_engine(task.path):
-        return load(task.path)
+    if task.engine is not None:
+        return load(task.engine)
     with tempfile.TemporaryDirectory(prefix="graphc-bench-", ignore_cleanup_errors=True) as folder:
         engine = Path(folder) / "model.gguf"
         command = [sys.executable, "-m", "graphc.cli", "compile", str(task.path.absolute()), "-o", str(engine)]
-        command += [f"--without={name}" for name in task.without]
+        command += [f"--without={name}" for name in task.without] + [f"--dtype={type}" for type in task.dtype]
         command += [] if task.stop_after is None else [f"--stop-after={task.stop_after}"]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode != 0:
