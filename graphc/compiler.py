@@ -15,6 +15,7 @@ from graphc.errors import EngineError, InputError, ModelError
 from graphc.ir.graph import Graph
 from graphc.ir.interp import evaluate
 from graphc.optimize import checked, optimize
+from graphc.passes.fold import check_grown
 from graphc.rewrite.engine import Log
 from graphc.runtime.model import Model
 from graphc.runtime.session import is_engine
@@ -149,6 +150,7 @@ def compile_program(
     types.mark(graph)
     with progress.stage("optimize", 1) as step:
         optimize(graph, log, debug.observe)
+        check_grown(graph)
         step(1)
     with progress.stage("lower", 1) as step:
         program = lower(graph, ways)

@@ -129,6 +129,47 @@ def test_a_sequence_of_very_many_tensors() -> None:
                              {"two": np.array(2)}))  # fmt: skip
 
 
+@pytest.mark.parametrize("shape", [[1] * 65, [1] * 1000])
+def test_tensors_of_many_axes(shape: list[int]) -> None:
+    constants = {"c": np.ones(1, np.float32), "s": np.array(shape)}
+    for nodes in (
+        [node("Reshape", "x s", "y")],
+        [node("Expand", "x s", "y")],
+        [node("Reshape", "c s", "e"), node("Add", "e x", "y")],
+        [node("Expand", "c s", "e"), node("Add", "e x", "y")],
+        [node("ConstantOfShape", "s", "e"), node("Add", "e x", "y")],
+    ):
+        with pytest.raises(GraphcError, match=f"{len(shape)} axes, more than 64|not valid"):
+            graphc.compile(model(nodes, [value("x", [1])], [onnx.ValueInfoProto(name="y")], constants))
+    with pytest.raises(GraphcError, match=f"{len(shape)} axes"):
+        graphc.compile(model([node("Neg", "x", "y")], [value("x", shape)], [onnx.ValueInfoProto(name="y")]))
+
+
+def test_a_few_bytes_that_ask_for_gigabytes() -> None:
+    last = node("Add", "e x", "y")
+    constants = {
+        "s": np.array([2**30]),
+        "c": np.ones(1, np.float32),
+        "z": np.array(0),
+        "n": np.array(2**30),
+        "one": np.array(1),
+    }
+    for nodes in (
+        [node("ConstantOfShape", "s", "e"), last],
+        [node("Expand", "c s", "t"), node("ReduceSum", "t", "e"), last],
+        [node("Range", "z n one", "r"), node("Cast", "r", "e", to=1), last],
+        [node("Tile", "c s", "e"), last],
+        [node("Pad", "c p", "e"), last],
+        [node("OneHot", "z n v", "o"), node("ReduceMax", "o", "e"), last],
+    ):
+        more = {"p": np.array([0, 2**30]), "v": np.array([0, 1], np.float32)}
+        with pytest.raises(GraphcError, match=r"takes (4096|8192) MiB; it is computed from what takes far less"):
+            graphc.compile(model(nodes, [value("x", [1])], [onnx.ValueInfoProto(name="y")], {**constants, **more}))
+    found = graphc.compile(model([node("Expand", "c s", "t"), node("ReduceSum", "t", "e", keepdims=0), last], [value("x", [1])],
+                                 [onnx.ValueInfoProto(name="y")], {**constants, "s": np.array([2**21])}))  # fmt: skip
+    assert found.run(x=np.ones(1, np.float32))["y"].tolist() == [2**21 + 1]
+
+
 # What was accepted
 
 

@@ -36,6 +36,9 @@ NARROW = frozenset(
 MOST_BYTES = 2**44
 """What no tensor exceeds: far more than a machine has, and so little that 64 bits suffice to count those of many tensors."""
 
+MOST_AXES = 64
+"""NumPy's arrays have no more."""
+
 
 @dataclass(frozen=True)
 class TensorType:
@@ -60,7 +63,9 @@ class TensorType:
         return self.size * self.dtype.itemsize
 
     def check_size(self) -> None:
-        """Raise ShapeError if its known sizes, other than 0, are too many elements."""
+        """Raise ShapeError if it has too many axes, or its known sizes, other than 0, are too many elements."""
+        if self.rank > MOST_AXES:
+            raise ShapeError(f"a tensor of {self.rank} axes, more than {MOST_AXES}")
         if product(size for size in self.shape if isinstance(size, int) and size) * self.dtype.itemsize > MOST_BYTES:
             raise ShapeError(f"a tensor of {self} is larger than {MOST_BYTES >> 40} TiB")
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from graphc.errors import CheckpointError
 from graphc.files import map_file
+from graphc.ir.types import MOST_AXES
 from graphc.weights.blocks import Blocks
 
 
@@ -27,9 +28,6 @@ Tensors: TypeAlias = dict[str, Tensor]
 """What a checkpoint has, by name. A quantized tensor is `Blocks`, which is taken apart and put together by rows as an array is:
 `tensor[a:b]`, `tensor.reshape(...)` and `joined([...])` of `blocks.py` keep its blocks, `np.asarray(tensor)` gives numbers."""
 
-
-MOST_AXES = 64
-"""NumPy's arrays have no more."""
 
 MOST_REPEATED = 1 << 24
 """Elements of a tensor whose file has fewer, because strides of zero repeat them."""
