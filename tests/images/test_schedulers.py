@@ -1,4 +1,4 @@
-"""Noise levels of training and of sampling: the programs' numbers, and diffusers where it has the same."""
+"""Noise levels of training and of sampling: the programs' numbers (diffusers' are in test_diffusers.py)."""
 
 import math
 from itertools import pairwise
@@ -203,55 +203,6 @@ def test_quantiles_of_the_beta_distribution_are_scipys():
         np.testing.assert_allclose(
             [quantile(share, a, b) for share in shares], beta.ppf(shares, a, b), rtol=0, atol=1e-9
         )
-
-
-@pytest.mark.torch
-def test_diffusers_schedules():
-    """Karras', exponential, beta and trailing levels of diffusers; flows with a shift and with a dynamic one."""
-    from diffusers import DPMSolverMultistepScheduler, EulerDiscreteScheduler, FlowMatchEulerDiscreteScheduler
-
-    trained = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
-    for setting, name in (("use_karras_sigmas", "karras"), ("use_exponential_sigmas", "exponential")):
-        theirs = EulerDiscreteScheduler(**trained, **{setting: True})
-        theirs.set_timesteps(12)
-        np.testing.assert_allclose(schedule(name, 12), theirs.sigmas.numpy(), rtol=2e-5)
-    theirs = EulerDiscreteScheduler(**trained, use_beta_sigmas=True)
-    theirs.set_timesteps(12)
-    np.testing.assert_allclose(schedule("beta", 12), theirs.sigmas.numpy(), rtol=2e-5, atol=1e-6)
-    theirs = EulerDiscreteScheduler(**trained, timestep_spacing="trailing")
-    theirs.set_timesteps(10)
-    np.testing.assert_allclose(schedule("turbo", 10), theirs.sigmas.numpy(), rtol=2e-5)
-    theirs = DPMSolverMultistepScheduler(**trained, use_karras_sigmas=True)
-    theirs.set_timesteps(12)
-    assert theirs.sigmas[0].item() == pytest.approx(SD.highest, rel=1e-5)
-    theirs = FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True, shift=3.0)
-    theirs.set_timesteps(sigmas=np.linspace(1, 1 / 20, 20), mu=flux_mu(1024))
-    np.testing.assert_allclose(schedule("flux", 20, FLUX, tokens=1024), theirs.sigmas.numpy(), rtol=1e-5)
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("name", ["EulerDiscrete", "HeunDiscrete", "DPMSolverMultistep"])
-def test_diffusers_samplers(name):
-    """The same steps from the same noise, on Karras' levels, with a model of noise."""
-    import diffusers
-    import torch
-
-    from graphc_images.sampling.names import find_sampler
-
-    settings = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear", "use_karras_sigmas": True}
-    if name == "DPMSolverMultistep":
-        settings |= {"euler_at_final": True}
-    theirs = getattr(diffusers, f"{name}Scheduler")(**settings)
-    theirs.set_timesteps(8)
-    x = torch.tensor([[1.0, -0.3]]) * theirs.init_noise_sigma
-    start = x.numpy().astype(np.float64) * (math.hypot(1, SD.highest) if theirs.init_noise_sigma == 1 else 1)
-    for timestep in theirs.timesteps:
-        seen = theirs.scale_model_input(x, timestep)
-        x = theirs.step(torch.sin(seen), timestep, x).prev_sample
-    model = denoiser(lambda seen, timestep: np.sin(seen), EPS, SD)
-    sigmas = [float(sigma) for sigma in schedule("karras", 8)]
-    ours = list(find_sampler(name, "comfyui")[0].function(model, start, sigmas))[-1].x
-    np.testing.assert_allclose(ours, x.numpy(), rtol=0, atol=2e-5)
 
 
 def test_predictions():
