@@ -118,9 +118,7 @@ def test_flows(name, scheduler):
     import diffusers
     import torch
 
-    scheduler = getattr(diffusers, f"FlowMatch{theirs_is}{'Discrete' if theirs_is == 'Euler' else ''}Scheduler")(
-        shift=3.0
-    )
+    scheduler = getattr(diffusers, f"{scheduler}Scheduler")(shift=3.0)
     scheduler.set_timesteps(6)
     sigmas = [float(sigma) for sigma in scheduler.sigmas]
     settings = {"generator": torch.Generator().manual_seed(3)}
