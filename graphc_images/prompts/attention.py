@@ -8,14 +8,22 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from graphc_images.errors import SettingError
 from graphc_images.modes import Mode
 
+DEEPEST = 200
 ROUND, SQUARE = 1.1, 1 / 1.1
 BREAK_WEIGHT = -1.0  # A1111 marks BREAK so, and multiplies it as any word: inside brackets it is no longer a BREAK
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)"
 A1111_TOKEN = re.compile(rf"\\[()\[\]\\]|\\|\(|\[|:\s*({NUMBER})\s*\)|\)|\]|[^\\()\[\]:]+|:")
 BREAK_WORD = re.compile(r"\s*\bBREAK\b\s*")
 COMFYUI_WEIGHT = re.compile(rf"(.+):\s*({NUMBER}(?:[eE][+-]?\d+)?)\s*", re.DOTALL)
+
+
+def refuse_deep(brackets: int) -> None:
+    """Refuses more brackets inside each other than anybody means."""
+    if brackets > DEEPEST:
+        raise SettingError(f"the prompt has more than {DEEPEST} brackets inside each other")
 
 
 class Piece(NamedTuple):
@@ -48,6 +56,7 @@ def _parse_a1111(prompt: str) -> list[Piece]:
         text, explicit = token.group(), token.group(1)
         if text in opened:
             opened[text].append(len(texts))
+            refuse_deep(len(opened["("]) + len(opened["["]))
         elif opened["("] and explicit is not None:
             multiply(opened["("].pop(), float(explicit))
         elif opened["("] and text == ")":
@@ -82,9 +91,10 @@ def _parse_comfyui(prompt: str) -> list[Piece]:
     """`(x)` and `(x:1.3)`, the number in place of what stands around it; backslashes before round brackets."""
     escaped = prompt.replace("\\)", "\0\1").replace("\\(", "\0\2")
     pieces: list[Piece] = []
-    waiting = [(escaped, 1.0)]
+    waiting = [(escaped, 1.0, 0)]
     while waiting:
-        text, weight = waiting.pop()
+        text, weight, depth = waiting.pop()
+        refuse_deep(depth)
         parts = []
         for part in _outer_brackets(text):
             if not (part[0] == "(" and part[-1] == ")" and len(part) > 1):
@@ -95,7 +105,7 @@ def _parse_comfyui(prompt: str) -> list[Piece]:
         while parts and not parts[0][2]:
             plain, weight, _ = parts.pop(0)
             pieces.append(Piece(plain.replace("\0\1", ")").replace("\0\2", "("), weight))
-        waiting += [(part, weight) for part, weight, _ in reversed(parts)]
+        waiting += [(part, weight, depth + bracketed) for part, weight, bracketed in reversed(parts)]
     return pieces or [Piece("", 1.0)]
 
 

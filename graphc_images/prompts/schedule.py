@@ -10,9 +10,8 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from graphc_images.errors import SettingError
+from graphc_images.prompts.attention import refuse_deep
 
-DEEPEST = 200
 CLOSING = {"(": ")", "[": "]"}
 PLAIN = re.compile(r"(?:[^\\\[\]():|]|\\.)+")
 WHEN = re.compile(r"\s*([+-]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?)\s*")
@@ -122,9 +121,8 @@ def _parse(prompt: str) -> list[_Node] | None:
             continue
         place += 1
         if character in CLOSING:
-            if len(opened) == DEEPEST:
-                raise SettingError(f"the prompt has more than {DEEPEST} brackets inside each other")
             opened.append(_Open(character))
+            refuse_deep(len(opened))
         elif character in ":|" and opened:
             opened[-1].separators.append(character)
             opened[-1].parts.append([])

@@ -18,7 +18,7 @@ WILDCARD = re.compile(r"__([\w\-./*?]+?)__")
 INNERMOST = re.compile(r"(?<!\$)\{([^{}]*)\}")
 COUNT = re.compile(r"(?:(\d+)(?:-(\d+))?|-(\d+))\$\$(?:(.*?)\$\$)?", re.DOTALL)
 SHARE = re.compile(r"\s*(\d+\.?\d*|\.\d+)::(.*)", re.DOTALL)
-MOST_REPLACEMENTS = 10_000
+MOST_REPLACEMENTS = 2_000
 
 
 @dataclass

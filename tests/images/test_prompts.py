@@ -134,7 +134,10 @@ def test_any_text_is_a_prompt():
 def test_brackets_without_end():
     with pytest.raises(SettingError, match="more than 200 brackets"):
         stages_of("[" * 100_000, 10)
-    assert parse_attention("(" * 5000 + "a" + ")" * 5000, "comfyui")[0].text == "a"
+    for mode in ("a1111", "comfyui"):
+        with pytest.raises(SettingError, match="more than 200 brackets"):
+            parse_attention("(" * 20_000 + "a" + ")" * 20_000, mode)
+        assert parse_attention("(" * 200 + "a" + ")" * 200, mode)[-1].text == "a"
 
 
 def test_sub_prompts():

@@ -1,12 +1,18 @@
 """Token ids: known ones, and those of transformers' tokenizers made from our own tables."""
 
+import base64
+import gzip
 import hashlib
+import importlib
+import json
 import random
 import re
 import struct
+import sys
 import unicodedata
 from functools import cache, reduce
 from operator import xor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +20,7 @@ import pytest
 from graphc_images.tokenizers import ClipTokenizer, T5Tokenizer, tables
 from graphc_images.tokenizers.tables import read_tables, text_of
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 CLIP_IDS = {
     "": [],
     "a photo of a cat": [320, 1125, 539, 320, 2368],
@@ -161,6 +168,36 @@ def test_long_words_and_broken_characters(tokenizer):
     long = tokenizer().encode("word" * 5000)
     assert len(long) < 20000
     assert tokenizer().encode("a\ud800b")  # half of a pair
+
+
+def test_the_script_makes_the_tables(tmp_path):
+    """From files like those that were published, made of the tables themselves."""
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        script = importlib.import_module("tokenizer_tables")
+    finally:
+        sys.path.remove(str(EXAMPLES))
+    clip_table, t5_table = read_tables("clip.npz"), read_tables("t5.npz")
+    merges = tmp_path / "merges.txt.gz"
+    merges.write_bytes(gzip.compress(b"#version\n" + clip_table["merges"].tobytes() + b"\nnot used\n"))
+    parts = text_of(t5_table["replacements"]).split("\0")
+    charsmap = base64.b64encode(double_array(dict(zip(parts[::2], parts[1::2], strict=True)))).decode()
+    special = [[name, 0.0] for name in ("<pad>", "</s>", "<unk>")]
+    pieces = [
+        list(pair) for pair in zip(text_of(t5_table["pieces"]).split("\n"), t5_table["scores"].tolist(), strict=True)
+    ]
+    normalizer = {"normalizers": [{"precompiled_charsmap": charsmap}]}
+    tokenizer = json.dumps(
+        {"model": {"vocab": [*special, *pieces, ["<extra_id_99>", 0.0]]}, "normalizer": normalizer}
+    ).encode()
+    plain, header = tmp_path / "tokenizer.json", tmp_path / "tables.hpp"
+    plain.write_bytes(tokenizer)
+    header.write_text(f"unsigned char t5_tokenizer_json_str[] = {{{', '.join(map(hex, tokenizer[:99]))}}};")
+    made = script.clip_tables(merges)
+    np.testing.assert_array_equal(made["merges"], clip_table["merges"])
+    made = script.t5_tables(plain)
+    assert all(np.array_equal(made[key], t5_table[key]) for key in t5_table)
+    assert script.t5_json(header) == tokenizer[:99]
 
 
 @pytest.mark.parametrize("name", ["clip.npz", "t5.npz"])
