@@ -44,7 +44,7 @@ def build(
     Raises BuildError with the end of the output of what failed.
     """
     project = Path(directory).resolve()
-    if not (project / "graphc" / "project.cmake").is_file() or not (project / "CMakeLists.txt").is_file():
+    if not (project / "runtime" / "model.cmake").is_file() or not (project / "CMakeLists.txt").is_file():
         raise BuildError(f"{project} is not a C++ project of graphc; `graphc compile MODEL --cpp DIR` writes one")
     everywhere = cpu == EVERY_CPU
     if target is None and cpu is not None and not everywhere:

@@ -27,6 +27,12 @@ from graphc.targets.ggml.program import Constant, Output, Program, ProgramError
 OCTAL = re.compile(rb"\\([0-7]{3})")
 
 
+def header_of(files):
+    """The path of a project's header."""
+    (path,) = (path for path in files if path.startswith("include/"))
+    return path
+
+
 @given(st.text())
 def test_an_identifier_is_one(text):
     name = identifier(text)
@@ -154,7 +160,7 @@ def test_a_size_that_no_input_gives_is_refused():
 
 def test_hostile_names_are_only_in_strings_and_comments():
     files = render_project(hostile())
-    for path in ("model.h", "model.cpp", "weights.cpp", "main.cpp", "CMakeLists.txt"):
+    for path in (header_of(files), "model.cpp", "weights.cpp", "main.cpp", "CMakeLists.txt"):
         text = files[path].replace("#include", "").replace("#pragma once", "")
         code = re.sub(r'"[^"\n]*"|//[^\n]*', "", text)
         assert not re.search(r"system\s*\(|[#?%\\]|[^ -~\n]", code), path
@@ -170,7 +176,13 @@ def test_an_output_that_is_an_input_is_refused():
 
 def test_the_runtime_files_are_in_the_package():
     files = render_project(PROGRAMS["flat"]())
-    assert {"graphc/npy.cpp", "graphc/model.h", "graphc/project.cmake", "CMakeLists.txt", "README.md"} <= set(files)
+    assert {
+        "runtime/graphc/npy.cpp",
+        "runtime/graphc/model.h",
+        "runtime/model.cmake",
+        "CMakeLists.txt",
+        "README.md",
+    } <= set(files)
 
 
 def test_a_weight_of_each_name_has_a_place():
@@ -207,7 +219,7 @@ def test_any_names_of_weights_have_places(names):
     files = render_project(of_weights(names))
     places = re.findall(r"\{&(weights[\w.\[\]]+), ", files["weights.cpp"])
     assert len(set(places)) == len(names)
-    structs = re.findall(r"^struct (\w+) \{\n((?:    .*\n)*)\};", files["model.h"], re.MULTILINE)
+    structs = re.findall(r"^struct (\w+) \{\n((?:    .*\n)*)\};", files[header_of(files)], re.MULTILINE)
     known = {"Inputs", "Outputs"}
     for name, body in structs:
         members = re.findall(
@@ -232,7 +244,8 @@ def test_what_is_made_of_a_parameter_stands_beside_it():
 
 def test_a_module_inside_one_of_its_name_has_its_own_struct():
     names = ["block.fc.weight", "block.block.fc.weight", "block.block.block.fc.weight"]
-    header = render_project(of_weights(names))["model.h"]
+    files = render_project(of_weights(names))
+    header = files[header_of(files)]
     for name, body in re.findall(r"^struct (\w+) \{\n((?:    .*\n)*)\};", header, re.MULTILINE):
         assert f"    {name} " not in body
 
@@ -247,8 +260,9 @@ def test_very_deep_names_are_no_modules():
 )
 def test_any_title_names_a_namespace_and_a_class(title):
     files = render_project(PROGRAMS["flat"](), title)
-    (namespace,) = re.findall(r"^namespace (\w+) \{$", files["model.h"], re.MULTILINE)
-    (name,) = re.findall(r"^class (\w+) : public graphc::Model", files["model.h"], re.MULTILINE)
+    (namespace,) = re.findall(r"^namespace (\w+) \{$", files[header_of(files)], re.MULTILINE)
+    (name,) = re.findall(r"^class (\w+) : public graphc::Model", files[header_of(files)], re.MULTILINE)
     assert namespace not in RESERVED | {"test", "m", "all"}
     assert name not in {"Inputs", "Outputs", "Sizes", "Weights", namespace}
-    assert f"project({namespace} LANGUAGES C CXX)" in files["CMakeLists.txt"]
+    assert header_of(files) == f"include/{namespace}/model.h"
+    assert f"graphc_add_model({namespace}" in files["CMakeLists.txt"]

@@ -309,8 +309,8 @@ def test_without_the_backend_the_command_that_builds_it_is_named(tmp_path, model
 
 
 PROBE = """
+#include "deep/model.h"
 #include "graphc/npy.h"
-#include "model.h"
 
 #include <cstdio>
 #include <cstdlib>

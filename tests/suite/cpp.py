@@ -30,8 +30,11 @@ PIECE = 64
 RUNNER = Path(__file__).parent / "runner"
 RUNTIME = Path(graphc.__file__).parent / "targets" / "ggml" / "project"
 
-SOURCES = ("model.h", "model.cpp", "weights.cpp", "kernels.h", "kernels.c")
+SOURCES = ("model.cpp", "weights.cpp", "kernels.h", "kernels.c")
 """The files of a project that every model has for itself and that are compiled."""
+
+HEADERS = "include/"
+"""Where a project's header is."""
 
 COMPLAINT = re.compile(r"case_(\d+)/[\w.]+:[\d:]+ (?:fatal )?(error: .*)")
 """What the compiler says of a file of a case."""
@@ -86,6 +89,9 @@ def write_case(folder: Path, case: Case, prepared: Prepared) -> None:
     for name in SOURCES:
         if name in texts:
             (folder / name).write_text(texts[name])
+    for path in (path for path in texts if path.startswith(HEADERS)):
+        (folder.parent / path).parent.mkdir(parents=True)
+        (folder.parent / path).write_text(texts[path])
     arrays = {info.name: given[info.name] for info in model.inputs}
     for i, array in enumerate(arrays.values()):
         _save(folder / f"in{i}.npy", array)

@@ -86,7 +86,12 @@ def find_devices(name: str) -> list[Any]:
 
 
 def find_device(name: str) -> Any:
-    """The device of this process with that name, in any case, with or without a final 0. Raises GraphcError."""
+    """The device of this process with that name, in any case, with or without a final 0; "gpu" is the first graphics processor,
+    one with memory of its own before others. Raises GraphcError."""
+    if name.lower() == "gpu":
+        for kind in (ggml.GGML_BACKEND_DEVICE_TYPE_GPU, ggml.GGML_BACKEND_DEVICE_TYPE_IGPU):
+            if handle := ggml.ggml_backend_dev_by_type(kind):
+                return handle
     names = [
         ggml.ggml_backend_dev_name(ggml.ggml_backend_dev_get(index)).decode()
         for index in range(ggml.ggml_backend_dev_count())

@@ -120,6 +120,7 @@ class ModelCode:
         self.namespace = snake(self.class_name)
         if self.namespace in (self.class_name, *TARGETS) or identifier(self.namespace) != self.namespace:
             self.namespace = f"{self.namespace.strip('_')}_model"
+        self.header = f"{self.namespace}/model.h"
         self.sizes = SizeNames(program)
         self.kernels = self._kernels()
         self.block = split(program, Names().fresh) if has_parts(program) else None

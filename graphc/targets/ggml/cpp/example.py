@@ -20,7 +20,7 @@ USUAL_SIZE = 32
 
 EXAMPLE = """\
 // How an application runs the model.
-#include "model.h"
+#include "{header}"
 
 #include <cstdio>
 
@@ -71,10 +71,10 @@ In CMake: `add_subdirectory` this folder and link `{namespace}`.
 
 | file | what it is |
 | --- | --- |
-| `model.h`, `model.cpp` | the model: the structs of its weights, a function for each repeated module, its class |
+| `include/{namespace}/model.h`, `model.cpp` | the model: the structs of its weights, a function for each repeated module, its class |
 | `weights.cpp` | which tensor of the engine each weight is |
 {kernels}| `main.cpp`, `example.cpp` | the command line, and the program above |
-| `graphc/` | what every model shares: arrays, `.npy` files, engine files, devices |
+| `runtime/` | what every model shares, once in an application: arrays, `.npy` files, engine files, devices |
 """
 
 KERNELS = "| `kernels.c`, `kernels.h` | loops for what ggml has no operator for |\n"
@@ -96,7 +96,11 @@ def render_example(code: ModelCode) -> str:
         for member in code.output_members
     ]
     return EXAMPLE.format(
-        namespace=code.namespace, class_name=code.class_name, inputs="\n".join(inputs), outputs="\n".join(outputs)
+        header=code.header,
+        namespace=code.namespace,
+        class_name=code.class_name,
+        inputs="\n".join(inputs),
+        outputs="\n".join(outputs),
     )
 
 

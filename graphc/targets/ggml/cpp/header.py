@@ -1,4 +1,4 @@
-"""`model.h`: the structs of a model's weights, and the class that an application uses."""
+"""The header `<namespace>/model.h`: the structs of a model's weights, and the class that an application uses."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ CLASS = """\
 /// The model. Its functions throw graphc::Error with a message for the person who gave the input.
 class {name} : public graphc::Model {{
   public:
-    /// Opens the engine that was compiled together with this code.
-    explicit {name}(const std::filesystem::path & engine, const graphc::Options & options = {{}});
+    /// Opens the engine that was compiled together with this code: a file by its path, or `graphc::Engine(data, size)`.
+    explicit {name}(graphc::Engine engine, const graphc::Options & options = {{}});
 
-    /// The outputs for the inputs; sizes may differ from run to run.
-    Outputs run(const Inputs & inputs);
+    /// The outputs for the inputs; sizes may differ from run to run. Threads may call it at once.
+    Outputs run(const Inputs & inputs) const;
     using graphc::Model::run;
 
     static graphc::ModelInfo describe();
@@ -50,13 +50,13 @@ class {name} : public graphc::Model {{
 """
 
 COMPUTE = """\
-    std::vector<graphc::Array> compute(const std::vector<int64_t> & values,
-                                       const std::vector<const graphc::Array *> & inputs) override;
+    std::vector<graphc::Array> compute(graphc::Context & context, const std::vector<int64_t> & values,
+                                       const std::vector<const graphc::Array *> & inputs) const override;
 """
 
 
 def render_header(code: ModelCode) -> str:
-    """The text of `model.h`."""
+    """The text of the header."""
     parts = [TOP.format(title=comment(code.title), namespace=code.namespace)]
     if code.sizes.members:
         parts.append(_struct("The named sizes of the model.", "Sizes", _sizes(code)))

@@ -12,7 +12,7 @@ WORDS = """
     reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch template this
     thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor
     xor_eq assert errno final override std main linux unix stdin stdout stderr signals slots emit ctx weights sizes
-    kernels inputs graphc ggml given values
+    kernels inputs graphc ggml given values context
 """
 
 RESERVED = frozenset(WORDS.split())

@@ -16,23 +16,23 @@ from graphc.targets.ggml.cpp.source import render_source, render_weights
 from graphc.targets.ggml.program import Program
 from graphc.targets.kernels.render_c import FLAGS, declarations
 
-RUNTIME = "graphc"
-"""The folder of a project that holds the fixed files."""
+RUNTIME = "runtime"
+"""The folder of a project that holds the fixed files: the library that all models of an application share."""
 
 CMAKE = """\
-cmake_minimum_required(VERSION 3.18)
+cmake_minimum_required(VERSION 3.21)
 project({namespace} LANGUAGES C CXX)
-{kernels}include(graphc/project.cmake)
+include({runtime}/model.cmake)
+graphc_add_model({namespace}{kernels})
 """
 
-CMAKE_KERNELS = """\
-set(GRAPHC_KERNEL_SOURCES kernels.c)
-set(GRAPHC_KERNEL_OPTIONS {flags})
-"""
+CMAKE_KERNELS = """
+  KERNELS kernels.c
+  KERNEL_OPTIONS {flags}"""
 
 MAIN = """\
+#include "{header}"
 #include "graphc/command.h"
-#include "model.h"
 
 int main(int argc, char ** argv) {{ return graphc::run_command<{namespace}::{class_name}>(argc, argv); }}
 """
@@ -59,25 +59,27 @@ def render_project(program: Program, name: str = "") -> dict[str, str]:
     texts = {
         "CMakeLists.txt": _cmake(code),
         "README.md": render_readme(code),
-        "model.h": render_header(code),
+        f"include/{code.header}": render_header(code),
         "model.cpp": render_source(code),
         "weights.cpp": render_weights(code),
-        "main.cpp": MAIN.format(namespace=code.namespace, class_name=code.class_name),
+        "main.cpp": MAIN.format(header=code.header, namespace=code.namespace, class_name=code.class_name),
         "example.cpp": render_example(code),
     }
     if code.kernels:
         texts |= {"kernels.c": code.kernels.text, "kernels.h": declarations(code.kernels)}
-    for file in runtime_files():
-        texts[f"{RUNTIME}/{file.name}"] = file.read_text(encoding="utf-8")
+    for path, file in runtime_files():
+        texts[f"{RUNTIME}/{path}"] = file.read_text(encoding="utf-8")
     return texts
 
 
-def runtime_files() -> Iterator[Traversable]:
-    """The fixed files of every project."""
-    folder = files("graphc.targets.ggml").joinpath("project", RUNTIME)
-    yield from sorted(folder.iterdir(), key=lambda file: file.name)
+def runtime_files() -> Iterator[tuple[str, Traversable]]:
+    """The fixed files of every project, by their paths in its folder `RUNTIME`."""
+    folder = files("graphc.targets.ggml").joinpath("project")
+    for path in ("", "graphc/"):
+        inside = [file for file in folder.joinpath(path).iterdir() if file.is_file()]
+        yield from ((path + file.name, file) for file in sorted(inside, key=lambda file: file.name))
 
 
 def _cmake(code: ModelCode) -> str:
     kernels = CMAKE_KERNELS.format(flags=" ".join(FLAGS)) if code.kernels else ""
-    return CMAKE.format(namespace=code.namespace, kernels=kernels)
+    return CMAKE.format(namespace=code.namespace, runtime=RUNTIME, kernels=kernels)

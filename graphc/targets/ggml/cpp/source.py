@@ -24,12 +24,12 @@ SHOWN_CALLERS = 2
 """Modules that the comment above a function names; numbers of a list are left out."""
 
 CONSTRUCTOR = """\
-{name}::{name}(const std::filesystem::path & engine, const graphc::Options & options)
-    : graphc::Model(describe(), engine, options){parts} {{
+{name}::{name}(graphc::Engine engine, const graphc::Options & options)
+    : graphc::Model(describe(), std::move(engine), options){parts} {{
     load({namespace}::weight_slots(weights_){together});
 }}
 
-Outputs {name}::run(const Inputs & {given}) {{
+Outputs {name}::run(const Inputs & {given}) const {{
     std::vector<graphc::Array> results = run_in_order({{{inputs}}});
     Outputs outputs;
 {outputs}
@@ -40,7 +40,7 @@ Outputs {name}::run(const Inputs & {given}) {{
 
 def render_source(code: ModelCode) -> str:
     """The text of `model.cpp`."""
-    includes = ['#include "model.h"', "", "#include <algorithm>", "#include <cmath>"]
+    includes = [f'#include "{code.header}"', "", "#include <algorithm>", "#include <cmath>"]
     if code.kernels:
         includes.insert(1, '#include "kernels.h"')
     parts = ["\n".join([*includes, "", f"namespace {code.namespace} {{", ""])]
@@ -63,7 +63,7 @@ def render_source(code: ModelCode) -> str:
 
 def render_weights(code: ModelCode) -> str:
     """The text of `weights.cpp`."""
-    lines = ['#include "model.h"', "", f"namespace {code.namespace} {{", ""]
+    lines = [f'#include "{code.header}"', "", f"namespace {code.namespace} {{", ""]
     limits, uses = _row_limits(code), _uses(weights_read(code.program), len(code.program.weights))
     weights = "weights" if code.program.weights else "/*weights*/"
     lines += [

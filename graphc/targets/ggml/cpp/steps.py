@@ -40,10 +40,15 @@ def render_compute(code: ModelCode) -> str:
     results = writer.model(code.block)
     given = "inputs" if any(" *inputs[" in line for line in writer.lines) else "/*inputs*/"
     values = "values" if code.sizes.solutions else "/*values*/"
+    context = "context" if code.parts else "/*context*/"
     head = wrapped(
         f"std::vector<graphc::Array> {code.class_name}::compute(",
-        [f"const std::vector<int64_t> & {values}", f"const std::vector<const graphc::Array *> & {given}"],
-        ") {",
+        [
+            f"graphc::Context & {context}",
+            f"const std::vector<int64_t> & {values}",
+            f"const std::vector<const graphc::Array *> & {given}",
+        ],
+        ") const {",
         " " * 8,
     )
     returned = wrapped("    return graphc::gathered(", results, ");", " " * 8)
@@ -103,7 +108,7 @@ class StepWriter:
         names = wrapped(f"{indent}auto [", [each.name for each in made], "] = ", indent + INDENT)
         self.lines += names[:-1]
         head = f"{names[-1]}{part.member}.run<{len(made)}>("
-        self.call(head.removeprefix(indent), [sizes, f"{{{', '.join(f'&{arg}' for arg in args)}}}"], made)
+        self.call(head.removeprefix(indent), ["context", sizes, f"{{{', '.join(f'&{arg}' for arg in args)}}}"], made)
 
     def host(self, block: Block, step: HostStep, arrays: dict[Ref, Variable]) -> None:
         """What the host does."""

@@ -35,7 +35,7 @@ constexpr const char * usage =
     "  --output DIR         write every output into a folder, as NAME.npy\n"
     "  --output NAME=FILE   write one output\n"
     "  --threads N          threads of the CPU (default: one for each processor)\n"
-    "  --device NAME,...    where to compute (default: the first graphics processor, else the CPU)\n"
+    "  --device NAME,...    where to compute (default: cpu; gpu is the first graphics processor)\n"
     "  --memory SIZE,...    what each device may use, as 512MiB or 4GiB (default: what is free)\n"
     "  --fast               let the device multiply float32 in float16 or TF32\n"
     "  --ways FILE          what graphc tune wrote for this device\n"

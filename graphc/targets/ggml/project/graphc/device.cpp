@@ -75,6 +75,9 @@ Handles connect(std::string endpoint) {
 /// The device with that name, or those at that address. Throws Error if there is none.
 Handles find_devices(const std::string & name) {
     if (name.compare(0, scheme.size(), scheme) == 0) return connect(name.substr(scheme.size()));
+    if (name == "gpu") {
+        if (ggml_backend_dev_t first = first_accelerator()) return {first};
+    }
     std::string known;
     for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
         ggml_backend_dev_t device = ggml_backend_dev_get(i);
@@ -99,9 +102,6 @@ std::vector<std::string> split(const std::string & device) {
 /// The devices before the CPU. Throws Error if one is not there, or named twice.
 Handles choose(const std::string & device, const std::vector<std::string> & names) {
     Handles found;
-    if (names.empty()) {
-        if (ggml_backend_dev_t first = first_accelerator()) found.push_back(first);
-    }
     for (const std::string & name : names) {
         if (name == "cpu") continue;
         const Handles more = find_devices(name);
@@ -113,17 +113,18 @@ Handles choose(const std::string & device, const std::vector<std::string> & name
     return found;
 }
 
+/// A queue of a device. Throws Error.
+ggml_backend_ptr opened(ggml_backend_dev_t handle) {
+    ggml_backend_ptr backend(ggml_backend_dev_init(handle, nullptr));
+    if (backend == nullptr) throw Error(std::string("device ") + ggml_backend_dev_name(handle) + " could not be opened");
+    return backend;
+}
+
 /// Some bytes on a server, which keep the connection: ggml connects anew where it has no memory, and does not look whether it can.
 ggml_backend_buffer_ptr hold(ggml_backend_t server) {
     ggml_backend_buffer_ptr buffer(ggml_backend_buft_alloc_buffer(ggml_backend_get_default_buffer_type(server), 64));
     if (buffer == nullptr) throw Error(device_name(server) + " has no memory left");
     return buffer;
-}
-
-void set_threads(ggml_backend_t cpu, int threads) {
-    ggml_backend_reg_t registry = ggml_backend_dev_backend_reg(ggml_backend_get_device(cpu));
-    void * address = ggml_backend_reg_get_proc_address(registry, "ggml_backend_set_n_threads");
-    if (address != nullptr) reinterpret_cast<ggml_backend_set_n_threads_t>(address)(cpu, threads);
 }
 
 }  // namespace
@@ -164,12 +165,10 @@ Backends::Backends(const std::string & device, int threads, bool fast, Choices c
     ggml_backend_ptr cpu(ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr));
     if (cpu == nullptr) throw Error("ggml has no CPU backend");
     if (threads > GGML_MAX_N_THREADS) throw Error("more than " + std::to_string(GGML_MAX_N_THREADS) + " threads");
-    set_threads(cpu.get(), threads_);
     const std::vector<std::string> names = split(device);
     spill_ = names.size() > 1 && std::count(names.begin(), names.end(), "cpu") != 0;
     for (ggml_backend_dev_t handle : choose(device, names)) {
-        owned_.emplace_back(ggml_backend_dev_init(handle, nullptr));
-        if (owned_.back() == nullptr) throw Error(std::string("device ") + ggml_backend_dev_name(handle) + " could not be opened");
+        owned_.push_back(opened(handle));
         devices_.push_back(owned_.back().get());
         if (backend_name(devices_.back()) == "RPC") held_.push_back(hold(devices_.back()));
     }
@@ -177,6 +176,26 @@ Backends::Backends(const std::string & device, int threads, bool fast, Choices c
     list_ = devices_;
     list_.push_back(cpu.get());
     owned_.push_back(std::move(cpu));
+    use_threads(threads_);
+}
+
+Backends::Backends(const Backends & other)
+    : threads_(other.threads_), fast_(other.fast_), choices_(other.choices_), spill_(other.spill_) {
+    for (ggml_backend_t each : other.list_) {
+        owned_.push_back(opened(ggml_backend_get_device(each)));
+        list_.push_back(owned_.back().get());
+        if (backend_name(each) == "RPC") held_.push_back(hold(list_.back()));
+    }
+    devices_.assign(list_.begin(), list_.end() - 1);
+}
+
+std::unique_ptr<Backends> Backends::again() const { return std::unique_ptr<Backends>(new Backends(*this)); }
+
+void Backends::use_threads(int threads) const {
+    ggml_backend_t cpu = list_.back();
+    ggml_backend_reg_t registry = ggml_backend_dev_backend_reg(ggml_backend_get_device(cpu));
+    void * address = ggml_backend_reg_get_proc_address(registry, "ggml_backend_set_n_threads");
+    if (address != nullptr) reinterpret_cast<ggml_backend_set_n_threads_t>(address)(cpu, threads);
 }
 
 }  // namespace graphc

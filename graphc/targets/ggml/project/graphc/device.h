@@ -5,6 +5,7 @@
 #include "ggml-backend.h"
 #include "ggml-cpp.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,13 +34,19 @@ std::string backend_name(ggml_backend_t backend);
 class Backends {
   public:
     /// `device` is a name as `devices()` gives it, in any case and with or without a final 0 ("cuda"), or the address of a
-    /// server of ggml's RPC ("rpc://HOST:PORT"), or several with commas between; empty for the first graphics processor, or the
-    /// CPU where there is none. `threads` below 1 means `default_threads()`. If `fast`, devices may multiply float32 in float16 or
+    /// server of ggml's RPC ("rpc://HOST:PORT"), or "gpu" for the first graphics processor, or several with commas between; empty
+    /// for the CPU. `threads` below 1 means `default_threads()`. If `fast`, devices may multiply float32 in float16 or
     /// TF32; the choice of a process's first model holds for the others. `choices` are between ways of computing; they do not
     /// count for several devices. Throws Error.
     Backends(const std::string & device, int threads, bool fast = false, Choices choices = {});
 
+    /// The same devices, opened once more: what computes at the same time as these.
+    std::unique_ptr<Backends> again() const;
+
     int threads() const { return threads_; }
+
+    /// Have the CPU compute with so many threads from now on.
+    void use_threads(int threads) const;
 
     /// All of them, the CPU last; and those before it.
     const std::vector<ggml_backend_t> & list() const { return list_; }
@@ -58,6 +65,8 @@ class Backends {
     const Choices & choices() const { return choices_; }
 
   private:
+    explicit Backends(const Backends & other);
+
     int threads_;
     bool fast_;
     Choices choices_;

@@ -186,7 +186,9 @@ Contents read(const Mapping & mapping) {
 
 bool has_no_elements(const Sizes4 & ne) { return std::find(ne.begin(), ne.end(), 0) != ne.end(); }
 
-Engine::Engine(const std::filesystem::path & path) : path_(text_of(path)), mapping_(path) {
+Engine::Engine(const std::filesystem::path & path) : Engine(text_of(path), Mapping(path)) {}
+
+Engine::Engine(std::string path, Mapping mapping) : path_(std::move(path)), mapping_(std::move(mapping)) {
     try {
         Contents contents = read(mapping_);
         program_ = std::move(contents.program);

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace graphc {
@@ -33,12 +34,18 @@ struct Growth {
     uint32_t rows = 0;
 };
 
-/// An engine file (GGUF, version 3), mapped. Files come from strangers: every size is compared with what is left of the
-/// file before it is used.
+/// An engine (GGUF, version 3): a file, which is mapped, or bytes in memory. They come from strangers: every size is compared with
+/// what is left before it is used.
 class Engine {
   public:
-    /// Throws Error if the file is missing, damaged or no engine.
-    explicit Engine(const std::filesystem::path & path);
+    /// A file. Throws Error if it is missing, damaged or no engine.
+    template <class Path, class = std::enable_if_t<std::is_convertible_v<const Path &, std::filesystem::path>>>
+    Engine(const Path & path) : Engine(std::filesystem::path(path)) {}
+    Engine(const std::filesystem::path & path);
+
+    /// Bytes in memory. They are used where they lie, at a multiple of 32, else copied; they must live as long as the model.
+    /// Throws Error if they are damaged or no engine.
+    Engine(const void * data, size_t size) : Engine("the engine in memory", Mapping(data, size)) {}
 
     /// What is more in this engine than in the program with that checksum: usually nothing. Throws Error if it is the engine of
     /// another program.
@@ -51,6 +58,8 @@ class Engine {
     const std::string & path() const { return path_; }
 
   private:
+    Engine(std::string path, Mapping mapping);
+
     std::string path_;
     Mapping mapping_;
     std::string program_;

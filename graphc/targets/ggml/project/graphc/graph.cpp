@@ -102,10 +102,9 @@ void check_sizes(ggml_context * context) {
 
 }  // namespace
 
-Graph::Graph(Memory & memory, const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
-             Kernels kernels, size_t tensor_count, const BuildGraph & build)
+Graph::Graph(Memory & memory, const Backends & backends, const std::vector<InputInfo> & infos,
+             const std::vector<const Array *> & inputs, Kernels kernels, size_t tensor_count, const BuildGraph & build)
     : memory_(memory), kernels_(std::move(kernels)) {
-    const Backends & backends = memory.backends();
     const size_t count = 3 * tensor_count + 2 * infos.size() + 64;
     const size_t bytes = count * ggml_tensor_overhead() + ggml_graph_overhead_custom(count, false);
     context_.reset(ggml_init({bytes, nullptr, true}));

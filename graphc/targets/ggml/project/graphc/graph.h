@@ -30,9 +30,9 @@ template <class F> ggml_tensor * unless_empty(ggml_context * ctx, ggml_type type
 /// The calls of a model for one choice of sizes.
 class Graph {
   public:
-    /// `tensor_count` is at least the number of tensors that `build` makes. Throws Error.
-    Graph(Memory & memory, const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
-          Kernels kernels, size_t tensor_count, const BuildGraph & build);
+    /// `backends` compute it. `tensor_count` is at least the number of tensors that `build` makes. Throws Error.
+    Graph(Memory & memory, const Backends & backends, const std::vector<InputInfo> & infos,
+          const std::vector<const Array *> & inputs, Kernels kernels, size_t tensor_count, const BuildGraph & build);
     ~Graph();
     Graph(const Graph &) = delete;
     Graph & operator=(const Graph &) = delete;

@@ -3,6 +3,10 @@
 #include "graphc/error.h"
 #include "graphc/paths.h"
 
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
 #ifdef _WIN32
 #ifndef NOMINMAX
 #define NOMINMAX
@@ -10,7 +14,6 @@
 #include <windows.h>
 #else
 #include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -34,9 +37,10 @@ Mapping::Mapping(const std::filesystem::path & path) {
     CloseHandle(view);
     if (data_ == nullptr) throw Error(text_of(path) + " cannot be mapped into memory");
     size_ = static_cast<size_t>(size.QuadPart);
+    mapped_ = true;
 }
 
-Mapping::~Mapping() { UnmapViewOfFile(data_); }
+void Mapping::unmap() { UnmapViewOfFile(data_); }
 
 #else
 
@@ -62,10 +66,29 @@ Mapping::Mapping(const std::filesystem::path & path) {
     void * address = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.number, 0);
     if (address == MAP_FAILED) throw Error(text_of(path) + " cannot be mapped: " + std::strerror(errno));
     data_ = static_cast<const std::byte *>(address);
+    mapped_ = true;
 }
 
-Mapping::~Mapping() { munmap(const_cast<std::byte *>(data_), size_); }
+void Mapping::unmap() { munmap(const_cast<std::byte *>(data_), size_); }
 
 #endif
+
+Mapping::Mapping(const void * data, size_t size) : data_(static_cast<const std::byte *>(data)), size_(size) {
+    if (data == nullptr || size == 0) throw Error("there are no bytes");
+    if (reinterpret_cast<uintptr_t>(data) % alignment == 0) return;
+    copy_ = std::make_unique<std::byte[]>(size + alignment);
+    void * place = copy_.get();
+    size_t space = size + alignment;
+    std::memcpy(std::align(alignment, size, place, space), data, size);
+    data_ = static_cast<const std::byte *>(place);
+}
+
+Mapping::~Mapping() {
+    if (mapped_) unmap();
+}
+
+Mapping::Mapping(Mapping && other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), mapped_(std::exchange(other.mapped_, false)),
+      copy_(std::move(other.copy_)) {}
 
 }  // namespace graphc

@@ -19,6 +19,7 @@ void Memory::load(const Engine & engine, const std::vector<WeightSlot> & slots,
 
 void Memory::place(Placement & graph) {
     if (graph.placed()) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
     if (fitting_->bounded()) {
         for (Placement * other : placed_) other->release();
         placed_.clear();
@@ -28,7 +29,18 @@ void Memory::place(Placement & graph) {
     placed_.insert(&graph);
 }
 
+void Memory::forget(Placement & graph) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    placed_.erase(&graph);
+}
+
+std::vector<std::string> Memory::text() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return fitting_->text();
+}
+
 std::vector<size_t> Memory::allocated() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
     std::vector<size_t> found;
     for (size_t device = 0; device < backends_.devices().size(); ++device) {
         found.push_back(weights_->allocated(device));

@@ -3,6 +3,7 @@
 #include "graphc/fitting.h"
 
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,7 +12,7 @@ namespace graphc {
 
 class Placement;
 
-/// Where a model's weights and the results of its graphs lie. Within limits, one graph at a time has memory, and weights make room
+/// Where a model's weights and the results of its graphs lie; several runs may ask at once. Within limits, one graph at a time has memory, and weights make room
 /// for it; else graphs keep theirs.
 class Memory {
   public:
@@ -23,14 +24,17 @@ class Memory {
 
     const Backends & backends() const { return backends_; }
 
+    /// Whether one graph at a time has memory.
+    bool bounded() const { return fitting_->bounded(); }
+
     /// See that a graph has its places. Throws Error if memory is out.
     void place(Placement & graph);
 
     /// A graph is no more.
-    void forget(Placement & graph) { placed_.erase(&graph); }
+    void forget(Placement & graph);
 
     /// A line for each device: what of its memory holds what. None before it is known, and for the CPU alone.
-    std::vector<std::string> text() const { return fitting_->text(); }
+    std::vector<std::string> text() const;
 
     /// Bytes that are allocated on each device, for weights and graphs.
     std::vector<size_t> allocated() const;
@@ -40,6 +44,7 @@ class Memory {
     Limits limits_;
     std::unique_ptr<Weights> weights_;
     std::unique_ptr<Fitting> fitting_;
+    mutable std::mutex mutex_;
     std::set<Placement *> placed_;
 };
 

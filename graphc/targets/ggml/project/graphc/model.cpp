@@ -56,12 +56,19 @@ PartInfo whole(const ModelInfo & info) {
     return part;
 }
 
+/// How many runs there may be at once. Servers answer one at a time, and within limits of memory one graph has some.
+size_t most_runs(int wanted, const Backends & backends, const Memory & memory) {
+    if (memory.bounded() || backends.servers() != 0) return 1;
+    if (wanted > 0) return static_cast<size_t>(wanted);
+    return backends.accelerated() ? 1 : static_cast<size_t>(backends.threads());
+}
+
 }  // namespace
 
-Model::Model(ModelInfo info, const std::filesystem::path & engine, const Options & options)
-    : info_(std::move(info)), engine_(engine),
+Model::Model(ModelInfo info, Engine engine, const Options & options)
+    : info_(std::move(info)), engine_(std::move(engine)),
       backends_(options.device, options.threads, options.fast, options.ways.empty() ? Choices() : Choices(options.ways)),
-      memory_(backends_, options.memory), whole_(*this, &Model::build, whole(grown(info_, engine_))) {}
+      memory_(backends_, options.memory), whole_(*this, &Model::build, whole(grown(info_, engine_))), most_contexts_(options.contexts) {}
 
 void Model::load(std::vector<WeightSlot> slots, const std::vector<std::vector<size_t>> & together) {
     const Growth growth = engine_.growth_of(info_.program_sha256);
@@ -72,6 +79,7 @@ void Model::load(std::vector<WeightSlot> slots, const std::vector<std::vector<si
         }
     }
     memory_.load(engine_, slots, together);
+    contexts_ = std::make_unique<Contexts>(memory_, backends_, most_runs(most_contexts_, backends_, memory_));
 }
 
 std::string Model::device_name() const {
@@ -82,7 +90,7 @@ std::string Model::device_name() const {
     return names;
 }
 
-std::map<std::string, Array> Model::run(const std::map<std::string, Array> & inputs) {
+std::map<std::string, Array> Model::run(const std::map<std::string, Array> & inputs) const {
     Problems problems;
     std::map<std::string, const Array *> given;
     for (const auto & [name, array] : inputs) given[name] = &array;
@@ -103,7 +111,7 @@ std::map<std::string, Array> Model::run(const std::map<std::string, Array> & inp
     return outputs;
 }
 
-std::vector<Array> Model::run_in_order(const std::vector<const Array *> & inputs) {
+std::vector<Array> Model::run_in_order(const std::vector<const Array *> & inputs) const {
     if (inputs.size() != info_.inputs.size()) {
         throw Error(std::to_string(inputs.size()) + " inputs for a model of " + std::to_string(info_.inputs.size()));
     }
@@ -111,7 +119,7 @@ std::vector<Array> Model::run_in_order(const std::vector<const Array *> & inputs
     check_declarations(info_.inputs, inputs, problems);
     problems.raise();
     const std::vector<int64_t> sizes = checked_sizes(inputs);
-    return compute(sizes, inputs);
+    return contexts_->with([&](Context & context) { return compute(context, sizes, inputs); });
 }
 
 std::vector<int64_t> Model::checked_sizes(const std::vector<const Array *> & inputs) const {
@@ -135,8 +143,8 @@ std::vector<GraphOutput> Model::build(ggml_context *, Kernels &, const std::vect
     return {};
 }
 
-std::vector<Array> Model::compute(const std::vector<int64_t> & sizes, const std::vector<const Array *> & inputs) {
-    return whole_.run(sizes, inputs);
+std::vector<Array> Model::compute(Context & context, const std::vector<int64_t> & sizes, const std::vector<const Array *> & inputs) const {
+    return whole_.run(context, sizes, inputs);
 }
 
 }  // namespace graphc

@@ -19,11 +19,12 @@ namespace graphc {
 
 /// What a model runs on; see `Backends`.
 struct Options {
-    std::string device = {};           // one, or several with commas between; empty: the first graphics processor, else the CPU
-    int threads = 0;                   // below 1: one for each processor that this process may run on
+    std::string device = {};           // one, or several with commas between; "gpu": the first graphics processor; empty: the CPU
+    int threads = 0;                   // of the CPU, for all runs together; below 1: one for each processor that this process may use
     bool fast = false;                 // let the device multiply float32 in float16 or TF32
     std::filesystem::path ways = {};   // what `graphc tune --output` wrote for this device
     std::string memory = {};           // what each device may use ("4GiB", or "4GiB,2GiB" for two); empty, or "auto": what is free
+    int contexts = 0;                  // most runs at the same time, others wait; below 1: one for each thread on the CPU, else one
 };
 
 /// What the generated code knows about its model.
@@ -37,7 +38,8 @@ struct ModelInfo {
     std::vector<Symbol> symbols;
 };
 
-/// The base of every generated model. A model is used by one thread at a time; several may run side by side.
+/// The base of every generated model. Any number of threads may call `run` at once: each run has a `Context` of its own, and they
+/// share the weights.
 class Model {
   public:
     virtual ~Model() = default;
@@ -48,7 +50,6 @@ class Model {
     const Backends & backends() const { return backends_; }
 
     /// Where weights and intermediate results lie.
-    Memory & memory() { return memory_; }
     const Memory & memory() const { return memory_; }
 
     /// The shapes of the inputs for values of the model's symbols, in order.
@@ -58,14 +59,14 @@ class Model {
     std::string device_name() const;
 
     /// Outputs by name, for inputs by name. Throws Error with everything that does not fit.
-    std::map<std::string, Array> run(const std::map<std::string, Array> & inputs);
+    std::map<std::string, Array> run(const std::map<std::string, Array> & inputs) const;
 
     /// Outputs in the model's order, for inputs in the model's order. Throws Error with everything that does not fit.
-    std::vector<Array> run_in_order(const std::vector<const Array *> & inputs);
+    std::vector<Array> run_in_order(const std::vector<const Array *> & inputs) const;
 
   protected:
     /// Throws Error if the engine is missing, damaged or another program's, or there is no such device.
-    Model(ModelInfo info, const std::filesystem::path & engine, const Options & options);
+    Model(ModelInfo info, Engine engine, const Options & options);
 
     /// Fills the slots; called once, by the generated constructor. `together` are the weights that one call reads with others.
     void load(std::vector<WeightSlot> slots, const std::vector<std::vector<size_t>> & together = {});
@@ -81,7 +82,8 @@ class Model {
                                            const std::vector<ggml_tensor *> & inputs) const;
 
     /// The outputs for inputs of those sizes. A model that acts itself between graphs has parts, and says here in which order.
-    virtual std::vector<Array> compute(const std::vector<int64_t> & sizes, const std::vector<const Array *> & inputs);
+    virtual std::vector<Array> compute(Context & context, const std::vector<int64_t> & sizes,
+                                       const std::vector<const Array *> & inputs) const;
 
   private:
     std::vector<int64_t> checked_sizes(const std::vector<const Array *> & inputs) const;
@@ -91,6 +93,8 @@ class Model {
     Backends backends_;
     Memory memory_;
     Part whole_;
+    int most_contexts_;
+    std::unique_ptr<Contexts> contexts_;
 };
 
 }  // namespace graphc

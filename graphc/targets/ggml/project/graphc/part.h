@@ -1,11 +1,8 @@
 #pragma once
 
-#include "graphc/graph.h"
+#include "graphc/context.h"
 
 #include <array>
-#include <list>
-#include <memory>
-#include <utility>
 
 namespace graphc {
 
@@ -18,8 +15,8 @@ struct PartInfo {
     std::vector<size_t> sizes;
 };
 
-/// Calls of a model that a device computes as one graph: all of them, or those between two steps of the host. The graphs of
-/// recent sizes are kept.
+/// Calls of a model that a device computes as one graph: all of them, or those between two steps of the host. The graphs are in the
+/// context of a run.
 class Part {
   public:
     using Sizes = std::vector<int64_t>;
@@ -27,32 +24,28 @@ class Part {
 
     /// The calls are those that a method of the model makes; the model outlives its parts.
     template <class M>
-    Part(M & model, std::vector<GraphOutput> (M::*build)(ggml_context *, Kernels &, const Sizes &, const Tensors &) const,
+    Part(const M & model, std::vector<GraphOutput> (M::*build)(ggml_context *, Kernels &, const Sizes &, const Tensors &) const,
          PartInfo info)
-        : memory_(model.memory()), faults_(model.info().faults), info_(std::move(info)),
+        : faults_(model.info().faults), info_(std::move(info)),
           build_([&model, build](ggml_context * ctx, Kernels & kernels, const Sizes & sizes, const Tensors & inputs) {
               return (model.*build)(ctx, kernels, sizes, inputs);
           }) {}
 
     /// The outputs in order, for the inputs in order and the values of all named sizes. Throws Error.
-    std::vector<Array> run(const Sizes & sizes, const std::vector<const Array *> & inputs);
+    std::vector<Array> run(Context & context, const Sizes & sizes, const std::vector<const Array *> & inputs) const;
 
-    /// The same, where it is known how many outputs there are: `auto [x, y] = part.run<2>(sizes, {&a, &b})`.
-    template <size_t N> std::array<Array, N> run(const Sizes & sizes, const std::vector<const Array *> & inputs) {
-        std::vector<Array> results = run(sizes, inputs);
+    /// The same, where it is known how many outputs there are: `auto [x, y] = part.run<2>(context, sizes, {&a, &b})`.
+    template <size_t N> std::array<Array, N> run(Context & context, const Sizes & sizes, const std::vector<const Array *> & inputs) const {
+        std::vector<Array> results = run(context, sizes, inputs);
         std::array<Array, N> outputs;
         for (size_t i = 0; i < N; ++i) outputs[i] = std::move(results.at(i));
         return outputs;
     }
 
   private:
-    Graph & graph_for(const Sizes & sizes, const std::vector<const Array *> & inputs);
-
-    Memory & memory_;
     std::vector<const char *> faults_;
     PartInfo info_;
     std::function<std::vector<GraphOutput>(ggml_context *, Kernels &, const Sizes &, const Tensors &)> build_;
-    std::list<std::pair<Sizes, std::unique_ptr<Graph>>> graphs_;  // the most recently used first
 };
 
 }  // namespace graphc
