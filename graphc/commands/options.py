@@ -118,7 +118,7 @@ class Where:
         str,
         typer.Option(
             metavar="NAME,...",
-            help="Where to run: cpu, gpu (the first there is), what `graphc devices` lists, rpc://HOST:PORT, or several, each for a part of the model.",
+            help="Where to run: cpu, gpu (the first), what `graphc devices` lists, rpc://HOST:PORT, or several, each for a part.",
         ),
     ] = "cpu"
     memory: Annotated[

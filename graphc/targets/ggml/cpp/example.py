@@ -71,7 +71,7 @@ In CMake: `add_subdirectory` this folder and link `{namespace}`.
 
 | file | what it is |
 | --- | --- |
-| `include/{namespace}/model.h`, `model.cpp` | the model: the structs of its weights, a function for each repeated module, its class |
+| `include/{namespace}/model.h`, `model.cpp` | structs of the weights, a function for each repeated module, the class |
 | `weights.cpp` | which tensor of the engine each weight is |
 {kernels}| `main.cpp`, `example.cpp` | the command line, and the program above |
 | `runtime/` | what every model shares, once in an application: arrays, `.npy` files, engine files, devices |
