@@ -6,9 +6,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
+import refitting
 from cpp_programs import Modules, arrays, repeated, replaced
 
+import graphc
 from graphc.build import installed_ggml
 from graphc.cmake import find_cmake
 from graphc.ggml_source import ggml_source
@@ -23,8 +26,13 @@ SOURCES = Path(__file__).parent / "cpp_threads"
 MORE = """
 add_subdirectory(repeated-cpp)
 add_subdirectory(replaced-cpp)
+add_subdirectory(several-cpp)
 add_executable(threads threads.cpp)
 target_link_libraries(threads PRIVATE encoder decoder repeated replaced)
+foreach(program weights lora)
+  add_executable(${program} ${program}.cpp)
+  target_link_libraries(${program} PRIVATE several)
+endforeach()
 """
 """What the test adds to the application of the page."""
 
@@ -59,6 +67,9 @@ def application(folder, options=()):
         weights = arrays(program)
         write_project(program, folder / f"{name}-cpp")
         write_engine(folder / f"{name}.gguf", program, weights.__getitem__)
+    model = graphc.compile(refitting.several(refitting.weights(1)), threads=1)
+    model.save(folder / "several.gguf")
+    write_project(model.program, folder / "several-cpp", "several")
     page = (ROOT / "docs" / "cpp.md").read_text()
     (cmake,) = re.findall(r"^```cmake\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (source,) = (
@@ -67,7 +78,8 @@ def application(folder, options=()):
     assert "project(app CXX)" in cmake
     (folder / "CMakeLists.txt").write_text(cmake + MORE)
     (folder / "app.cpp").write_text(source)
-    shutil.copy(SOURCES / "threads.cpp", folder)
+    for each in SOURCES.iterdir():
+        shutil.copy(each, folder)
     configure = [find_cmake(), "-S", folder, "-B", folder / "build", *options]
     for command in (configure, [find_cmake(), "--build", folder / "build", "--parallel", "2"]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -110,6 +122,105 @@ def test_threads_get_what_one_would(watched):
         done = run(watched, "threads", str(threads), TSAN_OPTIONS=options)
         assert done.returncode == 0, done.stdout + done.stderr[:8000]
         assert done.stdout.count(": 0 wrong") == len(MODELS)
+
+
+def damaged(folder):
+    """Checkpoints that do not fit the model `several`, or are none, and what is said of each."""
+    right = refitting.weights(2)
+    lacking = {name: array for name, array in right.items() if name not in ("gate", "bn.bias")}
+    surplus = {"more": np.ones(3, np.float32)}
+    found = {
+        "lacking": (lacking | surplus, ["gate: missing", "bn.bias: missing", "more: the model has no such"]),
+        "shapes": (right | {"conv.bias": np.ones(6, np.float32)}, ["conv.bias: shape [6], must be [5]"]),
+        "types": (right | {"head.half": np.ones((8, 4), np.float32)}, ["head.half: f32, must be f16"]),
+        "stranger": ({"a": np.ones(3, np.float32)}, ["it has none of the model's parameters"]),
+    }  # fmt: skip
+    for name, (arrays_, said) in found.items():
+        yield refitting.file_of(folder / f"{name}.safetensors", arrays_), said
+    whole = refitting.file_of(folder / "whole.safetensors", right).read_bytes()
+    for name, raw, said in (
+        ("cut", whole[:-4], "goes past the end of the file"),
+        ("long", whole + b"abcd", "bytes at its end belong to no tensor"),
+        ("header", whole[:300], "is neither safetensors nor GGUF"),
+        ("json", whole.replace(b'"dtype"', b'"dtype', 1), "is damaged"),
+        ("empty", b"", "is empty"),
+        ("other", b"PK" + bytes(1000), "is neither safetensors nor GGUF"),
+    ):
+        (folder / f"{name}.bad").write_bytes(raw)
+        yield folder / f"{name}.bad", [said]
+
+
+def test_a_model_takes_other_weights_while_threads_run_it(watched, tmp_path):
+    """The bits are those of the model in this process with the same checkpoint."""
+    other = refitting.weights(2)
+    shutil.copy(watched / "several.gguf", tmp_path)
+    refitting.file_of(tmp_path / "own.safetensors", refitting.weights(1))
+    refitting.file_of(tmp_path / "other.safetensors", other, shift=1)
+    for name, array in refitting.INPUTS.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    bad = list(damaged(tmp_path))
+    done = run(watched, "weights", tmp_path, *(path for path, _ in bad))
+    assert done.returncode == 0, done.stdout + done.stderr[:8000]
+    assert done.stdout.startswith("0 wrong\n")
+    for _, said in bad:
+        for each in said:
+            assert each in done.stdout
+    assert "changed" not in done.stdout
+    assert "loaded" not in done.stdout
+    model = graphc.load(tmp_path / "several.gguf", threads=1)
+    model.load_weights(other)
+    found = {name: np.load(tmp_path / f"{name}.npy") for name in ("scores", "positive")}
+    refitting.same(found, model.run(refitting.INPUTS))
+
+
+def loras(folder):
+    """Files of LoRAs as scripts and libraries write them, and whether the engine alone knows what they change."""
+    random = np.random.default_rng(4)
+    numbers = lambda *shape: random.standard_normal(shape).astype(np.float32)  # noqa: E731
+    table = {"lora_te_table.lora_up.weight": numbers(10, 2), "lora_te_table.lora_down.weight": numbers(2, 6),
+             "lora_te_table.alpha": np.float32(3).reshape(())}  # fmt: skip
+    peft = {
+        f"base_model.model.query.lora_{name}.weight": array
+        for name, array in (("A", numbers(3, 8)), ("B", numbers(6, 3)))
+    }
+    conv = {"unet.conv.lora.down.weight": numbers(2, 3, 3, 3), "unet.conv.lora.up.weight": numbers(5, 2, 1, 1)}
+    for name, tensors, told in (("table", table, True), ("peft", peft, False), ("conv", conv, False)):
+        yield refitting.file_of(folder / f"{name}.safetensors", tensors), told
+
+
+def test_loras_go_on_and_off(watched, tmp_path):
+    shutil.copy(watched / "several.gguf", tmp_path)
+    refitting.file_of(tmp_path / "own.safetensors", refitting.weights(1))
+    for name, array in refitting.INPUTS.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    files = list(loras(tmp_path))
+    wrong = {"table.lora_up.weight": np.ones((9, 2), np.float32), "table.lora_down.weight": np.ones((2, 6), np.float32)}
+    others = {
+        "half": ({"table.lora_up.weight": np.ones((10, 2), np.float32)}, "table: one of its two factors is missing"),
+        "sizes": (wrong, "factors of [9, 2] and [2, 6] do not make table.weight of [10, 6]"),
+        "kinds": ({"table.hada_w1_a": np.ones((2, 2), np.float32)}, "no LoRA of a kind that C++ knows (table.hada_w1_a)"),
+        "stranger": ({name.replace("table", "a"): array for name, array in wrong.items()}, "it names no module"),
+    }  # fmt: skip
+    bad = [refitting.file_of(tmp_path / f"{name}.bad", tensors) for name, (tensors, _) in others.items()]
+    done = run(watched, "lora", tmp_path, *(path for path, _ in files), *bad)
+    assert done.returncode == 0, done.stdout + done.stderr[:8000]
+    assert "changed" not in done.stdout
+    assert done.stdout.count("done") == len(files) + sum(told for _, told in files)
+    assert done.stdout.count("load a checkpoint that has them first") == sum(not told for _, told in files)
+    for _, said in others.values():
+        assert said in done.stdout
+    model = graphc.load(tmp_path / "several.gguf", threads=1)
+    model.load_weights(refitting.weights(1))
+    plain = model.run(refitting.INPUTS)
+    for number, (path, told) in enumerate(files):
+        model.load_lora(path, 0.5)
+        expected = model.run(refitting.INPUTS)
+        assert any(not np.array_equal(array, plain[name]) for name, array in expected.items())
+        for known in (0, 1) if told else (1,):
+            for name, array in expected.items():
+                found = np.load(tmp_path / f"{known}_{number}_{name}.npy")
+                np.testing.assert_allclose(found, array, rtol=1e-4, atol=1e-5 * np.abs(array).max())
+        model.unload_lora()
 
 
 @pytest.mark.thorough

@@ -1,30 +1,15 @@
 #pragma once
 
-#include "graphc/mapping.h"
+#include "graphc/gguf.h"
 
-#include "ggml.h"
-
-#include <array>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 namespace graphc {
 
-/// Sizes in ggml's order, the innermost axis first.
-using Sizes4 = std::array<int64_t, 4>;
-
 /// True if one of the sizes is 0.
 bool has_no_elements(const Sizes4 & ne);
-
-/// A tensor of an engine file: what it is, and where in the mapped file its elements lie.
-struct StoredTensor {
-    std::string name;
-    ggml_type type = GGML_TYPE_F32;
-    Sizes4 ne = {1, 1, 1, 1};
-    const std::byte * data = nullptr;
-    size_t nbytes = 0;
-};
 
 /// That an engine's program is the one with the checksum `program`, but a weight has so many more `rows`, which an input numbers.
 struct Growth {
@@ -54,6 +39,9 @@ class Engine {
     /// The tensor with that name, or nullptr.
     const StoredTensor * find(const std::string & name) const;
 
+    /// How each weight is made of parameters: see `Recipes`. Throws Error if the engine does not say it.
+    std::string_view recipes() const;
+
     const Mapping & mapping() const { return mapping_; }
     const std::string & path() const { return path_; }
 
@@ -64,7 +52,7 @@ class Engine {
     Mapping mapping_;
     std::string program_;
     Growth growth_;
-    std::vector<StoredTensor> tensors_;  // sorted by name
+    Gguf contents_;
 };
 
 }  // namespace graphc

@@ -100,7 +100,7 @@ Fitting::Fitting(Weights & weights, Reads reads, const Limits & limits) : weight
     host_ = weights.refused();
     host_.insert(reads_.by_host.begin(), reads_.by_host.end());
     for (size_t i = 0; i < count; ++i) {
-        if (weights.stored(i).nbytes == 0) host_.insert(i);
+        if (weights.stored(i).nbytes() == 0) host_.insert(i);
     }
     sizes_ = weights.sizes();
     const bool given = std::any_of(limits.begin(), limits.end(), [](const auto & limit) { return limit.has_value(); });

@@ -29,6 +29,11 @@ void Memory::place(Placement & graph) {
     placed_.insert(&graph);
 }
 
+void Memory::replace(std::vector<std::optional<Values>> values) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    weights_->replace(std::move(values));
+}
+
 void Memory::forget(Placement & graph) {
     const std::lock_guard<std::mutex> lock(mutex_);
     placed_.erase(&graph);

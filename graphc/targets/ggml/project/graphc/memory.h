@@ -24,6 +24,12 @@ class Memory {
 
     const Backends & backends() const { return backends_; }
 
+    /// The weights as they are stored. Whoever reads them sees to it that nobody replaces them meanwhile.
+    const Weights & weights() const { return *weights_; }
+
+    /// See `Weights::replace`.
+    void replace(std::vector<std::optional<Values>> values);
+
     /// Whether one graph at a time has memory.
     bool bounded() const { return fitting_->bounded(); }
 

@@ -1,5 +1,6 @@
 #include "graphc/model.h"
 
+#include <cmath>
 #include <numeric>
 
 namespace graphc {
@@ -56,6 +57,10 @@ PartInfo whole(const ModelInfo & info) {
     return part;
 }
 
+void require_finite(float strength) {
+    if (!std::isfinite(strength)) throw Error("the strength of a LoRA is a finite number");
+}
+
 /// How many runs there may be at once. Servers answer one at a time, and within limits of memory one graph has some.
 size_t most_runs(int wanted, const Backends & backends, const Memory & memory) {
     if (memory.bounded() || backends.servers() != 0) return 1;
@@ -79,7 +84,66 @@ void Model::load(std::vector<WeightSlot> slots, const std::vector<std::vector<si
         }
     }
     memory_.load(engine_, slots, together);
+    slots_ = std::move(slots);
     contexts_ = std::make_unique<Contexts>(memory_, backends_, most_runs(most_contexts_, backends_, memory_));
+}
+
+/// Have the weights that a base and LoRAs make, which `change` changes. On an error everything stays.
+void Model::change(const std::function<void(const Recipes & recipes, Base & base, Loras & loras)> & change) {
+    const std::lock_guard<std::mutex> lock(changing_);
+    const Recipes recipes(engine_.path(), engine_.recipes(), slots_.size());
+    Base base = base_;
+    Loras loras = loras_;
+    std::vector<std::optional<Values>> values(slots_.size());
+    try {
+        for (size_t i = base.weights.size(); i < slots_.size(); ++i) base.weights.push_back(memory_.weights().stored(i));
+        change(recipes, base, loras);
+        const std::vector<Values> wanted = with_loras(base, loras, recipes, slots_);
+        for (size_t i = 0; i < wanted.size(); ++i) {
+            if (wanted[i].data != memory_.weights().stored(i).data) values[i] = wanted[i];
+        }
+        contexts_->change([&] { memory_.replace(values); });
+    } catch (const std::bad_alloc &) {
+        throw Error("not enough memory for other weights");
+    }
+    base_ = std::move(base);
+    loras_ = std::move(loras);
+}
+
+void Model::load_weights(const Checkpoint & checkpoint, bool strict) {
+    change([&](const Recipes & recipes, Base & base, Loras &) {
+        Refitted found = refitted(recipes, slots_, checkpoint, strict);
+        for (size_t i = 0; i < slots_.size(); ++i) {
+            if (found.weights[i]) base.weights[i] = std::move(*found.weights[i]);
+        }
+        for (auto & [number, values] : found.parameters) base.parameters[number] = std::move(values);
+    });
+}
+
+std::vector<std::string> Model::load_lora(const std::string & name, const Checkpoint & file, float strength) {
+    require_finite(strength);
+    std::vector<std::string> unmatched;
+    change([&](const Recipes & recipes, Base &, Loras & loras) {
+        if (loras.count(name) != 0) throw Error("a LoRA is loaded as '" + name + "' already");
+        Lora & lora = loras[name] = read_lora(file, recipes);
+        lora.strength = strength;
+        unmatched = lora.unmatched;
+    });
+    return unmatched;
+}
+
+void Model::set_lora(const std::string & name, float strength) {
+    require_finite(strength);
+    change([&](const Recipes &, Base &, Loras & loras) {
+        if (loras.count(name) == 0) throw Error("no LoRA is loaded as '" + name + "'");
+        loras[name].strength = strength;
+    });
+}
+
+void Model::unload_lora(const std::string & name) {
+    change([&](const Recipes &, Base &, Loras & loras) {
+        if (loras.erase(name) == 0) throw Error("no LoRA is loaded as '" + name + "'");
+    });
 }
 
 std::string Model::device_name() const {

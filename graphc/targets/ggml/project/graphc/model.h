@@ -5,6 +5,7 @@
 #include "graphc/engine.h"
 #include "graphc/host.h"
 #include "graphc/memory.h"
+#include "graphc/lora.h"
 #include "graphc/part.h"
 #include "graphc/sizes.h"
 #include "graphc/weights.h"
@@ -55,6 +56,22 @@ class Model {
     /// The shapes of the inputs for values of the model's symbols, in order.
     virtual std::vector<Shape> input_shapes(const std::vector<int64_t> & sizes) const = 0;
 
+    /// Take the weights of another checkpoint of the same architecture, whose tensors have the names that PyTorch gave the model's
+    /// parameters. Runs that are going on are waited for, and new ones wait. If not `strict`, tensors that
+    /// the model has not are passed over, and weights stay of which the checkpoint has no parameter.
+    /// Throws Error with all that does not fit; the model is as before then.
+    void load_weights(const Checkpoint & checkpoint, bool strict = true);
+
+    /// Add a LoRA to the weights, under a name of the caller's; it stays when other weights are loaded. `read_lora` says which files it
+    /// takes. Returns the modules of the file that the model has not. Throws Error; the model is as before then.
+    std::vector<std::string> load_lora(const std::string & name, const Checkpoint & file, float strength = 1);
+
+    /// Change how strongly a LoRA counts; 0 leaves it out. Throws Error for a name that there is not.
+    void set_lora(const std::string & name, float strength);
+
+    /// Take a LoRA off: without any the weights are what they were, bit for bit. Throws Error for a name that there is not.
+    void unload_lora(const std::string & name);
+
     /// The name of the device that computes, or the names of several.
     std::string device_name() const;
 
@@ -86,6 +103,8 @@ class Model {
                                        const std::vector<const Array *> & inputs) const;
 
   private:
+    using Loras = std::map<std::string, Lora>;
+    void change(const std::function<void(const Recipes & recipes, Base & base, Loras & loras)> & change);
     std::vector<int64_t> checked_sizes(const std::vector<const Array *> & inputs) const;
 
     ModelInfo info_;
@@ -94,6 +113,10 @@ class Model {
     Memory memory_;
     Part whole_;
     int most_contexts_;
+    std::vector<WeightSlot> slots_;
+    std::mutex changing_;  // of what follows, and of the weights
+    Base base_;
+    Loras loras_;
     std::unique_ptr<Contexts> contexts_;
 };
 

@@ -87,7 +87,7 @@ void Stream::fill(size_t number) {
         ggml_tensor target = *weights_.tensors()[index];
         move_tensor(&target, buffer, base + offset);
         ggml_backend_buffer_init_tensor(buffer, &target);  // some pad rows of blocks with zeros
-        ggml_backend_tensor_set(&target, weights_.stored(index).data, 0, weights_.stored(index).nbytes);
+        ggml_backend_tensor_set(&target, weights_.stored(index).data, 0, weights_.stored(index).nbytes());
     }
     filled_.insert(number);
 }

@@ -12,6 +12,14 @@ namespace {
 /// An address for tensors that have no place yet; nothing reads it.
 void * const somewhere = reinterpret_cast<void *>(size_t{1} << 12);
 
+/// A buffer around bytes that somebody else owns, at a multiple of `Mapping::alignment`. No operator of a program writes to a weight.
+std::shared_ptr<ggml_backend_buffer> buffer_around(const std::byte * data, size_t size) {
+    ggml_backend_buffer_t buffer = ggml_backend_cpu_buffer_from_ptr(const_cast<std::byte *>(data), size);
+    if (buffer == nullptr) throw Error("not enough memory for weights");
+    ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    return {buffer, ggml_backend_buffer_free};
+}
+
 /// True if every element is one of `rows` rows. ggml would end the process for another.
 bool numbers_rows(const StoredTensor & tensor, int64_t rows) {
     for (size_t at = 0; at + sizeof(int32_t) <= tensor.nbytes; at += sizeof(int32_t)) {
@@ -40,17 +48,32 @@ const StoredTensor * find(const Engine & engine, const WeightSlot & slot, size_t
 
 Weights::Weights(const Engine & engine, const std::vector<WeightSlot> & slots, const Backends & backends) : backends_(backends) {
     context_.reset(ggml_init({(slots.size() + 1) * ggml_tensor_overhead(), nullptr, true}));
+    const auto mapped = buffer_around(engine.mapping().data(), engine.mapping().size());
     for (size_t i = 0; i < slots.size(); ++i) {
         const WeightSlot & slot = slots[i];
-        stored_.push_back(find(engine, slot, i));
+        const StoredTensor & found = *find(engine, slot, i);
+        stored_.push_back({{found.type, Shape(slot.ne.rbegin(), slot.ne.rend()), found.data, nullptr}, mapped});
         *slot.tensor = ggml_new_tensor_4d(context_.get(), slot.type, slot.ne[0], slot.ne[1], slot.ne[2], slot.ne[3]);
         ggml_set_name(*slot.tensor, slot.name);
         tensors_.push_back(*slot.tensor);
     }
-    // The pages are read-only; no operator of a program writes to a weight.
-    std::byte * file = const_cast<std::byte *>(engine.mapping().data());
-    mapped_.reset(ggml_backend_cpu_buffer_from_ptr(file, engine.mapping().size()));
-    ggml_backend_buffer_set_usage(mapped_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+}
+
+void Weights::replace(std::vector<std::optional<Values>> values) {
+    std::vector<Stored> next = stored_;
+    for (size_t i = 0; i < values.size(); ++i) {
+        if (values[i] && values[i]->nbytes() != 0) next[i] = {*values[i], buffer_around(values[i]->data, values[i]->nbytes())};
+    }
+    next.swap(stored_);
+    if (!residence_) return;
+    const Residence residence = *residence_;
+    try {
+        place(residence);
+    } catch (...) {
+        next.swap(stored_);
+        place(residence);
+        throw;
+    }
 }
 
 std::vector<size_t> Weights::sizes() const {
@@ -119,7 +142,7 @@ void Weights::clear() {
 
 /// Use a weight where it lies in the file.
 void Weights::map(size_t index) {
-    ggml_backend_tensor_alloc(mapped_.get(), tensors_[index], const_cast<std::byte *>(stored_[index]->data));
+    ggml_backend_tensor_alloc(stored_[index].buffer.get(), tensors_[index], const_cast<std::byte *>(stored_[index].values.data));
 }
 
 /// Copy weights to a device, into as many buffers as it takes. Throws Error.
@@ -138,9 +161,9 @@ void Weights::copy(size_t device, const std::vector<size_t> & own) {
         ggml_backend_buffer_t buffer = new_buffer(device, filled);
         std::byte * base = static_cast<std::byte *>(ggml_backend_buffer_get_base(buffer));
         for (size_t i = begin; i < end; ++i) {
-            const StoredTensor & stored = *stored_[own[i]];
+            const Values & stored = stored_[own[i]].values;
             ggml_backend_tensor_alloc(buffer, tensors_[own[i]], base + offsets[i - begin]);
-            ggml_backend_tensor_set(tensors_[own[i]], stored.data, 0, stored.nbytes);
+            ggml_backend_tensor_set(tensors_[own[i]], stored.data, 0, stored.nbytes());
         }
     }
 }

@@ -3,6 +3,7 @@
 #include "graphc/device.h"
 #include "graphc/engine.h"
 #include "graphc/residence.h"
+#include "graphc/values.h"
 
 #include <array>
 #include <optional>
@@ -24,7 +25,7 @@ struct WeightSlot {
     int64_t rows = 0;
 };
 
-/// The weights of a model as tensors: used where they lie in the mapped file, copied to devices, or streamed there. They have no
+/// The weights of a model as tensors: used where they lie in the process, copied to devices, or streamed there. They have no
 /// places until `place` or `pretend` gives them some.
 class Weights {
   public:
@@ -34,8 +35,12 @@ class Weights {
     const Backends & backends() const { return backends_; }
     const std::vector<ggml_tensor *> & tensors() const { return tensors_; }
 
-    /// Bytes of a weight, in the mapped file.
-    const StoredTensor & stored(size_t index) const { return *stored_[index]; }
+    /// A weight in the memory of the process: in the mapped file, or where it was made.
+    const Values & stored(size_t index) const { return stored_[index].values; }
+
+    /// Use other numbers, of the same types and shapes; weights without a value stay. Nothing may be running, and no graph that was
+    /// built before is used afterwards. On an error all is as before.
+    void replace(std::vector<std::optional<Values>> values);
 
     /// The bytes that each weight takes on a device.
     std::vector<size_t> sizes() const;
@@ -59,6 +64,12 @@ class Weights {
     size_t allocated(size_t device) const;
 
   private:
+    /// A weight, and the buffer that it is taken for a part of where the CPU reads it.
+    struct Stored {
+        Values values;
+        std::shared_ptr<ggml_backend_buffer> buffer;
+    };
+
     void clear();
     void map(size_t index);
     void copy(size_t device, const std::vector<size_t> & own);
@@ -67,8 +78,7 @@ class Weights {
     const Backends & backends_;
     ggml_context_ptr context_;
     std::vector<ggml_tensor *> tensors_;
-    std::vector<const StoredTensor *> stored_;
-    ggml_backend_buffer_ptr mapped_;
+    std::vector<Stored> stored_;
     std::vector<std::vector<ggml_backend_buffer_ptr>> buffers_;  // of each device
     std::vector<std::array<ggml_backend_buffer_t, slot_count>> slots_;
     std::optional<Residence> residence_;
