@@ -48,7 +48,7 @@ def write_project(program: Program, directory: str | os.PathLike[str], name: str
     texts = render_project(program, name)
     with replacing_folder(directory) as folder:
         for path, text in texts.items():
-            (folder / path).parent.mkdir(exist_ok=True)
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(text.encode())
     return Path(directory)
 

@@ -57,7 +57,7 @@ struct Descriptor {
 }  // namespace
 
 Mapping::Mapping(const std::filesystem::path & path) {
-    const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+    const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     if (file.number < 0) throw Error(text_of(path) + " cannot be opened: " + std::strerror(errno));
     struct stat status {};
     if (fstat(file.number, &status) != 0 || !S_ISREG(status.st_mode)) throw Error(text_of(path) + " is not a file");
