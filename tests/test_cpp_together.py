@@ -4,12 +4,16 @@ import os
 import re
 import shutil
 import subprocess
+import warnings
 from pathlib import Path
 
+import frontend_models
 import numpy as np
 import pytest
 import refitting
 from cpp_programs import Modules, arrays, repeated, replaced
+from gguf import GGMLQuantizationType, GGUFWriter, quantize
+from onnx import helper
 
 import graphc
 from graphc.build import installed_ggml
@@ -29,6 +33,9 @@ add_subdirectory(replaced-cpp)
 add_subdirectory(several-cpp)
 add_executable(threads threads.cpp)
 target_link_libraries(threads PRIVATE encoder decoder repeated replaced)
+add_subdirectory(wide-cpp)
+add_executable(wide_of wide.cpp)
+target_link_libraries(wide_of PRIVATE wide)
 foreach(program weights lora)
   add_executable(${program} ${program}.cpp)
   target_link_libraries(${program} PRIVATE several)
@@ -57,6 +64,15 @@ def decoder():
     return b.output(b.linear(b.unary("ggml_relu", b.linear(x, "up", 32, 48)), "down", 48, 7), "scores").program
 
 
+WIDE = {"fc.weight": (64, 64), "fc.bias": (64,)}
+
+
+def wide():
+    """One linear layer, whose weight can be in blocks."""
+    nodes = [helper.make_node("Gemm", ["x", "fc.weight", "fc.bias"], ["y"], transB=1)]
+    return frontend_models.model(nodes, [frontend_models.value("x", [3, 64])], ["y"], refitting.weights(1, WIDE))
+
+
 MODELS = {"encoder": encoder, "decoder": decoder, "repeated": repeated, "replaced": replaced}
 
 
@@ -67,9 +83,10 @@ def application(folder, options=()):
         weights = arrays(program)
         write_project(program, folder / f"{name}-cpp")
         write_engine(folder / f"{name}.gguf", program, weights.__getitem__)
-    model = graphc.compile(refitting.several(refitting.weights(1)), threads=1)
-    model.save(folder / "several.gguf")
-    write_project(model.program, folder / "several-cpp", "several")
+    for name, proto, dtype in (("several", refitting.several(refitting.weights(1)), ()), ("wide", wide(), "q8_0")):
+        model = graphc.compile(proto, threads=1, dtype=dtype)
+        model.save(folder / f"{name}.gguf")
+        write_project(model.program, folder / f"{name}-cpp", name)
     page = (ROOT / "docs" / "cpp.md").read_text()
     (cmake,) = re.findall(r"^```cmake\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (source,) = (
@@ -173,12 +190,45 @@ def test_a_model_takes_other_weights_while_threads_run_it(watched, tmp_path):
     refitting.same(found, model.run(refitting.INPUTS))
 
 
+def test_weights_in_blocks_and_of_gguf(watched, tmp_path):
+    """The bits are Python's where a checkpoint has blocks, halves, and numbers that become blocks."""
+    shutil.copy(watched / "wide.gguf", tmp_path)
+    given = refitting.weights(3, WIDE)
+    files = [refitting.file_of(tmp_path / "plain.safetensors", given)]
+    for type in ("Q8_0", "Q4_0", "F16", "BF16"):
+        writer = GGUFWriter(tmp_path / f"{type}.gguf", "test")
+        kind = GGMLQuantizationType[type]
+        writer.add_tensor("fc.weight", quantize(given["fc.weight"], kind), raw_dtype=kind)
+        writer.add_tensor("fc.bias", given["fc.bias"])
+        for step in (
+            writer.write_header_to_file,
+            writer.write_kv_data_to_file,
+            writer.write_tensors_to_file,
+            writer.close,
+        ):
+            step()
+        files.append(tmp_path / f"{type}.gguf")
+    factors = {"fc.lora_up.weight": np.ones((64, 2), np.float32), "fc.lora_down.weight": np.ones((2, 64), np.float32)}
+    refitting.file_of(tmp_path / "lora.safetensors", factors)
+    x = np.random.default_rng(5).standard_normal((3, 64)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    done = run(watched, "wide_of", tmp_path, *files)
+    assert done.returncode == 0, done.stdout + done.stderr[:8000]
+    assert "stored in q8_0: C++ adds LoRAs to weights in f32, f16 and bf16" in done.stdout
+    model = graphc.load(tmp_path / "wide.gguf", threads=1)
+    for number, path in enumerate(files):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what was quantized in another way is quantized again
+            model.load_weights(path)
+        assert np.load(tmp_path / f"y{number}.npy").tobytes() == model.run(x=x)["y"].tobytes(), path.name
+
+
 def loras(folder):
     """Files of LoRAs as scripts and libraries write them, and whether the engine alone knows what they change."""
     random = np.random.default_rng(4)
     numbers = lambda *shape: random.standard_normal(shape).astype(np.float32)  # noqa: E731
     table = {"lora_te_table.lora_up.weight": numbers(10, 2), "lora_te_table.lora_down.weight": numbers(2, 6),
-             "lora_te_table.alpha": np.float32(3).reshape(())}  # fmt: skip
+             "lora_te_table.alpha": np.full((), 3, np.float32)}  # fmt: skip
     peft = {
         f"base_model.model.query.lora_{name}.weight": array
         for name, array in (("A", numbers(3, 8)), ("B", numbers(6, 3)))

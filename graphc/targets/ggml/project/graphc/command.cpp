@@ -29,6 +29,8 @@ namespace {
 constexpr const char * usage =
     "usage: %s --engine FILE [options]\n"
     "  --engine FILE        the engine (.gguf) that was compiled together with this program\n"
+    "  --weights FILE       other weights, of a safetensors or GGUF file\n"
+    "  --lora FILE          a LoRA, with its full strength; once for each\n"
     "  --input NAME=FILE    an input, from a .npy file; once for each\n"
     "  --random SEED        seeded random numbers for the inputs that are not given\n"
     "  --dim NAME=SIZE      a named size, for random inputs\n"
@@ -44,6 +46,8 @@ constexpr const char * usage =
 
 struct Arguments {
     std::string engine;
+    std::string weights;
+    std::vector<std::string> loras;
     Options options;
     std::vector<std::string> inputs;
     std::map<std::string, int64_t> dims;
@@ -76,6 +80,8 @@ using Setter = std::function<void(Arguments &, const std::string & option, const
 /// What each option with a value does.
 const std::map<std::string, Setter> setters = {
     {"--engine", [](Arguments & a, const std::string &, const std::string & v) { a.engine = v; }},
+    {"--weights", [](Arguments & a, const std::string &, const std::string & v) { a.weights = v; }},
+    {"--lora", [](Arguments & a, const std::string &, const std::string & v) { a.loras.push_back(v); }},
     {"--device", [](Arguments & a, const std::string &, const std::string & v) { a.options.device = v; }},
     {"--ways", [](Arguments & a, const std::string &, const std::string & v) { a.options.ways = path_of(v); }},
     {"--memory", [](Arguments & a, const std::string &, const std::string & v) { a.options.memory = v; }},
@@ -267,6 +273,12 @@ void execute(const Arguments & arguments, const OpenModel & open) {
     if (arguments.engine.empty()) throw Error("--engine is missing; --help lists the options");
     const auto start = std::chrono::steady_clock::now();
     const std::unique_ptr<Model> model = open(path_of(arguments.engine), arguments.options);
+    if (!arguments.weights.empty()) model->load_weights(path_of(arguments.weights));
+    for (const std::string & lora : arguments.loras) {
+        for (const std::string & module : model->load_lora(lora, path_of(lora))) {
+            std::fprintf(stderr, "warning: the model has no %s, which %s changes\n", module.c_str(), lora.c_str());
+        }
+    }
     const auto paths = targets(model->info(), arguments.outputs);
     std::printf("load: %.3f ms on %s\n", seconds_since(start) * 1e3, model->device_name().c_str());
     const std::map<std::string, Array> outputs = timed_runs(*model, read_inputs(*model, arguments), arguments.repeat);
