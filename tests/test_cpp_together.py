@@ -22,7 +22,7 @@ from graphc.ggml_source import ggml_source
 from graphc.ir.types import F32, I64
 from graphc.shapes import symbol
 from graphc.targets.ggml.cpp import write_project
-from graphc.targets.ggml.engine import write_engine
+from graphc.targets.ggml.engine import read_engine, write_engine
 
 ROOT = Path(__file__).parent.parent
 SOURCES = Path(__file__).parent / "cpp_threads"
@@ -171,6 +171,8 @@ def test_a_model_takes_other_weights_while_threads_run_it(watched, tmp_path):
     """The bits are those of the model in this process with the same checkpoint."""
     other = refitting.weights(2)
     shutil.copy(watched / "several.gguf", tmp_path)
+    program, weights = read_engine(tmp_path / "several.gguf")
+    write_engine(tmp_path / "stripped.gguf", program, weights.__getitem__, stripped=True)
     refitting.file_of(tmp_path / "own.safetensors", refitting.weights(1))
     refitting.file_of(tmp_path / "other.safetensors", other, shift=1)
     for name, array in refitting.INPUTS.items():

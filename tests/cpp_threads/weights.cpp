@@ -34,6 +34,8 @@ int main(int argc, char ** argv) {
         model.load_weights(other);
         const Outputs second = model.run(inputs);
         for (const auto & [name, array] : second) graphc::save_npy(folder / (name + ".npy"), array);
+        options.weights = folder / "other.safetensors";
+        if (!same(second, several::Several(folder / "stripped.gguf", options).run(inputs))) std::printf("wrong\n");
         model.load_weights(own);
         if (same(first, second) || !same(first, model.run(inputs))) std::printf("wrong\n");
 

@@ -46,7 +46,6 @@ constexpr const char * usage =
 
 struct Arguments {
     std::string engine;
-    std::string weights;
     std::vector<std::string> loras;
     Options options;
     std::vector<std::string> inputs;
@@ -80,7 +79,7 @@ using Setter = std::function<void(Arguments &, const std::string & option, const
 /// What each option with a value does.
 const std::map<std::string, Setter> setters = {
     {"--engine", [](Arguments & a, const std::string &, const std::string & v) { a.engine = v; }},
-    {"--weights", [](Arguments & a, const std::string &, const std::string & v) { a.weights = v; }},
+    {"--weights", [](Arguments & a, const std::string &, const std::string & v) { a.options.weights = path_of(v); }},
     {"--lora", [](Arguments & a, const std::string &, const std::string & v) { a.loras.push_back(v); }},
     {"--device", [](Arguments & a, const std::string &, const std::string & v) { a.options.device = v; }},
     {"--ways", [](Arguments & a, const std::string &, const std::string & v) { a.options.ways = path_of(v); }},
@@ -273,7 +272,6 @@ void execute(const Arguments & arguments, const OpenModel & open) {
     if (arguments.engine.empty()) throw Error("--engine is missing; --help lists the options");
     const auto start = std::chrono::steady_clock::now();
     const std::unique_ptr<Model> model = open(path_of(arguments.engine), arguments.options);
-    if (!arguments.weights.empty()) model->load_weights(path_of(arguments.weights));
     for (const std::string & lora : arguments.loras) {
         for (const std::string & module : model->load_lora(lora, path_of(lora))) {
             std::fprintf(stderr, "warning: the model has no %s, which %s changes\n", module.c_str(), lora.c_str());

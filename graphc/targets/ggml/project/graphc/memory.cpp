@@ -5,7 +5,7 @@
 namespace graphc {
 
 void Memory::load(const Engine & engine, const std::vector<WeightSlot> & slots,
-                  const std::vector<std::vector<size_t>> & together) {
+                  const std::vector<std::vector<size_t>> & together, const std::vector<std::optional<Values>> & given) {
     Reads reads;
     reads.together = together;
     for (size_t i = 0; i < slots.size(); ++i) {
@@ -13,7 +13,7 @@ void Memory::load(const Engine & engine, const std::vector<WeightSlot> & slots,
         if (slots[i].use == Use::rows) reads.by_rows.insert(i);
         if (slots[i].use == Use::kernels) reads.by_host.insert(i);
     }
-    weights_ = std::make_unique<Weights>(engine, slots, backends_);
+    weights_ = std::make_unique<Weights>(engine, slots, backends_, given);
     fitting_ = std::make_unique<Fitting>(*weights_, std::move(reads), limits_);
 }
 

@@ -19,8 +19,10 @@ class Memory {
     /// `limits` are what each device may use, as `parse_limits` reads them. Throws Error.
     Memory(const Backends & backends, const std::string & limits) : backends_(backends), limits_(parse_limits(limits)) {}
 
-    /// Fills every slot of the weights. `together` are those that one call reads with others. Throws Error.
-    void load(const Engine & engine, const std::vector<WeightSlot> & slots, const std::vector<std::vector<size_t>> & together);
+    /// Fills every slot of the weights, with what is `given` for it or else from the engine. `together` are those that one call reads
+    /// with others. Throws Error.
+    void load(const Engine & engine, const std::vector<WeightSlot> & slots, const std::vector<std::vector<size_t>> & together,
+              const std::vector<std::optional<Values>> & given);
 
     const Backends & backends() const { return backends_; }
 

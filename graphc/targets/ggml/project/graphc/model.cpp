@@ -73,7 +73,7 @@ size_t most_runs(int wanted, const Backends & backends, const Memory & memory) {
 Model::Model(ModelInfo info, Engine engine, const Options & options)
     : info_(std::move(info)), engine_(std::move(engine)),
       backends_(options.device, options.threads, options.fast, options.ways.empty() ? Choices() : Choices(options.ways)),
-      memory_(backends_, options.memory), whole_(*this, &Model::build, whole(grown(info_, engine_))), most_contexts_(options.contexts) {}
+      memory_(backends_, options.memory), whole_(*this, &Model::build, whole(grown(info_, engine_))), options_(options) {}
 
 void Model::load(std::vector<WeightSlot> slots, const std::vector<std::vector<size_t>> & together) {
     const Growth growth = engine_.growth_of(info_.program_sha256);
@@ -83,9 +83,15 @@ void Model::load(std::vector<WeightSlot> slots, const std::vector<std::vector<si
             throw Error(engine_.path() + " is damaged: the table that grew is not one that an input numbers");
         }
     }
-    memory_.load(engine_, slots, together);
+    std::vector<std::optional<Values>> given(slots.size());
+    if (!options_.weights.empty()) {
+        Refitted found = refitted(Recipes(engine_.path(), engine_.recipes(), slots.size()), slots, options_.weights, true);
+        given = std::move(found.weights);
+        base_.parameters = std::move(found.parameters);
+    }
+    memory_.load(engine_, slots, together, given);
     slots_ = std::move(slots);
-    contexts_ = std::make_unique<Contexts>(memory_, backends_, most_runs(most_contexts_, backends_, memory_));
+    contexts_ = std::make_unique<Contexts>(memory_, backends_, most_runs(options_.contexts, backends_, memory_));
 }
 
 /// Have the weights that a base and LoRAs make, which `change` changes. On an error everything stays.

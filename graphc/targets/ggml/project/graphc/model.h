@@ -25,6 +25,7 @@ struct Options {
     bool fast = false;                 // let the device multiply float32 in float16 or TF32
     std::filesystem::path ways = {};   // what `graphc tune --output` wrote for this device
     std::string memory = {};           // what each device may use ("4GiB", or "4GiB,2GiB" for two); empty, or "auto": what is free
+    std::filesystem::path weights = {};  // a checkpoint to take the weights from, for an engine with or without its own
     int contexts = 0;                  // most runs at the same time, others wait; below 1: one for each thread on the CPU, else one
 };
 
@@ -112,7 +113,7 @@ class Model {
     Backends backends_;
     Memory memory_;
     Part whole_;
-    int most_contexts_;
+    Options options_;
     std::vector<WeightSlot> slots_;
     std::mutex changing_;  // of what follows, and of the weights
     Base base_;

@@ -33,7 +33,7 @@ bool numbers_rows(const StoredTensor & tensor, int64_t rows) {
 /// The engine's tensor for a slot; a weight without elements is stored as an empty row.
 const StoredTensor * find(const Engine & engine, const WeightSlot & slot, size_t index) {
     const StoredTensor * found = engine.find("w" + std::to_string(index));
-    if (found == nullptr) throw Error(engine.path() + " lacks the weight '" + slot.name + "'");
+    if (found == nullptr) throw Error(engine.path() + " lacks the weight '" + slot.name + "'; give a checkpoint that has it (--weights)");
     const bool fits = has_no_elements(slot.ne) ? found->nbytes == 0 : found->ne == slot.ne;
     if (!fits || found->type != slot.type) {
         throw Error(engine.path() + " has a weight '" + slot.name + "' of another type or shape than the code");
@@ -46,13 +46,19 @@ const StoredTensor * find(const Engine & engine, const WeightSlot & slot, size_t
 
 }  // namespace
 
-Weights::Weights(const Engine & engine, const std::vector<WeightSlot> & slots, const Backends & backends) : backends_(backends) {
+Weights::Weights(const Engine & engine, const std::vector<WeightSlot> & slots, const Backends & backends,
+                 const std::vector<std::optional<Values>> & given)
+    : backends_(backends) {
     context_.reset(ggml_init({(slots.size() + 1) * ggml_tensor_overhead(), nullptr, true}));
     const auto mapped = buffer_around(engine.mapping().data(), engine.mapping().size());
     for (size_t i = 0; i < slots.size(); ++i) {
         const WeightSlot & slot = slots[i];
-        const StoredTensor & found = *find(engine, slot, i);
-        stored_.push_back({{found.type, Shape(slot.ne.rbegin(), slot.ne.rend()), found.data, nullptr}, mapped});
+        if (given[i] && given[i]->nbytes() != 0) {
+            stored_.push_back({*given[i], buffer_around(given[i]->data, given[i]->nbytes())});
+        } else {
+            const StoredTensor & found = *find(engine, slot, i);
+            stored_.push_back({{found.type, Shape(slot.ne.rbegin(), slot.ne.rend()), found.data, nullptr}, mapped});
+        }
         *slot.tensor = ggml_new_tensor_4d(context_.get(), slot.type, slot.ne[0], slot.ne[1], slot.ne[2], slot.ne[3]);
         ggml_set_name(*slot.tensor, slot.name);
         tensors_.push_back(*slot.tensor);

@@ -29,8 +29,10 @@ struct WeightSlot {
 /// places until `place` or `pretend` gives them some.
 class Weights {
   public:
-    /// Fills every slot. Throws Error if a tensor is missing or not what the slot says.
-    Weights(const Engine & engine, const std::vector<WeightSlot> & slots, const Backends & backends);
+    /// Fills every slot: with what is `given` for it, else from the engine. Throws Error if a tensor is missing or not what the slot
+    /// says.
+    Weights(const Engine & engine, const std::vector<WeightSlot> & slots, const Backends & backends,
+            const std::vector<std::optional<Values>> & given);
 
     const Backends & backends() const { return backends_; }
     const std::vector<ggml_tensor *> & tensors() const { return tensors_; }
