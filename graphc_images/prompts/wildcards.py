@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -18,7 +17,7 @@ WILDCARD = re.compile(r"__([\w\-./*?]+?)__")
 INNERMOST = re.compile(r"(?<!\$)\{([^{}]*)\}")
 COUNT = re.compile(r"(?:(\d+)(?:-(\d+))?|-(\d+))\$\$(?:(.*?)\$\$)?", re.DOTALL)
 SHARE = re.compile(r"\s*(\d+\.?\d*|\.\d+)::(.*)", re.DOTALL)
-MOST_REPLACEMENTS = 2_000
+DEEPEST, LONGEST = 100, 1_000_000  # choices inside choices, characters
 
 
 @dataclass
@@ -53,7 +52,6 @@ def draw(prompt: str, seed: int, wildcards: Wildcards | None = None) -> str:
     """The prompt with every choice made, the same for the same seed; what names no file stays as it is."""
     chance = random.Random(seed)
     known = wildcards or Wildcards()
-    replacements = 0
 
     def line(match: re.Match[str]) -> str:
         choices = known.choices(match[1])
@@ -62,23 +60,14 @@ def draw(prompt: str, seed: int, wildcards: Wildcards | None = None) -> str:
     def option(match: re.Match[str]) -> str:
         return _choose(match[1], chance)
 
-    steps: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [(INNERMOST, option), (WILDCARD, line)]
-    changed = True
-    while changed:
-        changed = False
-        for pattern, replace in steps:
-            for match in pattern.finditer(prompt):
-                text = replace(match)
-                if text != match[0]:
-                    prompt = prompt[: match.start()] + text + prompt[match.end() :]
-                    changed = True
-                    break
-            if changed:
-                break
-        replacements += 1
-        if replacements > MOST_REPLACEMENTS:
-            raise SettingError(f"the prompt's wildcards name each other without end: {prompt[:60]}…")
-    return prompt
+    for _ in range(DEEPEST):
+        before = prompt
+        prompt = WILDCARD.sub(line, INNERMOST.sub(option, prompt))
+        if prompt == before:
+            return prompt
+        if len(prompt) > LONGEST:
+            break
+    raise SettingError(f"the prompt's wildcards name each other without end: {before[:60]}…")
 
 
 def _choose(inside: str, chance: random.Random) -> str:
@@ -93,7 +82,7 @@ def _choose(inside: str, chance: random.Random) -> str:
     options = []
     for text in inside.split("|"):
         share = SHARE.fullmatch(text)
-        options.append((float(share[1]), share[2]) if share else (1.0, text))
+        options.append((min(float(share[1]), 1e9), share[2]) if share else (1.0, text))
     chosen = []
     for _ in range(min(chance.randint(min(least, most), max(least, most)), len(options))):
         total = sum(share for share, _ in options)

@@ -197,13 +197,17 @@ def test_choices():
     assert {len(draw("{1-3$$$$a|b|c}", seed)) for seed in seeds} == {1, 2, 3}
     assert 15 < sum(draw("{0.1::a|0.9::b}", seed) == "a" for seed in seeds) < 50
     assert draw("{0::a|1::{x}}", 1) == "x"
+    assert draw(f"{{{'9' * 400}::a|0::b}}", 1) == "a"
+    assert draw("{99999999999$$a}{0::a}{}", 1) == "a"
     assert {draw("{a|{b|c}}", seed) for seed in seeds} == {"a", "b", "c"}
 
 
 def test_wildcards_that_name_themselves(tmp_path):
     (tmp_path / "loop.txt").write_text("__loop__ a\n")
-    with pytest.raises(SettingError, match="without end"):
-        draw("__loop__", 1, Wildcards(tmp_path))
+    (tmp_path / "flood.txt").write_text("__flood__ __flood__ {__flood__|__flood__}\n")
+    for name in ("loop", "flood"):
+        with pytest.raises(SettingError, match="without end"):
+            draw(f"__{name}__", 1, Wildcards(tmp_path))
 
 
 def test_a_whole_prompt():
