@@ -363,6 +363,25 @@ def test_a_wrong_command_line_is_one_message(compiled, tmp_path, args, message):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(os.name == "nt", reason="files of POSIX systems")
+def test_links_are_followed_and_devices_stay(compiled, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    run = [compiled / "build" / "blocks", "--engine", compiled / "blocks" / "model.gguf"]
+    for more in (["--ways", "pipe"], ["--input", "tokens=pipe"], ["--random", "1", "--output", "features=pipe"]):
+        done = subprocess.run([*run, *more], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (1, "error: pipe is not a file\n")
+    assert "pipe is not a file" in run_program(run[0], "--engine", tmp_path / "pipe")[1]
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link.npy").symlink_to("there/y.npy")
+    for target in (tmp_path / "link.npy", Path("/dev/null")):
+        status, said = run_program(*run, "--random", "1", "--output", f"features={target}")
+        assert status == 0, said
+    assert (tmp_path / "link.npy").is_symlink()
+    assert np.load(tmp_path / "there" / "y.npy").dtype == np.float32
+    assert Path("/dev/null").is_char_device()
+    assert os.listdir(tmp_path / "there") == ["y.npy"]
+
+
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [

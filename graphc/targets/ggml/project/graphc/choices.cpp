@@ -33,6 +33,7 @@ std::string pair(const int32_t * numbers) { return std::to_string(numbers[0]) + 
 }  // namespace
 
 Choices::Choices(const std::filesystem::path & file) {
+    if (is_special(file)) throw Error(text_of(file) + " is not a file");
     std::ifstream stream(file);
     if (!stream) throw Error(text_of(file) + " cannot be read");
     int number = 0;

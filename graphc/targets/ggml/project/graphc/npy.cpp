@@ -208,6 +208,7 @@ void write(const std::filesystem::path & path, const Array & array) {
 Array load_npy(const std::filesystem::path & path) {
     try {
         if (std::filesystem::is_directory(path)) throw Error("is a folder");
+        if (is_special(path)) throw Error("is not a file");
         std::ifstream file(path, std::ios::binary);
         if (!file) throw Error("cannot be opened");
         return read(file);
@@ -217,12 +218,19 @@ Array load_npy(const std::filesystem::path & path) {
 }
 
 void save_npy(const std::filesystem::path & path, const Array & array) {
-    std::filesystem::path beside = path;
-    beside += ".part";
     std::error_code ignored;
+    std::filesystem::path target = path;
+    for (int links = 0; links < 40 && std::filesystem::is_symlink(target, ignored); ++links) {
+        target = target.parent_path() / std::filesystem::read_symlink(target, ignored);
+    }
+    const bool device = std::filesystem::is_character_file(path, ignored);
+    std::filesystem::path beside = target;
+    beside += ".part";
     try {
+        if (device) return write(path, array);
+        if (is_special(path)) throw Error("is not a file");
         write(beside, array);
-        std::filesystem::rename(beside, path);
+        std::filesystem::rename(beside, target);
     } catch (const Error & error) {
         std::filesystem::remove(beside, ignored);
         throw Error(text_of(path) + " " + error.what());

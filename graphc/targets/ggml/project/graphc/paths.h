@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <string>
+#include <system_error>
 
 namespace graphc {
 
@@ -20,6 +21,13 @@ inline std::filesystem::path path_of(const std::string & text) {
 #else
     return std::filesystem::u8path(text);
 #endif
+}
+
+/// Whether something is there that is no regular file: a folder, a device, a pipe that one would wait for.
+inline bool is_special(const std::filesystem::path & path) {
+    std::error_code none;
+    const std::filesystem::file_status status = std::filesystem::status(path, none);
+    return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
 }
 
 }  // namespace graphc
