@@ -220,6 +220,20 @@ def test_widths_of_rotary_embeddings(width: int, dim: int, fits: bool) -> None:
             graphc.compile(proto)
 
 
+@pytest.mark.parametrize(
+    "declared", [TensorProto.COMPLEX64, TensorProto.COMPLEX128, TensorProto.STRING, TensorProto.INT4]
+)
+@pytest.mark.parametrize("output", ["y", "x", "w"])
+def test_outputs_of_another_type(declared: int, output: str) -> None:
+    result = helper.make_tensor_value_info(output, declared, [2])
+    weight = onnx.numpy_helper.from_array(np.ones(2, np.float32), "w")
+    graph = helper.make_graph([node("Neg", "x", "y")], "g", [value("x", [2])], [result], [weight])
+    with pytest.raises(
+        GraphcError, match=r"is declared (complex|string|int4).* but is float32|not supported|does not take int4"
+    ):
+        graphc.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+
+
 # From Python
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir
 
 from graphc.errors import ModelError
@@ -49,9 +50,10 @@ def check_declared(value: onnx_ir.Value, found: Value) -> None:
     """Compare what the file declares of a value with what it is. Raises ModelError."""
     declared = value.type
     if isinstance(declared, onnx_ir.TensorType) and declared.dtype != onnx_ir.DataType.UNDEFINED:
-        dtype = STRING if declared.dtype == onnx_ir.DataType.STRING else element_type(declared.dtype)
-        if not same_type(dtype, found.dtype):
-            raise ModelError(f"{value.name} is declared {dtype.name} but is {found.dtype.name}")
+        dtype = _element_type(declared.dtype)
+        if dtype is None or not same_type(dtype, found.dtype):
+            name = declared.dtype.name.lower() if dtype in (None, STRING) else dtype.name
+            raise ModelError(f"{value.name} is declared {name} but is {found.dtype.name}")
     if value.shape is None:
         return
     sizes = [size if isinstance(size, int) and size >= 0 else None for size in value.shape]
@@ -61,3 +63,11 @@ def check_declared(value: onnx_ir.Value, found: Value) -> None:
     if not agree:
         shown = ", ".join(map(str, value.shape))
         raise ModelError(f"{value.name} is declared with shape [{shown}] but has [{', '.join(map(str, found.shape))}]")
+
+
+def _element_type(declared: onnx_ir.DataType) -> np.dtype | None:
+    """The type of elements; None of those that no value can have."""
+    try:
+        return STRING if declared == onnx_ir.DataType.STRING else element_type(declared)
+    except Refused:
+        return None
