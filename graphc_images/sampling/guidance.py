@@ -54,11 +54,10 @@ def composed(estimates: Sequence[np.ndarray], weights: Sequence[float], negative
     return total
 
 
-def with_image(
-    positive: np.ndarray, image: np.ndarray, nothing: np.ndarray, scale: float, image_scale: float = 1.5
-) -> np.ndarray:
-    """Brooks, Holynski, Efros, InstructPix2Pix (2023), equation 3; `image` is the estimate with the picture and no prompt."""
-    return np.asarray(nothing + (image - nothing) * image_scale + (positive - image) * scale)
+def with_image(moment: Moment, nothing: np.ndarray, image_scale: float = 1.5) -> np.ndarray:
+    """Brooks, Holynski, Efros, InstructPix2Pix (2023), equation 3; `nothing` is the negative estimate without the picture."""
+    prompt, image = moment.positive - moment.negative, moment.negative - nothing
+    return np.asarray(nothing + image * image_scale + prompt * moment.scale)
 
 
 def rescaled(moment: Moment, share: float = 0.7) -> np.ndarray:

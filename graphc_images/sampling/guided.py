@@ -34,7 +34,8 @@ class ConditionedModel(Protocol):
     ) -> list[np.ndarray]:
         """The estimate of the picture for each conditioning, in one batch or one after the other.
 
-        What a conditioning is, the model knows. One that cannot leave out what a `weakening` says raises an `ImageError`.
+        What a conditioning is, the model knows. One that cannot leave out what a `weakening` says raises an `ImageError`. A
+        `FreeU` it is given when it is made: its decoder blocks take in what `FreeU.applied` returns.
         """
         ...
 
@@ -68,6 +69,8 @@ class Prompts:
     """Conditionings and their weights: several for AND."""
 
     negative: Any = None
+    third: Any = None
+    """What a rule of three estimates wants (`Guidance.third`): no prompt, or no picture."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,9 @@ class Guidance:
 
     scale: float = 7.0
     combine: Callable[[Moment], np.ndarray] = classifier_free
+    third: Callable[[Moment, np.ndarray], np.ndarray] | None = None
+    """A rule of three estimates in the place of `combine`: `perpendicular` (a third without prompt), `with_image` (picture)."""
+
     before: tuple[Callable[[Moment], Moment], ...] = ()
     """Rules that change one of the estimates first: `tangential`, `frequencies`."""
 
@@ -116,14 +122,11 @@ class Guided:
 
     def __call__(self, x: np.ndarray, sigma: float) -> np.ndarray:
         """The estimate with guidance. Where the scale is 1, or a rule says so, the negative prompt is not evaluated."""
-        scale = 1.0 if self.skips(sigma) else self.guidance.scale
-        alone = math.isclose(scale, 1.0) and self.guidance.combine is classifier_free and not self.guidance.before
-        return self._evaluate(x, sigma, scale, alone)[0]
+        return self._evaluate(x, sigma, self.skips(sigma))[0]
 
     def pair(self, x: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray]:
         """The estimate with guidance, and the one for the negative prompt: for samplers of CFG++."""
-        denoised, negative = self._evaluate(x, sigma, self.guidance.scale, alone=False)
-        return denoised, negative
+        return self._evaluate(x, sigma, None)
 
     def skips(self, sigma: float) -> bool:
         """Whether skip-early or NGMS leaves out the negative prompt now."""
@@ -136,21 +139,32 @@ class Guided:
             and sigma < guidance.skip_below
         )
 
-    def _evaluate(self, x: np.ndarray, sigma: float, scale: float, alone: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _alone(self, prompts: Prompts, skipped: bool | None) -> bool:
+        """Whether the negative prompt is not evaluated: because it is skipped, not there, or does not count."""
+        guidance = self.guidance
+        if skipped or prompts.negative is None:
+            return True
+        plain = guidance.combine is classifier_free and guidance.third is None and not guidance.before
+        single = [weight for _, weight in prompts.positives] == [1.0]
+        return skipped is not None and plain and single and math.isclose(guidance.scale, 1.0)
+
+    def _evaluate(self, x: np.ndarray, sigma: float, skipped: bool | None) -> tuple[np.ndarray, np.ndarray]:
+        """Both estimates; `skipped` is None where the negative one is needed by itself."""
         prompts, guidance = self.prompts(self.count), self.guidance
         conditionings = [conditioning for conditioning, _ in prompts.positives]
         weights = [weight for _, weight in prompts.positives]
-        alone = (alone and weights == [1.0]) or prompts.negative is None
-        estimates = self.model(x, sigma, conditionings if alone else [*conditionings, prompts.negative])
-        if alone:  # several prompts and none to compare with: their mean
-            positive = negative = composed(estimates, [weight / sum(weights) for weight in weights], 0 * x)
-        else:
-            negative = estimates[-1]
-            positive = estimates[0] if weights == [1.0] else composed(estimates[:-1], weights, negative)
-        moment = Moment(x, sigma, positive, negative, scale, self.count, self.evaluations)
+        alone = self._alone(prompts, skipped)
+        others = [] if alone else [prompts.negative] if guidance.third is None else [prompts.negative, prompts.third]
+        estimates = self.model(x, sigma, [*conditionings, *others])
+        negative = estimates[0 if alone else len(weights)]
+        positive = estimates[0] if weights == [1.0] else composed(estimates[: len(weights)], weights, negative)
+        moment = Moment(x, sigma, positive, negative, guidance.scale, self.count, self.evaluations)
         for rule in guidance.before:
             moment = rule(moment)
-        denoised = positive if alone else guidance.combine(moment)
+        if alone:
+            denoised = positive
+        else:
+            denoised = guidance.combine(moment) if guidance.third is None else guidance.third(moment, estimates[-1])
         for each in guidance.weakened:
             if each.scale and each.lowest <= sigma <= each.highest:
                 (weak,) = self.model(x, sigma, conditionings[:1], each.weakening)

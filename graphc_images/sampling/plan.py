@@ -131,6 +131,8 @@ class Plan:
         given = {name: value for name, value in settings.items() if value is not None}
         if self.mode == "a1111" and sampler.function in (dpm_fast, dpm_adaptive):
             given.setdefault("eta", 1.0)
+        if given.get("s_tmax") == 0:  # A1111's way to say that there is no upper end
+            del given["s_tmax"]
         given |= {
             "noise": noise,
             "path": self.path,

@@ -38,8 +38,8 @@ def test_composition():
 
 
 def test_guidance_with_an_image():
-    close(guidance.with_image(POSITIVE, NEGATIVE, EMPTY, 7.0, 1.0), PLAIN)
-    close(guidance.with_image(POSITIVE, POSITIVE, EMPTY, 7.0, 1.5), EMPTY + 1.5 * (POSITIVE - EMPTY))
+    close(guidance.with_image(AT, EMPTY, 1.0), PLAIN)
+    close(guidance.with_image(moment(negative=POSITIVE), EMPTY, 1.5), EMPTY + 1.5 * (POSITIVE - EMPTY))
 
 
 def v_of(estimate):
@@ -205,7 +205,18 @@ def test_prompts_change_with_the_evaluations():
     assert asked(Guidance(3.0), prompts=several)[:2] == ([1 + 3 * (1 + 0.5 * 4)], [3])
     assert asked(Guidance(1.0), prompts=several)[:2] == ([1 + (1 + 0.5 * 4)], [3])
     alone = lambda step: Prompts([(2.0, 1.0), (5.0, 0.5)])  # noqa: E731
-    assert asked(Guidance(3.0), prompts=alone)[0] == [3.0]
+    assert asked(Guidance(3.0), prompts=alone)[:2] == ([2 + 0.5 * (5 - 2)], [2])
+    assert asked(Guidance(3.0, skip_early=1.0), prompts=several)[:2] == ([2 + 0.5 * (5 - 2)], [2])
+
+
+def test_rules_of_three_estimates():
+    three = lambda step: Prompts([(2.0, 1.0)], -1.0, 0.5)  # noqa: E731
+    results, counts, _ = asked(Guidance(7.0, third=guidance.with_image), prompts=three)
+    assert (results, counts) == ([0.5 - 1.5 * 1.5 + 7 * 3.0], [3])
+    across = asked(Guidance(7.0, third=guidance.perpendicular), prompts=three)
+    assert (across[0], across[1]) == ([0.5 + 7 * 1.5], [3])
+    assert asked(Guidance(1.0, third=guidance.perpendicular), prompts=three)[1] == [3]
+    assert asked(Guidance(7.0, third=guidance.perpendicular, skip_early=1.0), prompts=three)[:2] == ([2.0], [1])
 
 
 def test_weakened_models_are_asked_between_their_levels():

@@ -258,6 +258,11 @@ def test_settings_reach_the_samplers_that_have_them():
     assert not np.allclose(quiet, list(planned("Euler a", steps=5).run(Loud(), ONE, half, eta=None))[-1].x)
     last = [list(planned("lms", mode, "karras", steps=5).run(Sine(), ONE, half))[-1].x for mode in ("a1111", "comfyui")]
     assert not np.allclose(*last)
+    churned = [
+        list(planned("Euler", steps=5).run(Sine(), ONE, half, s_churn=3.0, s_tmax=top))[-1].x for top in (0, None, 1e-9)
+    ]
+    np.testing.assert_array_equal(churned[0], churned[1])
+    assert not np.allclose(churned[0], churned[2])
     bh = [list(planned(name, "comfyui", "karras").run(Sine(), ONE, half))[-1].x for name in ("uni_pc", "uni_pc_bh2")]
     assert not np.allclose(*bh)
 
