@@ -329,7 +329,21 @@ def chroma_forward(
     )[0]  # fmt: skip
 
 
+def chroma(config: Config) -> nn.Module:
+    """diffusers' transformer, whose small network reads something for each image: by a list with a number for each in diffusers,
+    which would be for as many as the example has."""
+    module = made("diffusers.ChromaTransformer2DModel", config)
+    embed = module.time_text_embed
+
+    def forward(time: Tensor) -> Tensor:
+        batch, count = time.shape[0], embed.mod_proj.shape[0]
+        both = torch.cat([embed.time_proj(time), embed.guidance_proj(torch.zeros_like(time))], dim=1)
+        numbers = embed.mod_proj[None].expand(batch, -1, -1)
+        return torch.cat([both[:, None].expand(-1, count, -1), numbers], dim=-1)
+
+    embed.__dict__["forward"] = forward
+    return module
+
+
 FLUX = Kind(partial(made, "diffusers.FluxTransformer2DModel"), flux_inputs, flux_forward, ("prediction",), FLUX_AXES)
-CHROMA = Kind(
-    partial(made, "diffusers.ChromaTransformer2DModel"), flux_inputs, chroma_forward, ("prediction",), FLUX_AXES
-)
+CHROMA = Kind(chroma, flux_inputs, chroma_forward, ("prediction",), FLUX_AXES)
