@@ -14,7 +14,7 @@ from graphc_images.prompts.attention import parse_attention
 
 NEGATIVE = "Negative prompt:"
 PAIR = re.compile(r'\s*(\w[\w \-/]+):\s*("(?:\\.|[^\\"])+"|[^,]*)(?:,|$)')
-SIZE = re.compile(r"(\d+)x(\d+)")
+SIZE = re.compile(r"(\d{1,9})x(\d{1,9})")
 FEWEST_PAIRS = 3  # a last line with fewer is a part of the prompt
 
 FIRST = (  # these come first, in this order
@@ -78,6 +78,7 @@ def _has_emphasis(*prompts: str) -> bool:
 def _old_first_pass(size: tuple[int, int] | None) -> tuple[int, int]:
     """The size from which old versions began: as many pixels as 512 x 512, in multiples of 64."""
     width, height = size or (512, 512)
+    width, height = max(width, 1), max(height, 1)
     scale = (512 * 512 / (width * height)) ** 0.5
     return tuple(-(-int(scale * side) // 64) * 64 for side in (width, height))  # type: ignore[return-value]
 

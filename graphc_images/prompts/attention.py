@@ -14,10 +14,10 @@ from graphc_images.modes import Mode
 DEEPEST = 200
 ROUND, SQUARE = 1.1, 1 / 1.1
 BREAK_WEIGHT = -1.0  # A1111 marks BREAK so, and multiplies it as any word: inside brackets it is no longer a BREAK
-NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)"
+NUMBER = r"[+-]?(?:\d{1,9}(?:\.\d*)?|\.\d+)"
 A1111_TOKEN = re.compile(rf"\\[()\[\]\\]|\\|\(|\[|:\s*({NUMBER})\s*\)|\)|\]|[^\\()\[\]:]+|:")
 BREAK_WORD = re.compile(r"\s*\bBREAK\b\s*")
-COMFYUI_WEIGHT = re.compile(rf"(.+):\s*({NUMBER}(?:[eE][+-]?\d+)?)\s*", re.DOTALL)
+COMFYUI_WEIGHT = re.compile(rf"(.+):\s*({NUMBER}(?:[eE][+-]?\d\d?)?)\s*", re.DOTALL)
 
 
 def refuse_deep(brackets: int) -> None:

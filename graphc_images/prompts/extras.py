@@ -5,6 +5,7 @@ Source: AUTOMATIC1111's modules/processing_scripts/comments.py, extra_networks.p
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from graphc_images.errors import SettingError
 
 NETWORK = re.compile(r"<(\w+):([^>]+)>")
 AND = re.compile(r"\bAND\b")
-WEIGHTED = re.compile(r"(.*?)(?:\s*:\s*([-+]?(?:\d+\.?|\d*\.\d+)))?\s*", re.DOTALL)
+WEIGHTED = re.compile(r"(.*?)(?:\s*:\s*([-+]?(?:\d{1,9}\.?|\d{0,9}\.\d+)))?\s*", re.DOTALL)
 ALIASES = {"lyco": "lora"}
 
 
@@ -64,6 +65,8 @@ def _network(kind: str, inside: str, whole: str) -> Network:
         rank = int(given["dyn"]) if "dyn" in given else None
     except ValueError:
         raise SettingError(f"{whole}: a weight is no number") from None
+    if not (math.isfinite(text_weight) and math.isfinite(model_weight)):
+        raise SettingError(f"{whole}: a weight is not finite")
     return Network(ALIASES.get(kind, kind), positional[0], text_weight, model_weight, rank)
 
 

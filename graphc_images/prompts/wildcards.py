@@ -15,7 +15,7 @@ from graphc_images.errors import SettingError
 
 WILDCARD = re.compile(r"__([\w\-./*?]+?)__")
 INNERMOST = re.compile(r"(?<!\$)\{([^{}]*)\}")
-COUNT = re.compile(r"(?:(\d+)(?:-(\d+))?|-(\d+))\$\$(?:(.*?)\$\$)?", re.DOTALL)
+COUNT = re.compile(r"(?:(\d{1,9})(?:-(\d{1,9}))?|-(\d{1,9}))\$\$(?:(.*?)\$\$)?", re.DOTALL)
 SHARE = re.compile(r"\s*(\d+\.?\d*|\.\d+)::(.*)", re.DOTALL)
 DEEPEST, LONGEST = 100, 1_000_000  # choices inside choices, characters
 

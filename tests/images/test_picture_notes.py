@@ -75,6 +75,9 @@ def test_old_texts():
         "a\nSteps: 1, Sampler: x, Seed: 1, Size: 1024x768, First pass size: 0x0, Hypernet: h"
     ).complete()
     assert (old.size(), old.size("Hires resize"), old.prompt) == ((640, 448), (1024, 768), "a<hypernet:h:1.0>")
+    for size in ("0x0", f"{'9' * 5000}x1", "999999999x999999999"):
+        text = f"a\nSteps: 1, Sampler: x, Seed: 1, Size: {size}, First pass size: 0x0"
+        assert all(side > 0 for side in read_parameters(text).complete().size())
     two = read_parameters("a\nb: c, d: e")
     assert (two.prompt, two.settings) == ("a\nb: c, d: e", {})
     assert read_parameters("").prompt == ""
