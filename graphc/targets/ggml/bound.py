@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graphc.errors import InputError
+from graphc.errors import InputError, ShapeError
+from graphc.ir.interp import bound as with_sizes
 from graphc.shapes import Expr, bind, integer
 from graphc.targets.ggml.calls import CALLS
 from graphc.targets.ggml.program import Call, KernelUse, Program, ProgramError, Quad, Tensor, checked, dense, storage_ne
+from graphc.targets.ggml.verify import check_kernel
 
 
 def check_bound(program: Program, calls: Sequence[int], binding: Mapping[str, int]) -> None:
@@ -43,7 +45,7 @@ def check_bound(program: Program, calls: Sequence[int], binding: Mapping[str, in
                 layout = CALLS[call.function](*map(bound, call.args))
                 result = Tensor(layout.type, layout.ne, layout.nb, call.result.rank)
             checked(result)
-        except (ProgramError, ArithmeticError) as error:
+        except (ProgramError, ShapeError, ArithmeticError) as error:
             sizes = ", ".join(f"{name} = {size}" for name, size in binding.items())
             where = f" in {call.source}" if call.source else ""
             raise InputError(f"the model cannot be run with {sizes}{where}: {error}") from error
@@ -51,11 +53,13 @@ def check_bound(program: Program, calls: Sequence[int], binding: Mapping[str, in
 
 
 def bound_kernel(use: KernelUse, call: Call, binding: Mapping[str, int]) -> Tensor:
-    """The result of a generated kernel. Raises ProgramError for a size below 0."""
-    shape = tuple(integer(size, binding) for size in use.shape)
-    if min(shape, default=0) < 0:
-        raise ProgramError(f"a tensor of sizes {list(shape)}")
-    return dense(call.result.type, storage_ne(shape), call.result.rank)
+    """The result of a generated kernel. Raises ProgramError or ShapeError unless its operator gives it for these sizes."""
+    shapes = [
+        tuple(integer(size, binding) for size in shape) for shape in (use.shape, *(shape for _, shape in use.inputs))
+    ]
+    inputs = tuple((dtype, shape) for (dtype, _), shape in zip(use.inputs, shapes[1:], strict=True))
+    check_kernel(KernelUse(with_sizes(use.op, binding), inputs, use.dtype, shapes[0]))
+    return dense(call.result.type, storage_ne(shapes[0]), call.result.rank)
 
 
 def quad(sizes: Quad, binding: Mapping[str, int]) -> Quad:

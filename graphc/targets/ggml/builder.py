@@ -146,9 +146,7 @@ class Builder(ImageCalls):
         """A function of one float32 tensor; None for other types."""
         if not self.floats(x):
             return None
-        # ggml_clamp writes its result over its argument.
-        x = self.copy(x) if function == "ggml_clamp" else self.cont(x)
-        return self.call(function, x, *map(single, settings), rank=x.rank)
+        return self.call(function, self.cont(x), *map(single, settings), rank=x.rank)
 
     def scale(self, x: Tensor, factor: float, bias: float = 0.0) -> Tensor | None:
         """`x * factor + bias` for float32; None for other types."""

@@ -89,7 +89,6 @@ COUNTS: Mapping[str, Count] = {
     "ggml_mean": _read(1),
     "ggml_argmax": _read(1),
     "ggml_scale_bias": _elements(2),
-    "ggml_clamp": _elements(2),
     "ggml_interpolate": _elements(8),
     "ggml_geglu_erf_split": _elements(6),
     "ggml_swiglu_split": _elements(4),

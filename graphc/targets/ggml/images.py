@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphc.shapes import Dim, product, upper_bound
-from graphc.targets.ggml.calls import conv_size
+from graphc.targets.ggml.calls import conv_size, fits_workspace
 from graphc.targets.ggml.program import Arg, Constant, Tensor, storage_ne
 
 COLUMN_LIMIT = 256 << 20
 """Bytes that the columns of a convolution may take; above, they are made piece by piece, which is slower."""
-
-DIRECT_WORKSPACE = 16 << 20
-"""Bytes that ggml's direct convolutions reserve: one column and its result must fit (`GGML_IM2COL_WORK_SIZE`)."""
 
 Pair = Sequence[int]
 
@@ -111,9 +108,3 @@ class ImageCalls:
         return self.call(
             "ggml_interpolate", self.rows(x), *storage_ne(shape), Constant(f"GGML_SCALE_MODE_{mode}"), rank=rank
         )
-
-
-def fits_workspace(column: Dim, channels: Dim) -> bool:
-    """True if a direct convolution can hold one column."""
-    size = upper_bound(4 * column + 4 * channels)
-    return size is not None and size <= DIRECT_WORKSPACE

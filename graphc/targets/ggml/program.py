@@ -302,7 +302,8 @@ class Program:
         return Program(name, weights=self.weights, kernels=self.kernels)
 
     def add_input(self, name: str, dtype: np.dtype, shape: tuple[Dim, ...], type: str, **bounds: int | None) -> Tensor:
-        """Declare an input whose tensor has ggml's `type`."""
+        """Declare an input whose tensor has ggml's `type`. Raises ProgramError or ShapeError for sizes that cannot be."""
+        TensorType(dtype, shape).check_size()
         tensor = checked(dense(type, storage_ne(shape), min(len(shape), 4), input=len(self.inputs)))
         self.inputs.append(Input(name, dtype, shape, tensor, **bounds))
         return tensor
@@ -310,7 +311,8 @@ class Program:
     def add_weight(
         self, name: str, dtype: np.dtype, shape: tuple[int, ...], value: Value | None = None, type: str = ""
     ) -> Tensor:
-        """Declare a stored tensor; a float32 one may have a narrower type. Raises ProgramError if that does not fit."""
+        """Declare a stored tensor; a float32 one may have a narrower type. Raises ProgramError or ShapeError if it cannot be."""
+        TensorType(dtype, shape).check_size()
         type = type or STORAGE[dtype]
         narrow = dtype == F32 and (type in HALVES or (type in QUANTIZED and bool(shape) and fits(type, shape[-1])))
         if type != STORAGE[dtype] and not narrow:

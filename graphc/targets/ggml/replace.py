@@ -12,9 +12,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from graphc.ggml_library import ggml
-from graphc.targets.ggml.calls import RESHAPES
+from graphc.targets.ggml.calls import RESHAPES, fits_workspace
 from graphc.targets.ggml.choices import attention_key, convolution_key
-from graphc.targets.ggml.images import COLUMN_LIMIT, fits_workspace
+from graphc.targets.ggml.images import COLUMN_LIMIT
 from graphc.targets.ggml.products import CONVOLUTIONS, SOFTMAXES, Own, Products
 from graphc.targets.ggml.program import Arg, Call, Tensor
 

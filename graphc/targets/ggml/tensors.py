@@ -48,7 +48,9 @@ def upload(tensor: Any, array: np.ndarray) -> None:
 
 
 def download(tensor: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Copy a tensor's bytes to a new array. Raises GraphcError where there is no memory for it."""
+    """Copy a tensor's bytes to a new array. Raises GraphcError where there is no memory for it, or no such shape."""
+    if min(shape, default=0) < 0:
+        raise GraphcError(f"a result of sizes {list(shape)}")
     try:
         array = np.empty(shape, dtype)
     except MemoryError as error:

@@ -275,7 +275,7 @@ class _Reader:
 
     def symbol(self, declared: Mapping[str, Any]) -> None:
         low, multiple, high = _whole(declared["low"]), _whole(declared["multiple"], 1), declared["high"]
-        if high is not None and _whole(high) < low:
+        if high is not None and _whole(high) < -(-low // multiple) * multiple:
             raise ValueError("a size that nothing fits")
         name, text = _text(declared["name"]), _text(declared["text"])
         if name in self.names.values():
@@ -372,7 +372,10 @@ class _Reader:
         program = self.result
         match value:
             case {"call": int(index), **rest}:
-                tensor: Tensor = _element(program.calls, index).result
+                call = _element(program.calls, index)
+                if call.function == HOST:
+                    raise ValueError("a reference to what the host does, which is no tensor")
+                tensor: Tensor = call.result
             case {"weight": int(index), **rest}:
                 tensor = _element(program.weights, index).tensor
             case {"input": int(index), **rest}:

@@ -120,9 +120,11 @@ def check_host(host: Host) -> None:
 def check_output(declared: Output) -> Output:
     """The output; raises ProgramError unless its tensor holds just its elements."""
     tensor = declared.tensor
+    TensorType(declared.dtype, declared.shape).check_size()
     if not isinstance(tensor, Tensor) or tensor.type != STORAGE[declared.dtype] or not tensor.contiguous:
         raise ProgramError(f"output {declared.name} is not held as {declared.dtype.name}")
-    if tensor.size != product(declared.shape):
+    sizes = [size for size in declared.shape if isinstance(size, int)]
+    if tensor.size != product(declared.shape) or min(sizes, default=0) < 0:
         raise ProgramError(f"output {declared.name} has other sizes than its tensor")
     return declared
 
@@ -133,7 +135,10 @@ def check_kernel(use: KernelUse) -> KernelUse:
     for value in vars(use.op).values():
         if isinstance(value, str) and not re.fullmatch(r"[A-Za-z0-9_]*", value):
             raise ProgramError(f"{type(use.op).__name__} has an attribute that is no name")
-    result = use.op.infer(*(TensorType(dtype, shape) for dtype, shape in use.inputs))
+    inputs = [TensorType(dtype, shape) for dtype, shape in use.inputs]
+    for each in (*inputs, TensorType(use.dtype, use.shape)):
+        each.check_size()
+    result = use.op.infer(*inputs)
     if result != (TensorType(use.dtype, use.shape),):
         raise ProgramError(f"{use.op} does not give {TensorType(use.dtype, use.shape)}")
     return use
