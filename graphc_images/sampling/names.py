@@ -110,9 +110,8 @@ LAST: Settings = {"last_denoised": True}
 NOT_LAST: Settings = {"last_denoised": False}
 
 SAMPLERS: tuple[Sampler, ...] = (
-    Sampler("euler", euler.euler, "Euler", "euler", "EulerDiscrete", "euler", ("k_euler",)),
-    Sampler("euler", euler.euler, comfyui="ddim", only="comfyui"),
-    Sampler("flow_match_euler", euler.euler, diffusers="FlowMatchEulerDiscrete"),
+    Sampler("euler", euler.euler, "Euler", "euler", "EulerDiscrete", "euler", ("k_euler", "FlowMatchEulerDiscrete")),
+    Sampler("ddim", euler.euler, comfyui="ddim", only="comfyui"),
     Sampler(
         *("euler_ancestral", euler.euler_ancestral, "Euler a", "euler_ancestral", "EulerAncestralDiscrete", "euler_a"),
         aliases=("k_euler_a", "k_euler_ancestral"),

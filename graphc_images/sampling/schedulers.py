@@ -134,13 +134,13 @@ def sgm_uniform(want: Wanted) -> list[float]:
 
 
 def simple(want: Wanted) -> list[float]:
-    """Every so-manieth level of the table, from the highest."""
+    """Levels at even distances in the table, from the highest."""
     table = want.levels.sigmas
     return with_zero([table[-1 - int(step * (len(table) / want.steps))] for step in range(want.steps)])
 
 
 def ddim_uniform(want: Wanted) -> list[float]:
-    """Every so-manieth level of the table, from the second lowest; it may be one step more or less."""
+    """Levels at even distances in the table, counted from the second lowest; it may be some steps more."""
     table = want.levels.sigmas
     empty = abs(table[1]) < 1e-5 and want.mode == "comfyui"
     chosen = table[1 :: max(len(table) // (want.steps + empty), 1)][::-1]

@@ -20,7 +20,7 @@ PairNetwork = Callable[[np.ndarray, float], tuple[np.ndarray, np.ndarray]]
 
 
 def a1111_timesteps(steps: int, count: int = 1000) -> list[int]:
-    """The times of `steps` steps, ascending: every so-manieth, plus 1; there may be more than `steps`."""
+    """The times of `steps` steps, ascending: at even distances, from 1; there may be more than `steps`."""
     return [min(time + 1, count - 1) for time in range(0, count, max(count // steps, 1))]
 
 
