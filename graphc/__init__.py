@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from graphc.backends.precision import set_float32_matmul_precision
     from graphc.compiler import compile, load
     from graphc.errors import GraphcError, NothingFitsError
+    from graphc.files import open_regular, replacing
     from graphc.frontend.torch import from_torch
     from graphc.runtime.model import Model, TensorInfo
     from graphc.runtime.options import RunOptions, SessionOptions
@@ -34,6 +35,8 @@ __all__ = [
     "from_torch",
     "load",
     "open_checkpoint",
+    "open_regular",
+    "replacing",
     "set_float32_matmul_precision",
 ]
 
@@ -43,6 +46,8 @@ _HOMES = {
     "load": "graphc.compiler",
     "set_float32_matmul_precision": "graphc.backends.precision",
     "open_checkpoint": "graphc.weights.checkpoint",
+    "open_regular": "graphc.files",
+    "replacing": "graphc.files",
     "GraphcError": "graphc.errors",
     "NothingFitsError": "graphc.errors",
     "Model": "graphc.runtime.model",

@@ -14,6 +14,7 @@ from typing import Any
 
 from PIL import Image, PngImagePlugin, UnidentifiedImageError
 
+import graphc
 from graphc_images.errors import ImageError
 from graphc_images.pictures.stealth import read_stealth
 
@@ -44,12 +45,10 @@ def save_picture(picture: Image.Image, path: Path, notes: Notes | None = None, *
         options["exif"] = _exif(notes)
     if kind == "JPEG":
         picture = picture.convert("RGB")
-    unfinished = path.with_name(path.name + ".part")
     try:
-        picture.save(unfinished, kind, **options)
-        unfinished.replace(path)
+        with graphc.replacing(path) as file:
+            picture.save(file, kind, **options)
     except (OSError, ValueError) as problem:
-        unfinished.unlink(missing_ok=True)
         raise ImageError(f"{path}: the picture cannot be written: {problem}") from None
 
 
@@ -73,13 +72,14 @@ def _exif(notes: Notes) -> Image.Exif:
 
 
 def open_picture(path: Path) -> tuple[Image.Image, Notes]:
-    """A picture and its notes. Turned as its EXIF says it is to be seen."""
+    """A picture and its notes."""
     try:
-        picture: Image.Image = Image.open(path)
-        picture.load()
+        with graphc.open_regular(path) as file:
+            picture: Image.Image = Image.open(file)
+            picture.load()
+            return picture, read_notes(picture)
     except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as problem:
         raise ImageError(f"{path}: the picture cannot be read: {problem}") from None
-    return picture, read_notes(picture)
 
 
 def read_notes(picture: Image.Image) -> Notes:

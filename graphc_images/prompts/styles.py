@@ -6,10 +6,12 @@ Source: AUTOMATIC1111's modules/styles.py.
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import graphc
 from graphc_images.errors import SettingError
 from graphc_images.prompts.extras import strip_comments
 
@@ -28,8 +30,8 @@ class Style(NamedTuple):
 def read_styles(path: Path) -> dict[str, Style]:
     """The styles of a `styles.csv`, by name."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file))
+        with graphc.open_regular(path) as file:
+            rows = list(csv.DictReader(io.TextIOWrapper(file, "utf-8-sig", newline="")))
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise SettingError(f"{path}: the styles cannot be read: {problem}") from None
     if rows and "name" not in rows[0]:
@@ -43,10 +45,13 @@ def read_styles(path: Path) -> dict[str, Style]:
 
 def write_styles(path: Path, styles: Iterable[Style]) -> None:
     """A `styles.csv` that A1111 reads too."""
-    with path.open("w", encoding="utf-8-sig", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        writer.writerows(styles)
+    try:
+        with graphc.replacing(path) as unfinished, unfinished.open("w", encoding="utf-8-sig", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(COLUMNS)
+            writer.writerows(styles)
+    except OSError as problem:
+        raise SettingError(f"{path}: the styles cannot be written: {problem.strerror or problem}") from None
 
 
 def apply_styles(prompt: str, styles: Iterable[str]) -> str:

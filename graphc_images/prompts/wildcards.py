@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
+import graphc
 from graphc_images.errors import SettingError
 
 WILDCARD = re.compile(r"__([\w\-./*?]+?)__")
@@ -43,7 +44,8 @@ class Wildcards:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        with graphc.open_regular(path) as file:
+            return file.read().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as problem:
         raise SettingError(f"{path}: the wildcards cannot be read: {problem}") from None
 

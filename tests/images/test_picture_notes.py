@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import random
 
 import numpy as np
@@ -170,6 +171,12 @@ def test_what_cannot_be_read_or_written(tmp_path):
         save_picture(Image.new("RGB", (2, 2)), tmp_path / "a.bmp")
     with pytest.raises(ImageError, match="cannot be written"):
         save_picture(Image.new("RGB", (2, 2)), tmp_path / "no" / "a.png")
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(ImageError, match="not a regular file"):
+        open_picture(tmp_path / "pipe.png")
+    (tmp_path / "link.png").symlink_to(tmp_path / "b.png")
+    save_picture(Image.new("RGB", (8, 8)), tmp_path / "link.png")
+    assert (tmp_path / "link.png").is_symlink()
     save_picture(Image.new("RGB", (8, 8)), tmp_path / "b.png", Notes("x" * 100))
     whole = (tmp_path / "b.png").read_bytes()
     for size in range(len(whole)):

@@ -34,7 +34,7 @@ def test_axis_values(text, kind, values):
     assert axis_values(text, kind) == pytest.approx(values) if kind is not str else axis_values(text) == values
 
 
-@pytest.mark.parametrize("text", ["x", "1-", "1.5", "5-1", "1-5 (+0)", "1-99999999"])
+@pytest.mark.parametrize("text", ["x", "1-", "1.5", "5-1", "1-5 (+0)", "1-99999999", "9" * 5000, f"1-{'9' * 400}"])
 def test_wrong_values(text):
     with pytest.raises(SettingError):
         axis_values(text, int)
