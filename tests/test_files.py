@@ -96,6 +96,13 @@ def test_a_full_device_is_an_error(graphc_command, model: Path) -> None:
     assert done.err == "error: /dev/full: no space left on device\n"
 
 
+def test_outputs_need_a_folder_or_an_archive(graphc_command, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphc.commands.run.open_model", lambda *given: pytest.fail("run in vain"))
+    for target in ("/dev/null", "m.onnx"):
+        done = graphc_command("run", model, "--random", "0", "-o", target)
+        assert (done.status, done.err) == (1, f"error: {target}: is not a folder; an archive ends with .npz\n")
+
+
 def test_a_pipe_gets_the_bytes(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     found: list[bytes] = []

@@ -14,7 +14,6 @@ import typer
 from graphc.commands import options
 from graphc.commands.output import note, note_lora, note_tokens, printable, say, seconds_text
 from graphc.errors import InputError
-from graphc.files import check_target
 from graphc.trace import terminal_progress
 
 if TYPE_CHECKING:
@@ -51,11 +50,11 @@ def run(
 
     `--dim` pins a size of an ONNX file, and says how large a random input is.
     """
-    from graphc.runtime.arrays import as_declared, completed, read_inputs, summary, write_outputs
+    from graphc.runtime.arrays import as_declared, check_outputs, completed, read_inputs, summary, write_outputs
     from graphc.runtime.session import is_engine
 
-    if output is not None and not output.is_dir():
-        check_target(output)
+    if output is not None:
+        check_outputs(output)
     given = read_inputs(input, inputs)
     settings, engine = compiling.settings(model), is_engine(model)
     if engine and settings.dims and random is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import InputError
-from graphc.files import open_regular, replacing
+from graphc.files import check_target, open_regular, replacing
 from graphc.shapes import Expr, integer, symbols
 from graphc.shapes.dim import Atom
 from graphc.targets.ggml.program import Input, Program
@@ -152,6 +153,14 @@ def _random(declared: Input, sizes: Mapping[str, int], generator: np.random.Gene
     if declared.dtype.kind == "b":
         return generator.integers(0, 2, shape).astype(declared.dtype)
     return generator.standard_normal(shape).astype(declared.dtype)
+
+
+def check_outputs(target: Path) -> None:
+    """Raises OSError if outputs certainly cannot be written there. Asked before a model is run in vain."""
+    if target.suffix == ".npz" or not target.exists():
+        check_target(target)
+    elif not target.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "is not a folder; an archive ends with .npz", str(target))
 
 
 def write_outputs(outputs: Mapping[str, np.ndarray], target: Path) -> list[Path]:
