@@ -19,6 +19,22 @@ from graphc_images.errors import ImageError
 from graphc_images.pictures.stealth import read_stealth
 
 USER_COMMENT, EXIF_IFD = 0x9286, 0x8769
+ORIENTATION = 0x0112
+TURNS = dict(
+    zip(
+        range(2, 9),
+        (
+            *(Image.Transpose.FLIP_LEFT_RIGHT, Image.Transpose.ROTATE_180, Image.Transpose.FLIP_TOP_BOTTOM),
+            *(
+                Image.Transpose.TRANSPOSE,
+                Image.Transpose.ROTATE_270,
+                Image.Transpose.TRANSVERSE,
+                Image.Transpose.ROTATE_90,
+            ),
+        ),
+        strict=True,
+    )
+)
 UNICODE, ASCII = b"UNICODE\0", b"ASCII\0\0\0"
 COMFYUI_TAGS = {"prompt": 0x0110, "workflow": 0x010F}
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
@@ -72,12 +88,12 @@ def _exif(notes: Notes) -> Image.Exif:
 
 
 def open_picture(path: Path) -> tuple[Image.Image, Notes]:
-    """A picture and its notes."""
+    """A picture, turned as its EXIF says it is to be seen, and its notes."""
     try:
         with graphc.open_regular(path) as file:
             picture: Image.Image = Image.open(file)
             picture.load()
-            return picture, read_notes(picture)
+            return _upright(picture), read_notes(picture)
     except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as problem:
         raise ImageError(f"{path}: the picture cannot be read: {problem}") from None
 
@@ -114,6 +130,12 @@ def _read_exif(picture: Image.Image) -> tuple[Mapping[int, Any], Any]:
         return dict(exif), exif.get_ifd(EXIF_IFD).get(USER_COMMENT, b"")
     except (SyntaxError, ValueError, TypeError, KeyError, OSError, struct.error):
         return {}, b""
+
+
+def _upright(picture: Image.Image) -> Image.Image:
+    """As cameras mean it."""
+    turn = TURNS.get(_read_exif(picture)[0].get(ORIENTATION, 1))
+    return picture if turn is None else picture.transpose(turn)
 
 
 def _user_comment(raw: Any) -> str:

@@ -116,6 +116,19 @@ def test_user_comments_of_others():
         assert read_notes(picture).parameters == "é 1"
 
 
+@pytest.mark.parametrize("orientation", range(10))
+def test_pictures_are_turned_as_cameras_say(tmp_path, orientation):
+    from PIL import ImageOps
+
+    picture = Image.fromarray(np.arange(5 * 3 * 3, dtype=np.uint8).reshape(5, 3, 3))
+    exif = picture.getexif()
+    exif[0x0112] = orientation
+    picture.save(tmp_path / "a.png", exif=exif)
+    expected = ImageOps.exif_transpose(Image.open(tmp_path / "a.png"))
+    opened, _ = open_picture(tmp_path / "a.png")
+    np.testing.assert_array_equal(np.asarray(opened), np.asarray(expected))
+
+
 def test_gifs(tmp_path):
     Image.new("RGB", (4, 4)).save(tmp_path / "a.gif", comment=TEXT.encode())
     assert open_picture(tmp_path / "a.gif")[1].parameters == TEXT
