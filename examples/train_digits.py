@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -78,6 +79,7 @@ def export(network: DigitNet, images: torch.Tensor, path: Path) -> None:
         kept = [entry for entry in noted.metadata_props if entry.key in KEPT_NOTES]
         del noted.metadata_props[:]
         noted.metadata_props.extend(kept)
+    onnx.helper.set_model_props(model, {"graphc.example": '{"pixels": [1, 1, 8, 8]}'})
     path.write_bytes(model.SerializeToString(deterministic=True))
 
 

@@ -31,6 +31,7 @@ def test_the_network_reads_digits(shown) -> None:
 
 
 def test_the_files_are_there(shown) -> None:
+    assert shown.model.read_bytes() == (files("graphc.demo") / "digits.onnx").read_bytes()
     assert shown.engine.stat().st_size < 500_000
     assert any(path.name == "CMakeLists.txt" for path in shown.project.rglob("*"))
 

@@ -124,6 +124,38 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     assert names["outputs"]["out_sample"].shape == (1, 4, 64, 64)
 
 
+@pytest.mark.torch
+def test_the_python_of_the_tutorial_runs(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in code_of(DOCS / "python.md", "python"):
+        exec(compile(block, "python.md", "exec"), names)
+    assert names["scores"].shape == (5, 10)
+    assert (tmp_path / "later.gguf").exists()
+
+
+def test_every_command_has_a_sample_that_was_printed(monkeypatch):
+    """Their options exist; what they print is written by `docs/record.py`."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    from record import SAMPLE
+
+    page = (DOCS / "commands.md").read_text()
+    found = list(SAMPLE.finditer(page))
+    assert len(found) == page.count("```console")
+    for each in found:
+        _, name, *words = each["command"].split()
+        parameters = COMMANDS[name].params
+        known = {option for parameter in parameters for option in parameter.opts}
+        assert {word for word in words if word.startswith("-")} <= known, each["command"]
+        assert each["printed"].strip(), each["command"]
+        assert not each["printed"].startswith("error: "), each["command"]
+    sampled = {each["command"].split()[1] for each in found}
+    assert COMMANDS.keys() - sampled == {"serve-device", "build"}  # one runs until it is interrupted, one takes minutes
+    for name in COMMANDS:
+        assert f"`graphc {name}`" in page
+
+
 @pytest.mark.slow
 @pages
 def test_the_cpp_of_the_pages_compiles(page, tmp_path):

@@ -41,5 +41,6 @@ def demo(
     say(f"time        {seconds_text(shown.seconds)} for one digit")
     say(f"agreement   scores differ from the NumPy reference by {shown.difference:.1e} of the largest")
     say()
+    say(f"model       {printable(shown.model)}")
     say(f"engine      {printable(shown.engine)}")
     say(f"C++         {printable(shown.project)}  (graphc build {quote(printable(shown.project))})")

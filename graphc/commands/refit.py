@@ -38,7 +38,7 @@ def refit(
         if output.exists() and path is not None and path.exists() and output.samefile(path):
             raise InputError(f"{output}: the engine would overwrite {what}; give another name with -o")
     check_target(output)
-    found, made, grown = write_refitted(
+    found, loaded, grown = write_refitted(
         engine,
         checkpoint,
         output,
@@ -52,7 +52,8 @@ def refit(
         what = " and ".join(name for name, there in (("LoRAs", loras), ("tokens", tokens)) if there)
         say(f"{printable(output)}: the weights of {printable(engine)}, with {what}")
     else:
-        count = sum(recipe is not None for recipe in found.recipes.weights) - len(found.kept)
+        made = [index for index, recipe in enumerate(found.recipes.weights) if recipe is not None]
+        count = sum(index not in found.kept for index in made)
         say(
             f"{printable(output)}: {count} weights of {len(found.arrays)} parameters, {len(found.stored) - count} as before"
         )
@@ -60,6 +61,6 @@ def refit(
             note(f"taken from {printable(str(found.fit))}")
         if found.kept:
             note(f"{len(found.kept)} weights stay as they were: the checkpoint has none of their parameters")
-    for each in made.loaded.values():
+    for each in loaded.loaded.values():
         note_lora(each)
     note_tokens(grown.ids)

@@ -14,6 +14,7 @@ from time import perf_counter
 import numpy as np
 
 from graphc.compiler import compile_program, load, write, write_project
+from graphc.files import replacing
 from graphc.frontend.onnx import load as load_onnx
 from graphc.ir.interp import run
 from graphc.targets.ggml.place import CPU, Place
@@ -26,9 +27,11 @@ LARGEST_PIXEL = 16
 
 @dataclass(frozen=True)
 class Demonstration:
-    """What was made and measured: files; an example (pixels 0..16, label, probabilities); accuracy over `count` digits;
-    seconds for one digit; the largest difference to the NumPy reference, in units of the largest score."""
+    """What was made and measured: files, with the ONNX model that they are made of; an example (pixels 0..16, label,
+    probabilities); accuracy over `count` digits; seconds for one digit; the largest difference to the NumPy reference, in units
+    of the largest score."""
 
+    model: Path
     engine: Path
     project: Path
     picture: np.ndarray
@@ -46,10 +49,13 @@ def demonstrate(directory: Path, chosen: int = 0, place: Place = CPU, progress: 
     with as_file(package / "digits.onnx") as model_path, as_file(package / "digits.npz") as digits_path:
         with np.load(digits_path, allow_pickle=False) as digits:
             images, labels = digits["images"], digits["labels"]
-        graph = load_onnx(model_path)
-        program = compile_program(model_path, progress=progress)
+        content = model_path.read_bytes()
     directory.mkdir(parents=True, exist_ok=True)
-    engine, project = directory / "digits.gguf", directory / "digits-cpp"
+    onnx, engine, project = directory / "digits.onnx", directory / "digits.gguf", directory / "digits-cpp"
+    with replacing(onnx) as unfinished:
+        unfinished.write_bytes(content)
+    graph = load_onnx(onnx)
+    program = compile_program(onnx, progress=progress)
     write(program, engine, progress)
     write_project(program, project)
     model = load(engine, device=place.device, threads=place.threads, memory=place.memory)
@@ -64,6 +70,7 @@ def demonstrate(directory: Path, chosen: int = 0, place: Place = CPU, progress: 
         model.run(pixels=one)
         times.append(perf_counter() - start)
     return Demonstration(
+        model=onnx,
         engine=engine,
         project=project,
         picture=images[example],
