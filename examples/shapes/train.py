@@ -130,7 +130,7 @@ def train_autoencoder(directory: Path, steps: int) -> None:
         if step % 8 == 7:
             pixels = torch.stack([pixels_of(next(drawn)) for _ in range(4)])
         else:
-            pixels = torch.stack([window(pixels_of(next(drawn))) for _ in range(16)])
+            pixels = torch.stack([window(next(drawn)) for _ in range(16)])
         posterior = vae.encode(pixels).latent_dist
         difference = vae.decode(posterior.sample()).sample.float() - pixels
         divergence = 0.5 * (posterior.mean.square() + posterior.var - 1 - posterior.logvar).mean()
@@ -139,10 +139,13 @@ def train_autoencoder(directory: Path, steps: int) -> None:
     stage.train(loss)
 
 
-def window(pixels: Tensor, side: int = 64) -> Tensor:
-    """A square of a picture, anywhere."""
-    top, left = (int(torch.randint(0, SIDE - side + 1, ())) for _ in range(2))
-    return pixels[:, top : top + side, left : left + side]
+def window(scene: Scene, side: int = 64) -> Tensor:
+    """A square of a scene's picture that has a thing, or a part of one, in it."""
+    thing = scene.things[int(torch.randint(0, len(scene.things), ()))]
+    left, top = (
+        int(np.clip(centre * SIDE - side * float(torch.rand(())), 0, SIDE - side)) for centre in (thing.x, thing.y)
+    )
+    return pixels_of(scene)[:, top : top + side, left : left + side]
 
 
 def trained_autoencoder(directory: Path) -> AutoencoderKL:
