@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw
 from scipy import ndimage
 
-from examples.shapes.scenes import BACKGROUNDS, COLOURS, SHAPES, draw_shape
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+from shape_scenes import BACKGROUNDS, COLOURS, SHAPES, draw_shape
 
 SMALLEST = 0.004
 """Of the picture's area: less is no shape but a speck."""
@@ -17,7 +20,7 @@ TEMPLATE = 64
 
 @dataclass(frozen=True)
 class Found:
-    """A shape: the colour and the shape that it is most like, its centre, its height (parts of the side), and how alike it is (0 to 1)."""
+    """A shape: what it is most like, its centre and its height as parts of the side, and how alike it is (0 to 1)."""
 
     colour: str
     shape: str
@@ -45,7 +48,7 @@ def shapes_in(image: Image.Image) -> list[Found]:
     for number, name in enumerate(names):
         if name in COLOURS:
             mask = ndimage.binary_opening(nearest == number)
-            labels, count = ndimage.label(mask)
+            labels, _ = ndimage.label(mask)
             for index, place in enumerate(ndimage.find_objects(labels), 1):
                 part = labels[place] == index
                 if part.sum() >= SMALLEST * mask.size:

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from shape_reader import background_of, shapes_in
-
-from examples.shapes.scenes import draw_scene, random_scene
+from shape_scenes import draw_scene, random_scene
 
 
 @pytest.mark.parametrize("side", [96, 128, 200])
@@ -16,7 +15,9 @@ def test_what_is_drawn_is_read(side):
         assert background_of(image) == scene.background
         found = shapes_in(image)
         drawn = sorted(scene.things, key=lambda thing: thing.x)
-        assert sorted((each.colour, each.shape) for each in found) == sorted((each.colour, each.shape) for each in drawn)
+        assert sorted((each.colour, each.shape) for each in found) == sorted(
+            (each.colour, each.shape) for each in drawn
+        )
         for each in found:
             near = min(drawn, key=lambda thing: abs(thing.x - each.x) + abs(thing.y - each.y))
             assert (near.colour, near.shape) == (each.colour, each.shape)

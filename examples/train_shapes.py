@@ -1,8 +1,8 @@
 """Trains the small model of Stable Diffusion 1.5's structure that comes with graphc_images, on pictures that it draws.
 
-    python -m examples.shapes.train autoencoder DIRECTORY --steps 4000
-    python -m examples.shapes.train denoiser DIRECTORY --steps 20000
-    python -m examples.shapes.train write DIRECTORY -o shapes.safetensors
+    python examples/train_shapes.py autoencoder DIRECTORY --steps 4000
+    python examples/train_shapes.py denoiser DIRECTORY --steps 20000
+    python examples/train_shapes.py write DIRECTORY -o shapes.safetensors
 
 Needs torch, diffusers and transformers. Each stage goes on where it was stopped: its state is in DIRECTORY. The autoencoder
 learns first; then the text encoder and the U-Net together, on latents.
@@ -20,13 +20,14 @@ import numpy as np
 import torch
 from diffusers import AutoencoderKL, UNet2DConditionModel
 from safetensors.torch import save_file
+from shape_scenes import Scene, draw_scene, random_scene
 from torch import Tensor, nn
 from transformers import CLIPTextConfig, CLIPTextModel
 
-from examples.shapes.scenes import Scene, draw_scene, random_scene
 from graphc.weights.layouts.table import Flat
 from graphc.weights.layouts.text import CLIP
 from graphc.weights.layouts.unet import UNET, VAE
+from graphc_images.tokenizers.clip import ClipTokenizer
 
 SIDE = 128
 """Pixels of the pictures that are learnt."""
@@ -37,6 +38,7 @@ LEVELS = 1000
 DRAWN = 40_000
 """Pictures whose latents are learnt from."""
 SAVE_EVERY = 100
+TOKENIZER = ClipTokenizer()
 
 
 def build_autoencoder() -> AutoencoderKL:
@@ -56,6 +58,12 @@ def build_text_encoder() -> CLIPTextModel:
     """CLIP's, with three layers; all of its tokens."""
     sizes = {"hidden_size": 48, "intermediate_size": 192, "num_hidden_layers": 3, "num_attention_heads": 4}
     return CLIPTextModel(CLIPTextConfig(vocab_size=49408, bos_token_id=49406, eos_token_id=49407, **sizes))
+
+
+def tokens_of(caption: str) -> list[int]:
+    """A caption's token ids, filled up with the end as Stable Diffusion 1 does."""
+    ids = TOKENIZER.encode(caption)
+    return [TOKENIZER.start, *ids, *[TOKENIZER.end] * (TOKENS - 1 - len(ids))]
 
 
 def pixels_of(scene: Scene) -> Tensor:
@@ -111,7 +119,10 @@ class Stage:
                 self.done = step + 1
                 self._save()
                 pace = (time.monotonic() - begun) / len(losses)
-                print(f"{self.path.stem} {self.done}: loss {np.mean(losses[-SAVE_EVERY:]):.5f}, {pace:.2f} s a step", flush=True)
+                print(
+                    f"{self.path.stem} {self.done}: loss {np.mean(losses[-SAVE_EVERY:]):.5f}, {pace:.2f} s a step",
+                    flush=True,
+                )
 
     def _save(self) -> None:
         beside = self.path.with_suffix(".new")
@@ -225,7 +236,10 @@ def write(directory: Path, output: Path) -> None:
     state = torch.load(directory / "denoiser.pt", weights_only=True)["averages"]
     parts = {
         "model.diffusion_model.": (UNET, under_name(state, "unet.")),
-        "first_stage_model.": (VAE, with_latents_of_spread(trained_autoencoder(directory), *measure(latents)).state_dict()),
+        "first_stage_model.": (
+            VAE,
+            with_latents_of_spread(trained_autoencoder(directory), *measure(latents)).state_dict(),
+        ),
         "cond_stage_model.transformer.": (CLIP, under_name(state, "text.")),
     }
     tensors = {}

@@ -1,6 +1,6 @@
 """Scenes of coloured shapes: what is in them, how they are described, how they are drawn.
 
-A caption says of a scene some of: colours, shapes, sizes, places, counts, the background. What it does not say is drawn by chance.
+A caption says some of a scene: colours, shapes, sizes, places, counts, the background. What it does not say is drawn by chance.
 """
 
 from __future__ import annotations
