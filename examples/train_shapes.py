@@ -132,7 +132,7 @@ class Stage:
 
 def train_autoencoder(directory: Path, steps: int) -> None:
     """Pictures to latents and back. It learns on squares of 64 pixels, at the end on whole pictures too."""
-    stage = Stage(directory / "autoencoder.pt", nn.ModuleDict({"vae": build_autoencoder()}), 2e-3, steps)
+    stage = Stage(directory / "autoencoder.pt", nn.ModuleDict({"vae": build_autoencoder()}), 1e-3, steps)
     vae = stage.modules["vae"]
 
     def loss(step: int) -> Tensor:
@@ -145,7 +145,7 @@ def train_autoencoder(directory: Path, steps: int) -> None:
         posterior = vae.encode(pixels).latent_dist
         difference = vae.decode(posterior.sample()).sample.float() - pixels
         divergence = 0.5 * (posterior.mean.square() + posterior.var - 1 - posterior.logvar).mean()
-        return difference.abs().mean() + difference.square().mean() + 2e-4 * divergence
+        return difference.abs().mean() + difference.square().mean() + 1e-6 * divergence
 
     stage.train(loss)
 

@@ -10,6 +10,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from types import FrameType
 from typing import Annotated, Any
 
@@ -74,6 +75,8 @@ app = typer.Typer(
 for command in COMMANDS:
     app.command(cls=Command)(spread(command))
 app.add_typer(backend, name="backend")
+for installed in entry_points(group="graphc.commands"):  # of packages that build on this one
+    app.add_typer(installed.load(), name=installed.name)
 
 
 def _show_version(wanted: bool) -> None:
