@@ -1,8 +1,8 @@
 """Trains the small model of Stable Diffusion 1.5's structure that comes with graphc_images, on pictures that it draws.
 
-    python examples/train_shapes.py autoencoder DIRECTORY --steps 4000
-    python examples/train_shapes.py denoiser DIRECTORY --steps 20000
-    python examples/train_shapes.py write DIRECTORY -o shapes.safetensors
+    python -m examples.train_shapes autoencoder DIRECTORY --steps 4000
+    python -m examples.train_shapes denoiser DIRECTORY --steps 20000
+    python -m examples.train_shapes write DIRECTORY -o shapes.safetensors
 
 Needs torch, diffusers and transformers. Each stage goes on where it was stopped: its state is in DIRECTORY. The autoencoder
 learns first; then the text encoder and the U-Net together, on latents.
@@ -20,14 +20,17 @@ import numpy as np
 import torch
 from diffusers import AutoencoderKL, UNet2DConditionModel
 from safetensors.torch import save_file
-from shape_scenes import Scene, draw_scene, random_scene
 from torch import Tensor, nn
 from transformers import CLIPTextConfig, CLIPTextModel
 
+from examples.image_engines.table import SHAPES_CLIP, SHAPES_UNET, SHAPES_VAE
+from examples.shape_scenes import Scene, draw_scene, random_scene
 from graphc.weights.layouts.table import Flat
 from graphc.weights.layouts.text import CLIP
 from graphc.weights.layouts.unet import UNET, VAE
 from graphc_images.tokenizers.clip import ClipTokenizer
+
+State = dict[str, Tensor]
 
 SIDE = 128
 """Pixels of the pictures that are learnt."""
@@ -43,21 +46,17 @@ TOKENIZER = ClipTokenizer()
 
 def build_autoencoder() -> AutoencoderKL:
     """Stable Diffusion's, with an eighth of its channels."""
-    kinds = {"down_block_types": ["DownEncoderBlock2D"] * 4, "up_block_types": ["UpDecoderBlock2D"] * 4}
-    sizes = {"block_out_channels": (16, 32, 64, 64), "layers_per_block": 2, "norm_num_groups": 8}
-    return AutoencoderKL(latent_channels=4, sample_size=SIDE, scaling_factor=SCALING_FACTOR, **kinds, **sizes)
+    return AutoencoderKL(**SHAPES_VAE)
 
 
 def build_unet() -> UNet2DConditionModel:
     """Stable Diffusion 1.5's, with a tenth of its channels."""
-    sizes = {"block_out_channels": (32, 64, 96, 96), "layers_per_block": 2, "norm_num_groups": 16}
-    return UNet2DConditionModel(sample_size=SIDE // 8, cross_attention_dim=48, attention_head_dim=4, **sizes)
+    return UNet2DConditionModel(**SHAPES_UNET)
 
 
 def build_text_encoder() -> CLIPTextModel:
     """CLIP's, with three layers; all of its tokens."""
-    sizes = {"hidden_size": 48, "intermediate_size": 192, "num_hidden_layers": 3, "num_attention_heads": 4}
-    return CLIPTextModel(CLIPTextConfig(vocab_size=49408, bos_token_id=49406, eos_token_id=49407, **sizes))
+    return CLIPTextModel(CLIPTextConfig(**SHAPES_CLIP, bos_token_id=TOKENIZER.start, eos_token_id=TOKENIZER.end))
 
 
 def tokens_of(caption: str) -> list[int]:
@@ -234,13 +233,19 @@ def write(directory: Path, output: Path) -> None:
     """One file as Stable Diffusion 1 is published, in float16."""
     latents = torch.load(directory / "latents.pt", weights_only=True)["latents"].float()
     state = torch.load(directory / "denoiser.pt", weights_only=True)["averages"]
+    vae = with_latents_of_spread(trained_autoencoder(directory), *measure(latents))
+    write_checkpoint(under_name(state, "unet."), vae.state_dict(), under_name(state, "text."), output)
+
+
+def write_checkpoint(unet: State, vae: State, text: State, output: Path) -> None:
+    """Write tensors under the names of Stable Diffusion 1's own layout, in float16."""
     parts = {
-        "model.diffusion_model.": (UNET, under_name(state, "unet.")),
-        "first_stage_model.": (
-            VAE,
-            with_latents_of_spread(trained_autoencoder(directory), *measure(latents)).state_dict(),
+        "model.diffusion_model.": (UNET, unet),
+        "first_stage_model.": (VAE, vae),
+        "cond_stage_model.transformer.": (
+            CLIP,
+            {f"text_model.{name.removeprefix('text_model.')}": text[name] for name in text},
         ),
-        "cond_stage_model.transformer.": (CLIP, under_name(state, "text.")),
     }
     tensors = {}
     for prefix, (table, named) in parts.items():
@@ -252,7 +257,7 @@ def write(directory: Path, output: Path) -> None:
     save_file(tensors, output, {"format": "pt", "modelspec.title": "coloured shapes", "modelspec.license": "MIT"})
 
 
-def under_name(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def under_name(state: State, prefix: str) -> State:
     """The tensors of one module of several."""
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 

@@ -15,5 +15,3 @@ class SettingError(ImageError):
 
 class ModelError(ImageError):
     """A file is no model that is known, or lacks what is needed of it; the message names the file or the tensor."""
-class ModelFileError(ImageError):
-    """A file of a model, or a folder of them, is not there, or not what was asked for; the message names it."""

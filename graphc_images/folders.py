@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from graphc_images.errors import ModelFileError
+from graphc_images.errors import ModelError
 
 WEIGHTS = (".safetensors", ".sft", ".ckpt", ".pt", ".pth", ".bin", ".gguf")
 
@@ -50,13 +50,13 @@ class ModelFile:
 
 
 class ModelFolders:
-    """The files of one or several folders of models. Raises ModelFileError if a folder is not there."""
+    """The files of one or several folders of models. Raises ModelError if a folder is not there."""
 
     def __init__(self, *folders: str | os.PathLike[str]) -> None:
         self.folders = [Path(folder) for folder in folders]
         for folder in self.folders:
             if not folder.is_dir():
-                raise ModelFileError(f"{folder}: there is no such folder of models")
+                raise ModelError(f"{folder}: there is no such folder of models")
 
     @cached_property
     def files(self) -> list[ModelFile]:
@@ -79,7 +79,7 @@ class ModelFolders:
         """The file that is called so: a path that exists, or a name in the folders, with or without its ending or its folder, in
         large or small letters.
 
-        Raises ModelFileError that says which names come near, or that several fit.
+        Raises ModelError that says which names come near, or that several fit.
         """
         if Path(name).is_file() or (kind in SAME_NAMES and Path(name).is_dir()):
             return Path(name)
@@ -91,8 +91,8 @@ class ModelFolders:
                     return fitting[0].path
                 if fitting:
                     several = ", ".join(file.name for file in fitting)
-                    raise ModelFileError(f"{kind} {name!r} may be any of {several}: give its folder too")
-        raise ModelFileError(f"there is no {kind} {name!r}{_nearest(name, files)}")
+                    raise ModelError(f"{kind} {name!r} may be any of {several}: give its folder too")
+        raise ModelError(f"there is no {kind} {name!r}{_nearest(name, files)}")
 
 
 def _files_of(folder: Path) -> Iterator[ModelFile]:

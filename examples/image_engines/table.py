@@ -170,8 +170,30 @@ CHROMA: Config = {
     "approximator_hidden_dim": 5120,
     "approximator_layers": 5,
 }
+# the small model that comes with the package (examples/train_shapes.py)
+SHAPES_UNET: Config = {
+    **SD1,
+    "sample_size": 16,
+    "block_out_channels": (32, 64, 96, 96),
+    "cross_attention_dim": 48,
+    "attention_head_dim": 4,
+    "norm_num_groups": 16,
+}
+SHAPES_VAE: Config = {**VAE4, "block_out_channels": (16, 32, 64, 64), "norm_num_groups": 8}
+SHAPES_CLIP: Config = {
+    "vocab_size": 49408,
+    "hidden_size": 48,
+    "intermediate_size": 192,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "hidden_act": "quick_gelu",
+}
 
 SHIPPED = {
+    "unet_shapes": Shipped(kinds.UNET, SHAPES_UNET),
+    "vae_shapes_decoder": Shipped(kinds.VAE_DECODER, SHAPES_VAE),
+    "vae_shapes_encoder": Shipped(kinds.VAE_ENCODER, SHAPES_VAE),
+    "clip_shapes": Shipped(kinds.CLIP, SHAPES_CLIP),
     "taesd_decoder": Shipped(kinds.TINY_DECODER, TAESD4),
     "taesd_encoder": Shipped(kinds.TINY_ENCODER, TAESD4),
     "taesd16_decoder": Shipped(kinds.TINY_DECODER, TAESD16),

@@ -200,7 +200,15 @@ def flux(name: str, engine: str, channels: int, guided: bool, defaults: Defaults
     )  # fmt: skip
 
 
+SHAPES = Architecture(
+    "coloured shapes", "unet", {FIRST: (32, 4, 3, 3), LATER.format(1): (32, 48)},
+    unet("unet_shapes"), Part("vae_shapes", "vae", AUTOENCODER), latents.SD1,
+    {"clip_l": Part("clip_shapes", "text_encoder", CLIP_L1.prefixes)}, defaults=Defaults(20, 4.0, width=128, height=128),
+)  # fmt: skip
+"""The small model that comes with the package: Stable Diffusion 1's structure, trained on pictures that a script draws."""
+
 ARCHITECTURES: tuple[Architecture, ...] = (
+    SHAPES,
     sd1("Stable Diffusion 1", 4, "unet_sd1"),
     sd1("Stable Diffusion 1 inpainting", 9, "unet_sd1_inpaint"),
     sd1("Stable Diffusion 1 instruct-pix2pix", 8, "unet_sd1_edit"),

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw
 from scipy import ndimage
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-from shape_scenes import BACKGROUNDS, COLOURS, SHAPES, draw_shape
+from examples.shape_scenes import BACKGROUNDS, COLOURS, SHAPES, draw_shape
 
 SMALLEST = 0.004
 """Of the picture's area: less is no shape but a speck."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphc_images.errors import ModelFileError
+from graphc_images.errors import ModelError
 from graphc_images.folders import ModelFolders
 
 LAYOUTS = {
@@ -70,17 +70,17 @@ def test_a_model_is_looked_for_among_main_parts_too(tmp_path):
 
 def test_what_is_not_there(tmp_path):
     folders = made(tmp_path, LAYOUTS["A1111"])
-    with pytest.raises(ModelFileError, match="no checkpoint 'v1-6'; there is v1-5"):
+    with pytest.raises(ModelError, match="no checkpoint 'v1-6'; there is v1-5"):
         folders.find("checkpoint", "v1-6")
-    with pytest.raises(ModelFileError, match="the folders have none of this kind"):
+    with pytest.raises(ModelError, match="the folders have none of this kind"):
         folders.find("preprocessor", "depth")
-    with pytest.raises(ModelFileError, match="no such folder"):
+    with pytest.raises(ModelError, match="no such folder"):
         ModelFolders(tmp_path / "nowhere")
 
 
 def test_names_that_several_have(tmp_path):
     folders = made(tmp_path, ["checkpoints/a/x.safetensors", "checkpoints/b/x.safetensors"])
-    with pytest.raises(ModelFileError, match="any of a/x, b/x"):
+    with pytest.raises(ModelError, match="any of a/x, b/x"):
         folders.find("checkpoint", "x")
 
 

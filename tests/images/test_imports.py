@@ -1,4 +1,4 @@
-"""graphc_images stands on graphc's public names, NumPy, pillow and Python alone; nothing heavy comes with it."""
+"""graphc_images stands on graphc's public names, NumPy, pillow, typer and rich alone; nothing heavy comes with it."""
 
 import ast
 import subprocess
@@ -11,7 +11,7 @@ import graphc
 
 PACKAGE = Path(__file__).parents[2] / "graphc_images"
 FILES = sorted(PACKAGE.rglob("*.py"))
-ALLOWED = {"numpy", "PIL", "graphc", "graphc_images", *sys.stdlib_module_names}
+ALLOWED = {"numpy", "PIL", "typer", "rich", "graphc", "graphc_images", *sys.stdlib_module_names}
 
 
 def strays(source):

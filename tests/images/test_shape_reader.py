@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from shape_reader import background_of, shapes_in
-from shape_scenes import draw_scene, random_scene
+
+from examples.shape_scenes import draw_scene, random_scene
 
 
 @pytest.mark.parametrize("side", [96, 128, 200])

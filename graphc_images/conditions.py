@@ -1,0 +1,218 @@
+"""From prompts to what the denoiser is told: text encoders run, their states are weighed and joined, each text once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from graphc_images.models import Architecture, Conditioning, ImageModel
+from graphc_images.modes import Mode
+from graphc_images.prompts import conditioning as arithmetic
+from graphc_images.prompts import encoders
+from graphc_images.prompts.chunks import Chunk, Emphasis, chunk_prompt
+from graphc_images.prompts.embeddings import Embedding
+from graphc_images.prompts.emphasis import weigh_a1111, weigh_comfyui
+from graphc_images.prompts.encoders import EncoderRules
+
+ENCODERS: Mapping[str, EncoderRules] = {
+    rules.name: rules for rules in (encoders.CLIP_L, encoders.CLIP_G, encoders.CLIP_H, encoders.T5)
+}
+GOOD, BAD = 6.0, 2.5
+"""Aesthetic scores that the refiner is told of the prompt and of the negative prompt."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How texts are read. `size` is the picture's (height, width), which Stable Diffusion XL is told; `guidance` the distilled
+    one."""
+
+    mode: Mode = "a1111"
+    emphasis: Emphasis = "Original"
+    clip_skip: int | None = None
+    embeddings: tuple[Embedding, ...] = ()
+    size: tuple[int, int] = (512, 512)
+    guidance: float | None = None
+
+
+@dataclass(frozen=True)
+class Read:
+    """What an encoder makes of some texts: states [texts, tokens, width], of the first chunk a vector [texts, width], and which
+    tokens are no padding [texts, tokens]."""
+
+    words: np.ndarray
+    pooled: np.ndarray
+    mask: np.ndarray
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Which states count: those of the last layer, or of the `last`th from the end, with the encoder's norm or without. With
+    `skips`, people may ask for an earlier one (clip skip)."""
+
+    last: int = 1
+    normed: bool = True
+    skips: bool = False
+
+
+@dataclass(frozen=True)
+class Family:
+    """How the texts of a family of models become conditionings. `t5` is the least number of T5's tokens, by mode."""
+
+    name: str
+    layer: Layer
+    joined: Callable[[Mapping[str, Read], Reading, bool], Conditioning]
+    t5: Mapping[Mode, int] = field(default_factory=lambda: {"a1111": 256, "comfyui": 256})
+
+
+def conditionings(
+    model: ImageModel, texts: Sequence[str], reading: Reading, *, negative: bool = False
+) -> list[Conditioning]:
+    """What the denoiser is told for each text. In A1111's mode all texts of a prompt are one batch, whose mean emphasis keeps."""
+    family = FAMILIES[family_name(model.architecture)]
+    read = {name: _read(model, name, texts, reading, family) for name in _needed(model)}
+    found = [
+        family.joined({name: _row(each, row) for name, each in read.items()}, reading, negative)
+        for row in range(len(texts))
+    ]
+    if negative and arithmetic.is_zeroed(family.name, reading.mode, texts):
+        found = [replace(each, words=np.zeros_like(each.words), pooled=_zeros(each.pooled)) for each in found]
+    return found
+
+
+def family_name(architecture: Architecture) -> str:
+    """The family, by the kind of denoiser and the text encoders."""
+    unets = {("clip_l",): "sd1", ("clip_h",): "sd2", ("clip_l", "clip_g"): "sdxl", ("clip_g",): "sdxl-refiner"}
+    return unets[tuple(architecture.text)] if architecture.kind == "unet" else architecture.kind
+
+
+def _needed(model: ImageModel) -> Iterable[str]:
+    """The encoders that are read. Stable Diffusion 3 does without T5 where there is none."""
+    spare = model.architecture.kind == "sd3" and "t5xxl" not in model.components
+    return [name for name in model.architecture.text if not (spare and name == "t5xxl")]
+
+
+def _row(read: Read, row: int) -> Read:
+    return Read(read.words[row : row + 1], read.pooled[row : row + 1], read.mask[row : row + 1])
+
+
+def _zeros(array: np.ndarray | None) -> np.ndarray | None:
+    return None if array is None else np.zeros_like(array)
+
+
+def _read(model: ImageModel, name: str, texts: Sequence[str], reading: Reading, family: Family) -> Read:
+    """What one encoder makes of the texts."""
+    rules = ENCODERS[name]
+    if name == "t5xxl":
+        rules = replace(rules, shortest=family.t5[reading.mode])
+    cut = [
+        chunk_prompt(text, rules, reading.mode, emphasis=reading.emphasis, embeddings=reading.embeddings)
+        for text in texts
+    ]
+    most = max(map(len, cut))
+    (empty,) = chunk_prompt("", rules, reading.mode)
+    rows = [[*chunks, *[empty] * (most - len(chunks))] for chunks in cut]
+    if rules.chunk is None:
+        longest = max(len(chunk.ids) for chunks in rows for chunk in chunks)
+        rows = [[_padded(chunk, longest, rules) for chunk in chunks] for chunks in rows]
+    layer = family.layer
+    skip = max(layer.last, reading.clip_skip or 1) if layer.skips else layer.last
+
+    words, pooled, masks = [], None, []
+    for chunks in zip(*rows, strict=True):
+        ids = np.array([chunk.ids for chunk in chunks], np.int64)
+        weights = np.array([chunk.weights for chunk in chunks], np.float32)
+        mask = arithmetic.t5_mask(ids, pad=rules.pad) if rules.chunk is None else np.ones(ids.shape, bool)
+        encoded = model.encode_tokens(name, ids)
+        states = encoded.skipping(skip if rules.chunk else 1, layer.normed)
+        words.append(_weighed(model, states, weights, rules, skip, reading, layer))
+        masks.append(mask)
+        if pooled is None:
+            pooled = encoded.pooled((ids == rules.end).argmax(1).tolist())
+    assert pooled is not None
+    return Read(np.concatenate(words, 1), pooled, np.concatenate(masks, 1))
+
+
+def _padded(chunk: Chunk, length: int, rules: EncoderRules) -> Chunk:
+    more = length - len(chunk.ids)
+    return replace(chunk, ids=(*chunk.ids, *[rules.pad] * more), weights=(*chunk.weights, *[1.0] * more))
+
+
+def _weighed(
+    model: ImageModel,
+    states: np.ndarray,
+    weights: np.ndarray,
+    rules: EncoderRules,
+    skip: int,
+    reading: Reading,
+    layer: Layer,
+) -> np.ndarray:
+    if (weights == 1).all():
+        return states
+    if reading.mode == "a1111":
+        return weigh_a1111(states, weights, reading.emphasis)
+    (chunk,) = chunk_prompt("", rules, reading.mode)
+    empty = _padded(chunk, states.shape[1], rules)
+    encoded = model.encode_tokens(rules.name, np.array([empty.ids], np.int64))
+    return weigh_comfyui(states, weights, encoded.skipping(skip if rules.chunk else 1, layer.normed))
+
+
+def _words_of(encoder: str) -> Callable[[Mapping[str, Read], Reading, bool], Conditioning]:
+    def joined(read: Mapping[str, Read], reading: Reading, negative: bool) -> Conditioning:
+        return Conditioning(read[encoder].words)
+
+    return joined
+
+
+def _sdxl(read: Mapping[str, Read], reading: Reading, negative: bool) -> Conditioning:
+    both = _equally_long([read["clip_l"].words, read["clip_g"].words])
+    numbers = [*reading.size, 0, 0, *reading.size]
+    return Conditioning(arithmetic.sdxl_context(*both), read["clip_g"].pooled, _numbers(numbers))
+
+
+def _refiner(read: Mapping[str, Read], reading: Reading, negative: bool) -> Conditioning:
+    numbers = [*reading.size, 0, 0, BAD if negative else GOOD]
+    return Conditioning(read["clip_g"].words, read["clip_g"].pooled, _numbers(numbers))
+
+
+def _sd3(read: Mapping[str, Read], reading: Reading, negative: bool) -> Conditioning:
+    both = _equally_long([read["clip_l"].words, read["clip_g"].words])
+    t5 = read["t5xxl"].words if "t5xxl" in read else None
+    missing = arithmetic.SD3_ROWS_WITHOUT_T5[reading.mode]
+    words = arithmetic.sd3_context(both[0], both[1], t5, rows_without_t5=missing)
+    return Conditioning(words, arithmetic.sd3_vector(read["clip_l"].pooled, read["clip_g"].pooled))
+
+
+def _flux(read: Mapping[str, Read], reading: Reading, negative: bool) -> Conditioning:
+    guidance = None if reading.guidance is None else np.array([reading.guidance], np.float32)
+    return Conditioning(read["t5xxl"].words, read["clip_l"].pooled, guidance=guidance)
+
+
+def _chroma(read: Mapping[str, Read], reading: Reading, negative: bool) -> Conditioning:
+    return Conditioning(read["t5xxl"].words, mask=read["t5xxl"].mask.astype(np.float32))
+
+
+def _numbers(values: Sequence[float]) -> np.ndarray:
+    return np.array([values], np.float32)
+
+
+def _equally_long(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Arrays [texts, tokens, width] with zeros behind the shorter ones: encoders may cut a prompt into chunks at other places."""
+    longest = max(array.shape[1] for array in arrays)
+    return [np.pad(array, ((0, 0), (0, longest - array.shape[1]), (0, 0))) for array in arrays]
+
+
+FAMILIES: Mapping[str, Family] = {
+    family.name: family
+    for family in (
+        Family("sd1", Layer(skips=True), _words_of("clip_l")),
+        Family("sd2", Layer(2), _words_of("clip_h")),
+        Family("sdxl", Layer(2, normed=False, skips=True), _sdxl),
+        Family("sdxl-refiner", Layer(2, normed=False), _refiner),
+        Family("sd3", Layer(2, normed=False), _sd3, {"a1111": 256, "comfyui": 77}),
+        Family("flux", Layer(), _flux),
+        Family("chroma", Layer(), _chroma, {"a1111": 1, "comfyui": 1}),
+    )
+}
+"""By name. T5's least numbers of tokens are those of Forge and of ComfyUI."""

@@ -1,0 +1,280 @@
+"""One pass from noise, or from a noised latent, to a latent: conditionings, guidance and the sampler together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from graphc_images.conditions import Reading, conditionings
+from graphc_images.errors import SettingError
+from graphc_images.models import Conditioning, ImageModel
+from graphc_images.modes import Mode
+from graphc_images.noise import NoiseSource, brownian_noise, noise_source
+from graphc_images.prompts.plan import PromptPlan, read_prompt
+from graphc_images.sampling.guidance import rescaled
+from graphc_images.sampling.guided import Guidance, Guided, Prompts, Weakening
+from graphc_images.sampling.levels import ContinuousLevels, FlowLevels, Levels, flow_levels, scaled_linear
+from graphc_images.sampling.names import find_sampler, find_scheduler
+from graphc_images.sampling.plan import Plan, Request, model_for, plan
+from graphc_images.sampling.predictions import Prediction, edm, prediction_of
+from graphc_images.sampling.samplers import PairDenoiser
+from graphc_images.settings import Settings
+
+JOINED = 64 * 64
+"""Latent pixels up to which the prompt and the negative prompt go through the model together. Larger ones fill a device alone,
+and take half the memory one after the other."""
+
+Wrapper = Callable[[PairDenoiser, Plan, NoiseSource], PairDenoiser]
+"""What makes another denoiser of one: for inpainting."""
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """What a pass paints on: the latent's shape [batch, channels, height, width], the pictures' seeds, and for a pass that goes
+    on from a picture the latent to begin with.
+
+    `added` are the channels that models for inpainting take besides, [batch, extra, height, width].
+    """
+
+    shape: tuple[int, int, int, int]
+    seeds: Sequence[int]
+    subseeds: Sequence[int]
+    latent: np.ndarray | None = None
+    added: np.ndarray | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Pieces of 2 x 2 latent pixels: schedules of flow models depend on their number."""
+        return self.shape[2] * self.shape[3] // 4
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """A step of a pass: how many are done of how many, the latent, and what the model takes the finished one to be."""
+
+    done: int
+    steps: int
+    latent: np.ndarray
+    estimate: np.ndarray
+
+
+def paint(
+    model: ImageModel, settings: Settings, canvas: Canvas, wrapped: Wrapper | None = None, hires_of: int | None = None
+) -> Iterator[Stroke]:
+    """The steps of a pass; the last one's latent is the result, and there is none if there is nothing to do. `settings` are
+    resolved (see `resolving.py`).
+
+    `hires_of` is the number of steps of the first pass, where this is the second.
+    """
+    levels = levels_of(model, settings.mode)
+    way = planned(settings, levels, canvas, table_family(model), again=hires_of is not None)
+    prompts = Reader(model, settings, canvas, hires_of).prompts(way.evaluations)
+    guided = Guided(Network(model, way), prompts, guidance_of(settings, way), way.evaluations)
+    source = noise_of(settings, canvas)
+    noise = source.first() if settings.noise is None else as_shape("noise", settings.noise, canvas.shape)
+    x = way.start(noise * settings.initial_noise_multiplier, canvas.latent, settings.extra_noise)
+    denoiser: PairDenoiser = guided if wrapped is None else wrapped(guided, way, source)
+    more = noise_for(way, settings, canvas, source)
+    for step in way.run(denoiser, x.astype(np.float32), more, **sampler_settings(settings)):
+        yield Stroke(step.index + 1, max(way.steps, step.index + 1), step.x, step.denoised)
+
+
+def as_shape(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """A setting that is an array, float32. Raises SettingError if it has another shape."""
+    if np.shape(array) != shape:
+        raise SettingError(f"{name}: its shape is {list(np.shape(array))}, and that of the latents {list(shape)}")
+    return np.asarray(array, np.float32)
+
+
+def levels_of(model: ImageModel, mode: Mode) -> Levels:
+    """The noise levels that a model was trained on."""
+    found, architecture = model.recognized, model.architecture
+    if found.prediction == "flow":
+        family = architecture.kind if architecture.kind != "flux" or architecture.shift != 1 else "flux_schnell"
+        return flow_levels(family, mode)
+    if found.edm is not None:
+        return ContinuousLevels(*found.edm[:2])
+    return scaled_linear(zero_snr=found.zero_snr, narrow=mode == "a1111")
+
+
+def predicted_by(model: ImageModel) -> Prediction:
+    """What its network predicts."""
+    found = model.recognized
+    return edm(found.edm[2]) if found.prediction == "edm" and found.edm else prediction_of(found.prediction)
+
+
+def table_family(model: ImageModel) -> str:
+    """Whose searched-for noise levels fit it (see `level_tables.py`)."""
+    kind = model.architecture.kind
+    return ("sdxl" if model.architecture.sizes else "sd1") if kind == "unet" else kind
+
+
+def planned(settings: Settings, levels: Levels, canvas: Canvas, family: str, *, again: bool) -> Plan:
+    """The noise levels of a pass; `again` for one that goes on from a picture that was just made."""
+    assert settings.sampler is not None
+    assert settings.steps is not None
+    sampler, own = find_sampler(settings.sampler, settings.mode)
+    named = find_scheduler(settings.scheduler) if settings.scheduler else None
+    scheduler = named if named is not None and named.function is not None else own
+    return plan(
+        sampler,
+        scheduler,
+        levels,
+        Request(
+            steps=settings.steps,
+            mode=settings.mode,
+            denoise=settings.denoising_strength if canvas.latent is not None else None,
+            fix_steps=settings.fix_steps or again,
+            sigmas=settings.sigmas or None,
+            low=settings.sigma_min,
+            high=settings.sigma_max,
+            rho=settings.rho,
+            family=family,
+            tokens=canvas.tokens,
+            discard_penultimate=bool(settings.discard_next_to_last_sigma),
+        ),
+    )
+
+
+def guidance_of(settings: Settings, way: Plan) -> Guidance:
+    """How strongly, and by which rules, the prompt guides."""
+    assert settings.cfg_scale is not None
+    made = Guidance(
+        settings.cfg_scale / (way.sampler.scale_divisor if settings.mode == "a1111" else 1.0),
+        skip_below=settings.s_min_uncond,
+        skip_early=settings.skip_early_cfg,
+    )
+    return replace(made, combine=partial(rescaled, share=settings.cfg_rescale)) if settings.cfg_rescale else made
+
+
+def noise_of(settings: Settings, canvas: Canvas) -> NoiseSource:
+    """The noise that pictures start from, and that samplers add."""
+    if settings.mode == "comfyui":
+        return noise_source(settings.mode, canvas.shape, canvas.seeds[0], settings.generator)
+    scale = settings.width // canvas.shape[3] if settings.width else 8
+    resized = settings.seed_resize_from
+    return noise_source(
+        settings.mode,
+        canvas.shape,
+        canvas.seeds[0],
+        settings.generator,
+        canvas.subseeds[0],
+        subseed_strength=settings.subseed_strength,
+        resize_from=(resized[1] // scale, resized[0] // scale) if resized else None,
+        seed_delta=settings.eta_noise_seed_delta,
+    )
+
+
+def noise_for(way: Plan, settings: Settings, canvas: Canvas, source: NoiseSource) -> NoiseSource | Callable:
+    """What a sampler draws from."""
+    if not way.sampler.brownian or not way.whole:
+        return source
+    generator = settings.generator or (way.sampler.brownian if settings.mode == "comfyui" else None)
+    return brownian_noise(settings.mode, canvas.shape, canvas.seeds, way.whole, generator)
+
+
+def sampler_settings(settings: Settings) -> dict[str, float | None]:
+    """What samplers take, of those that have it."""
+    return {name: getattr(settings, name) for name in ("eta", "s_churn", "s_tmin", "s_tmax", "s_noise")}
+
+
+class Reader:
+    """The prompts of a pass, as conditionings for each evaluation; each text is encoded once."""
+
+    def __init__(self, model: ImageModel, settings: Settings, canvas: Canvas, hires_of: int | None) -> None:
+        self.model, self.settings, self.canvas, self.hires_of = model, settings, canvas, hires_of
+        pixels = model.architecture.latent.pixels
+        self.reading = Reading(
+            settings.mode,
+            settings.emphasis,
+            settings.clip_skip,
+            size=(canvas.shape[2] * pixels, canvas.shape[3] * pixels),
+            guidance=settings.guidance,
+        )
+
+    def prompts(self, evaluations: int) -> Callable[[int], Prompts]:
+        """What the model is told at an evaluation, counted from 0."""
+        positive = self._plan(self.settings.prompt, evaluations, negative=False)
+        negative = self._plan(self.settings.negative_prompt, evaluations, negative=True)
+        told = [self._encoded(positive, part) for part in range(len(positive.parts))]
+        (against,) = [self._encoded(negative, 0, negative=True)] if self.settings.cfg_scale != 1 else [{}]
+
+        def at(evaluation: int) -> Prompts:
+            texts = positive.at(evaluation)
+            said = [(told[place][text], weight) for place, (text, weight) in enumerate(texts)]
+            return Prompts(said, against[negative.at(evaluation)[0].text] if against else None)
+
+        return at
+
+    def _plan(self, prompt: str, evaluations: int, *, negative: bool) -> PromptPlan:
+        return read_prompt(prompt, evaluations, self.settings.mode, negative=negative, hires_of=self.hires_of)
+
+    def _encoded(self, read: PromptPlan, part: int, negative: bool = False) -> dict[str, Conditioning]:
+        """Each text of a sub-prompt, encoded in one batch."""
+        texts = list(dict.fromkeys(stage.text for stage in read.parts[part].stages))
+        found = conditionings(self.model, texts, self.reading, negative=negative)
+        return {text: replace(each, latents=self.canvas.added) for text, each in zip(texts, found, strict=True)}
+
+
+class Network:
+    """A model as guidance sees it: an estimate of the picture for each conditioning."""
+
+    def __init__(self, model: ImageModel, way: Plan) -> None:
+        self.model, self.way, self.prediction = model, way, predicted_by(model)
+
+    def __call__(
+        self, x: np.ndarray, sigma: float, conditionings: Sequence[Conditioning], weakening: Weakening | None = None
+    ) -> list[np.ndarray]:
+        """See `guided.ConditionedModel`."""
+        if weakening is not None:
+            raise SettingError("this model's engine cannot leave out blocks: pag_scale and slg_scale are not for it")
+        found: list[np.ndarray] = []
+        for group in grouped(conditionings, x):
+            told = joined(group, len(x)) if len(group) > 1 else group[0]
+            denoise = model_for(self.way, partial(self._predict, told), self.prediction)
+            rows = np.concatenate([x] * len(group)) if len(group) > 1 else x
+            found += np.split(denoise(rows, sigma), len(group))
+        return found
+
+    def _predict(self, told: Conditioning, x: np.ndarray, time: float) -> np.ndarray:
+        levels = self.way.levels
+        return self.model.denoise(x, time / levels.scale if isinstance(levels, FlowLevels) else time, told)
+
+
+def grouped(conditionings: Sequence[Conditioning], x: np.ndarray) -> list[list[Conditioning]]:
+    """Neighbours that can go through the model in one batch."""
+    groups: list[list[Conditioning]] = []
+    most = JOINED // (len(x) * x.shape[2] * x.shape[3])
+    for each in conditionings:
+        if groups and len(groups[-1]) < most and _alike(groups[-1][0], each):
+            groups[-1].append(each)
+        else:
+            groups.append([each])
+    return groups
+
+
+def _alike(a: Conditioning, b: Conditioning) -> bool:
+    return all(
+        isinstance(one, tuple) or getattr(one, "shape", None) == getattr(other, "shape", None)
+        for one, other in ((getattr(a, each.name), getattr(b, each.name)) for each in fields(a))
+    )
+
+
+def joined(group: Sequence[Conditioning], batch: int) -> Conditioning:
+    """Conditionings of one row, or of a row for each picture, as one of all rows."""
+
+    def rows(arrays: Sequence[np.ndarray]) -> np.ndarray:
+        return np.concatenate([np.broadcast_to(each, (batch, *each.shape[1:])) for each in arrays])
+
+    made: dict[str, Any] = {}
+    for each in fields(Conditioning):
+        values = [getattr(one, each.name) for one in group]
+        if isinstance(values[0], tuple):
+            made[each.name] = tuple(map(rows, zip(*values, strict=True)))
+        elif values[0] is not None:
+            made[each.name] = rows(values)
+    return Conditioning(**made)

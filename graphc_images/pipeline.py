@@ -1,0 +1,227 @@
+"""From words to pictures: what `load` returns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from graphc_images.describing import described
+from graphc_images.errors import SettingError
+from graphc_images.folders import ModelFolders
+from graphc_images.latent_scaling import LATENT_UPSCALERS, scaled_latent
+from graphc_images.models import ImageModel, load_model
+from graphc_images.networks import Networks
+from graphc_images.painting import Canvas, paint
+from graphc_images.pictures.arrays import to_array, to_picture
+from graphc_images.pictures.colour import match_colours
+from graphc_images.pictures.files import Notes, save_picture
+from graphc_images.resolving import check_size, resolved
+from graphc_images.settings import Settings
+from graphc_images.starting import Start, start_of
+
+PICTURE_UPSCALERS: Mapping[str, Image.Resampling] = {
+    "Lanczos": Image.Resampling.LANCZOS,
+    "Nearest": Image.Resampling.NEAREST,
+    "None": Image.Resampling.LANCZOS,
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A finished picture, the seed that makes it again, the text that says how it was made, and the latent that it is of
+    [channels, height, width]."""
+
+    image: Image.Image
+    seed: int
+    parameters: str
+    latent: np.ndarray
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it as its ending says (.png, .jpg, .webp), with the text."""
+        save_picture(self.image, Path(path), Notes(self.parameters))
+
+
+class Pictures(tuple[Picture, ...]):
+    """All pictures that were asked for at once."""
+
+    def save(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Write them: one under this name, several with numbers behind it. The paths are returned."""
+        whole = Path(path)
+        paths = (
+            [whole]
+            if len(self) == 1
+            else [whole.with_stem(f"{whole.stem}-{place}") for place in range(1, len(self) + 1)]
+        )
+        for each, place in zip(self, paths, strict=True):
+            each.save(place)
+        return paths
+
+
+NONE = Pictures()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the painting is: `step` of `steps` is done, of a pass of a batch. `pictures` are there when the batch is finished.
+
+    `latent` [batch, channels, height, width] is what the model takes the pictures to be.
+    """
+
+    batch: int
+    batches: int
+    step: int
+    steps: int
+    latent: np.ndarray
+    pipeline: Pipeline
+    pictures: Pictures = NONE
+
+    def previews(self) -> list[Image.Image]:
+        """The pictures so far: small, or by the tiny autoencoder if there is one."""
+        return [to_picture(each) for each in self.pipeline.model.decode_preview(self.latent)]
+
+
+class Pipeline:
+    """A model that paints.
+
+    `pipeline("a red circle", steps=20).save("circle.png")`; settings are those of `Settings`. A pipeline makes one picture, or
+    batch, at a time.
+    """
+
+    def __init__(self, model: ImageModel, name: str, folders: ModelFolders | None = None) -> None:
+        self.model, self.name = model, name
+        self.networks = Networks(model, folders)
+
+    def __call__(
+        self, prompt: str = "", *, on_step: Callable[[Progress], None] | None = None, **settings: Any
+    ) -> Pictures:
+        """The pictures; `on_step` is called after each step. Raises ImageError."""
+        found: list[Picture] = []
+        for progress in self.steps(prompt, **settings):
+            if on_step is not None:
+                on_step(progress)
+            found += progress.pictures
+        return Pictures(found)
+
+    def steps(self, prompt: str = "", **settings: Any) -> Iterator[Progress]:
+        """The same step by step. Whoever stops asking for more has what was finished until then."""
+        return self.paint(Settings.of(prompt, **settings))
+
+    def paint(self, asked: Settings) -> Iterator[Progress]:
+        """The steps of all batches. Raises ImageError before the first, for what cannot be done."""
+        settings = self.networks.applied(resolved(asked, self.model.architecture))
+        for batch in range(settings.batches):
+            yield from self._batch(settings, batch)
+
+    def _batch(self, settings: Settings, batch: int) -> Iterator[Progress]:
+        varied = bool(settings.subseed_strength)
+        numbers = [batch * settings.batch_size + place for place in range(settings.batch_size)]
+        seeds = [settings.seed + (0 if varied else number) for number in numbers]
+        subseeds = [settings.subseed + number for number in numbers]
+        start = start_of(self.model, settings, seeds, subseeds)
+        latent = yield from self._pass(settings, start, batch)
+        if start.region is not None:
+            latent = start.region.finished(latent)
+        size = enlarged(settings)
+        if size is not None:
+            larger = second(settings, *size)
+            canvas = Canvas((*latent.shape[:2], *self._sides(*size)), seeds, subseeds, self._enlarge(latent, larger))
+            latent = yield from self._pass(larger, Start(canvas), batch, hires_of=settings.steps)
+        pictures = self._finished(latent, start, settings, seeds, subseeds)
+        yield Progress(batch, settings.batches, 1, 1, latent, self, pictures)
+
+    def _pass(
+        self, settings: Settings, start: Start, batch: int, hires_of: int | None = None
+    ) -> Generator[Progress, None, np.ndarray]:
+        """The steps of one pass; its result is the latent."""
+        canvas = start.canvas
+        latent = np.zeros(canvas.shape, np.float32) if canvas.latent is None else canvas.latent
+        wrapped = None if start.region is None else start.region.wrap
+        for stroke in paint(self.model, settings, canvas, wrapped, hires_of):
+            latent = stroke.latent
+            yield Progress(batch, settings.batches, stroke.done, stroke.steps, stroke.estimate, self)
+        return latent
+
+    def _sides(self, width: int, height: int) -> tuple[int, int]:
+        pixels = self.model.architecture.latent.pixels
+        check_size(self.model.architecture, width, height)
+        return height // pixels, width // pixels
+
+    def _enlarge(self, latent: np.ndarray, settings: Settings) -> np.ndarray:
+        assert settings.width is not None
+        assert settings.height is not None
+        if settings.hires_upscaler in LATENT_UPSCALERS:
+            return scaled_latent(latent, *self._sides(settings.width, settings.height), settings.hires_upscaler)
+        if settings.hires_upscaler not in PICTURE_UPSCALERS:
+            names = ", ".join([*LATENT_UPSCALERS, *PICTURE_UPSCALERS])
+            raise SettingError(f"hires_upscaler: there is no {settings.hires_upscaler!r}; there are {names}")
+        by = PICTURE_UPSCALERS[settings.hires_upscaler]
+        decoded = [to_picture(each) for each in self.model.decode_latent(latent)]
+        pixels = [to_array(each.resize((settings.width, settings.height), by)) for each in decoded]
+        return self.model.encode_image(np.stack(pixels))
+
+    def _finished(
+        self, latent: np.ndarray, start: Start, settings: Settings, seeds: Sequence[int], subseeds: Sequence[int]
+    ) -> Pictures:
+        found = []
+        for place, seed in enumerate(seeds):
+            image = to_picture(self.model.decode_latent(latent[place : place + 1])[0])
+            if start.colours_of is not None:
+                image = match_colours(image, start.colours_of)
+            image = start.over(image, latent[place], place)
+            text = described(replace(settings, seed=seed, subseed=subseeds[place]), self.name)
+            found.append(Picture(image, seed, text, latent[place]))
+        return Pictures(found)
+
+
+def enlarged(settings: Settings) -> tuple[int, int] | None:
+    """The width and height of the second pass, if there is one."""
+    if settings.hires_width or settings.hires_height:
+        return settings.hires_width or settings.width or 0, settings.hires_height or settings.height or 0
+    if settings.hires_scale <= 1 or settings.image is not None:
+        return None
+    assert settings.width is not None
+    assert settings.height is not None
+    return int(settings.width * settings.hires_scale), int(settings.height * settings.hires_scale)
+
+
+def second(settings: Settings, width: int, height: int) -> Settings:
+    """The settings of the second pass."""
+    return replace(
+        settings,
+        width=width,
+        height=height,
+        steps=settings.hires_steps or settings.steps,
+        denoising_strength=settings.hires_denoising_strength,
+        sampler=settings.hires_sampler or settings.sampler,
+        scheduler=settings.hires_scheduler or settings.scheduler,
+        prompt=settings.prompt if settings.hires_prompt is None else settings.hires_prompt,
+        negative_prompt=(
+            settings.negative_prompt if settings.hires_negative_prompt is None else settings.hires_negative_prompt
+        ),
+        cfg_scale=settings.cfg_scale if settings.hires_cfg_scale is None else settings.hires_cfg_scale,
+        sigmas=(),
+        noise=None,
+        latent=None,
+    )
+
+
+def load(
+    model: str | os.PathLike[str],
+    *,
+    folders: str | os.PathLike[str] | ModelFolders | None = None,
+    **settings: Any,
+) -> Pipeline:
+    """A pipeline of a checkpoint: a file, or its name in `folders` (see `folders.py`).
+
+    Further settings are those of `load_model`: files for the autoencoder and the text encoders, threads. Raises ImageError and
+    graphc.GraphcError; nothing is loaded yet but what says which model it is.
+    """
+    known = folders if isinstance(folders, ModelFolders) or folders is None else ModelFolders(folders)
+    path = known.find("checkpoint", str(model)) if known is not None else Path(model)
+    return Pipeline(load_model(path, **settings), path.stem, known)

@@ -1,0 +1,202 @@
+"""What a picture is asked for with: one record, whose names and usual values are A1111's, where it has them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image
+
+from graphc_images.errors import SettingError
+from graphc_images.modes import Mode, mode_of
+from graphc_images.pictures.blending import SoftInpainting
+from graphc_images.pictures.sizes import ResizeMode
+from graphc_images.prompts.chunks import Emphasis
+
+Fill = Literal["fill", "original", "latent noise", "latent nothing"]
+LARGEST_SEED = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A picture, or several. What is None is what the model is usually used with.
+
+    Raises SettingError that names the setting, for a value that it cannot have.
+    """
+
+    prompt: str = ""
+    negative_prompt: str = ""
+    styles: tuple[str, ...] = ()
+
+    width: int | None = None
+    """In pixels; a multiple of what the model's latents stand for, 8 or 16."""
+    height: int | None = None
+    batch_size: int = 1
+    """Pictures that go through the model together."""
+    batches: int = 1
+
+    steps: int | None = None
+    sampler: str | None = None
+    scheduler: str | None = None
+    cfg_scale: float | None = None
+    guidance: float | None = None
+    """The distilled one, of models that take it as an input: Flux dev."""
+    mode: Mode = "a1111"
+    """Whose pictures these are, seed by seed, where A1111 and ComfyUI differ."""
+
+    seed: int = -1
+    """-1 for one by chance. A batch's pictures have the seeds that follow."""
+    generator: str | None = None
+    """Where random numbers come from: `gpu` (as A1111 on CUDA), `cpu` (as PyTorch), `nv`; the mode's own if None."""
+    subseed: int = -1
+    subseed_strength: float = 0.0
+    seed_resize_from: tuple[int, int] | None = None
+    """The width and height at which the noise is drawn."""
+    eta_noise_seed_delta: int = 0
+
+    noise: np.ndarray | None = None
+    """The noise to begin with [batch, channels, height, width], in place of what the seed gives."""
+    latent: np.ndarray | None = None
+    """The latent to begin with, of that shape, in place of one that `image` is encoded to."""
+
+    clip_skip: int | None = None
+    emphasis: Emphasis = "Original"
+
+    eta: float | None = None
+    s_churn: float = 0.0
+    s_tmin: float = 0.0
+    s_tmax: float = math.inf
+    s_noise: float = 1.0
+    sigmas: tuple[float, ...] = ()
+    """Noise levels in place of a scheduler's, with the 0 at the end."""
+    sigma_min: float | None = None
+    sigma_max: float | None = None
+    rho: float | None = None
+    discard_next_to_last_sigma: bool | None = None
+
+    cfg_rescale: float = 0.0
+    skip_early_cfg: float = 0.0
+    s_min_uncond: float = 0.0
+    pag_scale: float = 0.0
+    slg_scale: float = 0.0
+
+    image: Image.Image | None = None
+    """The picture to begin with."""
+    denoising_strength: float = 0.75
+    resize_mode: ResizeMode = "stretch"
+    initial_noise_multiplier: float = 1.0
+    extra_noise: float = 0.0
+    fix_steps: bool = False
+    """As many steps as asked for, also where only the last part of the way is gone."""
+    color_correction: bool = False
+
+    mask: Image.Image | None = None
+    """White where `image` is painted anew."""
+    mask_blur: float = 4.0
+    invert_mask: bool = False
+    round_mask: bool = True
+    inpainting_fill: Fill = "original"
+    only_masked: bool = False
+    only_masked_padding: int = 32
+    soft_inpainting: SoftInpainting | None = None
+    differential: bool = False
+    """A grey mask says when a pixel begins to change."""
+
+    hires_scale: float = 1.0
+    """Above 1, the picture is made again larger, from itself."""
+    hires_width: int | None = None
+    hires_height: int | None = None
+    hires_upscaler: str = "Latent"
+    hires_steps: int | None = None
+    hires_denoising_strength: float = 0.7
+    hires_sampler: str | None = None
+    hires_scheduler: str | None = None
+    hires_prompt: str | None = None
+    hires_negative_prompt: str | None = None
+    hires_cfg_scale: float | None = None
+
+    loras: Mapping[str, float] = field(default_factory=dict)
+    """Strengths by name or path, beside those that the prompt names."""
+
+    def __post_init__(self) -> None:
+        mode_of(self.mode)
+        for name, (low, high, what) in RANGES.items():
+            value = getattr(self, name)
+            for number in value if isinstance(value, tuple) else (value,):
+                if number is not None and not (_is_number(number) and low <= number <= high):
+                    raise SettingError(f"{name}: {number!r} is not {what}")
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise SettingError(f"{name}: {getattr(self, name)!r} is none of {', '.join(choices)}")
+        if self.mask is not None and self.image is None:
+            raise SettingError("mask: there is no image that it belongs to")
+        if self.sigmas and (len(self.sigmas) < 2 or list(self.sigmas) != sorted(set(self.sigmas), reverse=True)):
+            raise SettingError("sigmas: at least two noise levels are needed, each below the one before")
+
+    @classmethod
+    def of(cls, prompt: str = "", **given: Any) -> Settings:
+        """From names and values. Raises SettingError for a name that there is not, too."""
+        known = {each.name for each in fields(cls)}
+        if unknown := sorted(set(given) - known):
+            raise SettingError(f"there is no setting {unknown[0]!r}; there are {', '.join(sorted(known))}")
+        return cls(prompt, **given)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+
+
+AT_LEAST_ONE = "a whole number from 1"
+SHARE = "a number from 0 to 1"
+POSITIVE = "a number from 0"
+INFINITE = math.inf
+RANGES: dict[str, tuple[float, float, str]] = {
+    "width": (8, 2**16, "a number of pixels from 8"),
+    "height": (8, 2**16, "a number of pixels from 8"),
+    "batch_size": (1, 2**10, AT_LEAST_ONE),
+    "batches": (1, 2**20, AT_LEAST_ONE),
+    "steps": (1, 2**14, AT_LEAST_ONE),
+    "cfg_scale": (-1e4, 1e4, "a number"),
+    "guidance": (0, 1e4, POSITIVE),
+    "seed": (-1, LARGEST_SEED, "a seed: -1 for any, else from 0 to 4294967295"),
+    "subseed": (-1, LARGEST_SEED, "a seed: -1 for any, else from 0 to 4294967295"),
+    "subseed_strength": (0, 1, SHARE),
+    "seed_resize_from": (8, 2**16, "a number of pixels from 8"),
+    "eta_noise_seed_delta": (-(2**31), 2**31, "a whole number"),
+    "clip_skip": (1, 64, AT_LEAST_ONE),
+    "eta": (0, 100, POSITIVE),
+    "s_churn": (0, INFINITE, POSITIVE),
+    "s_tmin": (0, INFINITE, POSITIVE),
+    "s_tmax": (0, INFINITE, POSITIVE),
+    "s_noise": (0, 1e4, POSITIVE),
+    "sigmas": (0, INFINITE, POSITIVE),
+    "sigma_min": (0, INFINITE, POSITIVE),
+    "sigma_max": (0, INFINITE, POSITIVE),
+    "rho": (1e-6, 1e4, "a number above 0"),
+    "cfg_rescale": (0, 1, SHARE),
+    "skip_early_cfg": (0, 1, SHARE),
+    "s_min_uncond": (0, INFINITE, POSITIVE),
+    "pag_scale": (-100, 100, "a number"),
+    "slg_scale": (-100, 100, "a number"),
+    "denoising_strength": (0, 1, SHARE),
+    "initial_noise_multiplier": (0, 100, POSITIVE),
+    "extra_noise": (0, 100, POSITIVE),
+    "mask_blur": (0, 4096, "a number of pixels from 0"),
+    "only_masked_padding": (0, 2**16, "a number of pixels from 0"),
+    "hires_scale": (1, 16, "a number from 1 to 16"),
+    "hires_width": (8, 2**16, "a number of pixels from 8"),
+    "hires_height": (8, 2**16, "a number of pixels from 8"),
+    "hires_steps": (1, 2**14, AT_LEAST_ONE),
+    "hires_denoising_strength": (0, 1, SHARE),
+    "hires_cfg_scale": (-1e4, 1e4, "a number"),
+}
+"""What a number may be: from, to, and how it is said."""
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "emphasis": ("Original", "No norm", "Ignore", "None"),
+    "inpainting_fill": ("fill", "original", "latent noise", "latent nothing"),
+    "resize_mode": ("stretch", "crop", "fill"),
+}

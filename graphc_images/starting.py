@@ -1,0 +1,153 @@
+"""What a batch starts from: nothing, a picture, or a picture of which a part is painted anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from graphc_images.errors import SettingError
+from graphc_images.inpainting import Region
+from graphc_images.models import ImageModel
+from graphc_images.noise import noise_source
+from graphc_images.painting import Canvas, as_shape
+from graphc_images.pictures import masks
+from graphc_images.pictures.arrays import flatten, to_array
+from graphc_images.pictures.blending import soft_overlay_mask, uncrop
+from graphc_images.pictures.masks import Box, Overlay
+from graphc_images.pictures.sizes import resize
+from graphc_images.settings import Settings
+
+
+@dataclass(frozen=True)
+class Source:
+    """The picture to begin with and its mask, at the size that is painted; what is put over the result, and the whole picture."""
+
+    picture: Image.Image
+    mask: Image.Image | None = None
+    overlay: Overlay | None = None
+    whole: Image.Image | None = None
+
+
+@dataclass(frozen=True)
+class Start:
+    """A canvas, and what happens to the pictures that were painted on it: what is put over them, whose colours they get."""
+
+    canvas: Canvas
+    region: Region | None = None
+    source: Source | None = None
+    colours_of: Image.Image | None = None
+
+    def over(self, picture: Image.Image, latent: np.ndarray, place: int) -> Image.Image:
+        """A finished picture of the batch with what stays of the one that it began with; `latent` [channels, height, width]."""
+        if self.source is None or self.source.overlay is None:
+            return picture
+        soft = None if self.region is None else self.region.soft
+        if soft is None or self.region is None or self.source.whole is None:
+            return self.source.overlay.over(picture)
+        box = self.source.overlay.box
+        mask = soft_overlay_mask(self.region.mask[0, 0], self.region.latent[place], latent, picture.size, soft)
+        if box is not None:
+            mask = uncrop(mask, self.source.whole.size, box)
+        return masks.overlay_of(self.source.whole, mask, box).over(picture)
+
+
+def start_of(model: ImageModel, settings: Settings, seeds: Sequence[int], subseeds: Sequence[int]) -> Start:
+    """The start of a batch; settings are resolved. Raises SettingError."""
+    shape = shape_of(model, settings)
+    canvas = Canvas(shape, seeds, subseeds)
+    extra = model.architecture.extra
+    if settings.latent is not None:
+        return Start(Canvas(shape, seeds, subseeds, as_shape("latent", settings.latent, shape)))
+    if settings.image is None:
+        return Start(
+            Canvas(shape, seeds, subseeds, added=added_channels(model, shape, None, None)) if extra else canvas
+        )
+    source = source_of(settings)
+    pixels = to_array(source.picture)[None]
+    latent = np.repeat(model.encode_image(pixels), shape[0], 0)
+    added = added_channels(model, shape, pixels, source.mask) if extra else None
+    if source.mask is None:
+        canvas = Canvas(shape, seeds, subseeds, latent, added)
+        return Start(canvas, colours_of=source.picture if settings.color_correction else None)
+    soft = settings.soft_inpainting is not None or settings.differential
+    mask = masks.latent_mask(source.mask, *shape[2:], rounded=settings.round_mask and not soft)[None, None]
+    latent = filled(settings, latent, mask, canvas)
+    region = Region(mask, latent, settings.soft_inpainting, settings.differential)
+    colours = source.picture if settings.color_correction else None
+    return Start(Canvas(shape, seeds, subseeds, latent, added), region, source, colours)
+
+
+def shape_of(model: ImageModel, settings: Settings) -> tuple[int, int, int, int]:
+    """The latent's shape [batch, channels, height, width]."""
+    assert settings.width is not None
+    assert settings.height is not None
+    latent = model.architecture.latent
+    return settings.batch_size, latent.channels, settings.height // latent.pixels, settings.width // latent.pixels
+
+
+def source_of(settings: Settings) -> Source:
+    """The picture and the mask at the size that is painted (A1111's modules/processing.py, img2img's `init`)."""
+    assert settings.image is not None
+    assert settings.width is not None
+    assert settings.height is not None
+    width, height = settings.width, settings.height
+    picture = flatten(settings.image)
+    if settings.mask is None:
+        return Source(resize(picture, width, height, settings.resize_mode))
+    soft = settings.soft_inpainting is not None or settings.differential
+    mask = masks.mask_of(settings.mask, rounded=not soft)
+    if mask.size != picture.size:
+        raise SettingError(
+            f"mask: it has {mask.width} x {mask.height} pixels, and the image {picture.width} x {picture.height}"
+        )
+    if settings.invert_mask:
+        mask = masks.invert(mask)
+    mask = masks.blur_mask(mask, settings.mask_blur, settings.mask_blur)
+    box: Box | None = None
+    if settings.only_masked:
+        box = masks.masked_box(mask, settings.only_masked_padding, width, height)
+        if box is None:
+            raise SettingError("mask: nothing is white in it, so there is nothing to paint")
+        whole, overlay = picture, masks.overlay_of(picture, mask, box)
+        picture, mask = (resize(each.crop(box), width, height, "fill") for each in (picture, mask))
+    else:
+        picture, mask = (resize(each, width, height, settings.resize_mode) for each in (picture, mask))
+        whole, overlay = picture, masks.overlay_of(picture, mask)
+    if settings.inpainting_fill != "original":
+        picture = masks.fill_from_around(picture, mask)
+    return Source(picture, mask, overlay, whole)
+
+
+def filled(settings: Settings, latent: np.ndarray, mask: np.ndarray, canvas: Canvas) -> np.ndarray:
+    """The latent with noise, or nothing, under the mask, where that is asked for."""
+    if settings.inpainting_fill == "latent nothing":
+        return masks.fill_latent(latent, mask, None)
+    if settings.inpainting_fill == "latent noise":
+        noise = noise_source(settings.mode, canvas.shape, canvas.seeds[0], settings.generator).first()
+        return masks.fill_latent(latent, mask, noise)
+    return latent
+
+
+def added_channels(
+    model: ImageModel, shape: tuple[int, int, int, int], pixels: np.ndarray | None, mask: Image.Image | None
+) -> np.ndarray:
+    """What models for inpainting take besides: the mask, and the latent of what stays. Without a picture all is masked, and grey.
+
+    Raises SettingError for models that take something else.
+    """
+    batch, channels, height, width = shape
+    if model.architecture.kind != "unet" or model.architecture.extra != channels + 1:
+        raise SettingError(f"{model.architecture.name} cannot be used yet: it takes a picture in another way")
+    if pixels is None:
+        scale = model.architecture.latent.pixels
+        pixels, levels = np.zeros((1, 3, height * scale, width * scale), np.float32), None
+    else:
+        levels = None if mask is None else np.asarray(mask, np.float32) / 255
+    if levels is None:
+        levels = np.ones(pixels.shape[2:], np.float32)
+    kept, rounded = masks.inpainting_inputs(pixels[0], levels)
+    found = np.concatenate([masks.nearest(rounded, height, width)[None, None], model.encode_image(kept[None])], 1)
+    return np.repeat(found.astype(np.float32), batch, 0)

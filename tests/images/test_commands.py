@@ -1,0 +1,47 @@
+"""`graphc image` on the command line."""
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from graphc_images.commands import image
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    from small_checkpoint import small_modules, write_small
+
+    return write_small(tmp_path_factory.mktemp("models") / "small.safetensors", small_modules())
+
+
+def invoke(*arguments):
+    done = CliRunner().invoke(image, [*map(str, arguments)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_prompt_is_a_command(checkpoint, tmp_path):
+    out, preview = tmp_path / "out.png", tmp_path / "preview.png"
+    size = ("--width", 64, "--height", 64, "--steps", 2, "--seed", 3)
+    assert "seed 3" in invoke("a red circle", "--model", checkpoint, "-o", out, "--preview", preview, *size)
+    assert Image.open(out).size == (64, 64)
+    assert Image.open(preview).size == (8, 8)
+    assert "Steps: 2" in invoke("info", out)
+    again = tmp_path / "again.png"
+    invoke("--from", out, "--model", checkpoint, "-o", again)
+    assert Image.open(again).tobytes() == Image.open(out).tobytes()
+
+
+def test_several_are_numbered(checkpoint, tmp_path):
+    invoke("x", "-m", checkpoint, "-o", tmp_path / "a.png", "--count", 2, "--steps", 1, "--width", 64, "--height", 64)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-1.png", "a-2.png"]
+
+
+def test_lists(checkpoint, tmp_path):
+    assert "DPM++ 2M" in invoke("samplers")
+    assert "karras" in invoke("schedulers")
+    assert "coloured shapes, predicts eps" in invoke("info", checkpoint)
+    assert "small" in invoke("models", checkpoint.parent)

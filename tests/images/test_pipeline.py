@@ -1,0 +1,192 @@
+"""Whole pipelines beside diffusers' own, and what their settings do."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import graphc_images
+from graphc_images.describing import settings_of
+from graphc_images.errors import SettingError
+from graphc_images.pictures.files import open_picture
+from graphc_images.pictures.parameters import read_parameters
+from graphc_images.prompts.chunks import chunk_prompt
+from graphc_images.prompts.encoders import CLIP_L
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+SIGMAS = (14.6, 9.1, 5.4, 3.1, 1.7, 0.9, 0.4, 0.1, 0.0)
+PROMPT, AGAINST = "a red circle left of a blue square", "yellow"
+
+
+@pytest.fixture(scope="module")
+def modules():
+    from small_checkpoint import small_modules
+
+    return small_modules()
+
+
+@pytest.fixture(scope="module")
+def checkpoint(modules, tmp_path_factory):
+    from small_checkpoint import write_small
+
+    return write_small(tmp_path_factory.mktemp("models") / "small.safetensors", modules)
+
+
+@pytest.fixture(scope="module")
+def pipeline(checkpoint):
+    return graphc_images.load(checkpoint, threads=2)
+
+
+def words(text_encoder, prompt):
+    (chunk,) = chunk_prompt(prompt, CLIP_L)
+    return text_encoder(torch.tensor([chunk.ids])).last_hidden_state
+
+
+def diffusers_pipeline(modules, kind):
+    import diffusers
+
+    unet, vae, text = modules
+    scheduler = diffusers.EulerDiscreteScheduler(
+        beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", timestep_spacing="linspace"
+    )
+    parts = {"unet": unet, "vae": vae, "text_encoder": text, "tokenizer": None, "scheduler": scheduler}
+    made = getattr(diffusers, kind)(**parts, safety_checker=None, feature_extractor=None, requires_safety_checker=False)
+    made.set_progress_bar_config(disable=True)
+    return made
+
+
+def noise(seed, shape=(4, 16, 16)):
+    return torch.randn((1, *shape), generator=torch.Generator().manual_seed(seed))
+
+
+def test_text_to_image_is_that_of_diffusers(pipeline, modules):
+    text = modules[2]
+    oracle = diffusers_pipeline(modules, "StableDiffusionPipeline")
+    result = oracle(
+        prompt_embeds=words(text, PROMPT), negative_prompt_embeds=words(text, AGAINST), latents=noise(7),
+        sigmas=list(SIGMAS), num_inference_steps=None, guidance_scale=5.0, output_type="latent",
+    ).images  # fmt: skip
+    (mine,) = pipeline(
+        PROMPT, negative_prompt=AGAINST, sampler="Euler", sigmas=SIGMAS, cfg_scale=5.0, seed=7, generator="cpu"
+    )
+    expected = result[0].numpy()
+    assert np.abs(mine.latent - expected).max() < 1e-4 * max(1, np.abs(expected).max())
+    with torch.no_grad():
+        decoded = modules[1].decode(result / modules[1].config.scaling_factor).sample[0]
+    pixels = np.clip((decoded.numpy() + 1) * 127.5, 0, 255).transpose(1, 2, 0)
+    close = np.abs(np.asarray(mine.image, np.float32) - pixels) <= 1.01
+    assert close.mean() > 0.999
+
+
+def test_a_batch_is_what_its_pictures_are_alone(pipeline):
+    settings = {"steps": 3, "sampler": "Euler a", "cfg_scale": 3.0}
+    both = pipeline(PROMPT, seed=5, batch_size=2, **settings)
+    alone = [pipeline(PROMPT, seed=seed, **settings)[0] for seed in (5, 6)]
+    assert [each.seed for each in both] == [5, 6]
+    for one, other in zip(both, alone, strict=True):
+        assert np.abs(one.latent - other.latent).max() < 1e-3
+
+
+def test_the_same_request_gives_the_same_bytes(pipeline):
+    first, second = (pipeline(PROMPT, steps=2, seed=3)[0].image.tobytes() for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize(("mode", "most"), [("a1111", 0.3), ("comfyui", 1e-4)])
+def test_a_picture_that_is_not_changed_stays(pipeline, mode, most):  # A1111 takes the last step at least
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 255, (128, 128, 3), np.uint8))
+    (kept,) = pipeline(PROMPT, image=image, denoising_strength=0.0, seed=1, mode=mode)
+    latent = pipeline.model.encode_image((np.asarray(image, np.float32) / 127.5 - 1).transpose(2, 0, 1)[None])
+    assert np.abs(kept.latent - latent[0]).max() < most
+
+
+@pytest.mark.parametrize("mode", ["a1111", "comfyui"])
+def test_inpainting_leaves_what_is_not_masked(pipeline, mode):
+    random = np.random.default_rng(0)
+    image = Image.fromarray(random.integers(0, 255, (128, 128, 3), np.uint8))
+    mask = Image.new("L", (128, 128))
+    mask.paste(255, (64, 0, 128, 128))
+    (painted,) = pipeline(
+        PROMPT, image=image, mask=mask, mask_blur=0, denoising_strength=0.9, steps=4, seed=1, mode=mode
+    )
+    before, after = np.asarray(image), np.asarray(painted.image)
+    assert (before[:, :60] == after[:, :60]).all()
+    assert np.abs(before[:, 70:].astype(int) - after[:, 70:]).mean() > 5
+
+
+def test_only_masked_paints_in_the_box(pipeline):
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 255, (256, 256, 3), np.uint8))
+    mask = Image.new("L", (256, 256))
+    mask.paste(255, (100, 100, 150, 140))
+    (painted,) = pipeline(
+        PROMPT, image=image, mask=mask, mask_blur=0, only_masked=True, steps=2, seed=1, width=128, height=128
+    )
+    before, after = np.asarray(image), np.asarray(painted.image)
+    assert after.shape == before.shape
+    inside = np.zeros((256, 256), bool)
+    inside[100:140, 100:150] = True
+    assert (before[~inside] == after[~inside]).all()
+    assert (before[inside] != after[inside]).mean() > 0.5
+
+
+@pytest.mark.parametrize("upscaler", ["Latent", "Lanczos"])
+def test_the_second_pass_is_larger(pipeline, upscaler):
+    (made,) = pipeline(PROMPT, steps=2, seed=1, hires_scale=1.5, hires_upscaler=upscaler, hires_denoising_strength=0.5)
+    assert made.image.size == (192, 192)
+
+
+def test_steps_can_be_watched_and_left(pipeline):
+    seen = []
+    for progress in pipeline.steps(PROMPT, steps=5, seed=1, batches=2):
+        seen.append((progress.batch, progress.step, progress.steps, len(progress.pictures)))
+        if progress.batch == 1:
+            break
+    assert seen[:5] == [(0, step, 5, 0) for step in range(1, 6)]
+    assert seen[5][3] == 1
+    assert progress.previews()[0].size == (16, 16)
+
+
+def test_the_text_in_the_file_makes_it_again(pipeline, tmp_path):
+    made = pipeline(PROMPT, negative_prompt=AGAINST, steps=2, seed=9, sampler="DPM++ 2M Karras", clip_skip=2, width=64)
+    made.save(tmp_path / "out.png")
+    _, notes = open_picture(tmp_path / "out.png")
+    again = pipeline(**settings_of(read_parameters(notes.parameters)))
+    assert again[0].image.tobytes() == made[0].image.tobytes()
+    assert "Sampler: DPM++ 2M, Schedule type: Karras" in notes.parameters
+
+
+@pytest.mark.parametrize("sampler", ["DDIM", "UniPC", "PLMS", "DPM++ 2M SDE", "LCM", "Restart", "Heun"])
+@pytest.mark.parametrize("mode", ["a1111", "comfyui"])
+def test_samplers_of_all_kinds_end_in_numbers(pipeline, sampler, mode):
+    (made,) = pipeline(PROMPT, steps=3, seed=1, sampler=sampler, mode=mode, width=64, height=64)
+    assert np.isfinite(made.latent).all()
+
+
+WRONG = {
+    "width: 100 is no multiple of 8": {"width": 100},
+    "steps: 0 is not a whole number from 1": {"steps": 0},
+    "there is no sampler 'Eular'": {"sampler": "Eular"},
+    "there is no scheduler 'Karas'": {"scheduler": "Karas"},
+    "there is no setting 'stepz'": {"stepz": 3},
+    "mask: there is no image": {"mask": Image.new("L", (8, 8))},
+    "mask: nothing is white": {
+        "image": Image.new("RGB", (64, 64)), "mask": Image.new("L", (64, 64)), "only_masked": True,
+    },
+    "mask: it has 8 x 8 pixels, and the image 64 x 64": {
+        "image": Image.new("RGB", (64, 64)), "mask": Image.new("L", (8, 8)),
+    },
+    "denoising_strength: nan": {"denoising_strength": float("nan")},
+    "seed: 4294967296": {"seed": 2**32},
+    "noise: its shape is [1, 4, 2, 2], and that of the latents [1, 4, 16, 16]": {
+        "noise": np.zeros((1, 4, 2, 2), np.float32)
+    },
+    "<hypernet:x>: only LoRAs": {"prompt": "a <hypernet:x:1>"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_cannot_be_done_is_said(pipeline, message):
+    with pytest.raises(SettingError) as error:
+        pipeline(**WRONG[message])
+    assert message in str(error.value)
