@@ -37,6 +37,7 @@ from graphc.targets.ggml.program import (
     checked,
 )
 from graphc.targets.ggml.verify import (
+    check_attributes,
     check_host,
     check_input,
     check_kernel,
@@ -295,7 +296,9 @@ class _Reader:
         given = _object(declared["attributes"])
         if set(given) != {field.name for field in fields(cls)}:  # type: ignore[arg-type]
             raise ValueError(f"the attributes of a {cls.__name__} are others")
-        return cls(**{name: self.value(value) for name, value in given.items()})
+        op = cls(**{name: self.value(value) for name, value in given.items()})
+        check_attributes(op)
+        return op
 
     def kernel(self, declared: Mapping[str, Any]) -> KernelUse:
         op = self.operator(declared)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import cache
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -127,6 +128,30 @@ def check_output(declared: Output) -> Output:
     if tensor.size != product(declared.shape) or min(sizes, default=0) < 0:
         raise ProgramError(f"output {declared.name} has other sizes than its tensor")
     return declared
+
+
+def check_attributes(op: Op) -> None:
+    """Raise ProgramError unless each attribute is of the kind that the operator's class declares; a size may be symbolic."""
+    cls: Any = type(op)
+    for name, declared in _declared(cls).items():
+        if not _is_a(getattr(op, name), declared):
+            raise ProgramError(f"{type(op).__name__} with {name} = {getattr(op, name)!r}")
+
+
+@cache
+def _declared(cls: Any) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    return {field.name: hints[field.name] for field in fields(cls)}
+
+
+def _is_a(value: Any, declared: Any) -> bool:
+    parts = get_args(declared)
+    if get_origin(declared) is tuple:
+        return isinstance(value, tuple) and all(_is_a(item, parts[0]) for item in value)
+    if parts:
+        return any(_is_a(value, part) for part in parts)
+    kinds = {int: (int, Expr), float: (int, float)}.get(declared, declared)
+    return isinstance(value, kinds) and isinstance(value, bool) == (declared is bool)
 
 
 def check_kernel(use: KernelUse) -> KernelUse:

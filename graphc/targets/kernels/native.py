@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from graphc.cache import warn_once
-from graphc.errors import BuildError
+from graphc.errors import BuildError, GraphcError
 from graphc.ggml_library import ggml
 from graphc.targets.ggml.program import KernelUse
 from graphc.targets.kernels.compiled import load_library
@@ -49,7 +49,16 @@ def load_kernels(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None
     """
     if not uses:
         return []
-    rendered = render(uses, symbols)
+    try:
+        rendered = render(uses, symbols)
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:  # of an engine from a stranger
+        raise GraphcError(f"a kernel of the program cannot be made: {error}") from error
     compiler = find_compiler()
     include = ggml_include()
     if compiler is None or include is None:
