@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -121,7 +122,7 @@ def _read(model: ImageModel, name: str, texts: Sequence[str], reading: Reading, 
 
     words, pooled, masks = [], None, []
     for chunks in zip(*rows, strict=True):
-        ids = np.array([chunk.ids for chunk in chunks], np.int64)
+        ids = np.array([_ids(model, name, chunk) for chunk in chunks], np.int64)
         weights = np.array([chunk.weights for chunk in chunks], np.float32)
         mask = arithmetic.t5_mask(ids, pad=rules.pad) if rules.chunk is None else np.ones(ids.shape, bool)
         encoded = model.encode_tokens(name, ids)
@@ -132,6 +133,15 @@ def _read(model: ImageModel, name: str, texts: Sequence[str], reading: Reading, 
             pooled = encoded.pooled((ids == rules.end).argmax(1).tolist())
     assert pooled is not None
     return Read(np.concatenate(words, 1), pooled, np.concatenate(masks, 1))
+
+
+def _ids(model: ImageModel, encoder: str, chunk: Chunk) -> list[int]:
+    """The ids of a chunk, with those of its embeddings' vectors in their places."""
+    ids = list(chunk.ids)
+    for place, vectors, name in chunk.inserted:
+        own = f"{name} {hashlib.sha256(np.ascontiguousarray(vectors).tobytes()).hexdigest()}"
+        ids[place : place + len(vectors)] = model.embedding_ids(encoder, own, vectors)
+    return ids
 
 
 def _padded(chunk: Chunk, length: int, rules: EncoderRules) -> Chunk:

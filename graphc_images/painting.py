@@ -14,6 +14,7 @@ from graphc_images.errors import SettingError
 from graphc_images.models import Conditioning, ImageModel
 from graphc_images.modes import Mode
 from graphc_images.noise import NoiseSource, brownian_noise, noise_source
+from graphc_images.prompts.embeddings import Embedding
 from graphc_images.prompts.plan import PromptPlan, read_prompt
 from graphc_images.sampling.guidance import rescaled
 from graphc_images.sampling.guided import Guidance, Guided, Prompts, Weakening
@@ -63,7 +64,12 @@ class Stroke:
 
 
 def paint(
-    model: ImageModel, settings: Settings, canvas: Canvas, wrapped: Wrapper | None = None, hires_of: int | None = None
+    model: ImageModel,
+    settings: Settings,
+    canvas: Canvas,
+    wrapped: Wrapper | None = None,
+    hires_of: int | None = None,
+    embeddings: tuple[Embedding, ...] = (),
 ) -> Iterator[Stroke]:
     """The steps of a pass; the last one's latent is the result, and there is none if there is nothing to do. `settings` are
     resolved (see `resolving.py`).
@@ -72,7 +78,7 @@ def paint(
     """
     levels = levels_of(model, settings.mode)
     way = planned(settings, levels, canvas, table_family(model), again=hires_of is not None)
-    prompts = Reader(model, settings, canvas, hires_of).prompts(way.evaluations)
+    prompts = Reader(model, settings, canvas, hires_of, embeddings).prompts(way.evaluations)
     guided = Guided(Network(model, way), prompts, guidance_of(settings, way), way.evaluations)
     source = noise_of(settings, canvas)
     noise = source.first() if settings.noise is None else as_shape("noise", settings.noise, canvas.shape)
@@ -185,13 +191,21 @@ def sampler_settings(settings: Settings) -> dict[str, float | None]:
 class Reader:
     """The prompts of a pass, as conditionings for each evaluation; each text is encoded once."""
 
-    def __init__(self, model: ImageModel, settings: Settings, canvas: Canvas, hires_of: int | None) -> None:
+    def __init__(
+        self,
+        model: ImageModel,
+        settings: Settings,
+        canvas: Canvas,
+        hires_of: int | None,
+        embeddings: tuple[Embedding, ...],
+    ) -> None:
         self.model, self.settings, self.canvas, self.hires_of = model, settings, canvas, hires_of
         pixels = model.architecture.latent.pixels
         self.reading = Reading(
             settings.mode,
             settings.emphasis,
             settings.clip_skip,
+            embeddings,
             size=(canvas.shape[2] * pixels, canvas.shape[3] * pixels),
             guidance=settings.guidance,
         )

@@ -14,6 +14,7 @@ from PIL import Image
 from graphc_images.describing import described
 from graphc_images.errors import SettingError
 from graphc_images.folders import ModelFolders
+from graphc_images.inversions import Inversions
 from graphc_images.latent_scaling import LATENT_UPSCALERS, scaled_latent
 from graphc_images.models import ImageModel, load_model
 from graphc_images.networks import Networks
@@ -96,6 +97,7 @@ class Pipeline:
     def __init__(self, model: ImageModel, name: str, folders: ModelFolders | None = None) -> None:
         self.model, self.name = model, name
         self.networks = Networks(model, folders)
+        self.inversions = Inversions(folders)
 
     def __call__(
         self, prompt: str = "", *, on_step: Callable[[Progress], None] | None = None, **settings: Any
@@ -142,7 +144,7 @@ class Pipeline:
         canvas = start.canvas
         latent = np.zeros(canvas.shape, np.float32) if canvas.latent is None else canvas.latent
         wrapped = None if start.region is None else start.region.wrap
-        for stroke in paint(self.model, settings, canvas, wrapped, hires_of):
+        for stroke in paint(self.model, settings, canvas, wrapped, hires_of, self.inversions.named(settings)):
             latent = stroke.latent
             yield Progress(batch, settings.batches, stroke.done, stroke.steps, stroke.estimate, self)
         return latent

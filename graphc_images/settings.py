@@ -120,6 +120,8 @@ class Settings:
 
     loras: Mapping[str, float] = field(default_factory=dict)
     """Strengths by name or path, beside those that the prompt names."""
+    embeddings: Mapping[str, str] = field(default_factory=dict)
+    """Files of textual inversion by the name that a prompt gives them, beside those in the folders of models."""
 
     def __post_init__(self) -> None:
         mode_of(self.mode)

@@ -116,6 +116,14 @@ class ImageModel:
         states = self._engine(encoder)({"input_ids": ids, "attention_mask": seen})["states"][None]
         return Encoded(states, states)
 
+    def embedding_ids(self, encoder: str, name: str, vectors: np.ndarray) -> list[int]:
+        """Token ids that stand for vectors [rows, width] of textual inversion: rows that the encoder's table gets when they are
+        first asked for. `name` is theirs alone. Raises CheckpointError for another width."""
+        engine = self._engine(encoder)
+        if name not in engine.embeddings:
+            engine.load_embeddings({name: np.ascontiguousarray(vectors, np.float32)})
+        return engine.embeddings[name]
+
     def encode_image(self, image: np.ndarray, noise: np.ndarray | None = None) -> np.ndarray:
         """The latent, as the denoiser takes it, of pictures [batch, 3, height, width], float32, -1 to 1: the mean of what the
         autoencoder finds likely, or with `noise` of the latent's shape one of it."""

@@ -15,7 +15,7 @@ from graphc_images.errors import SettingError
 from graphc_images.prompts.encoders import EncoderRules
 
 MENTION = re.compile(r"(?:(?<=[ \n(])|^)embedding:([^\s()]+)")  # in a prompt of ComfyUI
-WIDTHS = {768: "clip_l", 1024: "clip_h", 1280: "clip_g", 4096: "t5xxl"}
+WIDTHS = {768: "clip_l", 1024: "clip_h", 1280: "clip_g", 4096: "t5xxl", 48: "clip_l"}  # the last: coloured shapes
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Embedding:
     @classmethod
     def from_tensors(cls, name: str, tensors: Mapping[str, np.ndarray]) -> Embedding:
         """Of a file's tensors: `clip_l` and `clip_g` by name, else one tensor whose width says for which encoder it is."""
-        by_encoder = {key: tensors[key] for key in WIDTHS.values() if key in tensors}
+        by_encoder = {key: tensors[key] for key in dict.fromkeys(WIDTHS.values()) if key in tensors}
         if not by_encoder:
             if len(tensors) != 1:
                 raise SettingError(

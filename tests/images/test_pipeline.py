@@ -163,6 +163,21 @@ def test_samplers_of_all_kinds_end_in_numbers(pipeline, sampler, mode):
     assert np.isfinite(made.latent).all()
 
 
+def test_an_embedding_stands_for_its_vectors(pipeline, modules, tmp_path):
+    from safetensors.numpy import save_file
+
+    words = CLIP_L.tokens("red circle")
+    save_file({"emb_params": modules[2].embeddings.token_embedding.weight[words].numpy()}, tmp_path / "rc.safetensors")
+    settings = {"steps": 2, "seed": 1, "width": 64, "height": 64}
+    named = {"a1111": "a big rc", "comfyui": "a big embedding:rc"}
+    for mode, prompt in named.items():
+        (plain,) = pipeline("a big red circle", mode=mode, **settings)
+        (mine,) = pipeline(prompt, mode=mode, embeddings={"rc": str(tmp_path / "rc.safetensors")}, **settings)
+        assert np.abs(mine.latent - plain.latent).max() < 1e-3
+    with pytest.warns(RuntimeWarning, match="there is no embedding nothing"):
+        pipeline("embedding:nothing", mode="comfyui", **settings)
+
+
 WRONG = {
     "width: 100 is no multiple of 8": {"width": 100},
     "steps: 0 is not a whole number from 1": {"steps": 0},

@@ -1,0 +1,53 @@
+"""Embeddings that prompts name: found in the folders of models, read once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+import graphc
+from graphc_images.errors import SettingError
+from graphc_images.folders import ModelFolders
+from graphc_images.prompts.embeddings import Embedding, missing_embeddings
+from graphc_images.settings import Settings
+
+
+class Inversions:
+    """The embeddings of textual inversion that there are."""
+
+    def __init__(self, folders: ModelFolders | None) -> None:
+        self.folders = folders
+        self._read: dict[tuple[str, Path], Embedding] = {}
+
+    def named(self, settings: Settings) -> tuple[Embedding, ...]:
+        """Those whose names stand somewhere in the prompts. In ComfyUI's mode a warning names those that there are not.
+
+        Raises SettingError for a file that is no embedding, and CheckpointError for a damaged one.
+        """
+        texts = [settings.prompt, settings.negative_prompt, settings.hires_prompt, settings.hires_negative_prompt]
+        text = "\n".join(filter(None, texts))
+        found = tuple(
+            self._embedding(name, path) for name, path in self._files(settings.embeddings).items() if name in text
+        )
+        if settings.mode == "comfyui" and (missing := missing_embeddings(text, found)):
+            warnings.warn(f"there is no embedding {', '.join(missing)}", RuntimeWarning, stacklevel=2)
+        return found
+
+    def _files(self, given: Mapping[str, str]) -> dict[str, Path]:
+        files: Iterable = () if self.folders is None else self.folders.of("embedding")
+        return {
+            **{file.name.rpartition("/")[2]: file.path for file in files},
+            **{name: Path(given[name]) for name in given},
+        }
+
+    def _embedding(self, name: str, path: Path) -> Embedding:
+        if (name, path) not in self._read:
+            tensors = {key: np.asarray(tensor) for key, tensor in graphc.open_checkpoint(path).items()}
+            try:
+                self._read[name, path] = Embedding.from_tensors(name, tensors)
+            except SettingError as error:
+                raise SettingError(f"{path}: {error}") from error
+        return self._read[name, path]
