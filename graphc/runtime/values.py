@@ -11,7 +11,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 
 from graphc.errors import InputError
 
@@ -70,6 +69,8 @@ class OrtValue:
 
     def element_type(self) -> int:
         """ONNX's number of the type."""
+        import onnx
+
         return int(onnx.helper.np_dtype_to_tensor_dtype(self._array.dtype))
 
     def data_type(self) -> str:
@@ -215,6 +216,8 @@ def at_address(address: int, shape: Sequence[int], dtype: np.dtype) -> np.ndarra
 
 def dtype_of(element_type: Any) -> np.dtype:
     """NumPy's type of a type of its own, or of ONNX's number. Raises InputError."""
+    import onnx
+
     try:
         known = isinstance(element_type, int)
         return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type) if known else element_type)
