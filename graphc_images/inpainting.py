@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,7 +42,9 @@ class Inpainted:
 
     def __init__(self, region: Region, model: PairDenoiser, way: Plan, source: NoiseSource) -> None:
         self.region, self.model, self.way = region, model, way
-        self.noise = source.first() if way.mode == "comfyui" else None
+        self.noise: np.ndarray | None = None
+        if way.mode == "comfyui":  # whose DDIM has other noise for this: that of the next seed, which the source goes on with
+            self.noise = source.next() if way.sampler.comfyui == "ddim" else source.first()
         self.first = way.sigmas[0] if way.sigmas else 0.0
 
     def __call__(self, x: np.ndarray, sigma: float) -> np.ndarray:
@@ -67,8 +70,8 @@ class Inpainted:
             return np.asarray(
                 x * mask + self.way.levels.path.noised(self.region.latent, self.noise, sigma) * (1 - mask)
             )
-        if self.way.sampler.on_times:
-            return np.asarray(x * mask + self.region.latent * (1 - mask))
+        if self.way.sampler.on_times:  # samplers on times see x smaller than it is here
+            return np.asarray(x * mask + self.region.latent * (math.hypot(1, sigma) * (1 - mask)))
         return x
 
     def _after(self, denoised: np.ndarray, sigma: float, mask: np.ndarray) -> np.ndarray:

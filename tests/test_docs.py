@@ -25,6 +25,12 @@ def pages(test):
     return pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)(test)
 
 
+def options_of(command):
+    """The options of a command; of a group, those of all its commands."""
+    own = {option for parameter in command.params for option in parameter.opts}
+    return own.union(*(options_of(each) for each in getattr(command, "commands", {}).values()))
+
+
 def code_of(page, language):
     """The code blocks of a language."""
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
@@ -56,7 +62,7 @@ def test_commands_and_their_options_exist(page):
         for command in re.findall(r"(?:^|/|&& )graphc ([a-z]\S* ?.*)", span):
             name, *words = command.replace("[", "").replace("]", "").split()
             assert name in COMMANDS, f"graphc {command}"
-            known = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+            known = {"--help", *options_of(COMMANDS[name])}
             for word in words:
                 if word == "&&":
                     break
@@ -66,7 +72,7 @@ def test_commands_and_their_options_exist(page):
 
 @pages
 def test_every_command_line_option_belongs_to_a_command(page):
-    known = {option for command in COMMANDS.values() for parameter in command.params for option in parameter.opts}
+    known = set().union(*map(options_of, COMMANDS.values()))
     shown = {span for span in spans_of(page) if re.fullmatch(r"--[a-z]+", span)}
     generated = set(re.findall(r"--[a-z]+", (ROOT / "graphc/targets/ggml/project/graphc/command.cpp").read_text()))
     assert shown <= known | generated | {"--cpp", "--dynamic", "--raw", "--list"}
