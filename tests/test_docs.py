@@ -151,9 +151,7 @@ def test_every_command_has_a_sample_that_was_printed(monkeypatch):
     assert len(found) == page.count("```console")
     for each in found:
         _, name, *words = each["command"].split()
-        parameters = COMMANDS[name].params
-        known = {option for parameter in parameters for option in parameter.opts}
-        assert {word for word in words if word.startswith("-")} <= known, each["command"]
+        assert {word for word in words if word.startswith("-")} <= options_of(COMMANDS[name]), each["command"]
         assert each["printed"].strip(), each["command"]
         assert not each["printed"].startswith("error: "), each["command"]
     sampled = {each["command"].split()[1] for each in found}
