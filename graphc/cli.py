@@ -76,7 +76,10 @@ for command in COMMANDS:
     app.command(cls=Command)(spread(command))
 app.add_typer(backend, name="backend")
 for installed in entry_points(group="graphc.commands"):  # of packages that build on this one
-    app.add_typer(installed.load(), name=installed.name)
+    group = installed.load()
+    for each in group.registered_commands:
+        each.cls = Command
+    app.add_typer(group, name=installed.name)
 
 
 def _show_version(wanted: bool) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -65,6 +66,28 @@ class Family:
     layer: Layer
     joined: Callable[[Mapping[str, Read], Reading, bool], Conditioning]
     t5: Mapping[Mode, int] = field(default_factory=lambda: {"a1111": 256, "comfyui": 256})
+
+
+class Conditioner:
+    """The conditionings of a model: what was encoded last is kept, for the next picture of the same prompt."""
+
+    KEPT = 32
+
+    def __init__(self, model: ImageModel) -> None:
+        self.model = model
+        self._made: OrderedDict[Hashable, list[Conditioning]] = OrderedDict()
+
+    def __call__(self, texts: Sequence[str], reading: Reading, *, negative: bool = False) -> list[Conditioning]:
+        """As `conditionings`. A LoRA on the text encoders, or another strength of it, makes others."""
+        loras = tuple(sorted((name, str(strength)) for name, strength in self.model.loras.items()))
+        vectors = [array.tobytes() for each in reading.embeddings for array in each.vectors.values()]
+        names = [each.name for each in reading.embeddings]
+        key = (*texts, negative, loras, replace(reading, embeddings=()), *names, *vectors)
+        found = self._made.pop(key, None)
+        self._made[key] = conditionings(self.model, texts, reading, negative=negative) if found is None else found
+        while len(self._made) > self.KEPT:
+            self._made.popitem(last=False)
+        return self._made[key]
 
 
 def conditionings(

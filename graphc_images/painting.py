@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc_images.conditions import Reading, conditionings
+from graphc_images.conditions import Conditioner, Reading
 from graphc_images.errors import SettingError
 from graphc_images.models import Conditioning, ImageModel
 from graphc_images.modes import Mode
@@ -64,7 +64,7 @@ class Stroke:
 
 
 def paint(
-    model: ImageModel,
+    conditioner: Conditioner,
     settings: Settings,
     canvas: Canvas,
     wrapped: Wrapper | None = None,
@@ -76,9 +76,10 @@ def paint(
 
     `hires_of` is the number of steps of the first pass, where this is the second.
     """
+    model = conditioner.model
     levels = levels_of(model, settings.mode)
     way = planned(settings, levels, canvas, table_family(model), again=hires_of is not None)
-    prompts = Reader(model, settings, canvas, hires_of, embeddings).prompts(way.evaluations)
+    prompts = Reader(conditioner, settings, canvas, hires_of, embeddings).prompts(way.evaluations)
     guided = Guided(Network(model, way), prompts, guidance_of(settings, way), way.evaluations)
     source = noise_of(settings, canvas)
     noise = source.first() if settings.noise is None else as_shape("noise", settings.noise, canvas.shape)
@@ -189,18 +190,18 @@ def sampler_settings(settings: Settings) -> dict[str, float | None]:
 
 
 class Reader:
-    """The prompts of a pass, as conditionings for each evaluation; each text is encoded once."""
+    """The prompts of a pass, as conditionings for each evaluation."""
 
     def __init__(
         self,
-        model: ImageModel,
+        conditioner: Conditioner,
         settings: Settings,
         canvas: Canvas,
         hires_of: int | None,
         embeddings: tuple[Embedding, ...],
     ) -> None:
-        self.model, self.settings, self.canvas, self.hires_of = model, settings, canvas, hires_of
-        pixels = model.architecture.latent.pixels
+        self.conditioner, self.settings, self.canvas, self.hires_of = conditioner, settings, canvas, hires_of
+        pixels = conditioner.model.architecture.latent.pixels
         self.reading = Reading(
             settings.mode,
             settings.emphasis,
@@ -230,7 +231,7 @@ class Reader:
     def _encoded(self, read: PromptPlan, part: int, negative: bool = False) -> dict[str, Conditioning]:
         """Each text of a sub-prompt, encoded in one batch."""
         texts = list(dict.fromkeys(stage.text for stage in read.parts[part].stages))
-        found = conditionings(self.model, texts, self.reading, negative=negative)
+        found = self.conditioner(texts, self.reading, negative=negative)
         return {text: replace(each, latents=self.canvas.added) for text, each in zip(texts, found, strict=True)}
 
 

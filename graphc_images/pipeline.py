@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from graphc_images.conditions import Conditioner
 from graphc_images.describing import described
 from graphc_images.errors import SettingError
 from graphc_images.folders import ModelFolders
@@ -96,6 +97,7 @@ class Pipeline:
 
     def __init__(self, model: ImageModel, name: str, folders: ModelFolders | None = None) -> None:
         self.model, self.name = model, name
+        self.conditioner = Conditioner(model)
         self.networks = Networks(model, folders)
         self.inversions = Inversions(folders)
 
@@ -144,7 +146,7 @@ class Pipeline:
         canvas = start.canvas
         latent = np.zeros(canvas.shape, np.float32) if canvas.latent is None else canvas.latent
         wrapped = None if start.region is None else start.region.wrap
-        for stroke in paint(self.model, settings, canvas, wrapped, hires_of, self.inversions.named(settings)):
+        for stroke in paint(self.conditioner, settings, canvas, wrapped, hires_of, self.inversions.named(settings)):
             latent = stroke.latent
             yield Progress(batch, settings.batches, stroke.done, stroke.steps, stroke.estimate, self)
         return latent

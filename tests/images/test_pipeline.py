@@ -163,6 +163,17 @@ def test_samplers_of_all_kinds_end_in_numbers(pipeline, sampler, mode):
     assert np.isfinite(made.latent).all()
 
 
+def test_a_prompt_is_encoded_once(pipeline, monkeypatch):
+    encoded, encode = [], pipeline.model.encode_tokens
+    monkeypatch.setattr(pipeline.model, "encode_tokens", lambda *given: encoded.append(given) or encode(*given))
+    settings = {"steps": 1, "width": 64, "height": 64, "negative_prompt": "and another"}
+    pictures = [pipeline("a prompt of its own", seed=seed, **settings)[0] for seed in (1, 1, 2)]
+    assert len(encoded) == 2
+    assert pictures[0].image.tobytes() == pictures[1].image.tobytes()
+    pipeline("a prompt of its own", seed=1, clip_skip=2, **settings)
+    assert len(encoded) == 4
+
+
 def test_an_embedding_stands_for_its_vectors(pipeline, modules, tmp_path):
     from safetensors.numpy import save_file
 
