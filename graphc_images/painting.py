@@ -16,12 +16,25 @@ from graphc_images.modes import Mode
 from graphc_images.noise import NoiseSource, brownian_noise, noise_source
 from graphc_images.prompts.embeddings import Embedding
 from graphc_images.prompts.plan import PromptPlan, read_prompt
+from graphc_images.sampling import (
+    Conditioned,
+    Guidance,
+    Guided,
+    Levels,
+    Plan,
+    Prediction,
+    Prompts,
+    Request,
+    Weakening,
+    edm,
+    find_sampler,
+    find_scheduler,
+    levels_of_model,
+    model_for,
+    prediction_of,
+)
 from graphc_images.sampling.guidance import rescaled
-from graphc_images.sampling.guided import Guidance, Guided, Prompts, Weakening
-from graphc_images.sampling.levels import ContinuousLevels, FlowLevels, Levels, flow_levels, scaled_linear
-from graphc_images.sampling.names import find_sampler, find_scheduler
-from graphc_images.sampling.plan import Plan, Request, model_for, plan
-from graphc_images.sampling.predictions import Prediction, edm, prediction_of
+from graphc_images.sampling.plan import plan
 from graphc_images.sampling.samplers import PairDenoiser
 from graphc_images.settings import Settings
 
@@ -100,12 +113,8 @@ def as_shape(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray
 def levels_of(model: ImageModel, mode: Mode) -> Levels:
     """The noise levels that a model was trained on."""
     found, architecture = model.recognized, model.architecture
-    if found.prediction == "flow":
-        family = architecture.kind if architecture.kind != "flux" or architecture.shift != 1 else "flux_schnell"
-        return flow_levels(family, mode)
-    if found.edm is not None:
-        return ContinuousLevels(*found.edm[:2])
-    return scaled_linear(zero_snr=found.zero_snr, narrow=mode == "a1111")
+    family = "flux_schnell" if architecture.kind == "flux" and architecture.shift == 1 else architecture.kind
+    return levels_of_model(found.prediction, mode, family, found.zero_snr, found.edm[:2] if found.edm else None)
 
 
 def predicted_by(model: ImageModel) -> Prediction:
@@ -235,29 +244,23 @@ class Reader:
         return {text: replace(each, latents=self.canvas.added) for text, each in zip(texts, found, strict=True)}
 
 
-class Network:
-    """A model as guidance sees it: an estimate of the picture for each conditioning."""
+class Network(Conditioned):
+    """A model as guidance sees it. Small latents go through it with several conditionings together."""
 
     def __init__(self, model: ImageModel, way: Plan) -> None:
-        self.model, self.way, self.prediction = model, way, predicted_by(model)
+        prediction = predicted_by(model)
+        super().__init__(model.denoise, lambda network: model_for(way, network, prediction))
 
     def __call__(
         self, x: np.ndarray, sigma: float, conditionings: Sequence[Conditioning], weakening: Weakening | None = None
     ) -> list[np.ndarray]:
         """See `guided.ConditionedModel`."""
-        if weakening is not None:
-            raise SettingError("this model's engine cannot leave out blocks: pag_scale and slg_scale are not for it")
         found: list[np.ndarray] = []
         for group in grouped(conditionings, x):
-            told = joined(group, len(x)) if len(group) > 1 else group[0]
-            denoise = model_for(self.way, partial(self._predict, told), self.prediction)
-            rows = np.concatenate([x] * len(group)) if len(group) > 1 else x
-            found += np.split(denoise(rows, sigma), len(group))
+            told, rows = (joined(group, len(x)), np.concatenate([x] * len(group))) if len(group) > 1 else (group[0], x)
+            (estimates,) = super().__call__(rows, sigma, [told], weakening)
+            found += np.split(estimates, len(group))
         return found
-
-    def _predict(self, told: Conditioning, x: np.ndarray, time: float) -> np.ndarray:
-        levels = self.way.levels
-        return self.model.denoise(x, time / levels.scale if isinstance(levels, FlowLevels) else time, told)
 
 
 def grouped(conditionings: Sequence[Conditioning], x: np.ndarray) -> list[list[Conditioning]]:
