@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,6 +79,13 @@ def paint(
     like: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="With the settings that a picture has in its file.")
     ] = None,
+    x: Annotated[
+        str | None, typer.Option("--x", metavar="AXIS=VALUES", help='A grid: --x "Steps=10-30 (+10)" across,')
+    ] = None,
+    y: Annotated[
+        str | None, typer.Option("--y", metavar="AXIS=VALUES", help='--y "Sampler=Euler, DPM++ 2M" down,')
+    ] = None,
+    z: Annotated[str | None, typer.Option("--z", metavar="AXIS=VALUES", help="and a grid for each of --z.")] = None,
     preview: Annotated[Path | None, typer.Option(metavar="FILE", help="Written after each step.")] = None,
     vae: Annotated[Path | None, typer.Option(metavar="FILE", help="Another autoencoder.")] = None,
     tiny: Annotated[Path | None, typer.Option("--taesd", metavar="FILE", help="TAESD, for previews.")] = None,
@@ -112,20 +120,57 @@ def paint(
     pipeline = _pipeline(model, models, vae=vae, tiny=tiny, threads=threads)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        _paint(pipeline, given, output, preview)
+        if x or y or z:
+            _plot(pipeline, given, output, x, y, z)
+        else:
+            _paint(pipeline, given, output, preview)
+
+
+def _plot(pipeline: Pipeline, given: dict[str, Any], output: Path, *texts: str | None) -> None:
+    """Paint a grid, or one for each value of Z, and write it."""
+    from graphc_images.errors import SettingError
+    from graphc_images.pictures.files import save_picture
+    from graphc_images.plots import NOTHING, axis_of, plot
+    from graphc_images.settings import Settings
+
+    axes = []
+    for text in texts:
+        name, equals, values = (text or "").partition("=")
+        if text and not equals:
+            raise SettingError(f"{text!r}: an axis is NAME=VALUES, such as Steps=10-30 (+10)")
+        axes.append(axis_of(name, values) if text else NOTHING)
+    steps = plot(pipeline, Settings.of(**given), *axes)
+    with _bar() as bar:
+        task = bar.add_task("", total=prod(len(axis.labels) for axis in axes), pace="")
+        while True:
+            try:
+                progress = next(steps)
+            except StopIteration as end:
+                made = end.value
+                break
+            bar.update(task, advance=len(progress.pictures))
+    for place, (label, grid) in enumerate(made.grids, 1):
+        path = output if len(made.grids) == 1 else output.with_stem(f"{output.stem}-{place}")
+        save_picture(grid, path)
+        typer.echo(f"{path}: {label}" if label else f"{path}")
+
+
+def _bar() -> Any:
+    """A bar on the terminal, with the pace and the remaining time."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[pace]}"), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
 
 
 def _paint(pipeline: Pipeline, given: dict[str, Any], output: Path, preview: Path | None) -> None:
     """Paint, show where it is, and write each picture when it is finished: an interrupt keeps what is done."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from graphc_images.pictures.files import save_picture
 
     several = given["batches"] * given["batch_size"] > 1
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[pace]}"), TimeRemainingColumn())
     written: list[Path] = []
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+    with _bar() as bar:
         task = bar.add_task("", total=None, pace="")
         for progress in pipeline.steps(**given):
             done = bar.tasks[task]

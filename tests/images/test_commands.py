@@ -40,6 +40,12 @@ def test_several_are_numbered(checkpoint, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a-1.png", "a-2.png"]
 
 
+def test_a_grid(checkpoint, tmp_path):
+    size = ("--width", 64, "--height", 64, "--steps", 1)
+    invoke("x", "-m", checkpoint, "-o", tmp_path / "g.png", "--x", "Seed=1-3", "--y", "CFG Scale=1, 4", *size)
+    assert Image.open(tmp_path / "g.png").width > 3 * 64
+
+
 def test_lists(checkpoint, tmp_path):
     assert "DPM++ 2M" in invoke("samplers")
     assert "karras" in invoke("schedulers")
