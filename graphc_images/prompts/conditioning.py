@@ -72,7 +72,8 @@ def sd3_context(
     Without T5 some programs put rows of zeros there: `SD3_ROWS_WITHOUT_T5`.
     """
     clip = np.concatenate([clip_l, clip_g], -1)
-    clip = np.pad(clip, ((0, 0), (0, 0), (0, SD3_CHANNELS - clip.shape[-1])))
+    width = SD3_CHANNELS if t5 is None else t5.shape[-1]
+    clip = np.pad(clip, ((0, 0), (0, 0), (0, width - clip.shape[-1])))
     rest = np.zeros((len(clip), rows_without_t5, SD3_CHANNELS), clip.dtype) if t5 is None else t5
     return np.concatenate([clip, rest], 1)
 
