@@ -8,7 +8,7 @@ from pathlib import Path
 from graphc_images.errors import ModelError, SettingError
 from graphc_images.folders import ModelFolders
 from graphc_images.models import ImageModel
-from graphc_images.prompts.extras import Network, take_networks
+from graphc_images.prompts.extras import take_networks
 from graphc_images.settings import Settings
 
 
@@ -21,17 +21,23 @@ class Networks:
     def applied(self, settings: Settings) -> Settings:
         """Put on what is named, at its strength, and take off all others; the settings come back.
 
-        A LoRA that there is not is left out with a warning that names it, as is what fits nothing (A1111). Raises SettingError
-        for other kinds of networks.
+        One that a prompt names and that there is not is left out with a warning, as is what of a LoRA fits nothing (A1111).
+        Raises SettingError for other kinds of networks, and ModelError for one of the settings that there is not.
         """
         wanted: dict[str, dict[str, float]] = {}
-        named = [Network("lora", name, weight, weight) for name, weight in settings.loras.items()]
-        for network in [*take_networks(settings.prompt)[1], *named]:
+        for network in take_networks(settings.prompt)[1]:
             if network.kind != "lora":
                 raise SettingError(f"<{network.kind}:{network.name}>: only LoRAs can be used")
-            path = self._path(network.name)
-            if path is not None:
-                wanted[str(path)] = {"text_encoder": network.text_weight, "denoiser": network.model_weight}
+            try:
+                wanted[str(self._path(network.name))] = _strengths(network.text_weight, network.model_weight)
+            except ModelError as error:
+                warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+        for name, strength in settings.loras.items():
+            wanted[str(self._path(name))] = _strengths(strength, strength)
+        self._put_on(wanted)
+        return settings
+
+    def _put_on(self, wanted: dict[str, dict[str, float]]) -> None:
         for name in [name for name in self.model.loras if name not in wanted]:
             self.model.unload_lora(name)
         there = {name: strength for name, strength in wanted.items() if name in self.model.loras}
@@ -40,15 +46,14 @@ class Networks:
         for name, strength in wanted.items():
             if name not in there:
                 self.model.load_lora(name, strength, name)
-        return settings
 
-    def _path(self, name: str) -> Path | None:
-        if Path(name).is_file():
-            return Path(name)
-        if self.folders is None:
-            raise SettingError(f"there is no LoRA {name!r}: say in which folder of models it is")
-        try:
+    def _path(self, name: str) -> Path:
+        if self.folders is not None:
             return self.folders.find("lora", name)
-        except ModelError as error:
-            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
-            return None
+        if not Path(name).is_file():
+            raise ModelError(f"there is no LoRA {name!r}: it is no file, and no folder of models was given")
+        return Path(name)
+
+
+def _strengths(text: float, model: float) -> dict[str, float]:
+    return {"text_encoder": text, "denoiser": model}

@@ -93,9 +93,11 @@ def paint(
 ) -> None:
     """Make a picture from a prompt."""
     from graphc_images.describing import settings_of
-    from graphc_images.pictures.files import open_picture
+    from graphc_images.pictures.files import check_target, open_picture
     from graphc_images.pictures.parameters import read_parameters
 
+    for target in filter(None, (output, preview)):
+        check_target(target)
     given: dict[str, Any] = {}
     if like is not None:
         _, notes = open_picture(like)

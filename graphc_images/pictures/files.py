@@ -48,12 +48,19 @@ class Notes:
     graphs: Mapping[str, Any] = field(default_factory=dict)
 
 
+def check_target(path: Path) -> None:
+    """Raises ImageError if a picture cannot be written there: before it is made, which may take long."""
+    if path.suffix.lower() not in FORMATS:
+        raise ImageError(f"{path}: pictures are written as {', '.join(FORMATS)}")
+    if not path.absolute().parent.is_dir():
+        raise ImageError(f"{path}: there is no folder {path.parent}")
+
+
 def save_picture(picture: Image.Image, path: Path, notes: Notes | None = None, *, quality: int = 80) -> None:
     """Write a picture with its notes; the kind of file is the name's ending. Quality is JPEG's and WebP's."""
     notes = notes or Notes()
-    kind = FORMATS.get(path.suffix.lower())
-    if kind is None:
-        raise ImageError(f"{path}: pictures are written as {', '.join(FORMATS)}")
+    check_target(path)
+    kind = FORMATS[path.suffix.lower()]
     options: dict[str, Any] = {"quality": quality}
     if kind == "PNG":
         options = {"pnginfo": _png_chunks(notes)}

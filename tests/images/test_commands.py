@@ -5,6 +5,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from graphc_images.commands import image
+from graphc_images.errors import ImageError
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -38,6 +39,14 @@ def test_a_prompt_is_a_command(checkpoint, tmp_path):
 def test_several_are_numbered(checkpoint, tmp_path):
     invoke("x", "-m", checkpoint, "-o", tmp_path / "a.png", "--count", 2, "--steps", 1, "--width", 64, "--height", 64)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a-1.png", "a-2.png"]
+
+
+@pytest.mark.parametrize("name", ["no/such/folder/a.png", "a.bmp"])
+def test_where_nothing_can_be_written_nothing_is_painted(name, tmp_path):
+    done = CliRunner().invoke(image, ["x", "-m", "no such model", "-o", str(tmp_path / name)])
+    assert isinstance(done.exception, ImageError)
+    assert name in str(done.exception)
+    assert "no such model" not in str(done.exception)
 
 
 def test_a_grid(checkpoint, tmp_path):

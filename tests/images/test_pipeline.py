@@ -6,7 +6,7 @@ from PIL import Image
 
 import graphc_images
 from graphc_images.describing import settings_of
-from graphc_images.errors import SettingError
+from graphc_images.errors import ModelError, SettingError
 from graphc_images.pictures.files import open_picture
 from graphc_images.pictures.parameters import read_parameters
 from graphc_images.prompts.chunks import chunk_prompt
@@ -172,6 +172,32 @@ def test_a_prompt_is_encoded_once(pipeline, monkeypatch):
     assert pictures[0].image.tobytes() == pictures[1].image.tobytes()
     pipeline("a prompt of its own", seed=1, clip_skip=2, **settings)
     assert len(encoded) == 4
+
+
+def test_loras_go_on_and_off(pipeline, modules, tmp_path):
+    from safetensors.numpy import save_file
+
+    random = np.random.default_rng(2)
+    name, weight = "input_blocks_1_1_transformer_blocks_0_attn1_to_q", modules[0].state_dict()
+    rows, columns = weight["down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_q.weight"].shape
+    file = tmp_path / "style.safetensors"
+    save_file({
+        f"lora_unet_{name}.lora_down.weight": random.standard_normal((4, columns), np.float32),
+        f"lora_unet_{name}.lora_up.weight": random.standard_normal((rows, 4), np.float32),
+    }, file)  # fmt: skip
+    settings = {"steps": 2, "seed": 1, "width": 64, "height": 64}
+    (plain,) = pipeline("a shape", **settings)
+    (half, whole) = (pipeline(f"a shape<lora:{file}:{strength}>", **settings)[0] for strength in (0.5, 1))
+    (asked,) = pipeline("a shape", loras={str(file): 1.0}, **settings)
+    (off,) = pipeline("a shape", **settings)
+    assert off.latent.tobytes() == plain.latent.tobytes()
+    assert asked.latent.tobytes() == whole.latent.tobytes()
+    assert 0 < np.abs(half.latent - plain.latent).max() < np.abs(whole.latent - plain.latent).max()
+    with pytest.warns(RuntimeWarning, match="there is no LoRA 'nothing'"):
+        (left_out,) = pipeline("a shape<lora:nothing:1>", **settings)
+    assert left_out.latent.tobytes() == plain.latent.tobytes()
+    with pytest.raises(ModelError, match="there is no LoRA 'nothing'"):
+        pipeline("a shape", loras={"nothing": 1.0}, **settings)
 
 
 def test_an_embedding_stands_for_its_vectors(pipeline, modules, tmp_path):
