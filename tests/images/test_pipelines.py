@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from graphc_images.models import load_model
 from graphc_images.pipeline import Pipeline
@@ -16,6 +17,7 @@ PROMPT, AGAINST = "a red circle, left of a blue square", "yellow, a star"
 SIGMAS = (14.6, 6.3, 2.7, 0.9, 0.2, 0.0)
 FLOW = (1.0, 0.9, 0.7, 0.45, 0.2, 0.0)
 HEIGHT, WIDTH = 64, 48
+INPAINTING = "Stable Diffusion 1 inpainting"
 
 
 def tokenizer(padding):
@@ -46,11 +48,24 @@ def eps():
 def opened(name, folder):
     from small_models import ENGINES, SMALL
 
-    small = SMALL[name]
+    small = inpainting() if name == INPAINTING else SMALL[name]
     path = small.write(folder, dtype=np.float16)
     model = load_model(path, architectures=[small.architecture], engines=ENGINES, threads=2)
     modules = {part: small.module(part, path) for part in small.modules}
     return Pipeline(model, name), modules
+
+
+def inpainting():
+    """The small Stable Diffusion 1 with the channels of inpainting."""
+    from small_models import DENOISER, SMALL, UNET, Module, Small, configs, row
+
+    plain = SMALL["Stable Diffusion 1"]
+    architecture = row(
+        INPAINTING, {"input_blocks.0.0.weight": (16, 9, 3, 3)}, "unet_sd1_inpaint", {"clip_l": "clip_48"}
+    )
+    shapes = {**plain.shapes, f"{DENOISER}input_blocks.0.0.weight": (16, 9, 3, 3)}
+    modules = {**plain.modules, "denoiser": Module(UNET, {**configs.SD1, "in_channels": 9}, "unet")}
+    return Small(architecture, shapes, modules)
 
 
 def noise(channels):
@@ -92,6 +107,28 @@ def test_stable_diffusion_1(tmp_path):
     start = noise(4)
     expected = oracle(**asked(start, negative_prompt=AGAINST, guidance_scale=6.0, sigmas=list(SIGMAS))).images[0]
     near(painted(pipeline, start, SIGMAS, negative_prompt=AGAINST, cfg_scale=6.0), expected)
+
+
+def test_inpainting_models(tmp_path, monkeypatch):
+    """A1111 begins with the picture and noise, diffusers with noise alone, and with a latent by chance and not the likeliest."""
+    from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
+
+    monkeypatch.setattr(DiagonalGaussianDistribution, "sample", lambda self, generator=None: self.mean)
+    pipeline, modules = opened(INPAINTING, tmp_path)
+    oracle = quiet(diffusers.StableDiffusionInpaintPipeline(
+        vae=modules["vae"], text_encoder=modules["clip_l"], tokenizer=tokenizer("<|endoftext|>"), unet=modules["denoiser"],
+        scheduler=eps(), safety_checker=None, feature_extractor=None, requires_safety_checker=False,
+    ))  # fmt: skip
+    pixels = np.random.default_rng(0).integers(0, 255, (HEIGHT, WIDTH, 3), np.uint8)
+    image, mask = Image.fromarray(pixels), Image.new("L", (WIDTH, HEIGHT), 255)
+    start, latent = noise(4), pipeline.model.encode_image((pixels / np.float32(127.5) - 1).transpose(2, 0, 1)[None])
+    settings = asked(start + torch.from_numpy(latent) / SIGMAS[0], negative_prompt=AGAINST, guidance_scale=6.0)
+    expected = oracle(image=image, mask_image=mask, strength=1.0, sigmas=list(SIGMAS), **settings).images[0]
+    mine = painted(
+        pipeline, start, SIGMAS, negative_prompt=AGAINST, cfg_scale=6.0, image=image, mask=mask, mask_blur=0,
+        denoising_strength=1.0, steps=len(SIGMAS) - 1,
+    )  # fmt: skip
+    near(mine, expected)
 
 
 def test_stable_diffusion_xl(tmp_path):
