@@ -53,7 +53,7 @@ def check_target(path: Path) -> None:
     if path.suffix.lower() not in FORMATS:
         raise ImageError(f"{path}: pictures are written as {', '.join(FORMATS)}")
     if not path.absolute().parent.is_dir():
-        raise ImageError(f"{path}: there is no folder {path.parent}")
+        raise ImageError(f"{path}: the picture cannot be written: there is no folder {path.parent}")
 
 
 def save_picture(picture: Image.Image, path: Path, notes: Notes | None = None, *, quality: int = 80) -> None:

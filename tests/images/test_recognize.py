@@ -34,6 +34,7 @@ FIRST = "input_blocks.0.0.weight"
 SD1, SD2, SDXL = (original.unet(**each) for each in (original.SD1, original.SD2, original.SDXL))
 FLUX = original.flux()
 FILES = {
+    "coloured shapes": original.unet(**{**original.SD1, "width": 32, "levels": (1, 2, 3, 3), "context": 48}),
     "Stable Diffusion 1": SD1,
     "Stable Diffusion 1 inpainting": wider(SD1, FIRST, 9),
     "Stable Diffusion 1 instruct-pix2pix": wider(SD1, FIRST, 8),
