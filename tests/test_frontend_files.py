@@ -17,10 +17,10 @@ from graphc.frontend.onnx import load
 
 
 def test_huge_results_are_not_computed() -> None:
-    shape = numpy_helper.from_array(np.array([1 << 20, 1 << 20, 1 << 10]), "s")
+    shape = numpy_helper.from_array(np.array([1 << 20, 1 << 10, 1 << 10]), "s")
     nodes = [helper.make_node("ConstantOfShape", ["s"], ["c"]), helper.make_node("Add", ["x", "c"], ["y"])]
     proto = model(nodes, [value("x", [1])], [value("y", None)], {"s": numpy_helper.to_array(shape)})
-    assert load(proto).outputs[0].shape == (1 << 20, 1 << 20, 1 << 10)
+    assert load(proto).outputs[0].shape == (1 << 20, 1 << 10, 1 << 10)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -61,7 +62,7 @@ def environment(tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
     source = ggml_source()
     (cache / "graphc" / "ggml").mkdir(parents=True)
-    (cache / "graphc" / "ggml" / source.name).symlink_to(source)
+    shutil.copytree(source, cache / "graphc" / "ggml" / source.name, symlinks=True, copy_function=os.link)
     variables = {**os.environ, "XDG_CACHE_HOME": str(cache), "OMP_WAIT_POLICY": "passive"}
     command = [*GRAPHC, "backend", "install", "rpc"]
     subprocess.run(command, env=variables, check=True, timeout=600, capture_output=True)

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("diffusers")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from small_models import ENGINES, SMALL, VOCABULARY  # noqa: E402
+from architecture_models import ENGINES, SMALL, VOCABULARY  # noqa: E402
 
 from graphc_images.errors import ModelError, SettingError  # noqa: E402
 from graphc_images.models import Conditioning, Loaded, load_model  # noqa: E402

@@ -46,7 +46,7 @@ def eps():
 
 
 def opened(name, folder):
-    from small_models import ENGINES, SMALL
+    from architecture_models import ENGINES, SMALL
 
     small = inpainting() if name == INPAINTING else SMALL[name]
     path = small.write(folder, dtype=np.float16)
@@ -57,7 +57,7 @@ def opened(name, folder):
 
 def inpainting():
     """The small Stable Diffusion 1 with the channels of inpainting."""
-    from small_models import DENOISER, SMALL, UNET, Module, Small, configs, row
+    from architecture_models import DENOISER, SMALL, UNET, Module, Small, configs, row
 
     plain = SMALL["Stable Diffusion 1"]
     architecture = row(

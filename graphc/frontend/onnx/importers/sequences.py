@@ -102,7 +102,7 @@ def split_to_sequence(node: OnnxNode, emit: SizeEmit) -> Item:
         first = emit(Transpose((axis, *(i for i in range(x.type.rank) if i != axis))), x)
         return Slices(to_shape(emit, first, (x.shape[axis], *rest)))
     if given is not None and given.type.rank:
-        return ValueList(parts_of(emit, x, axis, emit.dims(given, "the sizes of the parts", low=0)))
+        return ValueList(parts_of(emit, x, axis, emit.known_dims(given, "the sizes of the parts")))
     total = fixed_size(x.shape[axis], "the size of the axis")
     step = 1 if given is None else emit.ints(given, "the size of the parts")[0]
     if step < 1:
