@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import Any
 
 from graphc_images.pictures.parameters import Parameters, write_parameters
-from graphc_images.sampling.names import find_sampler, find_scheduler
+from graphc_images.sampling.names import chosen_scheduler, find_sampler, find_scheduler
 from graphc_images.settings import Settings
 
 
@@ -66,7 +66,7 @@ def scheduler_label(settings: Settings) -> str | None:
     """A1111's name of the scheduler, or its own."""
     _, own = find_sampler(settings.sampler or "", settings.mode)
     named = find_scheduler(settings.scheduler) if settings.scheduler else None
-    scheduler = named if named is not None and named.function is not None else own or named
+    scheduler = chosen_scheduler(settings.scheduler, own) or named
     return None if scheduler is None else scheduler.label or scheduler.name
 
 

@@ -2,7 +2,7 @@
 
 Understood are the folders of AUTOMATIC1111 and Forge (`models/Stable-diffusion`, `models/Lora`, `embeddings`, …), ComfyUI
 (`models/checkpoints`, `models/loras`, …) and Easy Diffusion (`models/stable-diffusion`, …): the application's own folder, or
-its `models`. In a folder that has none of these, every file of a known kind is found by its content alone.
+its `models`. In a folder that has none of these, every file of weights counts as a checkpoint.
 """
 
 from __future__ import annotations

@@ -28,12 +28,12 @@ from graphc_images.sampling import (
     Weakening,
     edm,
     find_sampler,
-    find_scheduler,
     levels_of_model,
     model_for,
     prediction_of,
 )
 from graphc_images.sampling.guidance import rescaled
+from graphc_images.sampling.names import chosen_scheduler
 from graphc_images.sampling.plan import plan
 from graphc_images.sampling.samplers import PairDenoiser
 from graphc_images.settings import Settings
@@ -134,8 +134,7 @@ def planned(settings: Settings, levels: Levels, canvas: Canvas, family: str, *, 
     assert settings.sampler is not None
     assert settings.steps is not None
     sampler, own = find_sampler(settings.sampler, settings.mode)
-    named = find_scheduler(settings.scheduler) if settings.scheduler else None
-    scheduler = named if named is not None and named.function is not None else own
+    scheduler = chosen_scheduler(settings.scheduler, own)
     return plan(
         sampler,
         scheduler,

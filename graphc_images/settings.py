@@ -29,7 +29,6 @@ class Settings:
 
     prompt: str = ""
     negative_prompt: str = ""
-    styles: tuple[str, ...] = ()
 
     width: int | None = None
     """In pixels; a multiple of what the model's latents stand for, 8 or 16."""
@@ -80,8 +79,6 @@ class Settings:
     cfg_rescale: float = 0.0
     skip_early_cfg: float = 0.0
     s_min_uncond: float = 0.0
-    pag_scale: float = 0.0
-    slg_scale: float = 0.0
 
     image: Image.Image | None = None
     """The picture to begin with."""
@@ -181,8 +178,6 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "cfg_rescale": (0, 1, SHARE),
     "skip_early_cfg": (0, 1, SHARE),
     "s_min_uncond": (0, INFINITE, POSITIVE),
-    "pag_scale": (-100, 100, "a number"),
-    "slg_scale": (-100, 100, "a number"),
     "denoising_strength": (0, 1, SHARE),
     "initial_noise_multiplier": (0, 100, POSITIVE),
     "extra_noise": (0, 100, POSITIVE),

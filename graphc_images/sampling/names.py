@@ -363,3 +363,9 @@ def find_sampler(name: str, mode: Mode) -> tuple[Sampler, NamedScheduler | None]
 def unique(names: Iterable[str]) -> list[str]:
     """Each name once."""
     return list(dict.fromkeys(names))
+
+
+def chosen_scheduler(name: str | None, of_sampler: NamedScheduler | None) -> NamedScheduler | None:
+    """The scheduler of this name; for none and for "Automatic" the one that stood behind the sampler's name, if any."""
+    named = find_scheduler(name) if name else None
+    return named if named is not None and named.function is not None else of_sampler
