@@ -6,12 +6,14 @@ A caption says some of a scene: colours, shapes, sizes, places, counts, the back
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import cos, pi, sin
 
 import numpy as np
 from PIL import Image, ImageDraw
+
+Colour = tuple[int, int, int]
 
 COLOURS = {
     "red": (214, 39, 40),
@@ -83,13 +85,43 @@ class Scene:
         return zlib.crc32(self.meaning.encode()) % HELD_OUT == 0
 
 
-def draw_scene(scene: Scene, side: int) -> Image.Image:
+@dataclass(frozen=True)
+class Style:
+    """How scenes are drawn: what the names of colours and backgrounds stand for, and how much of a shape's middle is left out, as
+    a part of its height."""
+
+    colours: Mapping[str, Colour] = field(default_factory=lambda: COLOURS)
+    backgrounds: Mapping[str, Colour] = field(default_factory=lambda: BACKGROUNDS)
+    hollow: float = 0.0
+
+
+PLAIN, OUTLINES = Style(), Style(hollow=0.62)
+
+
+def any_style(random: np.random.Generator) -> Style:
+    """Other colours for all names, and shapes that are hollow as often as not."""
+    colours = {name: (int(red), int(green), int(blue)) for name, (red, green, blue) in _colours(random, COLOURS)}
+    backgrounds = {
+        name: (int(red), int(green), int(blue)) for name, (red, green, blue) in _colours(random, BACKGROUNDS)
+    }
+    return Style(colours, backgrounds, float(random.choice([0, random.uniform(0.3, 0.8)])))
+
+
+def _colours(random: np.random.Generator, names: Mapping[str, Colour]) -> Iterable[tuple[str, np.ndarray]]:
+    return zip(names, random.integers(0, 256, (len(names), 3)), strict=True)
+
+
+def draw_scene(scene: Scene, side: int, style: Style = PLAIN) -> Image.Image:
     """The picture of a scene, `side` pixels wide and high."""
     large = side * SMOOTHING
-    image = Image.new("RGB", (large, large), BACKGROUNDS[scene.background])
+    behind = style.backgrounds[scene.background]
+    image = Image.new("RGB", (large, large), behind)
     pen = ImageDraw.Draw(image)
     for thing in scene.things:
-        draw_shape(pen, thing.shape, thing.x * large, thing.y * large, thing.radius * large, COLOURS[thing.colour])
+        where = thing.shape, thing.x * large, thing.y * large
+        draw_shape(pen, *where, thing.radius * large, style.colours[thing.colour])
+        if style.hollow:
+            draw_shape(pen, *where, thing.radius * large * style.hollow, behind)
     return image.resize((side, side), Image.Resampling.BOX)
 
 
