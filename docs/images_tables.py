@@ -10,6 +10,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from graphc_images.commands.options import OPTIONS
+from graphc_images.describing import ENTRIES
 from graphc_images.sampling.names import SAMPLERS, SCHEDULERS, Sampler
 
 PAGE = Path(__file__).parent / "images.md"
@@ -91,15 +93,35 @@ def schedulers() -> str:
     return table(head, rows)
 
 
+def settings() -> str:
+    """Every setting that can be typed, in the groups of the command's help."""
+    head = ["setting", "option", "usual", "what it is"]
+    rows = (
+        [code(each.setting), code(each.names[0]), each.usual, each.help.replace("|", "\\|")]
+        for several in OPTIONS.values()
+        for each in several
+    )
+    return table(head, rows)
+
+
+def labels() -> str:
+    """The labels of a picture's text, in its order."""
+    return ", ".join(code(each.label) for each in ENTRIES)
+
+
 def page(text: str) -> str:
     """The page with its tables made anew, each between two marks."""
-    for name, made in (("samplers", samplers()), ("schedulers", schedulers())):
+    for name, function in TABLES.items():
+        made = function()
         begin, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
         text = re.sub(
             f"(?<={re.escape(begin)}).*?(?={re.escape(end)})", lambda _, made=made: made, text, flags=re.DOTALL
         )
     return text
 
+
+TABLES = {"samplers": samplers, "schedulers": schedulers, "settings": settings, "labels": labels}
+"""What stands between which marks of the page."""
 
 if __name__ == "__main__":
     PAGE.write_text(page(PAGE.read_text()))

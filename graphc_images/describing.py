@@ -1,64 +1,144 @@
-"""What is written into pictures: A1111's text, from settings, and settings from such a text."""
+"""What is written into pictures: A1111's text, from settings, and settings from such a text. Both by one table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from graphc_images.pictures.parameters import Parameters, write_parameters
+from graphc_images.pictures.blending import SoftInpainting
+from graphc_images.pictures.parameters import SIZE, Parameters, write_parameters
 from graphc_images.sampling.names import chosen_scheduler, find_sampler, find_scheduler
 from graphc_images.settings import Settings
 
+USUAL: Mapping[str, Any] = {
+    each.name: each.default_factory()
+    if each.default is MISSING and each.default_factory is not MISSING
+    else each.default
+    for each in fields(Settings)
+}
 
-def described(settings: Settings, model: str) -> str:
-    """The text of a picture of resolved settings."""
-    from_picture = settings.image is not None
-    again = settings.hires_scale > 1 or bool(settings.hires_width or settings.hires_height)
-    masked = settings.mask is not None
-    return write_parameters(
-        settings.prompt,
-        settings.negative_prompt,
-        {
-            "Steps": settings.steps,
-            "Sampler": sampler_label(settings),
-            "Schedule type": scheduler_label(settings),
-            "CFG scale": number(settings.cfg_scale),
-            "Distilled CFG Scale": number(settings.guidance),
-            "Seed": settings.seed,
-            "Size": f"{settings.width}x{settings.height}",
-            "Model": model,
-            "Variation seed": settings.subseed if settings.subseed_strength else None,
-            "Variation seed strength": number(settings.subseed_strength) if settings.subseed_strength else None,
-            "Seed resize from": "{}x{}".format(*settings.seed_resize_from) if settings.seed_resize_from else None,
-            "Denoising strength": number(
-                settings.denoising_strength if from_picture else settings.hires_denoising_strength if again else None
-            ),
-            "Clip skip": settings.clip_skip if settings.clip_skip and settings.clip_skip > 1 else None,
-            "ENSD": settings.eta_noise_seed_delta or None,
-            "RNG": None if settings.generator is None else settings.generator.upper(),
-            "Hires upscale": number(settings.hires_scale) if again and settings.hires_scale > 1 else None,
-            "Hires resize": (
-                f"{settings.hires_width or settings.width}x{settings.hires_height or settings.height}"
-                if settings.hires_width or settings.hires_height
-                else None
-            ),
-            "Hires steps": settings.hires_steps,
-            "Hires upscaler": settings.hires_upscaler if again else None,
-            "Mask blur": number(settings.mask_blur) if masked else None,
-            "Inpaint area": "Only masked" if masked and settings.only_masked else None,
-            "Masked area padding": settings.only_masked_padding if masked and settings.only_masked else None,
-            "Masked content": settings.inpainting_fill if masked and settings.inpainting_fill != "original" else None,
-            "Emphasis": settings.emphasis if settings.emphasis != "Original" else None,
-            "Version": f"graphc {version('graphc')}" + ("" if settings.mode == "a1111" else f" ({settings.mode})"),
-        },
-    )
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the table: A1111's label, what is written (None for nothing), and the settings that a text gives.
+
+    `read` raises ValueError for a text that it does not understand.
+    """
+
+    label: str
+    write: Callable[[Settings], object]
+    read: Callable[[str], dict[str, Any]]
+
+
+def described(settings: Settings, model: str, hashes: Mapping[str, object] | None = None) -> str:
+    """The text of a picture of resolved settings. `hashes` are more labels and their values (see `hashes.py`)."""
+    pairs: dict[str, object] = {"Model": model, **(hashes or {})}
+    pairs |= {entry.label: entry.write(settings) for entry in ENTRIES}
+    pairs["Version"] = f"graphc {version('graphc')}" + ("" if settings.mode == "a1111" else f" ({settings.mode})")
+    named = "".join(f"<lora:{Path(name).stem}:{number(float(each))}>" for name, each in settings.loras.items())
+    return write_parameters(settings.prompt + named, settings.negative_prompt, pairs)
+
+
+def settings_of(parameters: Parameters) -> dict[str, Any]:
+    """What a picture's text says, as keywords of `Settings`. What cannot be read is left out."""
+    found: dict[str, Any] = {"prompt": parameters.prompt, "negative_prompt": parameters.negative_prompt}
+    for entry in ENTRIES:
+        if entry.label in parameters.settings:
+            try:
+                found |= entry.read(parameters.settings[entry.label])
+            except ValueError:
+                continue
+    found = _gathered(found)
+    if again_of(parameters.settings) and "denoising_strength" in found:
+        found["hires_denoising_strength"] = found.pop("denoising_strength")
+    if "(comfyui)" in parameters.settings.get("Version", ""):
+        found["mode"] = "comfyui"
+    return found
+
+
+def again_of(labels: Mapping[str, str]) -> bool:
+    """Whether a text is of a picture with a second pass, whose strength it says."""
+    return "Hires upscale" in labels or "Hires resize" in labels
+
+
+def number(value: float | None) -> float | int | None:
+    """A whole number without its point, as A1111 writes it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def always(settings: Settings) -> bool:
+    """What A1111 writes into each picture."""
+    return True
+
+
+def again(settings: Settings) -> bool:
+    """Whether there is a second pass."""
+    return settings.hires_scale > 1 or bool(settings.hires_width or settings.hires_height)
+
+
+def masked(settings: Settings) -> bool:
+    """Whether a part of a picture is painted."""
+    return settings.mask is not None
+
+
+def only_masked(settings: Settings) -> bool:
+    """… and that alone."""
+    return masked(settings) and settings.only_masked
+
+
+def varied(settings: Settings) -> bool:
+    """Whether the noise is that of two seeds."""
+    return settings.subseed_strength > 0
+
+
+def _entry(
+    label: str, setting: str, kind: Callable[[str], Any] = float, when: Callable[[Settings], bool] | None = None
+) -> Entry:
+    """One setting as it is. It is written if it differs from its usual value, or if `when` says so."""
+
+    def write(settings: Settings) -> object:
+        value = getattr(settings, setting)
+        wanted = value != USUAL[setting] if when is None else when(settings)
+        return number(value) if wanted else None
+
+    return Entry(label, write, lambda text: {setting: kind(text)})
+
+
+def _switch(label: str, setting: str, on: str = "True", value: bool = True) -> Entry:
+    """A setting of two values, of which one is written, as `on`."""
+
+    def read(text: str) -> dict[str, Any]:
+        return {setting: value if text == on else not value}
+
+    return Entry(label, lambda settings: on if getattr(settings, setting) is value else None, read)
+
+
+def _unless(same: str, setting: str, label: str, when: Callable[[Settings], bool] = again) -> Entry:
+    """A name, or `same`, which stands for none."""
+
+    def write(settings: Settings) -> object:
+        return getattr(settings, setting) if when(settings) else None
+
+    return Entry(label, write, lambda text: {} if text == same else {setting: text})
+
+
+def _sizes(text: str) -> tuple[int, int]:
+    match = SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no size")
+    return int(match[1]), int(match[2])
+
+
+def _size(label: str, width: str, height: str, write: Callable[[Settings], object]) -> Entry:
+    return Entry(label, write, lambda text: dict(zip((width, height), _sizes(text), strict=True)))
 
 
 def sampler_label(settings: Settings) -> str:
     """A1111's name of the sampler, or its own."""
-    assert settings.sampler is not None
-    sampler, _ = find_sampler(settings.sampler, settings.mode)
+    sampler, _ = find_sampler(settings.sampler or "", settings.mode)
     return sampler.label or sampler.name
 
 
@@ -70,52 +150,132 @@ def scheduler_label(settings: Settings) -> str | None:
     return None if scheduler is None else scheduler.label or scheduler.name
 
 
-def number(value: float | None) -> float | int | None:
-    """A whole number without its point, as A1111 writes it."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _strength(settings: Settings) -> object:
+    from_picture = settings.image is not None
+    return number(
+        settings.denoising_strength if from_picture else settings.hires_denoising_strength if again(settings) else None
+    )
 
 
-READ: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "Steps": ("steps", int),
-    "Sampler": ("sampler", str),
-    "Schedule type": ("scheduler", str),
-    "CFG scale": ("cfg_scale", float),
-    "Distilled CFG Scale": ("guidance", float),
-    "Seed": ("seed", int),
-    "Variation seed": ("subseed", int),
-    "Variation seed strength": ("subseed_strength", float),
-    "Clip skip": ("clip_skip", int),
-    "ENSD": ("eta_noise_seed_delta", int),
-    "RNG": ("generator", str.lower),
-    "Hires upscale": ("hires_scale", float),
-    "Hires steps": ("hires_steps", int),
-    "Hires upscaler": ("hires_upscaler", str),
-    "Mask blur": ("mask_blur", float),
-    "Masked content": ("inpainting_fill", str),
-    "Masked area padding": ("only_masked_padding", int),
-    "Emphasis": ("emphasis", str),
-}
-"""A1111's names, ours, and what the text becomes."""
+def _hires_size(settings: Settings) -> object:
+    if not (settings.hires_width or settings.hires_height):
+        return None
+    return f"{settings.hires_width or settings.width}x{settings.hires_height or settings.height}"
 
 
-def settings_of(parameters: Parameters) -> dict[str, Any]:
-    """What a picture's text says, as keywords of `Settings`. What cannot be read is left out."""
-    found: dict[str, Any] = {"prompt": parameters.prompt, "negative_prompt": parameters.negative_prompt}
-    for name, (ours, made) in READ.items():
-        if name in parameters.settings:
-            try:
-                found[ours] = made(parameters.settings[name])
-            except ValueError:
-                continue
-    size, resized = parameters.size(), parameters.size("Seed resize from")
-    if size is not None:
-        found["width"], found["height"] = size
-    if resized is not None:
-        found["seed_resize_from"] = resized
-    if "Hires upscale" in parameters.settings and "Denoising strength" in parameters.settings:
-        found["hires_denoising_strength"] = float(parameters.settings["Denoising strength"])
-    elif "Denoising strength" in parameters.settings:
-        found["denoising_strength"] = float(parameters.settings["Denoising strength"])
-    if "(comfyui)" in parameters.settings.get("Version", ""):
-        found["mode"] = "comfyui"
-    return found
+def _eta(label: str, on_times: bool) -> Entry:
+    """A1111 has one for samplers on times and one for the others."""
+
+    def write(settings: Settings) -> object:
+        return (
+            number(settings.eta)
+            if find_sampler(settings.sampler or "", settings.mode)[0].on_times == on_times
+            else None
+        )
+
+    return Entry(label, write, lambda text: {"eta": float(text)})
+
+
+def _record(setting: str, made: type, enabled: str, labels: Mapping[str, str]) -> tuple[Entry, ...]:
+    """A setting that is a record: one label says that it is there, and others have its fields. Read, a field is called
+    `setting.field`."""
+    usual = made()
+
+    def part(label: str, name: str) -> Entry:
+        kind = type(getattr(usual, name))
+
+        def write(settings: Settings) -> object:
+            record = getattr(settings, setting)
+            value = None if record is None else getattr(record, name)
+            return value if isinstance(value, bool) else number(value)
+
+        return Entry(label, write, lambda text: {f"{setting}.{name}": text == "True" if kind is bool else kind(text)})
+
+    there = Entry(enabled, lambda settings: getattr(settings, setting) and True, lambda text: {setting: made})
+    return there, *(part(label, name) for name, label in labels.items())
+
+
+def _gathered(found: dict[str, Any]) -> dict[str, Any]:
+    """The same with records made of their fields; fields of one that is not there are left out."""
+    parts = {name: value for name, value in found.items() if "." in name}
+    whole = {name: value for name, value in found.items() if name not in parts}
+    for setting, made in whole.items():
+        if isinstance(made, type):
+            own = {name.partition(".")[2]: value for name, value in parts.items() if name.startswith(f"{setting}.")}
+            whole[setting] = made(**own)
+    return whole
+
+
+ENTRIES: tuple[Entry, ...] = (
+    _entry("Steps", "steps", int, always),
+    Entry("Sampler", sampler_label, lambda text: {"sampler": text}),
+    Entry("Schedule type", scheduler_label, lambda text: {"scheduler": text}),
+    _entry("CFG scale", "cfg_scale", float, always),
+    _entry("Distilled CFG Scale", "guidance"),
+    _entry("Seed", "seed", int, always),
+    _size("Size", "width", "height", lambda settings: f"{settings.width}x{settings.height}"),
+    _entry("Variation seed", "subseed", int, varied),
+    _entry("Variation seed strength", "subseed_strength"),
+    Entry(
+        "Seed resize from",
+        lambda settings: "{}x{}".format(*settings.seed_resize_from) if settings.seed_resize_from else None,
+        lambda text: {"seed_resize_from": _sizes(text)},
+    ),
+    Entry("Denoising strength", _strength, lambda text: {"denoising_strength": float(text)}),
+    _entry("Clip skip", "clip_skip", int, lambda settings: (settings.clip_skip or 1) > 1),
+    _entry("ENSD", "eta_noise_seed_delta", int),
+    Entry(
+        "RNG",
+        lambda settings: settings.generator.upper() if settings.generator else None,
+        lambda text: {"generator": text.lower()},
+    ),
+    _entry("Hires upscale", "hires_scale"),
+    _size("Hires resize", "hires_width", "hires_height", _hires_size),
+    _entry("Hires steps", "hires_steps", int),
+    _entry("Hires upscaler", "hires_upscaler", str, again),
+    _unless("Use same sampler", "hires_sampler", "Hires sampler"),
+    _unless("Use same scheduler", "hires_scheduler", "Hires schedule type"),
+    _unless("", "hires_prompt", "Hires prompt"),
+    _unless("", "hires_negative_prompt", "Hires negative prompt"),
+    _entry("Hires CFG Scale", "hires_cfg_scale"),
+    _switch("Mask mode", "invert_mask", "Inpaint not masked"),
+    _entry("Mask blur", "mask_blur", float, masked),
+    _switch("Mask rounding", "round_mask", "False", value=False),
+    _switch("Inpaint area", "only_masked", "Only masked"),
+    _entry("Masked area padding", "only_masked_padding", int, only_masked),
+    _entry("Masked content", "inpainting_fill", str),
+    *_record("soft_inpainting", SoftInpainting, "Soft inpainting enabled", {
+        "schedule_bias": "Soft inpainting schedule bias",
+        "preservation_strength": "Soft inpainting preservation strength",
+        "transition_contrast_boost": "Soft inpainting transition contrast boost",
+        "mask_influence": "Soft inpainting mask influence",
+        "difference_threshold": "Soft inpainting difference threshold",
+        "difference_contrast": "Soft inpainting difference contrast",
+    }),
+    _switch("Differential diffusion", "differential"),
+    _entry("Resize mode", "resize_mode", str),
+    _entry("Noise multiplier", "initial_noise_multiplier"),
+    _entry("Extra noise", "extra_noise"),
+    _switch("Fix steps", "fix_steps"),
+    _switch("Color correction", "color_correction"),
+    _entry("Emphasis", "emphasis", str),
+    _eta("Eta", on_times=False),
+    _eta("Eta DDIM", on_times=True),
+    _entry("Sigma churn", "s_churn"),
+    _entry("Sigma tmin", "s_tmin"),
+    _entry("Sigma tmax", "s_tmax"),
+    _entry("Sigma noise", "s_noise"),
+    _entry("Schedule min sigma", "sigma_min"),
+    _entry("Schedule max sigma", "sigma_max"),
+    _entry("Schedule rho", "rho"),
+    Entry(
+        "Sigmas",
+        lambda settings: ", ".join(map(str, settings.sigmas)) or None,
+        lambda text: {"sigmas": tuple(float(each) for each in text.split(","))},
+    ),
+    _switch("Discard penultimate sigma", "discard_next_to_last_sigma"),
+    _entry("NGMS", "s_min_uncond"),
+    _entry("Skip Early CFG", "skip_early_cfg"),
+    _entry("CFG Rescale phi", "cfg_rescale"),
+)  # fmt: skip
+"""A1111's and Forge's labels, in their order; what they have no label for has one of our own."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
-
-import numpy as np
-from PIL import Image
+from typing import TYPE_CHECKING, Any, Literal
 
 from graphc_images.errors import SettingError
 from graphc_images.modes import Mode, mode_of
-from graphc_images.pictures.blending import SoftInpainting
-from graphc_images.pictures.sizes import ResizeMode
-from graphc_images.prompts.chunks import Emphasis
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image
+
+    from graphc_images.pictures.blending import SoftInpainting
+    from graphc_images.pictures.sizes import ResizeMode
+    from graphc_images.prompts.chunks import Emphasis
 
 Fill = Literal["fill", "original", "latent noise", "latent nothing"]
 LARGEST_SEED = 2**32 - 1

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from graphc_images.commands.options import same_option, settings_given, with_settings
+
 if TYPE_CHECKING:
     from graphc_images.pipeline import Pipeline
+    from graphc_images.settings import Settings
 
 PAINT = "paint"
 """The command that is meant where none is named."""
@@ -44,7 +47,8 @@ Folder = Annotated[
 ]
 
 
-@image.command(PAINT)
+@image.command(PAINT, context_settings={"token_normalize_func": same_option})
+@with_settings
 def paint(
     prompt: Text = "",
     model: ModelFile = None,
@@ -52,30 +56,6 @@ def paint(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="PNG, JPEG or WebP.")] = Path(
         "out.png"
     ),
-    negative: Annotated[str, typer.Option("--negative", "-n", help="What is not to be seen.")] = "",
-    width: Annotated[int | None, typer.Option(help="In pixels; the model's own if not given.")] = None,
-    height: Annotated[int | None, typer.Option(help="In pixels.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps of the sampler.")] = None,
-    sampler: Annotated[str | None, typer.Option(help="See graphc image samplers.")] = None,
-    scheduler: Annotated[str | None, typer.Option(help="See graphc image schedulers.")] = None,
-    cfg: Annotated[float | None, typer.Option(help="How strongly the prompt guides.")] = None,
-    guidance: Annotated[float | None, typer.Option(help="The distilled guidance of Flux dev.")] = None,
-    seed: Annotated[int, typer.Option(help="-1 for any.")] = -1,
-    count: Annotated[int, typer.Option(help="How many pictures, one after the other.")] = 1,
-    batch: Annotated[int, typer.Option(help="How many go through the model together.")] = 1,
-    clip_skip: Annotated[int | None, typer.Option(help="Which layer of CLIP from the end.")] = None,
-    mode: Annotated[str, typer.Option(help="a1111 or comfyui: whose pictures the seeds give.")] = "a1111",
-    init: Annotated[Path | None, typer.Option("--image", metavar="FILE", help="Begin with this picture.")] = None,
-    mask: Annotated[Path | None, typer.Option(metavar="FILE", help="White where --image is painted anew.")] = None,
-    strength: Annotated[float, typer.Option(help="How much of --image changes: 0 to 1.")] = 0.75,
-    only_masked: Annotated[bool, typer.Option("--only-masked", help="Paint the masked part at full size.")] = False,
-    fill: Annotated[str, typer.Option(help="fill, original, latent noise or latent nothing.")] = "original",
-    hires: Annotated[float, typer.Option(metavar="SCALE", help="Make it again so many times larger.")] = 1.0,
-    hires_upscaler: Annotated[str, typer.Option(help="Latent, Latent (bicubic), Lanczos, …")] = "Latent",
-    hires_strength: Annotated[float, typer.Option(help="How much the second pass changes.")] = 0.7,
-    lora: Annotated[
-        list[str] | None, typer.Option(metavar="FILE[:STRENGTH]", help="Add a LoRA; may be repeated.")
-    ] = None,
     like: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="With the settings that a picture has in its file.")
     ] = None,
@@ -90,11 +70,13 @@ def paint(
     vae: Annotated[Path | None, typer.Option(metavar="FILE", help="Another autoencoder.")] = None,
     tiny: Annotated[Path | None, typer.Option("--taesd", metavar="FILE", help="TAESD, for previews.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU; all processors if not given.")] = None,
+    **settings: Any,
 ) -> None:
     """Make a picture from a prompt."""
     from graphc_images.describing import settings_of
     from graphc_images.pictures.files import check_target, open_picture
     from graphc_images.pictures.parameters import read_parameters
+    from graphc_images.settings import Settings
 
     for target in filter(None, (output, preview)):
         check_target(target)
@@ -102,38 +84,22 @@ def paint(
     if like is not None:
         _, notes = open_picture(like)
         given = settings_of(read_parameters(notes.parameters))
-    asked = {
-        "prompt": prompt, "negative_prompt": negative, "width": width, "height": height, "steps": steps,
-        "sampler": sampler, "scheduler": scheduler, "cfg_scale": cfg, "guidance": guidance, "clip_skip": clip_skip,
-    }  # fmt: skip
-    given |= {name: value for name, value in asked.items() if value not in (None, "")}
-    if seed >= 0 or like is None:
-        given["seed"] = seed
-    given |= {"batches": count, "batch_size": batch}
-    if mode != "a1111" or like is None:
-        given["mode"] = mode
-    if init is not None:
-        given |= {"image": open_picture(init)[0], "denoising_strength": strength}
-    if mask is not None:
-        given |= {"mask": open_picture(mask)[0], "only_masked": only_masked, "inpainting_fill": fill}
-    if hires > 1:
-        given |= {"hires_scale": hires, "hires_upscaler": hires_upscaler, "hires_denoising_strength": hires_strength}
-    given["loras"] = dict(map(_lora, lora or ()))
+    given |= settings_given(settings) | ({"prompt": prompt} if prompt else {})
+    asked = Settings.of(**given)
     pipeline = _pipeline(model, models, vae=vae, tiny=tiny, threads=threads)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         if x or y or z:
-            _plot(pipeline, given, output, x, y, z)
+            _plot(pipeline, asked, output, x, y, z)
         else:
-            _paint(pipeline, given, output, preview)
+            _paint(pipeline, asked, output, preview)
 
 
-def _plot(pipeline: Pipeline, given: dict[str, Any], output: Path, *texts: str | None) -> None:
+def _plot(pipeline: Pipeline, asked: Settings, output: Path, *texts: str | None) -> None:
     """Paint a grid, or one for each value of Z, and write it."""
     from graphc_images.errors import SettingError
     from graphc_images.pictures.files import save_picture
     from graphc_images.plots import NOTHING, axis_of, plot
-    from graphc_images.settings import Settings
 
     axes = []
     for text in texts:
@@ -141,7 +107,7 @@ def _plot(pipeline: Pipeline, given: dict[str, Any], output: Path, *texts: str |
         if text and not equals:
             raise SettingError(f"{text!r}: an axis is NAME=VALUES, such as Steps=10-30 (+10)")
         axes.append(axis_of(name, values) if text else NOTHING)
-    steps = plot(pipeline, Settings.of(**given), *axes)
+    steps = plot(pipeline, asked, *axes)
     with _bar() as bar:
         task = bar.add_task("", total=prod(len(axis.labels) for axis in axes), pace="")
         while True:
@@ -166,15 +132,15 @@ def _bar() -> Any:
     return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
 
 
-def _paint(pipeline: Pipeline, given: dict[str, Any], output: Path, preview: Path | None) -> None:
+def _paint(pipeline: Pipeline, asked: Settings, output: Path, preview: Path | None) -> None:
     """Paint, show where it is, and write each picture when it is finished: an interrupt keeps what is done."""
     from graphc_images.pictures.files import save_picture
 
-    several = given["batches"] * given["batch_size"] > 1
+    several = asked.batches * asked.batch_size > 1
     written: list[Path] = []
     with _bar() as bar:
         task = bar.add_task("", total=None, pace="")
-        for progress in pipeline.steps(**given):
+        for progress in pipeline.paint(asked):
             done = bar.tasks[task]
             pace = f"{done.speed:.2f} it/s" if done.speed else ""
             bar.update(task, total=progress.steps, completed=progress.step, pace=pace)
@@ -185,15 +151,6 @@ def _paint(pipeline: Pipeline, given: dict[str, Any], output: Path, preview: Pat
                 picture.save(place)
                 written.append(place)
                 typer.echo(f"{place}: seed {picture.seed}")
-
-
-def _lora(text: str) -> tuple[str, float]:
-    """A file or name, and the strength behind the last colon."""
-    name, colon, strength = text.rpartition(":")
-    try:
-        return (name, float(strength)) if colon and name else (text, 1.0)
-    except ValueError:
-        return text, 1.0
 
 
 def _pipeline(model: str | None, models: Path | None, **settings: Any) -> Pipeline:

@@ -1,0 +1,293 @@
+"""The options of `graphc image` that are settings: a table, from which the command and its page are made."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphc_images.errors import SettingError
+from graphc_images.settings import Settings
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from graphc_images.pictures.blending import SoftInpainting
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option that is a setting. Without `flags` it is called as the setting is.
+
+    `kind` is what the command line has, None for what the setting's type says; `read` makes the setting of it.
+    """
+
+    setting: str
+    help: str
+    flags: tuple[str, ...] = ()
+    kind: Any = None
+    read: Callable[[Any], Any] | None = None
+    metavar: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As they are typed; the setting's own name is understood besides (`same_option`)."""
+        return self.flags or (f"--{self.setting.replace('_', '-')}",)
+
+    @property
+    def annotated(self) -> str:
+        """What the setting is, as it is written in `Settings`."""
+        return str(next(each.type for each in fields(Settings) if each.name == self.setting))
+
+    @property
+    def usual(self) -> str:
+        """The setting's usual value, in words; nothing for what the model says."""
+        return _in_words(next(each for each in fields(Settings) if each.name == self.setting))
+
+    def value(self, given: Any) -> Any:
+        """The setting's value. Raises SettingError and ImageError that name the option."""
+        read = self.read or READERS.get(self.annotated)
+        try:
+            return given if read is None else read(given)
+        except ValueError as problem:
+            raise SettingError(f"{self.names[0]}: {problem}") from None
+
+    def parameter(self, group: str) -> inspect.Parameter:
+        """As the parameter of a command."""
+        shown = typer.Option(
+            *self.names,
+            help=f"{self.help} Usual: {self.usual}." if self.usual else self.help,
+            metavar=self.metavar or METAVARS.get(self.annotated),
+            rich_help_panel=group,
+            show_default=False,
+        )
+        kind = self.kind or KINDS.get(self.annotated, str)
+        return inspect.Parameter(
+            self.setting, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, shown]
+        )
+
+
+def _in_words(field: Any) -> str:
+    if field.default in (None, MISSING, "", ()) or field.default is False:
+        return ""
+    return (
+        "on"
+        if field.default is True
+        else f"{field.default:g}"
+        if isinstance(field.default, float)
+        else str(field.default)
+    )
+
+
+def _picture(path: Path) -> Image.Image:
+    from graphc_images.pictures.files import open_picture
+
+    return open_picture(path)[0]
+
+
+def _size(text: str) -> tuple[int, int]:
+    width, _, height = text.partition("x")
+    if not (width.isdecimal() and height.isdecimal()):
+        raise ValueError(f"{text!r} is no width x height, such as 512x768")
+    return int(width), int(height)
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(item) for item in text.split(","))
+    except ValueError:
+        raise ValueError(f"{text!r} are no numbers with commas between") from None
+
+
+def _strengths(texts: Iterable[str]) -> dict[str, float]:
+    """Files or names, each with the strength behind its last colon."""
+
+    def one(text: str) -> tuple[str, float]:
+        name, colon, strength = text.rpartition(":")
+        try:
+            return (name, float(strength)) if colon and name else (text, 1.0)
+        except ValueError:
+            return text, 1.0
+
+    return dict(map(one, texts))
+
+
+def _files(texts: Iterable[str]) -> dict[str, str]:
+    """Files by name; a file alone is called as it is without its ending."""
+    named = {}
+    for text in texts:
+        name, sign, file = text.partition("=")
+        named[name if sign else Path(text).stem] = file if sign else text
+    return named
+
+
+def record_of(made: Any, text: str) -> Any:
+    """A record of `on`, or of `name=value` with commas between; what is not named is as usual. Raises ValueError."""
+    usual = made()
+    values: dict[str, Any] = {}
+    for item in [] if text == "on" else text.split(","):
+        name, sign, value = (part.strip() for part in item.partition("="))
+        if not sign or name not in usual.__dataclass_fields__:
+            raise ValueError(
+                f"{item.strip()!r} is none of on, {', '.join(f'{each}=…' for each in usual.__dataclass_fields__)}"
+            )
+        kind = type(getattr(usual, name))
+        if kind is bool and value not in SWITCHED:
+            raise ValueError(f"{item.strip()!r}: it is on or off")
+        values[name] = SWITCHED[value] if kind is bool else kind(value)
+    return made(**values)
+
+
+SWITCHED = {"on": True, "off": False, "true": True, "false": False}
+
+
+def _soft(text: str) -> SoftInpainting:
+    from graphc_images.pictures.blending import SoftInpainting
+
+    made: SoftInpainting = record_of(SoftInpainting, text)
+    return made
+
+
+READERS: Mapping[str, Callable[[Any], Any]] = {
+    "Image.Image | None": _picture,
+    "tuple[int, int] | None": _size,
+    "tuple[float, ...]": _numbers,
+    "SoftInpainting | None": _soft,
+}
+"""What makes a setting of what is typed, by the setting's type."""
+
+KINDS: Mapping[str, Any] = {
+    **dict.fromkeys(("int", "int | None"), int),
+    **dict.fromkeys(("float", "float | None"), float),
+    **dict.fromkeys(("bool", "bool | None"), bool),
+    "Image.Image | None": Path,
+}
+"""What the command line takes, by the setting's type; text for the others."""
+
+RECORD = "on|NAME=VALUE,…"
+METAVARS: Mapping[str, str] = {
+    "Image.Image | None": "FILE",
+    "tuple[int, int] | None": "WIDTHxHEIGHT",
+    "tuple[float, ...]": "A,B,…",
+    "SoftInpainting | None": RECORD,
+}
+
+OPTIONS: Mapping[str, tuple[Option, ...]] = {
+    "Picture": (
+        Option("negative_prompt", "What is not to be seen.", ("--negative", "-n")),
+        Option("width", "In pixels; the model's own, or the picture's, if not given.", ("--width", "-W")),
+        Option("height", "In pixels.", ("--height", "-H")),
+        Option("seed", "-1 for any; pictures of a batch have the seeds that follow.", ("--seed", "-s")),
+        Option("batches", "How many pictures, or batches, one after the other.", ("--count",)),
+        Option("batch_size", "How many go through the model together.", ("--batch",)),
+        Option("mode", "a1111 or comfyui: whose pictures the seeds give."),
+    ),
+    "Sampling": (
+        Option("steps", "Steps of the sampler."),
+        Option("sampler", "See graphc image samplers."),
+        Option("scheduler", "See graphc image schedulers."),
+        Option("sigmas", "Noise levels in place of a scheduler's, with the 0 at the end."),
+        Option("sigma_min", "Lowest noise level of the scheduler."),
+        Option("sigma_max", "Highest noise level of the scheduler."),
+        Option("rho", "Of Karras' and the polyexponential scheduler."),
+        Option("discard_next_to_last_sigma", "Leave out the last noise level but one.", ("--discard-penultimate",)),
+        Option("eta", "How much noise samplers add, of those that do."),
+        Option("s_churn", "Noise that Euler, Heun and DPM2 add between --s-tmin and --s-tmax."),
+        Option("s_tmin", "Lowest noise level at which --s-churn counts."),
+        Option("s_tmax", "Highest noise level at which --s-churn counts."),
+        Option("s_noise", "Factor of the noise that samplers add."),
+    ),
+    "Noise": (
+        Option("generator", "Where random numbers come from: gpu (as A1111 on CUDA), cpu (as PyTorch), nv."),
+        Option("subseed", "Seed of the variation; -1 for any."),
+        Option("subseed_strength", "How much of the variation: 0 to 1."),
+        Option("seed_resize_from", "The size at which the noise is drawn."),
+        Option("eta_noise_seed_delta", "Added to the seed for the noise of samplers (ENSD).", ("--ensd",)),
+    ),
+    "Guidance": (
+        Option("cfg_scale", "How strongly the prompt guides.", ("--cfg",)),
+        Option("guidance", "The distilled guidance of Flux dev."),
+        Option("cfg_rescale", "How far contrast comes back to that without guidance: 0 to 1."),
+        Option("skip_early_cfg", "Share of the first steps in which the negative prompt is left out."),
+        Option("s_min_uncond", "Noise level below which each second step leaves it out (NGMS)."),
+    ),
+    "Words": (
+        Option("clip_skip", "Which layer of CLIP counts, from the end."),
+        Option("emphasis", "Original, No norm, Ignore or None."),
+        Option(
+            "loras", "Add a LoRA; may be repeated.", ("--lora",), list[str], _strengths, "FILE[:STRENGTH]",
+        ),
+        Option(
+            "embeddings", "Words for a file of textual inversion; may be repeated.", ("--embedding",), list[str], _files,
+            "[NAME=]FILE",
+        ),
+    ),
+    "From a picture": (
+        Option("image", "Begin with this picture.", ("--image", "-i")),
+        Option("denoising_strength", "How much of it changes: 0 to 1.", ("--strength",)),
+        Option("resize_mode", "To the size that is painted: stretch, crop or fill."),
+        Option("fix_steps", "All steps, also where only the last part of the way is gone."),
+        Option("initial_noise_multiplier", "Factor of the noise that is added.", ("--noise-multiplier",)),
+        Option("extra_noise", "More noise than the sampler takes away."),
+        Option("color_correction", "Give the result the colours of --image."),
+    ),
+    "A part of a picture": (
+        Option("mask", "White where --image is painted anew."),
+        Option("mask_blur", "Pixels over which the mask becomes softer."),
+        Option("invert_mask", "Paint where the mask is black."),
+        Option("round_mask", "Keep the mask's greys.", ("--no-round-mask",), read=lambda given: not given),
+        Option("inpainting_fill", "fill, original, latent noise or latent nothing.", ("--fill",)),
+        Option("only_masked", "Paint the masked part at full size."),
+        Option("only_masked_padding", "Pixels around it that are seen too.", ("--padding",)),
+        Option("soft_inpainting", "Mix by how much has changed; names as A1111's: schedule_bias=1, …"),
+        Option("differential", "A grey mask says when a pixel begins to change."),
+    ),
+    "Second pass": (
+        Option("hires_scale", "Make it again so many times larger, from itself.", ("--hires",)),
+        Option("hires_width", "To this width instead."),
+        Option("hires_height", "To this height."),
+        Option("hires_upscaler", "Latent, Latent (bicubic), Lanczos, …"),
+        Option("hires_steps", "Steps of the second pass; as many as of the first if not given."),
+        Option("hires_denoising_strength", "How much it changes.", ("--hires-strength",)),
+        Option("hires_sampler", "Its sampler."),
+        Option("hires_scheduler", "Its scheduler."),
+        Option("hires_prompt", "Its prompt."),
+        Option("hires_negative_prompt", "Its negative prompt.", ("--hires-negative",)),
+        Option("hires_cfg_scale", "How strongly its prompt guides.", ("--hires-cfg",)),
+    ),
+}  # fmt: skip
+"""Every setting that can be typed, in groups. A setting alone is written as it is called, with dashes."""
+
+IN_PYTHON_ONLY = ("prompt", "noise", "latent")
+"""Settings that are no options: the prompt stands by itself, and arrays are not typed."""
+
+
+def options() -> dict[str, Option]:
+    """All by the name of the setting."""
+    return {option.setting: option for group in OPTIONS.values() for option in group}
+
+
+def same_option(typed: str) -> str:
+    """An option as it is called in the table, of the setting's own name too, with dashes or underscores."""
+    option = options().get(typed.replace("-", "_"))
+    return option.names[0].removeprefix("--") if option is not None else typed
+
+
+def settings_given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that were typed, of all parameters of a command. Raises SettingError and ImageError."""
+    known = options()
+    return {name: known[name].value(value) for name, value in values.items() if value is not None}
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose `**settings` are the options of the table."""
+    own = inspect.signature(command, eval_str=True)
+    kept = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    more = [option.parameter(group) for group, several in OPTIONS.items() for option in several]
+    command.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in (*kept, *more)}
+    return command
