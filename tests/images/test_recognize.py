@@ -17,7 +17,13 @@ from graphc_images.errors import ModelError
 from graphc_images.models import ARCHITECTURES, recognize
 
 PREFIX = "model.diffusion_model."
-SSD1B_LESS = re.compile(r"middle_block\.[12]\.|input_blocks\.[78]\.1\.transformer_blocks\.[4-9]\.")
+SSD1B_LESS = re.compile(
+    r"middle_block\.[12]\."
+    r"|input_blocks\.[78]\.1\.transformer_blocks\.[4-9]\."
+    r"|output_blocks\.[01]\.1\.transformer_blocks\.[4-9]\."
+    r"|output_blocks\.[45]\.1\.transformer_blocks\.1\."
+)
+"""What SDXL has and segmind/SSD-1B has not: its output blocks have 4, 4, 10, 2, 1 and 1 layers that attend."""
 
 
 def arrays(shapes):
