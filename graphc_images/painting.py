@@ -17,7 +17,6 @@ from graphc_images.noise import NoiseSource, brownian_noise, noise_source
 from graphc_images.prompts.embeddings import Embedding
 from graphc_images.prompts.plan import PromptPlan, read_prompt
 from graphc_images.sampling import (
-    Conditioned,
     Guidance,
     Guided,
     Levels,
@@ -25,6 +24,7 @@ from graphc_images.sampling import (
     Prediction,
     Prompts,
     Request,
+    Weakened,
     Weakening,
     edm,
     find_sampler,
@@ -163,7 +163,19 @@ def guidance_of(settings: Settings, way: Plan) -> Guidance:
         skip_below=settings.s_min_uncond,
         skip_early=settings.skip_early_cfg,
     )
+    made = replace(made, weakened=weakened(settings, way.levels))
     return replace(made, combine=partial(rescaled, share=settings.cfg_rescale)) if settings.cfg_rescale else made
+
+
+def weakened(settings: Settings, levels: Levels) -> tuple[Weakened, ...]:
+    """Guidance away from the model with perturbed attention, and away from the model without some of its layers."""
+    found = []
+    if settings.pag_scale:
+        found.append(Weakened(Weakening(attention=("middle",)), settings.pag_scale))
+    if settings.slg_scale:
+        ends = (levels.sigma_at(share) for share in (settings.slg_start, settings.slg_end))
+        found.append(Weakened(Weakening(layers=settings.slg_layers), settings.slg_scale, *ends))
+    return tuple(found)
 
 
 def noise_of(settings: Settings, canvas: Canvas) -> NoiseSource:
@@ -243,12 +255,11 @@ class Reader:
         return {text: replace(each, latents=self.canvas.added) for text, each in zip(texts, found, strict=True)}
 
 
-class Network(Conditioned):
-    """A model as guidance sees it. Small latents go through it with several conditionings together."""
+class Network:
+    """A model as guidance sees it (see `guided.py`). Small latents go through it with several conditionings together."""
 
     def __init__(self, model: ImageModel, way: Plan) -> None:
-        prediction = predicted_by(model)
-        super().__init__(model.denoise, lambda network: model_for(way, network, prediction))
+        self.model, self.way, self.prediction = model, way, predicted_by(model)
 
     def __call__(
         self, x: np.ndarray, sigma: float, conditionings: Sequence[Conditioning], weakening: Weakening | None = None
@@ -257,8 +268,8 @@ class Network(Conditioned):
         found: list[np.ndarray] = []
         for group in grouped(conditionings, x):
             told, rows = (joined(group, len(x)), np.concatenate([x] * len(group))) if len(group) > 1 else (group[0], x)
-            (estimates,) = super().__call__(rows, sigma, [told], weakening)
-            found += np.split(estimates, len(group))
+            network = partial(self.model.denoise, conditioning=told, weakening=weakening or Weakening())
+            found += np.split(model_for(self.way, network, self.prediction)(rows, sigma), len(group))
         return found
 
 

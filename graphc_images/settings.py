@@ -81,6 +81,14 @@ class Settings:
     cfg_rescale: float = 0.0
     skip_early_cfg: float = 0.0
     s_min_uncond: float = 0.0
+    pag_scale: float = 0.0
+    """How far from the model with perturbed attention; 3 is usual. Of U-Nets."""
+    slg_scale: float = 0.0
+    """How far from the model without `slg_layers`; 3 is usual for Stable Diffusion 3.5 medium. Of transformers."""
+    slg_layers: tuple[int, ...] = (7, 8, 9)
+    slg_start: float = 0.01
+    slg_end: float = 0.15
+    """Shares of the way from noise to picture, between which that guides."""
 
     image: Image.Image | None = None
     """The picture to begin with."""
@@ -180,6 +188,11 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "cfg_rescale": (0, 1, SHARE),
     "skip_early_cfg": (0, 1, SHARE),
     "s_min_uncond": (0, INFINITE, POSITIVE),
+    "pag_scale": (0, 100, "a number from 0 to 100"),
+    "slg_scale": (0, 100, "a number from 0 to 100"),
+    "slg_layers": (0, 1000, "a number of a layer"),
+    "slg_start": (0, 1, SHARE),
+    "slg_end": (0, 1, SHARE),
     "denoising_strength": (0, 1, SHARE),
     "initial_noise_multiplier": (0, 100, POSITIVE),
     "extra_noise": (0, 100, POSITIVE),

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from examples.image_engines.switches import perturbable, skippable, thrown
+
 Config = Mapping[str, Any]
 Axes = Mapping[int, str]
 Inputs = dict[str, Tensor]
@@ -86,6 +88,8 @@ def unet_inputs(config: Config) -> Inputs:
         "timestep": example(2),
         "encoder_hidden_states": example(2, 77, config["cross_attention_dim"]),
     }
+    if "mid_block_type" not in config:
+        found["perturbed"] = example(2)
     if config.get("addition_embed_type") == "text_time":
         numbers = config["conditions"]
         pooled = config["projection_class_embeddings_input_dim"] - numbers * config["addition_time_embed_dim"]
@@ -93,20 +97,23 @@ def unet_inputs(config: Config) -> Inputs:
     return found
 
 
-def unet_forward(module: Any, sample: Tensor, timestep: Tensor, words: Tensor, *conditions: Tensor) -> Tensor:
+def unet_forward(module: Any, sample: Tensor, timestep: Tensor, words: Tensor, *others: Tensor) -> Tensor:
     """What the U-Net predicts."""
-    added = dict(zip(("text_embeds", "time_ids"), conditions, strict=False)) or None
+    added = dict(zip(("text_embeds", "time_ids"), thrown(module, others), strict=False)) or None
     return module.call(sample, timestep, words, added_cond_kwargs=added, return_dict=False)[0]
 
 
 def unet(config: Config) -> nn.Module:
     """diffusers' U-Net; `conditions` are how many numbers about sizes it takes, which diffusers does not want to know."""
     config = {key: value for key, value in config.items() if key != "conditions"}
-    return made("diffusers.UNet2DConditionModel", config)
+    module = made("diffusers.UNet2DConditionModel", config)
+    perturbable(module)
+    return module
 
 
 UNET_AXES = {
-    "sample": PICTURE, "timestep": EACH, "encoder_hidden_states": WORDS, "text_embeds": EACH, "time_ids": EACH,
+    "sample": PICTURE, "timestep": EACH, "encoder_hidden_states": WORDS, "perturbed": EACH, "text_embeds": EACH,
+    "time_ids": EACH,
 }  # fmt: skip
 UNET = Kind(unet, unet_inputs, unet_forward, ("prediction",), UNET_AXES)
 
@@ -135,7 +142,7 @@ def controlled_forward(module: Any, sample: Tensor, timestep: Tensor, words: Ten
     """What the U-Net predicts with residuals of a ControlNet."""
     count = len(skips(module.config))
     conditions, (*down, middle) = others[:-count], others[-count:]
-    added = dict(zip(("text_embeds", "time_ids"), conditions, strict=False)) or None
+    added = dict(zip(("text_embeds", "time_ids"), thrown(module, conditions), strict=False)) or None
     return module.call(
         sample, timestep, words, added_cond_kwargs=added, return_dict=False,
         down_block_additional_residuals=tuple(down), mid_block_additional_residual=middle,
@@ -255,6 +262,7 @@ def sd3_inputs(config: Config) -> Inputs:
         "sample": example(2, config["in_channels"], 18, 14),
         "timestep": example(2),
         "encoder_hidden_states": example(2, 19, config["joint_attention_dim"]),
+        "kept": example(2, config["num_layers"]),
         "pooled": example(2, config["pooled_projection_dim"]),
     }
 
@@ -272,17 +280,19 @@ def sd3(config: Config) -> nn.Module:
         return embed.pos_embed[:, (down[:, None] * size + right).reshape(-1)]
 
     embed.__dict__["cropped_pos_embed"] = places
+    skippable(module, module.transformer_blocks)
     return module
 
 
-def sd3_forward(module: Any, sample: Tensor, timestep: Tensor, words: Tensor, pooled: Tensor) -> Tensor:
+def sd3_forward(module: Any, sample: Tensor, timestep: Tensor, words: Tensor, *others: Tensor) -> Tensor:
     """What the transformer predicts."""
+    (pooled,) = thrown(module, others)
     return module.call(sample, words, pooled, timestep, return_dict=False)[0]
 
 
 SD3 = Kind(
     sd3, sd3_inputs, sd3_forward, ("prediction",),
-    {"sample": PICTURE, "timestep": EACH, "encoder_hidden_states": WORDS, "pooled": EACH},
+    {"sample": PICTURE, "timestep": EACH, "encoder_hidden_states": WORDS, "kept": EACH, "pooled": EACH},
 )  # fmt: skip
 
 
@@ -294,6 +304,7 @@ def flux_inputs(config: Config) -> Inputs:
         "encoder_hidden_states": example(2, 19, config["joint_attention_dim"]),
         "patch_places": example(35, 3),
         "word_places": example(19, 3),
+        "kept": example(2, config["num_layers"] + config["num_single_layers"]),
     }
     if "pooled_projection_dim" not in config:
         return found | {"attention_mask": torch.ones(2, 19 + 35)}
@@ -303,7 +314,7 @@ def flux_inputs(config: Config) -> Inputs:
 
 FLUX_AXES: dict[str, Axes] = {
     "patches": {0: "batch", 1: "patches"}, "timestep": EACH, "encoder_hidden_states": WORDS,
-    "patch_places": {0: "patches"}, "word_places": {0: "tokens"}, "pooled": EACH, "guidance": EACH,
+    "patch_places": {0: "patches"}, "word_places": {0: "tokens"}, "kept": EACH, "pooled": EACH, "guidance": EACH,
     "attention_mask": {0: "batch", 1: "all"},
 }  # fmt: skip
 
@@ -312,7 +323,7 @@ def flux_forward(
     module: Any, patches: Tensor, time: Tensor, words: Tensor, places: Tensor, word_places: Tensor, *others: Tensor
 ) -> Tensor:
     """What Flux predicts for each patch."""
-    pooled, guidance = (*others, None)[:2]
+    pooled, guidance = (*thrown(module, others), None)[:2]
     return module.call(
         hidden_states=patches, timestep=time, encoder_hidden_states=words, img_ids=places, txt_ids=word_places,
         pooled_projections=pooled, guidance=guidance, return_dict=False,
@@ -320,9 +331,10 @@ def flux_forward(
 
 
 def chroma_forward(
-    module: Any, patches: Tensor, time: Tensor, words: Tensor, places: Tensor, word_places: Tensor, mask: Tensor
+    module: Any, patches: Tensor, time: Tensor, words: Tensor, places: Tensor, word_places: Tensor, *others: Tensor
 ) -> Tensor:
     """What Chroma predicts for each patch; the mask is 1 for words and patches that others look at, and 0 for others."""
+    (mask,) = thrown(module, others)
     return module.call(
         hidden_states=patches, timestep=time, encoder_hidden_states=words, img_ids=places, txt_ids=word_places,
         attention_mask=mask > 0, return_dict=False,
@@ -342,8 +354,16 @@ def chroma(config: Config) -> nn.Module:
         return torch.cat([both[:, None].expand(-1, count, -1), numbers], dim=-1)
 
     embed.__dict__["forward"] = forward
+    skippable(module, module.transformer_blocks, module.single_transformer_blocks)
     return module
 
 
-FLUX = Kind(partial(made, "diffusers.FluxTransformer2DModel"), flux_inputs, flux_forward, ("prediction",), FLUX_AXES)
+def flux(config: Config) -> nn.Module:
+    """diffusers' transformer."""
+    module = made("diffusers.FluxTransformer2DModel", config)
+    skippable(module, module.transformer_blocks, module.single_transformer_blocks)
+    return module
+
+
+FLUX = Kind(flux, flux_inputs, flux_forward, ("prediction",), FLUX_AXES)
 CHROMA = Kind(chroma, flux_inputs, chroma_forward, ("prediction",), FLUX_AXES)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+import graphc
 from graphc_images.errors import SettingError
+from graphc_images.sampling.guided import Weakening
 
 Arrays = dict[str, np.ndarray]
+WHOLE = Weakening()
 
 
 @dataclass(frozen=True)
@@ -45,14 +49,16 @@ class Takes:
 
 def run(
     kind: str,
-    engine: Callable[[Arrays], Mapping[str, np.ndarray]],
+    engine: graphc.Model,
     x: np.ndarray,
     time: float | np.ndarray,
     conditioning: Conditioning,
+    weakening: Weakening = WHOLE,
 ) -> np.ndarray:
     """What the network predicts for a latent x [batch, channels, height, width]; float32, of the same shape.
 
-    `time` is one for all, or one each: the step of training, 0 to 999, or for a flow its sigma, 0 to 1.
+    `time` is one for all, or one each: the step of training, 0 to 999, or for a flow its sigma, 0 to 1. Raises SettingError for
+    what does not fit the model.
     """
     x = np.ascontiguousarray(x, np.float32)
     times = np.ascontiguousarray(np.broadcast_to(np.asarray(time, np.float32), (len(x),)))
@@ -60,8 +66,26 @@ def run(
     if conditioning.latents is not None:
         x = np.concatenate([x, each(conditioning.latents, len(x), "latents")], axis=1)
     takes = KINDS[kind]
-    (found,) = engine(takes.inputs(x, times, conditioning)).values()
+    switches = switches_of({each.name: each.shape for each in engine.inputs}, len(x), weakening)
+    (found,) = engine({**takes.inputs(x, times, conditioning), **switches}).values()
     return takes.result(found, shape)
+
+
+def switches_of(inputs: Mapping[str, tuple[Any, ...]], batch: int, weakening: Weakening) -> Arrays:
+    """What an engine with these inputs, whose sizes are given, is told to leave out of itself. Raises SettingError."""
+    found: Arrays = {}
+    if "perturbed" in inputs:
+        found["perturbed"] = np.full(batch, bool(weakening.attention), np.float32)
+    if weakening.attention and ("perturbed" not in inputs or weakening.attention != ("middle",)):
+        raise SettingError("perturbed attention: only U-Nets can do that, in their middle block, if it has attention")
+    if "kept" in inputs:
+        found["kept"] = np.ones((batch, int(inputs["kept"][1])), np.float32)
+        if beyond := [layer for layer in weakening.layers if not 0 <= layer < found["kept"].shape[1]]:
+            raise SettingError(f"layer {beyond[0]} cannot be skipped: the model has 0 to {found['kept'].shape[1] - 1}")
+        found["kept"][:, list(weakening.layers)] = 0
+    elif weakening.layers:
+        raise SettingError("only transformers can skip layers, and this model is none")
+    return found
 
 
 def each(array: np.ndarray | None, batch: int, name: str) -> np.ndarray:

@@ -17,6 +17,7 @@ from graphc_images.models.denoisers import Conditioning
 from graphc_images.models.loras import Loras, Source, Strength
 from graphc_images.models.memory import Loaded
 from graphc_images.models.recognize import Recognized, Tensors, beginning, recognize
+from graphc_images.sampling.guided import Weakening
 
 ENGINES = Path(__file__).parents[1] / "engines"
 """The programs that are shipped; they have no weights."""
@@ -99,12 +100,19 @@ class ImageModel:
         """Which kind of model it is."""
         return self.recognized.architecture
 
-    def denoise(self, x: np.ndarray, time: float | np.ndarray, conditioning: Conditioning) -> np.ndarray:
+    def denoise(
+        self,
+        x: np.ndarray,
+        time: float | np.ndarray,
+        conditioning: Conditioning,
+        weakening: Weakening = denoisers.WHOLE,
+    ) -> np.ndarray:
         """What the denoiser predicts for a latent x [batch, channels, height, width]: float32, the same shape, unscaled.
 
-        `time` is the step of training, 0 to 999, which may lie between two; for a flow its sigma, 0 to 1.
+        `time` is the step of training, 0 to 999, which may lie between two; for a flow its sigma, 0 to 1. `weakening` is what
+        it leaves out of itself. Raises SettingError for what it cannot leave out.
         """
-        return denoisers.run(self.architecture.kind, self._engine("denoiser"), x, time, conditioning)
+        return denoisers.run(self.architecture.kind, self._engine("denoiser"), x, time, conditioning, weakening)
 
     def encode_tokens(self, encoder: str, ids: np.ndarray, mask: np.ndarray | None = None) -> Encoded:
         """The states of rows of token ids [batch, tokens]; `encoder` is one of `architecture.text`. `mask` [batch, tokens] is 0
