@@ -277,5 +277,14 @@ ENTRIES: tuple[Entry, ...] = (
     _entry("NGMS", "s_min_uncond"),
     _entry("Skip Early CFG", "skip_early_cfg"),
     _entry("CFG Rescale phi", "cfg_rescale"),
+    _entry("PAG scale", "pag_scale"),
+    _entry("SLG scale", "slg_scale"),
+    Entry(
+        "SLG layers",
+        lambda settings: ", ".join(map(str, settings.slg_layers)) if settings.slg_layers != USUAL["slg_layers"] else None,
+        lambda text: {"slg_layers": tuple(int(each) for each in text.split(","))},
+    ),
+    _entry("SLG start", "slg_start"),
+    _entry("SLG end", "slg_end"),
 )  # fmt: skip
 """A1111's and Forge's labels, in their order; what they have no label for has one of our own."""

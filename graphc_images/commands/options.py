@@ -152,7 +152,15 @@ def _soft(text: str) -> SoftInpainting:
     return made
 
 
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(item) for item in text.split(","))
+    except ValueError:
+        raise ValueError(f"{text!r} are no whole numbers with commas between") from None
+
+
 READERS: Mapping[str, Callable[[Any], Any]] = {
+    "tuple[int, ...]": _whole_numbers,
     "Image.Image | None": _picture,
     "tuple[int, int] | None": _size,
     "tuple[float, ...]": _numbers,
@@ -214,6 +222,11 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("cfg_rescale", "How far contrast comes back to that without guidance: 0 to 1."),
         Option("skip_early_cfg", "Share of the first steps in which the negative prompt is left out."),
         Option("s_min_uncond", "Noise level below which each second step leaves it out (NGMS)."),
+        Option("pag_scale", "Perturbed-attention guidance of U-Nets; 3 is much used."),
+        Option("slg_scale", "Skip-layer guidance of transformers; 3 is much used."),
+        Option("slg_layers", "The layers that it skips.", metavar="A,B,…"),
+        Option("slg_start", "Share of the way at which skip-layer guidance begins."),
+        Option("slg_end", "Share of the way at which it ends."),
     ),
     "Words": (
         Option("clip_skip", "Which layer of CLIP counts, from the end."),

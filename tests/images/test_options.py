@@ -45,6 +45,7 @@ OTHER = {
     "resize_mode": "crop",
     "inpainting_fill": "latent noise",
     "soft_inpainting": SoftInpainting(2.0, mask_influence=0.5),
+    "slg_layers": (3, 4),
     "hires_upscaler": "Lanczos",
     "hires_width": 1024,
     "hires_height": 768,
