@@ -170,7 +170,7 @@ CHROMA: Config = {
     "approximator_hidden_dim": 5120,
     "approximator_layers": 5,
 }
-# the small model that comes with the package (examples/train_shapes.py)
+# the small model that comes with the package (examples/shapes)
 SHAPES_UNET: Config = {
     **SD1,
     "sample_size": 16,

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 from scipy import ndimage
 
-from examples.shape_scenes import BACKGROUNDS, COLOURS, SHAPES, draw_shape
+from examples.shapes.scenes import BACKGROUNDS, COLOURS, SHAPES, draw_shape
 
 SMALLEST = 0.004
 """Of the picture's area: less is no shape but a speck."""

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import torch
 
-from examples.train_shapes import build_autoencoder, build_text_encoder, build_unet, write_checkpoint
+from examples.shapes.files import write_checkpoint
+from examples.shapes.networks import build_autoencoder, build_text_encoder, build_unet
 
 
 def small_modules(seed=0):

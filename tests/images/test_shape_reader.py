@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from shape_reader import background_of, shapes_in
 
-from examples.shape_scenes import draw_scene, random_scene
+from examples.shapes.scenes import draw_scene, random_scene
 
 
 @pytest.mark.parametrize("side", [96, 128, 200])

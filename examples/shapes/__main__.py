@@ -1,0 +1,49 @@
+"""Trains the small model that comes with graphc_images, on pictures that it draws.
+
+    python -m examples.shapes autoencoder DIRECTORY --steps 3000
+    python -m examples.shapes denoiser DIRECTORY --steps 20000
+    python -m examples.shapes write DIRECTORY -o shapes.safetensors
+    python -m examples.shapes lora|embedding|controlnet DIRECTORY --steps 1000
+
+Needs torch, diffusers, transformers and peft. Each stage goes on where it was stopped: its state is in DIRECTORY. The autoencoder
+learns first; then the text encoder and the U-Net together, on latents; then what can be added to them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+
+from examples.shapes.additions import train_controlnet, train_embedding, train_lora
+from examples.shapes.autoencoder import train_autoencoder
+from examples.shapes.denoiser import train_denoiser
+from examples.shapes.files import write
+
+LATENTS = {"denoiser": train_denoiser, "lora": train_lora, "embedding": train_embedding, "controlnet": train_controlnet}
+"""The stages that learn from latents."""
+
+
+def main() -> None:
+    """Run a stage."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stage", choices=("autoencoder", *LATENTS, "write"))
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("-o", "--output", type=Path, default=Path("shapes.safetensors"))
+    settings = parser.parse_args()
+    torch.set_num_threads(settings.threads)
+    settings.directory.mkdir(parents=True, exist_ok=True)
+    if settings.stage == "autoencoder":
+        train_autoencoder(settings.directory, settings.steps)
+    elif settings.stage == "write":
+        write(settings.directory, settings.output)
+    else:
+        LATENTS[settings.stage](settings.directory, settings.steps, settings.batch)
+
+
+if __name__ == "__main__":
+    main()

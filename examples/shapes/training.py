@@ -1,0 +1,96 @@
+"""What all stages of training have: scenes without an end, steps that go on where they were stopped, noise that is predicted."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from examples.shapes.scenes import PLAIN, Scene, Style, draw_scene, random_scene
+
+SIDE = 128
+"""Pixels of the pictures that are learnt."""
+LEVELS = 1000
+KEPT = torch.linspace(0.00085**0.5, 0.012**0.5, LEVELS).square().neg().add(1).cumprod(0)
+"""How much of a latent's variance is left at each level of noise: Stable Diffusion's."""
+SAVE_EVERY = 100
+
+
+def pixels_of(scene: Scene, style: Style = PLAIN) -> Tensor:
+    """A scene's picture [3, SIDE, SIDE] from -1 to 1."""
+    return torch.from_numpy(np.asarray(draw_scene(scene, SIDE, style), np.float32).transpose(2, 0, 1) / 127.5 - 1)
+
+
+def scenes(seed: int, held_out: bool = False) -> Iterator[Scene]:
+    """Scenes without an end: those that are trained on, or those that are not."""
+    random = np.random.default_rng(seed)
+    while True:
+        scene = random_scene(random)
+        if scene.held_out == held_out:
+            yield scene
+
+
+class Stage:
+    """Modules that learn together, with averages of their weights, in a file that training goes on from."""
+
+    def __init__(self, path: Path, modules: nn.ModuleDict, rate: float, steps: int) -> None:
+        self.path, self.modules, self.steps = path, modules.to(memory_format=torch.channels_last), steps
+        self.averages = copy.deepcopy(modules).requires_grad_(False).eval()
+        self.optimizer = torch.optim.AdamW(
+            modules.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
+        )
+        warm = torch.optim.lr_scheduler.LinearLR(self.optimizer, 0.01, 1.0, total_iters=200)
+        cool = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, max(steps - 200, 1), eta_min=rate / 50)
+        self.schedule = torch.optim.lr_scheduler.SequentialLR(self.optimizer, [warm, cool], [200])
+        self.done = 0
+        self.parts = {"modules": modules, "averages": self.averages, "optimizer": self.optimizer}
+        if path.exists():
+            state = torch.load(path, weights_only=True)
+            for name, part in self.parts.items():
+                part.load_state_dict(state[name])
+            self.done = state["done"]
+            for _ in range(self.done):
+                self.schedule.step()
+
+    def train(self, loss: Callable[[int], Tensor]) -> None:
+        """Minimize `loss(step)`, which draws its own examples."""
+        begun, losses = time.monotonic(), []
+        weights = list(self.modules.parameters())
+        for step in range(self.done, self.steps):
+            with torch.autocast("cpu", torch.bfloat16):
+                value = loss(step)
+            self.optimizer.zero_grad()
+            value.backward()
+            nn.utils.clip_grad_norm_(weights, 1.0)
+            self.optimizer.step()
+            self.schedule.step()
+            keep = min(0.999, (step + 1) / (step + 10))
+            torch._foreach_lerp_(list(self.averages.parameters()), [each.detach() for each in weights], 1 - keep)
+            losses.append(float(value.detach()))
+            if (step + 1) % SAVE_EVERY == 0 or step + 1 == self.steps:
+                self.done = step + 1
+                self._save()
+                pace = (time.monotonic() - begun) / len(losses)
+                mean = np.mean(losses[-SAVE_EVERY:])
+                print(f"{self.path.stem} {self.done}: loss {mean:.5f}, {pace:.2f} s a step", flush=True)
+
+    def _save(self) -> None:
+        beside = self.path.with_suffix(".new")
+        torch.save({**{name: part.state_dict() for name, part in self.parts.items()}, "done": self.done}, beside)
+        beside.replace(self.path)
+
+
+def noise_error(predict: Callable[[Tensor, Tensor], Tensor], clean: Tensor) -> Tensor:
+    """How far `predict(noisy, level)` is from the noise that latents [batch, 4, h, w] get at levels by chance; those of little
+    noise count less (min-SNR, Hang et al. 2023)."""
+    level = torch.randint(0, LEVELS, (len(clean),))
+    signal = KEPT[level].reshape(-1, 1, 1, 1)
+    noise = torch.randn_like(clean)
+    found = predict(signal.sqrt() * clean + (1 - signal).sqrt() * noise, level).float()
+    ratio = KEPT[level] / (1 - KEPT[level])
+    return ((found - noise).square().mean((1, 2, 3)) * ratio.clamp(max=5) / ratio).mean()
