@@ -14,14 +14,17 @@ if TYPE_CHECKING:
     from graphc.errors import GraphcError, NothingFitsError
     from graphc.files import open_regular, replacing
     from graphc.frontend.torch import from_torch
+    from graphc.runtime.devices import Device, devices
     from graphc.runtime.model import Model, TensorInfo
     from graphc.runtime.options import RunOptions, SessionOptions
     from graphc.runtime.session import InferenceSession, Session
     from graphc.runtime.values import OrtValue
+    from graphc.targets.ggml.place import memory_limits
     from graphc.weights.checkpoint import open_checkpoint
 
 __version__ = "0.1.0"
 __all__ = [
+    "Device",
     "GraphcError",
     "InferenceSession",
     "Model",
@@ -32,8 +35,10 @@ __all__ = [
     "SessionOptions",
     "TensorInfo",
     "compile",
+    "devices",
     "from_torch",
     "load",
+    "memory_limits",
     "open_checkpoint",
     "open_regular",
     "replacing",
@@ -45,6 +50,9 @@ _HOMES = {
     "from_torch": "graphc.frontend.torch",
     "load": "graphc.compiler",
     "set_float32_matmul_precision": "graphc.backends.precision",
+    "Device": "graphc.runtime.devices",
+    "devices": "graphc.runtime.devices",
+    "memory_limits": "graphc.targets.ggml.place",
     "open_checkpoint": "graphc.weights.checkpoint",
     "open_regular": "graphc.files",
     "replacing": "graphc.files",

@@ -23,7 +23,7 @@ from graphc.ggml_library import ggml
 from graphc.runtime.assigned import assigned as who_computes
 from graphc.targets.ggml import executor, fitting, streams
 from graphc.targets.ggml.cpp.project import render_project
-from graphc.targets.ggml.place import UNITS, Place, limits
+from graphc.targets.ggml.place import UNITS, Place, memory_limits
 from graphc.targets.ggml.residence import HOST, SLOTS, Reads, TooSmall, assigned, chosen, weights_read
 from graphc.targets.ggml.tensors import VIEW_OPS
 
@@ -195,7 +195,7 @@ def test_two_devices_and_the_cpu(monkeypatch):
         assert {0, 1} <= set(places)
         assert bool(model.executor.weights.residence.streamed) == streams_some
         assert (sum(each == HOST for each in places) > 2) == ("cpu" in device)
-        for number, limit in enumerate(limits(memory)):
+        for number, limit in enumerate(memory_limits(memory)):
             own = sum(
                 model.executor.fitting.sizes[index] for index in model.executor.weights.residence.resident(number)
             )
@@ -277,14 +277,14 @@ def test_nothing_is_left_of_a_model_that_could_not_be_loaded(device, monkeypatch
 
 
 def test_limits_are_numbers_with_units():
-    assert limits("4GiB, 1.5 MiB,auto") == [4 << 30, 3 << 19, None]
-    assert limits([None, 7, "8kb"]) == [None, 7, 8000]
-    assert limits(1 << 30) == [1 << 30]
-    assert limits(None) == []
+    assert memory_limits("4GiB, 1.5 MiB,auto") == [4 << 30, 3 << 19, None]
+    assert memory_limits([None, 7, "8kb"]) == [None, 7, 8000]
+    assert memory_limits(1 << 30) == [1 << 30]
+    assert memory_limits(None) == []
     assert set(UNITS) >= {"gib", "mib"}
     for wrong in ("", "4 GB iB", "-1", "0", "1e9", "٤GiB", "4TiB", "1GiB,,2GiB", 0, True):
         with pytest.raises(InputError, match="no size of memory"):
-            limits(wrong)
+            memory_limits(wrong)
 
 
 def test_the_command_says_what_lies_where(graphc_command, tmp_path, device):

@@ -13,7 +13,7 @@ import typer
 
 from graphc.errors import InputError
 from graphc.shapes.ranges import SizeRange, parse_size
-from graphc.targets.ggml.place import Place, limits
+from graphc.targets.ggml.place import Place, memory_limits
 
 if TYPE_CHECKING:
     from graphc.compiler import Settings
@@ -139,7 +139,7 @@ class Where:
         from graphc.backends.precision import set_float32_matmul_precision
 
         set_float32_matmul_precision("high" if self.fast else "highest")
-        return Place(self.device, self.threads, limits(self.memory) or None)
+        return Place(self.device, self.threads, memory_limits(self.memory) or None)
 
 
 @dataclass(frozen=True)

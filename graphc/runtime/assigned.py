@@ -16,7 +16,7 @@ from graphc.targets.ggml.assign import Assignment, assign
 from graphc.targets.ggml.built import BuiltGraph
 from graphc.targets.ggml.devices import backend_name, device_name
 from graphc.targets.ggml.executor import Executor
-from graphc.targets.ggml.place import Place, limits
+from graphc.targets.ggml.place import Place, memory_limits
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.tensors import VIEW_OPS, address
 
@@ -42,7 +42,7 @@ class Assigned:
 def assigned(program: Program, place: Place, sizes: Mapping[str, int]) -> Assigned:
     """Who computes what at a place; for the CPU alone there is nothing to say. Raises GraphcError for an unknown device, or one
     with too little memory."""
-    memory = limits(place.memory)
+    memory = memory_limits(place.memory)
     if place.only_cpu and not memory:
         return Assigned()
     executor = Executor(program, stand_ins(program), place.device, place.threads, memory, planning=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -17,7 +17,7 @@ from graphc.runtime.turns import Turns
 from graphc.shapes import Dim, Expr, bind, symbols
 from graphc.shapes.ranges import range_of
 from graphc.targets.ggml.executor import Executor
-from graphc.targets.ggml.place import CPU, Place, limits
+from graphc.targets.ggml.place import CPU, Place, memory_limits
 from graphc.targets.ggml.program import Input, Program
 from graphc.targets.ggml.rows import from_start
 from graphc.weights.checkpoint import Source
@@ -62,7 +62,7 @@ class Model:
         self.program = program
         self.inputs = [TensorInfo(each.name, each.dtype, each.shape) for each in program.inputs]
         self.outputs = [TensorInfo(each.name, each.dtype, each.shape) for each in program.outputs]
-        self._place = (place.device, place.threads, limits(place.memory))
+        self._place = (place.device, place.threads, memory_limits(place.memory))
         self.executor = Executor(program, weights, *self._place)
         self._turns = Turns(self.executor.most_runs(place.contexts))
         self._changes = Turns(1)
@@ -71,9 +71,8 @@ class Model:
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, each)) or "nothing" for each in (self.inputs, self.outputs))
-        device, nbytes = self._place[0], sum(weight.nbytes for weight in self.program.weights)
-        weights = f"{len(self.program.weights)} weights, {nbytes / (1 << 20):.1f} MiB"
-        return f"<graphc.Model {self.program.name}: {inputs} -> {outputs}; {weights}; on {device}>"
+        weights = f"{len(self.program.weights)} weights, {self.weight_bytes / (1 << 20):.1f} MiB"
+        return f"<graphc.Model {self.program.name}: {inputs} -> {outputs}; {weights}; on {self._place[0]}>"
 
     def run(self, feed: Mapping[str, np.ndarray] | None = None, /, **arrays: np.ndarray) -> dict[str, np.ndarray]:
         """Outputs by name, for inputs by name, given as keywords or as one mapping. Several threads may call it at once.
@@ -87,6 +86,37 @@ class Model:
         return {info.name: array for info, array in zip(self.outputs, results, strict=True)}
 
     __call__ = run
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights, wherever they lie."""
+        return sum(weight.nbytes for weight in self.program.weights)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes that are reserved for intermediate results, on all devices together: what the largest run so far needed, for
+        each of the runs that happened at once."""
+        return self.executor.compute_bytes
+
+    def bytes_for(self, shapes: Mapping[str, Sequence[int]]) -> int:
+        """Bytes that a run with inputs of these shapes needs for intermediate results, on all devices together and whatever they
+        are allowed; nothing is computed or reserved. What only a run can tell is not counted.
+
+        Raises InputError for shapes that the model does not take.
+        """
+        types = {each.name: each.dtype for each in self.inputs}
+        given = {
+            name: np.broadcast_to(np.zeros((), types.get(name, np.float32)), tuple(shape))
+            for name, shape in shapes.items()
+        }
+        binding = check_inputs(self.program, given)
+        with self._turns.one:
+            return self.executor.bytes_for(binding)
+
+    def release(self) -> None:
+        """Give back the memory of intermediate results now; a later run reserves it anew. Waits for what other threads run."""
+        with self.alone() as executor:
+            executor.release()
 
     def load_weights(self, source: Source, *, strict: bool = True, component: str | None = None) -> None:
         """Take the weights of another checkpoint of the same architecture.

@@ -130,8 +130,12 @@ class Contexts:
         if self.closed:
             raise GraphcError(self.closed)
 
-    def free(self) -> None:
-        """Give back all of them, when none is in use."""
-        self.closed = "the model is closed"
+    def release(self) -> None:
+        """Give back those that are not in use; others are made when they are needed."""
         while self.idle:
             self.idle.pop().free()
+
+    def free(self) -> None:
+        """Give back all of them, when none is in use, and make no others."""
+        self.closed = "the model is closed"
+        self.release()

@@ -24,6 +24,7 @@ from graphc.targets.ggml.adapt import Adapter
 from graphc.targets.ggml.built import BuiltGraph
 from graphc.targets.ggml.choices import choices_for
 from graphc.targets.ggml.context import Context, Contexts
+from graphc.targets.ggml.cost import with_blocks
 from graphc.targets.ggml.devices import backend_name, check_threads, open_backends
 from graphc.targets.ggml.fitting import Fitting
 from graphc.targets.ggml.host import perform
@@ -160,6 +161,26 @@ class Executor:
     def compute_bytes(self) -> int:
         """Bytes that are reserved for intermediate results: in each context what the largest of its sizes so far needs."""
         return sum(context.compute.nbytes for context in self.contexts.idle)
+
+    def bytes_for(self, binding: Mapping[str, int]) -> int:
+        """Bytes that a run of these sizes needs for intermediate results, on all devices together, whatever they are allowed;
+        nothing is reserved or computed. Sections whose sizes only a run can tell are not counted."""
+        return self.servers.call(lambda: self._bytes_for(binding))
+
+    def _bytes_for(self, binding: Mapping[str, int]) -> int:
+        parts = [
+            (program, step)
+            for program in with_blocks(self.program)
+            for step in self.sections(program)
+            if isinstance(step, Section) and step.symbols <= binding.keys()
+        ]
+        with self.context() as context:
+            return max((context.compute.needed(context.graph(*part, binding).placement) for part in parts), default=0)
+
+    def release(self) -> None:
+        """Give back the memory of intermediate results, and the graphs; a run makes them anew."""
+        self.check()
+        self.servers.call(self.contexts.release)
 
     def placed(self, arrays: Iterable[np.ndarray]) -> list[np.ndarray]:
         """The arrays as they are used; each is copied, if it has to be, before the next is made."""

@@ -50,7 +50,7 @@ class Fitting:
         total = sum(self.sizes[index] for index in self.reads.order)
         self.bounded = any(limits) or 2 * total > sum(self.limits)
         if not self.bounded and not planning:
-            weights.place(self._whole())
+            weights.place(self.whole())
 
     def fit(self, measure: Measure) -> None:
         """See that the weights leave room for a graph, which `measure` measures. Raises GraphcError if that cannot be."""
@@ -60,7 +60,7 @@ class Fitting:
     def plan(self, measure: Measure) -> Residence:
         """What is to lie where for a graph. The weights look as if they lay there. Raises GraphcError if that cannot be."""
         if not self.bounded:
-            residence = self._whole()
+            residence = self.whole()
             self.weights.pretend(residence.device)
             return residence
         while True:
@@ -78,7 +78,7 @@ class Fitting:
                 return residence
             self.host.update(index for index, each in enumerate(device) if each != residence.device[index])
 
-    def _whole(self) -> Residence:
+    def whole(self) -> Residence:
         """Where weights lie that fit easily."""
         device = assigned(self.reads.order, self.sizes, self.limits, self.host, self.spill)
         return Residence(device, frozenset(), (0,) * len(self.devices))

@@ -49,6 +49,7 @@ class Placement:
         ggml.ggml_build_forward_expand(graph, byte)
         self.graph, self.pinned = graph, list(pinned)
         self.turn = -1
+        self.needed: int | None = None
         self._address = ggml.ggml_get_mem_buffer(context)
         self._untouched = ctypes.string_at(self._address, ggml.ggml_used_mem(context))
 
@@ -108,6 +109,32 @@ class ComputeMemory:
         if self._scheduler is not None or self.nbytes != before:
             self._turn += 1
         placement.turn = self._turn
+
+    def needed(self, placement: Placement) -> int:
+        """Bytes that the results of a graph take, on all backends together; nothing is reserved for it."""
+        if placement.needed is not None:
+            return placement.needed
+        if self._scheduler is not None:
+            return self._needed_on_devices(placement)
+        placement.reset()
+        allocator = ggml.ggml_gallocr_new(ggml.ggml_backend_get_default_buffer_type(self._backends[0]))
+        size = ctypes.c_size_t()
+        ggml.ggml_gallocr_reserve_n_size(allocator, placement.graph, None, None, ctypes.pointer(size))
+        ggml.ggml_gallocr_free(allocator)
+        placement.turn, placement.needed = -1, int(size.value)
+        return placement.needed
+
+    def _needed_on_devices(self, placement: Placement) -> int:
+        """By the scheduler, which then no longer knows the places of any graph."""
+        self._stream(None)
+        self._turn += 1
+        if self._weights.residence is None:
+            self._weights.pretend(self._fitting.whole().device)
+        self._prepare(placement)
+        sizes = (ctypes.c_size_t * len(self._backends))()
+        ggml.ggml_backend_sched_reserve_size(self._scheduler, placement.graph, sizes)
+        placement.reset()
+        return sum(sizes)
 
     def plan(self, placement: Placement) -> Residence:
         """What would lie where for a graph on several backends; `device_of` knows then who would compute it."""

@@ -49,7 +49,7 @@ def names_cpu(device: str) -> bool:
     return "cpu" in names and len(names) > 1
 
 
-def limits(memory: Memory) -> list[Limit]:
+def memory_limits(memory: Memory) -> list[Limit]:
     """One limit for each of the first devices. Raises InputError for what is no number of bytes."""
     each = memory.split(",") if isinstance(memory, str) else memory if isinstance(memory, Sequence) else [memory]
     return [_limit(one) for one in each] if memory is not None else []

@@ -12,7 +12,7 @@ from graphc.ggml_library import ggml
 from graphc.targets.ggml.devices import device_name
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.residence import HOST, SLOTS, Residence
-from graphc.targets.ggml.tensors import ALIGNMENT, NOTHING, in_place, new_context, new_tensor, upload
+from graphc.targets.ggml.tensors import ALIGNMENT, NOTHING, give_back, in_place, new_context, new_tensor, upload
 
 SOMEWHERE = 1 << 12
 """An address for tensors that have no place yet; nothing reads it."""
@@ -67,6 +67,7 @@ class Weights:
             self._buffers += allocated(backend, [self.tensors[index] for index in own])
             for index in own:
                 upload(self.tensors[index], self.arrays[index])
+            give_back(self.arrays[index] for index in own)
             slots = [
                 whole_buffer(backend, residence.slots[number]) for _ in range(SLOTS * bool(residence.slots[number]))
             ]
@@ -118,6 +119,7 @@ class Weights:
     def free(self) -> None:
         """Give back everything; there are no tensors afterwards."""
         self.clear()
+        give_back(self.arrays)
         self.tensors = []
         ggml.ggml_free(self.context)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+import mmap
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Any
 
@@ -68,6 +69,19 @@ def in_place(array: np.ndarray) -> np.ndarray:
     array = np.asarray(array, order="C")
     size = max(array.itemsize, 2)
     return aligned_copy(array) if array.nbytes and array.ctypes.data % size else array
+
+
+def give_back(arrays: Iterable[np.ndarray]) -> None:
+    """Let the system have the memory of arrays that lie in mapped files: they are read from there if they are needed again. What
+    lies elsewhere stays."""
+    for array in arrays:
+        owner: Any = array
+        while isinstance(owner, np.ndarray):
+            owner = owner.base
+        if isinstance(owner, mmap.mmap) and array.nbytes and hasattr(mmap, "MADV_DONTNEED"):
+            begin = array.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
+            start = begin // mmap.PAGESIZE * mmap.PAGESIZE
+            owner.madvise(mmap.MADV_DONTNEED, start, begin + array.nbytes - start)
 
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:

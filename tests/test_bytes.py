@@ -1,0 +1,101 @@
+"""What a model says of its memory: what its weights take, what a run would need, and that it is given back."""
+
+import mmap
+
+import numpy as np
+import onnx
+import pytest
+
+import graphc
+from graphc.errors import GraphcError, InputError
+from graphc.targets.ggml import executor
+from graphc.targets.ggml.tensors import give_back
+
+WIDTH = 256
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+    narrow (float[n, {WIDTH}] x) => (float[n, {WIDTH}] y) {{ h = MatMul(x, w) g = Softmax(h) y = MatMul(g, w) }}""")
+    weight = np.random.default_rng(0).standard_normal((WIDTH, WIDTH)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    path = tmp_path_factory.mktemp("bytes") / "narrow.gguf"
+    graphc.compile(model, path).close()
+    return path
+
+
+def x(rows):
+    return np.ones((rows, WIDTH), np.float32)
+
+
+def test_what_a_run_needs_is_what_it_reserves(engine):
+    model = graphc.load(engine, threads=1)
+    assert model.weight_bytes == WIDTH * WIDTH * 4
+    said = model.bytes_for({"x": (3000, WIDTH)})
+    assert model.reserved_bytes < said, "asking reserves nothing"
+    before = model.run(x=x(3))["y"]
+    assert model.reserved_bytes < said
+    assert model.bytes_for({"x": (3, WIDTH)}) <= model.reserved_bytes
+    model.run(x=x(3000))
+    assert model.reserved_bytes == said == model.bytes_for({"x": (3000, WIDTH)})
+    assert (model.run(x=x(3))["y"] == before).all()
+
+
+def test_memory_of_results_is_given_back_and_taken_again(engine):
+    model = graphc.load(engine, threads=2)
+    before = model.run(x=x(3000))["y"]
+    model.release()
+    assert model.reserved_bytes == 0
+    assert (model.run(x=x(3000))["y"] == before).all()
+    model.close()
+    for use in (model.release, lambda: model.bytes_for({"x": (3, WIDTH)})):
+        with pytest.raises(GraphcError, match="closed"):
+            use()
+
+
+@pytest.mark.parametrize("shapes", [{}, {"x": (3,)}, {"x": (3, WIDTH + 1)}, {"x": (3, WIDTH), "z": (1,)}])
+def test_shapes_that_do_not_fit_are_refused(engine, shapes):
+    with pytest.raises(InputError):
+        graphc.load(engine, threads=1).bytes_for(shapes)
+
+
+def test_devices_are_asked_before_they_get_anything(engine, monkeypatch):
+    open_one = executor.open_backends
+    monkeypatch.setattr(executor, "open_backends", lambda *args: open_one(*args) + open_one(*args))
+    alone = graphc.load(engine, threads=1)
+    small = alone.bytes_for({"x": (3, WIDTH)})
+    for memory in (None, small + alone.weight_bytes + 4096):
+        model = graphc.load(engine, threads=1, memory=memory)
+        expected = model.run(x=x(3))["y"]
+        assert model.bytes_for({"x": (30, WIDTH)}) > small
+        assert (model.run(x=x(3))["y"] == expected).all()
+    assert model.bytes_for({"x": (30000, WIDTH)}) > 100 * small
+    assert (model.run(x=x(3))["y"] == expected).all()
+    with pytest.raises(GraphcError, match="may use"):
+        model.run(x=x(30000))
+
+
+def resident(array):
+    """Bytes of the pages of an array that this process has."""
+    start = array.ctypes.data
+    with open("/proc/self/smaps") as file:
+        lines = iter(file)
+        for line in lines:
+            span = line.split(" ", 1)[0]
+            if "-" in span and int(span.split("-")[0], 16) <= start < int(span.split("-")[1], 16):
+                return next(int(each.split()[1]) << 10 for each in lines if each.startswith("Rss"))
+    raise AssertionError("it lies nowhere")
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="the system does not take pages back")
+def test_a_closed_model_keeps_no_pages_of_its_file(tmp_path):
+    path = tmp_path / "numbers"
+    np.arange(1 << 20, dtype=np.int32).tofile(path)
+    mapped = np.asarray(np.memmap(path, np.uint8, "r"))
+    parts = [mapped[4 : 1 << 20].view(np.int32), mapped[1 << 20 :].view(np.int32)[::2]]
+    sums = [int(part.sum(dtype=np.int64)) for part in parts]
+    before = resident(mapped)
+    give_back([parts[0], np.ones(3), np.zeros((0, 2))])
+    assert resident(mapped) <= before - (1 << 20) + 2 * mmap.PAGESIZE
+    assert [int(part.sum(dtype=np.int64)) for part in parts] == sums
