@@ -258,6 +258,8 @@ ENTRIES: tuple[Entry, ...] = (
     _entry("Extra noise", "extra_noise"),
     _switch("Fix steps", "fix_steps"),
     _switch("Color correction", "color_correction"),
+    _entry("VAE tiling", "vae_tiling", str),
+    _entry("VAE tile", "vae_tile", int),
     _entry("Emphasis", "emphasis", str),
     _eta("Eta", on_times=False),
     _eta("Eta DDIM", on_times=True),

@@ -17,7 +17,7 @@ from graphc_images.errors import SettingError
 from graphc_images.folders import ModelFolders
 from graphc_images.inversions import Inversions
 from graphc_images.latent_scaling import LATENT_UPSCALERS, scaled_latent
-from graphc_images.models import ImageModel, load_model
+from graphc_images.models import ImageModel, Tiles, load_model
 from graphc_images.networks import Networks
 from graphc_images.painting import Canvas, paint
 from graphc_images.pictures.arrays import to_array, to_picture
@@ -112,6 +112,10 @@ class Pipeline:
             found += progress.pictures
         return Pictures(found)
 
+    def close(self) -> None:
+        """Free what is loaded; it is loaded again if it is needed."""
+        self.model.close()
+
     def steps(self, prompt: str = "", **settings: Any) -> Iterator[Progress]:
         """The same step by step. Whoever stops asking for more has what was finished until then."""
         return self.paint(Settings.of(prompt, **settings))
@@ -119,6 +123,7 @@ class Pipeline:
     def paint(self, asked: Settings) -> Iterator[Progress]:
         """The steps of all batches. Raises ImageError before the first, for what cannot be done."""
         settings = self.networks.applied(resolved(asked, self.model.architecture))
+        self.model.tiles = Tiles(settings.vae_tiling, settings.vae_tile)
         for batch in range(settings.batches):
             yield from self._batch(settings, batch)
 
@@ -223,8 +228,8 @@ def load(
 ) -> Pipeline:
     """A pipeline of a checkpoint: a file, or its name in `folders` (see `folders.py`).
 
-    Further settings are those of `load_model`: files for the autoencoder and the text encoders, threads. Raises ImageError and
-    graphc.GraphcError; nothing is loaded yet but what says which model it is.
+    Further settings are those of `load_model`: files for the autoencoder and the text encoders, device, threads, memory, types
+    of weights. Raises ImageError and graphc.GraphcError; nothing is loaded yet but what says which model it is.
     """
     known = folders if isinstance(folders, ModelFolders) or folders is None else ModelFolders(folders)
     path = known.find("checkpoint", str(model)) if known is not None else Path(model)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphc_images.errors import SettingError
+from graphc_images.models.parts import Use
 from graphc_images.modes import Mode, mode_of
 
 if TYPE_CHECKING:
@@ -125,6 +126,11 @@ class Settings:
     hires_negative_prompt: str | None = None
     hires_cfg_scale: float | None = None
 
+    vae_tiling: Use = "auto"
+    """Whether the autoencoder works on tiles: by itself, where the whole picture would not fit into memory."""
+    vae_tile: int = 512
+    """The side of a tile in pixels."""
+
     loras: Mapping[str, float] = field(default_factory=dict)
     """Strengths by name or path, beside those that the prompt names."""
     embeddings: Mapping[str, str] = field(default_factory=dict)
@@ -204,6 +210,7 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "hires_steps": (1, 2**14, AT_LEAST_ONE),
     "hires_denoising_strength": (0, 1, SHARE),
     "hires_cfg_scale": (-1e4, 1e4, "a number"),
+    "vae_tile": (64, 2**16, "a number of pixels from 64"),
 }
 """What a number may be: from, to, and how it is said."""
 
@@ -211,4 +218,5 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "emphasis": ("Original", "No norm", "Ignore", "None"),
     "inpainting_fill": ("fill", "original", "latent noise", "latent nothing"),
     "resize_mode": ("stretch", "crop", "fill"),
+    "vae_tiling": ("auto", "on", "off"),
 }

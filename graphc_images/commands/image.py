@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -69,6 +70,14 @@ def paint(
     preview: Annotated[Path | None, typer.Option(metavar="FILE", help="Written after each step.")] = None,
     vae: Annotated[Path | None, typer.Option(metavar="FILE", help="Another autoencoder.")] = None,
     tiny: Annotated[Path | None, typer.Option("--taesd", metavar="FILE", help="TAESD, for previews.")] = None,
+    device: Annotated[str, typer.Option(metavar="NAME,...", help="cpu, gpu or what graphc devices lists.")] = "cpu",
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="For all models and what they compute: 4GiB, 900MiB.")
+    ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="[PART=]TYPE", help="Keep weights as q8_0, f16, …; may be repeated."),
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU; all processors if not given.")] = None,
     **settings: Any,
 ) -> None:
@@ -86,7 +95,8 @@ def paint(
         given = settings_of(read_parameters(notes.parameters))
     given |= settings_given(settings) | ({"prompt": prompt} if prompt else {})
     asked = Settings.of(**given)
-    pipeline = _pipeline(model, models, vae=vae, tiny=tiny, threads=threads)
+    where: dict[str, Any] = {"device": device, "memory": memory, "threads": threads, "types": _types(types or ())}
+    pipeline = _pipeline(model, models, vae=vae, tiny=tiny, **where)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         if x or y or z:
@@ -151,6 +161,12 @@ def _paint(pipeline: Pipeline, asked: Settings, output: Path, preview: Path | No
                 picture.save(place)
                 written.append(place)
                 typer.echo(f"{place}: seed {picture.seed}")
+
+
+def _types(texts: Sequence[str]) -> str | dict[str, str]:
+    """The types of weights: one for all parts, or by part."""
+    pairs = [text.partition("=") for text in texts]
+    return {name: type for name, equals, type in pairs if equals} or (texts[-1] if texts else "checkpoint")
 
 
 def _pipeline(model: str | None, models: Path | None, **settings: Any) -> Pipeline:

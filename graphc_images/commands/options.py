@@ -272,6 +272,10 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("hires_negative_prompt", "Its negative prompt.", ("--hires-negative",)),
         Option("hires_cfg_scale", "How strongly its prompt guides.", ("--hires-cfg",)),
     ),
+    "Tiles": (
+        Option("vae_tiling", "The autoencoder works on tiles: on, off, or auto, where the whole does not fit into memory."),
+        Option("vae_tile", "Pixels of a tile's side."),
+    ),
 }  # fmt: skip
 """Every setting that can be typed, in groups. A setting alone is written as it is called, with dashes."""
 

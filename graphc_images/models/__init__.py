@@ -12,11 +12,12 @@ from graphc_images.models.architectures import ARCHITECTURES, Architecture, Defa
 from graphc_images.models.denoisers import Conditioning
 from graphc_images.models.latents import LatentFormat
 from graphc_images.models.loras import Source, Strength
-from graphc_images.models.memory import Loaded
+from graphc_images.models.memory import Loaded, TooLarge
 from graphc_images.models.model import Encoded, ImageModel, load_model
+from graphc_images.models.parts import Tiles
 from graphc_images.models.recognize import Recognized, recognize
 
 __all__ = [
     "ARCHITECTURES", "Architecture", "Conditioning", "Defaults", "Encoded", "ImageModel", "LatentFormat", "Loaded", "Part",
-    "Prediction", "Recognized", "Source", "Strength", "load_model", "recognize",
+    "Prediction", "Recognized", "Source", "Strength", "Tiles", "TooLarge", "load_model", "recognize",
 ]  # fmt: skip

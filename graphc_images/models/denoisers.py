@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-import graphc
 from graphc_images.errors import SettingError
 from graphc_images.sampling.guided import Weakening
 
@@ -49,7 +48,8 @@ class Takes:
 
 def run(
     kind: str,
-    engine: graphc.Model,
+    inputs: Mapping[str, tuple[Any, ...]],
+    engine: Callable[[Arrays], Mapping[str, np.ndarray]],
     x: np.ndarray,
     time: float | np.ndarray,
     conditioning: Conditioning,
@@ -57,8 +57,8 @@ def run(
 ) -> np.ndarray:
     """What the network predicts for a latent x [batch, channels, height, width]; float32, of the same shape.
 
-    `time` is one for all, or one each: the step of training, 0 to 999, or for a flow its sigma, 0 to 1. Raises SettingError for
-    what does not fit the model.
+    `inputs` are the sizes of what the engine takes, by name. `time` is one for all, or one each: the step of training, 0 to 999,
+    or for a flow its sigma, 0 to 1. Raises SettingError for what does not fit the model.
     """
     x = np.ascontiguousarray(x, np.float32)
     times = np.ascontiguousarray(np.broadcast_to(np.asarray(time, np.float32), (len(x),)))
@@ -66,7 +66,7 @@ def run(
     if conditioning.latents is not None:
         x = np.concatenate([x, each(conditioning.latents, len(x), "latents")], axis=1)
     takes = KINDS[kind]
-    switches = switches_of({each.name: each.shape for each in engine.inputs}, len(x), weakening)
+    switches = switches_of(inputs, len(x), weakening)
     (found,) = engine({**takes.inputs(x, times, conditioning), **switches}).values()
     return takes.result(found, shape)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ class Loras:
     def __init__(self, there: Callable[[], Mapping[str, graphc.Model]]) -> None:
         self._there = there
         self._loaded: dict[str, tuple[Source, Strength]] = {}
-        self._foreign: set[tuple[str, str]] = set()
+        self._foreign: dict[tuple[str, str], graphc.NothingFitsError] = {}
         self._unmatched: dict[str, dict[str, tuple[str, ...]]] = {}
 
     @property
@@ -39,20 +39,27 @@ class Loras:
             for name, parts in self._unmatched.items()
         }
 
-    def load(self, source: Source, strength: Strength, name: str | None, engines: Mapping[str, graphc.Model]) -> str:
-        """One more, on these engines now and on others when they are loaded. Raises NothingFitsError if none has use for it."""
+    def load(
+        self,
+        source: Source,
+        strength: Strength,
+        name: str | None,
+        parts: Sequence[str],
+        engine: Callable[[str], graphc.Model],
+    ) -> str:
+        """One more, on the engines of these parts now, one after the other, for there may be no room for all, and on others when
+        they are loaded. Raises NothingFitsError if none has use for it."""
         called = name or (
             Path(source).stem if isinstance(source, str | os.PathLike) else f"lora {len(self._loaded) + 1}"
         )
         if called in self._loaded:
             raise SettingError(f"a LoRA is already called {called!r}")
         self._loaded[called], self._unmatched[called] = (source, strength), {}
-        refused: list[graphc.NothingFitsError] = []
         try:
-            for part, engine in engines.items():
-                if (error := self._add(part, engine, called)) is not None:
-                    refused.append(error)
-            if len(refused) == len(engines):
+            for part in parts:
+                self._add(part, engine(part), called)
+            refused = [self._foreign[part, called] for part in parts if (part, called) in self._foreign]
+            if len(refused) == len(parts):
                 raise refused[0]
         except graphc.GraphcError:
             self.unload(called)
@@ -82,20 +89,19 @@ class Loras:
                 if each in engine.loras:
                     engine.unload_lora(each)
             del self._loaded[each], self._unmatched[each]
-            self._foreign = {(part, other) for part, other in self._foreign if other != each}
+            self._foreign = {key: error for key, error in self._foreign.items() if key[1] != each}
 
-    def _add(self, part: str, engine: graphc.Model, name: str) -> graphc.NothingFitsError | None:
+    def _add(self, part: str, engine: graphc.Model, name: str) -> None:
         if name in engine.loras or (part, name) in self._foreign:
-            return None
+            return
         source, strength = self._loaded[name]
         try:
             with warnings.catch_warnings(action="ignore"):  # `unmatched` says it
                 lora = engine.load_lora(source, strength, name)
         except graphc.NothingFitsError as error:
-            self._foreign.add((part, name))
-            return error
+            self._foreign[part, name] = graphc.NothingFitsError(str(error))
+            return
         self._unmatched[name][part] = tuple(lora.unmatched)
-        return None
 
     def _known(self, names: Iterable[str]) -> None:
         for name in names:

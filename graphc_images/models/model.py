@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +20,16 @@ from graphc_images.models import denoisers
 from graphc_images.models.architectures import ARCHITECTURES, TEXT_PROJECTION, Architecture, Part
 from graphc_images.models.denoisers import Conditioning
 from graphc_images.models.loras import Loras, Source, Strength
-from graphc_images.models.memory import Loaded
+from graphc_images.models.memory import Loaded, Memory, TooLarge
+from graphc_images.models.parts import Tiles, decoding, encoding, in_rows, in_tiles
 from graphc_images.models.recognize import Recognized, Tensors, beginning, recognize
 from graphc_images.sampling.guided import Weakening
 
 ENGINES = Path(__file__).parents[1] / "engines"
 """The programs that are shipped; they have no weights."""
+
+Types = str | Mapping[str, str]
+"""A type of graphc's for weights, for all parts or by part."""
 
 LARGE = "t5xxl"
 """The text encoder that is not loaded only because a LoRA may change it."""
@@ -70,17 +79,23 @@ class Component:
         projects = any(name.startswith(self.prefix) and name.endswith(TEXT_PROJECTION) for name in self.tensors)
         return self.part.projected if projects and self.part.projected else self.part.engine
 
-    @property
-    def nbytes(self) -> int:
-        """About how much its weights take."""
-        own = (tensor for name, tensor in self.tensors.items() if name.startswith(self.prefix))
-        return sum(int(getattr(each, "raw", each).nbytes) for each in own if hasattr(each, "shape"))
+    def weight_bytes(self, half: str = "", type: str = "checkpoint") -> int:
+        """About how much the weights take, or those of a half, in a type."""
+        names = [name for name in self.tensors if name.startswith(self.prefix)]
+        if own := [name for name in names if half and f"{half}." in name]:
+            names = own
+        found: list[Any] = [tensor for name in names if hasattr(tensor := self.tensors[name], "shape")]
+        if type == "checkpoint":
+            return sum(getattr(each, "raw", each).nbytes for each in found)
+        bits = int(re.findall(r"\d+", type)[0]) if re.search(r"\d", type) else 32
+        return bits * sum(int(prod(each.shape)) for each in found) // 8
 
 
 class ImageModel:
     """What `load_model` returns. Engines are loaded when they are first used; `close` frees them.
 
-    `architecture` is the row of `architectures.py`, `recognized` what the checkpoint says besides.
+    `architecture` is the row of `architectures.py`, `recognized` what the checkpoint says besides. `tiles` says when the
+    autoencoder works in parts. What does not fit into memory raises TooLarge.
     """
 
     def __init__(
@@ -90,9 +105,11 @@ class ImageModel:
         engines: Path,
         loaded: Loaded,
         threads: int | None,
+        types: Types = "checkpoint",
     ) -> None:
         self.recognized, self.components = recognized, dict(components)
-        self.engines, self.loaded, self.threads = engines, loaded, threads
+        self.engines, self.loaded, self.threads, self.types = engines, loaded, threads, types
+        self.tiles = Tiles()
         self._loras = Loras(self._engines_there)
 
     @property
@@ -112,16 +129,20 @@ class ImageModel:
         `time` is the step of training, 0 to 999, which may lie between two; for a flow its sigma, 0 to 1. `weakening` is what
         it leaves out of itself. Raises SettingError for what it cannot leave out.
         """
-        return denoisers.run(self.architecture.kind, self._engine("denoiser"), x, time, conditioning, weakening)
+        inputs = {each.name: each.shape for each in self._engine("denoiser").inputs}
+        run = partial(
+            denoisers.run, self.architecture.kind, inputs, partial(self._run, "denoiser"), weakening=weakening
+        )
+        return in_rows(run, x, np.asarray(time, np.float32), conditioning)
 
     def encode_tokens(self, encoder: str, ids: np.ndarray, mask: np.ndarray | None = None) -> Encoded:
         """The states of rows of token ids [batch, tokens]; `encoder` is one of `architecture.text`. `mask` [batch, tokens] is 0
         for tokens that T5 is not to look at. Raises ModelError if the encoder is in no file that was given."""
         ids = np.ascontiguousarray(ids, np.int64)
         if encoder != "t5xxl":
-            return Encoded(**self._engine(encoder)({"input_ids": ids}))
+            return Encoded(**self._run(encoder, {"input_ids": ids}))
         seen = np.ones_like(ids) if mask is None else np.ascontiguousarray(mask, np.int64)
-        states = self._engine(encoder)({"input_ids": ids, "attention_mask": seen})["states"][None]
+        states = self._run(encoder, {"input_ids": ids, "attention_mask": seen})["states"][None]
         return Encoded(states, states)
 
     def embedding_ids(self, encoder: str, name: str, vectors: np.ndarray) -> list[int]:
@@ -135,22 +156,32 @@ class ImageModel:
     def encode_image(self, image: np.ndarray, noise: np.ndarray | None = None) -> np.ndarray:
         """The latent, as the denoiser takes it, of pictures [batch, 3, height, width], float32, -1 to 1: the mean of what the
         autoencoder finds likely, or with `noise` of the latent's shape one of it."""
-        found = self._engine("vae encoder")({"image": np.ascontiguousarray(image, np.float32)})
-        mean = found["mean"]
+
+        def run(array: np.ndarray) -> np.ndarray:
+            found = self._run("vae encoder", {"image": np.ascontiguousarray(array)})
+            return np.concatenate([found["mean"], found["log_variance"]], 1)
+
+        sides = encoding(self.architecture.latent.pixels)
+        found = in_tiles(run, np.asarray(image, np.float32), self.tiles, sides, (False, False))
+        mean, log_variance = np.split(found, 2, 1)
         if noise is not None:
-            mean = mean + np.exp(np.clip(found["log_variance"], -30, 20) / 2) * noise
+            mean = mean + np.exp(np.clip(log_variance, -30, 20) / 2) * noise
         return self.architecture.latent.from_encoded(mean)
 
     def decode_latent(self, latent: np.ndarray) -> np.ndarray:
         """The pictures [batch, 3, height, width], about -1 to 1, of the denoiser's latents."""
         encoded = self.architecture.latent.to_encoded(np.asarray(latent, np.float32))
-        return self._engine("vae decoder")({"latent": np.ascontiguousarray(encoded)})["image"]
+
+        def run(array: np.ndarray) -> np.ndarray:
+            return self._run("vae decoder", {"latent": np.ascontiguousarray(array)})["image"]
+
+        return in_tiles(run, encoded, self.tiles, decoding(self.architecture.latent.pixels), (False, False))
 
     def decode_preview(self, latent: np.ndarray) -> np.ndarray:
         """The same by the tiny autoencoder if there is one, else small and rough."""
         if "tiny" not in self.components:
             return self.architecture.latent.preview(latent)
-        return self._engine("tiny decoder")({"latent": np.ascontiguousarray(latent, np.float32)})["image"]
+        return self._run("tiny decoder", {"latent": np.ascontiguousarray(latent, np.float32)})["image"]
 
     def load_lora(self, source: Source, strength: Strength = 1.0, name: str | None = None) -> str:
         """Add a LoRA to the denoiser and the text encoders, by their strengths if it is a mapping (`{"denoiser": 0.8,
@@ -160,7 +191,7 @@ class ImageModel:
         for a name that is taken; the model is as before then. What fits nothing is in `unmatched`.
         """
         used = [key for key in self._read_by_loras() if key != LARGE or key in self._engines_there()]
-        return self._loras.load(source, strength, name, {key: self._engine(key) for key in used})
+        return self._loras.load(source, strength, name, used, self._engine)
 
     def set_lora(self, strengths: Mapping[str, Strength]) -> None:
         """Change strengths of LoRAs, by name; 0 leaves one out. Raises SettingError for a name that there is not."""
@@ -193,6 +224,20 @@ class ImageModel:
         found = {key: self.loaded.there((id(self), key)) for key in self._read_by_loras()}
         return {key: engine for key, engine in found.items() if engine is not None}
 
+    def _run(self, key: str, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What the engine of a part makes of its inputs. Raises TooLarge."""
+        self._engine(key)
+        with self._fitting(key):
+            return self.loaded.run((id(self), key), feed)
+
+    @contextmanager
+    def _fitting(self, key: str) -> Iterator[None]:
+        """Says of what part it is that something did not fit into memory."""
+        try:
+            yield
+        except TooLarge as error:
+            raise TooLarge(f"{self.architecture.name}: {key}: {error}") from error
+
     def _engine(self, key: str) -> graphc.Model:
         """The engine of a part, `vae encoder` and the like for its halves; loaded if it is not."""
         name, _, half = key.partition(" ")
@@ -204,12 +249,24 @@ class ImageModel:
             raise ModelError(
                 f"{path}: there is no such engine; python -m examples.image_engines makes it, in graphc's sources"
             )
-        return self.loaded.get((id(self), key), found.nbytes, lambda: self._load(key, path, found))
+        size = found.weight_bytes(half, self._type(key))
+        with self._fitting(key):
+            return self.loaded.get((id(self), key), size, lambda: self._load(key, path, found))
+
+    def _type(self, key: str) -> str:
+        """The type in which a part's weights are kept."""
+        return self.types if isinstance(self.types, str) else self.types.get(key.partition(" ")[0], "checkpoint")
 
     def _load(self, key: str, path: Path, found: Component) -> graphc.Model:
         try:
             engine = graphc.load(
-                path, weights=found.tensors, component=found.component, dtype="checkpoint", threads=self.threads
+                path,
+                weights=found.tensors,
+                component=found.component,
+                dtype=self._type(key),
+                threads=self.threads,
+                device=self.loaded.device,
+                memory=self.loaded.given if self.loaded.streams else None,
             )
         except graphc.GraphcError as error:
             raise ModelError(f"{found.file}: {error}") from error
@@ -227,13 +284,21 @@ def load_model(
     engines: str | os.PathLike[str] = ENGINES,
     architectures: Sequence[Architecture] = ARCHITECTURES,
     loaded: Loaded | None = None,
+    memory: Memory = None,
+    device: str = "cpu",
     threads: int | None = None,
+    types: Types = "checkpoint",
 ) -> ImageModel:
     """Recognize a checkpoint, and make a model of it; nothing is loaded yet.
 
     `source` is a file of the whole model, or of the denoiser alone; `vae`, `text` (`{"clip_l": FILE, "t5xxl": FILE}`) and `tiny`
-    (TAESD) are files for the others, which are taken before what is in the first. `loaded` holds the engines, for several models
-    with one limit. Raises ModelError, with the file's name, for one that is not known, and CheckpointError for a damaged one.
+    (TAESD) are files for the others, which are taken before what is in the first.
+
+    `memory` is a limit for all that is loaded and computed on the `device` (see `Loaded`); several models may share a `loaded`,
+    which has both. `types` are what weights are kept in (`"q8_0"`; see graphc's docs/weights.md), for all parts or by part
+    (`{"denoiser": "q8_0"}`).
+
+    Raises ModelError, with the file's name, for one that is not known, and CheckpointError for a damaged one.
     """
     tensors, file = graphc.open_checkpoint(source), _called(source)
     try:
@@ -257,7 +322,13 @@ def load_model(
     if tiny is not None:
         part = Part("taesd" if architecture.latent.channels == 4 else "taesd16", "tiny", ("",))
         components["tiny"] = Component(part, "tiny", graphc.open_checkpoint(tiny), _called(tiny))
-    return ImageModel(recognized, components, Path(engines), loaded or Loaded(), threads)
+    _check_parts("types", () if isinstance(types, str) else types, components)
+    return ImageModel(recognized, components, Path(engines), loaded or Loaded(memory, device), threads, types)
+
+
+def _check_parts(setting: str, names: Iterable[str], components: Mapping[str, Component]) -> None:
+    if unknown := [name for name in names if name not in components]:
+        raise SettingError(f"{setting}: there is no part {unknown[0]!r}; there are {', '.join(components)}")
 
 
 def _called(source: Source) -> str:

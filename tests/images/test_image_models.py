@@ -201,7 +201,7 @@ def test_half_precision_stays_in_the_file(tmp_path):
 
 
 def test_models_are_freed_when_they_would_not_fit(files):
-    _, model = opened("Stable Diffusion 1", files, loaded=Loaded(1))
+    _, model = opened("Stable Diffusion 1", files, loaded=Loaded("10MiB"))
     ids, _ = prompt(1)
     words = model.encode_tokens("clip_l", ids).skipping(1)
     first = model.denoise(noise(1, 4, 8, 8), 10.0, Conditioning(words))

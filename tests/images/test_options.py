@@ -57,6 +57,8 @@ OTHER = {
     "hires_prompt": "b, c: d",
     "hires_negative_prompt": "e",
     "hires_cfg_scale": 4.0,
+    "vae_tiling": "on",
+    "vae_tile": 256,
 }
 """Another value than the usual one, where it is not a number or a switch, which are changed by themselves."""
 

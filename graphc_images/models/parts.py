@@ -1,0 +1,126 @@
+"""Work that is done in parts where the whole would not fit: pictures of a batch one after the other, autoencoders in tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from graphc_images.models.denoisers import Conditioning
+from graphc_images.models.memory import TooLarge
+from graphc_images.pictures.tiles import run_tiled
+
+Run = Callable[[np.ndarray], np.ndarray]
+Use = Literal["auto", "on", "off"]
+
+SMALLEST = 128
+"""Pixels of the side of the smallest tiles."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Tiles of an autoencoder: `on`, `off`, or only where the whole does not fit (`auto`); `size` is the side in pixels, of which
+    memory may allow a half or a fourth."""
+
+    use: Use = "auto"
+    size: int = 512
+
+
+@dataclass(frozen=True)
+class Sides:
+    """How an array for an autoencoder is related to pixels: pixels for each of its elements and of the result's along a side, and
+    the part of a tile that the next one overlaps (ComfyUI's)."""
+
+    pixels: int
+    result: int
+    overlap: float
+
+
+def encoding(pixels: int) -> Sides:
+    """From a picture to a latent."""
+    return Sides(1, pixels, 1 / 8)
+
+
+def decoding(pixels: int) -> Sides:
+    """From a latent to a picture."""
+    return Sides(pixels, 1, 1 / 4)
+
+
+def in_tiles(run: Run, array: np.ndarray, tiles: Tiles, sides: Sides, wrapped: tuple[bool, bool]) -> np.ndarray:
+    """What an autoencoder makes of [batch, channels, height, width]. Raises TooLarge if not even small tiles fit.
+
+    `wrapped` are the axes (rows, columns) along which a seamless picture goes on at its other end, so tiles do.
+    """
+    unit = max(sides.pixels, sides.result) // sides.pixels
+    size = max(tiles.size // sides.pixels // unit, 1) * unit
+    if tiles.use != "on" or max(array.shape[2:]) <= size:
+        try:
+            return run(array)
+        except TooLarge:
+            if len(array) > 1:
+                return np.concatenate(
+                    [in_tiles(run, array[row : row + 1], tiles, sides, wrapped) for row in range(len(array))]
+                )
+            if tiles.use == "off":
+                raise
+            size = min(size, max(array.shape[2:]) // 2 // unit * unit)
+    while True:
+        overlap = int(size * sides.overlap) // unit * unit
+        try:
+            return _tiled(run, array, (size, overlap), sides, wrapped)
+        except TooLarge:
+            size = size // 2 // unit * unit
+            if size * sides.pixels < SMALLEST:
+                raise
+
+
+def _tiled(run: Run, array: np.ndarray, tile: tuple[int, int], sides: Sides, wrapped: tuple[bool, bool]) -> np.ndarray:
+    """By ComfyUI's three tilings."""
+    size, overlap = tile
+    around = [(overlap if each else 0) for each in wrapped]
+    if any(around):
+        array = np.pad(array, [(0, 0), (0, 0), *((each, each) for each in around)], mode="wrap")
+    scale = sides.pixels / sides.result
+    found = run_tiled(array, run, (size, size), overlap, scale, tilings=3)
+    rows, columns = (
+        slice(round(each * scale), side - round(each * scale))
+        for each, side in zip(around, found.shape[2:], strict=True)
+    )
+    return np.ascontiguousarray(found[:, :, rows, columns])
+
+
+def in_rows(
+    run: Callable[[np.ndarray, np.ndarray, Conditioning], np.ndarray],
+    x: np.ndarray,
+    times: np.ndarray,
+    conditioning: Conditioning,
+) -> np.ndarray:
+    """What a denoiser predicts for the latents x, whose times and conditionings are one for all or one each: of all together, or
+    of halves where that is too large. Raises TooLarge if one alone is."""
+    try:
+        return run(x, times, conditioning)
+    except TooLarge:
+        if len(x) == 1:
+            raise
+    half = len(x) // 2
+    parts = slice(0, half), slice(half, len(x))
+    return np.concatenate(
+        [in_rows(run, x[part], _rows(times, part, len(x)), _told(conditioning, part, len(x))) for part in parts]
+    )
+
+
+def _rows(array: np.ndarray, part: slice, batch: int) -> np.ndarray:
+    return array[part] if np.ndim(array) and len(array) == batch else array
+
+
+def _told(conditioning: Conditioning, part: slice, batch: int) -> Conditioning:
+    changed: dict[str, Any] = {}
+    for each in fields(conditioning):
+        value = getattr(conditioning, each.name)
+        if isinstance(value, tuple):
+            changed[each.name] = tuple(_rows(one, part, batch) for one in value)
+        elif isinstance(value, np.ndarray):
+            changed[each.name] = _rows(value, part, batch)
+    return replace(conditioning, **changed)
