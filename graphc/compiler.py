@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from graphc.rewrite.engine import Log
 from graphc.runtime.model import Model
 from graphc.runtime.session import is_engine
 from graphc.shapes.ranges import Size
+from graphc.targets.ggml.circular import circular as made_circular
 from graphc.targets.ggml.dtypes import Asked, Dtypes
 from graphc.targets.ggml.lower import lower
 from graphc.targets.ggml.place import Memory, Place
@@ -182,6 +183,7 @@ def load(
     threads: int | None = None,
     memory: Memory = None,
     contexts: int | None = None,
+    circular: Collection[str] = (),
 ) -> Model:
     """Load an engine file; its weights are mapped, and copied only to a device that is not the CPU.
 
@@ -198,8 +200,11 @@ def load(
     engine's types, or in those that `dtype` asks for, as for `compile`; with `"checkpoint"` in those that the checkpoint has,
     and what is only moved is used where it lies in the file. (An engine takes narrow types best if it was compiled with that.)
 
+    `circular` are axes of pictures, `"x"` and `"y"`, along which convolutions see the other end of the picture beyond an edge
+    instead of zeros, as PyTorch's with `padding_mode="circular"`: what comes out can be laid beside itself without a seam.
+
     Raises EngineError if the file is missing, damaged, of another version, or without its weights, CheckpointError if those
-    given do not fit, and InputError for a type that there is not.
+    given do not fit, and InputError for a type that there is not, and where there is nothing to be circular.
     """
     from graphc.targets.ggml.engine import read_engine, read_stripped_engine
 
@@ -211,10 +216,12 @@ def load(
         if dtypes is not None:
             raise InputError("--dtype: say of which weights with --weights")
         program, arrays = read_engine(path)
-        return Model(program, arrays, place=place)
+        return Model(made_circular(program, circular), arrays, place=place)
     program, stored = read_stripped_engine(path)
     found = Refit(program, stored, weights, component=component, dtypes=dtypes)
-    return Model(found.program, map(found.array, range(len(stored))), given=found.given, place=place)
+    return Model(
+        made_circular(found.program, circular), map(found.array, range(len(stored))), given=found.given, place=place
+    )
 
 
 def no_model(source: Any) -> str:

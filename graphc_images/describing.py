@@ -206,6 +206,14 @@ def _gathered(found: dict[str, Any]) -> dict[str, Any]:
     return whole
 
 
+TILINGS = {"on": "True", "x": "x", "y": "y"}
+"""How seamless pictures are written: A1111's, and what only we have."""
+
+
+def _tiling(text: str) -> str:
+    return next((ours for ours, theirs in TILINGS.items() if theirs == text), "off")
+
+
 ENTRIES: tuple[Entry, ...] = (
     _entry("Steps", "steps", int, always),
     Entry("Sampler", sampler_label, lambda text: {"sampler": text}),
@@ -258,6 +266,7 @@ ENTRIES: tuple[Entry, ...] = (
     _entry("Extra noise", "extra_noise"),
     _switch("Fix steps", "fix_steps"),
     _switch("Color correction", "color_correction"),
+    Entry("Tiling", lambda settings: TILINGS.get(settings.tiling), lambda text: {"tiling": _tiling(text)}),
     _entry("VAE tiling", "vae_tiling", str),
     _entry("VAE tile", "vae_tile", int),
     _entry("Emphasis", "emphasis", str),

@@ -34,6 +34,10 @@ PICTURE_UPSCALERS: Mapping[str, Image.Resampling] = {
 }
 
 
+SEAMLESS = {"off": "", "on": "xy", "x": "x", "y": "y"}
+"""The axes along which pictures are seamless, by the setting `tiling`."""
+
+
 @dataclass(frozen=True)
 class Picture:
     """A finished picture, the seed that makes it again, the text that says how it was made, and the latent that it is of
@@ -122,8 +126,8 @@ class Pipeline:
 
     def paint(self, asked: Settings) -> Iterator[Progress]:
         """The steps of all batches. Raises ImageError before the first, for what cannot be done."""
+        self.model.tiles, self.model.seamless = Tiles(asked.vae_tiling, asked.vae_tile), SEAMLESS[asked.tiling]
         settings = self.networks.applied(resolved(asked, self.model.architecture))
-        self.model.tiles = Tiles(settings.vae_tiling, settings.vae_tile)
         for batch in range(settings.batches):
             yield from self._batch(settings, batch)
 

@@ -126,6 +126,8 @@ class Settings:
     hires_negative_prompt: str | None = None
     hires_cfg_scale: float | None = None
 
+    tiling: Literal["off", "on", "x", "y"] = "off"
+    """The picture can be laid beside itself without a seam: in both directions (`on`), or in one."""
     vae_tiling: Use = "auto"
     """Whether the autoencoder works on tiles: by itself, where the whole picture would not fit into memory."""
     vae_tile: int = 512
@@ -218,5 +220,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "emphasis": ("Original", "No norm", "Ignore", "None"),
     "inpainting_fill": ("fill", "original", "latent noise", "latent nothing"),
     "resize_mode": ("stretch", "crop", "fill"),
+    "tiling": ("off", "on", "x", "y"),
     "vae_tiling": ("auto", "on", "off"),
 }

@@ -273,6 +273,7 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("hires_cfg_scale", "How strongly its prompt guides.", ("--hires-cfg",)),
     ),
     "Tiles": (
+        Option("tiling", "A picture without seams where it is laid beside itself: on, x, y or off."),
         Option("vae_tiling", "The autoencoder works on tiles: on, off, or auto, where the whole does not fit into memory."),
         Option("vae_tile", "Pixels of a tile's side."),
     ),

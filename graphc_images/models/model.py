@@ -31,6 +31,9 @@ ENGINES = Path(__file__).parents[1] / "engines"
 Types = str | Mapping[str, str]
 """A type of graphc's for weights, for all parts or by part."""
 
+CONVOLVING = ("denoiser", "vae encoder", "vae decoder", "tiny decoder")
+"""The parts that are other ones for seamless pictures."""
+
 LARGE = "t5xxl"
 """The text encoder that is not loaded only because a LoRA may change it."""
 
@@ -109,7 +112,7 @@ class ImageModel:
     ) -> None:
         self.recognized, self.components = recognized, dict(components)
         self.engines, self.loaded, self.threads, self.types = engines, loaded, threads, types
-        self.tiles = Tiles()
+        self.tiles, self._seamless = Tiles(), ""
         self._loras = Loras(self._engines_there)
 
     @property
@@ -162,7 +165,7 @@ class ImageModel:
             return np.concatenate([found["mean"], found["log_variance"]], 1)
 
         sides = encoding(self.architecture.latent.pixels)
-        found = in_tiles(run, np.asarray(image, np.float32), self.tiles, sides, (False, False))
+        found = in_tiles(run, np.asarray(image, np.float32), self.tiles, sides, self._wrapped)
         mean, log_variance = np.split(found, 2, 1)
         if noise is not None:
             mean = mean + np.exp(np.clip(log_variance, -30, 20) / 2) * noise
@@ -175,7 +178,7 @@ class ImageModel:
         def run(array: np.ndarray) -> np.ndarray:
             return self._run("vae decoder", {"latent": np.ascontiguousarray(array)})["image"]
 
-        return in_tiles(run, encoded, self.tiles, decoding(self.architecture.latent.pixels), (False, False))
+        return in_tiles(run, encoded, self.tiles, decoding(self.architecture.latent.pixels), self._wrapped)
 
     def decode_preview(self, latent: np.ndarray) -> np.ndarray:
         """The same by the tiny autoencoder if there is one, else small and rough."""
@@ -210,6 +213,27 @@ class ImageModel:
     def unmatched(self) -> dict[str, list[str]]:
         """Of each LoRA what it has for this model, and the model has not."""
         return self._loras.unmatched
+
+    @property
+    def seamless(self) -> str:
+        """The axes along which pictures can be laid beside themselves without a seam: "", "x", "y" or "xy". Raises SettingError
+        where a model has no convolutions that could do that."""
+        return self._seamless
+
+    @seamless.setter
+    def seamless(self, axes: str) -> None:
+        if axes and self.architecture.kind != "unet":
+            raise SettingError(
+                f"tiling: {self.architecture.name} has no convolutions that could see the other end of a picture"
+            )
+        if axes != self._seamless:
+            self._seamless = axes
+            for key in CONVOLVING:
+                self.loaded.free((id(self), key))
+
+    @property
+    def _wrapped(self) -> tuple[bool, bool]:
+        return "y" in self._seamless, "x" in self._seamless
 
     def close(self) -> None:
         """Free what is loaded of this model; it is loaded again if it is needed."""
@@ -264,6 +288,7 @@ class ImageModel:
                 weights=found.tensors,
                 component=found.component,
                 dtype=self._type(key),
+                circular=self._seamless if key in CONVOLVING else "",
                 threads=self.threads,
                 device=self.loaded.device,
                 memory=self.loaded.given if self.loaded.streams else None,

@@ -224,6 +224,43 @@ def test_types_of_weights_are_those_that_are_asked_for(file):
     assert 0.8 < about / engines["denoiser"].weight_bytes < 1.2
 
 
+@pytest.mark.parametrize(("tiling", "axes"), [("on", "xy"), ("x", "x")])
+def test_seamless_pictures_are_those_of_circular_convolutions(file, whole, tiling, axes):
+    torch = pytest.importorskip("torch")
+    pipeline = graphc_images.load(file, **KNOWN)
+    model = pipeline.model
+    pipeline(**ASKED, tiling=tiling)
+    unet, vae = (SMALL[NAME].module(part, file) for part in ("denoiser", "vae"))
+    for layer in (each for module in (unet, vae) for each in module.modules() if isinstance(each, torch.nn.Conv2d)):
+        circular(layer, axes)
+    x, words, image = noise(2, 4, 10, 12), noise(2, 77, 48), np.clip(noise(1, 3, 48, 64), -1, 1)
+    expected = unet(torch.from_numpy(x), 601.0, torch.from_numpy(words)).sample.numpy()
+    found = model.denoise(x, 601.0, Conditioning(words))
+    assert np.abs(found - expected).max() < 2e-5 * np.abs(expected).max()
+    scale = model.architecture.latent.scale
+    expected = vae.decode(torch.from_numpy(x / np.float32(scale))).sample.numpy()
+    assert np.abs(model.decode_latent(x) - expected).max() < 2e-5 * np.abs(expected).max()
+    expected = vae.encode(torch.from_numpy(image)).latent_dist.mean.numpy() * scale
+    assert np.abs(model.encode_image(image) - expected).max() < 2e-5 * np.abs(expected).max()
+    (again,) = pipeline(**ASKED)
+    assert again.image.tobytes() == whole[0].image.tobytes(), "it is off again"
+
+
+def circular(layer, axes):
+    """Have PyTorch's layer see the other end along some axes, and zeros along others."""
+    torch = pytest.importorskip("torch")
+    (high, wide), plain = layer.padding, layer._conv_forward
+    layer.padding = (0, 0)
+
+    def forward(picture, weight, bias):
+        for axis, sides in (("x", (wide, wide, 0, 0)), ("y", (0, 0, high, high))):
+            if any(sides):
+                picture = torch.nn.functional.pad(picture, sides, "circular" if axis in axes else "constant")
+        return plain(picture, weight, bias)
+
+    layer._conv_forward = forward
+
+
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not say what is in use")
 def test_nothing_is_left_of_models_that_were_switched(file, tmp_path):
     files = [file, SMALL[NAME].write(tmp_path, seed=1, name="other.safetensors")]

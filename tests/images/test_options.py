@@ -57,6 +57,7 @@ OTHER = {
     "hires_prompt": "b, c: d",
     "hires_negative_prompt": "e",
     "hires_cfg_scale": 4.0,
+    "tiling": "y",
     "vae_tiling": "on",
     "vae_tile": 256,
 }

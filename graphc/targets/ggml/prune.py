@@ -43,6 +43,7 @@ class Pruning:
             if index not in live:
                 continue
             args = tuple(moved(arg) if isinstance(arg, Tensor) else arg for arg in call.args)
+            args = self.prepared(result, call, args)
             results[index] = replace(self.result(call, args), call=len(result.calls))
             kernel = self.kernel(call.kernel) if call.kernel >= 0 else -1
             host = call.host and self.host(call.host)
@@ -50,6 +51,10 @@ class Pruning:
             results[index] = self.followed(result, results[index])
         result.outputs = [replace(output, tensor=moved(output.tensor)) for output in program.outputs]
         return result
+
+    def prepared(self, result: Program, call: Call, args: tuple[Arg, ...]) -> tuple[Arg, ...]:
+        """The arguments of a call, for which further calls may be made before it."""
+        return args
 
     def result(self, call: Call, args: tuple[Arg, ...]) -> Tensor:
         """What a call gives for its arguments, of which some may be of another type now."""
