@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from graphc.errors import GraphcError, NothingFitsError
     from graphc.files import open_regular, replacing
     from graphc.frontend.torch import from_torch
+    from graphc.ir.graph import Graph
+    from graphc.ir.text import parse_graph
     from graphc.runtime.devices import Device, devices
     from graphc.runtime.model import Model, TensorInfo
     from graphc.runtime.options import RunOptions, SessionOptions
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Device",
+    "Graph",
     "GraphcError",
     "InferenceSession",
     "Model",
@@ -41,6 +44,7 @@ __all__ = [
     "memory_limits",
     "open_checkpoint",
     "open_regular",
+    "parse_graph",
     "replacing",
     "set_float32_matmul_precision",
 ]
@@ -50,6 +54,8 @@ _HOMES = {
     "from_torch": "graphc.frontend.torch",
     "load": "graphc.compiler",
     "set_float32_matmul_precision": "graphc.backends.precision",
+    "Graph": "graphc.ir.graph",
+    "parse_graph": "graphc.ir.text",
     "Device": "graphc.runtime.devices",
     "devices": "graphc.runtime.devices",
     "memory_limits": "graphc.targets.ggml.place",

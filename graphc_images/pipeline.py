@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from PIL import Image
 
 from graphc_images.conditions import Conditioner
 from graphc_images.describing import described
-from graphc_images.errors import SettingError
 from graphc_images.folders import ModelFolders
 from graphc_images.inversions import Inversions
 from graphc_images.latent_scaling import LATENT_UPSCALERS, scaled_latent
@@ -26,13 +25,7 @@ from graphc_images.pictures.files import Notes, save_picture
 from graphc_images.resolving import check_size, resolved
 from graphc_images.settings import Settings
 from graphc_images.starting import Start, start_of
-
-PICTURE_UPSCALERS: Mapping[str, Image.Resampling] = {
-    "Lanczos": Image.Resampling.LANCZOS,
-    "Nearest": Image.Resampling.NEAREST,
-    "None": Image.Resampling.LANCZOS,
-}
-
+from graphc_images.upscalers.choosing import Enlargers
 
 SEAMLESS = {"off": "", "on": "xy", "x": "x", "y": "y"}
 """The axes along which pictures are seamless, by the setting `tiling`."""
@@ -104,6 +97,7 @@ class Pipeline:
         self.conditioner = Conditioner(model)
         self.networks = Networks(model, folders)
         self.inversions = Inversions(folders)
+        self.enlargers = Enlargers(folders, model.loaded, model.threads)
 
     def __call__(
         self, prompt: str = "", *, on_step: Callable[[Progress], None] | None = None, **settings: Any
@@ -128,6 +122,8 @@ class Pipeline:
         """The steps of all batches. Raises ImageError before the first, for what cannot be done."""
         self.model.tiles, self.model.seamless = Tiles(asked.vae_tiling, asked.vae_tile), SEAMLESS[asked.tiling]
         settings = self.networks.applied(resolved(asked, self.model.architecture))
+        if enlarged(settings) is not None and settings.hires_upscaler not in LATENT_UPSCALERS:
+            self.enlargers(settings.hires_upscaler)
         for batch in range(settings.batches):
             yield from self._batch(settings, batch)
 
@@ -170,12 +166,9 @@ class Pipeline:
         assert settings.height is not None
         if settings.hires_upscaler in LATENT_UPSCALERS:
             return scaled_latent(latent, *self._sides(settings.width, settings.height), settings.hires_upscaler)
-        if settings.hires_upscaler not in PICTURE_UPSCALERS:
-            names = ", ".join([*LATENT_UPSCALERS, *PICTURE_UPSCALERS])
-            raise SettingError(f"hires_upscaler: there is no {settings.hires_upscaler!r}; there are {names}")
-        by = PICTURE_UPSCALERS[settings.hires_upscaler]
+        by = self.enlargers(settings.hires_upscaler)
         decoded = [to_picture(each) for each in self.model.decode_latent(latent)]
-        pixels = [to_array(each.resize((settings.width, settings.height), by)) for each in decoded]
+        pixels = [to_array(by(each, settings.width, settings.height)) for each in decoded]
         return self.model.encode_image(np.stack(pixels))
 
     def _finished(

@@ -192,14 +192,14 @@ def test_the_operator_and_the_rule_of_contributing_work():
 CHECK = """
 from graphc.frontend.onnx.table import IMPORTERS
 from graphc.ir import interp
-from graphc.ir.text import parse
+from graphc.ir.text import parse_graph
 from graphc.rewrite.engine import rewrite
 from operators import by_kernel, close
 
 x = np.linspace(-2, 2, 9, dtype=np.float32)
 close(by_kernel(Damp(0.5), x), Damp(0.5).eval(x)[0])
 assert IMPORTERS["com.example", "Damp"] is damp
-graph = parse('''graph g(%x: float32[9])
+graph = parse_graph('''graph g(%x: float32[9])
     %s = Sigmoid(%x)
     %y = Mul(%s, %x)
     return y=%y''')

@@ -26,7 +26,7 @@ from graphc.compiler import Settings, compile_program, refit, write
 from graphc.errors import CheckpointError, EngineError, GraphcError, InputError
 from graphc.ggml_types import GUIDED, QUANTIZED, TYPES, fits, narrowed, quantize, widened
 from graphc.ir.graph import Graph, Value
-from graphc.ir.text import parse
+from graphc.ir.text import parse_graph
 from graphc.ir.types import TensorType
 from graphc.ops.base import Op
 from graphc.ops.movement import Concat, Reshape, Slice, Transpose
@@ -299,7 +299,7 @@ def test_weights_that_are_read_in_other_ways_too() -> None:
 
 def test_a_product_is_not_turned_around_its_narrow_constant() -> None:
     for narrow in (False, True):
-        graph = parse(FIRES["values_as_columns"])
+        graph = parse_graph(FIRES["values_as_columns"])
         Dtypes.parsed("f16" if narrow else "f32").mark(graph)
         log = Log()
         optimize(graph, log)

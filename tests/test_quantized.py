@@ -18,7 +18,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 import graphc
 from graphc.frontend.onnx import load
 from graphc.ir import Graph, interp
-from graphc.ir.text import parse
+from graphc.ir.text import parse_graph
 from graphc.ir.verify import verify
 from graphc.optimize import optimize
 from graphc.rewrite.engine import Log, rewrite
@@ -150,7 +150,7 @@ REFUSES = {
 
 def parsed(text: str) -> Graph:
     """The graph, with weights that use all of a byte."""
-    graph, random = parse(text), np.random.default_rng(9)
+    graph, random = parse_graph(text), np.random.default_rng(9)
     for value in graph.constants():
         if value.dtype == np.int8 and value.data is not None and value.data.ndim:
             value.data = random.integers(-128, 128, value.data.shape, np.int8)

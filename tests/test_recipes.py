@@ -20,7 +20,7 @@ import graphc
 from graphc.compiler import Settings, compile_program
 from graphc.errors import CheckpointError, EngineError
 from graphc.ir.interp import evaluate
-from graphc.ir.text import parse
+from graphc.ir.text import parse_graph
 from graphc.targets.ggml.engine import read_engine, write_engine
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.text import write_text
@@ -51,7 +51,7 @@ graph g(%x: float32[2, 6])
 
 
 def test_movements_that_undo_each_other_are_left_out_of_recipes() -> None:
-    graph = parse(UNDONE)
+    graph = parse_graph(UNDONE)
     (weight,) = graph.constants()
     graph.declare_parameter(weight, "w")
     program = Program("g")

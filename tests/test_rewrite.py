@@ -9,7 +9,7 @@ import graphc.ops  # noqa: F401  (registers the operators)
 from graphc.errors import InputError
 from graphc.ir import interp
 from graphc.ir.graph import Graph
-from graphc.ir.text import parse
+from graphc.ir.text import parse_graph
 from graphc.ir.types import TensorType
 from graphc.ir.verify import verify
 from graphc.ops.functions import UNARY
@@ -39,7 +39,7 @@ def test_every_rule_has_a_graph_on_which_it_fires():
 
 @pytest.mark.parametrize("name", sorted(FIRES))
 def test_a_rule_fires_and_keeps_the_numbers(name):
-    graph = parse(FIRES[name])
+    graph = parse_graph(FIRES[name])
     inputs = random_inputs(graph)
     expected = interp.run(graph, inputs)
     log = Log()
@@ -52,7 +52,7 @@ def test_a_rule_fires_and_keeps_the_numbers(name):
 
 @pytest.mark.parametrize("name", sorted(REFUSES))
 def test_a_rule_refuses_with_a_reason(name):
-    graph = parse(REFUSES[name])
+    graph = parse_graph(REFUSES[name])
     before, log = str(graph), Log()
     assert not rewrite(graph, [RULES[name]], log)
     assert str(graph) == before
@@ -61,7 +61,7 @@ def test_a_rule_refuses_with_a_reason(name):
 
 @pytest.mark.parametrize("name", sorted(FIRES))
 def test_the_whole_optimizer_keeps_the_numbers(name):
-    graph = parse(FIRES[name])
+    graph = parse_graph(FIRES[name])
     inputs = random_inputs(graph)
     expected = interp.run(graph, inputs)
     optimize(graph)
@@ -71,14 +71,14 @@ def test_the_whole_optimizer_keeps_the_numbers(name):
 
 
 def test_a_rewritten_value_keeps_its_name():
-    graph = parse(FIRES["silu"])
+    graph = parse_graph(FIRES["silu"])
     rewrite(graph, [RULES["silu"]])
     assert graph.nodes[-1].output.name == "y"
 
 
 def test_the_text_of_a_graph_is_read_back():
-    graph = parse(FIRES["group_norm_bias"])
-    assert str(parse(str(graph))) == str(graph)
+    graph = parse_graph(FIRES["group_norm_bias"])
+    assert str(parse_graph(str(graph))) == str(graph)
 
 
 @pytest.mark.parametrize("text", ["x", "Mul(x, *y)", "lambda: 0", "Mul(x, key=1)"])
@@ -88,7 +88,7 @@ def test_what_is_not_a_pattern_is_refused(text):
 
 
 def test_a_pattern_with_a_repeated_name_needs_one_value():
-    graph = parse("""graph g(%x: float32[2], %y: float32[2])
+    graph = parse_graph("""graph g(%x: float32[2], %y: float32[2])
         %s = Sigmoid(%x)
         %z = Mul(%s, %y)
         return z=%z""")
@@ -97,7 +97,7 @@ def test_a_pattern_with_a_repeated_name_needs_one_value():
 
 
 def test_attention_in_three_axes_with_the_scale_on_the_scores():
-    graph = parse("""graph g(%q: float32[6, 5, 4], %k: float32[6, 7, 4], %v: float32[6, 7, 4])
+    graph = parse_graph("""graph g(%q: float32[6, 5, 4], %k: float32[6, 7, 4], %v: float32[6, 7, 4])
         %two: float32[] = constant(2.0)
         %m = MatMul[transpose_b=True](%q, %k)
         %x = Div(%m, %two)
@@ -126,7 +126,7 @@ MIXED = """graph g(%x: float32[2, 3], %q: float32[1, 3, 5, 4])
 @pytest.mark.parametrize("name", names())
 def test_what_is_left_out_is_not_applied(name):
     log = Log(without=checked([name]))
-    optimize(parse(FIRES.get(name, MIXED)), log)
+    optimize(parse_graph(FIRES.get(name, MIXED)), log)
     assert name not in log.fired
 
 
@@ -137,16 +137,16 @@ def test_a_wrong_name_is_refused_with_all_names():
 
 def test_after_the_limit_nothing_is_applied():
     whole = Log()
-    optimize(parse(MIXED), whole)
+    optimize(parse_graph(MIXED), whole)
     assert whole.fired["silu"] == 2
     texts = []
     for limit in range(len(whole.steps) + 1):
-        graph, log = parse(MIXED), Log(limit=limit)
+        graph, log = parse_graph(MIXED), Log(limit=limit)
         optimize(graph, log)
         verify(graph)
         assert log.steps == whole.steps[:limit]
         texts.append(str(graph))
-    assert texts[0] == str(parse(MIXED))
+    assert texts[0] == str(parse_graph(MIXED))
     assert sum("Silu" in text for text in texts) == len(texts) - [step.name for step in whole.steps].index("silu") - 1
 
 
@@ -192,7 +192,7 @@ def test_every_spelling_is_one_operator_in_the_end(name):
 
 @pytest.mark.parametrize("spelling", ATTENTIONS)
 def test_attention_in_all_its_spellings(spelling):
-    graph = parse(ATTENTIONS[spelling])
+    graph = parse_graph(ATTENTIONS[spelling])
     expected = run_graph(graph)["y"]
     optimize(graph)
     verify(graph)
@@ -203,7 +203,7 @@ def test_attention_in_all_its_spellings(spelling):
 
 @pytest.mark.parametrize("spelling", NO_ATTENTIONS)
 def test_what_is_no_attention_is_left_alone(spelling):
-    graph = parse(NO_ATTENTIONS[spelling])
+    graph = parse_graph(NO_ATTENTIONS[spelling])
     log = Log()
     optimize(graph, log)
     assert not log.fired["attention"]
@@ -211,7 +211,7 @@ def test_what_is_no_attention_is_left_alone(spelling):
 
 
 def test_a_row_that_a_mask_excludes_wholly_is_zero():
-    graph = parse(FIRES["guarded_attention"])
+    graph = parse_graph(FIRES["guarded_attention"])
     inputs = random_inputs(graph)
     inputs["c"][1, 0, 2] = False
     expected = interp.run(graph, inputs)["y"]
@@ -222,7 +222,7 @@ def test_a_row_that_a_mask_excludes_wholly_is_zero():
 
 
 def test_what_is_computed_twice_is_computed_once():
-    graph = parse("""graph g(%x: float32[2, 3], %z: float32[2, 3])
+    graph = parse_graph("""graph g(%x: float32[2, 3], %z: float32[2, 3])
         %one: float32[] = constant(1.0)
         %same: float32[] = constant(1.0)
         %zero: float32[] = constant(0.0)
@@ -247,7 +247,7 @@ def test_what_is_computed_twice_is_computed_once():
 
 def test_streams_of_random_numbers_and_the_hosts_work_stay_apart():
     settings = "start=0.0, scale=1.0, dtype=float32, shape=(2, 3)"
-    graph = parse(f"""graph g(%n: int64[1])
+    graph = parse_graph(f"""graph g(%n: int64[1])
         %a = Measure[size=k, what='k'](%n)
         %b = Measure[size=k, what='k'](%n)
         %r = Random[kind='normal', stream=1, {settings}]()
@@ -260,9 +260,9 @@ def test_streams_of_random_numbers_and_the_hosts_work_stay_apart():
 
 
 def test_bisection_finds_the_rule_that_is_wrong(monkeypatch):
-    assert bisect(lambda: parse(MIXED), run_graph, 1e-5)[1] is None
+    assert bisect(lambda: parse_graph(MIXED), run_graph, 1e-5)[1] is None
     monkeypatch.setattr("graphc.optimize.STAGES", [*STAGES[:2], Stage("wrong", [wrong_tanh]), *STAGES[2:]])
-    total, found = bisect(lambda: parse(MIXED), run_graph, 1e-5)
+    total, found = bisect(lambda: parse_graph(MIXED), run_graph, 1e-5)
     assert found.step.name == "wrong_tanh"
     assert found.before <= 1e-5 < found.after
     assert 1 < found.number < total
@@ -273,7 +273,7 @@ def test_bisection_finds_the_rule_that_is_wrong(monkeypatch):
 
 
 def test_an_explanation_says_what_was_there_instead():
-    graph = parse("""graph g(%x: float32[2, 3], %y: float32[2, 3])
+    graph = parse_graph("""graph g(%x: float32[2, 3], %y: float32[2, 3])
         %root: float32[] = constant(1.5)
         %one: float32[] = constant(1.0)
         %half: float32[] = constant(0.5)
@@ -291,17 +291,17 @@ def test_an_explanation_says_what_was_there_instead():
 
 
 def test_an_explanation_has_what_fired_and_what_was_refused():
-    fired = explained("silu", parse(MIXED))
+    fired = explained("silu", parse_graph(MIXED))
     assert len(fired.fired) == 2
-    refused = explained("softmax_guard", parse(REFUSES["softmax_guard"]))
+    refused = explained("softmax_guard", parse_graph(REFUSES["softmax_guard"]))
     assert refused.refused["the mask is computed when the model is run"] == [""]
     assert not refused.fired
     with pytest.raises(InputError, match="no rule is called fold"):
-        explained("fold", parse(MIXED))
+        explained("fold", parse_graph(MIXED))
 
 
 def test_a_batch_normalization_is_in_the_convolution_before_it():
-    graph = parse(f"""graph g(%x: float32[2, 4, 5, 5])
+    graph = parse_graph(f"""graph g(%x: float32[2, 4, 5, 5])
         %w: float32[6, 4, 3, 3] = constant
         %scale: float32[6] = constant
         %bias: float32[6] = constant
@@ -319,7 +319,7 @@ def test_a_batch_normalization_is_in_the_convolution_before_it():
 @pytest.mark.parametrize("transposed", [False, True])
 def test_a_product_with_joined_rows_is_the_sum_of_two(transposed):
     rows, columns = (256, 1024) if transposed else (1024, 256)
-    graph = parse(f"""graph g(%x: float32[3, 768], %z: float32[3, 256])
+    graph = parse_graph(f"""graph g(%x: float32[3, 768], %z: float32[3, 256])
         %w: float32[{rows}, {columns}] = constant
         %c = Concat[axis=1](%x, %z)
         %y = MatMul[transpose_b={transposed}](%c, %w)
@@ -340,7 +340,7 @@ def test_rules_that_undo_each_other_are_an_error_and_no_hang():
     def back(emit, x):
         return emit(Unary("Sin"), x)
 
-    graph = parse("graph g(%x: float32[2])\n  %y = Sin(%x)\n  return y=%y")
+    graph = parse_graph("graph g(%x: float32[2])\n  %y = Sin(%x)\n  return y=%y")
     with pytest.raises(AssertionError, match=r"rules without end: back, forth|rules without end: forth, back"):
         rewrite(graph, [forth, back])
 
@@ -358,7 +358,7 @@ REVERSED = """graph g(%x: float32[2, 5, 3, 4, 6])
 
 
 def test_an_axis_that_is_taken_backwards_is_not_left_out():
-    graph = parse(REVERSED)
+    graph = parse_graph(REVERSED)
     expected = run_graph(graph)
     optimize(graph)
     for name, array in run_graph(graph).items():

@@ -8,7 +8,7 @@ from operators import by_eval, close, defined, on_ggml
 
 from graphc.errors import ShapeError
 from graphc.ir import interp
-from graphc.ir.text import parse
+from graphc.ir.text import parse_graph
 from graphc.ir.types import BF16, F16, F32, F64, I64, TensorType
 from graphc.ops.rotary import RotaryEmbedding
 from graphc.optimize import optimize
@@ -156,7 +156,7 @@ def numbers(graph):
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_spellings_are_raised_and_keep_the_numbers(spelling):
-    graph, stages = parse(SPELLINGS[spelling]), {}
+    graph, stages = parse_graph(SPELLINGS[spelling]), {}
     inputs = numbers(graph)
     expected = interp.run(graph, inputs)["y"]
     optimize(graph, Log(), lambda stage, graph: stages.update({stage: [node.op.name for node in graph.nodes]}))
@@ -181,7 +181,7 @@ def test_what_only_looks_alike_is_left_alone(text, other):
     written = (
         SPELLINGS["rotate_half"].replace(text, other).replace("%c: float32[5, 1, 4]", "%cos2: float32[1, 5, 3, 8]")
     )
-    graph, log = parse(written), Log()
+    graph, log = parse_graph(written), Log()
     inputs = numbers(graph)
     expected = interp.run(graph, inputs)["y"]
     optimize(graph, log)

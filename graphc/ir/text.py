@@ -1,13 +1,16 @@
-"""The text form of a graph: what `str(graph)` prints, read back. For tests of rules and for dumps.
+"""The text form of a graph: what `str(graph)` prints, read back. For tests of rules, for dumps, and for networks that a program
+writes by itself.
 
     graph g(%x: float32[2, 3])
       %half: float32[] = constant(0.5)
       %w: float32[4, 3] = constant
+      %b: float32[4] = parameter(layer.bias)
       %y: float32[2, 4] = MatMul[transpose_a=False, transpose_b=True](%x, %w)
       %z = Mul(%y, %half)
       return z=%z
 
-Result types are inferred; one that is written must agree. A constant without a number gets seeded random elements.
+Result types are inferred; one that is written must agree. A constant without a number gets seeded random elements, and so
+does a parameter, whose name is the one that checkpoints have.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ class TextError(GraphcError):
     """A line that is not part of a graph."""
 
 
-def parse(text: str) -> Graph:
+def parse_graph(text: str) -> Graph:
     """Read a graph. Raises TextError with the line, ShapeError where operators do not fit."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     header = re.fullmatch(r"graph (\S+?)\((.*)\)", lines[0])
@@ -65,6 +68,11 @@ def _statement(graph: Graph, values: dict[str, Value], line: str, random: np.ran
     if operator == "constant":
         name, dtype, shape = results[0]
         values[name] = graph.constant(_data(_type(dtype, shape), rest, random), name)
+        return
+    if operator == "parameter":
+        name, dtype, shape = results[0]
+        values[name] = graph.constant(_data(_type(dtype, shape), "", random), name)
+        graph.declare_parameter(values[name], rest.strip("()"))
         return
     attributes, arguments = re.fullmatch(r"(?:\[(.*)\])?\((.*)\)", rest).groups()  # type: ignore[union-attr]
     inputs = [values[name] for name in re.findall(NAME, arguments)]
@@ -112,7 +120,7 @@ def _attribute(node: ast.expr) -> Any:
 def _dtype(name: str) -> np.dtype:
     try:
         return BF16 if name == "bfloat16" else np.dtype(name)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise TextError(f"no dtype {name!r}") from error
 
 

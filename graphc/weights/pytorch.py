@@ -35,8 +35,9 @@ NOTED = {
 }  # fmt: skip
 """Calls by which training programs note other things beside the weights. Nothing is made of them."""
 
-WITHIN = ("state_dict", "string_to_param")
-"""Where the tensors are in files that hold other things too: of training, and of textual inversion."""
+WITHIN = ("state_dict", "string_to_param", "params_ema", "params")
+"""Where the tensors are in files that hold other things too: of training, of textual inversion, and of BasicSR's networks, of
+which means over the training count before the last step's."""
 
 READ_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, struct.error, zipfile.BadZipFile)
 

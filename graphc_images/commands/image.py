@@ -96,7 +96,7 @@ def paint(
     given |= settings_given(settings) | ({"prompt": prompt} if prompt else {})
     asked = Settings.of(**given)
     where: dict[str, Any] = {"device": device, "memory": memory, "threads": threads, "types": _types(types or ())}
-    pipeline = _pipeline(model, models, vae=vae, tiny=tiny, **where)
+    pipeline = opened_pipeline(model, models, vae=vae, tiny=tiny, **where)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         if x or y or z:
@@ -118,7 +118,7 @@ def _plot(pipeline: Pipeline, asked: Settings, output: Path, *texts: str | None)
             raise SettingError(f"{text!r}: an axis is NAME=VALUES, such as Steps=10-30 (+10)")
         axes.append(axis_of(name, values) if text else NOTHING)
     steps = plot(pipeline, asked, *axes)
-    with _bar() as bar:
+    with progress_bar() as bar:
         task = bar.add_task("", total=prod(len(axis.labels) for axis in axes), pace="")
         while True:
             try:
@@ -133,7 +133,7 @@ def _plot(pipeline: Pipeline, asked: Settings, output: Path, *texts: str | None)
         typer.echo(f"{path}: {label}" if label else f"{path}")
 
 
-def _bar() -> Any:
+def progress_bar() -> Any:
     """A bar on the terminal, with the pace and the remaining time."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -148,7 +148,7 @@ def _paint(pipeline: Pipeline, asked: Settings, output: Path, preview: Path | No
 
     several = asked.batches * asked.batch_size > 1
     written: list[Path] = []
-    with _bar() as bar:
+    with progress_bar() as bar:
         task = bar.add_task("", total=None, pace="")
         for progress in pipeline.paint(asked):
             done = bar.tasks[task]
@@ -169,7 +169,8 @@ def _types(texts: Sequence[str]) -> str | dict[str, str]:
     return {name: type for name, equals, type in pairs if equals} or (texts[-1] if texts else "checkpoint")
 
 
-def _pipeline(model: str | None, models: Path | None, **settings: Any) -> Pipeline:
+def opened_pipeline(model: str | None, models: Path | None, **settings: Any) -> Pipeline:
+    """A pipeline of a file or a name. Raises ModelError."""
     from graphc_images.errors import ModelError
     from graphc_images.pipeline import load
 

@@ -25,18 +25,20 @@ def tile_starts(size: int, tile: int, overlap: int) -> list[int]:
     return [min(int(each * (size - tile) / (count - 1)), size - tile) for each in range(count)]
 
 
-def upscale_tiled(array: np.ndarray, model: Model, tile: int = 192, overlap: int = 8) -> np.ndarray:
-    """A model over tiles of [..., height, width], joined by linear seams; the model enlarges by a whole number.
+def upscale_tiled(array: np.ndarray, model: Model, tile: int | tuple[int, int] = 192, overlap: int = 8) -> np.ndarray:
+    """A model over tiles of [..., height, width], joined by linear seams; the model enlarges by a whole number. A tile is a
+    square, or so high and wide.
 
     Seams go first along rows, then between rows of tiles: each tile fades in over the one before (A1111's ESRGAN).
     """
     height, width = array.shape[-2:]
+    high, wide = tile if isinstance(tile, tuple) else (tile, tile)
     rows, scale = [], 1
-    for top in tile_starts(height, tile, overlap):
+    for top in tile_starts(height, high, overlap):
         row: np.ndarray | None = None
-        for left in tile_starts(width, tile, overlap):
-            part = model(array[..., top : top + tile, left : left + tile])
-            scale = part.shape[-1] // min(tile, width)
+        for left in tile_starts(width, wide, overlap):
+            part = model(array[..., top : top + high, left : left + wide])
+            scale = part.shape[-1] // min(wide, width)
             row = part if row is None else _fade(row, part, left * scale, overlap * scale, -1)
         assert row is not None, "there is a tile"
         rows.append((top * scale, row))

@@ -1,0 +1,10 @@
+"""Networks that enlarge pictures, from files as people have them.
+
+upscaler = load_upscaler("4x-UltraSharp.pth")
+larger = upscaler.upscaled(picture, 1024, 1024)
+"""
+
+from graphc_images.upscalers.choosing import FILTERS, Enlargers, made_larger
+from graphc_images.upscalers.upscaler import Upscaler, load_upscaler
+
+__all__ = ["FILTERS", "Enlargers", "Upscaler", "load_upscaler", "made_larger"]
