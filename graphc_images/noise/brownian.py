@@ -8,8 +8,10 @@ the order of the questions. Times are rounded to six digits.
 from __future__ import annotations
 
 import math
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +24,10 @@ REMEMBERED = 96
 """Increments that are kept: the paths to the ends of the last question, about forty nodes each."""
 
 
+SHARED = 1 << 13
+"""Elements from which nodes are drawn by several threads."""
+
+
 @dataclass(frozen=True)
 class Node:
     """An interval of the tree: its number within its depth, and its ends."""
@@ -30,6 +36,18 @@ class Node:
     depth: int
     start: float
     end: float
+
+
+def halves(node: Node) -> tuple[Node, Node]:
+    """The left and the right half of an interval."""
+    middle = round(0.5 * (node.end + node.start), DIGITS)
+    left = Node(2 * node.key, node.depth + 1, node.start, middle)
+    return left, Node(2 * node.key + 1, node.depth + 1, middle, node.end)
+
+
+def processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class BrownianTree:
@@ -49,6 +67,7 @@ class BrownianTree:
         words = np.random.SeedSequence(seed, pool_size=POOL).generate_state(3)
         self.increment = draw(int(words[0]), self.shape) * np.float32(math.sqrt(end - start))
         self.remembered: OrderedDict[Node, np.ndarray] = OrderedDict()
+        self.drawn: dict[Node, np.ndarray] = {}
 
     def __call__(self, start: float, end: float) -> np.ndarray:
         """The increment from `start` to `end`, of which the first is the smaller; what lies outside counts as the boundary."""
@@ -56,9 +75,12 @@ class BrownianTree:
         start, end = (round(min(max(time, low), high), DIGITS) for time in (start, end))
         if start == end:
             return np.zeros(self.shape, np.float32)
+        self._draw(list(self._unknown(self.whole, start, end)))
         total, *others = self._pieces(self.whole, self.increment, start, end)
         for piece in others:
             total = total + piece
+        while len(self.remembered) > REMEMBERED:
+            self.remembered.popitem(last=False)
         return total
 
     def _pieces(self, node: Node, increment: np.ndarray, start: float, end: float) -> Iterator[np.ndarray]:
@@ -66,28 +88,50 @@ class BrownianTree:
         if start == node.start and end == node.end:
             yield increment
             return
-        middle = round(0.5 * (node.end + node.start), DIGITS)
-        left = Node(2 * node.key, node.depth + 1, node.start, middle)
-        right = Node(2 * node.key + 1, node.depth + 1, middle, node.end)
+        left, right = halves(node)
+        middle = left.end
         of_left = self._left_half(node, left, increment)
         if start < middle:
             yield from self._pieces(left, of_left, start, min(end, middle))
         if end > middle:
             yield from self._pieces(right, increment - of_left, max(start, middle), end)
 
+    def _unknown(self, node: Node, start: float, end: float) -> Iterator[Node]:
+        """The nodes on the way to the pieces of [start, end] whose left halves are not remembered."""
+        if start == node.start and end == node.end:
+            return
+        left, right = halves(node)
+        if left not in self.remembered:
+            yield node
+        if start < left.end:
+            yield from self._unknown(left, start, min(end, left.end))
+        if end > left.end:
+            yield from self._unknown(right, max(start, left.end), end)
+
+    def _draw(self, nodes: Sequence[Node]) -> None:
+        """Draw the noise of nodes, by several threads where that pays."""
+
+        def drawn(node: Node) -> np.ndarray:
+            sequence = np.random.SeedSequence(self.seed, spawn_key=(node.key, node.depth), pool_size=POOL)
+            return self.draw(int(sequence.generate_state(4)[0]), self.shape)
+
+        count = min(processors(), len(nodes)) if math.prod(self.shape) >= SHARED else 1
+        if count < 2:
+            self.drawn = dict(zip(nodes, map(drawn, nodes), strict=True))
+            return
+        with ThreadPoolExecutor(count) as threads:
+            self.drawn = dict(zip(nodes, threads.map(drawn, nodes), strict=True))
+
     def _left_half(self, node: Node, left: Node, increment: np.ndarray) -> np.ndarray:
         """Brownian bridge: what falls to the left half, given the whole increment."""
         if left in self.remembered:
             self.remembered.move_to_end(left)
             return self.remembered[left]
-        sequence = np.random.SeedSequence(self.seed, spawn_key=(node.key, node.depth), pool_size=POOL)
-        noise = self.draw(int(sequence.generate_state(4)[0]), self.shape)
+        noise = self.drawn.pop(node)
         before, after, share = left.end - left.start, node.end - left.end, 1 / (node.end - node.start)
         mean = np.float32(before) * increment * np.float32(share)
         found = mean + np.float32(math.sqrt(before * after * share)) * noise
         self.remembered[left] = found
-        if len(self.remembered) > REMEMBERED:
-            self.remembered.popitem(last=False)
         return found
 
 

@@ -16,7 +16,7 @@ ROUNDS = 10
 WORD = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
 
-PIECE = 8192
+PIECE = 1 << 12
 """So many numbers are computed at once: what they need stays in the processor's cache."""
 
 SCALE = float(np.float32(2.3283064e-10))
@@ -25,17 +25,18 @@ SCALE_TO_CIRCLE = float(np.float32(2.3283064e-10 * 6.2831855))
 
 def philox(counter: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
     """Four words for each counter. The words are uint64 arrays of numbers below 2**32; the key is the seed's 64 bits."""
-    a, b, c, d = counter
+    a, b, c, d = map(np.array, counter)
+    first, second = np.empty_like(a), np.empty_like(c)
     key = [seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF]
-    for _ in range(ROUNDS):
-        first, second = a * MULTIPLIERS[0], c * MULTIPLIERS[1]
-        a, b, c, d = (
-            (second >> HALF) ^ b ^ np.uint64(key[0]),
-            second & WORD,
-            (first >> HALF) ^ d ^ np.uint64(key[1]),
-            first & WORD,
-        )
-        key = [(word + step) & 0xFFFFFFFF for word, step in zip(key, WEYL, strict=True)]
+    for _ in range(ROUNDS):  # in place: what is computed stays in the processor's cache
+        np.multiply(a, MULTIPLIERS[0], out=first)
+        np.multiply(c, MULTIPLIERS[1], out=second)
+        for word, product, other, part in ((a, second, b, key[0]), (c, first, d, key[1])):
+            np.right_shift(product, HALF, out=word)
+            word ^= other
+            word ^= np.uint64(part)
+            np.bitwise_and(product, WORD, out=other)
+        key = [(part + step) & 0xFFFFFFFF for part, step in zip(key, WEYL, strict=True)]
     return [a, b, c, d]
 
 
