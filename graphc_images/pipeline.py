@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -64,6 +64,17 @@ class Pictures(tuple[Picture, ...]):
 
 NONE = Pictures()
 
+Wish = Literal["go on", "skip", "stop"]
+"""What is asked for after a step: `skip` finishes the batch as it is, and goes on to the next; `stop` does not go on."""
+
+PreviewBy = Literal["rough", "tiny", "full"]
+"""What makes a picture of a latent for a moment: one matrix, the tiny autoencoder where there is one, or the model's own."""
+
+
+def go_on() -> Wish:
+    """The wish of those who have none."""
+    return "go on"
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -80,9 +91,11 @@ class Progress:
     pipeline: Pipeline
     pictures: Pictures = NONE
 
-    def previews(self) -> list[Image.Image]:
-        """The pictures so far: small, or by the tiny autoencoder if there is one."""
-        return [to_picture(each) for each in self.pipeline.model.decode_preview(self.latent)]
+    def previews(self, by: PreviewBy = "tiny") -> list[Image.Image]:
+        """The pictures so far: rough ones are of a pixel for each of the latent's."""
+        model = self.pipeline.model
+        decode = {"rough": model.architecture.latent.preview, "tiny": model.decode_preview, "full": model.decode_latent}
+        return [to_picture(each) for each in decode[by](self.latent)]
 
 
 class Pipeline:
@@ -118,34 +131,40 @@ class Pipeline:
         """The same step by step. Whoever stops asking for more has what was finished until then."""
         return self.paint(Settings.of(prompt, **settings))
 
-    def paint(self, asked: Settings) -> Iterator[Progress]:
-        """The steps of all batches. Raises ImageError before the first, for what cannot be done."""
+    def paint(self, asked: Settings, wish: Callable[[], Wish] = go_on) -> Iterator[Progress]:
+        """The steps of all batches. Raises ImageError before the first, for what cannot be done.
+
+        `wish` is asked after each step. Where it says that a batch is to be finished as it is, its pictures are what the model
+        takes them to be by then.
+        """
         self.model.tiles, self.model.seamless = Tiles(asked.vae_tiling, asked.vae_tile), SEAMLESS[asked.tiling]
         settings = self.networks.applied(resolved(asked, self.model.architecture))
         if enlarged(settings) is not None and settings.hires_upscaler not in LATENT_UPSCALERS:
             self.enlargers(settings.hires_upscaler)
         for batch in range(settings.batches):
-            yield from self._batch(settings, batch)
+            yield from self._batch(settings, batch, wish)
+            if wish() == "stop":
+                return
 
-    def _batch(self, settings: Settings, batch: int) -> Iterator[Progress]:
+    def _batch(self, settings: Settings, batch: int, wish: Callable[[], Wish]) -> Iterator[Progress]:
         varied = bool(settings.subseed_strength)
         numbers = [batch * settings.batch_size + place for place in range(settings.batch_size)]
         seeds = [settings.seed + (0 if varied else number) for number in numbers]
         subseeds = [settings.subseed + number for number in numbers]
         start = start_of(self.model, settings, seeds, subseeds)
-        latent = yield from self._pass(settings, start, batch)
+        latent = yield from self._pass(settings, start, batch, wish)
         if start.region is not None:
             latent = start.region.finished(latent)
         size = enlarged(settings)
-        if size is not None:
+        if size is not None and wish() == "go on":
             larger = second(settings, *size)
             canvas = Canvas((*latent.shape[:2], *self._sides(*size)), seeds, subseeds, self._enlarge(latent, larger))
-            latent = yield from self._pass(larger, Start(canvas), batch, hires_of=settings.steps)
+            latent = yield from self._pass(larger, Start(canvas), batch, wish, hires_of=settings.steps)
         pictures = self._finished(latent, start, settings, seeds, subseeds)
         yield Progress(batch, settings.batches, 1, 1, latent, self, pictures)
 
     def _pass(
-        self, settings: Settings, start: Start, batch: int, hires_of: int | None = None
+        self, settings: Settings, start: Start, batch: int, wish: Callable[[], Wish], hires_of: int | None = None
     ) -> Generator[Progress, None, np.ndarray]:
         """The steps of one pass; its result is the latent."""
         canvas = start.canvas
@@ -154,6 +173,8 @@ class Pipeline:
         for stroke in paint(self.conditioner, settings, canvas, wrapped, hires_of, self.inversions.named(settings)):
             latent = stroke.latent
             yield Progress(batch, settings.batches, stroke.done, stroke.steps, stroke.estimate, self)
+            if wish() != "go on":
+                return stroke.estimate
         return latent
 
     def _sides(self, width: int, height: int) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from graphc_images.pictures.files import open_picture
 from graphc_images.pictures.parameters import read_parameters
 from graphc_images.prompts.chunks import chunk_prompt
 from graphc_images.prompts.encoders import CLIP_L
+from graphc_images.settings import Settings
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -242,3 +243,31 @@ def test_what_cannot_be_done_is_said(pipeline, message):
     with pytest.raises(SettingError) as error:
         pipeline(**WRONG[message])
     assert message in str(error.value)
+
+
+def wishing(at, wish):
+    """What is wished for from the step on that is counted so, and until the batch is finished."""
+    asked = []
+
+    def ask():
+        asked.append(wish)
+        return wish if len(asked) > at else "go on"
+
+    return ask
+
+
+@pytest.mark.parametrize(("wish", "batches"), [("stop", 1), ("skip", 2)])
+def test_a_wish_ends_a_batch_with_what_there_is(pipeline, wish, batches):
+    asked = Settings(prompt="a circle", steps=6, batches=2, seed=1, width=64, height=64, hires_scale=2)
+    steps = list(pipeline.paint(asked, wishing(2, wish)))
+    pictures = [picture for progress in steps for picture in progress.pictures]
+    assert [picture.image.size for picture in pictures] == [(64, 64)] * batches
+    first = [progress for progress in steps if progress.batch == 0]
+    assert [progress.step for progress in first] == [1, 2, 3, 1]
+    assert pictures[0].latent.tobytes() == first[2].latent[0].tobytes()
+
+
+def test_previews_are_made_three_ways(pipeline):
+    progress = next(pipeline.steps("a circle", steps=1, seed=1, width=64, height=64))
+    sizes = {by: progress.previews(by)[0].size for by in ("rough", "tiny", "full")}
+    assert sizes == {"rough": (8, 8), "tiny": (8, 8), "full": (64, 64)}
