@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphc.backends.precision import set_float32_matmul_precision
+    from graphc.cache import make_cache_folder
     from graphc.compiler import compile, load
     from graphc.errors import GraphcError, NothingFitsError
     from graphc.files import open_regular, replacing
@@ -41,6 +42,7 @@ __all__ = [
     "devices",
     "from_torch",
     "load",
+    "make_cache_folder",
     "memory_limits",
     "open_checkpoint",
     "open_regular",
@@ -60,6 +62,7 @@ _HOMES = {
     "devices": "graphc.runtime.devices",
     "memory_limits": "graphc.targets.ggml.place",
     "open_checkpoint": "graphc.weights.checkpoint",
+    "make_cache_folder": "graphc.cache",
     "open_regular": "graphc.files",
     "replacing": "graphc.files",
     "GraphcError": "graphc.errors",

@@ -8,8 +8,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from graphc_images.errors import SettingError
 from graphc_images.pictures.blending import SoftInpainting
-from graphc_images.pictures.parameters import SIZE, Parameters, write_parameters
+from graphc_images.pictures.files import Notes
+from graphc_images.pictures.graphs import graph_of, parameters_of_graph
+from graphc_images.pictures.parameters import SIZE, Parameters, read_parameters, write_parameters
+from graphc_images.prompts.extras import take_networks
+from graphc_images.sampling.guidance import DynamicThreshold, Frequencies, Projected
 from graphc_images.sampling.names import chosen_scheduler, find_sampler, find_scheduler
 from graphc_images.settings import Settings
 
@@ -57,6 +62,46 @@ def settings_of(parameters: Parameters) -> dict[str, Any]:
     if "(comfyui)" in parameters.settings.get("Version", ""):
         found["mode"] = "comfyui"
     return found
+
+
+def settings_in(notes: Notes) -> dict[str, Any]:
+    """What a picture's notes say, as keywords of `Settings`: A1111's text, else ComfyUI's graph; nothing if it has neither."""
+    if notes.parameters:
+        return settings_of(read_parameters(notes.parameters))
+    said = parameters_of_graph(notes.graphs["prompt"]) if "prompt" in notes.graphs else None
+    return {} if said is None else {**settings_of(said), "mode": "comfyui"}
+
+
+def comfyui_graph(settings: Settings, model: str) -> dict[str, Any]:
+    """The graph of ComfyUI that makes a picture of resolved settings. Raises SettingError for what the graph has no nodes for."""
+    for name in ("image", "latent", "noise", "hires_prompt", "subseed_strength"):
+        value = getattr(settings, name)
+        if value is not None and value != USUAL[name]:
+            raise SettingError(f"{name}: ComfyUI's graph is written for pictures of words alone")
+    if again(settings):
+        raise SettingError("hires_scale: ComfyUI's graph is written for pictures of one pass")
+    sampler, own = find_sampler(settings.sampler or "", settings.mode)
+    scheduler = chosen_scheduler(settings.scheduler, own)
+    prompt, networks = take_networks(settings.prompt)
+    assert settings.width is not None
+    assert settings.height is not None
+    return graph_of(
+        prompt,
+        settings.negative_prompt,
+        checkpoint=f"{model}.safetensors",
+        width=settings.width,
+        height=settings.height,
+        seed=settings.seed,
+        steps=settings.steps or 1,
+        cfg=settings.cfg_scale or 0.0,
+        sampler=sampler.comfyui or sampler.name,
+        scheduler=(scheduler.comfyui if scheduler else "") or "normal",
+        loras=[
+            *((f"{each.name}.safetensors", each.model_weight, each.text_weight) for each in networks),
+            *((Path(name).name, strength, strength) for name, strength in settings.loras.items()),
+        ],
+        clip_skip=settings.clip_skip or 1,
+    )
 
 
 def again_of(labels: Mapping[str, str]) -> bool:
@@ -114,6 +159,16 @@ def _switch(label: str, setting: str, on: str = "True", value: bool = True) -> E
         return {setting: value if text == on else not value}
 
     return Entry(label, lambda settings: on if getattr(settings, setting) is value else None, read)
+
+
+def _list(label: str, setting: str, kind: Callable[[str], Any]) -> Entry:
+    """Several numbers, with commas between."""
+
+    def write(settings: Settings) -> object:
+        value = getattr(settings, setting)
+        return ", ".join(map(str, value)) if value != USUAL[setting] else None
+
+    return Entry(label, write, lambda text: {setting: tuple(kind(each) for each in text.split(","))})
 
 
 def _unless(same: str, setting: str, label: str, when: Callable[[Settings], bool] = again) -> Entry:
@@ -176,6 +231,11 @@ def _eta(label: str, on_times: bool) -> Entry:
     return Entry(label, write, lambda text: {"eta": float(text)})
 
 
+SWITCHES = {"Scaling Startpoint": ("MEAN", "ZERO"), "Variability Measure": ("STD", "AD")}
+UNITS = {"Threshold percentile": 100}
+"""What sd-dynamic-thresholding writes for yes and for no, and what it writes in hundredths."""
+
+
 def _record(setting: str, made: type, enabled: str, labels: Mapping[str, str]) -> tuple[Entry, ...]:
     """A setting that is a record: one label says that it is there, and others have its fields. Read, a field is called
     `setting.field`."""
@@ -183,13 +243,21 @@ def _record(setting: str, made: type, enabled: str, labels: Mapping[str, str]) -
 
     def part(label: str, name: str) -> Entry:
         kind = type(getattr(usual, name))
+        unit = UNITS.get(label, 1)
+        words = SWITCHES.get(label, ("True", "False"))
 
         def write(settings: Settings) -> object:
             record = getattr(settings, setting)
             value = None if record is None else getattr(record, name)
-            return value if isinstance(value, bool) else number(value)
+            if isinstance(value, bool):
+                return words[not value]
+            return number(value * unit) if isinstance(value, float) else value
 
-        return Entry(label, write, lambda text: {f"{setting}.{name}": text == "True" if kind is bool else kind(text)})
+        def read(text: str) -> dict[str, Any]:
+            value = text == words[0] if kind is bool else kind(text)
+            return {f"{setting}.{name}": value / unit if kind is float else value}
+
+        return Entry(label, write, read)
 
     there = Entry(enabled, lambda settings: getattr(settings, setting) and True, lambda text: {setting: made})
     return there, *(part(label, name) for name, label in labels.items())
@@ -279,22 +347,39 @@ ENTRIES: tuple[Entry, ...] = (
     _entry("Schedule min sigma", "sigma_min"),
     _entry("Schedule max sigma", "sigma_max"),
     _entry("Schedule rho", "rho"),
-    Entry(
-        "Sigmas",
-        lambda settings: ", ".join(map(str, settings.sigmas)) or None,
-        lambda text: {"sigmas": tuple(float(each) for each in text.split(","))},
-    ),
+    _list("Sigmas", "sigmas", float),
     _switch("Discard penultimate sigma", "discard_next_to_last_sigma"),
     _entry("NGMS", "s_min_uncond"),
     _entry("Skip Early CFG", "skip_early_cfg"),
     _entry("CFG Rescale phi", "cfg_rescale"),
+    *_record("apg", Projected, "APG", {
+        "eta": "APG eta", "norm": "APG norm threshold", "momentum": "APG momentum",
+    }),
+    *_record("dynamic_thresholding", DynamicThreshold, "Dynamic thresholding enabled", {
+        "mimic": "Mimic scale",
+        "percentile": "Threshold percentile",
+        "mimic_shape": "Mimic mode",
+        "mimic_lowest": "Mimic scale minimum",
+        "shape": "CFG mode",
+        "lowest": "CFG scale minimum",
+        "power": "Scheduler value",
+        "each_channel": "Separate Feature Channels",
+        "from_mean": "Scaling Startpoint",
+        "by_deviation": "Variability Measure",
+        "share": "Interpolate Phi",
+    }),
+    _switch("CFG Zero Star", "cfg_zero_star"),
+    _switch("MaHiRo", "mahiro"),
+    _entry("CFGNorm", "cfg_norm"),
+    _entry("Perp-Neg", "perp_neg"),
+    _switch("Tangential damping", "tangential_damping"),
+    *_record("fresca", Frequencies, "FreSca", {
+        "low": "FreSca low", "high": "FreSca high", "cutoff": "FreSca cutoff",
+    }),
+    _entry("Epsilon scaling", "epsilon_scaling"),
     _entry("PAG scale", "pag_scale"),
     _entry("SLG scale", "slg_scale"),
-    Entry(
-        "SLG layers",
-        lambda settings: ", ".join(map(str, settings.slg_layers)) if settings.slg_layers != USUAL["slg_layers"] else None,
-        lambda text: {"slg_layers": tuple(int(each) for each in text.split(","))},
-    ),
+    _list("SLG layers", "slg_layers", int),
     _entry("SLG start", "slg_start"),
     _entry("SLG end", "slg_end"),
 )  # fmt: skip

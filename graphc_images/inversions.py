@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
+import logging
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from graphc_images.folders import ModelFolders
 from graphc_images.prompts.embeddings import Embedding, missing_embeddings
 from graphc_images.settings import Settings
 
+LOG = logging.getLogger("graphc.images")
+
 
 class Inversions:
     """The embeddings of textual inversion that there are."""
@@ -23,18 +26,22 @@ class Inversions:
         self._read: dict[tuple[str, Path], Embedding] = {}
 
     def named(self, settings: Settings) -> tuple[Embedding, ...]:
-        """Those whose names stand somewhere in the prompts. In ComfyUI's mode a warning names those that there are not.
+        """Those whose names stand somewhere in the prompts. In ComfyUI's mode the log names those that there are not.
 
         Raises SettingError for a file that is no embedding, and CheckpointError for a damaged one.
         """
-        texts = [settings.prompt, settings.negative_prompt, settings.hires_prompt, settings.hires_negative_prompt]
-        text = "\n".join(filter(None, texts))
+        text = _text(settings)
         found = tuple(
             self._embedding(name, path) for name, path in self._files(settings.embeddings).items() if name in text
         )
         if settings.mode == "comfyui" and (missing := missing_embeddings(text, found)):
-            warnings.warn(f"there is no embedding {', '.join(missing)}", RuntimeWarning, stacklevel=2)
+            LOG.warning("there is no embedding %s", ", ".join(missing))
         return found
+
+    def files(self, settings: Settings) -> dict[str, Path]:
+        """The files of those whose names stand in the prompts as words, by their names."""
+        text, files = _text(settings), self._files(settings.embeddings)
+        return {name: path for name, path in files.items() if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)}
 
     def _files(self, given: Mapping[str, str]) -> dict[str, Path]:
         files: Iterable = () if self.folders is None else self.folders.of("embedding")
@@ -51,3 +58,9 @@ class Inversions:
             except SettingError as error:
                 raise SettingError(f"{path}: {error}") from error
         return self._read[name, path]
+
+
+def _text(settings: Settings) -> str:
+    """All that may name embeddings."""
+    texts = [settings.prompt, settings.negative_prompt, settings.hires_prompt, settings.hires_negative_prompt]
+    return "\n".join(filter(None, texts))

@@ -2,50 +2,94 @@
 
 from __future__ import annotations
 
-import warnings
+import logging
 from pathlib import Path
 
+import graphc
 from graphc_images.errors import ModelError, SettingError
 from graphc_images.folders import ModelFolders
 from graphc_images.models import ImageModel
-from graphc_images.prompts.extras import take_networks
+from graphc_images.prompts.extras import Network, take_networks
 from graphc_images.settings import Settings
+
+LOG = logging.getLogger("graphc.images")
+
+Strengths = dict[str, float]
 
 
 class Networks:
-    """The LoRAs of a model, by the names that prompts give them."""
+    """The LoRAs of a model, by the names that prompts give them. `files` are those that are on, by these names."""
 
     def __init__(self, model: ImageModel, folders: ModelFolders | None) -> None:
         self.model, self.folders = model, folders
+        self.files: dict[str, Path] = {}
+        self._said: set[Path] = set()
 
     def applied(self, settings: Settings) -> Settings:
         """Put on what is named, at its strength, and take off all others; the settings come back.
 
-        One that a prompt names and that there is not is left out with a warning, as is what of a LoRA fits nothing (A1111).
-        Raises SettingError for other kinds of networks, and ModelError for one of the settings that there is not.
+        One that a prompt names and that there is not, or that has nothing for the model, is left out, and what of a LoRA fits
+        nothing is left out too: the log says so (A1111). A file of the settings is found by its name in a prompt as well.
+        Raises SettingError for other kinds of networks, and for LoRAs of the settings ModelError where there is none and
+        NothingFitsError where it has nothing for the model.
         """
-        wanted: dict[str, dict[str, float]] = {}
+        asked = {name: self._path(name) for name in settings.loras}
+        wanted: dict[Path, Strengths] = {}
+        self.files = {}
         for network in take_networks(settings.prompt)[1]:
-            if network.kind != "lora":
-                raise SettingError(f"<{network.kind}:{network.name}>: only LoRAs can be used")
-            try:
-                wanted[str(self._path(network.name))] = _strengths(network.text_weight, network.model_weight)
-            except ModelError as error:
-                warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+            path = self._named(network, {path.stem: path for path in asked.values()})
+            if path is not None:
+                wanted[path] = _strengths(network.text_weight, network.model_weight)
+                self.files[network.name] = path
+        spared = set(wanted)
         for name, strength in settings.loras.items():
-            wanted[str(self._path(name))] = _strengths(strength, strength)
-        self._put_on(wanted)
+            wanted[asked[name]] = _strengths(strength, strength)
+            spared.discard(asked[name])
+            if asked[name] not in self.files.values():
+                self.files[asked[name].stem] = asked[name]
+        self._put_on(wanted, spared)
         return settings
 
-    def _put_on(self, wanted: dict[str, dict[str, float]]) -> None:
-        for name in [name for name in self.model.loras if name not in wanted]:
+    def _named(self, network: Network, asked: dict[str, Path]) -> Path | None:
+        """The file of a network that a prompt names; None for one that there is not."""
+        if network.kind != "lora":
+            raise SettingError(f"<{network.kind}:{network.name}>: only LoRAs can be used")
+        if network.rank is not None:
+            LOG.warning("<lora:%s>: dyn=%d is not used: the LoRA has all its ranks", network.name, network.rank)
+        if network.name in asked:
+            return asked[network.name]
+        try:
+            return self._path(network.name)
+        except ModelError as error:
+            LOG.warning("%s", error)
+            return None
+
+    def _put_on(self, wanted: dict[Path, Strengths], spared: set[Path]) -> None:
+        """`spared` are those of which it is no error that they have nothing for the model."""
+        strengths = {str(path): strength for path, strength in wanted.items()}
+        for name in [name for name in self.model.loras if name not in strengths]:
             self.model.unload_lora(name)
-        there = {name: strength for name, strength in wanted.items() if name in self.model.loras}
+        there = {name: strength for name, strength in strengths.items() if name in self.model.loras}
         if there:
             self.model.set_lora(there)
-        for name, strength in wanted.items():
-            if name not in there:
-                self.model.load_lora(name, strength, name)
+        for path in [path for path in wanted if str(path) not in there]:
+            try:
+                self.model.load_lora(path, wanted[path], str(path))
+            except graphc.NothingFitsError as error:
+                if path not in spared:
+                    raise
+                LOG.warning("%s: it is left out: %s", path, error)
+                self.files = {name: file for name, file in self.files.items() if file != path}
+                continue
+            self._say_unmatched(path)
+
+    def _say_unmatched(self, path: Path) -> None:
+        """Say once what of a LoRA fits nothing."""
+        names = self.model.unmatched.get(str(path), [])
+        if names and path not in self._said:
+            self._said.add(path)
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            LOG.warning("%s: in this model nothing fits %s%s", path, ", ".join(names[:3]), more)
 
     def _path(self, name: str) -> Path:
         if self.folders is not None:
@@ -55,5 +99,5 @@ class Networks:
         return Path(name)
 
 
-def _strengths(text: float, model: float) -> dict[str, float]:
+def _strengths(text: float, model: float) -> Strengths:
     return {"text_encoder": text, "denoiser": model}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -32,7 +32,16 @@ from graphc_images.sampling import (
     model_for,
     prediction_of,
 )
-from graphc_images.sampling.guidance import rescaled
+from graphc_images.sampling.guidance import (
+    Moment,
+    classifier_free,
+    mahiro,
+    normed,
+    perpendicular,
+    rescaled,
+    tangential,
+    zero_star,
+)
 from graphc_images.sampling.names import chosen_scheduler
 from graphc_images.sampling.plan import plan
 from graphc_images.sampling.samplers import PairDenoiser
@@ -155,16 +164,40 @@ def planned(settings: Settings, levels: Levels, canvas: Canvas, family: str, *, 
     )
 
 
+RULES: Mapping[str, Callable[[Any], Callable[[Moment], np.ndarray]]] = {
+    "cfg_rescale": lambda share: partial(rescaled, share=share),
+    "apg": replace,  # one of its own for each pass, because it remembers
+    "dynamic_thresholding": lambda rule: rule,
+    "cfg_zero_star": lambda on: zero_star,
+    "mahiro": lambda on: mahiro,
+    "cfg_norm": lambda strength: partial(normed, strength=strength),
+}
+"""Settings that say how two estimates become one, of which one can be chosen, and their rules."""
+
+
+def rule_of(settings: Settings) -> Callable[[Moment], np.ndarray]:
+    """How the estimates become one. Raises SettingError where that is said twice."""
+    chosen = [name for name in (*RULES, "perp_neg") if getattr(settings, name)]
+    if len(chosen) > 1:
+        raise SettingError(f"{', '.join(chosen)}: one of them says how the negative prompt counts")
+    rules = [RULES[name](getattr(settings, name)) for name in chosen if name in RULES]
+    return rules[0] if rules else classifier_free
+
+
 def guidance_of(settings: Settings, way: Plan) -> Guidance:
-    """How strongly, and by which rules, the prompt guides."""
+    """How strongly, and by which rules, the prompt guides. Raises SettingError for rules of which one alone can be."""
     assert settings.cfg_scale is not None
-    made = Guidance(
+    before = (tangential if settings.tangential_damping else None, settings.fresca)
+    return Guidance(
         settings.cfg_scale / (way.sampler.scale_divisor if settings.mode == "a1111" else 1.0),
+        rule_of(settings),
+        partial(perpendicular, negative_scale=settings.perp_neg) if settings.perp_neg else None,
+        tuple(rule for rule in before if rule is not None),
+        weakened(settings, way.levels),
+        settings.epsilon_scaling,
         skip_below=settings.s_min_uncond,
         skip_early=settings.skip_early_cfg,
     )
-    made = replace(made, weakened=weakened(settings, way.levels))
-    return replace(made, combine=partial(rescaled, share=settings.cfg_rescale)) if settings.cfg_rescale else made
 
 
 def weakened(settings: Settings, levels: Levels) -> tuple[Weakened, ...]:
@@ -238,10 +271,12 @@ class Reader:
         told = [self._encoded(positive, part) for part in range(len(positive.parts))]
         (against,) = [self._encoded(negative, 0, negative=True)] if self.settings.cfg_scale != 1 else [{}]
 
+        empty = self._encoded(self._plan("", evaluations, negative=False), 0)[""] if self.settings.perp_neg else None
+
         def at(evaluation: int) -> Prompts:
             texts = positive.at(evaluation)
             said = [(told[place][text], weight) for place, (text, weight) in enumerate(texts)]
-            return Prompts(said, against[negative.at(evaluation)[0].text] if against else None)
+            return Prompts(said, against[negative.at(evaluation)[0].text] if against else None, empty)
 
         return at
 

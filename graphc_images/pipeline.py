@@ -12,8 +12,9 @@ import numpy as np
 from PIL import Image
 
 from graphc_images.conditions import Conditioner
-from graphc_images.describing import described
+from graphc_images.describing import comfyui_graph, described
 from graphc_images.folders import ModelFolders
+from graphc_images.hashes import Hashes, labels
 from graphc_images.inversions import Inversions
 from graphc_images.latent_scaling import LATENT_UPSCALERS, scaled_latent
 from graphc_images.models import ImageModel, Tiles, load_model
@@ -22,7 +23,7 @@ from graphc_images.painting import Canvas, paint
 from graphc_images.pictures.arrays import to_array, to_picture
 from graphc_images.pictures.colour import match_colours
 from graphc_images.pictures.files import Notes, save_picture
-from graphc_images.resolving import check_size, resolved
+from graphc_images.resolving import check_names, check_size, resolved
 from graphc_images.settings import Settings
 from graphc_images.starting import Start, start_of
 from graphc_images.upscalers.choosing import Enlargers
@@ -34,16 +35,25 @@ SEAMLESS = {"off": "", "on": "xy", "x": "x", "y": "y"}
 @dataclass(frozen=True)
 class Picture:
     """A finished picture, the seed that makes it again, the text that says how it was made, and the latent that it is of
-    [channels, height, width]."""
+    [channels, height, width].
+
+    `settings` are all that it was made with, and `model` the model's name, the hash of its file, and the autoencoder's name.
+    """
 
     image: Image.Image
     seed: int
     parameters: str
     latent: np.ndarray
+    settings: Settings
+    model: tuple[str, str, str]
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as its ending says (.png, .jpg, .webp), with the text."""
-        save_picture(self.image, Path(path), Notes(self.parameters))
+    def save(self, path: str | os.PathLike[str], *, quality: int = 80, graph: bool = False) -> None:
+        """Write it as its ending says (.png, .jpg, .webp), with the text, and if `graph` with a graph that makes it in ComfyUI.
+
+        `quality` is JPEG's and WebP's. Raises ImageError where it cannot be written.
+        """
+        graphs = {"prompt": comfyui_graph(self.settings, self.model[0])} if graph else {}
+        save_picture(self.image, Path(path), Notes(self.parameters, graphs), quality=quality)
 
 
 class Pictures(tuple[Picture, ...]):
@@ -78,7 +88,8 @@ def go_on() -> Wish:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where the painting is: `step` of `steps` is done, of a pass of a batch. `pictures` are there when the batch is finished.
+    """Where the painting is: `step` of `steps` is done, of the pass `turn` of `turns`, of a batch. `pictures` are there when the
+    batch is finished.
 
     `latent` [batch, channels, height, width] is what the model takes the pictures to be.
     """
@@ -90,6 +101,13 @@ class Progress:
     latent: np.ndarray
     pipeline: Pipeline
     pictures: Pictures = NONE
+    turn: int = 1
+    turns: int = 1
+
+    @property
+    def share(self) -> float:
+        """How much of the batch's steps is done, from 0 to 1."""
+        return (self.turn - 1 + self.step / max(self.steps, 1)) / self.turns
 
     def previews(self, by: PreviewBy = "tiny") -> list[Image.Image]:
         """The pictures so far: rough ones are of a pixel for each of the latent's."""
@@ -105,8 +123,12 @@ class Pipeline:
     batch, at a time.
     """
 
-    def __init__(self, model: ImageModel, name: str, folders: ModelFolders | None = None) -> None:
+    def __init__(
+        self, model: ImageModel, name: str, folders: ModelFolders | None = None, *, hashes: bool = True
+    ) -> None:
+        """With `hashes`, pictures say those of the files that they were made with; they are computed meanwhile."""
         self.model, self.name = model, name
+        self.hashes = Hashes() if hashes else None
         self.conditioner = Conditioner(model)
         self.networks = Networks(model, folders)
         self.inversions = Inversions(folders)
@@ -131,6 +153,18 @@ class Pipeline:
         """The same step by step. Whoever stops asking for more has what was finished until then."""
         return self.paint(Settings.of(prompt, **settings))
 
+    def resolved(self, asked: Settings) -> Settings:
+        """The settings with the model's usual values and seeds by chance. Raises SettingError for what cannot be done."""
+        found = resolved(asked, self.model.architecture)
+        larger = enlarged(found)
+        if larger is not None:
+            again = second(found, *larger)
+            check_size(self.model.architecture, *larger)
+            check_names(again)
+            if again.hires_upscaler not in LATENT_UPSCALERS:
+                self.enlargers(again.hires_upscaler)
+        return found
+
     def paint(self, asked: Settings, wish: Callable[[], Wish] = go_on) -> Iterator[Progress]:
         """The steps of all batches. Raises ImageError before the first, for what cannot be done.
 
@@ -138,9 +172,9 @@ class Pipeline:
         takes them to be by then.
         """
         self.model.tiles, self.model.seamless = Tiles(asked.vae_tiling, asked.vae_tile), SEAMLESS[asked.tiling]
-        settings = self.networks.applied(resolved(asked, self.model.architecture))
-        if enlarged(settings) is not None and settings.hires_upscaler not in LATENT_UPSCALERS:
-            self.enlargers(settings.hires_upscaler)
+        settings = self.networks.applied(self.resolved(asked))
+        if self.hashes is not None:
+            self.hashes.begin(Path(self.model.components["denoiser"].file))
         for batch in range(settings.batches):
             yield from self._batch(settings, batch, wish)
             if wish() == "stop":
@@ -152,27 +186,38 @@ class Pipeline:
         seeds = [settings.seed + (0 if varied else number) for number in numbers]
         subseeds = [settings.subseed + number for number in numbers]
         start = start_of(self.model, settings, seeds, subseeds)
-        latent = yield from self._pass(settings, start, batch, wish)
+        size = enlarged(settings)
+        turns = 1 if size is None else 2
+        latent = yield from self._pass(settings, start, batch, wish, turns=turns)
         if start.region is not None:
             latent = start.region.finished(latent)
-        size = enlarged(settings)
         if size is not None and wish() == "go on":
             larger = second(settings, *size)
             canvas = Canvas((*latent.shape[:2], *self._sides(*size)), seeds, subseeds, self._enlarge(latent, larger))
-            latent = yield from self._pass(larger, Start(canvas), batch, wish, hires_of=settings.steps)
+            latent = yield from self._pass(larger, Start(canvas), batch, wish, settings.steps, turns=turns)
         pictures = self._finished(latent, start, settings, seeds, subseeds)
-        yield Progress(batch, settings.batches, 1, 1, latent, self, pictures)
+        yield Progress(batch, settings.batches, 1, 1, latent, self, pictures, turns, turns)
 
     def _pass(
-        self, settings: Settings, start: Start, batch: int, wish: Callable[[], Wish], hires_of: int | None = None
+        self,
+        settings: Settings,
+        start: Start,
+        batch: int,
+        wish: Callable[[], Wish],
+        hires_of: int | None = None,
+        *,
+        turns: int = 1,
     ) -> Generator[Progress, None, np.ndarray]:
         """The steps of one pass; its result is the latent."""
         canvas = start.canvas
         latent = np.zeros(canvas.shape, np.float32) if canvas.latent is None else canvas.latent
+        turn = 1 if hires_of is None else 2
         wrapped = None if start.region is None else start.region.wrap
         for stroke in paint(self.conditioner, settings, canvas, wrapped, hires_of, self.inversions.named(settings)):
             latent = stroke.latent
-            yield Progress(batch, settings.batches, stroke.done, stroke.steps, stroke.estimate, self)
+            yield Progress(
+                batch, settings.batches, stroke.done, stroke.steps, stroke.estimate, self, turn=turn, turns=turns
+            )
             if wish() != "go on":
                 return stroke.estimate
         return latent
@@ -196,14 +241,26 @@ class Pipeline:
         self, latent: np.ndarray, start: Start, settings: Settings, seeds: Sequence[int], subseeds: Sequence[int]
     ) -> Pictures:
         found = []
+        found_hashes = self._hashes(settings)
+        vae = Path(str(found_hashes.get("VAE") or "")).stem
+        made_by = self.name, str(found_hashes.get("Model hash") or ""), vae
         for place, seed in enumerate(seeds):
             image = to_picture(self.model.decode_latent(latent[place : place + 1])[0])
             if start.colours_of is not None:
                 image = match_colours(image, start.colours_of)
             image = start.over(image, latent[place], place)
-            text = described(replace(settings, seed=seed, subseed=subseeds[place]), self.name)
-            found.append(Picture(image, seed, text, latent[place]))
+            own = replace(settings, seed=seed, subseed=subseeds[place], batches=1, batch_size=1)
+            text = described(own, self.name, found_hashes)
+            found.append(Picture(image, seed, text, latent[place], own, made_by))
         return Pictures(found)
+
+    def _hashes(self, settings: Settings) -> dict[str, object]:
+        """What the text says of the files; it waits for their hashes."""
+        if self.hashes is None:
+            return {}
+        files = {name: Path(self.model.components[name].file) for name in ("denoiser", "vae")}
+        vae = None if files["vae"] == files["denoiser"] else files["vae"]
+        return labels(self.hashes, files["denoiser"], vae, self.networks.files, self.inversions.files(settings))
 
 
 def enlarged(settings: Settings) -> tuple[int, int] | None:
@@ -242,13 +299,26 @@ def load(
     model: str | os.PathLike[str],
     *,
     folders: str | os.PathLike[str] | ModelFolders | None = None,
+    hashes: bool = True,
     **settings: Any,
 ) -> Pipeline:
     """A pipeline of a checkpoint: a file, or its name in `folders` (see `folders.py`).
 
-    Further settings are those of `load_model`: files for the autoencoder and the text encoders, device, threads, memory, types
-    of weights. Raises ImageError and graphc.GraphcError; nothing is loaded yet but what says which model it is.
+    With `hashes`, pictures say those of the files that they are made with. Further settings are those of `load_model`: files, or
+    names in the folders, for the autoencoder (`vae`), the text encoders (`text`) and the tiny one (`tiny`), device, threads,
+    memory, types of weights. Raises ImageError and graphc.GraphcError; nothing is loaded yet but what says which model it is.
     """
     known = folders if isinstance(folders, ModelFolders) or folders is None else ModelFolders(folders)
     path = known.find("checkpoint", str(model)) if known is not None else Path(model)
-    return Pipeline(load_model(path, **settings), path.stem, known)
+    for name, kind in (("vae", "vae"), ("tiny", "preview decoder")):
+        if settings.get(name) is not None:
+            settings[name] = _found(kind, settings[name], known)
+    text = {
+        name: _found("text encoder", file, known) for name, file in (settings.pop("text", None) or {}).items() if file
+    }
+    return Pipeline(load_model(path, text=text, **settings), path.stem, known, hashes=hashes)
+
+
+def _found(kind: str, name: Any, known: ModelFolders | None) -> Any:
+    """A file of a part of a model, by its path or its name in the folders."""
+    return known.find(kind, name) if known is not None and isinstance(name, str) else name

@@ -5,7 +5,7 @@ Source: AUTOMATIC1111's scripts/xyz_grid.py, for the names of axes and what thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations, product
 from typing import Any
@@ -17,7 +17,6 @@ from graphc_images.pictures.grids import labelled_grid
 from graphc_images.pictures.parameters import SIZE
 from graphc_images.pipeline import Picture, Pipeline, Progress
 from graphc_images.prompts.variations import axis_values, in_orders, search_and_replace
-from graphc_images.resolving import resolved
 from graphc_images.settings import Settings
 
 NUMBERS: Mapping[str, tuple[str, type[int] | type[float] | type[str]]] = {
@@ -140,37 +139,39 @@ SPECIAL: Mapping[str, Callable[[Sequence[str]], Pairs]] = {
 }
 
 
-@dataclass(frozen=True)
 class Plot:
-    """A grid for each value of Z, with the value's text, and every picture, X fastest."""
+    """The same picture at each place of a grid, or of one for each value of Z. All have one seed, unless an axis changes it.
 
-    grids: tuple[tuple[str, Image.Image], ...]
-    pictures: tuple[Picture, ...]
-
-
-def plot(
-    pipeline: Pipeline, asked: Settings, x: Axis = NOTHING, y: Axis = NOTHING, z: Axis = NOTHING
-) -> Generator[Progress, None, Plot]:
-    """The steps of all pictures; the result is the plot. All have one seed, unless an axis changes it.
-
-    Every value is tried before anything is painted. Raises SettingError.
+    Every value is tried when it is made, which raises SettingError. Iterating paints, X fastest, and gives the steps; `pictures`
+    are those that are finished.
     """
-    fixed = replace(asked, batches=1, batch_size=1)
-    fixed = replace(fixed, seed=resolved(fixed, pipeline.model.architecture).seed)
-    cells = [changed(fixed, (in_x, in_y, in_z)) for in_z, in_y, in_x in product(z.changes, y.changes, x.changes)]
-    for each in cells:
-        resolved(each, pipeline.model.architecture)
-    pictures: list[Picture] = []
-    for each in cells:
-        for progress in pipeline.paint(each):
-            pictures += progress.pictures
-            yield progress
-    size = len(x.labels) * len(y.labels)
-    grids = [
-        (label, labelled_grid([each.image for each in pictures[start : start + size]], x.labels, y.labels))
-        for label, start in zip(z.labels, range(0, len(pictures), size), strict=True)
-    ]
-    return Plot(tuple(grids), tuple(pictures))
+
+    def __init__(
+        self, pipeline: Pipeline, asked: Settings, x: Axis = NOTHING, y: Axis = NOTHING, z: Axis = NOTHING
+    ) -> None:
+        self.pipeline, self.x, self.y, self.z = pipeline, x, y, z
+        fixed = replace(asked, batches=1, batch_size=1)
+        fixed = replace(fixed, seed=pipeline.resolved(fixed).seed)
+        places = product(z.changes, y.changes, x.changes)
+        self.cells = [pipeline.resolved(changed(fixed, (in_x, in_y, in_z))) for in_z, in_y, in_x in places]
+        self.pictures: list[Picture] = []
+
+    def __iter__(self) -> Iterator[Progress]:
+        for each in self.cells:
+            for progress in self.pipeline.paint(each):
+                self.pictures += progress.pictures
+                yield progress
+
+    def grids(self) -> list[tuple[str, Image.Image]]:
+        """A grid for each value of Z, with the value's text. What is not painted yet is empty; a grid of nothing is left out."""
+        size = len(self.x.labels) * len(self.y.labels)
+        made = []
+        for place, label in enumerate(self.z.labels):
+            found = [each.image for each in self.pictures[place * size : (place + 1) * size]]
+            if found:
+                empty = [Image.new("RGB", found[0].size, "#ffffff")] * (size - len(found))
+                made.append((label, labelled_grid([*found, *empty], self.x.labels, self.y.labels)))
+        return made
 
 
 def changed(settings: Settings, changes: Iterable[Change]) -> Settings:

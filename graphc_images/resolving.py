@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from graphc_images.errors import SettingError
 from graphc_images.models import Architecture
+from graphc_images.noise.generators import GENERATORS
+from graphc_images.sampling.names import chosen_scheduler, find_sampler
 from graphc_images.settings import LARGEST_SEED, Settings
 
 
@@ -29,7 +31,16 @@ def resolved(settings: Settings, architecture: Architecture) -> Settings:
         subseed=secrets.randbelow(LARGEST_SEED - 1) if settings.subseed < 0 else settings.subseed,
     )
     check_size(architecture, made.width, made.height)
+    check_names(made)
     return made
+
+
+def check_names(settings: Settings) -> None:
+    """Raises SettingError for a sampler, scheduler or generator that there is not."""
+    _, own = find_sampler(settings.sampler or "", settings.mode)
+    chosen_scheduler(settings.scheduler, own)
+    if settings.generator is not None and settings.generator not in GENERATORS:
+        raise SettingError(f"generator: there is no {settings.generator!r}; there are {', '.join(GENERATORS)}")
 
 
 def unit_of(architecture: Architecture) -> int:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from graphc_images.pictures.blending import SoftInpainting
     from graphc_images.pictures.sizes import ResizeMode
     from graphc_images.prompts.chunks import Emphasis
+    from graphc_images.sampling.guidance import DynamicThreshold, Frequencies, Projected
 
 Fill = Literal["fill", "original", "latent noise", "latent nothing"]
 LARGEST_SEED = 2**32 - 1
@@ -90,6 +91,22 @@ class Settings:
     slg_start: float = 0.01
     slg_end: float = 0.15
     """Shares of the way from noise to picture, between which that guides."""
+
+    apg: Projected | None = None
+    """Adaptive projected guidance. Of this and the five below one can be chosen, or `cfg_rescale`."""
+    dynamic_thresholding: DynamicThreshold | None = None
+    """A high scale with the spread of a lower one."""
+    cfg_zero_star: bool = False
+    mahiro: bool = False
+    cfg_norm: float = 0.0
+    """No pixel's vector is longer than the positive estimate's, times this."""
+    perp_neg: float = 0.0
+    """Of the negative prompt, what lies across the prompt, times this."""
+    tangential_damping: bool = False
+    fresca: Frequencies | None = None
+    """The guidance's fine structure is stronger."""
+    epsilon_scaling: float = 1.0
+    """What the noise that is removed is divided by; 1.005 is usual where it is used."""
 
     image: Image.Image | None = None
     """The picture to begin with."""
@@ -196,6 +213,9 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "cfg_rescale": (0, 1, SHARE),
     "skip_early_cfg": (0, 1, SHARE),
     "s_min_uncond": (0, INFINITE, POSITIVE),
+    "cfg_norm": (0, 100, POSITIVE),
+    "perp_neg": (0, 100, POSITIVE),
+    "epsilon_scaling": (0.5, 2, "a number from 0.5 to 2"),
     "pag_scale": (0, 100, "a number from 0 to 100"),
     "slg_scale": (0, 100, "a number from 0 to 100"),
     "slg_layers": (0, 1000, "a number of a layer"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,8 +16,6 @@ from graphc_images.settings import Settings
 
 if TYPE_CHECKING:
     from PIL import Image
-
-    from graphc_images.pictures.blending import SoftInpainting
 
 
 @dataclass(frozen=True)
@@ -74,6 +73,8 @@ class Option:
 def _in_words(field: Any) -> str:
     if field.default in (None, MISSING, "", ()) or field.default is False:
         return ""
+    if isinstance(field.default, tuple):
+        return ",".join(map(str, field.default))
     return (
         "on"
         if field.default is True
@@ -127,15 +128,13 @@ def _files(texts: Iterable[str]) -> dict[str, str]:
 
 def record_of(made: Any, text: str) -> Any:
     """A record of `on`, or of `name=value` with commas between; what is not named is as usual. Raises ValueError."""
-    usual = made()
+    usual: dict[str, Any] = {each.name: each.default for each in fields(made) if each.init}
     values: dict[str, Any] = {}
     for item in [] if text == "on" else text.split(","):
         name, sign, value = (part.strip() for part in item.partition("="))
-        if not sign or name not in usual.__dataclass_fields__:
-            raise ValueError(
-                f"{item.strip()!r} is none of on, {', '.join(f'{each}=…' for each in usual.__dataclass_fields__)}"
-            )
-        kind = type(getattr(usual, name))
+        if not sign or name not in usual:
+            raise ValueError(f"{item.strip()!r} is none of on, {', '.join(f'{each}=…' for each in usual)}")
+        kind = type(usual[name])
         if kind is bool and value not in SWITCHED:
             raise ValueError(f"{item.strip()!r}: it is on or off")
         values[name] = SWITCHED[value] if kind is bool else kind(value)
@@ -143,13 +142,17 @@ def record_of(made: Any, text: str) -> Any:
 
 
 SWITCHED = {"on": True, "off": False, "true": True, "false": False}
+RECORDS = {
+    "SoftInpainting | None": ("graphc_images.pictures.blending", "SoftInpainting"),
+    "Projected | None": ("graphc_images.sampling.guidance", "Projected"),
+    "DynamicThreshold | None": ("graphc_images.sampling.guidance", "DynamicThreshold"),
+    "Frequencies | None": ("graphc_images.sampling.guidance", "Frequencies"),
+}
+"""Settings that are records: where the type is, imported when it is typed."""
 
 
-def _soft(text: str) -> SoftInpainting:
-    from graphc_images.pictures.blending import SoftInpainting
-
-    made: SoftInpainting = record_of(SoftInpainting, text)
-    return made
+def _record(module: str, name: str) -> Callable[[str], Any]:
+    return lambda text: record_of(getattr(import_module(module), name), text)
 
 
 def _whole_numbers(text: str) -> tuple[int, ...]:
@@ -164,7 +167,7 @@ READERS: Mapping[str, Callable[[Any], Any]] = {
     "Image.Image | None": _picture,
     "tuple[int, int] | None": _size,
     "tuple[float, ...]": _numbers,
-    "SoftInpainting | None": _soft,
+    **{annotated: _record(*place) for annotated, place in RECORDS.items()},
 }
 """What makes a setting of what is typed, by the setting's type."""
 
@@ -176,12 +179,12 @@ KINDS: Mapping[str, Any] = {
 }
 """What the command line takes, by the setting's type; text for the others."""
 
-RECORD = "on|NAME=VALUE,…"
 METAVARS: Mapping[str, str] = {
     "Image.Image | None": "FILE",
     "tuple[int, int] | None": "WIDTHxHEIGHT",
     "tuple[float, ...]": "A,B,…",
-    "SoftInpainting | None": RECORD,
+    "tuple[int, ...]": "A,B,…",
+    **dict.fromkeys(RECORDS, "on|NAME=VALUE,…"),
 }
 
 OPTIONS: Mapping[str, tuple[Option, ...]] = {
@@ -222,9 +225,18 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("cfg_rescale", "How far contrast comes back to that without guidance: 0 to 1."),
         Option("skip_early_cfg", "Share of the first steps in which the negative prompt is left out."),
         Option("s_min_uncond", "Noise level below which each second step leaves it out (NGMS)."),
+        Option("apg", "Adaptive projected guidance: eta=1, norm=5, momentum=0."),
+        Option("dynamic_thresholding", "A high --cfg with the spread of a lower one: mimic=7, percentile=1, …"),
+        Option("cfg_zero_star", "CFG-Zero*: the negative noise scaled to the prompt's."),
+        Option("mahiro", "More of the prompt's own direction."),
+        Option("cfg_norm", "CFGNorm: no pixel stronger than with the prompt alone, times this."),
+        Option("perp_neg", "Perp-Neg: of the negative prompt what lies across the prompt, times this."),
+        Option("tangential_damping", "Less of the negative prompt along the prompt."),
+        Option("fresca", "Finer structure from guidance: low=1, high=1.25, cutoff=20."),
+        Option("epsilon_scaling", "What removed noise is divided by (1.005 is much used)."),
         Option("pag_scale", "Perturbed-attention guidance of U-Nets; 3 is much used."),
         Option("slg_scale", "Skip-layer guidance of transformers; 3 is much used."),
-        Option("slg_layers", "The layers that it skips.", metavar="A,B,…"),
+        Option("slg_layers", "The layers that it skips."),
         Option("slg_start", "Share of the way at which skip-layer guidance begins."),
         Option("slg_end", "Share of the way at which it ends."),
     ),
@@ -299,6 +311,29 @@ def settings_given(values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that were typed, of all parameters of a command. Raises SettingError and ImageError."""
     known = options()
     return {name: known[name].value(value) for name, value in values.items() if value is not None}
+
+
+def setting_of_text(name: str, text: str) -> tuple[str, Any]:
+    """The setting that an option without its dashes means, and its value, as written in a file. Raises SettingError."""
+    option = options().get(same_setting(name))
+    if option is None:
+        raise SettingError(f"there is no option --{name}")
+    kind = option.kind or KINDS.get(option.annotated, str)
+    try:
+        if kind is bool:
+            return option.setting, option.value(SWITCHED[text.lower()])
+        return option.setting, option.value([text] if kind == list[str] else kind(text))
+    except (ValueError, KeyError):
+        raise SettingError(f"--{name}: {text!r} is no {WORDS.get(kind, 'value')}") from None
+
+
+WORDS: Mapping[Any, str] = {int: "whole number", float: "number", bool: "switch: it is true or false"}
+
+
+def same_setting(typed: str) -> str:
+    """The setting that an option without its dashes means."""
+    flags = {option.names[0].removeprefix("--"): option.setting for option in options().values()}
+    return flags.get(typed.replace("_", "-"), typed.replace("-", "_"))
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:

@@ -7,8 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from graphc_images.commands.image import Folder, ModelFile, image, opened_pipeline, progress_bar
+from graphc_images.commands.bars import progress_bar
+from graphc_images.commands.image import image
 from graphc_images.commands.options import same_option, settings_given, with_settings
+from graphc_images.commands.paint import Folders, ModelFile, folders_of, pipeline_of
 
 Network = Annotated[
     str, typer.Option("--upscaler", "-u", metavar="FILE|NAME", help="ESRGAN, Real-ESRGAN; or Lanczos, Nearest.")
@@ -34,20 +36,19 @@ def upscale(
     visibility: Annotated[float, typer.Option(min=0, max=1, help="How much of the second.")] = 0.5,
     tile: Annotated[int, typer.Option(min=0, help="Pixels of a tile's side; 0 for the whole at once.")] = 192,
     overlap: Annotated[int, typer.Option(min=0, help="Pixels by which tiles overlap.")] = 8,
-    models: Folder = None,
+    models: Folders = None,
     device: Device = "cpu",
     memory: Memory = None,
     threads: Threads = None,
 ) -> None:
     """Make a picture larger, as A1111's Extras do."""
-    from graphc_images.folders import ModelFolders
     from graphc_images.models import Loaded
     from graphc_images.pictures.files import check_target, open_picture, save_picture
     from graphc_images.upscalers import Enlargers, made_larger
 
     check_target(output)
     loaded, notes = open_picture(picture)
-    ways = Enlargers(None if models is None else ModelFolders(models), Loaded(memory, device), threads)
+    ways = Enlargers(folders_of(models), Loaded(memory, device), threads)
     named = [ways(name, tile, overlap) for name in (upscaler, second) if name is not None]
     size = None if width is None and height is None else (width or loaded.width, height or loaded.height)
     save_picture(made_larger(loaded, named, scale, size, visibility), output, notes)
@@ -59,7 +60,7 @@ def upscale(
 def sd_upscale(
     prompt: Annotated[str, typer.Argument(metavar="PROMPT")] = "",
     model: ModelFile = None,
-    models: Folder = None,
+    models: Folders = None,
     upscaler: Network = "Lanczos",
     output: Output = Path("out.png"),
     scale: Scale = 2.0,
@@ -76,9 +77,9 @@ def sd_upscale(
 
     check_target(output)
     asked = Settings.of(prompt, **settings_given(settings))
-    pipeline = opened_pipeline(model, models, device=device, memory=memory, threads=threads)
+    pipeline = pipeline_of(model, folders_of(models), device=device, memory=memory, threads=threads)
     with progress_bar() as shown:
-        task = shown.add_task("", total=None, pace="")
+        task = shown.add_task("", total=None, count="", pace="")
         made = sd_upscale(
             pipeline, asked, upscaler, scale, overlap,
             lambda tile, tiles, progress: shown.update(

@@ -6,6 +6,7 @@ PNG: text chunks. JPEG and WebP: EXIF, A1111's text as the user comment, ComfyUI
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,8 +53,13 @@ def check_target(path: Path) -> None:
     """Raises ImageError if a picture cannot be written there: before it is made, which may take long."""
     if path.suffix.lower() not in FORMATS:
         raise ImageError(f"{path}: pictures are written as {', '.join(FORMATS)}")
-    if not path.absolute().parent.is_dir():
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
         raise ImageError(f"{path}: the picture cannot be written: there is no folder {path.parent}")
+    if path.is_dir():
+        raise ImageError(f"{path}: the picture cannot be written: it is a folder")
+    if not os.access(path if path.exists() and not path.is_file() else folder, os.W_OK):
+        raise ImageError(f"{path}: the picture cannot be written: permission denied")
 
 
 def save_picture(picture: Image.Image, path: Path, notes: Notes | None = None, *, quality: int = 80) -> None:

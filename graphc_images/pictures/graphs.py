@@ -6,7 +6,7 @@ A graph is what ComfyUI's API takes: nodes by number, each with a `class_type` a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from graphc_images.pictures.parameters import Parameters
@@ -30,6 +30,8 @@ SETTINGS = {  # an input of a node that leads to the picture, and A1111's name f
     "denoise": "Denoising strength",
 }
 SAMPLER, CHECKPOINT, POSITIVE, NEGATIVE, LATENT, DECODER, SAVER = "3", "4", "6", "7", "5", "8", "9"
+
+LAST_NUMBER = 9
 
 
 def parameters_of_graph(graph: Graph) -> Parameters | None:
@@ -123,30 +125,34 @@ def graph_of(
     sampler: str,
     scheduler: str,
     batch_size: int = 1,
+    loras: Sequence[tuple[str, float, float]] = (),
+    clip_skip: int = 1,
 ) -> dict[str, Any]:
-    """The graph of text to image, with ComfyUI's names of samplers and schedulers."""
+    """The graph of text to image, with ComfyUI's names of samplers and schedulers. A LoRA is a file's name, its strength in the
+    model, and that in the text encoder."""
 
     def node(kind: str, **inputs: Any) -> dict[str, Any]:
         return {"class_type": kind, "inputs": inputs}
 
-    return {
-        SAMPLER: node(
-            "KSampler",
-            seed=seed,
-            steps=steps,
-            cfg=cfg,
-            sampler_name=sampler,
-            scheduler=scheduler,
-            denoise=1,
-            model=[CHECKPOINT, 0],
-            positive=[POSITIVE, 0],
-            negative=[NEGATIVE, 0],
-            latent_image=[LATENT, 0],
-        ),
+    graph = {
         CHECKPOINT: node("CheckpointLoaderSimple", ckpt_name=checkpoint),
         LATENT: node("EmptyLatentImage", width=width, height=height, batch_size=batch_size),
-        POSITIVE: node("CLIPTextEncode", text=prompt, clip=[CHECKPOINT, 1]),
-        NEGATIVE: node("CLIPTextEncode", text=negative_prompt, clip=[CHECKPOINT, 1]),
         DECODER: node("VAEDecode", samples=[SAMPLER, 0], vae=[CHECKPOINT, 2]),
         SAVER: node("SaveImage", filename_prefix="graphc", images=[DECODER, 0]),
     }
+    model, clip = [CHECKPOINT, 0], [CHECKPOINT, 1]
+    for name, strength, text_strength in loras:
+        number = str(LAST_NUMBER + len(graph))
+        strengths = {"strength_model": strength, "strength_clip": text_strength}
+        graph[number] = node("LoraLoader", lora_name=name, **strengths, model=model, clip=clip)
+        model, clip = [number, 0], [number, 1]
+    if clip_skip > 1:
+        number = str(LAST_NUMBER + len(graph))
+        graph[number] = node("CLIPSetLastLayer", stop_at_clip_layer=-clip_skip, clip=clip)
+        clip = [number, 0]
+    graph[POSITIVE] = node("CLIPTextEncode", text=prompt, clip=clip)
+    graph[NEGATIVE] = node("CLIPTextEncode", text=negative_prompt, clip=clip)
+    sampling = {"seed": seed, "steps": steps, "cfg": cfg, "sampler_name": sampler, "scheduler": scheduler, "denoise": 1}
+    links = {"positive": [POSITIVE, 0], "negative": [NEGATIVE, 0], "latent_image": [LATENT, 0]}
+    graph[SAMPLER] = node("KSampler", **sampling, model=model, **links)
+    return graph

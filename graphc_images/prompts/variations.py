@@ -99,17 +99,18 @@ def prompt_matrix(prompt: str, *, first: bool = False, between: str = ", ") -> l
     return matrix
 
 
-def prompts_of_file(text: str) -> list[dict[str, str]]:
-    """One request for each line: a prompt, or `--prompt "…" --steps 20` and other options with their values."""
+def prompts_of_file(text: str) -> list[tuple[int, dict[str, str]]]:
+    """One request for each line that is not empty, with the line's number: a prompt, or `--prompt "…" --steps 20` and other
+    options with their values."""
     requests = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
         if not line.lstrip().startswith("--"):
-            requests.append({"prompt": line.strip()})
+            requests.append((number, {"prompt": line.strip()}))
             continue
         try:
-            requests.append(_options(shlex.split(line)))
+            requests.append((number, _options(shlex.split(line))))
         except ValueError as problem:
             raise SettingError(f"line {number}: {problem}") from None
     return requests

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -23,9 +24,11 @@ DEEPEST, LONGEST = 100, 1_000_000  # choices inside choices, characters
 
 @dataclass
 class Wildcards:
-    """Lists of texts by name, from a folder with a `.txt` file for each (a text a line; # begins a comment)."""
+    """Lists of texts by name, from a folder with a `.txt` file for each (a text a line; # begins a comment), and from further
+    files by name."""
 
     folder: Path | None = None
+    files: Mapping[str, Path] = field(default_factory=dict)
     _lists: dict[str, list[str]] = field(default_factory=dict)
 
     def choices(self, pattern: str) -> list[str]:
@@ -36,9 +39,11 @@ class Wildcards:
         return self._lists[pattern]
 
     def _files(self, pattern: str) -> list[Path]:
-        if self.folder is None:
-            return []
-        files = {path.relative_to(self.folder).with_suffix("").as_posix(): path for path in self.folder.rglob("*.txt")}
+        files = dict(self.files)
+        if self.folder is not None:
+            files |= {
+                path.relative_to(self.folder).with_suffix("").as_posix(): path for path in self.folder.rglob("*.txt")
+            }
         return [path for name, path in sorted(files.items()) if fnmatch(name, pattern)]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from graphc_images.errors import SettingError
 from graphc_images.sampling.levels import EXPLODING, Path
 
 IMAGE = (1, 2, 3)
@@ -93,8 +94,8 @@ class Projected:
     """The guidance is not longer than this; 0 for any length."""
 
     momentum: float = 0.0
-    average: np.ndarray | None = field(default=None, repr=False)
-    sigma: float = math.inf
+    average: np.ndarray | None = field(default=None, init=False, repr=False, compare=False)
+    sigma: float = field(default=math.inf, init=False, repr=False, compare=False)
 
     def __call__(self, moment: Moment) -> np.ndarray:
         """As ComfyUI, whose estimate is the positive one plus `scale` (not scale - 1) times the projected guidance."""
@@ -141,10 +142,18 @@ def frequency_scaled(array: np.ndarray, low: float, high: float, cutoff: int) ->
     return np.fft.ifft2(spectrum).real.astype(array.dtype)
 
 
-def frequencies(moment: Moment, low: float = 1.0, high: float = 1.25, cutoff: int = 20) -> Moment:
+@dataclass(frozen=True)
+class Frequencies:
     """Huang, Liang, Zhang et al., FreSca (2025): the guidance's fine structure is stronger; another positive estimate."""
-    guidance = frequency_scaled(moment.positive - moment.negative, low, high, cutoff)
-    return replace(moment, positive=moment.negative + guidance)
+
+    low: float = 1.0
+    high: float = 1.25
+    cutoff: int = 20
+
+    def __call__(self, moment: Moment) -> Moment:
+        """The moment with the other estimate."""
+        guidance = frequency_scaled(moment.positive - moment.negative, self.low, self.high, self.cutoff)
+        return replace(moment, positive=moment.negative + guidance)
 
 
 def mahiro(moment: Moment) -> np.ndarray:
@@ -201,6 +210,13 @@ class DynamicThreshold:
     """The spread is the standard deviation; else the largest distance, or the `percentile` of distances."""
 
     share: float = 1.0
+
+    def __post_init__(self) -> None:
+        for shape in (self.mimic_shape, self.shape):
+            if shape not in SHAPES:
+                raise SettingError(f"dynamic thresholding: there is no {shape!r}; there are {', '.join(SHAPES)}")
+        if not 0 <= self.percentile <= 1:
+            raise SettingError(f"dynamic thresholding: percentile: {self.percentile} is not from 0 to 1")
 
     def __call__(self, moment: Moment) -> np.ndarray:
         """The estimate."""

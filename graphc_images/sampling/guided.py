@@ -94,7 +94,7 @@ class Guidance:
     """A rule of three estimates in the place of `combine`: `perpendicular` (a third without prompt), `with_image` (picture)."""
 
     before: tuple[Callable[[Moment], Moment], ...] = ()
-    """Rules that change one of the estimates first: `tangential`, `frequencies`."""
+    """Rules that change one of the estimates first: `tangential`, `Frequencies`."""
 
     weakened: tuple[Weakened, ...] = ()
     noise_factor: float = 1.0

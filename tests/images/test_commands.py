@@ -1,5 +1,13 @@
 """`graphc image` on the command line."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
@@ -60,3 +68,114 @@ def test_lists(checkpoint, tmp_path):
     assert "karras" in invoke("schedulers")
     assert "coloured shapes, predicts eps" in invoke("info", checkpoint)
     assert "small" in invoke("models", checkpoint.parent)
+
+
+def small(*more):
+    return ("--width", 64, "--height", 64, "--steps", 1, *more)
+
+
+def test_what_was_named_is_replaced_and_what_was_not_is_kept(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("named.png", "00004-1.png", "x-4.webp"):
+        Path(name).write_text("before")
+    invoke("x", "-m", checkpoint, "-o", "named.png", *small("--seed", 3))
+    invoke("x", "-m", checkpoint, *small("--seed", 3))
+    invoke("x", "-m", checkpoint, "-o", "[prompt]-[seed].webp", *small("--seed", 4, "--quality", 30))
+    assert sorted(os.listdir()) == ["00004-1.png", "00005-3.png", "named.png", "x-4-2.webp", "x-4.webp"]
+    assert Image.open("named.png").size == (64, 64)
+
+
+def test_lines_of_a_file(checkpoint, tmp_path):
+    file = tmp_path / "prompts.txt"
+    file.write_text('a cat\n\n--prompt "a dog" --n_iter 2 --sampler_name Euler --cfg 3\n')
+    out, grid = tmp_path / "p.png", tmp_path / "grid.png"
+    invoke("--prompts", file, "-m", checkpoint, "-o", out, "--grid", grid, *small("--seed", 9))
+    said = [invoke("info", tmp_path / f"p-{number}.png").splitlines() for number in (1, 2, 3)]
+    assert [lines[0] for lines in said] == ["a cat", "a dog", "a dog"]
+    assert "Sampler: Euler, " in said[2][1]
+    assert "CFG scale: 3, Seed: 10" in said[2][1]
+    assert Image.open(grid).size == (3 * 64, 64)
+
+
+def test_hashes_are_those_of_the_files(checkpoint, tmp_path):
+    import hashlib
+
+    from safetensors.numpy import save_file
+
+    save_file({"emb_params": np.zeros((1, 48), np.float32)}, tmp_path / "word.safetensors")
+    invoke("a word", "-m", checkpoint, "-o", tmp_path / "a.png", "--embedding", tmp_path / "word.safetensors", *small())
+    said = invoke("info", tmp_path / "a.png")
+    digest = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
+    assert f"Model hash: {digest[:10]}, Model: small" in said
+    assert f'TI hashes: "word: {hashlib.sha256((tmp_path / "word.safetensors").read_bytes()).hexdigest()[:12]}"' in said
+    invoke("a word", "-m", checkpoint, "-o", tmp_path / "b.png", "--no-hashes", *small())
+    assert "hash" not in invoke("info", tmp_path / "b.png")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_an_interrupt_keeps_what_is_finished(checkpoint, tmp_path):
+    command = [sys.executable, "-m", "graphc.cli", "image", "x", "-m", checkpoint, "-o", tmp_path / "a.png",
+               "--count", 500, "--grid", tmp_path / "grid.png", *small()]  # fmt: skip
+    process = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (tmp_path / "a-2.png").exists():
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "")
+    names = sorted(os.listdir(tmp_path))
+    assert {"a-1.png", "a-2.png", "grid.png"} <= set(names)
+    for name in names:
+        Image.open(tmp_path / name).load()
+
+
+def test_what_cannot_be_written_is_said_before_anything_is_painted(tmp_path):
+    (tmp_path / "folder.png").mkdir()
+    done = CliRunner().invoke(image, ["x", "-m", "none", "-o", str(tmp_path / "folder.png" / "no" / "a.png")])
+    assert "there is no folder" in str(done.exception)
+    for option in ("--preview", "--grid"):
+        done = CliRunner().invoke(image, ["x", "-m", "none", option, str(tmp_path / "folder.png")])
+        assert "folder.png: the picture cannot be written: it is a folder" in str(done.exception)
+
+
+def test_previews_that_cannot_be_written_end_nothing(checkpoint, tmp_path, monkeypatch, caplog):
+    from graphc_images.commands import writing
+
+    def full(*_):
+        raise ImageError("the disk is full")
+
+    monkeypatch.setattr(writing, "save_picture", full)
+    invoke("x", "-m", checkpoint, "-o", tmp_path / "a.png", "--preview", tmp_path / "p.png", *small("--steps", 3))
+    assert (tmp_path / "a.png").exists()
+    assert caplog.text.count("the disk is full") == 1
+
+
+def test_a_grid_has_what_is_done_when_it_ends(checkpoint, tmp_path, monkeypatch):
+    import graphc_images
+    from graphc_images.plots import Plot, axis_of
+    from graphc_images.settings import Settings
+
+    asked = Settings("x", width=64, height=64, steps=1)
+    plot = Plot(graphc_images.load(checkpoint), asked, axis_of("Seed", "1-3"), z=axis_of("CFG Scale", "1, 2"))
+    for progress in plot:
+        if progress.pictures:
+            break
+    ((label, grid),) = plot.grids()
+    assert label == "CFG Scale: 1.0"
+    assert grid.width >= 3 * 64
+
+
+def test_the_graph_goes_with_the_picture(checkpoint, tmp_path):
+    from graphc_images.describing import settings_in
+    from graphc_images.pictures.files import open_picture
+    from graphc_images.pictures.graphs import parameters_of_graph
+
+    invoke("x<lora:none:0.5>", "-n", "bad", "-m", checkpoint, "-o", tmp_path / "a.png", "--graph",
+           *small("--clip-skip", 2, "--sampler", "DPM++ 2M", "--scheduler", "Karras"))  # fmt: skip
+    notes = open_picture(tmp_path / "a.png")[1]
+    said = parameters_of_graph(notes.graphs["prompt"])
+    assert (said.prompt, said.negative_prompt) == ("x<lora:none:0.5:0.5>", "bad")
+    assert (said.settings["Sampler"], said.settings["Schedule type"]) == ("dpmpp_2m", "karras")
+    assert settings_in(notes)["clip_skip"] == 2
+    more = ["-o", str(tmp_path / "b.png"), "--graph", "--hires", "2", *map(str, small())]
+    done = CliRunner().invoke(image, ["x", "-m", str(checkpoint), *more])
+    assert "one pass" in str(done.exception)

@@ -108,8 +108,8 @@ def test_tangential_damping():
 
 
 def test_frequencies():
-    close(guidance.frequencies(AT, 1.0, 1.0, 3).positive, POSITIVE)
-    close(guidance.frequencies(AT, 2.0, 2.0, 3).positive, NEGATIVE + 2 * (POSITIVE - NEGATIVE))
+    close(guidance.Frequencies(1.0, 1.0, 3)(AT).positive, POSITIVE)
+    close(guidance.Frequencies(2.0, 2.0, 3)(AT).positive, NEGATIVE + 2 * (POSITIVE - NEGATIVE))
     mean = guidance.frequency_scaled(POSITIVE, 1.0, 0.0, 1).mean((2, 3))
     close(mean, POSITIVE.mean((2, 3)))
     assert np.abs(guidance.frequency_scaled(POSITIVE, 1.0, 0.0, 1)).std() < 0.5 * POSITIVE.std()

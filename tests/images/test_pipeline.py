@@ -11,6 +11,7 @@ from graphc_images.pictures.files import open_picture
 from graphc_images.pictures.parameters import read_parameters
 from graphc_images.prompts.chunks import chunk_prompt
 from graphc_images.prompts.encoders import CLIP_L
+from graphc_images.sampling import guidance
 from graphc_images.settings import Settings
 
 torch = pytest.importorskip("torch")
@@ -175,7 +176,7 @@ def test_a_prompt_is_encoded_once(pipeline, monkeypatch):
     assert len(encoded) == 4
 
 
-def test_loras_go_on_and_off(pipeline, modules, tmp_path):
+def test_loras_go_on_and_off(pipeline, modules, tmp_path, caplog):
     from safetensors.numpy import save_file
 
     random = np.random.default_rng(2)
@@ -194,14 +195,14 @@ def test_loras_go_on_and_off(pipeline, modules, tmp_path):
     assert off.latent.tobytes() == plain.latent.tobytes()
     assert asked.latent.tobytes() == whole.latent.tobytes()
     assert 0 < np.abs(half.latent - plain.latent).max() < np.abs(whole.latent - plain.latent).max()
-    with pytest.warns(RuntimeWarning, match="there is no LoRA 'nothing'"):
-        (left_out,) = pipeline("a shape<lora:nothing:1>", **settings)
+    (left_out,) = pipeline("a shape<lora:nothing:1>", **settings)
+    assert "there is no LoRA 'nothing'" in caplog.text
     assert left_out.latent.tobytes() == plain.latent.tobytes()
     with pytest.raises(ModelError, match="there is no LoRA 'nothing'"):
         pipeline("a shape", loras={"nothing": 1.0}, **settings)
 
 
-def test_an_embedding_stands_for_its_vectors(pipeline, modules, tmp_path):
+def test_an_embedding_stands_for_its_vectors(pipeline, modules, tmp_path, caplog):
     from safetensors.numpy import save_file
 
     words = CLIP_L.tokens("red circle")
@@ -212,8 +213,8 @@ def test_an_embedding_stands_for_its_vectors(pipeline, modules, tmp_path):
         (plain,) = pipeline("a big red circle", mode=mode, **settings)
         (mine,) = pipeline(prompt, mode=mode, embeddings={"rc": str(tmp_path / "rc.safetensors")}, **settings)
         assert np.abs(mine.latent - plain.latent).max() < 1e-3
-    with pytest.warns(RuntimeWarning, match="there is no embedding nothing"):
-        pipeline("embedding:nothing", mode="comfyui", **settings)
+    pipeline("embedding:nothing", mode="comfyui", **settings)
+    assert "there is no embedding nothing" in caplog.text
 
 
 WRONG = {
@@ -234,6 +235,11 @@ WRONG = {
     "noise: its shape is [1, 4, 2, 2], and that of the latents [1, 4, 16, 16]": {
         "noise": np.zeros((1, 4, 2, 2), np.float32)
     },
+    "cfg_rescale, mahiro: one of them": {"cfg_rescale": 0.5, "mahiro": True},
+    "generator: there is no 'gp'": {"generator": "gp"},
+    "hires_upscaler: there is no 'Lanczoz'": {"hires_scale": 2, "hires_upscaler": "Lanczoz"},
+    "there is no sampler 'Haun'": {"hires_scale": 2, "hires_sampler": "Haun"},
+    "width: 100 is no multiple": {"hires_width": 100, "hires_height": 128},
     "<hypernet:x>: only LoRAs": {"prompt": "a <hypernet:x:1>"},
 }  # fmt: skip
 
@@ -271,3 +277,47 @@ def test_previews_are_made_three_ways(pipeline):
     progress = next(pipeline.steps("a circle", steps=1, seed=1, width=64, height=64))
     sizes = {by: progress.previews(by)[0].size for by in ("rough", "tiny", "full")}
     assert sizes == {"rough": (8, 8), "tiny": (8, 8), "full": (64, 64)}
+
+
+RULES = {
+    "apg": (guidance.Projected(0.5, 1.0), lambda at: guidance.Projected(0.5, 1.0)(at)),
+    "dynamic_thresholding": (guidance.DynamicThreshold(2.0), lambda at: guidance.DynamicThreshold(2.0)(at)),
+    "cfg_zero_star": (True, guidance.zero_star),
+    "mahiro": (True, guidance.mahiro),
+    "cfg_norm": (1.0, guidance.normed),
+    "cfg_rescale": (0.5, lambda at: guidance.rescaled(at, 0.5)),
+    "tangential_damping": (True, lambda at: guidance.tangential(at).mixed()),
+    "fresca": (guidance.Frequencies(0.5), lambda at: guidance.Frequencies(0.5)(at).mixed()),
+    "epsilon_scaling": (1.1, lambda at: guidance.noise_scaled(at.x, at.mixed(), 1.1)),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_of_guidance_reaches_the_arithmetic(pipeline, name):
+    """One step from known estimates: those of the scales 1 and 0, which are the prompt's and the negative prompt's alone."""
+    value, rule = RULES[name]
+    sigma, settings = 3.0, {"sampler": "Euler", "sigmas": (3.0, 0.0), "width": 64, "height": 64, "generator": "cpu"}
+    start = noise(4, (4, 8, 8)).numpy()
+    told = {**settings, "noise": start, "negative_prompt": AGAINST}
+    positive, negative = (pipeline(PROMPT, cfg_scale=scale, **told)[0].latent[None] for scale in (1.0, 0.0))
+    (made,) = pipeline(PROMPT, cfg_scale=5.0, **told, **{name: value})
+    expected = rule(guidance.Moment(start * sigma, sigma, positive, negative, 5.0))
+    assert np.abs(expected - guidance.Moment(start, sigma, positive, negative, 5.0).mixed()).max() > 1e-3
+    assert np.abs(made.latent - expected).max() < 1e-3 * max(1, np.abs(expected).max())
+
+
+def test_perpendicular_negatives_take_the_empty_prompt(pipeline):
+    settings = {
+        "sampler": "Euler",
+        "sigmas": (3.0, 0.0),
+        "width": 64,
+        "height": 64,
+        "noise": noise(4, (4, 8, 8)).numpy(),
+    }
+    positive, negative, empty = (
+        pipeline(prompt, cfg_scale=1.0, **settings)[0].latent[None] for prompt in (PROMPT, AGAINST, "")
+    )
+    (made,) = pipeline(PROMPT, negative_prompt=AGAINST, cfg_scale=5.0, perp_neg=0.5, **settings)
+    moment = guidance.Moment(settings["noise"] * 3, 3.0, positive, negative, 5.0)
+    expected = guidance.perpendicular(moment, empty, 0.5)
+    assert np.abs(made.latent - expected).max() < 1e-3 * max(1, np.abs(expected).max())

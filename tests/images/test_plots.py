@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 
 from graphc_images.errors import SettingError
-from graphc_images.plots import NOTHING, NUMBERS, SPECIAL, axis_of, plot
+from graphc_images.plots import NOTHING, NUMBERS, SPECIAL, Plot, axis_of
 from graphc_images.settings import Settings
 
 ASKED = Settings("a red circle and a blue square", negative_prompt="red", seed=1, steps=2)
@@ -59,21 +59,16 @@ def test_a_plot(tmp_path):
 
     pipeline = graphc_images.load(write_small(tmp_path / "small.safetensors", small_modules()), threads=2)
     asked = Settings("a red circle", width=64, height=64, steps=1)
-    steps = plot(pipeline, asked, axis_of("Seed", "1, 2, 3"), axis_of("CFG Scale", "1, 4"))
-    count = 0
-    try:
-        while True:
-            next(steps)
-            count += 1
-    except StopIteration as end:
-        made = end.value
+    made = Plot(pipeline, asked, axis_of("Seed", "1, 2, 3"), axis_of("CFG Scale", "1, 4"))
+    assert made.grids() == []
+    count = sum(1 for _ in made)
     assert count == 6 * 2  # a step, and the finished picture
     assert [picture.seed for picture in made.pictures] == [1, 2, 3, 1, 2, 3]
-    ((label, grid),) = made.grids
+    ((label, grid),) = made.grids()
     assert label == ""
     assert isinstance(grid, Image.Image)
     assert grid.width >= 3 * 64
     alone = pipeline("a red circle", width=64, height=64, steps=1, seed=2, cfg_scale=4.0)
     assert made.pictures[4].image.tobytes() == alone[0].image.tobytes()
     with pytest.raises(SettingError, match="width: 60 is no multiple of 8"):
-        next(plot(pipeline, asked, axis_of("Size", "64x64, 60x64")))
+        Plot(pipeline, asked, axis_of("Size", "64x64, 60x64"))

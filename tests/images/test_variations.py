@@ -63,9 +63,9 @@ def test_prompts_of_a_file():
         "a cat\n\n--prompt \"a dog\" --steps 20 --negative_prompt bad and ugly\n--prompt a b --sampler_name 'Euler a'\n"
     )
     assert prompts_of_file(text) == [
-        {"prompt": "a cat"},
-        {"prompt": "a dog", "steps": "20", "negative_prompt": "bad and ugly"},
-        {"prompt": "a b", "sampler_name": "Euler a"},
+        (1, {"prompt": "a cat"}),
+        (3, {"prompt": "a dog", "steps": "20", "negative_prompt": "bad and ugly"}),
+        (4, {"prompt": "a b", "sampler_name": "Euler a"}),
     ]
     for wrong in ("--steps", "--steps 1 2", '--prompt "a'):
         with pytest.raises(SettingError, match="line 2"):

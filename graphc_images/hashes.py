@@ -1,0 +1,142 @@
+"""What files are, by SHA-256, as pictures name them: computed while the picture is painted, and kept for the next time.
+
+Source: AUTOMATIC1111's modules/hashes.py and processing.py, its Lora extension's network.py, and kohya's addnet hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import struct
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+
+import graphc
+
+LOG = logging.getLogger("graphc.images")
+FOLDER = "hashes"
+SHORT, SHORT_OF_LORA = 10, 12
+PIECE = 1 << 22
+HEADER = struct.Struct("<Q")
+
+
+class Hashes:
+    """Hashes of files. Each is computed by a thread of its own, once; asking for it waits for that."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Path, bool], Future[str]] = {}
+
+    def begin(self, path: Path, *, content: bool = False) -> Future[str]:
+        """The hash of a file, later; empty for a folder, and for what cannot be read.
+
+        `content` leaves out the header of a safetensors file: another title or tag in it makes no other hash.
+        """
+        key = path.absolute(), content
+        if key not in self._found:
+            self._found[key] = Future()
+            threading.Thread(target=_compute, args=(*key, self._found[key]), daemon=True).start()
+        return self._found[key]
+
+    def of_model(self, path: Path) -> str:
+        """As "Model hash" and "VAE hash" have it."""
+        return self.begin(path).result()[:SHORT]
+
+    def of_lora(self, path: Path) -> str:
+        """As "Lora hashes" has it: the header says it, or it is that of what is behind the header."""
+        said = metadata_of(path).get("sshs_model_hash", "")
+        return (said or self.begin(path, content=path.suffix == ".safetensors").result())[:SHORT_OF_LORA]
+
+    def of_embedding(self, path: Path) -> str:
+        """As "TI hashes" has it."""
+        return self.begin(path).result()[:SHORT_OF_LORA]
+
+
+def labels(
+    hashes: Hashes, model: Path, vae: Path | None, loras: Mapping[str, Path], embeddings: Mapping[str, Path]
+) -> dict[str, object]:
+    """A1111's labels for the files that a picture was made with, LoRAs and embeddings by the names that the prompt gives them."""
+    pairs = {
+        "Lora hashes": {name: hashes.of_lora(path) for name, path in loras.items()},
+        "TI hashes": {name: hashes.of_embedding(path) for name, path in embeddings.items()},
+    }
+    return {
+        "Model hash": hashes.of_model(model) or None,
+        "VAE hash": hashes.of_model(vae) or None if vae is not None else None,
+        "VAE": vae.name if vae is not None else None,
+        **{
+            label: ", ".join(f"{_plain(name)}: {each}" for name, each in found.items()) or None
+            for label, found in pairs.items()
+        },
+    }
+
+
+def _plain(name: str) -> str:
+    """Without what the text is cut at."""
+    return Path(name).stem.replace(":", "").replace(",", "")
+
+
+def _compute(path: Path, content: bool, found: Future[str]) -> None:
+    try:
+        found.set_result(_kept(path, content))
+    except OSError as problem:
+        LOG.warning("%s: it has no hash: %s", path, problem.strerror)
+        found.set_result("")
+
+
+def _kept(path: Path, content: bool) -> str:
+    """The hash from the cache if the file is as it was when it was computed, else anew."""
+    if path.is_dir():
+        return ""
+    status = path.stat()
+    stamp = {"path": str(path), "size": status.st_size, "time": status.st_mtime_ns, "content": content}
+    try:
+        folder = graphc.make_cache_folder(FOLDER)
+    except OSError:
+        return sha256(path, content=content)
+    place = folder / f"{hashlib.sha256(f'{path} {content}'.encode(errors='replace')).hexdigest()[:32]}.json"
+    try:
+        kept = json.loads(place.read_bytes())
+        if {name: kept.get(name) for name in stamp} == stamp and isinstance(kept["sha256"], str):
+            return str(kept["sha256"])
+    except (OSError, ValueError, KeyError, AttributeError):
+        pass
+    found = sha256(path, content=content)
+    try:
+        with graphc.replacing(place) as unfinished:
+            unfinished.write_text(json.dumps({**stamp, "sha256": found}))
+    except OSError as problem:
+        LOG.warning("%s: the hash is not kept: %s", place, problem.strerror)
+    return found
+
+
+def sha256(path: Path, *, content: bool = False) -> str:
+    """The hash of a file's bytes, or of those behind the header of safetensors. Raises OSError."""
+    made = hashlib.sha256()
+    with graphc.open_regular(path) as file:
+        if content:
+            begin = file.read(HEADER.size)
+            length = HEADER.unpack(begin)[0] if len(begin) == HEADER.size else 0
+            file.seek(min(HEADER.size + length, os.fstat(file.fileno()).st_size))
+        while piece := file.read(PIECE):
+            made.update(piece)
+    return made.hexdigest()
+
+
+def metadata_of(path: Path) -> dict[str, str]:
+    """What the header of a safetensors file says besides its tensors; nothing for another file."""
+    if path.suffix not in (".safetensors", ".sft"):
+        return {}
+    try:
+        with graphc.open_regular(path) as file:
+            begin = file.read(HEADER.size)
+            length = HEADER.unpack(begin)[0] if len(begin) == HEADER.size else 0
+            if length > os.fstat(file.fileno()).st_size:
+                return {}
+            said = json.loads(file.read(length)).get("__metadata__", {})
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return {}
+    return {str(name): str(value) for name, value in said.items()} if isinstance(said, dict) else {}
