@@ -73,7 +73,12 @@ def start_of(model: ImageModel, settings: Settings, seeds: Sequence[int], subsee
         canvas = Canvas(shape, seeds, subseeds, latent, added)
         return Start(canvas, colours_of=source.picture if settings.color_correction else None)
     soft = settings.soft_inpainting is not None or settings.differential
-    mask = masks.latent_mask(source.mask, *shape[2:], rounded=settings.round_mask and not soft)[None, None]
+    if settings.mode == "comfyui":
+        mask = masks.bilinear(np.asarray(source.mask.convert("L"), np.float32) / np.float32(255), *shape[2:])[
+            None, None
+        ]
+    else:
+        mask = masks.latent_mask(source.mask, *shape[2:], rounded=settings.round_mask and not soft)[None, None]
     latent = filled(settings, latent, mask, canvas)
     region = Region(mask, latent, settings.soft_inpainting, settings.differential)
     colours = source.picture if settings.color_correction else None

@@ -29,6 +29,14 @@ SETTINGS = {  # an input of a node that leads to the picture, and A1111's name f
     "noise_seed": "Seed",
     "denoise": "Denoising strength",
 }
+AGAIN = {
+    "Steps": "Hires steps",
+    "Sampler": "Hires sampler",
+    "Schedule type": "Hires schedule type",
+    "CFG scale": "Hires CFG Scale",
+}
+"""What a second pass has of its own."""
+LATENT_METHODS = {"bilinear": "Latent"}
 SAMPLER, CHECKPOINT, POSITIVE, NEGATIVE, LATENT, DECODER, SAVER = "3", "4", "6", "7", "5", "8", "9"
 
 LAST_NUMBER = 9
@@ -37,35 +45,94 @@ LAST_NUMBER = 9
 def parameters_of_graph(graph: Graph) -> Parameters | None:
     """What the graph's last sampler does, under A1111's names with ComfyUI's values; None if it has none.
 
-    Its settings are those of the nodes that lead to it, the nearest first. LoRAs are `<lora:…>` behind the prompt.
+    Its settings are those of the nodes that lead to it, the nearest first. LoRAs are `<lora:…>` behind the prompt. Where it goes
+    on from another sampler, it is a second pass if the latent was made larger in between, else a refiner.
     """
     samplers = [node for node in _nodes(graph) if node.get("class_type") in SAMPLERS]
     if not samplers:
         return None
-    sampler = samplers[-1]
+    read = {id(node) for sampler in samplers for node in _upstream(graph, sampler) if node is not sampler}
+    last = next((node for node in samplers if id(node) not in read), samplers[-1])
+    behind = _upstream(graph, _follow(graph, _inputs(last).get("latent_image")))
+    first = next((node for node in behind if node.get("class_type") in SAMPLERS), last)
+    settings = _settings(graph, first)
+    if first is not last:
+        settings |= _continued(graph, first, last, settings)
+    elif settings.get("Denoising strength") in ("1", "1.0"):
+        del settings["Denoising strength"]
+    guider = _follow(graph, _inputs(first).get("guider")) or first
+    texts = {name: _text(graph, _inputs(guider).get(name)) for name in ("positive", "negative", "conditioning")}
+    networks = [_lora(graph, node) for node in _upstream(graph, first) if "lora_name" in _inputs(node)]
+    return Parameters(
+        "".join([texts["positive"] or texts["conditioning"], *networks[::-1]]), texts["negative"], settings
+    )
+
+
+def _settings(graph: Graph, sampler: Graph) -> dict[str, str]:
+    """What the nodes say that lead to a sampler."""
     settings: dict[str, str] = {}
-    networks: list[str] = []
     for node in _upstream(graph, sampler):
         inputs = _inputs(node)
         for name, label in {**SETTINGS, **LOADERS}.items():
-            if _is_value(inputs.get(name)):
-                settings.setdefault(label, str(inputs[name]))
+            value = _value(graph, inputs.get(name))
+            if value is not None:
+                settings.setdefault(label, str(value))
         if {"width", "height"} <= inputs.keys() and "Latent" in str(node.get("class_type")):
-            settings.setdefault("Size", f"{inputs['width']}x{inputs['height']}")
-        if _is_value(inputs.get("lora_name")):
-            networks.append(_lora(inputs))
-    if settings.get("Denoising strength") in ("1", "1.0"):
-        del settings["Denoising strength"]
-    guider = _follow(graph, _inputs(sampler).get("guider")) or sampler
-    texts = {name: _text(graph, _inputs(guider).get(name)) for name in ("positive", "negative", "conditioning")}
-    prompt = texts["positive"] or texts["conditioning"]
-    return Parameters("".join([prompt, *networks]), texts["negative"], settings)
+            settings.setdefault("Size", f"{_value(graph, inputs['width'])}x{_value(graph, inputs['height'])}")
+        skip = _value(graph, inputs.get("stop_at_clip_layer"))
+        if isinstance(skip, int) and skip < 0:
+            settings.setdefault("Clip skip", str(-skip))
+    return settings
 
 
-def _lora(inputs: Graph) -> str:
-    name = str(inputs["lora_name"]).rpartition(".")[0] or str(inputs["lora_name"])
-    model = inputs.get("strength_model", 1)
-    return f"<lora:{name}:{inputs.get('strength_clip', model)}:{model}>"
+def _continued(graph: Graph, first: Graph, last: Graph, before: Mapping[str, str]) -> dict[str, str]:
+    """What is added by a sampler that goes on from the first one's latent."""
+    mine = _settings(graph, last)
+    for node in _upstream(graph, _follow(graph, _inputs(last).get("latent_image"))):
+        if node is first:
+            break
+        inputs, kind = _inputs(node), str(node.get("class_type"))
+        factor = _value(graph, inputs.get("scale_by"))
+        size = [_value(graph, inputs.get(side)) for side in ("width", "height")]
+        if factor is None and None in size:
+            continue
+        method = str(_value(graph, inputs.get("upscale_method")) or "bilinear")
+        found = {
+            "Hires upscale" if factor is not None else "Hires resize": str(factor)
+            if factor is not None
+            else f"{size[0]}x{size[1]}",
+            "Hires upscaler": LATENT_METHODS.get(method, f"Latent ({method})")
+            if kind.startswith("Latent")
+            else "Lanczos",
+            "Denoising strength": mine.get("Denoising strength", "1"),
+        }
+        for label, hires in AGAIN.items():
+            if label in mine and mine[label] != before.get(label):
+                found[hires] = mine[label]
+        return found
+    begins, steps = (_value(graph, _inputs(last).get(name)) for name in ("start_at_step", "steps"))
+    if isinstance(begins, int) and isinstance(steps, int) and steps:
+        return {"Refiner": mine.get("Model", ""), "Refiner switch at": f"{begins / steps:g}"}
+    return {}
+
+
+def _value(graph: Graph, given: Any) -> str | int | float | None:
+    """What an input is: itself, or what a node has that only holds a value."""
+    held = _follow(graph, given)
+    for value in (
+        (given,) if held is None else map(_inputs(held).get, ("value", "int", "float", "string", "seed", "number"))
+    ):
+        if _is_value(value):
+            return value
+    return None
+
+
+def _lora(graph: Graph, node: Graph) -> str:
+    inputs = _inputs(node)
+    file = str(_value(graph, inputs["lora_name"]) or "")
+    model = _value(graph, inputs.get("strength_model", 1))
+    text = 0 if node.get("class_type") == "LoraLoaderModelOnly" else _value(graph, inputs.get("strength_clip", model))
+    return f"<lora:{file.rpartition('.')[0] or file}:{text}:{model}>"
 
 
 def _nodes(graph: Graph) -> Iterator[Graph]:
@@ -87,8 +154,10 @@ def _follow(graph: Graph, link: Any) -> Graph | None:
     return node if isinstance(node, Mapping) else None
 
 
-def _upstream(graph: Graph, node: Graph) -> Iterator[Graph]:
+def _upstream(graph: Graph, node: Graph | None) -> Iterator[Graph]:
     """A node and all that it reads from, the nearest first, each once."""
+    if node is None:
+        return
     seen = {id(node)}
     waiting = [node]
     while waiting:
@@ -103,8 +172,7 @@ def _upstream(graph: Graph, node: Graph) -> Iterator[Graph]:
 
 def _text(graph: Graph, link: Any) -> str:
     """The first text of the nodes behind a link, nearest first."""
-    start = _follow(graph, link)
-    for node in _upstream(graph, start) if start is not None else ():
+    for node in _upstream(graph, _follow(graph, link)):
         inputs = _inputs(node)
         for name in ("text", "text_g", "text_l", "t5xxl", "clip_l", "prompt", "value", "string"):
             if isinstance(inputs.get(name), str) and inputs[name]:

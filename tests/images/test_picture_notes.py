@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from graphc_images.describing import settings_of
 from graphc_images.errors import ImageError
 from graphc_images.pictures.files import EXIF_IFD, USER_COMMENT, Notes, open_picture, read_notes, save_picture
 from graphc_images.pictures.graphs import graph_of, parameters_of_graph
@@ -263,6 +264,64 @@ def test_graphs_of_custom_samplers():
     }
 
 
+def common_graph(**more):
+    return graph_of(
+        *("a cat", "bad"), checkpoint="sd.safetensors", width=512, height=768, seed=5, steps=20, cfg=7.5,
+        sampler="dpmpp_2m", scheduler="karras", **more,
+    )  # fmt: skip
+
+
+def test_a_chain_of_loras_is_read_in_its_order():
+    graph = common_graph(loras=[("a/one.safetensors", 0.5, 0.25), ("two.safetensors", 1.0, 1.0)], clip_skip=2)
+    read = parameters_of_graph(graph)
+    assert read.prompt == "a cat<lora:a/one:0.25:0.5><lora:two:1.0:1.0>"
+    assert read.settings["Clip skip"] == "2"
+    model_only = {"lora_name": "x.safetensors", "strength_model": 0.5, "model": ["4", 0]}
+    graph = common_graph()
+    graph["10"] = {"class_type": "LoraLoaderModelOnly", "inputs": model_only}
+    graph["3"]["inputs"]["model"] = ["10", 0]
+    assert parameters_of_graph(graph).prompt == "a cat<lora:x:0:0.5>"
+
+
+def test_a_second_pass_is_that_of_hires():
+    graph = common_graph()
+    upscale = {"samples": ["3", 0], "upscale_method": "nearest-exact", "scale_by": 1.5}
+    graph["10"] = {"class_type": "LatentUpscaleBy", "inputs": upscale}
+    again = {"latent_image": ["10", 0], "denoise": 0.5, "steps": 14, "sampler_name": "euler", "seed": ["12", 0]}
+    graph["11"] = {"class_type": "KSampler", "inputs": {**graph["3"]["inputs"], **again}}
+    graph["12"] = {"class_type": "PrimitiveInt", "inputs": {"value": 8}}
+    settings = settings_of(parameters_of_graph(graph))
+    assert (settings["steps"], settings["sampler"], settings["seed"]) == (20, "dpmpp_2m", 5)
+    assert (settings["width"], settings["height"], settings["hires_scale"]) == (512, 768, 1.5)
+    assert (settings["hires_steps"], settings["hires_sampler"]) == (14, "euler")
+    assert (settings["hires_denoising_strength"], settings["hires_upscaler"]) == (0.5, "Latent (nearest-exact)")
+    assert not {"hires_cfg_scale", "denoising_strength"} & settings.keys()
+    graph["10"] = {
+        "class_type": "LatentUpscale",
+        "inputs": {
+            "samples": ["3", 0],
+            "upscale_method": "bilinear",
+            "width": 1024,
+            "height": 1536,
+            "crop": "disabled",
+        },
+    }
+    settings = settings_of(parameters_of_graph(graph))
+    assert (settings["width"], settings["hires_width"], settings["hires_upscaler"]) == (512, 1024, "Latent")
+
+
+def test_a_sampler_behind_another_is_a_refiner():
+    graph = common_graph()
+    graph["3"]["class_type"] = "KSamplerAdvanced"
+    graph["3"]["inputs"] |= {"noise_seed": graph["3"]["inputs"].pop("seed"), "start_at_step": 0, "end_at_step": 16}
+    graph["10"] = {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "refiner.safetensors"}}
+    more = {"model": ["10", 0], "latent_image": ["3", 0], "start_at_step": 16, "end_at_step": 10000}
+    graph["11"] = {"class_type": "KSamplerAdvanced", "inputs": {**graph["3"]["inputs"], **more}}
+    said = parameters_of_graph(graph).settings
+    assert (said["Steps"], said["Seed"], said["Model"]) == ("20", "5", "sd.safetensors")
+    assert (said["Refiner"], said["Refiner switch at"]) == ("refiner.safetensors", "0.8")
+
+
 def test_graphs_that_are_none():
     assert parameters_of_graph({}) is None
     assert parameters_of_graph({"1": 3, "2": {"class_type": "SaveImage"}}) is None
@@ -271,15 +330,27 @@ def test_graphs_that_are_none():
     }
     assert parameters_of_graph(loop).prompt == ""
     rng = random.Random(5)
-    values = [["1", 0], ["2", 0], [], "x", 3, None, {}, True, [[]]]
+    values = [["1", 0], ["2", 0], ["3", 0], [], "x", 3, None, {}, True, [[]]]
     for _ in range(500):
         inputs = {
             name: rng.choice(values)
-            for name in ("model", "positive", "seed", "guider", "text", "denoise", "lora_name", "width", "height")
+            for name in (
+                "model",
+                "positive",
+                "seed",
+                "latent_image",
+                "guider",
+                "text",
+                "denoise",
+                "lora_name",
+                "width",
+                "scale_by",
+            )
         }
         parameters_of_graph(
             {
                 "1": {"class_type": "KSampler", "inputs": inputs},
+                "3": {"class_type": rng.choice(["KSamplerAdvanced", "LatentUpscale"]), "inputs": dict(inputs)},
                 "2": rng.choice([inputs, {"inputs": inputs, "class_type": None}]),
             }
         )

@@ -1,5 +1,7 @@
 """Whole pipelines beside diffusers' own, and what their settings do."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -13,6 +15,7 @@ from graphc_images.prompts.chunks import chunk_prompt
 from graphc_images.prompts.encoders import CLIP_L
 from graphc_images.sampling import guidance
 from graphc_images.settings import Settings
+from graphc_images.starting import start_of
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -115,6 +118,17 @@ def test_inpainting_leaves_what_is_not_masked(pipeline, mode):
     before, after = np.asarray(image), np.asarray(painted.image)
     assert (before[:, :60] == after[:, :60]).all()
     assert np.abs(before[:, 70:].astype(int) - after[:, 70:]).mean() > 5
+
+
+def test_comfyui_keeps_the_greys_of_a_mask(pipeline):
+    mask = Image.fromarray(np.random.default_rng(1).integers(0, 256, (64, 64), np.uint8))
+    asked = Settings("x", image=Image.new("RGB", (64, 64)), mask=mask, mask_blur=0, seed=1, width=64, height=64)
+    found = {mode: start_of(pipeline.model, pipeline.resolved(replace(asked, mode=mode)), [1], [1]).region.mask
+             for mode in ("a1111", "comfyui")}  # fmt: skip
+    levels = torch.from_numpy(np.asarray(mask, np.float32) / 255)[None, None]
+    expected = torch.nn.functional.interpolate(levels, (8, 8), mode="bilinear").numpy()
+    assert np.abs(found["comfyui"] - expected).max() < 1e-6
+    assert set(np.unique(found["a1111"])) == {0.0, 1.0}
 
 
 def test_only_masked_paints_in_the_box(pipeline):
