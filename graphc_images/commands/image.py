@@ -53,27 +53,46 @@ def schedulers() -> None:
 
 
 @image.command("models")
-def models_in(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of models.")]) -> None:
-    """The models in a folder."""
-    from graphc_images.folders import ModelFolders
+def models_in(
+    folders: Annotated[list[Path] | None, typer.Argument(metavar="DIR", help="Folders of models.")] = None,
+    more: Annotated[list[Path] | None, typer.Option("--models", metavar="DIR", help="The same.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Only these: checkpoint, lora, vae, …")] = None,
+) -> None:
+    """The models in folders."""
+    from graphc_images.errors import ModelError
+    from graphc_images.folders import KINDS, ModelFolders
 
-    _table(("kind", "name", "file"), [(each.kind, each.name, str(each.path)) for each in ModelFolders(folder).files])
+    places = [*(folders or ()), *(more or ())]
+    if not places:
+        raise ModelError("say where the models are: graphc image models DIR")
+    if kind is not None and kind not in KINDS:
+        raise ModelError(f"--kind: there is no {kind!r}; there are {', '.join(KINDS)}")
+    found = ModelFolders(*places)
+    files = found.files if kind is None else found.of(kind)
+    sizes = [(each, _size(each.path)) for each in files]
+    _table(("kind", "name", "size", "file"), [(each.kind, each.name, size, str(each.path)) for each, size in sizes])
+
+
+def _size(path: Path) -> str:
+    """How large a file is, in words."""
+    size = path.stat().st_size if path.exists() else 0
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
 
 
 @image.command()
-def info(file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint, or a picture.")]) -> None:
-    """What a checkpoint is, or how a picture was made."""
-    from graphc_images.models import load_model
-    from graphc_images.pictures.files import FORMATS, open_picture
+def info(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of a model, or a picture.")],
+    hashes: Annotated[bool, typer.Option("--hash", help="With its SHA-256, which civitai knows.")] = False,
+) -> None:
+    """What a file is (a checkpoint, a LoRA, an embedding, …), or how a picture was made."""
+    from graphc_images.hashes import Hashes
+    from graphc_images.inspecting import told
 
-    if file.suffix.lower() in FORMATS:
-        typer.echo(open_picture(file)[1].parameters or "the file does not say how the picture was made")
-        return
-    model = load_model(file)
-    architecture, usual = model.architecture, model.architecture.defaults
-    typer.echo(f"{architecture.name}, predicts {model.recognized.prediction}")
-    typer.echo(f"has {', '.join(model.components)}")
-    typer.echo(f"usual: {usual.width} x {usual.height}, {usual.steps} steps, CFG {usual.cfg:g}, {usual.sampler}")
+    for line in told(file):
+        typer.echo(line)
+    if hashes:
+        whole = Hashes().begin(file).result()
+        typer.echo(f"SHA-256: {whole} (A1111's short hash: {whole[:10]})")
 
 
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
