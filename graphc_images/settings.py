@@ -161,7 +161,15 @@ class Settings:
             value = getattr(self, name)
             for number in value if isinstance(value, tuple) else (value,):
                 if number is not None and not (_is_number(number) and low <= number <= high):
-                    raise SettingError(f"{name}: {number!r} is not {what}")
+                    raise SettingError(f"{name}: {_short(number)} is not {what}")
+                if isinstance(number, float) and name in WHOLE:
+                    raise SettingError(f"{name}: {number!r} is not a whole number")
+        for name in RECORDS:
+            record = getattr(self, name)
+            for part in fields(record) if record is not None else ():
+                number = getattr(record, part.name)
+                if part.init and isinstance(number, float) and not math.isfinite(number):
+                    raise SettingError(f"{name}: {part.name}: {number!r} is not a number")
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise SettingError(f"{name}: {getattr(self, name)!r} is none of {', '.join(choices)}")
@@ -180,7 +188,13 @@ class Settings:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value  # NaN is not
+
+
+def _short(value: object) -> str:
+    """A value as it is written, but not longer than a line."""
+    text = repr(value)
+    return text if len(text) < 60 else f"{text[:40]}…"
 
 
 AT_LEAST_ONE = "a whole number from 1"
@@ -235,6 +249,12 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "vae_tile": (64, 2**16, "a number of pixels from 64"),
 }
 """What a number may be: from, to, and how it is said."""
+
+WHOLE = tuple(each.name for each in fields(Settings) if str(each.type).startswith(("int", "tuple[int")))
+"""Settings that are whole numbers."""
+
+RECORDS = ("soft_inpainting", "apg", "dynamic_thresholding", "fresca")
+"""Settings that are records of numbers, or None."""
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "emphasis": ("Original", "No norm", "Ignore", "None"),
