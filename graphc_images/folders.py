@@ -50,9 +50,13 @@ class ModelFile:
 
 
 class ModelFolders:
-    """The files of one or several folders of models. Raises ModelError if a folder is not there."""
+    """The files of one or several folders of models. Raises ModelError if a folder is not there.
 
-    def __init__(self, *folders: str | os.PathLike[str]) -> None:
+    `paths` says whether a file elsewhere may be named by its path. It may not by what strangers send.
+    """
+
+    def __init__(self, *folders: str | os.PathLike[str], paths: bool = True) -> None:
+        self.paths = paths
         self.folders = [Path(folder) for folder in folders]
         for folder in self.folders:
             if not folder.is_dir():
@@ -81,7 +85,7 @@ class ModelFolders:
 
         Raises ModelError that says which names come near, or that several fit.
         """
-        if Path(name).is_file() or (kind in SAME_NAMES and Path(name).is_dir()):
+        if self.paths and (Path(name).is_file() or (kind in SAME_NAMES and Path(name).is_dir())):
             return Path(name)
         files = self.of(kind)
         for spelled in (str, str.lower):

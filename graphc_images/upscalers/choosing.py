@@ -44,7 +44,7 @@ class Enlargers:
     def network(self, name: str) -> Upscaler:
         """The network of a file, or of a name in the folders."""
         path = Path(name)
-        if self.folders is not None and not path.is_file():
+        if self.folders is not None:
             try:
                 path = self.folders.find("upscaler", name)
             except ModelError as error:

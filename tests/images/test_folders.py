@@ -97,3 +97,17 @@ def test_links_that_lead_back_end(tmp_path):
     folders = made(tmp_path, ["checkpoints/a.safetensors"])
     (tmp_path / "checkpoints/loop").symlink_to(tmp_path / "checkpoints")
     assert [file.name for file in folders.files] == ["a"]
+
+
+def test_what_strangers_send_names_no_files_elsewhere(tmp_path):
+    outside = tmp_path / "outside.safetensors"
+    outside.write_bytes(b"")
+    folder = tmp_path / "models"
+    (folder / "lora").mkdir(parents=True)
+    (folder / "lora" / "style.safetensors").write_bytes(b"")
+    mine, theirs = ModelFolders(folder), ModelFolders(folder, paths=False)
+    assert mine.find("lora", str(outside)) == outside
+    assert theirs.find("lora", "style") == mine.find("lora", "style")
+    for name in (str(outside), "../../outside", "../outside.safetensors", str(folder / "lora" / "style.safetensors")):
+        with pytest.raises(ModelError, match="there is no lora"):
+            theirs.find("lora", name)

@@ -1,0 +1,17 @@
+"""What graphc_server raises; each error says with which HTTP status it is answered."""
+
+from __future__ import annotations
+
+from graphc_images import ImageError
+
+
+class RequestError(ImageError):
+    """A request that cannot be done; `status` is HTTP's."""
+
+    def __init__(self, message: str, status: int = 422) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class StoreError(ImageError):
+    """The database or a file of the server cannot be read or written; nothing of the request was kept."""

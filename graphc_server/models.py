@@ -1,0 +1,191 @@
+"""The models in the folders: listed at once, found by title, name, file or hash, and one of them loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import graphc
+from graphc_images import ModelError, ModelFolders, Pipeline, load
+from graphc_images.folders import ModelFile
+from graphc_images.models import Loaded
+from graphc_images.upscalers import Enlargers
+
+SHORT = 10
+"""Digits of a hash in a model's title."""
+
+PIECE = 1 << 22
+FRESH = 1.0
+"""Seconds for which the folders are taken to be as they were."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A model as lists have it; `sha256` is empty until somebody needed it."""
+
+    file: ModelFile
+    sha256: str
+
+    @property
+    def title(self) -> str:
+        """As A1111 writes it: the file, and its hash once it is known."""
+        name = f"{self.file.name}{self.file.path.suffix}"
+        return f"{name} [{self.sha256[:SHORT]}]" if self.sha256 else name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it may be called."""
+        stem = self.file.name.rpartition("/")[2]
+        path = self.file.path
+        return self.title, self.file.name, f"{self.file.name}{path.suffix}", stem, path.name, str(path)
+
+
+class Hashes:
+    """SHA-256 of files, computed when they are asked for and kept in a file for as long as the others are as they were."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, threading.Lock()
+        try:
+            self._kept: dict[str, list[Any]] = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            self._kept = {}
+
+    def known(self, path: Path) -> str:
+        """The hash if it is known, else nothing."""
+        kept = self._kept.get(str(path))
+        return str(kept[1]) if kept is not None and kept[0] == _stamp(path) else ""
+
+    def of(self, path: Path) -> str:
+        """The hash. Raises ModelError for a file that cannot be read."""
+        with self._lock:
+            if not self.known(path):
+                stamp, made = _stamp(path), hashlib.sha256()
+                try:
+                    with graphc.open_regular(path) as file:
+                        while piece := file.read(PIECE):
+                            made.update(piece)
+                    self._kept[str(path)] = [stamp, made.hexdigest()]
+                    with graphc.replacing(self._path) as unfinished:
+                        unfinished.write_text(json.dumps(self._kept))
+                except OSError as problem:
+                    raise ModelError(f"{path}: it cannot be read: {problem.strerror}") from None
+            return str(self._kept[str(path)][1])
+
+
+def _stamp(path: Path) -> list[int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return []
+    return [status.st_size, status.st_mtime_ns]
+
+
+class Models:
+    """The folders, looked at again when a second has passed, and the pipeline that is loaded.
+
+    `pipeline` and `free` are for the thread that paints alone; everything else is for all.
+    """
+
+    def __init__(
+        self,
+        folders: Sequence[str | os.PathLike[str]],
+        hashes: Path,
+        *,
+        device: str = "cpu",
+        memory: str | int | None = None,
+        threads: int | None = None,
+    ) -> None:
+        """`device` and `threads` compute, with at most `memory` for all models."""
+        self.folders = ModelFolders(*folders, paths=False)
+        self.hashes = Hashes(hashes)
+        self._loads = Loaded(memory, device)
+        self._threads = threads
+        self.enlargers = Enlargers(self.folders, self._loads, threads)
+        self._looked = time.monotonic()
+        self._loaded: tuple[tuple[Any, ...], Pipeline] | None = None
+
+    def files(self, kind: str) -> list[ModelFile]:
+        """The files of a kind, as they lie there now."""
+        if time.monotonic() - self._looked > FRESH:
+            self.refresh()
+        return self.folders.of(kind)
+
+    def refresh(self) -> None:
+        """Look at the folders again."""
+        self._looked = time.monotonic()
+        self.folders = ModelFolders(*self.folders.folders, paths=False)
+        self.enlargers.folders = self.folders
+
+    def listed(self) -> list[Listed]:
+        """All models."""
+        return [Listed(file, self.hashes.known(file.path)) for file in self.files("checkpoint")]
+
+    def find(self, name: str) -> Listed:
+        """A model by title, name, file or hash, of at least 4 digits. Raises ModelError.
+
+        A hash that is not known is looked for among all files, which reads them.
+        """
+        plain = name.strip()
+        for listed in (self.listed, self._looked_again):
+            found = listed()
+            for spelled in (str, str.lower):
+                fitting = [each for each in found if spelled(plain) in map(spelled, each.names)]
+                if fitting:
+                    return fitting[0]
+        without = plain.partition(" [")[0]
+        if without != plain:
+            return self.find(without)
+        if len(plain) >= 4 and set(plain.lower()) <= set("0123456789abcdef"):
+            for each in found:
+                if self.hashes.of(each.file.path).startswith(plain.lower()):
+                    return self.with_hash(each)
+        names = ", ".join(each.file.name for each in found[:5]) or "none in the folders"
+        raise ModelError(f"there is no model {name!r}; there is {names}")
+
+    def with_hash(self, listed: Listed) -> Listed:
+        """The same, with its hash."""
+        return Listed(listed.file, self.hashes.of(listed.file.path))
+
+    def first(self) -> Listed:
+        """The model for those who name none. Raises ModelError if there is none."""
+        found = self.listed()
+        if not found:
+            raise ModelError(f"there is no model in {', '.join(map(str, self.folders.folders))}")
+        return found[0]
+
+    def pipeline(self, name: str, vae: str | None) -> Pipeline:
+        """The pipeline of a model; another that is loaded is freed before. Raises ModelError and graphc.GraphcError."""
+        file = self.find(name).file
+        path = file.path
+        vae_path = None if vae is None else self.folders.find("vae", vae)
+        key = path, tuple(_stamp(path)), vae_path
+        if self._loaded is None or self._loaded[0] != key:
+            self.free()
+            self._loaded = (
+                key,
+                load(file.name, folders=self.folders, vae=vae_path, loaded=self._loads, threads=self._threads),
+            )
+        return self._loaded[1]
+
+    def free(self) -> None:
+        """Give back the memory of the model that is loaded, if one is."""
+        if self._loaded is not None:
+            self._loaded[1].close()
+            self._loaded = None
+        self._loads.clear()
+
+    @property
+    def loaded(self) -> Path | None:
+        """The file of the model that is loaded."""
+        return None if self._loaded is None else self._loaded[0][0]
+
+    def _looked_again(self) -> list[Listed]:
+        self.refresh()
+        return self.listed()

@@ -1,0 +1,123 @@
+"""What a job does, whichever protocol asked for it: settings, a model, and how the pictures are kept; as JSON for the database.
+
+Pictures of the settings lie in files named by their content, so that a job can be repeated by another process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterator
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+import graphc
+from graphc_images import Settings
+from graphc_images.pictures.blending import SoftInpainting
+from graphc_images.settings import LARGEST_SEED
+from graphc_server.errors import StoreError
+from graphc_server.pictures import encoded
+
+RECORDS = {each.__name__: each for each in (SoftInpainting,)}
+"""Settings that are records."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How pictures are shown while they are made: after every so many steps (0 for never), by what, in which format."""
+
+    every: int = 10
+    by: str = "rough"
+    kind: str = "png"
+
+
+@dataclass(frozen=True)
+class Order:
+    """A job's work. Seeds are numbers, so that the job makes the same pictures if it is repeated.
+
+    `model` and `vae` are names in the folders. `kept` says whether the pictures stay when they have been handed over.
+    """
+
+    settings: Settings
+    model: str
+    vae: str | None = None
+    kind: str = "png"
+    quality: int = 80
+    kept: bool = False
+    notes: bool = True
+    """Whether the pictures say how they were made."""
+    look: Look = field(default_factory=Look)
+
+
+def with_seeds(settings: Settings) -> Settings:
+    """The same with numbers for seeds that were left to chance."""
+    drawn: dict[str, Any] = {
+        name: secrets.randbelow(LARGEST_SEED - 1) for name in ("seed", "subseed") if getattr(settings, name) < 0
+    }
+    return replace(settings, **drawn)
+
+
+def to_json(order: Order, folder: Path) -> dict[str, Any]:
+    """The order, with its pictures in files of the folder. Raises StoreError if they cannot be written."""
+    plain = {each.name: getattr(order, each.name) for each in fields(Order) if each.name not in ("settings", "look")}
+    given = {
+        each.name: _written(value, folder)
+        for each in fields(Settings)
+        if (value := getattr(order.settings, each.name)) is not each.default
+        and not (each.default_factory is not MISSING and value == each.default_factory())
+    }
+    return {**plain, "look": asdict(order.look), "settings": given}
+
+
+def from_json(text: dict[str, Any], folder: Path) -> Order:
+    """What `to_json` made. Raises StoreError if a picture is gone."""
+    settings = Settings(**{name: _read(value, folder) for name, value in text["settings"].items()})
+    plain = {name: value for name, value in text.items() if name not in ("settings", "look")}
+    return Order(settings, look=Look(**text["look"]), **plain)
+
+
+def pictures_of(text: Any) -> Iterator[str]:
+    """The names of the files that an order's JSON needs."""
+    if isinstance(text, dict):
+        if "!picture" in text:
+            yield text["!picture"]
+        text = list(text.values())
+    if isinstance(text, list):
+        for each in text:
+            yield from pictures_of(each)
+
+
+def _written(value: Any, folder: Path) -> Any:
+    if isinstance(value, Image.Image):
+        content = encoded(value)
+        name = f"{hashlib.sha256(content).hexdigest()}.png"
+        try:
+            with graphc.replacing(folder / name) as unfinished:
+                unfinished.write_bytes(content)
+        except OSError as problem:
+            raise StoreError(f"{folder}: a picture cannot be kept: {problem.strerror}") from None
+        return {"!picture": name}
+    if type(value).__name__ in RECORDS:
+        items = {each.name: _written(getattr(value, each.name), folder) for each in fields(value)}
+        return {"!record": type(value).__name__, "fields": items}
+    if isinstance(value, tuple):
+        return {"!tuple": [_written(each, folder) for each in value]}
+    return dict(value) if isinstance(value, dict) else value
+
+
+def _read(value: Any, folder: Path) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "!picture" in value:
+        try:
+            picture = Image.open(folder / value["!picture"], formats=("PNG",))
+            picture.load()
+        except OSError as problem:
+            raise StoreError(f"a picture of the request is gone: {problem}") from None
+        return picture
+    if "!record" in value:
+        return RECORDS[value["!record"]](**{name: _read(each, folder) for name, each in value["fields"].items()})
+    return tuple(_read(each, folder) for each in value["!tuple"]) if "!tuple" in value else value

@@ -1,0 +1,252 @@
+"""The thread that paints: it takes job after job from the database, says where it is, and does what is wished for in between."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from graphc import GraphcError
+from graphc_images.pictures.files import Notes, save_picture
+from graphc_server.errors import StoreError
+from graphc_server.orders import Look, Order, from_json, pictures_of
+from graphc_server.pictures import encoded
+from graphc_server.store import Job, Painted, Store
+
+if TYPE_CHECKING:
+    from graphc_images import Progress
+    from graphc_images.pipeline import Wish
+    from graphc_server.models import Models
+
+LOG = logging.getLogger("graphc.server")
+OFTEN = 0.5
+"""Seconds after which an idle painter looks at the queue though nobody called."""
+
+PAUSE = 2.0
+"""Seconds after which a database that could not be used is tried again."""
+
+Ask = Literal["skip", "interrupt", "cancel", "give back"]
+WISHES: dict[Ask, Wish] = {"skip": "skip", "interrupt": "stop", "cancel": "stop", "give back": "stop"}
+
+
+@dataclass
+class Turn:
+    """The job that is being painted, and where it is."""
+
+    job: Job
+    order: Order
+    began: float = field(default_factory=time.monotonic)
+    batch: int = 0
+    step: int = 0
+    steps: int = 0
+    second: bool = False
+    """Whether it is the second pass."""
+    preview: bytes | None = None
+    previews: int = 0
+    """How many there were, which names the last one."""
+    ask: Ask | None = None
+    asked: frozenset[Ask] = frozenset()
+    """All that was asked for so far."""
+
+    @property
+    def passes(self) -> int:
+        """How many a batch has."""
+        settings = self.order.settings
+        return 2 if settings.hires_scale > 1 or settings.hires_width or settings.hires_height else 1
+
+    @property
+    def share(self) -> float:
+        """How much is done, 0 to 1."""
+        done = self.batch * self.passes + self.second + (self.step / self.steps if self.steps else 0)
+        return min(done / (self.order.settings.batches * self.passes), 1.0)
+
+    def want(self, ask: Ask) -> None:
+        """Ask for something; it is done after the step."""
+        self.ask, self.asked = ask, self.asked | {ask}
+
+    def wish(self) -> Wish:
+        """What the pipeline is told after each step."""
+        return "go on" if self.ask is None else WISHES[self.ask]
+
+    def note(self, progress: Progress) -> None:
+        """A step is done."""
+        self.second = self.second or (progress.step < self.step and progress.batch == self.batch)
+        self.batch, self.step, self.steps = progress.batch, progress.step, progress.steps
+        if progress.pictures:
+            self.batch, self.step, self.second = progress.batch + 1, 0, False
+            if self.ask == "skip":
+                self.ask = None
+        elif _due(self.order.look, progress.step):
+            by: Any = self.order.look.by
+            self.preview = encoded(progress.previews(by)[0], self.order.look.kind)
+            self.previews += 1
+
+
+def _due(look: Look, step: int) -> bool:
+    return look.every > 0 and step % look.every == 0
+
+
+class Painter(threading.Thread):
+    """Paints until `stop`. What happens to a job is in the store; `ended` tells who waits for it."""
+
+    def __init__(self, store: Store, models: Models, folder: Path) -> None:
+        super().__init__(name="painter", daemon=True)
+        self.store, self.models = store, models
+        self.pictures, self.uploads = folder / "pictures", folder / "uploads"
+        for each in (self.pictures, self.uploads):
+            each.mkdir(parents=True, exist_ok=True)
+        self.turn: Turn | None = None
+        self.finished = 0.0
+        """When the last job ended, by the monotonic clock."""
+        self._waiting: dict[str, list[Future[None]]] = {}
+        self._errands: list[tuple[Callable[[], Any], Future[Any]]] = []
+        self._lock, self._called, self._closing = threading.Lock(), threading.Event(), False
+
+    def run(self) -> None:
+        """The loop of the thread."""
+        while True:
+            self._called.clear()
+            self._run_errands()
+            if self._closing:
+                self._tell_all()
+                return
+            try:
+                job = self.store.take()
+                if job is None:
+                    self._called.wait(OFTEN)
+                else:
+                    self._paint(job)
+            except StoreError as error:
+                LOG.error("%s", error)
+                self._called.wait(PAUSE)
+
+    def call(self) -> None:
+        """There is something in the queue."""
+        self._called.set()
+
+    def between(self, errand: Callable[[], Any]) -> Future[Any]:
+        """Run something in the painting thread, between two jobs."""
+        future: Future[Any] = Future()
+        with self._lock:
+            self._errands.append((errand, future))
+        self.call()
+        return future
+
+    def ended(self, id: str) -> Future[None]:
+        """What is done when the job is over, however it ends; also when the server stops before."""
+        future: Future[None] = Future()
+        with self._lock:
+            self._waiting.setdefault(id, []).append(future)
+        job = self.store.job(id)
+        if job is None or job.state not in ("waiting", "painting") or self._closing:
+            self._tell(id)
+        return future
+
+    def cancel(self, id: str) -> bool:
+        """End a job, wherever it is; False if there is nothing to end."""
+        found = self.store.cancel_waiting(id)
+        if found:
+            self._tell(id)
+            return True
+        turn = self.turn
+        if turn is not None and turn.job.id == id:
+            turn.want("cancel")
+            return True
+        return False
+
+    def close(self) -> None:
+        """Begin no more jobs. Who waits for one that has not begun is told; the job stays in the queue."""
+        self._closing = True
+        self.call()
+
+    def stop(self, patience: float) -> None:
+        """Finish the job at hand within so many seconds, or let it wait for the next start."""
+        self.close()
+        self._tell_all()
+        if self.is_alive():
+            self.join(patience)
+            if self.turn is not None:
+                self.turn.want("give back")
+                self.join()
+
+    @property
+    def closing(self) -> bool:
+        """Whether the server stops."""
+        return self._closing
+
+    def _run_errands(self) -> None:
+        with self._lock:
+            errands, self._errands = self._errands, []
+        for errand, future in errands:
+            try:
+                future.set_result(errand())
+            except Exception as error:
+                future.set_exception(error)
+
+    def _paint(self, job: Job) -> None:
+        remarks: list[str] = []
+        turn = None
+        try:
+            turn = self.turn = Turn(job, from_json(dict(job.work), self.uploads))
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                self._follow(turn)
+            remarks = [str(each.message) for each in caught]
+            state, error = ("cancelled" if turn.ask == "cancel" else "done"), ""
+        except StoreError:
+            self.store.give_back(job.id)
+            raise
+        except (GraphcError, OSError, MemoryError) as problem:
+            state, error = "failed", f"{problem}" or type(problem).__name__
+        except Exception as problem:  # a mistake of ours must not end the thread
+            LOG.exception("job %s", job.id)
+            state, error = "failed", f"{type(problem).__name__}: {problem}"
+        finally:
+            self.turn = None
+            self.finished = time.monotonic()
+        if turn is not None and turn.ask == "give back":
+            self.store.give_back(job.id)
+        else:
+            self.store.end(job.id, state, error, remarks)  # type: ignore[arg-type]
+            LOG.info("job ended", extra={"job": job.id, "client": job.client, "state": state, "error": error})
+            self._sweep(job)
+        self._tell(job.id)
+
+    def _follow(self, turn: Turn) -> None:
+        order, place = turn.order, 0
+        pipeline = self.models.pipeline(order.model, order.vae)
+        for progress in pipeline.paint(order.settings, turn.wish):
+            turn.note(progress)
+            if turn.ask in ("cancel", "give back"):
+                return
+            for picture in progress.pictures:
+                file = f"{turn.job.id}-{place}.{order.kind}"
+                notes = Notes(picture.parameters if order.notes else "")
+                save_picture(picture.image, self.pictures / file, notes, quality=order.quality)
+                self.store.add_picture(turn.job.id, place, Painted(file, picture.seed, picture.parameters))
+                place += 1
+
+    def _sweep(self, job: Job) -> None:
+        """Remove pictures that were sent, and that no other job needs."""
+        needed = {name for each in self.store.jobs("waiting") for name in pictures_of(each.work)}
+        for name in set(pictures_of(job.work)) - needed:
+            (self.uploads / name).unlink(missing_ok=True)
+
+    def _tell_all(self) -> None:
+        """Tell everybody whose job is not at hand."""
+        turn = self.turn
+        for id in list(self._waiting):
+            if turn is None or turn.job.id != id:
+                self._tell(id)
+
+    def _tell(self, id: str) -> None:
+        with self._lock:
+            waiting = self._waiting.pop(id, [])
+        for each in waiting:
+            each.set_result(None)

@@ -1,0 +1,165 @@
+"""Options as A1111 and Forge have them, in one table: usual values, and what they mean for settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphc_images import SettingError
+from graphc_images.sampling import find_sampler
+from graphc_server.errors import RequestError
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option. `meaning` is a setting, or a function of the value and of the sampler's name that gives settings.
+
+    Of one with `only`, no other values can be done.
+    """
+
+    name: str
+    usual: Any
+    meaning: str | Callable[[Any, str], Settings] | None = None
+    only: tuple[Any, ...] | None = None
+    none: tuple[Any, ...] = ()
+    """Values that mean what a model or sampler has of its own."""
+
+    def check(self, value: Any) -> None:
+        """Raises RequestError for a value that cannot be."""
+        kind = type(self.usual)
+        if isinstance(self.usual, bool | str) and not isinstance(value, kind) and value is not None:
+            raise RequestError(f"{self.name}: {str(value)[:60]!r} is no {'text' if kind is str else 'true or false'}")
+        if isinstance(self.usual, int | float) and not isinstance(self.usual, bool):
+            fits = isinstance(value, int | float) and not isinstance(value, bool)
+            if not fits or value != value or abs(value) == float("inf"):
+                raise RequestError(f"{self.name}: {str(value)[:60]!r} is no number")
+        if self.only is not None and value not in (self.usual, *self.only):
+            raise RequestError(f"{self.name}: {str(value)[:60]!r} cannot be done; there is {self.usual!r}")
+
+    def settings(self, value: Any, sampler: str) -> Settings:
+        """What it means."""
+        if self.meaning is None or value in self.none:
+            return {}
+        return {self.meaning: value} if isinstance(self.meaning, str) else self.meaning(value, sampler)
+
+
+def _eta(on_times: bool) -> Callable[[Any, str], Settings]:
+    """One option is for samplers on times, one for the others."""
+
+    def read(value: float, sampler: str) -> Settings:
+        try:
+            fits = find_sampler(sampler, "a1111")[0].on_times == on_times
+        except SettingError:
+            return {}
+        return {"eta": value} if fits else {}
+
+    return read
+
+
+def _generator(value: str, sampler: str) -> Settings:
+    return {"generator": str(value).lower()}
+
+
+LOOKS = {"Full": "full", "Approx NN": "rough", "Approx cheap": "rough", "TAESD": "tiny"}
+"""A1111's ways of previews. We have one of those that are approximate."""
+
+PREVIEWS = tuple(LOOKS)
+
+OPTIONS: tuple[Option, ...] = (
+    Option("sd_model_checkpoint", ""),
+    Option("sd_checkpoint_hash", ""),
+    Option("sd_vae", "Automatic"),
+    Option("forge_additional_modules", []),
+    Option("CLIP_stop_at_last_layers", 1, lambda value, sampler: {"clip_skip": int(value)}, none=(1,)),
+    Option("samples_format", "png", only=("jpg", "jpeg", "webp")),
+    Option("jpeg_quality", 80),
+    Option("live_previews_enable", True),
+    Option("show_progress_every_n_steps", 10),
+    Option("show_progress_type", "Approx NN", only=PREVIEWS),
+    Option("live_previews_image_format", "png", only=("jpg", "jpeg", "webp")),
+    Option("randn_source", "GPU", _generator, only=("CPU", "NV"), none=("GPU",)),
+    Option("eta_noise_seed_delta", 0, "eta_noise_seed_delta"),
+    Option("emphasis", "Original", "emphasis", only=("No norm", "Ignore", "None")),
+    Option("comma_padding_backtrack", 20, only=()),
+    Option("img2img_fix_steps", False, "fix_steps"),
+    Option("img2img_color_correction", False, "color_correction"),
+    Option("initial_noise_multiplier", 1.0, "initial_noise_multiplier"),
+    Option("img2img_extra_noise", 0.0, "extra_noise"),
+    Option("inpainting_mask_weight", 1.0, only=()),
+    Option("s_min_uncond", 0.0, "s_min_uncond"),
+    Option("skip_early_cond", 0.0, "skip_early_cfg"),
+    Option("eta_ddim", 0.0, _eta(on_times=True)),
+    Option("eta_ancestral", 1.0, _eta(on_times=False), none=(1.0,)),
+    Option("s_churn", 0.0, "s_churn"),
+    Option("s_tmin", 0.0, "s_tmin"),
+    Option("s_tmax", 0.0, "s_tmax", none=(0,)),
+    Option("s_noise", 1.0, "s_noise"),
+    Option("sigma_min", 0.0, "sigma_min", none=(0,)),
+    Option("sigma_max", 0.0, "sigma_max", none=(0,)),
+    Option("rho", 0.0, "rho", none=(0,)),
+    Option("always_discard_next_to_last_sigma", False, "discard_next_to_last_sigma", none=(False,)),
+    Option("sgm_noise_multiplier", False, only=()),
+    Option("uni_pc_variant", "bh1", only=()),
+    Option("uni_pc_skip_type", "time_uniform", only=()),
+    Option("uni_pc_order", 3, only=()),
+    Option("uni_pc_lower_order_final", True, only=()),
+    Option("sd_noise_schedule", "Default", only=()),
+    Option("beta_dist_alpha", 0.6, only=()),
+    Option("beta_dist_beta", 0.6, only=()),
+    Option("tiling", False, lambda value, sampler: {"tiling": "on" if value else "off"}),
+    Option("face_restoration", False, only=()),
+    Option("face_restoration_model", "CodeFormer"),
+    Option("code_former_weight", 0.5),
+    Option("upscaler_for_img2img", "None", only=("", None, "Lanczos")),
+    Option("ESRGAN_tile", 192),
+    Option("ESRGAN_tile_overlap", 8),
+    Option("token_merging_ratio", 0.0, only=()),
+    Option("token_merging_ratio_img2img", 0.0, only=()),
+    Option("token_merging_ratio_hr", 0.0, only=()),
+    Option("sdxl_crop_top", 0, only=()),
+    Option("sdxl_crop_left", 0, only=()),
+    Option("sdxl_refiner_low_aesthetic_score", 2.5, only=()),
+    Option("sdxl_refiner_high_aesthetic_score", 6.0, only=()),
+    Option("sd3_enable_t5", False),
+    Option("enable_pnginfo", True),
+    Option("add_model_hash_to_info", True),
+    Option("add_model_name_to_info", True),
+    Option("return_grid", True),
+    Option("return_mask", False, only=()),
+    Option("return_mask_composite", False, only=()),
+    Option("use_old_scheduling", False, only=()),
+    Option("use_old_karras_scheduler_sigmas", False, only=()),
+    Option("use_old_emphasis_implementation", False, only=()),
+    Option("use_old_hires_fix_width_height", False, only=()),
+    Option("use_downcasted_alpha_bar", False, only=()),
+    Option("pad_cond_uncond", False, only=()),
+    Option("enable_batch_seeds", True, only=()),
+    Option("no_dpmpp_sde_batch_determinism", False, only=()),
+    Option("hires_fix_refiner_pass", "second pass", only=()),
+)
+"""Of those that name no meaning, some are read where models are chosen and pictures written; the others have no effect on
+pictures here, or `only` their usual value."""
+
+BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
+USUAL: Mapping[str, Any] = {option.name: option.usual for option in OPTIONS}
+
+
+def checked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same; raises RequestError for an option with a value that cannot be. Unknown ones are kept as they are."""
+    for name, value in values.items():
+        if name in BY_NAME:
+            BY_NAME[name].check(value)
+    return dict(values)
+
+
+def settings_of_options(values: Mapping[str, Any], sampler: str) -> Settings:
+    """What options that are not as usual mean for a picture."""
+    found: Settings = {}
+    for option in OPTIONS:
+        value = values.get(option.name, option.usual)
+        if value != option.usual:
+            found |= option.settings(value, sampler)
+    return found

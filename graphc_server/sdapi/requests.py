@@ -1,0 +1,223 @@
+"""From a request of txt2img or img2img to an order, by the tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, create_model
+
+from graphc_images import ImageError, ModelError, SettingError, Settings
+from graphc_images.describing import settings_of
+from graphc_images.pictures.parameters import read_parameters
+from graphc_images.prompts.styles import Style, apply_styles, read_styles
+from graphc_images.sampling import find_sampler
+from graphc_server.errors import RequestError
+from graphc_server.orders import Look, Order, with_seeds
+from graphc_server.pictures import decoded
+from graphc_server.sdapi.fields import IMG2IMG, TXT2IMG, Field, Given
+from graphc_server.sdapi.options import LOOKS, USUAL, checked, settings_of_options
+from graphc_server.sdapi.scripts import settings_of_scripts
+from graphc_server.service import Service
+
+NAME_OF_TASK = re.compile(r"[A-Za-z0-9_()][A-Za-z0-9_().-]{0,99}")
+NO_VAE = ("", "Automatic", "None", None)
+
+
+class Body(BaseModel):
+    """What every request of pictures is."""
+
+    model_config = ConfigDict(allow_inf_nan=False, extra="ignore")
+
+
+def body_of(name: str, fields: Sequence[Field]) -> type[Body]:
+    """The class of such requests, for validation and for the OpenAPI description."""
+    from pydantic import Field as Described
+
+    described: dict[str, Any] = {
+        each.name: (each.kind, Described(each.usual, description=each.says)) for each in fields
+    }
+    made: type[Body] = create_model(name, __base__=Body, **described)
+    return made
+
+
+Txt2Img = body_of("Txt2Img", TXT2IMG)
+Img2Img = body_of("Img2Img", IMG2IMG)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A request that can be done: the order, the job's name if the client gave one, what is echoed, what stays of the options."""
+
+    order: Order
+    task: str | None
+    echo: dict[str, Any]
+    lasting: dict[str, Any]
+    styles: list[str]
+    send: bool
+
+
+def options_of(service: Service) -> dict[str, Any]:
+    """All options as they are now."""
+    found = {**USUAL, **service.store.options()}
+    if not found["sd_model_checkpoint"] and service.models.listed():
+        found["sd_model_checkpoint"] = service.models.first().title
+    return found
+
+
+def wanted(service: Service, body: Body, fields: Sequence[Field]) -> Wanted:
+    """The request as an order. Raises RequestError that names the field."""
+    values = body.model_dump()
+    check_text(values)
+    given = Given(values, lambda text, name: decoded(text, name, service.limits.pixels, service.setup.fetching.fetch))
+    if values["script_name"]:
+        raise RequestError(f"Script '{values['script_name'][:60]}' not found")
+    infotext = read_parameters(values["infotext"] or "").complete()
+    overridden = checked(values["override_settings"] or {})
+    options = {**options_of(service), **_model_of(service, infotext.settings), **overridden}
+    sampler = str(values["sampler_name"] or values["sampler_index"] or "Euler")
+    _check_sampler(sampler)
+    said = settings_of(infotext) if values["infotext"] else {}
+    found = _settings(fields, body.model_fields_set, given, said)
+    found = {**settings_of_options(options, sampler), **found, **settings_of_scripts(values["alwayson_scripts"] or {})}
+    styles = _styles(service, values["styles"] or [])
+    for name in ("prompt", "negative_prompt"):
+        found[name] = apply_styles(found.get(name) or "", [getattr(style, name) for style in styles])
+    settings = _made(found, fields)
+    order = Order(
+        with_seeds(settings),
+        _model(service, options),
+        _vae(service, options),
+        "jpg" if options["samples_format"] == "jpeg" else options["samples_format"],
+        max(1, min(int(options["jpeg_quality"]), 100)),
+        values["save_images"] and not values["do_not_save_samples"],
+        bool(options["enable_pnginfo"]),
+        look_of(options),
+    )
+    return Wanted(
+        order,
+        _task(values["force_task_id"]),
+        _echo(values),
+        {} if values["override_settings_restore_afterwards"] else overridden,
+        [style.name for style in styles],
+        values["send_images"],
+    )
+
+
+def look_of(options: Mapping[str, Any]) -> Look:
+    """How pictures are shown while they are made."""
+    every = int(options["show_progress_every_n_steps"]) if options["live_previews_enable"] else 0
+    return Look(max(every, 0), LOOKS[options["show_progress_type"]], options["live_previews_image_format"])
+
+
+def check_text(values: Any) -> None:
+    """Raises RequestError for halves of characters, which JSON can have and nobody can write."""
+    try:
+        json.dumps(values, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise RequestError("a text holds half of a character (a lone surrogate)") from None
+
+
+def _settings(fields: Sequence[Field], explicit: set[str], given: Given, said: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given counts first, then what the infotext says, then what is usual."""
+    usual: dict[str, Any] = {}
+    asked: dict[str, Any] = {}
+    for field in fields:
+        into = asked if field.name in explicit else usual
+        try:
+            into |= field.settings(given[field.name], given)
+        except ImageError as error:
+            raise _named(error, field.name) from None
+    return {**usual, **said, **asked}
+
+
+def _named(error: ImageError, name: str) -> RequestError:
+    status = error.status if isinstance(error, RequestError) else 422
+    text = str(error)
+    return RequestError(text if name in text or status == 404 else f"{name}: {text}", status)
+
+
+def _made(found: Mapping[str, Any], fields: Sequence[Field]) -> Settings:
+    """The settings; errors name the request's field."""
+    try:
+        return Settings.of(**found)
+    except SettingError as error:
+        setting, colon, rest = str(error).partition(":")
+        for field in fields:
+            if colon and setting in field.setting_names and field.name != setting:
+                raise RequestError(f"{field.name}: {rest.strip()}") from None
+        raise RequestError(str(error)) from None
+
+
+def _check_sampler(name: str) -> None:
+    try:
+        find_sampler(name, "a1111")
+    except SettingError as error:
+        raise RequestError(f"Sampler not found: {str(error)[:200]}", 400) from None
+
+
+def _styles(service: Service, names: Sequence[str]) -> list[Style]:
+    known = styles_of(service)
+    for name in names:
+        if name not in known:
+            raise RequestError(
+                f"styles: there is no style {name[:60]!r}; there is {', '.join(list(known)[:20]) or 'none'}"
+            )
+    return [known[name] for name in names]
+
+
+def styles_of(service: Service) -> dict[str, Style]:
+    """The saved styles, as they are in the file now."""
+    places = [service.setup.styles] if service.setup.styles else [each / "styles.csv" for each in service.setup.models]
+    return {name: style for place in places if Path(place).is_file() for name, style in read_styles(place).items()}
+
+
+def _model_of(service: Service, labels: Mapping[str, str]) -> dict[str, Any]:
+    """The model that an infotext names, if it is there."""
+    for label in ("Model hash", "Model"):
+        if labels.get(label):
+            try:
+                return {"sd_model_checkpoint": service.models.find(labels[label]).title}
+            except ModelError:
+                continue
+    return {}
+
+
+def _model(service: Service, options: Mapping[str, Any]) -> str:
+    name = options["sd_model_checkpoint"]
+    try:
+        listed = service.models.find(str(name)) if name else service.models.first()
+    except ModelError as error:
+        raise RequestError(f"sd_model_checkpoint: {error}", 404) from None
+    return f"{listed.file.name}{listed.file.path.suffix}"
+
+
+def _vae(service: Service, options: Mapping[str, Any]) -> str | None:
+    modules = options.get("forge_additional_modules") or []
+    names = [str(each).replace("\\", "/").rpartition("/")[2] for each in modules if isinstance(modules, list)]
+    if options["sd_vae"] not in NO_VAE:
+        names.append(str(options["sd_vae"]))
+    if len(names) > 1:
+        raise RequestError(f"forge_additional_modules: one autoencoder can be given, and not {', '.join(names)}")
+    for name in names:
+        if name not in {n for each in service.models.files("vae") for n in (each.name, each.path.name)}:
+            raise RequestError(f"sd_vae: there is no autoencoder {name[:60]!r}")
+    return names[0] if names else None
+
+
+def _task(name: str | None) -> str | None:
+    if name and not NAME_OF_TASK.fullmatch(name):
+        raise RequestError("force_task_id: it has up to 100 letters, digits, and _ ( ) . -")
+    return name or None
+
+
+def _echo(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the client sent, as A1111 says it back."""
+    echo = dict(values)
+    if not echo.get("include_init_images"):
+        echo |= {name: None for name in ("init_images", "mask") if name in echo}
+    return echo

@@ -1,0 +1,218 @@
+"""What outlives the process: jobs, their pictures, and options, in one SQLite database.
+
+Each change is one transaction, so a server that was killed finds its queue as it was; a job that was being painted then waits
+again, before all others.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from graphc_server.errors import StoreError
+
+State = Literal["waiting", "painting", "done", "failed", "cancelled"]
+ENDED: tuple[State, ...] = ("done", "failed", "cancelled")
+
+DAY = 24 * 60 * 60
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS jobs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    client TEXT NOT NULL,
+    protocol TEXT NOT NULL,
+    state TEXT NOT NULL,
+    work TEXT NOT NULL,
+    asked TEXT NOT NULL,
+    turn INTEGER NOT NULL DEFAULT 0,
+    created REAL NOT NULL,
+    started REAL,
+    ended REAL,
+    error TEXT NOT NULL DEFAULT '',
+    remarks TEXT NOT NULL DEFAULT '[]'
+);
+CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, number);
+CREATE INDEX IF NOT EXISTS jobs_by_client ON jobs (client, turn);
+CREATE TABLE IF NOT EXISTS pictures (
+    job TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+    place INTEGER NOT NULL,
+    file TEXT NOT NULL,
+    seed INTEGER NOT NULL,
+    parameters TEXT NOT NULL,
+    PRIMARY KEY (job, place)
+);
+CREATE TABLE IF NOT EXISTS options (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+
+NEXT = """
+SELECT * FROM jobs WHERE state = 'waiting'
+ORDER BY turn = 0, (SELECT MAX(turn) FROM jobs AS earlier WHERE earlier.client = jobs.client), number LIMIT 1
+"""
+"""One that was begun goes first; else the client whose last turn is the longest ago, and of its jobs the oldest."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A row of the queue. `work` is an order's JSON, `asked` what the client sent and wants echoed."""
+
+    number: int
+    id: str
+    client: str
+    protocol: str
+    state: State
+    work: Mapping[str, Any]
+    asked: Mapping[str, Any]
+    turn: int
+    created: float
+    started: float | None
+    ended: float | None
+    error: str
+    remarks: list[str]
+
+
+@dataclass(frozen=True)
+class Painted:
+    """A finished picture: its file's name in the folder of pictures, its seed, and A1111's text."""
+
+    file: str
+    seed: int
+    parameters: str
+
+
+class Store:
+    """The database, for all threads. Raises StoreError where it cannot be read or written."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.RLock()
+        self._path = path
+        with self._errors():
+            self._database = sqlite3.connect(path, timeout=5, check_same_thread=False, isolation_level=None)
+            self._database.row_factory = sqlite3.Row
+            for name, value in (("journal_mode", "WAL"), ("synchronous", "NORMAL"), ("foreign_keys", "ON")):
+                self._database.execute(f"PRAGMA {name}={value}")
+            self._database.executescript(TABLES)
+            self._database.execute("UPDATE jobs SET state = 'waiting' WHERE state = 'painting'")
+
+    def close(self) -> None:
+        """Close the database."""
+        with self._lock:
+            self._database.close()
+
+    def add(self, id: str, client: str, protocol: str, work: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+        """A new job at the end of the queue."""
+        values = id, client, protocol, json.dumps(work), json.dumps(asked), time.time()
+        self._do(
+            "INSERT INTO jobs (id, client, protocol, state, work, asked, created) VALUES (?, ?, ?, 'waiting', ?, ?, ?)",
+            *values,
+        )
+
+    def take(self) -> Job | None:
+        """The next job, which is painted from now on."""
+        with self._errors(), self._database as transaction:
+            transaction.execute("BEGIN IMMEDIATE")
+            row = transaction.execute(NEXT).fetchone()
+            if row is None:
+                return None
+            transaction.execute("DELETE FROM pictures WHERE job = ?", (row["id"],))
+            transaction.execute(
+                "UPDATE jobs SET state = 'painting', started = ?, turn = 1 + (SELECT MAX(turn) FROM jobs) WHERE id = ?",
+                (time.time(), row["id"]),
+            )
+            return _job(transaction.execute("SELECT * FROM jobs WHERE id = ?", (row["id"],)).fetchone())
+
+    def give_back(self, id: str) -> None:
+        """The job waits again, before all others."""
+        self._do("UPDATE jobs SET state = 'waiting' WHERE id = ?", id)
+
+    def end(self, id: str, state: State, error: str = "", remarks: list[str] | None = None) -> bool:
+        """The job is over; False if it was before."""
+        return bool(
+            self._do(
+                "UPDATE jobs SET state = ?, error = ?, remarks = ?, ended = ? WHERE id = ? AND state NOT IN (?, ?, ?)",
+                *(state, error, json.dumps(remarks or []), time.time(), id, *ENDED),
+            )
+        )
+
+    def cancel_waiting(self, id: str) -> bool:
+        """Take a job out of the queue; False if it does not wait."""
+        return bool(
+            self._do(
+                "UPDATE jobs SET state = 'cancelled', ended = ? WHERE id = ? AND state = 'waiting'", time.time(), id
+            )
+        )
+
+    def add_picture(self, job: str, place: int, picture: Painted) -> None:
+        """A finished picture of a job."""
+        values = job, place, picture.file, picture.seed, picture.parameters
+        self._do("INSERT OR REPLACE INTO pictures VALUES (?, ?, ?, ?, ?)", *values)
+
+    def pictures(self, job: str) -> list[Painted]:
+        """The pictures of a job, in order."""
+        rows = self._rows("SELECT file, seed, parameters FROM pictures WHERE job = ? ORDER BY place", job)
+        return [Painted(**dict(row)) for row in rows]
+
+    def job(self, id: str) -> Job | None:
+        """The job of this name."""
+        rows = self._rows("SELECT * FROM jobs WHERE id = ?", id)
+        return _job(rows[0]) if rows else None
+
+    def jobs(self, *states: State, limit: int = 1000) -> list[Job]:
+        """The jobs in these states, the oldest first."""
+        marks = ", ".join("?" * len(states))
+        rows = self._rows(f"SELECT * FROM jobs WHERE state IN ({marks}) ORDER BY number LIMIT ?", *states, limit)
+        return [_job(row) for row in rows]
+
+    def counts(self) -> dict[str, int]:
+        """How many jobs there are in each state."""
+        return {
+            row["state"]: row["many"] for row in self._rows("SELECT state, COUNT(*) AS many FROM jobs GROUP BY state")
+        }
+
+    def forget(self, id: str) -> None:
+        """Forget what a job was asked for, and its pictures; that it was there is known for a day."""
+        with self._errors(), self._database as transaction:
+            transaction.execute("BEGIN IMMEDIATE")
+            transaction.execute("DELETE FROM pictures WHERE job = ?", (id,))
+            transaction.execute("UPDATE jobs SET work = '{}', asked = '{}' WHERE id = ?", (id,))
+            transaction.execute("DELETE FROM jobs WHERE work = '{}' AND ended < ?", (time.time() - DAY,))
+
+    def options(self) -> dict[str, Any]:
+        """All options that were set."""
+        return {row["name"]: json.loads(row["value"]) for row in self._rows("SELECT name, value FROM options")}
+
+    def set_options(self, values: Mapping[str, Any]) -> None:
+        """Set some, all or none."""
+        with self._errors(), self._database as transaction:
+            transaction.execute("BEGIN IMMEDIATE")
+            rows = [(name, json.dumps(value)) for name, value in values.items()]
+            transaction.executemany("INSERT OR REPLACE INTO options VALUES (?, ?)", rows)
+
+    def _do(self, statement: str, *values: Any) -> int:
+        with self._errors():
+            return self._database.execute(statement, values).rowcount
+
+    def _rows(self, statement: str, *values: Any) -> list[sqlite3.Row]:
+        with self._errors():
+            return self._database.execute(statement, values).fetchall()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except sqlite3.Error as problem:
+                raise StoreError(f"{self._path}: {problem}") from None
+
+
+def _job(row: sqlite3.Row) -> Job:
+    values = dict(row)
+    read = {name: json.loads(values.pop(name)) for name in ("work", "asked", "remarks")}
+    return Job(**values, **read)

@@ -1,0 +1,119 @@
+"""A server of the small model in this process, and one that is a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import uvicorn
+
+from graphc_server.app import create_app
+from graphc_server.service import Setup
+
+IMAGES = Path(__file__).parents[1] / "images"
+SMALL = {"prompt": "a red circle", "steps": 2, "width": 64, "height": 64, "seed": 1}
+
+
+def write_models(folder, *names):
+    """Small models, each with other weights, laid out as A1111 does."""
+    for place in (IMAGES, IMAGES.parents[1]):
+        if str(place) not in sys.path:
+            sys.path.append(str(place))
+    from small_checkpoint import small_modules, write_small
+
+    place = folder / "models" / "Stable-diffusion"
+    place.mkdir(parents=True)
+    for seed, name in enumerate(names):
+        write_small(place / f"{name}.safetensors", small_modules(seed))
+    return folder
+
+
+class Served:
+    """A server in a thread of this process; `client` asks it."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.app = create_app(setup)
+        self.service = self.app.state.service
+        self.server = uvicorn.Server(uvicorn.Config(self.app, port=0, log_level="error", timeout_graceful_shutdown=10))
+        self.thread = threading.Thread(target=self.server.run)
+
+    def __enter__(self):
+        self.thread.start()
+        until(lambda: self.server.started)
+        port = self.server.servers[0].sockets[0].getsockname()[1]
+        self.port, self.url = port, f"http://127.0.0.1:{port}"
+        self.client = httpx.Client(base_url=self.url, timeout=60)
+        return self
+
+    def __exit__(self, *error):
+        self.client.close()
+        self.server.should_exit = True
+        self.thread.join()
+
+    def get(self, path, **more):
+        answer = self.client.get(path, **more)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def post(self, path, body=None, **more):
+        answer = self.client.post(path, json={} if body is None else body, **more)
+        assert answer.status_code in (200, 202), answer.text
+        return answer.json()
+
+    def paint(self, **fields):
+        return self.post("/sdapi/v1/txt2img", {**SMALL, **fields})
+
+
+def until(what, seconds=60.0):
+    """Wait until something is so; what it is, is returned."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"{what} did not come true in {seconds} s")
+
+
+class Process:
+    """`graphc serve` as a process."""
+
+    def __init__(self, models, data, *more) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        code = "from graphc_server.commands import serve; serve()"
+        options = ["--models", models, "--data", data, "--port", self.port, "--threads", 1, *more]
+        environment = {**os.environ, "PYTHONPATH": str(IMAGES.parents[1])}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code, *map(str, options)], stderr=subprocess.PIPE, text=True, env=environment
+        )
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
+        until(self.answers)
+
+    def answers(self):
+        assert self.process.poll() is None, self.process.stderr.read()
+        with contextlib.suppress(httpx.TransportError):
+            return self.client.get("/health").status_code == 200
+        return False
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stderr.close()
+        self.client.close()
+
+    def end(self):
+        """As an operator does; its log is returned."""
+        self.process.send_signal(signal.SIGTERM)
+        _, log = self.process.communicate(timeout=60)
+        self.client.close()
+        return log

@@ -1,0 +1,299 @@
+"""A1111's API, by its real client and by requests as other clients send them."""
+
+import base64
+import io
+import json
+import threading
+
+import pytest
+from PIL import Image
+from served import SMALL, Served, until, write_models
+
+import graphc_images
+from graphc_server.service import Setup
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    return write_models(tmp_path_factory.mktemp("webui"), "one", "two")
+
+
+@pytest.fixture(scope="module")
+def served(models, tmp_path_factory):
+    with Served(Setup((models,), tmp_path_factory.mktemp("data"), threads=2)) as running:
+        yield running
+
+
+def opened(text):
+    return Image.open(io.BytesIO(base64.b64decode(text)))
+
+
+def written(picture):
+    made = io.BytesIO()
+    picture.save(made, "PNG")
+    return base64.b64encode(made.getvalue()).decode()
+
+
+def test_a_prompt_alone_is_enough(served):
+    made = served.post(
+        "/sdapi/v1/txt2img", {"prompt": "a", "override_settings": {}, "steps": 1, "width": 64, "height": 64}
+    )
+    assert opened(made["images"][0]).size == (64, 64)
+    assert json.loads(made["info"])["prompt"] == "a"
+
+
+def test_pictures_are_those_of_the_library(served, models):
+    pipeline = graphc_images.load("one", folders=models)
+    asked = {"cfg_scale": 7.0, "sampler": "DPM++ 2M Karras"}
+    (mine,) = pipeline("a red circle", steps=2, seed=1, width=64, height=64, **asked)
+    made = served.paint(sampler_name="DPM++ 2M Karras")
+    assert opened(made["images"][0]).tobytes() == mine.image.tobytes()
+    assert served.paint(sampler_name="DPM++ 2M", scheduler="karras")["images"] == made["images"]
+    assert served.paint(sampler_index="k_dpmpp_2m")["images"] != served.paint(seed=2)["images"]
+
+
+def test_a_batch_is_as_many_single_requests(served):
+    together = served.paint(batch_size=2, n_iter=2)
+    assert json.loads(together["info"])["all_seeds"] == [1, 2, 3, 4]
+    singles = [served.paint(seed=seed)["images"][0] for seed in (1, 2, 3, 4)]
+    assert [opened(each).tobytes() for each in together["images"]] == [opened(each).tobytes() for each in singles]
+
+
+def test_an_infotext_makes_it_again(served):
+    first = served.paint(seed=7, cfg_scale=3, negative_prompt="blue", sampler_name="Euler a", n_iter=1)
+    told = served.post("/sdapi/v1/png-info", {"image": "data:image/png;base64," + first["images"][0]})
+    assert told["parameters"]["Seed"] == "7"
+    assert told["info"] == told["items"]["parameters"] == json.loads(first["info"])["infotexts"][0]
+    again = served.post("/sdapi/v1/txt2img", {"infotext": told["info"]})
+    assert again["images"] == first["images"]
+    other = served.post("/sdapi/v1/txt2img", {"infotext": told["info"], "seed": 8})
+    assert json.loads(other["info"])["seed"] == 8
+    assert json.loads(other["info"])["cfg_scale"] == 3
+
+
+def test_from_a_picture_and_a_mask(served):
+    image, mask = Image.new("RGB", (64, 64), "red"), Image.new("L", (64, 64))
+    mask.paste(255, (0, 0, 32, 64))
+    fields = {**SMALL, "init_images": [written(image)], "mask": written(mask), "mask_blur": 0, "inpainting_fill": 1}
+    made = served.post("/sdapi/v1/img2img", {**fields, "inpaint_full_res": False})
+    kept = opened(made["images"][0]).crop((40, 0, 64, 64))
+    assert kept.getcolors() == [(24 * 64, (255, 0, 0))]
+    assert made["parameters"]["init_images"] is None
+    turned = served.post("/sdapi/v1/img2img", {**fields, "inpaint_full_res": False, "inpainting_mask_invert": 1})
+    assert opened(turned["images"][0]).crop((0, 0, 24, 64)).getcolors() == [(24 * 64, (255, 0, 0))]
+    assert "Inpaint area: Only masked" in json.loads(served.post("/sdapi/v1/img2img", fields)["info"])["infotexts"][0]
+
+
+def test_a_second_pass(served):
+    made = served.paint(
+        enable_hr=True, hr_scale=1.5, denoising_strength=0.6, hr_upscaler="Latent", hr_second_pass_steps=2
+    )
+    assert opened(made["images"][0]).size == (96, 96)
+    text = json.loads(made["info"])["infotexts"][0]
+    assert "Hires upscale: 1.5, Hires steps: 2" in text
+    assert "Denoising strength: 0.6" in text
+
+
+REFUSED = {
+    "sampler": ({"sampler_name": "Eular"}, 400),
+    "Scheduler not found": ({"scheduler": "Karas"}, 400),
+    "restore_faces": ({"restore_faces": True}, 422),
+    "refiner_checkpoint": ({"refiner_checkpoint": "two"}, 422),
+    "steps: 0": ({"steps": 0}, 422),
+    "steps: 100000": ({"steps": 100000}, 422),
+    "pixels": ({"width": 65536, "height": 65536}, 422),
+    "pictures": ({"n_iter": 1000}, 422),
+    "cfg_scale": ({"cfg_scale": 1e300}, 422),
+    "n_iter": ({"n_iter": 0}, 422),
+    "Script 'x' not found": ({"script_name": "x"}, 422),
+    "always on script adetailer not found": ({"alwayson_scripts": {"adetailer": {"args": []}}}, 422),
+    "alwayson_scripts.seed": ({"alwayson_scripts": {"seed": {"args": ["x"]}}}, 422),
+    "styles": ({"styles": ["none"]}, 422),
+    "uni_pc_order": ({"override_settings": {"uni_pc_order": 2}}, 422),
+    "sd_model_checkpoint": ({"override_settings": {"sd_model_checkpoint": "three"}}, 404),
+    "force_task_id": ({"force_task_id": "../../x"}, 422),
+    "surrogate": ({"prompt": "\ud800"}, 422),
+}
+
+
+@pytest.mark.parametrize("named", REFUSED)
+def test_what_cannot_be_done_is_named(served, named):
+    fields, status = REFUSED[named]
+    body = json.dumps({**SMALL, **fields}).encode()
+    answer = served.client.post("/sdapi/v1/txt2img", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == status
+    assert named.lower() in answer.json()["detail"].lower()
+    assert set(answer.json()) == {"error", "detail", "body", "errors"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "said"),
+    [
+        ({}, 404, "Init image not found"),
+        ({"init_images": ["x"]}, 422, "init_images"),
+        ({"init_images": ["http://127.0.0.1/a.png"]}, 422, "Requests not allowed"),
+        ({"init_images": [written(Image.new("RGB", (64, 64)))], "resize_mode": 3}, 422, "resize_mode"),
+        ({"init_images": [written(Image.new("L", (8192, 8192)))]}, 422, "init_images: the picture has 8192 x 8192"),
+    ],
+)
+def test_pictures_that_cannot_be_used_are_named(served, fields, status, said):
+    answer = served.client.post("/sdapi/v1/img2img", json={**SMALL, **fields})
+    assert (answer.status_code, said in answer.json()["detail"]) == (status, True), answer.text
+
+
+def test_a_wrong_type_is_answered_as_fastapi_does(served):
+    answer = served.client.post("/sdapi/v1/txt2img", json={"steps": "many"})
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["loc"] == ["body", "steps"]
+
+
+def test_options_are_kept_and_given_back_whole(served):
+    options = served.get("/sdapi/v1/options")
+    assert options["sd_model_checkpoint"].startswith("one.safetensors")
+    served.post("/sdapi/v1/options", {**options, "something_of_theirs": [1]})
+    assert served.get("/sdapi/v1/options")["something_of_theirs"] == [1]
+    assert served.client.post("/sdapi/v1/options", json={"uni_pc_order": 5}).status_code == 422
+    assert served.client.post("/sdapi/v1/options", content=b"[]").status_code == 422
+    plain = served.paint(sampler_name="Euler a")["images"]
+    assert served.paint(sampler_name="Euler a", override_settings={"eta_ancestral": 0.5})["images"] != plain
+    assert served.paint(sampler_name="Euler a", override_settings={"randn_source": "CPU"})["images"] != plain
+    assert served.paint(sampler_name="Euler a")["images"] == plain
+
+
+def test_models_are_chosen_by_title_name_and_hash(served):
+    one = served.paint()["images"]
+    two = served.paint(override_settings={"sd_model_checkpoint": "two"})["images"]
+    assert one != two
+    listed = served.service.models.with_hash(served.service.models.find("two"))
+    shown = next(each for each in served.get("/sdapi/v1/sd-models") if each["model_name"] == "two")
+    assert shown["title"] == f"two.safetensors [{listed.sha256[:10]}]"
+    for name in (shown["title"], "two.safetensors", "TWO", listed.sha256[:10], listed.sha256):
+        served.post("/sdapi/v1/options", {"sd_model_checkpoint": name})
+        assert served.paint()["images"] == two
+    served.post("/sdapi/v1/options", {"sd_model_checkpoint": "one"})
+    served.post("/sdapi/v1/unload-checkpoint")
+    assert served.service.models.loaded is None
+    assert served.paint()["images"] == one
+
+
+def test_a_file_that_comes_and_goes_is_noticed(served, models):
+    folder = models / "models" / "Stable-diffusion"
+    (folder / "three.safetensors").write_bytes((folder / "one.safetensors").read_bytes())
+    served.post("/sdapi/v1/refresh-checkpoints")
+    assert {each["model_name"] for each in served.get("/sdapi/v1/sd-models")} == {"one", "two", "three"}
+    (folder / "three.safetensors").write_bytes(b"damaged")
+    answer = served.client.post(
+        "/sdapi/v1/txt2img", json={**SMALL, "override_settings": {"sd_model_checkpoint": "three"}}
+    )
+    assert answer.status_code == 422
+    assert "three.safetensors" in answer.json()["detail"]
+    (folder / "three.safetensors").unlink()
+    served.post("/sdapi/v1/refresh-checkpoints")
+    assert {each["model_name"] for each in served.get("/sdapi/v1/sd-models")} == {"one", "two"}
+    assert served.paint()["images"]
+
+
+def in_background(served, **fields):
+    """A request that is waited for by a thread, and what comes of it."""
+    answer = {}
+    asked = {**SMALL, **fields}
+    thread = threading.Thread(target=lambda: answer.update(served.client.post("/sdapi/v1/txt2img", json=asked).json()))
+    thread.start()
+    return thread, answer
+
+
+def test_progress_moves_and_an_interrupt_gives_what_there_is(served):
+    served.post("/sdapi/v1/options", {"show_progress_every_n_steps": 1})
+    thread, answer = in_background(served, steps=400, n_iter=3, force_task_id="task(long)")
+    first = until(lambda: (found := served.get("/sdapi/v1/progress"))["current_image"] and found)
+    assert opened(first["current_image"]).size == (8, 8)
+    assert first["state"]["job_count"] == 3
+    assert first["current_task"] == "task(long)"
+    later = until(lambda: (found := served.get("/sdapi/v1/progress"))["progress"] > first["progress"] and found)
+    assert later["current_image"] != first["current_image"]
+    told = served.post("/internal/progress", {"id_task": "task(long)"})
+    assert told["active"]
+    assert told["live_preview"].startswith("data:image/png;base64,")
+    assert served.client.post("/sdapi/v1/interrupt").json() == {}
+    thread.join()
+    assert len(answer["images"]) == 1
+    assert served.get("/sdapi/v1/progress")["state"]["job_count"] == 0
+    assert served.post("/internal/progress", {"id_task": "task(long)"})["completed"]
+
+
+def test_a_skip_keeps_the_rest(served):
+    thread, answer = in_background(served, steps=60, n_iter=2)
+    until(lambda: served.get("/sdapi/v1/progress")["state"]["sampling_step"] > 1)
+    assert served.client.post("/sdapi/v1/skip", headers={"content-type": "application/json"}).json() is None
+    thread.join()
+    whole = served.paint(seed=2, steps=60)["images"]
+    assert len(answer["images"]) == 2
+    assert opened(answer["images"][1]).tobytes() == opened(whole[0]).tobytes()
+
+
+def test_an_unknown_lora_is_named_in_the_reply(served):
+    made = served.paint(prompt="a red circle<lora:nothing:1>")
+    assert "there is no lora 'nothing'" in json.loads(made["info"])["comments"][0].lower()
+
+
+LISTS = (
+    *("samplers", "schedulers", "sd-models", "sd-vae", "sd-modules", "loras", "embeddings", "upscalers"),
+    *("latent-upscale-modes", "prompt-styles", "hypernetworks", "face-restorers", "realesrgan-models", "extensions"),
+    *("scripts", "script-info", "cmd-flags", "memory", "options", "progress"),
+)
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_answer(served, name):
+    assert served.get(f"/sdapi/v1/{name}") is not None
+
+
+def test_names_in_lists_are_understood(served):
+    for sampler in served.get("/sdapi/v1/samplers"):
+        graphc_images.sampling.find_sampler(sampler["name"], "a1111")
+    assert {"Euler", "DPM++ 2M"} <= {each["name"] for each in served.get("/sdapi/v1/samplers")}
+    assert {"Automatic", "Karras"} <= {each["label"] for each in served.get("/sdapi/v1/schedulers")}
+
+
+def test_enlarging(served):
+    picture = written(Image.new("RGB", (16, 8), "blue"))
+    by_factor = {"image": picture, "upscaling_resize": 3, "upscaler_1": "Lanczos"}
+    assert opened(served.post("/sdapi/v1/extra-single-image", by_factor)["image"]).size == (48, 24)
+    to_size = {"upscaling_resize_w": 32, "upscaling_resize_h": 32, "resize_mode": 1, "upscaler_1": "Nearest"}
+    both = {"imageList": [{"data": picture, "name": "a"}] * 2, **to_size}
+    assert [opened(each).size for each in served.post("/sdapi/v1/extra-batch-images", both)["images"]] == [(32, 32)] * 2
+    whole = {"image": picture, "upscaling_crop": False, **to_size}
+    assert opened(served.post("/sdapi/v1/extra-single-image", whole)["image"]).size == (64, 32)
+    refused = served.client.post("/sdapi/v1/extra-single-image", json={**by_factor, "codeformer_visibility": 1})
+    assert refused.status_code == 422
+    assert "codeformer_visibility" in refused.json()["detail"]
+
+
+def test_the_real_client(served):
+    webuiapi = pytest.importorskip("webuiapi")
+    api = webuiapi.WebUIApi(host="127.0.0.1", port=served.port, sampler="Euler a", steps=2)
+    made = api.txt2img(prompt="a red circle", seed=1, width=64, height=64, cfg_scale=7)
+    assert made.image.size == (64, 64)
+    assert made.info["sampler_name"] == "Euler a"
+    again = api.img2img(
+        images=[made.image], prompt="a blue circle", seed=2, width=64, height=64, denoising_strength=0.5
+    )
+    assert again.info["denoising_strength"] == 0.5
+    larger = api.extra_single_image(image=made.image, upscaler_1=webuiapi.Upscaler.Lanczos, upscaling_resize=1.5)
+    assert larger.image.size == (96, 96)
+    assert "Steps: 2" in api.png_info(made.image).info
+    assert len(api.extra_batch_images([made.image] * 2, upscaler_1="Nearest", upscaling_resize=1).images) == 2
+    assert api.util_get_sampler_names()
+    api.util_set_model("two")
+    assert api.util_get_current_model().startswith("two")
+    api.util_set_model("one")
+    api.refresh_checkpoints()
+    api.util_wait_for_ready()
+    assert api.get_progress()["progress"] == 0
+    api.interrupt()
+    assert api.get_memory()["ram"]["total"] > 0
+    assert api.get_scripts()["txt2img"]
+    assert api.get_cmd_flags()["api"]
