@@ -81,36 +81,53 @@ def _plain(name: str) -> str:
 
 def _compute(path: Path, content: bool, found: Future[str]) -> None:
     try:
-        found.set_result(_kept(path, content))
+        found.set_result(kept(path, content=content))
     except OSError as problem:
         LOG.warning("%s: it has no hash: %s", path, problem.strerror)
         found.set_result("")
 
 
-def _kept(path: Path, content: bool) -> str:
-    """The hash from the cache if the file is as it was when it was computed, else anew."""
-    if path.is_dir():
-        return ""
-    status = path.stat()
-    stamp = {"path": str(path), "size": status.st_size, "time": status.st_mtime_ns, "content": content}
+def known(path: Path, *, content: bool = False) -> str:
+    """The hash of a file that was computed before and that is as it was then; else nothing. The file is not read."""
     try:
-        folder = graphc.make_cache_folder(FOLDER)
-    except OSError:
-        return sha256(path, content=content)
-    place = folder / f"{hashlib.sha256(f'{path} {content}'.encode(errors='replace')).hexdigest()[:32]}.json"
-    try:
-        kept = json.loads(place.read_bytes())
-        if {name: kept.get(name) for name in stamp} == stamp and isinstance(kept["sha256"], str):
+        kept = json.loads(_place(path, content).read_bytes())
+        if {name: kept.get(name) for name in STAMP} == _stamp(path, content) and isinstance(kept["sha256"], str):
             return str(kept["sha256"])
     except (OSError, ValueError, KeyError, AttributeError):
         pass
+    return ""
+
+
+def kept(path: Path, *, content: bool = False) -> str:
+    """The hash of a file, computed if it is not known; empty for a folder. Raises OSError."""
+    if path.is_dir():
+        return ""
+    found = known(path, content=content)
+    if found:
+        return found
+    stamp = _stamp(path, content)
     found = sha256(path, content=content)
     try:
-        with graphc.replacing(place) as unfinished:
+        with graphc.replacing(_place(path, content)) as unfinished:
             unfinished.write_text(json.dumps({**stamp, "sha256": found}))
     except OSError as problem:
-        LOG.warning("%s: the hash is not kept: %s", place, problem.strerror)
+        LOG.warning("%s: the hash is not kept: %s", path, problem.strerror)
     return found
+
+
+STAMP = ("path", "size", "time", "content")
+"""What a file is told by, without reading it."""
+
+
+def _stamp(path: Path, content: bool) -> dict[str, object]:
+    status = path.stat()
+    return dict(zip(STAMP, (str(path), status.st_size, status.st_mtime_ns, content), strict=True))
+
+
+def _place(path: Path, content: bool) -> Path:
+    """Where the hash is kept. Raises OSError."""
+    name = hashlib.sha256(f"{path} {content}".encode(errors="replace")).hexdigest()[:32]
+    return graphc.make_cache_folder(FOLDER) / f"{name}.json"
 
 
 def sha256(path: Path, *, content: bool = False) -> str:

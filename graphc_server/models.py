@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import graphc
 from graphc_images import ModelError, ModelFolders, Pipeline, load
 from graphc_images.folders import ModelFile
+from graphc_images.hashes import kept, known
 from graphc_images.models import Loaded
 from graphc_images.upscalers import Enlargers
 
 SHORT = 10
 """Digits of a hash in a model's title."""
 
-PIECE = 1 << 22
 FRESH = 1.0
 """Seconds for which the folders are taken to be as they were."""
 
@@ -47,38 +43,6 @@ class Listed:
         return self.title, self.file.name, f"{self.file.name}{path.suffix}", stem, path.name, str(path)
 
 
-class Hashes:
-    """SHA-256 of files, computed when they are asked for and kept in a file for as long as the others are as they were."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._lock = path, threading.Lock()
-        try:
-            self._kept: dict[str, list[Any]] = json.loads(path.read_bytes())
-        except (OSError, ValueError):
-            self._kept = {}
-
-    def known(self, path: Path) -> str:
-        """The hash if it is known, else nothing."""
-        kept = self._kept.get(str(path))
-        return str(kept[1]) if kept is not None and kept[0] == _stamp(path) else ""
-
-    def of(self, path: Path) -> str:
-        """The hash. Raises ModelError for a file that cannot be read."""
-        with self._lock:
-            if not self.known(path):
-                stamp, made = _stamp(path), hashlib.sha256()
-                try:
-                    with graphc.open_regular(path) as file:
-                        while piece := file.read(PIECE):
-                            made.update(piece)
-                    self._kept[str(path)] = [stamp, made.hexdigest()]
-                    with graphc.replacing(self._path) as unfinished:
-                        unfinished.write_text(json.dumps(self._kept))
-                except OSError as problem:
-                    raise ModelError(f"{path}: it cannot be read: {problem.strerror}") from None
-            return str(self._kept[str(path)][1])
-
-
 def _stamp(path: Path) -> list[int]:
     try:
         status = path.stat()
@@ -96,7 +60,6 @@ class Models:
     def __init__(
         self,
         folders: Sequence[str | os.PathLike[str]],
-        hashes: Path,
         *,
         device: str = "cpu",
         memory: str | int | None = None,
@@ -104,7 +67,6 @@ class Models:
     ) -> None:
         """`device` and `threads` compute, with at most `memory` for all models."""
         self.folders = ModelFolders(*folders, paths=False)
-        self.hashes = Hashes(hashes)
         self._loads = Loaded(memory, device)
         self._threads = threads
         self.enlargers = Enlargers(self.folders, self._loads, threads)
@@ -125,7 +87,7 @@ class Models:
 
     def listed(self) -> list[Listed]:
         """All models."""
-        return [Listed(file, self.hashes.known(file.path)) for file in self.files("checkpoint")]
+        return [Listed(file, known(file.path.absolute())) for file in self.files("checkpoint")]
 
     def find(self, name: str) -> Listed:
         """A model by title, name, file or hash, of at least 4 digits. Raises ModelError.
@@ -144,14 +106,17 @@ class Models:
             return self.find(without)
         if len(plain) >= 4 and set(plain.lower()) <= set("0123456789abcdef"):
             for each in found:
-                if self.hashes.of(each.file.path).startswith(plain.lower()):
-                    return self.with_hash(each)
+                if (hashed := self.with_hash(each)).sha256.startswith(plain.lower()):
+                    return hashed
         names = ", ".join(each.file.name for each in found[:5]) or "none in the folders"
         raise ModelError(f"there is no model {name!r}; there is {names}")
 
     def with_hash(self, listed: Listed) -> Listed:
-        """The same, with its hash."""
-        return Listed(listed.file, self.hashes.of(listed.file.path))
+        """The same, with its hash. Raises ModelError for a file that cannot be read."""
+        try:
+            return Listed(listed.file, kept(listed.file.path.absolute()))
+        except OSError as problem:
+            raise ModelError(f"{listed.file.path}: it cannot be read: {problem.strerror}") from None
 
     def first(self) -> Listed:
         """The model for those who name none. Raises ModelError if there is none."""

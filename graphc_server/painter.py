@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -90,6 +89,26 @@ class Turn:
 
 def _due(look: Look, step: int) -> bool:
     return look.every > 0 and step % look.every == 0
+
+
+class Remarks(logging.Handler):
+    """What graphc_images says besides, in this thread: such as LoRAs that are not there."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._thread, self._log, self.said = threading.get_ident(), logging.getLogger("graphc.images"), list[str]()
+
+    def __enter__(self) -> list[str]:
+        self._log.addHandler(self)
+        return self.said
+
+    def __exit__(self, *error: object) -> None:
+        self._log.removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep what was said."""
+        if record.thread == self._thread:
+            self.said.append(record.getMessage())
 
 
 class Painter(threading.Thread):
@@ -194,10 +213,8 @@ class Painter(threading.Thread):
         turn = None
         try:
             turn = self.turn = Turn(job, from_json(dict(job.work), self.uploads))
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
+            with Remarks() as remarks:
                 self._follow(turn)
-            remarks = [str(each.message) for each in caught]
             state, error = ("cancelled" if turn.ask == "cancel" else "done"), ""
         except StoreError:
             self.store.give_back(job.id)

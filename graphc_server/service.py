@@ -59,9 +59,7 @@ class Service:
         self.setup, self.limits = setup, setup.limits
         setup.data.mkdir(parents=True, exist_ok=True)
         self.store = Store(setup.data / "jobs.sqlite")
-        self.models = Models(
-            setup.models, setup.data / "hashes.json", device=setup.device, memory=setup.memory, threads=setup.threads
-        )
+        self.models = Models(setup.models, device=setup.device, memory=setup.memory, threads=setup.threads)
         self.painter = Painter(self.store, self.models, setup.data)
         self.began = time.time()
         self.seconds = 0.0

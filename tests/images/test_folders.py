@@ -111,3 +111,17 @@ def test_what_strangers_send_names_no_files_elsewhere(tmp_path):
     for name in (str(outside), "../../outside", "../outside.safetensors", str(folder / "lora" / "style.safetensors")):
         with pytest.raises(ModelError, match="there is no lora"):
             theirs.find("lora", name)
+
+
+def test_a_hash_is_known_while_the_file_is_as_it_was(tmp_path, monkeypatch):
+    from graphc_images.hashes import kept, known, sha256
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = tmp_path / "a.safetensors"
+    file.write_bytes(b"content")
+    assert known(file) == ""
+    assert kept(file) == known(file) == sha256(file)
+    file.write_bytes(b"other content")
+    assert known(file) == ""
+    assert kept(file) == sha256(file)
+    assert known(tmp_path / "nothing") == ""

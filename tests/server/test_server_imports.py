@@ -13,7 +13,8 @@ PACKAGE = Path(__file__).parents[2] / "graphc_server"
 FILES = sorted(PACKAGE.rglob("*.py"))
 OTHERS = {"fastapi", "starlette", "pydantic", "uvicorn", "typer", "PIL", "graphc_server"}
 OF_IMAGES = {
-    *("graphc_images", "graphc_images.describing", "graphc_images.folders", "graphc_images.latent_scaling"),
+    *("graphc_images", "graphc_images.describing", "graphc_images.folders", "graphc_images.hashes"),
+    "graphc_images.latent_scaling",
     *("graphc_images.pictures.blending", "graphc_images.pictures.files", "graphc_images.pictures.parameters"),
     *("graphc_images.models", "graphc_images.pipeline", "graphc_images.prompts.extras", "graphc_images.upscalers"),
     *("graphc_images.prompts.styles", "graphc_images.sampling", "graphc_images.settings"),

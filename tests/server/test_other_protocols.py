@@ -1,0 +1,136 @@
+"""OpenAI's endpoints by its own client, stable-diffusion.cpp's jobs, and what operators ask."""
+
+import base64
+import io
+
+import pytest
+from PIL import Image
+from served import SMALL, Served, until, write_models
+
+from graphc_server.service import Setup
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    models = write_models(tmp_path_factory.mktemp("webui"), "one", "two")
+    with Served(Setup((models,), tmp_path_factory.mktemp("data"), threads=2)) as running:
+        yield running
+
+
+def opened(text):
+    return Image.open(io.BytesIO(base64.b64decode(text)))
+
+
+def as_file(picture):
+    made = io.BytesIO()
+    picture.save(made, "PNG")
+    return ("picture.png", made.getvalue(), "image/png")
+
+
+def test_the_real_client_of_openai(served):
+    openai = pytest.importorskip("openai")
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
+        assert {each.id for each in client.models.list()} == {"one", "two"}
+        made = client.images.generate(prompt="a red circle", n=2, size="64x64", model="two", output_format="webp")
+        assert [opened(each.b64_json).size for each in made.data] == [(64, 64)] * 2
+        assert opened(made.data[0].b64_json).format == "WEBP"
+        picture, mask = Image.new("RGB", (64, 64), "red"), Image.new("RGBA", (64, 64), (0, 0, 0, 255))
+        mask.paste((0, 0, 0, 0), (0, 0, 32, 64))
+        edited = client.images.edit(prompt="a circle", image=as_file(picture), mask=as_file(mask), size="64x64")
+        found = opened(edited.data[0].b64_json)
+        assert found.crop((40, 0, 64, 64)).getcolors() == [(24 * 64, (255, 0, 0))]
+        assert found.crop((0, 0, 24, 64)).getcolors() != [(24 * 64, (255, 0, 0))]
+        for wrong, says in (
+            ({"size": "large"}, "size"),
+            ({"model": "three"}, "three"),
+            ({"response_format": "url"}, "response_format"),
+        ):
+            with pytest.raises(openai.APIStatusError, match=says):
+                client.images.generate(prompt="x", **wrong)
+
+
+def test_a_job_of_stable_diffusion_cpp(served):
+    asked = {"prompt": "a", "width": 64, "height": 64, "seed": 3, "batch_count": 2, "sample_params": {
+        "sample_method": "euler_a", "scheduler": "karras", "sample_steps": 2, "guidance": {"txt_cfg": 5},
+    }}  # fmt: skip
+    answer = served.client.post("/sdcpp/v1/img_gen", json=asked)
+    assert answer.status_code == 202
+    place = answer.json()["poll_url"]
+    job = until(lambda: (found := served.get(place))["status"] == "completed" and found)
+    assert [opened(each["b64_json"]).size for each in job["result"]["images"]] == [(64, 64)] * 2
+    assert served.client.post(f"{place}/cancel").status_code == 409
+    assert served.client.get("/sdcpp/v1/jobs/none").status_code == 404
+    for wrong, says in (({"lora": [{"path": "/etc/x"}]}, "lora"), ({"output_format": "gif"}, "output_format")):
+        refused = served.client.post("/sdcpp/v1/img_gen", json={**asked, **wrong})
+        assert refused.status_code == 400
+        assert says in refused.json()["detail"]
+    assert "euler_a" in served.get("/sdcpp/v1/capabilities")["samplers"]
+
+
+def test_a_job_is_cancelled_while_it_waits_and_while_it_is_painted(served):
+    long = {"width": 64, "height": 64, "sample_params": {"sample_steps": 500}}
+    first, second = (served.client.post("/sdcpp/v1/img_gen", json=long).json()["poll_url"] for _ in range(2))
+    until(lambda: served.get(first).get("progress"))
+    assert served.get(second)["queue_position"] == 1
+    for place in (second, first):
+        assert served.post(f"{place}/cancel")["status"] == "cancelled"
+        until(lambda place=place: served.get(place)["status"] == "cancelled")
+    assert served.paint()["images"]
+
+
+def test_what_operators_ask(served):
+    assert served.get("/health") == {"status": "ok"}
+    text = served.client.get("/metrics").text
+    assert 'graphc_jobs{state="waiting"} 0' in text
+    assert all(len(line.split()) == 2 for line in text.splitlines() if not line.startswith("#"))
+    page = served.client.get("/docs").text
+    assert "/sdapi/v1/txt2img" in page
+    assert "http://" not in page.replace("http://127.0.0.1", "")
+    assert "https://" not in page
+
+
+FLOWS = {
+    "SillyTavern": (
+        ("GET", "/sdapi/v1/options", None), ("GET", "/sdapi/v1/samplers", None), ("GET", "/sdapi/v1/schedulers", None),
+        ("GET", "/sdapi/v1/upscalers", None), ("GET", "/sdapi/v1/latent-upscale-modes", None),
+        ("GET", "/sdapi/v1/sd-vae", None), ("GET", "/sdapi/v1/sd-models", None),
+        ("POST", "/sdapi/v1/options", {"sd_model_checkpoint": "one.safetensors"}), ("GET", "/sdapi/v1/progress", None),
+        ("POST", "/sdapi/v1/txt2img", {
+            **SMALL, "sampler_name": "Euler a", "scheduler": "Automatic", "enable_hr": False, "hr_upscaler": "Latent",
+            "hr_scale": 1.5, "denoising_strength": 0.7, "hr_second_pass_steps": 0, "restore_faces": False, "clip_skip": 1,
+            "override_settings": {"CLIP_stop_at_last_layers": 1, "sd_vae": "Automatic", "forge_additional_modules": []},
+            "override_settings_restore_afterwards": True, "save_images": True, "send_images": True, "do_not_save_grid": False,
+        }),
+    ),
+    "Open WebUI": (
+        ("GET", "/sdapi/v1/options", None), ("POST", "/sdapi/v1/options", "whole"), ("GET", "/sdapi/v1/sd-models", None),
+        ("POST", "/sdapi/v1/txt2img", {"prompt": "x", "batch_size": 1, "width": 64, "height": 64, "steps": 1}),
+    ),
+    "Easy Diffusion": (
+        ("GET", "/internal/ping", None), ("POST", "/sdapi/v1/refresh-checkpoints", None),
+        ("POST", "/sdapi/v1/refresh-vae-and-text-encoders", None), ("GET", "/sdapi/v1/sd-models", None),
+        ("POST", "/sdapi/v1/options", {"sd_model_checkpoint": "one", "forge_additional_modules": []}),
+        ("POST", "/sdapi/v1/img2img", {
+            **SMALL, "force_task_id": "ed-1", "sampler_name": "DPM++ 2M", "scheduler": "simple", "init_images": ["picture"],
+            "mask": "picture", "inpainting_fill": 1, "inpaint_full_res": 0, "inpaint_full_res_padding": 32, "resize_mode": 1,
+            "mask_blur": 4, "tiling": True, "distilled_cfg_scale": 3.5,
+        }),
+        ("POST", "/internal/progress", {"id_task": "ed-1", "live_preview": True}),
+        ("POST", "/sdapi/v1/interrupt", None),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_what_clients_send_in_their_order(served, name):
+    picture = base64.b64encode(as_file(Image.new("L", (64, 64), 255))[1]).decode()
+    for verb, path, body in FLOWS[name]:
+        asked = served.get("/sdapi/v1/options") if body == "whole" else body
+        if asked and "init_images" in asked:
+            asked = {**asked, "init_images": [picture], "mask": picture}
+        answer = served.client.request(verb, path, **({} if asked is None else {"json": asked}))
+        assert answer.status_code == 200, (path, answer.text)
+        answer.json()
