@@ -1,0 +1,211 @@
+"""The queue: turns, crashes, ends, and clients that go away."""
+
+import base64
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import httpx
+import pytest
+from PIL import Image
+from served import SMALL, Process, Served, until, write_models
+
+from graphc_images import Settings
+from graphc_images.pictures.blending import SoftInpainting
+from graphc_server.errors import StoreError
+from graphc_server.limits import Limits
+from graphc_server.orders import Look, Order, from_json, pictures_of, to_json, with_seeds
+from graphc_server.service import Setup
+from graphc_server.store import Painted, Store
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    return write_models(tmp_path_factory.mktemp("webui"), "one")
+
+
+def add(store, *pairs):
+    for id, client in pairs:
+        store.add(id, client, "test", {"kept": False}, {})
+
+
+def taken(store):
+    """The jobs in the order in which they have their turns."""
+    found = []
+    while (job := store.take()) is not None:
+        found.append(job.id)
+        store.end(job.id, "done")
+    return found
+
+
+def test_turns_are_fair(tmp_path):
+    store = Store(tmp_path / "jobs.sqlite")
+    add(store, ("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("c1", "c"), ("b2", "b"))
+    assert taken(store) == ["a1", "b1", "c1", "a2", "b2", "a3"]
+    add(store, ("b3", "b"), ("a4", "a"), ("d1", "d"))
+    assert taken(store) == ["d1", "b3", "a4"]
+
+
+def test_what_was_begun_goes_first_after_a_crash(tmp_path):
+    store = Store(tmp_path / "jobs.sqlite")
+    add(store, ("a1", "a"), ("a2", "a"), ("b1", "b"))
+    assert store.take().id == "a1"
+    store.add_picture("a1", 0, Painted("a1-0.png", 1, "x"))
+    again = Store(tmp_path / "jobs.sqlite")  # as another process has it, after the first was killed
+    assert [job.state for job in again.jobs("waiting")] == ["waiting"] * 3
+    assert again.take().id == "a1"
+    assert again.pictures("a1") == []
+    again.end("a1", "done")
+    assert taken(again) == ["b1", "a2"]
+
+
+def test_a_job_ends_once(tmp_path):
+    store = Store(tmp_path / "jobs.sqlite")
+    add(store, ("a1", "a"))
+    assert store.cancel_waiting("a1")
+    assert not store.cancel_waiting("a1")
+    assert not store.end("a1", "done")
+    assert store.job("a1").state == "cancelled"
+    assert store.take() is None
+
+
+def test_a_database_that_cannot_be_used_is_one_error(tmp_path):
+    (tmp_path / "jobs.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(StoreError, match=r"jobs\.sqlite"):
+        Store(tmp_path / "jobs.sqlite")
+
+
+def test_orders_come_back_as_they_were(tmp_path):
+    image = Image.new("RGB", (8, 8), "red")
+    settings = Settings(
+        prompt="a\nb", image=image, mask=Image.new("L", (8, 8), 255), soft_inpainting=SoftInpainting(mask_influence=0.5),
+        seed_resize_from=(64, 64), sigmas=(2.0, 1.0, 0.0), loras={"a": 0.5},
+    )  # fmt: skip
+    order = Order(with_seeds(settings), "one", None, "jpg", 70, True, False, Look(3, "full"))
+    text = json.loads(json.dumps(to_json(order, tmp_path)))
+    found = from_json(text, tmp_path)
+    assert found.settings.image.tobytes() == image.tobytes()
+    assert found.settings.mask.getpixel((0, 0)) == 255
+    assert order.settings.seed >= 0
+    same = {name: getattr(order.settings, name) for name in ("image", "mask")}
+    assert replace(found, settings=replace(found.settings, **same)) == order
+    assert sorted(pictures_of(text)) == sorted(path.name for path in tmp_path.iterdir())
+    for path in tmp_path.iterdir():
+        path.unlink()
+    with pytest.raises(StoreError, match="gone"):
+        from_json(text, tmp_path)
+
+
+def post(client, id, **fields):
+    """A request that is not waited for."""
+    asked = {**SMALL, "force_task_id": id, **fields}
+
+    def ask():
+        try:
+            client.post("/sdapi/v1/txt2img", json=asked)
+        except httpx.HTTPError:
+            return
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_killed_in_mid_job_it_comes_back(models, tmp_path):
+    data = tmp_path / "data"
+    first = Process(models, data)
+    first.client.post("/sdapi/v1/options", json={"jpeg_quality": 55, "something": "kept"}).raise_for_status()
+    answer = first.client.post("/sdapi/v1/txt2img", json={**SMALL, "save_images": True, "force_task_id": "finished"})
+    assert answer.status_code == 200
+    post(first.client, "long", steps=80, n_iter=3, save_images=True)
+    until(lambda: first.client.get("/sdapi/v1/progress").json()["state"]["job_no"] >= 1)
+    post(first.client, "next", save_images=True)
+    until(lambda: first.client.get("/internal/pending-tasks").json()["size"] == 1)
+    first.kill()
+
+    second = Process(models, data)
+    try:
+        assert second.client.get("/sdapi/v1/options").json()["jpeg_quality"] == 55
+        assert second.client.get("/sdapi/v1/options").json()["something"] == "kept"
+
+        def completed(id):
+            return second.client.post("/internal/progress", json={"id_task": id}).json()["completed"]
+
+        until(lambda: completed("long") and completed("next"), 120)
+        with sqlite3.connect(data / "jobs.sqlite") as database:
+            rows = dict(database.execute("SELECT id, state FROM jobs").fetchall())
+            pictures = database.execute("SELECT job, seed FROM pictures ORDER BY job, place").fetchall()
+        assert rows == dict.fromkeys(("finished", "long", "next"), "done")
+        assert pictures == [("finished", 1), ("long", 1), ("long", 2), ("long", 3), ("next", 1)]
+        whole = second.client.post(
+            "/sdapi/v1/txt2img", json={**SMALL, "steps": 80, "seed": 2, "save_images": True}
+        ).json()
+        again = (data / "pictures" / "long-1.png").read_bytes()
+        assert base64.b64encode(again).decode() == whole["images"][0]
+    finally:
+        second.kill()
+
+
+def test_a_graceful_stop_keeps_the_queue(models, tmp_path):
+    running = Process(models, tmp_path, "--patience", "0")
+    post(running.client, "at-hand", steps=500)
+    until(lambda: running.client.get("/sdapi/v1/progress").json()["state"]["sampling_step"] >= 1)
+    post(running.client, "waiting")
+    until(lambda: running.client.get("/internal/pending-tasks").json()["size"] == 1)
+    log = running.end()
+    assert running.process.returncode in (0, -signal.SIGTERM)
+    assert all(json.loads(line)["message"] for line in log.splitlines() if line)
+    with sqlite3.connect(tmp_path / "jobs.sqlite") as database:
+        assert dict(database.execute("SELECT id, state FROM jobs").fetchall()) == dict.fromkeys(
+            ("at-hand", "waiting"), "waiting"
+        )
+
+
+def test_who_goes_away_frees_the_place(models, tmp_path):
+    with Served(Setup((models,), tmp_path, threads=1)) as served:
+        asked = {**SMALL, "steps": 500, "n_iter": 9}
+        for id in ("gone", "gone-too"):
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.post(f"{served.url}/sdapi/v1/txt2img", json={**asked, "force_task_id": id}, timeout=0.5)
+        assert served.paint()["images"]
+        assert {served.service.store.job(id).state for id in ("gone", "gone-too")} == {"cancelled"}
+        assert list((tmp_path / "pictures").iterdir()) == []
+
+
+def test_a_full_queue_says_so(models, tmp_path):
+    with Served(Setup((models,), tmp_path, limits=Limits(waiting=1), threads=1)) as served:
+        post(served.client, "one", steps=400)
+        until(lambda: served.service.painter.turn)
+        post(served.client, "two")
+        until(lambda: served.get("/internal/pending-tasks")["size"] == 1)
+        answer = served.client.post("/sdapi/v1/txt2img", json=SMALL)
+        assert (answer.status_code, "waiting" in answer.json()["detail"]) == (429, True)
+        served.client.post("/sdapi/v1/interrupt")
+        until(lambda: served.service.store.counts().get("done") == 2)
+
+
+def test_a_socket(models, tmp_path):
+    path = tmp_path / "s.sock"
+    code = "from graphc_server.commands import serve; serve()"
+    listening = subprocess.Popen(
+        [sys.executable, "-c", code, "--models", str(models), "--data", str(tmp_path / "two"), "--listen", str(path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until(path.exists)
+        client = httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://localhost")
+        until(lambda: client.get("/health").status_code == 200)
+        assert client.get("/sdapi/v1/sd-models").json()[0]["model_name"] == "one"
+        client.close()
+    finally:
+        listening.terminate()
+        listening.wait()
