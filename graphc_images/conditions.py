@@ -28,7 +28,7 @@ GOOD, BAD = 6.0, 2.5
 @dataclass(frozen=True)
 class Reading:
     """How texts are read. `size` is the picture's (height, width), which Stable Diffusion XL is told; `guidance` the distilled
-    one."""
+    one; `t5_mask_pad` is how much padding Chroma sees."""
 
     mode: Mode = "a1111"
     emphasis: Emphasis = "Original"
@@ -36,6 +36,7 @@ class Reading:
     embeddings: tuple[Embedding, ...] = ()
     size: tuple[int, int] = (512, 512)
     guidance: float | None = None
+    t5_mask_pad: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,14 @@ class Layer:
 
 @dataclass(frozen=True)
 class Family:
-    """How the texts of a family of models become conditionings. `t5` is the least number of T5's tokens, by mode."""
+    """How the texts of a family of models become conditionings. `t5` is the least number of T5's tokens, by mode; `masked` says
+    that its tokens do not look at padding."""
 
     name: str
     layer: Layer
     joined: Callable[[Mapping[str, Read], Reading, bool], Conditioning]
     t5: Mapping[Mode, int] = field(default_factory=lambda: {"a1111": 256, "comfyui": 256})
+    masked: bool = False
 
 
 class Conditioner:
@@ -134,11 +137,12 @@ def _read(model: ImageModel, name: str, texts: Sequence[str], reading: Reading, 
         chunk_prompt(text, rules, reading.mode, emphasis=reading.emphasis, embeddings=reading.embeddings)
         for text in texts
     ]
+    seen_pads = reading.t5_mask_pad if family.masked else 0
     most = max(map(len, cut))
     (empty,) = chunk_prompt("", rules, reading.mode)
     rows = [[*chunks, *[empty] * (most - len(chunks))] for chunks in cut]
     if rules.chunk is None:
-        longest = max(len(chunk.ids) for chunks in rows for chunk in chunks)
+        longest = max(len(chunk.ids) for chunks in rows for chunk in chunks) + seen_pads
         rows = [[_padded(chunk, longest, rules) for chunk in chunks] for chunks in rows]
     layer = family.layer
     skip = max(layer.last, reading.clip_skip or 1) if layer.skips else layer.last
@@ -147,8 +151,9 @@ def _read(model: ImageModel, name: str, texts: Sequence[str], reading: Reading, 
     for chunks in zip(*rows, strict=True):
         ids = np.array([_ids(model, name, chunk) for chunk in chunks], np.int64)
         weights = np.array([chunk.weights for chunk in chunks], np.float32)
-        mask = arithmetic.t5_mask(ids, pad=rules.pad) if rules.chunk is None else np.ones(ids.shape, bool)
-        encoded = model.encode_tokens(name, ids)
+        masked = family.masked and rules.chunk is None
+        mask = arithmetic.t5_mask(ids, pad=rules.pad, visible_pads=seen_pads) if masked else np.ones(ids.shape, bool)
+        encoded = model.encode_tokens(name, ids, arithmetic.t5_mask(ids, pad=rules.pad) if masked else None)
         states = encoded.skipping(skip if rules.chunk else 1, layer.normed)
         words.append(_weighed(model, states, weights, rules, skip, reading, layer))
         masks.append(mask)
@@ -245,7 +250,7 @@ FAMILIES: Mapping[str, Family] = {
         Family("sdxl-refiner", Layer(2, normed=False), _refiner),
         Family("sd3", Layer(2, normed=False), _sd3, {"a1111": 256, "comfyui": 77}),
         Family("flux", Layer(), _flux),
-        Family("chroma", Layer(), _chroma, {"a1111": 1, "comfyui": 1}),
+        Family("chroma", Layer(), _chroma, {"a1111": 1, "comfyui": 1}, masked=True),
     )
 }
 """By name. T5's least numbers of tokens are those of Forge and of ComfyUI."""

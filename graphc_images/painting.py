@@ -16,6 +16,7 @@ from graphc_images.modes import Mode
 from graphc_images.noise import NoiseSource, brownian_noise, noise_source
 from graphc_images.prompts.embeddings import Embedding
 from graphc_images.prompts.plan import PromptPlan, read_prompt
+from graphc_images.refining import InTurn
 from graphc_images.sampling import (
     Guidance,
     Guided,
@@ -40,11 +41,13 @@ from graphc_images.sampling.guidance import (
     perpendicular,
     rescaled,
     tangential,
+    with_image,
     zero_star,
 )
 from graphc_images.sampling.names import chosen_scheduler
 from graphc_images.sampling.plan import plan
 from graphc_images.sampling.samplers import PairDenoiser
+from graphc_images.seen import NOTHING, Seen
 from graphc_images.settings import Settings
 
 JOINED = 64 * 64
@@ -58,16 +61,14 @@ Wrapper = Callable[[PairDenoiser, Plan, NoiseSource], PairDenoiser]
 @dataclass(frozen=True)
 class Canvas:
     """What a pass paints on: the latent's shape [batch, channels, height, width], the pictures' seeds, and for a pass that goes
-    on from a picture the latent to begin with.
-
-    `added` are the channels that models for inpainting take besides, [batch, extra, height, width].
+    on from a picture the latent to begin with. `seen` is what the model looks at besides.
     """
 
     shape: tuple[int, int, int, int]
     seeds: Sequence[int]
     subseeds: Sequence[int]
     latent: np.ndarray | None = None
-    added: np.ndarray | None = None
+    seen: Seen = NOTHING
 
     @property
     def tokens(self) -> int:
@@ -92,17 +93,29 @@ def paint(
     wrapped: Wrapper | None = None,
     hires_of: int | None = None,
     embeddings: tuple[Embedding, ...] = (),
+    refiner: Conditioner | None = None,
 ) -> Iterator[Stroke]:
     """The steps of a pass; the last one's latent is the result, and there is none if there is nothing to do. `settings` are
     resolved (see `resolving.py`).
 
-    `hires_of` is the number of steps of the first pass, where this is the second.
+    `hires_of` is the number of steps of the first pass, where this is the second. A `refiner` goes on at
+    `settings.refiner_switch_at`.
     """
     model = conditioner.model
     levels = levels_of(model, settings.mode)
     way = planned(settings, levels, canvas, table_family(model), again=hires_of is not None)
-    prompts = Reader(conditioner, settings, canvas, hires_of, embeddings).prompts(way.evaluations)
-    guided = Guided(Network(model, way), prompts, guidance_of(settings, way), way.evaluations)
+
+    def guided_by(conditioner: Conditioner, canvas: Canvas) -> Guided:
+        prompts = Reader(conditioner, settings, canvas, hires_of, embeddings).prompts(way.evaluations)
+        guidance = guidance_of(settings, way, canvas.seen.without is not None)
+        return Guided(Network(conditioner.model, way), prompts, guidance, way.evaluations)
+
+    first = guided_by(conditioner, canvas)
+    guided: PairDenoiser = first
+    if refiner is not None:
+        alike = refiner.model.architecture.added == model.architecture.added
+        theirs = canvas if alike else replace(canvas, seen=NOTHING)
+        guided = InTurn(first, lambda: guided_by(refiner, theirs), levels, settings.refiner_switch_at)
     source = noise_of(settings, canvas)
     noise = source.first() if settings.noise is None else as_shape("noise", settings.noise, canvas.shape)
     x = way.start(noise * settings.initial_noise_multiplier, canvas.latent, settings.extra_noise)
@@ -184,14 +197,20 @@ def rule_of(settings: Settings) -> Callable[[Moment], np.ndarray]:
     return rules[0] if rules else classifier_free
 
 
-def guidance_of(settings: Settings, way: Plan) -> Guidance:
-    """How strongly, and by which rules, the prompt guides. Raises SettingError for rules of which one alone can be."""
+def guidance_of(settings: Settings, way: Plan, by_picture: bool = False) -> Guidance:
+    """How strongly, and by which rules, the prompt guides, and the picture that is edited, if it does. Raises SettingError for
+    rules of which one alone can be."""
+    third = partial(perpendicular, negative_scale=settings.perp_neg) if settings.perp_neg else None
+    if by_picture:
+        if third or rule_of(settings) is not classifier_free:
+            raise SettingError("instruct-pix2pix has a rule of its own for guidance: take off the others")
+        third = partial(with_image, image_scale=settings.image_cfg_scale)
     assert settings.cfg_scale is not None
     before = (tangential if settings.tangential_damping else None, settings.fresca)
     return Guidance(
         settings.cfg_scale / (way.sampler.scale_divisor if settings.mode == "a1111" else 1.0),
         rule_of(settings),
-        partial(perpendicular, negative_scale=settings.perp_neg) if settings.perp_neg else None,
+        third,
         tuple(rule for rule in before if rule is not None),
         weakened(settings, way.levels),
         settings.epsilon_scaling,
@@ -262,21 +281,27 @@ class Reader:
             embeddings,
             size=(canvas.shape[2] * pixels, canvas.shape[3] * pixels),
             guidance=settings.guidance,
+            t5_mask_pad=settings.t5_mask_pad,
         )
 
     def prompts(self, evaluations: int) -> Callable[[int], Prompts]:
         """What the model is told at an evaluation, counted from 0."""
+        without = self.canvas.seen.without
         positive = self._plan(self.settings.prompt, evaluations, negative=False)
         negative = self._plan(self.settings.negative_prompt, evaluations, negative=True)
         told = [self._encoded(positive, part) for part in range(len(positive.parts))]
-        (against,) = [self._encoded(negative, 0, negative=True)] if self.settings.cfg_scale != 1 else [{}]
+        needed = self.settings.cfg_scale != 1 or without is not None
+        against = self._encoded(negative, 0, negative=True) if needed else {}
 
         empty = self._encoded(self._plan("", evaluations, negative=False), 0)[""] if self.settings.perp_neg else None
 
         def at(evaluation: int) -> Prompts:
             texts = positive.at(evaluation)
             said = [(told[place][text], weight) for place, (text, weight) in enumerate(texts)]
-            return Prompts(said, against[negative.at(evaluation)[0].text] if against else None, empty)
+            if not against:
+                return Prompts(said, None, empty)
+            other = against[negative.at(evaluation)[0].text]
+            return Prompts(said, other, empty if without is None else replace(other, latents=without))
 
         return at
 
@@ -287,7 +312,11 @@ class Reader:
         """Each text of a sub-prompt, encoded in one batch."""
         texts = list(dict.fromkeys(stage.text for stage in read.parts[part].stages))
         found = self.conditioner(texts, self.reading, negative=negative)
-        return {text: replace(each, latents=self.canvas.added) for text, each in zip(texts, found, strict=True)}
+        seen = self.canvas.seen
+        return {
+            text: replace(each, latents=seen.channels, references=seen.references)
+            for text, each in zip(texts, found, strict=True)
+        }
 
 
 class Network:

@@ -19,13 +19,14 @@ from graphc_images.inversions import Inversions
 from graphc_images.latent_scaling import LATENT_UPSCALERS, scaled_latent
 from graphc_images.models import ImageModel, Tiles, load_model
 from graphc_images.networks import Networks
-from graphc_images.painting import Canvas, paint
+from graphc_images.painting import paint
 from graphc_images.pictures.arrays import to_array, to_picture
 from graphc_images.pictures.colour import match_colours
 from graphc_images.pictures.files import Notes, save_picture
+from graphc_images.refining import check_refiner
 from graphc_images.resolving import check_names, check_size, resolved
 from graphc_images.settings import Settings
-from graphc_images.starting import Start, start_of
+from graphc_images.starting import Start, again_of, start_of
 from graphc_images.upscalers.choosing import Enlargers
 
 SEAMLESS = {"off": "", "on": "xy", "x": "x", "y": "y"}
@@ -133,6 +134,8 @@ class Pipeline:
         self.networks = Networks(model, folders)
         self.inversions = Inversions(folders)
         self.enlargers = Enlargers(folders, model.loaded, model.threads)
+        self.folders = folders
+        self.refiners: dict[str, Conditioner] = {}
 
     def __call__(
         self, prompt: str = "", *, on_step: Callable[[Progress], None] | None = None, **settings: Any
@@ -188,13 +191,19 @@ class Pipeline:
         start = start_of(self.model, settings, seeds, subseeds)
         size = enlarged(settings)
         turns = 1 if size is None else 2
-        latent = yield from self._pass(settings, start, batch, wish, turns=turns)
+        refiner = self._refiner(settings)
+        latent = yield from self._pass(
+            settings, start, batch, wish, turns=turns, refiner=refiner if size is None else None
+        )
         if start.region is not None:
             latent = start.region.finished(latent)
         if size is not None and wish() == "go on":
             larger = second(settings, *size)
-            canvas = Canvas((*latent.shape[:2], *self._sides(*size)), seeds, subseeds, self._enlarge(latent, larger))
-            latent = yield from self._pass(larger, Start(canvas), batch, wish, settings.steps, turns=turns)
+            self._sides(*size)
+            canvas = replace(again_of(self.model, larger, seeds, subseeds), latent=self._enlarge(latent, larger))
+            latent = yield from self._pass(
+                larger, Start(canvas), batch, wish, settings.steps, turns=turns, refiner=refiner
+            )
         pictures = self._finished(latent, start, settings, seeds, subseeds)
         yield Progress(batch, settings.batches, 1, 1, latent, self, pictures, turns, turns)
 
@@ -207,13 +216,15 @@ class Pipeline:
         hires_of: int | None = None,
         *,
         turns: int = 1,
+        refiner: Conditioner | None = None,
     ) -> Generator[Progress, None, np.ndarray]:
         """The steps of one pass; its result is the latent."""
         canvas = start.canvas
         latent = np.zeros(canvas.shape, np.float32) if canvas.latent is None else canvas.latent
         turn = 1 if hires_of is None else 2
         wrapped = None if start.region is None else start.region.wrap
-        for stroke in paint(self.conditioner, settings, canvas, wrapped, hires_of, self.inversions.named(settings)):
+        named = self.inversions.named(settings)
+        for stroke in paint(self.conditioner, settings, canvas, wrapped, hires_of, named, refiner):
             latent = stroke.latent
             yield Progress(
                 batch, settings.batches, stroke.done, stroke.steps, stroke.estimate, self, turn=turn, turns=turns
@@ -221,6 +232,18 @@ class Pipeline:
             if wish() != "go on":
                 return stroke.estimate
         return latent
+
+    def _refiner(self, settings: Settings) -> Conditioner | None:
+        """The model that goes on at `refiner_switch_at`, loaded when it is first named. With a second pass, it has its turn there
+        (A1111). Raises ImageError."""
+        name = settings.refiner
+        if name is None or settings.refiner_switch_at >= 1:
+            return None
+        if name not in self.refiners:
+            path = Path(name) if self.folders is None else self.folders.find("checkpoint", name)
+            self.refiners[name] = Conditioner(self.model.sibling(path))
+        check_refiner(self.model, self.refiners[name].model)
+        return self.refiners[name]
 
     def _sides(self, width: int, height: int) -> tuple[int, int]:
         pixels = self.model.architecture.latent.pixels

@@ -67,6 +67,8 @@ class Settings:
 
     clip_skip: int | None = None
     emphasis: Emphasis = "Original"
+    t5_mask_pad: int = 0
+    """Padding behind the text that Chroma sees; it was trained with 1, and Forge and ComfyUI leave it out."""
 
     eta: float | None = None
     s_churn: float = 0.0
@@ -83,6 +85,8 @@ class Settings:
     cfg_rescale: float = 0.0
     skip_early_cfg: float = 0.0
     s_min_uncond: float = 0.0
+    image_cfg_scale: float = 1.5
+    """How strongly the picture guides that instruct-pix2pix changes."""
     pag_scale: float = 0.0
     """How far from the model with perturbed attention; 3 is usual. Of U-Nets."""
     slg_scale: float = 0.0
@@ -107,6 +111,9 @@ class Settings:
     """The guidance's fine structure is stronger."""
     epsilon_scaling: float = 1.0
     """What the noise that is removed is divided by; 1.005 is usual where it is used."""
+    refiner: str | None = None
+    """A checkpoint that goes on from `refiner_switch_at`, a share of the way from noise to picture: a file, or its name."""
+    refiner_switch_at: float = 0.8
 
     image: Image.Image | None = None
     """The picture to begin with."""
@@ -117,6 +124,11 @@ class Settings:
     fix_steps: bool = False
     """As many steps as asked for, also where only the last part of the way is gone."""
     color_correction: bool = False
+
+    control_image: Image.Image | None = None
+    """Of edges or depth, for Flux Canny and Flux Depth."""
+    reference_images: tuple[Image.Image, ...] = ()
+    """Pictures that Flux Kontext looks at."""
 
     mask: Image.Image | None = None
     """White where `image` is painted anew."""
@@ -215,6 +227,7 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "seed_resize_from": (8, 2**16, "a number of pixels from 8"),
     "eta_noise_seed_delta": (-(2**31), 2**31, "a whole number"),
     "clip_skip": (1, 64, AT_LEAST_ONE),
+    "t5_mask_pad": (0, 512, "a number of tokens from 0 to 512"),
     "eta": (0, 100, POSITIVE),
     "s_churn": (0, INFINITE, POSITIVE),
     "s_tmin": (0, INFINITE, POSITIVE),
@@ -230,10 +243,12 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "cfg_norm": (0, 100, POSITIVE),
     "perp_neg": (0, 100, POSITIVE),
     "epsilon_scaling": (0.5, 2, "a number from 0.5 to 2"),
+    "image_cfg_scale": (-1e4, 1e4, "a number"),
     "pag_scale": (0, 100, "a number from 0 to 100"),
     "slg_scale": (0, 100, "a number from 0 to 100"),
     "slg_layers": (0, 1000, "a number of a layer"),
     "slg_start": (0, 1, SHARE),
+    "refiner_switch_at": (0, 1, SHARE),
     "slg_end": (0, 1, SHARE),
     "denoising_strength": (0, 1, SHARE),
     "initial_noise_multiplier": (0, 100, POSITIVE),

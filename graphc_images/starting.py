@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from PIL import Image
@@ -18,6 +18,7 @@ from graphc_images.pictures.arrays import flatten, to_array
 from graphc_images.pictures.blending import soft_overlay_mask, uncrop
 from graphc_images.pictures.masks import Box, Overlay
 from graphc_images.pictures.sizes import resize
+from graphc_images.seen import seen
 from graphc_images.settings import Settings
 
 
@@ -57,20 +58,14 @@ class Start:
 def start_of(model: ImageModel, settings: Settings, seeds: Sequence[int], subseeds: Sequence[int]) -> Start:
     """The start of a batch; settings are resolved. Raises SettingError."""
     shape = shape_of(model, settings)
-    canvas = Canvas(shape, seeds, subseeds)
-    extra = model.architecture.extra
-    if settings.latent is not None:
-        return Start(Canvas(shape, seeds, subseeds, as_shape("latent", settings.latent, shape)))
-    if settings.image is None:
-        return Start(
-            Canvas(shape, seeds, subseeds, added=added_channels(model, shape, None, None)) if extra else canvas
-        )
+    if settings.image is None or settings.latent is not None:
+        latent = None if settings.latent is None else as_shape("latent", settings.latent, shape)
+        return Start(Canvas(shape, seeds, subseeds, latent, seen(model, settings, shape)))
     source = source_of(settings)
     pixels = to_array(source.picture)[None]
     latent = np.repeat(model.encode_image(pixels), shape[0], 0)
-    added = added_channels(model, shape, pixels, source.mask) if extra else None
+    canvas = Canvas(shape, seeds, subseeds, latent, seen(model, settings, shape, pixels, source.mask))
     if source.mask is None:
-        canvas = Canvas(shape, seeds, subseeds, latent, added)
         return Start(canvas, colours_of=source.picture if settings.color_correction else None)
     soft = settings.soft_inpainting is not None or settings.differential
     if settings.mode == "comfyui":
@@ -82,7 +77,17 @@ def start_of(model: ImageModel, settings: Settings, seeds: Sequence[int], subsee
     latent = filled(settings, latent, mask, canvas)
     region = Region(mask, latent, settings.soft_inpainting, settings.differential)
     colours = source.picture if settings.color_correction else None
-    return Start(Canvas(shape, seeds, subseeds, latent, added), region, source, colours)
+    return Start(replace(canvas, latent=latent), region, source, colours)
+
+
+def again_of(model: ImageModel, settings: Settings, seeds: Sequence[int], subseeds: Sequence[int]) -> Canvas:
+    """The canvas of a second pass, whose settings have its size. Raises SettingError."""
+    shape = shape_of(model, settings)
+    if settings.image is None:
+        return Canvas(shape, seeds, subseeds, seen=seen(model, settings, shape))
+    source = source_of(settings)
+    pixels = to_array(source.picture)[None]
+    return Canvas(shape, seeds, subseeds, seen=seen(model, settings, shape, pixels, source.mask))
 
 
 def shape_of(model: ImageModel, settings: Settings) -> tuple[int, int, int, int]:
@@ -134,25 +139,3 @@ def filled(settings: Settings, latent: np.ndarray, mask: np.ndarray, canvas: Can
         noise = noise_source(settings.mode, canvas.shape, canvas.seeds[0], settings.generator).first()
         return masks.fill_latent(latent, mask, noise)
     return latent
-
-
-def added_channels(
-    model: ImageModel, shape: tuple[int, int, int, int], pixels: np.ndarray | None, mask: Image.Image | None
-) -> np.ndarray:
-    """What models for inpainting take besides: the mask, and the latent of what stays. Without a picture all is masked, and grey.
-
-    Raises SettingError for models that take something else.
-    """
-    batch, channels, height, width = shape
-    if model.architecture.kind != "unet" or model.architecture.extra != channels + 1:
-        raise SettingError(f"{model.architecture.name} cannot be used yet: it takes a picture in another way")
-    if pixels is None:
-        scale = model.architecture.latent.pixels
-        pixels, levels = np.zeros((1, 3, height * scale, width * scale), np.float32), None
-    else:
-        levels = None if mask is None else np.asarray(mask, np.float32) / 255
-    if levels is None:
-        levels = np.ones(pixels.shape[2:], np.float32)
-    kept, rounded = masks.inpainting_inputs(pixels[0], levels)
-    found = np.concatenate([masks.nearest(rounded, height, width)[None, None], model.encode_image(kept[None])], 1)
-    return np.repeat(found.astype(np.float32), batch, 0)

@@ -22,10 +22,21 @@ SDXL: Config = {
     "addition_time_embed_dim": 8,
     "projection_class_embeddings_input_dim": 80,
 }
+SD2: Config = {**SD1, "use_linear_projection": True}
+REFINER: Config = {
+    **table.REFINER,
+    **NARROW,
+    "transformer_layers_per_block": 1,
+    "attention_head_dim": (1, 2, 4, 4),
+    "cross_attention_dim": 32,
+    "addition_time_embed_dim": 8,
+    "projection_class_embeddings_input_dim": 72,
+}
 VAE: Config = {**NARROW, "sample_size": 64}
 CLIP: Config = {"num_hidden_layers": 2, "num_attention_heads": 2}
 CLIP_48: Config = {**table.CLIP_L, **CLIP, "hidden_size": 48, "intermediate_size": 192}
 CLIP_16: Config = {**table.CLIP_L, **CLIP, "hidden_size": 16, "intermediate_size": 64}
+CLIP_H: Config = {**CLIP_48, "hidden_act": "gelu"}
 CLIP_32: Config = {**table.CLIP_G, **CLIP, "hidden_size": 32, "intermediate_size": 128, "projection_dim": 32}
 T5: Config = {**table.T5_XXL, "d_model": 48, "d_kv": 12, "d_ff": 96, "num_layers": 2, "num_heads": 4}
 SD3: Config = {
@@ -62,6 +73,7 @@ SMALL = {
     "clip_16": Shipped(kinds.CLIP, CLIP_16),
     "clip_32": Shipped(kinds.CLIP_PROJECTED, CLIP_32),
     "clip_48": Shipped(kinds.CLIP, CLIP_48),
+    "clip_h": Shipped(kinds.CLIP, CLIP_H),
     "clip_16_projected": Shipped(kinds.CLIP_PROJECTED, {**CLIP_16, "projection_dim": 16}),
     "t5": Shipped(kinds.T5, T5),
     "vae4_decoder": Shipped(kinds.VAE_DECODER, {**table.VAE4, **VAE}),
@@ -69,9 +81,11 @@ SMALL = {
     "vae16_decoder": Shipped(kinds.VAE_DECODER, {**table.VAE16, **VAE}),
     "vae16_encoder": Shipped(kinds.VAE_ENCODER, {**table.VAE16, **VAE}),
     "sd3": Shipped(kinds.SD3, SD3),
-    "flux": Shipped(kinds.FLUX, FLUX, (("flux_fill", 384),)),
+    "flux": Shipped(kinds.FLUX, FLUX, (("flux_fill", 384), ("flux_control", 128))),
     "chroma": Shipped(kinds.CHROMA, CHROMA),
-    "unet_sd1": Shipped(kinds.UNET, SD1, (("unet_sd1_inpaint", 9),)),
-    "unet_sdxl": Shipped(kinds.UNET, SDXL),
+    "unet_sd1": Shipped(kinds.UNET, SD1, (("unet_sd1_inpaint", 9), ("unet_sd1_edit", 8))),
+    "unet_sd2": Shipped(kinds.UNET, SD2),
+    "unet_sdxl": Shipped(kinds.UNET, SDXL, (("unet_sdxl_inpaint", 9),)),
+    "unet_sdxl_refiner": Shipped(kinds.UNET, REFINER),
 }
 """By the name of the engine's file."""

@@ -90,6 +90,10 @@ def _picture(path: Path) -> Image.Image:
     return open_picture(path)[0]
 
 
+def _pictures(paths: Iterable[Path]) -> tuple[Image.Image, ...]:
+    return tuple(map(_picture, paths))
+
+
 def _size(text: str) -> tuple[int, int]:
     width, _, height = text.partition("x")
     if not (width.isdecimal() and height.isdecimal()):
@@ -206,6 +210,8 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("sigma_max", "Highest noise level of the scheduler."),
         Option("rho", "Of Karras' and the polyexponential scheduler."),
         Option("discard_next_to_last_sigma", "Leave out the last noise level but one.", ("--discard-penultimate",)),
+        Option("refiner", "A checkpoint that goes on from --refiner-switch-at.", metavar="FILE|NAME"),
+        Option("refiner_switch_at", "Share of the way from which it does."),
         Option("eta", "How much noise samplers add, of those that do."),
         Option("s_churn", "Noise that Euler, Heun and DPM2 add between --s-tmin and --s-tmax."),
         Option("s_tmin", "Lowest noise level at which --s-churn counts."),
@@ -234,6 +240,7 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("tangential_damping", "Less of the negative prompt along the prompt."),
         Option("fresca", "Finer structure from guidance: low=1, high=1.25, cutoff=20."),
         Option("epsilon_scaling", "What removed noise is divided by (1.005 is much used)."),
+        Option("image_cfg_scale", "How strongly --image guides instruct-pix2pix.", ("--image-cfg",)),
         Option("pag_scale", "Perturbed-attention guidance of U-Nets; 3 is much used."),
         Option("slg_scale", "Skip-layer guidance of transformers; 3 is much used."),
         Option("slg_layers", "The layers that it skips."),
@@ -243,6 +250,7 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
     "Words": (
         Option("clip_skip", "Which layer of CLIP counts, from the end."),
         Option("emphasis", "Original, No norm, Ignore or None."),
+        Option("t5_mask_pad", "Padding behind the text that Chroma sees; 1 as in its training."),
         Option(
             "loras", "Add a LoRA; may be repeated.", ("--lora",), list[str], _strengths, "FILE[:STRENGTH]",
         ),
@@ -258,6 +266,8 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("fix_steps", "All steps, also where only the last part of the way is gone."),
         Option("initial_noise_multiplier", "Factor of the noise that is added.", ("--noise-multiplier",)),
         Option("extra_noise", "More noise than the sampler takes away."),
+        Option("control_image", "Edges or depth, for Flux Canny and Depth."),
+        Option("reference_images", "Flux Kontext looks at it; may be repeated.", ("--reference",), list[Path], _pictures, "FILE"),
         Option("color_correction", "Give the result the colours of --image."),
     ),
     "A part of a picture": (

@@ -46,8 +46,9 @@ class Architecture:
     `kind` is how the denoiser takes its inputs (see `denoisers.py`). `text` are the encoders that it reads, by the names that
     `graphc_images.prompts` gives them. `prediction` is what the denoiser gives, unless the checkpoint's keys say otherwise, and
     `shift` that of a flow's times (for Flux its logarithm, at 4096 patches; 1 is for none). `extra` are the channels that are
-    joined to the latent: for inpainting a mask and the latent of what is kept; for editing the latent of a picture. `sizes` is
-    how many numbers about sizes it takes.
+    joined to the latent, and `added` says which these are: "inpaint" a mask and the latent of what is kept, "fill" the same as
+    Flux has it, "edit" the latent of a picture, "control" that of edges or depth. `sizes` is how many numbers about sizes it
+    takes.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Architecture:
     prediction: Prediction = "eps"
     shift: float | None = None
     extra: int = 0
+    added: str = ""
     sizes: int = 0
     defaults: Defaults = Defaults()
 
@@ -100,6 +102,9 @@ SD1_TEXT = {"clip_l": CLIP_L1}
 SDXL_TEXT = {"clip_l": CLIP_LX, "clip_g": CLIP_GX}
 SD3_TEXT = {"clip_l": CLIP_L3, "clip_g": CLIP_G3, "t5xxl": T5_3}
 FLUX_TEXT = {"clip_l": CLIP_LF, "t5xxl": T5_F}
+ADDED = {4: "", 8: "edit", 9: "inpaint", 64: "", 128: "control", 384: "fill"}
+"""By the channels that a denoiser takes, of U-Nets and of Flux."""
+
 SQUARE_XL = Defaults(30, 6.0, width=1024, height=1024)
 SD3_DEFAULTS = Defaults(28, 4.5, "Euler", "SGM Uniform", 1024, 1024)
 FLUX_DEFAULTS = Defaults(20, 1.0, "Euler", "Simple", 1024, 1024, 3.5)
@@ -109,8 +114,9 @@ def sd1(name: str, channels: int, engine: str, defaults: Defaults = Defaults()) 
     """Stable Diffusion 1, whose denoiser takes so many channels."""
     marks = {FIRST: (320, channels, 3, 3), LATER.format(1): (320, 768)}
     return Architecture(
-        name, "unet", marks, unet(engine), VAE4, latents.SD1, SD1_TEXT, extra=channels - 4, defaults=defaults
-    )
+        name, "unet", marks, unet(engine), VAE4, latents.SD1, SD1_TEXT, extra=channels - 4, added=ADDED[channels],
+        defaults=defaults,
+    )  # fmt: skip
 
 
 def sd2(name: str, channels: int, engine: str) -> Architecture:
@@ -118,7 +124,7 @@ def sd2(name: str, channels: int, engine: str) -> Architecture:
     marks = {FIRST: (320, channels, 3, 3), LATER.format(1): (320, 1024)}
     return Architecture(
         name, "unet", marks, unet(engine), VAE4, latents.SD1, {"clip_h": CLIP_H2}, extra=channels - 4,
-        defaults=Defaults(25, 7.0, width=768, height=768),
+        added=ADDED[channels], defaults=Defaults(25, 7.0, width=768, height=768),
     )  # fmt: skip
 
 
@@ -134,6 +140,7 @@ def sdxl(name: str, channels: int, engine: str, middle: Sizes) -> Architecture:
         latents.SDXL,
         SDXL_TEXT,
         extra=channels - 4,
+        added=ADDED[channels],
         sizes=6,
         defaults=SQUARE_XL,
     )
@@ -196,7 +203,7 @@ def flux(name: str, engine: str, channels: int, guided: bool, defaults: Defaults
     }
     return Architecture(
         name, "flux", marks, transformer(engine), VAE16, latents.FLUX, FLUX_TEXT, "flow", 1.15 if guided else 1.0,
-        extra=channels // 4 - 16, defaults=defaults,
+        extra=channels // 4 - 16, added=ADDED[channels], defaults=defaults,
     )  # fmt: skip
 
 

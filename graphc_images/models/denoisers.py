@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,7 +129,7 @@ def _shared(x: np.ndarray, times: np.ndarray, given: Conditioning) -> Arrays:
         "patches": np.concatenate([patches(image) for image in images], axis=1),
         "timestep": times,
         "encoder_hidden_states": words,
-        "patch_places": np.concatenate([places(image, number) for number, image in enumerate(images)]),
+        "patch_places": np.concatenate([places(x), *map(placed, given.references, beside(given.references))]),
         "word_places": np.zeros((words.shape[1], 3), np.float32),
     }
 
@@ -157,14 +157,31 @@ def unpatched(rows: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return np.ascontiguousarray(cut.reshape(shape))
 
 
-def places(image: np.ndarray, number: int) -> np.ndarray:
-    """Where the squares of an image lie [squares, 3]: which image, row, column."""
+def places(image: np.ndarray, number: int = 0, down: int = 0, right: int = 0) -> np.ndarray:
+    """Where the squares of an image lie [squares, 3]: 0 for the picture and 1 for references, row, column."""
     rows, columns = image.shape[2] // 2, image.shape[3] // 2
     found = np.empty((rows, columns, 3), np.float32)
     found[..., 0] = number
-    found[..., 1] = np.arange(rows)[:, None]
-    found[..., 2] = np.arange(columns)
+    found[..., 1] = np.arange(down, down + rows)[:, None]
+    found[..., 2] = np.arange(right, right + columns)
     return found.reshape(-1, 3)
+
+
+def placed(reference: np.ndarray, corner: tuple[int, int]) -> np.ndarray:
+    """Where the squares of a reference lie, whose corner is there."""
+    return places(reference, 1, *corner)
+
+
+def beside(references: Sequence[np.ndarray]) -> list[tuple[int, int]]:
+    """The corner of each reference, in squares from the top and the left: below or right of those before, where they then need
+    less of a square (ComfyUI's "offset")."""
+    corners, height, width = [], 0, 0
+    for each in references:
+        rows, columns = each.shape[2] // 2, each.shape[3] // 2
+        down, right = (0, width) if rows + height > columns + width else (height, 0)
+        corners.append((down, right))
+        height, width = max(height, down + rows), max(width, right + columns)
+    return corners
 
 
 def _check_even(x: np.ndarray) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +13,8 @@ Rows = tuple[tuple[float, float, float], ...]
 class LatentFormat:
     """The latents of a family of models: `channels`, and the pixels along a side of the picture for each of theirs.
 
-    A denoiser's latent is `(encoded - shift) * scale`, where `encoded` is the autoencoder's. `colours` has red, green and blue
+    A denoiser's latent is `(encoded - shift) * scale`, where `encoded` is the autoencoder's; `shifts` and `scales` are for each
+    channel besides, where they differ. `colours` has red, green and blue
     for each channel, and `bias` is added to them: a rough picture, -1 to 1, without any network. `tiny` is the kind of TAESD
     that knows these latents.
     """
@@ -25,14 +26,24 @@ class LatentFormat:
     colours: Rows = ()
     bias: tuple[float, float, float] = (0.0, 0.0, 0.0)
     tiny: str = ""
+    shifts: tuple[float, ...] = ()
+    scales: tuple[float, ...] = ()
 
     def from_encoded(self, encoded: np.ndarray) -> np.ndarray:
         """The denoiser's latent, float32."""
-        return ((encoded - np.float32(self.shift)) * np.float32(self.scale)).astype(np.float32, copy=False)
+        shift, scale = self._each()
+        return np.asarray((encoded - shift) * scale, np.float32)
 
     def to_encoded(self, latent: np.ndarray) -> np.ndarray:
         """The autoencoder's, float32."""
-        return (latent / np.float32(self.scale) + np.float32(self.shift)).astype(np.float32, copy=False)
+        shift, scale = self._each()
+        return np.asarray(latent / scale + shift, np.float32)
+
+    def _each(self) -> tuple[np.ndarray, np.ndarray]:
+        """Shift and scale: one number, or one for each channel."""
+        shift = np.array(self.shifts or [0], np.float32)[:, None, None] + np.float32(self.shift)
+        scale = np.array(self.scales or [1], np.float32)[:, None, None] * np.float32(self.scale)
+        return shift, scale
 
     def preview(self, latent: np.ndarray) -> np.ndarray:
         """A picture [batch, 3, height, width] as small as the latent, about -1 to 1."""
@@ -59,6 +70,13 @@ SDXL = LatentFormat(
     bias=(0.1084, -0.0175, -0.0011),
     tiny="taesdxl",
 )  # fmt: skip
+PLAYGROUND = replace(
+    SDXL,
+    scale=0.5,
+    shifts=(-1.6574, 1.886, -1.383, 2.5155),
+    scales=tuple(1 / deviation for deviation in (8.4927, 5.9022, 6.5498, 5.2299)),
+)
+"""Playground 2.5: each channel less its mean, divided by its deviation; the colours are those of SDXL."""
 SD3 = LatentFormat(
     16,
     1.5305,

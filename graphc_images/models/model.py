@@ -240,6 +240,10 @@ class ImageModel:
         for key in ("denoiser", *self.architecture.text, *("vae encoder", "vae decoder", "tiny decoder")):
             self.loaded.free((id(self), key))
 
+    def sibling(self, source: Source) -> ImageModel:
+        """Another checkpoint, with this one's engines, limit and threads. Raises as `load_model`."""
+        return load_model(source, engines=self.engines, loaded=self.loaded, threads=self.threads)
+
     def _read_by_loras(self) -> list[str]:
         return ["denoiser", *(each for each in self.architecture.text if each in self.components)]
 

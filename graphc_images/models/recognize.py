@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphc_images.errors import ModelError
+from graphc_images.models import latents
 from graphc_images.models.architectures import Architecture, Part, Prediction, Sizes
 
 Tensors = Mapping[str, Any]
@@ -116,7 +117,8 @@ def _said(tensors: Tensors, architecture: Architecture, prefix: str) -> Recogniz
         prediction = "v"
     found = Recognized(architecture, prefix, prediction, "ztsnr" in tensors)
     if "edm_mean" in tensors and "edm_std" in tensors:
-        return replace(found, prediction="edm", edm=(0.002, 80.0, 0.5))
+        playground = replace(architecture, latent=latents.PLAYGROUND)
+        return replace(found, architecture=playground, prediction="edm", edm=(0.002, 80.0, 0.5))
     if "edm_vpred.sigma_max" in tensors:
         low = tensors.get("edm_vpred.sigma_min")
         ends = 0.002 if low is None else _number(low), _number(tensors["edm_vpred.sigma_max"])

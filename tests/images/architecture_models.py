@@ -191,3 +191,68 @@ SMALL = {
         },
     ),
 }  # fmt: skip
+
+
+def wider(name: str, base: str, engine: str, first: str, channels: int) -> Small:
+    """A small model whose denoiser takes other channels, which the first layer reads."""
+    plain = SMALL[base]
+    before = plain.shapes[DENOISER + first]
+    shape = (before[0], channels, *before[2:])
+    known = plain.architecture
+    changed = replace(
+        known, name=name, marks={**known.marks, first: shape}, denoiser=replace(known.denoiser, engine=engine),
+        extra=ROWS[name].extra, added=ROWS[name].added,
+    )  # fmt: skip
+    module = plain.modules["denoiser"]
+    config = {**module.config, "in_channels": channels}
+    if base == "Flux dev":
+        config["out_channels"] = 64
+    modules = {**plain.modules, "denoiser": replace(module, config=config)}
+    return Small(changed, {**plain.shapes, DENOISER + first: shape}, modules)
+
+
+FIRST_LAYER, PATCHES = "input_blocks.0.0.weight", "img_in.weight"
+CLIP_H = "cond_stage_model.model."
+
+SMALL_REFINER = {**original.REFINER, "width": 16, "depths": (0, 1, 1, 0), "middle": 1, "context": 32, "pooled": 72}
+
+VARIANTS = {
+    **{
+        name: wider(name, base, engine, FIRST_LAYER if channels < 64 else PATCHES, channels)
+        for name, base, engine, channels in (
+            ("Stable Diffusion 1 inpainting", "Stable Diffusion 1", "unet_sd1_inpaint", 9),
+            ("Stable Diffusion 1 instruct-pix2pix", "Stable Diffusion 1", "unet_sd1_edit", 8),
+            ("Stable Diffusion XL inpainting", "Stable Diffusion XL", "unet_sdxl_inpaint", 9),
+            ("Flux Fill", "Flux dev", "flux_fill", 384),
+            ("Flux Canny or Depth", "Flux dev", "flux_control", 128),
+        )
+    },
+    "Stable Diffusion 2": Small(
+        row("Stable Diffusion 2", {"input_blocks.0.0.weight": (16, 4, 3, 3)}, "unet_sd2", {"clip_h": "clip_h"}),
+        {
+            **prefixed(DENOISER, original.unet(**{**original.SD2, **NARROW})),
+            **prefixed(FIRST, original.vae(16)),
+            **prefixed(CLIP_H, original.openclip(48, 2, VOCABULARY)),
+        },
+        {
+            "denoiser": Module(UNET, configs.SD2, "unet"), "vae": VAE4,
+            "clip_h": Module(CLIP, {**configs.CLIP_H, "num_hidden_layers": 1}, "text_encoder"),
+        },
+    ),
+    "Stable Diffusion XL refiner": Small(
+        row(
+            "Stable Diffusion XL refiner", {"input_blocks.0.0.weight": (16, 4, 3, 3), "label_emb.0.0.weight": (64, 72)},
+            "unet_sdxl_refiner", {"clip_g": "clip_32"},
+        ),
+        {
+            **prefixed(DENOISER, original.unet(**SMALL_REFINER)),
+            **prefixed(FIRST, original.vae(16)),
+            **prefixed("conditioner.embedders.0.model.", original.openclip(32, 2, VOCABULARY)),
+        },
+        {
+            "denoiser": Module(UNET, {k: v for k, v in configs.REFINER.items() if k != "conditions"}, "unet"), "vae": VAE4,
+            "clip_g": Module(PROJECTED, configs.CLIP_32, "text_encoder_2"),
+        },
+    ),
+}  # fmt: skip
+"""Those that are used in another way, of which only whole pipelines are compared."""

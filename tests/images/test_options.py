@@ -16,7 +16,18 @@ from graphc_images.pictures.parameters import read_parameters
 from graphc_images.sampling.guidance import DynamicThreshold, Frequencies, Projected
 from graphc_images.settings import Settings
 
-NOT_WRITTEN = {"batches", "batch_size", "image", "mask", "noise", "latent", "loras", "embeddings"}
+NOT_WRITTEN = {
+    "batches",
+    "batch_size",
+    "image",
+    "mask",
+    "control_image",
+    "reference_images",
+    "noise",
+    "latent",
+    "loras",
+    "embeddings",
+}
 """Settings that are of several pictures, files, or arrays: a text of one picture cannot have them."""
 
 PICTURE = Image.new("RGB", (64, 64))
@@ -51,6 +62,8 @@ OTHER = {
     "apg": Projected(0.5, 3.0, 0.25),
     "dynamic_thresholding": DynamicThreshold(5.0, 0.75, "Cosine Down", from_mean=False, by_deviation=True),
     "fresca": Frequencies(0.5, 2.0, 10),
+    "t5_mask_pad": 1,
+    "refiner": "refine: r.safetensors",
     "hires_upscaler": "Lanczos",
     "hires_width": 1024,
     "hires_height": 768,
@@ -71,6 +84,7 @@ OTHER = {
 BESIDES = {
     "subseed": {"subseed_strength": 0.5},
     "only_masked_padding": {"only_masked": True},
+    "refiner_switch_at": {"refiner": "r"},
     **{
         f"hires_{name}": {"hires_width": 1024, "hires_height": 768, "image": None, "mask": None}
         for name in ("upscaler", "denoising_strength", "sampler", "scheduler", "prompt", "negative_prompt")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import save_file
 
 from graphc_images.models import load_model
 from graphc_images.pipeline import Pipeline
@@ -17,7 +18,6 @@ PROMPT, AGAINST = "a red circle, left of a blue square", "yellow, a star"
 SIGMAS = (14.6, 6.3, 2.7, 0.9, 0.2, 0.0)
 FLOW = (1.0, 0.9, 0.7, 0.45, 0.2, 0.0)
 HEIGHT, WIDTH = 64, 48
-INPAINTING = "Stable Diffusion 1 inpainting"
 
 
 def tokenizer(padding):
@@ -45,27 +45,16 @@ def eps():
     )
 
 
-def opened(name, folder):
-    from architecture_models import ENGINES, SMALL
+def opened(name, folder, **changed):
+    """A pipeline of a small model, and diffusers' modules with the same numbers; `changed` are other tensors of the file."""
+    from architecture_models import ENGINES, SMALL, VARIANTS
 
-    small = inpainting() if name == INPAINTING else SMALL[name]
-    path = small.write(folder, dtype=np.float16)
+    small = {**SMALL, **VARIANTS}[name]
+    path = folder / f"{name}.safetensors"
+    save_file(small.weights(dtype=np.float16) | changed, path)
     model = load_model(path, architectures=[small.architecture], engines=ENGINES, threads=2)
     modules = {part: small.module(part, path) for part in small.modules}
     return Pipeline(model, name), modules
-
-
-def inpainting():
-    """The small Stable Diffusion 1 with the channels of inpainting."""
-    from architecture_models import DENOISER, SMALL, UNET, Module, Small, configs, row
-
-    plain = SMALL["Stable Diffusion 1"]
-    architecture = row(
-        INPAINTING, {"input_blocks.0.0.weight": (16, 9, 3, 3)}, "unet_sd1_inpaint", {"clip_l": "clip_48"}
-    )
-    shapes = {**plain.shapes, f"{DENOISER}input_blocks.0.0.weight": (16, 9, 3, 3)}
-    modules = {**plain.modules, "denoiser": Module(UNET, {**configs.SD1, "in_channels": 9}, "unet")}
-    return Small(architecture, shapes, modules)
 
 
 def noise(channels):
@@ -114,7 +103,7 @@ def test_inpainting_models(tmp_path, monkeypatch):
     from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 
     monkeypatch.setattr(DiagonalGaussianDistribution, "sample", lambda self, generator=None: self.mean)
-    pipeline, modules = opened(INPAINTING, tmp_path)
+    pipeline, modules = opened("Stable Diffusion 1 inpainting", tmp_path)
     oracle = quiet(diffusers.StableDiffusionInpaintPipeline(
         vae=modules["vae"], text_encoder=modules["clip_l"], tokenizer=tokenizer("<|endoftext|>"), unet=modules["denoiser"],
         scheduler=eps(), safety_checker=None, feature_extractor=None, requires_safety_checker=False,
