@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -150,7 +150,8 @@ class Pipeline:
 
     def close(self) -> None:
         """Free what is loaded; it is loaded again if it is needed."""
-        self.model.close()
+        for model in (self.model, *(each.model for each in self.refiners.values())):
+            model.close()
 
     def steps(self, prompt: str = "", **settings: Any) -> Iterator[Progress]:
         """The same step by step. Whoever stops asking for more has what was finished until then."""
@@ -242,8 +243,10 @@ class Pipeline:
         if name not in self.refiners:
             path = Path(name) if self.folders is None else self.folders.find("checkpoint", name)
             self.refiners[name] = Conditioner(self.model.sibling(path))
-        check_refiner(self.model, self.refiners[name].model)
-        return self.refiners[name]
+        found = self.refiners[name]
+        check_refiner(self.model, found.model)
+        found.model.seamless = SEAMLESS[settings.tiling]
+        return found
 
     def _sides(self, width: int, height: int) -> tuple[int, int]:
         pixels = self.model.architecture.latent.pixels
@@ -336,9 +339,12 @@ def load(
     for name, kind in (("vae", "vae"), ("tiny", "preview decoder")):
         if settings.get(name) is not None:
             settings[name] = _found(kind, settings[name], known)
-    text = {
-        name: _found("text encoder", file, known) for name, file in (settings.pop("text", None) or {}).items() if file
-    }
+    given = settings.pop("text", None) or {}
+    text: Mapping[str, Any] | list[Any]
+    if isinstance(given, Mapping):
+        text = {name: _found("text encoder", file, known) for name, file in given.items() if file is not None}
+    else:
+        text = [_found("text encoder", file, known) for file in given]
     return Pipeline(load_model(path, text=text, **settings), path.stem, known, hashes=hashes)
 
 

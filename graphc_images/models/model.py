@@ -19,6 +19,7 @@ from graphc_images.errors import ModelError, SettingError
 from graphc_images.models import denoisers
 from graphc_images.models.architectures import ARCHITECTURES, TEXT_PROJECTION, Architecture, Part
 from graphc_images.models.denoisers import Conditioning
+from graphc_images.models.encoders import encoder_of
 from graphc_images.models.loras import Loras, Source, Strength
 from graphc_images.models.memory import Loaded, Memory, TooLarge
 from graphc_images.models.parts import Tiles, decoding, encoding, in_rows, in_tiles
@@ -241,8 +242,9 @@ class ImageModel:
             self.loaded.free((id(self), key))
 
     def sibling(self, source: Source) -> ImageModel:
-        """Another checkpoint, with this one's engines, limit and threads. Raises as `load_model`."""
-        return load_model(source, engines=self.engines, loaded=self.loaded, threads=self.threads)
+        """Another checkpoint, loaded as this one was. Raises as `load_model`."""
+        types = self.types if isinstance(self.types, str) else "checkpoint"
+        return load_model(source, engines=self.engines, loaded=self.loaded, threads=self.threads, types=types)
 
     def _read_by_loras(self) -> list[str]:
         return ["denoiser", *(each for each in self.architecture.text if each in self.components)]
@@ -271,7 +273,7 @@ class ImageModel:
         name, _, half = key.partition(" ")
         found = self.components.get(name)
         if found is None:
-            raise ModelError(f"{self.architecture.name} needs {name}, which is not in the file: give one that has it")
+            raise ModelError(self._missing(name))
         path = self.engines / f"{found.engine}{'_' + half if half else ''}.gguf.gz"
         if not path.exists():
             raise ModelError(
@@ -280,6 +282,15 @@ class ImageModel:
         size = found.weight_bytes(half, self._type(key))
         with self._fitting(key):
             return self.loaded.get((id(self), key), size, lambda: self._load(key, path, found))
+
+    def _missing(self, name: str) -> str:
+        file = self.components["denoiser"].file
+        if name == "vae":
+            return (
+                f"{file}: it has no autoencoder, which {self.architecture.name} needs: give its file (--vae FILE, vae=)"
+            )
+        flag = "--t5" if name == "t5xxl" else f"--{name.replace('_', '-')}"
+        return f"{file}: it has no text encoder {name}, which {self.architecture.name} reads: give its file ({flag} FILE, text=)"
 
     def _type(self, key: str) -> str:
         """The type in which a part's weights are kept."""
@@ -308,7 +319,7 @@ def load_model(
     source: Source,
     *,
     vae: Source | None = None,
-    text: Mapping[str, Source] | None = None,
+    text: Mapping[str, Source] | Sequence[Source] = (),
     tiny: Source | None = None,
     engines: str | os.PathLike[str] = ENGINES,
     architectures: Sequence[Architecture] = ARCHITECTURES,
@@ -320,8 +331,9 @@ def load_model(
 ) -> ImageModel:
     """Recognize a checkpoint, and make a model of it; nothing is loaded yet.
 
-    `source` is a file of the whole model, or of the denoiser alone; `vae`, `text` (`{"clip_l": FILE, "t5xxl": FILE}`) and `tiny`
-    (TAESD) are files for the others, which are taken before what is in the first.
+    `source` is a file of the whole model, or of the denoiser alone; `vae`, `text` (`{"clip_l": FILE, "t5xxl": FILE}`,
+    or the files alone, which are told by their tensors) and `tiny` (TAESD) are files for the others, which are taken before what
+    is in the first.
 
     `memory` is a limit for all that is loaded and computed on the `device` (see `Loaded`); several models may share a `loaded`,
     which has both. `types` are what weights are kept in (`"q8_0"`; see graphc's docs/weights.md), for all parts or by part
@@ -341,13 +353,11 @@ def load_model(
         for name, part in parts.items()
         if (prefix := beginning(tensors, part)) is not None
     }
-    for name, other in {"vae": vae, **(text or {})}.items():
-        if other is None:
-            continue
+    given = {} if vae is None else {"vae": (graphc.open_checkpoint(vae), _called(vae))}
+    for name, (own, called) in {**given, **_encoders(text, architecture)}.items():
         if name not in parts:
-            raise SettingError(f"{architecture.name} has no {name}; it has {', '.join(parts)}")
-        component = "vae" if name == "vae" else "text_encoder"
-        components[name] = Component(parts[name], component, graphc.open_checkpoint(other), _called(other))
+            raise SettingError(f"{called}: {architecture.name} has no {name}; it has {', '.join(parts)}")
+        components[name] = Component(parts[name], "vae" if name == "vae" else "text_encoder", own, called)
     if tiny is not None:
         part = Part("taesd" if architecture.latent.channels == 4 else "taesd16", "tiny", ("",))
         components["tiny"] = Component(part, "tiny", graphc.open_checkpoint(tiny), _called(tiny))
@@ -358,6 +368,25 @@ def load_model(
 def _check_parts(setting: str, names: Iterable[str], components: Mapping[str, Component]) -> None:
     if unknown := [name for name in names if name not in components]:
         raise SettingError(f"{setting}: there is no part {unknown[0]!r}; there are {', '.join(components)}")
+
+
+def _encoders(
+    text: Mapping[str, Source] | Sequence[Source], architecture: Architecture
+) -> dict[str, tuple[Tensors, str]]:
+    """Files of text encoders by name. Raises ModelError for one that is none, SettingError for two of a kind."""
+    if isinstance(text, Mapping):
+        return {name: (graphc.open_checkpoint(each), _called(each)) for name, each in text.items()}
+    found: dict[str, tuple[Tensors, str]] = {}
+    for source in text:
+        tensors, called = graphc.open_checkpoint(source), _called(source)
+        try:
+            name = encoder_of(tensors, architecture.text)
+        except ModelError as error:
+            raise ModelError(f"{called}: {error}") from error
+        if name in found:
+            raise SettingError(f"{called}: it is {name}, as {found[name][1]} is")
+        found[name] = tensors, called
+    return found
 
 
 def _called(source: Source) -> str:

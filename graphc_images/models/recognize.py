@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,13 +31,15 @@ DIFFUSERS = {
     "output_blocks.11.1.": "up_blocks.3.attentions.2.",
     "img_in.": "x_embedder.",
     "guidance_in.in_layer.": "time_text_embed.guidance_embedder.linear_1.",
-    "double_blocks.0.img_attn.qkv.": "transformer_blocks.0.attn.to_q.",
-    "double_blocks.18.img_attn.qkv.": "transformer_blocks.18.attn.to_q.",
-    "double_blocks.19.img_attn.qkv.": "transformer_blocks.19.attn.to_q.",
-    "single_blocks.37.linear1.": "single_transformer_blocks.37.attn.to_q.",
-    "single_blocks.38.linear1.": "single_transformer_blocks.38.attn.to_q.",
+    "double_blocks.*.img_attn.qkv.": "transformer_blocks.*.attn.to_q.",
+    "single_blocks.*.linear1.": "single_transformer_blocks.*.attn.to_q.",
+    "joint_blocks.*.context_block.attn.qkv.": "transformer_blocks.*.attn.add_q_proj.",
+    "joint_blocks.*.x_block.attn.qkv.": "transformer_blocks.*.attn.to_q.",
+    "joint_blocks.*.x_block.attn.ln_q.": "transformer_blocks.*.attn.norm_q.",
+    "joint_blocks.*.x_block.attn2.qkv.": "transformer_blocks.*.attn2.to_q.",
+    "pos_embed": "pos_embed.pos_embed",
 }
-"""How names of marks begin in the authors' layout, and in diffusers'."""
+"""How names of marks begin in the authors' layout, and in diffusers'; `*` is a number, the same in both."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,8 @@ def differences(tensors: Tensors, marks: Sizes, prefix: str) -> list[str] | None
 def in_diffusers(mark: str) -> str:
     """What diffusers calls a tensor of a mark; the same name if it is not in the table."""
     for theirs, ours in DIFFUSERS.items():
-        if mark.startswith(theirs):
-            return ours + mark.removeprefix(theirs)
+        if found := re.match(re.escape(theirs).replace(r"\*", r"(\d+)"), mark):
+            return ours.replace("*", "".join(found.groups())) + mark[found.end() :]
     return mark
 
 

@@ -107,7 +107,10 @@ ARCHITECTURES = (
         *clip("text_encoder_2", "text_encoders.clip_g.transformer."), t5("text_encoder_3"),
     )),
     Architecture("Chroma", (
-        part("transformer", transformer.CHROMA, DENOISER, "distilled_guidance_layer.in_proj.weight"),
+        part(
+            "transformer", transformer.CHROMA, DENOISER, "distilled_guidance_layer.in_proj.weight",
+            "double_blocks.0.img_attn.qkv.weight",
+        ),
         vae(), t5("text_encoder"),
     )),
     Architecture("Flux", (
@@ -126,6 +129,7 @@ ARCHITECTURES = (
     Architecture("OpenCLIP", (openclip("text_encoder", ""),)),
     Architecture("CLIP", clip("text_encoder", "")),
     Architecture("T5", (t5("text_encoder", ""),)),
+    Architecture("T5 of llama.cpp", (part("text_encoder", text.T5_LLAMA, [""], "enc.blk.0.attn_q.weight"),)),
 )  # fmt: skip
 """In the order in which they are tried: of two that share a mark, the one with more marks is first."""
 

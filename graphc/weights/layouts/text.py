@@ -53,3 +53,28 @@ T5 = Table(
     )
 )
 """The table of tokens has two names, of which a file has one or both."""
+
+T5_LLAMA = Table(
+    rows(
+        ("token_embd", "shared"),
+        ("token_embd", "encoder.embed_tokens"),
+        ("enc.output_norm", "encoder.final_layer_norm"),
+    )
+    + under(
+        "enc.blk.*",
+        "encoder.block.*.layer",
+        rows(
+            ("attn_q", "0.SelfAttention.q"),
+            ("attn_k", "0.SelfAttention.k"),
+            ("attn_v", "0.SelfAttention.v"),
+            ("attn_o", "0.SelfAttention.o"),
+            ("attn_rel_b", "0.SelfAttention.relative_attention_bias"),
+            ("attn_norm", "0.layer_norm"),
+            ("ffn_gate", "1.DenseReluDense.wi_0"),
+            ("ffn_up", "1.DenseReluDense.wi_1"),
+            ("ffn_down", "1.DenseReluDense.wo"),
+            ("ffn_norm", "1.layer_norm"),
+        ),
+    )
+)
+"""The same in llama.cpp's names, as GGUF files of T5 have them."""

@@ -1,0 +1,193 @@
+"""The denoiser, text encoders and autoencoder in files of their own, in every kind of file that people have."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("diffusers")
+sys.path.insert(0, str(Path(__file__).parent))
+
+from architecture_models import ENGINES, SMALL, VOCABULARY  # noqa: E402
+
+from graphc_images.errors import ModelError, SettingError  # noqa: E402
+from graphc_images.models import Conditioning, load_model  # noqa: E402
+from graphc_images.models.encoders import encoder_of  # noqa: E402
+
+pytestmark = pytest.mark.torch
+DENOISER, VAE = "model.diffusion_model.", "first_stage_model."
+CLIP_L, T5 = "text_encoders.clip_l.transformer.", "text_encoders.t5xxl.transformer."
+
+LLAMA = {
+    r"shared\.": "token_embd.",
+    r"encoder\.final_layer_norm\.": "enc.output_norm.",
+    r"encoder\.block\.(\d+)\.layer\.0\.SelfAttention\.(q|k|v|o)\.": r"enc.blk.\1.attn_\2.",
+    r"encoder\.block\.(\d+)\.layer\.0\.SelfAttention\.relative_attention_bias\.": r"enc.blk.\1.attn_rel_b.",
+    r"encoder\.block\.(\d+)\.layer\.0\.layer_norm\.": r"enc.blk.\1.attn_norm.",
+    r"encoder\.block\.(\d+)\.layer\.1\.DenseReluDense\.wi_0\.": r"enc.blk.\1.ffn_gate.",
+    r"encoder\.block\.(\d+)\.layer\.1\.DenseReluDense\.wi_1\.": r"enc.blk.\1.ffn_up.",
+    r"encoder\.block\.(\d+)\.layer\.1\.DenseReluDense\.wo\.": r"enc.blk.\1.ffn_down.",
+    r"encoder\.block\.(\d+)\.layer\.1\.layer_norm\.": r"enc.blk.\1.ffn_norm.",
+}
+"""transformers' names of T5, and llama.cpp's (gguf-py/gguf/tensor_mapping.py)."""
+
+
+def in_llama(name):
+    for theirs, ours in LLAMA.items():
+        if re.match(theirs, name):
+            return re.sub(theirs, ours, name)
+    return None
+
+
+def part(arrays, prefix):
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def write_gguf(path, arch, arrays, kind):
+    """As city96's tools: matrices in blocks where their rows fit, biases and norms as float32. The numbers that it then has."""
+    writer, numbers = gguf.GGUFWriter(path, arch), {}
+    for name, array in arrays.items():
+        if array.ndim == 2 and array.shape[1] % 32 == 0:
+            data = gguf.quants.quantize(array, kind)
+            writer.add_tensor(name, data, raw_dtype=kind)
+            numbers[name] = gguf.quants.dequantize(data, kind)
+        else:
+            writer.add_tensor(name, array)
+            numbers[name] = array
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return numbers
+
+
+def noise(*shape, seed=1):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def near(found, expected, tolerance):
+    assert found.shape == expected.shape
+    assert np.isfinite(found).all()
+    assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
+
+
+@pytest.fixture(scope="module")
+def flux(tmp_path_factory):
+    """The arrays of a small Flux, and a folder."""
+    return SMALL["Flux dev"].weights(), tmp_path_factory.mktemp("flux")
+
+
+def opened(source, name="Flux dev", **settings):
+    row = SMALL[name].architecture
+    return load_model(source, architectures=[row], engines=ENGINES, threads=1, **settings)
+
+
+def predicted(model):
+    given = Conditioning(noise(1, 30, 48, seed=2), pooled=noise(1, 16, seed=3), guidance=np.array([3.5], np.float32))
+    return model.denoise(noise(1, 16, 8, 6), 0.75, given)
+
+
+@pytest.mark.parametrize(("kind", "tolerance"), [("Q8_0", 0.03), ("Q4_0", 0.03)])
+def test_gguf_of_a_denoiser(flux, kind, tolerance):
+    arrays, folder = flux
+    own = part(arrays, DENOISER)
+    numbers = write_gguf(folder / f"{kind}.gguf", "flux", own, gguf.GGMLQuantizationType[kind])
+    model = opened(folder / f"{kind}.gguf")
+    near(predicted(model), predicted(opened(numbers)), tolerance)
+    kept = {weight.type_name for weight in model.loaded.there((id(model), "denoiser")).program.weights}
+    assert kind.lower() in kept
+
+
+def test_text_encoders_and_an_autoencoder_apart(flux):
+    arrays, folder = flux
+    for name, prefix in (("unet", DENOISER), ("vae", VAE), ("clip", CLIP_L), ("t5", T5)):
+        save_file(part(arrays, prefix), folder / f"{name}.safetensors")
+    files = {name: folder / f"{name}.safetensors" for name in ("unet", "vae", "clip", "t5")}
+    whole, alone = opened(arrays), opened(files["unet"])
+    np.testing.assert_array_equal(predicted(alone), predicted(whole))
+    ids = np.random.default_rng(5).integers(0, 30000, (1, 9))
+    for encoder, flag in (("clip_l", "--clip-l"), ("t5xxl", "--t5")):
+        with pytest.raises(ModelError, match=rf"unet\.safetensors: it has no text encoder {encoder}.*{flag} FILE"):
+            alone.encode_tokens(encoder, ids)
+    joined = opened(files["unet"], vae=files["vae"], text=[files["t5"], files["clip"]])
+    for encoder in ("clip_l", "t5xxl"):
+        tokens = ids if encoder == "t5xxl" else np.pad(ids, ((0, 0), (0, 68)), constant_values=VOCABULARY - 1)
+        found, expected = (each.encode_tokens(encoder, tokens).states for each in (joined, whole))
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(joined.decode_latent(noise(1, 16, 2, 2)), whole.decode_latent(noise(1, 16, 2, 2)))
+    with pytest.raises(SettingError, match=r"it is t5xxl, as .*t5\.safetensors is"):
+        opened(files["unet"], text=[files["t5"], files["t5"]])
+    with pytest.raises(ModelError, match=r"vae\.safetensors: it is no text encoder that is known"):
+        opened(files["unet"], text=[files["vae"]])
+
+
+@pytest.mark.parametrize("kind", ["F32", "Q8_0"])
+def test_gguf_of_t5(flux, kind):
+    arrays, folder = flux
+    arrays = {**arrays, f"{T5}encoder.embed_tokens.weight": arrays[f"{T5}shared.weight"]}  # two names of one table
+    own = {llama: array for name, array in part(arrays, T5).items() if (llama := in_llama(name))}
+    numbers = write_gguf(folder / f"t5-{kind}.gguf", "t5encoder", own, gguf.GGMLQuantizationType[kind])
+    assert len(numbers) == len(own) > 15
+    ids = np.random.default_rng(5).integers(0, 32000, (2, 9))
+    found = opened(arrays, text=[folder / f"t5-{kind}.gguf"]).encode_tokens("t5xxl", ids).states
+    near(found, opened(arrays).encode_tokens("t5xxl", ids).states, 1e-6 if kind == "F32" else 0.05)
+
+
+def test_eight_bits(flux):
+    """Floats of 8 bits, as t5xxl_fp8_e4m3fn.safetensors has them."""
+    arrays, folder = flux
+    own = {name: torch.from_numpy(array).to(torch.float8_e4m3fn) for name, array in part(arrays, T5).items()}
+    from safetensors.torch import save_file as save_tensors
+
+    save_tensors(own, folder / "t5_fp8.safetensors")
+    same = {name: tensor.float().numpy() for name, tensor in own.items()}
+    ids = np.random.default_rng(5).integers(0, 32000, (2, 9))
+    found = opened(arrays, text=[folder / "t5_fp8.safetensors"]).encode_tokens("t5xxl", ids).states
+    near(found, opened(arrays, text={"t5xxl": same}).encode_tokens("t5xxl", ids).states, 1e-3)
+
+
+@pytest.mark.parametrize("name", ["Stable Diffusion 1", "Stable Diffusion 3.5 medium", "Flux dev", "Chroma"])
+def test_a_denoiser_in_the_layout_of_diffusers(name, tmp_path):
+    """It is recognized by the marks that the published sizes have there, and gives what the authors' layout gives."""
+    small = SMALL[name]
+    path = small.write(tmp_path)
+    module = small.module("denoiser", path)
+    save_file(
+        {key: array.numpy() for key, array in module.state_dict().items()},
+        tmp_path / "diffusion_pytorch_model.safetensors",
+    )
+    given = Conditioning(
+        noise(1, 30, 48, seed=2), pooled=noise(1, 48 if name.startswith("Stable") else 16, seed=3),
+        guidance=np.array([3.5], np.float32) if name == "Flux dev" else None, mask=np.ones((1, 30), np.float32),
+    )  # fmt: skip
+    x = noise(1, small.architecture.latent.channels, 8, 6)
+    found, expected = (
+        opened(file, name).denoise(x, 0.75, given) for file in (tmp_path / "diffusion_pytorch_model.safetensors", path)
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_an_encoder_is_told_by_its_tensors():
+    def clip(width):
+        return {"text_model.embeddings.token_embedding.weight": np.broadcast_to(np.float16(0), (49408, width))}
+
+    assert encoder_of(clip(768), ["clip_l", "clip_g"]) == "clip_l"
+    assert encoder_of(clip(1280), ["clip_l", "clip_g"]) == "clip_g"
+    assert encoder_of({"token_embedding.weight": np.zeros((1, 1024))}, ["clip_h"]) == "clip_h"
+    assert encoder_of(clip(5), ["clip_l", "t5xxl"]) == "clip_l"
+    with pytest.raises(ModelError, match="width 5, which may be any of clip_l, clip_g: say which"):
+        encoder_of(clip(5), ["clip_l", "clip_g"])
+
+
+def test_whole_files_are_written_and_read(flux):
+    arrays, folder = flux
+    save_file(arrays, folder / "whole.safetensors")
+    assert load_file(folder / "whole.safetensors").keys() == arrays.keys()
+    assert set(opened(folder / "whole.safetensors").components) == {"denoiser", "vae", "clip_l", "t5xxl"}
