@@ -10,6 +10,7 @@ import graphc
 from graphc.errors import GraphcError, InputError
 from graphc.targets.ggml import executor
 from graphc.targets.ggml.tensors import give_back
+from graphc.weights.lora.by_rows import changed_by_rows
 
 WIDTH = 256
 
@@ -99,3 +100,32 @@ def test_a_closed_model_keeps_no_pages_of_its_file(tmp_path):
     give_back([parts[0], np.ones(3), np.zeros((0, 2))])
     assert resident(mapped) <= before - (1 << 20) + 2 * mmap.PAGESIZE
     assert [int(part.sum(dtype=np.int64)) for part in parts] == sums
+
+
+@pytest.mark.parametrize(
+    ("shape", "rank"), [((3, 5), 2), ((2000, 700), 16), ((40, 30, 3, 3), 4), ((1, 1 << 19), 3), ((5, 0), 1)]
+)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_products_of_loras_by_rows_are_the_whole(shape, rank, dtype):
+    random = np.random.default_rng(0)
+    before, columns = random.standard_normal(shape).astype(dtype), int(np.prod(shape[1:]))
+    pairs = [
+        (
+            random.standard_normal((shape[0], size)).astype(np.float32),
+            random.standard_normal((size, columns)).astype(np.float32),
+        )
+        for size in (rank, 1)
+    ]
+    found = changed_by_rows(before, pairs, np.dtype(dtype), lambda part: part.astype(dtype))
+    wanted = before.reshape(shape[0], -1).astype(np.float64) + sum(left.astype(float) @ right for left, right in pairs)
+    assert (found.dtype, found.shape) == (before.dtype, shape)
+    assert np.abs(found.reshape(wanted.shape) - wanted).max(initial=0) < (1e-4 if dtype == np.float32 else 0.02)
+
+
+def test_an_error_of_a_thread_is_an_error():
+    def refused(part):
+        raise GraphcError("too large")
+
+    pair = (np.ones((2000, 1), np.float32), np.ones((1, 700), np.float32))
+    with pytest.raises(GraphcError, match="too large"):
+        changed_by_rows(np.zeros((2000, 700), np.float16), [pair], np.dtype(np.float16), refused)

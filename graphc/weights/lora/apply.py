@@ -16,7 +16,9 @@ from typing import TypeAlias, Union
 import numpy as np
 
 from graphc.errors import CheckpointError, InputError
+from graphc.ggml_types import HALVES
 from graphc.ir.graph import Value
+from graphc.ir.types import F32
 from graphc.targets.ggml.program import Program
 from graphc.targets.ggml.tensors import aligned_empty
 from graphc.trace import LOG
@@ -24,6 +26,7 @@ from graphc.weights.blocks import Blocks
 from graphc.weights.checkpoint import Source
 from graphc.weights.layouts.fit import some
 from graphc.weights.lora.beside import Place, is_pair, place_of, with_factors
+from graphc.weights.lora.by_rows import changed_by_rows
 from graphc.weights.lora.files import COMPONENTS, read_lora
 from graphc.weights.lora.names import Change, Match, match, matrix
 from graphc.weights.undo import Base, shape_of
@@ -159,8 +162,28 @@ class Loras:
         changed = self.loaded and index not in self.beside
         if not changed or not any(self._terms(each) for each in self.base.recipes.reads[index]):
             return self.base.weight(index)
+        if (found := self._by_rows(index)) is not None:
+            return found
         arrays = {each: self._changed(each) for each in self.base.recipes.reads[index]}
         return self.base.program.weights[index].converted(self.base.recipes.compute(index, arrays))
+
+    def _by_rows(self, index: int) -> np.ndarray | None:
+        """A weight that is a parameter as it is, and whose changes are products of two matrices; None for others."""
+        weight, parameter = self.base.program.weights[index], self.base.recipes.weights[index]
+        if parameter is None or parameter.producer is not None or parameter.dtype != F32:
+            return None
+        if weight.tensor.type not in ("F32", *HALVES) or weight.shape != shape_of(parameter):
+            return None
+        terms = self._terms(parameter)
+        if not all(is_pair(change) for change, _ in terms):
+            return None
+        given = self.base.given.get(parameter.parameter)
+        before = given if isinstance(given, np.ndarray) else self.base.parameter(parameter)
+        if before.dtype not in (F32, *HALVES.values()):
+            return None
+        pairs = [(change, change.adapter.pair(strength)) for change, strength in terms]
+        taken = [(change.take(up), down) for change, (up, down) in pairs]
+        return changed_by_rows(before, taken, weight.stored.dtype, weight.converted)
 
     @cached_property
     def factors(self) -> list[np.ndarray]:
