@@ -1,4 +1,4 @@
-"""The size of graphc with every dependency, in a fresh virtual environment.
+"""The size of graphc[images] with every dependency, in a fresh virtual environment.
 
     python benchmarks/installed_size.py
 
@@ -37,7 +37,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         venv.create(scratch, with_pip=True)
         python = Path(scratch) / ("Scripts" if os.name == "nt" else "bin") / "python"
-        subprocess.run([python, "-m", "pip", "install", "--quiet", str(project)], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", f"{project}[images]"], check=True)
         where = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
         found = sizes(Path(subprocess.run(where, check=True, capture_output=True, text=True).stdout.strip()))
     print("| package | MB |\n| --- | --- |")
