@@ -2,7 +2,14 @@
 
 import importlib.util
 import re
+import shlex
 from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from graphc import GraphcError
+from graphc_images.commands import image
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "images.md"
@@ -29,3 +36,20 @@ def test_places_of_differences_exist():
     assert len(places) > 15
     for place in places:
         assert (ROOT / "graphc_images" / place).exists(), place
+
+
+COMMANDS = [
+    line.strip().removeprefix("graphc image ")
+    for name in ("images.md", "start-images.md")
+    for line in (ROOT / "docs" / name).read_text().splitlines()
+    if line.startswith("    graphc image ")
+]
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_of_the_pages_are_understood(line, tmp_path, monkeypatch):
+    """No file that they name is there: that, and nothing else, is what is wrong with them."""
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(image, shlex.split(line))
+    assert not isinstance(done.exception, SystemExit), done.output
+    assert done.exception is None or isinstance(done.exception, GraphcError | FileNotFoundError), done.exception
