@@ -50,6 +50,9 @@ def opened(name, folder, **changed):
     from architecture_models import ENGINES, SMALL, VARIANTS
 
     small = {**SMALL, **VARIANTS}[name]
+    engine = small.architecture.denoiser.engine
+    if not (ENGINES / f"{engine}.gguf.gz").exists():
+        pytest.skip(f"python -m examples.image_engines --small makes {engine}")
     path = folder / f"{name}.safetensors"
     save_file(small.weights(dtype=np.float16) | changed, path)
     model = load_model(path, architectures=[small.architecture], engines=ENGINES, threads=2)
