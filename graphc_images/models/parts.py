@@ -63,9 +63,9 @@ def in_tiles(run: Run, array: np.ndarray, tiles: Tiles, sides: Sides, wrapped: t
                 return np.concatenate(
                     [in_tiles(run, array[row : row + 1], tiles, sides, wrapped) for row in range(len(array))]
                 )
-            if tiles.use == "off":
-                raise
             size = min(size, max(array.shape[2:]) // 2 // unit * unit)
+            if tiles.use == "off" or size * sides.pixels < SMALLEST:
+                raise
     while True:
         overlap = int(size * sides.overlap) // unit * unit
         try:

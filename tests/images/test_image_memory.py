@@ -155,7 +155,8 @@ def test_what_never_fits_is_an_error_that_says_so():
     def never(*_):
         raise TooLarge("it is too large")
 
-    for sides, array in ((decoding(8), noise(2, 4, 64, 64)), (encoding(8), noise(1, 3, 512, 640))):
+    small = [(decoding(8), noise(1, 4, 1, 1)), (encoding(8), noise(1, 3, 8, 16)), (decoding(8), noise(1, 4, 31, 2))]
+    for sides, array in ((decoding(8), noise(2, 4, 64, 64)), (encoding(8), noise(1, 3, 512, 640)), *small):
         with pytest.raises(TooLarge, match="it is too large"):
             in_tiles(never, array, Tiles(), sides, (False, False))
     with pytest.raises(TooLarge, match="it is too large"):
