@@ -8,6 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from graphc_images import control_units
+from graphc_images.control_units import ControlUnit
 from graphc_images.errors import SettingError
 from graphc_images.pictures.blending import SoftInpainting
 from graphc_images.pictures.files import Notes
@@ -54,9 +56,10 @@ def settings_of(parameters: Parameters) -> dict[str, Any]:
         if entry.label in parameters.settings:
             try:
                 found |= entry.read(parameters.settings[entry.label])
-            except ValueError:
+            except (ValueError, SettingError):
                 continue
-    found = _gathered(found)
+    units = tuple(found.pop(name) for name in sorted(found) if name.startswith("controls."))
+    found = _gathered(found) | ({"controls": units} if units else {})
     if again_of(parameters.settings) and "denoising_strength" in found:
         found["hires_denoising_strength"] = found.pop("denoising_strength")
     if "(comfyui)" in parameters.settings.get("Version", ""):
@@ -282,6 +285,17 @@ def _tiling(text: str) -> str:
     return next((ours for ours, theirs in TILINGS.items() if theirs == text), "off")
 
 
+def _control(number: int) -> Entry:
+    """A control, as sd-webui-controlnet writes it."""
+
+    def write(settings: Settings) -> object:
+        return control_units.written(settings.controls[number]) if number < len(settings.controls) else None
+
+    return Entry(
+        f"ControlNet {number}", write, lambda text: {f"controls.{number}": ControlUnit(**control_units.read(text))}
+    )
+
+
 ENTRIES: tuple[Entry, ...] = (
     _entry("Steps", "steps", int, always),
     Entry("Sampler", sampler_label, lambda text: {"sampler": text}),
@@ -386,5 +400,6 @@ ENTRIES: tuple[Entry, ...] = (
     _list("SLG layers", "slg_layers", int),
     _entry("SLG start", "slg_start"),
     _entry("SLG end", "slg_end"),
+    *map(_control, range(10)),
 )  # fmt: skip
 """A1111's and Forge's labels, in their order; what they have no label for has one of our own."""

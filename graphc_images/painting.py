@@ -49,6 +49,7 @@ from graphc_images.sampling.plan import plan
 from graphc_images.sampling.samplers import PairDenoiser
 from graphc_images.seen import NOTHING, Seen
 from graphc_images.settings import Settings
+from graphc_images.steering import Steering
 
 JOINED = 64 * 64
 """Latent pixels up to which the prompt and the negative prompt go through the model together. Larger ones fill a device alone,
@@ -94,6 +95,7 @@ def paint(
     hires_of: int | None = None,
     embeddings: tuple[Embedding, ...] = (),
     refiner: Conditioner | None = None,
+    steering: Steering | None = None,
 ) -> Iterator[Stroke]:
     """The steps of a pass; the last one's latent is the result, and there is none if there is nothing to do. `settings` are
     resolved (see `resolving.py`).
@@ -108,7 +110,12 @@ def paint(
     def guided_by(conditioner: Conditioner, canvas: Canvas) -> Guided:
         prompts = Reader(conditioner, settings, canvas, hires_of, embeddings).prompts(way.evaluations)
         guidance = guidance_of(settings, way, canvas.seen.without is not None)
-        return Guided(Network(conditioner.model, way), prompts, guidance, way.evaluations)
+        own = conditioner.model
+        denoise = steering.denoise if steering is not None and own is model else own.denoise
+        return Guided(Network(own, way, denoise), prompts, guidance, way.evaluations)
+
+    if steering is not None:
+        steering.begin(way)
 
     first = guided_by(conditioner, canvas)
     guided: PairDenoiser = first
@@ -119,9 +126,12 @@ def paint(
     source = noise_of(settings, canvas)
     noise = source.first() if settings.noise is None else as_shape("noise", settings.noise, canvas.shape)
     x = way.start(noise * settings.initial_noise_multiplier, canvas.latent, settings.extra_noise)
-    denoiser: PairDenoiser = guided if wrapped is None else wrapped(guided, way, source)
+    denoiser: PairDenoiser = guided if steering is None else steering.wrap(guided)
+    denoiser = denoiser if wrapped is None else wrapped(denoiser, way, source)
     more = noise_for(way, settings, canvas, source)
     for step in way.run(denoiser, x.astype(np.float32), more, **sampler_settings(settings)):
+        if steering is not None:
+            steering.step = step.index + 1
         yield Stroke(step.index + 1, max(way.steps, step.index + 1), step.x, step.denoised)
 
 
@@ -313,17 +323,20 @@ class Reader:
         texts = list(dict.fromkeys(stage.text for stage in read.parts[part].stages))
         found = self.conditioner(texts, self.reading, negative=negative)
         seen = self.canvas.seen
-        return {
-            text: replace(each, latents=seen.channels, references=seen.references)
-            for text, each in zip(texts, found, strict=True)
-        }
+        told: dict[str, Any] = {"latents": seen.channels, "references": seen.references}
+        if self.settings.controls:
+            told["positive"] = np.array([0.0 if negative else 1.0], np.float32)
+        return {text: replace(each, **told) for text, each in zip(texts, found, strict=True)}
 
 
 class Network:
-    """A model as guidance sees it (see `guided.py`). Small latents go through it with several conditionings together."""
+    """A model as guidance sees it (see `guided.py`). Small latents go through it with several conditionings together.
 
-    def __init__(self, model: ImageModel, way: Plan) -> None:
-        self.model, self.way, self.prediction = model, way, predicted_by(model)
+    `denoise` is the model's own, or one that is steered.
+    """
+
+    def __init__(self, model: ImageModel, way: Plan, denoise: Callable[..., np.ndarray]) -> None:
+        self.denoise, self.way, self.prediction = denoise, way, predicted_by(model)
 
     def __call__(
         self, x: np.ndarray, sigma: float, conditionings: Sequence[Conditioning], weakening: Weakening | None = None
@@ -332,7 +345,7 @@ class Network:
         found: list[np.ndarray] = []
         for group in grouped(conditionings, x):
             told, rows = (joined(group, len(x)), np.concatenate([x] * len(group))) if len(group) > 1 else (group[0], x)
-            network = partial(self.model.denoise, conditioning=told, weakening=weakening or Weakening())
+            network = partial(self.denoise, conditioning=told, weakening=weakening or Weakening())
             found += np.split(model_for(self.way, network, self.prediction)(rows, sigma), len(group))
         return found
 

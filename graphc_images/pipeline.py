@@ -27,6 +27,7 @@ from graphc_images.refining import check_refiner
 from graphc_images.resolving import check_names, check_size, resolved
 from graphc_images.settings import Settings
 from graphc_images.starting import Start, again_of, start_of
+from graphc_images.steering import Controls, Steering
 from graphc_images.upscalers.choosing import Enlargers
 
 SEAMLESS = {"off": "", "on": "xy", "x": "x", "y": "y"}
@@ -117,6 +118,14 @@ class Progress:
         return [to_picture(each) for each in decode[by](self.latent)]
 
 
+@dataclass(frozen=True)
+class Pass:
+    """One pass over a batch: its settings, and the controls that steer it."""
+
+    settings: Settings
+    steering: Steering | None
+
+
 class Pipeline:
     """A model that paints.
 
@@ -136,6 +145,7 @@ class Pipeline:
         self.enlargers = Enlargers(folders, model.loaded, model.threads)
         self.folders = folders
         self.refiners: dict[str, Conditioner] = {}
+        self.controls = Controls(model, folders)
 
     def __call__(
         self, prompt: str = "", *, on_step: Callable[[Progress], None] | None = None, **settings: Any
@@ -176,41 +186,44 @@ class Pipeline:
         takes them to be by then.
         """
         self.model.tiles, self.model.seamless = Tiles(asked.vae_tiling, asked.vae_tile), SEAMLESS[asked.tiling]
-        settings = self.networks.applied(self.resolved(asked))
+        settings = self.controls.resolved(self.networks.applied(self.resolved(asked)))
         if self.hashes is not None:
             self.hashes.begin(Path(self.model.components["denoiser"].file))
+        size = enlarged(settings)
+        larger = None if size is None else second(settings, *size)
+        steered = self.controls.steerings(settings, larger)
+        passes = [Pass(each, steering) for each, steering in zip((settings, larger), steered, strict=True) if each]
         for batch in range(settings.batches):
-            yield from self._batch(settings, batch, wish)
+            yield from self._batch(passes, batch, wish)
             if wish() == "stop":
                 return
 
-    def _batch(self, settings: Settings, batch: int, wish: Callable[[], Wish]) -> Iterator[Progress]:
+    def _batch(self, passes: Sequence[Pass], batch: int, wish: Callable[[], Wish]) -> Iterator[Progress]:
+        settings = passes[0].settings
         varied = bool(settings.subseed_strength)
         numbers = [batch * settings.batch_size + place for place in range(settings.batch_size)]
         seeds = [settings.seed + (0 if varied else number) for number in numbers]
         subseeds = [settings.subseed + number for number in numbers]
         start = start_of(self.model, settings, seeds, subseeds)
-        size = enlarged(settings)
-        turns = 1 if size is None else 2
+        turns = len(passes)
         refiner = self._refiner(settings)
-        latent = yield from self._pass(
-            settings, start, batch, wish, turns=turns, refiner=refiner if size is None else None
-        )
+        first = refiner if turns == 1 else None
+        latent, last = (yield from self._pass(passes[0], start, batch, wish, turns=turns, refiner=first)), passes[0]
         if start.region is not None:
             latent = start.region.finished(latent)
-        if size is not None and wish() == "go on":
-            larger = second(settings, *size)
-            self._sides(*size)
-            canvas = replace(again_of(self.model, larger, seeds, subseeds), latent=self._enlarge(latent, larger))
-            latent = yield from self._pass(
-                larger, Start(canvas), batch, wish, settings.steps, turns=turns, refiner=refiner
-            )
-        pictures = self._finished(latent, start, settings, seeds, subseeds)
+        for again in passes[1:]:
+            if wish() == "go on":
+                larger, last = self._enlarge(latent, again.settings), again
+                canvas = replace(again_of(self.model, again.settings, seeds, subseeds), latent=larger)
+                latent = yield from self._pass(
+                    again, Start(canvas), batch, wish, settings.steps, turns=turns, refiner=refiner
+                )
+        pictures = self._finished(latent, start, settings, seeds, subseeds, last.steering)
         yield Progress(batch, settings.batches, 1, 1, latent, self, pictures, turns, turns)
 
     def _pass(
         self,
-        settings: Settings,
+        way: Pass,
         start: Start,
         batch: int,
         wish: Callable[[], Wish],
@@ -220,12 +233,12 @@ class Pipeline:
         refiner: Conditioner | None = None,
     ) -> Generator[Progress, None, np.ndarray]:
         """The steps of one pass; its result is the latent."""
-        canvas = start.canvas
+        settings, canvas = way.settings, start.canvas
         latent = np.zeros(canvas.shape, np.float32) if canvas.latent is None else canvas.latent
         turn = 1 if hires_of is None else 2
         wrapped = None if start.region is None else start.region.wrap
         named = self.inversions.named(settings)
-        for stroke in paint(self.conditioner, settings, canvas, wrapped, hires_of, named, refiner):
+        for stroke in paint(self.conditioner, settings, canvas, wrapped, hires_of, named, refiner, way.steering):
             latent = stroke.latent
             yield Progress(
                 batch, settings.batches, stroke.done, stroke.steps, stroke.estimate, self, turn=turn, turns=turns
@@ -264,7 +277,13 @@ class Pipeline:
         return self.model.encode_image(np.stack(pixels))
 
     def _finished(
-        self, latent: np.ndarray, start: Start, settings: Settings, seeds: Sequence[int], subseeds: Sequence[int]
+        self,
+        latent: np.ndarray,
+        start: Start,
+        settings: Settings,
+        seeds: Sequence[int],
+        subseeds: Sequence[int],
+        steering: Steering | None,
     ) -> Pictures:
         found = []
         found_hashes = self._hashes(settings)
@@ -274,7 +293,7 @@ class Pipeline:
             image = to_picture(self.model.decode_latent(latent[place : place + 1])[0])
             if start.colours_of is not None:
                 image = match_colours(image, start.colours_of)
-            image = start.over(image, latent[place], place)
+            image = start.over(image if steering is None else steering.finished(image), latent[place], place)
             own = replace(settings, seed=seed, subseed=subseeds[place], batches=1, batch_size=1)
             text = described(own, self.name, found_hashes)
             found.append(Picture(image, seed, text, latent[place], own, made_by))

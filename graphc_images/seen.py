@@ -47,7 +47,7 @@ def seen(
     Raises SettingError for what the model does not look at, or lacks.
     """
     architecture = model.architecture
-    if settings.control_image is not None and architecture.added != "control":
+    if settings.control_image is not None and architecture.added != "control" and not settings.controls:
         raise SettingError(f"control_image: {architecture.name} does not look at one")
     if settings.reference_images and architecture.kind != "flux":
         raise SettingError(f"reference_images: {architecture.name} does not look at any")

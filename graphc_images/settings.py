@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL import Image
 
+    from graphc_images.control_units import ControlUnit
     from graphc_images.pictures.blending import SoftInpainting
     from graphc_images.pictures.sizes import ResizeMode
     from graphc_images.prompts.chunks import Emphasis
@@ -161,6 +162,8 @@ class Settings:
     """Whether the autoencoder works on tiles: by itself, where the whole picture would not fit into memory."""
     vae_tile: int = 512
     """The side of a tile in pixels."""
+    controls: tuple[ControlUnit, ...] = ()
+    """ControlNets and T2I-Adapters, with their pictures; what they add is summed."""
 
     loras: Mapping[str, float] = field(default_factory=dict)
     """Strengths by name or path, beside those that the prompt names."""

@@ -31,6 +31,9 @@ OPSET = 20
 NUMBERS = "numbers"
 """The file in which all parameters lie, at its beginning: it is as large as the largest, and all but `NOISE` takes no room."""
 
+FIRST_LAYERS = ("conv_in.weight", "x_embedder.weight", "adapter.conv_in.weight")
+"""The weights that multiply a network's first input."""
+
 NOISE = 1 << 18
 """So many numbers are of no particular kind; of zeros, rules would make something else."""
 
@@ -114,7 +117,7 @@ def widened(model: onnx_ir.Model, channels: int) -> onnx_ir.Model:
     sizes = list(first.shape)
     sizes[axis] = channels
     first.shape = onnx_ir.Shape(sizes)
-    changed = [name for name in ("conv_in.weight", "x_embedder.weight") if name in copied.graph.initializers]
+    changed = [name for name in FIRST_LAYERS if name in copied.graph.initializers]
     assert len(changed) == 1, "there is one layer that reads the input"
     weight = copied.graph.initializers[changed[0]]
     assert weight.shape[1] == before

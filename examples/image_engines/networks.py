@@ -118,37 +118,6 @@ UNET_AXES = {
 UNET = Kind(unet, unet_inputs, unet_forward, ("prediction",), UNET_AXES)
 
 
-def skips(config: Config) -> list[tuple[int, int]]:
-    """The channels of what a U-Net's decoder takes from its encoder, and how often each was halved; the middle is last."""
-    channels = config["block_out_channels"]
-    found = [(channels[0], 0)]
-    for level, width in enumerate(channels):
-        found += [(width, level)] * config["layers_per_block"]
-        found += [(width, level + 1)] if level + 1 < len(channels) else []
-    return [*found, (channels[-1], len(channels) - 1)]
-
-
-def controlled_inputs(config: Config) -> Inputs:
-    """A U-Net's, and what is added to each of its skips."""
-    found = unet_inputs(config)
-    rows, columns = found["sample"].shape[2:]
-    for number, (width, halved) in enumerate(skips(config)):
-        sizes = [-(-size // 2**halved) for size in (rows, columns)]
-        found[f"residual_{number}"] = example(2, width, *sizes)
-    return found
-
-
-def controlled_forward(module: Any, sample: Tensor, timestep: Tensor, words: Tensor, *others: Tensor) -> Tensor:
-    """What the U-Net predicts with residuals of a ControlNet."""
-    count = len(skips(module.config))
-    conditions, (*down, middle) = others[:-count], others[-count:]
-    added = dict(zip(("text_embeds", "time_ids"), thrown(module, conditions), strict=False)) or None
-    return module.call(
-        sample, timestep, words, added_cond_kwargs=added, return_dict=False,
-        down_block_additional_residuals=tuple(down), mid_block_additional_residual=middle,
-    )[0]  # fmt: skip
-
-
 # Text encoders
 
 

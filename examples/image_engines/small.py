@@ -5,8 +5,8 @@ python -m examples.image_engines --small
 
 from __future__ import annotations
 
+from examples.image_engines import controls, table
 from examples.image_engines import networks as kinds
-from examples.image_engines import table
 from examples.image_engines.networks import Config
 from examples.image_engines.table import Shipped
 
@@ -68,6 +68,10 @@ CHROMA: Config = {
     "approximator_hidden_dim": 80,
     "approximator_layers": 2,
 }
+UNION: Config = {**SDXL, "num_control_type": 6, "num_trans_head": 2}
+ADAPTER: Config = {**table.ADAPTER, "channels": (16, 32, 64, 64)}
+ADAPTER_XL: Config = {**table.ADAPTER_XL, "channels": (16, 32, 64, 64)}
+ADAPTER_LIGHT: Config = {**table.ADAPTER_LIGHT, "channels": (16, 32, 64)}
 
 SMALL = {
     "clip_16": Shipped(kinds.CLIP, CLIP_16),
@@ -87,5 +91,14 @@ SMALL = {
     "unet_sd2": Shipped(kinds.UNET, SD2),
     "unet_sdxl": Shipped(kinds.UNET, SDXL, (("unet_sdxl_inpaint", 9),)),
     "unet_sdxl_refiner": Shipped(kinds.UNET, REFINER),
+    "unet_sd1_controlled": Shipped(controls.controlled(SD1), SD1, (("unet_sd1_inpaint_controlled", 9),)),
+    "unet_sdxl_controlled": Shipped(controls.controlled(SDXL), SDXL),
+    "controlnet_sd1": Shipped(controls.controlnet(SD1), SD1),
+    "controlnet_sdxl": Shipped(controls.controlnet(SDXL), SDXL),
+    "controlnet_hint": Shipped(controls.HINT, SD1),
+    "controlnet_union_hint": Shipped(controls.UNION, UNION),
+    "adapter_sd1": Shipped(controls.ADAPTER, ADAPTER, (("adapter_sd1_gray", 64),)),
+    "adapter_sdxl": Shipped(controls.ADAPTER, ADAPTER_XL),
+    "adapter_light": Shipped(controls.ADAPTER, ADAPTER_LIGHT),
 }
 """By the name of the engine's file."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from examples.image_engines import controls
 from examples.image_engines import networks as kinds
 from examples.image_engines.networks import Config, Kind
 
@@ -88,6 +89,21 @@ VAE4: Config = {
 VAE16: Config = {**VAE4, "latent_channels": 16, "use_quant_conv": False, "use_post_quant_conv": False}
 TAESD4: Config = {"latent_channels": 4}
 TAESD16: Config = {"latent_channels": 16}
+# xinsir/controlnet-union-sdxl-1.0, and its "promax", which knows two kinds of pictures more
+UNION: Config = {**SDXL, "num_control_type": 6, "num_trans_head": 8}
+PROMAX: Config = {**UNION, "num_control_type": 8}
+# TencentARC/t2iadapter_depth_sd15v2, t2i-adapter-depth-midas-sdxl-1.0, t2iadapter_color_sd14v1
+ADAPTER: Config = {
+    "in_channels": 3,
+    "channels": (320, 640, 1280, 1280),
+    "num_res_blocks": 2,
+    "downscale_factor": 8,
+    "adapter_type": "full_adapter",
+}
+ADAPTER_XL: Config = {**ADAPTER, "downscale_factor": 16, "adapter_type": "full_adapter_xl"}
+ADAPTER_LIGHT: Config = {
+    **ADAPTER, "channels": (320, 640, 1280), "num_res_blocks": 4, "adapter_type": "light_adapter"
+}  # fmt: skip
 # openai/clip-vit-large-patch14
 CLIP_L: Config = {
     "hidden_size": 768,
@@ -218,5 +234,20 @@ SHIPPED = {
     "flux_schnell": Shipped(kinds.FLUX, {**FLUX, "guidance_embeds": False}),
     "sd35_large": Shipped(kinds.SD3, SD35_LARGE),
     "unet_ssd1b": Shipped(kinds.UNET, SSD1B),
+    "unet_sd1_controlled": Shipped(controls.controlled(SD1), SD1, (("unet_sd1_inpaint_controlled", 9),)),
+    "unet_sd2_controlled": Shipped(controls.controlled(SD2), SD2, (("unet_sd2_inpaint_controlled", 9),)),
+    "unet_sdxl_controlled": Shipped(controls.controlled(SDXL), SDXL, (("unet_sdxl_inpaint_controlled", 9),)),
+    "unet_shapes_controlled": Shipped(controls.controlled(SHAPES_UNET), SHAPES_UNET),
+    "controlnet_sd1": Shipped(controls.controlnet(SD1), SD1),
+    "controlnet_sd2": Shipped(controls.controlnet(SD2), SD2),
+    "controlnet_sdxl": Shipped(controls.controlnet(SDXL), SDXL),
+    "controlnet_shapes": Shipped(controls.controlnet(SHAPES_UNET), SHAPES_UNET),
+    "controlnet_hint": Shipped(controls.HINT, SD1),
+    "controlnet_shapes_hint": Shipped(controls.HINT, SHAPES_UNET),
+    "controlnet_union_hint": Shipped(controls.UNION, UNION),
+    "controlnet_promax_hint": Shipped(controls.UNION, PROMAX),
+    "adapter_sd1": Shipped(controls.ADAPTER, ADAPTER, (("adapter_sd1_gray", 64),)),
+    "adapter_sdxl": Shipped(controls.ADAPTER, ADAPTER_XL, (("adapter_sdxl_gray", 256),)),
+    "adapter_light": Shipped(controls.ADAPTER, ADAPTER_LIGHT),
 }
 """By the name of the engine's file."""

@@ -14,7 +14,7 @@ import numpy as np
 from graphc.backends.precision import given_up
 from graphc.errors import InputError
 from graphc.runtime.turns import Turns
-from graphc.shapes import Dim, Expr, bind, symbols
+from graphc.shapes import Dim, Expr, bind, integer, symbols
 from graphc.shapes.ranges import range_of
 from graphc.targets.ggml.executor import Executor
 from graphc.targets.ggml.place import CPU, Place, memory_limits
@@ -39,6 +39,13 @@ class TensorInfo:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+    def sizes(self, symbols: Mapping[str, int]) -> tuple[int, ...]:
+        """Its sizes where symbols have these values. Raises InputError if one has none."""
+        try:
+            return tuple(integer(size, symbols) for size in self.shape)
+        except KeyError as error:
+            raise InputError(f"{self}: {error.args[0]} is not given") from None
 
 
 class Model:

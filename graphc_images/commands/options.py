@@ -17,6 +17,8 @@ from graphc_images.settings import Settings
 if TYPE_CHECKING:
     from PIL import Image
 
+    from graphc_images.control_units import ControlUnit
+
 
 @dataclass(frozen=True)
 class Option:
@@ -159,6 +161,13 @@ def _record(module: str, name: str) -> Callable[[str], Any]:
     return lambda text: record_of(getattr(import_module(module), name), text)
 
 
+def _controls(texts: Iterable[str]) -> tuple[ControlUnit, ...]:
+    """A control for each text: its file, or its name in the folders of models, then fields of `ControlUnit` as name=value."""
+    from graphc_images.control_units import unit_of
+
+    return tuple(unit_of(text, _picture) for text in texts)
+
+
 def _whole_numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(item) for item in text.split(","))
@@ -266,7 +275,7 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("fix_steps", "All steps, also where only the last part of the way is gone."),
         Option("initial_noise_multiplier", "Factor of the noise that is added.", ("--noise-multiplier",)),
         Option("extra_noise", "More noise than the sampler takes away."),
-        Option("control_image", "Edges or depth, for Flux Canny and Depth."),
+        Option("control_image", "Edges or depth, for Flux Canny and Depth; what --control follows that has no image=FILE."),
         Option("reference_images", "Flux Kontext looks at it; may be repeated.", ("--reference",), list[Path], _pictures, "FILE"),
         Option("color_correction", "Give the result the colours of --image."),
     ),
@@ -280,6 +289,12 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("only_masked_padding", "Pixels around it that are seen too.", ("--padding",)),
         Option("soft_inpainting", "Mix by how much has changed; names as A1111's: schedule_bias=1, …"),
         Option("differential", "A grey mask says when a pixel begins to change."),
+    ),
+    "Controls": (
+        Option(
+            "controls", "A ControlNet or T2I-Adapter: module=canny (or any ONNX file), weight=0.8, guidance_end=0.5, …; may be "
+            "repeated.", ("--control",), list[str], _controls, "FILE[,NAME=VALUE,…]",
+        ),
     ),
     "Second pass": (
         Option("hires_scale", "Make it again so many times larger, from itself.", ("--hires",)),

@@ -48,7 +48,7 @@ class Architecture:
     `shift` that of a flow's times (for Flux its logarithm, at 4096 patches; 1 is for none). `extra` are the channels that are
     joined to the latent, and `added` says which these are: "inpaint" a mask and the latent of what is kept, "fill" the same as
     Flux has it, "edit" the latent of a picture, "control" that of edges or depth. `sizes` is how many numbers about sizes it
-    takes.
+    takes. `family` are the models for which its ControlNets and adapters are made.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Architecture:
     added: str = ""
     sizes: int = 0
     defaults: Defaults = Defaults()
+    family: str = ""
 
 
 DENOISER = ("model.diffusion_model.", "unet/", "transformer/", "")
@@ -72,6 +73,9 @@ FIRST = "input_blocks.0.0.weight"
 LATER = "input_blocks.{}.1.transformer_blocks.0.attn2.to_k.weight"
 POOLED = "label_emb.0.0.weight"
 TEXT_PROJECTION = "text_projection.weight"
+
+SD1, SD2, SDXL, SMALL = "Stable Diffusion 1", "Stable Diffusion 2", "Stable Diffusion XL", "coloured shapes"
+"""Families: what their ControlNets and adapters are for."""
 
 
 def unet(engine: str) -> Part:
@@ -115,7 +119,7 @@ def sd1(name: str, channels: int, engine: str, defaults: Defaults = Defaults()) 
     marks = {FIRST: (320, channels, 3, 3), LATER.format(1): (320, 768)}
     return Architecture(
         name, "unet", marks, unet(engine), VAE4, latents.SD1, SD1_TEXT, extra=channels - 4, added=ADDED[channels],
-        defaults=defaults,
+        defaults=defaults, family=SD1,
     )  # fmt: skip
 
 
@@ -124,11 +128,11 @@ def sd2(name: str, channels: int, engine: str) -> Architecture:
     marks = {FIRST: (320, channels, 3, 3), LATER.format(1): (320, 1024)}
     return Architecture(
         name, "unet", marks, unet(engine), VAE4, latents.SD1, {"clip_h": CLIP_H2}, extra=channels - 4,
-        added=ADDED[channels], defaults=Defaults(25, 7.0, width=768, height=768),
+        added=ADDED[channels], defaults=Defaults(25, 7.0, width=768, height=768), family=SD2,
     )  # fmt: skip
 
 
-def sdxl(name: str, channels: int, engine: str, middle: Sizes) -> Architecture:
+def sdxl(name: str, channels: int, engine: str, middle: Sizes, family: str = SDXL) -> Architecture:
     """Stable Diffusion XL."""
     marks = {FIRST: (320, channels, 3, 3), LATER.format(4): (640, 2048), POOLED: (1280, 2816), **middle}
     return Architecture(
@@ -143,6 +147,7 @@ def sdxl(name: str, channels: int, engine: str, middle: Sizes) -> Architecture:
         added=ADDED[channels],
         sizes=6,
         defaults=SQUARE_XL,
+        family=family,
     )
 
 
@@ -211,6 +216,7 @@ SHAPES = Architecture(
     "coloured shapes", "unet", {FIRST: (32, 4, 3, 3), LATER.format(1): (32, 48)},
     unet("unet_shapes"), Part("vae_shapes", "vae", AUTOENCODER), latents.SD1,
     {"clip_l": Part("clip_shapes", "text_encoder", CLIP_L1.prefixes)}, defaults=Defaults(20, 4.0, width=128, height=128),
+    family=SMALL,
 )  # fmt: skip
 """The small model that comes with the package: Stable Diffusion 1's structure, trained on pictures that a script draws."""
 
@@ -223,7 +229,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     sd2("Stable Diffusion 2 inpainting", 9, "unet_sd2_inpaint"),
     sdxl("Stable Diffusion XL", 4, "unet_sdxl", XL_MIDDLE),
     sdxl("Stable Diffusion XL inpainting", 9, "unet_sdxl_inpaint", XL_MIDDLE),
-    sdxl("SSD-1B", 4, "unet_ssd1b", SSD1B_MIDDLE),
+    sdxl("SSD-1B", 4, "unet_ssd1b", SSD1B_MIDDLE, family=""),
     Architecture(
         "Stable Diffusion XL refiner", "unet",
         {FIRST: (384, 4, 3, 3), LATER.format(4): (768, 1280), POOLED: (1536, 2560)},

@@ -24,7 +24,9 @@ class Conditioning:
     height, width, crops, aesthetic score. `guidance` [batch] is the distilled one of Flux dev. `latents` [batch, extra, height,
     width] are joined to the latent, for models with more channels (`Architecture.extra`). `mask` [batch, tokens] is 1 for the
     words that Chroma looks at. `references` are latents [batch, channels, height, width] of pictures that Flux Kontext looks at.
-    `residuals` are what ControlNets add to a U-Net's skips, the middle's last.
+    `residuals` are what ControlNets add to a U-Net's skips, the middle's last, and `features` what T2I-Adapters add within its
+    encoder; there are both or none. `positive` [batch] is 1 for what the prompt says and 0 for the negative prompt, None for 1:
+    some controls are for the prompt alone.
     """
 
     words: np.ndarray
@@ -35,6 +37,8 @@ class Conditioning:
     mask: np.ndarray | None = None
     references: tuple[np.ndarray, ...] = ()
     residuals: tuple[np.ndarray, ...] = ()
+    features: tuple[np.ndarray, ...] = ()
+    positive: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -102,8 +106,8 @@ def _unet(x: np.ndarray, times: np.ndarray, given: Conditioning) -> Arrays:
     found = {"sample": x, "timestep": times, "encoder_hidden_states": each(given.words, len(x), "words")}
     if given.sizes is not None:
         found |= {"text_embeds": each(given.pooled, len(x), "pooled"), "time_ids": each(given.sizes, len(x), "sizes")}
-    for number, residual in enumerate(given.residuals):
-        found[f"residual_{number}"] = each(residual, len(x), "residuals")
+    for name, added in (("residual", given.residuals), ("feature", given.features)):
+        found |= {f"{name}_{number}": each(one, len(x), f"{name}s") for number, one in enumerate(added)}
     return found
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,8 @@ ENGINES = Path(__file__).parents[1] / "engines"
 Types = str | Mapping[str, str]
 """A type of graphc's for weights, for all parts or by part."""
 
-CONVOLVING = ("denoiser", "vae encoder", "vae decoder", "tiny decoder")
-"""The parts that are other ones for seamless pictures."""
+PLAIN, CONTROLLED = "denoiser", "denoiser controlled"
+"""The programs of a denoiser: as it is, and with what ControlNets and adapters add. Both have the same weights."""
 
 LARGE = "t5xxl"
 """The text encoder that is not loaded only because a LoRA may change it."""
@@ -115,6 +116,9 @@ class ImageModel:
         self.engines, self.loaded, self.threads, self.types = engines, loaded, threads, types
         self.tiles, self._seamless = Tiles(), ""
         self._loras = Loras(self._engines_there)
+        self._denoiser = PLAIN
+        self._used: set[str] = set()
+        self._numbers = count()
 
     @property
     def architecture(self) -> Architecture:
@@ -133,11 +137,42 @@ class ImageModel:
         `time` is the step of training, 0 to 999, which may lie between two; for a flow its sigma, 0 to 1. `weakening` is what
         it leaves out of itself. Raises SettingError for what it cannot leave out.
         """
-        inputs = {each.name: each.shape for each in self._engine("denoiser").inputs}
-        run = partial(
-            denoisers.run, self.architecture.kind, inputs, partial(self._run, "denoiser"), weakening=weakening
-        )
+        key = self._turn_to(CONTROLLED if conditioning.residuals else PLAIN)
+        inputs = {each.name: each.shape for each in self._engine(key).inputs}
+        run = partial(denoisers.run, self.architecture.kind, inputs, partial(self._run, key), weakening=weakening)
         return in_rows(run, x, np.asarray(time, np.float32), conditioning)
+
+    def added_shapes(self, height: int = 1, width: int = 1) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """The shapes [channels, height, width] of the residuals and of the features that controls add to its denoiser, for a
+        latent of this size. Raises ModelError if nothing can be added to it."""
+        sizes = {"height": height, "width": width, "batch": 1, "tokens": 1}
+        found = [(each.name, each.sizes(sizes)[1:]) for each in self._engine(self._turn_to(CONTROLLED)).inputs]
+        residuals, features = (
+            [shape for name, shape in found if name.startswith(kind)] for kind in ("residual", "feature")
+        )
+        return residuals, features
+
+    def _turn_to(self, wanted: str) -> str:
+        """Of the denoiser's two programs, which have the same weights, one is there at a time: this one from now on."""
+        if wanted != self._denoiser:
+            self.free(self._denoiser)
+            self._denoiser = wanted
+        return wanted
+
+    def add_part(self, component: Component) -> str:
+        """Have another part beside those of the checkpoint; what it is called from now on is returned."""
+        name = f"{component.part.engine}#{next(self._numbers)}"
+        self.components[name] = component
+        return name
+
+    def run_part(self, name: str, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What such a part makes of its inputs. Raises TooLarge."""
+        return self._run(name, feed)
+
+    def remove_part(self, name: str) -> None:
+        """Free such a part."""
+        self.free(name)
+        del self.components[name]
 
     def encode_tokens(self, encoder: str, ids: np.ndarray, mask: np.ndarray | None = None) -> Encoded:
         """The states of rows of token ids [batch, tokens]; `encoder` is one of `architecture.text`. `mask` [batch, tokens] is 0
@@ -229,8 +264,11 @@ class ImageModel:
             )
         if axes != self._seamless:
             self._seamless = axes
-            for key in CONVOLVING:
-                self.loaded.free((id(self), key))
+            self.free(*filter(self._convolves, self._used))
+
+    def _convolves(self, key: str) -> bool:
+        """Whether an engine is another one for seamless pictures."""
+        return key not in self.architecture.text
 
     @property
     def _wrapped(self) -> tuple[bool, bool]:
@@ -238,7 +276,11 @@ class ImageModel:
 
     def close(self) -> None:
         """Free what is loaded of this model; it is loaded again if it is needed."""
-        for key in ("denoiser", *self.architecture.text, *("vae encoder", "vae decoder", "tiny decoder")):
+        self.free(*self._used)
+
+    def free(self, *keys: str) -> None:
+        """Free engines of it, if they are loaded."""
+        for key in keys:
             self.loaded.free((id(self), key))
 
     def sibling(self, source: Source) -> ImageModel:
@@ -247,7 +289,7 @@ class ImageModel:
         return load_model(source, engines=self.engines, loaded=self.loaded, threads=self.threads, types=types)
 
     def _read_by_loras(self) -> list[str]:
-        return ["denoiser", *(each for each in self.architecture.text if each in self.components)]
+        return [self._denoiser, *(each for each in self.architecture.text if each in self.components)]
 
     def _engines_there(self) -> dict[str, graphc.Model]:
         """The engines that are loaded and that LoRAs change."""
@@ -279,6 +321,7 @@ class ImageModel:
             raise ModelError(
                 f"{path}: there is no such engine; python -m examples.image_engines makes it, in graphc's sources"
             )
+        self._used.add(key)
         size = found.weight_bytes(half, self._type(key))
         with self._fitting(key):
             return self.loaded.get((id(self), key), size, lambda: self._load(key, path, found))
@@ -303,7 +346,7 @@ class ImageModel:
                 weights=found.tensors,
                 component=found.component,
                 dtype=self._type(key),
-                circular=self._seamless if key in CONVOLVING else "",
+                circular=self._seamless if self._convolves(key) else "",
                 threads=self.threads,
                 device=self.loaded.device,
                 memory=self.loaded.given if self.loaded.streams else None,
@@ -341,7 +384,7 @@ def load_model(
 
     Raises ModelError, with the file's name, for one that is not known, and CheckpointError for a damaged one.
     """
-    tensors, file = graphc.open_checkpoint(source), _called(source)
+    tensors, file = graphc.open_checkpoint(source), named(source)
     try:
         recognized = recognize(tensors, architectures)
     except ModelError as error:
@@ -353,14 +396,14 @@ def load_model(
         for name, part in parts.items()
         if (prefix := beginning(tensors, part)) is not None
     }
-    given = {} if vae is None else {"vae": (graphc.open_checkpoint(vae), _called(vae))}
+    given = {} if vae is None else {"vae": (graphc.open_checkpoint(vae), named(vae))}
     for name, (own, called) in {**given, **_encoders(text, architecture)}.items():
         if name not in parts:
             raise SettingError(f"{called}: {architecture.name} has no {name}; it has {', '.join(parts)}")
         components[name] = Component(parts[name], "vae" if name == "vae" else "text_encoder", own, called)
     if tiny is not None:
         part = Part("taesd" if architecture.latent.channels == 4 else "taesd16", "tiny", ("",))
-        components["tiny"] = Component(part, "tiny", graphc.open_checkpoint(tiny), _called(tiny))
+        components["tiny"] = Component(part, "tiny", graphc.open_checkpoint(tiny), named(tiny))
     _check_parts("types", () if isinstance(types, str) else types, components)
     return ImageModel(recognized, components, Path(engines), loaded or Loaded(memory, device), threads, types)
 
@@ -375,10 +418,10 @@ def _encoders(
 ) -> dict[str, tuple[Tensors, str]]:
     """Files of text encoders by name. Raises ModelError for one that is none, SettingError for two of a kind."""
     if isinstance(text, Mapping):
-        return {name: (graphc.open_checkpoint(each), _called(each)) for name, each in text.items()}
+        return {name: (graphc.open_checkpoint(each), named(each)) for name, each in text.items()}
     found: dict[str, tuple[Tensors, str]] = {}
     for source in text:
-        tensors, called = graphc.open_checkpoint(source), _called(source)
+        tensors, called = graphc.open_checkpoint(source), named(source)
         try:
             name = encoder_of(tensors, architecture.text)
         except ModelError as error:
@@ -389,5 +432,6 @@ def _encoders(
     return found
 
 
-def _called(source: Source) -> str:
+def named(source: Source) -> str:
+    """What errors call it."""
     return "the weights" if isinstance(source, Mapping) else os.fspath(source)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,11 @@ DIFFUSERS = {
     "middle_block.1.": "mid_block.attentions.0.",
     "label_emb.0.0.": "add_embedding.linear_1.",
     "output_blocks.11.1.": "up_blocks.3.attentions.2.",
+    "zero_convs.0.0.": "controlnet_down_blocks.0.",
+    "body.0.body.0.": "adapter.body.0.resnets.0.",
+    "body.0.block1.": "adapter.body.0.resnets.0.block1.",
+    "body.0.in_conv.": "adapter.body.0.in_conv.",
+    "conv_in.": "adapter.conv_in.",
     "img_in.": "x_embedder.",
     "guidance_in.in_layer.": "time_text_embed.guidance_embedder.linear_1.",
     "double_blocks.*.img_attn.qkv.": "transformer_blocks.*.attn.to_q.",
@@ -57,26 +62,48 @@ class Recognized:
     edm: tuple[float, float, float] | None = None
 
 
+class Known(Protocol):
+    """A row of a table of what files may be: they have all names of `marks`, with these sizes."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    @property
+    def marks(self) -> Sizes:
+        """The tensors that tell it."""
+
+
+Row = TypeVar("Row", bound=Known)
+
+
 def recognize(tensors: Tensors, architectures: Sequence[Architecture]) -> Recognized:
     """The architecture of a checkpoint.
 
     Raises ModelError if it is none that is known; if only its sizes are not, the message has those that differ from the
     architecture that comes nearest.
     """
-    nearest: tuple[int, Architecture, list[str]] | None = None
-    for architecture in architectures:
-        for prefix in architecture.denoiser.prefixes:
-            different = differences(tensors, architecture.marks, prefix)
+    rows = [(architecture, architecture.denoiser.prefixes) for architecture in architectures]
+    architecture, prefix = nearest(tensors, rows, "model of pictures")
+    return _said(tensors, architecture, prefix)
+
+
+def nearest(tensors: Tensors, rows: Iterable[tuple[Row, Sequence[str]]], what: str) -> tuple[Row, str]:
+    """The row whose marks a file has, and which of the row's beginnings its names have. Raises ModelError, as `recognize`."""
+    closest: tuple[int, Row, list[str]] | None = None
+    for row, prefixes in rows:
+        for prefix in prefixes:
+            different = differences(tensors, row.marks, prefix)
             if different is None:
                 continue
             if not different:
-                return _said(tensors, architecture, prefix)
-            if nearest is None or len(different) < nearest[0]:
-                nearest = len(different), architecture, different
-    if nearest is not None:
-        raise ModelError(f"it is like {nearest[1].name}, but of other sizes: {'; '.join(nearest[2])}")
+                return row, prefix
+            if closest is None or len(different) < closest[0]:
+                closest = len(different), row, different
+    if closest is not None:
+        raise ModelError(f"it is like {closest[1].name}, but of other sizes: {'; '.join(closest[2])}")
     some = ", ".join(list(tensors)[:3]) or "nothing"
-    raise ModelError(f"it is no model of pictures that is known; it has {some}, …")
+    raise ModelError(f"it is no {what} that is known; it has {some}, …")
 
 
 def differences(tensors: Tensors, marks: Sizes, prefix: str) -> list[str] | None:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from graphc_images.commands import image
 from graphc_images.commands.options import IN_PYTHON_ONLY, options, record_of, settings_given
+from graphc_images.control_units import ControlUnit
 from graphc_images.describing import described, settings_of
 from graphc_images.errors import SettingError
 from graphc_images.pictures.blending import SoftInpainting
@@ -75,6 +76,10 @@ OTHER = {
     "hires_prompt": "b, c: d",
     "hires_negative_prompt": "e",
     "hires_cfg_scale": 4.0,
+    "controls": (
+        ControlUnit("depth", module="canny", weight=0.5, threshold_a=80.0, control_mode="My prompt is more important"),
+        ControlUnit("tile", guidance_end=0.5, pixel_perfect=True, union_control_type="tile"),
+    ),
     "tiling": "y",
     "vae_tiling": "on",
     "vae_tile": 256,

@@ -84,6 +84,14 @@ ARCHITECTURES = (
         part("unet", unet.UNET, DENOISER[:1], FIRST), vae(), *clip("text_encoder", "cond_stage_model.transformer."),
         openclip("text_encoder", "cond_stage_model.model."),
     )),
+    Architecture("ControlNet of diffusers", (
+        part("controlnet", unet.CONTROLNET_NAMED, [""], "controlnet_cond_embedding.conv_in.weight"),
+    )),
+    Architecture("T2I-Adapter", (part("adapter", unet.ADAPTER, [""], "body.0.block1.weight"),)),
+    Architecture("light T2I-Adapter", (part("adapter", unet.ADAPTER_LIGHT, [""], "body.0.body.0.block1.weight"),)),
+    Architecture("T2I-Adapter of diffusers", (
+        part("adapter", unet.ADAPTER_NAMED, [""], "adapter.body.0.resnets.0.block1.weight"),
+    )),
     Architecture("Stable Diffusion XL refiner", (
         part("unet", unet.UNET_REFINER, DENOISER, FIRST, "label_emb.0.0.weight", "output_blocks.11.0.in_layers.0.weight"),
         vae(), openclip("text_encoder_2", "conditioner.embedders.0.model."),

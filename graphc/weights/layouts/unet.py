@@ -1,8 +1,8 @@
-"""The U-Nets of Stable Diffusion, their ControlNets, and the autoencoder: as their authors' code names them, and as diffusers.
+"""The U-Nets of Stable Diffusion, what steers them, and the autoencoder: as their authors' code names them, and as diffusers.
 
-Source: the names in the published checkpoints, and the parameters of diffusers' UNet2DConditionModel, ControlNetModel and
-AutoencoderKL. A level of the U-Net has two resnets on the way down and three on the way up, each with an attention or without;
-theirs are numbered through.
+Source: the names in the published checkpoints, and the parameters of diffusers' UNet2DConditionModel, ControlNetModel,
+ControlNetUnionModel, T2IAdapter and AutoencoderKL. A level of the U-Net has two resnets on the way down and three on the way up,
+each with an attention or without; theirs are numbered through.
 """
 
 from __future__ import annotations
@@ -76,8 +76,45 @@ def controlnet(levels: int) -> tuple[Row, ...]:
 UNET = Table(unet(4, deepest_attends=False))
 UNET_XL = Table(unet(3, deepest_attends=True) + CONDITION)
 UNET_REFINER = Table(unet(4, deepest_attends=False) + CONDITION)
-CONTROLNET = Table(controlnet(4))
-CONTROLNET_XL = Table(controlnet(3) + CONDITION)
+
+UNION_MODULES = ("task_embedding", "transformer_layes", "spatial_ch_projs", "control_add_embedding")
+"""Of ControlNets that are told what kind of picture they follow."""
+
+CONTROLNET_MODULES = (
+    "time_embedding", "add_embedding", "conv_in", "down_blocks.*", "mid_block", "controlnet_cond_embedding",
+    "controlnet_down_blocks.*", "controlnet_mid_block", *UNION_MODULES,
+)  # fmt: skip
+CONTROLNET = Table(controlnet(4), CONTROLNET_MODULES)
+CONTROLNET_XL = Table(controlnet(3) + CONDITION, CONTROLNET_MODULES)
+CONTROLNET_NAMED = Table(rows(*((each, each) for each in CONTROLNET_MODULES)), CONTROLNET_MODULES)
+"""A ControlNet as diffusers names it."""
+
+
+def adapter(levels: int = 4, layers: int = 2) -> tuple[Row, ...]:
+    """A T2I-Adapter, whose authors number the layers of all levels through."""
+    made = rows(("conv_in", "adapter.conv_in"))
+    for level in range(levels):
+        made += rows((f"body.{layers * level}.in_conv", f"adapter.body.{level}.in_conv"))
+        made += rows(
+            *(
+                (f"body.{layers * level + layer}.block{number}", f"adapter.body.{level}.resnets.{layer}.block{number}")
+                for layer in range(layers)
+                for number in (1, 2)
+            )
+        )
+    return made
+
+
+ADAPTER = Table(adapter())
+ADAPTER_LIGHT = Table(
+    rows(
+        ("body.*.in_conv", "adapter.body.*.in_conv"),
+        ("body.*.body.*", "adapter.body.*.resnets.*"),
+        ("body.*.out_conv", "adapter.body.*.out_conv"),
+    )
+)
+ADAPTER_NAMED = Table(rows(("adapter", "adapter")))
+"""A T2I-Adapter as diffusers names it."""
 
 VAE_ATTENTION = rows(
     ("norm", "group_norm"), ("q", "to_q", Flat()), ("k", "to_k", Flat()), ("v", "to_v", Flat()),
