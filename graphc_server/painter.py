@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,15 +120,19 @@ class Painter(threading.Thread):
         self.pictures, self.uploads = folder / "pictures", folder / "uploads"
         for each in (self.pictures, self.uploads):
             each.mkdir(parents=True, exist_ok=True)
+        self.filing = threading.Lock()
+        """Held while a job and the pictures that it needs come together, and while pictures that none needs go."""
         self.turn: Turn | None = None
-        self.finished = 0.0
-        """When the last job ended, by the monotonic clock."""
         self._waiting: dict[str, list[Future[None]]] = {}
         self._errands: list[tuple[Callable[[], Any], Future[Any]]] = []
         self._lock, self._called, self._closing = threading.Lock(), threading.Event(), False
 
     def run(self) -> None:
         """The loop of the thread."""
+        try:
+            self._clean()
+        except (StoreError, OSError) as error:
+            LOG.error("%s", error)
         while True:
             self._called.clear()
             self._run_errands()
@@ -169,8 +173,9 @@ class Painter(threading.Thread):
 
     def cancel(self, id: str) -> bool:
         """End a job, wherever it is; False if there is nothing to end."""
-        found = self.store.cancel_waiting(id)
-        if found:
+        job = self.store.job(id)
+        if job is not None and self.store.cancel_waiting(id):
+            self._sweep(set(pictures_of(job.work)))
             self._tell(id)
             return True
         turn = self.turn
@@ -226,13 +231,14 @@ class Painter(threading.Thread):
             state, error = "failed", f"{type(problem).__name__}: {problem}"
         finally:
             self.turn = None
-            self.finished = time.monotonic()
         if turn is not None and turn.ask == "give back":
             self.store.give_back(job.id)
         else:
             self.store.end(job.id, state, error, remarks)  # type: ignore[arg-type]
             LOG.info("job ended", extra={"job": job.id, "client": job.client, "state": state, "error": error})
-            self._sweep(job)
+            self._sweep(set(pictures_of(job.work)))
+            if state == "cancelled":
+                self.discard(job)
         self._tell(job.id)
 
     def _follow(self, turn: Turn) -> None:
@@ -249,11 +255,25 @@ class Painter(threading.Thread):
                 self.store.add_picture(turn.job.id, place, Painted(file, picture.seed, picture.parameters))
                 place += 1
 
-    def _sweep(self, job: Job) -> None:
-        """Remove pictures that were sent, and that no other job needs."""
-        needed = {name for each in self.store.jobs("waiting") for name in pictures_of(each.work)}
-        for name in set(pictures_of(job.work)) - needed:
-            (self.uploads / name).unlink(missing_ok=True)
+    def discard(self, job: Job) -> None:
+        """Forget a job that is over, and its pictures, unless they are to be kept."""
+        if not job.work.get("kept", False):
+            for each in self.store.pictures(job.id):
+                (self.pictures / each.file).unlink(missing_ok=True)
+            self.store.forget(job.id)
+
+    def _sweep(self, names: Iterable[str]) -> None:
+        """Remove pictures that were sent, and that no job needs any more."""
+        with self.filing:
+            for name in names:
+                if not self.store.needed(name):
+                    (self.uploads / name).unlink(missing_ok=True)
+
+    def _clean(self) -> None:
+        """Remove what an earlier process left."""
+        self._sweep([path.name for path in self.uploads.iterdir()])
+        for job in self.store.left_over():
+            self.discard(job)
 
     def _tell_all(self) -> None:
         """Tell everybody whose job is not at hand."""

@@ -185,7 +185,7 @@ def state(service: Served, id: str) -> Json:
         "queue_position": 0, "result": None, "error": None,
     }  # fmt: skip
     if job.state == "waiting":
-        waiting = [each.id for each in service.store.jobs("waiting")]
+        waiting = service.store.waiting()
         answer["queue_position"] = waiting.index(job.id) + 1 if job.id in waiting else 0
     turn = service.painter.turn
     if turn is not None and turn.job.id == job.id:

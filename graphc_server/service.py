@@ -20,7 +20,7 @@ from graphc_server.limits import Limits
 from graphc_server.models import Models
 from graphc_server.orders import Order, to_json
 from graphc_server.painter import Painter
-from graphc_server.store import Job, Store
+from graphc_server.store import ENDED, Job, Store
 
 LOG = logging.getLogger("graphc.server")
 ATTENTIVE = 0.25
@@ -84,9 +84,13 @@ class Service:
         if self.store.counts().get("waiting", 0) >= self.limits.waiting:
             raise RequestError(f"waiting: {self.limits.waiting} requests are in the queue already", 429)
         name = id or uuid.uuid4().hex
-        if self.store.job(name) is not None:
-            raise RequestError(f"there is a job {name!r} already", 409)
-        self.store.add(name, client, protocol, to_json(order, self.painter.uploads), asked)
+        before = self.store.job(name)
+        if before is not None:
+            if before.state not in ENDED or before.work:
+                raise RequestError(f"there is a job {name!r} already", 409)
+            self.store.drop(name)  # it was handed over; its name is free again
+        with self.painter.filing:
+            self.store.add(name, client, protocol, to_json(order, self.painter.uploads), asked)
         self.painter.call()
         return name
 
@@ -101,7 +105,9 @@ class Service:
             if self._left_alone(id):
                 break
             if await request.is_disconnected():
-                self.painter.cancel(id)
+                job = None if self.painter.cancel(id) else self.store.job(id)
+                if job is not None and job.state in ENDED:
+                    self.painter.discard(job)
                 raise RequestError("the client has gone away", 499)
         job = self.store.job(id)
         assert job is not None
@@ -122,10 +128,7 @@ class Service:
 
     def handed_over(self, job: Job) -> None:
         """Forget the pictures of a job that were not to be kept."""
-        if not job.work["kept"]:
-            for each in self.store.pictures(job.id):
-                (self.painter.pictures / each.file).unlink(missing_ok=True)
-            self.store.forget(job.id)
+        self.painter.discard(job)
 
 
 def client_of(request: Request) -> str:

@@ -170,6 +170,24 @@ class Store:
         rows = self._rows(f"SELECT * FROM jobs WHERE state IN ({marks}) ORDER BY number LIMIT ?", *states, limit)
         return [_job(row) for row in rows]
 
+    def waiting(self) -> list[str]:
+        """The names of the jobs that wait, the oldest first."""
+        return [row["id"] for row in self._rows("SELECT id FROM jobs WHERE state = 'waiting' ORDER BY number")]
+
+    def needed(self, file: str) -> bool:
+        """Whether a job that is not over needs a file, whose name is its content's hash."""
+        looked_for = "SELECT 1 FROM jobs WHERE state IN ('waiting', 'painting') AND INSTR(work, ?) LIMIT 1"
+        return bool(self._rows(looked_for, file))
+
+    def left_over(self) -> list[Job]:
+        """Jobs that ended a day ago, and whose pictures nobody wanted to keep or to have."""
+        old = "SELECT * FROM jobs WHERE ended < ? AND work != '{}' AND NOT JSON_EXTRACT(work, '$.kept')"
+        return [_job(row) for row in self._rows(old, time.time() - DAY)]
+
+    def drop(self, id: str) -> None:
+        """Forget that there was a job."""
+        self._do("DELETE FROM jobs WHERE id = ?", id)
+
     def counts(self) -> dict[str, int]:
         """How many jobs there are in each state."""
         return {

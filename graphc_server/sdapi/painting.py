@@ -114,7 +114,7 @@ def task_progress(service: Served, body: Task) -> Json:
         "textinfo": "In queue..." if queued else "Waiting..." if job is None else None,
     }
     if queued and job is not None:
-        waiting = [each.id for each in service.store.jobs("waiting")]
+        waiting = service.store.waiting()
         place = waiting.index(job.id) + 1 if job.id in waiting else 1
         answer["textinfo"] = f"In queue: {place}/{len(waiting)}"
     if active and turn is not None:
@@ -129,5 +129,5 @@ def task_progress(service: Served, body: Task) -> Json:
 @router.get("/internal/pending-tasks")
 def pending(service: Served) -> Json:
     """The tasks that wait."""
-    tasks = [job.id for job in service.store.jobs("waiting")]
+    tasks = service.store.waiting()
     return Json({"size": len(tasks), "tasks": tasks})

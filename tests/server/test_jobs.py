@@ -1,6 +1,7 @@
 """The queue: turns, crashes, ends, and clients that go away."""
 
 import base64
+import errno
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from graphc_images.pictures.blending import SoftInpainting
 from graphc_server.errors import StoreError
 from graphc_server.limits import Limits
 from graphc_server.orders import Look, Order, from_json, pictures_of, to_json, with_seeds
+from graphc_server.pictures import encoded
 from graphc_server.service import Setup
 from graphc_server.store import Painted, Store
 
@@ -171,7 +173,7 @@ def test_a_graceful_stop_keeps_the_queue(models, tmp_path):
 
 def test_who_goes_away_frees_the_place(models, tmp_path):
     with Served(Setup((models,), tmp_path, threads=1)) as served:
-        asked = {**SMALL, "steps": 500, "n_iter": 9}
+        asked = {**SMALL, "steps": 20, "n_iter": 60}
         for id in ("gone", "gone-too"):
             with pytest.raises(httpx.ReadTimeout):
                 httpx.post(f"{served.url}/sdapi/v1/txt2img", json={**asked, "force_task_id": id}, timeout=0.5)
@@ -209,3 +211,44 @@ def test_a_socket(models, tmp_path):
     finally:
         listening.terminate()
         listening.wait()
+
+
+def test_nothing_is_left_of_what_nobody_keeps(models, tmp_path):
+    image = base64.b64encode(encoded(Image.new("RGB", (64, 64), "red"))).decode()
+    with Served(Setup((models,), tmp_path, threads=1)) as served:
+        fields = {**SMALL, "init_images": [image], "force_task_id": "again"}
+        first, second = (served.post("/sdapi/v1/img2img", fields)["images"] for _ in range(2))
+        assert first == second
+        assert list((tmp_path / "uploads").iterdir()) == list((tmp_path / "pictures").iterdir()) == []
+        kept = served.post("/sdapi/v1/img2img", {**fields, "save_images": True, "force_task_id": "kept"})["images"]
+        assert base64.b64encode((tmp_path / "pictures" / "kept-0.png").read_bytes()).decode() == kept[0]
+        refused = served.client.post("/sdapi/v1/img2img", json={**fields, "force_task_id": "kept"})
+        assert refused.status_code == 409
+    (tmp_path / "uploads" / "0.png").write_bytes(b"what a killed process left")
+    with Served(Setup((models,), tmp_path, threads=1)):
+        until(lambda: not list((tmp_path / "uploads").iterdir()))
+
+
+def test_a_failure_is_one_error_and_the_next_job_works(models, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def broken(*_, **__):
+        raise MemoryError("no room for 9 GB")
+
+    with Served(Setup((models,), tmp_path, threads=1)) as served:
+        for place, failing, says in (
+            ("graphc_server.painter.save_picture", full, "No space left"),
+            ("graphc_images.models.ImageModel.decode_latent", broken, "no room"),
+        ):
+            with monkeypatch.context() as patched:
+                patched.setattr(place, failing)
+                answer = served.client.post("/sdapi/v1/txt2img", json=SMALL)
+            assert (answer.status_code, says in answer.json()["detail"]) == (422, True), answer.text
+            assert served.paint()["images"]
+        with sqlite3.connect(tmp_path / "jobs.sqlite") as other:
+            other.execute("BEGIN EXCLUSIVE")
+            answer = served.client.post("/sdapi/v1/txt2img", json=SMALL)
+            assert (answer.status_code, "locked" in answer.json()["detail"]) == (503, True), answer.text
+            other.rollback()
+        assert served.paint()["images"]
