@@ -1,12 +1,13 @@
 """Trains the small model that comes with graphc_images, on pictures that it draws.
 
     python -m examples.shapes autoencoder DIRECTORY --steps 3000
+    python -m examples.shapes words DIRECTORY --steps 3000
     python -m examples.shapes denoiser DIRECTORY --steps 20000
     python -m examples.shapes write DIRECTORY -o shapes.safetensors
     python -m examples.shapes lora|embedding|controlnet DIRECTORY --steps 1000
 
 Needs torch, diffusers, transformers and peft. Each stage goes on where it was stopped: its state is in DIRECTORY. The autoencoder
-learns first; then the text encoder and the U-Net together, on latents; then what can be added to them.
+learns first, and what words mean; then the text encoder and the U-Net together, on latents; then what can be added to them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from examples.shapes.additions import train_controlnet, train_embedding, train_l
 from examples.shapes.autoencoder import train_autoencoder
 from examples.shapes.denoiser import train_denoiser
 from examples.shapes.files import write
+from examples.shapes.words import train_words
 
+ALONE = {"autoencoder": train_autoencoder, "words": train_words}
 LATENTS = {"denoiser": train_denoiser, "lora": train_lora, "embedding": train_embedding, "controlnet": train_controlnet}
 """The stages that learn from latents."""
 
@@ -28,7 +31,7 @@ LATENTS = {"denoiser": train_denoiser, "lora": train_lora, "embedding": train_em
 def main() -> None:
     """Run a stage."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=("autoencoder", *LATENTS, "write"))
+    parser.add_argument("stage", choices=(*ALONE, *LATENTS, "write"))
     parser.add_argument("directory", type=Path)
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--batch", type=int, default=32)
@@ -37,8 +40,8 @@ def main() -> None:
     settings = parser.parse_args()
     torch.set_num_threads(settings.threads)
     settings.directory.mkdir(parents=True, exist_ok=True)
-    if settings.stage == "autoencoder":
-        train_autoencoder(settings.directory, settings.steps)
+    if settings.stage in ALONE:
+        ALONE[settings.stage](settings.directory, settings.steps)
     elif settings.stage == "write":
         write(settings.directory, settings.output)
     else:

@@ -13,10 +13,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from examples.shapes.denoiser import longest
-from examples.shapes.latents import encoded, latents_of, measure
+from examples.shapes.latents import encoded, latents_of, measure, white
 from examples.shapes.networks import build_controlnet, tokens_of, trained_denoiser
-from examples.shapes.scenes import OUTLINES, PLAIN, Scene, Style, draw_scene
-from examples.shapes.training import SIDE, Stage, noise_error, scenes
+from examples.shapes.scenes import OUTLINES, PLAIN, Scene, Style, draw_scene, scenes
+from examples.shapes.training import SIDE, Stage, noise_error
 from graphc_images.pictures.preprocessors import canny
 
 EXAMPLES = 2000
@@ -122,8 +122,7 @@ def train_controlnet(directory: Path, steps: int, batch: int) -> None:
 
 def drawn_latents(directory: Path, drawn: list[Scene], style: Style = PLAIN) -> Tensor:
     """The latents of scenes, as the U-Net has them."""
-    mean, spread = measure(directory)
-    return (encoded(directory, drawn, style).float() - mean) / spread
+    return white(encoded(directory, drawn, style), *measure(directory))
 
 
 def captions_of(drawn: list[Scene]) -> Tensor:

@@ -9,19 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from examples.shapes.networks import build_autoencoder
-from examples.shapes.scenes import PLAIN, Scene, Style, any_style
-from examples.shapes.training import SIDE, Stage, pixels_of, scenes
+from examples.shapes.scenes import OUTLINES, PLAIN, Scene, Style, scenes
+from examples.shapes.training import SIDE, Stage, pixels_of
 
 
 def train_autoencoder(directory: Path, steps: int) -> None:
-    """Learn every colour and hollow shapes too, on squares of 64 pixels and now and then on whole pictures."""
+    """Learn filled and hollow shapes, on squares of 64 pixels and now and then on whole pictures."""
     stage = Stage(directory / "autoencoder.pt", nn.ModuleDict({"vae": build_autoencoder()}), 1e-3, steps)
     vae = stage.modules["vae"]
 
     def loss(step: int) -> Tensor:
         torch.manual_seed(step)
-        drawn, random = scenes(1000 + step), np.random.default_rng(step)
-        styles = [PLAIN if place % 2 else any_style(random) for place in range(16)]
+        drawn = scenes(1000 + step)
+        styles = [PLAIN, OUTLINES] * 8
         if step % 8 == 7:
             pixels = torch.stack([pixels_of(next(drawn), style) for style in styles[:4]])
         else:
@@ -29,7 +29,7 @@ def train_autoencoder(directory: Path, steps: int) -> None:
         posterior = vae.encode(pixels).latent_dist
         difference = vae.decode(posterior.sample()).sample.float() - pixels
         divergence = 0.5 * (posterior.mean.square() + posterior.var - 1 - posterior.logvar).mean()
-        return difference.abs().mean() + difference.square().mean() + 1e-6 * divergence
+        return difference.abs().mean() + difference.square().mean() + 1e-3 * divergence
 
     stage.train(loss)
 

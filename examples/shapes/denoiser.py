@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from examples.shapes.latents import latents_of
-from examples.shapes.networks import build_text_encoder, build_unet, tokens_of
+from examples.shapes.networks import averages, build_text_encoder, build_unet, tokens_of
 from examples.shapes.training import Stage, noise_error
 
 WITHOUT_CAPTION = 0.1
@@ -18,7 +18,9 @@ WITHOUT_CAPTION = 0.1
 def train_denoiser(directory: Path, steps: int, batch: int) -> None:
     """Learn from latents of drawn scenes and their captions."""
     latents, captions = latents_of(directory)
-    modules = nn.ModuleDict({"unet": build_unet(), "text": build_text_encoder()})
+    text = build_text_encoder()
+    text.load_state_dict(averages(directory / "words.pt", "text"))
+    modules = nn.ModuleDict({"unet": build_unet(), "text": text})
     stage = Stage(directory / "denoiser.pt", modules, 1.5e-3, steps)
     empty = torch.tensor(tokens_of(""))
     length = longest(captions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from diffusers import AutoencoderKL
 from safetensors.torch import save_file
 from torch import Tensor
@@ -20,20 +21,25 @@ NOTES = {"format": "pt", "modelspec.title": "coloured shapes", "modelspec.licens
 
 def write(directory: Path, output: Path) -> None:
     """Write what is trained in `directory`."""
-    vae = with_latents_of_spread(trained_autoencoder(directory), *measure(directory))
+    vae = with_white_latents(trained_autoencoder(directory), *measure(directory))
     unet, text = (averages(directory / "denoiser.pt", name) for name in ("unet", "text"))
     write_checkpoint(unet, vae.state_dict(), text, output)
 
 
-def with_latents_of_spread(vae: AutoencoderKL, mean: Tensor, spread: Tensor) -> AutoencoderKL:
-    """The same autoencoder, whose latents times its scaling factor have mean 0 and spread 1 in each channel."""
-    mean, spread = mean.flatten(), spread.flatten() * SCALING_FACTOR
+def with_white_latents(vae: AutoencoderKL, mean: Tensor, matrix: Tensor) -> AutoencoderKL:
+    """The same autoencoder, whose latents times its scaling factor are those that the U-Net has (`latents.white`).
+
+    How likely others are is no longer said of each channel: it is what it is on average.
+    """
+    matrix = matrix / SCALING_FACTOR
     into, out_of = vae.quant_conv, vae.post_quant_conv
-    out_of.bias += out_of.weight.flatten(1) @ mean
-    out_of.weight *= spread.reshape(1, -1, 1, 1)
-    into.weight[:4] /= spread.reshape(-1, 1, 1, 1)
-    into.bias[:4] = (into.bias[:4] - mean) / spread
-    into.bias[4:] -= 2 * spread.log()
+    inside = out_of.weight.flatten(1)
+    out_of.bias += inside @ mean
+    out_of.weight.copy_((inside @ torch.linalg.inv(matrix))[..., None, None])
+    into.weight[:4] = (matrix @ into.weight[:4].flatten(1))[..., None, None]
+    into.bias[:4] = matrix @ (into.bias[:4] - mean)
+    into.weight[4:] = 0
+    into.bias[4:] = torch.log(matrix.square() @ into.bias[4:].exp())
     return vae
 
 

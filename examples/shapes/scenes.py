@@ -6,14 +6,12 @@ A caption says some of a scene: colours, shapes, sizes, places, counts, the back
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import cos, pi, sin
 
 import numpy as np
 from PIL import Image, ImageDraw
-
-Colour = tuple[int, int, int]
 
 COLOURS = {
     "red": (214, 39, 40),
@@ -87,39 +85,23 @@ class Scene:
 
 @dataclass(frozen=True)
 class Style:
-    """How scenes are drawn: what the names of colours and backgrounds stand for, and how much of a shape's middle is left out, as
-    a part of its height."""
+    """How scenes are drawn: how much of a shape's middle is left out, as a part of its height."""
 
-    colours: Mapping[str, Colour] = field(default_factory=lambda: COLOURS)
-    backgrounds: Mapping[str, Colour] = field(default_factory=lambda: BACKGROUNDS)
     hollow: float = 0.0
 
 
-PLAIN, OUTLINES = Style(), Style(hollow=0.62)
-
-
-def any_style(random: np.random.Generator) -> Style:
-    """Other colours for all names, and shapes that are hollow as often as not."""
-    colours = {name: (int(red), int(green), int(blue)) for name, (red, green, blue) in _colours(random, COLOURS)}
-    backgrounds = {
-        name: (int(red), int(green), int(blue)) for name, (red, green, blue) in _colours(random, BACKGROUNDS)
-    }
-    return Style(colours, backgrounds, float(random.choice([0, random.uniform(0.3, 0.8)])))
-
-
-def _colours(random: np.random.Generator, names: Mapping[str, Colour]) -> Iterable[tuple[str, np.ndarray]]:
-    return zip(names, random.integers(0, 256, (len(names), 3)), strict=True)
+PLAIN, OUTLINES = Style(), Style(hollow=0.6)
 
 
 def draw_scene(scene: Scene, side: int, style: Style = PLAIN) -> Image.Image:
     """The picture of a scene, `side` pixels wide and high."""
     large = side * SMOOTHING
-    behind = style.backgrounds[scene.background]
+    behind = BACKGROUNDS[scene.background]
     image = Image.new("RGB", (large, large), behind)
     pen = ImageDraw.Draw(image)
     for thing in scene.things:
         where = thing.shape, thing.x * large, thing.y * large
-        draw_shape(pen, *where, thing.radius * large, style.colours[thing.colour])
+        draw_shape(pen, *where, thing.radius * large, COLOURS[thing.colour])
         if style.hollow:
             draw_shape(pen, *where, thing.radius * large * style.hollow, behind)
     return image.resize((side, side), Image.Resampling.BOX)
@@ -157,6 +139,15 @@ def random_scene(random: np.random.Generator) -> Scene:
         scene = {"one": _one, "pair": _pair, "count": _count}[kind](random)
         if scene is not None:
             return scene
+
+
+def scenes(seed: int, held_out: bool = False) -> Iterator[Scene]:
+    """Scenes without an end: those that are trained on, or those that are not."""
+    random = np.random.default_rng(seed)
+    while True:
+        scene = random_scene(random)
+        if scene.held_out == held_out:
+            yield scene
 
 
 def _one(random: np.random.Generator) -> Scene | None:

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 from scipy import ndimage
 
-from examples.shapes.scenes import BACKGROUNDS, COLOURS, SHAPES, draw_shape
+from examples.shapes.scenes import BACKGROUNDS, COLOURS, PLACES, RELATIONS, SHAPES, Scene, Thing, draw_shape
 
 SMALLEST = 0.004
 """Of the picture's area: less is no shape but a speck."""
@@ -76,3 +76,32 @@ def _template(shape: str) -> np.ndarray:
 
 
 TEMPLATES = {shape: _template(shape) for shape in SHAPES}
+
+
+def differences(scene: Scene, image: Image.Image) -> list[str]:
+    """What a picture has otherwise than the scene's caption says; nothing if it shows what was asked for."""
+    seen = shapes_in(image)
+    asked, found = (sorted((each.colour, each.shape) for each in things) for things in (scene.things, seen))
+    wrong = [f"{found} and not {asked}"] if asked != found else []
+    if not wrong:
+        said = scene.caption
+        for relation, (across, down) in RELATIONS.items():
+            if f" {relation} " in said:
+                first, second = ((near(thing, seen)) for thing in scene.things)
+                if across * (second.x - first.x) + down * (second.y - first.y) >= 0:
+                    wrong.append(f"not {relation}")
+        for place, centre in PLACES.items():
+            if place and said.removesuffix(f" on a {scene.background} background").endswith(place):
+                wrong += [
+                    f"not {place}"
+                    for here, there in zip((seen[0].x, seen[0].y), centre, strict=True)
+                    if there is not None and abs(here - there) > 0.15
+                ]
+    if f"on a {scene.background} background" in scene.caption and background_of(image) != scene.background:
+        wrong.append(f"not on {scene.background}")
+    return wrong
+
+
+def near(thing: Thing, seen: list[Found]) -> Found:
+    """The shape in a picture that has a thing's colour and shape."""
+    return next(each for each in seen if (each.colour, each.shape) == (thing.colour, thing.shape))
