@@ -214,7 +214,7 @@ def flux(name: str, engine: str, channels: int, guided: bool, defaults: Defaults
 
 SHAPES = Architecture(
     "coloured shapes", "unet", {FIRST: (32, 4, 3, 3), LATER.format(1): (32, 48)},
-    unet("unet_shapes"), Part("vae_shapes", "vae", AUTOENCODER), latents.SD1,
+    unet("unet_shapes"), Part("vae_shapes", "vae", AUTOENCODER), latents.SHAPES,
     {"clip_l": Part("clip_shapes", "text_encoder", CLIP_L1.prefixes)}, defaults=Defaults(20, 4.0, width=128, height=128),
     family=SMALL,
 )  # fmt: skip

@@ -61,6 +61,15 @@ SD1 = LatentFormat(
     ),
     tiny="taesd",
 )  # fmt: skip
+SHAPES = LatentFormat(
+    4,
+    SD1.scale,
+    colours=(
+        (1.4043, 2.2517, 3.6802), (0.1365, 0.3483, 0.7419), (-0.8330, -1.5953, -2.8879), (-0.0635, -0.1808, -0.3427),
+    ),
+    bias=(0.6194, 0.5798, 0.5576),
+)  # fmt: skip
+"""The small model's (`examples/shapes/latents.py` found the colours)."""
 SDXL = LatentFormat(
     4,
     0.13025,
