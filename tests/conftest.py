@@ -11,6 +11,9 @@ import pytest
 from graphc import cli
 
 os.environ["GRAPHC_WAYS"] = "none"
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # PyTorch's: those of several processes would wait for each other for minutes
 
 
 @pytest.fixture(autouse=True)
