@@ -13,6 +13,7 @@ from PIL import Image
 
 from graphc_images.conditions import Conditioner
 from graphc_images.describing import comfyui_graph, described
+from graphc_images.errors import SettingError
 from graphc_images.folders import ModelFolders
 from graphc_images.hashes import Hashes, labels
 from graphc_images.inversions import Inversions
@@ -176,7 +177,10 @@ class Pipeline:
             check_size(self.model.architecture, *larger)
             check_names(again)
             if again.hires_upscaler not in LATENT_UPSCALERS:
-                self.enlargers(again.hires_upscaler)
+                try:
+                    self.enlargers(again.hires_upscaler)
+                except SettingError as error:
+                    raise SettingError(f"hires_upscaler: {error}") from error
         return found
 
     def paint(self, asked: Settings, wish: Callable[[], Wish] = go_on) -> Iterator[Progress]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphc_images.errors import SettingError
-from graphc_images.models.parts import Use
 from graphc_images.modes import Mode, mode_of
 
 if TYPE_CHECKING:
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from graphc_images.control_units import ControlUnit
+    from graphc_images.models.parts import Use
     from graphc_images.pictures.blending import SoftInpainting
     from graphc_images.pictures.sizes import ResizeMode
     from graphc_images.prompts.chunks import Emphasis

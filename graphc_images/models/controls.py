@@ -50,11 +50,10 @@ class ControlKind:
         return ("",) if self.adapter else ("control_model.", "controlnet/", "")
 
 
-LOOKS = (
-    "input_hint_block.", "controlnet_cond_embedding.", "task_embedding", "transformer_layes.", "spatial_ch_projs.",
-    "control_add_embedding.",
-)  # fmt: skip
-"""How the names of tensors begin that look at the picture alone."""
+TELLS = ("task_embedding", "transformer_layes.", "spatial_ch_projs.", "control_add_embedding.")
+"""How the names of tensors begin that know kinds of pictures."""
+LOOKS = ("input_hint_block.", "controlnet_cond_embedding.", *TELLS)
+"""… and of all that look at the picture alone. Those of the first two also say whose names the others are."""
 
 ZERO, TASKS, DEEP = "zero_convs.0.0.weight", "task_embedding", "input_blocks.7.1.transformer_blocks.9.attn2.to_k.weight"
 
@@ -115,7 +114,8 @@ class Control:
         self.model, self.kind, self.file = model, kind, file
         name = "adapter" if kind.adapter else "controlnet"
         looks = {each: tensor for each, tensor in tensors.items() if each.removeprefix(prefix).startswith(LOOKS)}
-        own = {kind.first: tensors if kind.adapter else looks, **({kind.engine: tensors} if kind.engine else {})}
+        steps = {each: tensor for each, tensor in tensors.items() if not each.removeprefix(prefix).startswith(TELLS)}
+        own = {kind.first: tensors} if kind.adapter else {kind.first: looks, kind.engine: steps}
         self._parts = {
             engine: model.add_part(Component(Part(engine, name, (prefix,)), name, given, file, prefix))
             for engine, given in own.items()

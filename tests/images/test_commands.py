@@ -116,7 +116,10 @@ def test_hashes_are_those_of_the_files(checkpoint, tmp_path):
 def test_an_interrupt_keeps_what_is_finished(checkpoint, tmp_path):
     command = [sys.executable, "-m", "graphc.cli", "image", "x", "-m", checkpoint, "-o", tmp_path / "a.png",
                "--count", 500, "--grid", tmp_path / "grid.png", *small()]  # fmt: skip
-    process = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    heard = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731 - a shell's background job ignores it
+    process = subprocess.Popen(
+        [*map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=heard
+    )
     while process.poll() is None and not (tmp_path / "a-2.png").exists():
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)

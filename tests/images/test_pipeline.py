@@ -251,7 +251,7 @@ WRONG = {
     },
     "cfg_rescale, mahiro: one of them": {"cfg_rescale": 0.5, "mahiro": True},
     "generator: there is no 'gp'": {"generator": "gp"},
-    "hires_upscaler: there is no 'Lanczoz'": {"hires_scale": 2, "hires_upscaler": "Lanczoz"},
+    "hires_upscaler: there is no upscaler 'Lanczoz'": {"hires_scale": 2, "hires_upscaler": "Lanczoz"},
     "there is no sampler 'Haun'": {"hires_scale": 2, "hires_sampler": "Haun"},
     "width: 100 is no multiple": {"hires_width": 100, "hires_height": 128},
     "<hypernet:x>: only LoRAs": {"prompt": "a <hypernet:x:1>"},
