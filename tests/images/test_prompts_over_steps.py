@@ -73,3 +73,65 @@ def test_words_change_with_the_steps(pipeline, monkeypatch, prompt, settings, wo
 def test_both_sides_of_and_are_told_with_their_weights(pipeline, monkeypatch):
     seen = told(pipeline, monkeypatch, "red circle AND blue square :0.5", steps=2)
     assert seen == [["red circle", "blue square", NEGATIVE]] * 2
+
+
+def test_and_is_the_sum_of_its_sides(pipeline):
+    """One step from known estimates: away from the negative prompt by each side's weight times the scale."""
+    noise = np.random.default_rng(0).standard_normal((1, 4, 8, 8)).astype(np.float32)
+    settings = {"sampler": "Euler", "sigmas": (3.0, 0.0), "width": 64, "height": 64, "noise": noise}
+    red, blue, against = (
+        pipeline(text, cfg_scale=1.0, **settings)[0].latent for text in ("red circle", "blue square", NEGATIVE)
+    )
+    prompt = "red circle AND blue square :-0.5"
+    (made,) = pipeline(prompt, negative_prompt=NEGATIVE, cfg_scale=3.0, **settings)
+    expected = against + 3.0 * ((red - against) - 0.5 * (blue - against))
+    assert np.abs(made.latent - expected).max() < 1e-3 * max(1, np.abs(expected).max())
+
+
+def test_break_begins_a_chunk(pipeline, monkeypatch):
+    (told_words,) = pipeline.conditioner(["red circle BREAK blue square"], Reading())
+    parts = [pipeline.conditioner([text], Reading())[0].words for text in ("red circle", "blue square")]
+    assert np.abs(told_words.words - np.concatenate(parts, 1)).max() < 1e-4
+    (as_words,) = pipeline.conditioner(["red circle BREAK blue square"], Reading("comfyui"))
+    assert as_words.words.shape[1] == parts[0].shape[1]
+
+
+def test_loras_by_part(pipeline, tmp_path):
+    """`<lora:name:te:unet>`: of a LoRA for the text encoder, the second weight does nothing; and so on."""
+    from safetensors.numpy import save_file
+
+    random = np.random.default_rng(2)
+    down, up = (random.standard_normal(shape).astype(np.float32) for shape in ((4, 48), (48, 4)))
+    name = "lora_te_text_model_encoder_layers_0_self_attn_q_proj"
+    save_file({f"{name}.lora_down.weight": down, f"{name}.lora_up.weight": up}, tmp_path / "words.safetensors")
+    file, settings = tmp_path / "words.safetensors", {"steps": 1, "seed": 1, "width": 64, "height": 64}
+    made = {}
+    plain = pipeline("a shape", **settings)[0].latent
+    for weights in ("0:1", "1:0", "te=1:unet=0", "1"):
+        made[weights] = pipeline(f"a shape<lora:{file}:{weights}>", **settings)[0].latent
+    assert made["0:1"].tobytes() == plain.tobytes()
+    assert np.abs(made["1:0"] - plain).max() > 0
+    assert made["1:0"].tobytes() == made["te=1:unet=0"].tobytes() == made["1"].tobytes()
+
+
+def test_loras_that_fit_nothing_are_named(pipeline, tmp_path, caplog):
+    from safetensors.numpy import save_file
+
+    import graphc
+
+    fits = "lora_te_text_model_encoder_layers_0_self_attn_q_proj"
+    zeros = {f"{fits}.lora_down.weight": (4, 48), f"{fits}.lora_up.weight": (48, 4)}
+    other = {name.replace("layers_0", "layers_77"): shape for name, shape in zeros.items()}
+    for name, tensors in {"part": {**zeros, **other}, "none": other}.items():
+        save_file(
+            {key: np.zeros(shape, np.float32) for key, shape in tensors.items()}, tmp_path / f"{name}.safetensors"
+        )
+    settings = {"steps": 1, "seed": 1, "width": 64, "height": 64}
+    pipeline(f"a<lora:{tmp_path / 'part.safetensors'}:1>", **settings)
+    assert "part.safetensors: in this model nothing fits" in caplog.text
+    assert "layers_77" in caplog.text
+    (left_out,) = pipeline(f"a<lora:{tmp_path / 'none.safetensors'}:1>", **settings)
+    assert "none.safetensors: it is left out" in caplog.text
+    assert "Lora hashes" not in left_out.parameters
+    with pytest.raises(graphc.NothingFitsError):
+        pipeline("a", loras={str(tmp_path / "none.safetensors"): 1.0}, **settings)
