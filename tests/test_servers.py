@@ -25,7 +25,7 @@ from graphc.cmake import find_cmake
 from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
 from graphc.ggml_source import ggml_source
-from graphc.targets.ggml.place import limits
+from graphc.targets.ggml.place import memory_limits
 
 pytestmark = pytest.mark.slow
 
@@ -447,7 +447,7 @@ def test_limits_of_a_cpp_program_are_read_as_in_python(cpp, tmp_path):
     for memory in ("5potatoes", "4 GB iB", "-1", "0", "1e9", "٤GiB", "4TiB", "1GiB,,2GiB", "1.2345MiB", ","):
         status, said = run_cpp(dict(os.environ), cpp, tmp_path, "--device", "cpu", "--memory", memory)
         with pytest.raises(InputError) as caught:
-            limits(memory)
+            memory_limits(memory)
         assert (status, said) == (1, f"error: {caught.value}\n")
     status, said = run_cpp(dict(os.environ), cpp, tmp_path, "--device", "cpu,abacus7")
     assert status == 1

@@ -209,8 +209,9 @@ class ConvTranspose(Op):
         """A convolution that makes, as channels, all the elements of the result that lie between two of the image's, or, with
         dilations, one for each of these; and a reordering. None if the kernel's sizes are not known.
 
-        The first fills the kernel up with zeros to a multiple of the strides: beside an element of the image that is infinite
-        or NaN, a number that does not depend on it may then be NaN. Without, it would take half as long again.
+        The first fills the kernel up with zeros to a multiple of the strides, both put zeros around the image: beside an element
+        that is infinite or NaN, of either, a number that does not depend on it may then be NaN. Without the first's zeros, it
+        would take half as long again.
         """
         x, w = inputs[:2]
         if x.dtype in NARROW:

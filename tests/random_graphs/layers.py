@@ -86,7 +86,8 @@ def conv_transpose(d: Drawing) -> object:
     settings["pads"] = [d.number(0, (size - 1) // 2) for size in kernel * 2]
     settings["dilations"] = [d.number(1, 2) for _ in range(spatial)]
     settings["output_padding"] = [d.number(0, stride - 1) for stride in settings["strides"]]  # type: ignore[attr-defined]
-    weight = d.leaf(d.array(F32, (channels, d.number(1, 2), *kernel)))
+    weight = d.array(F32, (channels, d.number(1, 2), *kernel))
+    weight = d.leaf(np.nan_to_num(weight, posinf=1, neginf=-1))  # zeros between elements are multiplied with it too
     return d.add("ConvTranspose", x, weight, **settings)
 
 
