@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from graphc import GraphcError
 from graphc_images.pictures.files import Notes, save_picture
@@ -87,6 +87,22 @@ class Turn:
             self.previews += 1
 
 
+class Maker(Protocol):
+    """What carries out the jobs of a protocol that are no orders."""
+
+    def begin(self, job: Job) -> Turn:
+        """A turn of a job. Raises StoreError if it cannot be read."""
+        ...
+
+    def follow(self, turn: Turn) -> None:
+        """Do what the job says; what `turn.wish()` says counts after each step. Raises GraphcError."""
+        ...
+
+    def ended(self, turn: Turn) -> None:
+        """The job is over, and the store says how; or it was given back."""
+        ...
+
+
 def _due(look: Look, step: int) -> bool:
     return look.every > 0 and step % look.every == 0
 
@@ -123,6 +139,8 @@ class Painter(threading.Thread):
         self.filing = threading.Lock()
         """Held while a job and the pictures that it needs come together, and while pictures that none needs go."""
         self.turn: Turn | None = None
+        self.makers: dict[str, Maker] = {}
+        """By protocol; jobs of others are orders."""
         self._waiting: dict[str, list[Future[None]]] = {}
         self._errands: list[tuple[Callable[[], Any], Future[Any]]] = []
         self._lock, self._called, self._closing = threading.Lock(), threading.Event(), False
@@ -215,11 +233,11 @@ class Painter(threading.Thread):
 
     def _paint(self, job: Job) -> None:
         remarks: list[str] = []
-        turn = None
+        turn, maker = None, self.makers.get(job.protocol)
         try:
-            turn = self.turn = Turn(job, from_json(dict(job.work), self.uploads))
+            turn = self.turn = maker.begin(job) if maker else Turn(job, from_json(dict(job.work), self.uploads))
             with Remarks() as remarks:
-                self._follow(turn)
+                (maker.follow if maker else self._follow)(turn)
             state, error = ("cancelled" if turn.ask == "cancel" else "done"), ""
         except StoreError:
             self.store.give_back(job.id)
@@ -239,6 +257,8 @@ class Painter(threading.Thread):
             self._sweep(set(pictures_of(job.work)))
             if state == "cancelled":
                 self.discard(job)
+        if maker is not None and turn is not None:
+            maker.ended(turn)
         self._tell(job.id)
 
     def _follow(self, turn: Turn) -> None:

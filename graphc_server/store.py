@@ -37,7 +37,8 @@ CREATE TABLE IF NOT EXISTS jobs (
     started REAL,
     ended REAL,
     error TEXT NOT NULL DEFAULT '',
-    remarks TEXT NOT NULL DEFAULT '[]'
+    remarks TEXT NOT NULL DEFAULT '[]',
+    result TEXT NOT NULL DEFAULT '{}'
 );
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, number);
 CREATE INDEX IF NOT EXISTS jobs_by_client ON jobs (client, turn);
@@ -61,7 +62,8 @@ ORDER BY turn = 0, (SELECT MAX(turn) FROM jobs AS earlier WHERE earlier.client =
 
 @dataclass(frozen=True)
 class Job:
-    """A row of the queue. `work` is an order's JSON, `asked` what the client sent and wants echoed."""
+    """A row of the queue. `work` is an order's JSON, `asked` what the client sent and wants echoed, `result` what a protocol's
+    maker says of what it made so far."""
 
     number: int
     id: str
@@ -76,6 +78,7 @@ class Job:
     ended: float | None
     error: str
     remarks: list[str]
+    result: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,8 @@ class Store:
             for name, value in (("journal_mode", "WAL"), ("synchronous", "NORMAL"), ("foreign_keys", "ON")):
                 self._database.execute(f"PRAGMA {name}={value}")
             self._database.executescript(TABLES)
+            if "result" not in {row["name"] for row in self._database.execute("PRAGMA table_info(jobs)")}:
+                self._database.execute("ALTER TABLE jobs ADD COLUMN result TEXT NOT NULL DEFAULT '{}'")
             self._database.execute("UPDATE jobs SET state = 'waiting' WHERE state = 'painting'")
 
     def close(self) -> None:
@@ -141,6 +146,10 @@ class Store:
             )
         )
 
+    def set_result(self, id: str, result: Mapping[str, Any]) -> None:
+        """What a protocol's maker says of what it made so far."""
+        self._do("UPDATE jobs SET result = ? WHERE id = ?", json.dumps(result), id)
+
     def cancel_waiting(self, id: str) -> bool:
         """Take a job out of the queue; False if it does not wait."""
         return bool(
@@ -169,6 +178,15 @@ class Store:
         marks = ", ".join("?" * len(states))
         rows = self._rows(f"SELECT * FROM jobs WHERE state IN ({marks}) ORDER BY number LIMIT ?", *states, limit)
         return [_job(row) for row in rows]
+
+    def of_protocol(self, protocol: str, *states: State, limit: int = 10000) -> list[Job]:
+        """The last jobs of a protocol in these states that are not forgotten, the oldest first."""
+        marks = ", ".join("?" * len(states))
+        rows = self._rows(
+            f"SELECT * FROM jobs WHERE protocol = ? AND work != '{{}}' AND state IN ({marks}) ORDER BY number DESC LIMIT ?",
+            *(protocol, *states, limit),
+        )
+        return [_job(row) for row in reversed(rows)]
 
     def waiting(self) -> list[str]:
         """The names of the jobs that wait, the oldest first."""
@@ -199,7 +217,7 @@ class Store:
         with self._errors(), self._database as transaction:
             transaction.execute("BEGIN IMMEDIATE")
             transaction.execute("DELETE FROM pictures WHERE job = ?", (id,))
-            transaction.execute("UPDATE jobs SET work = '{}', asked = '{}' WHERE id = ?", (id,))
+            transaction.execute("UPDATE jobs SET work = '{}', asked = '{}', result = '{}' WHERE id = ?", (id,))
             transaction.execute("DELETE FROM jobs WHERE work = '{}' AND ended < ?", (time.time() - DAY,))
 
     def options(self) -> dict[str, Any]:
@@ -232,5 +250,5 @@ class Store:
 
 def _job(row: sqlite3.Row) -> Job:
     values = dict(row)
-    read = {name: json.loads(values.pop(name)) for name in ("work", "asked", "remarks")}
+    read = {name: json.loads(values.pop(name)) for name in ("work", "asked", "remarks", "result")}
     return Job(**values, **read)
