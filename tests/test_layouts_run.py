@@ -279,20 +279,12 @@ def test_weights_and_component_of_the_command_line(graphc_command: Any, text_enc
     assert "the checkpoint (Stable Diffusion 1: vae) does not fit the model" in done.err
 
 
-def test_eight_bits_are_widened_and_scaled_ones_refused(text_encoder: graphc.Model, tmp_path: Path) -> None:
+def test_eight_bits_are_widened(text_encoder: graphc.Model, tmp_path: Path) -> None:
     numbers = {name: torch.from_numpy(array).to(torch.float8_e4m3fn) for name, array in filled(SD1, 8).items()}
     torch_files.save_file(numbers, tmp_path / "m.safetensors")
     text_encoder.load_weights(tmp_path / "m.safetensors")
     found = text_encoder.run(IDS)
     text_encoder.load_weights({name: tensor.float().numpy() for name, tensor in numbers.items()})
-    same(text_encoder.run(IDS), found)
-    scaled = f"{CLIP}text_model.encoder.layers.0.mlp.fc1"
-    torch_files.save_file({**numbers, f"{scaled}.scale_weight": torch.ones(())}, tmp_path / "m.safetensors")
-    for strict in (True, False):
-        with pytest.raises(
-            CheckpointError, match=rf"fc1\.weight: it must be multiplied by {scaled}\.scale_weight, which"
-        ):
-            text_encoder.load_weights(tmp_path / "m.safetensors", strict=strict)
     same(text_encoder.run(IDS), found)
     torch_files.save_file(
         {name: tensor.to(torch.complex64) for name, tensor in numbers.items()}, tmp_path / "m.safetensors"
@@ -301,6 +293,53 @@ def test_eight_bits_are_widened_and_scaled_ones_refused(text_encoder: graphc.Mod
         CheckpointError, match=r"1: text_encoder\) does not fit the model:\n.*its type C64 is not supported"
     ):
         text_encoder.load_weights(tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("kind", ["scale_weight", "weight_scale"])
+@pytest.mark.parametrize("shape", [(), (1,), (None,), (None, 1)])
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_scaled_eight_bits(
+    text_encoder: graphc.Model, tmp_path: Path, kind: str, shape: tuple[int | None, ...], dtype: torch.dtype
+) -> None:
+    written, expected = {}, {}
+    for name, array in filled(SD1, 8).items():
+        tensor = torch.from_numpy(array)
+        written[name], expected[name] = tensor, array
+        if name.endswith(("proj.weight", "fc1.weight", "fc2.weight")):
+            scale = torch.rand([size or len(tensor) for size in shape]) * 0.01 + 0.01
+            over = scale.reshape(-1, 1)
+            narrow = (tensor / over).to(dtype)
+            module = name.removesuffix("weight")
+            written |= {name: narrow, f"{module}{kind}": scale, f"{module}scale_input": torch.ones(())}
+            expected[name] = (narrow.float() * over).numpy()
+    written["scaled_fp8"] = torch.zeros(0, dtype=dtype)
+    torch_files.save_file(written, tmp_path / "m.safetensors")
+    text_encoder.load_weights(tmp_path / "m.safetensors")
+    found = text_encoder.run(IDS)
+    text_encoder.load_weights(expected)
+    same(text_encoder.run(IDS), found)
+
+
+def test_scales_that_fit_no_tensor(text_encoder: graphc.Model, tmp_path: Path) -> None:
+    given = filled(SD1, 8)
+    text_encoder.load_weights(given)
+    before = text_encoder.run(IDS)
+    module = f"{CLIP}text_model.encoder.layers.0.mlp.fc1"
+    for narrow, scale in (
+        (torch.float8_e4m3fn, torch.ones(3)),
+        (torch.float8_e4m3fn, torch.ones(4, 8)),
+        (torch.int8, torch.ones(())),
+        (torch.float8_e4m3fn, torch.ones((), dtype=torch.float8_e4m3fn)),
+    ):
+        tensors = {name: torch.from_numpy(array) for name, array in given.items()}
+        tensors |= {f"{module}.weight": tensors[f"{module}.weight"].to(narrow), f"{module}.weight_scale": scale}
+        torch_files.save_file(tensors, tmp_path / "m.safetensors")
+        for strict in (True, False):
+            with pytest.raises(
+                CheckpointError, match=r"fc1\.weight: it is scaled in a way that is not supported: .* by "
+            ):
+                text_encoder.load_weights(tmp_path / "m.safetensors", strict=strict)
+        same(text_encoder.run(IDS), before)
 
 
 def test_shards_in_the_folder_of_a_component(text_encoder: graphc.Model, tmp_path: Path) -> None:

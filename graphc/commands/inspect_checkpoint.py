@@ -13,6 +13,7 @@ from graphc.weights.checkpoint import open_checkpoint
 from graphc.weights.layouts import IGNORED, detect, origins
 from graphc.weights.layouts.fit import shapes_of
 from graphc.weights.lora.files import is_lora, read_lora
+from graphc.weights.scaled import Scaled
 from graphc.weights.tensors import Tensor, Tensors, Unreadable
 
 OUTSIDE = "(no component)"
@@ -73,6 +74,8 @@ def _described(tensor: Tensor) -> tuple[str, int, int]:
         return "unreadable", 0, 0
     if isinstance(tensor, Blocks):
         return tensor.type, tensor.size, tensor.raw.nbytes
+    if isinstance(tensor, Scaled):
+        return f"scaled {tensor.raw.dtype.name}", tensor.size, tensor.raw.nbytes
     return tensor.dtype.name, tensor.size, tensor.nbytes
 
 

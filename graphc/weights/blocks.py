@@ -12,6 +12,7 @@ import numpy as np
 from graphc.errors import CheckpointError
 from graphc.ggml_types import TYPES, dequantize, nbytes
 from graphc.ir.types import F32
+from graphc.weights.scaled import Scaled, stacked
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +75,12 @@ class Blocks:
         return found
 
 
-def joined(parts: Sequence[np.ndarray | Blocks]) -> np.ndarray | Blocks:
-    """Tensors one behind the other along their first axis: blocks if all are, of one type and shape of rows."""
+def joined(parts: Sequence[np.ndarray | Blocks | Scaled]) -> np.ndarray | Blocks | Scaled:
+    """Tensors one behind the other along their first axis: blocks if all are, of one type and shape of rows; so scaled ones."""
     first, *others = parts
+    scaled = [each for each in parts if isinstance(each, Scaled)]
+    if len(scaled) == len(parts) and len({each.raw.dtype for each in scaled}) == 1:
+        return stacked(scaled)
     if isinstance(first, Blocks) and first.whole(1) and all(
         isinstance(each, Blocks) and each.type == first.type and each.shape[1:] == first.shape[1:] for each in others
     ):  # fmt: skip

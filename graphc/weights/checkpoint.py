@@ -18,6 +18,7 @@ from graphc.weights.blocks import Blocks
 from graphc.weights.layouts.architectures import FOLDERS
 from graphc.weights.pytorch import read_pytorch
 from graphc.weights.safetensors import read_index, read_safetensors
+from graphc.weights.scaled import Scaled, scale_of
 from graphc.weights.tensors import Tensors, Unreadable, check_shape, mapped, shaped
 
 Source: TypeAlias = Union[str, os.PathLike[str], Mapping[str, Any]]
@@ -32,6 +33,12 @@ USUAL = re.compile(r"(diffusion_pytorch_model|model|pytorch_model)\.(safetensors
 SCALES = ("scale_weight", "weight_scale")
 """What the numbers are called by which a module's weight is scaled."""
 
+BESIDE_SCALES = ("scale_input", "input_scale", "comfy_quant")
+"""What else such a module has: how its input would be rounded, and what all of this is called."""
+
+SCALED = "scaled_fp8"
+"""A tensor without a meaning, in files with scales."""
+
 GGUF_DTYPES = {"F32": F32, "F16": F16, "BF16": BF16, "F64": F64, "I8": I8, "I16": I16, "I32": I32, "I64": I64}
 
 RESHAPED = "comfy.gguf.orig_shape."
@@ -45,7 +52,9 @@ def open_checkpoint(source: Source) -> Tensors:
     Raises CheckpointError, with the file's name, if it is missing, damaged, or of no format that is known.
     """
     if isinstance(source, Mapping):
-        return {name: each if isinstance(each, Blocks) else _array(name, each) for name, each in source.items()}
+        return {
+            name: each if isinstance(each, Blocks | Scaled) else _array(name, each) for name, each in source.items()
+        }
     path = Path(source)
     if not path.is_dir():
         return _opened(path)
@@ -86,12 +95,20 @@ def _read(path: Path) -> Tensors:
 
 
 def _unscaled(found: Tensors) -> Tensors:
-    """The tensors; those of 8 bits that the file scales by numbers beside them cannot be used as they are."""
-    for name in list(found):
-        module, _, kind = name.rpartition(".")
-        if kind in SCALES and f"{module}.weight" in found:
-            found[f"{module}.weight"] = Unreadable(f"it must be multiplied by {name}, which is not supported")
-    return found
+    """The tensors, those of 8 bits with the numbers that the file scales them by."""
+    scales = {name: kind for name in found for kind in [name.rpartition(".")[2]] if kind in SCALES}
+    for name, kind in scales.items():
+        module = name.removesuffix(kind)
+        weight, scale = found.get(f"{module}weight"), found[name]
+        if not isinstance(weight, np.ndarray) or not isinstance(scale, np.ndarray):
+            continue
+        try:
+            found[f"{module}weight"] = scale_of(weight, scale)
+        except CheckpointError as error:
+            found[f"{module}weight"] = Unreadable(str(error))
+        for each in (kind, *BESIDE_SCALES):
+            found.pop(module + each, None)
+    return {name: each for name, each in found.items() if not scales or name.rpartition(".")[2] != SCALED}
 
 
 def _shards(path: Path) -> Tensors:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from graphc.errors import CheckpointError
@@ -23,10 +22,8 @@ from graphc.weights.layouts.fit import KNOWN, fit, some
 from graphc.weights.moving import moved
 from graphc.weights.names import FEWEST
 from graphc.weights.recipes import Recipes, recipes_of
+from graphc.weights.scaled import EIGHT_BITS, Scaled
 from graphc.weights.tensors import Tensors, Unreadable
-
-EIGHT_BITS = {np.dtype(each) for each in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)}
-"""Types whose numbers float16 has."""
 
 WIDER = {(F16, F32), (BF16, F32), (F16, F64), (BF16, F64), (F32, F64)} | {(each, F32) for each in EIGHT_BITS}
 """Conversions that keep every number."""
@@ -152,9 +149,12 @@ def shapes_of(parameters: Iterable[Value]) -> dict[str, tuple[int, ...]]:
 
 
 def _type(tensor: Any) -> str:
-    """The narrowest type of ggml's that has a tensor's numbers."""
+    """The narrowest type of ggml's that has a tensor's numbers; if they are scaled, float16, which programs of such files
+    compute them in."""
     if isinstance(tensor, Blocks):
         return tensor.type
+    if isinstance(tensor, Scaled):
+        return "F16"
     types = {dtype: name for name, dtype in HALVES.items()} | dict.fromkeys(EIGHT_BITS, "F16")
     return types.get(tensor.dtype, "F32")
 

@@ -13,6 +13,7 @@ from graphc.errors import CheckpointError
 from graphc.files import map_file
 from graphc.ir.types import MOST_AXES
 from graphc.weights.blocks import Blocks
+from graphc.weights.scaled import Scaled
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,12 @@ class Unreadable:
     reason: str
 
 
-Tensor: TypeAlias = Union[np.ndarray, Blocks, Unreadable]
+Tensor: TypeAlias = Union[np.ndarray, Blocks, Scaled, Unreadable]
 
 Tensors: TypeAlias = dict[str, Tensor]
-"""What a checkpoint has, by name. A quantized tensor is `Blocks`, which is taken apart and put together by rows as an array is:
-`tensor[a:b]`, `tensor.reshape(...)` and `joined([...])` of `blocks.py` keep its blocks, `np.asarray(tensor)` gives numbers."""
+"""What a checkpoint has, by name. A quantized tensor is `Blocks`, one of scaled 8-bit floats `Scaled`, which are taken apart and
+put together by rows as an array is: `tensor[a:b]`, `tensor.reshape(...)` and `joined([...])` of `blocks.py` keep what it is,
+`np.asarray(tensor)` gives numbers."""
 
 
 MOST_REPEATED = 1 << 24

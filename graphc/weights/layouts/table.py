@@ -19,8 +19,9 @@ from typing import Protocol, TypeAlias, Union
 import numpy as np
 
 from graphc.weights.blocks import Blocks, joined
+from graphc.weights.scaled import Scaled
 
-Array: TypeAlias = Union[np.ndarray, Blocks]
+Array: TypeAlias = Union[np.ndarray, Blocks, Scaled]
 
 
 class Step(Protocol):
