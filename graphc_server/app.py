@@ -15,11 +15,12 @@ from starlette.responses import HTMLResponse
 
 from graphc_server import openai, operations, sdcpp
 from graphc_server.answers import answer_errors
+from graphc_server.own import events
 from graphc_server.safety import Guard
 from graphc_server.sdapi import extras, lists, painting
 from graphc_server.service import Service, Setup
 
-ROUTERS = (painting.router, lists.router, extras.router, openai.router, sdcpp.router, operations.router)
+ROUTERS = (painting.router, lists.router, extras.router, openai.router, sdcpp.router, events.router, operations.router)
 
 
 def create_app(setup: Setup) -> FastAPI:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from graphc import GraphcError
 from graphc_images.pictures.files import Notes, save_picture
 from graphc_server.errors import StoreError
+from graphc_server.events import Announcer
 from graphc_server.orders import Look, Order, from_json, pictures_of
-from graphc_server.pictures import encoded
+from graphc_server.pictures import MEDIA, encoded
 from graphc_server.store import Job, Painted, Store
 
 if TYPE_CHECKING:
@@ -64,6 +65,26 @@ class Turn:
         """How much is done, 0 to 1."""
         done = self.batch * self.passes + self.second + (self.step / self.steps if self.steps else 0)
         return min(done / (self.order.settings.batches * self.passes), 1.0)
+
+    @property
+    def seconds_left(self) -> float:
+        """As far as can be seen."""
+        passed, share = time.monotonic() - self.began, self.share
+        return passed / share - passed if share else 0.0
+
+    def said(self) -> dict[str, Any]:
+        """Where it is, as events say it."""
+        settings = self.order.settings
+        return {
+            "batch": self.batch,
+            "batches": settings.batches,
+            "pass": self.second + 1,
+            "passes": self.passes,
+            "step": self.step,
+            "steps": self.steps,
+            "share": round(self.share, 4),
+            "seconds_left": round(self.seconds_left, 1),
+        }
 
     def want(self, ask: Ask) -> None:
         """Ask for something; it is done after the step."""
@@ -141,6 +162,7 @@ class Painter(threading.Thread):
         self.turn: Turn | None = None
         self.makers: dict[str, Maker] = {}
         """By protocol; jobs of others are orders."""
+        self.announcer = Announcer()
         self._waiting: dict[str, list[Future[None]]] = {}
         self._errands: list[tuple[Callable[[], Any], Future[Any]]] = []
         self._lock, self._called, self._closing = threading.Lock(), threading.Event(), False
@@ -194,6 +216,7 @@ class Painter(threading.Thread):
         job = self.store.job(id)
         if job is not None and self.store.cancel_waiting(id):
             self._sweep(set(pictures_of(job.work)))
+            self.announcer.tell("job", id, {"state": "cancelled", "error": ""})
             self._tell(id)
             return True
         turn = self.turn
@@ -205,6 +228,7 @@ class Painter(threading.Thread):
     def close(self) -> None:
         """Begin no more jobs. Who waits for one that has not begun is told; the job stays in the queue."""
         self._closing = True
+        self.announcer.close()
         self.call()
 
     def stop(self, patience: float) -> None:
@@ -236,6 +260,7 @@ class Painter(threading.Thread):
         turn, maker = None, self.makers.get(job.protocol)
         try:
             turn = self.turn = maker.begin(job) if maker else Turn(job, from_json(dict(job.work), self.uploads))
+            self.announcer.tell("job", job.id, {"state": "painting", "error": ""})
             with Remarks() as remarks:
                 (maker.follow if maker else self._follow)(turn)
             state, error = ("cancelled" if turn.ask == "cancel" else "done"), ""
@@ -257,6 +282,7 @@ class Painter(threading.Thread):
             self._sweep(set(pictures_of(job.work)))
             if state == "cancelled":
                 self.discard(job)
+            self.announcer.tell("job", job.id, {"state": state, "error": error, "remarks": remarks})
         if maker is not None and turn is not None:
             maker.ended(turn)
         self._tell(job.id)
@@ -265,7 +291,9 @@ class Painter(threading.Thread):
         order, place = turn.order, 0
         pipeline = self.models.pipeline(order.model, order.vae)
         for progress in pipeline.paint(order.settings, turn.wish):
+            before = turn.previews
             turn.note(progress)
+            self._announce(turn, before)
             if turn.ask in ("cancel", "give back"):
                 return
             for picture in progress.pictures:
@@ -273,7 +301,15 @@ class Painter(threading.Thread):
                 notes = Notes(picture.parameters if order.notes else "")
                 save_picture(picture.image, self.pictures / file, notes, quality=order.quality)
                 self.store.add_picture(turn.job.id, place, Painted(file, picture.seed, picture.parameters))
+                self.announcer.tell("picture", turn.job.id, {"place": place, "seed": picture.seed})
                 place += 1
+
+    def _announce(self, turn: Turn, previews: int) -> None:
+        """Tell of a step, and of the preview if there is another than before."""
+        self.announcer.tell("progress", turn.job.id, turn.said())
+        if turn.previews > previews and turn.preview is not None:
+            said = {"number": turn.previews, "type": MEDIA[turn.order.look.kind]}
+            self.announcer.tell("preview", turn.job.id, said, turn.preview)
 
     def discard(self, job: Job) -> None:
         """Forget a job that is over, and its pictures, unless they are to be kept."""

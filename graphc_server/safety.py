@@ -35,17 +35,20 @@ class Guard:
         self.hosts = {LOOPBACK, *(host.lower() for host in hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-        if scope["type"] != "http":
+        """One request, or one WebSocket."""
+        if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        refusal = self._refusal(scope, headers)
-        if refusal is not None:
+        refusal = self._refusal(scope, Headers(scope=scope))
+        if refusal is not None and _can_answer(scope):
             await refusal(scope, receive, send)
-            return
-        counted = Counted(receive, send, self.body)
-        await self.app(scope, counted.receive, counted.send)
+        elif refusal is not None:
+            await send({"type": "websocket.close", "code": 1008})
+        elif scope["type"] == "websocket":
+            await self.app(scope, receive, send)
+        else:
+            counted = Counted(receive, send, self.body)
+            await self.app(scope, counted.receive, counted.send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Any:
         host = _host(headers.get("host", ""))
@@ -55,7 +58,7 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and not self._allowed(origin, headers.get("host", "")):
             return error("HTTPException", "requests from pages of other hosts are not allowed; see --cors", 403)
-        if self.users and scope["method"] != "OPTIONS" and scope["path"] not in OPEN:
+        if self.users and scope.get("method") != "OPTIONS" and scope["path"] not in OPEN:
             name = self._user(headers.get("authorization", ""))
             if name is None:
                 asks = {"WWW-Authenticate": 'Basic realm="graphc"'}
@@ -83,6 +86,11 @@ class Guard:
             if _same(given, name) & _same(secret, password):
                 found = name
         return found if kind.lower() == "basic" else None
+
+
+def _can_answer(scope: Scope) -> bool:
+    """Whether there can be a response: always for HTTP; for a WebSocket that is not accepted, if the server knows how."""
+    return scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {})
 
 
 def _same(one: str, other: str) -> bool:

@@ -91,6 +91,7 @@ class Service:
             self.store.drop(name)  # it was handed over; its name is free again
         with self.painter.filing:
             self.store.add(name, client, protocol, to_json(order, self.painter.uploads), asked)
+        self.painter.announcer.tell("job", name, {"state": "waiting", "error": ""})
         self.painter.call()
         return name
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import HTTPConnection
 
 from graphc_server.answers import Json
 from graphc_server.pictures import MEDIA, base64_of
@@ -19,9 +20,9 @@ from graphc_server.service import Service, client_of
 router = APIRouter()
 
 
-def service_of(request: Request) -> Service:
+def service_of(connection: HTTPConnection) -> Service:
     """The server's state."""
-    found: Service = request.app.state.service
+    found: Service = connection.app.state.service
     return found
 
 

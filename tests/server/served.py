@@ -92,7 +92,7 @@ class Process:
             self.port = free.getsockname()[1]
         code = "from graphc_server.commands import serve; serve()"
         options = ["--models", models, "--data", data, "--port", self.port, "--threads", 1, *more]
-        environment = {**os.environ, "PYTHONPATH": str(IMAGES.parents[1])}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(IMAGES.parents[1]), *sys.path])}
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, *map(str, options)], stderr=subprocess.PIPE, text=True, env=environment
         )
