@@ -40,6 +40,14 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Told:
+    """The texts of a prompt, of which one follows the other; in A1111's mode they are one batch, whose mean emphasis keeps."""
+
+    texts: tuple[str, ...]
+    negative: bool = False
+
+
+@dataclass(frozen=True)
 class Read:
     """What an encoder makes of some texts: states [texts, tokens, width], of the first chunk a vector [texts, width], and which
     tokens are no padding [texts, tokens]."""
@@ -80,30 +88,38 @@ class Conditioner:
         self.model = model
         self._made: OrderedDict[Hashable, list[Conditioning]] = OrderedDict()
 
-    def __call__(self, texts: Sequence[str], reading: Reading, *, negative: bool = False) -> list[Conditioning]:
+    def __call__(self, told: Sequence[Told], reading: Reading) -> list[list[Conditioning]]:
         """As `conditionings`. A LoRA on the text encoders, or another strength of it, makes others."""
         loras = tuple(sorted((name, str(strength)) for name, strength in self.model.loras.items()))
         vectors = [array.tobytes() for each in reading.embeddings for array in each.vectors.values()]
         names = [each.name for each in reading.embeddings]
-        key = (*texts, negative, loras, replace(reading, embeddings=()), *names, *vectors)
-        found = self._made.pop(key, None)
-        self._made[key] = conditionings(self.model, texts, reading, negative=negative) if found is None else found
+        keys = {each: (each, loras, replace(reading, embeddings=()), *names, *vectors) for each in told}
+        new = [each for each, key in keys.items() if key not in self._made]
+        made = dict(zip(new, conditionings(self.model, new, reading), strict=True))
+        found = {each: made[each] if each in made else self._made.pop(key) for each, key in keys.items()}
+        self._made.update({keys[each]: one for each, one in found.items()})
         while len(self._made) > self.KEPT:
             self._made.popitem(last=False)
-        return self._made[key]
+        return [found[each] for each in told]
 
 
-def conditionings(
-    model: ImageModel, texts: Sequence[str], reading: Reading, *, negative: bool = False
-) -> list[Conditioning]:
-    """What the denoiser is told for each text. In A1111's mode all texts of a prompt are one batch, whose mean emphasis keeps."""
+def conditionings(model: ImageModel, told: Sequence[Told], reading: Reading) -> list[list[Conditioning]]:
+    """What the denoiser is told for each text. An encoder reads everything before the next one does: memory may hold one only."""
     family = FAMILIES[family_name(model.architecture)]
-    read = {name: _read(model, name, texts, reading, family) for name in _needed(model)}
+    read: list[dict[str, Read]] = [{} for _ in told]
+    for name in _needed(model) if told else ():
+        for each, results in zip(told, read, strict=True):
+            results[name] = _read(model, name, each.texts, reading, family)
+    return [_joined(family, each, results, reading) for each, results in zip(told, read, strict=True)]
+
+
+def _joined(family: Family, told: Told, read: Mapping[str, Read], reading: Reading) -> list[Conditioning]:
+    """What all encoders say of each text."""
     found = [
-        family.joined({name: _row(each, row) for name, each in read.items()}, reading, negative)
-        for row in range(len(texts))
+        family.joined({name: _row(each, row) for name, each in read.items()}, reading, told.negative)
+        for row in range(len(told.texts))
     ]
-    if negative and arithmetic.is_zeroed(family.name, reading.mode, texts):
+    if told.negative and arithmetic.is_zeroed(family.name, reading.mode, told.texts):
         found = [replace(each, words=np.zeros_like(each.words), pooled=_zeros(each.pooled)) for each in found]
     return found
 

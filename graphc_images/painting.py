@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from graphc_images.conditions import Conditioner, Reading
+from graphc_images.conditions import Conditioner, Reading, Told
 from graphc_images.errors import SettingError
 from graphc_images.models import Conditioning, ImageModel
 from graphc_images.modes import Mode
 from graphc_images.noise import NoiseSource, brownian_noise, noise_source
 from graphc_images.prompts.embeddings import Embedding
 from graphc_images.prompts.plan import PromptPlan, read_prompt
+from graphc_images.prompts.schedule import Stage
 from graphc_images.refining import InTurn
 from graphc_images.sampling import (
     Guidance,
@@ -299,11 +300,15 @@ class Reader:
         without = self.canvas.seen.without
         positive = self._plan(self.settings.prompt, evaluations, negative=False)
         negative = self._plan(self.settings.negative_prompt, evaluations, negative=True)
-        told = [self._encoded(positive, part) for part in range(len(positive.parts))]
-        needed = self.settings.cfg_scale != 1 or without is not None
-        against = self._encoded(negative, 0, negative=True) if needed else {}
-
-        empty = self._encoded(self._plan("", evaluations, negative=False), 0)[""] if self.settings.perp_neg else None
+        wanted = [_texts(part.stages) for part in positive.parts]
+        if self.settings.cfg_scale != 1 or without is not None:
+            wanted.append(replace(_texts(negative.parts[0].stages), negative=True))
+        if self.settings.perp_neg:
+            wanted.append(Told(("",)))
+        encoded = self._encoded(wanted)
+        told = encoded[: len(positive.parts)]
+        against = next((each for one, each in zip(wanted, encoded, strict=True) if one.negative), {})
+        empty = encoded[-1][""] if self.settings.perp_neg else None
 
         def at(evaluation: int) -> Prompts:
             texts = positive.at(evaluation)
@@ -318,15 +323,22 @@ class Reader:
     def _plan(self, prompt: str, evaluations: int, *, negative: bool) -> PromptPlan:
         return read_prompt(prompt, evaluations, self.settings.mode, negative=negative, hires_of=self.hires_of)
 
-    def _encoded(self, read: PromptPlan, part: int, negative: bool = False) -> dict[str, Conditioning]:
-        """Each text of a sub-prompt, encoded in one batch."""
-        texts = list(dict.fromkeys(stage.text for stage in read.parts[part].stages))
-        found = self.conditioner(texts, self.reading, negative=negative)
+    def _encoded(self, wanted: Sequence[Told]) -> list[dict[str, Conditioning]]:
+        """What the model is told by each text."""
         seen = self.canvas.seen
-        told: dict[str, Any] = {"latents": seen.channels, "references": seen.references}
-        if self.settings.controls:
-            told["positive"] = np.array([0.0 if negative else 1.0], np.float32)
-        return {text: replace(each, **told) for text, each in zip(texts, found, strict=True)}
+        added: dict[str, Any] = {"latents": seen.channels, "references": seen.references}
+        found = []
+        for told, conditionings in zip(wanted, self.conditioner(wanted, self.reading), strict=True):
+            if self.settings.controls:
+                added["positive"] = np.array([0.0 if told.negative else 1.0], np.float32)
+            texts = zip(told.texts, conditionings, strict=True)
+            found.append({text: replace(each, **added) for text, each in texts})
+        return found
+
+
+def _texts(stages: Sequence[Stage]) -> Told:
+    """Each text of a sub-prompt once."""
+    return Told(tuple(dict.fromkeys(stage.text for stage in stages)))
 
 
 class Network:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -133,6 +135,21 @@ def test_stable_diffusion_xl(tmp_path):
     start = noise(4)
     expected = oracle(**asked(start, negative_prompt=AGAINST, guidance_scale=6.0, sigmas=list(SIGMAS))).images[0]
     near(painted(pipeline, start, SIGMAS, negative_prompt=AGAINST, cfg_scale=6.0), expected)
+
+
+def test_encoders_read_one_after_the_other(tmp_path, monkeypatch):
+    """Where memory holds one encoder, each is loaded once for all prompts."""
+    pipeline, _ = opened("Stable Diffusion XL", tmp_path)
+    calls = []
+    encode = pipeline.model.encode_tokens
+    monkeypatch.setattr(
+        pipeline.model, "encode_tokens", lambda name, *given: calls.append(name) or encode(name, *given)
+    )
+    pipeline(f"{PROMPT} AND a house", negative_prompt=AGAINST, steps=1, height=HEIGHT, width=WIDTH)
+    assert [name for name, _ in groupby(calls)] == ["clip_l", "clip_g"]
+    assert len(calls) == 6
+    pipeline(f"{PROMPT} AND a house :0.5", negative_prompt=AGAINST, steps=1, height=HEIGHT, width=WIDTH)
+    assert len(calls) == 6, "what was read is kept"
 
 
 def test_stable_diffusion_3(tmp_path):
