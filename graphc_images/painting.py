@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from graphc_images.conditions import Conditioner, Reading, Told
 from graphc_images.errors import SettingError
 from graphc_images.models import Conditioning, ImageModel
+from graphc_images.models.together import ROOM, alike, joined
 from graphc_images.modes import Mode
 from graphc_images.noise import NoiseSource, brownian_noise, noise_source
 from graphc_images.prompts.embeddings import Embedding
@@ -51,10 +52,6 @@ from graphc_images.sampling.samplers import PairDenoiser
 from graphc_images.seen import NOTHING, Seen
 from graphc_images.settings import Settings
 from graphc_images.steering import Steering
-
-JOINED = 64 * 64
-"""Latent pixels up to which the prompt and the negative prompt go through the model together. Larger ones fill a device alone,
-and take half the memory one after the other."""
 
 Wrapper = Callable[[PairDenoiser, Plan, NoiseSource], PairDenoiser]
 """What makes another denoiser of one: for inpainting."""
@@ -356,42 +353,22 @@ class Network:
         """See `guided.ConditionedModel`."""
         found: list[np.ndarray] = []
         for group in grouped(conditionings, x):
-            told, rows = (joined(group, len(x)), np.concatenate([x] * len(group))) if len(group) > 1 else (group[0], x)
+            told, rows = group[0], x
+            if len(group) > 1:
+                told, rows = joined(group, [len(x)] * len(group)), np.concatenate([x] * len(group))
             network = partial(self.denoise, conditioning=told, weakening=weakening or Weakening())
             found += np.split(model_for(self.way, network, self.prediction)(rows, sigma), len(group))
         return found
 
 
 def grouped(conditionings: Sequence[Conditioning], x: np.ndarray) -> list[list[Conditioning]]:
-    """Neighbours that can go through the model in one batch."""
+    """Neighbours that can go through the model in one batch. Large latents fill a device alone, and take half the memory one
+    after the other."""
     groups: list[list[Conditioning]] = []
-    most = JOINED // (len(x) * x.shape[2] * x.shape[3])
+    most = ROOM // (len(x) * x.shape[2] * x.shape[3])
     for each in conditionings:
-        if groups and len(groups[-1]) < most and _alike(groups[-1][0], each):
+        if groups and len(groups[-1]) < most and alike(groups[-1][0], each):
             groups[-1].append(each)
         else:
             groups.append([each])
     return groups
-
-
-def _alike(a: Conditioning, b: Conditioning) -> bool:
-    return all(
-        isinstance(one, tuple) or getattr(one, "shape", None) == getattr(other, "shape", None)
-        for one, other in ((getattr(a, each.name), getattr(b, each.name)) for each in fields(a))
-    )
-
-
-def joined(group: Sequence[Conditioning], batch: int) -> Conditioning:
-    """Conditionings of one row, or of a row for each picture, as one of all rows."""
-
-    def rows(arrays: Sequence[np.ndarray]) -> np.ndarray:
-        return np.concatenate([np.broadcast_to(each, (batch, *each.shape[1:])) for each in arrays])
-
-    made: dict[str, Any] = {}
-    for each in fields(Conditioning):
-        values = [getattr(one, each.name) for one in group]
-        if isinstance(values[0], tuple):
-            made[each.name] = tuple(map(rows, zip(*values, strict=True)))
-        elif values[0] is not None:
-            made[each.name] = rows(values)
-    return Conditioning(**made)

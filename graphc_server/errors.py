@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphc_images import ImageError
+from graphc_images import ImageError, SettingError
 
 
 class RequestError(ImageError):
@@ -15,3 +15,10 @@ class RequestError(ImageError):
 
 class StoreError(ImageError):
     """The database or a file of the server cannot be read or written; nothing of the request was kept."""
+
+
+def status_of(problem: BaseException) -> int:
+    """HTTP's status for what went wrong while a picture was painted: 422 for what was asked for, 500 for what broke (A1111)."""
+    if isinstance(problem, RequestError):
+        return problem.status
+    return 422 if isinstance(problem, SettingError) else 500

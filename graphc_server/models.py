@@ -67,6 +67,7 @@ class Models:
     ) -> None:
         """`device` and `threads` compute, with at most `memory` for all models."""
         self.folders = ModelFolders(*folders, paths=False)
+        self.device = device
         self._loads = Loaded(memory, device)
         self._threads = threads
         self.enlargers = Enlargers(self.folders, self._loads, threads)

@@ -18,7 +18,7 @@ import graphc
 from graphc_images import Settings
 from graphc_images.pictures.blending import SoftInpainting
 from graphc_images.settings import LARGEST_SEED
-from graphc_server.errors import StoreError
+from graphc_server.errors import RequestError, StoreError
 from graphc_server.pictures import encoded
 
 RECORDS = {each.__name__: each for each in (SoftInpainting,)}
@@ -73,7 +73,7 @@ def to_json(order: Order, folder: Path) -> dict[str, Any]:
 
 
 def from_json(text: dict[str, Any], folder: Path) -> Order:
-    """What `to_json` made. Raises StoreError if a picture is gone."""
+    """What `to_json` made. Raises RequestError if a picture is gone."""
     settings = Settings(**{name: _read(value, folder) for name, value in text["settings"].items()})
     plain = {name: value for name, value in text.items() if name not in ("settings", "look")}
     return Order(settings, look=Look(**text["look"]), **plain)
@@ -116,7 +116,7 @@ def _read(value: Any, folder: Path) -> Any:
             picture = Image.open(folder / value["!picture"], formats=("PNG",))
             picture.load()
         except OSError as problem:
-            raise StoreError(f"a picture of the request is gone: {problem}") from None
+            raise RequestError(f"a picture of the request is gone: {problem}", 500) from None
         return picture
     if "!record" in value:
         return RECORDS[value["!record"]](**{name: _read(each, folder) for name, each in value["fields"].items()})

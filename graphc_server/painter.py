@@ -1,4 +1,5 @@
-"""The thread that paints: it takes job after job from the database, says where it is, and does what is wished for in between."""
+"""The thread that paints: it takes job after job from the database, with those that are alike, says where it is, and does what is
+wished for in between."""
 
 from __future__ import annotations
 
@@ -8,16 +9,19 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from graphc import GraphcError
+from graphc_images.models import together
 from graphc_images.pictures.files import Notes, save_picture
-from graphc_server.errors import StoreError
+from graphc_server.alike import beside
+from graphc_server.errors import StoreError, status_of
 from graphc_server.events import Announcer
 from graphc_server.orders import Look, Order, from_json, pictures_of
 from graphc_server.pictures import MEDIA, encoded
-from graphc_server.store import Job, Painted, Store
+from graphc_server.store import Job, Painted, State, Store
 
 if TYPE_CHECKING:
     from graphc_images import Progress
@@ -159,7 +163,8 @@ class Painter(threading.Thread):
             each.mkdir(parents=True, exist_ok=True)
         self.filing = threading.Lock()
         """Held while a job and the pictures that it needs come together, and while pictures that none needs go."""
-        self.turn: Turn | None = None
+        self.turns: dict[str, Turn] = {}
+        """What is being painted, by the job's name: one, or several that are alike."""
         self.makers: dict[str, Maker] = {}
         """By protocol; jobs of others are orders."""
         self.announcer = Announcer()
@@ -180,11 +185,11 @@ class Painter(threading.Thread):
                 self._tell_all()
                 return
             try:
-                job = self.store.take()
-                if job is None:
-                    self._called.wait(OFTEN)
+                jobs = self.store.take(lambda first: beside(first, self.models.device))
+                if jobs:
+                    together([partial(self._paint, job) for job in jobs])
                 else:
-                    self._paint(job)
+                    self._called.wait(OFTEN)
             except StoreError as error:
                 LOG.error("%s", error)
                 self._called.wait(PAUSE)
@@ -219,11 +224,11 @@ class Painter(threading.Thread):
             self.announcer.tell("job", id, {"state": "cancelled", "error": ""})
             self._tell(id)
             return True
-        turn = self.turn
-        if turn is not None and turn.job.id == id:
-            turn.want("cancel")
-            return True
-        return False
+        turn = self.turns.get(id)
+        if turn is None:
+            return False
+        turn.want("cancel")
+        return True
 
     def close(self) -> None:
         """Begin no more jobs. Who waits for one that has not begun is told; the job stays in the queue."""
@@ -237,9 +242,19 @@ class Painter(threading.Thread):
         self._tell_all()
         if self.is_alive():
             self.join(patience)
-            if self.turn is not None:
-                self.turn.want("give back")
-                self.join()
+            for turn in list(self.turns.values()):
+                turn.want("give back")
+            self.join()
+
+    def turn_of(self, client: str = "") -> Turn | None:
+        """What is being painted for a client; if nothing is for this one, what was begun first, if anything."""
+        turns = list(self.turns.values())
+        return next((turn for turn in turns if turn.job.client == client), turns[0] if turns else None)
+
+    @property
+    def turn(self) -> Turn | None:
+        """What is being painted, and was begun first."""
+        return self.turn_of()
 
     @property
     def closing(self) -> bool:
@@ -258,26 +273,28 @@ class Painter(threading.Thread):
     def _paint(self, job: Job) -> None:
         remarks: list[str] = []
         turn, maker = None, self.makers.get(job.protocol)
+        error, status = "", 0
         try:
-            turn = self.turn = maker.begin(job) if maker else Turn(job, from_json(dict(job.work), self.uploads))
+            turn = maker.begin(job) if maker else Turn(job, from_json(dict(job.work), self.uploads))
+            self.turns[job.id] = turn
             self.announcer.tell("job", job.id, {"state": "painting", "error": ""})
             with Remarks() as remarks:
                 (maker.follow if maker else self._follow)(turn)
-            state, error = ("cancelled" if turn.ask == "cancel" else "done"), ""
         except StoreError:
-            self.store.give_back(job.id)
-            raise
+            raise  # the job is still the first of the queue
         except (GraphcError, OSError, MemoryError) as problem:
-            state, error = "failed", f"{problem}" or type(problem).__name__
+            error, status = f"{problem}" or type(problem).__name__, status_of(problem)
         except Exception as problem:  # a mistake of ours must not end the thread
             LOG.exception("job %s", job.id)
-            state, error = "failed", f"{type(problem).__name__}: {problem}"
+            error, status = f"{type(problem).__name__}: {problem}", status_of(problem)
         finally:
-            self.turn = None
-        if turn is not None and turn.ask == "give back":
+            self.turns.pop(job.id, None)
+        ask = None if turn is None else turn.ask
+        if ask == "give back":
             self.store.give_back(job.id)
         else:
-            self.store.end(job.id, state, error, remarks)  # type: ignore[arg-type]
+            state: State = "failed" if status else "cancelled" if ask == "cancel" else "done"
+            self.store.end(job.id, state, error, remarks, status)
             LOG.info("job ended", extra={"job": job.id, "client": job.client, "state": state, "error": error})
             self._sweep(set(pictures_of(job.work)))
             if state == "cancelled":
@@ -333,9 +350,8 @@ class Painter(threading.Thread):
 
     def _tell_all(self) -> None:
         """Tell everybody whose job is not at hand."""
-        turn = self.turn
         for id in list(self._waiting):
-            if turn is None or turn.job.id != id:
+            if id not in self.turns:
                 self._tell(id)
 
     def _tell(self, id: str) -> None:

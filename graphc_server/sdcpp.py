@@ -187,8 +187,8 @@ def state(service: Served, id: str) -> Json:
     if job.state == "waiting":
         waiting = service.store.waiting()
         answer["queue_position"] = waiting.index(job.id) + 1 if job.id in waiting else 0
-    turn = service.painter.turn
-    if turn is not None and turn.job.id == job.id:
+    turn = service.painter.turns.get(job.id)
+    if turn is not None:
         answer["progress"] = turn.share
     if job.state == "done":
         try:

@@ -113,15 +113,14 @@ class Service:
         job = self.store.job(id)
         assert job is not None
         if job.state == "failed":
-            raise RequestError(job.error, 422)
+            raise RequestError(job.error, job.status or 500)
         if job.state in ("waiting", "painting"):
             raise RequestError("the server stops; the job waits for its next start", 503)
         return job
 
     def _left_alone(self, id: str) -> bool:
-        """Whether the server stops, and the job is not the one that is finished before."""
-        turn = self.painter.turn
-        return self.painter.closing and (turn is None or turn.job.id != id)
+        """Whether the server stops, and the job is none that is finished before."""
+        return self.painter.closing and id not in self.painter.turns
 
     def files_of(self, job: Job) -> list[bytes]:
         """The pictures of a job, as they lie in their files."""

@@ -10,7 +10,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +37,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     started REAL,
     ended REAL,
     error TEXT NOT NULL DEFAULT '',
-    remarks TEXT NOT NULL DEFAULT '[]',
-    result TEXT NOT NULL DEFAULT '{}'
+    remarks TEXT NOT NULL DEFAULT '[]'
 );
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, number);
 CREATE INDEX IF NOT EXISTS jobs_by_client ON jobs (client, turn);
@@ -53,11 +52,21 @@ CREATE TABLE IF NOT EXISTS pictures (
 CREATE TABLE IF NOT EXISTS options (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
-NEXT = """
-SELECT * FROM jobs WHERE state = 'waiting'
-ORDER BY turn = 0, (SELECT MAX(turn) FROM jobs AS earlier WHERE earlier.client = jobs.client), number LIMIT 1
+LATER: Mapping[str, str] = {"result": "TEXT NOT NULL DEFAULT '{}'", "status": "INTEGER NOT NULL DEFAULT 0"}
+"""Columns of jobs that were not there from the beginning: databases of earlier versions get them."""
+
+QUEUE = """
+SELECT * FROM jobs WHERE state IN ('waiting', 'painting')
+ORDER BY turn = 0, (SELECT MAX(turn) FROM jobs AS earlier WHERE earlier.client = jobs.client), number LIMIT ?
 """
-"""One that was begun goes first; else the client whose last turn is the longest ago, and of its jobs the oldest."""
+"""Those that were begun go first, also where the database could not be told of their end; else the client whose last turn is the
+longest ago, and of its jobs the oldest."""
+
+LOOKED_AT = 64
+"""Jobs of the queue that are looked at for some that are alike."""
+
+Beside = Callable[["Job"], Callable[["Job"], bool]]
+"""For a job, what says of others, one after the other, whether they are painted with it."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,8 @@ class Job:
     error: str
     remarks: list[str]
     result: Mapping[str, Any]
+    status: int
+    """Of the error, as HTTP has it."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +113,9 @@ class Store:
             for name, value in (("journal_mode", "WAL"), ("synchronous", "NORMAL"), ("foreign_keys", "ON")):
                 self._database.execute(f"PRAGMA {name}={value}")
             self._database.executescript(TABLES)
-            if "result" not in {row["name"] for row in self._database.execute("PRAGMA table_info(jobs)")}:
-                self._database.execute("ALTER TABLE jobs ADD COLUMN result TEXT NOT NULL DEFAULT '{}'")
+            there = {row["name"] for row in self._database.execute("PRAGMA table_info(jobs)")}
+            for name in LATER.keys() - there:
+                self._database.execute(f"ALTER TABLE jobs ADD COLUMN {name} {LATER[name]}")
             self._database.execute("UPDATE jobs SET state = 'waiting' WHERE state = 'painting'")
 
     def close(self) -> None:
@@ -119,30 +131,30 @@ class Store:
             *values,
         )
 
-    def take(self) -> Job | None:
-        """The next job, which is painted from now on."""
+    def take(self, beside: Beside = lambda first: lambda other: False) -> list[Job]:
+        """The next job and those beside it, which are painted from now on; none if there are none."""
         with self._errors(), self._database as transaction:
             transaction.execute("BEGIN IMMEDIATE")
-            row = transaction.execute(NEXT).fetchone()
+            row = transaction.execute(QUEUE, (1,)).fetchone()
             if row is None:
-                return None
-            transaction.execute("DELETE FROM pictures WHERE job = ?", (row["id"],))
-            transaction.execute(
-                "UPDATE jobs SET state = 'painting', started = ?, turn = 1 + (SELECT MAX(turn) FROM jobs) WHERE id = ?",
-                (time.time(), row["id"]),
-            )
-            return _job(transaction.execute("SELECT * FROM jobs WHERE id = ?", (row["id"],)).fetchone())
+                return []
+            fits = beside(_job(row))
+            first = _taken(transaction, _job(row))
+            others = [_job(each) for each in transaction.execute(QUEUE, (LOOKED_AT,)) if each["id"] != first.id]
+            return [first, *(_taken(transaction, job) for job in others if fits(job))]
 
     def give_back(self, id: str) -> None:
         """The job waits again, before all others."""
         self._do("UPDATE jobs SET state = 'waiting' WHERE id = ?", id)
 
-    def end(self, id: str, state: State, error: str = "", remarks: list[str] | None = None) -> bool:
+    def end(self, id: str, state: State, error: str = "", remarks: list[str] | None = None, status: int = 0) -> bool:
         """The job is over; False if it was before."""
+        values = state, error, json.dumps(remarks or []), status, time.time(), id, *ENDED
         return bool(
             self._do(
-                "UPDATE jobs SET state = ?, error = ?, remarks = ?, ended = ? WHERE id = ? AND state NOT IN (?, ?, ?)",
-                *(state, error, json.dumps(remarks or []), time.time(), id, *ENDED),
+                "UPDATE jobs SET state = ?, error = ?, remarks = ?, status = ?, ended = ? "
+                "WHERE id = ? AND state NOT IN (?, ?, ?)",
+                *values,
             )
         )
 
@@ -246,6 +258,15 @@ class Store:
                 yield
             except sqlite3.Error as problem:
                 raise StoreError(f"{self._path}: {problem}") from None
+
+
+def _taken(transaction: sqlite3.Connection, job: Job) -> Job:
+    transaction.execute("DELETE FROM pictures WHERE job = ?", (job.id,))
+    transaction.execute(
+        "UPDATE jobs SET state = 'painting', started = ?, turn = 1 + (SELECT MAX(turn) FROM jobs) WHERE id = ?",
+        (time.time(), job.id),
+    )
+    return _job(transaction.execute("SELECT * FROM jobs WHERE id = ?", (job.id,)).fetchone())
 
 
 def _job(row: sqlite3.Row) -> Job:

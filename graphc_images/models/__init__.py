@@ -16,8 +16,9 @@ from graphc_images.models.memory import Loaded, TooLarge
 from graphc_images.models.model import Encoded, ImageModel, load_model
 from graphc_images.models.parts import Tiles
 from graphc_images.models.recognize import Recognized, recognize
+from graphc_images.models.together import room_of, together
 
 __all__ = [
     "ARCHITECTURES", "Architecture", "Conditioning", "Defaults", "Encoded", "ImageModel", "LatentFormat", "Loaded", "Part",
-    "Prediction", "Recognized", "Source", "Strength", "Tiles", "TooLarge", "load_model", "recognize",
+    "Prediction", "Recognized", "Source", "Strength", "Tiles", "TooLarge", "load_model", "recognize", "room_of", "together",
 ]  # fmt: skip

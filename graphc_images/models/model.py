@@ -25,6 +25,7 @@ from graphc_images.models.loras import Loras, Source, Strength
 from graphc_images.models.memory import Loaded, Memory, TooLarge
 from graphc_images.models.parts import Tiles, decoding, encoding, in_rows, in_tiles
 from graphc_images.models.recognize import Recognized, Tensors, beginning, recognize
+from graphc_images.models.together import Call, evaluated, room_of
 from graphc_images.sampling.guided import Weakening
 
 ENGINES = Path(__file__).parents[1] / "engines"
@@ -35,6 +36,9 @@ Types = str | Mapping[str, str]
 
 PLAIN, CONTROLLED = "denoiser", "denoiser controlled"
 """The programs of a denoiser: as it is, and with what ControlNets and adapters add. Both have the same weights."""
+
+ALIKE = 4
+"""Latents that a processor evaluates at once: with up to so many, sums have one order, and each latent the bits it has alone."""
 
 LARGE = "t5xxl"
 """The text encoder that is not loaded only because a LoRA may change it."""
@@ -137,10 +141,17 @@ class ImageModel:
         `time` is the step of training, 0 to 999, which may lie between two; for a flow its sigma, 0 to 1. `weakening` is what
         it leaves out of itself. Raises SettingError for what it cannot leave out.
         """
+        times = np.broadcast_to(np.asarray(time, np.float32), (len(x),))
+        room = room_of(self.loaded.device)
+        return evaluated(Call(id(self), self._denoise, x, times, conditioning, weakening, room))
+
+    def _denoise(
+        self, x: np.ndarray, times: np.ndarray, conditioning: Conditioning, weakening: Weakening
+    ) -> np.ndarray:
         key = self._turn_to(CONTROLLED if conditioning.residuals else PLAIN)
         inputs = {each.name: each.shape for each in self._engine(key).inputs}
         run = partial(denoisers.run, self.architecture.kind, inputs, partial(self._run, key), weakening=weakening)
-        return in_rows(run, x, np.asarray(time, np.float32), conditioning)
+        return in_rows(run, x, times, conditioning, ALIKE if self.loaded.device == "cpu" else None)
 
     def added_shapes(self, height: int = 1, width: int = 1) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         """The shapes [channels, height, width] of the residuals and of the features that controls add to its denoiser, for a

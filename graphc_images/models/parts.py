@@ -96,19 +96,21 @@ def in_rows(
     x: np.ndarray,
     times: np.ndarray,
     conditioning: Conditioning,
+    most: int | None = None,
 ) -> np.ndarray:
     """What a denoiser predicts for the latents x, whose times and conditionings are one for all or one each: of all together, or
-    of halves where that is too large. Raises TooLarge if one alone is."""
-    try:
-        return run(x, times, conditioning)
-    except TooLarge:
-        if len(x) == 1:
-            raise
-    half = len(x) // 2
-    parts = slice(0, half), slice(half, len(x))
-    return np.concatenate(
-        [in_rows(run, x[part], _rows(times, part, len(x)), _told(conditioning, part, len(x))) for part in parts]
-    )
+    of so many at a time, and of fewer where that is too large. Raises TooLarge if one alone is."""
+    if most is None or len(x) <= most:
+        try:
+            return run(x, times, conditioning)
+        except TooLarge:
+            if len(x) == 1:
+                raise
+        most = (len(x) + 1) // 2
+    parts = [slice(start, start + most) for start in range(0, len(x), most)]
+    return np.concatenate([
+        in_rows(run, x[part], _rows(times, part, len(x)), _told(conditioning, part, len(x)), most) for part in parts
+    ])  # fmt: skip
 
 
 def _rows(array: np.ndarray, part: slice, batch: int) -> np.ndarray:

@@ -40,14 +40,13 @@ def as_json(event: Event) -> dict[str, Any]:
 def as_it_is(service: Service) -> list[Event]:
     """Where things are, as the events that somebody would have heard."""
     waiting = [Event("job", id, {"state": "waiting", "error": ""}) for id in service.store.waiting()]
-    turn = service.painter.turn
-    if turn is None:
-        return waiting
-    found = [Event("job", turn.job.id, {"state": "painting", "error": ""}), Event("progress", turn.job.id, turn.said())]
-    preview = turn.preview
-    if preview is not None:
-        said = {"number": turn.previews, "type": MEDIA[turn.order.look.kind]}
-        found.append(Event("preview", turn.job.id, said, preview))
+    found = []
+    for id, turn in list(service.painter.turns.items()):
+        found += [Event("job", id, {"state": "painting", "error": ""}), Event("progress", id, turn.said())]
+        preview = turn.preview
+        if preview is not None:
+            said = {"number": turn.previews, "type": MEDIA[turn.order.look.kind]}
+            found.append(Event("preview", id, said, preview))
     return [*found, *waiting]
 
 
@@ -130,9 +129,9 @@ def progress(service: Served, kinds: Kinds = None) -> Json:
 
 @router.get("/jobs/{id}/preview", responses={200: {"content": {"image/*": {}}}}, response_class=Response)
 def preview(service: Served, id: str) -> Response:
-    """The last preview of the job at hand. 404 if there is none."""
-    turn = service.painter.turn
-    if turn is None or turn.job.id != id or turn.preview is None:
+    """The last preview of a job at hand. 404 if there is none."""
+    turn = service.painter.turns.get(id)
+    if turn is None or turn.preview is None:
         raise RequestError("there is no preview of such a job", 404)
     headers = {"Cache-Control": "no-store", "X-Preview": str(turn.previews)}
     return Response(turn.preview, media_type=MEDIA[turn.order.look.kind], headers=headers)

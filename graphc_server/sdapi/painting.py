@@ -59,25 +59,25 @@ async def img2img(service: Served, request: Request, body: Img2Img) -> Json:  # 
 
 
 @router.get("/sdapi/v1/progress")
-def progress(service: Served, skip_current_image: Annotated[bool, Query()] = False) -> Json:
-    """Where the picture at hand is."""
-    return Json(replies.progress(service.painter.turn, picture=not skip_current_image))
+def progress(service: Served, request: Request, skip_current_image: Annotated[bool, Query()] = False) -> Json:
+    """Where the client's picture is, or else the one at hand."""
+    return Json(replies.progress(service.painter.turn_of(client_of(request)), picture=not skip_current_image))
 
 
 @router.post("/sdapi/v1/interrupt")
-def interrupt(service: Served) -> Json:
-    """End the request at hand after this step; it is answered with what there is."""
-    return _asked(service, "interrupt")
+def interrupt(service: Served, request: Request) -> Json:
+    """End the client's request after this step, or else the one at hand; it is answered with what there is."""
+    return _asked(service, request, "interrupt")
 
 
 @router.post("/sdapi/v1/skip")
-def skip(service: Served) -> Json:
+def skip(service: Served, request: Request) -> Json:
     """End the batch at hand after this step, and go on with the next."""
-    return _asked(service, "skip")
+    return _asked(service, request, "skip")
 
 
-def _asked(service: Service, ask: Any) -> Json:
-    turn = service.painter.turn
+def _asked(service: Service, request: Request, ask: Any) -> Json:
+    turn = service.painter.turn_of(client_of(request))
     if turn is not None:
         turn.want(ask)
     return Json({} if ask == "interrupt" else None)
@@ -100,9 +100,9 @@ class Task(BaseModel):
 @router.post("/internal/progress")
 def task_progress(service: Served, body: Task) -> Json:
     """Where a task is: in the queue, at hand, or over."""
-    turn = service.painter.turn
     job = service.store.job(body.id_task) if body.id_task and body.id_task.isascii() else None
-    active = turn is not None and job is not None and turn.job.id == job.id
+    turn = None if job is None else service.painter.turns.get(job.id)
+    active = turn is not None
     queued = job is not None and job.state == "waiting"
     answer: dict[str, Any] = {
         "active": active,
@@ -118,7 +118,7 @@ def task_progress(service: Served, body: Task) -> Json:
         waiting = service.store.waiting()
         place = waiting.index(job.id) + 1 if job.id in waiting else 1
         answer["textinfo"] = f"In queue: {place}/{len(waiting)}"
-    if active and turn is not None:
+    if turn is not None:
         answer |= {"progress": replies.done(turn), "eta": replies.eta(turn)}
         if body.live_preview and turn.preview and turn.previews != body.id_live_preview:
             media = MEDIA[turn.order.look.kind]

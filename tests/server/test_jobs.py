@@ -18,12 +18,12 @@ from served import SMALL, Process, Served, until, write_models
 
 from graphc_images import Settings
 from graphc_images.pictures.blending import SoftInpainting
-from graphc_server.errors import StoreError
+from graphc_server.errors import RequestError, StoreError
 from graphc_server.limits import Limits
 from graphc_server.orders import Look, Order, from_json, pictures_of, to_json, with_seeds
 from graphc_server.pictures import encoded
 from graphc_server.service import Setup
-from graphc_server.store import Painted, Store
+from graphc_server.store import TABLES, Painted, Store
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -42,9 +42,9 @@ def add(store, *pairs):
 def taken(store):
     """The jobs in the order in which they have their turns."""
     found = []
-    while (job := store.take()) is not None:
-        found.append(job.id)
-        store.end(job.id, "done")
+    while jobs := store.take():
+        found += [job.id for job in jobs]
+        store.end(jobs[0].id, "done")
     return found
 
 
@@ -59,11 +59,11 @@ def test_turns_are_fair(tmp_path):
 def test_what_was_begun_goes_first_after_a_crash(tmp_path):
     store = Store(tmp_path / "jobs.sqlite")
     add(store, ("a1", "a"), ("a2", "a"), ("b1", "b"))
-    assert store.take().id == "a1"
+    assert store.take()[0].id == "a1"
     store.add_picture("a1", 0, Painted("a1-0.png", 1, "x"))
     again = Store(tmp_path / "jobs.sqlite")  # as another process has it, after the first was killed
     assert [job.state for job in again.jobs("waiting")] == ["waiting"] * 3
-    assert again.take().id == "a1"
+    assert again.take()[0].id == "a1"
     assert again.pictures("a1") == []
     again.end("a1", "done")
     assert taken(again) == ["b1", "a2"]
@@ -76,7 +76,34 @@ def test_a_job_ends_once(tmp_path):
     assert not store.cancel_waiting("a1")
     assert not store.end("a1", "done")
     assert store.job("a1").state == "cancelled"
-    assert store.take() is None
+    assert store.take() == []
+
+
+def test_a_job_whose_end_could_not_be_written_is_repeated(tmp_path):
+    store = Store(tmp_path / "jobs.sqlite")
+    add(store, ("a1", "a"), ("b1", "b"))
+    assert store.take()[0].id == "a1"
+    assert store.take()[0].id == "a1"
+    store.end("a1", "failed", "why", [], 500)
+    assert (store.job("a1").error, store.job("a1").status) == ("why", 500)
+    assert taken(store) == ["b1"]
+
+
+def test_those_beside_a_job_have_their_turns_with_it(tmp_path):
+    store = Store(tmp_path / "jobs.sqlite")
+    add(store, ("a1", "a"), ("a2", "a"), ("b1", "b"), ("c1", "c"))
+    assert [job.id for job in store.take(lambda first: lambda other: other.client != "b")] == ["a1", "c1", "a2"]
+    assert [job.state for job in map(store.job, ("a1", "a2", "b1", "c1"))] == [
+        "painting", "painting", "waiting", "painting",
+    ]  # fmt: skip
+
+
+def test_a_database_of_an_earlier_version_is_understood(tmp_path):
+    with sqlite3.connect(tmp_path / "jobs.sqlite") as database:
+        database.executescript(TABLES)
+    store = Store(tmp_path / "jobs.sqlite")
+    add(store, ("a1", "a"))
+    assert Store(tmp_path / "jobs.sqlite").job("a1").status == 0
 
 
 def test_a_database_that_cannot_be_used_is_one_error(tmp_path):
@@ -102,7 +129,7 @@ def test_orders_come_back_as_they_were(tmp_path):
     assert sorted(pictures_of(text)) == sorted(path.name for path in tmp_path.iterdir())
     for path in tmp_path.iterdir():
         path.unlink()
-    with pytest.raises(StoreError, match="gone"):
+    with pytest.raises(RequestError, match="gone"):
         from_json(text, tmp_path)
 
 
@@ -182,6 +209,66 @@ def test_who_goes_away_frees_the_place(models, tmp_path):
         assert list((tmp_path / "pictures").iterdir()) == []
 
 
+def test_jobs_of_several_clients_go_together(models, tmp_path, monkeypatch):
+    with Served(Setup((models,), tmp_path, threads=1)) as served:
+        asked = [{"prompt": f"{place} circles", "seed": place, "steps": 3 + place} for place in range(4)]
+        alone = [served.paint(**each)["images"] for each in asked]
+        post(served.client, "long", steps=500, width=128)
+        until(lambda: served.service.painter.turn)
+        found = {}
+
+        def ask(place):
+            agent = {"user-agent": f"client {place}"}
+            answer = httpx.post(
+                f"{served.url}/sdapi/v1/txt2img", json={**SMALL, **asked[place]}, headers=agent, timeout=60
+            )
+            found[place] = answer.json()["images"]
+
+        together = []
+        run = served.service.painter._paint
+        monkeypatch.setattr(
+            served.service.painter, "_paint", lambda job: (together.append(len(served.service.painter.turns)), run(job))
+        )
+        threads = [threading.Thread(target=ask, args=(place,)) for place in range(4)]
+        for thread in threads:
+            thread.start()
+        until(lambda: served.get("/internal/pending-tasks")["size"] == 4)
+        served.client.post("/sdapi/v1/interrupt")
+        for thread in threads:
+            thread.join()
+        assert [found[place] for place in range(4)] == alone
+        assert together == [0, 1, 2, 3]
+
+
+def test_of_several_one_is_interrupted(models, tmp_path):
+    with Served(Setup((models,), tmp_path, threads=1)) as served:
+        post(served.client, "before", steps=500, width=128)
+        until(lambda: served.service.painter.turn)
+        answers = {}
+
+        def ask(name, steps):
+            fields = {**SMALL, "steps": steps, "force_task_id": name}
+            answer = httpx.post(f"{served.url}/sdapi/v1/txt2img", json=fields, headers={"user-agent": name}, timeout=60)
+            answers[name] = answer.json()
+
+        threads = [threading.Thread(target=ask, args=pair) for pair in (("one", 500), ("other", 400))]
+        for thread in threads:
+            thread.start()
+        until(lambda: served.get("/internal/pending-tasks")["size"] == 2)
+        served.client.post("/sdapi/v1/interrupt")
+        until(lambda: len(served.service.painter.turns) == 2)
+        mine = served.client.get("/sdapi/v1/progress", headers={"user-agent": "other"}).json()
+        assert mine["current_task"] == "other"
+        assert served.post("/internal/progress", {"id_task": "one"})["active"]
+        served.client.post("/sdapi/v1/interrupt", headers={"user-agent": "other"})
+        until(lambda: "other" in answers)
+        assert "one" not in answers
+        served.client.post("/sdapi/v1/interrupt", headers={"user-agent": "one"})
+        for thread in threads:
+            thread.join()
+        assert all(len(answer["images"]) == 1 for answer in answers.values())
+
+
 def test_a_full_queue_says_so(models, tmp_path):
     with Served(Setup((models,), tmp_path, limits=Limits(waiting=1), threads=1)) as served:
         post(served.client, "one", steps=400)
@@ -244,7 +331,7 @@ def test_a_failure_is_one_error_and_the_next_job_works(models, tmp_path, monkeyp
             with monkeypatch.context() as patched:
                 patched.setattr(place, failing)
                 answer = served.client.post("/sdapi/v1/txt2img", json=SMALL)
-            assert (answer.status_code, says in answer.json()["detail"]) == (422, True), answer.text
+            assert (answer.status_code, says in answer.json()["detail"]) == (500, True), answer.text
             assert served.paint()["images"]
         with sqlite3.connect(tmp_path / "jobs.sqlite") as other:
             other.execute("BEGIN EXCLUSIVE")

@@ -188,7 +188,7 @@ def test_a_file_that_comes_and_goes_is_noticed(served, models):
     answer = served.client.post(
         "/sdapi/v1/txt2img", json={**SMALL, "override_settings": {"sd_model_checkpoint": "three"}}
     )
-    assert answer.status_code == 422
+    assert answer.status_code == 500
     assert "three.safetensors" in answer.json()["detail"]
     (folder / "three.safetensors").unlink()
     served.post("/sdapi/v1/refresh-checkpoints")

@@ -23,8 +23,12 @@ static void pack_rows(const struct matrix * m, int64_t row, int64_t count, int64
     }
 }
 
+/// Elements of float32 weights from which ggml multiplies them with one row: it reaches memory's limit. Smaller ones are multiplied
+/// as with more rows, so that a picture has the bits that it has in a batch.
+enum { LARGE = 1 << 23 };
+
 bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b, const struct graphc_mul_mat_settings * s) {
-    if (a->type == GGML_TYPE_F32) return is_float_rows(a) && is_float_rows(b) && b->ne[1] > 1;  // with one row, ggml reaches memory's limit
+    if (a->type == GGML_TYPE_F32) return is_float_rows(a) && is_float_rows(b) && (b->ne[1] > 1 || a->ne[0] * a->ne[1] < LARGE);
     return is_weight(a, s->types) && is_float_rows(b);
 }
 
