@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from diffusers import AutoencoderKL, ControlNetModel, UNet2DConditionModel
-from diffusers.models.attention_processor import AttnProcessor
 from torch import Tensor
 from transformers import CLIPTextConfig, CLIPTextModel
 
@@ -30,8 +30,20 @@ def build_unet() -> UNet2DConditionModel:
     Attention is written out: on a CPU, the gradient of PyTorch's own takes several times as long.
     """
     unet = UNet2DConditionModel(**SHAPES_UNET)
-    unet.set_attn_processor(AttnProcessor())
+    unet.set_attn_processor(attend)
     return unet
+
+
+def attend(attention: Any, hidden: Tensor, encoder_hidden_states: Tensor | None = None, **_: object) -> Tensor:
+    """diffusers' attention, all of it in the type of the products."""
+    seen = hidden if encoder_hidden_states is None else encoder_hidden_states
+    query, key, value = (
+        each.unflatten(2, (attention.heads, -1)).transpose(1, 2)
+        for each in (attention.to_q(hidden), attention.to_k(seen), attention.to_v(seen))
+    )
+    with torch.autocast("cpu", enabled=False):
+        found = (query * attention.scale @ key.transpose(2, 3)).softmax(3) @ value
+    return attention.to_out[0](found.transpose(1, 2).flatten(2))
 
 
 def build_text_encoder() -> CLIPTextModel:
@@ -43,7 +55,9 @@ def build_text_encoder() -> CLIPTextModel:
 
 def build_controlnet(unet: UNet2DConditionModel) -> ControlNetModel:
     """A copy of the U-Net's first half, which looks at a picture too."""
-    return ControlNetModel.from_unet(unet)
+    control = ControlNetModel.from_unet(unet)
+    control.set_attn_processor(attend)
+    return control
 
 
 def tokens_of(caption: str) -> list[int]:

@@ -33,7 +33,7 @@ class Stage:
     """Modules that learn together, with averages of their weights, in a file that training goes on from."""
 
     def __init__(self, path: Path, modules: nn.ModuleDict, rate: float, steps: int) -> None:
-        self.path, self.modules, self.steps = path, modules.to(memory_format=torch.channels_last), steps
+        self.path, self.modules, self.steps = path, modules, steps
         self.averages = copy.deepcopy(modules).requires_grad_(False).eval()
         self.optimizer = torch.optim.AdamW(
             modules.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
