@@ -13,14 +13,14 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import HTMLResponse
 
-from graphc_server import openai, operations, sdcpp
+from graphc_server import openai, operations, own, page, sdcpp
 from graphc_server.answers import answer_errors
-from graphc_server.own import events
 from graphc_server.safety import Guard
 from graphc_server.sdapi import extras, lists, painting
 from graphc_server.service import Service, Setup
 
-ROUTERS = (painting.router, lists.router, extras.router, openai.router, sdcpp.router, events.router, operations.router)
+SDAPI = (painting.router, lists.router, extras.router)
+ROUTERS = (*SDAPI, openai.router, sdcpp.router, *own.ROUTERS, operations.router, page.router)
 
 
 def create_app(setup: Setup) -> FastAPI:
@@ -37,7 +37,8 @@ def create_app(setup: Setup) -> FastAPI:
     app.state.service = service
     for router in ROUTERS:
         app.include_router(router)
-    app.add_api_route("/docs", lambda: HTMLResponse(page(app.openapi())), include_in_schema=False)
+    app.add_api_route("/docs", lambda: HTMLResponse(described(app.openapi())), include_in_schema=False)
+    app.mount("/page", page.Parts())
     answer_errors(app)
     if setup.origins:
         app.add_middleware(CORSMiddleware, allow_origins=list(setup.origins), allow_methods=["*"], allow_headers=["*"])
@@ -45,7 +46,7 @@ def create_app(setup: Setup) -> FastAPI:
     return app
 
 
-def page(description: dict[str, Any]) -> str:
+def described(description: dict[str, Any]) -> str:
     """The OpenAPI description as a page that needs nothing else."""
     rows = []
     for path, verbs in description["paths"].items():

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import graphc
 from graphc_images import ModelError, ModelFolders, Pipeline, load
 from graphc_images.folders import ModelFile
 from graphc_images.hashes import kept, known
-from graphc_images.models import Loaded
+from graphc_images.models import ARCHITECTURES, Architecture, Loaded, recognize
 from graphc_images.upscalers import Enlargers
 
 SHORT = 10
@@ -72,6 +73,7 @@ class Models:
         self._threads = threads
         self.enlargers = Enlargers(self.folders, self._loads, threads)
         self._looked = time.monotonic()
+        self._architectures: dict[tuple[Any, ...], Architecture] = {}
         self._loaded: tuple[tuple[Any, ...], Pipeline] | None = None
 
     def files(self, kind: str) -> list[ModelFile]:
@@ -125,6 +127,14 @@ class Models:
         if not found:
             raise ModelError(f"there is no model in {', '.join(map(str, self.folders.folders))}")
         return found[0]
+
+    def architecture(self, listed: Listed) -> Architecture:
+        """What kind of model a file is; kept until the file changes. Raises ModelError and graphc.GraphcError."""
+        path = listed.file.path
+        key = (path, *_stamp(path))
+        if key not in self._architectures:
+            self._architectures[key] = recognize(graphc.open_checkpoint(path), ARCHITECTURES).architecture
+        return self._architectures[key]
 
     def pipeline(self, name: str, vae: str | None) -> Pipeline:
         """The pipeline of a model; another that is loaded is freed before. Raises ModelError and graphc.GraphcError."""

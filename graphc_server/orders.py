@@ -17,11 +17,12 @@ from PIL import Image
 import graphc
 from graphc_images import Settings
 from graphc_images.pictures.blending import SoftInpainting
+from graphc_images.sampling.guidance import DynamicThreshold, Frequencies, Projected
 from graphc_images.settings import LARGEST_SEED
 from graphc_server.errors import RequestError, StoreError
 from graphc_server.pictures import encoded
 
-RECORDS = {each.__name__: each for each in (SoftInpainting,)}
+RECORDS = {each.__name__: each for each in (SoftInpainting, Projected, DynamicThreshold, Frequencies)}
 """Settings that are records."""
 
 
@@ -101,7 +102,7 @@ def _written(value: Any, folder: Path) -> Any:
             raise StoreError(f"{folder}: a picture cannot be kept: {problem.strerror}") from None
         return {"!picture": name}
     if type(value).__name__ in RECORDS:
-        items = {each.name: _written(getattr(value, each.name), folder) for each in fields(value)}
+        items = {each.name: _written(getattr(value, each.name), folder) for each in fields(value) if each.init}
         return {"!record": type(value).__name__, "fields": items}
     if isinstance(value, tuple):
         return {"!tuple": [_written(each, folder) for each in value]}

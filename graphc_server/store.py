@@ -7,12 +7,14 @@ again, before all others.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +24,8 @@ State = Literal["waiting", "painting", "done", "failed", "cancelled"]
 ENDED: tuple[State, ...] = ("done", "failed", "cancelled")
 
 DAY = 24 * 60 * 60
+LARGEST, LONGEST = 2**63 - 1, 10_000
+"""What SQLite can count to, and how much of a queue is looked at."""
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -49,6 +53,7 @@ CREATE TABLE IF NOT EXISTS pictures (
     parameters TEXT NOT NULL,
     PRIMARY KEY (job, place)
 );
+CREATE TABLE IF NOT EXISTS plots (id TEXT PRIMARY KEY, said TEXT NOT NULL, created REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS options (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
@@ -92,6 +97,17 @@ class Job:
     """Of the error, as HTTP has it."""
 
 
+TURNS = """
+SELECT client, MAX(turn) AS last FROM jobs WHERE client IN (SELECT client FROM jobs WHERE state = 'waiting') GROUP BY client
+"""
+"""The last turn of each client that waits."""
+
+GALLERY = """
+SELECT pictures.rowid AS number, job, place, file, seed, parameters, started FROM pictures JOIN jobs ON jobs.id = job
+WHERE JSON_EXTRACT(work, '$.kept') AND pictures.rowid < ?"""
+SEARCHED = " AND parameters LIKE ? ESCAPE '!'"
+
+
 @dataclass(frozen=True)
 class Painted:
     """A finished picture: its file's name in the folder of pictures, its seed, and A1111's text."""
@@ -99,6 +115,16 @@ class Painted:
     file: str
     seed: int
     parameters: str
+
+
+@dataclass(frozen=True)
+class Kept(Painted):
+    """A finished picture that stays: of which job, at which place; `number` counts up, `started` is when the job began."""
+
+    number: int
+    job: str
+    place: int
+    started: float | None
 
 
 class Store:
@@ -203,6 +229,71 @@ class Store:
     def waiting(self) -> list[str]:
         """The names of the jobs that wait, the oldest first."""
         return [row["id"] for row in self._rows("SELECT id FROM jobs WHERE state = 'waiting' ORDER BY number")]
+
+    def upcoming(self) -> list[Job]:
+        """The jobs that wait, in the order of their turns if no other comes: what `QUEUE` begins with, again and again."""
+        with self._errors():
+            jobs = self.jobs("waiting", limit=LONGEST)
+            last = {row["client"]: row["last"] for row in self._rows(TURNS)}
+        found = [job for job in jobs if job.turn]
+        waiting = [job for job in jobs if not job.turn]
+        queues: dict[str, list[Job]] = {}
+        for job in reversed(waiting):
+            queues.setdefault(job.client, []).append(job)
+        turns = [(last[client], queue[-1].number, client) for client, queue in queues.items()]
+        heapify(turns)
+        latest = max(last.values(), default=0)
+        while turns:
+            _, _, client = heappop(turns)
+            found.append(queues[client].pop())
+            latest += 1
+            if queues[client]:
+                heappush(turns, (latest, queues[client][-1].number, client))
+        return found
+
+    def put_at(self, id: str, place: int) -> bool:
+        """Have a job that waits be the client's `place`th of those that wait, from 0; False if it does not wait. They exchange
+        their numbers, so that no other client's turn changes."""
+        with self._errors(), self._database as transaction:
+            transaction.execute("BEGIN IMMEDIATE")
+            rows = transaction.execute(
+                "SELECT id, number FROM jobs WHERE state = 'waiting' AND turn = 0 AND client = "
+                "(SELECT client FROM jobs WHERE id = ?) ORDER BY number", (id,),
+            ).fetchall()  # fmt: skip
+            ids = [row["id"] for row in rows]
+            if id not in ids:
+                return False
+            ids.remove(id)
+            ids.insert(place, id)
+            numbered = [(row["number"], each) for row, each in zip(rows, ids, strict=True)]
+            transaction.executemany("UPDATE jobs SET number = -? WHERE id = ?", numbered)
+            transaction.executemany("UPDATE jobs SET number = ? WHERE id = ?", numbered)
+            return True
+
+    def gallery(self, words: Sequence[str] = (), before: int | None = None, limit: int = 50) -> list[Kept]:
+        """Pictures that stay, the newest first, in whose texts all words are; those below a number."""
+        patterns = [f"%{re.sub('[!%_]', lambda found: '!' + found[0], word)}%" for word in words]
+        below = LARGEST if before is None else before
+        rows = self._rows(f"{GALLERY}{SEARCHED * len(words)} ORDER BY number DESC LIMIT ?", below, *patterns, limit)
+        return [Kept(**dict(row)) for row in rows]
+
+    def kept(self, job: str, place: int) -> Kept | None:
+        """A picture that stays."""
+        rows = self._rows(f"{GALLERY} AND job = ? AND place = ?", LARGEST, job, place)
+        return Kept(**dict(rows[0])) if rows else None
+
+    def remove_picture(self, job: str, place: int) -> None:
+        """Forget a picture."""
+        self._do("DELETE FROM pictures WHERE job = ? AND place = ?", job, place)
+
+    def add_plot(self, id: str, said: Mapping[str, Any]) -> None:
+        """What a plot is of: its axes and its jobs."""
+        self._do("INSERT INTO plots VALUES (?, ?, ?)", id, json.dumps(said), time.time())
+
+    def plot(self, id: str) -> dict[str, Any] | None:
+        """What a plot is of."""
+        rows = self._rows("SELECT said FROM plots WHERE id = ?", id)
+        return json.loads(rows[0]["said"]) if rows else None
 
     def needed(self, file: str) -> bool:
         """Whether a job that is not over needs a file, whose name is its content's hash."""

@@ -18,6 +18,9 @@ OF_IMAGES = {
     *("graphc_images.pictures.blending", "graphc_images.pictures.files", "graphc_images.pictures.parameters"),
     *("graphc_images.models", "graphc_images.pipeline", "graphc_images.prompts.extras", "graphc_images.upscalers"),
     *("graphc_images.prompts.styles", "graphc_images.sampling", "graphc_images.settings"),
+    *("graphc_images.conditions", "graphc_images.inversions", "graphc_images.plots", "graphc_images.resolving"),
+    *("graphc_images.pictures.grids", "graphc_images.pictures.outpaint", "graphc_images.sampling.guidance"),
+    *(f"graphc_images.prompts.{name}" for name in ("chunks", "embeddings", "encoders", "plan")),
 }
 
 
