@@ -21,6 +21,8 @@ from graphc_images.prompts.encoders import EncoderRules
 ENCODERS: Mapping[str, EncoderRules] = {
     rules.name: rules for rules in (encoders.CLIP_L, encoders.CLIP_G, encoders.CLIP_H, encoders.T5)
 }
+FULL = 32
+"""Z-Image's words are filled up to multiples of this."""
 GOOD, BAD = 6.0, 2.5
 """Aesthetic scores that the refiner is told of the prompt and of the negative prompt."""
 
@@ -70,13 +72,14 @@ class Layer:
 @dataclass(frozen=True)
 class Family:
     """How the texts of a family of models become conditionings. `t5` is the least number of T5's tokens, by mode; `masked` says
-    that its tokens do not look at padding."""
+    that tokens of T5 do not look at padding. `talk` is how it talks to a language model."""
 
     name: str
     layer: Layer
     joined: Callable[[Mapping[str, Read], Reading, bool], Conditioning]
     t5: Mapping[Mode, int] = field(default_factory=lambda: {"a1111": 256, "comfyui": 256})
     masked: bool = False
+    talk: EncoderRules | None = None
 
 
 class Conditioner:
@@ -146,14 +149,15 @@ def _zeros(array: np.ndarray | None) -> np.ndarray | None:
 
 def _read(model: ImageModel, name: str, texts: Sequence[str], reading: Reading, family: Family) -> Read:
     """What one encoder makes of the texts."""
-    rules = ENCODERS[name]
+    rules = family.talk if name == "llm" and family.talk else ENCODERS[name]
     if name == "t5xxl":
         rules = replace(rules, shortest=family.t5[reading.mode])
     cut = [
         chunk_prompt(text, rules, reading.mode, emphasis=reading.emphasis, embeddings=reading.embeddings)
         for text in texts
     ]
-    seen_pads = reading.t5_mask_pad if family.masked else 0
+    masked = family.masked and rules.chunk is None
+    seen_pads = reading.t5_mask_pad if masked else 0
     most = max(map(len, cut))
     (empty,) = chunk_prompt("", rules, reading.mode)
     rows = [[*chunks, *[empty] * (most - len(chunks))] for chunks in cut]
@@ -167,12 +171,10 @@ def _read(model: ImageModel, name: str, texts: Sequence[str], reading: Reading, 
     for chunks in zip(*rows, strict=True):
         ids = np.array([_ids(model, name, chunk) for chunk in chunks], np.int64)
         weights = np.array([chunk.weights for chunk in chunks], np.float32)
-        masked = family.masked and rules.chunk is None
-        mask = arithmetic.t5_mask(ids, pad=rules.pad, visible_pads=seen_pads) if masked else np.ones(ids.shape, bool)
-        encoded = model.encode_tokens(name, ids, arithmetic.t5_mask(ids, pad=rules.pad) if masked else None)
+        encoded = model.encode_tokens(name, ids, arithmetic.text_mask(ids, pad=rules.pad) if masked else None)
         states = encoded.skipping(skip if rules.chunk else 1, layer.normed)
         words.append(_weighed(model, states, weights, rules, skip, reading, layer))
-        masks.append(mask)
+        masks.append(arithmetic.text_mask(ids, pad=rules.pad, visible_pads=seen_pads))
         if pooled is None:
             pooled = encoded.pooled((ids == rules.end).argmax(1).tolist())
     assert pooled is not None
@@ -247,6 +249,18 @@ def _chroma(read: Mapping[str, Read], reading: Reading, negative: bool) -> Condi
     return Conditioning(read["t5xxl"].words, mask=read["t5xxl"].mask.astype(np.float32))
 
 
+def _z_image(read: Mapping[str, Read], reading: Reading, negative: bool) -> Conditioning:
+    words = own_words(read["llm"])
+    more = -words.shape[1] % FULL
+    mask = np.arange(words.shape[1] + more) < words.shape[1]
+    return Conditioning(np.pad(words, ((0, 0), (0, more), (0, 0))), mask=mask[None].astype(np.float32))
+
+
+def own_words(read: Read) -> np.ndarray:
+    """The states [1, tokens, width] of a text without padding, which another text of the same batch may have brought."""
+    return read.words[:, read.mask[0]]
+
+
 def _numbers(values: Sequence[float]) -> np.ndarray:
     return np.array([values], np.float32)
 
@@ -267,6 +281,7 @@ FAMILIES: Mapping[str, Family] = {
         Family("sd3", Layer(2, normed=False), _sd3, {"a1111": 256, "comfyui": 77}),
         Family("flux", Layer(), _flux),
         Family("chroma", Layer(), _chroma, {"a1111": 1, "comfyui": 1}, masked=True),
+        Family("z_image", Layer(), _z_image, talk=encoders.QWEN_ASKED),
     )
 }
 """By name. T5's least numbers of tokens are those of Forge and of ComfyUI."""

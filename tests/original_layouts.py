@@ -300,6 +300,59 @@ def sd3(
     return made | linear("final_layer.adaLN_modulation.1", 2 * width, width)
 
 
+def z_block(name: str, width: int, head: int, modulated: bool) -> Shapes:
+    hidden = int(width / 3 * 8)
+    made = {
+        f"{name}.{each}.weight": (width,) for each in ("attention_norm1", "attention_norm2", "ffn_norm1", "ffn_norm2")
+    }
+    made |= linear(f"{name}.attention.qkv", 3 * width, width, False) | linear(
+        f"{name}.attention.out", width, width, False
+    )
+    made |= {f"{name}.attention.{each}_norm.weight": (head,) for each in "qk"}
+    made |= linear(f"{name}.feed_forward.w1", hidden, width, False) | linear(
+        f"{name}.feed_forward.w3", hidden, width, False
+    )
+    made |= linear(f"{name}.feed_forward.w2", width, hidden, False)
+    return made | (linear(f"{name}.adaLN_modulation.0", 4 * width, min(width, 256)) if modulated else {})
+
+
+def z_image(width: int = 3840, head: int = 128, layers: int = 30, refiners: int = 2, text: int = 2560) -> Shapes:
+    """As ComfyUI's files name it."""
+    told = min(width, 256)
+    made: Shapes = {"x_pad_token": (1, width), "cap_pad_token": (1, width), "norm_final.weight": (width,)}
+    made |= {
+        "cap_embedder.0.weight": (text,),
+        **linear("cap_embedder.1", width, text),
+        **linear("x_embedder", width, 64),
+    }
+    made |= linear("t_embedder.mlp.0", 1024, 256) | linear("t_embedder.mlp.2", told, 1024)
+    made |= linear("final_layer.linear", 64, width) | linear("final_layer.adaLN_modulation.1", width, told)
+    for kind, count in (("noise_refiner", refiners), ("context_refiner", refiners), ("layers", layers)):
+        for index in range(count):
+            made |= z_block(f"{kind}.{index}", width, head, kind != "context_refiner")
+    return made
+
+
+def qwen3(
+    width: int = 2560, hidden: int = 9728, layers: int = 36, heads: int = 32, grouped: int = 8, head: int = 128,
+    vocabulary: int = 151936,
+) -> Shapes:  # fmt: skip
+    """transformers' Qwen3ForCausalLM, whose table of tokens also chooses words."""
+    made: Shapes = {"model.embed_tokens.weight": (vocabulary, width), "model.norm.weight": (width,)}
+    for layer in range(layers):
+        name = f"model.layers.{layer}"
+        for each, count in (("q", heads), ("k", grouped), ("v", grouped)):
+            made |= linear(f"{name}.self_attn.{each}_proj", count * head, width, False)
+        made |= linear(f"{name}.self_attn.o_proj", width, heads * head, False)
+        made |= {f"{name}.self_attn.{each}_norm.weight": (head,) for each in "qk"}
+        made |= {f"{name}.{each}.weight": (width,) for each in ("input_layernorm", "post_attention_layernorm")}
+        made |= linear(f"{name}.mlp.gate_proj", hidden, width, False) | linear(
+            f"{name}.mlp.up_proj", hidden, width, False
+        )
+        made |= linear(f"{name}.mlp.down_proj", width, hidden, False)
+    return made
+
+
 def filled(shapes: Shapes, seed: int = 0) -> dict[str, np.ndarray]:
     """Random float32 elements."""
     generator = np.random.default_rng(seed)

@@ -64,6 +64,11 @@ FULL: dict[str, tuple[str, Shapes]] = {
     }),
     "flux schnell": ("Flux", original.flux(guidance=False)),
     "chroma": ("Chroma", original.chroma()),
+    "z-image": ("Z-Image", {
+        **prefixed(UNET, original.z_image()), **prefixed("vae.", original.vae(latents=16, quantized=False)),
+        **prefixed("text_encoders.qwen3_4b.transformer.", original.qwen3()),
+    }),
+    "qwen": ("Qwen", original.qwen3()),
     "controlnet": ("ControlNet of Stable Diffusion 1 or 2", prefixed("control_model.", original.controlnet(**original.SD1))),
     "controlnet xl": ("ControlNet of Stable Diffusion XL", original.controlnet(**original.SDXL)),
     "vae": ("autoencoder", original.vae()),
@@ -125,6 +130,14 @@ def modules() -> dict[tuple[str, str], Any]:
             )
         )
 
+    def qwen3() -> Any:
+        return transformers.Qwen3Model(
+            transformers.Qwen3Config(
+                vocab_size=151936, hidden_size=2560, intermediate_size=9728, num_hidden_layers=36,
+                num_attention_heads=32, num_key_value_heads=8, head_dim=128,
+            )
+        )  # fmt: skip
+
     unets, autoencoder = diffusers.UNet2DConditionModel, diffusers.AutoencoderKL
     with torch.device("meta"):
         return {
@@ -143,6 +156,8 @@ def modules() -> dict[tuple[str, str], Any]:
             ("flux dev", "text_encoder_2"): t5(),
             ("flux schnell", "transformer"): diffusers.FluxTransformer2DModel(),
             ("chroma", "transformer"): diffusers.ChromaTransformer2DModel(),
+            ("z-image", "transformer"): diffusers.ZImageTransformer2DModel(), ("z-image", "vae"): autoencoder(**bare),
+            ("z-image", "text_encoder"): qwen3(), ("qwen", "text_encoder"): qwen3(),
             ("controlnet", "controlnet"): diffusers.ControlNetModel(**sd1),
             ("controlnet xl", "controlnet"): diffusers.ControlNetModel(**xl),
             ("vae", "vae"): autoencoder(**vae), ("openclip", "text_encoder"): clip({**middle, "num_hidden_layers": 24}),
@@ -156,8 +171,8 @@ def state_of(module: Any) -> Shapes:
     return prefixed(outer, found)
 
 
-EXTRA = ("text_projection.weight", "text_model.encoder.layers.23.")
-"""What files have and CLIPTextModel has not: the projection, and in Stable Diffusion 2 the last layer."""
+EXTRA = ("text_projection.weight", "text_model.encoder.layers.23.", "norm_final.")
+"""What files have and modules have not: CLIP's projection, its last layer in Stable Diffusion 2, a norm of Z-Image."""
 
 
 @pytest.fixture(scope="module")
@@ -227,6 +242,7 @@ def as_diffusers(kind: str, given: dict[str, Any]) -> dict[str, Any]:
         "sd3": lambda: single_file.convert_sd3_transformer_checkpoint_to_diffusers(given),
         "flux": lambda: single_file.convert_flux_transformer_checkpoint_to_diffusers(given),
         "chroma": lambda: single_file.convert_chroma_transformer_checkpoint_to_diffusers(given),
+        "z-image": lambda: single_file.convert_z_image_transformer_checkpoint_to_diffusers(given),
     }
     return converters[kind]()
 
@@ -253,6 +269,7 @@ CONVERTED: dict[str, tuple[str, str, Shapes]] = {
     "flux": ("flux", "transformer", narrow(original.flux(double=2, single=1))),
     "flux schnell": ("flux", "transformer", prefixed(UNET, narrow(original.flux(double=1, single=2, guidance=False)))),
     "chroma": ("chroma", "transformer", narrow(original.chroma(double=2, single=1, hidden=8, layers=2))),
+    "z-image": ("z-image", "transformer", prefixed(UNET, original.z_image(12, 3, 2, 1, 6))),
 }  # fmt: skip
 """What is converted how, into which component, of which tensors."""
 
@@ -274,13 +291,22 @@ def test_the_numbers_are_those_of_the_converters(case: str) -> None:
     layout = detect({**COMPANY.get(case, {}), **shapes})
     assert layout is not None
     made = {ours: source.array(given[source.name]) for ours, source in layout.sources(shapes)[component].items()}
-    left_out = {"text_projection.weight"} if case == "openclip" else set()  # Stable Diffusion 2 does not use it
-    assert made.keys() == expected.keys() | left_out
+    left_out = {"openclip": {"text_projection.weight"}, "z-image": {"norm_final.weight"}}  # which are not used
+    assert made.keys() == expected.keys() | left_out.get(case, set())
     for name, tensor in expected.items():
         assert made[name].dtype == np.float32
         assert np.array_equal(made[name], tensor.numpy()), name
         swapped = name.startswith("norm_out.") or "norm1_context" in name
         assert swapped or any(np.shares_memory(made[name], array) for array in given.values()), "a view"
+
+
+def test_qwen_in_a_folder_of_diffusers() -> None:
+    shapes = prefixed("text_encoder/", original.qwen3(8, 12, 1, 2, 1, 4, 30)) | {"transformer/x_pad_token": (1, 12)}
+    layout = detect(shapes)
+    assert layout is not None
+    found = layout.sources(shapes)["text_encoder"]
+    assert found["embed_tokens.weight"].name == "text_encoder/model.embed_tokens.weight"
+    assert found["layers.0.mlp.up_proj.weight"].name == "text_encoder/model.layers.0.mlp.up_proj.weight"
 
 
 def test_quantized_tensors_are_cut_in_blocks() -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from examples.image_engines import controls, table
 from examples.image_engines import networks as kinds
+from examples.image_engines.language_models import QWEN
 from examples.image_engines.networks import Config
 from examples.image_engines.table import Shipped
+from examples.image_engines.z_image import Z_IMAGE
 
 NARROW: Config = {"block_out_channels": (16, 32, 64, 64), "norm_num_groups": 4, "sample_size": 16}
 SD1: Config = {**table.SD1, **NARROW, "attention_head_dim": 2, "cross_attention_dim": 48}
@@ -68,6 +70,25 @@ CHROMA: Config = {
     "approximator_hidden_dim": 80,
     "approximator_layers": 2,
 }
+Z_IMAGE_CONFIG: Config = {
+    **table.Z_IMAGE_CONFIG,
+    "dim": 96,
+    "n_layers": 2,
+    "n_refiner_layers": 1,
+    "n_heads": 4,
+    "n_kv_heads": 4,
+    "cap_feat_dim": 48,
+    "axes_dims": (8, 8, 8),
+}
+QWEN3: Config = {
+    **table.QWEN3_4B,
+    "taken": (2,),
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+}
 UNION: Config = {**SDXL, "num_control_type": 6, "num_trans_head": 2}
 ADAPTER: Config = {**table.ADAPTER, "channels": (16, 32, 64, 64)}
 ADAPTER_XL: Config = {**table.ADAPTER_XL, "channels": (16, 32, 64, 64)}
@@ -87,6 +108,8 @@ SMALL = {
     "sd3": Shipped(kinds.SD3, SD3),
     "flux": Shipped(kinds.FLUX, FLUX, (("flux_fill", 384), ("flux_control", 128))),
     "chroma": Shipped(kinds.CHROMA, CHROMA),
+    "z_image": Shipped(Z_IMAGE, Z_IMAGE_CONFIG),
+    "qwen3": Shipped(QWEN, QWEN3),
     "unet_sd1": Shipped(kinds.UNET, SD1, (("unet_sd1_inpaint", 9), ("unet_sd1_edit", 8))),
     "unet_sd2": Shipped(kinds.UNET, SD2),
     "unet_sdxl": Shipped(kinds.UNET, SDXL, (("unet_sdxl_inpaint", 9),)),

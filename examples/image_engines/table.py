@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from examples.image_engines import controls
 from examples.image_engines import networks as kinds
+from examples.image_engines.language_models import QWEN
 from examples.image_engines.networks import Config, Kind
+from examples.image_engines.z_image import Z_IMAGE
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,30 @@ CHROMA: Config = {
     "approximator_hidden_dim": 5120,
     "approximator_layers": 5,
 }
+# Tongyi-MAI/Z-Image-Turbo, Z-Image
+Z_IMAGE_CONFIG: Config = {
+    "in_channels": 16,
+    "dim": 3840,
+    "n_layers": 30,
+    "n_refiner_layers": 2,
+    "n_heads": 30,
+    "n_kv_heads": 30,
+    "cap_feat_dim": 2560,
+    "axes_dims": (32, 48, 48),
+}
+# Qwen/Qwen3-4B, of which Z-Image reads the state after the last layer but one
+QWEN3_4B: Config = {
+    "model": "transformers.Qwen3Model",
+    "taken": (35,),
+    "vocab_size": 151936,
+    "hidden_size": 2560,
+    "intermediate_size": 9728,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "rms_norm_eps": 1e-6,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000.0},
+}
 # the small model that comes with the package (examples/shapes)
 SHAPES_UNET: Config = {
     **SD1,
@@ -233,6 +259,8 @@ SHIPPED = {
     "chroma": Shipped(kinds.CHROMA, CHROMA),
     "flux_schnell": Shipped(kinds.FLUX, {**FLUX, "guidance_embeds": False}),
     "sd35_large": Shipped(kinds.SD3, SD35_LARGE),
+    "z_image": Shipped(Z_IMAGE, Z_IMAGE_CONFIG),
+    "qwen3_4b": Shipped(QWEN, QWEN3_4B),
     "unet_ssd1b": Shipped(kinds.UNET, SSD1B),
     "unet_sd1_controlled": Shipped(controls.controlled(SD1), SD1, (("unet_sd1_inpaint_controlled", 9),)),
     "unet_sd2_controlled": Shipped(controls.controlled(SD2), SD2, (("unet_sd2_inpaint_controlled", 9),)),

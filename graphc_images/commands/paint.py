@@ -45,6 +45,7 @@ def paint(
     clip_g: Annotated[str | None, _option("--clip-g", metavar="FILE|NAME", help="The text encoder CLIP-G.")] = None,
     clip_h: Annotated[str | None, _option("--clip-h", metavar="FILE|NAME", help="OpenCLIP-H.")] = None,
     t5: Annotated[str | None, _option("--t5", metavar="FILE|NAME", help="The text encoder T5-XXL.")] = None,
+    llm: Annotated[str | None, _option("--llm", metavar="FILE|NAME", help="The language model Qwen.")] = None,
     tiny: Annotated[str | None, _option("--taesd", metavar="FILE|NAME", help="TAESD, for previews.")] = None,
     device: Annotated[str, _option(metavar="NAME,…", help="cpu, gpu or what graphc devices lists.")] = "cpu",
     memory: Annotated[
@@ -123,7 +124,7 @@ def paint(
         raise SettingError("--x, --y, --z: a grid is of one prompt; --prompts, --matrix and --dynamic make several")
     count = sum(each.batches * each.batch_size for each in asked)
     writer = Writer(output, 1 if plotted else count, quality, graphs=graph)
-    text = {"clip_l": clip_l, "clip_g": clip_g, "clip_h": clip_h, "t5xxl": t5}
+    text = {"clip_l": clip_l, "clip_g": clip_g, "clip_h": clip_h, "t5xxl": t5, "llm": llm}
     where: dict[str, Any] = {"device": device, "memory": memory, "threads": threads, "types": types_of(types or ())}
     pipeline = pipeline_of(model, folders, vae=vae, tiny=tiny, text=text, hashes=hashes, **where)
     if plotted:

@@ -100,6 +100,7 @@ CLIP_G3 = Part("clip_g", "text_encoder_2", ("text_encoders.clip_g.", "text_encod
 T5_3 = Part("t5_xxl", "text_encoder_3", ("text_encoders.t5xxl.", "text_encoder_3/"))
 CLIP_LF = Part("clip_l", "text_encoder", ("text_encoders.clip_l.", "text_encoder/"))
 T5_F = Part("t5_xxl", "text_encoder_2", ("text_encoders.t5xxl.", "text_encoder_2/"))
+QWEN_Z = Part("qwen3_4b", "text_encoder", ("text_encoders.qwen3_4b.", "text_encoder/"))
 T5_C = Part("t5_xxl", "text_encoder", ("text_encoders.t5xxl.", "text_encoder/"))
 
 SD1_TEXT = {"clip_l": CLIP_L1}
@@ -212,6 +213,13 @@ def flux(name: str, engine: str, channels: int, guided: bool, defaults: Defaults
     )  # fmt: skip
 
 
+WORDS_IN = "cap_embedder.1.weight"
+Z_QKV = "layers.{}.attention.qkv.weight"
+Z_IMAGE_MARKS: Sizes = {
+    WORDS_IN: (3840, 2560), Z_QKV.format(0): (11520, 3840), Z_QKV.format(29): (11520, 3840), Z_QKV.format(30): None,
+    "siglip_embedder.1.weight": None,
+}  # fmt: skip
+
 SHAPES = Architecture(
     "coloured shapes", "unet", {FIRST: (32, 4, 3, 3), LATER.format(1): (32, 48)},
     unet("unet_shapes"), Part("vae_shapes", "vae", AUTOENCODER), latents.SHAPES,
@@ -243,6 +251,10 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         {DISTILLED: (5120, 64), DOUBLE: (9216, 3072), IMAGE: (3072, 64), "single_blocks.37.linear1.weight": (21504, 3072)},
         transformer("chroma"), VAE16, latents.FLUX, {"t5xxl": T5_C}, "flow", 1.0,
         defaults=Defaults(26, 4.0, "Euler", "Beta", 1024, 1024),
+    ),
+    Architecture(
+        "Z-Image", "z_image", Z_IMAGE_MARKS, transformer("z_image"), VAE16, latents.FLUX, {"llm": QWEN_Z}, "flow", 3.0,
+        defaults=Defaults(9, 1.0, "Euler", "Simple", 1024, 1024),
     ),
     flux("Flux dev", "flux_dev", 64, True, FLUX_DEFAULTS),
     flux("Flux schnell", "flux_schnell", 64, False, Defaults(4, 1.0, "Euler", "Simple", 1024, 1024)),

@@ -23,10 +23,10 @@ class Conditioning:
     Diffusion XL's numbers [batch, 6]: height, width, crop from the top, from the left, target height, width; the refiner's 5:
     height, width, crops, aesthetic score. `guidance` [batch] is the distilled one of Flux dev. `latents` [batch, extra, height,
     width] are joined to the latent, for models with more channels (`Architecture.extra`). `mask` [batch, tokens] is 1 for the
-    words that Chroma looks at. `references` are latents [batch, channels, height, width] of pictures that Flux Kontext looks at.
-    `residuals` are what ControlNets add to a U-Net's skips, the middle's last, and `features` what T2I-Adapters add within its
-    encoder; there are both or none. `positive` [batch] is 1 for what the prompt says and 0 for the negative prompt, None for 1:
-    some controls are for the prompt alone.
+    words that Chroma looks at, and for those of Z-Image that are no padding. `references` are latents [batch, channels, height,
+    width] of pictures that Flux Kontext looks at. `residuals` are what ControlNets add to a U-Net's skips, the middle's last, and
+    `features` what T2I-Adapters add within its encoder; there are both or none. `positive` [batch] is 1 for what the prompt says
+    and 0 for the negative prompt, None for 1: some controls are for the prompt alone.
     """
 
     words: np.ndarray
@@ -88,7 +88,7 @@ def switches_of(inputs: Mapping[str, tuple[Any, ...]], batch: int, weakening: We
             raise SettingError(f"layer {beyond[0]} cannot be skipped: the model has 0 to {found['kept'].shape[1] - 1}")
         found["kept"][:, list(weakening.layers)] = 0
     elif weakening.layers:
-        raise SettingError("only transformers can skip layers, and this model is none")
+        raise SettingError("this model can skip no layers: those of Stable Diffusion 3.5, Flux and Chroma can")
     return found
 
 
@@ -145,24 +145,50 @@ def _chroma(x: np.ndarray, times: np.ndarray, given: Conditioning) -> Arrays:
     return {**found, "attention_mask": np.concatenate(mask, axis=1)}
 
 
-def patches(image: np.ndarray) -> np.ndarray:
-    """Squares of 2 x 2 as rows [batch, squares, 4 * channels]: of each channel the four numbers. Raises SettingError."""
+def _z_image(x: np.ndarray, times: np.ndarray, given: Conditioning) -> Arrays:
+    words, mask = each(given.words, len(x), "words"), each(given.mask, len(x), "a mask of words")
+    rows, where = patches(x, channels_last=True), places(x, words.shape[1] + 1)
+    count, more = len(where), -len(where) % FULL
+    above = np.zeros((words.shape[1], 3), np.float32)
+    above[:, 0] = np.arange(1, len(above) + 1)
+    return {
+        "patches": np.pad(rows, ((0, 0), (0, more), (0, 0))),
+        "timestep": 1 - times,
+        "encoder_hidden_states": words,
+        "patch_places": np.pad(where, ((0, more), (0, 0))),
+        "word_places": above,
+        "patch_mask": (np.arange(count + more) < count).astype(np.float32),
+        "word_mask": mask,
+    }
+
+
+FULL = 32
+"""Z-Image's words and patches are filled up to multiples of this."""
+
+
+def patches(image: np.ndarray, channels_last: bool = False) -> np.ndarray:
+    """Squares of 2 x 2 as rows [batch, squares, 4 * channels]: of each channel the four numbers, or of each pixel its channels.
+    Raises SettingError."""
     _check_even(image)
     batch, channels, height, width = image.shape
-    cut = image.reshape(batch, channels, height // 2, 2, width // 2, 2).transpose(0, 2, 4, 1, 3, 5)
+    cut = image.reshape(batch, channels, height // 2, 2, width // 2, 2)
+    cut = cut.transpose((0, 2, 4, 3, 5, 1) if channels_last else (0, 2, 4, 1, 3, 5))
     return np.ascontiguousarray(cut.reshape(batch, height // 2 * (width // 2), 4 * channels))
 
 
-def unpatched(rows: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def unpatched(rows: np.ndarray, shape: tuple[int, ...], channels_last: bool = False) -> np.ndarray:
     """The image of such rows; those behind its own are left out."""
     batch, channels, height, width = shape
     own = rows[:, : height // 2 * (width // 2)]
-    cut = own.reshape(batch, height // 2, width // 2, channels, 2, 2).transpose(0, 3, 1, 4, 2, 5)
+    if channels_last:
+        cut = own.reshape(batch, height // 2, width // 2, 2, 2, channels).transpose(0, 5, 1, 3, 2, 4)
+    else:
+        cut = own.reshape(batch, height // 2, width // 2, channels, 2, 2).transpose(0, 3, 1, 4, 2, 5)
     return np.ascontiguousarray(cut.reshape(shape))
 
 
 def places(image: np.ndarray, number: int = 0, down: int = 0, right: int = 0) -> np.ndarray:
-    """Where the squares of an image lie [squares, 3]: 0 for the picture and 1 for references, row, column."""
+    """Where the squares of an image lie [squares, 3]: 0 for Flux' picture and 1 for references, row, column."""
     rows, columns = image.shape[2] // 2, image.shape[3] // 2
     found = np.empty((rows, columns, 3), np.float32)
     found[..., 0] = number
@@ -195,6 +221,11 @@ def _check_even(x: np.ndarray) -> None:
         )
 
 
+def _towards_noise(found: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Z-Image predicts the way from noise to picture."""
+    return -unpatched(found, shape, channels_last=True)
+
+
 def _same(found: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return found
 
@@ -204,5 +235,6 @@ KINDS = {
     "sd3": Takes(_sd3, _same),
     "flux": Takes(_flux, unpatched),
     "chroma": Takes(_chroma, unpatched),
+    "z_image": Takes(_z_image, _towards_noise),
 }
 """By `Architecture.kind`."""

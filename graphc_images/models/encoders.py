@@ -10,6 +10,9 @@ from graphc_images.models.recognize import Tensors
 T5 = ("encoder.block.0.layer.0.SelfAttention.q.weight", "enc.blk.0.attn_q.weight")
 """What T5's names end with, in files of transformers and of llama.cpp."""
 
+LLM = ("layers.0.mlp.gate_proj.weight", "blk.0.ffn_gate.weight")
+"""The same of language models."""
+
 TOKENS = "token_embedding.weight"
 CLIPS = {768: "clip_l", 1024: "clip_h", 1280: "clip_g"}
 """CLIP's encoders, by the width of their tables of tokens."""
@@ -22,10 +25,12 @@ def encoder_of(tensors: Tensors, read: Collection[str]) -> str:
     """
     if any(name.endswith(T5) for name in tensors):
         return "t5xxl"
+    if any(name.endswith(LLM) for name in tensors):
+        return "llm"
     widths = [tensor.shape[-1] for name, tensor in tensors.items() if name.endswith(TOKENS)]
     if not widths:
         raise ModelError(
-            f"it is no text encoder that is known: neither CLIP nor T5; it has {', '.join(list(tensors)[:3])}, …"
+            f"it is no text encoder that is known: neither CLIP, T5 nor Qwen; it has {', '.join(list(tensors)[:3])}, …"
         )
     clips = [name for name in read if name in CLIPS.values()]
     name = CLIPS.get(widths[0], clips[0] if len(clips) == 1 else "")

@@ -40,17 +40,20 @@ PLAIN, CONTROLLED = "denoiser", "denoiser controlled"
 ALIKE = 4
 """Latents that a processor evaluates at once: with up to so many, sums have one order, and each latent the bits it has alone."""
 
-LARGE = "t5xxl"
-"""The text encoder that is not loaded only because a LoRA may change it."""
+LARGE = ("t5xxl", "llm")
+"""The text encoders that are not loaded only because a LoRA may change them; they give their last states alone."""
+
+FLAGS = {"t5xxl": "--t5"}
+"""On the command line, of text encoders whose flags are not as their names."""
 
 
 @dataclass(frozen=True)
 class Encoded:
     """What a text encoder makes of rows of tokens; float32.
 
-    `states` [layers, batch, tokens, width] are those after each layer, and `normed` the same with the encoder's last norm; T5 has
-    only the last one, which is normed. `projected` [batch, tokens, width] is, of encoders that have one, the projection of each
-    token's last state: a prompt's pooled vector is that of its end token, or else the last normed state there.
+    `states` [layers, batch, tokens, width] are those after each layer, and `normed` the same with the encoder's last norm; T5 and
+    language models have only one, as it is read. `projected` [batch, tokens, width] is, of encoders that have one, the projection
+    of each token's last state: a prompt's pooled vector is that of its end token, or else the last normed state there.
     """
 
     states: np.ndarray
@@ -188,11 +191,13 @@ class ImageModel:
     def encode_tokens(self, encoder: str, ids: np.ndarray, mask: np.ndarray | None = None) -> Encoded:
         """The states of rows of token ids [batch, tokens]; `encoder` is one of `architecture.text`. `mask` [batch, tokens] is 0
         for tokens that T5 is not to look at. Raises ModelError if the encoder is in no file that was given."""
-        ids = np.ascontiguousarray(ids, np.int64)
-        if encoder != "t5xxl":
-            return Encoded(**self._run(encoder, {"input_ids": ids}))
-        seen = np.ones_like(ids) if mask is None else np.ascontiguousarray(mask, np.int64)
-        states = self._run(encoder, {"input_ids": ids, "attention_mask": seen})["states"][None]
+        feed = {"input_ids": np.ascontiguousarray(ids, np.int64)}
+        if encoder == "t5xxl":
+            feed["attention_mask"] = np.ascontiguousarray(np.ones_like(ids) if mask is None else mask, np.int64)
+        found = self._run(encoder, feed)
+        if encoder not in LARGE:
+            return Encoded(**found)
+        states = found["states"][None]
         return Encoded(states, states)
 
     def embedding_ids(self, encoder: str, name: str, vectors: np.ndarray) -> list[int]:
@@ -240,7 +245,7 @@ class ImageModel:
         Raises NothingFitsError for a file that has nothing for this model, CheckpointError for a damaged one, and SettingError
         for a name that is taken; the model is as before then. What fits nothing is in `unmatched`.
         """
-        used = [key for key in self._read_by_loras() if key != LARGE or key in self._engines_there()]
+        used = [key for key in self._read_by_loras() if key not in LARGE or key in self._engines_there()]
         return self._loras.load(source, strength, name, used, self._engine)
 
     def set_lora(self, strengths: Mapping[str, Strength]) -> None:
@@ -343,7 +348,7 @@ class ImageModel:
             return (
                 f"{file}: it has no autoencoder, which {self.architecture.name} needs: give its file (--vae FILE, vae=)"
             )
-        flag = "--t5" if name == "t5xxl" else f"--{name.replace('_', '-')}"
+        flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
         return f"{file}: it has no text encoder {name}, which {self.architecture.name} reads: give its file ({flag} FILE, text=)"
 
     def _type(self, key: str) -> str:

@@ -43,6 +43,7 @@ DIFFUSERS = {
     "joint_blocks.*.x_block.attn.ln_q.": "transformer_blocks.*.attn.norm_q.",
     "joint_blocks.*.x_block.attn2.qkv.": "transformer_blocks.*.attn2.to_q.",
     "pos_embed": "pos_embed.pos_embed",
+    "layers.*.attention.qkv.": "layers.*.attention.to_q.",
 }
 """How names of marks begin in the authors' layout, and in diffusers'; `*` is a number, the same in both."""
 

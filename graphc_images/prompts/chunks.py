@@ -64,11 +64,12 @@ class _Row:
     def chunk(self, rules: EncoderRules, length: int) -> Chunk:
         """With start and end, and padded: everything after the first end is padding, also what spells an end."""
         first = [] if rules.start is None else [rules.start]
-        ids = first + self.ids + [rules.end]
-        end = ids.index(rules.end)
+        last = [] if rules.end is None else [rules.end]
+        ids = first + self.ids + last
+        end = len(ids) if rules.end is None else ids.index(rules.end) + 1
         missing = max(length - len(ids), 0)
-        ids = ids[: end + 1] + [rules.pad] * (len(ids) - end - 1 + missing)
-        weights = [1.0] * len(first) + self.weights + [1.0] * (1 + missing)
+        ids = ids[:end] + [rules.pad] * (len(ids) - end + missing)
+        weights = [1.0] * len(first) + self.weights + [1.0] * (len(last) + missing)
         moved = (found._replace(place=found.place + len(first)) for found in self.inserted)
         return Chunk(tuple(ids), tuple(weights), tuple(moved))
 
@@ -87,9 +88,11 @@ def chunk_prompt(
     In A1111's mode a chunk ends at BREAK, and if a comma is among its last `comma_backtrack` tokens, behind that.
     """
     finder = EmbeddingFinder(embeddings, rules)
-    pieces = [Piece(text, 1.0)] if emphasis == "None" else parse_attention(text, mode)
+    plain = emphasis == "None" or not rules.weighed
+    whole = rules.talk.replace("{}", text)
+    pieces = [Piece(whole, 1.0)] if plain else parse_attention(whole, mode)
     rows = ROWS[mode](pieces, rules, finder, comma_backtrack)
-    around = 1 if rules.start is None else 2
+    around = sum(each is not None for each in (rules.start, rules.end))
     length = rules.chunk or max(rules.shortest, *(len(row.ids) + around for row in rows))
     return [row.chunk(rules, length) for row in rows]
 

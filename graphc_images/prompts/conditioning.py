@@ -83,7 +83,7 @@ def sd3_vector(clip_l: np.ndarray, clip_g: np.ndarray) -> np.ndarray:
     return np.concatenate([clip_l, clip_g], -1)
 
 
-def t5_mask(ids: np.ndarray, *, visible_pads: int = 0, pad: int = 0) -> np.ndarray:
+def text_mask(ids: np.ndarray, *, visible_pads: int = 0, pad: int = 0) -> np.ndarray:
     """Which tokens [batch, tokens] count: all but the padding behind the text, of which some may be visible.
 
     Chroma was trained with one pad that is (diffusers); ComfyUI gives it the text alone, without padding.

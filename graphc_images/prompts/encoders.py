@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from graphc_images.tokenizers import ClipTokenizer, T5Tokenizer
+from graphc_images.tokenizers import ClipTokenizer, QwenTokenizer, T5Tokenizer
 
 
 @dataclass(frozen=True)
@@ -14,17 +14,20 @@ class EncoderRules:
     """How a text becomes rows of token ids for one encoder.
 
     `chunk` is how many ids a row has, with `start` and `end`; None where a row holds a text of any length, and has at least
-    `shortest` ids. `pad` fills it. `comma` is the id after which a long text is best cut, if there is one.
+    `shortest` ids. `pad` fills it. `comma` is the id after which a long text is best cut, if there is one. A language model reads
+    the text in a `talk`, where `{}` stands for it, and brackets as any characters (`weighed` is false).
     """
 
     name: str
-    tokenizer: Callable[[], ClipTokenizer | T5Tokenizer]
+    tokenizer: Callable[[], ClipTokenizer | QwenTokenizer | T5Tokenizer]
     start: int | None
-    end: int
+    end: int | None
     pad: int
     chunk: int | None = 77
     shortest: int = 1
     comma: int | None = None
+    talk: str = "{}"
+    weighed: bool = True
 
     def tokens(self, text: str) -> list[int]:
         """The ids of a text alone."""
@@ -33,9 +36,16 @@ class EncoderRules:
 
 _clip = cache(ClipTokenizer)
 _t5 = cache(T5Tokenizer)
+_qwen = cache(QwenTokenizer)
 _CLIP_START, _CLIP_END, _CLIP_COMMA = ClipTokenizer.start, ClipTokenizer.end, 267
 
 CLIP_L = EncoderRules("clip_l", _clip, _CLIP_START, _CLIP_END, pad=_CLIP_END, comma=_CLIP_COMMA)
 CLIP_G = EncoderRules("clip_g", _clip, _CLIP_START, _CLIP_END, pad=0, comma=_CLIP_COMMA)
 CLIP_H = EncoderRules("clip_h", _clip, _CLIP_START, _CLIP_END, pad=0, comma=_CLIP_COMMA)
 T5 = EncoderRules("t5xxl", _t5, None, T5Tokenizer.end, pad=T5Tokenizer.pad, chunk=None, shortest=256)
+
+ASKED = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+"""A prompt as somebody's words to Qwen, which is about to answer."""
+
+QWEN_ASKED = EncoderRules("llm", _qwen, None, None, pad=QwenTokenizer.pad, chunk=None, talk=ASKED, weighed=False)
+"""As Z-Image reads it; the same in ComfyUI and diffusers."""

@@ -110,6 +110,12 @@ CLIP, PROJECTED = "transformers.CLIPTextModel", "transformers.CLIPTextModelWithP
 UNET = "diffusers.UNet2DConditionModel"
 KEY = "attn2.to_k.weight"
 
+
+def qwen_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What transformers wants to know of an engine's configuration."""
+    return {key: value for key, value in config.items() if key not in ("model", "taken")}
+
+
 SMALL = {
     "Stable Diffusion 1": Small(
         row(
@@ -188,6 +194,20 @@ SMALL = {
         {
             "denoiser": Module("diffusers.ChromaTransformer2DModel", configs.CHROMA, "transformer"), "vae": VAE16,
             "t5xxl": Module("transformers.T5EncoderModel", configs.T5, "text_encoder"),
+        },
+    ),
+    "Z-Image": Small(
+        row("Z-Image", {"cap_embedder.1.weight": (96, 48)}, "z_image", {"llm": "qwen3"}),
+        {
+            **prefixed(DENOISER, original.z_image(96, 24, 2, 1, 48)),
+            **prefixed(FIRST, original.vae(16, latents=16, quantized=False)),
+            **prefixed("text_encoders.qwen3_4b.transformer.", original.qwen3(48, 96, 3, 4, 2, 16)),
+        },
+        {
+            "denoiser": Module("diffusers.ZImageTransformer2DModel", configs.Z_IMAGE_CONFIG, "transformer"), "vae": VAE16,
+            "llm": Module(
+                "transformers.Qwen3Model", {**qwen_config(configs.QWEN3), "num_hidden_layers": 3}, "text_encoder"
+            ),
         },
     ),
 }  # fmt: skip

@@ -211,5 +211,5 @@ def test_empty_negatives():
 
 def test_masks_of_t5():
     ids = np.array([[5, 1, 0, 0], [1, 0, 0, 0], [5, 6, 7, 1], [0, 0, 0, 0]])
-    assert conditioning.t5_mask(ids).sum(1).tolist() == [2, 1, 4, 0]
-    assert conditioning.t5_mask(ids, visible_pads=1).sum(1).tolist() == [3, 2, 4, 1]
+    assert conditioning.text_mask(ids).sum(1).tolist() == [2, 1, 4, 0]
+    assert conditioning.text_mask(ids, visible_pads=1).sum(1).tolist() == [3, 2, 4, 1]

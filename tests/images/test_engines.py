@@ -25,6 +25,7 @@ TEXTS = {
     "clip_h": original.openclip(1024, 24),
     "clip_g": original.openclip(),
     "t5_xxl": original.t5(),
+    "qwen3_4b": original.qwen3(),
 }
 LIMIT = 25_000_000
 

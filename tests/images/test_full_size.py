@@ -27,6 +27,7 @@ TEXTS = {
     "clip_h": original.openclip(1024, 24),
     "clip_g": original.openclip(),
     "t5xxl": original.t5(),
+    "llm": original.qwen3(),
 }
 MOST = 2_000_000
 """KiB that opening all parts of a model may take: what is mapped does not count until it is read."""
@@ -64,6 +65,16 @@ def test_every_part_is_opened(name, tmp_path):
         assert model._engine(key).inputs
         model.close()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST
+
+
+def test_z_image_runs(tmp_path):
+    """One evaluation of 32 x 32 pixels; zeros give zeros, and the words are those of the tokens, which have none."""
+    model = opened("Z-Image", tmp_path)
+    words = model.encode_tokens("llm", np.zeros((1, 32), np.int64)).skipping(1)
+    assert words.shape == (1, 32, 2560)
+    found = model.denoise(np.ones((1, 16, 4, 4), np.float32), 0.5, Conditioning(words, mask=np.ones((1, 32))))
+    assert found.shape == (1, 16, 4, 4)
+    assert not found.any()
 
 
 @pytest.mark.parametrize("name", ["Stable Diffusion 3 medium", "Flux dev"])

@@ -54,6 +54,7 @@ FILES = {
     "Stable Diffusion 3.5 medium": original.sd3(places=384, normed=True, dual=13),
     "Stable Diffusion 3.5 large": original.sd3(38, normed=True),
     "Chroma": original.chroma(),
+    "Z-Image": original.z_image(),
     "Flux dev": FLUX,
     "Flux schnell": original.flux(guidance=False),
     "Flux Fill": wider(FLUX, "img_in.weight", 384),

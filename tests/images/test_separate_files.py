@@ -39,8 +39,8 @@ LLAMA = {
 """transformers' names of T5, and llama.cpp's (gguf-py/gguf/tensor_mapping.py)."""
 
 
-def in_llama(name):
-    for theirs, ours in LLAMA.items():
+def in_llama(name, table=LLAMA):
+    for theirs, ours in table.items():
         if re.match(theirs, name):
             return re.sub(theirs, ours, name)
     return None
@@ -140,6 +140,42 @@ def test_gguf_of_t5(flux, kind):
     near(found, opened(arrays).encode_tokens("t5xxl", ids).states, 1e-6 if kind == "F32" else 0.05)
 
 
+QWEN = "text_encoders.qwen3_4b.transformer."
+QWEN_LLAMA = {
+    r"model\.embed_tokens\.": "token_embd.",
+    r"model\.norm\.": "output_norm.",
+    r"model\.layers\.(\d+)\.self_attn\.(q|k|v)_proj\.": r"blk.\1.attn_\2.",
+    r"model\.layers\.(\d+)\.self_attn\.o_proj\.": r"blk.\1.attn_output.",
+    r"model\.layers\.(\d+)\.self_attn\.(q|k)_norm\.": r"blk.\1.attn_\2_norm.",
+    r"model\.layers\.(\d+)\.input_layernorm\.": r"blk.\1.attn_norm.",
+    r"model\.layers\.(\d+)\.post_attention_layernorm\.": r"blk.\1.ffn_norm.",
+    r"model\.layers\.(\d+)\.mlp\.(gate|up|down)_proj\.": r"blk.\1.ffn_\2.",
+}
+
+
+@pytest.mark.parametrize("kind", ["F32", "Q8_0"])
+def test_gguf_of_z_image_and_qwen(tmp_path, kind):
+    """As llama.cpp and stable-diffusion.cpp write them, whose tensors have no axes of size 1."""
+    arrays = SMALL["Z-Image"].weights()
+    own = {name: array.reshape(-1) if "pad_token" in name else array for name, array in part(arrays, DENOISER).items()}
+    text = {in_llama(name, QWEN_LLAMA): array for name, array in part(arrays, QWEN).items()}
+    assert None not in text
+    assert len(text) == len(part(arrays, QWEN))
+    for name, arch, given in (("z", "lumina2", own), ("qwen", "qwen3", text)):
+        write_gguf(tmp_path / f"{name}.gguf", arch, given, gguf.GGMLQuantizationType[kind])
+    found = opened(tmp_path / "z.gguf", "Z-Image", text=[tmp_path / "qwen.gguf"])
+    whole = opened(arrays, "Z-Image")
+    tolerance = 1e-6 if kind == "F32" else 0.05
+    ids = np.random.default_rng(5).integers(0, 151669, (1, 32))
+    words, expected = (each.encode_tokens("llm", ids).skipping(1) for each in (found, whole))
+    near(words, expected, tolerance)
+    given = Conditioning(expected, mask=(np.arange(32) < 20)[None].astype(np.float32))
+    near(*(each.denoise(noise(1, 16, 8, 6), 0.75, given) for each in (found, whole)), tolerance)
+    alone = opened(tmp_path / "z.gguf", "Z-Image")
+    with pytest.raises(ModelError, match=r"z\.gguf: it has no text encoder llm, which Z-Image reads: .*--llm FILE"):
+        alone.encode_tokens("llm", ids)
+
+
 def test_eight_bits(flux):
     """Floats of 8 bits, as t5xxl_fp8_e4m3fn.safetensors has them."""
     arrays, folder = flux
@@ -153,7 +189,7 @@ def test_eight_bits(flux):
     near(found, opened(arrays, text={"t5xxl": same}).encode_tokens("t5xxl", ids).states, 1e-3)
 
 
-@pytest.mark.parametrize("name", ["Stable Diffusion 1", "Stable Diffusion 3.5 medium", "Flux dev", "Chroma"])
+@pytest.mark.parametrize("name", ["Stable Diffusion 1", "Stable Diffusion 3.5 medium", "Flux dev", "Chroma", "Z-Image"])
 def test_a_denoiser_in_the_layout_of_diffusers(name, tmp_path):
     """It is recognized by the marks that the published sizes have there, and gives what the authors' layout gives."""
     small = SMALL[name]
@@ -164,8 +200,8 @@ def test_a_denoiser_in_the_layout_of_diffusers(name, tmp_path):
         tmp_path / "diffusion_pytorch_model.safetensors",
     )
     given = Conditioning(
-        noise(1, 30, 48, seed=2), pooled=noise(1, 48 if name.startswith("Stable") else 16, seed=3),
-        guidance=np.array([3.5], np.float32) if name == "Flux dev" else None, mask=np.ones((1, 30), np.float32),
+        noise(1, 32, 48, seed=2), pooled=noise(1, 48 if name.startswith("Stable") else 16, seed=3),
+        guidance=np.array([3.5], np.float32) if name == "Flux dev" else None, mask=np.ones((1, 32), np.float32),
     )  # fmt: skip
     x = noise(1, small.architecture.latent.channels, 8, 6)
     found, expected = (

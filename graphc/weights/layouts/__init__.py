@@ -14,13 +14,14 @@ applies in both directions. No tensor is needed for that: names suffice, and sha
                                            # our name -> Source(their name without the beginning of its component, steps)
 
 The steps: `Rows(start, stop, parts)`, equal parts of the rows; `SwapHalves()`; `Flat()`, a convolution of 1 x 1 as a matrix;
-`Transposed()`. A low-rank change `up @ down` of a tensor of theirs becomes one of ours by the same steps on the rows of `up`.
+`Transposed()`; `AsRow()`, a vector as a matrix. A low-rank change `up @ down` of a tensor of theirs becomes one of ours by the
+same steps on the rows of `up`.
 """
 
 from graphc.weights.layouts.architectures import ARCHITECTURES, IGNORED, Layout, Origin, detect, origins
-from graphc.weights.layouts.table import Flat, Row, Rows, Source, Step, SwapHalves, Table, Transposed
+from graphc.weights.layouts.table import AsRow, Flat, Row, Rows, Source, Step, SwapHalves, Table, Transposed
 
 __all__ = [
-    "ARCHITECTURES", "IGNORED", "Flat", "Layout", "Origin", "Row", "Rows", "Source", "Step", "SwapHalves", "Table", "Transposed",
-    "detect", "origins",
+    "ARCHITECTURES", "IGNORED", "AsRow", "Flat", "Layout", "Origin", "Row", "Rows", "Source", "Step", "SwapHalves", "Table",
+    "Transposed", "detect", "origins",
 ]  # fmt: skip

@@ -75,6 +75,11 @@ def t5(component: str, prefix: str = "text_encoders.t5xxl.transformer.") -> Part
     return part(component, text.T5, [prefix], "encoder.block.0.layer.0.layer_norm.weight")
 
 
+def qwen(component: str, prefix: str) -> Part:
+    """Qwen's language model."""
+    return part(component, text.QWEN, [prefix], "model.layers.0.self_attn.q_proj.weight")
+
+
 ARCHITECTURES = (
     Architecture("ControlNet of Stable Diffusion XL", (
         part("controlnet", unet.CONTROLNET_XL, CONTROL, "input_hint_block.0.weight", "label_emb.0.0.weight"),
@@ -125,6 +130,10 @@ ARCHITECTURES = (
         part("transformer", transformer.FLUX, DENOISER, "double_blocks.0.img_attn.qkv.weight"),
         vae(), *clip("text_encoder", "text_encoders.clip_l.transformer."), t5("text_encoder_2"),
     )),
+    Architecture("Z-Image", (
+        part("transformer", transformer.Z_IMAGE, DENOISER, "cap_embedder.1.weight", "x_embedder.weight", "x_pad_token"),
+        vae(), qwen("text_encoder", "text_encoders.qwen3_4b.transformer."),
+    )),
     Architecture("autoencoder", (
         part("vae", unet.VAE, ["first_stage_model.", "vae.", ""], "decoder.conv_in.weight", "decoder.mid.block_1.norm1.weight"),
     )),
@@ -137,6 +146,10 @@ ARCHITECTURES = (
     Architecture("OpenCLIP", (openclip("text_encoder", ""),)),
     Architecture("CLIP", clip("text_encoder", "")),
     Architecture("T5", (t5("text_encoder", ""),)),
+    Architecture("Qwen", (qwen("text_encoder", ""),)),
+    Architecture("Qwen of llama.cpp", (
+        part("text_encoder", text.QWEN_LLAMA, [""], "blk.0.attn_q.weight", "blk.0.ffn_gate.weight"),
+    )),
     Architecture("T5 of llama.cpp", (part("text_encoder", text.T5_LLAMA, [""], "enc.blk.0.attn_q.weight"),)),
 )  # fmt: skip
 """In the order in which they are tried: of two that share a mark, the one with more marks is first."""

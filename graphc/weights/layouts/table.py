@@ -99,6 +99,19 @@ class Transposed:
 
 
 @dataclass(frozen=True)
+class AsRow:
+    """A vector as a matrix of one row: GGUF leaves out axes of size 1. A matrix stays as it is."""
+
+    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """One row."""
+        return (1, *shape) if len(shape) == 1 else shape
+
+    def apply(self, array: Array) -> Array:
+        """A view."""
+        return array.reshape(self.shape(array.shape))
+
+
+@dataclass(frozen=True)
 class Source:
     """Where a tensor of ours is from: a name of theirs, and what happens on the way."""
 

@@ -1,7 +1,7 @@
-"""Text encoders: CLIP and T5 under the names of transformers, and OpenCLIP under its own.
+"""Text encoders: CLIP, T5 and Qwen under the names of transformers, T5 and Qwen under llama.cpp's, and OpenCLIP under its own.
 
-Source: the names in the published checkpoints, and the parameters of transformers' CLIPTextModelWithProjection and
-T5EncoderModel.
+Source: the names in the published checkpoints, and the parameters of transformers' CLIPTextModelWithProjection, T5EncoderModel
+and Qwen3Model.
 """
 
 from __future__ import annotations
@@ -17,9 +17,6 @@ CLIP_BARE = Table(
     rows(*((each, f"text_model.{each}") for each in ("embeddings", "encoder.layers", "final_layer_norm"))), SPARE
 )
 """The same in files that leave out the outer module."""
-
-AS_FILED = Table(SAME.rows, SPARE)
-"""A text encoder under our names."""
 
 ATTENTION = tuple(
     row
@@ -78,3 +75,42 @@ T5_LLAMA = Table(
     )
 )
 """The same in llama.cpp's names, as GGUF files of T5 have them."""
+
+QWEN_SPARE = ("layers.*", "norm", "lm_head")
+"""Pipelines read states from within; behind the last of these are layers, a norm and what chooses words."""
+
+QWEN = Table(
+    rows(
+        ("model.embed_tokens", "embed_tokens"),
+        ("model.layers", "layers"),
+        ("model.norm", "norm"),
+        ("lm_head", "lm_head"),
+    ),
+    QWEN_SPARE,
+)
+
+QWEN_LLAMA = Table(
+    rows(("token_embd", "embed_tokens"), ("output_norm", "norm"), ("output", "lm_head"))
+    + under(
+        "blk.*",
+        "layers.*",
+        rows(
+            ("attn_q", "self_attn.q_proj"),
+            ("attn_k", "self_attn.k_proj"),
+            ("attn_v", "self_attn.v_proj"),
+            ("attn_output", "self_attn.o_proj"),
+            ("attn_q_norm", "self_attn.q_norm"),
+            ("attn_k_norm", "self_attn.k_norm"),
+            ("attn_norm", "input_layernorm"),
+            ("ffn_norm", "post_attention_layernorm"),
+            ("ffn_gate", "mlp.gate_proj"),
+            ("ffn_up", "mlp.up_proj"),
+            ("ffn_down", "mlp.down_proj"),
+        ),
+    ),
+    QWEN_SPARE,
+)
+"""The same in llama.cpp's names."""
+
+AS_FILED = Table(SAME.rows + QWEN.rows, SPARE + QWEN_SPARE)
+"""A text encoder of a folder of diffusers: under our names, or within the module that also chooses words."""

@@ -1,13 +1,13 @@
-"""The transformers of Stable Diffusion 3, Flux and Chroma: as their authors' code names them, and as diffusers.
+"""The transformers of Stable Diffusion 3, Flux, Chroma and Z-Image: as their authors' code names them, and as diffusers.
 
-Source: the names in the published checkpoints, and the parameters of diffusers' SD3Transformer2DModel, FluxTransformer2DModel and
-ChromaTransformer2DModel. Queries, keys and values are one product there and three here. Where a modulation has two parts, there
-the shift is first, and here the scale.
+Source: the names in the published checkpoints, and the parameters of diffusers' SD3Transformer2DModel, FluxTransformer2DModel,
+ChromaTransformer2DModel and ZImageTransformer2DModel. Queries, keys and values are one product there and three here. Where a
+modulation has two parts, there the shift is first, and here the scale.
 """
 
 from __future__ import annotations
 
-from graphc.weights.layouts.table import Row, Rows, SwapHalves, Table, rows, stacked, under
+from graphc.weights.layouts.table import AsRow, Row, Rows, SwapHalves, Table, rows, stacked, under
 
 
 def embedder(theirs: str, ours: str, first: str, second: str) -> tuple[Row, ...]:
@@ -111,3 +111,34 @@ SD3 = Table(
     )
     + under("joint_blocks.*", "transformer_blocks.*", JOINT)
 )
+
+Z_BLOCK = stacked("attention.qkv.weight", *(f"attention.{each}.weight" for each in IMAGE_QUERIES)) + rows(
+    ("attention.out", "attention.to_out.0"),
+    ("attention.q_norm", "attention.norm_q"),
+    ("attention.k_norm", "attention.norm_k"),
+    *(
+        (each, each)
+        for each in (
+            "attention_norm1", "attention_norm2", "ffn_norm1", "ffn_norm2", "feed_forward", "adaLN_modulation"
+        )
+    ),
+)  # fmt: skip
+
+Z_IMAGE = Table(
+    rows(
+        ("x_embedder", "all_x_embedder.2-1"),
+        ("final_layer", "all_final_layer.2-1"),
+        ("x_pad_token", "x_pad_token", AsRow()),
+        ("cap_pad_token", "cap_pad_token", AsRow()),
+        ("cap_embedder", "cap_embedder"),
+        ("t_embedder", "t_embedder"),
+        ("norm_final", "norm_final"),
+    )
+    + tuple(
+        row
+        for each in ("layers", "noise_refiner", "context_refiner")
+        for row in under(f"{each}.*", f"{each}.*", Z_BLOCK)
+    ),
+    ("norm_final",),
+)
+"""`norm_final` is in files and in no network."""
