@@ -14,6 +14,8 @@ serve = typer.Typer(
     help="Offer pictures over HTTP, as A1111, OpenAI and stable-diffusion.cpp do: graphc serve --models DIR"
 )
 
+worker = typer.Typer(help="Paint for a server on another machine: graphc worker --broker redis://host --models DIR")
+
 
 @serve.callback(invoke_without_command=True)
 def start(
@@ -59,6 +61,9 @@ def start(
         float, typer.Option(min=0, help="Seconds for the picture at hand when the server stops.")
     ] = 30.0,
     api_server_stop: Annotated[bool, typer.Option(help="Let clients stop the server.")] = False,
+    broker: Annotated[
+        str | None, typer.Option(metavar="URL", help="Redis, such as redis://host: workers paint (graphc worker).")
+    ] = None,
 ) -> None:
     """Offer pictures over HTTP."""
     try:
@@ -82,9 +87,46 @@ def start(
         threads=threads,
         stoppable=api_server_stop,
         patience=patience,
+        broker=broker,
     )
+    if broker is not None:
+        _check_broker()
     _warn(setup, host, listen)
     run(setup, host, port, listen, tls_cert, tls_key)
+
+
+@worker.callback(invoke_without_command=True)
+def work(
+    broker: Annotated[str, typer.Option(metavar="URL", help="Redis, such as redis://host, as the server has it.")],
+    models: Annotated[list[Path], typer.Option("--models", metavar="DIR", help="The models that the server has.")],
+    device: Annotated[str, typer.Option(help="See graphc devices.")] = "cpu",
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="For all models together, such as 6G.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU; all processors if not given.")] = None,
+    patience: Annotated[
+        float, typer.Option(min=0, help="Seconds for the picture at hand when the worker stops.")
+    ] = 30.0,
+) -> None:
+    """Paint for servers with the same broker."""
+    _check_broker()
+    from redis import RedisError
+
+    from graphc_server.machines.worker import Work, run
+    from graphc_server.running import log_lines
+
+    log_lines("graphc.server")
+    try:
+        run(Work(broker, tuple(models), device, memory, threads, patience))
+    except RedisError as problem:
+        typer.echo(f"error: --broker {broker}: {problem}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _check_broker() -> None:
+    try:
+        import dramatiq  # noqa: F401
+        import redis  # noqa: F401
+    except ModuleNotFoundError as problem:
+        raise typer.BadParameter(f"--broker: {problem.name} is not installed: pip install 'graphc[broker]'") from None
 
 
 def _split(texts: list[str] | None) -> list[str]:

@@ -35,6 +35,11 @@ def _lines(service: Service) -> Iterator[str]:
     numbers: dict[str, tuple[str, str, float]] = {
         "graphc_up_seconds": ("gauge", "Since the start.", time.time() - service.began),
         "graphc_memory_bytes": ("gauge", "What the process has in memory.", memory_of_process()),
+        "graphc_workers": (
+            "gauge",
+            "How many paint: this process, or the workers of its broker.",
+            service.painter.workers,
+        ),
         "graphc_model_loaded": ("gauge", "Whether a model is loaded.", service.models.loaded is not None),
         "graphc_progress": ("gauge", "How much of the job at hand is done, 0 to 1.", turn.share if turn else 0),
         "graphc_answer_seconds_total": ("counter", "Of all answers to requests for pictures.", service.seconds),

@@ -182,17 +182,24 @@ class Painter(threading.Thread):
             self._called.clear()
             self._run_errands()
             if self._closing:
+                self._finish()
                 self._tell_all()
                 return
             try:
-                jobs = self.store.take(lambda first: beside(first, self.models.device))
-                if jobs:
-                    together([partial(self._paint, job) for job in jobs])
-                else:
+                if not self._paint_next():
                     self._called.wait(OFTEN)
             except StoreError as error:
                 LOG.error("%s", error)
                 self._called.wait(PAUSE)
+
+    def _paint_next(self) -> bool:
+        """Paint what is next in the queue; False if nothing is, or not now."""
+        jobs = self.store.take(lambda first: beside(first, self.models.device))
+        together([partial(self._paint, job) for job in jobs])
+        return bool(jobs)
+
+    def _finish(self) -> None:
+        """Wait for what is being painted elsewhere."""
 
     def call(self) -> None:
         """There is something in the queue."""
@@ -255,6 +262,11 @@ class Painter(threading.Thread):
     def turn(self) -> Turn | None:
         """What is being painted, and was begun first."""
         return self.turn_of()
+
+    @property
+    def workers(self) -> int:
+        """How many paint."""
+        return int(self.is_alive())
 
     @property
     def closing(self) -> bool:

@@ -34,6 +34,16 @@ class JsonLines(logging.Formatter):
         return json.dumps(said)
 
 
+def log_lines(*names: str) -> None:
+    """Write what these loggers say to the standard error, as JSON."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    for name in names:
+        log = logging.getLogger(name)
+        log.handlers, log.propagate = [handler], False
+        log.setLevel(logging.INFO)
+
+
 class Ending(uvicorn.Server):
     """A server that tells the painter of a signal at once: clients whose jobs have not begun need not wait for others'."""
 
@@ -49,12 +59,7 @@ class Ending(uvicorn.Server):
 
 def run(setup: Setup, host: str, port: int, listen: Path | None, certificate: Path | None, key: Path | None) -> None:
     """Serve until a signal. Raises ImageError for folders that are not there, OSError for an address that is taken."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
-    for name in ("graphc.server", "uvicorn.error"):
-        log = logging.getLogger(name)
-        log.handlers, log.propagate = [handler], False
-        log.setLevel(logging.INFO)
+    log_lines("graphc.server", "uvicorn.error")
     app = create_app(setup)
     config = uvicorn.Config(
         app,

@@ -50,6 +50,8 @@ class Setup:
     """Whether clients may stop the server (`/sdapi/v1/server-stop`)."""
     patience: float = 30.0
     """Seconds for the picture at hand when the server stops."""
+    broker: str | None = None
+    """Redis' address, for workers on other machines that paint in this one's place."""
 
 
 class Service:
@@ -60,10 +62,18 @@ class Service:
         setup.data.mkdir(parents=True, exist_ok=True)
         self.store = Store(setup.data / "jobs.sqlite")
         self.models = Models(setup.models, device=setup.device, memory=setup.memory, threads=setup.threads)
-        self.painter = Painter(self.store, self.models, setup.data)
+        self.painter = self._painter()
         self.began = time.time()
         self.seconds = 0.0
         """Of all answers to requests for pictures."""
+
+    def _painter(self) -> Painter:
+        if self.setup.broker is None:
+            return Painter(self.store, self.models, self.setup.data)
+        from graphc_server.machines.lanes import Lanes
+        from graphc_server.machines.wire import Wire
+
+        return Lanes(self.store, self.models, self.setup.data, Wire(self.setup.broker))
 
     def start(self) -> None:
         """Begin to paint."""

@@ -11,7 +11,7 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -157,11 +157,13 @@ class Store:
             *values,
         )
 
-    def take(self, beside: Beside = lambda first: lambda other: False) -> list[Job]:
-        """The next job and those beside it, which are painted from now on; none if there are none."""
+    def take(self, beside: Beside = lambda first: lambda other: False, at_hand: Collection[str] = ()) -> list[Job]:
+        """The next job and those beside it, which are painted from now on; none if there are none. `at_hand` are jobs that are
+        being painted already."""
         with self._errors(), self._database as transaction:
             transaction.execute("BEGIN IMMEDIATE")
-            row = transaction.execute(QUEUE, (1,)).fetchone()
+            rows = transaction.execute(QUEUE, (1 + len(at_hand),)).fetchall()
+            row = next((each for each in rows if each["id"] not in at_hand), None)
             if row is None:
                 return []
             fits = beside(_job(row))

@@ -11,7 +11,7 @@ import graphc
 
 PACKAGE = Path(__file__).parents[2] / "graphc_server"
 FILES = sorted(PACKAGE.rglob("*.py"))
-OTHERS = {"fastapi", "starlette", "pydantic", "uvicorn", "typer", "PIL", "graphc_server"}
+OTHERS = {"fastapi", "starlette", "pydantic", "dramatiq", "redis", "uvicorn", "typer", "PIL", "graphc_server"}
 OF_IMAGES = {
     *("graphc_images", "graphc_images.describing", "graphc_images.folders", "graphc_images.hashes"),
     "graphc_images.latent_scaling",

@@ -1,0 +1,1 @@
+"""Several machines: a server hands its jobs to workers, over Redis and Dramatiq."""
