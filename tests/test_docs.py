@@ -155,8 +155,8 @@ def test_every_command_has_a_sample_that_was_printed(monkeypatch):
         assert each["printed"].strip(), each["command"]
         assert not each["printed"].startswith("error: "), each["command"]
     sampled = {each["command"].split()[1] for each in found}
-    # two run until they are interrupted, one takes minutes
-    assert COMMANDS.keys() - sampled == {"serve", "serve-device", "build"}
+    # three run until they are interrupted, one takes minutes
+    assert COMMANDS.keys() - sampled == {"serve", "worker", "serve-device", "build"}
     for name in COMMANDS:
         assert f"`graphc {name}`" in page
 
