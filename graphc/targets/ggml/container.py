@@ -1,7 +1,7 @@
 """The GGUF container of an engine: metadata, then tensors that can be used where they lie in a mapped file.
 
-Written with the `gguf` package, one tensor at a time. Read by a reader of our own: files come from strangers, so every
-size is compared with what is left of the file before it is used, and nothing is copied.
+Written one tensor at a time. Files that are read come from strangers, so every size is compared with what is left of the file
+before it is used, and nothing is copied.
 Source: the GGUF specification, version 3, and the stricter checks of ggml's own reader.
 """
 
@@ -22,6 +22,9 @@ from graphc.files import map_file, replacing
 from graphc.ggml_types import TYPES, nbytes
 from graphc.trace import SILENT, Progress
 
+VERSION = 3
+"""Of GGUF."""
+
 GZIP = b"\x1f\x8b"
 """How a file begins that gzip compressed."""
 
@@ -31,7 +34,7 @@ ALIGNMENT = 64
 _TYPE_NAMES = {type.code: name for name, type in TYPES.items()}
 
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<B", 10: "<Q", 11: "<q", 12: "<d"}
-_STRING, _ARRAY = 8, 9
+_NUMBER, _STRING, _ARRAY = 4, 8, 9
 _LONGEST = 2**63
 _SHORT = 8
 _PART = 1 << 24
@@ -65,28 +68,27 @@ def write_container(
 
     Raises OSError where the file cannot be written.
     """
-    from gguf import GGMLQuantizationType, GGUFWriter
+    first = ("general.architecture", "general.alignment")
+    pairs = {first[0]: metadata[first[0]], first[1]: ALIGNMENT, **metadata}
+    with replacing(path) as unfinished, open(unfinished, "wb") as file:
+        file.write(struct.pack("<4sIQQ", b"GGUF", VERSION, len(entries), len(pairs)))
+        file.writelines(_text(key) + _value(value) for key, value in pairs.items())
+        offset = 0
+        for entry in entries:
+            numbers = len(entry.ne), *entry.ne, TYPES[entry.type].code, offset
+            file.write(_text(entry.name) + struct.pack(f"<I{len(entry.ne)}QIQ", *numbers))
+            offset += entry.nbytes + -entry.nbytes % ALIGNMENT
+        with progress.stage("write weights", sum(entry.nbytes for entry in entries)) as step:
+            _write_data(file, entries, data, step)
 
-    with replacing(path) as unfinished:
-        writer = GGUFWriter(unfinished, arch=str(metadata["general.architecture"]))
-        try:
-            writer.add_custom_alignment(ALIGNMENT)
-            for key, value in metadata.items():
-                if isinstance(value, int):
-                    writer.add_uint32(key, value)
-                elif key != "general.architecture":
-                    writer.add_string(key, value)
-            for entry in entries:
-                code = GGMLQuantizationType(TYPES[entry.type].code)
-                writer.add_tensor_info(entry.name, entry.ne[::-1], np.dtype(np.void), entry.nbytes, raw_dtype=code)
-            writer.write_header_to_file()
-            writer.write_kv_data_to_file()
-            writer.write_ti_data_to_file()
-            assert writer.fout is not None
-            with progress.stage("write weights", sum(entry.nbytes for entry in entries)) as step:
-                _write_data(writer.fout[0], entries, data, step)
-        finally:
-            writer.close()
+
+def _text(text: str) -> bytes:
+    raw = text.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def _value(value: str | int) -> bytes:
+    return struct.pack("<I", _STRING) + _text(value) if isinstance(value, str) else struct.pack("<II", _NUMBER, value)
 
 
 def _write_data(
@@ -277,8 +279,8 @@ class _Reader:
         if self.take(4) != b"GGUF":
             raise EngineError("it is not a GGUF file")
         version = self.number("<I")
-        if version != 3:
-            raise EngineError(f"it is a GGUF file of version {version}, not 3")
+        if version != VERSION:
+            raise EngineError(f"it is a GGUF file of version {version}, not {VERSION}")
         tensors, pairs = self.number("<Q"), self.number("<Q")
         return self.metadata(pairs), tensors
 
