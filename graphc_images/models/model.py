@@ -301,8 +301,9 @@ class ImageModel:
 
     def sibling(self, source: Source) -> ImageModel:
         """Another checkpoint, loaded as this one was. Raises as `load_model`."""
-        types = self.types if isinstance(self.types, str) else "checkpoint"
-        return load_model(source, engines=self.engines, loaded=self.loaded, threads=self.threads, types=types)
+        found = load_model(source, engines=self.engines, loaded=self.loaded, threads=self.threads)
+        found.types = self.types
+        return found
 
     def _read_by_loras(self) -> list[str]:
         return [self._denoiser, *(each for each in self.architecture.text if each in self.components)]
