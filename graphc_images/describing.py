@@ -75,14 +75,37 @@ def settings_in(notes: Notes) -> dict[str, Any]:
     return {} if said is None else {**settings_of(said), "mode": "comfyui"}
 
 
+GRAPHED = frozenset(
+    (
+        "prompt",
+        "negative_prompt",
+        "width",
+        "height",
+        "seed",
+        "steps",
+        "cfg_scale",
+        "sampler",
+        "scheduler",
+        "loras",
+        "clip_skip",
+    )
+)
+"""Settings that ComfyUI's graph has."""
+
+OF_ANY_GRAPH = frozenset(("mode", "batches", "batch_size", "subseed", "vae_tiling", "vae_tile"))
+"""Those that make the same picture, whatever they are; seeds of ComfyUI mean others anyway."""
+
+USUAL_GUIDANCE = 3.5
+"""The distilled guidance of ComfyUI, without a node that says so."""
+
+
 def comfyui_graph(settings: Settings, model: str) -> dict[str, Any]:
     """The graph of ComfyUI that makes a picture of resolved settings. Raises SettingError for what the graph has no nodes for."""
-    for name in ("image", "latent", "noise", "hires_prompt", "subseed_strength"):
+    for name, usual in (USUAL | {"guidance": USUAL_GUIDANCE}).items():
         value = getattr(settings, name)
-        if value is not None and value != USUAL[name]:
-            raise SettingError(f"{name}: ComfyUI's graph is written for pictures of words alone")
-    if again(settings):
-        raise SettingError("hires_scale: ComfyUI's graph is written for pictures of one pass")
+        if name in GRAPHED | OF_ANY_GRAPH or value is None or (usual is not None and value == usual):
+            continue
+        raise SettingError(f"{name}: ComfyUI's graph is written for pictures of words alone, of one pass, without it")
     sampler, own = find_sampler(settings.sampler or "", settings.mode)
     scheduler = chosen_scheduler(settings.scheduler, own)
     prompt, networks = take_networks(settings.prompt)

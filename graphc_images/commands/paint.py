@@ -127,10 +127,20 @@ def paint(
     text = {"clip_l": clip_l, "clip_g": clip_g, "clip_h": clip_h, "t5xxl": t5, "llm": llm}
     where: dict[str, Any] = {"device": device, "memory": memory, "threads": threads, "types": types_of(types or ())}
     pipeline = pipeline_of(model, folders, vae=vae, tiny=tiny, text=text, hashes=hashes, **where)
+    if graph:
+        check_graphs(pipeline, asked)
     if plotted:
         paint_plot(pipeline, asked[0], writer, (x, y, z))
     else:
         paint_all(pipeline, asked, writer, shown, count, grid)
+
+
+def check_graphs(pipeline: Pipeline, asked: Iterable[Settings]) -> None:
+    """Raises SettingError, before anything is painted, for what ComfyUI's graph cannot say."""
+    from graphc_images.describing import comfyui_graph
+
+    for each in asked:
+        comfyui_graph(pipeline.resolved(each), pipeline.name)
 
 
 def said_by(path: Path) -> dict[str, Any]:

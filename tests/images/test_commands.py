@@ -179,6 +179,9 @@ def test_the_graph_goes_with_the_picture(checkpoint, tmp_path):
     assert (said.prompt, said.negative_prompt) == ("x<lora:none:0.5:0.5>", "bad")
     assert (said.settings["Sampler"], said.settings["Schedule type"]) == ("dpmpp_2m", "karras")
     assert settings_in(notes)["clip_skip"] == 2
-    more = ["-o", str(tmp_path / "b.png"), "--graph", "--hires", "2", *map(str, small())]
-    done = CliRunner().invoke(image, ["x", "-m", str(checkpoint), *more])
-    assert "one pass" in str(done.exception)
+    for more in ("--hires", "2"), ("--pag-scale", "3"), ("--cfg-zero-star",), ("--tiling", "x"):
+        done = CliRunner().invoke(
+            image, ["x", "-m", str(checkpoint), "-o", str(tmp_path / "b.png"), "--graph", *more, *map(str, small())]
+        )
+        assert "ComfyUI's graph is written for pictures of words alone" in str(done.exception)
+    assert not (tmp_path / "b.png").exists(), "it is said before anything is painted"
