@@ -101,7 +101,7 @@ USUAL_GUIDANCE = 3.5
 
 def comfyui_graph(settings: Settings, model: str) -> dict[str, Any]:
     """The graph of ComfyUI that makes a picture of resolved settings. Raises SettingError for what the graph has no nodes for."""
-    for name, usual in (USUAL | {"guidance": USUAL_GUIDANCE}).items():
+    for name, usual in {**USUAL, "guidance": USUAL_GUIDANCE}.items():
         value = getattr(settings, name)
         if name in GRAPHED | OF_ANY_GRAPH or value is None or (usual is not None and value == usual):
             continue
