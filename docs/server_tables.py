@@ -9,6 +9,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from graphc_server.comfyui import nodes
+from graphc_server.comfyui.table import NODES
 from graphc_server.sdapi.fields import IMG2IMG, SHARED, TXT2IMG, Field
 from graphc_server.sdapi.options import OPTIONS, Option
 
@@ -34,10 +36,22 @@ def can(option: Option) -> str:
     return f"also {others}" if others else "that alone"
 
 
+def nodes_of_comfyui() -> str:
+    """ComfyUI's nodes, by subject."""
+    rows = []
+    for subject in nodes.SUBJECTS:
+        for node in NODES.values():
+            if node.function.__module__ == subject.__name__:
+                taken = ", ".join(each.name for each in node.inputs)
+                rows.append([f"`{node.name}`", taken, ", ".join(node.gives) or "files", node.about])
+    return table(("node", "takes", "gives", "what it does"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "fields of both": lambda: fields_of(SHARED),
     "fields of txt2img": lambda: fields_of(TXT2IMG[len(SHARED) :]),
     "fields of img2img": lambda: fields_of(IMG2IMG[len(SHARED) :]),
+    "nodes": nodes_of_comfyui,
     "options": lambda: table(
         ("option", "usual", "values"), ([f"`{o.name}`", f"`{o.usual!r}`", can(o)] for o in OPTIONS)
     ),

@@ -127,6 +127,21 @@ def _joined(family: Family, told: Told, read: Mapping[str, Read], reading: Readi
     return found
 
 
+def conditioning_of(model: ImageModel, texts: Mapping[str, str], reading: Reading) -> Conditioning:
+    """What the denoiser is told where each text encoder reads a text of its own, of those by name. Of CLIP's encoders, one whose
+    text is shorter by chunks reads empty chunks behind it (ComfyUI)."""
+    family = FAMILIES[family_name(model.architecture)]
+    read = {name: _read(model, name, [texts.get(name, "")], reading, family) for name in _needed(model)}
+    clips = [name for name in read if ENCODERS[name].chunk is not None]
+    longest = max((read[name].words.shape[1] for name in clips), default=0)
+    for name in clips:
+        empty = _read(model, name, [""], reading, family)
+        while read[name].words.shape[1] < longest:
+            words, mask = ([getattr(each, kind) for each in (read[name], empty)] for kind in ("words", "mask"))
+            read[name] = replace(read[name], words=np.concatenate(words, 1), mask=np.concatenate(mask, 1))
+    return family.joined(read, reading, False)
+
+
 def family_name(architecture: Architecture) -> str:
     """The family, by the kind of denoiser and the text encoders."""
     unets = {("clip_l",): "sd1", ("clip_h",): "sd2", ("clip_l", "clip_g"): "sdxl", ("clip_g",): "sdxl-refiner"}

@@ -47,7 +47,7 @@ class Networks:
             spared.discard(asked[name])
             if asked[name] not in self.files.values():
                 self.files[asked[name].stem] = asked[name]
-        self._put_on(wanted, spared)
+        self.put_on(wanted, spared)
         return settings
 
     def _named(self, network: Network, asked: dict[str, Path]) -> Path | None:
@@ -64,8 +64,9 @@ class Networks:
             LOG.warning("%s", error)
             return None
 
-    def _put_on(self, wanted: dict[Path, Strengths], spared: set[Path]) -> None:
-        """`spared` are those of which it is no error that they have nothing for the model."""
+    def put_on(self, wanted: dict[Path, Strengths], spared: set[Path]) -> None:
+        """Put on these files, and take off all others; `spared` are those of which it is no error that they have nothing for the
+        model."""
         strengths = {str(path): strength for path, strength in wanted.items()}
         for name in [name for name in self.model.loras if name not in strengths]:
             self.model.unload_lora(name)

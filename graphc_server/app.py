@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse
 
 from graphc_server import openai, operations, own, page, sdcpp
 from graphc_server.answers import answer_errors
+from graphc_server.comfyui.attaching import attach
 from graphc_server.safety import Guard
 from graphc_server.sdapi import extras, lists, painting
 from graphc_server.service import Service, Setup
@@ -31,12 +32,14 @@ def create_app(setup: Setup) -> FastAPI:
     async def life(app: FastAPI) -> AsyncIterator[None]:
         service.start()
         yield
+        graphs.sockets.end()
         await run_in_threadpool(service.stop)
 
     app = FastAPI(title="graphc", version=version("graphc"), lifespan=life, docs_url=None, redoc_url=None)
     app.state.service = service
     for router in ROUTERS:
         app.include_router(router)
+    graphs = attach(app, service)
     app.add_api_route("/docs", lambda: HTMLResponse(described(app.openapi())), include_in_schema=False)
     app.mount("/page", page.Parts())
     answer_errors(app)

@@ -150,6 +150,21 @@ class Models:
             )
         return self._loaded[1]
 
+    @property
+    def loads(self) -> Loaded:
+        """What holds the engines of all models."""
+        return self._loads
+
+    @property
+    def threads(self) -> int | None:
+        """How many compute."""
+        return self._threads
+
+    def make_room(self) -> None:
+        """Close the model that is loaded, if one is: others are wanted."""
+        if self._loaded is not None:
+            self.free()
+
     def free(self) -> None:
         """Give back the memory of the model that is loaded, if one is."""
         if self._loaded is not None:

@@ -322,7 +322,7 @@ class Painter(threading.Thread):
         for progress in pipeline.paint(order.settings, turn.wish):
             before = turn.previews
             turn.note(progress)
-            self._announce(turn, before)
+            self.announce(turn, before)
             if turn.ask in ("cancel", "give back"):
                 return
             for picture in progress.pictures:
@@ -333,7 +333,7 @@ class Painter(threading.Thread):
                 self.announcer.tell("picture", turn.job.id, {"place": place, "seed": picture.seed})
                 place += 1
 
-    def _announce(self, turn: Turn, previews: int) -> None:
+    def announce(self, turn: Turn, previews: int) -> None:
         """Tell of a step, and of the preview if there is another than before."""
         self.announcer.tell("progress", turn.job.id, turn.said())
         if turn.previews > previews and turn.preview is not None:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,22 @@ class Service:
         """Put an order into the queue; the job's name is returned. Raises RequestError for one above a limit, or while the
         server stops."""
         self.limits.check(order.settings)
+        return self._queue(lambda: to_json(order, self.painter.uploads), client, protocol, asked, id)
+
+    def add_work(
+        self, work: Mapping[str, Any], client: str, protocol: str, asked: Mapping[str, Any], id: str | None = None
+    ) -> str:
+        """The same with work for the protocol's own maker (see `painter.Maker`)."""
+        return self._queue(lambda: work, client, protocol, asked, id)
+
+    def _queue(
+        self,
+        work: Callable[[], Mapping[str, Any]],
+        client: str,
+        protocol: str,
+        asked: Mapping[str, Any],
+        id: str | None,
+    ) -> str:
         if self.painter.closing:
             raise RequestError("the server stops", 503)
         if self.store.counts().get("waiting", 0) >= self.limits.waiting:
@@ -100,7 +116,7 @@ class Service:
                 raise RequestError(f"there is a job {name!r} already", 409)
             self.store.drop(name)  # it was handed over; its name is free again
         with self.painter.filing:
-            self.store.add(name, client, protocol, to_json(order, self.painter.uploads), asked)
+            self.store.add(name, client, protocol, work(), asked)
         self.painter.announcer.tell("job", name, {"state": "waiting", "error": ""})
         self.painter.call()
         return name

@@ -211,6 +211,10 @@ class ImageModel:
     def encode_image(self, image: np.ndarray, noise: np.ndarray | None = None) -> np.ndarray:
         """The latent, as the denoiser takes it, of pictures [batch, 3, height, width], float32, -1 to 1: the mean of what the
         autoencoder finds likely, or with `noise` of the latent's shape one of it."""
+        return self.architecture.latent.from_encoded(self.encode_pixels(image, noise))
+
+    def encode_pixels(self, image: np.ndarray, noise: np.ndarray | None = None) -> np.ndarray:
+        """The same as the autoencoder has it: neither shifted nor scaled."""
 
         def run(array: np.ndarray) -> np.ndarray:
             found = self._run("vae encoder", {"image": np.ascontiguousarray(array)})
@@ -221,11 +225,14 @@ class ImageModel:
         mean, log_variance = np.split(found, 2, 1)
         if noise is not None:
             mean = mean + np.exp(np.clip(log_variance, -30, 20) / 2) * noise
-        return self.architecture.latent.from_encoded(mean)
+        return np.asarray(mean, np.float32)
 
     def decode_latent(self, latent: np.ndarray) -> np.ndarray:
         """The pictures [batch, 3, height, width], about -1 to 1, of the denoiser's latents."""
-        encoded = self.architecture.latent.to_encoded(np.asarray(latent, np.float32))
+        return self.decode_encoded(self.architecture.latent.to_encoded(np.asarray(latent, np.float32)))
+
+    def decode_encoded(self, encoded: np.ndarray) -> np.ndarray:
+        """The same of latents as the autoencoder has them."""
 
         def run(array: np.ndarray) -> np.ndarray:
             return self._run("vae decoder", {"latent": np.ascontiguousarray(array)})["image"]
@@ -290,6 +297,10 @@ class ImageModel:
     def _wrapped(self) -> tuple[bool, bool]:
         return "y" in self._seamless, "x" in self._seamless
 
+    def warm(self, part: str) -> None:
+        """Load the engine of a part, `vae encoder` and the like for its halves. Raises ModelError if its tensors do not fit."""
+        self._engine(part)
+
     def close(self) -> None:
         """Free what is loaded of this model; it is loaded again if it is needed."""
         self.free(*self._used)
@@ -306,7 +317,8 @@ class ImageModel:
         return found
 
     def _read_by_loras(self) -> list[str]:
-        return [self._denoiser, *(each for each in self.architecture.text if each in self.components)]
+        denoiser = [self._denoiser] if "denoiser" in self.components else []
+        return [*denoiser, *(each for each in self.architecture.text if each in self.components)]
 
     def _engines_there(self) -> dict[str, graphc.Model]:
         """The engines that are loaded and that LoRAs change."""
@@ -344,7 +356,9 @@ class ImageModel:
             return self.loaded.get((id(self), key), size, lambda: self._load(key, path, found))
 
     def _missing(self, name: str) -> str:
-        file = self.components["denoiser"].file
+        file = next(iter(self.components.values())).file
+        if name == "denoiser":
+            return f"{file}: it has no denoiser, but only {', '.join(self.components)}"
         if name == "vae":
             return (
                 f"{file}: it has no autoencoder, which {self.architecture.name} needs: give its file (--vae FILE, vae=)"

@@ -22,10 +22,11 @@ SMALLEST = 128
 @dataclass(frozen=True)
 class Tiles:
     """Tiles of an autoencoder: `on`, `off`, or only where the whole does not fit (`auto`); `size` is the side in pixels, of which
-    memory may allow a half or a fourth."""
+    memory may allow a half or a fourth, and `overlap` the pixels that two of them share, where it is not the usual part."""
 
     use: Use = "auto"
     size: int = 512
+    overlap: int | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ def in_tiles(run: Run, array: np.ndarray, tiles: Tiles, sides: Sides, wrapped: t
             if tiles.use == "off" or size * sides.pixels < SMALLEST:
                 raise
     while True:
-        overlap = int(size * sides.overlap) // unit * unit
+        shared = int(size * sides.overlap) if tiles.overlap is None else min(tiles.overlap // sides.pixels, size // 4)
+        overlap = shared // unit * unit
         try:
             return _tiled(run, array, (size, overlap), sides, wrapped)
         except TooLarge:

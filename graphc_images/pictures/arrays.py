@@ -13,9 +13,9 @@ Rounding = Literal["truncate", "round"]  # A1111 and ComfyUI cut fractions off; 
 
 
 def to_array(picture: Image.Image) -> np.ndarray:
-    """[3, height, width], -1 is black and 1 white; transparency is ignored."""
+    """[3, height, width], -1 is black and 1 white; transparency is ignored. Rounded as in A1111, ComfyUI and diffusers."""
     pixels = np.asarray(picture.convert("RGB"), np.float32)
-    return np.ascontiguousarray(pixels.transpose(2, 0, 1) / np.float32(127.5) - np.float32(1))
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1) / np.float32(255) * np.float32(2) - np.float32(1))
 
 
 def to_picture(array: np.ndarray, rounding: Rounding = "truncate") -> Image.Image:

@@ -31,10 +31,16 @@ def pad_picture(picture: Image.Image, margins: Margins, feather: int = 40) -> tu
     size = (width + margins.left + margins.right, height + margins.top + margins.bottom)
     padded = Image.new("RGB", size, (127, 127, 127))
     padded.paste(picture.convert("RGB"), margins[:2])
+    mask = margin_mask(width, height, margins, feather)
+    return padded, Image.fromarray((mask * 255).astype(np.uint8))
+
+
+def margin_mask(width: int, height: int, margins: Margins, feather: int) -> np.ndarray:
+    """A mask of a padded picture, 0 to 1: 1 in the margins, and falling over `feather` pixels inside (ComfyUI)."""
     inner = np.zeros((height, width))
     if feather > 0 and feather * 2 < min(width, height):
         rows, columns = np.arange(height)[:, None], np.arange(width)
-        far = float(max(size))
+        far = float(width + height + sum(margins))
         edges = (
             columns if margins.left else far,
             rows if margins.top else far,
@@ -43,9 +49,9 @@ def pad_picture(picture: Image.Image, margins: Margins, feather: int = 40) -> tu
         )
         distance = np.minimum(np.minimum(edges[0], edges[1]), np.minimum(edges[2], edges[3]))
         inner = np.broadcast_to(np.clip((feather - distance) / feather, 0, 1) ** 2, (height, width))
-    mask = np.ones(size[::-1])
+    mask = np.ones((height + margins.top + margins.bottom, width + margins.left + margins.right))
     mask[margins.top : margins.top + height, margins.left : margins.left + width] = inner
-    return padded, Image.fromarray((mask * 255).astype(np.uint8))
+    return mask
 
 
 def extend_edges(picture: Image.Image, margins: Margins) -> Image.Image:

@@ -63,6 +63,9 @@ def edm(data: float = 0.5) -> Prediction:
     )
 
 
+X0 = Prediction("x0", lambda s: 1 / math.hypot(s, 1), lambda s: 0.0, one)
+"""The picture itself."""
+
 PREDICTIONS = {"eps": EPS, "v": V, "edm": edm(), "flow": FLOW}
 """By name; also those that stable-diffusion.cpp and diffusers give them."""
 PREDICTIONS |= {
@@ -120,6 +123,38 @@ LCM_SCALE = 10.0
 def lcm_levels(levels: DiscreteLevels) -> DiscreteLevels:
     """The 50 levels on which latent consistency models are distilled: every twentieth, from the highest."""
     return DiscreteLevels(levels.sigmas[len(levels.sigmas) // LCM_STEPS - 1 :: len(levels.sigmas) // LCM_STEPS])
+
+
+class DistilledLevels(DiscreteLevels):
+    """These 50 levels with the times of the whole table: ComfyUI's ModelSamplingDiscreteDistilled."""
+
+    def __init__(self, whole: DiscreteLevels) -> None:
+        super().__init__(lcm_levels(whole).sigmas)
+        self.skipped = len(whole.sigmas) // LCM_STEPS
+
+    def timestep(self, sigma: float, whole: bool = True) -> float:
+        """See `Levels.timestep`."""
+        return super().timestep(sigma, whole) * self.skipped + self.skipped - 1
+
+    def sigma(self, timestep: float) -> float:
+        """See `Levels.sigma`."""
+        return super().sigma(max((timestep - self.skipped + 1) / self.skipped, 0.0))
+
+    def sigma_at(self, share: float) -> float:
+        """See `Levels.sigma_at`."""
+        if 0 < share < 1:
+            return self.sigma((1 - share) * (len(self.sigmas) * self.skipped - 1))
+        return super().sigma_at(share)
+
+
+def distilled(levels: DistilledLevels) -> Prediction:
+    """The noise, with the boundary condition of consistency models: of LCM in ComfyUI."""
+
+    def shares(sigma: float) -> tuple[float, float]:
+        scaled = levels.timestep(sigma) * LCM_SCALE
+        return LCM_DATA**2 / (scaled**2 + LCM_DATA**2), scaled / math.hypot(scaled, LCM_DATA)
+
+    return Prediction("lcm", EPS.scale, lambda s: sum(shares(s)), lambda s: -s * shares(s)[1])
 
 
 def lcm_denoiser(network: Network, prediction: Prediction, levels: DiscreteLevels) -> Denoiser:

@@ -129,7 +129,7 @@ class Lanes(Painter):
             before = turn.previews
             if said.content:
                 turn.preview, turn.previews = said.content, turn.previews + 1
-            self._announce(turn, before)
+            self.announce(turn, before)
         if said.kind == "picture":
             file = f"{turn.job.id}-{about['place']}.{turn.order.kind}"
             with replacing(self.pictures / file) as unfinished:

@@ -1,0 +1,264 @@
+"""Every node of ComfyUI that is in the table, carried out on small models of each architecture."""
+
+import numpy as np
+import pytest
+from graphs import IMAGES, Bench, changed, node, picture, write_lora
+from safetensors.numpy import save_file
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("diffusers")
+pytestmark = pytest.mark.torch
+
+from graphc_server.comfyui import nodes  # noqa: E402
+from graphc_server.comfyui.table import CHOICE, NODES, WIDGETS  # noqa: E402
+
+FILES = {
+    "sd1": "Stable Diffusion 1", "inpaint": "Stable Diffusion 1 inpainting", "edit": "Stable Diffusion 1 instruct-pix2pix",
+    "xl": "Stable Diffusion XL", "refiner": "Stable Diffusion XL refiner", "sd3": "Stable Diffusion 3.5 medium",
+    "flux": "Flux dev", "fill": "Flux Fill", "chroma": "Chroma",
+}  # fmt: skip
+FOLDERS = (
+    "checkpoints",
+    "diffusion_models",
+    "text_encoders",
+    "vae",
+    "loras",
+    "controlnet",
+    "upscale_models",
+    "embeddings",
+)
+
+
+def part(tensors, prefix):
+    return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    """A bench whose library has small files of all kinds."""
+    from architecture_models import ENGINES, SMALL, VARIANTS
+    from test_controls import KINDS, original_controlnet
+    from test_upscalers import Compact, seeded
+
+    root = tmp_path_factory.mktemp("comfyui")
+    place = {name: root / "models" / name for name in FOLDERS}
+    for folder in place.values():
+        folder.mkdir(parents=True)
+    known = {**SMALL, **VARIANTS}
+    for file, name in FILES.items():
+        known[name].write(place["checkpoints"], name=f"{file}.safetensors")
+    weights = known["Flux dev"].weights()
+    prefixes = {
+        "diffusion_models/unet": "model.diffusion_model.", "vae/ae": "first_stage_model.",
+        "text_encoders/clip_l": "text_encoders.clip_l.transformer.", "text_encoders/t5": "text_encoders.t5xxl.transformer.",
+    }  # fmt: skip
+    for file, prefix in prefixes.items():
+        save_file(part(weights, prefix), root / "models" / f"{file}.safetensors")
+    sd3 = known["Stable Diffusion 3.5 medium"].weights()
+    save_file(part(sd3, "text_encoders.clip_g.transformer."), place["text_encoders"] / "clip_g.safetensors")
+    write_lora(place["loras"] / "style.safetensors")
+    from architecture_models import original
+
+    save_file(
+        {f"control_model.{name}": each for name, each in original_controlnet(original.SD1).items()},
+        place["controlnet"] / "edges.safetensors",
+    )
+    save_file(
+        {name: each.numpy() for name, each in seeded(Compact(scale=2)).state_dict().items()},
+        place["upscale_models"] / "double.safetensors",
+    )
+    rows = sorted((each.architecture for each in known.values()), key=lambda row: -len(row.marks))
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr("graphc_images.models.encoders.CLIPS", {16: "clip_l", 32: "clip_g", 48: "clip_l"})
+    made = Bench(root / "data", root / "models", engines=ENGINES, architectures=rows, controls=KINDS)
+    picture(alpha=True).save(made.files.folders["input"] / "picture.png")
+    yield made
+    monkeypatch.undo()
+
+
+def base(file="sd1"):
+    """What inputs are linked to, by their types."""
+    return {
+        "ckpt": node("CheckpointLoaderSimple", ckpt_name=f"{file}.safetensors"),
+        "text": node("CLIPTextEncode", text="a red circle", clip=["ckpt", 1]),
+        "other": node("CLIPTextEncode", text="", clip=["ckpt", 1]),
+        "latent": node("EmptyLatentImage", width=64, height=64, batch_size=1),
+        "picture": node("LoadImage", image="picture.png"),
+        "sigmas": node("BasicScheduler", model=["ckpt", 0], scheduler="normal", steps=2, denoise=1.0),
+        "sampler": node("KSamplerSelect", sampler_name="euler"),
+        "noise": node("RandomNoise", noise_seed=1),
+        "guider": node("CFGGuider", model=["ckpt", 0], positive=["text", 0], negative=["other", 0], cfg=5.0),
+        "control": node("ControlNetLoader", control_net_name="edges.safetensors"),
+        "encoded": node("VAEEncode", pixels=["picture", 0], vae=["ckpt", 2]),
+        "upscaler": node("UpscaleModelLoader", model_name="double.safetensors"),
+    }
+
+
+SOURCES = {
+    "MODEL": ["ckpt", 0], "CLIP": ["ckpt", 1], "VAE": ["ckpt", 2], "CONDITIONING": ["text", 0], "LATENT": ["latent", 0],
+    "IMAGE": ["picture", 0], "MASK": ["picture", 1], "SIGMAS": ["sigmas", 0], "SAMPLER": ["sampler", 0],
+    "NOISE": ["noise", 0], "GUIDER": ["guider", 0], "CONTROL_NET": ["control", 0], "UPSCALE_MODEL": ["upscaler", 0],
+}  # fmt: skip
+
+
+def sampled(**links):
+    usual = {"model": ["ckpt", 0], "positive": ["text", 0], "negative": ["other", 0], "latent_image": ["latent", 0]}
+    usual |= {"seed": 1, "steps": 2, "cfg": 5.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
+    return {"sampled": node("KSampler", **{**usual, **links})}
+
+
+def decoded(link):
+    return {"decoded": node("VAEDecode", samples=link, vae=["ckpt", 2]), **shown(["decoded", 0])}
+
+
+def shown(link):
+    return {"end": node("PreviewImage", images=link)}
+
+
+def custom(**links):
+    usual = {name: SOURCES[name.upper()] for name in ("noise", "guider", "sampler", "sigmas")}
+    return {
+        "sampled": node("SamplerCustomAdvanced", **{**usual, **links}, latent_image=["latent", 0]),
+        **decoded(["sampled", 0]),
+    }
+
+
+SINKS = {
+    "IMAGE": shown,
+    "MASK": lambda link: {"seen": node("MaskToImage", mask=link), **shown(["seen", 0])},
+    "LATENT": decoded,
+    "MODEL": lambda link: {**sampled(model=link), **decoded(["sampled", 0])},
+    "CONDITIONING": lambda link: {**sampled(positive=link), **decoded(["sampled", 0])},
+    "CLIP": lambda link: {
+        "read": node("CLIPTextEncode", text="a (red:1.3) circle", clip=link), **sampled(positive=["read", 0]),
+        **decoded(["sampled", 0]),
+    },
+    "VAE": lambda link: {**sampled(), "decoded": node("VAEDecode", samples=["sampled", 0], vae=link), **shown(["decoded", 0])},
+    "CONTROL_NET": lambda link: {
+        "steered": node("ControlNetApply", conditioning=["text", 0], control_net=link, image=["picture", 0], strength=1.0),
+        **sampled(positive=["steered", 0]), **decoded(["sampled", 0]),
+    },
+    "UPSCALE_MODEL": lambda link: {
+        "large": node("ImageUpscaleWithModel", upscale_model=link, image=["picture", 0]), **shown(["large", 0]),
+    },
+    "SIGMAS": lambda link: custom(sigmas=link), "SAMPLER": lambda link: custom(sampler=link),
+    "NOISE": lambda link: custom(noise=link), "GUIDER": lambda link: custom(guider=link),
+    "INT": lambda link: {"empty": node("EmptyImage", width=link, height=16, batch_size=1, color=255), **shown(["empty", 0])},
+    "FLOAT": lambda link: {"solid": node("SolidMask", value=link, width=16, height=16), **SINKS["MASK"](["solid", 0])},
+    "STRING": lambda link: {"read": node("CLIPTextEncode", text=link, clip=["ckpt", 1]), **SINKS["CONDITIONING"](["read", 0])},
+    "BOOLEAN": lambda link: {
+        "inpaint": node(
+            "InpaintModelConditioning", positive=["text", 0], negative=["other", 0], vae=["ckpt", 2], pixels=["picture", 0],
+            mask=["picture", 1], noise_mask=link,
+        ),
+        **decoded(["inpaint", 2]),
+    },
+}  # fmt: skip
+
+ONLY = {
+    "CLIPTextEncodeSDXL": "xl", "CLIPTextEncodeSDXLRefiner": "refiner", "CLIPTextEncodeFlux": "flux", "FluxGuidance": "flux",
+    "FluxDisableGuidance": "flux", "CLIPTextEncodeSD3": "sd3", "ModelSamplingSD3": "sd3", "ModelSamplingAuraFlow": "sd3",
+    "ModelSamplingFlux": "flux", "SkipLayerGuidanceSD3": "sd3", "SkipLayerGuidanceDiT": "flux", "ReferenceLatent": "flux",
+    "InpaintModelConditioning": "inpaint", "InstructPixToPixConditioning": "edit", "EmptySD3LatentImage": "flux",
+    "UNETLoader": "flux", "VAELoader": "flux", "DualCLIPLoader": "flux", "TripleCLIPLoader": "sd3", "CLIPLoader": "chroma",
+    "OptimalStepsScheduler": "flux", "Flux2Scheduler": "flux",
+}  # fmt: skip
+"""The model of nodes that are not for Stable Diffusion 1."""
+
+GIVEN = {
+    "FreSca": {"freq_cutoff": 2}, "ReferenceLatent": {"latent": ["encoded", 0]},
+    "CheckpointLoaderSimple": {"ckpt_name": "sd1.safetensors"}, "ModelSamplingSD3": {"shift": 5.0},
+    "ModelSamplingFlux": {"width": 512},
+    "CLIPLoader": {"clip_name": "t5.safetensors", "type": "chroma"},
+    "DualCLIPLoader": {"clip_name1": "t5.safetensors", "clip_name2": "clip_l.safetensors", "type": "flux"},
+    "TripleCLIPLoader": {f"clip_name{n}": f"{name}.safetensors" for n, name in enumerate(("clip_l", "t5", "clip_g"), 1)},
+    "ModelSamplingDiscrete": {"sampling": "v_prediction"}, "CLIPSetLastLayer": {"stop_at_clip_layer": -2},
+    "SkipLayerGuidanceSD3": {"layers": "1", "start_percent": 0.0, "end_percent": 1.0},
+    "SkipLayerGuidanceDiT": {"double_layers": "1", "single_layers": "0", "start_percent": 0.0, "end_percent": 1.0},
+    "EmptyImage": {"width": 32, "height": 16}, "SolidMask": {"width": 32, "height": 16},
+    "CropMask": {"width": 32, "height": 16}, "ImageCrop": {"width": 32, "height": 16}, "FluxKontextImageScale": {},
+    "ConditioningSetArea": {"width": 64, "height": 64, "x": 0, "y": 0}, "LatentUpscale": {"width": 96, "height": 64},
+    "LatentUpscaleBy": {"scale_by": 1.5}, "ImageScale": {"width": 96, "height": 64, "upscale_method": "lanczos"},
+    "ImageScaleToTotalPixels": {"megapixels": 0.01}, "LatentComposite": {"x": 8, "y": 8, "feather": 16},
+    "SplitSigmas": {"step": 1}, "SetFirstSigma": {"sigma": 20.0}, "SDTurboScheduler": {"steps": 2}, "PrimitiveInt": {"value": 16},
+    "PrimitiveStringMultiline": {"value": "a circle"}, "PrimitiveString": {"value": "a circle"},
+    "ImagePadForOutpaint": {"left": 16, "feathering": 8}, "FeatherMask": {"left": 8, "bottom": 8}, "GrowMask": {"expand": 3},
+    "ConditioningAverage": {"conditioning_from": ["other", 0], "conditioning_to_strength": 0.5},
+    "SaveImage": {"filename_prefix": "kept/of %width%"}, "LoraLoader": {"strength_clip": 0.5}, "GITSScheduler": {"steps": 2},
+    "ConditioningSetTimestepRange": {"start": 0.0, "end": 0.5}, "KSamplerAdvanced": {"start_at_step": 1, "scheduler": "normal"},
+    "AlignYourStepsScheduler": {"steps": 2}, "CFGGuider": {"negative": ["other", 0]},
+}  # fmt: skip
+
+
+def graph_with(name):
+    """A graph in which a node is used: its inputs are linked by type, else usual; all that it gives is shown."""
+    kind, graph = NODES[name], base(ONLY.get(name, "sd1"))
+    inputs = {}
+    for each in kind.inputs:
+        if each.type not in WIDGETS:
+            inputs[each.name] = ["other", 0] if each.name in ("negative", "empty_conditioning") else SOURCES[each.type]
+        elif each.type == CHOICE:
+            inputs[each.name] = each.default or None
+        elif each.name == "steps":
+            inputs[each.name] = 2
+        else:
+            inputs[each.name] = each.default
+    graph["node"] = node(name, **{**inputs, **GIVEN.get(name, {})})
+    return graph
+
+
+def filled(graph, library):
+    """The first of a list for what is not said."""
+    found = graph["node"]["inputs"]
+    for each in NODES[graph["node"]["class_type"]].inputs:
+        if found.get(each.name, 0) is None:
+            found[each.name] = each.chosen_from(library)[0] if each.type == CHOICE else ""
+    return graph
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_a_node(bench, name):
+    graph, kind = filled(graph_with(name), bench.library), NODES[name]
+    if kind.output:
+        watch = bench.run(graph)
+        assert watch.shown["node"].images or ("sends", "node") in [told[:2] for told in watch.told]
+        return
+    for slot, type in enumerate(kind.gives):
+        watch = bench.run({**graph, **SINKS[type](["node", slot])})
+        found = bench.pictures(watch.shown["end"])[0]
+        assert found.std() > 0 or type in ("MASK", "IMAGE", "INT", "FLOAT"), "the picture is of one colour"
+        value = bench.value(graph, "node", slot) if slot in range(len(kind.gives)) else None
+        array = getattr(value, "samples", value)
+        if isinstance(array, np.ndarray):
+            assert array.dtype == np.float32
+            assert np.isfinite(array).all()
+
+
+PATCHES = [each.name for each in NODES.values() if each.function.__module__ == nodes.patches.__name__]
+
+
+@pytest.mark.parametrize("name", [name for name in PATCHES if name != "DifferentialDiffusion"])
+def test_a_patch_changes_the_picture(bench, name):
+    large = {"width": 128, "height": 128}  # in the middle of the U-Net there are then several places to look at
+    start = changed(base(ONLY.get(name, "sd1")), "latent", **large)
+    plain = bench.pictures(bench.run({**start, **SINKS["MODEL"](["ckpt", 0])}).shown["end"])
+    graph = changed(filled(graph_with(name), bench.library), "latent", **large)
+    made = bench.pictures(bench.run({**graph, **SINKS["MODEL"](["node", 0])}).shown["end"])
+    assert (made[0] != plain[0]).any()
+
+
+def test_all_nodes_of_the_first_cut_are_there():
+    wanted = """CheckpointLoaderSimple UNETLoader CLIPLoader DualCLIPLoader TripleCLIPLoader VAELoader LoraLoader
+        LoraLoaderModelOnly CLIPTextEncode CLIPTextEncodeSDXL CLIPTextEncodeFlux CLIPSetLastLayer FluxGuidance EmptyLatentImage
+        EmptySD3LatentImage LoadImage LoadImageMask VAEEncode VAEDecode VAEEncodeTiled VAEDecodeTiled VAEEncodeForInpaint
+        SetLatentNoiseMask InpaintModelConditioning DifferentialDiffusion LatentUpscale LatentUpscaleBy LatentBlend
+        LatentComposite KSampler KSamplerAdvanced SamplerCustomAdvanced KSamplerSelect
+        BasicScheduler RandomNoise CFGGuider BasicGuider
+        ModelSamplingSD3 ModelSamplingFlux ModelSamplingDiscrete ModelSamplingAuraFlow ConditioningCombine ConditioningAverage
+        ConditioningConcat ConditioningSetArea ConditioningSetMask ConditioningZeroOut ConditioningSetTimestepRange
+        ControlNetLoader ControlNetApplyAdvanced UpscaleModelLoader ImageUpscaleWithModel ImageScale ImageScaleBy
+        ImagePadForOutpaint RescaleCFG PerturbedAttentionGuidance SkipLayerGuidanceDiT ReferenceLatent SaveImage PreviewImage"""
+    assert set(wanted.split()) <= NODES.keys()
+    assert all(each.about.endswith(".") for each in NODES.values())
+    assert changed(base(), "latent", width=8)["latent"]["inputs"]["width"] == 8
+    assert IMAGES.is_dir()
