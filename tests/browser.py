@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
@@ -23,6 +23,7 @@ FLAGS = (
     "--remote-debugging-pipe",
     "--no-first-run",
 )
+KEYS = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, " ": 32}
 PATIENCE = 60
 """Seconds that an answer may take."""
 
@@ -97,7 +98,11 @@ class Browser:
 
     def open(self, path: Path, fragment: str = "") -> None:
         """Load a file, and wait until its scripts have run."""
-        for url in ("about:blank", path.absolute().as_uri() + fragment):  # another fragment alone loads nothing
+        self.visit(path.absolute().as_uri() + fragment)
+
+    def visit(self, address: str) -> None:
+        """The same of an address."""
+        for url in ("about:blank", address):  # another fragment alone loads nothing
             self.events.clear()
             self.call("Page.navigate", url=url)
             while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
@@ -108,6 +113,73 @@ class Browser:
         done = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")
+
+    def until(self, script: str) -> Any:
+        """The value of an expression as soon as it is something."""
+        limit = monotonic() + PATIENCE
+        while monotonic() < limit:
+            found = self.run(script)
+            if found or found == {}:  # an element
+                return found
+            sleep(0.03)
+        raise AssertionError(f"{script} did not come true in {PATIENCE} s")
+
+    def place(self, selector: str) -> tuple[float, float]:
+        """The middle of an element, which is brought into view. It must be there to be touched."""
+        found = self.run(f"""(() => {{
+            const element = document.querySelector({json.dumps(selector)});
+            if (!element) return 'is not there';
+            element.scrollIntoView({{ block: 'center', behavior: 'instant' }});
+            const box = element.getBoundingClientRect();
+            const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+            const above = document.elementFromPoint(x, y);
+            return element.contains(above) || above?.contains(element) ? [x, y] : `is under ${{above?.outerHTML.slice(0, 200)}}`;
+        }})()""")
+        assert isinstance(found, list), f"{selector} {found}"
+        return found[0], found[1]
+
+    def mouse(self, kind: str, x: float, y: float) -> None:
+        """Something that the mouse does: mousePressed, mouseMoved, mouseReleased."""
+        held = {"button": "left", "buttons": 1, "clickCount": 1}
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **held)
+
+    def click(self, selector: str) -> None:
+        """As somebody clicks."""
+        x, y = self.place(selector)
+        self.mouse("mousePressed", x, y)
+        self.mouse("mouseReleased", x, y)
+
+    def drag(self, start: tuple[float, float], *points: tuple[float, float]) -> None:
+        """Press the mouse, move it, let it go."""
+        self.mouse("mousePressed", *start)
+        for point in points:
+            self.mouse("mouseMoved", *point)
+        self.mouse("mouseReleased", *(points or (start,))[-1])
+
+    def type(self, text: str) -> None:
+        """Where the focus is."""
+        self.call("Input.insertText", text=text)
+
+    def press(self, key: str, *, ctrl: bool = False, shift: bool = False) -> None:
+        """A key, by its name in JavaScript."""
+        code = KEYS.get(key, ord(key.upper()) if len(key) == 1 else 0)
+        pressed = {"key": key, "modifiers": 2 * ctrl + 8 * shift, "windowsVirtualKeyCode": code}
+        text = {"Enter": "\r"}.get(key, key if len(key) == 1 and not ctrl else "")
+        self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **pressed)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **pressed)
+
+    def drop(self, selector: str, *paths: Path) -> None:
+        """Drag files over an element, and let them go."""
+        x, y = self.place(selector)
+        data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            self.call("Input.dispatchDragEvent", type=kind, x=x, y=y, data=data)
+
+    def resize(self, width: int, height: int, *, dark: bool = False) -> None:
+        """The window's size, and the system's colours."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        colours = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[colours])
 
     def complaints(self) -> list[str]:
         """Errors of scripts, of the page's policy and of loading since the page was opened."""
