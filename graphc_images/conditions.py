@@ -23,14 +23,14 @@ ENCODERS: Mapping[str, EncoderRules] = {
 }
 FULL = 32
 """Z-Image's words are filled up to multiples of this."""
-GOOD, BAD = 6.0, 2.5
-"""Aesthetic scores that the refiner is told of the prompt and of the negative prompt."""
 
 
 @dataclass(frozen=True)
 class Reading:
     """How texts are read. `size` is the picture's (height, width), which Stable Diffusion XL is told; `guidance` the distilled
-    one; `t5_mask_pad` is how much padding Chroma sees."""
+    one; `t5_mask_pad` is how much padding Chroma sees, `comma_backtrack` how far before its end a chunk may end at a comma.
+    Stable Diffusion XL is told `crop`, pixels that are cut off at the top and at the left; its refiner aesthetic `scores` of the
+    negative prompt and of the prompt."""
 
     mode: Mode = "a1111"
     emphasis: Emphasis = "Original"
@@ -39,6 +39,9 @@ class Reading:
     size: tuple[int, int] = (512, 512)
     guidance: float | None = None
     t5_mask_pad: int = 0
+    comma_backtrack: int = 20
+    crop: tuple[int, int] = (0, 0)
+    scores: tuple[float, float] = (2.5, 6.0)
 
 
 @dataclass(frozen=True)
@@ -168,7 +171,14 @@ def _read(model: ImageModel, name: str, texts: Sequence[str], reading: Reading, 
     if name == "t5xxl":
         rules = replace(rules, shortest=family.t5[reading.mode])
     cut = [
-        chunk_prompt(text, rules, reading.mode, emphasis=reading.emphasis, embeddings=reading.embeddings)
+        chunk_prompt(
+            text,
+            rules,
+            reading.mode,
+            emphasis=reading.emphasis,
+            embeddings=reading.embeddings,
+            comma_backtrack=reading.comma_backtrack,
+        )
         for text in texts
     ]
     masked = family.masked and rules.chunk is None
@@ -238,12 +248,12 @@ def _words_of(encoder: str) -> Callable[[Mapping[str, Read], Reading, bool], Con
 
 def _sdxl(read: Mapping[str, Read], reading: Reading, negative: bool) -> Conditioning:
     both = _equally_long([read["clip_l"].words, read["clip_g"].words])
-    numbers = [*reading.size, 0, 0, *reading.size]
+    numbers = [*reading.size, *reading.crop, *reading.size]
     return Conditioning(arithmetic.sdxl_context(*both), read["clip_g"].pooled, _numbers(numbers))
 
 
 def _refiner(read: Mapping[str, Read], reading: Reading, negative: bool) -> Conditioning:
-    numbers = [*reading.size, 0, 0, BAD if negative else GOOD]
+    numbers = [*reading.size, *reading.crop, reading.scores[not negative]]
     return Conditioning(read["clip_g"].words, read["clip_g"].pooled, _numbers(numbers))
 
 

@@ -35,7 +35,9 @@ class ControlUnit:
     something made up. `processor_res` is the preprocessor's resolution; `pixel_perfect` finds one that needs no scaling.
     `guidance_start` and `guidance_end` are shares of the steps. `effective_region_mask` is white where the control counts.
     `union_control_type` says what the picture shows, to ControlNets that tell that apart; else the module says it.
-    `advanced_weighting` are weights for each residual in the place of `weight`.
+    `advanced_weighting` are weights for each residual in the place of `weight`. Where a part of a picture is painted alone,
+    `inpaint_crop_input_image` has that part of the image followed. With `save_detected_map`, what the preprocessor made is
+    handed out beside the pictures.
     """
 
     model: str | os.PathLike[str] = ""
@@ -55,6 +57,8 @@ class ControlUnit:
     effective_region_mask: Image.Image | None = None
     union_control_type: str | None = None
     advanced_weighting: tuple[float, ...] = field(default=())
+    inpaint_crop_input_image: bool = True
+    save_detected_map: bool = True
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
@@ -72,7 +76,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "resize_mode": FIT_MODES,
     "control_mode": CONTROL_MODES,
     "hr_option": HIRES_OPTIONS,
-    "pixel_perfect": (True, False),
+    **dict.fromkeys(("pixel_perfect", "inpaint_crop_input_image", "save_detected_map"), (True, False)),
     "union_control_type": (None, *UNION),
 }
 RANGES: dict[str, tuple[float, float]] = {
@@ -91,7 +95,10 @@ TITLES = (
 READ: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys(("weight", "threshold_a", "threshold_b", "guidance_start", "guidance_end"), float),
     "processor_res": int,
-    "pixel_perfect": lambda text: {"true": True, "on": True, "false": False, "off": False}[text.lower()],
+    **dict.fromkeys(
+        ("pixel_perfect", "inpaint_crop_input_image", "save_detected_map"),
+        lambda text: {"true": True, "on": True, "false": False, "off": False}[text.lower()],
+    ),
     "advanced_weighting": lambda text: tuple(map(float, text.split())),
     "union_control_type": str.lower,
 }

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 import graphc
 from graphc_images.errors import ModelError
 from graphc_images.folders import ModelFolders
-from graphc_images.pictures.hints import at_resolution, at_size, levels
+from graphc_images.pictures.arrays import flatten
+from graphc_images.pictures.hints import PREPROCESSORS, RESOLUTION, at_resolution, at_size, levels, preprocessed
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 EVEN = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -125,6 +127,30 @@ class Detectors:
     def has(self, name: str | os.PathLike[str]) -> bool:
         """Whether a preprocessor is a file."""
         return Path(name).suffix.lower() in (".onnx", ".gguf")
+
+    def hint(
+        self,
+        image: Image.Image,
+        mask: Image.Image | None,
+        module: str,
+        resolution: int = RESOLUTION,
+        numbers: tuple[float | None, float | None] = (None, None),
+    ) -> Image.Image:
+        """What a preprocessor makes of a picture; see `made`. A mask of the picture's size is for those that take one."""
+        planes = [flatten(image), *([] if mask is None else [mask.convert("L")])]
+        pixels, _ = self.made(np.dstack([np.asarray(each) for each in planes]), module, resolution, numbers, 0)
+        return Image.fromarray(np.ascontiguousarray(pixels[..., :3]))
+
+    def made(
+        self, pixels: np.ndarray, module: str, resolution: int, numbers: tuple[float | None, float | None], seed: int
+    ) -> tuple[np.ndarray, str | None]:
+        """What a preprocessor of the table, or of a file, makes of a picture [height, width, 3 or 4], and what that shows.
+
+        Raises as `__call__`.
+        """
+        if module in PREPROCESSORS:
+            return preprocessed(pixels, module, resolution, *numbers, seed), PREPROCESSORS[module].shows
+        return self(pixels[..., :3], module, resolution)
 
     def __call__(self, pixels: np.ndarray, name: str, resolution: int) -> tuple[np.ndarray, str | None]:
         """What a file makes of a picture [height, width, 3], as such pixels, and what that shows.

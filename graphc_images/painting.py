@@ -46,9 +46,10 @@ from graphc_images.sampling.guidance import (
     with_image,
     zero_star,
 )
-from graphc_images.sampling.names import chosen_scheduler
+from graphc_images.sampling.names import Sampler, chosen_scheduler
 from graphc_images.sampling.plan import plan
 from graphc_images.sampling.samplers import PairDenoiser
+from graphc_images.sampling.samplers.unipc import unipc, unipc_times
 from graphc_images.seen import NOTHING, Seen
 from graphc_images.settings import Settings
 from graphc_images.steering import Steering
@@ -102,7 +103,7 @@ def paint(
     `settings.refiner_switch_at`.
     """
     model = conditioner.model
-    levels = levels_of(model, settings.mode)
+    levels = levels_of(model, settings.mode, settings.zero_snr)
     way = planned(settings, levels, canvas, table_family(model), again=hires_of is not None)
 
     def guided_by(conditioner: Conditioner, canvas: Canvas) -> Guided:
@@ -127,7 +128,7 @@ def paint(
     denoiser: PairDenoiser = guided if steering is None else steering.wrap(guided)
     denoiser = denoiser if wrapped is None else wrapped(denoiser, way, source)
     more = noise_for(way, settings, canvas, source)
-    for step in way.run(denoiser, x.astype(np.float32), more, **sampler_settings(settings)):
+    for step in way.run(denoiser, x.astype(np.float32), more, **sampler_settings(settings, way.sampler)):
         if steering is not None:
             steering.step = step.index + 1
         yield Stroke(step.index + 1, max(way.steps, step.index + 1), step.x, step.denoised)
@@ -140,11 +141,13 @@ def as_shape(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray
     return np.asarray(array, np.float32)
 
 
-def levels_of(model: ImageModel, mode: Mode) -> Levels:
-    """The noise levels that a model was trained on."""
+def levels_of(model: ImageModel, mode: Mode, zero_snr: bool = False) -> Levels:
+    """The noise levels that a model was trained on; with `zero_snr`, moved so that the highest is noise alone."""
     found, architecture = model.recognized, model.architecture
     family = "flux_schnell" if architecture.kind == "flux" and architecture.shift == 1 else architecture.kind
-    return levels_of_model(found.prediction, mode, family, found.zero_snr, found.edm[:2] if found.edm else None)
+    return levels_of_model(
+        found.prediction, mode, family, found.zero_snr or zero_snr, found.edm[:2] if found.edm else None
+    )
 
 
 def predicted_by(model: ImageModel) -> Prediction:
@@ -181,6 +184,9 @@ def planned(settings: Settings, levels: Levels, canvas: Canvas, family: str, *, 
             family=family,
             tokens=canvas.tokens,
             discard_penultimate=bool(settings.discard_next_to_last_sigma),
+            alpha=settings.beta_alpha,
+            beta=settings.beta_beta,
+            more_noise=settings.more_noise,
         ),
     )
 
@@ -264,9 +270,21 @@ def noise_for(way: Plan, settings: Settings, canvas: Canvas, source: NoiseSource
     return brownian_noise(settings.mode, canvas.shape, canvas.seeds, way.whole, generator)
 
 
-def sampler_settings(settings: Settings) -> dict[str, float | None]:
-    """What samplers take, of those that have it."""
-    return {name: getattr(settings, name) for name in ("eta", "s_churn", "s_tmin", "s_tmax", "s_noise")}
+UNI_PC = {
+    "uni_pc_variant": "variant",
+    "uni_pc_skip": "skip",
+    "uni_pc_order": "order",
+    "uni_pc_lower_order_final": "lower_order_final",
+}
+"""Settings of UniPC alone, and what its functions call them."""
+
+
+def sampler_settings(settings: Settings, sampler: Sampler) -> dict[str, Any]:
+    """What a sampler takes, of those that have it."""
+    found = {name: getattr(settings, name) for name in ("eta", "s_churn", "s_tmin", "s_tmax", "s_noise")}
+    if sampler.function in (unipc, unipc_times):
+        found |= {theirs: getattr(settings, ours) for ours, theirs in UNI_PC.items()}
+    return found
 
 
 class Reader:
@@ -290,6 +308,9 @@ class Reader:
             size=(canvas.shape[2] * pixels, canvas.shape[3] * pixels),
             guidance=settings.guidance,
             t5_mask_pad=settings.t5_mask_pad,
+            comma_backtrack=settings.comma_backtrack,
+            crop=(settings.crop_top, settings.crop_left),
+            scores=(settings.low_score, settings.high_score),
         )
 
     def prompts(self, evaluations: int) -> Callable[[int], Prompts]:

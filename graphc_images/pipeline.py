@@ -21,13 +21,13 @@ from graphc_images.latent_scaling import LATENT_UPSCALERS, scaled_latent
 from graphc_images.models import ImageModel, Tiles, load_model
 from graphc_images.networks import Networks
 from graphc_images.painting import paint
-from graphc_images.pictures.arrays import to_array, to_picture
+from graphc_images.pictures.arrays import flatten, to_array, to_picture
 from graphc_images.pictures.colour import match_colours
 from graphc_images.pictures.files import Notes, save_picture
-from graphc_images.refining import check_refiner
+from graphc_images.refining import check_other
 from graphc_images.resolving import check_names, check_size, resolved
 from graphc_images.settings import Settings
-from graphc_images.starting import Start, again_of, start_of
+from graphc_images.starting import Start, again_of, latent_of, start_of
 from graphc_images.steering import Controls, Steering
 from graphc_images.upscalers.choosing import Enlargers
 
@@ -106,6 +106,8 @@ class Progress:
     pictures: Pictures = NONE
     turn: int = 1
     turns: int = 1
+    hints: tuple[Image.Image, ...] = ()
+    """What controls looked at, when the batch is finished."""
 
     @property
     def share(self) -> float:
@@ -145,7 +147,8 @@ class Pipeline:
         self.inversions = Inversions(folders)
         self.enlargers = Enlargers(folders, model.loaded, model.threads)
         self.folders = folders
-        self.refiners: dict[str, Conditioner] = {}
+        self.others: dict[str, Conditioner] = {}
+        """Models that go on from this one's latents, by name."""
         self.controls = Controls(model, folders)
 
     def __call__(
@@ -161,7 +164,7 @@ class Pipeline:
 
     def close(self) -> None:
         """Free what is loaded; it is loaded again if it is needed."""
-        for model in (self.model, *(each.model for each in self.refiners.values())):
+        for model in (self.model, *(each.model for each in self.others.values())):
             model.close()
 
     def steps(self, prompt: str = "", **settings: Any) -> Iterator[Progress]:
@@ -209,21 +212,27 @@ class Pipeline:
         seeds = [settings.seed + (0 if varied else number) for number in numbers]
         subseeds = [settings.subseed + number for number in numbers]
         start = start_of(self.model, settings, seeds, subseeds)
-        turns = len(passes)
+        turns, painter = len(passes), self.conditioner
         refiner = self._refiner(settings)
-        first = refiner if turns == 1 else None
-        latent, last = (yield from self._pass(passes[0], start, batch, wish, turns=turns, refiner=first)), passes[0]
+        if settings.firstpass_image is not None and turns > 1:
+            latent = np.repeat(latent_of(self.model, settings.firstpass_image), settings.batch_size, 0)
+        else:
+            first = refiner if turns == 1 else None
+            latent = yield from self._pass(passes[0], start, batch, wish, painter, turns=turns, refiner=first)
+        last = passes[0]
         if start.region is not None:
             latent = start.region.finished(latent)
         for again in passes[1:]:
             if wish() == "go on":
-                larger, last = self._enlarge(latent, again.settings), again
-                canvas = replace(again_of(self.model, again.settings, seeds, subseeds), latent=larger)
+                painter = self._second_model(settings)
+                larger, last = self._enlarge(latent, again.settings, painter.model), again
+                canvas = replace(again_of(painter.model, again.settings, seeds, subseeds), latent=larger)
                 latent = yield from self._pass(
-                    again, Start(canvas), batch, wish, settings.steps, turns=turns, refiner=refiner
+                    again, Start(canvas), batch, wish, painter, settings.steps, turns=turns, refiner=refiner
                 )
-        pictures = self._finished(latent, start, settings, seeds, subseeds, last.steering)
-        yield Progress(batch, settings.batches, 1, 1, latent, self, pictures, turns, turns)
+        pictures = self._finished(latent, start, settings, seeds, subseeds, last.steering, painter.model)
+        hints = tuple(hint for each in passes if each.steering is not None for hint in each.steering.hints)
+        yield Progress(batch, settings.batches, 1, 1, latent, self, pictures, turns, turns, hints)
 
     def _pass(
         self,
@@ -231,6 +240,7 @@ class Pipeline:
         start: Start,
         batch: int,
         wish: Callable[[], Wish],
+        painter: Conditioner,
         hires_of: int | None = None,
         *,
         turns: int = 1,
@@ -242,7 +252,7 @@ class Pipeline:
         turn = 1 if hires_of is None else 2
         wrapped = None if start.region is None else start.region.wrap
         named = self.inversions.named(settings)
-        for stroke in paint(self.conditioner, settings, canvas, wrapped, hires_of, named, refiner, way.steering):
+        for stroke in paint(painter, settings, canvas, wrapped, hires_of, named, refiner, way.steering):
             latent = stroke.latent
             yield Progress(
                 batch, settings.batches, stroke.done, stroke.steps, stroke.estimate, self, turn=turn, turns=turns
@@ -254,15 +264,23 @@ class Pipeline:
     def _refiner(self, settings: Settings) -> Conditioner | None:
         """The model that goes on at `refiner_switch_at`, loaded when it is first named. With a second pass, it has its turn there
         (A1111). Raises ImageError."""
-        name = settings.refiner
-        if name is None or settings.refiner_switch_at >= 1:
+        if settings.refiner is None or settings.refiner_switch_at >= 1:
             return None
-        if name not in self.refiners:
+        return self._other(settings.refiner, "refiner", settings)
+
+    def _second_model(self, settings: Settings) -> Conditioner:
+        """The model of the second pass. Raises ImageError."""
+        name = settings.hires_checkpoint
+        return self.conditioner if name is None else self._other(name, "hires_checkpoint", settings)
+
+    def _other(self, name: str, setting: str, settings: Settings) -> Conditioner:
+        """Another model that goes on from this one's latents, loaded when it is first named. Raises ImageError."""
+        if name not in self.others:
             path = Path(name) if self.folders is None else self.folders.find("checkpoint", name)
-            self.refiners[name] = Conditioner(self.model.sibling(path))
-        found = self.refiners[name]
-        check_refiner(self.model, found.model)
-        found.model.seamless = SEAMLESS[settings.tiling]
+            self.others[name] = Conditioner(self.model.sibling(path))
+        found = self.others[name]
+        check_other(setting, self.model, found.model)
+        found.model.seamless, found.model.tiles = SEAMLESS[settings.tiling], self.model.tiles
         return found
 
     def _sides(self, width: int, height: int) -> tuple[int, int]:
@@ -270,15 +288,20 @@ class Pipeline:
         check_size(self.model.architecture, width, height)
         return height // pixels, width // pixels
 
-    def _enlarge(self, latent: np.ndarray, settings: Settings) -> np.ndarray:
+    def _enlarge(self, latent: np.ndarray, settings: Settings, again: ImageModel) -> np.ndarray:
+        """The latents at the size of a second pass, for its model."""
         assert settings.width is not None
         assert settings.height is not None
         if settings.hires_upscaler in LATENT_UPSCALERS:
             return scaled_latent(latent, *self._sides(settings.width, settings.height), settings.hires_upscaler)
-        by = self.enlargers(settings.hires_upscaler)
-        decoded = [to_picture(each) for each in self.model.decode_latent(latent)]
+        by, given = self.enlargers(settings.hires_upscaler), settings.firstpass_image
+        decoded = (
+            [to_picture(each) for each in self.model.decode_latent(latent)]
+            if given is None
+            else [flatten(given)] * len(latent)
+        )
         pixels = [to_array(by(each, settings.width, settings.height)) for each in decoded]
-        return self.model.encode_image(np.stack(pixels))
+        return again.encode_image(np.stack(pixels))
 
     def _finished(
         self,
@@ -288,13 +311,14 @@ class Pipeline:
         seeds: Sequence[int],
         subseeds: Sequence[int],
         steering: Steering | None,
+        painter: ImageModel,
     ) -> Pictures:
         found = []
         found_hashes = self._hashes(settings)
         vae = Path(str(found_hashes.get("VAE") or "")).stem
         made_by = self.name, str(found_hashes.get("Model hash") or ""), vae
         for place, seed in enumerate(seeds):
-            image = to_picture(self.model.decode_latent(latent[place : place + 1])[0])
+            image = to_picture(painter.decode_latent(latent[place : place + 1])[0])
             if start.colours_of is not None:
                 image = match_colours(image, start.colours_of)
             image = start.over(image if steering is None else steering.finished(image), latent[place], place)
@@ -338,6 +362,7 @@ def second(settings: Settings, width: int, height: int) -> Settings:
             settings.negative_prompt if settings.hires_negative_prompt is None else settings.hires_negative_prompt
         ),
         cfg_scale=settings.cfg_scale if settings.hires_cfg_scale is None else settings.hires_cfg_scale,
+        guidance=settings.guidance if settings.hires_guidance is None else settings.hires_guidance,
         sigmas=(),
         noise=None,
         latent=None,

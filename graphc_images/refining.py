@@ -43,8 +43,8 @@ def passed(levels: Levels, sigma: float) -> float:
     return float(most - 1 - np.abs(levels.sigmas - sigma).argmin()) / most
 
 
-def check_refiner(model: ImageModel, refiner: ImageModel) -> None:
-    """Raises SettingError for a model that works on other latents."""
-    if refiner.architecture.latent != model.architecture.latent:
-        names = refiner.architecture.name, model.architecture.name
-        raise SettingError("refiner: {} does not go on from latents of {}".format(*names))
+def check_other(setting: str, model: ImageModel, other: ImageModel) -> None:
+    """Raises SettingError, which names the setting, for a model that works on other latents."""
+    if other.architecture.latent != model.architecture.latent:
+        names = other.architecture.name, model.architecture.name
+        raise SettingError("{}: {} does not go on from latents of {}".format(setting, *names))

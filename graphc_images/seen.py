@@ -13,7 +13,7 @@ from graphc_images.errors import SettingError
 from graphc_images.models import ImageModel
 from graphc_images.pictures import masks
 from graphc_images.pictures.arrays import flatten, to_array
-from graphc_images.pictures.sizes import resize
+from graphc_images.pictures.sizes import pixel_mode, resize
 from graphc_images.settings import Settings
 
 Shape = tuple[int, int, int, int]
@@ -67,17 +67,17 @@ def _reference(model: ImageModel, picture: Image.Image) -> np.ndarray:
 
 
 def _masked(
-    model: ImageModel, shape: Shape, pixels: np.ndarray | None, mask: Image.Image | None
+    model: ImageModel, shape: Shape, pixels: np.ndarray | None, mask: Image.Image | None, weight: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """The latent of what stays [1, channels, height, width], and the mask of pixels [height, width]: 1 where it is painted.
 
-    Without a mask all is painted, and without a picture it is grey (A1111).
+    Under the mask, the picture is grey by `weight`. Without a mask all is painted, and without a picture it is grey (A1111).
     """
     scale = model.architecture.latent.pixels
     picture = np.zeros((1, 3, shape[2] * scale, shape[3] * scale), np.float32) if pixels is None else pixels
     levels = None if mask is None or pixels is None else np.asarray(mask, np.float32) / 255
     kept, rounded = masks.inpainting_inputs(
-        picture[0], np.ones(picture.shape[2:], np.float32) if levels is None else levels
+        picture[0], np.ones(picture.shape[2:], np.float32) if levels is None else levels, weight
     )
     return model.encode_image(kept[None]), rounded
 
@@ -86,7 +86,7 @@ def _inpaint(
     model: ImageModel, settings: Settings, shape: Shape, pixels: np.ndarray | None, mask: Image.Image | None
 ) -> np.ndarray:
     """Stable Diffusion's models for inpainting: the mask, then what stays."""
-    kept, rounded = _masked(model, shape, pixels, mask)
+    kept, rounded = _masked(model, shape, pixels, mask, settings.mask_weight)
     return np.concatenate([masks.nearest(rounded, *shape[2:])[None, None], kept], 1).astype(np.float32)
 
 
@@ -116,7 +116,9 @@ def _control(
     if settings.control_image is None:
         raise SettingError(f"control_image: {model.architecture.name} follows a picture of edges or depth; give one")
     scale = model.architecture.latent.pixels
-    picture = resize(flatten(settings.control_image), shape[3] * scale, shape[2] * scale, settings.resize_mode)
+    picture = resize(
+        flatten(settings.control_image), shape[3] * scale, shape[2] * scale, pixel_mode(settings.resize_mode)
+    )
     return model.encode_image(to_array(picture)[None])
 
 

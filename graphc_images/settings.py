@@ -68,6 +68,8 @@ class Settings:
 
     clip_skip: int | None = None
     emphasis: Emphasis = "Original"
+    comma_backtrack: int = 20
+    """A chunk of tokens ends behind a comma, if one is among so many at its end (A1111)."""
     t5_mask_pad: int = 0
     """Padding behind the text that Chroma sees; it was trained with 1, and Forge and ComfyUI leave it out."""
 
@@ -82,6 +84,18 @@ class Settings:
     sigma_max: float | None = None
     rho: float | None = None
     discard_next_to_last_sigma: bool | None = None
+    beta_alpha: float = 0.6
+    beta_beta: float = 0.6
+    """The two numbers of the Beta scheduler."""
+    more_noise: bool = False
+    """As much noise at the start as ComfyUI has (A1111's SGM noise multiplier)."""
+    zero_snr: bool = False
+    """The highest noise level is noise alone, also for models that do not say so themselves (zero terminal SNR)."""
+    uni_pc_variant: Literal["bh1", "bh2"] = "bh1"
+    uni_pc_skip: Literal["time_uniform", "time_quadratic"] = "time_uniform"
+    uni_pc_order: int = 3
+    uni_pc_lower_order_final: bool = True
+    """Whether UniPC's last steps look back less far."""
 
     cfg_rescale: float = 0.0
     skip_early_cfg: float = 0.0
@@ -119,7 +133,8 @@ class Settings:
     image: Image.Image | None = None
     """The picture to begin with."""
     denoising_strength: float = 0.75
-    resize_mode: ResizeMode = "stretch"
+    resize_mode: ResizeMode | Literal["latent"] = "stretch"
+    """How `image` comes to the size that is painted; "latent" stretches not its pixels, but its latent."""
     initial_noise_multiplier: float = 1.0
     extra_noise: float = 0.0
     fix_steps: bool = False
@@ -128,6 +143,12 @@ class Settings:
 
     control_image: Image.Image | None = None
     """Of edges or depth, for Flux Canny and Flux Depth."""
+    crop_top: int = 0
+    crop_left: int = 0
+    """Pixels that Stable Diffusion XL is told to have been cut off."""
+    low_score: float = 2.5
+    high_score: float = 6.0
+    """Aesthetic scores that Stable Diffusion XL's refiner is told of the negative prompt and of the prompt."""
     reference_images: tuple[Image.Image, ...] = ()
     """Pictures that Flux Kontext looks at."""
 
@@ -139,6 +160,10 @@ class Settings:
     inpainting_fill: Fill = "original"
     only_masked: bool = False
     only_masked_padding: int = 32
+    latent_mask: Image.Image | None = None
+    """In the place of the mask, what is painted anew in the latent; white there. `mask` still says what stays of the picture."""
+    mask_weight: float = 1.0
+    """How much models for inpainting see of the picture under the mask: nothing at 1, all at 0."""
     soft_inpainting: SoftInpainting | None = None
     differential: bool = False
     """A grey mask says when a pixel begins to change."""
@@ -155,6 +180,11 @@ class Settings:
     hires_prompt: str | None = None
     hires_negative_prompt: str | None = None
     hires_cfg_scale: float | None = None
+    hires_guidance: float | None = None
+    hires_checkpoint: str | None = None
+    """Another model for the second pass: a file, or its name. It has the same kind of latents."""
+    firstpass_image: Image.Image | None = None
+    """What the second pass goes on from, in place of a first pass."""
 
     tiling: Literal["off", "on", "x", "y"] = "off"
     """The picture can be laid beside itself without a seam: in both directions (`on`), or in one."""
@@ -190,6 +220,8 @@ class Settings:
                 raise SettingError(f"{name}: {getattr(self, name)!r} is none of {', '.join(choices)}")
         if self.mask is not None and self.image is None:
             raise SettingError("mask: there is no image that it belongs to")
+        if self.latent_mask is not None and self.mask is None:
+            raise SettingError("latent_mask: there is no mask that it belongs to")
         if self.sigmas and (len(self.sigmas) < 2 or list(self.sigmas) != sorted(set(self.sigmas), reverse=True)):
             raise SettingError("sigmas: at least two noise levels are needed, each below the one before")
 
@@ -264,6 +296,16 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "hires_steps": (1, 2**14, AT_LEAST_ONE),
     "hires_denoising_strength": (0, 1, SHARE),
     "hires_cfg_scale": (-1e4, 1e4, "a number"),
+    "hires_guidance": (0, 1e4, POSITIVE),
+    "beta_alpha": (0.01, 100, "a number from 0.01 to 100"),
+    "beta_beta": (0.01, 100, "a number from 0.01 to 100"),
+    "uni_pc_order": (1, 50, "a whole number from 1 to 50"),
+    "comma_backtrack": (0, 75, "a number of tokens from 0 to 75"),
+    "crop_top": (0, 2**14, "a number of pixels from 0"),
+    "crop_left": (0, 2**14, "a number of pixels from 0"),
+    "low_score": (0, 100, POSITIVE),
+    "high_score": (0, 100, POSITIVE),
+    "mask_weight": (0, 1, SHARE),
     "vae_tile": (64, 2**16, "a number of pixels from 64"),
 }
 """What a number may be: from, to, and how it is said."""
@@ -277,7 +319,9 @@ RECORDS = ("soft_inpainting", "apg", "dynamic_thresholding", "fresca")
 CHOICES: dict[str, tuple[str, ...]] = {
     "emphasis": ("Original", "No norm", "Ignore", "None"),
     "inpainting_fill": ("fill", "original", "latent noise", "latent nothing"),
-    "resize_mode": ("stretch", "crop", "fill"),
+    "resize_mode": ("stretch", "crop", "fill", "latent"),
+    "uni_pc_variant": ("bh1", "bh2"),
+    "uni_pc_skip": ("time_uniform", "time_quadratic"),
     "tiling": ("off", "on", "x", "y"),
     "vae_tiling": ("auto", "on", "off"),
 }

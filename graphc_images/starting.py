@@ -10,14 +10,16 @@ from PIL import Image
 
 from graphc_images.errors import SettingError
 from graphc_images.inpainting import Region
+from graphc_images.latent_scaling import scaled_latent
+from graphc_images.masking import box_alone, prepared_mask
 from graphc_images.models import ImageModel
 from graphc_images.noise import noise_source
 from graphc_images.painting import Canvas, as_shape
 from graphc_images.pictures import masks
 from graphc_images.pictures.arrays import flatten, to_array
 from graphc_images.pictures.blending import soft_overlay_mask, uncrop
-from graphc_images.pictures.masks import Box, Overlay
-from graphc_images.pictures.sizes import resize
+from graphc_images.pictures.masks import Overlay
+from graphc_images.pictures.sizes import pixel_mode, resize
 from graphc_images.seen import seen
 from graphc_images.settings import Settings
 
@@ -63,21 +65,39 @@ def start_of(model: ImageModel, settings: Settings, seeds: Sequence[int], subsee
         return Start(Canvas(shape, seeds, subseeds, latent, seen(model, settings, shape)))
     source = source_of(settings)
     pixels = to_array(source.picture)[None]
-    latent = np.repeat(model.encode_image(pixels), shape[0], 0)
+    latent = np.repeat(_encoded(model, settings, pixels, shape), shape[0], 0)
     canvas = Canvas(shape, seeds, subseeds, latent, seen(model, settings, shape, pixels, source.mask))
     if source.mask is None:
         return Start(canvas, colours_of=source.picture if settings.color_correction else None)
     soft = settings.soft_inpainting is not None or settings.differential
+    shown = source.mask if settings.latent_mask is None else settings.latent_mask
     if settings.mode == "comfyui":
-        mask = masks.bilinear(np.asarray(source.mask.convert("L"), np.float32) / np.float32(255), *shape[2:])[
-            None, None
-        ]
+        mask = masks.bilinear(np.asarray(shown.convert("L"), np.float32) / np.float32(255), *shape[2:])[None, None]
     else:
-        mask = masks.latent_mask(source.mask, *shape[2:], rounded=settings.round_mask and not soft)[None, None]
+        mask = masks.latent_mask(shown, *shape[2:], rounded=settings.round_mask and not soft)[None, None]
     latent = filled(settings, latent, mask, canvas)
     region = Region(mask, latent, settings.soft_inpainting, settings.differential)
     colours = source.picture if settings.color_correction else None
     return Start(replace(canvas, latent=latent), region, source, colours)
+
+
+def _encoded(model: ImageModel, settings: Settings, pixels: np.ndarray, shape: tuple[int, int, int, int]) -> np.ndarray:
+    """The latent to begin with [1, channels, height, width]: of the picture at its size, or of its own, stretched."""
+    if settings.resize_mode != "latent" or settings.mask is not None:
+        return model.encode_image(pixels)
+    assert settings.image is not None
+    return scaled_latent(latent_of(model, settings.image), *shape[2:], "Latent")
+
+
+def latent_of(model: ImageModel, picture: Image.Image) -> np.ndarray:
+    """The latent [1, channels, height, width] of a picture of any size; what is over a whole latent pixel is cut off."""
+    unit = model.architecture.latent.pixels
+    width, height = (side // unit * unit for side in picture.size)
+    if min(width, height) == 0:
+        raise SettingError(
+            f"image: {picture.width} x {picture.height} pixels are too few; a latent pixel stands for {unit}"
+        )
+    return model.encode_image(to_array(flatten(picture).crop((0, 0, width, height)))[None])
 
 
 def again_of(model: ImageModel, settings: Settings, seeds: Sequence[int], subseeds: Sequence[int]) -> Canvas:
@@ -104,30 +124,20 @@ def source_of(settings: Settings) -> Source:
     assert settings.width is not None
     assert settings.height is not None
     width, height = settings.width, settings.height
-    picture = flatten(settings.image)
+    picture, mode = flatten(settings.image), pixel_mode(settings.resize_mode)
     if settings.mask is None:
-        return Source(resize(picture, width, height, settings.resize_mode))
-    soft = settings.soft_inpainting is not None or settings.differential
-    mask = masks.mask_of(settings.mask, rounded=not soft)
-    if mask.size != picture.size:
-        raise SettingError(
-            f"mask: it has {mask.width} x {mask.height} pixels, and the image {picture.width} x {picture.height}"
-        )
-    if settings.invert_mask:
-        mask = masks.invert(mask)
-    mask = masks.blur_mask(mask, settings.mask_blur, settings.mask_blur)
-    box: Box | None = None
+        return Source(resize(picture, width, height, mode))
+    mask = prepared_mask(settings)
     if settings.only_masked:
-        box = masks.masked_box(mask, settings.only_masked_padding, width, height)
-        if box is None:
-            raise SettingError("mask: nothing is white in it, so there is nothing to paint")
+        box = box_alone(settings, mask)
         whole, overlay = picture, masks.overlay_of(picture, mask, box)
         picture, mask = (resize(each.crop(box), width, height, "fill") for each in (picture, mask))
     else:
-        picture, mask = (resize(each, width, height, settings.resize_mode) for each in (picture, mask))
+        picture, mask = (resize(each, width, height, mode) for each in (picture, mask))
         whole, overlay = picture, masks.overlay_of(picture, mask)
     if settings.inpainting_fill != "original":
-        picture = masks.fill_from_around(picture, mask)
+        shown = mask if settings.latent_mask is None else settings.latent_mask.convert("L")
+        picture = masks.fill_from_around(picture, resize(shown, width, height, "stretch"))
     return Source(picture, mask, overlay, whole)
 
 

@@ -17,6 +17,7 @@ from graphc_images.control_units import ControlUnit
 from graphc_images.detectors import Detectors
 from graphc_images.errors import ModelError, SettingError
 from graphc_images.folders import ModelFolders
+from graphc_images.masking import box_alone, prepared_mask
 from graphc_images.models import Conditioning, ImageModel
 from graphc_images.models.controls import CONTROLS, Control, ControlKind, Look, load_control
 from graphc_images.models.denoisers import WHOLE
@@ -30,10 +31,10 @@ from graphc_images.pictures.hints import (
     fitted,
     levels,
     pixel_perfect,
-    preprocessed,
     preprocessor_of,
 )
 from graphc_images.pictures.masks import bilinear
+from graphc_images.pictures.sizes import ResizeMode, pixel_mode, resize
 from graphc_images.sampling.guided import Weakening
 from graphc_images.sampling.plan import Plan
 from graphc_images.sampling.samplers import PairDenoiser
@@ -45,7 +46,12 @@ SOFT = 0.825
 SOFT_FEATURES = (0.25, 0.62, 0.825, 1.0)
 """The same of an adapter's."""
 
-RESIZE_MODES: Mapping[str, FitMode] = {"stretch": "Just Resize", "crop": "Crop and Resize", "fill": "Resize and Fill"}
+RESIZE_MODES: Mapping[ResizeMode, FitMode] = {
+    "stretch": "Just Resize",
+    "crop": "Crop and Resize",
+    "fill": "Resize and Fill",
+}
+FITS = {fit: mode for mode, fit in RESIZE_MODES.items()}
 
 
 @dataclass(frozen=True)
@@ -139,6 +145,12 @@ class Steering:
             if steer.hint.shape[1::-1] == image.size and steer.module in FINISHED:
                 image = FINISHED[steer.module](image, steer.hint)
         return image
+
+    @property
+    def hints(self) -> list[Image.Image]:
+        """What the controls look at, of those whose maps are wanted."""
+        steers = [steer for steer in self.steers if steer.unit.save_detected_map]
+        return [Image.fromarray(steer.hint[..., :3]) for steer in steers]
 
     def _latent(self, steer: Steer) -> np.ndarray:
         pixels = steer.hint[..., :3].astype(np.float32).transpose(2, 0, 1) / np.float32(127.5) - 1
@@ -297,21 +309,17 @@ class Controls:
 
     def _steer(self, unit: ControlUnit, settings: Settings, again: bool) -> Steer:
         control = self._control(unit)
-        pixels, fit = _pixels(unit, settings)
         module = unit.module if self.detectors.has(unit.module) else preprocessor_of(unit.module)
         if module == "inpaint_only" and settings.mask is not None:
             module = "inpaint"  # what stays is kept already
         masked = module in PREPROCESSORS and PREPROCESSORS[module].masked
-        pixels = _with_mask(pixels, unit, settings) if masked else pixels
+        pixels, fit = _shown(unit, settings, masked=masked)
         assert settings.width is not None
         assert settings.height is not None
         size = settings.height, settings.width
         resolution = pixel_perfect(pixels, *size, fit) if unit.pixel_perfect else unit.processor_res or RESOLUTION
-        if module in PREPROCESSORS:
-            found = preprocessed(pixels, module, resolution, unit.threshold_a, unit.threshold_b, settings.seed)
-            shows = PREPROCESSORS[module].shows
-        else:
-            found, shows = self.detectors(pixels, module, resolution)
+        numbers = unit.threshold_a, unit.threshold_b
+        found, shows = self.detectors.made(pixels, module, resolution, numbers, settings.seed)
         hint = fitted(found, *size, fit)
         look = control.look(as_array(hint), (unit.union_control_type or shows) if control.kind.kinds else None)
         forced = again and settings.mode == "a1111" and "canny" in module
@@ -321,25 +329,30 @@ class Controls:
         return Steer(unit, control, look, scales, hint, module, pooled, region)
 
 
-def _pixels(unit: ControlUnit, settings: Settings) -> tuple[np.ndarray, FitMode]:
-    """A unit's picture [height, width, 3], or the one that painting begins with; and how it is fitted."""
-    if unit.image is not None:
-        return np.asarray(flatten(unit.image)), unit.resize_mode
-    if settings.image is None:
+def _shown(unit: ControlUnit, settings: Settings, *, masked: bool) -> tuple[np.ndarray, FitMode]:
+    """A unit's picture [height, width, 3], or the one that painting begins with, and how it is fitted. If `masked`, a fourth
+    channel is 255 where something is to be made up. Of all, what is painted alone is cut out."""
+    own = unit.image is not None
+    image = unit.image if own else settings.image
+    if image is None:
         raise SettingError(f"controls: {unit.model or unit.module} has no image to follow")
-    return np.asarray(flatten(settings.image)), RESIZE_MODES[settings.resize_mode]
-
-
-def _with_mask(pixels: np.ndarray, unit: ControlUnit, settings: Settings) -> np.ndarray:
-    """The pixels with a fourth channel: 255 where something is to be made up."""
-    mask = unit.mask if unit.mask is not None or unit.image is not None else settings.mask
-    if mask is None:
-        return np.concatenate([pixels, np.zeros_like(pixels[..., :1])], -1)
-    if mask.size != pixels.shape[1::-1]:
-        raise SettingError(
-            f"controls: the mask has {mask.width} x {mask.height} pixels, and its image {pixels.shape[1]} x {pixels.shape[0]}"
-        )
-    return np.concatenate([pixels, np.asarray(mask.convert("L"))[..., None]], -1)
+    around = None if settings.mask is None else prepared_mask(settings)
+    mask = unit.mask if own or unit.mask is not None else around
+    if masked and mask is not None and mask.size != image.size:
+        size, seen = (f"{each.width} x {each.height}" for each in (mask, image))
+        raise SettingError(f"controls: the mask has {size} pixels, and its image {seen}")
+    planes = [
+        flatten(image),
+        *([mask.convert("L") if mask is not None else Image.new("L", image.size)] if masked else []),
+    ]
+    fit = unit.resize_mode if own else RESIZE_MODES[pixel_mode(settings.resize_mode)]
+    if settings.only_masked and around is not None and (masked or not own or unit.inpaint_crop_input_image):
+        assert settings.width is not None
+        assert settings.height is not None
+        box, mode = box_alone(settings, around), FITS[fit]
+        planes = [resize(each, *around.size, mode).crop(box) for each in planes]
+        planes = [resize(each, settings.width, settings.height, "fill") for each in planes]
+    return np.dstack([np.asarray(each) for each in planes]), fit
 
 
 def _region(mask: Image.Image) -> np.ndarray:

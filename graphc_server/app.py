@@ -17,10 +17,10 @@ from graphc_server import openai, operations, own, page, sdcpp
 from graphc_server.answers import answer_errors
 from graphc_server.comfyui.attaching import attach
 from graphc_server.safety import Guard
-from graphc_server.sdapi import extras, lists, painting
+from graphc_server.sdapi import controlnet, extras, lists, painting
 from graphc_server.service import Service, Setup
 
-SDAPI = (painting.router, lists.router, extras.router)
+SDAPI = (painting.router, lists.router, extras.router, controlnet.router)
 ROUTERS = (*SDAPI, openai.router, sdcpp.router, *own.ROUTERS, operations.router, page.router)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import graphc
 from graphc_images import ModelError, ModelFolders, Pipeline, load
+from graphc_images.detectors import Detectors
 from graphc_images.folders import ModelFile
 from graphc_images.hashes import kept, known
 from graphc_images.models import ARCHITECTURES, Architecture, Loaded, recognize
@@ -72,6 +73,7 @@ class Models:
         self._loads = Loaded(memory, device)
         self._threads = threads
         self.enlargers = Enlargers(self.folders, self._loads, threads)
+        self.detectors = Detectors(self.folders)
         self._looked = time.monotonic()
         self._architectures: dict[tuple[Any, ...], Architecture] = {}
         self._loaded: tuple[tuple[Any, ...], Pipeline] | None = None
@@ -82,11 +84,17 @@ class Models:
             self.refresh()
         return self.folders.of(kind)
 
+    def find_file(self, kind: str, name: str) -> ModelFile:
+        """A file of a kind by its name. Raises ModelError."""
+        found = self.files(kind)
+        path = self.folders.find(kind, name)
+        return next(each for each in found if each.path == path)
+
     def refresh(self) -> None:
         """Look at the folders again."""
         self._looked = time.monotonic()
         self.folders = ModelFolders(*self.folders.folders, paths=False)
-        self.enlargers.folders = self.folders
+        self.enlargers.folders = self.detectors.folders = self.folders
 
     def listed(self) -> list[Listed]:
         """All models."""
@@ -171,6 +179,7 @@ class Models:
             self._loaded[1].close()
             self._loaded = None
         self._loads.clear()
+        self.detectors.close()
 
     @property
     def loaded(self) -> Path | None:

@@ -16,13 +16,16 @@ from PIL import Image
 
 import graphc
 from graphc_images import Settings
+from graphc_images.control_units import ControlUnit
 from graphc_images.pictures.blending import SoftInpainting
 from graphc_images.sampling.guidance import DynamicThreshold, Frequencies, Projected
 from graphc_images.settings import LARGEST_SEED
 from graphc_server.errors import RequestError, StoreError
 from graphc_server.pictures import encoded
 
-RECORDS = {each.__name__: each for each in (SoftInpainting, Projected, DynamicThreshold, Frequencies)}
+RECORDS: dict[str, Any] = {
+    each.__name__: each for each in (SoftInpainting, Projected, DynamicThreshold, Frequencies, ControlUnit)
+}
 """Settings that are records."""
 
 

@@ -21,9 +21,11 @@ from graphc_server.errors import StoreError, status_of
 from graphc_server.events import Announcer
 from graphc_server.orders import Look, Order, from_json, pictures_of
 from graphc_server.pictures import MEDIA, encoded
-from graphc_server.store import Job, Painted, State, Store
+from graphc_server.store import HINT, Job, Painted, State, Store
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from graphc_images import Progress
     from graphc_images.pipeline import Wish
     from graphc_server.models import Models
@@ -318,6 +320,7 @@ class Painter(threading.Thread):
 
     def _follow(self, turn: Turn) -> None:
         order, place = turn.order, 0
+        hints: tuple[Image.Image, ...] = ()
         pipeline = self.models.pipeline(order.model, order.vae)
         for progress in pipeline.paint(order.settings, turn.wish):
             before = turn.previews
@@ -332,6 +335,11 @@ class Painter(threading.Thread):
                 self.store.add_picture(turn.job.id, place, Painted(file, picture.seed, picture.parameters))
                 self.announcer.tell("picture", turn.job.id, {"place": place, "seed": picture.seed})
                 place += 1
+            hints = progress.hints or hints
+        for more, hint in enumerate(hints):
+            file = f"{turn.job.id}-hint-{more}.png"
+            save_picture(hint, self.pictures / file, Notes(""))
+            self.store.add_picture(turn.job.id, place + more, Painted(file, HINT, ""))
 
     def announce(self, turn: Turn, previews: int) -> None:
         """Tell of a step, and of the preview if there is another than before."""

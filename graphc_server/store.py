@@ -104,8 +104,11 @@ SELECT client, MAX(turn) AS last FROM jobs WHERE client IN (SELECT client FROM j
 
 GALLERY = """
 SELECT pictures.rowid AS number, job, place, file, seed, parameters, started FROM pictures JOIN jobs ON jobs.id = job
-WHERE JSON_EXTRACT(work, '$.kept') AND pictures.rowid < ?"""
+WHERE JSON_EXTRACT(work, '$.kept') AND seed >= 0 AND pictures.rowid < ?"""
 SEARCHED = " AND parameters LIKE ? ESCAPE '!'"
+
+HINT = -1
+"""In the place of a seed: the picture is what a ControlNet looked at."""
 
 
 @dataclass(frozen=True)

@@ -98,13 +98,14 @@ def grow_mask(mask: np.ndarray, pixels: int) -> np.ndarray:
     return np.asarray(np.minimum(windows.max((2, 3))[: mask.shape[0], : mask.shape[1]], 1))
 
 
-def inpainting_inputs(picture: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def inpainting_inputs(picture: np.ndarray, mask: np.ndarray, weight: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     """What models with 9 input channels want: the picture [3, height, width] (-1 to 1) grey under the mask, and the mask.
 
-    The mask [height, width] is rounded. The picture then goes through the VAE, the mask to the latent's size by `nearest`.
+    At a smaller `weight`, some of the picture stays there. The mask [height, width] is rounded.
+    The picture then goes through the VAE, the mask to the latent's size by `nearest`.
     """
     rounded = np.around(mask).astype(np.float32)
-    return picture * (1 - rounded), rounded
+    return picture * (1 - rounded * np.float32(weight)), rounded
 
 
 def bilinear(mask: np.ndarray, height: int, width: int) -> np.ndarray:

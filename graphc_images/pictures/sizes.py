@@ -6,7 +6,7 @@ Source: AUTOMATIC1111's modules/images.py (resize_image).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, cast
 
 from PIL import Image
 
@@ -14,6 +14,11 @@ from graphc_images.errors import SettingError
 
 ResizeMode = Literal["stretch", "crop", "fill"]
 Resizer = Callable[[Image.Image, int, int], Image.Image]
+
+
+def pixel_mode(mode: str) -> ResizeMode:
+    """How pixels are brought to a size, where that is said of a picture whose latent may be stretched in their place."""
+    return "stretch" if mode == "latent" else cast(ResizeMode, mode)
 
 
 def lanczos(picture: Image.Image, width: int, height: int) -> Image.Image:

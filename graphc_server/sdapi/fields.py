@@ -9,21 +9,23 @@ from typing import Any
 
 from PIL import Image
 
-from graphc_images import SettingError
+from graphc_images import ModelError, SettingError
 from graphc_images.prompts.extras import take_networks
 from graphc_images.sampling import find_scheduler
 from graphc_server.errors import RequestError
+from graphc_server.models import Models
 
 Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Given:
-    """A request as the table's functions see it: its fields, and what makes a picture of a text."""
+    """A request as the table's functions see it: its fields, what makes a picture of a text, and the models that there are."""
 
     fields: Mapping[str, Any]
     picture: Callable[[str, str], Image.Image]
     """From a text and the field's name."""
+    models: Models
 
     def __getitem__(self, name: str) -> Any:
         return self.fields.get(name)
@@ -114,6 +116,27 @@ def _plain_prompt(value: bool, given: Given) -> Settings:
     return {}
 
 
+def model_called(name: str, field: str, given: Given) -> str:
+    """The file of a model, by title, name or hash. Raises RequestError that names the field."""
+    try:
+        file = given.models.find(name).file
+    except ModelError as problem:
+        raise RequestError(f"{field}: {problem}", 404) from None
+    return f"{file.name}{file.path.suffix}"
+
+
+def refined(name: Any, share: Any, given: Given) -> Settings:
+    """A refiner, unless none is named."""
+    if name in NO_MODEL:
+        return {}
+    found: Settings = {"refiner": model_called(str(name), "refiner_checkpoint", given)}
+    return found if share is None else found | {"refiner_switch_at": share}
+
+
+def _refiner(value: str, given: Given) -> Settings:
+    return refined(value, given["refiner_switch_at"], given)
+
+
 def _hires(value: bool, given: Given) -> Settings:
     """The second pass as a whole: A1111 reads its fields only if it is enabled."""
     if not value:
@@ -137,7 +160,12 @@ def _hires(value: bool, given: Given) -> Settings:
         "hires_prompt": given["hr_prompt"] or None,
         "hires_negative_prompt": given["hr_negative_prompt"] or None,
         "hires_cfg_scale": given["hr_cfg"],
+        "hires_guidance": given["hr_distilled_cfg"],
     }
+    if given["hr_checkpoint_name"] not in NO_MODEL:
+        named["hires_checkpoint"] = model_called(given["hr_checkpoint_name"], "hr_checkpoint_name", given)
+    if given["firstpass_image"]:
+        named["firstpass_image"] = given.picture(given["firstpass_image"], "firstpass_image")
     for name, label, setting in (
         ("hr_sampler_name", "Use same sampler", "hires_sampler"),
         ("hr_scheduler", "Use same scheduler", "hires_scheduler"),
@@ -167,6 +195,10 @@ def _mask(value: str, given: Given) -> Settings:
     return {"mask": mask.convert("L")}
 
 
+def _latent_mask(value: str, given: Given) -> Settings:
+    return {"latent_mask": given.picture(value, "latent_mask").convert("L")} if value else {}
+
+
 def _blur(value: float, given: Given) -> Settings:
     if given["mask_blur"] is not None:
         return {"mask_blur": given["mask_blur"]}
@@ -190,9 +222,11 @@ def _chosen(name: str, setting: str, *values: str | None) -> Meaning:
     return read
 
 
+NO_MODEL = (None, "", "None", "none", "Use same checkpoint")
 HIRES = (
     *("hires_scale", "hires_width", "hires_height", "hires_upscaler", "hires_steps", "hires_denoising_strength"),
     *("hires_prompt", "hires_negative_prompt", "hires_cfg_scale", "hires_sampler", "hires_scheduler"),
+    *("hires_guidance", "hires_checkpoint", "firstpass_image"),
 )
 
 SHARED: tuple[Field, ...] = (
@@ -229,11 +263,10 @@ SHARED: tuple[Field, ...] = (
     Field("s_noise", float | None, None, "s_noise", "Factor of the noise."),
     Field("override_settings", dict[str, Any] | None, {}, None, "Options for this request alone."),
     Field("override_settings_restore_afterwards", bool | None, True, None, "If false, they stay."),
+    Field("refiner_checkpoint", str | None, None, _refiner, "A model that goes on with what another began.", ("refiner",)),
     Field(
-        "refiner_checkpoint", str | None, None,
-        only("refiner_checkpoint", "", "None", why="a second model cannot go on yet"), "Refused.",
+        "refiner_switch_at", float | None, None, None, "The share of the way after which it does; 0.8.", ("refiner_switch_at",),
     ),
-    Field("refiner_switch_at", float | None, None, None, "Read with refiner_checkpoint, which is refused."),
     Field("disable_extra_networks", bool | None, False, _plain_prompt, "Refused if the prompt names networks."),
     Field("comments", dict[str, Any] | None, None, None, "No effect on pictures."),
     Field("script_name", str | None, None, None, "There are no scripts: 422."),
@@ -256,35 +289,29 @@ TXT2IMG: tuple[Field, ...] = (
     Field("hr_resize_y", int, 0, None, "To this height."),
     Field("firstphase_width", int, 0, None, "The first pass at another size (an old way)."),
     Field("firstphase_height", int, 0, None, "… and its height."),
-    Field("firstpass_image", str | None, None, only("firstpass_image", "", why="send it to img2img"), "Refused."),
-    Field(
-        "hr_checkpoint_name", str | None, None,
-        only("hr_checkpoint_name", "", "Use same checkpoint", why="both passes have one model"), "Refused.",
-    ),
+    Field("firstpass_image", str | None, None, None, "What the second pass goes on from, in place of a first one."),
+    Field("hr_checkpoint_name", str | None, None, None, "Its model."),
     Field("hr_sampler_name", str | None, None, None, "Its sampler."),
     Field("hr_scheduler", str | None, None, None, "Its scheduler."),
     Field("hr_prompt", str, "", None, "Its prompt."),
     Field("hr_negative_prompt", str, "", None, "Its negative prompt."),
     Field(
         "hr_additional_modules", list[str] | None, None,
-        only("hr_additional_modules", [], ["Use same choices"], why="both passes have one model"), "Refused.",
+        only("hr_additional_modules", [], ["Use same choices"], why="a model has its parts in both passes"), "Refused.",
     ),
     Field("hr_cfg", float | None, None, None, "Its cfg_scale."),
-    Field("hr_distilled_cfg", float | None, None, only("hr_distilled_cfg", 3.5, why="both passes have one"), "Refused."),
+    Field("hr_distilled_cfg", float | None, None, None, "Its distilled_cfg_scale."),
 )  # fmt: skip
 
 IMG2IMG: tuple[Field, ...] = (
     *SHARED,
     Field("init_images", list[str] | None, [], _first_image, "The picture to begin with.", ("image",)),
     Field(
-        "resize_mode", int, 0, _chosen("resize_mode", "resize_mode", "stretch", "crop", "fill"),
-        "0 stretch, 1 crop, 2 fill.", ("resize_mode",),
+        "resize_mode", int, 0, _chosen("resize_mode", "resize_mode", "stretch", "crop", "fill", "latent"),
+        "0 stretch, 1 crop, 2 fill, 3 stretch the latent.", ("resize_mode",),
     ),
     Field("denoising_strength", float | None, 0.75, "denoising_strength", "How much of it changes, 0 to 1."),
-    Field(
-        "image_cfg_scale", float | None, None,
-        only("image_cfg_scale", 1.5, why="models that are told what to change cannot be used yet"), "Refused.",
-    ),
+    Field("image_cfg_scale", float | None, None, "image_cfg_scale", "How strongly the picture guides instruct-pix2pix."),
     Field("mask", str | None, None, _mask, "White where it is painted anew.", ("mask",)),
     Field("mask_blur", int | None, None, _blur, "Pixels over which the mask becomes softer.", ("mask_blur",)),
     Field("mask_blur_x", int, 4, _blur, "The same across.", ("mask_blur",)),
@@ -306,6 +333,6 @@ IMG2IMG: tuple[Field, ...] = (
         ("invert_mask",),
     ),
     Field("initial_noise_multiplier", float | None, None, "initial_noise_multiplier", "Factor of the noise."),
-    Field("latent_mask", str | None, None, only("latent_mask", "", why="give mask"), "Refused."),
+    Field("latent_mask", str | None, None, _latent_mask, "What is painted in the latent, if not mask.", ("latent_mask",)),
     Field("include_init_images", bool, False, None, "Whether the answer's echo has the pictures that were sent."),
 )  # fmt: skip

@@ -59,8 +59,17 @@ def _eta(on_times: bool) -> Callable[[Any, str], Settings]:
     return read
 
 
+def _whole(setting: str) -> Callable[[Any, str], Settings]:
+    """A number without a fraction, which JSON may have with one."""
+    return lambda value, sampler: {setting: int(value)}
+
+
 def _generator(value: str, sampler: str) -> Settings:
     return {"generator": str(value).lower()}
+
+
+def _zero_snr(value: str, sampler: str) -> Settings:
+    return {"zero_snr": True}
 
 
 LOOKS = {"Full": "full", "Approx NN": "rough", "Approx cheap": "rough", "TAESD": "tiny"}
@@ -83,12 +92,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("randn_source", "GPU", _generator, only=("CPU", "NV"), none=("GPU",)),
     Option("eta_noise_seed_delta", 0, "eta_noise_seed_delta"),
     Option("emphasis", "Original", "emphasis", only=("No norm", "Ignore", "None")),
-    Option("comma_padding_backtrack", 20, only=()),
+    Option("comma_padding_backtrack", 20, _whole("comma_backtrack")),
     Option("img2img_fix_steps", False, "fix_steps"),
     Option("img2img_color_correction", False, "color_correction"),
     Option("initial_noise_multiplier", 1.0, "initial_noise_multiplier"),
     Option("img2img_extra_noise", 0.0, "extra_noise"),
-    Option("inpainting_mask_weight", 1.0, only=()),
+    Option("inpainting_mask_weight", 1.0, "mask_weight"),
     Option("s_min_uncond", 0.0, "s_min_uncond"),
     Option("skip_early_cond", 0.0, "skip_early_cfg"),
     Option("eta_ddim", 0.0, _eta(on_times=True)),
@@ -101,14 +110,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("sigma_max", 0.0, "sigma_max", none=(0,)),
     Option("rho", 0.0, "rho", none=(0,)),
     Option("always_discard_next_to_last_sigma", False, "discard_next_to_last_sigma", none=(False,)),
-    Option("sgm_noise_multiplier", False, only=()),
-    Option("uni_pc_variant", "bh1", only=()),
-    Option("uni_pc_skip_type", "time_uniform", only=()),
-    Option("uni_pc_order", 3, only=()),
-    Option("uni_pc_lower_order_final", True, only=()),
-    Option("sd_noise_schedule", "Default", only=()),
-    Option("beta_dist_alpha", 0.6, only=()),
-    Option("beta_dist_beta", 0.6, only=()),
+    Option("sgm_noise_multiplier", False, "more_noise"),
+    Option("uni_pc_variant", "bh1", "uni_pc_variant", only=("bh2",)),
+    Option("uni_pc_skip_type", "time_uniform", "uni_pc_skip", only=("time_quadratic",)),
+    Option("uni_pc_order", 3, _whole("uni_pc_order")),
+    Option("uni_pc_lower_order_final", True, "uni_pc_lower_order_final"),
+    Option("sd_noise_schedule", "Default", _zero_snr, only=("Zero Terminal SNR",), none=("Default",)),
+    Option("beta_dist_alpha", 0.6, "beta_alpha"),
+    Option("beta_dist_beta", 0.6, "beta_beta"),
     Option("tiling", False, lambda value, sampler: {"tiling": "on" if value else "off"}),
     Option("face_restoration", False, only=()),
     Option("face_restoration_model", "CodeFormer"),
@@ -119,10 +128,10 @@ OPTIONS: tuple[Option, ...] = (
     Option("token_merging_ratio", 0.0, only=()),
     Option("token_merging_ratio_img2img", 0.0, only=()),
     Option("token_merging_ratio_hr", 0.0, only=()),
-    Option("sdxl_crop_top", 0, only=()),
-    Option("sdxl_crop_left", 0, only=()),
-    Option("sdxl_refiner_low_aesthetic_score", 2.5, only=()),
-    Option("sdxl_refiner_high_aesthetic_score", 6.0, only=()),
+    Option("sdxl_crop_top", 0, _whole("crop_top")),
+    Option("sdxl_crop_left", 0, _whole("crop_left")),
+    Option("sdxl_refiner_low_aesthetic_score", 2.5, "low_score"),
+    Option("sdxl_refiner_high_aesthetic_score", 6.0, "high_score"),
     Option("sd3_enable_t5", False),
     Option("enable_pnginfo", True),
     Option("add_model_hash_to_info", True),

@@ -10,14 +10,14 @@ from graphc_images.pictures.parameters import FIRST, read_parameters
 from graphc_server.painter import Turn
 from graphc_server.pictures import base64_of
 from graphc_server.service import Service
-from graphc_server.store import Job, Painted
+from graphc_server.store import HINT, Job, Painted
 
 STAMP = "%Y%m%d%H%M%S"
 
 
 def painted(service: Service, job: Job, styles: list[str], send: bool) -> dict[str, Any]:
     """The answer of txt2img and img2img. Pictures that are not kept are forgotten with it."""
-    pictures = service.store.pictures(job.id)
+    pictures = [each for each in service.store.pictures(job.id) if each.seed != HINT]
     files = [base64_of(content) for content in service.files_of(job)] if send else []
     answer = {"images": files, "parameters": job.asked, "info": json.dumps(_info(service, job, pictures, styles))}
     service.handed_over(job)

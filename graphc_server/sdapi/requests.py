@@ -73,7 +73,11 @@ def wanted(service: Service, body: Body, fields: Sequence[Field]) -> Wanted:
     """The request as an order. Raises RequestError that names the field."""
     values = body.model_dump()
     check_text(values)
-    given = Given(values, lambda text, name: decoded(text, name, service.limits.pixels, service.setup.fetching.fetch))
+    given = Given(
+        values,
+        lambda text, name: decoded(text, name, service.limits.pixels, service.setup.fetching.fetch),
+        service.models,
+    )
     if values["script_name"]:
         raise RequestError(f"Script '{values['script_name'][:60]}' not found")
     infotext = read_parameters(values["infotext"] or "").complete()
@@ -83,7 +87,11 @@ def wanted(service: Service, body: Body, fields: Sequence[Field]) -> Wanted:
     _check_sampler(sampler)
     said = settings_of(infotext) if values["infotext"] else {}
     found = _settings(fields, body.model_fields_set, given, said)
-    found = {**settings_of_options(options, sampler), **found, **settings_of_scripts(values["alwayson_scripts"] or {})}
+    found = {
+        **settings_of_options(options, sampler),
+        **found,
+        **settings_of_scripts(values["alwayson_scripts"] or {}, given),
+    }
     styles = _styles(service, values["styles"] or [])
     for name in ("prompt", "negative_prompt"):
         found[name] = apply_styles(found.get(name) or "", [getattr(style, name) for style in styles])

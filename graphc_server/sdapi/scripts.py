@@ -7,19 +7,21 @@ from typing import Any
 
 from graphc_images.pictures.blending import SoftInpainting
 from graphc_server.errors import RequestError
+from graphc_server.sdapi.fields import Given, refined
+from graphc_server.sdapi.units import units_of
 
 Settings = dict[str, Any]
 Arguments = Sequence[Any]
 
 
-def _soft_inpainting(arguments: Arguments) -> Settings:
+def _soft_inpainting(arguments: Arguments, given: Given) -> Settings:
     if not (arguments and arguments[0]):
         return {}
     names = SoftInpainting.__dataclass_fields__
     return {"soft_inpainting": SoftInpainting(**dict(zip(names, map(float, arguments[1:]), strict=False)))}
 
 
-def _seed(arguments: Arguments) -> Settings:
+def _seed(arguments: Arguments, given: Given) -> Settings:
     if not arguments:
         return {}
     seed, extra, subseed, strength, width, height = [*arguments, *(-1, False, -1, 0, 0, 0)[len(arguments) :]][:6]
@@ -31,24 +33,22 @@ def _seed(arguments: Arguments) -> Settings:
     return found
 
 
-def _sampler(arguments: Arguments) -> Settings:
+def _sampler(arguments: Arguments, given: Given) -> Settings:
     names = ("steps", "sampler", "scheduler")
     return {name: value for name, value in zip(names, arguments, strict=False) if value is not None}
 
 
-def _refiner(arguments: Arguments) -> Settings:
-    if arguments and arguments[0]:
-        raise ValueError("a second model cannot go on yet")
-    return {}
+def _refiner(arguments: Arguments, given: Given) -> Settings:
+    enabled, name, share = [*arguments, *(False, "", 0.8)[len(arguments) :]][:3]
+    return refined(name, share, given) if enabled else {}
 
 
-def _controlnet(arguments: Arguments) -> Settings:
-    if any(unit.get("enabled", True) for unit in arguments):
-        raise ValueError("ControlNet cannot be used yet")
-    return {}
+def _controlnet(arguments: Arguments, given: Given) -> Settings:
+    units = units_of(arguments, given.picture, given.models)
+    return {"controls": units} if units else {}
 
 
-SCRIPTS: Mapping[str, Callable[[Arguments], Settings]] = {
+SCRIPTS: Mapping[str, Callable[[Arguments, Given], Settings]] = {
     "soft inpainting": _soft_inpainting,
     "seed": _seed,
     "sampler": _sampler,
@@ -77,7 +77,7 @@ ARGUMENTS: Mapping[str, tuple[tuple[str, Any], ...]] = {
 """What each takes, in order, with its usual value: for script-info."""
 
 
-def settings_of_scripts(scripts: Mapping[str, Any]) -> Settings:
+def settings_of_scripts(scripts: Mapping[str, Any], given: Given) -> Settings:
     """What the scripts mean for settings. Raises RequestError that names the script."""
     found: Settings = {}
     for name, content in scripts.items():
@@ -88,7 +88,7 @@ def settings_of_scripts(scripts: Mapping[str, Any]) -> Settings:
         if not isinstance(arguments, list):
             raise RequestError(f"alwayson_scripts.{name}: it is an object with a list args")
         try:
-            found |= read(arguments)
+            found |= read(arguments, given)
         except (ValueError, TypeError, AttributeError, OverflowError) as problem:
             raise RequestError(f"alwayson_scripts.{name}: {problem}") from None
     return found

@@ -150,13 +150,13 @@ def test_the_refiner_goes_on(tmp_path):
     given = asked(None, image=halfway, denoising_start=0.5, **{**shared, "num_inference_steps": len(SIGMAS) - 1})
     del given["height"], given["width"], given["latents"]
     expected = oracle(**given).images[0]
-    pipeline.refiners["refiner"] = Conditioner(second.model)
+    pipeline.others["refiner"] = Conditioner(second.model)
     settings = {"negative_prompt": AGAINST, "cfg_scale": 6.0, "refiner": "refiner"}
     near(painted(pipeline, start, SIGMAS, refiner_switch_at=0.5, **settings), expected)
     alone = first(**asked(start, **shared)).images[0]
     near(painted(pipeline, start, SIGMAS, refiner_switch_at=1.0, **settings), alone)
     third, _ = opened("Stable Diffusion 1", tmp_path)
-    third.refiners["refiner"] = Conditioner(second.model)
+    third.others["refiner"] = Conditioner(second.model)
     with pytest.raises(SettingError, match="does not go on from latents of"):
         third("words", refiner="refiner", height=HEIGHT, width=WIDTH)
 

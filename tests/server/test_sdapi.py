@@ -97,11 +97,83 @@ def test_a_second_pass(served):
     assert "Denoising strength: 0.6" in text
 
 
+def pixels(made):
+    return [opened(each).tobytes() for each in made["images"]]
+
+
+def test_options_that_samplers_and_models_read(served):
+    for sampler, options in (
+        ("UniPC", {"uni_pc_variant": "bh2"}), ("UniPC", {"uni_pc_order": 1}), ("UniPC", {"uni_pc_skip_type": "time_quadratic"}),
+        ("UniPC", {"uni_pc_lower_order_final": False}), ("Euler", {"sgm_noise_multiplier": True}),
+        ("Euler", {"sd_noise_schedule": "Zero Terminal SNR"}),
+    ):  # fmt: skip
+        asked = {"sampler_name": sampler, "steps": 4}
+        made = served.paint(**asked, override_settings=options)
+        assert pixels(made) != pixels(served.paint(**asked)), options
+        again = served.post("/sdapi/v1/txt2img", {"infotext": json.loads(made["info"])["infotexts"][0]})
+        assert pixels(again) == pixels(made), options
+    beta = {"scheduler": "Beta", "steps": 4}
+    assert pixels(served.paint(**beta, override_settings={"beta_dist_alpha": 0.9})) != pixels(served.paint(**beta))
+    long = {"prompt": "red circle, " + "green square " * 30 + "blue, " + "white " * 16}
+    assert pixels(served.paint(**long, override_settings={"comma_padding_backtrack": 0})) != pixels(
+        served.paint(**long)
+    )
+    of_others = {"sdxl_crop_top": 64, "inpainting_mask_weight": 0.5}
+    assert pixels(served.paint(override_settings=of_others)) == pixels(served.paint())
+
+
+def test_other_models_go_on(served, models):
+    asked = {"steps": 4, "refiner_checkpoint": "two", "refiner_switch_at": 0.5}
+    pipeline = graphc_images.load("one", folders=models, threads=1)
+    plain = {"steps": 4, "seed": 1, "width": 64, "height": 64, "cfg_scale": 7.0, "sampler": "Euler"}
+    (mine,) = pipeline("a red circle", **plain, refiner="two", refiner_switch_at=0.5)
+    made = served.paint(**asked)
+    assert pixels(made) == [mine.image.tobytes()]
+    assert "Refiner: two.safetensors, Refiner switch at: 0.5" in json.loads(made["info"])["infotexts"][0]
+    script = {"alwayson_scripts": {"Refiner": {"args": [True, "two.safetensors", 0.5]}}}
+    assert pixels(served.paint(steps=4, **script)) == pixels(made)
+    again = {"enable_hr": True, "hr_scale": 1.5, "steps": 2}
+    found = served.paint(**again, hr_checkpoint_name="two")
+    assert pixels(found) != pixels(served.paint(**again))
+    assert "Hires checkpoint: two.safetensors" in json.loads(found["info"])["infotexts"][0]
+    assert pixels(served.paint(**again, hr_checkpoint_name="one")) == pixels(served.paint(**again))
+
+
+def test_a_second_pass_goes_on_from_a_picture(served):
+    asked = {"enable_hr": True, "hr_scale": 2, "denoising_strength": 0.5, "hr_upscaler": "Lanczos"}
+    first = served.paint()["images"][0]
+    assert pixels(served.paint(**asked, firstpass_image=first)) == pixels(served.paint(**asked))
+    red = written(Image.new("RGB", (64, 64), "red"))
+    for upscaler in ("Lanczos", "Latent"):
+        made = served.paint(**{**asked, "hr_upscaler": upscaler}, firstpass_image=red)
+        assert opened(made["images"][0]).size == (128, 128)
+        assert pixels(made) != pixels(served.paint(**asked))
+
+
+def test_a_latent_is_stretched_and_has_a_mask_of_its_own(served):
+    image, mask = Image.new("RGB", (96, 80), "red"), Image.new("L", (64, 64), 255)
+    fields = {**SMALL, "init_images": [written(image)], "denoising_strength": 0.4}
+    made = [pixels(served.post("/sdapi/v1/img2img", {**fields, "resize_mode": mode})) for mode in (0, 3)]
+    assert made[0] != made[1]
+    square = {
+        **fields,
+        "init_images": [written(image.crop((0, 0, 64, 64)))],
+        "mask": written(mask),
+        "inpaint_full_res": False,
+    }
+    half = mask.copy()
+    half.paste(0, (0, 0, 32, 64))
+    made = [
+        pixels(served.post("/sdapi/v1/img2img", {**square, **each})) for each in ({}, {"latent_mask": written(half)})
+    ]
+    assert made[0] != made[1]
+
+
 REFUSED = {
     "sampler": ({"sampler_name": "Eular"}, 400),
     "Scheduler not found": ({"scheduler": "Karas"}, 400),
     "restore_faces": ({"restore_faces": True}, 422),
-    "refiner_checkpoint": ({"refiner_checkpoint": "two"}, 422),
+    "refiner_checkpoint": ({"refiner_checkpoint": "three"}, 404),
     "steps: 0": ({"steps": 0}, 422),
     "steps: 100000": ({"steps": 100000}, 422),
     "pixels": ({"width": 65536, "height": 65536}, 422),
@@ -112,7 +184,9 @@ REFUSED = {
     "always on script adetailer not found": ({"alwayson_scripts": {"adetailer": {"args": []}}}, 422),
     "alwayson_scripts.seed": ({"alwayson_scripts": {"seed": {"args": ["x"]}}}, 422),
     "styles": ({"styles": ["none"]}, 422),
-    "uni_pc_order": ({"override_settings": {"uni_pc_order": 2}}, 422),
+    "pad_cond_uncond": ({"override_settings": {"pad_cond_uncond": True}}, 422),
+    "uni_pc_variant": ({"override_settings": {"uni_pc_variant": "bh3"}}, 422),
+    "hr_checkpoint_name": ({"enable_hr": True, "hr_checkpoint_name": "three"}, 404),
     "sd_model_checkpoint": ({"override_settings": {"sd_model_checkpoint": "three"}}, 404),
     "force_task_id": ({"force_task_id": "../../x"}, 422),
     "surrogate": ({"prompt": "\ud800"}, 422),
@@ -135,7 +209,7 @@ def test_what_cannot_be_done_is_named(served, named):
         ({}, 404, "Init image not found"),
         ({"init_images": ["x"]}, 422, "init_images"),
         ({"init_images": ["http://127.0.0.1/a.png"]}, 422, "Requests not allowed"),
-        ({"init_images": [written(Image.new("RGB", (64, 64)))], "resize_mode": 3}, 422, "resize_mode"),
+        ({"init_images": [written(Image.new("RGB", (64, 64)))], "resize_mode": 4}, 422, "resize_mode"),
         ({"init_images": [written(Image.new("L", (8192, 8192)))]}, 422, "init_images: the picture has 8192 x 8192"),
     ],
 )
@@ -155,7 +229,7 @@ def test_options_are_kept_and_given_back_whole(served):
     assert options["sd_model_checkpoint"].startswith("one.safetensors")
     served.post("/sdapi/v1/options", {**options, "something_of_theirs": [1]})
     assert served.get("/sdapi/v1/options")["something_of_theirs"] == [1]
-    assert served.client.post("/sdapi/v1/options", json={"uni_pc_order": 5}).status_code == 422
+    assert served.client.post("/sdapi/v1/options", json={"pad_cond_uncond": True}).status_code == 422
     assert served.client.post("/sdapi/v1/options", content=b"[]").status_code == 422
     plain = served.paint(sampler_name="Euler a")["images"]
     assert served.paint(sampler_name="Euler a", override_settings={"eta_ancestral": 0.5})["images"] != plain

@@ -1,0 +1,109 @@
+"""What may break around a picture: each time one clear error, and the next request works."""
+
+import errno
+import os
+import shutil
+import sqlite3
+
+import httpx
+import pytest
+from served import SMALL, Process, Served, until, write_models
+
+from graphc_server.service import Setup
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def models(tmp_path):
+    return write_models(tmp_path / "webui", "one", "two")
+
+
+def refused(served, **fields):
+    """The status and the message of a request that is not answered with pictures."""
+    answer = served.client.post("/sdapi/v1/txt2img", json={**SMALL, **fields})
+    assert set(answer.json()) == {"error", "detail", "body", "errors"}
+    return answer.status_code, answer.json()["detail"]
+
+
+def test_a_model_that_is_cut_off_while_it_is_used(models, tmp_path):
+    path = models / "models" / "Stable-diffusion" / "one.safetensors"
+    whole = tmp_path / "whole"
+    shutil.copy(path, whole)
+    with Served(Setup((models,), tmp_path / "data", threads=1)) as served:
+        first = served.paint()["images"]
+        for size in (os.path.getsize(whole) // 2, 100, 0):
+            shorter = tmp_path / "shorter"
+            shorter.write_bytes(whole.read_bytes()[:size])
+            os.replace(shorter, path)
+            status, said = refused(served)
+            assert (status, "one.safetensors" in said) == (500, True), said
+            assert served.paint(override_settings={"sd_model_checkpoint": "two"})["images"]
+        path.unlink()
+        status, said = refused(served, override_settings={"sd_model_checkpoint": "one"})
+        assert (status, "'one'" in said) == (404, True), said
+        shutil.copy(whole, path)
+        served.post("/sdapi/v1/refresh-checkpoints")
+        assert served.paint(override_settings={"sd_model_checkpoint": "one"})["images"] == first
+
+
+def test_a_picture_that_memory_is_too_small_for(models, tmp_path):
+    with Served(Setup((models,), tmp_path / "data", threads=1, memory="24M")) as served:
+        first = served.paint()["images"]
+        status, said = refused(served, width=1024, height=1024, steps=1)
+        assert (status, "MiB" in said) == (500, True), said
+        assert served.paint()["images"] == first
+    with Served(Setup((models,), tmp_path / "data", threads=1, memory="1M")) as served:
+        status, said = refused(served)
+        assert (status, "memory is limited" in said) == (500, True), said
+
+
+def test_a_full_disk(models, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Served(Setup((models,), tmp_path / "data", threads=1)) as served:
+        for place, status in (("graphc_server.painter.save_picture", 500), ("graphc.replacing", 503)):
+            with monkeypatch.context() as patched:
+                patched.setattr(place, full)
+                picture = served.paint(steps=1)["images"][0] if status == 503 else None
+                asked = {**SMALL, **({"init_images": [picture]} if picture else {})}
+                answer = served.client.post(f"/sdapi/v1/{'img2img' if picture else 'txt2img'}", json=asked)
+            assert (answer.status_code, "No space left" in answer.json()["detail"]) == (status, True), answer.text
+            assert served.paint()["images"]
+
+
+def test_a_database_that_is_locked_while_a_picture_is_painted(models, tmp_path):
+    """The job is repeated when the database can be written again, and its client has its picture."""
+    with Served(Setup((models,), tmp_path / "data", threads=1)) as served:
+        expected = served.paint(steps=30)["images"]
+        answers = []
+        import threading
+
+        thread = threading.Thread(target=lambda: answers.append(served.paint(steps=30)["images"]))
+        thread.start()
+        until(lambda: served.service.painter.turn)
+        with sqlite3.connect(tmp_path / "data" / "jobs.sqlite") as other:
+            other.execute("BEGIN EXCLUSIVE")
+            until(lambda: served.service.painter.turn is None)
+            status, said = refused(served)
+            assert (status, "locked" in said) == (503, True), said
+            other.rollback()
+        thread.join()
+        assert answers == [expected]
+        assert served.paint()["images"]
+
+
+def test_a_server_that_is_killed_again_and_again(models, tmp_path):
+    data = tmp_path / "data"
+    for number in range(3):
+        server = Process(models, data)
+        body = {**SMALL, "steps": 200, "force_task_id": f"job {number}".replace(" ", "-"), "save_images": True}
+        with pytest.raises(httpx.HTTPError):
+            server.client.post("/sdapi/v1/txt2img", json=body, timeout=0.2)
+        server.kill()
+    server = Process(models, data)
+    until(lambda: server.client.get("/internal/pending-tasks").json()["size"] == 0)
+    assert server.client.post("/sdapi/v1/txt2img", json=SMALL).status_code == 200
+    server.end()
