@@ -354,7 +354,7 @@ ENTRIES: tuple[Entry, ...] = (
     _unless("", "hires_negative_prompt", "Hires negative prompt"),
     _entry("Hires CFG Scale", "hires_cfg_scale"),
     _entry("Hires Distilled CFG Scale", "hires_guidance"),
-    _entry("Hires checkpoint", "hires_checkpoint", str),
+    _unless("Use same checkpoint", "hires_checkpoint", "Hires checkpoint"),
     _switch("Mask mode", "invert_mask", "Inpaint not masked"),
     _entry("Mask blur", "mask_blur", float, masked),
     _switch("Mask rounding", "round_mask", "False", value=False),

@@ -49,7 +49,7 @@ def start(
     styles: Annotated[Path | None, typer.Option("--styles-file", metavar="FILE", help="A styles.csv.")] = None,
     device: Annotated[str, typer.Option(help="See graphc devices.")] = "cpu",
     memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="For all models together, such as 6G; no limit if not given.")
+        str | None, typer.Option(metavar="SIZE", help="For all models together, such as 6GiB; no limit if not given.")
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU; all processors if not given.")] = None,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 128 << 20,
@@ -100,7 +100,7 @@ def work(
     broker: Annotated[str, typer.Option(metavar="URL", help="Redis, such as redis://host, as the server has it.")],
     models: Annotated[list[Path], typer.Option("--models", metavar="DIR", help="The models that the server has.")],
     device: Annotated[str, typer.Option(help="See graphc devices.")] = "cpu",
-    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="For all models together, such as 6G.")] = None,
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="For all models together, such as 6GiB.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU; all processors if not given.")] = None,
     patience: Annotated[
         float, typer.Option(min=0, help="Seconds for the picture at hand when the worker stops.")

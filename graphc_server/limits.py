@@ -22,16 +22,23 @@ class Limits:
     waiting: int = 256
     """Requests in the queue."""
 
-    def check(self, settings: Settings) -> None:
-        """Raises RequestError for settings above a limit."""
+    def check(self, *requests: Settings) -> None:
+        """Raises RequestError for requests above a limit, each by itself or all together."""
+        for settings in requests:
+            self._check_one(settings)
+        self._check("pictures", sum(each.batch_size * each.batches for each in requests))
+
+    def _check_one(self, settings: Settings) -> None:
         wide, high = settings.width or 512, settings.height or 512
         scaled_wide = settings.hires_width or int(wide * settings.hires_scale)
         scaled_high = settings.hires_height or int(high * settings.hires_scale)
         asked = {
             "pixels": max(wide * high, scaled_wide * scaled_high),
             "steps": max(settings.steps or 0, settings.hires_steps or 0),
-            "pictures": settings.batch_size * settings.batches,
         }
         for name, number in asked.items():
-            if number > getattr(self, name):
-                raise RequestError(f"{name}: {number} are asked for, and the server allows {getattr(self, name)}")
+            self._check(name, number)
+
+    def _check(self, name: str, number: int) -> None:
+        if number > getattr(self, name):
+            raise RequestError(f"{name}: {number} are asked for, and the server allows {getattr(self, name)}")

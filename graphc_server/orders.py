@@ -22,11 +22,15 @@ from graphc_images.sampling.guidance import DynamicThreshold, Frequencies, Proje
 from graphc_images.settings import LARGEST_SEED
 from graphc_server.errors import RequestError, StoreError
 from graphc_server.pictures import encoded
+from graphc_server.series import Sheet
 
 RECORDS: dict[str, Any] = {
     each.__name__: each for each in (SoftInpainting, Projected, DynamicThreshold, Frequencies, ControlUnit)
 }
 """Settings that are records."""
+
+PARTS = ("settings", "look", "others", "sheet")
+"""What of an order is written in its own way."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,19 @@ class Order:
     notes: bool = True
     """Whether the pictures say how they were made."""
     look: Look = field(default_factory=Look)
+    others: tuple[Settings, ...] = ()
+    """What is painted after `settings`, by the same model."""
+    sheet: Sheet | None = None
+
+    @property
+    def requests(self) -> tuple[Settings, ...]:
+        """All that is painted."""
+        return (self.settings, *self.others)
+
+    @property
+    def batches(self) -> int:
+        """Of all requests together."""
+        return sum(each.batches for each in self.requests)
 
 
 def with_seeds(settings: Settings) -> Settings:
@@ -66,21 +83,38 @@ def with_seeds(settings: Settings) -> Settings:
 
 def to_json(order: Order, folder: Path) -> dict[str, Any]:
     """The order, with its pictures in files of the folder. Raises StoreError if they cannot be written."""
-    plain = {each.name: getattr(order, each.name) for each in fields(Order) if each.name not in ("settings", "look")}
-    given = {
-        each.name: _written(value, folder)
-        for each in fields(Settings)
-        if (value := getattr(order.settings, each.name)) is not each.default
-        and not (each.default_factory is not MISSING and value == each.default_factory())
-    }
-    return {**plain, "look": asdict(order.look), "settings": given}
+    plain = {each.name: getattr(order, each.name) for each in fields(Order) if each.name not in PARTS}
+    made = {**plain, "look": asdict(order.look), "settings": _given(order.settings, folder)}
+    if order.others:
+        made["others"] = [_given(each, folder) for each in order.others]
+    if order.sheet is not None:
+        made["sheet"] = asdict(order.sheet)
+    return made
 
 
 def from_json(text: dict[str, Any], folder: Path) -> Order:
     """What `to_json` made. Raises RequestError if a picture is gone."""
-    settings = Settings(**{name: _read(value, folder) for name, value in text["settings"].items()})
-    plain = {name: value for name, value in text.items() if name not in ("settings", "look")}
-    return Order(settings, look=Look(**text["look"]), **plain)
+    settings, *others = (
+        Settings(**{name: _read(value, folder) for name, value in each.items()})
+        for each in (text["settings"], *text.get("others", ()))
+    )
+    sheet = text.get("sheet")
+    said: Sheet | None = None
+    if sheet is not None:
+        listed: dict[str, Any] = {name: tuple(sheet[name]) for name in ("columns", "rows", "pages")}
+        said = Sheet(**{**sheet, **listed})
+    plain = {name: value for name, value in text.items() if name not in PARTS}
+    return Order(settings, look=Look(**text["look"]), others=tuple(others), sheet=said, **plain)
+
+
+def _given(settings: Settings, folder: Path) -> dict[str, Any]:
+    """The settings that are not as usual."""
+    return {
+        each.name: _written(value, folder)
+        for each in fields(Settings)
+        if (value := getattr(settings, each.name)) is not each.default
+        and not (each.default_factory is not MISSING and value == each.default_factory())
+    }
 
 
 def pictures_of(text: Any) -> Iterator[str]:

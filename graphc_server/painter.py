@@ -21,11 +21,10 @@ from graphc_server.errors import StoreError, status_of
 from graphc_server.events import Announcer
 from graphc_server.orders import Look, Order, from_json, pictures_of
 from graphc_server.pictures import MEDIA, encoded
+from graphc_server.series import Finished, Results, steps_of
 from graphc_server.store import HINT, Job, Painted, State, Store
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from graphc_images import Progress
     from graphc_images.pipeline import Wish
     from graphc_server.models import Models
@@ -70,7 +69,7 @@ class Turn:
     def share(self) -> float:
         """How much is done, 0 to 1."""
         done = self.batch * self.passes + self.second + (self.step / self.steps if self.steps else 0)
-        return min(done / (self.order.settings.batches * self.passes), 1.0)
+        return min(done / (self.order.batches * self.passes), 1.0)
 
     @property
     def seconds_left(self) -> float:
@@ -80,10 +79,9 @@ class Turn:
 
     def said(self) -> dict[str, Any]:
         """Where it is, as events say it."""
-        settings = self.order.settings
         return {
             "batch": self.batch,
-            "batches": settings.batches,
+            "batches": self.order.batches,
             "pass": self.second + 1,
             "passes": self.passes,
             "step": self.step,
@@ -319,27 +317,30 @@ class Painter(threading.Thread):
         self._tell(job.id)
 
     def _follow(self, turn: Turn) -> None:
-        order, place = turn.order, 0
-        hints: tuple[Image.Image, ...] = ()
-        pipeline = self.models.pipeline(order.model, order.vae)
-        for progress in pipeline.paint(order.settings, turn.wish):
+        results = Results(turn.order)
+        pipeline = self.models.pipeline(turn.order.model, turn.order.vae)
+        for progress in steps_of(turn.order, pipeline, turn.wish):
             before = turn.previews
             turn.note(progress)
             self.announce(turn, before)
             if turn.ask in ("cancel", "give back"):
                 return
-            for picture in progress.pictures:
-                file = f"{turn.job.id}-{place}.{order.kind}"
-                notes = Notes(picture.parameters if order.notes else "")
-                save_picture(picture.image, self.pictures / file, notes, quality=order.quality)
-                self.store.add_picture(turn.job.id, place, Painted(file, picture.seed, picture.parameters))
-                self.announcer.tell("picture", turn.job.id, {"place": place, "seed": picture.seed})
-                place += 1
-            hints = progress.hints or hints
-        for more, hint in enumerate(hints):
-            file = f"{turn.job.id}-hint-{more}.png"
-            save_picture(hint, self.pictures / file, Notes(""))
-            self.store.add_picture(turn.job.id, place + more, Painted(file, HINT, ""))
+            self._hand_out(turn, results.of(progress))
+        self._hand_out(turn, results.sheets())
+
+    def _hand_out(self, turn: Turn, made: Iterable[Finished]) -> None:
+        order = turn.order
+        for each in made:
+            file = f"{turn.job.id}-{each.place}.{order.kind}"
+            notes = Notes(each.parameters if order.notes else "")
+            save_picture(each.image, self.pictures / file, notes, quality=order.quality)
+            self.keep(turn.job.id, each.place, Painted(file, each.seed, each.parameters))
+
+    def keep(self, job: str, place: int, picture: Painted) -> None:
+        """A picture is in its file."""
+        self.store.add_picture(job, place, picture)
+        if picture.seed != HINT:
+            self.announcer.tell("picture", job, {"place": place, "seed": picture.seed})
 
     def announce(self, turn: Turn, previews: int) -> None:
         """Tell of a step, and of the preview if there is another than before."""

@@ -44,7 +44,7 @@ class Setup:
     styles: Path | None = None
     device: str = "cpu"
     memory: str | int | None = None
-    """For all models together: bytes, or such as "6G"."""
+    """For all models together: bytes, or such as "6GiB"."""
     threads: int | None = None
     stoppable: bool = False
     """Whether clients may stop the server (`/sdapi/v1/server-stop`)."""
@@ -88,7 +88,7 @@ class Service:
     def add(self, order: Order, client: str, protocol: str, asked: Mapping[str, Any], id: str | None = None) -> str:
         """Put an order into the queue; the job's name is returned. Raises RequestError for one above a limit, or while the
         server stops."""
-        self.limits.check(order.settings)
+        self.limits.check(*order.requests)
         return self._queue(lambda: to_json(order, self.painter.uploads), client, protocol, asked, id)
 
     def add_work(

@@ -134,8 +134,7 @@ class Lanes(Painter):
             file = f"{turn.job.id}-{about['place']}.{turn.order.kind}"
             with replacing(self.pictures / file) as unfinished:
                 unfinished.write_bytes(said.content)
-            self.store.add_picture(turn.job.id, about["place"], Painted(file, about["seed"], about["parameters"]))
-            self.announcer.tell("picture", turn.job.id, {"place": about["place"], "seed": about["seed"]})
+            self.keep(turn.job.id, about["place"], Painted(file, about["seed"], about["parameters"]))
             if turn.ask == "skip":
                 turn.ask = None
 

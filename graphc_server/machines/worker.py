@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,8 +25,9 @@ from graphc_server.errors import status_of
 from graphc_server.machines.lanes import STEP
 from graphc_server.machines.wire import ACTOR, LEASE, QUEUE, Said, Wire
 from graphc_server.models import Models
-from graphc_server.orders import from_json, pictures_of
+from graphc_server.orders import Order, from_json, pictures_of
 from graphc_server.painter import WISHES, Ask, Remarks, Turn
+from graphc_server.series import Finished, Results, steps_of
 from graphc_server.store import Job
 
 LOG = logging.getLogger("graphc.server")
@@ -126,18 +127,12 @@ class Worker:
         order = from_json(dict(work), folder)
         turn = Turn(_job(attempt, work), order)
         heard = Heard()
-        place = 0
-        for progress in self.models.pipeline(order.model, order.vae).paint(order.settings, turn.wish):
+        results = Results(order)
+        pipeline = self.models.pipeline(order.model, order.vae)
+        for progress in steps_of(order, pipeline, turn.wish):
             before = turn.previews
             turn.note(progress)
-            for picture in progress.pictures:
-                file = folder / f"{place}.{order.kind}"
-                save_picture(
-                    picture.image, file, Notes(picture.parameters if order.notes else ""), quality=order.quality
-                )
-                about = {"place": place, "seed": picture.seed, "parameters": picture.parameters}
-                self.wire.say(attempt, Said(run, "picture", about, file.read_bytes()))
-                place += 1
+            self._hand_out(attempt, run, order, results.of(progress), folder)
             preview = turn.preview if turn.previews > before else None
             self.wire.say(attempt, Said(run, "step", {name: getattr(turn, name) for name in STEP}, preview or b""))
             wish = self.wire.asked(attempt, run)
@@ -147,7 +142,15 @@ class Worker:
                 turn.want(ask)
             if self._out_of_patience.is_set():
                 return "given back"
+        self._hand_out(attempt, run, order, results.sheets(), folder)
         return "done"
+
+    def _hand_out(self, attempt: str, run: str, order: Order, made: Iterable[Finished], folder: Path) -> None:
+        for each in made:
+            file = folder / f"{each.place}.{order.kind}"
+            save_picture(each.image, file, Notes(each.parameters if order.notes else ""), quality=order.quality)
+            about = {"place": each.place, "seed": each.seed, "parameters": each.parameters}
+            self.wire.say(attempt, Said(run, "picture", about, file.read_bytes()))
 
 
 class Heard:

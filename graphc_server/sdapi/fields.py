@@ -177,8 +177,6 @@ def _hires(value: bool, given: Given) -> Settings:
 def _first_image(value: list[str], given: Given) -> Settings:
     if not value:
         raise RequestError("Init image not found", 404)
-    if len(value) > 1:
-        raise RequestError("init_images: one picture can be given, and others as requests of their own")
     return {"image": given.picture(value[0], "init_images")}
 
 
@@ -269,9 +267,9 @@ SHARED: tuple[Field, ...] = (
     ),
     Field("disable_extra_networks", bool | None, False, _plain_prompt, "Refused if the prompt names networks."),
     Field("comments", dict[str, Any] | None, None, None, "No effect on pictures."),
-    Field("script_name", str | None, None, None, "There are no scripts: 422."),
-    Field("script_args", list[Any], [], None, "Read with script_name."),
-    Field("alwayson_scripts", dict[str, Any] | None, {}, None, "Soft inpainting, seed, sampler; others: 422."),
+    Field("script_name", str | None, None, None, "X/Y/Z plot, Prompt matrix, Prompts from file or textbox; others: 422."),
+    Field("script_args", list[Any], [], None, "What it takes, in A1111's order."),
+    Field("alwayson_scripts", dict[str, Any] | None, {}, None, "ControlNet, soft inpainting, refiner, seed, sampler."),
     Field("send_images", bool, True, None, "If false, the answer has no pictures."),
     Field("save_images", bool, False, None, "Whether pictures are kept in the server's folder."),
     Field("force_task_id", str | None, None, None, "The job's name, as /internal/progress has it."),
@@ -305,7 +303,7 @@ TXT2IMG: tuple[Field, ...] = (
 
 IMG2IMG: tuple[Field, ...] = (
     *SHARED,
-    Field("init_images", list[str] | None, [], _first_image, "The picture to begin with.", ("image",)),
+    Field("init_images", list[str] | None, [], _first_image, "One picture, or one for each of the batch.", ("image",)),
     Field(
         "resize_mode", int, 0, _chosen("resize_mode", "resize_mode", "stretch", "crop", "fill", "latent"),
         "0 stretch, 1 crop, 2 fill, 3 stretch the latent.", ("resize_mode",),

@@ -16,6 +16,7 @@ from graphc_images.sampling import SAMPLERS, SCHEDULERS
 from graphc_server.answers import Json
 from graphc_server.errors import RequestError
 from graphc_server.memory import memory_of_machine, memory_of_process
+from graphc_server.sdapi import series
 from graphc_server.sdapi.extras import upscalers_of
 from graphc_server.sdapi.options import checked
 from graphc_server.sdapi.painting import Served
@@ -200,21 +201,25 @@ def extensions() -> Json:
 
 @router.get("/scripts")
 def scripts() -> Json:
-    """Those of alwayson_scripts."""
-    return Json({"txt2img": list(SCRIPTS), "img2img": list(SCRIPTS)})
+    """Those of alwayson_scripts, and those of script_name."""
+    names = [*SCRIPTS, *series.SCRIPTS]
+    return Json({"txt2img": names, "img2img": names})
 
 
 @router.get("/script-info")
 def script_info() -> Json:
     """… and what they take."""
     found = []
+    named = {name: script.arguments for name, script in series.SCRIPTS.items()}
     for for_pictures in (False, True):
-        for name, arguments in ARGUMENTS.items():
+        for name, arguments in (*ARGUMENTS.items(), *named.items()):
             described = [
                 {"label": label, "value": usual, "minimum": None, "maximum": None, "step": None, "choices": None}
                 for label, usual in arguments
             ]
-            found.append({"name": name, "is_alwayson": True, "is_img2img": for_pictures, "args": described})
+            found.append(
+                {"name": name, "is_alwayson": name in ARGUMENTS, "is_img2img": for_pictures, "args": described}
+            )
     return Json(found)
 
 

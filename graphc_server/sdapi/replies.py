@@ -58,7 +58,7 @@ def _info(service: Service, job: Job, pictures: list[Painted], styles: list[str]
         "seed_resize_from_h": (work.get("seed_resize_from") or {"!tuple": [-1, -1]})["!tuple"][1],
         "denoising_strength": float(said["Denoising strength"]) if "Denoising strength" in said else None,
         "extra_generation_params": {name: value for name, value in said.items() if name not in (*FIRST, "Version")},
-        "index_of_first_image": 0,
+        "index_of_first_image": _grids(job.work.get("sheet")),
         "infotexts": texts,
         "styles": styles,
         "job_timestamp": time.strftime(STAMP, time.localtime(job.started or job.created)),
@@ -67,6 +67,11 @@ def _info(service: Service, job: Job, pictures: list[Painted], styles: list[str]
         "version": said.get("Version", ""),
         "comments": job.remarks,
     }
+
+
+def _grids(sheet: Any) -> int:
+    """How many come before the pictures."""
+    return 0 if not sheet else 1 + (len(sheet["pages"]) if sheet["each"] else 0)
 
 
 def progress(turn: Turn | None, *, picture: bool) -> dict[str, Any]:
@@ -78,12 +83,11 @@ def progress(turn: Turn | None, *, picture: bool) -> dict[str, Any]:
     if turn is None:
         idle = {"progress": 0.0, "eta_relative": 0.0, "state": state, "current_image": None}
         return {**idle, "textinfo": None, "current_task": None}
-    settings = turn.order.settings
     state |= {
         "skipped": "skip" in turn.asked,
         "interrupted": "interrupt" in turn.asked,
         "job": turn.job.id,
-        "job_count": settings.batches * turn.passes,
+        "job_count": turn.order.batches * turn.passes,
         "job_timestamp": time.strftime(STAMP, time.localtime(turn.job.started or 0)),
         "job_no": turn.batch * turn.passes + turn.second,
         "sampling_step": turn.step,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,15 @@ from graphc_images.describing import settings_of
 from graphc_images.pictures.parameters import read_parameters
 from graphc_images.prompts.styles import Style, apply_styles, read_styles
 from graphc_images.sampling import find_sampler
+from graphc_images.settings import LARGEST_SEED
 from graphc_server.errors import RequestError
 from graphc_server.orders import Look, Order, with_seeds
 from graphc_server.pictures import decoded
 from graphc_server.sdapi.fields import IMG2IMG, TXT2IMG, Field, Given
 from graphc_server.sdapi.options import LOOKS, USUAL, checked, settings_of_options
 from graphc_server.sdapi.scripts import settings_of_scripts
+from graphc_server.sdapi.series import series_of
+from graphc_server.series import Sheet
 from graphc_server.service import Service
 
 NAME_OF_TASK = re.compile(r"[A-Za-z0-9_()][A-Za-z0-9_().-]{0,99}")
@@ -78,8 +81,6 @@ def wanted(service: Service, body: Body, fields: Sequence[Field]) -> Wanted:
         lambda text, name: decoded(text, name, service.limits.pixels, service.setup.fetching.fetch),
         service.models,
     )
-    if values["script_name"]:
-        raise RequestError(f"Script '{values['script_name'][:60]}' not found")
     infotext = read_parameters(values["infotext"] or "").complete()
     overridden = checked(values["override_settings"] or {})
     options = {**options_of(service), **_model_of(service, infotext.settings), **overridden}
@@ -96,8 +97,9 @@ def wanted(service: Service, body: Body, fields: Sequence[Field]) -> Wanted:
     for name in ("prompt", "negative_prompt"):
         found[name] = apply_styles(found.get(name) or "", [getattr(style, name) for style in styles])
     settings = _made(found, fields)
+    requests, sheet = _series(settings, values, given, of_pictures=fields is IMG2IMG)
     order = Order(
-        with_seeds(settings),
+        requests[0],
         _model(service, options),
         _vae(service, options),
         "jpg" if options["samples_format"] == "jpeg" else options["samples_format"],
@@ -105,6 +107,8 @@ def wanted(service: Service, body: Body, fields: Sequence[Field]) -> Wanted:
         values["save_images"] and not values["do_not_save_samples"],
         bool(options["enable_pnginfo"]),
         look_of(options),
+        tuple(requests[1:]),
+        sheet,
     )
     return Wanted(
         order,
@@ -114,6 +118,32 @@ def wanted(service: Service, body: Body, fields: Sequence[Field]) -> Wanted:
         [style.name for style in styles],
         values["send_images"],
     )
+
+
+def _series(
+    settings: Settings, values: Mapping[str, Any], given: Given, *, of_pictures: bool
+) -> tuple[list[Settings], Sheet | None]:
+    """What a request makes: several, with grids, if it names a script, or has several pictures to begin with."""
+    images = values.get("init_images") or []
+    if values["script_name"]:
+        if len(images) > 1:
+            raise RequestError("init_images: a script begins with one picture")
+        return series_of(values["script_name"], values["script_args"], settings, of_pictures=of_pictures)
+    if len(images) <= 1:
+        return [with_seeds(settings)], None
+    if len(images) > settings.batch_size:
+        said = f"bad number of images passed: {len(images)}; expecting {settings.batch_size} or less"
+        raise RequestError(f"init_images: {said} (batch_size)")
+    pictures = [settings.image, *(given.picture(each, "init_images") for each in images[1:])]
+    one = with_seeds(replace(settings, batch_size=1, batches=1))
+    of_each = [replace(one, image=picture) for _ in range(settings.batches) for picture in pictures]
+    return [replace(each, **_varied(each, place)) for place, each in enumerate(of_each)], None
+
+
+def _varied(settings: Settings, place: int) -> dict[str, Any]:
+    """The seed of a picture of a batch: with a variation, only that is another."""
+    name = "subseed" if settings.subseed_strength else "seed"
+    return {name: (getattr(settings, name) + place) % (LARGEST_SEED + 1)}
 
 
 def look_of(options: Mapping[str, Any]) -> Look:

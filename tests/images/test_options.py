@@ -101,7 +101,15 @@ BESIDES = {
     "refiner_switch_at": {"refiner": "r"},
     **{
         f"hires_{name}": {"hires_width": 1024, "hires_height": 768, "image": None, "mask": None}
-        for name in ("upscaler", "denoising_strength", "sampler", "scheduler", "prompt", "negative_prompt")
+        for name in (
+            "upscaler",
+            "denoising_strength",
+            "sampler",
+            "scheduler",
+            "prompt",
+            "negative_prompt",
+            "checkpoint",
+        )
     },
 }
 """What else has to be so for a setting to count."""

@@ -49,12 +49,12 @@ def test_a_model_that_is_cut_off_while_it_is_used(models, tmp_path):
 
 
 def test_a_picture_that_memory_is_too_small_for(models, tmp_path):
-    with Served(Setup((models,), tmp_path / "data", threads=1, memory="24M")) as served:
+    with Served(Setup((models,), tmp_path / "data", threads=1, memory="24MiB")) as served:
         first = served.paint()["images"]
         status, said = refused(served, width=1024, height=1024, steps=1)
         assert (status, "MiB" in said) == (500, True), said
         assert served.paint()["images"] == first
-    with Served(Setup((models,), tmp_path / "data", threads=1, memory="1M")) as served:
+    with Served(Setup((models,), tmp_path / "data", threads=1, memory="1MiB")) as served:
         status, said = refused(served)
         assert (status, "memory is limited" in said) == (500, True), said
 
@@ -64,12 +64,13 @@ def test_a_full_disk(models, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with Served(Setup((models,), tmp_path / "data", threads=1)) as served:
-        for place, status in (("graphc_server.painter.save_picture", 500), ("graphc.replacing", 503)):
+        picture = served.paint(steps=1)["images"][0]
+        for place, path, status in (
+            ("graphc_server.painter.save_picture", "txt2img", 500), ("graphc.replacing", "img2img", 503),
+        ):  # fmt: skip
             with monkeypatch.context() as patched:
                 patched.setattr(place, full)
-                picture = served.paint(steps=1)["images"][0] if status == 503 else None
-                asked = {**SMALL, **({"init_images": [picture]} if picture else {})}
-                answer = served.client.post(f"/sdapi/v1/{'img2img' if picture else 'txt2img'}", json=asked)
+                answer = served.client.post(f"/sdapi/v1/{path}", json={**SMALL, "init_images": [picture]})
             assert (answer.status_code, "No space left" in answer.json()["detail"]) == (status, True), answer.text
             assert served.paint()["images"]
 

@@ -5,7 +5,7 @@ import io
 
 import pytest
 from PIL import Image
-from served import SMALL, Served, until, write_models
+from served import Served, until, write_models
 
 from graphc_server.service import Setup
 
@@ -90,47 +90,3 @@ def test_what_operators_ask(served):
     assert "/sdapi/v1/txt2img" in page
     assert "http://" not in page.replace("http://127.0.0.1", "")
     assert "https://" not in page
-
-
-FLOWS = {
-    "SillyTavern": (
-        ("GET", "/sdapi/v1/options", None), ("GET", "/sdapi/v1/samplers", None), ("GET", "/sdapi/v1/schedulers", None),
-        ("GET", "/sdapi/v1/upscalers", None), ("GET", "/sdapi/v1/latent-upscale-modes", None),
-        ("GET", "/sdapi/v1/sd-vae", None), ("GET", "/sdapi/v1/sd-models", None),
-        ("POST", "/sdapi/v1/options", {"sd_model_checkpoint": "one.safetensors"}), ("GET", "/sdapi/v1/progress", None),
-        ("POST", "/sdapi/v1/txt2img", {
-            **SMALL, "sampler_name": "Euler a", "scheduler": "Automatic", "enable_hr": False, "hr_upscaler": "Latent",
-            "hr_scale": 1.5, "denoising_strength": 0.7, "hr_second_pass_steps": 0, "restore_faces": False, "clip_skip": 1,
-            "override_settings": {"CLIP_stop_at_last_layers": 1, "sd_vae": "Automatic", "forge_additional_modules": []},
-            "override_settings_restore_afterwards": True, "save_images": True, "send_images": True, "do_not_save_grid": False,
-        }),
-    ),
-    "Open WebUI": (
-        ("GET", "/sdapi/v1/options", None), ("POST", "/sdapi/v1/options", "whole"), ("GET", "/sdapi/v1/sd-models", None),
-        ("POST", "/sdapi/v1/txt2img", {"prompt": "x", "batch_size": 1, "width": 64, "height": 64, "steps": 1}),
-    ),
-    "Easy Diffusion": (
-        ("GET", "/internal/ping", None), ("POST", "/sdapi/v1/refresh-checkpoints", None),
-        ("POST", "/sdapi/v1/refresh-vae-and-text-encoders", None), ("GET", "/sdapi/v1/sd-models", None),
-        ("POST", "/sdapi/v1/options", {"sd_model_checkpoint": "one", "forge_additional_modules": []}),
-        ("POST", "/sdapi/v1/img2img", {
-            **SMALL, "force_task_id": "ed-1", "sampler_name": "DPM++ 2M", "scheduler": "simple", "init_images": ["picture"],
-            "mask": "picture", "inpainting_fill": 1, "inpaint_full_res": 0, "inpaint_full_res_padding": 32, "resize_mode": 1,
-            "mask_blur": 4, "tiling": True, "distilled_cfg_scale": 3.5,
-        }),
-        ("POST", "/internal/progress", {"id_task": "ed-1", "live_preview": True}),
-        ("POST", "/sdapi/v1/interrupt", None),
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", FLOWS)
-def test_what_clients_send_in_their_order(served, name):
-    picture = base64.b64encode(as_file(Image.new("L", (64, 64), 255))[1]).decode()
-    for verb, path, body in FLOWS[name]:
-        asked = served.get("/sdapi/v1/options") if body == "whole" else body
-        if asked and "init_images" in asked:
-            asked = {**asked, "init_images": [picture], "mask": picture}
-        answer = served.client.request(verb, path, **({} if asked is None else {"json": asked}))
-        assert answer.status_code == 200, (path, answer.text)
-        answer.json()

@@ -15,7 +15,7 @@ OTHERS = {"fastapi", "starlette", "pydantic", "dramatiq", "redis", "uvicorn", "t
 OF_IMAGES = {
     *("graphc_images", "graphc_images.describing", "graphc_images.folders", "graphc_images.hashes"),
     *("graphc_images.latent_scaling", "graphc_images.control_units", "graphc_images.detectors"),
-    "graphc_images.pictures.hints",
+    *("graphc_images.pictures.hints", "graphc_images.pictures.grids", "graphc_images.prompts.variations"),
     *("graphc_images.pictures.blending", "graphc_images.pictures.files", "graphc_images.pictures.parameters"),
     *("graphc_images.models", "graphc_images.pipeline", "graphc_images.prompts.extras", "graphc_images.upscalers"),
     *("graphc_images.prompts.styles", "graphc_images.sampling", "graphc_images.settings"),

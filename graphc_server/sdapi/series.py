@@ -1,0 +1,186 @@
+"""`script_name`: A1111's scripts that make several requests of one, with their arguments in its order.
+
+Source: AUTOMATIC1111's scripts/xyz_grid.py, prompt_matrix.py, prompts_from_file.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from graphc_images import SettingError, Settings
+from graphc_images.plots import Axis, axis_of, changed
+from graphc_images.prompts.variations import prompt_matrix, prompts_of_file
+from graphc_images.settings import LARGEST_SEED
+from graphc_server.errors import RequestError
+from graphc_server.orders import with_seeds
+from graphc_server.series import Sheet
+
+Made = tuple[list[Settings], Sheet | None]
+
+AXES: tuple[tuple[str, str], ...] = (
+    *(("Nothing", ""), ("Seed", ""), ("Var. seed", ""), ("Var. strength", ""), ("Steps", ""), ("Hires steps", "t")),
+    *(("CFG Scale", ""), ("Image CFG Scale", "i"), ("Prompt S/R", ""), ("Prompt order", ""), ("Sampler", "t")),
+    *(("Hires sampler", "t"), ("Sampler", "i"), ("Checkpoint name", ""), ("Negative Guidance minimum sigma", "")),
+    *(("Sigma Churn", ""), ("Sigma min", ""), ("Sigma max", ""), ("Sigma noise", ""), ("Schedule type", "")),
+    *(("Schedule min sigma", ""), ("Schedule max sigma", ""), ("Schedule rho", ""), ("Beta schedule alpha", "")),
+    *(("Beta schedule beta", ""), ("Eta", ""), ("Clip skip", ""), ("Denoising", ""), ("Initial noise multiplier", "")),
+    *(("Extra noise", ""), ("Hires upscaler", "t"), ("Cond. Image Mask Weight", "i"), ("VAE", ""), ("Styles", "")),
+    *(("UniPC Order", ""), ("Face restore", ""), ("Token merging ratio", ""), ("Token merging ratio high-res", "")),
+    *(("Always discard next-to-last sigma", ""), ("SGM noise multiplier", ""), ("Refiner checkpoint", "")),
+    *(("Refiner switch at", ""), ("RNG source", ""), ("FP8 mode", ""), ("Size", "")),
+)
+"""Of X/Y/Z plots, in A1111's order, by whose places they may be named: of both, of txt2img, of img2img."""
+
+OURS = {"Negative Guidance minimum sigma": "NGMS"}
+"""What axes are called otherwise here."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script: its title, its arguments in order with their usual values, and what it makes of a request."""
+
+    title: str
+    arguments: tuple[tuple[str, Any], ...]
+    make: Callable[[Settings, Sequence[Any], bool], Made]
+
+
+def series_of(name: str, arguments: Sequence[Any], settings: Settings, *, of_pictures: bool) -> Made:
+    """The requests of a script, with numbers for seeds, and its grids; `of_pictures` for img2img. Raises RequestError."""
+    script = SCRIPTS.get(name.lower())
+    if script is None:
+        raise RequestError(f"Script '{name[:60]}' not found")
+    usual = [value for _, value in script.arguments]
+    try:
+        made = script.make(settings, [*arguments, *usual[len(arguments) :]], of_pictures)
+    except (SettingError, ValueError, TypeError, OverflowError) as problem:
+        raise RequestError(f"script_args: {script.title}: {problem}") from None
+    if not made[0]:
+        raise RequestError(f"script_args: {script.title}: there is nothing to paint")
+    return made
+
+
+def _plot(settings: Settings, arguments: Sequence[Any], of_pictures: bool) -> Made:
+    axes = [_axis(arguments[place], arguments[place + 1], arguments[place + 2], of_pictures) for place in (0, 3, 6)]
+    legend, alone, each, unfixed, *vary = map(bool, arguments[9:16])
+    del unfixed  # A1111 draws a seed for each cell then; here an axis of seeds does so
+    one = with_seeds(replace(settings, batches=1, batch_size=1))
+    across, down = (len(axis.changes) if varied else 1 for axis, varied in zip(axes, vary[:2], strict=False))
+    strides = [place * varied for place, varied in zip((1, across, across * down), vary, strict=True)]
+    made = []
+    for z, y, x in product(*(range(len(axis.changes)) for axis in reversed(axes))):
+        cell = changed(one, (axis.changes[n] for axis, n in zip(axes, (x, y, z), strict=True)))
+        more = x * strides[0] + y * strides[1] + z * strides[2]
+        made.append(replace(cell, seed=_seed(cell.seed + more)))
+    return made, Sheet(axes[0].labels, axes[1].labels, axes[2].labels, legend, each, alone)
+
+
+def _seed(number: int) -> int:
+    return number % (LARGEST_SEED + 1)
+
+
+def _axis(kind: Any, values: Any, chosen: Any, of_pictures: bool) -> Axis:
+    """An axis by its place in A1111's list, or by its name; `chosen` are values that were ticked."""
+    name = kind
+    if isinstance(kind, int) and not isinstance(kind, bool):
+        own = [name for name, where in AXES if where in ("", "i" if of_pictures else "t")]
+        if not 0 <= kind < len(own):
+            raise ValueError(f"there is no axis {kind}")
+        name = own[kind]
+    ticked = isinstance(chosen, list) and chosen and not values
+    text = ",".join(f'"{each}"' for each in chosen) if ticked else str(values or "")
+    return axis_of(OURS.get(str(name), str(name)), text)
+
+
+def _matrix(settings: Settings, arguments: Sequence[Any], of_pictures: bool) -> Made:
+    first, different, kind, between, _margin = arguments[:5]
+    field = {"positive": "prompt", "negative": "negative_prompt"}.get(str(kind))
+    joined = {"comma": ", ", "space": " "}.get(str(between))
+    if field is None or joined is None:
+        raise ValueError(f"it is positive or negative, and comma or space, and not {kind!r} and {between!r}"[:200])
+    text = getattr(settings, field)
+    prompts = prompt_matrix(text, first=bool(first), between=joined)
+    one = with_seeds(replace(settings, batches=1, batch_size=1))
+    seeds = [_seed(one.seed + n * bool(different)) for n in range(len(prompts))]
+    texts: list[dict[str, Any]] = [{field: prompt} for prompt in prompts]
+    made = [replace(one, seed=seed, **each) for seed, each in zip(seeds, texts, strict=True)]
+    parts = [each.strip().strip(",") for each in text.split("|")[1:]]
+    half = (len(parts) + 1) // 2
+    return made, Sheet(_combined(parts[:half]), _combined(parts[half:]), legend=bool(parts))
+
+
+def _combined(parts: Sequence[str]) -> tuple[str, ...]:
+    """What of some parts is in each column, or row."""
+    return tuple(", ".join(part for n, part in enumerate(parts) if place >> n & 1) for place in range(1 << len(parts)))
+
+
+def _prompts(settings: Settings, arguments: Sequence[Any], of_pictures: bool) -> Made:
+    count_on, one_seed, *rest = arguments
+    where, text = rest[:2] if rest[0] in ("start", "end") else ("start", rest[0])  # older ones have no place
+    settings = with_seeds(settings) if count_on or one_seed else settings
+    made = []
+    for number, said in prompts_of_file(str(text)):
+        try:
+            found: dict[str, Any] = {SETTINGS.get(name, name): TAGS[name](value) for name, value in said.items()}
+        except KeyError as problem:
+            raise ValueError(f"line {number}: unknown option --{problem.args[0]}") from None
+        if found.get("prompt") and settings.prompt:
+            pair = found["prompt"], settings.prompt
+            found["prompt"] = " ".join(reversed(pair) if where == "end" else pair)
+        made.append(with_seeds(replace(settings, **found)))
+        if count_on:
+            settings = replace(settings, seed=_seed(settings.seed + settings.batch_size * settings.batches))
+    return made, None
+
+
+TAGS: Mapping[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("prompt", "negative_prompt", "sampler_name"), str),
+    **dict.fromkeys(("seed", "subseed", "batch_size", "n_iter", "steps", "width", "height"), int),
+    **dict.fromkeys(("cfg_scale", "subseed_strength"), float),
+    "tiling": lambda text: "on" if text.lower() == "true" else "off",
+}
+"""What a line of prompts may say besides."""
+
+SETTINGS = {"sampler_name": "sampler", "n_iter": "batches"}
+AXIS_ARGUMENTS: tuple[tuple[str, Any], ...] = tuple(
+    (f"{axis} {what}", usual) for axis in "XYZ" for what, usual in (("type", 0), ("values", ""), ("values", []))
+)
+
+SCRIPTS: Mapping[str, Script] = {
+    script.title.lower(): script
+    for script in (
+        Script(
+            "X/Y/Z plot",
+            (
+                *AXIS_ARGUMENTS,
+                *(("Draw legend", True), ("Include Sub Images", False), ("Include Sub Grids", False)),
+                *(("Keep -1 for seeds", False), ("Vary seeds for X", False), ("Vary seeds for Y", False)),
+                *(
+                    ("Vary seeds for Z", False),
+                    ("Grid margins (px)", 0),
+                    ("Use text inputs instead of dropdowns", False),
+                ),
+            ),
+            _plot,
+        ),
+        Script(
+            "Prompt matrix",
+            (
+                *(("Put variable parts at start of prompt", False), ("Use different seed for each picture", False)),
+                *(("Select prompt", "positive"), ("Select joining char", "comma"), ("Grid margins (px)", 0)),
+            ),
+            _matrix,
+        ),
+        Script(
+            "Prompts from file or textbox",
+            (
+                *(("Iterate seed every line", False), ("Use same random seed for all lines", False)),
+                *(("Insert prompts at the", "start"), ("List of prompt inputs", "")),
+            ),
+            _prompts,
+        ),
+    )
+}
+"""By their titles in small letters."""

@@ -1,0 +1,96 @@
+"""What a job of several requests paints one after the other, and what is handed out of it: pictures, ControlNets' maps, grids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from PIL import Image
+
+from graphc_images.pictures.grids import grid_of, labelled_grid
+from graphc_server.store import HINT
+
+if TYPE_CHECKING:
+    from graphc_images import Pipeline, Progress
+    from graphc_images.pipeline import Wish
+    from graphc_server.orders import Order
+
+BEHIND = 1 << 20
+"""A place behind those of all pictures."""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Grids of a job's pictures, which come before them: one of all, and with `each` one for each page too. Texts say what
+    columns, rows and pages are. Without `alone`, the pictures themselves are not handed out."""
+
+    columns: tuple[str, ...]
+    rows: tuple[str, ...] = ("",)
+    pages: tuple[str, ...] = ("",)
+    legend: bool = True
+    each: bool = False
+    alone: bool = True
+
+
+class Finished(NamedTuple):
+    """A picture, its place among those of a job (below 0 for grids), its seed, and A1111's text."""
+
+    place: int
+    image: Image.Image
+    seed: int
+    parameters: str
+
+
+def steps_of(order: Order, pipeline: Pipeline, wish: Callable[[], Wish]) -> Iterator[Progress]:
+    """The steps of all requests of an order, whose batches are counted on. Raises as `Pipeline.paint`."""
+    before = 0
+    for settings in order.requests:
+        for progress in pipeline.paint(settings, wish):
+            yield replace(progress, batch=before + progress.batch, batches=order.batches)
+        before += settings.batches
+        if wish() == "stop":
+            return
+
+
+class Results:
+    """What is handed out of an order, as its batches are finished."""
+
+    def __init__(self, order: Order) -> None:
+        self.sheet, self.count = order.sheet, 0
+        self._made: list[Finished] = []
+
+    def of(self, progress: Progress) -> list[Finished]:
+        """The pictures of a finished batch; with the first, what ControlNets looked at, behind all others."""
+        made = [
+            Finished(self.count + n, each.image, each.seed, each.parameters) for n, each in enumerate(progress.pictures)
+        ]
+        self.count += len(made)
+        if self.sheet is not None:
+            self._made += made
+        hints = progress.hints if made and progress.batch == 0 else ()
+        maps = [Finished(BEHIND + n, image, HINT, "") for n, image in enumerate(hints)]
+        return maps if self.sheet is not None and not self.sheet.alone else made + maps
+
+    def sheets(self) -> list[Finished]:
+        """The grids of all pictures, with the first one's seed and text; none if there are no pictures."""
+        if self.sheet is None or not self._made:
+            return []
+        grids = _grids(self.sheet, [each.image for each in self._made])
+        first = self._made[0]
+        return [Finished(n - len(grids), grid, first.seed, first.parameters) for n, grid in enumerate(grids)]
+
+
+def _grids(sheet: Sheet, images: list[Image.Image]) -> list[Image.Image]:
+    size = len(sheet.columns) * len(sheet.rows)
+    empty = Image.new("RGB", images[0].size, "#ffffff")
+    images = images + [empty] * (size * len(sheet.pages) - len(images))
+    pages = [images[start : start + size] for start in range(0, len(images), size)]
+    made = [_grid(page, sheet.columns, sheet.rows, sheet.legend) for page in pages]
+    if len(made) == 1:
+        return [made[0], *made] if sheet.each else made
+    return [_grid(made, sheet.pages, ("",), sheet.legend), *(made if sheet.each else [])]
+
+
+def _grid(images: list[Image.Image], columns: tuple[str, ...], rows: tuple[str, ...], legend: bool) -> Image.Image:
+    return labelled_grid(images, columns, rows) if legend else grid_of(images, len(rows))

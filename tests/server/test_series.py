@@ -1,0 +1,132 @@
+"""Requests that make several: A1111's scripts by name, and several pictures to begin with."""
+
+import base64
+import io
+import json
+
+import pytest
+from PIL import Image
+from served import SMALL, Served, write_models
+
+from graphc_server.limits import Limits
+from graphc_server.service import Setup
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    models = write_models(tmp_path_factory.mktemp("webui"), "one")
+    setup = Setup((models,), tmp_path_factory.mktemp("data"), threads=1, limits=Limits(pictures=12))
+    with Served(setup) as running:
+        yield running
+
+
+def opened(text):
+    return Image.open(io.BytesIO(base64.b64decode(text)))
+
+
+def written(picture):
+    made = io.BytesIO()
+    picture.save(made, "PNG")
+    return base64.b64encode(made.getvalue()).decode()
+
+
+def pixels(*texts):
+    return [opened(each).tobytes() for each in texts]
+
+
+def plot(x=(0, ""), y=(0, ""), z=(0, ""), legend=True, alone=True, each=False, vary=(False, False, False)):
+    axes = [item for kind, values in (x, y, z) for item in (kind, values, [])]
+    return {"script_name": "X/Y/Z plot", "script_args": [*axes, legend, alone, each, False, *vary, 0, False]}
+
+
+def test_a_plot(served):
+    made = served.paint(**plot((4, "1-3 (+2)"), ("CFG Scale", "1,7")))
+    cells = [served.paint(steps=steps, cfg_scale=cfg)["images"][0] for cfg in (1, 7) for steps in (1, 3)]
+    assert pixels(*made["images"][1:]) == pixels(*cells)
+    assert json.loads(made["info"])["index_of_first_image"] == 1
+    grid = opened(made["images"][0])
+    assert grid.width > 2 * 64
+    assert (
+        grid.crop((grid.width - 128, grid.height - 128, grid.width - 64, grid.height - 64)).tobytes()
+        == pixels(cells[0])[0]
+    )
+    bare = served.paint(**plot((4, "1-3 (+2)"), (6, "1,7"), legend=False, alone=False))["images"]
+    assert [opened(each).size for each in bare] == [(128, 128)]
+    paged = served.paint(**plot((1, "1,2"), z=("Prompt S/R", "red,blue,green"), legend=False, alone=False, each=True))
+    assert [opened(each).size for each in paged["images"]] == [(384, 64), (128, 64), (128, 64), (128, 64)]
+    assert json.loads(paged["info"])["index_of_first_image"] == 4
+    varied = served.paint(**plot((4, "2,2"), (6, "7,7"), vary=(True, True, False)))
+    assert pixels(*varied["images"][1:]) == pixels(*(served.paint(seed=seed)["images"][0] for seed in (1, 2, 3, 4)))
+
+
+def test_a_matrix_of_prompts(served):
+    asked = {"script_name": "prompt matrix", "prompt": "a circle|red|small|green"}
+    made = served.paint(**asked, script_args=[False, True, "positive", "comma", 0])
+    info = json.loads(made["info"])
+    assert info["all_seeds"][info["index_of_first_image"] :] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert info["all_prompts"][1:4] == ["a circle", "a circle, red", "a circle, small"]
+    assert pixels(made["images"][2]) == pixels(served.paint(prompt="a circle, red", seed=2)["images"][0])
+    assert opened(made["images"][0]).width > opened(made["images"][0]).height
+
+
+def test_prompts_of_a_text(served):
+    text = "a red circle\n\n--prompt a blue square --steps 3 --seed 7\na star"
+    asked = {"script_name": "Prompts from file or textbox", "prompt": "", "seed": 5}
+    made = served.paint(**asked, script_args=[True, False, text])
+    singles = (
+        {"prompt": "a red circle", "seed": 5},
+        {"prompt": "a blue square", "steps": 3, "seed": 7},
+        {"prompt": "a star", "seed": 7},
+    )
+    assert pixels(*made["images"]) == pixels(*(served.paint(**each)["images"][0] for each in singles))
+    ends = served.paint(**{**asked, "prompt": "big"}, script_args=[False, False, "end", "circle"])
+    assert json.loads(ends["info"])["prompt"] == "big circle"
+
+
+REFUSED = {
+    "pictures": plot((1, "1-13")),
+    "axis": plot((99, "1")),
+    "no axis": plot(("Smell", "1")),
+    "values": plot((4, "many")),
+    "Hires": plot(("Checkpoint name", "two")),
+    "not found": {"script_name": "sd upscale"},
+    "nothing to paint": {"script_name": "prompts from file or textbox", "script_args": [False, False, "start", ""]},
+    "unknown option --outpath": {
+        "script_name": "Prompts from file or textbox",
+        "script_args": [0, 0, "start", "--outpath /etc"],
+    },
+    "positive": {"script_name": "Prompt matrix", "script_args": [False, False, "sideways"]},
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_a_script_cannot_do_is_named(served, said):
+    answer = served.client.post("/sdapi/v1/txt2img", json={**SMALL, **REFUSED[said]})
+    assert answer.status_code == 422, answer.text
+    name = {"values": "script_args", "Hires": "Checkpoint name"}.get(said, said)
+    assert name.lower() in answer.json()["detail"].lower()
+
+
+def test_several_pictures_to_begin_with(served):
+    images = [written(Image.new("RGB", (64, 64), colour)) for colour in ("red", "blue")]
+    fields = {**SMALL, "denoising_strength": 0.5}
+    made = served.post("/sdapi/v1/img2img", {**fields, "init_images": images, "batch_size": 3, "n_iter": 2})
+    singles = [
+        served.post("/sdapi/v1/img2img", {**fields, "init_images": [images[n % 2]], "seed": 1 + n})["images"][0]
+        for n in range(4)
+    ]
+    assert pixels(*made["images"]) == pixels(*singles)
+    answer = served.client.post("/sdapi/v1/img2img", json={**fields, "init_images": images})
+    assert (answer.status_code, "bad number of images" in answer.json()["detail"]) == (422, True)
+
+
+def test_scripts_are_listed(served):
+    assert {"x/y/z plot", "prompt matrix", "prompts from file or textbox", "controlnet"} <= set(
+        served.get("/sdapi/v1/scripts")["txt2img"]
+    )
+    found = next(each for each in served.get("/sdapi/v1/script-info") if each["name"] == "x/y/z plot")
+    assert not found["is_alwayson"]
+    assert len(found["args"]) == 18
