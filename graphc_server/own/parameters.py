@@ -177,6 +177,8 @@ PARAMETERS: tuple[Parameter, ...] = (
     P("soft_inpainting", "Soft inpainting", "mask", "record", "Blends old and new by how much they differ.",
       when="mask", rare=True),
     P("hires_scale", "Enlarge", "again", "number", "Above 1, the picture is made again larger, from itself."),
+    P("hires_width", "To the width", "again", "whole", "In place of a factor.", rare=True),
+    P("hires_height", "To the height", "again", "whole", "In place of a factor.", rare=True),
     P("hires_upscaler", "By", "again", "choice", "What makes it larger.", when="hires", choices=("Latent",)),
     P("hires_denoising_strength", "Change", "again", "number", "How much of it changes.", when="hires"),
     P("hires_steps", "Steps", "again", "whole", "As many as of the first pass if not given.", when="hires"),

@@ -1,12 +1,12 @@
 // What begins when the page is loaded, and what the large button does.
 
 import { get, listen, post } from './api.js';
-import { button, fault, find, make } from './dom.js';
+import { button, fault, find, make, speak } from './dom.js';
 import { drawGroups, startForm } from './form.js';
 import { drawGallery, startGallery } from './gallery.js';
 import { drawAxes, paintPlot, startPlots, wanted } from './plots.js';
-import { adopt, draw as drawQueue, startQueue } from './queue.js';
-import { drawRecent, follow, startStage } from './stage.js';
+import { draw as drawQueue, startQueue } from './queue.js';
+import { catchUp, follow, startStage } from './stage.js';
 import { changed, extended, on, restore, settings, state } from './state.js';
 import { startTheme } from './theme.js';
 import { leaveStart, startUse } from './use.js';
@@ -30,7 +30,8 @@ async function loadFiles() {
   state.files = await get('/graphc/v1/files');
   const names = state.files.models.map((each) => each.name);
   if (!names.includes(state.model)) state.model = state.files.selected ?? '';
-  find('model').replaceChildren(...names.map((name) => make('option', { value: name }, name)));
+  const listed = [...find('model').options].map((option) => option.value);
+  if (listed.join('\n') !== names.join('\n')) find('model').replaceChildren(...names.map((name) => make('option', { value: name }, name)));
   find('model').value = state.model;
 }
 
@@ -80,6 +81,7 @@ async function paint() {
   try {
     if (wanted()) await paintPlot(asked());
     else follow((await post('/graphc/v1/jobs', asked())).id);
+    if (matchMedia('(max-width: 719px)').matches) find('stage').scrollIntoView({ block: 'start' });
   } catch (problem) {
     fault(problem.message);
   }
@@ -97,7 +99,7 @@ async function start() {
     if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) { event.preventDefault(); paint(); }
   });
   find('model').addEventListener('change', () => { state.model = find('model').value; loadModel(); });
-  find('model').addEventListener('focus', () => loadFiles().catch((problem) => fault(problem.message)));
+  document.addEventListener('visibilitychange', () => { if (!document.hidden) loadFiles().catch(() => {}); });
   on('start', () => { drawGroups(); drawAxes(); drawStart(); });
   on('restored', () => loadModel());
   window.addEventListener('hashchange', showView);
@@ -106,13 +108,16 @@ async function start() {
     await loadFiles();
     if (!state.files.models.length) throw new Error('There is no model in the folders that the server was started with.');
     await loadModel();
-    await Promise.all([drawRecent(() => true), adopt(follow)]);
   } catch (problem) {
     fault(problem.message);
   }
   const all = (kind) => (event) => listeners.forEach((each) => each[kind]?.(event));
   const source = listen(Object.fromEntries(['job', 'progress', 'preview', 'picture'].map((kind) => [kind, all(kind)])));
-  source.addEventListener('open', drawQueue);
+  source.addEventListener('open', () => {
+    drawQueue();
+    catchUp().catch((problem) => fault(problem.message));
+  });
+  source.addEventListener('error', () => speak('The connection to the server is lost; it is tried again'));
 }
 
 start();

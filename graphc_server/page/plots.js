@@ -1,7 +1,7 @@
 // X/Y/Z plots: the same picture with other values of settings, as a table that fills while it is painted.
 
-import { get, post } from './api.js';
-import { find, later, make } from './dom.js';
+import { get, post, remove } from './api.js';
+import { button, find, later, make } from './dom.js';
 import { follow, put, show } from './stage.js';
 import { changed, on, state } from './state.js';
 
@@ -71,6 +71,8 @@ async function draw() {
   const size = x.length * y.length;
   const tables = z.map((label, number) => make('figure', {}, label ? make('figcaption', {}, label) : null, table(x, y, said.cells.slice(number * size, (number + 1) * size))));
   const links = z.map((label, number) => make('a.button', { href: `/graphc/v1/plots/${plot.id}/grid?z=${number}`, download: `plot-${number}.png` }, z.length > 1 ? `Download ${label}` : 'Download'));
+  const left = said.cells.filter((each) => ['waiting', 'painting'].includes(each.state));
+  if (left.length) links.push(button('Cancel the plot', () => Promise.allSettled(left.map((each) => remove(`/graphc/v1/jobs/${each.job}`)))));
   put('plot', make('div.plot', { tabIndex: 0, role: 'region', 'aria-label': 'Plot' }, ...tables), ...links);
 }
 
@@ -78,7 +80,10 @@ function table(x, y, cells) {
   const head = make('tr', {}, ...(y.some(Boolean) ? [make('td')] : []), ...x.map((label) => make('th', { scope: 'col' }, label)));
   const rows = y.map((label, row) => make('tr', {}, ...(y.some(Boolean) ? [make('th', { scope: 'row' }, label)] : []),
     ...x.map((_, column) => make('td', {}, cell(cells[row * x.length + column])))));
-  return make('table', {}, ...(x.some(Boolean) ? [make('thead', {}, head)] : []), make('tbody', {}, ...rows));
+  const whole = make('table', {}, ...(x.some(Boolean) ? [make('thead', {}, head)] : []), make('tbody', {}, ...rows));
+  const room = find('canvas').clientWidth - (y.some(Boolean) ? 170 : 20);
+  whole.style.setProperty('--cell', `${Math.min(Math.max(room / x.length - 12, 88), 320)}px`);
+  return whole;
 }
 
 function cell({ address, state: where, error }) {

@@ -59,9 +59,3 @@ export function startQueue() {
     },
   };
 }
-
-/** Jobs that were asked for before the page was loaded anew. */
-export async function adopt(follow) {
-  const { jobs } = await get('/graphc/v1/jobs');
-  for (const job of jobs) if (job.mine && job.protocol === 'graphc') follow(job.id);
-}

@@ -51,7 +51,7 @@ export function show(picture) {
     button('Begin with it', () => begin(picture.url)),
     button('Edit', async () => { if (await begin(picture.url, true)) edit(); }),
     state.start ? button('Back to the mask', edit) : null,
-    state.start || before ? button('Compare', () => comparing(before?.url ?? state.start.url, picture.url)) : null,
+    state.start || before ? button('Compare', () => comparing(state.start?.url ?? before.url, picture.url)) : null,
     make('a.button', { href: picture.url, download: picture.url.split('/').slice(-3, -1).join('-') }, 'Download'),
     button('Details', () => showDetail(picture.address)),
   ].filter(Boolean);
@@ -150,12 +150,23 @@ function duration(seconds) {
   return seconds < 90 ? `${Math.ceil(seconds)} s` : `${Math.round(seconds / 60)} min`;
 }
 
-/** A job was put into the queue here. */
+/** A job was put into the queue here, and is what the stage shows next. */
 export function follow(id) {
   state.mine.add(id);
-  if (mode === 'editor' || mode === 'compare') leave();
+  if (mode !== 'picture') leave();
   if (!painting) ended();
   find('progress').hidden = false;
+}
+
+/** What is so, after the connection was lost or the page loaded anew: jobs of before that are in the queue, and those that are not. */
+export async function catchUp() {
+  const { jobs } = await get('/graphc/v1/jobs', { limit: 1000 });
+  const there = new Set(jobs.map((job) => job.id));
+  for (const id of [...state.mine]) if (!there.has(id)) state.mine.delete(id);
+  for (const job of jobs) if (job.mine && job.protocol === 'graphc') state.mine.add(job.id);
+  if (!state.mine.has(painting)) ended();
+  find('progress').hidden = state.mine.size === 0;
+  await drawRecent((picture) => !shown || picture.job === own);
 }
 
 /** Ask for something about the job at hand; that it is over already is no fault. */

@@ -47,11 +47,12 @@ export function choose(name, given) {
   changed('chosen', name);
 }
 
+const LARGER = ['hires_scale', 'hires_width', 'hires_height'];
 const NEEDS = {
   image: () => Boolean(state.start),
   mask: () => hasMask(),
   only_masked: () => hasMask() && value('only_masked'),
-  hires: () => value('hires_scale') > 1 && !state.start,
+  hires: () => !state.start && (value('hires_scale') > 1 || value('hires_width') || value('hires_height')),
   cfg: () => value('cfg_scale') > 1,
   subseed_strength: () => value('subseed_strength') > 0,
   refiner: () => Boolean(value('refiner')),
@@ -62,7 +63,7 @@ export const extended = () => Boolean(state.start && Object.values(state.start.m
 
 /** Whether a parameter has an effect with what is chosen. */
 export function counts(each) {
-  if (each.name === 'hires_scale') return !state.start;
+  if (LARGER.includes(each.name)) return !state.start;
   if (each.when === 'sampler') return (state.described.samplers[value('sampler')] ?? []).includes(each.name);
   return !each.when || NEEDS[each.when]();
 }

@@ -102,6 +102,8 @@ def test_every_parameter_is_taken(served):
     described = served.get("/graphc/v1/parameters")["parameters"]
     given = {}
     for each in described:
+        if each["name"].startswith("hires_"):  # a picture that begins with another has no second pass
+            continue
         if each["kind"] in ("whole", "number"):
             value = each["usual"] if each["usual"] is not None else each["least"]
             given[each["name"]] = min(max(value, each["least"]), each["most"])

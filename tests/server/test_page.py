@@ -285,11 +285,20 @@ def test_the_gallery_is_searched_used_again_and_cleared(browser, served):
     text = browser.run("document.getElementById('detail').innerText")
     assert "an orange triangle" in text
     assert "Euler a" in text
+    browser.press("Escape")
+    write(browser, "#search", "")
+    browser.until("document.querySelectorAll('#pictures li').length >= 2")
+    browser.run("document.querySelector('#pictures .tile').focus()")
+    browser.press("ArrowRight")
+    assert browser.run("document.activeElement.closest('li') === document.querySelector('#pictures li:nth-child(2)')")
+    browser.press("Enter")
+    browser.until("document.getElementById('detail').open")
     browser.click("#detail .main")
     browser.until(
         "document.getElementById('prompt').value === 'an orange triangle' && !document.getElementById('create').hidden"
     )
     go(browser, "gallery")
+    write(browser, "#search", "triangle orange")
     browser.until("document.querySelectorAll('#pictures li').length === 1")
     browser.click("#pictures .tile")
     browser.until("document.getElementById('detail').open")
@@ -360,6 +369,19 @@ def test_parameters_are_kept_and_those_that_count_are_shown(browser, served):
     assert browser.run("document.getElementById('p-hires_scale').value") == "1.5"
     picture = paint(browser, served, "made larger")
     assert pixels(served, picture).shape == (96, 96, 3)
+
+
+def test_what_was_asked_for_before_a_reload_is_followed(browser, served):
+    open_group(browser, "sampling")
+    write(browser, "#p-steps", "150")
+    write(browser, "#prompt", "before the reload")
+    browser.click("#paint")
+    browser.until("document.getElementById('step').textContent.startsWith('Step')")
+    load(browser, served)
+    browser.until("document.getElementById('step').textContent.startsWith('Step')")
+    browser.click("#finish")
+    browser.until("document.querySelector('#canvas img')?.alt === 'before the reload'")
+    browser.until("document.getElementById('progress').hidden")
 
 
 def test_models_are_switched_and_errors_are_said(browser, served):
