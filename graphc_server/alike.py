@@ -43,7 +43,7 @@ def kind_of(work: Mapping[str, Any]) -> object:
         networks = take_networks(settings.get("prompt", ""))[1]
     except SettingError:
         return None
-    return work.get("model"), work.get("vae"), [settings.get(name) for name in SAME], networks
+    return work.get("model"), work.get("vae"), work.get("text"), [settings.get(name) for name in SAME], networks
 
 
 def places(work: Mapping[str, Any], device: str) -> int:

@@ -144,17 +144,28 @@ class Models:
             self._architectures[key] = recognize(graphc.open_checkpoint(path), ARCHITECTURES).architecture
         return self._architectures[key]
 
-    def pipeline(self, name: str, vae: str | None) -> Pipeline:
-        """The pipeline of a model; another that is loaded is freed before. Raises ModelError and graphc.GraphcError."""
+    def pipeline(self, name: str, vae: str | None, text: Sequence[str] = ()) -> Pipeline:
+        """The pipeline of a model, with an autoencoder and text encoders by name; another that is loaded is freed before.
+
+        Raises ModelError and graphc.GraphcError.
+        """
         file = self.find(name).file
         path = file.path
         vae_path = None if vae is None else self.folders.find("vae", vae)
-        key = path, tuple(_stamp(path)), vae_path
+        texts = [self.folders.find("text encoder", each) for each in text]
+        key = path, tuple(_stamp(path)), vae_path, *texts
         if self._loaded is None or self._loaded[0] != key:
             self.free()
             self._loaded = (
                 key,
-                load(file.name, folders=self.folders, vae=vae_path, loaded=self._loads, threads=self._threads),
+                load(
+                    file.name,
+                    folders=self.folders,
+                    vae=vae_path,
+                    text=texts or None,
+                    loaded=self._loads,
+                    threads=self._threads,
+                ),
             )
         return self._loaded[1]
 

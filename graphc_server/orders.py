@@ -61,6 +61,8 @@ class Order:
     others: tuple[Settings, ...] = ()
     """What is painted after `settings`, by the same model."""
     sheet: Sheet | None = None
+    text: tuple[str, ...] = ()
+    """Text encoders in place of the model's own, and those that are found for it: names in the folders."""
 
     @property
     def requests(self) -> tuple[Settings, ...]:
@@ -103,7 +105,7 @@ def from_json(text: dict[str, Any], folder: Path) -> Order:
     if sheet is not None:
         listed: dict[str, Any] = {name: tuple(sheet[name]) for name in ("columns", "rows", "pages")}
         said = Sheet(**{**sheet, **listed})
-    plain = {name: value for name, value in text.items() if name not in PARTS}
+    plain = {name: tuple(value) if name == "text" else value for name, value in text.items() if name not in PARTS}
     return Order(settings, look=Look(**text["look"]), others=tuple(others), sheet=said, **plain)
 
 

@@ -318,7 +318,7 @@ class Painter(threading.Thread):
 
     def _follow(self, turn: Turn) -> None:
         results = Results(turn.order)
-        pipeline = self.models.pipeline(turn.order.model, turn.order.vae)
+        pipeline = self.models.pipeline(turn.order.model, turn.order.vae, turn.order.text)
         for progress in steps_of(turn.order, pipeline, turn.wish):
             before = turn.previews
             turn.note(progress)

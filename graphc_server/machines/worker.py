@@ -128,7 +128,7 @@ class Worker:
         turn = Turn(_job(attempt, work), order)
         heard = Heard()
         results = Results(order)
-        pipeline = self.models.pipeline(order.model, order.vae)
+        pipeline = self.models.pipeline(order.model, order.vae, order.text)
         for progress in steps_of(order, pipeline, turn.wish):
             before = turn.previews
             turn.note(progress)

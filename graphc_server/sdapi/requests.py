@@ -98,10 +98,11 @@ def wanted(service: Service, body: Body, fields: Sequence[Field]) -> Wanted:
         found[name] = apply_styles(found.get(name) or "", [getattr(style, name) for style in styles])
     settings = _made(found, fields)
     requests, sheet = _series(settings, values, given, of_pictures=fields is IMG2IMG)
+    vae, text = _modules(service, options)
     order = Order(
         requests[0],
         _model(service, options),
-        _vae(service, options),
+        vae,
         "jpg" if options["samples_format"] == "jpeg" else options["samples_format"],
         max(1, min(int(options["jpeg_quality"]), 100)),
         values["save_images"] and not values["do_not_save_samples"],
@@ -109,6 +110,7 @@ def wanted(service: Service, body: Body, fields: Sequence[Field]) -> Wanted:
         look_of(options),
         tuple(requests[1:]),
         sheet,
+        text,
     )
     return Wanted(
         order,
@@ -234,17 +236,29 @@ def _model(service: Service, options: Mapping[str, Any]) -> str:
     return f"{listed.file.name}{listed.file.path.suffix}"
 
 
-def _vae(service: Service, options: Mapping[str, Any]) -> str | None:
-    modules = options.get("forge_additional_modules") or []
-    names = [str(each).replace("\\", "/").rpartition("/")[2] for each in modules if isinstance(modules, list)]
+def _modules(service: Service, options: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
+    """The autoencoder and the text encoders that are named: Forge has both in one list. Raises RequestError."""
+    given = options.get("forge_additional_modules") or []
+    if not isinstance(given, list):
+        raise RequestError("forge_additional_modules: it is a list of files")
+    named = [("forge_additional_modules", str(each).replace("\\", "/").rpartition("/")[2]) for each in given]
     if options["sd_vae"] not in NO_VAE:
-        names.append(str(options["sd_vae"]))
-    if len(names) > 1:
-        raise RequestError(f"forge_additional_modules: one autoencoder can be given, and not {', '.join(names)}")
-    for name in names:
-        if name not in {n for each in service.models.files("vae") for n in (each.name, each.path.name)}:
-            raise RequestError(f"sd_vae: there is no autoencoder {name[:60]!r}")
-    return names[0] if names else None
+        named.append(("sd_vae", str(options["sd_vae"])))
+    found: dict[str, list[str]] = {"vae": [], "text encoder": []}
+    for option, name in named:
+        kinds = found if option == "forge_additional_modules" else ("vae",)
+        kind = next((kind for kind in kinds if name in _names(service, kind)), None)
+        if kind is None:
+            what = "autoencoder or text encoder" if option == "forge_additional_modules" else "autoencoder"
+            raise RequestError(f"{option}: there is no {what} {name[:60]!r}")
+        found[kind].append(name)
+    if len(set(found["vae"])) > 1:
+        raise RequestError(f"forge_additional_modules: one autoencoder can be given, and not {', '.join(found['vae'])}")
+    return next(iter(found["vae"]), None), tuple(found["text encoder"])
+
+
+def _names(service: Service, kind: str) -> set[str]:
+    return {name for each in service.models.files(kind) for name in (each.name, each.path.name)}
 
 
 def _task(name: str | None) -> str | None:

@@ -57,9 +57,12 @@ class Client:
         agent = {"user-agent": f"client {number}"}
         self.http = httpx.AsyncClient(base_url=url, headers=agent, timeout=300)
 
-    async def run(self, end):
+    async def run(self, count, seconds):
+        """So many requests, and more until so many seconds are over."""
+        end = time.monotonic() + seconds
         async with self.http:
-            while time.monotonic() < end:
+            while count > 0 or time.monotonic() < end:
+                count -= 1
                 kind = self.draw.choices((self.right, self.goes_away, self.wrong, self.looks), (6, 1, 1, 2))[0]
                 await kind()
                 self.counts[kind.__name__] = self.counts.get(kind.__name__, 0) + 1
@@ -104,20 +107,22 @@ def memory_of(server):
     return next(float(line.split()[1]) for line in lines if line.startswith("graphc_memory_bytes "))
 
 
-def loaded(models, data, clients, seconds):
-    """Let so many clients ask for so long; what happened is returned: how often, and the memory before and after."""
+def loaded(models, data, clients, count, seconds=0.0):
+    """Let so many clients ask so often, and for so long; what happened is returned: how often, and the memory after a third of that
+    and at the end."""
     pictures = expected(models)
     server = Process(models, data)
     try:
         url = f"http://127.0.0.1:{server.port}"
         counts = {}
 
-        async def all_of_them(many, until_then):
-            await asyncio.gather(*(Client(number, url, pictures, counts).run(until_then) for number in range(many)))
+        async def all_of_them(turns, share):
+            several = (Client(number, url, pictures, counts) for number in range(clients))
+            await asyncio.gather(*(each.run(turns, seconds * share) for each in several))
 
-        asyncio.run(all_of_them(clients, time.monotonic() + seconds / 3))
+        asyncio.run(all_of_them(count, 1 / 3))
         before = memory_of(server)
-        asyncio.run(all_of_them(clients, time.monotonic() + seconds * 2 / 3))
+        asyncio.run(all_of_them(2 * count, 2 / 3))
         until(lambda: server.client.get("/internal/pending-tasks").json()["size"] == 0)
         until(lambda: server.client.get("/sdapi/v1/progress").json()["state"]["job_count"] == 0)
         after = memory_of(server)
@@ -138,13 +143,13 @@ def models(tmp_path_factory):
 
 
 def test_a_dozen_clients(models, tmp_path):
-    counts, before, after = loaded(models, tmp_path / "data", 12, 8)
+    counts, before, after = loaded(models, tmp_path / "data", 12, 5)
     assert set(counts) == {"right", "goes_away", "wrong", "looks"}
     assert after < before + (64 << 20)
 
 
 @pytest.mark.thorough
 def test_sixty_four_clients_for_two_minutes(models, tmp_path):
-    counts, before, after = loaded(models, tmp_path / "data", 64, 120)
+    counts, before, after = loaded(models, tmp_path / "data", 64, 4, 120)
     assert min(counts[name] for name in ("right", "goes_away", "wrong", "looks")) > 64
     assert after < before + (32 << 20)

@@ -139,6 +139,28 @@ def test_other_models_go_on(served, models):
     assert pixels(served.paint(**again, hr_checkpoint_name="one")) == pixels(served.paint(**again))
 
 
+def test_text_encoders_of_their_own(served, models):
+    from safetensors.torch import save_file
+    from small_checkpoint import small_modules
+
+    path = models / "models" / "text_encoder" / "other.safetensors"
+    path.parent.mkdir()
+    text = small_modules(7)[2].state_dict()
+    save_file({name: array.contiguous() for name, array in text.items()}, path)
+    served.post("/sdapi/v1/refresh-vae-and-text-encoders")
+    assert {each["model_name"] for each in served.get("/sdapi/v1/sd-modules")} == {"other.safetensors"}
+    modules = {"override_settings": {"forge_additional_modules": [str(path)]}}
+    assert pixels(served.paint(**modules)) != pixels(served.paint())
+    answer = served.client.post(
+        "/sdapi/v1/txt2img", json={**SMALL, "override_settings": {"sd_vae": "other.safetensors"}}
+    )
+    assert (answer.status_code, "sd_vae" in answer.json()["detail"]) == (422, True)
+    path.unlink()
+    served.post("/sdapi/v1/refresh-vae-and-text-encoders")
+    answer = served.client.post("/sdapi/v1/txt2img", json={**SMALL, **modules})
+    assert (answer.status_code, "forge_additional_modules" in answer.json()["detail"]) == (422, True)
+
+
 def test_a_second_pass_goes_on_from_a_picture(served):
     asked = {"enable_hr": True, "hr_scale": 2, "denoising_strength": 0.5, "hr_upscaler": "Lanczos"}
     first = served.paint()["images"][0]
