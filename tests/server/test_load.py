@@ -108,8 +108,8 @@ def memory_of(server):
 
 
 def loaded(models, data, clients, count, seconds=0.0):
-    """Let so many clients ask so often, and for so long; what happened is returned: how often, and the memory after a third of that
-    and at the end."""
+    """Let so many clients ask so often, and for so long. How often they had what is returned, and the server's memory after a
+    third of that, and at the end."""
     pictures = expected(models)
     server = Process(models, data)
     try:
