@@ -105,7 +105,8 @@ def from_json(text: dict[str, Any], folder: Path) -> Order:
     if sheet is not None:
         listed: dict[str, Any] = {name: tuple(sheet[name]) for name in ("columns", "rows", "pages")}
         said = Sheet(**{**sheet, **listed})
-    plain = {name: tuple(value) if name == "text" else value for name, value in text.items() if name not in PARTS}
+    plain: dict[str, Any] = {name: value for name, value in text.items() if name not in PARTS}
+    plain["text"] = tuple(plain.get("text", ()))
     return Order(settings, look=Look(**text["look"]), others=tuple(others), sheet=said, **plain)
 
 
