@@ -135,7 +135,7 @@ def conditioning_of(model: ImageModel, texts: Mapping[str, str], reading: Readin
     text is shorter by chunks reads empty chunks behind it (ComfyUI)."""
     family = FAMILIES[family_name(model.architecture)]
     read = {name: _read(model, name, [texts.get(name, "")], reading, family) for name in _needed(model)}
-    clips = [name for name in read if ENCODERS[name].chunk is not None]
+    clips = [name for name in read if name in ENCODERS and ENCODERS[name].chunk is not None]
     longest = max((read[name].words.shape[1] for name in clips), default=0)
     for name in clips:
         empty = _read(model, name, [""], reading, family)

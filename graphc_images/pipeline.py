@@ -220,7 +220,7 @@ class Pipeline:
             first = refiner if turns == 1 else None
             latent = yield from self._pass(passes[0], start, batch, wish, painter, turns=turns, refiner=first)
         last = passes[0]
-        if start.region is not None:
+        if start.region is not None and settings.mode == "a1111":  # ComfyUI's last estimate was blended already
             latent = start.region.finished(latent)
         for again in passes[1:]:
             if wish() == "go on":

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from graphc_server.service import Setup
 
 serve = typer.Typer(
-    help="Offer pictures over HTTP, as A1111, OpenAI and stable-diffusion.cpp do: graphc serve --models DIR"
+    help="Offer pictures over HTTP, as A1111, ComfyUI, OpenAI and stable-diffusion.cpp do: graphc serve --models DIR"
 )
 
 worker = typer.Typer(help="Paint for a server on another machine: graphc worker --broker redis://host --models DIR")

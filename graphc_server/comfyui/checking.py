@@ -157,7 +157,7 @@ class _Checker:
             message = "Bad linked input, must be a length-2 list of [node_id, slot_index]"
             yield problem("bad_linked_input", message, each.name, **said)
         else:
-            yield from self._of_value(each, value)
+            yield from problems_of_value(each, value, self.library)
 
     def _of_link(self, each: Input, value: list[Any]) -> Iterator[Problem]:
         said = {"input_name": each.name, "input_config": each.described(self.library)}
@@ -183,29 +183,31 @@ class _Checker:
                 linked_node=value,
             )  # fmt: skip
 
-    def _of_value(self, each: Input, value: Any) -> Iterator[Problem]:
-        said = {"input_name": each.name, "input_config": each.described(self.library), "received_value": value}
-        try:
-            value = converted(each, value)
-        except (ValueError, TypeError, OverflowError) as error:
-            message = f"Failed to convert an input value to a {each.type} value"
-            details = f"{each.name}, {_short(value)}, {error}"
-            yield problem("invalid_input_type", message, details, **said, exception_message=str(error))
-            return
-        high = highest(each, self.library)
-        if each.low is not None and value < each.low:
-            yield problem("value_smaller_than_min", f"Value {value} smaller than min of {each.low}", each.name, **said)
-        elif high is not None and value > high:
-            yield problem("value_bigger_than_max", f"Value {value} bigger than max of {high}", each.name, **said)
-        elif each.type == CHOICE:
-            known = each.chosen_from(self.library)
-            if value not in known and not each.anywhere:
-                listed = f"{known}" if len(known) <= SHOWN else f"(list of length {len(known)})"
-                if len(known) > SHOWN:
-                    said["input_config"] = None
-                yield problem(
-                    "value_not_in_list", "Value not in list", f"{each.name}: '{_short(value)}' not in {listed}", **said
-                )
+
+def problems_of_value(each: Input, value: Any, library: Library) -> Iterator[Problem]:
+    """What is wrong with a value: its type, its range, or that it is not in a list."""
+    said = {"input_name": each.name, "input_config": each.described(library), "received_value": value}
+    try:
+        value = converted(each, value)
+    except (ValueError, TypeError, OverflowError) as error:
+        message = f"Failed to convert an input value to a {each.type} value"
+        details = f"{each.name}, {_short(value)}, {error}"
+        yield problem("invalid_input_type", message, details, **said, exception_message=str(error))
+        return
+    high = highest(each, library)
+    if each.low is not None and value < each.low:
+        yield problem("value_smaller_than_min", f"Value {value} smaller than min of {each.low}", each.name, **said)
+    elif high is not None and value > high:
+        yield problem("value_bigger_than_max", f"Value {value} bigger than max of {high}", each.name, **said)
+    elif each.type == CHOICE:
+        known = each.chosen_from(library)
+        if value not in known and not each.anywhere:
+            listed = f"{known}" if len(known) <= SHOWN else f"(list of length {len(known)})"
+            if len(known) > SHOWN:
+                said["input_config"] = None
+            yield problem(
+                "value_not_in_list", "Value not in list", f"{each.name}: '{_short(value)}' not in {listed}", **said
+            )
 
 
 def highest(each: Input, library: Library) -> float | None:

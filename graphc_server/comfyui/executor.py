@@ -16,11 +16,14 @@ import numpy as np
 from graphc_images import SettingError
 from graphc_images.models import ImageModel
 from graphc_images.upscalers.upscaler import Upscaler
-from graphc_server.comfyui.checking import Graph, converted, is_link, links_of, node_of
+from graphc_server.comfyui.checking import Graph, converted, is_link, links_of, node_of, problems_of_value
 from graphc_server.comfyui.files import Files
 from graphc_server.comfyui.library import Library
-from graphc_server.comfyui.table import Node
+from graphc_server.comfyui.table import WIDGETS, Input, Node
 from graphc_server.comfyui.values import Shown
+
+TOGETHER = 4
+"""How many of the largest pictures may be in one batch."""
 
 Drawn = Callable[[], np.ndarray]
 """Makes a preview [3, height, width], -1 to 1."""
@@ -99,6 +102,8 @@ class Room:
             raise SettingError(f"there is no picture of {width} x {height} pixels")
         if width * height > limits.pixels:
             raise SettingError(f"pixels: {width} x {height} are asked for, and the server allows {limits.pixels}")
+        if width * height * batch > limits.pixels * TOGETHER:
+            raise SettingError(f"pixels: {batch} pictures of {width} x {height} are more than the server has at once")
         if batch > limits.pictures:
             raise SettingError(f"pictures: {batch} are asked for, and the server allows {limits.pictures}")
 
@@ -149,8 +154,9 @@ class Executor:
         node = node_of(room.graph, name)
         room.name = name
         room.watcher.executing(name)
-        inputs = self._inputs(room.graph, name, node, marks)
+        inputs: dict[str, Any] = {}
         try:
+            inputs = self._inputs(room, name, node, marks)
             found = node.function(room, **inputs)
         except Interrupted:
             raise
@@ -162,9 +168,9 @@ class Executor:
         else:
             self._made[marks[name]] = found if isinstance(found, tuple) and len(node.gives) > 1 else (found,)
 
-    def _inputs(self, graph: Graph, name: str, node: Node, marks: Mapping[str, str]) -> dict[str, Any]:
+    def _inputs(self, room: Room, name: str, node: Node, marks: Mapping[str, str]) -> dict[str, Any]:
         """What a node gets: values as their types, what other nodes made, and what is usual for the rest."""
-        given = graph[name]["inputs"]
+        given, library = room.graph[name]["inputs"], room.library
         found: dict[str, Any] = {}
         for each in node.inputs:
             if each.name not in given:
@@ -172,9 +178,18 @@ class Executor:
             elif is_link(given[each.name]):
                 source, place = given[each.name]
                 found[each.name] = self._made[marks[str(source)]][place]
+                if each.type in WIDGETS:
+                    found[each.name] = within(each, found[each.name], library)
             else:
                 found[each.name] = converted(each, given[each.name])
         return found
+
+
+def within(each: Input, value: Any, library: Library) -> Any:
+    """A value that another node made, as a node takes it. Raises SettingError for one that it could not be given either."""
+    for wrong in problems_of_value(each, value, library):
+        raise SettingError(f"{wrong['message']}: {wrong['details']}")
+    return converted(each, value)
 
 
 def sources_of(graph: Graph, name: str) -> list[str]:

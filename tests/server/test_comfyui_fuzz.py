@@ -171,3 +171,12 @@ def test_graphs_that_are_large_or_deep(bench):
     circle["end"] = node("MaskToImage", mask=["0", 0])
     circle["out"] = node("PreviewImage", images=["end", 0])
     assert check(circle, bench.library).error["type"] == "prompt_outputs_failed_validation"
+
+
+def test_values_of_nodes_are_as_limited_as_those_of_clients(bench):
+    graph = of_text(steps=1) | {"30": node("PrimitiveInt", value=10**9), "31": node("PrimitiveString", value="best")}
+    for name, key, link in (("3", "steps", "30"), ("5", "width", "30"), ("5", "batch_size", "30")):
+        with pytest.raises(GraphcError, match="bigger than max"):
+            bench.run({**graph, name: node(graph[name]["class_type"], **{**graph[name]["inputs"], key: [link, 0]})})
+    with pytest.raises(GraphcError, match="not in list"):
+        bench.run({**graph, "3": node("KSampler", **{**graph["3"]["inputs"], "sampler_name": ["31", 0]})})

@@ -15,7 +15,7 @@ from graphc_server.comfyui.table import CHOICE, NODES, WIDGETS  # noqa: E402
 FILES = {
     "sd1": "Stable Diffusion 1", "inpaint": "Stable Diffusion 1 inpainting", "edit": "Stable Diffusion 1 instruct-pix2pix",
     "xl": "Stable Diffusion XL", "refiner": "Stable Diffusion XL refiner", "sd3": "Stable Diffusion 3.5 medium",
-    "flux": "Flux dev", "fill": "Flux Fill", "chroma": "Chroma",
+    "flux": "Flux dev", "fill": "Flux Fill", "chroma": "Chroma", "z": "Z-Image",
 }  # fmt: skip
 FOLDERS = (
     "checkpoints",
@@ -56,6 +56,10 @@ def bench(tmp_path_factory):
         save_file(part(weights, prefix), root / "models" / f"{file}.safetensors")
     sd3 = known["Stable Diffusion 3.5 medium"].weights()
     save_file(part(sd3, "text_encoders.clip_g.transformer."), place["text_encoders"] / "clip_g.safetensors")
+    z = known["Z-Image"].weights()
+    (beginning,) = {name[: name.index("layers.0.")] for name in z if name.endswith("layers.0.mlp.gate_proj.weight")}
+    beginning = beginning.removesuffix("model.")
+    save_file(part(z, beginning), place["text_encoders"] / "qwen.safetensors")
     write_lora(place["loras"] / "style.safetensors")
     from architecture_models import original
 
@@ -232,6 +236,17 @@ def test_a_node(bench, name):
         if isinstance(array, np.ndarray):
             assert array.dtype == np.float32
             assert np.isfinite(array).all()
+
+
+def test_separate_files_of_z_image(bench):
+    graph = base("z") | {
+        "qwen": node("CLIPLoader", clip_name="qwen.safetensors", type="lumina2"),
+        "read": node("CLIPTextEncode", text="a red circle", clip=["qwen", 0]),
+        "empty": node("EmptySD3LatentImage", width=64, height=64, batch_size=1),
+    }
+    whole = bench.pictures(bench.run({**graph, **SINKS["MODEL"](["ckpt", 0])}).shown["end"])
+    parts = {**graph, **sampled(positive=["read", 0], latent_image=["empty", 0]), **decoded(["sampled", 0])}
+    assert (bench.pictures(bench.run(parts).shown["end"])[0] == whole[0]).all()
 
 
 PATCHES = [each.name for each in NODES.values() if each.function.__module__ == nodes.patches.__name__]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from graphs import Bench, changed, node, of_text, picture, write_lora
+from PIL import Image
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("diffusers")
@@ -218,6 +219,28 @@ def test_what_is_not_masked_stays(both):
     source = bench.value(made, "11").samples
     assert np.allclose(found[..., :3], source[..., :3], rtol=1e-4, atol=1e-3)
     assert np.abs(found[..., 5:] - source[..., 5:]).max() > 0.1
+
+
+def test_grey_masks(both):
+    """What is half masked is mixed once in each step, and not once more at the end."""
+    bench, pipeline, *_ = both
+    mask = Image.fromarray(np.tile(np.linspace(0, 255, 64).astype(np.uint8), (64, 1)))
+    mask.save(bench.files.folders["input"] / "grey.png")
+    made = changed(graph(), "3", latent_image=["12", 0]) | {
+        "10": node("LoadImage", image="in.png"), "11": node("VAEEncode", pixels=["10", 0], vae=["4", 2]),
+        "12": node("SetLatentNoiseMask", samples=["11", 0], mask=["13", 0]),
+        "13": node("LoadImageMask", image="grey.png", channel="red"),
+    }  # fmt: skip
+    masked = {
+        "image": picture(),
+        "mask": mask,
+        "mask_blur": 0,
+        "inpainting_fill": "original",
+        "denoising_strength": 1.0,
+    }
+    (wanted,) = pipeline(**TEXTS, **SAMPLING, sampler="euler", scheduler="normal", **masked)
+    form = pipeline.model.architecture.latent
+    assert (latent(bench, made) == form.to_encoded(wanted.latent[None])).all()
 
 
 def test_a_graph_ends_within_a_step(both):
