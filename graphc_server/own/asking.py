@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from PIL import Image, ImageChops
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import Field, create_model
 
 from graphc_images import ModelError, SettingError, Settings
 from graphc_images.models import Architecture
@@ -16,18 +16,13 @@ from graphc_images.resolving import resolved, unit_of
 from graphc_server.errors import RequestError
 from graphc_server.models import Listed
 from graphc_server.orders import Look, Order, with_seeds
+from graphc_server.own.controls import Strict, controls_of
 from graphc_server.own.parameters import BY_NAME, PARAMETERS, RECORDS
 from graphc_server.pictures import decoded
 from graphc_server.sdapi.requests import check_text, options_of
 from graphc_server.service import Service
 
 Side = Annotated[int, Field(ge=0, le=4096)]
-
-
-class Strict(BaseModel):
-    """What has no other fields than these."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 if TYPE_CHECKING:
@@ -119,6 +114,8 @@ def _read(service: Service, name: str, kind: str, value: Any) -> Any:
         if len(value) > service.limits.pictures:
             raise RequestError(f"{name}: the server allows {service.limits.pictures} pictures")
         return tuple(_read(service, name, "picture", each) for each in value)
+    if kind == "controls":
+        return controls_of(service, value)
     if kind == "record":
         usual = RECORDS[name]()
         try:

@@ -20,7 +20,7 @@ from graphc_images.pictures.files import Notes, read_notes
 from graphc_images.pictures.parameters import read_parameters
 from graphc_server.answers import Json
 from graphc_server.errors import RequestError
-from graphc_server.own.asking import Strict
+from graphc_server.own.controls import Strict
 from graphc_server.own.parameters import BY_NAME
 from graphc_server.pictures import MEDIA, decoded, encoded
 from graphc_server.sdapi.painting import Served
@@ -110,9 +110,14 @@ def _said(service: Service, notes: Notes) -> dict[str, Any]:
     """The text, its pairs, and what of it is settings here. `model` is one that is here, if it names one."""
     read = read_parameters(notes.parameters) if notes.parameters else None
     labels: Mapping[str, str] = read.settings if read else {}
-    settings = {name: _plain(value) for name, value in settings_in(notes).items() if name in BY_NAME}
+    settings = {name: _plain(value) for name, value in settings_in(notes).items() if _restored(name)}
     settings = {name: value for name, value in settings.items() if value is not None}
     return {"text": notes.parameters, "labels": dict(labels), "settings": settings, "model": _model(service, labels)}
+
+
+def _restored(name: str) -> bool:
+    """Whether a text says all of a setting: it does not have the pictures of some."""
+    return name in BY_NAME and BY_NAME[name].kind not in ("picture", "pictures", "controls")
 
 
 def _plain(value: Any) -> Any:

@@ -16,13 +16,15 @@ from graphc_images.conditions import ENCODERS
 from graphc_images.folders import ModelFile
 from graphc_images.inversions import Inversions
 from graphc_images.latent_scaling import LATENT_UPSCALERS
+from graphc_images.pictures.hints import PREPROCESSORS
 from graphc_images.prompts.chunks import Chunk, chunk_prompt
 from graphc_images.prompts.embeddings import Embedding
 from graphc_images.prompts.encoders import EncoderRules
 from graphc_images.prompts.plan import read_prompt
 from graphc_images.resolving import unit_of
 from graphc_server.answers import Json
-from graphc_server.own.asking import Strict, model_of
+from graphc_server.own.asking import model_of
+from graphc_server.own.controls import Strict
 from graphc_server.own.parameters import OF_SAMPLERS, axes_of, parameters_of
 from graphc_server.sdapi.extras import upscalers_of
 from graphc_server.sdapi.painting import Served
@@ -73,11 +75,13 @@ def parameters(service: Served, model: Annotated[str, Query(max_length=1000)] = 
     architecture = service.models.architecture(listed)
     upscalers = [*LATENT_UPSCALERS, *(name for name in upscalers_of(service) if name != "None")]
     others = [each.file.name for each in service.models.listed() if each.file.name != listed.file.name]
+    controls = [each.name for each in service.models.files("controlnet")]
     return Json({
         "model": listed.file.name,
         "architecture": architecture.name,
         "unit": unit_of(architecture),
-        "parameters": parameters_of(architecture, upscalers, others),
+        "parameters": parameters_of(architecture, upscalers, others, controls),
+        "preprocessors": [*PREPROCESSORS, *(each.name for each in service.models.files("preprocessor"))],
         "axes": axes_of(architecture, upscalers),
         "samplers": OF_SAMPLERS,
     })  # fmt: skip

@@ -14,8 +14,9 @@ from graphc_images.resolving import unit_of
 from graphc_images.sampling import SAMPLERS, SCHEDULERS
 from graphc_images.sampling.guidance import DynamicThreshold, Frequencies, Projected
 from graphc_images.settings import CHOICES, LARGEST_SEED, RANGES
+from graphc_server.own.controls import Control
 
-Kind = Literal["text", "whole", "number", "switch", "choice", "picture", "pictures", "record"]
+Kind = Literal["text", "whole", "number", "switch", "choice", "picture", "pictures", "record", "controls"]
 RECORDS: Mapping[str, type] = {
     "soft_inpainting": SoftInpainting,
     "apg": Projected,
@@ -99,7 +100,13 @@ class Parameter:
         """What a request has for it."""
         types: Mapping[Kind, Any] = {
             **{"text": str, "choice": str, "picture": str, "pictures": list[str]},
-            **{"whole": int, "number": float, "switch": bool, "record": dict[str, float | bool | str]},
+            **{
+                "whole": int,
+                "number": float,
+                "switch": bool,
+                "record": dict[str, float | bool | str],
+                "controls": list[Control],
+            },
         }
         return types[self.kind]
 
@@ -189,6 +196,8 @@ PARAMETERS: tuple[Parameter, ...] = (
     P("hires_cfg_scale", "Guidance (CFG)", "again", "number", "The first pass's if not given.", when="hires", rare=True),
     P("hires_prompt", "Prompt", "again", "text", "The first pass's if not given.", when="hires", rare=True),
     P("hires_negative_prompt", "Negative prompt", "again", "text", "The first pass's if not given.", when="hires", rare=True),
+    P("controls", "ControlNet", "control", "controls", "Edges, depth, or other pictures that the picture follows.",
+      lambda model: bool(model.family)),
     P("control_image", "Edges or depth", "references", "picture", "What the picture follows.",
       lambda model: model.added == "control"),
     P("reference_images", "References", "references", "pictures", "Pictures that the model looks at.",
@@ -251,10 +260,13 @@ OF_SAMPLERS: Mapping[str, list[str]] = {
 """What a sampler takes besides, by its label."""
 
 
-def parameters_of(model: Architecture, upscalers: Sequence[str], models: Sequence[str]) -> list[dict[str, Any]]:
-    """The parameters that a model has. `upscalers` and `models` are the names that the folders have."""
-    more = {"hires_upscaler": upscalers, "refiner": models}
-    found = [each.described(model) for each in PARAMETERS if each.has(model)]
+def parameters_of(
+    model: Architecture, upscalers: Sequence[str], models: Sequence[str], controls: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """The parameters that a model has. `upscalers`, `models` and `controls` are the names that the folders have; without any of
+    these last, nothing can be controlled."""
+    more = {"hires_upscaler": upscalers, "refiner": models, "controls": controls}
+    found = [each.described(model) for each in PARAMETERS if each.has(model) and (controls or each.kind != "controls")]
     return [{**each, "choices": list(more[each["name"]])} if each["name"] in more else each for each in found]
 
 

@@ -3,6 +3,7 @@
 import { button, find, make, signButton } from './dom.js';
 import { dataUri } from './api.js';
 import { changed, choose, counts, hasMask, on, parameter, state, value } from './state.js';
+import { controlsField } from './controls.js';
 import { promptField } from './words.js';
 
 const GROUPS = [
@@ -12,6 +13,7 @@ const GROUPS = [
   { name: 'picture', label: 'Begin with a picture', says: () => (state.start ? `${state.start.width} × ${state.start.height}` : 'none') },
   { name: 'mask', label: 'Mask', says: () => `${value('inpainting_fill')}, ${value('only_masked') ? 'the masked part alone' : 'the whole picture'}`, shown: () => hasMask() },
   { name: 'again', label: 'Enlarge', says: () => (value('hires_scale') > 1 ? `${value('hires_scale')} times, ${value('hires_upscaler')}` : 'no'), shown: () => !state.start },
+  { name: 'control', label: 'ControlNet', says: () => state.controls.map((each) => each.model).join(', ') || 'none' },
   { name: 'references', label: 'References', says: () => `${Object.keys(state.pictures).length || 'none'}` },
   { name: 'refiner', label: 'Refiner', says: () => value('refiner') || 'none' },
   { name: 'guidance', label: 'Guidance', says: () => touched('guidance') },
@@ -92,7 +94,7 @@ export function set(values) {
   drawGroups();
 }
 
-const FIELDS = { whole: number, number, choice, switch: switched, text: (each) => promptField(each, 2), record, picture, pictures: picture };
+const FIELDS = { whole: number, number, choice, switch: switched, text: (each) => promptField(each, 2), record, picture, pictures: picture, controls: controlsField };
 
 function field(each) {
   if (each.name === 'image' || each.name === 'mask') return null;

@@ -81,8 +81,7 @@ function table(x, y, cells) {
   const rows = y.map((label, row) => make('tr', {}, ...(y.some(Boolean) ? [make('th', { scope: 'row' }, label)] : []),
     ...x.map((_, column) => make('td', {}, cell(cells[row * x.length + column])))));
   const whole = make('table', {}, ...(x.some(Boolean) ? [make('thead', {}, head)] : []), make('tbody', {}, ...rows));
-  const room = find('canvas').clientWidth - (y.some(Boolean) ? 170 : 20);
-  whole.style.setProperty('--cell', `${Math.min(Math.max(room / x.length - 12, 88), 320)}px`);
+  whole.style.setProperty('--columns', x.length);
   return whole;
 }
 

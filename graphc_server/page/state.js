@@ -20,6 +20,8 @@ export const state = {
   /** Pictures of other parameters, by name: data URIs. */
   pictures: {},
   axes: { x: { name: '', values: '' }, y: { name: '', values: '' }, z: { name: '', values: '' } },
+  /** ControlNets: `{ model, image, module, weight, … }`; pictures are data URIs. */
+  controls: [],
   /** Jobs that were asked for here, and have not ended. */
   mine: new Set(),
 };
@@ -75,6 +77,7 @@ export function settings() {
     if (each.name in state.chosen && counts(each)) found[each.name] = state.chosen[each.name];
     else if (state.pictures[each.name]) found[each.name] = each.kind === 'pictures' ? [state.pictures[each.name]] : state.pictures[each.name];
   }
+  if (state.controls.length && parameter('controls')) found.controls = state.controls;
   if (state.start) {
     found.image = state.start.url;
     if (state.start.mask) found.mask = state.start.mask;

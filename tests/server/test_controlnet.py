@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
-from served import SMALL, Served, write_models
+from served import SMALL, Served, until, write_models
 
 import graphc_images
 from graphc_images.control_units import ControlUnit, short_hash
@@ -227,3 +227,27 @@ def test_what_cannot_be_detected_is_named(served, fields, said):
     answer = served.client.post("/controlnet/detect", json=asked)
     assert (answer.status_code, said in answer.json()["detail"]) == (422, True), answer.text
     assert served.post("/controlnet/render_openpose_json", [])["info"] == "No pose data detected."
+
+
+def test_graphcs_own_protocol_has_controls_where_there_are_some(served):
+    said = {each["name"]: each for each in served.get("/graphc/v1/parameters")["parameters"]}
+    assert said["controls"]["choices"] == ["Control_Canny"]
+    unit = {"model": "Control_Canny", "image": written(picture()), "weight": 0.5}
+    settings = {**SMALL, "sampler": "Euler", "scheduler": "Automatic", "cfg_scale": 7.0}
+    id = served.post("/graphc/v1/jobs", {"settings": {**settings, "controls": [unit]}})["id"]
+    until(lambda: served.get(f"/graphc/v1/jobs/{id}")["state"] == "done")
+    one = served.get(f"/graphc/v1/pictures/{id}/0")
+    assert "Weight: 0.5" in one["labels"]["ControlNet 0"]
+    assert "controls" not in one["settings"]  # its picture is not in the text
+    arguments = {"args": [{**unit, "enabled": True}]}
+    theirs = served.post("/sdapi/v1/txt2img", {**SMALL, "alwayson_scripts": {"controlnet": arguments}})["images"][0]
+    found = served.client.get(one["url"]).content
+    assert opened(theirs).tobytes() == Image.open(io.BytesIO(found)).tobytes()
+    for wrong, says in (
+        ({"model": "none"}, "model"),
+        ({"weight": 99}, "weight"),
+        ({"image": "x"}, "image"),
+        ({"module": "y"}, "module"),
+    ):
+        answer = served.client.post("/graphc/v1/jobs", json={"settings": {"controls": [{**unit, **wrong}]}})
+        assert (answer.status_code, says in answer.text) == (422, True), answer.text

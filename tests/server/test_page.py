@@ -9,6 +9,7 @@ import pytest
 from browser import Browser, find_browser
 from PIL import Image
 from served import Served, until, write_models
+from test_controlnet import write_control
 
 from graphc_server.service import Setup
 
@@ -27,6 +28,8 @@ def models(tmp_path_factory):
         (folder / "models" / kind).mkdir()
         for name in names:
             (folder / "models" / kind / f"{name}.safetensors").write_bytes(b"no tensors")
+    (folder / "models" / "ControlNet").mkdir()
+    write_control(folder / "models" / "ControlNet" / "edges.safetensors")
     return folder
 
 
@@ -369,6 +372,24 @@ def test_parameters_are_kept_and_those_that_count_are_shown(browser, served):
     assert browser.run("document.getElementById('p-hires_scale').value") == "1.5"
     picture = paint(browser, served, "made larger")
     assert pixels(served, picture).shape == (96, 96, 3)
+
+
+def test_a_controlnet_is_chosen(browser, served, tmp_path):
+    first = paint(browser, served, "without a ControlNet")
+    path = tmp_path / "followed.png"
+    path.write_bytes(served.client.get(first["url"]).content)
+    open_group(browser, "control")
+    browser.click("[data-name=controls] > button")
+    browser.call("DOM.enable")
+    root = browser.call("DOM.getDocument")["root"]["nodeId"]
+    field = browser.call("DOM.querySelector", nodeId=root, selector=".control input[type=file]")["nodeId"]
+    browser.call("DOM.setFileInputFiles", nodeId=field, files=[str(path)])
+    browser.until("document.querySelector('.control img').src.startsWith('data:image/png')")
+    picture = paint(browser, served, "with a ControlNet")
+    assert "Model: edges" in served.get(picture["address"])["labels"]["ControlNet 0"]
+    assert browser.run("document.getElementById('says-control').textContent") == "edges"
+    browser.click(".control > button")
+    assert "ControlNet 0" not in served.get(paint(browser, served, "without one again")["address"])["labels"]
 
 
 def test_what_was_asked_for_before_a_reload_is_followed(browser, served):
