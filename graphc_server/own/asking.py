@@ -101,8 +101,10 @@ def settings_of(service: Service, given: Mapping[str, Any], architecture: Archit
         if not parameter.has(architecture):
             raise RequestError(f"{name}: {architecture.name} has no such parameter")
         found[name] = _read(service, name, parameter.kind, value)
-    if "refiner" in found and found["refiner"] not in {each.file.name for each in service.models.listed()}:
-        raise RequestError(f"refiner: there is no model {found['refiner'][:60]!r}", 404)
+    names = {each.file.name for each in service.models.listed()}
+    for name in ("refiner", "hires_checkpoint"):
+        if name in found and found[name] not in names:
+            raise RequestError(f"{name}: there is no model {found[name][:60]!r}", 404)
     return found
 
 

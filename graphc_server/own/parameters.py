@@ -29,7 +29,8 @@ HIGHEST = {
     "s_tmin": 20, "s_tmax": 100, "s_noise": 2, "sigma_min": 20, "sigma_max": 100, "rho": 20, "s_min_uncond": 15,
     "cfg_norm": 10, "perp_neg": 10, "pag_scale": 20, "slg_scale": 20, "initial_noise_multiplier": 2, "extra_noise": 1,
     "mask_blur": 64, "only_masked_padding": 256, "hires_scale": 4, "hires_width": 4096, "hires_height": 4096,
-    "hires_steps": 150, "hires_cfg_scale": 30, "vae_tile": 2048,
+    "hires_steps": 150, "hires_cfg_scale": 30, "hires_guidance": 30, "beta_alpha": 2, "beta_beta": 2, "uni_pc_order": 8,
+    "crop_top": 1024, "crop_left": 1024, "low_score": 10, "high_score": 10, "comma_backtrack": 75, "vae_tile": 2048,
 }  # fmt: skip
 """To where a slider goes; a number that is typed may be higher, if `RANGES` allows it."""
 
@@ -181,6 +182,8 @@ PARAMETERS: tuple[Parameter, ...] = (
     P("differential", "Grey means later", "mask", "switch", "A grey mask says when a pixel begins to change.",
       when="mask", rare=True),
     P("round_mask", "Whole blocks", "mask", "switch", "A block of the latent is wholly in or out.", when="mask", rare=True),
+    P("mask_weight", "Hide what is masked", "mask", "number", "From the model: all of it at 1.",
+      lambda model: model.added == "inpaint", when="mask", rare=True),
     P("soft_inpainting", "Soft inpainting", "mask", "record", "Blends old and new by how much they differ.",
       when="mask", rare=True),
     P("hires_scale", "Enlarge", "again", "number", "Above 1, the picture is made again larger, from itself."),
@@ -194,6 +197,9 @@ PARAMETERS: tuple[Parameter, ...] = (
     P("hires_scheduler", "Schedule", "again", "choice", "The first pass's if not given.", when="hires", rare=True,
       choices=_schedulers()),
     P("hires_cfg_scale", "Guidance (CFG)", "again", "number", "The first pass's if not given.", when="hires", rare=True),
+    P("hires_guidance", "Distilled guidance", "again", "number", "The first pass's if not given.",
+      lambda model: model.defaults.guidance is not None, when="hires", rare=True),
+    P("hires_checkpoint", "Model", "again", "choice", "The same if not given.", when="hires", rare=True),
     P("hires_prompt", "Prompt", "again", "text", "The first pass's if not given.", when="hires", rare=True),
     P("hires_negative_prompt", "Negative prompt", "again", "text", "The first pass's if not given.", when="hires", rare=True),
     P("controls", "ControlNet", "control", "controls", "Edges, depth, or other pictures that the picture follows.",
@@ -204,6 +210,8 @@ PARAMETERS: tuple[Parameter, ...] = (
       lambda model: model.kind == "flux" and not model.extra),
     P("refiner", "Refiner", "refiner", "choice", "A second model that finishes the picture.", refined),
     P("refiner_switch_at", "From", "refiner", "number", "At which share of the way.", refined, when="refiner"),
+    P("low_score", "Score of the negative", "refiner", "number", "Beauty that it is told.", refined, "refiner", True),
+    P("high_score", "Score of the prompt", "refiner", "number", "Beauty that it is told.", refined, "refiner", True),
     P("tiling", "Seamless", "more", "choice", "The picture continues at its other edge.", is_unet),
     P("pag_scale", "Perturbed attention", "guidance", "number", "Away from a model that looks less closely; 3 is usual.",
       is_unet, rare=True),
@@ -241,6 +249,17 @@ PARAMETERS: tuple[Parameter, ...] = (
     P("initial_noise_multiplier", "Noise on the picture", "noise", "number", "Factor.", when="image", rare=True),
     P("extra_noise", "Extra noise", "noise", "number", "On the picture.", when="image", rare=True),
     P("fix_steps", "All steps", "noise", "switch", "As many as asked for, also for a small change.", when="image", rare=True),
+    P("beta_alpha", "Alpha", "noise", "number", "Of the schedule Beta.", when="beta", rare=True),
+    P("beta_beta", "Beta", "noise", "number", "Of the schedule Beta.", when="beta", rare=True),
+    P("uni_pc_variant", "UniPC's variant", "noise", "choice", when="sampler", rare=True),
+    P("uni_pc_skip", "UniPC's times", "noise", "choice", when="sampler", rare=True),
+    P("uni_pc_order", "UniPC's order", "noise", "whole", "How far steps look back.", when="sampler", rare=True),
+    P("uni_pc_lower_order_final", "UniPC's last steps look back less", "noise", "switch", when="sampler", rare=True),
+    P("more_noise", "As much noise as ComfyUI", "noise", "switch", "At the start.", rare=True),
+    P("zero_snr", "Noise alone at the start", "noise", "switch", "Zero terminal SNR.", is_unet, rare=True),
+    P("comma_backtrack", "Cut long prompts at commas", "more", "whole", "Among so many tokens at the end of a chunk.", rare=True),
+    P("crop_top", "Cut off at the top", "more", "whole", "Pixels that the model is told.", refined, rare=True),
+    P("crop_left", "Cut off at the left", "more", "whole", "Pixels that the model is told.", refined, rare=True),
     P("emphasis", "Emphasis", "more", "choice", "What (words:1.2) do.", rare=True),
     P("mode", "Same as", "more", "choice", "Whose pictures these are, seed by seed.", rare=True, choices=MODES),
     P("t5_mask_pad", "Padding that is seen", "more", "whole", "Behind the text.", lambda model: model.kind == "chroma",
@@ -252,8 +271,12 @@ PARAMETERS: tuple[Parameter, ...] = (
 
 BY_NAME: Mapping[str, Parameter] = {each.name: each for each in PARAMETERS}
 
+OF_ALL = {"eta", "s_churn", "s_tmin", "s_tmax", "s_noise"}
 OF_SAMPLERS: Mapping[str, list[str]] = {
-    each.label: sorted(each.takes & {"eta", "s_churn", "s_tmin", "s_tmax", "s_noise"})
+    each.label: [
+        *sorted(each.takes & OF_ALL),
+        *(one.name for one in PARAMETERS if each.label.startswith("UniPC") and one.name.startswith("uni_pc")),
+    ]
     for each in SAMPLERS
     if each.label
 }
@@ -265,7 +288,7 @@ def parameters_of(
 ) -> list[dict[str, Any]]:
     """The parameters that a model has. `upscalers`, `models` and `controls` are the names that the folders have; without any of
     these last, nothing can be controlled."""
-    more = {"hires_upscaler": upscalers, "refiner": models, "controls": controls}
+    more = {"hires_upscaler": upscalers, "refiner": models, "hires_checkpoint": models, "controls": controls}
     found = [each.described(model) for each in PARAMETERS if each.has(model) and (controls or each.kind != "controls")]
     return [{**each, "choices": list(more[each["name"]])} if each["name"] in more else each for each in found]
 

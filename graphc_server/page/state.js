@@ -57,6 +57,7 @@ const NEEDS = {
   hires: () => !state.start && (value('hires_scale') > 1 || value('hires_width') || value('hires_height')),
   cfg: () => value('cfg_scale') > 1,
   subseed_strength: () => value('subseed_strength') > 0,
+  beta: () => String(value('scheduler')).startsWith('Beta'),
   refiner: () => Boolean(value('refiner')),
 };
 
