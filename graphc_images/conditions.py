@@ -75,7 +75,7 @@ class Layer:
 @dataclass(frozen=True)
 class Family:
     """How the texts of a family of models become conditionings. `t5` is the least number of T5's tokens, by mode; `masked` says
-    that tokens of T5 do not look at padding. `talk` is how it talks to a language model."""
+    that tokens of T5 and Qwen do not look at padding. `talk` is how it talks to a language model."""
 
     name: str
     layer: Layer
@@ -182,7 +182,7 @@ def _read(model: ImageModel, name: str, texts: Sequence[str], reading: Reading, 
         for text in texts
     ]
     masked = family.masked and rules.chunk is None
-    seen_pads = reading.t5_mask_pad if masked else 0
+    seen_pads = reading.t5_mask_pad if masked and not family.talk else 0
     most = max(map(len, cut))
     (empty,) = chunk_prompt("", rules, reading.mode)
     rows = [[*chunks, *[empty] * (most - len(chunks))] for chunks in cut]
@@ -281,6 +281,10 @@ def _z_image(read: Mapping[str, Read], reading: Reading, negative: bool) -> Cond
     return Conditioning(np.pad(words, ((0, 0), (0, more), (0, 0))), mask=mask[None].astype(np.float32))
 
 
+def _flux2(read: Mapping[str, Read], reading: Reading, negative: bool) -> Conditioning:
+    return Conditioning(read["llm"].words[:, : max(encoders.QWEN_ANSWERED.shortest, int(read["llm"].mask.sum()))])
+
+
 def own_words(read: Read) -> np.ndarray:
     """The states [1, tokens, width] of a text without padding, which another text of the same batch may have brought."""
     return read.words[:, read.mask[0]]
@@ -307,6 +311,7 @@ FAMILIES: Mapping[str, Family] = {
         Family("flux", Layer(), _flux),
         Family("chroma", Layer(), _chroma, {"a1111": 1, "comfyui": 1}, masked=True),
         Family("z_image", Layer(), _z_image, talk=encoders.QWEN_ASKED),
+        Family("flux2", Layer(), _flux2, masked=True, talk=encoders.QWEN_ANSWERED),
     )
 }
 """By name. T5's least numbers of tokens are those of Forge and of ComfyUI."""

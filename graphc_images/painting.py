@@ -70,11 +70,6 @@ class Canvas:
     latent: np.ndarray | None = None
     seen: Seen = NOTHING
 
-    @property
-    def tokens(self) -> int:
-        """Pieces of 2 x 2 latent pixels: schedules of flow models depend on their number."""
-        return self.shape[2] * self.shape[3] // 4
-
 
 @dataclass(frozen=True)
 class Stroke:
@@ -104,7 +99,7 @@ def paint(
     """
     model = conditioner.model
     levels = levels_of(model, settings.mode, settings.zero_snr)
-    way = planned(settings, levels, canvas, table_family(model), again=hires_of is not None)
+    way = planned(settings, levels, canvas, model, again=hires_of is not None)
 
     def guided_by(conditioner: Conditioner, canvas: Canvas) -> Guided:
         prompts = Reader(conditioner, settings, canvas, hires_of, embeddings).prompts(way.evaluations)
@@ -162,7 +157,12 @@ def table_family(model: ImageModel) -> str:
     return ("sdxl" if model.architecture.sizes else "sd1") if kind == "unet" else kind
 
 
-def planned(settings: Settings, levels: Levels, canvas: Canvas, family: str, *, again: bool) -> Plan:
+def tokens_of(model: ImageModel, canvas: Canvas) -> int:
+    """Pieces of 2 x 2 pixels of the autoencoder's latent: schedules of flow models depend on their number."""
+    return canvas.shape[2] * canvas.shape[3] * model.architecture.latent.packed**2 // 4
+
+
+def planned(settings: Settings, levels: Levels, canvas: Canvas, model: ImageModel, *, again: bool) -> Plan:
     """The noise levels of a pass; `again` for one that goes on from a picture that was just made."""
     assert settings.sampler is not None
     assert settings.steps is not None
@@ -181,8 +181,8 @@ def planned(settings: Settings, levels: Levels, canvas: Canvas, family: str, *, 
             low=settings.sigma_min,
             high=settings.sigma_max,
             rho=settings.rho,
-            family=family,
-            tokens=canvas.tokens,
+            family=table_family(model),
+            tokens=tokens_of(model, canvas),
             discard_penultimate=bool(settings.discard_next_to_last_sigma),
             alpha=settings.beta_alpha,
             beta=settings.beta_beta,

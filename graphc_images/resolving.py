@@ -45,7 +45,8 @@ def check_names(settings: Settings) -> None:
 
 def unit_of(architecture: Architecture) -> int:
     """What the sides of its pictures are multiples of, in pixels."""
-    return architecture.latent.pixels * (1 if architecture.kind == "unet" else 2)
+    latent = architecture.latent
+    return latent.pixels if architecture.kind == "unet" else latent.pixels * 2 // latent.packed
 
 
 def check_size(architecture: Architecture, width: int | None, height: int | None) -> None:

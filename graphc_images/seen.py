@@ -14,6 +14,7 @@ from graphc_images.models import ImageModel
 from graphc_images.pictures import masks
 from graphc_images.pictures.arrays import flatten, to_array
 from graphc_images.pictures.sizes import pixel_mode, resize
+from graphc_images.resolving import unit_of
 from graphc_images.settings import Settings
 
 Shape = tuple[int, int, int, int]
@@ -49,7 +50,7 @@ def seen(
     architecture = model.architecture
     if settings.control_image is not None and architecture.added != "control" and not settings.controls:
         raise SettingError(f"control_image: {architecture.name} does not look at one")
-    if settings.reference_images and architecture.kind != "flux":
+    if settings.reference_images and architecture.kind not in ("flux", "flux2"):
         raise SettingError(f"reference_images: {architecture.name} does not look at any")
     references = tuple(_reference(model, each) for each in settings.reference_images)
     if not architecture.added:
@@ -60,7 +61,7 @@ def seen(
 
 
 def _reference(model: ImageModel, picture: Image.Image) -> np.ndarray:
-    unit = 2 * model.architecture.latent.pixels
+    unit = unit_of(model.architecture)
     smaller = min(1.0, sqrt(LARGEST_REFERENCE / (picture.width * picture.height)))
     width, height = (max(int(side * smaller) // unit, 1) * unit for side in picture.size)
     return model.encode_image(to_array(resize(flatten(picture), width, height, "stretch"))[None])

@@ -150,7 +150,7 @@ class Settings:
     high_score: float = 6.0
     """Aesthetic scores that Stable Diffusion XL's refiner is told of the negative prompt and of the prompt."""
     reference_images: tuple[Image.Image, ...] = ()
-    """Pictures that Flux Kontext looks at."""
+    """Pictures that Flux Kontext and Flux.2 look at."""
 
     mask: Image.Image | None = None
     """White where `image` is painted anew."""

@@ -300,6 +300,42 @@ def sd3(
     return made | linear("final_layer.adaLN_modulation.1", 2 * width, width)
 
 
+def klein(
+    width: int = 3072, head: int = 128, double: int = 5, single: int = 20, channels: int = 128, text: int = 7680
+) -> Shapes:
+    """Flux.2 without guidance: nothing has a bias."""
+    made = {"img_in.weight": (width, channels), "txt_in.weight": (width, text)}
+    made |= {"time_in.in_layer.weight": (width, 256), "time_in.out_layer.weight": (width, width)}
+    for name, parts in (
+        ("double_stream_modulation_img", 6),
+        ("double_stream_modulation_txt", 6),
+        ("single_stream_modulation", 3),
+    ):
+        made |= linear(f"{name}.lin", parts * width, width, False)
+    for index in range(double):
+        for side in ("img", "txt"):
+            name = f"double_blocks.{index}.{side}"
+            made |= linear(f"{name}_attn.qkv", 3 * width, width, False) | linear(
+                f"{name}_attn.proj", width, width, False
+            )
+            made |= {f"{name}_attn.norm.{each}_norm.scale": (head,) for each in ("query", "key")}
+            made |= linear(f"{name}_mlp.0", 6 * width, width, False) | linear(f"{name}_mlp.2", width, 3 * width, False)
+    for index in range(single):
+        name = f"single_blocks.{index}"
+        made |= linear(f"{name}.linear1", 9 * width, width, False) | linear(f"{name}.linear2", width, 4 * width, False)
+        made |= {f"{name}.norm.{each}_norm.scale": (head,) for each in ("query", "key")}
+    made |= linear("final_layer.linear", channels, width, False)
+    return made | linear("final_layer.adaLN_modulation.1", 2 * width, width, False)
+
+
+def vae32(width: int = 128) -> Shapes:
+    """Flux.2's autoencoder."""
+    inner = {"quant_conv": "encoder.quant_conv", "post_quant_conv": "decoder.post_quant_conv"}
+    made = {f"{inner.get(name.partition('.')[0], name.partition('.')[0])}.{name.partition('.')[2]}": shape
+            for name, shape in vae(width, latents=32).items()}  # fmt: skip
+    return {**made, "bn.running_mean": (128,), "bn.running_var": (128,), "bn.num_batches_tracked": ()}
+
+
 def z_block(name: str, width: int, head: int, modulated: bool) -> Shapes:
     hidden = int(width / 3 * 8)
     made = {

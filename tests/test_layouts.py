@@ -68,6 +68,10 @@ FULL: dict[str, tuple[str, Shapes]] = {
         **prefixed(UNET, original.z_image()), **prefixed("vae.", original.vae(latents=16, quantized=False)),
         **prefixed("text_encoders.qwen3_4b.transformer.", original.qwen3()),
     }),
+    "klein": ("Flux.2", {
+        **prefixed(UNET, original.klein()), **prefixed("vae.", original.vae32()),
+        **prefixed("text_encoders.qwen3_4b.transformer.", original.qwen3()),
+    }),
     "qwen": ("Qwen", original.qwen3()),
     "controlnet": ("ControlNet of Stable Diffusion 1 or 2", prefixed("control_model.", original.controlnet(**original.SD1))),
     "controlnet xl": ("ControlNet of Stable Diffusion XL", original.controlnet(**original.SDXL)),
@@ -157,6 +161,10 @@ def modules() -> dict[tuple[str, str], Any]:
             ("flux schnell", "transformer"): diffusers.FluxTransformer2DModel(),
             ("chroma", "transformer"): diffusers.ChromaTransformer2DModel(),
             ("z-image", "transformer"): diffusers.ZImageTransformer2DModel(), ("z-image", "vae"): autoencoder(**bare),
+            ("klein", "transformer"): diffusers.Flux2Transformer2DModel(
+                num_layers=5, num_single_layers=20, num_attention_heads=24, joint_attention_dim=7680, guidance_embeds=False
+            ),
+            ("klein", "vae"): diffusers.AutoencoderKLFlux2(**vae), ("klein", "text_encoder"): qwen3(),
             ("z-image", "text_encoder"): qwen3(), ("qwen", "text_encoder"): qwen3(),
             ("controlnet", "controlnet"): diffusers.ControlNetModel(**sd1),
             ("controlnet xl", "controlnet"): diffusers.ControlNetModel(**xl),
@@ -166,13 +174,13 @@ def modules() -> dict[tuple[str, str], Any]:
 
 def state_of(module: Any) -> Shapes:
     """A module's names and shapes, as files have them: transformers of today leaves out CLIP's outer module."""
-    found = {name: tuple(each.shape) for name, each in module.state_dict().items()}
+    found = {name: tuple(each.shape) for name, each in module.state_dict().items() if not IGNORED.match(name)}
     outer = "text_model." if "embeddings.token_embedding.weight" in found else ""
     return prefixed(outer, found)
 
 
-EXTRA = ("text_projection.weight", "text_model.encoder.layers.23.", "norm_final.")
-"""What files have and modules have not: CLIP's projection, its last layer in Stable Diffusion 2, a norm of Z-Image."""
+EXTRA = ("text_projection.weight", "text_model.encoder.layers.23.", "norm_final.", "bn.num_batches_tracked")
+"""What files have and nobody reads: CLIP's projection, its last layer in Stable Diffusion 2, a norm of Z-Image, a count."""
 
 
 @pytest.fixture(scope="module")
@@ -242,6 +250,7 @@ def as_diffusers(kind: str, given: dict[str, Any]) -> dict[str, Any]:
         "sd3": lambda: single_file.convert_sd3_transformer_checkpoint_to_diffusers(given),
         "flux": lambda: single_file.convert_flux_transformer_checkpoint_to_diffusers(given),
         "chroma": lambda: single_file.convert_chroma_transformer_checkpoint_to_diffusers(given),
+        "klein": lambda: single_file.convert_flux2_transformer_checkpoint_to_diffusers(given),
         "z-image": lambda: single_file.convert_z_image_transformer_checkpoint_to_diffusers(given),
     }
     return converters[kind]()
@@ -269,6 +278,7 @@ CONVERTED: dict[str, tuple[str, str, Shapes]] = {
     "flux": ("flux", "transformer", narrow(original.flux(double=2, single=1))),
     "flux schnell": ("flux", "transformer", prefixed(UNET, narrow(original.flux(double=1, single=2, guidance=False)))),
     "chroma": ("chroma", "transformer", narrow(original.chroma(double=2, single=1, hidden=8, layers=2))),
+    "klein": ("klein", "transformer", original.klein(12, 3, 2, 1, 8, 6)),
     "z-image": ("z-image", "transformer", prefixed(UNET, original.z_image(12, 3, 2, 1, 6))),
 }  # fmt: skip
 """What is converted how, into which component, of which tensors."""

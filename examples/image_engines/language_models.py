@@ -9,11 +9,15 @@ from torch import Tensor, nn
 
 from examples.image_engines.networks import WORDS, Config, Inputs, Kind, made
 
+FOREIGN = ("model", "taken", "padded")
+"""What transformers does not want to know."""
+
 
 def qwen(config: Config) -> nn.Module:
-    """Qwen's layers of transformers; `taken` are those after which states are read, counted from 1."""
+    """Qwen's layers of transformers; `taken` are those after which states are read, counted from 1. With `padded`, states of
+    padding are read too, which see the text."""
     path, taken = config["model"], config["taken"]
-    own = {key: value for key, value in config.items() if key not in ("model", "taken")}
+    own = {key: value for key, value in config.items() if key not in FOREIGN}
     module = made(path, {**own, "num_hidden_layers": max(taken), "attn_implementation": "sdpa"})
     del module.norm
     module.__dict__["taken"] = taken
@@ -21,15 +25,19 @@ def qwen(config: Config) -> nn.Module:
 
 
 def qwen_inputs(config: Config) -> Inputs:
-    """Two prompts."""
-    return {"input_ids": torch.zeros(2, 19, dtype=torch.int64)}
+    """Two prompts, and with `padded` which of their tokens others look at."""
+    found = {"input_ids": torch.zeros(2, 19, dtype=torch.int64)}
+    return found | ({"attention_mask": torch.ones(2, 19, dtype=torch.int64)} if config.get("padded") else {})
 
 
-def qwen_forward(module: Any, ids: Tensor) -> Tensor:
+def qwen_forward(module: Any, ids: Tensor, *seen: Tensor) -> Tensor:
     """The states [batch, tokens, width]; of several layers side by side. No token sees those behind it, so padding makes no
     difference to a text."""
     place = torch.arange(ids.shape[1])
-    mask = torch.where(place[None] > place[:, None], torch.finfo(torch.float32).min, 0.0)[None, None]
+    hidden = (place[None] > place[:, None])[None, None]
+    for each in seen:
+        hidden = hidden | (each == 0)[:, None, None]
+    mask = torch.where(hidden, torch.finfo(torch.float32).min, 0.0)
     state = module.embed_tokens(ids)
     turns = module.rotary_emb(state, place[None])
     found = []
@@ -40,4 +48,4 @@ def qwen_forward(module: Any, ids: Tensor) -> Tensor:
     return torch.cat(found, dim=-1)
 
 
-QWEN = Kind(qwen, qwen_inputs, qwen_forward, ("states",), {"input_ids": WORDS})
+QWEN = Kind(qwen, qwen_inputs, qwen_forward, ("states",), {"input_ids": WORDS, "attention_mask": WORDS})

@@ -5,7 +5,7 @@ python -m examples.image_engines --small
 
 from __future__ import annotations
 
-from examples.image_engines import controls, table
+from examples.image_engines import controls, flux2, table
 from examples.image_engines import networks as kinds
 from examples.image_engines.language_models import QWEN
 from examples.image_engines.networks import Config
@@ -89,6 +89,16 @@ QWEN3: Config = {
     "num_key_value_heads": 2,
     "head_dim": 16,
 }
+KLEIN: Config = {
+    **table.KLEIN_4B,
+    "num_layers": 2,
+    "num_single_layers": 3,
+    "attention_head_dim": 24,
+    "num_attention_heads": 4,
+    "joint_attention_dim": 96,
+    "axes_dims_rope": (6, 6, 6, 6),
+}
+QWEN3_JOINED: Config = {**QWEN3, "taken": (1, 2), "padded": True}
 UNION: Config = {**SDXL, "num_control_type": 6, "num_trans_head": 2}
 ADAPTER: Config = {**table.ADAPTER, "channels": (16, 32, 64, 64)}
 ADAPTER_XL: Config = {**table.ADAPTER_XL, "channels": (16, 32, 64, 64)}
@@ -110,6 +120,10 @@ SMALL = {
     "chroma": Shipped(kinds.CHROMA, CHROMA),
     "z_image": Shipped(Z_IMAGE, Z_IMAGE_CONFIG),
     "qwen3": Shipped(QWEN, QWEN3),
+    "flux2_klein": Shipped(flux2.FLUX2, KLEIN),
+    "qwen3_joined": Shipped(QWEN, QWEN3_JOINED),
+    "vae32_decoder": Shipped(flux2.VAE_DECODER, {**table.VAE32, **VAE}),
+    "vae32_encoder": Shipped(flux2.VAE_ENCODER, {**table.VAE32, **VAE}),
     "unet_sd1": Shipped(kinds.UNET, SD1, (("unet_sd1_inpaint", 9), ("unet_sd1_edit", 8))),
     "unet_sd2": Shipped(kinds.UNET, SD2),
     "unet_sdxl": Shipped(kinds.UNET, SDXL, (("unet_sdxl_inpaint", 9),)),

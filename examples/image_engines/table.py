@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from examples.image_engines import controls
+from examples.image_engines import controls, flux2
 from examples.image_engines import networks as kinds
 from examples.image_engines.language_models import QWEN
 from examples.image_engines.networks import Config, Kind
@@ -212,6 +212,25 @@ QWEN3_4B: Config = {
     "rms_norm_eps": 1e-6,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000.0},
 }
+# black-forest-labs/FLUX.2-klein-4B and -9B; their text encoders are Qwen/Qwen3-4B and -8B
+KLEIN_4B: Config = {
+    "in_channels": 128,
+    "num_layers": 5,
+    "num_single_layers": 20,
+    "num_attention_heads": 24,
+    "joint_attention_dim": 7680,
+    "guidance_embeds": False,
+}
+KLEIN_9B: Config = {
+    **KLEIN_4B,
+    "num_layers": 8,
+    "num_single_layers": 24,
+    "num_attention_heads": 32,
+    "joint_attention_dim": 12288,
+}
+QWEN3_4B_JOINED: Config = {**QWEN3_4B, "taken": (9, 18, 27), "padded": True}
+QWEN3_8B_JOINED: Config = {**QWEN3_4B_JOINED, "hidden_size": 4096, "intermediate_size": 12288}
+VAE32: Config = {**VAE4, "latent_channels": 32}
 # the small model that comes with the package (examples/shapes)
 SHAPES_UNET: Config = {
     **SD1,
@@ -261,6 +280,12 @@ SHIPPED = {
     "sd35_large": Shipped(kinds.SD3, SD35_LARGE),
     "z_image": Shipped(Z_IMAGE, Z_IMAGE_CONFIG),
     "qwen3_4b": Shipped(QWEN, QWEN3_4B),
+    "flux2_klein_4b": Shipped(flux2.FLUX2, KLEIN_4B),
+    "qwen3_4b_joined": Shipped(QWEN, QWEN3_4B_JOINED),
+    "vae32_decoder": Shipped(flux2.VAE_DECODER, VAE32),
+    "vae32_encoder": Shipped(flux2.VAE_ENCODER, VAE32),
+    "flux2_klein_9b": Shipped(flux2.FLUX2, KLEIN_9B),
+    "qwen3_8b_joined": Shipped(QWEN, QWEN3_8B_JOINED),
     "unet_ssd1b": Shipped(kinds.UNET, SSD1B),
     "unet_sd1_controlled": Shipped(controls.controlled(SD1), SD1, (("unet_sd1_inpaint_controlled", 9),)),
     "unet_sd2_controlled": Shipped(controls.controlled(SD2), SD2, (("unet_sd2_inpaint_controlled", 9),)),

@@ -292,7 +292,10 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("initial_noise_multiplier", "Factor of the noise that is added.", ("--noise-multiplier",)),
         Option("extra_noise", "More noise than the sampler takes away."),
         Option("control_image", "Edges or depth, for Flux Canny and Depth; what --control follows that has no image=FILE."),
-        Option("reference_images", "Flux Kontext looks at it; may be repeated.", ("--reference",), list[Path], _pictures, "FILE"),
+        Option(
+            "reference_images", "Flux Kontext and Flux.2 look at it; may be repeated.", ("--reference",), list[Path],
+            _pictures, "FILE",
+        ),
         Option("color_correction", "Give the result the colours of --image."),
     ),
     "A part of a picture": (

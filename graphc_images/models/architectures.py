@@ -89,6 +89,7 @@ def transformer(engine: str) -> Part:
 
 
 VAE4 = Part("vae4", "vae", AUTOENCODER)
+VAE32 = Part("vae32", "vae", AUTOENCODER)
 VAE16 = Part("vae16", "vae", AUTOENCODER)
 CLIP_L1 = Part("clip_l", "text_encoder", ("cond_stage_model.transformer.", "text_encoder/"))
 CLIP_H2 = Part("clip_h", "text_encoder", ("cond_stage_model.model.", "text_encoder/"))
@@ -101,6 +102,8 @@ T5_3 = Part("t5_xxl", "text_encoder_3", ("text_encoders.t5xxl.", "text_encoder_3
 CLIP_LF = Part("clip_l", "text_encoder", ("text_encoders.clip_l.", "text_encoder/"))
 T5_F = Part("t5_xxl", "text_encoder_2", ("text_encoders.t5xxl.", "text_encoder_2/"))
 QWEN_Z = Part("qwen3_4b", "text_encoder", ("text_encoders.qwen3_4b.", "text_encoder/"))
+QWEN_4B = Part("qwen3_4b_joined", "text_encoder", ("text_encoders.qwen3_4b.", "text_encoder/"))
+QWEN_8B = Part("qwen3_8b_joined", "text_encoder", ("text_encoders.qwen3_8b.", "text_encoder/"))
 T5_C = Part("t5_xxl", "text_encoder", ("text_encoders.t5xxl.", "text_encoder/"))
 
 SD1_TEXT = {"clip_l": CLIP_L1}
@@ -213,6 +216,27 @@ def flux(name: str, engine: str, channels: int, guided: bool, defaults: Defaults
     )  # fmt: skip
 
 
+SHARED = "single_stream_modulation.lin.weight"
+
+
+def flux2_klein(name: str, engine: str, heads: int, blocks: tuple[int, int], text: Part) -> Architecture:
+    """Flux.2 klein, with heads of 128 channels and so many double and single blocks."""
+    width, (double, single) = 128 * heads, blocks
+    marks: Sizes = {
+        SHARED: (3 * width, width),
+        f"double_blocks.{double - 1}.img_attn.qkv.weight": (3 * width, width),
+        f"double_blocks.{double}.img_attn.qkv.weight": None,
+        f"single_blocks.{single - 1}.norm.query_norm.scale": (128,),
+        f"single_blocks.{single}.norm.query_norm.scale": None,
+        IMAGE: (width, 128),
+        GUIDANCE: None,
+    }
+    return Architecture(
+        name, "flux2", marks, transformer(engine), VAE32, latents.FLUX2, {"llm": text}, "flow",
+        defaults=Defaults(4, 1.0, "Euler", "Flux2", 1024, 1024),
+    )  # fmt: skip
+
+
 WORDS_IN = "cap_embedder.1.weight"
 Z_QKV = "layers.{}.attention.qkv.weight"
 Z_IMAGE_MARKS: Sizes = {
@@ -256,6 +280,8 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         "Z-Image", "z_image", Z_IMAGE_MARKS, transformer("z_image"), VAE16, latents.FLUX, {"llm": QWEN_Z}, "flow", 3.0,
         defaults=Defaults(9, 1.0, "Euler", "Simple", 1024, 1024),
     ),
+    flux2_klein("Flux.2 klein 4B", "flux2_klein_4b", 24, (5, 20), QWEN_4B),
+    flux2_klein("Flux.2 klein 9B", "flux2_klein_9b", 32, (8, 24), QWEN_8B),
     flux("Flux dev", "flux_dev", 64, True, FLUX_DEFAULTS),
     flux("Flux schnell", "flux_schnell", 64, False, Defaults(4, 1.0, "Euler", "Simple", 1024, 1024)),
     flux("Flux Fill", "flux_fill", 384, True, Defaults(50, 1.0, "Euler", "Simple", 1024, 1024, 30.0)),

@@ -24,9 +24,9 @@ class Conditioning:
     height, width, crops, aesthetic score. `guidance` [batch] is the distilled one of Flux dev. `latents` [batch, extra, height,
     width] are joined to the latent, for models with more channels (`Architecture.extra`). `mask` [batch, tokens] is 1 for the
     words that Chroma looks at, and for those of Z-Image that are no padding. `references` are latents [batch, channels, height,
-    width] of pictures that Flux Kontext looks at. `residuals` are what ControlNets add to a U-Net's skips, the middle's last, and
-    `features` what T2I-Adapters add within its encoder; there are both or none. `positive` [batch] is 1 for what the prompt says
-    and 0 for the negative prompt, None for 1: some controls are for the prompt alone.
+    width] of pictures that Flux Kontext and Flux.2 look at. `residuals` are what ControlNets add to a U-Net's skips, the middle's
+    last, and `features` what T2I-Adapters add within its encoder; there are both or none. `positive` [batch] is 1 for what the
+    prompt says and 0 for the negative prompt, None for 1: some controls are for the prompt alone.
     """
 
     words: np.ndarray
@@ -162,6 +162,40 @@ def _z_image(x: np.ndarray, times: np.ndarray, given: Conditioning) -> Arrays:
     }
 
 
+def _flux2(x: np.ndarray, times: np.ndarray, given: Conditioning) -> Arrays:
+    words = each(given.words, len(x), "words")
+    images = [x, *(each(reference, len(x), "references") for reference in given.references)]
+    moments = [10 * number for number in range(len(images))]
+    ordered = np.zeros((words.shape[1], 4), np.float32)
+    ordered[:, 3] = np.arange(len(ordered))
+    return {
+        "patches": np.concatenate([pixels(image) for image in images], axis=1),
+        "timestep": times,
+        "encoder_hidden_states": words,
+        "patch_places": np.concatenate([moved(image, moment) for image, moment in zip(images, moments, strict=True)]),
+        "word_places": ordered,
+    }
+
+
+def pixels(image: np.ndarray) -> np.ndarray:
+    """Each pixel's channels as a row [batch, pixels, channels]."""
+    return np.ascontiguousarray(image.reshape(*image.shape[:2], -1).transpose(0, 2, 1))
+
+
+def unrolled(rows: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The image of such rows; those behind its own are left out."""
+    return np.ascontiguousarray(rows[:, : shape[2] * shape[3]].transpose(0, 2, 1)).reshape(shape)
+
+
+def moved(image: np.ndarray, moment: int) -> np.ndarray:
+    """Where the pixels of an image lie [pixels, 4]: a moment, row, column, and 0 for what is no word."""
+    found = np.zeros((*image.shape[2:], 4), np.float32)
+    found[..., 0] = moment
+    found[..., 1] = np.arange(image.shape[2])[:, None]
+    found[..., 2] = np.arange(image.shape[3])
+    return found.reshape(-1, 4)
+
+
 FULL = 32
 """Z-Image's words and patches are filled up to multiples of this."""
 
@@ -235,6 +269,7 @@ KINDS = {
     "sd3": Takes(_sd3, _same),
     "flux": Takes(_flux, unpatched),
     "chroma": Takes(_chroma, unpatched),
+    "flux2": Takes(_flux2, unrolled),
     "z_image": Takes(_z_image, _towards_noise),
 }
 """By `Architecture.kind`."""

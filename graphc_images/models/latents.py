@@ -16,7 +16,8 @@ class LatentFormat:
     A denoiser's latent is `(encoded - shift) * scale`, where `encoded` is the autoencoder's; `shifts` and `scales` are for each
     channel besides, where they differ. `colours` has red, green and blue
     for each channel, and `bias` is added to them: a rough picture, -1 to 1, without any network. `tiny` is the kind of TAESD
-    that knows these latents.
+    that knows these latents. With `packed` 2, four channels are a square of the autoencoder's own latent, whose channels
+    `colours` are for.
     """
 
     channels: int
@@ -28,6 +29,7 @@ class LatentFormat:
     tiny: str = ""
     shifts: tuple[float, ...] = ()
     scales: tuple[float, ...] = ()
+    packed: int = 1
 
     def from_encoded(self, encoded: np.ndarray) -> np.ndarray:
         """The denoiser's latent, float32."""
@@ -46,11 +48,19 @@ class LatentFormat:
         return shift, scale
 
     def preview(self, latent: np.ndarray) -> np.ndarray:
-        """A picture [batch, 3, height, width] as small as the latent, about -1 to 1."""
+        """A picture [batch, 3, height, width] as small as the autoencoder's latent, about -1 to 1."""
+        latent = unpacked(latent, self.packed)
         colours = np.array(self.colours, np.float32)
         mixed: np.ndarray = np.einsum("bchw,cr->brhw", latent, colours)
         mixed += np.array(self.bias, np.float32)[:, None, None]
         return mixed
+
+
+def unpacked(latent: np.ndarray, side: int) -> np.ndarray:
+    """Channels as squares of `side` x `side`: so many times fewer, and an image that is larger."""
+    batch, channels, height, width = latent.shape
+    cut = latent.reshape(batch, channels // side**2, side, side, height, width).transpose(0, 1, 4, 2, 5, 3)
+    return np.ascontiguousarray(cut.reshape(batch, channels // side**2, side * height, side * width))
 
 
 SD1 = LatentFormat(
@@ -112,3 +122,22 @@ FLUX = LatentFormat(
     bias=(-0.0329, -0.0718, -0.0851),
     tiny="taef1",
 )  # fmt: skip
+FLUX2 = LatentFormat(
+    128,
+    1.0,
+    pixels=16,
+    colours=(
+        (0.0058, 0.0113, 0.0073), (0.0495, 0.0443, 0.0836), (-0.0099, 0.0096, 0.0644), (0.2144, 0.3009, 0.3652),
+        (0.0166, -0.0039, -0.0054), (0.0157, 0.0103, -0.0160), (-0.0398, 0.0902, -0.0235), (-0.0052, 0.0095, 0.0109),
+        (-0.3527, -0.2712, -0.1666), (-0.0301, -0.0356, -0.0180), (-0.0107, 0.0078, 0.0013), (0.0746, 0.0090, -0.0941),
+        (0.0156, 0.0169, 0.0070), (-0.0034, -0.0040, -0.0114), (0.0032, 0.0181, 0.0080), (-0.0939, -0.0008, 0.0186),
+        (0.0018, 0.0043, 0.0104), (0.0284, 0.0056, -0.0127), (-0.0024, -0.0022, -0.0030), (0.1207, -0.0026, 0.0065),
+        (0.0128, 0.0101, 0.0142), (0.0137, -0.0072, -0.0007), (0.0095, 0.0092, -0.0059), (0.0000, -0.0077, -0.0049),
+        (-0.0465, -0.0204, -0.0312), (0.0095, 0.0012, -0.0066), (0.0290, -0.0034, 0.0025), (0.0220, 0.0169, -0.0048),
+        (-0.0332, -0.0457, -0.0468), (-0.0085, 0.0389, 0.0609), (-0.0076, 0.0003, -0.0043), (-0.0111, -0.0460, -0.0614),
+    ),
+    bias=(-0.0329, -0.0718, -0.0851),
+    tiny="taef2",
+    packed=2,
+)  # fmt: skip
+"""The autoencoder's engines scale its latents, by statistics that are in its file."""

@@ -190,9 +190,9 @@ class ImageModel:
 
     def encode_tokens(self, encoder: str, ids: np.ndarray, mask: np.ndarray | None = None) -> Encoded:
         """The states of rows of token ids [batch, tokens]; `encoder` is one of `architecture.text`. `mask` [batch, tokens] is 0
-        for tokens that T5 is not to look at. Raises ModelError if the encoder is in no file that was given."""
+        for tokens that T5 and Qwen are not to look at. Raises ModelError if the encoder is in no file that was given."""
         feed = {"input_ids": np.ascontiguousarray(ids, np.int64)}
-        if encoder == "t5xxl":
+        if any(each.name == "attention_mask" for each in self._engine(encoder).inputs):
             feed["attention_mask"] = np.ascontiguousarray(np.ones_like(ids) if mask is None else mask, np.int64)
         found = self._run(encoder, feed)
         if encoder not in LARGE:

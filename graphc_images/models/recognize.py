@@ -44,6 +44,8 @@ DIFFUSERS = {
     "joint_blocks.*.x_block.attn2.qkv.": "transformer_blocks.*.attn2.to_q.",
     "pos_embed": "pos_embed.pos_embed",
     "layers.*.attention.qkv.": "layers.*.attention.to_q.",
+    "single_stream_modulation.lin.": "single_stream_modulation.linear.",
+    "single_blocks.*.norm.query_norm.scale": "single_transformer_blocks.*.attn.norm_q.weight",
 }
 """How names of marks begin in the authors' layout, and in diffusers'; `*` is a number, the same in both."""
 

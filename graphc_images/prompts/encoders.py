@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from graphc_images.tokenizers import ClipTokenizer, QwenTokenizer, T5Tokenizer
@@ -49,3 +49,9 @@ ASKED = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 
 QWEN_ASKED = EncoderRules("llm", _qwen, None, None, pad=QwenTokenizer.pad, chunk=None, talk=ASKED, weighed=False)
 """As Z-Image reads it; the same in ComfyUI and diffusers."""
+
+ANSWERED = f"{ASKED}<think>\n\n</think>\n\n"
+"""The same, with nothing left to think about."""
+
+QWEN_ANSWERED = replace(QWEN_ASKED, talk=ANSWERED, shortest=512)
+"""As Flux.2 klein reads it, with the states of padding."""

@@ -74,12 +74,12 @@ class Small:
         assert layout is not None
         sources = layout.sources(given)[told.component]
         found = {ours: np.array(each.array(given[each.name]), np.float32) for ours, each in sources.items()}
-        own = module.state_dict()
+        own = {name: each for name, each in module.state_dict().items() if not name.endswith("num_batches_tracked")}
         bare = {key.removeprefix("text_model."): array for key, array in found.items()}
         state = {
             key: torch.from_numpy(found[key] if key in found else bare[key.removeprefix("text_model.")]) for key in own
         }
-        module.load_state_dict(state)
+        module.load_state_dict(state, strict=len(own) == len(module.state_dict()))
         return module.eval().requires_grad_(False)
 
 
@@ -113,7 +113,7 @@ KEY = "attn2.to_k.weight"
 
 def qwen_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """What transformers wants to know of an engine's configuration."""
-    return {key: value for key, value in config.items() if key not in ("model", "taken")}
+    return {key: value for key, value in config.items() if key not in ("model", "taken", "padded")}
 
 
 SMALL = {
@@ -194,6 +194,21 @@ SMALL = {
         {
             "denoiser": Module("diffusers.ChromaTransformer2DModel", configs.CHROMA, "transformer"), "vae": VAE16,
             "t5xxl": Module("transformers.T5EncoderModel", configs.T5, "text_encoder"),
+        },
+    ),
+    "Flux.2 klein 4B": Small(
+        row("Flux.2 klein 4B", {"single_stream_modulation.lin.weight": (288, 96)}, "flux2_klein", {"llm": "qwen3_joined"}),
+        {
+            **prefixed(DENOISER, original.klein(96, 24, 2, 3, text=96)),
+            **prefixed(FIRST, original.vae32(16)),
+            **prefixed("text_encoders.qwen3_4b.transformer.", original.qwen3(48, 96, 3, 4, 2, 16)),
+        },
+        {
+            "denoiser": Module("diffusers.Flux2Transformer2DModel", configs.KLEIN, "transformer"),
+            "vae": Module("diffusers.AutoencoderKLFlux2", {**configs.table.VAE32, **configs.VAE}, "vae"),
+            "llm": Module(
+                "transformers.Qwen3Model", {**qwen_config(configs.QWEN3), "num_hidden_layers": 3}, "text_encoder"
+            ),
         },
     ),
     "Z-Image": Small(

@@ -13,12 +13,14 @@ import original_layouts as original
 from test_recognize import FILES, arrays
 
 from graphc.targets.ggml.engine import read_stripped_engine
+from graphc.weights.layouts import detect
 from graphc.weights.refit import Refit
 from graphc_images.models import ARCHITECTURES
 from graphc_images.models.model import ENGINES
 
 ROWS = {each.name: each for each in ARCHITECTURES}
 SHIPPED = sorted(path.name.removesuffix(".gguf.gz") for path in ENGINES.glob("*.gguf.gz"))
+QWEN3_8B = {**original.qwen3(4096, 12288), "lm_head.weight": (151936, 4096)}
 TEXTS = {
     "clip_l": original.clip(),
     "clip_l_projected": original.clip(projection=768),
@@ -26,6 +28,8 @@ TEXTS = {
     "clip_g": original.openclip(),
     "t5_xxl": original.t5(),
     "qwen3_4b": original.qwen3(),
+    "qwen3_4b_joined": original.qwen3(),
+    "qwen3_8b_joined": QWEN3_8B,
 }
 LIMIT = 25_000_000
 
@@ -55,6 +59,18 @@ def test_denoisers_take_the_files(name):
 def test_autoencoders_take_the_files(engine, settings, half):
     require(f"{engine}_{half}")
     fits(f"{engine}_{half}", arrays(original.prefixed("first_stage_model.", original.vae(**settings))), "vae")
+
+
+@pytest.mark.parametrize("half", ["encoder", "decoder"])
+@pytest.mark.parametrize("named", ["by the authors", "by diffusers"])
+def test_the_autoencoder_of_flux2_takes_the_files(named, half):
+    require(f"vae32_{half}")
+    shapes = original.vae32()
+    if named == "by diffusers":
+        layout = detect(shapes)
+        shapes = {ours: source.shape(shapes[source.name]) for ours, source in layout.sources(shapes)["vae"].items()}
+        shapes["bn.num_batches_tracked"] = ()
+    fits(f"vae32_{half}", arrays(shapes), "vae")
 
 
 @pytest.mark.parametrize("engine", TEXTS)

@@ -29,6 +29,12 @@ TEXTS = {
     "t5xxl": original.t5(),
     "llm": original.qwen3(),
 }
+QWEN3_8B = original.qwen3(4096, 12288)
+VAES = {
+    "vae4": original.vae(),
+    "vae16": original.vae(latents=16, quantized=False),
+    "vae32": original.vae32(),
+}
 MOST = 2_000_000
 """KiB that opening all parts of a model may take: what is mapped does not count until it is read."""
 
@@ -41,6 +47,7 @@ def write_zeros(path, shapes, kind="F16", width=2):
         header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [place, end]}
         place = end
     text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # as the library does, so that numbers lie where they can be read
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + place)
@@ -49,9 +56,9 @@ def write_zeros(path, shapes, kind="F16", width=2):
 
 def opened(name, folder):
     row = ROWS[name]
-    sizes = {"latents": 16, "quantized": False} if row.vae.engine == "vae16" else {}
-    whole = {**prefixed("model.diffusion_model.", FILES[name]), **prefixed("first_stage_model.", original.vae(**sizes))}
-    text = {each: write_zeros(folder / f"{each}.safetensors", TEXTS[each]) for each in row.text}
+    whole = {**prefixed("model.diffusion_model.", FILES[name]), **prefixed("first_stage_model.", VAES[row.vae.engine])}
+    large = {"llm": QWEN3_8B} if name == "Flux.2 klein 9B" else {}
+    text = {each: write_zeros(folder / f"{each}.safetensors", {**TEXTS, **large}[each]) for each in row.text}
     return load_model(write_zeros(folder / "model.safetensors", whole), text=text)
 
 
@@ -65,16 +72,6 @@ def test_every_part_is_opened(name, tmp_path):
         assert model._engine(key).inputs
         model.close()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST
-
-
-def test_z_image_runs(tmp_path):
-    """One evaluation of 32 x 32 pixels; zeros give zeros, and the words are those of the tokens, which have none."""
-    model = opened("Z-Image", tmp_path)
-    words = model.encode_tokens("llm", np.zeros((1, 32), np.int64)).skipping(1)
-    assert words.shape == (1, 32, 2560)
-    found = model.denoise(np.ones((1, 16, 4, 4), np.float32), 0.5, Conditioning(words, mask=np.ones((1, 32))))
-    assert found.shape == (1, 16, 4, 4)
-    assert not found.any()
 
 
 @pytest.mark.parametrize("name", ["Stable Diffusion 3 medium", "Flux dev"])

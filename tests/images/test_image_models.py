@@ -79,8 +79,12 @@ def test_text_encoders(name, files):
             continue
         if encoder == "llm":
             ids = np.random.default_rng(5).integers(0, 151669, (2, 13))
-            states = module(*as_torch(ids), output_hidden_states=True).hidden_states
-            near(model.encode_tokens(encoder, ids).skipping(1), states[-2])
+            mask = (np.arange(13) < np.array([[13], [6]])).astype(np.int64)
+            states = module(*as_torch(ids, mask), output_hidden_states=True).hidden_states
+            if small.architecture.kind == "flux2":
+                near(model.encode_tokens(encoder, ids, mask).skipping(1), np.concatenate(states[1:3], axis=-1))
+            else:
+                near(model.encode_tokens(encoder, ids).skipping(1)[mask == 1], states[-2].numpy()[mask == 1])
             continue
         ids, ends = prompt()
         encoded = model.encode_tokens(encoder, ids)
@@ -90,6 +94,20 @@ def test_text_encoders(name, files):
         pooled = expected.text_embeds if encoded.projected is not None else expected.pooler_output
         near(encoded.pooled(ends), pooled)
     model.close()
+
+
+def test_the_autoencoder_of_flux2(files):
+    small, model = opened("Flux.2 klein 4B", files)
+    module = small.module("vae", files("Flux.2 klein 4B"))
+    variance = module.bn.running_var + module.config.batch_norm_eps
+    image = np.clip(noise(1, 3, 32, 48), -1, 1)
+    posterior = module.encode(*as_torch(image)).latent_dist
+    drawn = noise(1, 128, 2, 3, seed=3)
+    packed = [torch.nn.functional.pixel_unshuffle(each, 2) for each in (posterior.mean, posterior.std)]
+    for extra in (None, drawn):
+        expected = packed[0] if extra is None else packed[0] + packed[1] * torch.from_numpy(extra)
+        expected = (expected - module.bn.running_mean[:, None, None]) / torch.sqrt(variance)[:, None, None]
+        near(model.encode_image(image, extra), expected)
 
 
 @pytest.mark.parametrize("name", ["Stable Diffusion 1", "Flux dev"])

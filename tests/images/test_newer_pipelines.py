@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from PIL import Image
+
+from graphc_images.errors import SettingError
 
 torch = pytest.importorskip("torch")
 diffusers = pytest.importorskip("diffusers")
 
-from test_pipelines import AGAINST, FLOW, PROMPT, asked, flow, near, noise, opened, painted, quiet  # noqa: E402
+from test_pipelines import AGAINST, FLOW, HEIGHT, PROMPT, WIDTH, asked, flow, near, noise, opened, painted, quiet  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -48,6 +51,56 @@ def test_z_image(tmp_path):
         settings = {"noise": start.numpy(), "sigmas": FLOW, "height": given["height"], "width": given["width"]}
         (made,) = pipeline(prompt, negative_prompt=AGAINST, cfg_scale=4.0, sampler="Euler", seed=1, **settings)
         near(made, expected)
+
+
+def of_klein(modules):
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    given = modules["llm"].config.to_dict()
+    text = Qwen3ForCausalLM(Qwen3Config(**{**given, "vocab_size": 16})).eval()
+    text.model = modules["llm"]
+    return quiet(diffusers.Flux2KleinPipeline(
+        scheduler=flow(), vae=modules["vae"], text_encoder=text, tokenizer=qwen_tokenizer(),
+        transformer=modules["denoiser"],
+    ))  # fmt: skip
+
+
+def packed(oracle, latent):
+    """A latent of the autoencoder as the transformer takes it."""
+    found, statistics = oracle._patchify_latents(latent), oracle.vae.bn
+    variance = statistics.running_var + oracle.vae.config.batch_norm_eps
+    return (found - statistics.running_mean[:, None, None]) / torch.sqrt(variance)[:, None, None]
+
+
+def test_flux2_klein(tmp_path):
+    pipeline, modules = opened("Flux.2 klein 4B", tmp_path)
+    oracle = of_klein(modules)
+    start = torch.randn((1, 128, HEIGHT // 16, WIDTH // 16), generator=torch.Generator().manual_seed(3))
+    given = {**asked(start), "sigmas": list(FLOW[:-1]), "text_encoder_out_layers": (1, 2), "num_inference_steps": 5}
+    expected = oracle(**given, guidance_scale=1.0).images
+    near(painted(pipeline, start, FLOW), packed(oracle, expected)[0])
+    expected = oracle(**given, guidance_scale=4.0).images
+    made = painted(pipeline, start, FLOW, negative_prompt="", cfg_scale=4.0)
+    near(made, packed(oracle, expected)[0])
+    decoded = oracle.vae.decode(expected).sample[0].permute(1, 2, 0).numpy()
+    level = np.clip(decoded / 2 + 0.5, 0, 1)
+    assert (np.abs(np.asarray(made.image) / 255 - level) < 1.01 / 255).mean() > 0.999
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (80, 64, 3), np.uint8))
+    references = [picture, picture.transpose(Image.Transpose.ROTATE_90)]
+    expected = oracle(**given, guidance_scale=1.0, image=references).images
+    made = painted(pipeline, start, FLOW, reference_images=tuple(references))
+    near(made, packed(oracle, expected)[0])
+
+
+def test_latents_of_flux2_are_previewed(tmp_path):
+    pipeline, _ = opened("Flux.2 klein 4B", tmp_path)
+    format = pipeline.model.architecture.latent
+    latent = np.random.default_rng(1).standard_normal((1, 128, 3, 2)).astype(np.float32)
+    own = diffusers.Flux2KleinPipeline._unpatchify_latents(torch.from_numpy(latent)).numpy()
+    expected = np.einsum("bchw,cr->brhw", own, np.array(format.colours)) + np.array(format.bias)[:, None, None]
+    assert np.abs(format.preview(latent) - expected).max() < 1e-5
+    with pytest.raises(SettingError, match="width: 24 is no multiple of 16"):
+        pipeline("words", width=24, height=32)
 
 
 def test_words_of_a_batch_are_filled_up_alone(tmp_path):

@@ -55,6 +55,8 @@ FILES = {
     "Stable Diffusion 3.5 large": original.sd3(38, normed=True),
     "Chroma": original.chroma(),
     "Z-Image": original.z_image(),
+    "Flux.2 klein 4B": original.klein(),
+    "Flux.2 klein 9B": original.klein(4096, 128, 8, 24, text=12288),
     "Flux dev": FLUX,
     "Flux schnell": original.flux(guidance=False),
     "Flux Fill": wider(FLUX, "img_in.weight", 384),

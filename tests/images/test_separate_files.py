@@ -189,7 +189,12 @@ def test_eight_bits(flux):
     near(found, opened(arrays, text={"t5xxl": same}).encode_tokens("t5xxl", ids).states, 1e-3)
 
 
-@pytest.mark.parametrize("name", ["Stable Diffusion 1", "Stable Diffusion 3.5 medium", "Flux dev", "Chroma", "Z-Image"])
+IN_DIFFUSERS = [
+    "Stable Diffusion 1", "Stable Diffusion 3.5 medium", "Flux dev", "Chroma", "Z-Image", "Flux.2 klein 4B"
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_DIFFUSERS)
 def test_a_denoiser_in_the_layout_of_diffusers(name, tmp_path):
     """It is recognized by the marks that the published sizes have there, and gives what the authors' layout gives."""
     small = SMALL[name]
@@ -199,10 +204,10 @@ def test_a_denoiser_in_the_layout_of_diffusers(name, tmp_path):
         {key: array.numpy() for key, array in module.state_dict().items()},
         tmp_path / "diffusion_pytorch_model.safetensors",
     )
-    given = Conditioning(
-        noise(1, 32, 48, seed=2), pooled=noise(1, 48 if name.startswith("Stable") else 16, seed=3),
-        guidance=np.array([3.5], np.float32) if name == "Flux dev" else None, mask=np.ones((1, 32), np.float32),
-    )  # fmt: skip
+    pooled = noise(1, 48 if name.startswith("Stable") else 16, seed=3)
+    guidance = np.array([3.5], np.float32) if name == "Flux dev" else None
+    words = noise(1, 32, 96 if name.startswith("Flux.2") else 48, seed=2)
+    given = Conditioning(words, pooled=pooled, guidance=guidance, mask=np.ones((1, 32), np.float32))
     x = noise(1, small.architecture.latent.channels, 8, 6)
     found, expected = (
         opened(file, name).denoise(x, 0.75, given) for file in (tmp_path / "diffusion_pytorch_model.safetensors", path)

@@ -57,6 +57,11 @@ def vae() -> Part:
     return part("vae", unet.VAE, ["first_stage_model.", "vae."], "decoder.conv_in.weight")
 
 
+def vae_packed() -> Part:
+    """Flux.2's autoencoder."""
+    return part("vae", unet.VAE_PACKED, ["first_stage_model.", "vae."], "decoder.conv_in.weight", "bn.running_mean")
+
+
 def clip(component: str, prefix: str) -> tuple[Part, Part]:
     """CLIP as transformers names it; or, in a few files, without the outer module."""
     return (
@@ -126,6 +131,11 @@ ARCHITECTURES = (
         ),
         vae(), t5("text_encoder"),
     )),
+    Architecture("Flux.2", (
+        part("transformer", transformer.FLUX2, DENOISER, "single_stream_modulation.lin.weight"),
+        vae_packed(), qwen("text_encoder", "text_encoders.qwen3_4b.transformer."),
+        qwen("text_encoder", "text_encoders.qwen3_8b.transformer."),
+    )),
     Architecture("Flux", (
         part("transformer", transformer.FLUX, DENOISER, "double_blocks.0.img_attn.qkv.weight"),
         vae(), *clip("text_encoder", "text_encoders.clip_l.transformer."), t5("text_encoder_2"),
@@ -133,6 +143,12 @@ ARCHITECTURES = (
     Architecture("Z-Image", (
         part("transformer", transformer.Z_IMAGE, DENOISER, "cap_embedder.1.weight", "x_embedder.weight", "x_pad_token"),
         vae(), qwen("text_encoder", "text_encoders.qwen3_4b.transformer."),
+    )),
+    Architecture("autoencoder of Flux.2", (
+        part(
+            "vae", unet.VAE_PACKED, ["first_stage_model.", "vae.", ""], "decoder.conv_in.weight",
+            "decoder.mid.block_1.norm1.weight", "bn.running_mean",
+        ),
     )),
     Architecture("autoencoder", (
         part("vae", unet.VAE, ["first_stage_model.", "vae.", ""], "decoder.conv_in.weight", "decoder.mid.block_1.norm1.weight"),
@@ -162,7 +178,7 @@ FOLDERS = {
 
 IGNORED = re.compile(
     r"model_ema\.|denoiser\.|loss\.|edm_|(v_pred|ztsnr|global_step|lvlb_weights|betas)$"
-    r"|(alphas_cumprod|sqrt_|log_one_minus_|posterior_|logvar)\w*$|.*\b(logit_scale|attn_mask|position_ids|inv_freq)$"
+    r"|(alphas_cumprod|sqrt_|log_one_minus_|posterior_|logvar)\w*$|.*\b(logit_scale|attn_mask|position_ids|inv_freq|num_batches_tracked)$"
 )
 """Names that are no part of a model: averages of training, the schedule of the noise, what a loss needs."""
 

@@ -1,8 +1,8 @@
-"""The transformers of Stable Diffusion 3, Flux, Chroma and Z-Image: as their authors' code names them, and as diffusers.
+"""The transformers of Stable Diffusion 3, Flux, Flux.2, Chroma and Z-Image: as their authors' code names them, and as diffusers.
 
 Source: the names in the published checkpoints, and the parameters of diffusers' SD3Transformer2DModel, FluxTransformer2DModel,
-ChromaTransformer2DModel and ZImageTransformer2DModel. Queries, keys and values are one product there and three here. Where a
-modulation has two parts, there the shift is first, and here the scale.
+Flux2Transformer2DModel, ChromaTransformer2DModel and ZImageTransformer2DModel. Queries, keys and values are one product there and
+three here. Where a modulation has two parts, there the shift is first, and here the scale.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def embedder(theirs: str, ours: str, first: str, second: str) -> tuple[Row, ...]
 
 
 def stream(
-    side: str, feed_forward: str, norm: str, queries: tuple[str, ...], norms: tuple[str, str], out: str
+    side: str, feed_forward: tuple[str, str], norm: str, queries: tuple[str, ...], norms: tuple[str, str], out: str
 ) -> tuple[Row, ...]:
     """What a double block of Flux does with the image, or with the text."""
     return (
@@ -26,15 +26,18 @@ def stream(
             (f"{side}_attn.proj", f"attn.{out}"),
             (f"{side}_attn.norm.query_norm.scale", f"attn.{norms[0]}.weight"),
             (f"{side}_attn.norm.key_norm.scale", f"attn.{norms[1]}.weight"),
-            (f"{side}_mlp.0", f"{feed_forward}.net.0.proj"),
-            (f"{side}_mlp.2", f"{feed_forward}.net.2"),
+            (f"{side}_mlp.0", feed_forward[0]),
+            (f"{side}_mlp.2", feed_forward[1]),
         )
     )  # fmt: skip
 
 
 IMAGE_QUERIES, TEXT_QUERIES = ("to_q", "to_k", "to_v"), ("add_q_proj", "add_k_proj", "add_v_proj")
-IMAGE = stream("img", "ff", "norm1", IMAGE_QUERIES, ("norm_q", "norm_k"), "to_out.0")
-TEXT = stream("txt", "ff_context", "norm1_context", TEXT_QUERIES, ("norm_added_q", "norm_added_k"), "to_add_out")
+IMAGE = stream("img", ("ff.net.0.proj", "ff.net.2"), "norm1", IMAGE_QUERIES, ("norm_q", "norm_k"), "to_out.0")
+TEXT = stream(
+    "txt", ("ff_context.net.0.proj", "ff_context.net.2"), "norm1_context", TEXT_QUERIES, ("norm_added_q", "norm_added_k"),
+    "to_add_out",
+)  # fmt: skip
 
 SINGLE = rows(
     ("modulation.lin", "norm.linear"),
@@ -61,6 +64,41 @@ FLUX = Table(
     + embedder("guidance_in", "guidance_embedder", "in_layer", "out_layer")
     + rows(("final_layer.adaLN_modulation.1", "norm_out.linear", SwapHalves()))
 )
+
+FLUX2 = Table(
+    rows(
+        ("img_in", "x_embedder"),
+        ("txt_in", "context_embedder"),
+        ("time_in.in_layer", "time_guidance_embed.timestep_embedder.linear_1"),
+        ("time_in.out_layer", "time_guidance_embed.timestep_embedder.linear_2"),
+        ("guidance_in.in_layer", "time_guidance_embed.guidance_embedder.linear_1"),
+        ("guidance_in.out_layer", "time_guidance_embed.guidance_embedder.linear_2"),
+        ("double_stream_modulation_img.lin", "double_stream_modulation_img.linear"),
+        ("double_stream_modulation_txt.lin", "double_stream_modulation_txt.linear"),
+        ("single_stream_modulation.lin", "single_stream_modulation.linear"),
+        ("final_layer.linear", "proj_out"),
+        ("final_layer.adaLN_modulation.1", "norm_out.linear", SwapHalves()),
+    )
+    + under(
+        "double_blocks.*",
+        "transformer_blocks.*",
+        stream("img", ("ff.linear_in", "ff.linear_out"), "norm1", IMAGE_QUERIES, ("norm_q", "norm_k"), "to_out.0")
+        + stream(
+            "txt", ("ff_context.linear_in", "ff_context.linear_out"), "norm1_context", TEXT_QUERIES,
+            ("norm_added_q", "norm_added_k"), "to_add_out",
+        ),
+    )
+    + under(
+        "single_blocks.*",
+        "single_transformer_blocks.*.attn",
+        rows(
+            ("linear1", "to_qkv_mlp_proj"),
+            ("linear2", "to_out"),
+            ("norm.query_norm.scale", "norm_q.weight"),
+            ("norm.key_norm.scale", "norm_k.weight"),
+        ),
+    )
+)  # fmt: skip
 
 CHROMA = Table(
     BLOCKS

@@ -157,8 +157,15 @@ TINY_ENCODER = Table(rows(("*", "encoder.layers.*")))
 TINY_DECODER = Table(rows(*((str(place), f"decoder.layers.{place - 1}") for place in range(1, 20))))
 """Its halves in files of their own, whose layers are only numbered; the decoder's first limits the latent and has no weights."""
 
-VAE_MODULES = ("encoder", "quant_conv", "decoder", "post_quant_conv")
+VAE_MODULES = ("encoder", "quant_conv", "decoder", "post_quant_conv", "bn")
 VAE = Table(autoencoder(), VAE_MODULES)
+VAE_PACKED = Table(
+    rows(("encoder.quant_conv", "quant_conv"), ("decoder.post_quant_conv", "post_quant_conv"), ("bn", "bn"))
+    + autoencoder(),
+    VAE_MODULES,
+)
+"""Flux.2's, which has the convolutions on the latent within its halves, and statistics of packed latents."""
+
 VAE_BEFORE = Table(
     rows(*((each, each) for each in VAE_MODULES))
     + rows(
