@@ -16,6 +16,9 @@ from pathlib import Path
 
 from graphc_images.errors import ModelError
 
+SHAPES = Path(__file__).parent / "shapes" / "shapes.safetensors"
+"""The small model that comes with the package, alone in its folder (`examples/shapes` trains it)."""
+
 WEIGHTS = (".safetensors", ".sft", ".ckpt", ".pt", ".pth", ".bin", ".gguf")
 
 KINDS: dict[str, tuple[str, ...]] = {

@@ -14,7 +14,7 @@ from PIL import Image
 from graphc_images.conditions import Conditioner
 from graphc_images.describing import comfyui_graph, described
 from graphc_images.errors import SettingError
-from graphc_images.folders import ModelFolders
+from graphc_images.folders import SHAPES, ModelFolders
 from graphc_images.hashes import Hashes, labels
 from graphc_images.inversions import Inversions
 from graphc_images.latent_scaling import LATENT_UPSCALERS, scaled_latent
@@ -370,20 +370,21 @@ def second(settings: Settings, width: int, height: int) -> Settings:
 
 
 def load(
-    model: str | os.PathLike[str],
+    model: str | os.PathLike[str] | None = None,
     *,
     folders: str | os.PathLike[str] | ModelFolders | None = None,
     hashes: bool = True,
     **settings: Any,
 ) -> Pipeline:
-    """A pipeline of a checkpoint: a file, or its name in `folders` (see `folders.py`).
+    """A pipeline of a checkpoint: a file, or its name in `folders` (see `folders.py`). Without one, it is that of the small model
+    that comes with the package, which paints coloured shapes.
 
     With `hashes`, pictures say those of the files that they are made with. Further settings are those of `load_model`: files, or
     names in the folders, for the autoencoder (`vae`), the text encoders (`text`) and the tiny one (`tiny`), device, threads,
     memory, types of weights. Raises ImageError and graphc.GraphcError; nothing is loaded yet but what says which model it is.
     """
     known = folders if isinstance(folders, ModelFolders) or folders is None else ModelFolders(folders)
-    path = known.find("checkpoint", str(model)) if known is not None else Path(model)
+    path = SHAPES if model is None else Path(model) if known is None else known.find("checkpoint", str(model))
     for name, kind in (("vae", "vae"), ("tiny", "preview decoder")):
         if settings.get(name) is not None:
             settings[name] = _found(kind, settings[name], known)

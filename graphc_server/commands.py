@@ -20,9 +20,11 @@ worker = typer.Typer(help="Paint for a server on another machine: graphc worker 
 @serve.callback(invoke_without_command=True)
 def start(
     models: Annotated[
-        list[Path],
-        typer.Option("--models", metavar="DIR", help="Models as A1111, ComfyUI or Easy Diffusion lay them out."),
-    ],
+        list[Path] | None,
+        typer.Option(
+            "--models", metavar="DIR", help="Models as A1111, ComfyUI or Easy Diffusion lay them out; else a small one."
+        ),
+    ] = None,
     data: Annotated[Path, typer.Option(metavar="DIR", help="Where the queue, options and pictures are.")] = Path(
         "graphc-server"
     ),
@@ -67,6 +69,7 @@ def start(
 ) -> None:
     """Offer pictures over HTTP."""
     try:
+        from graphc_images.folders import SHAPES
         from graphc_server.fetching import Fetching
         from graphc_server.limits import Limits
         from graphc_server.running import run
@@ -74,7 +77,7 @@ def start(
     except ModuleNotFoundError as problem:
         raise typer.BadParameter(f"{problem.name} is not installed: pip install 'graphc[server]'") from None
     setup = Setup(
-        models=tuple(models),
+        models=tuple(models or [SHAPES.parent]),
         data=data,
         users=_users(api_auth or []),
         hosts=(*_split(allow_host), host),

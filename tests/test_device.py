@@ -80,6 +80,19 @@ def test_a_model_gives_the_numbers_of_pytorch(name, zoo, tmp_path):
     assert relative_error(model.run(inputs), expected) <= max(BOUND, 3 * on_cpu), "the second run"
 
 
+def test_a_picture_is_that_of_the_cpu():
+    """From words to pixels, by the small model that comes with graphc_images."""
+    pytest.importorskip("PIL")
+    import graphc_images
+
+    asked = {"prompt": "a red circle left of a blue square", "seed": 1, "steps": 2, "sampler": "Euler"}
+    (expected,) = graphc_images.load(types="f32")(**asked)
+    (found,) = graphc_images.load(types="f32", device=DEVICE)(**asked)  # products with float16 round the other side too
+    assert np.abs(found.latent - expected.latent).max() < 1e-4 * np.abs(expected.latent).max()
+    apart = np.abs(np.asarray(found.image, int) - np.asarray(expected.image, int))
+    assert (apart <= 1).mean() > 0.999
+
+
 def test_cases_of_onnx_do_what_they_do_on_the_cpu(monkeypatch):
     monkeypatch.setattr(pool, "TIME_LIMIT", SHADER_SECONDS)
     cases = [case for case in load_cases() if case.group != "real"]

@@ -3,7 +3,7 @@
     python -m examples.shapes autoencoder DIRECTORY --steps 3000
     python -m examples.shapes words DIRECTORY --steps 3000
     python -m examples.shapes denoiser DIRECTORY --steps 20000
-    python -m examples.shapes write DIRECTORY -o shapes.safetensors
+    python -m examples.shapes write DIRECTORY -o graphc_images/shapes/shapes.safetensors
     python -m examples.shapes lora|embedding|controlnet DIRECTORY --steps 1000
 
 Needs torch, diffusers, transformers and peft. Each stage goes on where it was stopped: its state is in DIRECTORY. The autoencoder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -44,3 +45,7 @@ def demo(
     say(f"model       {printable(shown.model)}")
     say(f"engine      {printable(shown.engine)}")
     say(f"C++         {printable(shown.project)}  (graphc build {quote(printable(shown.project))})")
+    for installed in entry_points(group="graphc.demonstrations"):  # of packages that build on this one
+        say()
+        for line in installed.load()(output, threads=where.place().threads):
+            say(line)

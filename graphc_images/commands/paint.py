@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphc_images.commands.options import setting_of_text, settings_given
-from graphc_images.errors import ModelError, SettingError
+from graphc_images.errors import SettingError
 
 if TYPE_CHECKING:
     from graphc_images.commands.writing import Preview, Writer
@@ -223,11 +223,9 @@ def types_of(texts: Sequence[str]) -> str | dict[str, str]:
 
 
 def pipeline_of(model: str | None, folders: ModelFolders | None, **settings: Any) -> Pipeline:
-    """The pipeline of a model. Raises ImageError."""
+    """The pipeline of a model, or that of the small one that comes with the package. Raises ImageError."""
     from graphc_images.pipeline import load
 
-    if model is None:
-        raise ModelError("say which model paints: --model FILE, or --model NAME with --models DIR")
     return load(model, folders=folders, **settings)
 
 

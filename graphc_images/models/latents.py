@@ -74,10 +74,8 @@ SD1 = LatentFormat(
 SHAPES = LatentFormat(
     4,
     SD1.scale,
-    colours=(
-        (1.4043, 2.2517, 3.6802), (0.1365, 0.3483, 0.7419), (-0.8330, -1.5953, -2.8879), (-0.0635, -0.1808, -0.3427),
-    ),
-    bias=(0.6194, 0.5798, 0.5576),
+    colours=((0.5001, 0.5672, 0.6453), (-0.2298, -0.2136, -0.1315), (0.0694, -0.0056, -0.1680), (-0.0525, -0.1581, -0.3146)),
+    bias=(0.6221, 0.5821, 0.5592),
 )  # fmt: skip
 """The small model's (`examples/shapes/latents.py` found the colours)."""
 SDXL = LatentFormat(
