@@ -43,6 +43,9 @@ ALIKE = 4
 LARGE = ("t5xxl", "llm")
 """The text encoders that are not loaded only because a LoRA may change them; they give their last states alone."""
 
+TINY = {4: "taesd", 16: "taesd16"}
+"""The engines of tiny autoencoders, by the channels of their latents."""
+
 FLAGS = {"t5xxl": "--t5"}
 """On the command line, of text encoders whose flags are not as their names."""
 
@@ -433,7 +436,9 @@ def load_model(
             raise SettingError(f"{called}: {architecture.name} has no {name}; it has {', '.join(parts)}")
         components[name] = Component(parts[name], "vae" if name == "vae" else "text_encoder", own, called)
     if tiny is not None:
-        part = Part("taesd" if architecture.latent.channels == 4 else "taesd16", "tiny", ("",))
+        if architecture.latent.channels not in TINY:
+            raise SettingError(f"{named(tiny)}: there is no tiny autoencoder for the latents of {architecture.name}")
+        part = Part(TINY[architecture.latent.channels], "tiny", ("",))
         components["tiny"] = Component(part, "tiny", graphc.open_checkpoint(tiny), named(tiny))
     _check_parts("types", () if isinstance(types, str) else types, components)
     return ImageModel(recognized, components, Path(engines), loaded or Loaded(memory, device), threads, types)
