@@ -12,10 +12,11 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from graphc_images import Settings
-from graphc_images.conditions import ENCODERS
+from graphc_images.conditions import ENCODERS, FAMILIES, family_name
 from graphc_images.folders import ModelFile
 from graphc_images.inversions import Inversions
 from graphc_images.latent_scaling import LATENT_UPSCALERS
+from graphc_images.models import Architecture
 from graphc_images.pictures.hints import PREPROCESSORS
 from graphc_images.prompts.chunks import Chunk, chunk_prompt
 from graphc_images.prompts.embeddings import Embedding
@@ -105,11 +106,19 @@ def tokens(service: Served, body: Text) -> Json:
     plan = read_prompt(body.text, body.steps, negative=body.negative)
     embeddings = Inversions(service.models.folders).named(Settings(prompt=body.text))
     texts = plan.texts() or [""]
-    found = {name: _counted(texts, ENCODERS[name], embeddings) for name in architecture.text}
+    found = {name: counted(texts, rules_of(architecture, name), embeddings) for name in architecture.text}
     return Json({"encoders": found, "networks": [each.name for each in plan.networks]})
 
 
-def _counted(texts: Sequence[str], rules: EncoderRules, embeddings: Sequence[Embedding]) -> dict[str, Any]:
+def rules_of(architecture: Architecture, encoder: str) -> EncoderRules:
+    """What a text encoder of a model wants around its tokens."""
+    return FAMILIES[family_name(architecture)].talk or ENCODERS[encoder] if encoder == "llm" else ENCODERS[encoder]
+
+
+def counted(texts: Sequence[str], rules: EncoderRules, embeddings: Sequence[Embedding]) -> dict[str, Any]:
+    """The tokens of the longest text, and how many there is room for."""
+    if rules.end is None:  # what is around the words of a language model is not the prompt's
+        return {"tokens": max(len(rules.tokens(text)) for text in texts), "room": None}
     cut = [chunk_prompt(text, rules, embeddings=embeddings) for text in texts]
     room = rules.chunk - 2 if rules.chunk else None
     most = max((_length(chunks, rules) for chunks in cut), default=0)

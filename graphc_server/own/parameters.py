@@ -207,7 +207,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     P("control_image", "Edges or depth", "references", "picture", "What the picture follows.",
       lambda model: model.added == "control"),
     P("reference_images", "References", "references", "pictures", "Pictures that the model looks at.",
-      lambda model: model.kind == "flux" and not model.extra),
+      lambda model: model.kind in ("flux", "flux2") and not model.extra),
     P("refiner", "Refiner", "refiner", "choice", "A second model that finishes the picture.", refined),
     P("refiner_switch_at", "From", "refiner", "number", "At which share of the way.", refined, when="refiner"),
     P("low_score", "Score of the negative", "refiner", "number", "Beauty that it is told.", refined, "refiner", True),

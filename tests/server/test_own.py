@@ -15,6 +15,7 @@ from graphc_images.pictures.files import Notes, save_picture
 from graphc_images.settings import Settings
 from graphc_server.limits import Limits
 from graphc_server.orders import Order, from_json, to_json
+from graphc_server.own.lists import counted, rules_of
 from graphc_server.own.parameters import RECORDS, parameters_of
 from graphc_server.pictures import encoded
 from graphc_server.service import Setup
@@ -95,6 +96,13 @@ def test_usual_values_can_be_set_for_every_architecture(architecture):
         elif each["usual"] is not None:
             made = {each["name"]: each["usual"]}
             Settings(**{**made, **({"image": Image.new("RGB", (8, 8))} if each["name"] == "mask" else {})})
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda each: each.name)
+def test_tokens_are_counted_for_every_architecture(architecture):
+    for name in architecture.text:
+        few, more = (counted([text], rules_of(architecture, name), ()) for text in ("a", "a red circle"))
+        assert 0 < few["tokens"] < more["tokens"] <= (more["room"] or 9)
 
 
 def test_every_parameter_is_taken(served):
