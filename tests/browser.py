@@ -124,6 +124,10 @@ class Browser:
             sleep(0.03)
         raise AssertionError(f"{script} did not come true in {PATIENCE} s")
 
+    def drawn(self) -> None:
+        """Wait until what was changed is on the screen."""
+        self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
     def place(self, selector: str) -> tuple[float, float]:
         """The middle of an element, which is brought into view. It must be there to be touched."""
         found = self.run(f"""(() => {{
@@ -172,8 +176,9 @@ class Browser:
         """Drag files over an element, and let them go."""
         x, y = self.place(selector)
         data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
-        for kind in ("dragEnter", "dragOver", "drop"):
+        for kind in ("dragEnter", "dragOver", "dragOver", "drop"):
             self.call("Input.dispatchDragEvent", type=kind, x=x, y=y, data=data)
+            self.drawn()  # something may lie over the element now
 
     def resize(self, width: int, height: int, *, dark: bool = False) -> None:
         """The window's size, and the system's colours."""

@@ -64,8 +64,9 @@ def wanted(job: str | None, kinds: list[Kind] | None) -> Callable[[Event], bool]
 
 
 async def told(service: Service, job: str | None, kinds: list[Kind] | None) -> AsyncIterator[list[Event]]:
-    """How things are, then what happens; nothing now and then, to keep the connection."""
+    """Nothing, as soon as all is heard; how things are, then what happens; nothing now and then, to keep the connection."""
     with Channel(service.painter.announcer, wanted(job, kinds)) as channel:
+        yield []
         now = as_it_is if job is None else lambda service: of_one(service, job)
         for event in await run_in_threadpool(now, service):
             channel.put(event)
@@ -87,9 +88,9 @@ async def events(service: Served, job: Job = None, kinds: Kinds = None) -> Strea
     over a WebSocket at this address, a message for each event."""
 
     async def lines() -> AsyncIterator[str]:
-        yield "retry: 2000\n\n"
         async for found in told(service, job, kinds):
-            yield "".join(f"event: {each.kind}\ndata: {json.dumps(as_json(each))}\n\n" for each in found) or ":\n\n"
+            sent = (f"event: {each.kind}\ndata: {json.dumps(as_json(each))}\n\n" for each in found)
+            yield "".join(sent) or "retry: 2000\n\n"
 
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(lines(), media_type="text/event-stream", headers=headers)

@@ -51,11 +51,17 @@ async function loadModel() {
   drawAll();
 }
 
+/** All fields anew. Who writes in one of them goes on. */
 function drawAll() {
+  const { id, selectionStart, selectionEnd } = document.activeElement;
   drawWords();
   drawGroups();
   drawAxes();
   drawStart();
+  const field = id && find(id);
+  if (!field) return;
+  field.focus();
+  if (field.matches('textarea')) field.setSelectionRange(selectionStart, selectionEnd);
 }
 
 function drawStart() {
@@ -76,9 +82,14 @@ function asked() {
   return body;
 }
 
+/** A promise, kept as soon as events are heard: none of a job is to be missed. */
+let listening;
+const connected = new Promise((resolve) => { listening = resolve; });
+
 async function paint() {
   find('faults').replaceChildren();
   try {
+    await Promise.race([connected, new Promise((resolve) => setTimeout(resolve, 3000))]);
     if (wanted()) await paintPlot(asked());
     else follow((await post('/graphc/v1/jobs', asked())).id);
     if (matchMedia('(max-width: 719px)').matches) find('stage').scrollIntoView({ block: 'start' });
@@ -114,6 +125,7 @@ async function start() {
   const all = (kind) => (event) => listeners.forEach((each) => each[kind]?.(event));
   const source = listen(Object.fromEntries(['job', 'progress', 'preview', 'picture'].map((kind) => [kind, all(kind)])));
   source.addEventListener('open', () => {
+    listening();
     drawQueue();
     catchUp().catch((problem) => fault(problem.message));
   });

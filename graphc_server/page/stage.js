@@ -96,6 +96,13 @@ export async function drawRecent(wanted = () => false) {
 let own = null;
 const newest = later(() => drawRecent((picture) => picture.job === own).catch(() => {}), 60);
 
+/** The last events of jobs that are not known to be of this page: of a short one they come before the answer that tells its name. */
+const unclaimed = [];
+function foreign(kind, event) {
+  unclaimed.push([kind, event]);
+  unclaimed.splice(0, unclaimed.length - 64);
+}
+
 const heard = {
   progress(event) {
     if (!state.mine.has(event.job) || (painting && painting !== event.job && state.mine.has(painting))) return;
@@ -123,12 +130,12 @@ const heard = {
   },
   picture(event) {
     if (state.mine.has(event.job)) own = event.job;
+    else foreign('picture', event);
     newest();
   },
   job(event) {
     if (!['done', 'failed', 'cancelled'].includes(event.state)) return;
-    const own = state.mine.delete(event.job);
-    if (!own) return;
+    if (!state.mine.delete(event.job)) return foreign('job', event);
     if (event.job === painting || !painting) ended();
     if (event.state === 'failed') fault(event.error);
     if (event.state === 'cancelled') leave();
@@ -156,13 +163,18 @@ export function follow(id) {
   if (mode !== 'picture') leave();
   if (!painting) ended();
   find('progress').hidden = false;
+  for (const [kind, event] of unclaimed.filter(([, each]) => each.job === id)) heard[kind](event);
 }
 
 /** What is so, after the connection was lost or the page loaded anew: jobs of before that are in the queue, and those that are not. */
 export async function catchUp() {
+  const asked = [...state.mine];
   const { jobs } = await get('/graphc/v1/jobs', { limit: 1000 });
   const there = new Set(jobs.map((job) => job.id));
-  for (const id of [...state.mine]) if (!there.has(id)) state.mine.delete(id);
+  for (const id of asked.filter((each) => !there.has(each))) {
+    heard.job({ job: id, ...await get(`/graphc/v1/jobs/${id}`) });
+    own = id;
+  }
   for (const job of jobs) if (job.mine && job.protocol === 'graphc') state.mine.add(job.id);
   if (!state.mine.has(painting)) ended();
   find('progress').hidden = state.mine.size === 0;

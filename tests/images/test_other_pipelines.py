@@ -282,7 +282,7 @@ def test_skip_layer_guidance(tmp_path):
 
 def test_what_a_model_cannot_leave_out(tmp_path):
     pipeline, _ = opened("Stable Diffusion 1", tmp_path)
-    with pytest.raises(SettingError, match="only transformers can skip layers"):
+    with pytest.raises(SettingError, match="this model can skip no layers"):
         painted(pipeline, noise(4), SIGMAS, slg_scale=3.0, slg_end=1.0)
     pipeline, _ = opened("Flux dev", tmp_path)
     with pytest.raises(SettingError, match="perturbed attention: only U-Nets"):

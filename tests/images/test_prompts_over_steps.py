@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import graphc_images
-from graphc_images.conditions import Reading
+from graphc_images.conditions import Reading, Told
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -24,9 +24,15 @@ def alike(a, b):
     return a.shape == b.shape and np.abs(a - b).max() < 1e-4
 
 
+def read(pipeline, text, mode="a1111"):
+    """What the model is told for a text."""
+    ((conditioning,),) = pipeline.conditioner([Told((text,))], Reading(mode))
+    return conditioning
+
+
 def told(pipeline, monkeypatch, prompt, **settings):
     """For each evaluation the texts that the model is told, in order; text that is none of `TEXTS` is None."""
-    known = {text: pipeline.conditioner([text], Reading())[0].words for text in (*TEXTS, NEGATIVE)}
+    known = {text: read(pipeline, text).words for text in (*TEXTS, NEGATIVE)}
     seen, denoise = [], pipeline.model.denoise
 
     def spy(x, time, conditioning, **more):
@@ -89,11 +95,10 @@ def test_and_is_the_sum_of_its_sides(pipeline):
 
 
 def test_break_begins_a_chunk(pipeline, monkeypatch):
-    (told_words,) = pipeline.conditioner(["red circle BREAK blue square"], Reading())
-    parts = [pipeline.conditioner([text], Reading())[0].words for text in ("red circle", "blue square")]
-    assert np.abs(told_words.words - np.concatenate(parts, 1)).max() < 1e-4
-    (as_words,) = pipeline.conditioner(["red circle BREAK blue square"], Reading("comfyui"))
-    assert as_words.words.shape[1] == parts[0].shape[1]
+    parts = [read(pipeline, text).words for text in ("red circle", "blue square")]
+    broken = read(pipeline, "red circle BREAK blue square").words
+    assert np.abs(broken - np.concatenate(parts, 1)).max() < 1e-4
+    assert read(pipeline, "red circle BREAK blue square", "comfyui").words.shape[1] == parts[0].shape[1]
 
 
 def test_loras_by_part(pipeline, tmp_path):

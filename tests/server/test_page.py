@@ -74,18 +74,28 @@ def write(browser, selector, text):
 
 
 def paint(browser, served, prompt="a red circle"):
-    """A picture; how it is listed in the gallery."""
+    """A picture, which the page shows; how it is listed in the gallery."""
+    before = newest(served)
     write(browser, "#prompt", prompt)
     browser.press("Enter", ctrl=True)
-    return finished(served, prompt)
+    return shown_finished(browser, served, prompt, before)
 
 
-def finished(served, prompt):
-    def found():
-        newest = served.get("/graphc/v1/pictures", params={"limit": 1})["pictures"]
-        return newest and newest[0]["prompt"] == prompt and newest[0]
+def shown_finished(browser, served, prompt, before):
+    """The same of what was asked for already."""
+    picture = finished(served, prompt, before)
+    browser.until(f"document.querySelector('#canvas img')?.src.endsWith({json.dumps(picture['url'])})")
+    return picture
 
-    return until(found)
+
+def newest(served):
+    """The last picture of the gallery; None if there is none."""
+    return next(iter(served.get("/graphc/v1/pictures", params={"limit": 1})["pictures"]), None)
+
+
+def finished(served, prompt, before=None):
+    """The last picture, as soon as it is another than before, and of this prompt."""
+    return until(lambda: (found := newest(served)) and found != before and found["prompt"] == prompt and found)
 
 
 def settings_of(served, picture):
@@ -125,7 +135,6 @@ def test_a_picture_is_painted_with_progress_and_shown(browser, served):
     open_group(browser, "sampling")
     write(browser, "#p-steps", "30")
     picture = paint(browser, served, "a red circle left of a blue square")
-    browser.until(f"document.querySelector('#canvas img')?.src.endsWith({json.dumps(picture['url'])})")
     browser.until("document.getElementById('progress').hidden")
     assert any("of 30" in text for text in browser.run("told"))
     assert browser.run("[...previews].every((each) => each.startsWith('data:image/webp'))")
@@ -187,6 +196,15 @@ def test_loras_have_weights(browser):
     assert browser.run("document.querySelectorAll('.loras li').length") == 0
 
 
+def test_a_picture_is_shown_that_is_done_before_its_job_is_known(browser, served):
+    browser.run("""(() => { const fetched = window.fetch;
+        window.fetch = async (path, options) => { const answer = await fetched(path, options);
+            if (options?.method === 'POST' && path === '/graphc/v1/jobs') await new Promise((done) => setTimeout(done, 4000));
+            return answer; }; })()""")
+    paint(browser, served, "sooner than its answer")
+    browser.until("document.getElementById('progress').hidden")
+
+
 def test_a_picture_dropped_has_its_settings_again(browser, served, tmp_path):
     first = paint(browser, served, "what was dropped")
     write(browser, "#prompt", "something else")
@@ -196,8 +214,7 @@ def test_a_picture_dropped_has_its_settings_again(browser, served, tmp_path):
     browser.until("document.getElementById('prompt').value === 'what was dropped'")
     assert browser.run("document.getElementById('p-seed').value") == "1"
     browser.click("#paint")
-    until(lambda: len(served.get("/graphc/v1/pictures", params={"search": "dropped"})["pictures"]) == 2)
-    second, _ = served.get("/graphc/v1/pictures", params={"search": "dropped"})["pictures"]
+    second = shown_finished(browser, served, "what was dropped", first)
     assert (pixels(served, first) == pixels(served, second)).all()
     (tmp_path / "plain.png").write_bytes((PAGE / "icon.svg").read_bytes())
     browser.drop("#stage", tmp_path / "plain.png")
@@ -206,7 +223,6 @@ def test_a_picture_dropped_has_its_settings_again(browser, served, tmp_path):
 
 def test_a_mask_is_painted_and_taken_back(browser, served, tmp_path):
     first = paint(browser, served, "before the mask")
-    browser.until("document.querySelector('#actions button')")
     browser.click("#actions button:nth-child(3)")
     browser.until("document.querySelector('.editor canvas')")
     x, y = browser.place(".editor canvas")
@@ -239,7 +255,6 @@ def test_a_mask_is_painted_and_taken_back(browser, served, tmp_path):
 
 def test_edges_are_dragged_outwards(browser, served):
     paint(browser, served, "before it grew")
-    browser.until("document.querySelector('#actions button')")
     browser.click("#actions button:nth-child(3)")
     browser.until("document.querySelector('.editor canvas')")
     x, y = browser.place(".handle[data-side=right]")
@@ -266,7 +281,7 @@ def test_two_pictures_are_compared(browser, served):
     for place in (1, 2):
         browser.click(f"#pictures li:nth-child({place}) .mark input")
     browser.click("#compare")
-    browser.until("document.querySelector('.compare input')")
+    browser.until("!document.getElementById('create').hidden && document.querySelector('.compare input')")
     before = browser.run("document.querySelector('.compare .above').style.clipPath")
     browser.run("document.querySelector('.compare input').focus()")
     for _ in range(10):
@@ -493,7 +508,7 @@ def test_it_is_laid_out_named_and_readable_at_every_width(browser, served, tmp_p
         browser.resize(width, 900, dark=dark)
         for view in VIEWS:
             go(browser, view)
-            browser.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            browser.drawn()
             assert browser.run("document.documentElement.scrollWidth") <= width, (width, view)
             assert browser.run(CONTRAST) == [], (width, view, dark)
             browser.picture(tmp_path / f"{view}-{width}.png")
