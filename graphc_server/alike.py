@@ -35,9 +35,9 @@ def beside(first: Job, device: str) -> Callable[[Job], bool]:
 
 def kind_of(work: Mapping[str, Any]) -> object:
     """What is equal for jobs that can be painted together; None for those that are painted alone: several requests of one job,
-    and with ControlNets, which are loaded for one picture."""
+    tiles of a large picture, and with ControlNets, which are loaded for one picture."""
     settings = work.get("settings")
-    if settings is None or settings.get("controls") or work.get("others"):
+    if settings is None or settings.get("controls") or work.get("others") or work.get("enlarging"):
         return None
     try:
         networks = take_networks(settings.get("prompt", ""))[1]

@@ -26,7 +26,7 @@ class Limits:
         """Raises RequestError for requests above a limit, each by itself or all together."""
         for settings in requests:
             self._check_one(settings)
-        self._check("pictures", sum(each.batch_size * each.batches for each in requests))
+        self.check_number("pictures", sum(each.batch_size * each.batches for each in requests))
 
     def _check_one(self, settings: Settings) -> None:
         wide, high = settings.width or 512, settings.height or 512
@@ -37,8 +37,9 @@ class Limits:
             "steps": max(settings.steps or 0, settings.hires_steps or 0),
         }
         for name, number in asked.items():
-            self._check(name, number)
+            self.check_number(name, number)
 
-    def _check(self, name: str, number: int) -> None:
+    def check_number(self, name: str, number: int) -> None:
+        """Raises RequestError for a number above the limit of this name."""
         if number > getattr(self, name):
             raise RequestError(f"{name}: {number} are asked for, and the server allows {getattr(self, name)}")

@@ -15,7 +15,7 @@ from graphc_images.detectors import Detectors
 from graphc_images.folders import ModelFile
 from graphc_images.hashes import kept, known
 from graphc_images.models import ARCHITECTURES, Architecture, Loaded, recognize
-from graphc_images.upscalers import Enlargers
+from graphc_images.upscalers import FILTERS, Enlargers
 
 SHORT = 10
 """Digits of a hash in a model's title."""
@@ -83,6 +83,10 @@ class Models:
         if time.monotonic() - self._looked > FRESH:
             self.refresh()
         return self.folders.of(kind)
+
+    def upscalers(self) -> list[str]:
+        """The names of all that makes pictures larger, A1111's "None" first."""
+        return ["None", *(name for name in FILTERS if name != "None"), *(each.name for each in self.files("upscaler"))]
 
     def find_file(self, kind: str, name: str) -> ModelFile:
         """A file of a kind by its name. Raises ModelError."""

@@ -22,14 +22,14 @@ from graphc_images.sampling.guidance import DynamicThreshold, Frequencies, Proje
 from graphc_images.settings import LARGEST_SEED
 from graphc_server.errors import RequestError, StoreError
 from graphc_server.pictures import encoded
-from graphc_server.series import Sheet
+from graphc_server.series import Enlarging, Sheet
 
 RECORDS: dict[str, Any] = {
     each.__name__: each for each in (SoftInpainting, Projected, DynamicThreshold, Frequencies, ControlUnit)
 }
 """Settings that are records."""
 
-PARTS = ("settings", "look", "others", "sheet")
+PARTS = ("settings", "look", "others", "sheet", "enlarging")
 """What of an order is written in its own way."""
 
 
@@ -61,6 +61,10 @@ class Order:
     others: tuple[Settings, ...] = ()
     """What is painted after `settings`, by the same model."""
     sheet: Sheet | None = None
+    loops: int = 1
+    """Of so many requests, each begins with the picture of the one before."""
+    enlarging: Enlarging | None = None
+    """What is made of the pictures to begin with, if they are not painted as they are."""
     text: tuple[str, ...] = ()
     """Text encoders in place of the model's own, and those that are found for it: names in the folders."""
 
@@ -91,6 +95,8 @@ def to_json(order: Order, folder: Path) -> dict[str, Any]:
         made["others"] = [_given(each, folder) for each in order.others]
     if order.sheet is not None:
         made["sheet"] = asdict(order.sheet)
+    if order.enlarging is not None:
+        made["enlarging"] = asdict(order.enlarging)
     return made
 
 
@@ -107,6 +113,8 @@ def from_json(text: dict[str, Any], folder: Path) -> Order:
         said = Sheet(**{**sheet, **listed})
     plain: dict[str, Any] = {name: value for name, value in text.items() if name not in PARTS}
     plain["text"] = tuple(plain.get("text", ()))
+    if "enlarging" in text:
+        plain["enlarging"] = Enlarging(**text["enlarging"])
     return Order(settings, look=Look(**text["look"]), others=tuple(others), sheet=said, **plain)
 
 

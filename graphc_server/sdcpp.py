@@ -17,7 +17,6 @@ from graphc_server.answers import Json
 from graphc_server.errors import RequestError
 from graphc_server.orders import Order, with_seeds
 from graphc_server.pictures import decoded
-from graphc_server.sdapi.extras import upscalers_of
 from graphc_server.sdapi.painting import Served
 from graphc_server.sdapi.requests import check_text, look_of, options_of
 from graphc_server.service import Service, client_of
@@ -87,7 +86,7 @@ def capabilities(service: Served) -> Json:
         "models": [each.file.name for each in service.models.listed()],
         "samplers": list(samplers),
         "schedulers": [each.cpp or each.name for each in SCHEDULERS],
-        "upscalers": [*LATENT_UPSCALERS, *upscalers_of(service)],
+        "upscalers": [*LATENT_UPSCALERS, *service.models.upscalers()],
         "loras": [{"name": each.name, "path": each.name + each.path.suffix} for each in service.models.files("lora")],
         "output_formats": list(FORMATS),
         "supported_modes": ["img_gen"],

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from PIL import Image
 
 from graphc_images.pictures.grids import grid_of, labelled_grid
+from graphc_images.upscalers.painting import sd_upscale
 from graphc_server.store import HINT
 
 if TYPE_CHECKING:
-    from graphc_images import Pipeline, Progress
+    from graphc_images import Pipeline, Progress, Settings
     from graphc_images.pipeline import Wish
     from graphc_server.orders import Order
 
@@ -33,6 +34,15 @@ class Sheet:
     alone: bool = True
 
 
+@dataclass(frozen=True)
+class Enlarging:
+    """Pictures to begin with are made larger by an upscaler, and painted again in tiles that overlap by some pixels."""
+
+    upscaler: str
+    scale: float = 2.0
+    overlap: int = 64
+
+
 class Finished(NamedTuple):
     """A picture, its place among those of a job (below 0 for grids), its seed, and A1111's text."""
 
@@ -44,13 +54,23 @@ class Finished(NamedTuple):
 
 def steps_of(order: Order, pipeline: Pipeline, wish: Callable[[], Wish]) -> Iterator[Progress]:
     """The steps of all requests of an order, whose batches are counted on. Raises as `Pipeline.paint`."""
-    before = 0
-    for settings in order.requests:
-        for progress in pipeline.paint(settings, wish):
-            yield replace(progress, batch=before + progress.batch, batches=order.batches)
-        before += settings.batches
+    before, last = 0, None
+    for number, settings in enumerate(order.requests):
+        if number % order.loops and last is not None:
+            settings = replace(settings, image=last)
+        for progress in _painted(order, pipeline, settings, wish):
+            batches = order.batches if order.enlarging is None else progress.batches * len(order.requests)
+            yield replace(progress, batch=before + progress.batch, batches=batches)
+            last = progress.pictures[-1].image if progress.pictures else last
+        before += progress.batches
         if wish() == "stop":
             return
+
+
+def _painted(order: Order, pipeline: Pipeline, settings: Settings, wish: Callable[[], Wish]) -> Iterator[Progress]:
+    if order.enlarging is None:
+        return pipeline.paint(settings, wish)
+    return sd_upscale(pipeline, settings, **asdict(order.enlarging), wish=wish)
 
 
 class Results:
@@ -58,10 +78,14 @@ class Results:
 
     def __init__(self, order: Order) -> None:
         self.sheet, self.count = order.sheet, 0
+        self.hidden = order.loops if 1 < order.loops < len(order.requests) else 1
+        """Of several chains of so many loops, the last pictures alone are handed out."""
         self._made: list[Finished] = []
 
     def of(self, progress: Progress) -> list[Finished]:
         """The pictures of a finished batch; with the first, what ControlNets looked at, behind all others."""
+        if (progress.batch + 1) % self.hidden:
+            return []
         made = [
             Finished(self.count + n, each.image, each.seed, each.parameters) for n, each in enumerate(progress.pictures)
         ]

@@ -9,11 +9,13 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
 
+from graphc_images.upscalers.upscaler import enlarged_size
 from graphc_server.errors import RequestError
 from graphc_server.fetching import Fetching
 from graphc_server.limits import Limits
@@ -89,6 +91,8 @@ class Service:
         """Put an order into the queue; the job's name is returned. Raises RequestError for one above a limit, or while the
         server stops."""
         self.limits.check(*order.requests)
+        if order.enlarging is not None and order.settings.image is not None:
+            self.limits.check_number("pixels", prod(enlarged_size(order.settings.image, order.enlarging.scale)))
         return self._queue(lambda: to_json(order, self.painter.uploads), client, protocol, asked, id)
 
     def add_work(

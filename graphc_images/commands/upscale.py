@@ -71,7 +71,7 @@ def sd_upscale(
     **settings: Any,
 ) -> None:
     """Make --image larger, and paint it again tile by tile, each as large as --width and --height say."""
-    from graphc_images.pictures.files import check_target, save_picture
+    from graphc_images.pictures.files import check_target
     from graphc_images.settings import Settings
     from graphc_images.upscalers.painting import sd_upscale
 
@@ -80,11 +80,9 @@ def sd_upscale(
     pipeline = pipeline_of(model, folders_of(models), device=device, memory=memory, threads=threads)
     with progress_bar() as shown:
         task = shown.add_task("", total=None, count="", pace="")
-        made = sd_upscale(
-            pipeline, asked, upscaler, scale, overlap,
-            lambda tile, tiles, progress: shown.update(
-                task, total=tiles * progress.steps, completed=(tile - 1) * progress.steps + progress.step
-            ),
-        )  # fmt: skip
-    save_picture(made, output)
+        for progress in sd_upscale(pipeline, asked, upscaler, scale, overlap):
+            done = progress.batch * progress.steps + progress.step
+            shown.update(task, total=progress.batches * progress.steps, completed=done)
+            for made in progress.pictures:
+                made.save(output)
     typer.echo(f"{output}")

@@ -5,18 +5,21 @@ Source: AUTOMATIC1111's scripts/sd_upscale.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from graphc_images.errors import SettingError
 from graphc_images.pictures.arrays import flatten
+from graphc_images.pictures.parameters import read_parameters, write_parameters
 from graphc_images.pictures.tiles import tile_starts, upscale_tiled
-from graphc_images.pipeline import Pipeline, Progress
+from graphc_images.pipeline import NONE, Picture, Pictures, Pipeline, Progress, Wish, go_on
 from graphc_images.resolving import resolved
-from graphc_images.settings import Settings
+from graphc_images.settings import LARGEST_SEED, Settings
 from graphc_images.upscalers.upscaler import enlarged_size
 
 
@@ -26,12 +29,13 @@ def sd_upscale(
     upscaler: str,
     scale: float = 2.0,
     overlap: int = 64,
-    on_step: Callable[[int, int, Progress], None] | None = None,
-) -> Image.Image:
-    """`asked.image` so many times as large, painted again in tiles of `asked`'s width and height, all with one seed.
+    wish: Callable[[], Wish] = go_on,
+) -> Iterator[Progress]:
+    """`asked.image` so many times as large, painted again in tiles of `asked`'s width and height, each with the seed after the
+    one before: the steps of all tiles, as batches, and last the picture.
 
-    Tiles overlap by so many pixels, and fade into each other there. `on_step` gets the number of the tile, of how many, and where
-    its painting is. Raises ImageError.
+    Tiles overlap by so many pixels, and fade into each other there. Whoever wishes to stop has the picture as far as it is
+    painted. Raises ImageError.
     """
     if asked.image is None:
         raise SettingError("image: there is no picture to make larger")
@@ -40,22 +44,38 @@ def sd_upscale(
     assert settings.width is not None
     assert settings.height is not None
     width, height = enlarged_size(asked.image, scale)
-    large = pipeline.enlargers(upscaler)(flatten(asked.image), width, height)
     tile = min(settings.height, height), min(settings.width, width)
-    tiles = len(tile_starts(height, tile[0], overlap)) * len(tile_starts(width, tile[1], overlap))
-    done = 0
+    if 2 * overlap > min(tile):
+        raise SettingError(
+            f"overlap: tiles of {tile[1]}x{tile[0]} can overlap by {min(tile) // 2}, and not by {overlap}"
+        )
+    places = [*product(tile_starts(height, tile[0], overlap), tile_starts(width, tile[1], overlap))]
+    large = pipeline.enlargers(upscaler)(flatten(asked.image), width, height)
+    painted: list[Picture] = []
+    for number, (top, left) in enumerate(places):
+        part = large.crop((left, top, left + tile[1], top + tile[0]))
+        seed = (settings.seed + number) % (LARGEST_SEED + 1)
+        one = replace(settings, image=part, width=tile[1], height=tile[0], seed=seed)
+        for progress in pipeline.paint(one, wish):
+            painted += progress.pictures
+            last = replace(progress, batch=number, batches=len(places))
+            yield replace(last, pictures=NONE)
+        if wish() == "stop":
+            break
+    parts = iter(painted)
 
-    def painted(part: np.ndarray) -> np.ndarray:
-        nonlocal done
-        done += 1
-        picture = Image.fromarray(part.transpose(1, 2, 0).astype(np.uint8))
-        for progress in pipeline.paint(replace(settings, image=picture, width=picture.width, height=picture.height)):
-            if on_step is not None:
-                on_step(done, tiles, progress)
-            for each in progress.pictures:
-                result = each.image
-        return np.asarray(result, np.float32).transpose(2, 0, 1)
+    def done(part: np.ndarray) -> np.ndarray:
+        made = next(parts, None)
+        return part if made is None else _array(made.image)
 
-    pixels = np.asarray(large, np.float32).transpose(2, 0, 1)
-    found = upscale_tiled(pixels, painted, tile, overlap)
-    return Image.fromarray(found.round().astype(np.uint8).transpose(1, 2, 0))
+    joined = upscale_tiled(_array(large), done, tile, overlap).round().astype(np.uint8)
+    said = read_parameters(painted[0].parameters)
+    more = {"SD upscale overlap": overlap, "SD upscale upscaler": Path(upscaler).stem}
+    text = write_parameters(said.prompt, said.negative_prompt, {**said.settings, **more})
+    whole = replace(painted[0], image=Image.fromarray(joined.transpose(1, 2, 0)), parameters=text)
+    yield replace(last, pictures=Pictures([whole]))
+
+
+def _array(picture: Image.Image) -> np.ndarray:
+    """As [3, height, width]."""
+    return np.asarray(picture, np.float32).transpose(2, 0, 1)

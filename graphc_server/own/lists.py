@@ -27,7 +27,6 @@ from graphc_server.answers import Json
 from graphc_server.own.asking import model_of
 from graphc_server.own.controls import Strict
 from graphc_server.own.parameters import OF_SAMPLERS, axes_of, parameters_of
-from graphc_server.sdapi.extras import upscalers_of
 from graphc_server.sdapi.painting import Served
 from graphc_server.sdapi.requests import check_text
 from graphc_server.sdapi.safetensors import header_of
@@ -74,7 +73,7 @@ def parameters(service: Served, model: Annotated[str, Query(max_length=1000)] = 
     plots; what each sampler takes besides. The model is the selected one if none is named."""
     listed = model_of(service, model)
     architecture = service.models.architecture(listed)
-    upscalers = [*LATENT_UPSCALERS, *(name for name in upscalers_of(service) if name != "None")]
+    upscalers = [*LATENT_UPSCALERS, *(name for name in service.models.upscalers() if name != "None")]
     others = [each.file.name for each in service.models.listed() if each.file.name != listed.file.name]
     controls = [each.name for each in service.models.files("controlnet")]
     return Json({

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from graphc_images.pictures.files import read_notes
 from graphc_images.pictures.parameters import read_parameters
-from graphc_images.upscalers import FILTERS, made_larger
+from graphc_images.upscalers import made_larger
 from graphc_server.answers import Json
 from graphc_server.errors import RequestError
 from graphc_server.pictures import base64_of, decoded, encoded
@@ -83,7 +83,7 @@ def check(picture: Image.Image, asked: Enlarging, service: Service) -> None:
         raise RequestError("resize_mode: it is 0, by a factor, or 1, to a size")
     if not 0 < asked.upscaling_resize <= 64:
         raise RequestError("upscaling_resize: it is a factor above 0, and at most 64")
-    known = upscalers_of(service)
+    known = service.models.upscalers()
     for name in ("upscaler_1", "upscaler_2"):
         if getattr(asked, name) not in known:
             raise RequestError(f"{name}: there is no {getattr(asked, name)[:60]!a}; there are {', '.join(known)}")
@@ -91,15 +91,6 @@ def check(picture: Image.Image, asked: Enlarging, service: Service) -> None:
     if min(width, height) < 1 or width * height > service.limits.pixels:
         most = service.limits.pixels
         raise RequestError(f"upscaling_resize: {width} x {height} pixels are asked for, and the server allows {most}")
-
-
-def upscalers_of(service: Service) -> list[str]:
-    """The names of all upscalers."""
-    return [
-        "None",
-        *(name for name in FILTERS if name != "None"),
-        *(each.name for each in service.models.files("upscaler")),
-    ]
 
 
 def _names(asked: Enlarging) -> list[str]:

@@ -267,7 +267,7 @@ SHARED: tuple[Field, ...] = (
     ),
     Field("disable_extra_networks", bool | None, False, _plain_prompt, "Refused if the prompt names networks."),
     Field("comments", dict[str, Any] | None, None, None, "No effect on pictures."),
-    Field("script_name", str | None, None, None, "X/Y/Z plot, Prompt matrix, Prompts from file or textbox; others: 422."),
+    Field("script_name", str | None, None, None, "A script that makes several requests of one, or another picture."),
     Field("script_args", list[Any], [], None, "What it takes, in A1111's order."),
     Field("alwayson_scripts", dict[str, Any] | None, {}, None, "ControlNet, soft inpainting, refiner, seed, sampler."),
     Field("send_images", bool, True, None, "If false, the answer has no pictures."),

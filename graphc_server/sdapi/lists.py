@@ -17,7 +17,6 @@ from graphc_server.answers import Json
 from graphc_server.errors import RequestError
 from graphc_server.memory import memory_of_machine, memory_of_process
 from graphc_server.sdapi import series
-from graphc_server.sdapi.extras import upscalers_of
 from graphc_server.sdapi.options import checked
 from graphc_server.sdapi.painting import Served
 from graphc_server.sdapi.requests import NO_VAE, check_text, options_of, styles_of
@@ -159,7 +158,7 @@ def upscalers(service: Served) -> Json:
     files = {each.name: str(each.path) for each in service.models.files("upscaler")}
     return Json([
         {"name": name, "model_name": None, "model_path": files.get(name), "model_url": None, "scale": 4}
-        for name in upscalers_of(service)
+        for name in service.models.upscalers()
     ])  # fmt: skip
 
 
@@ -202,16 +201,18 @@ def extensions() -> Json:
 @router.get("/scripts")
 def scripts() -> Json:
     """Those of alwayson_scripts, and those of script_name."""
-    names = [*SCRIPTS, *series.SCRIPTS]
-    return Json({"txt2img": names, "img2img": names})
+    both = [*SCRIPTS, *(name for name, script in series.SCRIPTS.items() if not script.of_pictures)]
+    return Json({"txt2img": both, "img2img": [*SCRIPTS, *series.SCRIPTS]})
 
 
 @router.get("/script-info")
 def script_info() -> Json:
     """… and what they take."""
     found = []
-    named = {name: script.arguments for name, script in series.SCRIPTS.items()}
     for for_pictures in (False, True):
+        named = {
+            name: script.arguments for name, script in series.SCRIPTS.items() if for_pictures or not script.of_pictures
+        }
         for name, arguments in (*ARGUMENTS.items(), *named.items()):
             described = [
                 {"label": label, "value": usual, "minimum": None, "maximum": None, "step": None, "choices": None}

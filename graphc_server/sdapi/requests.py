@@ -23,8 +23,7 @@ from graphc_server.pictures import decoded
 from graphc_server.sdapi.fields import IMG2IMG, TXT2IMG, Field, Given
 from graphc_server.sdapi.options import LOOKS, USUAL, checked, settings_of_options
 from graphc_server.sdapi.scripts import settings_of_scripts
-from graphc_server.sdapi.series import series_of
-from graphc_server.series import Sheet
+from graphc_server.sdapi.series import Place, Series, series_of
 from graphc_server.service import Service
 
 NAME_OF_TASK = re.compile(r"[A-Za-z0-9_()][A-Za-z0-9_().-]{0,99}")
@@ -97,10 +96,10 @@ def wanted(service: Service, body: Body, fields: Sequence[Field]) -> Wanted:
     for name in ("prompt", "negative_prompt"):
         found[name] = apply_styles(found.get(name) or "", [getattr(style, name) for style in styles])
     settings = _made(found, fields)
-    requests, sheet = _series(settings, values, given, of_pictures=fields is IMG2IMG)
+    series = _series(settings, values, given, Place(fields is IMG2IMG, service.models.upscalers()))
     vae, text = _modules(service, options)
     order = Order(
-        requests[0],
+        series.requests[0],
         _model(service, options),
         vae,
         "jpg" if options["samples_format"] == "jpeg" else options["samples_format"],
@@ -108,9 +107,11 @@ def wanted(service: Service, body: Body, fields: Sequence[Field]) -> Wanted:
         values["save_images"] and not values["do_not_save_samples"],
         bool(options["enable_pnginfo"]),
         look_of(options),
-        tuple(requests[1:]),
-        sheet,
-        text,
+        tuple(series.requests[1:]),
+        series.sheet,
+        series.loops,
+        series.enlarging,
+        text=text,
     )
     return Wanted(
         order,
@@ -122,24 +123,22 @@ def wanted(service: Service, body: Body, fields: Sequence[Field]) -> Wanted:
     )
 
 
-def _series(
-    settings: Settings, values: Mapping[str, Any], given: Given, *, of_pictures: bool
-) -> tuple[list[Settings], Sheet | None]:
+def _series(settings: Settings, values: Mapping[str, Any], given: Given, place: Place) -> Series:
     """What a request makes: several, with grids, if it names a script, or has several pictures to begin with."""
     images = values.get("init_images") or []
     if values["script_name"]:
         if len(images) > 1:
             raise RequestError("init_images: a script begins with one picture")
-        return series_of(values["script_name"], values["script_args"], settings, of_pictures=of_pictures)
+        return series_of(values["script_name"], values["script_args"], settings, place)
     if len(images) <= 1:
-        return [with_seeds(settings)], None
+        return Series([with_seeds(settings)])
     if len(images) > settings.batch_size:
         said = f"bad number of images passed: {len(images)}; expecting {settings.batch_size} or less"
         raise RequestError(f"init_images: {said} (batch_size)")
     pictures = [settings.image, *(given.picture(each, "init_images") for each in images[1:])]
     one = with_seeds(replace(settings, batch_size=1, batches=1))
     of_each = [replace(one, image=picture) for _ in range(settings.batches) for picture in pictures]
-    return [replace(each, **_varied(each, place)) for place, each in enumerate(of_each)], None
+    return Series([replace(each, **_varied(each, number)) for number, each in enumerate(of_each)])
 
 
 def _varied(settings: Settings, place: int) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """`script_name`: A1111's scripts that make several requests of one, with their arguments in its order.
 
-Source: AUTOMATIC1111's scripts/xyz_grid.py, prompt_matrix.py, prompts_from_file.py.
+Source: AUTOMATIC1111's scripts/xyz_grid.py, prompt_matrix.py, prompts_from_file.py, loopback.py, sd_upscale.py.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -16,9 +17,7 @@ from graphc_images.prompts.variations import prompt_matrix, prompts_of_file
 from graphc_images.settings import LARGEST_SEED
 from graphc_server.errors import RequestError
 from graphc_server.orders import with_seeds
-from graphc_server.series import Sheet
-
-Made = tuple[list[Settings], Sheet | None]
+from graphc_server.series import Enlarging, Sheet
 
 AXES: tuple[tuple[str, str], ...] = (
     *(("Nothing", ""), ("Seed", ""), ("Var. seed", ""), ("Var. strength", ""), ("Steps", ""), ("Hires steps", "t")),
@@ -39,31 +38,51 @@ OURS = {"Negative Guidance minimum sigma": "NGMS"}
 
 
 @dataclass(frozen=True)
+class Series:
+    """What a request makes: several, with grids, in loops, or of larger pictures (see `Order`)."""
+
+    requests: Sequence[Settings]
+    sheet: Sheet | None = None
+    loops: int = 1
+    enlarging: Enlarging | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a script is asked for: in img2img (`of_pictures`), and with these upscalers."""
+
+    of_pictures: bool
+    upscalers: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Script:
-    """A script: its title, its arguments in order with their usual values, and what it makes of a request."""
+    """A script: its title, its arguments in order with their usual values, and what it makes of a request. Some are img2img's
+    alone (`of_pictures`)."""
 
     title: str
     arguments: tuple[tuple[str, Any], ...]
-    make: Callable[[Settings, Sequence[Any], bool], Made]
+    make: Callable[[Settings, Sequence[Any], Place], Series]
+    of_pictures: bool = False
 
 
-def series_of(name: str, arguments: Sequence[Any], settings: Settings, *, of_pictures: bool) -> Made:
-    """The requests of a script, with numbers for seeds, and its grids; `of_pictures` for img2img. Raises RequestError."""
+def series_of(name: str, arguments: Sequence[Any], settings: Settings, place: Place) -> Series:
+    """The requests of a script, with numbers for seeds, and its grids. Raises RequestError."""
     script = SCRIPTS.get(name.lower())
-    if script is None:
+    if script is None or (script.of_pictures and not place.of_pictures):
         raise RequestError(f"Script '{name[:60]}' not found")
     usual = [value for _, value in script.arguments]
     try:
-        made = script.make(settings, [*arguments, *usual[len(arguments) :]], of_pictures)
+        made = script.make(settings, [*arguments, *usual[len(arguments) :]], place)
     except (SettingError, ValueError, TypeError, OverflowError) as problem:
         raise RequestError(f"script_args: {script.title}: {problem}") from None
-    if not made[0]:
+    if not made.requests:
         raise RequestError(f"script_args: {script.title}: there is nothing to paint")
     return made
 
 
-def _plot(settings: Settings, arguments: Sequence[Any], of_pictures: bool) -> Made:
-    axes = [_axis(arguments[place], arguments[place + 1], arguments[place + 2], of_pictures) for place in (0, 3, 6)]
+def _plot(settings: Settings, arguments: Sequence[Any], place: Place) -> Series:
+    axes = [_axis(arguments[first : first + 3], place) for first in (0, 3, 6)]
     legend, alone, each, unfixed, *vary = map(bool, arguments[9:16])
     del unfixed  # A1111 draws a seed for each cell then; here an axis of seeds does so
     one = with_seeds(replace(settings, batches=1, batch_size=1))
@@ -74,18 +93,19 @@ def _plot(settings: Settings, arguments: Sequence[Any], of_pictures: bool) -> Ma
         cell = changed(one, (axis.changes[n] for axis, n in zip(axes, (x, y, z), strict=True)))
         more = x * strides[0] + y * strides[1] + z * strides[2]
         made.append(replace(cell, seed=_seed(cell.seed + more)))
-    return made, Sheet(axes[0].labels, axes[1].labels, axes[2].labels, legend, each, alone)
+    return Series(made, Sheet(axes[0].labels, axes[1].labels, axes[2].labels, legend, each, alone))
 
 
 def _seed(number: int) -> int:
     return number % (LARGEST_SEED + 1)
 
 
-def _axis(kind: Any, values: Any, chosen: Any, of_pictures: bool) -> Axis:
-    """An axis by its place in A1111's list, or by its name; `chosen` are values that were ticked."""
+def _axis(given: Sequence[Any], place: Place) -> Axis:
+    """An axis by its place in A1111's list, or by its name; its values as text, or those that were ticked."""
+    kind, values, chosen = given
     name = kind
     if isinstance(kind, int) and not isinstance(kind, bool):
-        own = [name for name, where in AXES if where in ("", "i" if of_pictures else "t")]
+        own = [name for name, where in AXES if where in ("", "i" if place.of_pictures else "t")]
         if not 0 <= kind < len(own):
             raise ValueError(f"there is no axis {kind}")
         name = own[kind]
@@ -94,7 +114,7 @@ def _axis(kind: Any, values: Any, chosen: Any, of_pictures: bool) -> Axis:
     return axis_of(OURS.get(str(name), str(name)), text)
 
 
-def _matrix(settings: Settings, arguments: Sequence[Any], of_pictures: bool) -> Made:
+def _matrix(settings: Settings, arguments: Sequence[Any], place: Place) -> Series:
     first, different, kind, between, _margin = arguments[:5]
     field = {"positive": "prompt", "negative": "negative_prompt"}.get(str(kind))
     joined = {"comma": ", ", "space": " "}.get(str(between))
@@ -108,7 +128,7 @@ def _matrix(settings: Settings, arguments: Sequence[Any], of_pictures: bool) -> 
     made = [replace(one, seed=seed, **each) for seed, each in zip(seeds, texts, strict=True)]
     parts = [each.strip().strip(",") for each in text.split("|")[1:]]
     half = (len(parts) + 1) // 2
-    return made, Sheet(_combined(parts[:half]), _combined(parts[half:]), legend=bool(parts))
+    return Series(made, Sheet(_combined(parts[:half]), _combined(parts[half:]), legend=bool(parts)))
 
 
 def _combined(parts: Sequence[str]) -> tuple[str, ...]:
@@ -116,7 +136,7 @@ def _combined(parts: Sequence[str]) -> tuple[str, ...]:
     return tuple(", ".join(part for n, part in enumerate(parts) if place >> n & 1) for place in range(1 << len(parts)))
 
 
-def _prompts(settings: Settings, arguments: Sequence[Any], of_pictures: bool) -> Made:
+def _prompts(settings: Settings, arguments: Sequence[Any], place: Place) -> Series:
     count_on, one_seed, *rest = arguments
     where, text = rest[:2] if rest[0] in ("start", "end") else ("start", rest[0])  # older ones have no place
     settings = with_seeds(settings) if count_on or one_seed else settings
@@ -132,7 +152,51 @@ def _prompts(settings: Settings, arguments: Sequence[Any], of_pictures: bool) ->
         made.append(with_seeds(replace(settings, **found)))
         if count_on:
             settings = replace(settings, seed=_seed(settings.seed + settings.batch_size * settings.batches))
-    return made, None
+    return Series(made)
+
+
+CURVES: Mapping[str, Callable[[float], float]] = {
+    "Aggressive": lambda share: math.sin(share * math.pi / 2),
+    "Linear": lambda share: share,
+    "Lazy": lambda share: 1 - math.cos(share * math.pi / 2),
+}
+"""How the strength of loops goes from the first to the last."""
+
+MOST_LOOPS = 32
+
+
+def _loopback(settings: Settings, arguments: Sequence[Any], place: Place) -> Series:
+    loops, final, curve, words = int(arguments[0]), float(arguments[1]), str(arguments[2]), arguments[3]
+    if not 1 <= loops <= MOST_LOOPS or not 0 <= final <= 1:
+        raise ValueError(f"loops are 1 to {MOST_LOOPS}, and the final strength is 0 to 1, and not {loops} and {final}")
+    if curve not in CURVES:
+        raise ValueError(f"a curve is one of {', '.join(CURVES)}, and not {curve[:60]!r}")
+    if words != "None":
+        raise ValueError("nothing here puts pictures into words")
+    one = with_seeds(replace(settings, batches=1, batch_size=1))
+    made = []
+    for number in range(settings.batches * loops):
+        loop = number % loops
+        share = CURVES[curve](loop / max(loops - 1, 1))
+        strength = one.denoising_strength + (final - one.denoising_strength) * share
+        fill = one.inpainting_fill if loop == 0 else "original"
+        made.append(replace(one, seed=_seed(one.seed + number), denoising_strength=strength, inpainting_fill=fill))
+    shown = loops if settings.batches == 1 else settings.batches
+    return Series(made, Sheet(("",) * shown, legend=False) if shown > 1 else None, loops)
+
+
+def _sd_upscale(settings: Settings, arguments: Sequence[Any], place: Place) -> Series:
+    _text, overlap, chosen, scale = arguments
+    names = {name.lower(): name for name in place.upscalers}
+    name = place.upscalers[chosen] if isinstance(chosen, int) and 0 <= chosen < len(names) else str(chosen)
+    if name.lower() not in names:
+        raise ValueError(f"there is no upscaler {name[:60]!r}; there is {', '.join(place.upscalers)}")
+    name = names[name.lower()]
+    if not 0 <= int(overlap) <= 256 or not 1 <= float(scale) <= 4:
+        raise ValueError(f"tiles overlap by 0 to 256, and scales are 1 to 4, and not {overlap} and {scale}"[:200])
+    one = with_seeds(replace(settings, batches=1, batch_size=1))
+    made = [replace(one, seed=_seed(one.seed + number)) for number in range(settings.batches)]
+    return Series(made, enlarging=Enlarging(name, 1.0 if name == "None" else float(scale), int(overlap)))
 
 
 TAGS: Mapping[str, Callable[[str], Any]] = {
@@ -180,6 +244,21 @@ SCRIPTS: Mapping[str, Script] = {
                 *(("Insert prompts at the", "start"), ("List of prompt inputs", "")),
             ),
             _prompts,
+        ),
+        Script(
+            "Loopback",
+            (
+                *(("Loops", 4), ("Final denoising strength", 0.5), ("Denoising strength curve", "Linear")),
+                ("Append interrogated prompt at each iteration", "None"),
+            ),
+            _loopback,
+            of_pictures=True,
+        ),
+        Script(
+            "SD upscale",
+            (("", ""), ("Tile overlap", 64), ("Upscaler", "None"), ("Scale Factor", 2.0)),
+            _sd_upscale,
+            of_pictures=True,
         ),
     )
 }

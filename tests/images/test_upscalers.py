@@ -258,16 +258,21 @@ def test_a_second_pass_and_tiles_of_a_pipeline(file, tmp_path):
     with pytest.raises(SettingError, match="there is no upscaler 'nothing'"):
         next(pipeline.steps(**asked, hires_scale=2.0, hires_upscaler="nothing"))
     asked |= {"image": picture(56, 48), "denoising_strength": 0.5}
-    seen = []
-    large = sd_upscale(pipeline, Settings.of(**asked), str(file), 2.0, 16, lambda *where: seen.append(where[:2]))
+    *steps, last = sd_upscale(pipeline, Settings.of(**asked), str(file), 2.0, 16)
+    assert [(each.batch, each.batches) for each in steps if each.step == each.steps == 1] == [(n, 4) for n in range(4)]
+    assert not any(each.pictures for each in steps)
+    (whole,) = last.pictures
+    assert "SD upscale overlap: 16, SD upscale upscaler: sharp" in whole.parameters
+    large = whole.image
     assert large.size == (112, 96)
-    assert [each for each, after in zip(seen, [*seen[1:], None], strict=True) if each != after] == [
-        (n, 4) for n in (1, 2, 3, 4)
-    ]
     first = pipeline(**{**asked, "image": pipeline.enlargers(str(file))(asked["image"], 112, 96).crop((0, 0, 64, 64))})
     assert (pixels_of(large)[:32, :48] == pixels_of(first[0].image)[:32, :48]).all(), "what no other tile covers"
     with pytest.raises(SettingError, match="image: there is no picture"):
-        sd_upscale(pipeline, Settings.of("a circle"), str(file))
+        next(sd_upscale(pipeline, Settings.of("a circle"), str(file)))
+    *_, stopped = sd_upscale(pipeline, Settings.of(**asked), str(file), 2.0, 16, lambda: "stop")
+    enlarged = pipeline.enlargers(str(file))(asked["image"], 112, 96)
+    assert (pixels_of(stopped.pictures[0].image)[64:] == pixels_of(enlarged)[64:]).all(), "what was not painted"
+    assert (pixels_of(stopped.pictures[0].image)[:32] != pixels_of(enlarged)[:32]).any()
 
 
 def test_what_differs_is_named(file):

@@ -86,6 +86,63 @@ def test_prompts_of_a_text(served):
     assert json.loads(ends["info"])["prompt"] == "big circle"
 
 
+def began_with(colour, **fields):
+    return {**SMALL, "denoising_strength": 0.5, "init_images": [written(Image.new("RGB", (64, 64), colour))], **fields}
+
+
+def test_loops(served):
+    """Each begins with the picture before, of the next seed, and of a strength on the way to the last one's."""
+    asked = began_with("red", script_name="Loopback", seed=7)
+    made = served.post("/sdapi/v1/img2img", {**asked, "script_args": [3, 0.9, "Linear"]})
+    image, alone = asked["init_images"][0], []
+    for seed, strength in ((7, 0.5), (8, 0.7), (9, 0.9)):
+        one = {**SMALL, "init_images": [image], "seed": seed, "denoising_strength": strength}
+        image = served.post("/sdapi/v1/img2img", one)["images"][0]
+        alone.append(image)
+    grid, *loops = made["images"]
+    assert pixels(*loops) == pixels(*alone)
+    assert opened(grid).size == (192, 64)
+    twice = served.post("/sdapi/v1/img2img", {**asked, "n_iter": 2, "script_args": [3, 0.9, "Linear"]})
+    assert pixels(*twice["images"][1:]) == [*pixels(alone[2]), *pixels(twice["images"][2])]
+    assert json.loads(twice["info"])["all_seeds"][1:] == [9, 12]
+    (single,) = served.post("/sdapi/v1/img2img", {**asked, "script_args": [1]})["images"]
+    assert pixels(single) == pixels(alone[0])
+
+
+def test_a_picture_made_larger_in_tiles(served):
+    """What one tile alone covers is a picture of its own, of the seed of its place."""
+    asked = began_with("blue", script_name="SD upscale", seed=3)
+    (made,) = served.post("/sdapi/v1/img2img", {**asked, "script_args": ["", 16, "lanczos", 2.0]})["images"]
+    assert opened(made).size == (128, 128)
+    tile = served.post("/sdapi/v1/img2img", began_with("blue", seed=3))["images"][0]
+    box = (0, 0, 30, 30)
+    assert opened(made).crop(box).tobytes() == opened(tile).crop(box).tobytes()
+    last = served.post("/sdapi/v1/img2img", began_with("blue", seed=3 + 8))["images"][0]
+    assert opened(made).crop((98, 98, 128, 128)).tobytes() == opened(last).crop((34, 34, 64, 64)).tobytes()
+    same = served.post("/sdapi/v1/img2img", {**asked, "n_iter": 2, "script_args": [None, 0, 0, 4.0]})["images"]
+    assert [opened(each).size for each in same] == [(64, 64)] * 2, "without an upscaler, as it is"
+    assert pixels(same[0]) == pixels(tile)
+
+
+REFUSED_FOR_PICTURES = {
+    "loops": ("loopback", [33]),
+    "a curve": ("loopback", [2, 0.5, "Steep"]),
+    "into words": ("loopback", [2, 0.5, "Linear", "CLIP"]),
+    "upscaler 'better'": ("sd upscale", ["", 16, "better"]),
+    "overlap": ("sd upscale", ["", 300, "Lanczos"]),
+    "pixels": ("sd upscale", ["", 16, "Lanczos", 4.0]),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED_FOR_PICTURES)
+def test_what_a_script_of_pictures_cannot_do_is_named(served, said):
+    name, arguments = REFUSED_FOR_PICTURES[said]
+    large = written(Image.new("RGB", (2048, 2048)))
+    fields = began_with("red", script_name=name, script_args=arguments) | {"init_images": [large]}
+    answer = served.client.post("/sdapi/v1/img2img", json=fields)
+    assert (answer.status_code, said in answer.json()["detail"]) == (422, True), answer.text
+
+
 REFUSED = {
     "pictures": plot((1, "1-13")),
     "axis": plot((99, "1")),
@@ -130,3 +187,5 @@ def test_scripts_are_listed(served):
     found = next(each for each in served.get("/sdapi/v1/script-info") if each["name"] == "x/y/z plot")
     assert not found["is_alwayson"]
     assert len(found["args"]) == 18
+    listed = served.get("/sdapi/v1/scripts")
+    assert set(listed["img2img"]) - set(listed["txt2img"]) == {"loopback", "sd upscale"}
