@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from graphc_images import control_units
@@ -67,12 +68,26 @@ def settings_of(parameters: Parameters) -> dict[str, Any]:
     return found
 
 
-def settings_in(notes: Notes) -> dict[str, Any]:
-    """What a picture's notes say, as keywords of `Settings`: A1111's text, else ComfyUI's graph; nothing if it has neither."""
+def parameters_in(notes: Notes) -> Parameters | None:
+    """What a picture's notes say, under A1111's labels: its text, else ComfyUI's graph; None if it has neither."""
     if notes.parameters:
-        return settings_of(read_parameters(notes.parameters))
-    said = parameters_of_graph(notes.graphs["prompt"]) if "prompt" in notes.graphs else None
-    return {} if said is None else {**settings_of(said), "mode": "comfyui"}
+        return read_parameters(notes.parameters)
+    return parameters_of_graph(notes.graphs["prompt"]) if "prompt" in notes.graphs else None
+
+
+def settings_in(notes: Notes) -> dict[str, Any]:
+    """The same as keywords of `Settings`; nothing if it has neither."""
+    said = parameters_in(notes)
+    if said is None:
+        return {}
+    return settings_of(said) if notes.parameters else {**settings_of(said), "mode": "comfyui"}
+
+
+def model_in(notes: Notes) -> str | None:
+    """The name of the model that they say, without its folder and its hash; None if they say none."""
+    said = parameters_in(notes)
+    name = "" if said is None else said.settings.get("Model", "")
+    return PurePosixPath(HASH.sub("", name).replace("\\", "/")).name or None
 
 
 GRAPHED = frozenset(
@@ -163,6 +178,10 @@ def only_masked(settings: Settings) -> bool:
 def varied(settings: Settings) -> bool:
     """Whether the noise is that of two seeds."""
     return settings.subseed_strength > 0
+
+
+HASH = re.compile(r" \[[0-9a-f]{6,64}\]$")
+"""What A1111 writes behind the name of a model."""
 
 
 def _entry(
@@ -378,7 +397,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("Tiling", lambda settings: TILINGS.get(settings.tiling), lambda text: {"tiling": _tiling(text)}),
     _entry("VAE tiling", "vae_tiling", str),
     _entry("VAE tile", "vae_tile", int),
-    _entry("Refiner", "refiner", str),
+    _entry("Refiner", "refiner", lambda text: HASH.sub("", text)),
     _entry("Refiner switch at", "refiner_switch_at", float, lambda settings: settings.refiner is not None),
     _entry("T5 mask pad", "t5_mask_pad", int),
     _entry("Emphasis", "emphasis", str),

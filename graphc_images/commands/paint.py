@@ -15,6 +15,7 @@ from graphc_images.errors import SettingError
 if TYPE_CHECKING:
     from graphc_images.commands.writing import Preview, Writer
     from graphc_images.folders import ModelFolders
+    from graphc_images.pictures.files import Notes
     from graphc_images.pipeline import Picture, Pipeline
     from graphc_images.settings import Settings
 
@@ -111,8 +112,11 @@ def paint(
     shown = Preview(preview)
     if grid is not None:
         check_target(grid)
-    given = (said_by(like) if like is not None else {}) | settings_given(settings)
-    folders = folders_of(models)
+    folders, given = folders_of(models), settings_given(settings)
+    if like is not None:
+        notes = notes_of(like)
+        given = said_by(notes, like) | given
+        model = model or model_of(notes, like, folders)
     asked = lines_or_one(prompts, given | ({"prompt": prompt} if prompt else {}))
     if matrix:
         asked = [each for one in asked for each in matrix_of(one)]
@@ -143,16 +147,35 @@ def check_graphs(pipeline: Pipeline, asked: Iterable[Settings]) -> None:
         comfyui_graph(pipeline.resolved(each), pipeline.name)
 
 
-def said_by(path: Path) -> dict[str, Any]:
-    """The settings that a picture, or a file of A1111's text, says. Raises ImageError where it says none."""
-    from graphc_images.describing import settings_in
+def notes_of(path: Path) -> Notes:
+    """What a picture, or a file of A1111's text, says of how it was made. Raises ImageError where it cannot be read."""
     from graphc_images.pictures.files import Notes, open_picture
 
-    notes = Notes(text_of(path)) if path.suffix.lower() == ".txt" else open_picture(path)[1]
+    return Notes(text_of(path)) if path.suffix.lower() == ".txt" else open_picture(path)[1]
+
+
+def said_by(notes: Notes, path: Path) -> dict[str, Any]:
+    """The settings of a picture's notes. Raises SettingError where they say none."""
+    from graphc_images.describing import settings_in
+
     found = settings_in(notes)
     if not found:
         raise SettingError(f"--from: {path} does not say how it was made")
     return found
+
+
+def model_of(notes: Notes, path: Path, folders: ModelFolders | None) -> str | None:
+    """The model that a picture was made with, in the folders; None if it says none, or the one that comes with the package.
+    Raises ImageError if it is not there."""
+    from graphc_images.describing import model_in
+    from graphc_images.folders import SHAPES
+
+    name = model_in(notes)
+    if name is None or name == SHAPES.stem:
+        return None
+    if folders is None:
+        raise SettingError(f"--from: {path} was made with the model {name!r}: say where it is with --model or --models")
+    return str(folders.find("checkpoint", name))
 
 
 def text_of(path: Path) -> str:

@@ -42,6 +42,12 @@ def test_a_prompt_is_a_command(checkpoint, tmp_path):
     again = tmp_path / "again.png"
     invoke("--from", out, "--model", checkpoint, "-o", again)
     assert Image.open(again).tobytes() == Image.open(out).tobytes()
+    found = tmp_path / "found.png"
+    invoke("--from", out, "--models", checkpoint.parent, "-o", found)
+    assert Image.open(found).tobytes() == Image.open(out).tobytes(), "the model is found by the name that it has there"
+    for models, said in (((), "the model 'small': say where it is"), (("--models", tmp_path), "no checkpoint 'small'")):
+        with pytest.raises(ImageError, match=said):
+            invoke("--from", out, *models, "-o", found)
 
 
 def test_several_are_numbered(checkpoint, tmp_path):

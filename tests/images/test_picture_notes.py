@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from graphc_images.describing import settings_of
+from graphc_images.describing import model_in, settings_in, settings_of
 from graphc_images.errors import ImageError
 from graphc_images.pictures.files import EXIF_IFD, USER_COMMENT, Notes, open_picture, read_notes, save_picture
 from graphc_images.pictures.graphs import graph_of, parameters_of_graph
@@ -98,6 +98,17 @@ def test_files_keep_their_notes(tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == [name]
     save_picture(picture, tmp_path / name)
     assert open_picture(tmp_path / name)[1] == Notes()
+
+
+def test_models_are_named_without_folder_and_hash():
+    text = "a\nSteps: 2, Model: {}, Refiner: sd_xl_refiner_1.0 [7440042bbd], Refiner switch at: 0.8"
+    for model, name in (("one", "one"), ("XL\\two [31e35c80fc]", "two"), ("sd/three.v1", "three.v1")):
+        notes = Notes(text.format(model))
+        assert model_in(notes) == name
+        assert settings_in(notes)["refiner"] == "sd_xl_refiner_1.0"
+    graph = {"4": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "XL/four.safetensors"}}}
+    assert model_in(Notes("a\nSteps: 2")) is None
+    assert model_in(Notes("", {"prompt": graph})) is None, "a graph that paints nothing"
 
 
 def test_only_comfyuis_graphs(tmp_path):
