@@ -92,6 +92,9 @@ class Models:
         """A file of a kind by its name. Raises ModelError."""
         found = self.files(kind)
         path = self.folders.find(kind, name)
+        if not path.exists():  # it went since the folders were looked at
+            self.refresh()
+            found, path = self.folders.of(kind), self.folders.find(kind, name)
         return next(each for each in found if each.path == path)
 
     def refresh(self) -> None:
@@ -113,9 +116,9 @@ class Models:
         for listed in (self.listed, self._looked_again):
             found = listed()
             for spelled in (str, str.lower):
-                fitting = [each for each in found if spelled(plain) in map(spelled, each.names)]
-                if fitting:
-                    return fitting[0]
+                for each in found:
+                    if spelled(plain) in map(spelled, each.names) and each.file.path.exists():
+                        return each
         without = plain.partition(" [")[0]
         if without != plain:
             return self.find(without)

@@ -40,6 +40,7 @@ def test_a_model_that_is_cut_off_while_it_is_used(models, tmp_path):
             status, said = refused(served)
             assert (status, "one.safetensors" in said) == (500, True), said
             assert served.paint(override_settings={"sd_model_checkpoint": "two"})["images"]
+        served.post("/sdapi/v1/refresh-checkpoints")  # looked at just before
         path.unlink()
         status, said = refused(served, override_settings={"sd_model_checkpoint": "one"})
         assert (status, "'one'" in said) == (404, True), said
