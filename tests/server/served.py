@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -93,14 +94,15 @@ class Process:
         code = "from graphc_server.commands import serve; serve()"
         options = ["--models", models, "--data", data, "--port", self.port, "--threads", 1, *more]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(IMAGES.parents[1]), *sys.path])}
+        self.log = tempfile.TemporaryFile("w+")  # a pipe that nobody reads fills, and the server waits for room
         self.process = subprocess.Popen(
-            [sys.executable, "-c", code, *map(str, options)], stderr=subprocess.PIPE, text=True, env=environment
+            [sys.executable, "-c", code, *map(str, options)], stderr=self.log, text=True, env=environment
         )
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
         until(self.answers)
 
     def answers(self):
-        assert self.process.poll() is None, self.process.stderr.read()
+        assert self.process.poll() is None, self.said()
         with contextlib.suppress(httpx.TransportError):
             return self.client.get("/health").status_code == 200
         return False
@@ -108,12 +110,19 @@ class Process:
     def kill(self):
         self.process.kill()
         self.process.wait()
-        self.process.stderr.close()
+        self.log.close()
         self.client.close()
+
+    def said(self):
+        """Its log until now."""
+        self.log.seek(0)
+        return self.log.read()
 
     def end(self):
         """As an operator does; its log is returned."""
         self.process.send_signal(signal.SIGTERM)
-        _, log = self.process.communicate(timeout=60)
+        self.process.wait(timeout=60)
+        with self.log:
+            said = self.said()
         self.client.close()
-        return log
+        return said
