@@ -285,6 +285,10 @@ def _flux2(read: Mapping[str, Read], reading: Reading, negative: bool) -> Condit
     return Conditioning(read["llm"].words[:, : max(encoders.QWEN_ANSWERED.shortest, int(read["llm"].mask.sum()))])
 
 
+def _qwen_image(read: Mapping[str, Read], reading: Reading, negative: bool) -> Conditioning:
+    return Conditioning(own_words(read["llm"])[:, encoders.QWEN_DESCRIBED.dropped :])
+
+
 def own_words(read: Read) -> np.ndarray:
     """The states [1, tokens, width] of a text without padding, which another text of the same batch may have brought."""
     return read.words[:, read.mask[0]]
@@ -311,6 +315,7 @@ FAMILIES: Mapping[str, Family] = {
         Family("flux", Layer(), _flux),
         Family("chroma", Layer(), _chroma, {"a1111": 1, "comfyui": 1}, masked=True),
         Family("z_image", Layer(), _z_image, talk=encoders.QWEN_ASKED),
+        Family("qwen_image", Layer(), _qwen_image, talk=encoders.QWEN_DESCRIBED),
         Family("flux2", Layer(), _flux2, masked=True, talk=encoders.QWEN_ANSWERED),
     )
 }

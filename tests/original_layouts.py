@@ -389,6 +389,94 @@ def qwen3(
     return made
 
 
+def qwen2(
+    width: int = 3584, hidden: int = 18944, layers: int = 28, heads: int = 28, grouped: int = 4, head: int = 128,
+    vocabulary: int = 152064,
+) -> Shapes:  # fmt: skip
+    """The language model of Qwen2.5-VL: queries, keys and values have biases, and no norms."""
+    plain = qwen3(width, hidden, layers, heads, grouped, head, vocabulary)
+    made = {name: shape for name, shape in plain.items() if not name.endswith(("q_norm.weight", "k_norm.weight"))}
+    for layer in range(layers):
+        for each, count in (("q", heads), ("k", grouped), ("v", grouped)):
+            made[f"model.layers.{layer}.self_attn.{each}_proj.bias"] = (count * head,)
+    return {**made, "lm_head.weight": (vocabulary, width)}
+
+
+def visual(width: int = 1280, words: int = 3584, layers: int = 32) -> Shapes:
+    """What makes words of pictures in Qwen2.5-VL."""
+    made = {"visual.patch_embed.proj.weight": (width, 3, 2, 14, 14), "visual.merger.ln_q.weight": (width,)}
+    for layer in range(layers):
+        name = f"visual.blocks.{layer}"
+        made |= {f"{name}.norm1.weight": (width,), f"{name}.norm2.weight": (width,)}
+        made |= linear(f"{name}.attn.qkv", 3 * width, width) | linear(f"{name}.attn.proj", width, width)
+        made |= linear(f"{name}.mlp.gate_proj", 3420, width) | linear(f"{name}.mlp.up_proj", 3420, width)
+        made |= linear(f"{name}.mlp.down_proj", width, 3420)
+    return made | linear("visual.merger.mlp.0", 4 * width, 4 * width) | linear("visual.merger.mlp.2", words, 4 * width)
+
+
+def qwen_image(width: int = 3072, head: int = 128, layers: int = 60, channels: int = 64, text: int = 3584) -> Shapes:
+    """Qwen-Image, whose authors name it as diffusers does."""
+    made = {"txt_norm.weight": (text,), **linear("img_in", width, channels), **linear("txt_in", width, text)}
+    made |= linear("time_text_embed.timestep_embedder.linear_1", width, 256)
+    made |= linear("time_text_embed.timestep_embedder.linear_2", width, width)
+    for layer in range(layers):
+        name = f"transformer_blocks.{layer}"
+        for each in ("to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out"):
+            made |= linear(f"{name}.attn.{each}", width, width)
+        made |= {f"{name}.attn.norm_{each}.weight": (head,) for each in ("q", "k", "added_q", "added_k")}
+        for side in ("img", "txt"):
+            made |= linear(f"{name}.{side}_mod.1", 6 * width, width)
+            made |= linear(f"{name}.{side}_mlp.net.0.proj", 4 * width, width)
+            made |= linear(f"{name}.{side}_mlp.net.2", width, 4 * width)
+    return made | linear("norm_out.linear", 2 * width, width) | linear("proj_out", channels, width)
+
+
+def wan_vae(width: int = 96, latents: int = 16) -> Shapes:
+    """The autoencoder of Wan 2.1; a kernel that is written with three numbers has the frames first."""
+
+    def conv(name: str, outputs: int, inputs: int, *kernel: int) -> Shapes:
+        return {f"{name}.weight": (outputs, inputs, *kernel), f"{name}.bias": (outputs,)}
+
+    def resnet(name: str, inputs: int, outputs: int) -> Shapes:
+        found = {f"{name}.residual.0.gamma": (inputs, 1, 1, 1), f"{name}.residual.3.gamma": (outputs, 1, 1, 1)}
+        found |= conv(f"{name}.residual.2", outputs, inputs, 3, 3, 3) | conv(
+            f"{name}.residual.6", outputs, outputs, 3, 3, 3
+        )
+        return found | (conv(f"{name}.shortcut", outputs, inputs, 1, 1, 1) if inputs != outputs else {})
+
+    def half(name: str, inputs: int, outputs: int, first: int, last: int) -> Shapes:
+        found = conv(f"{name}.conv1", first, inputs, 3, 3, 3) | conv(f"{name}.head.2", outputs, last, 3, 3, 3)
+        found |= {f"{name}.head.0.gamma": (last, 1, 1, 1), f"{name}.middle.1.norm.gamma": (4 * width, 1, 1)}
+        found |= conv(f"{name}.middle.1.to_qkv", 12 * width, 4 * width, 1, 1)
+        found |= conv(f"{name}.middle.1.proj", 4 * width, 4 * width, 1, 1)
+        return (
+            found | resnet(f"{name}.middle.0", 4 * width, 4 * width) | resnet(f"{name}.middle.2", 4 * width, 4 * width)
+        )
+
+    made = conv("conv1", 2 * latents, 2 * latents, 1, 1, 1) | conv("conv2", latents, latents, 1, 1, 1)
+    made |= half("encoder", 3, 2 * latents, width, 4 * width) | half("decoder", latents, 3, 4 * width, width)
+    sizes, layer = [width, width, 2 * width, 4 * width, 4 * width], 0
+    for level in range(4):
+        for inputs in (sizes[level], sizes[level + 1]):
+            made |= resnet(f"encoder.downsamples.{layer}", inputs, sizes[level + 1])
+            layer += 1
+        if level < 3:
+            made |= conv(f"encoder.downsamples.{layer}.resample.1", sizes[level + 1], sizes[level + 1], 3, 3)
+            if level:
+                made |= conv(f"encoder.downsamples.{layer}.time_conv", sizes[level + 1], sizes[level + 1], 3, 1, 1)
+            layer += 1
+    before = 4 * width
+    for level, size in enumerate((4 * width, 4 * width, 2 * width, width)):
+        for number in range(3):
+            made |= resnet(f"decoder.upsamples.{4 * level + number}", size if number else before, size)
+        if level < 3:
+            made |= conv(f"decoder.upsamples.{4 * level + 3}.resample.1", size // 2, size, 3, 3)
+            if level < 2:
+                made |= conv(f"decoder.upsamples.{4 * level + 3}.time_conv", 2 * size, size, 3, 1, 1)
+        before = size // 2
+    return made
+
+
 def filled(shapes: Shapes, seed: int = 0) -> dict[str, np.ndarray]:
     """Random float32 elements."""
     generator = np.random.default_rng(seed)

@@ -9,17 +9,18 @@ from torch import Tensor, nn
 
 from examples.image_engines.networks import WORDS, Config, Inputs, Kind, made
 
-FOREIGN = ("model", "taken", "padded")
+FOREIGN = ("model", "taken", "padded", "normed")
 """What transformers does not want to know."""
 
 
 def qwen(config: Config) -> nn.Module:
     """Qwen's layers of transformers; `taken` are those after which states are read, counted from 1. With `padded`, states of
-    padding are read too, which see the text."""
+    padding are read too, which see the text; with `normed`, states as the last norm makes them."""
     path, taken = config["model"], config["taken"]
     own = {key: value for key, value in config.items() if key not in FOREIGN}
     module = made(path, {**own, "num_hidden_layers": max(taken), "attn_implementation": "sdpa"})
-    del module.norm
+    if not config.get("normed"):
+        del module.norm
     module.__dict__["taken"] = taken
     return module
 
@@ -44,7 +45,7 @@ def qwen_forward(module: Any, ids: Tensor, *seen: Tensor) -> Tensor:
     for number, layer in enumerate(module.layers, 1):
         state = layer(state, attention_mask=mask, position_embeddings=turns)
         if number in module.taken:
-            found.append(state)
+            found.append(module.norm(state) if hasattr(module, "norm") else state)
     return torch.cat(found, dim=-1)
 
 

@@ -5,7 +5,7 @@ python -m examples.image_engines --small
 
 from __future__ import annotations
 
-from examples.image_engines import controls, flux2, table
+from examples.image_engines import controls, flux2, qwen_image, table
 from examples.image_engines import networks as kinds
 from examples.image_engines.language_models import QWEN
 from examples.image_engines.networks import Config
@@ -99,6 +99,23 @@ KLEIN: Config = {
     "axes_dims_rope": (6, 6, 6, 6),
 }
 QWEN3_JOINED: Config = {**QWEN3, "taken": (1, 2), "padded": True}
+QWEN_IMAGE: Config = {
+    **table.QWEN_IMAGE,
+    "num_layers": 3,
+    "attention_head_dim": 24,
+    "num_attention_heads": 4,
+    "joint_attention_dim": 48,
+    "axes_dims_rope": (8, 8, 8),
+}
+QWEN25: Config = {
+    **table.QWEN25_7B,
+    "taken": (3,),
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+VAE_WAN: Config = {**table.VAE_WAN, "base_dim": 8}
 UNION: Config = {**SDXL, "num_control_type": 6, "num_trans_head": 2}
 ADAPTER: Config = {**table.ADAPTER, "channels": (16, 32, 64, 64)}
 ADAPTER_XL: Config = {**table.ADAPTER_XL, "channels": (16, 32, 64, 64)}
@@ -124,6 +141,10 @@ SMALL = {
     "qwen3_joined": Shipped(QWEN, QWEN3_JOINED),
     "vae32_decoder": Shipped(flux2.VAE_DECODER, {**table.VAE32, **VAE}),
     "vae32_encoder": Shipped(flux2.VAE_ENCODER, {**table.VAE32, **VAE}),
+    "qwen_image": Shipped(qwen_image.QWEN_IMAGE, QWEN_IMAGE),
+    "qwen25": Shipped(QWEN, QWEN25),
+    "vae_wan_decoder": Shipped(qwen_image.VAE_DECODER, VAE_WAN),
+    "vae_wan_encoder": Shipped(qwen_image.VAE_ENCODER, VAE_WAN),
     "unet_sd1": Shipped(kinds.UNET, SD1, (("unet_sd1_inpaint", 9), ("unet_sd1_edit", 8))),
     "unet_sd2": Shipped(kinds.UNET, SD2),
     "unet_sdxl": Shipped(kinds.UNET, SDXL, (("unet_sdxl_inpaint", 9),)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from examples.image_engines import controls, flux2
+from examples.image_engines import controls, flux2, qwen_image
 from examples.image_engines import networks as kinds
 from examples.image_engines.language_models import QWEN
 from examples.image_engines.networks import Config, Kind
@@ -231,6 +231,29 @@ KLEIN_9B: Config = {
 QWEN3_4B_JOINED: Config = {**QWEN3_4B, "taken": (9, 18, 27), "padded": True}
 QWEN3_8B_JOINED: Config = {**QWEN3_4B_JOINED, "hidden_size": 4096, "intermediate_size": 12288}
 VAE32: Config = {**VAE4, "latent_channels": 32}
+# Qwen/Qwen-Image; its text encoder is the language model of Qwen/Qwen2.5-VL-7B-Instruct, its autoencoder that of Wan 2.1
+QWEN_IMAGE: Config = {
+    "in_channels": 64,
+    "out_channels": 16,
+    "num_layers": 60,
+    "attention_head_dim": 128,
+    "num_attention_heads": 24,
+    "joint_attention_dim": 3584,
+    "axes_dims_rope": (16, 56, 56),
+}
+QWEN25_7B: Config = {
+    "model": "transformers.Qwen2Model",
+    "taken": (28,),
+    "normed": True,
+    "vocab_size": 152064,
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-6,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000.0},
+}
+VAE_WAN: Config = {"base_dim": 96, "z_dim": 16}
 # the small model that comes with the package (examples/shapes)
 SHAPES_UNET: Config = {
     **SD1,
@@ -286,6 +309,10 @@ SHIPPED = {
     "vae32_encoder": Shipped(flux2.VAE_ENCODER, VAE32),
     "flux2_klein_9b": Shipped(flux2.FLUX2, KLEIN_9B),
     "qwen3_8b_joined": Shipped(QWEN, QWEN3_8B_JOINED),
+    "qwen_image": Shipped(qwen_image.QWEN_IMAGE, QWEN_IMAGE),
+    "qwen25_7b": Shipped(QWEN, QWEN25_7B),
+    "vae_wan_decoder": Shipped(qwen_image.VAE_DECODER, VAE_WAN),
+    "vae_wan_encoder": Shipped(qwen_image.VAE_ENCODER, VAE_WAN),
     "unet_ssd1b": Shipped(kinds.UNET, SSD1B),
     "unet_sd1_controlled": Shipped(controls.controlled(SD1), SD1, (("unet_sd1_inpaint_controlled", 9),)),
     "unet_sd2_controlled": Shipped(controls.controlled(SD2), SD2, (("unet_sd2_inpaint_controlled", 9),)),

@@ -16,7 +16,9 @@ from graphc_images.models.memory import Loaded
 from graphc_images.models.model import ENGINES, Component, ImageModel, named
 from graphc_images.models.recognize import Recognized, Tensors
 
-FIRST_OF_DECODER = "decoder.conv_in.weight"
+FIRSTS_OF_DECODER = ("decoder.conv_in.weight", "decoder.conv1.weight")
+"""What reads the latent; the second is Wan's name."""
+
 PREFIXES = ("first_stage_model.", "vae.", "")
 
 
@@ -38,10 +40,15 @@ class Place:
 def load_autoencoder(source: Source, place: Place) -> ImageModel:
     """A model that is an autoencoder alone. Raises ModelError for a file that is none that is known."""
     tensors: Tensors = graphc.open_checkpoint(source)
-    prefix = next((each for each in PREFIXES if f"{each}{FIRST_OF_DECODER}" in tensors), None)
-    if prefix is None:
+    found = [
+        (prefix, tensors[prefix + name])
+        for prefix in PREFIXES
+        for name in FIRSTS_OF_DECODER
+        if prefix + name in tensors
+    ]
+    if not found:
         raise ModelError(f"{named(source)}: it is no autoencoder; it has {', '.join(list(tensors)[:3])}, …")
-    channels = tensors[f"{prefix}{FIRST_OF_DECODER}"].shape[1]
+    prefix, channels = found[0][0], found[0][1].shape[1]
     fitting = [each for each in place.architectures if each.latent.channels == channels]
 
     def made(architecture: Architecture) -> ImageModel:

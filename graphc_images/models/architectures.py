@@ -91,6 +91,7 @@ def transformer(engine: str) -> Part:
 VAE4 = Part("vae4", "vae", AUTOENCODER)
 VAE32 = Part("vae32", "vae", AUTOENCODER)
 VAE16 = Part("vae16", "vae", AUTOENCODER)
+VAE_WAN = Part("vae_wan", "vae", AUTOENCODER)
 CLIP_L1 = Part("clip_l", "text_encoder", ("cond_stage_model.transformer.", "text_encoder/"))
 CLIP_H2 = Part("clip_h", "text_encoder", ("cond_stage_model.model.", "text_encoder/"))
 CLIP_LX = Part("clip_l", "text_encoder", ("conditioner.embedders.0.transformer.", "text_encoder/"))
@@ -104,6 +105,7 @@ T5_F = Part("t5_xxl", "text_encoder_2", ("text_encoders.t5xxl.", "text_encoder_2
 QWEN_Z = Part("qwen3_4b", "text_encoder", ("text_encoders.qwen3_4b.", "text_encoder/"))
 QWEN_4B = Part("qwen3_4b_joined", "text_encoder", ("text_encoders.qwen3_4b.", "text_encoder/"))
 QWEN_8B = Part("qwen3_8b_joined", "text_encoder", ("text_encoders.qwen3_8b.", "text_encoder/"))
+QWEN25 = Part("qwen25_7b", "text_encoder", ("text_encoders.qwen25_7b.", "text_encoder/"))
 T5_C = Part("t5_xxl", "text_encoder", ("text_encoders.t5xxl.", "text_encoder/"))
 
 SD1_TEXT = {"clip_l": CLIP_L1}
@@ -244,6 +246,14 @@ Z_IMAGE_MARKS: Sizes = {
     "siglip_embedder.1.weight": None,
 }  # fmt: skip
 
+MODULATION = "transformer_blocks.{}.img_mod.1.weight"
+QWEN_IMAGE_MARKS: Sizes = {
+    "txt_norm.weight": (3584,), MODULATION.format(0): (18432, 3072), IMAGE: (3072, 64),
+    MODULATION.format(59): (18432, 3072), MODULATION.format(60): None,
+    "time_text_embed.addition_t_embedding.weight": None, "__index_timestep_zero__": None,
+}  # fmt: skip
+"""The last two are those of Qwen-Image-Layered, and of Qwen-Image-Edit since 2511."""
+
 SHAPES = Architecture(
     "coloured shapes", "unet", {FIRST: (32, 4, 3, 3), LATER.format(1): (32, 48)},
     unet("unet_shapes"), Part("vae_shapes", "vae", AUTOENCODER), latents.SHAPES,
@@ -279,6 +289,10 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture(
         "Z-Image", "z_image", Z_IMAGE_MARKS, transformer("z_image"), VAE16, latents.FLUX, {"llm": QWEN_Z}, "flow", 3.0,
         defaults=Defaults(9, 1.0, "Euler", "Simple", 1024, 1024),
+    ),
+    Architecture(
+        "Qwen-Image", "qwen_image", QWEN_IMAGE_MARKS, transformer("qwen_image"), VAE_WAN, latents.WAN, {"llm": QWEN25},
+        "flow", 1.15, defaults=Defaults(20, 2.5, "Euler", "Simple", 1328, 1328),
     ),
     flux2_klein("Flux.2 klein 4B", "flux2_klein_4b", 24, (5, 20), QWEN_4B),
     flux2_klein("Flux.2 klein 9B", "flux2_klein_9b", 32, (8, 24), QWEN_8B),

@@ -177,6 +177,25 @@ def _flux2(x: np.ndarray, times: np.ndarray, given: Conditioning) -> Arrays:
     }
 
 
+def _qwen_image(x: np.ndarray, times: np.ndarray, given: Conditioning) -> Arrays:
+    words, where = each(given.words, len(x), "words"), centred(x)
+    ordered = np.arange(words.shape[1], dtype=np.float32) + max(x.shape[2] // 4, x.shape[3] // 4)
+    return {
+        "patches": patches(x),
+        "timestep": times,
+        "encoder_hidden_states": words,
+        "patch_places": where,
+        "word_places": np.repeat(ordered[:, None], 3, 1),
+    }
+
+
+def centred(image: np.ndarray) -> np.ndarray:
+    """Where the squares of an image lie [squares, 3], counted from its middle; of an odd number of rows or columns, one more is
+    before it (diffusers, Qwen's own code)."""
+    rows, columns = image.shape[2] // 2, image.shape[3] // 2
+    return places(image, down=rows // 2 - rows, right=columns // 2 - columns)
+
+
 def pixels(image: np.ndarray) -> np.ndarray:
     """Each pixel's channels as a row [batch, pixels, channels]."""
     return np.ascontiguousarray(image.reshape(*image.shape[:2], -1).transpose(0, 2, 1))
@@ -270,6 +289,7 @@ KINDS = {
     "flux": Takes(_flux, unpatched),
     "chroma": Takes(_chroma, unpatched),
     "flux2": Takes(_flux2, unrolled),
+    "qwen_image": Takes(_qwen_image, unpatched),
     "z_image": Takes(_z_image, _towards_noise),
 }
 """By `Architecture.kind`."""

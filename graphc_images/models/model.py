@@ -43,8 +43,8 @@ ALIKE = 4
 LARGE = ("t5xxl", "llm")
 """The text encoders that are not loaded only because a LoRA may change them; they give their last states alone."""
 
-TINY = {4: "taesd", 16: "taesd16"}
-"""The engines of tiny autoencoders, by the channels of their latents."""
+TINY = {"taesd": "taesd", "taesdxl": "taesd", "taesd3": "taesd16", "taef1": "taesd16"}
+"""The engines of tiny autoencoders, by what people call those (`LatentFormat.tiny`)."""
 
 FLAGS = {"t5xxl": "--t5"}
 """On the command line, of text encoders whose flags are not as their names."""
@@ -436,9 +436,9 @@ def load_model(
             raise SettingError(f"{called}: {architecture.name} has no {name}; it has {', '.join(parts)}")
         components[name] = Component(parts[name], "vae" if name == "vae" else "text_encoder", own, called)
     if tiny is not None:
-        if architecture.latent.channels not in TINY:
+        if architecture.latent.tiny not in TINY:
             raise SettingError(f"{named(tiny)}: there is no tiny autoencoder for the latents of {architecture.name}")
-        part = Part(TINY[architecture.latent.channels], "tiny", ("",))
+        part = Part(TINY[architecture.latent.tiny], "tiny", ("",))
         components["tiny"] = Component(part, "tiny", graphc.open_checkpoint(tiny), named(tiny))
     _check_parts("types", () if isinstance(types, str) else types, components)
     return ImageModel(recognized, components, Path(engines), loaded or Loaded(memory, device), threads, types)

@@ -15,7 +15,8 @@ class EncoderRules:
 
     `chunk` is how many ids a row has, with `start` and `end`; None where a row holds a text of any length, and has at least
     `shortest` ids. `pad` fills it. `comma` is the id after which a long text is best cut, if there is one. A language model reads
-    the text in a `talk`, where `{}` stands for it, and brackets as any characters (`weighed` is false).
+    the text in a `talk`, where `{}` stands for it, and brackets as any characters (`weighed` is false); the states of its first
+    `dropped` ids, which are before the text, are left out.
     """
 
     name: str
@@ -28,6 +29,7 @@ class EncoderRules:
     comma: int | None = None
     talk: str = "{}"
     weighed: bool = True
+    dropped: int = 0
 
     def tokens(self, text: str) -> list[int]:
         """The ids of a text alone."""
@@ -55,3 +57,12 @@ ANSWERED = f"{ASKED}<think>\n\n</think>\n\n"
 
 QWEN_ANSWERED = replace(QWEN_ASKED, talk=ANSWERED, shortest=512)
 """As Flux.2 klein reads it, with the states of padding."""
+
+DESCRIBED = (
+    "<|im_start|>system\nDescribe the image by detailing the color, shape, size, texture, quantity, text, spatial "
+    "relationships of the objects and background:<|im_end|>\n" + ASKED
+)
+"""A prompt after Qwen was told what to do with it."""
+
+QWEN_DESCRIBED = replace(QWEN_ASKED, talk=DESCRIBED, dropped=34)
+"""As Qwen-Image reads it; the same in ComfyUI and diffusers."""

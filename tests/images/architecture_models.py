@@ -113,7 +113,7 @@ KEY = "attn2.to_k.weight"
 
 def qwen_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """What transformers wants to know of an engine's configuration."""
-    return {key: value for key, value in config.items() if key not in ("model", "taken", "padded")}
+    return {key: value for key, value in config.items() if key not in ("model", "taken", "padded", "normed")}
 
 
 SMALL = {
@@ -208,6 +208,21 @@ SMALL = {
             "vae": Module("diffusers.AutoencoderKLFlux2", {**configs.table.VAE32, **configs.VAE}, "vae"),
             "llm": Module(
                 "transformers.Qwen3Model", {**qwen_config(configs.QWEN3), "num_hidden_layers": 3}, "text_encoder"
+            ),
+        },
+    ),
+    "Qwen-Image": Small(
+        row("Qwen-Image", {"txt_norm.weight": (48,)}, "qwen_image", {"llm": "qwen25"}),
+        {
+            **prefixed(DENOISER, original.qwen_image(96, 24, 3, 64, 48)),
+            **prefixed(FIRST, original.wan_vae(8)),
+            **prefixed("text_encoders.qwen25_7b.transformer.", original.qwen2(48, 96, 3, 4, 2, 12)),
+        },
+        {
+            "denoiser": Module("diffusers.QwenImageTransformer2DModel", configs.QWEN_IMAGE, "transformer"),
+            "vae": Module("diffusers.AutoencoderKLQwenImage", configs.VAE_WAN, "vae"),
+            "llm": Module(
+                "transformers.Qwen2Model", {**qwen_config(configs.QWEN25), "num_hidden_layers": 3}, "text_encoder"
             ),
         },
     ),

@@ -84,7 +84,8 @@ def test_text_encoders(name, files):
             if small.architecture.kind == "flux2":
                 near(model.encode_tokens(encoder, ids, mask).skipping(1), np.concatenate(states[1:3], axis=-1))
             else:
-                near(model.encode_tokens(encoder, ids).skipping(1)[mask == 1], states[-2].numpy()[mask == 1])
+                last = states[-1 if small.architecture.kind == "qwen_image" else -2].numpy()
+                near(model.encode_tokens(encoder, ids).skipping(1)[mask == 1], last[mask == 1])
             continue
         ids, ends = prompt()
         encoded = model.encode_tokens(encoder, ids)
@@ -108,6 +109,27 @@ def test_the_autoencoder_of_flux2(files):
         expected = packed[0] if extra is None else packed[0] + packed[1] * torch.from_numpy(extra)
         expected = (expected - module.bn.running_mean[:, None, None]) / torch.sqrt(variance)[:, None, None]
         near(model.encode_image(image, extra), expected)
+
+
+def test_the_autoencoder_of_qwen_image(files):
+    small, model = opened("Qwen-Image", files)
+    module = small.module("vae", files("Qwen-Image"))
+    means, deviations = (
+        np.array(module.config[each], np.float32)[:, None, None] for each in ("latents_mean", "latents_std")
+    )
+    for height, width in ((16, 24), (40, 8)):
+        image = np.clip(noise(1, 3, height, width), -1, 1)
+        posterior = module.encode(*as_torch(image[:, :, None])).latent_dist
+        mean, deviation = (each[:, :, 0].numpy() for each in (posterior.mean, posterior.std))
+        near(model.encode_image(image), (mean - means) / deviations)
+        drawn = noise(*mean.shape, seed=3)
+        near(model.encode_image(image, drawn), (mean + deviation * drawn - means) / deviations)
+        latent = noise(2, 16, height // 8, width // 8)
+        expected = module.decode(*as_torch((latent * deviations + means)[:, :, None])).sample[:, :, 0].numpy()
+        found = np.clip(model.decode_latent(latent), -1, 1)
+        assert np.abs(expected).max() == 1
+        assert np.abs(found).mean() < 0.9
+        near(found, expected)
 
 
 @pytest.mark.parametrize("name", ["Stable Diffusion 1", "Flux dev"])
@@ -209,6 +231,22 @@ def test_chroma_denoises(files):
     ).sample  # fmt: skip
     expected = FluxPipeline._unpack_latents(expected, 64, 48, 8)
     near(model.denoise(x, 0.75, Conditioning(words, mask=mask)), expected, 1e-4)
+
+
+def test_qwen_image_denoises(files):
+    """Also sizes with an odd number of squares, whose middle lies between two."""
+    from diffusers import QwenImagePipeline
+
+    small, model = opened("Qwen-Image", files)
+    module = small.module("denoiser", files("Qwen-Image"))
+    for height, width, tokens in ((8, 6, 30), (2, 10, 1), (6, 14, 7)):
+        x, words = noise(2, 16, height, width), noise(2, tokens, 48, seed=2)
+        expected = module(
+            hidden_states=packed(x), encoder_hidden_states=torch.from_numpy(words), timestep=torch.tensor([0.75, 0.25]),
+            img_shapes=[[(1, height // 2, width // 2)]] * 2,
+        ).sample  # fmt: skip
+        expected = QwenImagePipeline._unpack_latents(expected, 8 * height, 8 * width, 8)[:, :, 0]
+        near(model.denoise(x, np.array([0.75, 0.25], np.float32), Conditioning(words)), expected, 1e-4)
 
 
 def test_half_precision_stays_in_the_file(tmp_path):

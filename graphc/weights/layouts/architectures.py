@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, Union
 
-from graphc.weights.layouts import text, transformer, unet
+from graphc.weights.layouts import text, transformer, unet, wan
 from graphc.weights.layouts.table import SAME, Source, Table
 
 Shapes: TypeAlias = Mapping[str, Union[tuple[int, ...], None]]
@@ -60,6 +60,11 @@ def vae() -> Part:
 def vae_packed() -> Part:
     """Flux.2's autoencoder."""
     return part("vae", unet.VAE_PACKED, ["first_stage_model.", "vae."], "decoder.conv_in.weight", "bn.running_mean")
+
+
+def vae_wan() -> Part:
+    """Wan 2.1's autoencoder."""
+    return part("vae", wan.VAE, ["first_stage_model.", "vae."], "decoder.middle.0.residual.0.gamma")
 
 
 def clip(component: str, prefix: str) -> tuple[Part, Part]:
@@ -144,6 +149,10 @@ ARCHITECTURES = (
         part("transformer", transformer.Z_IMAGE, DENOISER, "cap_embedder.1.weight", "x_embedder.weight", "x_pad_token"),
         vae(), qwen("text_encoder", "text_encoders.qwen3_4b.transformer."),
     )),
+    Architecture("Qwen-Image", (
+        part("transformer", transformer.QWEN_IMAGE, DENOISER, "txt_norm.weight", "transformer_blocks.0.img_mod.1.weight"),
+        vae_wan(), qwen("text_encoder", "text_encoders.qwen25_7b.transformer."),
+    )),
     Architecture("autoencoder of Flux.2", (
         part(
             "vae", unet.VAE_PACKED, ["first_stage_model.", "vae.", ""], "decoder.conv_in.weight",
@@ -152,6 +161,12 @@ ARCHITECTURES = (
     )),
     Architecture("autoencoder", (
         part("vae", unet.VAE, ["first_stage_model.", "vae.", ""], "decoder.conv_in.weight", "decoder.mid.block_1.norm1.weight"),
+    )),
+    Architecture("autoencoder of Wan 2.1", (
+        part("vae", wan.VAE, ["first_stage_model.", "vae.", ""], "decoder.middle.0.residual.0.gamma"),
+    )),
+    Architecture("autoencoder of Qwen-Image in diffusers", (
+        part("vae", wan.VAE_NAMED, [""], "decoder.mid_block.resnets.0.norm1.gamma"),
     )),
     Architecture("autoencoder of diffusers", (
         part("vae", unet.VAE_BEFORE, [""], "decoder.conv_in.weight", "decoder.mid_block.resnets.0.norm1.weight"),
@@ -163,6 +178,9 @@ ARCHITECTURES = (
     Architecture("CLIP", clip("text_encoder", "")),
     Architecture("T5", (t5("text_encoder", ""),)),
     Architecture("Qwen", (qwen("text_encoder", ""),)),
+    Architecture("Qwen that sees", (
+        part("text_encoder", text.QWEN, [""], "model.language_model.layers.0.self_attn.q_proj.weight"),
+    )),
     Architecture("Qwen of llama.cpp", (
         part("text_encoder", text.QWEN_LLAMA, [""], "blk.0.attn_q.weight", "blk.0.ffn_gate.weight"),
     )),
@@ -171,7 +189,7 @@ ARCHITECTURES = (
 """In the order in which they are tried: of two that share a mark, the one with more marks is first."""
 
 FOLDERS = {
-    "unet": SAME, "transformer": SAME, "vae": unet.VAE_BEFORE, "controlnet": SAME,
+    "unet": SAME, "transformer": transformer.AS_FILED, "vae": wan.VAE_IN_FOLDER, "controlnet": SAME,
     "text_encoder": text.AS_FILED, "text_encoder_2": text.AS_FILED, "text_encoder_3": text.AS_FILED,
 }  # fmt: skip
 """The components that are looked for in a folder, each in a folder of its name, which is before its tensors' names."""

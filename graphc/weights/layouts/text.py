@@ -1,7 +1,7 @@
 """Text encoders: CLIP, T5 and Qwen under the names of transformers, T5 and Qwen under llama.cpp's, and OpenCLIP under its own.
 
-Source: the names in the published checkpoints, and the parameters of transformers' CLIPTextModelWithProjection, T5EncoderModel
-and Qwen3Model.
+Source: the names in the published checkpoints, and the parameters of transformers' CLIPTextModelWithProjection, T5EncoderModel,
+Qwen2Model and Qwen3Model.
 """
 
 from __future__ import annotations
@@ -76,18 +76,17 @@ T5_LLAMA = Table(
 )
 """The same in llama.cpp's names, as GGUF files of T5 have them."""
 
-QWEN_SPARE = ("layers.*", "norm", "lm_head")
-"""Pipelines read states from within; behind the last of these are layers, a norm and what chooses words."""
+QWEN_SPARE = ("layers.*", "norm", "lm_head", "visual")
+"""Pipelines read states from within; behind the last of these are layers, a norm and what chooses words. Qwen2.5-VL also has what
+makes words of pictures."""
 
 QWEN = Table(
-    rows(
-        ("model.embed_tokens", "embed_tokens"),
-        ("model.layers", "layers"),
-        ("model.norm", "norm"),
-        ("lm_head", "lm_head"),
-    ),
+    rows(*((f"model.{each}", each) for each in ("embed_tokens", "layers", "norm")), ("lm_head", "lm_head"))
+    + rows(*((f"model.language_model.{each}", each) for each in ("embed_tokens", "layers", "norm")))
+    + rows(("visual", "visual"), ("model.visual", "visual")),
     QWEN_SPARE,
 )
+"""Within Qwen2.5-VL, transformers of today names it in the second way."""
 
 QWEN_LLAMA = Table(
     rows(("token_embd", "embed_tokens"), ("output_norm", "norm"), ("output", "lm_head"))

@@ -1,13 +1,14 @@
-"""The transformers of Stable Diffusion 3, Flux, Flux.2, Chroma and Z-Image: as their authors' code names them, and as diffusers.
+"""The transformers of Stable Diffusion 3, Flux, Flux.2, Chroma, Z-Image and Qwen-Image: as their authors' code names them, and as
+diffusers.
 
 Source: the names in the published checkpoints, and the parameters of diffusers' SD3Transformer2DModel, FluxTransformer2DModel,
-Flux2Transformer2DModel, ChromaTransformer2DModel and ZImageTransformer2DModel. Queries, keys and values are one product there and
-three here. Where a modulation has two parts, there the shift is first, and here the scale.
+Flux2Transformer2DModel, ChromaTransformer2DModel, ZImageTransformer2DModel and QwenImageTransformer2DModel. Queries, keys and
+values are one product there and three here. Where a modulation has two parts, there the shift is first, and here the scale.
 """
 
 from __future__ import annotations
 
-from graphc.weights.layouts.table import AsRow, Row, Rows, SwapHalves, Table, rows, stacked, under
+from graphc.weights.layouts.table import SAME, AsRow, Row, Rows, SwapHalves, Table, rows, stacked, under
 
 
 def embedder(theirs: str, ours: str, first: str, second: str) -> tuple[Row, ...]:
@@ -180,3 +181,25 @@ Z_IMAGE = Table(
     ("norm_final",),
 )
 """`norm_final` is in files and in no network."""
+
+QWEN_IMAGE = Table(
+    rows(
+        *(
+            (each, each)
+            for each in (
+                "img_in",
+                "txt_in",
+                "txt_norm",
+                "time_text_embed",
+                "transformer_blocks",
+                "norm_out",
+                "proj_out",
+            )
+        )
+    ),
+    ("transformer_blocks.*.attn.to_add_out", "transformer_blocks.*.txt_mlp"),
+)
+"""Its authors' names are diffusers'. What the last block makes of the words is in files, and nobody reads it."""
+
+AS_FILED = Table(SAME.rows, QWEN_IMAGE.spare)
+"""A transformer of a folder of diffusers."""

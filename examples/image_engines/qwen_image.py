@@ -1,0 +1,173 @@
+"""Qwen-Image: its transformer, and its autoencoder, which is that of the video model Wan 2.1 with one frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from diffusers.models.autoencoders.autoencoder_kl_qwenimage import (
+    QwenImageAttentionBlock,
+    QwenImageCausalConv3d,
+    QwenImageResample,
+    QwenImageRMS_norm,
+    QwenImageUpsample,
+)
+from diffusers.models.embeddings import apply_rotary_emb
+from diffusers.models.transformers.transformer_flux import FluxPosEmbed
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, interpolate, normalize, scaled_dot_product_attention
+
+from examples.image_engines.networks import EACH, PICTURE, WORDS, Axes, Config, Inputs, Kind, example, made
+
+Turns = tuple[Tensor, Tensor]
+
+
+# The transformer
+
+
+class Joint:
+    """Attention of diffusers among words and patches [batch, tokens, width], whose cosines and sines are given."""
+
+    def __call__(
+        self, attention: Any, hidden_states: Tensor, encoder_hidden_states: Tensor, image_rotary_emb: Turns, **_: object
+    ) -> tuple[Tensor, Tensor]:
+        """What is added to patches and to words."""
+        text = self._heads(
+            attention, encoder_hidden_states, (attention.add_q_proj, attention.add_k_proj, attention.add_v_proj),
+            (attention.norm_added_q, attention.norm_added_k),
+        )  # fmt: skip
+        image = self._heads(
+            attention,
+            hidden_states,
+            (attention.to_q, attention.to_k, attention.to_v),
+            (attention.norm_q, attention.norm_k),
+        )
+        query, key, value = (torch.cat(each, dim=1) for each in zip(text, image, strict=True))
+        turned = [apply_rotary_emb(each, image_rotary_emb, sequence_dim=1) for each in (query, key)]
+        found = scaled_dot_product_attention(*(each.transpose(1, 2) for each in (*turned, value)))
+        found, words = found.transpose(1, 2).flatten(2), encoder_hidden_states.shape[1]
+        return attention.to_out[0](found[:, words:]), attention.to_add_out(found[:, :words])
+
+    @staticmethod
+    def _heads(attention: Any, x: Tensor, layers: Sequence[Any], norms: Sequence[Any]) -> list[Tensor]:
+        """Queries, keys and values [batch, tokens, heads, channels]."""
+        query, key, value = (layer(x).unflatten(2, (attention.heads, -1)) for layer in layers)
+        return [norms[0](query), norms[1](key), value]
+
+
+def transformer(config: Config) -> nn.Module:
+    """diffusers' transformer, which turns queries and keys by cosines and sines, and not by complex numbers from a table."""
+    module = made("diffusers.QwenImageTransformer2DModel", config)
+    for block in module.transformer_blocks:
+        block.attn.set_processor(Joint())
+    module.pos_embed = FluxPosEmbed(module.pos_embed.theta, module.pos_embed.axes_dim)
+    return module
+
+
+def transformer_inputs(config: Config) -> Inputs:
+    """Two images of patches, and words, with the places of both on three axes. No word is padding, so there is no mask."""
+    return {
+        "patches": example(2, 35, config["in_channels"]),
+        "timestep": example(2),
+        "encoder_hidden_states": example(2, 19, config["joint_attention_dim"]),
+        "patch_places": example(35, 3),
+        "word_places": example(19, 3),
+    }
+
+
+def transformer_forward(
+    module: Any, patches: Tensor, time: Tensor, words: Tensor, places: Tensor, word_places: Tensor
+) -> Tensor:
+    """What the transformer predicts for each patch; the time is 1 for noise and 0 for the picture."""
+    image, text = module.img_in(patches), module.txt_in(module.txt_norm(words))
+    told = module.time_text_embed(time, image)
+    turns = module.pos_embed(torch.cat([word_places, places]))
+    for block in module.transformer_blocks:
+        text, image = block(image, text, None, told, turns)
+    return module.proj_out(module.norm_out(image, told))
+
+
+AXES: dict[str, Axes] = {
+    "patches": {0: "batch", 1: "patches"}, "timestep": EACH, "encoder_hidden_states": WORDS,
+    "patch_places": {0: "patches"}, "word_places": {0: "tokens"},
+}  # fmt: skip
+QWEN_IMAGE = Kind(transformer, transformer_inputs, transformer_forward, ("prediction",), AXES)
+
+
+# The autoencoder
+
+
+def still(module: nn.Module) -> None:
+    """Have the parts of an autoencoder of videos compute one frame [batch, channels, height, width]. Before the first frame there
+    are zeros, so of a convolution over three frames only the last part counts."""
+    for each in module.modules():
+        if forward := STILL.get(type(each)):
+            each.__dict__["forward"] = partial(forward, each)
+
+
+def _convolve(conv: Any, x: Tensor) -> Tensor:
+    return conv2d(x, conv.weight[:, :, -1], conv.bias, padding=(conv._padding[2], conv._padding[0]))
+
+
+def _norm(norm: Any, x: Tensor) -> Tensor:
+    return normalize(x, dim=1) * norm.scale * norm.gamma.reshape(-1, 1, 1)
+
+
+def _resample(resample: Any, x: Tensor) -> Tensor:
+    return resample.resample(x)
+
+
+def _enlarge(upsample: Any, x: Tensor) -> Tensor:
+    return interpolate(x, scale_factor=2.0, mode="nearest")
+
+
+def _attend(block: Any, x: Tensor) -> Tensor:
+    rows = block.to_qkv(block.norm(x)).flatten(2).transpose(1, 2)
+    found = scaled_dot_product_attention(*(each[:, None] for each in rows.chunk(3, dim=-1)))
+    return x + block.proj(found[:, 0].transpose(1, 2).reshape(x.shape))
+
+
+STILL: dict[type[nn.Module], Any] = {
+    QwenImageCausalConv3d: _convolve,
+    QwenImageRMS_norm: _norm,
+    QwenImageResample: _resample,
+    QwenImageUpsample: _enlarge,
+    QwenImageAttentionBlock: _attend,
+}
+"""What the parts do to one frame."""
+
+
+def vae_half(half: str, config: Config) -> nn.Module:
+    """The half of an autoencoder with its convolution on the latent."""
+    module = made("diffusers.AutoencoderKLQwenImage", config)
+    for each in ("decoder", "post_quant_conv") if half == "encoder" else ("encoder", "quant_conv"):
+        delattr(module, each)
+    still(module)
+    return module
+
+
+def encode(module: Any, image: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean and the logarithm of the variance."""
+    mean, logarithm = module.quant_conv(module.encoder(image)).chunk(2, dim=1)
+    return mean, logarithm
+
+
+def decode(module: Any, latent: Tensor) -> Tensor:
+    """The picture, about -1 to 1."""
+    return module.decoder(module.post_quant_conv(latent))
+
+
+def pictures(config: Config) -> Inputs:
+    """Two pictures; their sizes are multiples of 8."""
+    return {"image": example(2, 3, 40, 24)}
+
+
+def latents(config: Config) -> Inputs:
+    """Two latents."""
+    return {"latent": example(2, config["z_dim"], 5, 3)}
+
+
+VAE_ENCODER = Kind(partial(vae_half, "encoder"), pictures, encode, ("mean", "log_variance"), {"image": PICTURE})
+VAE_DECODER = Kind(partial(vae_half, "decoder"), latents, decode, ("image",), {"latent": PICTURE})
