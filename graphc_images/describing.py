@@ -446,6 +446,7 @@ ENTRIES: tuple[Entry, ...] = (
     }),
     _switch("CFG Zero Star", "cfg_zero_star"),
     _switch("MaHiRo", "mahiro"),
+    _switch("CFG lengths", "cfg_lengths"),
     _entry("CFGNorm", "cfg_norm"),
     _entry("Perp-Neg", "perp_neg"),
     _switch("Tangential damping", "tangential_damping"),

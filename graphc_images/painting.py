@@ -38,6 +38,7 @@ from graphc_images.sampling import (
 from graphc_images.sampling.guidance import (
     Moment,
     classifier_free,
+    lengthened,
     mahiro,
     normed,
     perpendicular,
@@ -197,6 +198,7 @@ RULES: Mapping[str, Callable[[Any], Callable[[Moment], np.ndarray]]] = {
     "dynamic_thresholding": lambda rule: rule,
     "cfg_zero_star": lambda on: zero_star,
     "mahiro": lambda on: mahiro,
+    "cfg_lengths": lambda on: lengthened,
     "cfg_norm": lambda strength: partial(normed, strength=strength),
 }
 """Settings that say how two estimates become one, of which one can be chosen, and their rules."""

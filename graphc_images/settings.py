@@ -112,11 +112,13 @@ class Settings:
     """Shares of the way from noise to picture, between which that guides."""
 
     apg: Projected | None = None
-    """Adaptive projected guidance. Of this and the five below one can be chosen, or `cfg_rescale`."""
+    """Adaptive projected guidance. Of this and the six below one can be chosen, or `cfg_rescale`."""
     dynamic_thresholding: DynamicThreshold | None = None
     """A high scale with the spread of a lower one."""
     cfg_zero_star: bool = False
     mahiro: bool = False
+    cfg_lengths: bool = False
+    """Guidance leaves the noise of each square of 2 x 2 as strong as with the prompt alone, as diffusers' does for Qwen-Image."""
     cfg_norm: float = 0.0
     """No pixel's vector is longer than the positive estimate's, times this."""
     perp_neg: float = 0.0

@@ -255,6 +255,7 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("dynamic_thresholding", "A high --cfg with the spread of a lower one: mimic=7, percentile=1, …"),
         Option("cfg_zero_star", "CFG-Zero*: the negative noise scaled to the prompt's."),
         Option("mahiro", "More of the prompt's own direction."),
+        Option("cfg_lengths", "The noise as strong as with the prompt alone, as diffusers has it for Qwen-Image."),
         Option("cfg_norm", "CFGNorm: no pixel stronger than with the prompt alone, times this."),
         Option("perp_neg", "Perp-Neg: of the negative prompt what lies across the prompt, times this."),
         Option("tangential_damping", "Less of the negative prompt along the prompt."),

@@ -225,6 +225,7 @@ PARAMETERS: tuple[Parameter, ...] = (
       guided, "cfg", True),
     P("cfg_zero_star", "CFG-Zero*", "guidance", "switch", "For flow models.", guided, "cfg", True),
     P("mahiro", "Mahiro", "guidance", "switch", "Towards the prompt's direction.", guided, "cfg", True),
+    P("cfg_lengths", "CFG lengths", "guidance", "switch", "The noise stays as strong; for Qwen-Image.", guided, "cfg", True),
     P("cfg_norm", "CFG norm", "guidance", "number", "Guidance is not longer than the estimate, times this.",
       guided, "cfg", True),
     P("perp_neg", "Perpendicular negative", "guidance", "number", "Of the negative prompt, what lies across.",

@@ -123,6 +123,17 @@ def test_mahiro_and_norms():
     assert lengths.max() < 1e-6
 
 
+def test_lengths_stay():
+    close(guidance.lengthened(moment(scale=1.0)), POSITIVE)
+    found, noise = X - guidance.lengthened(AT), X - POSITIVE
+    for rows, columns in ((slice(2), slice(2)), (slice(2, 4), slice(2, 4))):
+        squares = [(each[:, :, rows, columns] ** 2).sum((1, 2, 3)) for each in (found, noise)]
+        close(*squares)
+    plain = X - PLAIN
+    close(found[:, :, :2, :2] / plain[:, :, :2, :2], (found / plain)[:, :1, :1, :1] * np.ones((1, X.shape[1], 2, 2)))
+    close(guidance.in_squares(np.ones((1, 1, 3, 3)))[0, 0], [[4, 4, 2], [4, 4, 2], [2, 2, 1]])
+
+
 def test_dynamic_threshold():
     close(DynamicThreshold(mimic=7.0)(AT), PLAIN)
     low = DynamicThreshold(mimic=3.0)(AT)

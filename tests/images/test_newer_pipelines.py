@@ -115,3 +115,36 @@ def test_words_of_a_batch_are_filled_up_alone(tmp_path):
     settings = {"noise": start.numpy(), "sigmas": FLOW, "height": start.shape[2] * 8, "width": start.shape[3] * 8}
     (made,) = pipeline(f"[{'many words ' * 30}::0.0]{PROMPT}", sampler="Euler", seed=1, **settings)
     assert np.abs(made.latent - alone.latent).max() < 1e-3
+
+
+def of_qwen_image(modules):
+    return quiet(diffusers.QwenImagePipeline(
+        scheduler=flow(), vae=modules["vae"], text_encoder=modules["llm"], tokenizer=qwen_tokenizer(),
+        transformer=modules["denoiser"],
+    ))  # fmt: skip
+
+
+def test_qwen_image(tmp_path):
+    """Also with a negative prompt of another length, by plain guidance and by diffusers' own, and the picture."""
+    pipeline, modules = opened("Qwen-Image", tmp_path)
+    oracle, start = of_qwen_image(modules), noise(16)
+    squares = oracle._pack_latents(start, 1, 16, HEIGHT // 8, WIDTH // 8)
+    given = {**asked(squares), "sigmas": list(FLOW[:-1])}
+
+    def latent(**settings):
+        found = oracle(**given, **settings).images
+        return oracle._unpack_latents(found, HEIGHT, WIDTH, 8)[0, :, 0]
+
+    near(painted(pipeline, start, FLOW, cfg_scale=1.0), latent(true_cfg_scale=1.0))
+    told = {"negative_prompt": f"(many) words, {AGAINST}"}
+    expected = latent(**told, true_cfg_scale=4.0)
+    made = painted(pipeline, start, FLOW, **told, cfg_scale=4.0, cfg_lengths=True)
+    near(made, expected)
+    means, deviations = (
+        torch.tensor(oracle.vae.config[each])[:, None, None] for each in ("latents_mean", "latents_std")
+    )
+    decoded = oracle.vae.decode((expected * deviations + means)[None, :, None]).sample[0, :, 0].permute(1, 2, 0).numpy()
+    level = np.clip(decoded / 2 + 0.5, 0, 1)
+    assert (np.abs(np.asarray(made.image) / 255 - level) < 1.01 / 255).mean() > 0.999
+    plain = painted(pipeline, start, FLOW, **told, cfg_scale=4.0)
+    assert np.abs(plain.latent - expected.numpy()).max() > 1e-2

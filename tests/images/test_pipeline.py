@@ -298,6 +298,7 @@ RULES = {
     "dynamic_thresholding": (guidance.DynamicThreshold(2.0), lambda at: guidance.DynamicThreshold(2.0)(at)),
     "cfg_zero_star": (True, guidance.zero_star),
     "mahiro": (True, guidance.mahiro),
+    "cfg_lengths": (True, guidance.lengthened),
     "cfg_norm": (1.0, guidance.normed),
     "cfg_rescale": (0.5, lambda at: guidance.rescaled(at, 0.5)),
     "tangential_damping": (True, lambda at: guidance.tangential(at).mixed()),
