@@ -322,6 +322,7 @@ SCHEDULERS: tuple[NamedScheduler, ...] = (
     NamedScheduler("lcm", schedulers.lcm, "", "", "lcm"),
     NamedScheduler("flux", schedulers.flux, "", "", "flux"),
     NamedScheduler("flux2", schedulers.flux2, "Flux2", "Flux2Scheduler", "flux2"),
+    NamedScheduler("qwen_image", schedulers.qwen_image),
     NamedScheduler("ltx2", schedulers.ltx2, "", "LTXVScheduler", "ltx2"),
     NamedScheduler("laplace", schedulers.laplace, "Laplace", "LaplaceScheduler"),
     NamedScheduler("vp", schedulers.vp, "VP", "VPScheduler"),

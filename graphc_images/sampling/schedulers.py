@@ -293,10 +293,18 @@ def flux2(want: Wanted) -> list[float]:
 
 def ltx2(want: Wanted) -> list[float]:
     """LTX Video's, for models of its kind: shifted by the number of tokens, then stretched so that the last level is 0.1."""
-    mu = 0.95 + (2.05 - 0.95) * (want.tokens - 1024) / (4096 - 1024)
-    sigmas = np.array(shifted(mu, want)[:-1])
-    stretched = 1 - (1 - sigmas) * (1 - 0.1) / (1 - sigmas[-1]) if want.steps > 1 else sigmas
-    return with_zero(stretched)
+    return stretched(shifted(0.95 + (2.05 - 0.95) * (want.tokens - 1024) / (4096 - 1024), want), 0.1)
+
+
+def qwen_image(want: Wanted) -> list[float]:
+    """Qwen-Image's own, in diffusers: shifted by the number of tokens, then stretched so that the last level is 0.02."""
+    return stretched(shifted(0.5 + (0.9 - 0.5) * (want.tokens - 256) / (8192 - 256), want), 0.02)
+
+
+def stretched(levels: Sequence[float], last: float) -> list[float]:
+    """Levels from 1 to a 0, of which the one before the 0 is moved to `last`, and those between in proportion."""
+    sigmas = np.array(levels[:-1])
+    return with_zero(1 - (1 - sigmas) * (1 - last) / (1 - sigmas[-1]) if len(sigmas) > 1 else sigmas)
 
 
 def laplace(want: Wanted) -> list[float]:

@@ -148,3 +148,22 @@ def test_qwen_image(tmp_path):
     assert (np.abs(np.asarray(made.image) / 255 - level) < 1.01 / 255).mean() > 0.999
     plain = painted(pipeline, start, FLOW, **told, cfg_scale=4.0)
     assert np.abs(plain.latent - expected.numpy()).max() > 1e-2
+
+
+def test_the_schedule_of_qwen_image():
+    """That of the published scheduler_config.json."""
+    from diffusers.pipelines.qwenimage.pipeline_qwenimage import calculate_shift
+
+    from graphc_images.sampling import schedulers
+    from graphc_images.sampling.levels import flow_levels
+
+    oracle = diffusers.FlowMatchEulerDiscreteScheduler(
+        base_image_seq_len=256, base_shift=0.5, max_image_seq_len=8192, max_shift=0.9, shift_terminal=0.02,
+        use_dynamic_shifting=True, time_shift_type="exponential",
+    )  # fmt: skip
+    levels = flow_levels("qwen_image")
+    for steps, tokens in ((4, 256), (20, 6889), (50, 1024)):
+        mu = calculate_shift(tokens, 256, 8192, 0.5, 0.9)
+        oracle.set_timesteps(sigmas=np.linspace(1, 1 / steps, steps), mu=mu)
+        want = schedulers.Wanted(steps, levels, levels.lowest, levels.highest, family="qwen_image", tokens=tokens)
+        assert schedulers.qwen_image(want) == pytest.approx(oracle.sigmas.tolist(), abs=1e-6)

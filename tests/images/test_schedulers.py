@@ -173,7 +173,7 @@ def test_tables():
 @pytest.mark.parametrize("scheduler", [each for each in SCHEDULERS if each.function], ids=lambda each: each.name)
 def test_every_scheduler_at_every_length(scheduler, mode):
     """Levels fall, are finite, and are as many as steps; the exceptions are named."""
-    levels = FLUX if scheduler.name in ("flux", "flux2", "ltx2", "optimal_steps", "logit_normal") else SD
+    levels = FLUX if scheduler.name in ("flux", "flux2", "qwen_image", "ltx2", "optimal_steps", "logit_normal") else SD
     family = "flux" if levels is FLUX else "sd1"
     for steps in (1, 2, 3, 5, 8, 20, 50):
         want = schedulers.Wanted(steps, levels, levels.lowest, levels.highest, mode, family=family)
