@@ -72,6 +72,12 @@ FULL: dict[str, tuple[str, Shapes]] = {
         **prefixed(UNET, original.klein()), **prefixed("vae.", original.vae32()),
         **prefixed("text_encoders.qwen3_4b.transformer.", original.qwen3()),
     }),
+    "qwen-image": ("Qwen-Image", {
+        **prefixed(UNET, original.qwen_image()), **prefixed("vae.", original.wan_vae()),
+        **prefixed("text_encoders.qwen25_7b.transformer.", original.qwen2()),
+    }),
+    "vae of wan": ("autoencoder of Wan 2.1", original.wan_vae()),
+    "qwen that sees": ("Qwen", {**original.qwen2(), **original.visual()}),
     "qwen": ("Qwen", original.qwen3()),
     "controlnet": ("ControlNet of Stable Diffusion 1 or 2", prefixed("control_model.", original.controlnet(**original.SD1))),
     "controlnet xl": ("ControlNet of Stable Diffusion XL", original.controlnet(**original.SDXL)),
@@ -134,6 +140,14 @@ def modules() -> dict[tuple[str, str], Any]:
             )
         )
 
+    def qwen2() -> Any:
+        return transformers.Qwen2Model(
+            transformers.Qwen2Config(
+                vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
+                num_attention_heads=28, num_key_value_heads=4,
+            )
+        )  # fmt: skip
+
     def qwen3() -> Any:
         return transformers.Qwen3Model(
             transformers.Qwen3Config(
@@ -164,6 +178,9 @@ def modules() -> dict[tuple[str, str], Any]:
             ("klein", "transformer"): diffusers.Flux2Transformer2DModel(
                 num_layers=5, num_single_layers=20, num_attention_heads=24, joint_attention_dim=7680, guidance_embeds=False
             ),
+            ("qwen-image", "transformer"): diffusers.QwenImageTransformer2DModel(),
+            ("qwen-image", "vae"): diffusers.AutoencoderKLQwenImage(), ("qwen-image", "text_encoder"): qwen2(),
+            ("vae of wan", "vae"): diffusers.AutoencoderKLQwenImage(), ("qwen that sees", "text_encoder"): qwen2(),
             ("klein", "vae"): diffusers.AutoencoderKLFlux2(**vae), ("klein", "text_encoder"): qwen3(),
             ("z-image", "text_encoder"): qwen3(), ("qwen", "text_encoder"): qwen3(),
             ("controlnet", "controlnet"): diffusers.ControlNetModel(**sd1),
@@ -179,8 +196,12 @@ def state_of(module: Any) -> Shapes:
     return prefixed(outer, found)
 
 
-EXTRA = ("text_projection.weight", "text_model.encoder.layers.23.", "norm_final.", "bn.num_batches_tracked")
-"""What files have and nobody reads: CLIP's projection, its last layer in Stable Diffusion 2, a norm of Z-Image, a count."""
+EXTRA = (
+    "text_projection.weight", "text_model.encoder.layers.23.", "norm_final.", "bn.num_batches_tracked", "lm_head.",
+    "visual.",
+)  # fmt: skip
+"""What files have and nobody reads: CLIP's projection, its last layer in Stable Diffusion 2, a norm of Z-Image, a count, and what
+Qwen chooses words by and sees with."""
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +272,7 @@ def as_diffusers(kind: str, given: dict[str, Any]) -> dict[str, Any]:
         "flux": lambda: single_file.convert_flux_transformer_checkpoint_to_diffusers(given),
         "chroma": lambda: single_file.convert_chroma_transformer_checkpoint_to_diffusers(given),
         "klein": lambda: single_file.convert_flux2_transformer_checkpoint_to_diffusers(given),
+        "vae of wan": lambda: single_file.convert_wan_vae_to_diffusers(given),
         "z-image": lambda: single_file.convert_z_image_transformer_checkpoint_to_diffusers(given),
     }
     return converters[kind]()
@@ -279,6 +301,7 @@ CONVERTED: dict[str, tuple[str, str, Shapes]] = {
     "flux schnell": ("flux", "transformer", prefixed(UNET, narrow(original.flux(double=1, single=2, guidance=False)))),
     "chroma": ("chroma", "transformer", narrow(original.chroma(double=2, single=1, hidden=8, layers=2))),
     "klein": ("klein", "transformer", original.klein(12, 3, 2, 1, 8, 6)),
+    "vae of wan": ("vae of wan", "vae", original.wan_vae(4)),
     "z-image": ("z-image", "transformer", prefixed(UNET, original.z_image(12, 3, 2, 1, 6))),
 }  # fmt: skip
 """What is converted how, into which component, of which tensors."""
@@ -308,6 +331,45 @@ def test_the_numbers_are_those_of_the_converters(case: str) -> None:
         assert np.array_equal(made[name], tensor.numpy()), name
         swapped = name.startswith("norm_out.") or "norm1_context" in name
         assert swapped or any(np.shares_memory(made[name], array) for array in given.values()), "a view"
+
+
+def test_qwen_that_sees_in_every_kind_of_file() -> None:
+    """transformers names the language model in two ways, also in a folder of diffusers; pictures are not looked at."""
+    before = {**original.qwen2(8, 12, 1, 2, 1, 4, 30), **original.visual(4, 8, 1)}
+    today = {
+        re.sub("^visual", "model.visual", re.sub(r"^model\.", "model.language_model.", name)): shape
+        for name, shape in before.items()
+    }
+    assert len(before.keys() - today.keys()) == len(before) - 1
+    wanted = {name.removeprefix("model."): shape for name, shape in before.items() if name.startswith("model.")}
+    for shapes in (before, today):
+        for prefix, more in (("", {}), ("text_encoder/", {"transformer/txt_norm.weight": (8,)})):
+            arrays = {name: np.zeros(shape, np.float32) for name, shape in (prefixed(prefix, shapes) | more).items()}
+            found = fit(arrays, wanted, "text_encoder")
+            assert found.surplus == []
+            assert {name: tensor.shape for name, tensor in found.tensors(arrays, wanted).items()} == wanted
+
+
+def test_the_autoencoder_of_wan_in_every_kind_of_file() -> None:
+    """The authors' names and diffusers', in a file or in a folder; what looks at several frames is left over."""
+    published = original.wan_vae(4)
+    layout = detect(published)
+    assert layout is not None
+    named = {ours: published[source.name] for ours, source in layout.sources(published)["vae"].items()}
+    wanted = {
+        name: shape for name, shape in named.items() if name.startswith(("decoder", "post")) and "time_" not in name
+    }
+    assert len(named) == len(published)
+    assert sum("time_conv" in name for name in named) == 8
+    for shapes, name in (
+        (published, "autoencoder of Wan 2.1"),
+        (prefixed("vae.", published), "autoencoder of Wan 2.1"),
+        (named, "autoencoder of Qwen-Image in diffusers"),
+        (prefixed("vae/", named), "folder of diffusers"),
+    ):
+        found = fit({key: np.zeros(shape, np.float32) for key, shape in shapes.items()}, wanted, "vae")
+        assert (found.layout.name, found.surplus) == (name, [])
+        assert wanted.keys() <= found.sources.keys()
 
 
 def test_qwen_in_a_folder_of_diffusers() -> None:

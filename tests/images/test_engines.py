@@ -30,6 +30,7 @@ TEXTS = {
     "qwen3_4b": original.qwen3(),
     "qwen3_4b_joined": original.qwen3(),
     "qwen3_8b_joined": QWEN3_8B,
+    "qwen25_7b": {**original.qwen2(), **original.visual()},
 }
 LIMIT = 25_000_000
 
@@ -71,6 +72,16 @@ def test_the_autoencoder_of_flux2_takes_the_files(named, half):
         shapes = {ours: source.shape(shapes[source.name]) for ours, source in layout.sources(shapes)["vae"].items()}
         shapes["bn.num_batches_tracked"] = ()
     fits(f"vae32_{half}", arrays(shapes), "vae")
+
+
+@pytest.mark.parametrize("half", ["encoder", "decoder"])
+@pytest.mark.parametrize("named", ["by the authors", "by diffusers"])
+def test_the_autoencoder_of_wan_takes_the_files(named, half):
+    require(f"vae_wan_{half}")
+    shapes = original.wan_vae()
+    if named == "by diffusers":
+        shapes = {ours: shapes[source.name] for ours, source in detect(shapes).sources(shapes)["vae"].items()}
+    fits(f"vae_wan_{half}", arrays(shapes), "vae")
 
 
 @pytest.mark.parametrize("engine", TEXTS)

@@ -29,11 +29,14 @@ TEXTS = {
     "t5xxl": original.t5(),
     "llm": original.qwen3(),
 }
-QWEN3_8B = original.qwen3(4096, 12288)
+OTHERS = {"Flux.2 klein 9B": original.qwen3(4096, 12288), "Qwen-Image": {**original.qwen2(), **original.visual()}}
+"""The language models of those that read another one."""
+
 VAES = {
     "vae4": original.vae(),
     "vae16": original.vae(latents=16, quantized=False),
     "vae32": original.vae32(),
+    "vae_wan": original.wan_vae(),
 }
 MOST = 2_000_000
 """KiB that opening all parts of a model may take: what is mapped does not count until it is read."""
@@ -57,8 +60,8 @@ def write_zeros(path, shapes, kind="F16", width=2):
 def opened(name, folder):
     row = ROWS[name]
     whole = {**prefixed("model.diffusion_model.", FILES[name]), **prefixed("first_stage_model.", VAES[row.vae.engine])}
-    large = {"llm": QWEN3_8B} if name == "Flux.2 klein 9B" else {}
-    text = {each: write_zeros(folder / f"{each}.safetensors", {**TEXTS, **large}[each]) for each in row.text}
+    known = {**TEXTS, "llm": OTHERS.get(name, TEXTS["llm"])}
+    text = {each: write_zeros(folder / f"{each}.safetensors", known[each]) for each in row.text}
     return load_model(write_zeros(folder / "model.safetensors", whole), text=text)
 
 

@@ -55,6 +55,7 @@ FILES = {
     "Stable Diffusion 3.5 large": original.sd3(38, normed=True),
     "Chroma": original.chroma(),
     "Z-Image": original.z_image(),
+    "Qwen-Image": original.qwen_image(),
     "Flux.2 klein 4B": original.klein(),
     "Flux.2 klein 9B": original.klein(4096, 128, 8, 24, text=12288),
     "Flux dev": FLUX,
@@ -117,6 +118,16 @@ def test_other_sizes_are_named():
     shallow = original.flux(single=30)
     with pytest.raises(ModelError, match=r"like Flux dev.*single_blocks\.37\.linear1\.weight is missing"):
         recognize(arrays(shallow), ARCHITECTURES)
+
+
+@pytest.mark.parametrize("more", ["__index_timestep_zero__", "time_text_embed.addition_t_embedding.weight"])
+def test_relatives_of_qwen_image_are_named(more):
+    """Qwen-Image-Edit since 2511, and Qwen-Image-Layered, in which nothing else is other."""
+    related = {**original.qwen_image(), more: (2, 3072)}
+    with pytest.raises(ModelError, match=f"like Qwen-Image, but of other sizes: {more} is there"):
+        recognize(arrays(related), ARCHITECTURES)
+    with pytest.raises(ModelError, match=r"like Qwen-Image.*transformer_blocks\.59\.img_mod\.1\.weight is missing"):
+        recognize(arrays(original.qwen_image(layers=40)), ARCHITECTURES)
 
 
 def test_something_else_is_refused():

@@ -176,6 +176,101 @@ def test_gguf_of_z_image_and_qwen(tmp_path, kind):
         alone.encode_tokens("llm", ids)
 
 
+QWEN25 = "text_encoders.qwen25_7b.transformer."
+SEEN = {"visual.patch_embed.proj.weight": np.zeros((8, 3, 2, 14, 14), np.float32)}
+"""Of what Qwen2.5-VL sees pictures with."""
+
+
+def parts_of_qwen_image():
+    """The transformer, the text encoder and the autoencoder, by the names that their own files have."""
+    arrays = SMALL["Qwen-Image"].weights()
+    return part(arrays, DENOISER), part(arrays, QWEN25), part(arrays, VAE)
+
+
+def painted_alike(found, whole, tolerance):
+    """Words, latents and pictures of two models."""
+    ids = np.random.default_rng(5).integers(0, 151669, (1, 12))
+    words, expected = (each.encode_tokens("llm", ids).skipping(1) for each in (found, whole))
+    near(words, expected, tolerance)
+    near(*(each.denoise(noise(1, 16, 8, 6), 0.75, Conditioning(expected)) for each in (found, whole)), tolerance)
+    near(*(each.decode_latent(noise(1, 16, 2, 3)) for each in (found, whole)), 1e-6)
+
+
+@pytest.mark.parametrize("kind", ["F32", "Q8_0"])
+def test_gguf_of_qwen_image(tmp_path, kind):
+    """As city96's tools write the transformer, and llama.cpp the language model, which leaves out what sees."""
+    own, text, vae = parts_of_qwen_image()
+    renamed = {in_llama(name, QWEN_LLAMA) or name.replace("lm_head", "output"): array for name, array in text.items()}
+    assert {name for name in renamed if not name.startswith("blk.")} == {
+        "token_embd.weight", "output_norm.weight", "output.weight"
+    }  # fmt: skip
+    for name, arch, given in (("qwen_image", "qwen_image", own), ("qwen25", "qwen2vl", renamed)):
+        write_gguf(tmp_path / f"{name}.gguf", arch, given, gguf.GGMLQuantizationType[kind])
+    found = opened(tmp_path / "qwen_image.gguf", "Qwen-Image", text=[tmp_path / "qwen25.gguf"], vae=vae)
+    painted_alike(found, opened(SMALL["Qwen-Image"].weights(), "Qwen-Image"), 1e-6 if kind == "F32" else 0.05)
+    alone = opened(tmp_path / "qwen_image.gguf", "Qwen-Image")
+    with pytest.raises(ModelError, match=r"qwen_image\.gguf: it has no text encoder llm.*--llm FILE"):
+        alone.encode_tokens("llm", np.zeros((1, 2), np.int64))
+    with pytest.raises(ModelError, match=r"qwen_image\.gguf: it has no autoencoder.*--vae FILE"):
+        alone.decode_latent(noise(1, 16, 2, 3))
+
+
+@pytest.mark.parametrize("prefix", ["", DENOISER])
+def test_files_of_qwen_image(tmp_path, prefix):
+    """ComfyUI's three files: qwen_image_fp8_e4m3fn, qwen_2.5_vl_7b_fp8_scaled with what sees, qwen_image_vae in half the bits."""
+    from safetensors.torch import save_file as save_tensors
+
+    own, text, vae = parts_of_qwen_image()
+    eighth = torch.float8_e4m3fn
+    halves = {f"{prefix}{name}": torch.from_numpy(array).to(eighth) for name, array in own.items()}
+    save_tensors(halves, tmp_path / "qwen_image.safetensors")
+    scaled = {"scaled_fp8": torch.zeros(0, dtype=eighth)}
+    numbers = {}
+    for name, array in (text | SEEN).items():
+        tensor = torch.from_numpy(array)
+        if name.endswith("_proj.weight"):
+            scale = tensor.abs().max() / 400
+            scaled |= {name: (tensor / scale).to(eighth), name.replace("weight", "scale_weight"): scale.reshape(1)}
+            numbers[name] = (scaled[name].float() * scale).numpy()
+        else:
+            scaled[name] = tensor.to(torch.bfloat16)
+            numbers[name] = scaled[name].float().numpy()
+    save_tensors(scaled, tmp_path / "qwen_2.5_vl_7b_fp8_scaled.safetensors")
+    save_file({name: array.astype(np.float16) for name, array in vae.items()}, tmp_path / "vae.safetensors")
+    same = {name.removeprefix(prefix): tensor.float().numpy() for name, tensor in halves.items()}
+    whole = opened(
+        same, "Qwen-Image", text=[numbers], vae={name: array.astype(np.float16) for name, array in vae.items()}
+    )
+    files = {"text": [tmp_path / "qwen_2.5_vl_7b_fp8_scaled.safetensors"], "vae": tmp_path / "vae.safetensors"}
+    painted_alike(opened(tmp_path / "qwen_image.safetensors", "Qwen-Image", **files), whole, 1e-2)
+    save_file(part(SMALL["Z-Image"].weights(), QWEN), tmp_path / "qwen3.safetensors")
+    other = opened(own, "Qwen-Image", text=[tmp_path / "qwen3.safetensors"])
+    with pytest.raises(ModelError, match=r"qwen3\.safetensors: .* does not fit the model"):
+        other.encode_tokens("llm", np.zeros((1, 2), np.int64))
+
+
+def test_a_folder_of_qwen_image(tmp_path):
+    """As diffusers saves it, also with today's names of the text encoder, a part in a file."""
+    own, text, vae = parts_of_qwen_image()
+    module = SMALL["Qwen-Image"].module("vae", SMALL["Qwen-Image"].write(tmp_path))
+    named = {key: array.numpy() for key, array in module.state_dict().items()}
+    today = {
+        re.sub("^visual", "model.visual", re.sub(r"^model\.", "model.language_model.", name)): array
+        for name, array in (text | SEEN).items()
+    }
+    for folder, arrays, file in (
+        ("transformer", own, "diffusion_pytorch_model"), ("text_encoder", today, "model"),
+        ("vae", named, "diffusion_pytorch_model"),
+    ):  # fmt: skip
+        (tmp_path / "folder" / folder).mkdir(parents=True)
+        save_file(arrays, tmp_path / "folder" / folder / f"{file}.safetensors")
+    whole = opened(SMALL["Qwen-Image"].weights(), "Qwen-Image")
+    painted_alike(opened(tmp_path / "folder", "Qwen-Image"), whole, 1e-6)
+    alone = opened(own, "Qwen-Image", text=[today], vae=named)
+    painted_alike(alone, whole, 1e-6)
+    assert vae.keys() != named.keys()
+
+
 def test_eight_bits(flux):
     """Floats of 8 bits, as t5xxl_fp8_e4m3fn.safetensors has them."""
     arrays, folder = flux
@@ -190,7 +285,7 @@ def test_eight_bits(flux):
 
 
 IN_DIFFUSERS = [
-    "Stable Diffusion 1", "Stable Diffusion 3.5 medium", "Flux dev", "Chroma", "Z-Image", "Flux.2 klein 4B"
+    "Stable Diffusion 1", "Stable Diffusion 3.5 medium", "Flux dev", "Chroma", "Z-Image", "Flux.2 klein 4B", "Qwen-Image"
 ]  # fmt: skip
 
 
