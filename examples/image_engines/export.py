@@ -88,6 +88,10 @@ def exported_from(module: nn.Module, kind: Kind, config: Config, mode: FakeTenso
             dynamic_shapes=(tuple(dict(kind.axes.get(name, {})) for name in inputs),),
         )
     assert program is not None
+    for node in program.model.graph:
+        for value in node.outputs:
+            if value.name in kind.outputs and not value.is_graph_output():
+                value.name += "_within"  # the exporter calls values after their operators, such as "mean"
     return program.model
 
 

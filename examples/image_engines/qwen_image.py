@@ -17,7 +17,7 @@ from diffusers.models.autoencoders.autoencoder_kl_qwenimage import (
 from diffusers.models.embeddings import apply_rotary_emb
 from diffusers.models.transformers.transformer_flux import FluxPosEmbed
 from torch import Tensor, nn
-from torch.nn.functional import conv2d, interpolate, normalize, scaled_dot_product_attention
+from torch.nn.functional import conv2d, interpolate, scaled_dot_product_attention
 
 from examples.image_engines.networks import EACH, PICTURE, WORDS, Axes, Config, Inputs, Kind, example, made
 
@@ -98,6 +98,9 @@ QWEN_IMAGE = Kind(transformer, transformer_inputs, transformer_forward, ("predic
 
 # The autoencoder
 
+LEAST = 1e-12
+"""diffusers and Wan's authors have this for the length, which is some times the root mean square; either is for black alone."""
+
 
 def still(module: nn.Module) -> None:
     """Have the parts of an autoencoder of videos compute one frame [batch, channels, height, width]. Before the first frame there
@@ -112,7 +115,10 @@ def _convolve(conv: Any, x: Tensor) -> Tensor:
 
 
 def _norm(norm: Any, x: Tensor) -> Tensor:
-    return normalize(x, dim=1) * norm.scale * norm.gamma.reshape(-1, 1, 1)
+    """Each pixel's channels over their root mean square, which is at least `LEAST`; they are moved to where they lie together."""
+    pixels = x.movedim(1, -1)
+    normed = pixels * torch.rsqrt(pixels.pow(2).mean(-1, keepdim=True) + LEAST**2)
+    return (normed * norm.gamma.flatten()).movedim(-1, 1)
 
 
 def _resample(resample: Any, x: Tensor) -> Tensor:
