@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -113,7 +113,7 @@ def conditionings(model: ImageModel, told: Sequence[Told], reading: Reading) -> 
     """What the denoiser is told for each text. An encoder reads everything before the next one does: memory may hold one only."""
     family = FAMILIES[family_name(model.architecture)]
     read: list[dict[str, Read]] = [{} for _ in told]
-    for name in _needed(model) if told else ():
+    for name in needed(model) if told else ():
         for each, results in zip(told, read, strict=True):
             results[name] = _read(model, name, each.texts, reading, family)
     return [_joined(family, each, results, reading) for each, results in zip(told, read, strict=True)]
@@ -134,7 +134,7 @@ def conditioning_of(model: ImageModel, texts: Mapping[str, str], reading: Readin
     """What the denoiser is told where each text encoder reads a text of its own, of those by name. Of CLIP's encoders, one whose
     text is shorter by chunks reads empty chunks behind it (ComfyUI)."""
     family = FAMILIES[family_name(model.architecture)]
-    read = {name: _read(model, name, [texts.get(name, "")], reading, family) for name in _needed(model)}
+    read = {name: _read(model, name, [texts.get(name, "")], reading, family) for name in needed(model)}
     clips = [name for name in read if name in ENCODERS and ENCODERS[name].chunk is not None]
     longest = max((read[name].words.shape[1] for name in clips), default=0)
     for name in clips:
@@ -151,7 +151,7 @@ def family_name(architecture: Architecture) -> str:
     return unets[tuple(architecture.text)] if architecture.kind == "unet" else architecture.kind
 
 
-def _needed(model: ImageModel) -> Iterable[str]:
+def needed(model: ImageModel) -> Sequence[str]:
     """The encoders that are read. Stable Diffusion 3 does without T5 where there is none."""
     spare = model.architecture.kind == "sd3" and "t5xxl" not in model.components
     return [name for name in model.architecture.text if not (spare and name == "t5xxl")]

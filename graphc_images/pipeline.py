@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from graphc_images.conditions import Conditioner
+from graphc_images.conditions import Conditioner, needed
 from graphc_images.describing import comfyui_graph, described
 from graphc_images.errors import SettingError
 from graphc_images.folders import SHAPES, ModelFolders
@@ -192,6 +192,7 @@ class Pipeline:
         `wish` is asked after each step. Where it says that a batch is to be finished as it is, its pictures are what the model
         takes them to be by then.
         """
+        self.model.require("denoiser", "vae", *needed(self.model))
         self.model.tiles, self.model.seamless = Tiles(asked.vae_tiling, asked.vae_tile), SEAMLESS[asked.tiling]
         settings = self.controls.resolved(self.networks.applied(self.resolved(asked)))
         if self.hashes is not None:

@@ -345,9 +345,8 @@ class ImageModel:
     def _engine(self, key: str) -> graphc.Model:
         """The engine of a part, `vae encoder` and the like for its halves; loaded if it is not."""
         name, _, half = key.partition(" ")
-        found = self.components.get(name)
-        if found is None:
-            raise ModelError(self._missing(name))
+        self.require(name)
+        found = self.components[name]
         path = self.engines / f"{found.engine}{'_' + half if half else ''}.gguf.gz"
         if not path.exists():
             raise ModelError(
@@ -358,16 +357,18 @@ class ImageModel:
         with self._fitting(key):
             return self.loaded.get((id(self), key), size, lambda: self._load(key, path, found))
 
+    def require(self, *parts: str) -> None:
+        """Raises ModelError, with all that are missing, if any of these parts are in no file that was given."""
+        if missing := [self._missing(part) for part in parts if part not in self.components]:
+            raise ModelError(f"{next(iter(self.components.values())).file}: it has {', and '.join(missing)}")
+
     def _missing(self, name: str) -> str:
-        file = next(iter(self.components.values())).file
         if name == "denoiser":
-            return f"{file}: it has no denoiser, but only {', '.join(self.components)}"
+            return f"no denoiser, but only {', '.join(self.components)}"
         if name == "vae":
-            return (
-                f"{file}: it has no autoencoder, which {self.architecture.name} needs: give its file (--vae FILE, vae=)"
-            )
+            return f"no autoencoder, which {self.architecture.name} needs: give its file (--vae FILE, vae=)"
         flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
-        return f"{file}: it has no text encoder {name}, which {self.architecture.name} reads: give its file ({flag} FILE, text=)"
+        return f"no text encoder {name}, which {self.architecture.name} reads: give its file ({flag} FILE, text=)"
 
     def _type(self, key: str) -> str:
         """The type in which a part's weights are kept."""

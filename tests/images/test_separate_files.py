@@ -20,6 +20,7 @@ from architecture_models import ENGINES, SMALL, VOCABULARY  # noqa: E402
 from graphc_images.errors import ModelError, SettingError  # noqa: E402
 from graphc_images.models import Conditioning, load_model  # noqa: E402
 from graphc_images.models.encoders import encoder_of  # noqa: E402
+from graphc_images.pipeline import Pipeline  # noqa: E402
 
 pytestmark = pytest.mark.torch
 DENOISER, VAE = "model.diffusion_model.", "first_stage_model."
@@ -247,6 +248,14 @@ def test_files_of_qwen_image(tmp_path, prefix):
     other = opened(own, "Qwen-Image", text=[tmp_path / "qwen3.safetensors"])
     with pytest.raises(ModelError, match=r"qwen3\.safetensors: .* does not fit the model"):
         other.encode_tokens("llm", np.zeros((1, 2), np.int64))
+
+
+def test_all_that_is_missing_is_said_before_a_step():
+    model = opened(parts_of_qwen_image()[0], "Qwen-Image")
+    said = r"it has no autoencoder, .*\(--vae FILE, vae=\), and no text encoder llm, .*\(--llm FILE, text=\)$"
+    with pytest.raises(ModelError, match=said):
+        next(Pipeline(model, "bare").steps("words", width=64, height=64))
+    assert model.loaded.there((id(model), "denoiser")) is None
 
 
 def test_a_folder_of_qwen_image(tmp_path):

@@ -15,7 +15,7 @@ from graphc_server.comfyui.table import CHOICE, NODES, WIDGETS  # noqa: E402
 FILES = {
     "sd1": "Stable Diffusion 1", "inpaint": "Stable Diffusion 1 inpainting", "edit": "Stable Diffusion 1 instruct-pix2pix",
     "xl": "Stable Diffusion XL", "refiner": "Stable Diffusion XL refiner", "sd3": "Stable Diffusion 3.5 medium",
-    "flux": "Flux dev", "fill": "Flux Fill", "chroma": "Chroma", "z": "Z-Image",
+    "flux": "Flux dev", "fill": "Flux Fill", "chroma": "Chroma", "z": "Z-Image", "qwen": "Qwen-Image",
 }  # fmt: skip
 FOLDERS = (
     "checkpoints",
@@ -60,6 +60,12 @@ def bench(tmp_path_factory):
     (beginning,) = {name[: name.index("layers.0.")] for name in z if name.endswith("layers.0.mlp.gate_proj.weight")}
     beginning = beginning.removesuffix("model.")
     save_file(part(z, beginning), place["text_encoders"] / "qwen.safetensors")
+    qwen = known["Qwen-Image"].weights()
+    for file, prefix in {
+        "diffusion_models/qwen_image": "model.diffusion_model.", "vae/qwen_image_vae": "first_stage_model.",
+        "text_encoders/qwen_2.5_vl_7b": "text_encoders.qwen25_7b.transformer.",
+    }.items():  # fmt: skip
+        save_file(part(qwen, prefix), root / "models" / f"{file}.safetensors")
     write_lora(place["loras"] / "style.safetensors")
     from architecture_models import original
 
@@ -247,6 +253,33 @@ def test_separate_files_of_z_image(bench):
     whole = bench.pictures(bench.run({**graph, **SINKS["MODEL"](["ckpt", 0])}).shown["end"])
     parts = {**graph, **sampled(positive=["read", 0], latent_image=["empty", 0]), **decoded(["sampled", 0])}
     assert (bench.pictures(bench.run(parts).shown["end"])[0] == whole[0]).all()
+
+
+def test_separate_files_of_qwen_image(bench):
+    """As in ComfyUI's template of it; the autoencoder is told from others of as many channels."""
+
+    def shifted(model, clip, vae):
+        return base("qwen") | {
+            "shifted": node("ModelSamplingAuraFlow", model=model, shift=3.1),
+            "text": node("CLIPTextEncode", text="a red circle", clip=clip),
+            "other": node("CLIPTextEncode", text=" ", clip=clip),
+            "empty": node("EmptySD3LatentImage", width=64, height=48, batch_size=1),
+            **sampled(model=["shifted", 0], latent_image=["empty", 0], scheduler="simple", cfg=2.5),
+            "decoded": node("VAEDecode", samples=["sampled", 0], vae=vae),
+            **shown(["decoded", 0]),
+        }
+
+    parts = {
+        "own": node("UNETLoader", unet_name="qwen_image.safetensors", weight_dtype="default"),
+        "read": node("CLIPLoader", clip_name="qwen_2.5_vl_7b.safetensors", type="qwen_image"),
+        "vae": node("VAELoader", vae_name="qwen_image_vae.safetensors"),
+    }
+    found, whole = (
+        bench.pictures(bench.run({**shifted(*names), **parts}).shown["end"])[0]
+        for names in ((["own", 0], ["read", 0], ["vae", 0]), (["ckpt", 0], ["ckpt", 1], ["ckpt", 2]))
+    )
+    assert found.std() > 0
+    assert (found == whole).all()
 
 
 PATCHES = [each.name for each in NODES.values() if each.function.__module__ == nodes.patches.__name__]

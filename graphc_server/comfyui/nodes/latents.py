@@ -47,7 +47,7 @@ def empty(room: Room, width: int, height: int, batch_size: int) -> Latent:
     gives="LATENT",
 )
 def empty_of_sixteen(room: Room, width: int, height: int, batch_size: int) -> Latent:
-    """Nothing, to begin with, for models with latents of 16 channels: Stable Diffusion 3, Flux, Chroma."""
+    """Nothing, to begin with, for models with latents of 16 channels: Stable Diffusion 3, Flux, Chroma, Qwen-Image."""
     return _empty(room, 16, width, height, batch_size)
 
 

@@ -22,6 +22,7 @@ KINDS: Mapping[str, Callable[[Architecture], bool]] = {
     "flux": lambda row: row.kind == "flux",
     "chroma": lambda row: row.kind == "chroma",
     "lumina2": lambda row: row.kind == "z_image",
+    "qwen_image": lambda row: row.kind == "qwen_image",
 }
 """ComfyUI's types of text encoders, and whose they are."""
 
@@ -75,11 +76,11 @@ DEVICE = choice("device", ("default", "cpu"), "default", optional=True)
 
 @node(
     "CLIPLoader", "advanced/loaders", file_in("text_encoders", "clip_name"),
-    choice("type", ("stable_diffusion", "chroma", "lumina2")), DEVICE, gives="CLIP", title="Load CLIP",
+    choice("type", ("stable_diffusion", "chroma", "lumina2", "qwen_image")), DEVICE, gives="CLIP", title="Load CLIP",
     changed=changed_with("text_encoders", "clip_name"),
 )  # fmt: skip
 def clip(room: Room, clip_name: str, type: str, device: str | None) -> Clip:
-    """Load a text encoder: CLIP of Stable Diffusion 1 or 2, Chroma's T5, or Z-Image's Qwen (lumina2)."""
+    """Load a text encoder: CLIP of Stable Diffusion 1 or 2, Chroma's T5, Z-Image's Qwen (lumina2) or Qwen-Image's."""
     return _encoders(room, [clip_name], type)
 
 
