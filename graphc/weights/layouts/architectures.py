@@ -242,7 +242,8 @@ def detect(shapes: Shapes) -> Layout | None:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a model is, by its own names: a component of these architectures, and where each of its parameters is from.
+    """What a model is, by its own names: a component of these architectures, and where each of its parameters is from; `idle` is
+    that of the component's table.
 
     The names of the sources are those within the component, without what a checkpoint puts before them.
     """
@@ -250,6 +251,7 @@ class Origin:
     architectures: tuple[str, ...]
     component: str
     sources: Mapping[str, Source]
+    idle: tuple[str, ...] = ()
 
 
 def spellings(names: Iterable[str]) -> list[tuple[str, str]]:
@@ -274,7 +276,9 @@ def origins(names: Iterable[str]) -> list[Origin]:
             if part is architecture.parts[0] or part.table not in first:
                 places.setdefault(part.table, {})[architecture.name] = part.component
     tables = sorted(places.items(), key=lambda each: len(each[0].rows))
-    found = [Origin(tuple(there), next(iter(there.values())), _known(table, names)) for table, there in tables]
+    found = [
+        Origin(tuple(there), next(iter(there.values())), _known(table, names), table.idle) for table, there in tables
+    ]
     return sorted((each for each in found if each.sources), key=lambda each: -len(each.sources))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from graphc.errors import CheckpointError
 from graphc.weights.layouts.architectures import ARCHITECTURES, IGNORED, Layout, Shapes, detect, origins, spellings
-from graphc.weights.layouts.table import SAME, Array, Source
+from graphc.weights.layouts.table import SAME, Array, Source, modules
 from graphc.weights.tensors import Tensors, Unreadable
 
 AS_IT_IS = Layout("", {"": (SAME, "")})
@@ -105,14 +105,16 @@ def _fit(layout: Layout, component: str, shapes: Shapes, wanted: Shapes) -> tupl
     cut, put = max(spellings(wanted), key=lambda each: right(*each)) if wanted else ("", "")
     sources = {cut + name.removeprefix(put): source for name, source in ours.items()}
     used = {source.name for name, source in images if cut + name.removeprefix(put) in wanted}
-    used |= _spare(layout.parts[component][0].spare, images, {put + name.removeprefix(cut) for name in wanted})
+    table = layout.parts[component][0]
+    lacking = modules((*table.idle, *table.spare), ours)
+    used |= _lacking(lacking, images, {put + name.removeprefix(cut) for name in wanted})
     surplus = [name for name in layout.names(component, shapes) if name not in used and not IGNORED.match(name)]
     return right(cut, put)[0], Fit(layout, component, sources, surplus)
 
 
-def _spare(patterns: tuple[str, ...], images: list[tuple[str, Source]], wanted: set[str]) -> set[str]:
-    """What belongs to modules that the model lacks as a whole, and may lack."""
-    expression = re.compile("|".join(rf"{re.escape(each)}\.".replace(r"\*", r"\d+") for each in patterns) or r"\b\B")
+def _lacking(modules: Sequence[str], images: list[tuple[str, Source]], wanted: set[str]) -> set[str]:
+    """What belongs to some of these modules, which the model may lack as a whole, and does."""
+    expression = re.compile("|".join(rf"{each}\." for each in modules) or r"\b\B")
     groups = {found[0] for name in wanted if (found := expression.match(name))}
     return {source.name for name, source in images if (found := expression.match(name)) and found[0] not in groups}
 

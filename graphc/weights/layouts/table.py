@@ -158,10 +158,12 @@ def stacked(theirs: str, *ours: str) -> tuple[Row, ...]:
 
 @dataclass(frozen=True)
 class Table:
-    """A component's rows. `spare` are patterns of modules of ours that a model may lack as a whole."""
+    """A component's rows. `spare` are patterns of modules of ours that a model may lack as a whole, and `idle` of those that
+    files have and nobody reads: what is there changes nothing."""
 
     rows: tuple[Row, ...]
     spare: tuple[str, ...] = ()
+    idle: tuple[str, ...] = ()
 
     def images(self, theirs: Iterable[str]) -> list[tuple[Row, str, str]]:
         """Of every name of theirs that a row knows, each name of ours: (row, theirs, ours), in the order of the rows."""
@@ -185,6 +187,12 @@ class Table:
     def _finder(self, names: Sequence[str], side: str) -> _Finder:
         lasts = [_last(getattr(row, side), names) for row in self.rows]
         return _finder(self.rows, tuple(lasts), side)
+
+
+def modules(patterns: Iterable[str], names: Iterable[str]) -> list[str]:
+    """Expressions for the names of modules with these patterns; `names` are those among which `$` is the highest number."""
+    names = list(names)
+    return [re.escape(each.replace("$", _last(each, names))).replace(r"\*", r"\d+") for each in patterns]
 
 
 def _last(pattern: str, names: Iterable[str]) -> str:

@@ -178,9 +178,8 @@ Z_IMAGE = Table(
         for each in ("layers", "noise_refiner", "context_refiner")
         for row in under(f"{each}.*", f"{each}.*", Z_BLOCK)
     ),
-    ("norm_final",),
+    idle=("norm_final",),
 )
-"""`norm_final` is in files and in no network."""
 
 QWEN_IMAGE = Table(
     rows(
@@ -197,9 +196,9 @@ QWEN_IMAGE = Table(
             )
         )
     ),
-    ("transformer_blocks.*.attn.to_add_out", "transformer_blocks.*.txt_mlp"),
+    idle=("transformer_blocks.$.attn.to_add_out", "transformer_blocks.$.txt_mlp"),
 )
-"""Its authors' names are diffusers'. What the last block makes of the words is in files, and nobody reads it."""
+"""Its authors' names are diffusers'. Nobody reads what the last block makes of the words."""
 
-AS_FILED = Table(SAME.rows, QWEN_IMAGE.spare)
+AS_FILED = Table(SAME.rows, idle=QWEN_IMAGE.idle)
 """A transformer of a folder of diffusers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import TypeAlias
@@ -13,8 +13,9 @@ import numpy as np
 
 from graphc.errors import CheckpointError, NothingFitsError
 from graphc.ir.graph import Value
-from graphc.weights.layouts import Source, origins
+from graphc.weights.layouts import Origin, Source, origins
 from graphc.weights.layouts.fit import some
+from graphc.weights.layouts.table import modules
 from graphc.weights.lora.adapter import Adapter
 from graphc.weights.lora.files import LoraFile
 from graphc.weights.undo import shape_of
@@ -106,7 +107,18 @@ class _Spellings:
     @cached_property
     def others(self) -> list[Targets]:
         """One for each layout that knows the model's names."""
-        return [_by_name(each.sources, self.parameters) | self.own for each in origins(self.parameters)]
+        return [_by_name(each.sources, self.parameters) | self.own for each in self._origins]
+
+    @cached_property
+    def idle(self) -> re.Pattern[str]:
+        """The names, as `_plain` has them, of modules that are in files of such a model and that nobody reads."""
+        patterns = self._origins[0].idle if self._origins else ()
+        found = [_plain(each.replace(r"\.", "_")) for each in modules(patterns, self.parameters)]
+        return re.compile("|".join(rf"{each}(?=_|$)" for each in found) or r"\b\B")
+
+    @cached_property
+    def _origins(self) -> list[Origin]:
+        return origins(self.parameters)
 
 
 def _by_name(sources: Mapping[str, Source], parameters: Mapping[str, Value]) -> Targets:
@@ -122,7 +134,10 @@ def _matched(file: LoraFile, component: str, spellings: _Spellings) -> Match:
     if best.quality[0] < len(file.adapters[component]):
         others = (_match(file, component, each) for each in spellings.others)
         best = max([best, *others], key=lambda each: each.quality)
-    return best
+    if not best.unmatched:
+        return best
+    idle = {adapter.name for name, adapter in file.adapters[component].items() if spellings.idle.match(_plain(name))}
+    return replace(best, unmatched=[each for each in best.unmatched if each not in idle])
 
 
 def _match(file: LoraFile, component: str, targets: Targets) -> Match:
