@@ -106,15 +106,16 @@ def _fit(layout: Layout, component: str, shapes: Shapes, wanted: Shapes) -> tupl
     sources = {cut + name.removeprefix(put): source for name, source in ours.items()}
     used = {source.name for name, source in images if cut + name.removeprefix(put) in wanted}
     table = layout.parts[component][0]
-    lacking = modules((*table.idle, *table.spare), ours)
-    used |= _lacking(lacking, images, {put + name.removeprefix(cut) for name in wanted})
+    used |= _lacking(
+        modules((*table.idle, *table.spare), ours), images, {put + name.removeprefix(cut) for name in wanted}
+    )
     surplus = [name for name in layout.names(component, shapes) if name not in used and not IGNORED.match(name)]
     return right(cut, put)[0], Fit(layout, component, sources, surplus)
 
 
-def _lacking(modules: Sequence[str], images: list[tuple[str, Source]], wanted: set[str]) -> set[str]:
+def _lacking(optional: Sequence[str], images: list[tuple[str, Source]], wanted: set[str]) -> set[str]:
     """What belongs to some of these modules, which the model may lack as a whole, and does."""
-    expression = re.compile("|".join(rf"{each}\." for each in modules) or r"\b\B")
+    expression = re.compile("|".join(rf"{each}\." for each in optional) or r"\b\B")
     groups = {found[0] for name in wanted if (found := expression.match(name))}
     return {source.name for name, source in images if (found := expression.match(name)) and found[0] not in groups}
 
