@@ -94,7 +94,8 @@ class Process:
         code = "from graphc_server.commands import serve; serve()"
         options = ["--models", models, "--data", data, "--port", self.port, "--threads", 1, *more]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(IMAGES.parents[1]), *sys.path])}
-        self.log = tempfile.TemporaryFile("w+")  # a pipe that nobody reads fills, and the server waits for room
+        # A pipe that nobody reads fills, and the server waits for room.
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, *map(str, options)], stderr=self.log, text=True, env=environment
         )
