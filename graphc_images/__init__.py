@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from graphc_images.folders import ModelFolders
     from graphc_images.pipeline import Picture, Pictures, Pipeline, Progress, load
     from graphc_images.settings import Settings
+    from graphc_images.upscalers.painting import sd_upscale
 
 _HOMES = {
     "ImageError": "errors",
@@ -28,6 +29,7 @@ _HOMES = {
     "SettingError": "errors",
     "Settings": "settings",
     "load": "pipeline",
+    "sd_upscale": "upscalers.painting",
 }
 __all__ = [
     "ImageError",
@@ -40,6 +42,7 @@ __all__ = [
     "SettingError",
     "Settings",
     "load",
+    "sd_upscale",
 ]
 
 

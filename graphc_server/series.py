@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from PIL import Image
 
+from graphc_images import sd_upscale
 from graphc_images.pictures.grids import grid_of, labelled_grid
-from graphc_images.upscalers.painting import sd_upscale
 from graphc_server.store import HINT
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from graphc_images.upscalers.upscaler import enlarged_size
+from graphc_images.upscalers import enlarged_size
 from graphc_server.errors import RequestError
 from graphc_server.fetching import Fetching
 from graphc_server.limits import Limits
