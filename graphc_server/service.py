@@ -127,20 +127,18 @@ class Service:
 
     async def wait(self, request: Request, id: str) -> Job:
         """The job when it is over. Who goes away meanwhile has it cancelled. Raises RequestError for one that did not work."""
-        ended = asyncio.wrap_future(self.painter.ended(id))
-        while True:
+        ended, gone = asyncio.wrap_future(self.painter.ended(id)), False
+        while not ended.done() and not self._left_alone(id):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(ended), ATTENTIVE)
-            if ended.done():
-                break
-            if self._left_alone(id):
-                break
-            if await request.is_disconnected():
-                job = None if self.painter.cancel(id) else self.store.job(id)
-                if job is not None and job.state in ENDED:
-                    self.painter.discard(job)
-                raise RequestError("the client has gone away", 499)
+            if not ended.done() and not gone and await request.is_disconnected():
+                gone = True
+                self.painter.cancel(id)  # the job may end by itself at this moment: what is left of it is seen to below
         job = self.store.job(id)
+        if gone:
+            if job is not None and job.state in ENDED:
+                self.painter.discard(job)
+            raise RequestError("the client has gone away", 499)
         assert job is not None
         if job.state == "failed":
             raise RequestError(job.error, job.status or 500)
