@@ -24,7 +24,6 @@ from typing import Any
 
 import httpx
 
-ROOT = Path(__file__).parent.parent
 ASKED: dict[str, Any] = {"prompt": "a red circle left of a blue square", "seed": 1}
 GETS = (
     *("/sdapi/v1/progress", "/sdapi/v1/options", "/sdapi/v1/sd-models", "/sdapi/v1/samplers", "/queue", "/object_info"),

@@ -137,7 +137,7 @@ def conditioning_of(model: ImageModel, texts: Mapping[str, str], reading: Readin
     read = {name: _read(model, name, [texts.get(name, "")], reading, family) for name in needed(model)}
     clips = [name for name in read if name in ENCODERS and ENCODERS[name].chunk is not None]
     longest = max((read[name].words.shape[1] for name in clips), default=0)
-    for name in clips:
+    for name in (each for each in clips if read[each].words.shape[1] < longest):
         empty = _read(model, name, [""], reading, family)
         while read[name].words.shape[1] < longest:
             words, mask = ([getattr(each, kind) for each in (read[name], empty)] for kind in ("words", "mask"))

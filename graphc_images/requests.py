@@ -11,7 +11,7 @@ from graphc_images.errors import SettingError
 from graphc_images.prompts.styles import Style, apply_styles
 from graphc_images.prompts.variations import prompt_matrix, prompts_of_file
 from graphc_images.prompts.wildcards import Wildcards, draw
-from graphc_images.settings import LARGEST_SEED, Settings
+from graphc_images.settings import LARGEST_SEED, Settings, seed_after
 
 A1111_OPTIONS: Mapping[str, str] = {
     "sampler_name": "sampler",
@@ -79,7 +79,7 @@ def _style(name: str, styles: Mapping[str, Style]) -> Style:
 def drawn(asked: Settings, wildcards: Wildcards) -> list[Settings]:
     """One request for each picture, with its own seed, with which the choices in its prompts are made."""
     seeded = with_seed(asked)
-    seeds = [(seeded.seed + number) % (LARGEST_SEED + 1) for number in range(asked.batches * asked.batch_size)]
+    seeds = [seed_after(seeded.seed, number) for number in range(asked.batches * asked.batch_size)]
     return [
         replace(
             seeded,

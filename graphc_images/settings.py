@@ -25,6 +25,11 @@ Fill = Literal["fill", "original", "latent noise", "latent nothing"]
 LARGEST_SEED = 2**32 - 1
 
 
+def seed_after(seed: int, number: int) -> int:
+    """The seed that comes so many after another; behind the largest is 0."""
+    return (seed + number) % (LARGEST_SEED + 1)
+
+
 @dataclass(frozen=True)
 class Settings:
     """A picture, or several. What is None is what the model is usually used with.

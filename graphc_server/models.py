@@ -45,7 +45,8 @@ class Listed:
         return self.title, self.file.name, f"{self.file.name}{path.suffix}", stem, path.name, str(path)
 
 
-def _stamp(path: Path) -> list[int]:
+def stamp(path: Path) -> list[int]:
+    """What is another once a file is; nothing for one that is not there."""
     try:
         status = path.stat()
     except OSError:
@@ -146,7 +147,7 @@ class Models:
     def architecture(self, listed: Listed) -> Architecture:
         """What kind of model a file is; kept until the file changes. Raises ModelError and graphc.GraphcError."""
         path = listed.file.path
-        key = (path, *_stamp(path))
+        key = (path, *stamp(path))
         if key not in self._architectures:
             self._architectures[key] = recognize(graphc.open_checkpoint(path), ARCHITECTURES).architecture
         return self._architectures[key]
@@ -160,7 +161,7 @@ class Models:
         path = file.path
         vae_path = None if vae is None else self.folders.find("vae", vae)
         texts = [self.folders.find("text encoder", each) for each in text]
-        key = path, tuple(_stamp(path)), vae_path, *texts
+        key = path, tuple(stamp(path)), vae_path, *texts
         if self._loaded is None or self._loaded[0] != key:
             self.free()
             self._loaded = (

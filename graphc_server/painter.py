@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from graphc import GraphcError
 from graphc_images.models import together
-from graphc_images.pictures.files import Notes, save_picture
 from graphc_server.alike import beside
 from graphc_server.errors import StoreError, status_of
 from graphc_server.events import Announcer
@@ -332,8 +331,7 @@ class Painter(threading.Thread):
         order = turn.order
         for each in made:
             file = f"{turn.job.id}-{each.place}.{order.kind}"
-            notes = Notes(each.parameters if order.notes else "")
-            save_picture(each.image, self.pictures / file, notes, quality=order.quality)
+            each.save(self.pictures / file, order)
             self.keep(turn.job.id, each.place, Painted(file, each.seed, each.parameters))
 
     def keep(self, job: str, place: int, picture: Painted) -> None:

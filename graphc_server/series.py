@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from PIL import Image
 
 from graphc_images import sd_upscale
+from graphc_images.pictures.files import Notes, save_picture
 from graphc_images.pictures.grids import grid_of, labelled_grid
 from graphc_server.store import HINT
 
@@ -50,6 +52,10 @@ class Finished(NamedTuple):
     image: Image.Image
     seed: int
     parameters: str
+
+    def save(self, path: Path, order: Order) -> None:
+        """Write it as the order wants it."""
+        save_picture(self.image, path, Notes(self.parameters if order.notes else ""), quality=order.quality)
 
 
 def steps_of(order: Order, pipeline: Pipeline, wish: Callable[[], Wish]) -> Iterator[Progress]:

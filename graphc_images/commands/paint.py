@@ -258,13 +258,9 @@ def paint_all(
     """Paint, show where it is, and write each picture when it is finished: an interrupt keeps what is done."""
     from graphc_images.commands.bars import bars
     from graphc_images.commands.writing import write_grid
-    from graphc_images.describing import comfyui_graph
     from graphc_images.pictures.grids import grid_of
 
     resolved = [pipeline.resolved(each) for each in asked]
-    if writer.graphs:
-        for each in resolved:
-            comfyui_graph(each, pipeline.name)
     pictures: list[Picture] = []
     try:
         with bars(count) as shown:

@@ -19,7 +19,7 @@ from graphc_images.pictures.parameters import read_parameters, write_parameters
 from graphc_images.pictures.tiles import tile_starts, upscale_tiled
 from graphc_images.pipeline import NONE, Picture, Pictures, Pipeline, Progress, Wish, go_on
 from graphc_images.resolving import resolved
-from graphc_images.settings import LARGEST_SEED, Settings
+from graphc_images.settings import Settings, seed_after
 from graphc_images.upscalers.upscaler import enlarged_size
 
 
@@ -54,7 +54,7 @@ def sd_upscale(
     painted: list[Picture] = []
     for number, (top, left) in enumerate(places):
         part = large.crop((left, top, left + tile[1], top + tile[0]))
-        seed = (settings.seed + number) % (LARGEST_SEED + 1)
+        seed = seed_after(settings.seed, number)
         one = replace(settings, image=part, width=tile[1], height=tile[0], seed=seed)
         for progress in pipeline.paint(one, wish):
             painted += progress.pictures

@@ -19,7 +19,7 @@ from graphc_images.upscalers.upscaler import Upscaler, load_upscaler
 from graphc_server.comfyui.files import Files
 from graphc_server.comfyui.values import LoraStrengths
 from graphc_server.limits import Limits
-from graphc_server.models import Models
+from graphc_server.models import Models, stamp
 
 FOLDERS = {
     "checkpoints": "checkpoint",
@@ -74,10 +74,9 @@ class Library:
     def stamp(self, folder: str, name: str) -> list[int]:
         """What is another once the file is. Nothing for one that is not there."""
         try:
-            status = self.path(folder, name).stat()
-        except (OSError, ModelError):
+            return stamp(self.path(folder, name))
+        except ModelError:
             return []
-        return [status.st_size, status.st_mtime_ns]
 
     def begin(self) -> None:
         """A graph begins: it has the memory of models for itself."""

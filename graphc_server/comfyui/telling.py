@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from graphc_images import SettingError
+from graphc_images.conditions import Reading
+from graphc_images.describing import USUAL_GUIDANCE
 from graphc_images.models import Conditioning, ImageModel
 from graphc_images.painting import Network
 from graphc_images.pictures.masks import bilinear
@@ -26,12 +28,6 @@ SEAM = 8
 
 GREY = (0.8223, -0.6876, 0.6364, 0.1380)
 """The latent of a grey picture, for models that look at one where there is none."""
-
-GUIDANCE = 3.5
-"""Of models that take a distilled guidance, where none is said."""
-
-SCORES = {True: 2.5, False: 6.0}
-"""Aesthetic scores that the refiner is told of the negative prompt and of the prompt."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +128,7 @@ class Teller:
         if architecture.sizes:
             found["sizes"] = self._sizes(told, negative)
         if architecture.defaults.guidance is not None:
-            found["guidance"] = np.array([GUIDANCE if told.guidance is None else told.guidance], np.float32)
+            found["guidance"] = np.array([USUAL_GUIDANCE if told.guidance is None else told.guidance], np.float32)
         if architecture.kind == "flux":
             found["references"] = tuple(self._own(each, "reference") for each in told.references)
         return replace(told.read, **found)
@@ -151,7 +147,7 @@ class Teller:
         width, height, left, top, target_width, target_height = told.sizes or (*own, 0, 0, *own)
         numbers: list[float] = [height, width, top, left, target_height, target_width]
         if self.model.architecture.sizes == 5:
-            numbers = [*numbers[:4], SCORES[negative] if told.score is None else told.score]
+            numbers = [*numbers[:4], Reading.scores[not negative] if told.score is None else told.score]
         return np.array([numbers], np.float32)
 
     def _joined(self, told: Told) -> np.ndarray | None:

@@ -20,7 +20,6 @@ import dramatiq
 import redis
 
 from graphc import GraphcError
-from graphc_images.pictures.files import Notes, save_picture
 from graphc_server.errors import status_of
 from graphc_server.machines.lanes import STEP
 from graphc_server.machines.wire import ACTOR, LEASE, QUEUE, Said, Wire
@@ -148,7 +147,7 @@ class Worker:
     def _hand_out(self, attempt: str, run: str, order: Order, made: Iterable[Finished], folder: Path) -> None:
         for each in made:
             file = folder / f"{each.place}.{order.kind}"
-            save_picture(each.image, file, Notes(each.parameters if order.notes else ""), quality=order.quality)
+            each.save(file, order)
             about = {"place": each.place, "seed": each.seed, "parameters": each.parameters}
             self.wire.say(attempt, Said(run, "picture", about, file.read_bytes()))
 

@@ -16,7 +16,7 @@ from graphc_images.describing import settings_of
 from graphc_images.pictures.parameters import read_parameters
 from graphc_images.prompts.styles import Style, apply_styles, read_styles
 from graphc_images.sampling import find_sampler
-from graphc_images.settings import LARGEST_SEED
+from graphc_images.settings import seed_after
 from graphc_server.errors import RequestError
 from graphc_server.orders import Look, Order, with_seeds
 from graphc_server.pictures import decoded
@@ -144,7 +144,7 @@ def _series(settings: Settings, values: Mapping[str, Any], given: Given, place: 
 def _varied(settings: Settings, place: int) -> dict[str, Any]:
     """The seed of a picture of a batch: with a variation, only that is another."""
     name = "subseed" if settings.subseed_strength else "seed"
-    return {name: (getattr(settings, name) + place) % (LARGEST_SEED + 1)}
+    return {name: seed_after(getattr(settings, name), place)}
 
 
 def look_of(options: Mapping[str, Any]) -> Look:

@@ -14,7 +14,7 @@ from typing import Any
 from graphc_images import SettingError, Settings
 from graphc_images.plots import Axis, axis_of, changed
 from graphc_images.prompts.variations import prompt_matrix, prompts_of_file
-from graphc_images.settings import LARGEST_SEED
+from graphc_images.settings import seed_after
 from graphc_server.errors import RequestError
 from graphc_server.orders import with_seeds
 from graphc_server.series import Enlarging, Sheet
@@ -92,12 +92,8 @@ def _plot(settings: Settings, arguments: Sequence[Any], place: Place) -> Series:
     for z, y, x in product(*(range(len(axis.changes)) for axis in reversed(axes))):
         cell = changed(one, (axis.changes[n] for axis, n in zip(axes, (x, y, z), strict=True)))
         more = x * strides[0] + y * strides[1] + z * strides[2]
-        made.append(replace(cell, seed=_seed(cell.seed + more)))
+        made.append(replace(cell, seed=seed_after(cell.seed, more)))
     return Series(made, Sheet(axes[0].labels, axes[1].labels, axes[2].labels, legend, each, alone))
-
-
-def _seed(number: int) -> int:
-    return number % (LARGEST_SEED + 1)
 
 
 def _axis(given: Sequence[Any], place: Place) -> Axis:
@@ -123,7 +119,7 @@ def _matrix(settings: Settings, arguments: Sequence[Any], place: Place) -> Serie
     text = getattr(settings, field)
     prompts = prompt_matrix(text, first=bool(first), between=joined)
     one = with_seeds(replace(settings, batches=1, batch_size=1))
-    seeds = [_seed(one.seed + n * bool(different)) for n in range(len(prompts))]
+    seeds = [seed_after(one.seed, n * bool(different)) for n in range(len(prompts))]
     texts: list[dict[str, Any]] = [{field: prompt} for prompt in prompts]
     made = [replace(one, seed=seed, **each) for seed, each in zip(seeds, texts, strict=True)]
     parts = [each.strip().strip(",") for each in text.split("|")[1:]]
@@ -151,7 +147,7 @@ def _prompts(settings: Settings, arguments: Sequence[Any], place: Place) -> Seri
             found["prompt"] = " ".join(reversed(pair) if where == "end" else pair)
         made.append(with_seeds(replace(settings, **found)))
         if count_on:
-            settings = replace(settings, seed=_seed(settings.seed + settings.batch_size * settings.batches))
+            settings = replace(settings, seed=seed_after(settings.seed, settings.batch_size * settings.batches))
     return Series(made)
 
 
@@ -180,7 +176,7 @@ def _loopback(settings: Settings, arguments: Sequence[Any], place: Place) -> Ser
         share = CURVES[curve](loop / max(loops - 1, 1))
         strength = one.denoising_strength + (final - one.denoising_strength) * share
         fill = one.inpainting_fill if loop == 0 else "original"
-        made.append(replace(one, seed=_seed(one.seed + number), denoising_strength=strength, inpainting_fill=fill))
+        made.append(replace(one, seed=seed_after(one.seed, number), denoising_strength=strength, inpainting_fill=fill))
     shown = loops if settings.batches == 1 else settings.batches
     return Series(made, Sheet(("",) * shown, legend=False) if shown > 1 else None, loops)
 
@@ -195,7 +191,7 @@ def _sd_upscale(settings: Settings, arguments: Sequence[Any], place: Place) -> S
     if not 0 <= int(overlap) <= 256 or not 1 <= float(scale) <= 4:
         raise ValueError(f"tiles overlap by 0 to 256, and scales are 1 to 4, and not {overlap} and {scale}"[:200])
     one = with_seeds(replace(settings, batches=1, batch_size=1))
-    made = [replace(one, seed=_seed(one.seed + number)) for number in range(settings.batches)]
+    made = [replace(one, seed=seed_after(one.seed, number)) for number in range(settings.batches)]
     return Series(made, enlarging=Enlarging(name, 1.0 if name == "None" else float(scale), int(overlap)))
 
 

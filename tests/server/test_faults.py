@@ -67,7 +67,7 @@ def test_a_full_disk(models, tmp_path, monkeypatch):
     with Served(Setup((models,), tmp_path / "data", threads=1)) as served:
         picture = served.paint(steps=1)["images"][0]
         for place, path, status in (
-            ("graphc_server.painter.save_picture", "txt2img", 500), ("graphc.replacing", "img2img", 503),
+            ("graphc_server.series.save_picture", "txt2img", 500), ("graphc.replacing", "img2img", 503),
         ):  # fmt: skip
             with monkeypatch.context() as patched:
                 patched.setattr(place, full)

@@ -325,7 +325,7 @@ def test_a_failure_is_one_error_and_the_next_job_works(models, tmp_path, monkeyp
 
     with Served(Setup((models,), tmp_path, threads=1)) as served:
         for place, failing, says in (
-            ("graphc_server.painter.save_picture", full, "No space left"),
+            ("graphc_server.series.save_picture", full, "No space left"),
             ("graphc_images.models.ImageModel.decode_latent", broken, "no room"),
         ):
             with monkeypatch.context() as patched:

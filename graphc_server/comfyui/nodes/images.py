@@ -27,6 +27,7 @@ from graphc_server.comfyui.pictures import CROPS, METHODS, from_picture, scaled,
 from graphc_server.comfyui.table import BATCH, Input, choice, link, node, number, prompt, side, switch, text, whole
 from graphc_server.comfyui.values import Shown
 from graphc_server.errors import RequestError
+from graphc_server.models import stamp
 from graphc_server.pictures import encoded, opened
 
 GROUP, UPSCALING = "image", "image/upscaling"
@@ -48,10 +49,9 @@ def _no_such(library: Library, image: str | None = None, **others: Any) -> str:
 
 def _stamp(room: Room, image: str | None = None, **others: Any) -> list[int]:
     try:
-        status = room.files.named(image or "").stat()
-    except (OSError, RequestError):
+        return stamp(room.files.named(image or ""))
+    except RequestError:
         return []
-    return [status.st_size, status.st_mtime_ns]
 
 
 FILE = choice("image", _files, anywhere=True, more={"image_upload": True})
