@@ -29,8 +29,8 @@ from graphc.commands.output import bytes_text
 from graphc.ggml_types import TYPES
 from graphc.runtime.bench import SPAWN
 from graphc.runtime.peers import Task
-from graphc.targets.ggml.cost import weight_bytes
-from graphc.targets.ggml.dtypes import Dtypes
+from graphc.targets.ggml.lowering.dtypes import Dtypes
+from graphc.targets.ggml.program.cost import weight_bytes
 
 MODELS = ("sd15_clip", "bert_base", "sd15_vae_decoder", "sd15_unet")
 DTYPES = ("f32", "f16", "bf16", "q8_0", "q6_k", "q5_k", "q4_k", "q5_0", "q4_0", "iq4_nl", "q3_k", "q2_k")
@@ -70,7 +70,7 @@ def ours(folder: Path, dtype: str, threads: int) -> list[Row]:
         for runtime in ("graphc", "graphc by ggml's products"):
             model = graphc.load(Path(scratch) / "m.gguf", threads=threads)
             if runtime != "graphc":
-                model.executor.products = None
+                model.executor.uses_own = False
             rows.append(Row(name, runtime, dtype, weight_bytes(model.program), *errors(model.run(inputs), expected)))
             model.close()
     return rows

@@ -15,9 +15,9 @@ from graphc.ir.types import BF16, BOOL, F16, F32, F64, FLOATS, INTEGERS, NARROW,
 from graphc.ops.base import OPS, Emit, Op
 from graphc.ops.control import Control
 from graphc.ops.pointwise import Binary, Unary
-from graphc.targets.ggml.calls import VIEWS
-from graphc.targets.ggml.lower import Lowering
-from graphc.targets.ggml.program import Call, Program
+from graphc.targets.ggml.lowering.lower import Lowering
+from graphc.targets.ggml.program.calls import VIEWS
+from graphc.targets.ggml.program.program import Call, Program
 
 DTYPES = (
     F16,
@@ -62,9 +62,12 @@ class Way:
 
 
 def tables() -> list[tuple[str, list[str]]]:
-    """Titles and rows of the tables. Raises KeyError if an operator of `OPS` has no typical use."""
+    """Titles and rows of the tables. Raises GraphcError if an operator of `OPS` has no typical use."""
     left_out = (Unary, Binary, Control)
-    others = {name: USES[name] for name, op in OPS.items() if not issubclass(op, left_out)}
+    described = [name for name, op in OPS.items() if not issubclass(op, left_out)]
+    if missing := [name for name in described if name not in USES]:
+        raise GraphcError(f"docs/uses.py has no typical use of {', '.join(missing)}; add one")
+    others = {name: USES[name] for name in described}
     return [
         ("Functions of one tensor (`UNARY`)", rows(UNARY_USES)),
         ("Functions of two tensors (`BINARY`)", rows(BINARY_USES)),

@@ -8,18 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphc.ir.types import BOOL, F32, I8, I32, I64, INTEGERS
-from graphc.ops.activations import (
-    Celu,
-    Clip,
-    Elu,
-    Gelu,
-    HardSigmoid,
-    IsInf,
-    LeakyRelu,
-    Selu,
-    Shrink,
-    ThresholdedRelu,
-)
+from graphc.ops.activations import ACTIVATIONS, Clip, Elu, Gelu
 from graphc.ops.attention import Attention
 from graphc.ops.base import Op
 from graphc.ops.blocks import DepthToSpace, SpaceToDepth, Tile
@@ -122,6 +111,7 @@ BINARY_USES = {
 }
 
 USES: dict[str, list[Use]] = {
+    **{name: [use(op(), x(2, 8))] for name, op in ACTIVATIONS.items()},
     "Where": [use(Where(), Input((2, 8), BOOL), x(2, 8), x(2, 8))],
     "Cast": [
         Use(lambda dtype: Cast(F32), (x(2, 8),), "to float32"),
@@ -134,14 +124,7 @@ USES: dict[str, list[Use]] = {
         Use(lambda dtype: Encode(dtype), (Input((2, 8), I32),), "of int32"),
     ],
     "Clip": [Use(lambda dtype: Clip(*((0, 6) if dtype in INTEGERS else (0.0, 6.0))), (x(2, 8),))],
-    "LeakyRelu": [use(LeakyRelu(0.1), x(2, 8))],
     "Elu": [use(Elu(1.0), x(2, 8)), use(Elu(0.5), x(2, 8), label="alpha is not 1")],
-    "Selu": [use(Selu(), x(2, 8))],
-    "Celu": [use(Celu(1.0), x(2, 8))],
-    "HardSigmoid": [use(HardSigmoid(), x(2, 8))],
-    "ThresholdedRelu": [use(ThresholdedRelu(), x(2, 8))],
-    "Shrink": [use(Shrink(), x(2, 8))],
-    "IsInf": [use(IsInf(), x(2, 8))],
     "Gelu": [use(Gelu(), x(2, 8), label="exact"), use(Gelu("tanh"), x(2, 8), label="tanh")],
     "Reshape": [use(Reshape((4, 4)), x(2, 8))],
     "Transpose": [

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from graphc.errors import GraphcError, NothingFitsError
     from graphc.files import open_regular, replacing
     from graphc.frontend.torch import from_torch
+    from graphc.graph_text import parse_graph
     from graphc.ir.graph import Graph
-    from graphc.ir.text import parse_graph
     from graphc.runtime.devices import Device, devices
     from graphc.runtime.model import Model, TensorInfo
     from graphc.runtime.options import RunOptions, SessionOptions
     from graphc.runtime.session import InferenceSession, Session
     from graphc.runtime.values import OrtValue
-    from graphc.targets.ggml.place import memory_limits
+    from graphc.targets.ggml.run.device.options import memory_limits
     from graphc.weights.checkpoint import open_checkpoint
 
 __version__ = "0.1.0"
@@ -57,10 +57,10 @@ _HOMES = {
     "load": "graphc.compiler",
     "set_float32_matmul_precision": "graphc.backends.precision",
     "Graph": "graphc.ir.graph",
-    "parse_graph": "graphc.ir.text",
+    "parse_graph": "graphc.graph_text",
     "Device": "graphc.runtime.devices",
     "devices": "graphc.runtime.devices",
-    "memory_limits": "graphc.targets.ggml.place",
+    "memory_limits": "graphc.targets.ggml.run.device.options",
     "open_checkpoint": "graphc.weights.checkpoint",
     "make_cache_folder": "graphc.cache",
     "open_regular": "graphc.files",

@@ -75,7 +75,7 @@ def backend_options(backend: str | None, progress: Progress = SILENT) -> list[st
     return [f"-DGGML_SOURCE_DIR={ggml_source(progress)}", *SOURCE_OPTIONS, *chosen]
 
 
-def target_options(target: Target, cpu: str | None, folder: Path, progress: Progress = SILENT) -> list[str]:
+def target_options(target: Target, cpu: str | None, folder: Path, progress: Progress) -> list[str]:
     """The options that build for a target; see `cross_options`."""
     options = cross_options(target, cpu or target.cpu, folder / "toolchain")
     return [f"-DGGML_SOURCE_DIR={ggml_source(progress)}", *options]

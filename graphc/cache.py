@@ -6,9 +6,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import hashlib
 import os
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from graphc.files import open_regular, replacing
@@ -41,7 +43,7 @@ def make_cache_folder(name: str) -> Path:
 
 
 def is_own(path: Path) -> bool:
-    """Whether a file or folder is the user's (or the system's) and nobody else may write to it; not for links."""
+    """True if a file or folder is the user's (or the system's) and nobody else may write to it; not for links."""
     try:
         return _is_own(path.lstat())
     except OSError:
@@ -68,6 +70,26 @@ def keep(folder: str, name: str, content: bytes) -> None:
             unfinished.chmod(0o600)
     except OSError as error:
         warn_once(f"what was compiled or measured is not kept: {error.filename}: {error.strerror}")
+
+
+def checked_name(key: str, content: bytes, ending: str) -> str:
+    """What a file is called of which the name says both what it was made from and what is in it."""
+    return f"{key}-{hashlib.sha256(content).hexdigest()[:32]}{ending}"
+
+
+def kept(folder: str, key: str, ending: str) -> Iterator[bytes]:
+    """What is in the cache's files of this key that are the user's own and whole; those that are damaged are removed."""
+    try:
+        paths = sorted(cache_folder(folder).glob(f"{key}-*{ending}"))
+    except OSError:
+        return
+    for path in paths:
+        content = read_own(path)
+        if content is not None and path.name == checked_name(key, content, ending):
+            yield content
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 @functools.cache

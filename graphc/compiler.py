@@ -18,14 +18,14 @@ from graphc.optimize import checked, optimize
 from graphc.passes.fold import check_grown
 from graphc.rewrite.engine import Log
 from graphc.runtime.model import Model
-from graphc.runtime.session import is_engine
 from graphc.shapes.ranges import Size
-from graphc.targets.ggml.circular import circular as made_circular
-from graphc.targets.ggml.dtypes import Asked, Dtypes
-from graphc.targets.ggml.lower import lower
-from graphc.targets.ggml.place import Memory, Place
-from graphc.targets.ggml.program import Program
-from graphc.targets.ggml.ways import Ways
+from graphc.targets.ggml.engine import is_engine
+from graphc.targets.ggml.lowering.circular import circular as made_circular
+from graphc.targets.ggml.lowering.dtypes import Asked, Dtypes
+from graphc.targets.ggml.lowering.lower import lower
+from graphc.targets.ggml.lowering.methods import Methods
+from graphc.targets.ggml.program.program import Program
+from graphc.targets.ggml.run.device.options import Memory, Place
 from graphc.trace import SILENT, Progress
 from graphc.weights.checkpoint import Source, is_checkpoint, open_checkpoint
 from graphc.weights.embeddings import Embeddings, Vectors
@@ -46,7 +46,7 @@ class Settings:
     """What decides, besides the model, which program it is compiled to. `compile` says what each means.
 
     `name` is what the program and its C++ class are called: if not given, as the file is. `dtype`, if it is a `Dtypes`, is told
-    which types were chosen. `weights` and `component` matter for the type `"checkpoint"` alone.
+    which types were chosen. `weights` and `component` are the checkpoint whose weights it gets.
     """
 
     name: str | None = None
@@ -93,7 +93,7 @@ def compile(
     possible the next type is taken; `Dtypes.choices` says so. With `weights` and `component` (see `Model.load_weights`) the
     model gets those. `device`, `threads`, `memory` and `contexts` are those of `graphc.load`.
 
-    Raises ModelError, UnsupportedError (with all that is unsupported), InputError for a size that the model has not or a rule or
+    Raises ModelError, UnsupportedError (with all that is unsupported), InputError for a size that the model lacks or a rule or
     type that there is not, CheckpointError, or OSError.
     """
     require_checkpoint(dtype, weights)
@@ -107,15 +107,12 @@ def compile(
         weights=weights,
         component=component,
     )
-    program = compile_program(source, settings, progress=progress)
-    arrays = weights_of(program, weights, component)
+    program, refit = compile_weights(source, settings, progress=progress)
     if cpp is not None:
         write_project(program, cpp)
     if output is None:
-        given = compiled_from(program) if weights is None else None
-        place = Place(device, threads, memory, contexts)
-        return Model(program, evaluated(program, progress, arrays), given=given, place=place)
-    write(program, output, progress, arrays=arrays)
+        return in_memory(program, refit, Place(device, threads, memory, contexts), progress)
+    write(program, output, progress, arrays=weights_of(program, refit))
     return load(output, device=device, threads=threads, memory=memory, contexts=contexts)
 
 
@@ -123,11 +120,23 @@ def compile_program(
     source: str | os.PathLike[str] | onnx.ModelProto | Graph,
     settings: Settings = DEFAULTS,
     *,
-    ways: Ways | None = None,
+    methods: Methods | None = None,
     progress: Progress = SILENT,
 ) -> Program:
-    """The stages up to the program that every target reads; its weights are not computed yet. `ways` is told how operators are
+    """The stages up to the program that every target reads; its weights are not computed yet. `methods` is told how operators are
     computed."""
+    return compile_weights(source, settings, methods=methods, progress=progress)[0]
+
+
+def compile_weights(
+    source: str | os.PathLike[str] | onnx.ModelProto | Graph,
+    settings: Settings,
+    *,
+    methods: Methods | None = None,
+    progress: Progress,
+) -> tuple[Program, Refit | None]:
+    """A program, as `compile_program` makes it, and its weights as the checkpoint of the settings has them; None if they are the
+    model's own."""
     types = settings.dtype if isinstance(settings.dtype, Dtypes) else Dtypes.parsed(settings.dtype)
     log = Log(checked(settings.without), settings.stop_after)
     if isinstance(source, Graph):
@@ -154,16 +163,24 @@ def compile_program(
         check_grown(graph)
         step(1)
     with progress.stage("lower", 1) as step:
-        program = lower(graph, ways)
+        program = lower(graph, methods)
         program.recipes = write_recipes(program, graph.parameters)
-        if types.rules:
-            stored, weights = None, settings.weights
-            if weights:
-                stored = Refit(program, [None] * len(program.weights), weights, component=settings.component).types
-            program = types.applied(program, stored)
+        refit = None
+        if settings.weights is not None:
+            stored, dtypes = [None] * len(program.weights), types if types.rules else None
+            refit = Refit(program, stored, settings.weights, component=settings.component, dtypes=dtypes)
+            program = refit.program
+        elif types.rules:
+            program = types.applied(program)
         step(1)
     debug.finish(program, log)
-    return program
+    return program, refit
+
+
+def in_memory(program: Program, refit: Refit | None, place: Place, progress: Progress) -> Model:
+    """A model of what `compile_weights` gave, whose weights are in memory."""
+    given = compiled_from(program) if refit is None else refit.given
+    return Model(program, evaluated(program, progress, weights_of(program, refit)), given=given, place=place)
 
 
 def require_checkpoint(dtype: Asked | Dtypes, weights: Source | None) -> None:
@@ -320,14 +337,11 @@ def evaluated(
     return made
 
 
-def weights_of(
-    program: Program, weights: Source | None = None, component: str | None = None
-) -> Callable[[int], np.ndarray]:
+def weights_of(program: Program, refit: Refit | None = None) -> Callable[[int], np.ndarray]:
     """What gives each weight of a program that was just compiled as it is stored: the model's own, or a checkpoint's."""
-    if weights is None:
+    if refit is None:
         return lambda index: weight_array(program, index)
-    found = Refit(program, [None] * len(program.weights), weights, component=component)
-    return lambda index: weight_array(program, index) if found.recipes.weights[index] is None else found.array(index)
+    return lambda index: weight_array(program, index) if refit.recipes.weights[index] is None else refit.array(index)
 
 
 def weight_array(program: Program, index: int) -> np.ndarray:

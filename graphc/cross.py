@@ -73,7 +73,7 @@ OPTIONS: Mapping[str, str] = {
 """Of ggml's build: the CPU alone, and nothing that a program would have to find where it runs."""
 
 WINDOWS = os.name == "nt"
-"""Whether programs are built on Windows."""
+"""True if programs are built on Windows."""
 
 COMPILERS = ("cc", "c++")
 TOOLS = ("ar", "ranlib", "rc")

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from graphc.ir.graph import Graph
 from graphc.ir.verify import verify
 from graphc.rewrite.engine import Log
-from graphc.targets.ggml.program import Program, Tensor
+from graphc.targets.ggml.program.program import Program
+from graphc.targets.ggml.program.tensor import Tensor
 
 
 @dataclass
@@ -25,7 +26,7 @@ class Debug:
 
     @staticmethod
     def from_environment() -> Debug:
-        """As GRAPHC_DEBUG says; 0 where it is not set or no number."""
+        """How much GRAPHC_DEBUG says to show; 0 where it is not set or no number."""
         text = os.environ.get("GRAPHC_DEBUG", "")
         return Debug(int(text) if text.isdigit() else 0)
 

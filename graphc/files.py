@@ -50,6 +50,11 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     return target
 
 
+def beside(path: Path, suffix: str) -> Path:
+    """Where to write what is made of a file, if nobody says where: its own path with another suffix."""
+    return (path if path.name else path / "model").with_suffix(suffix)
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A path to write to; it takes the place of the file, at the end of links, when the block ends without an error.

@@ -8,6 +8,7 @@ sleeps at once is as bad where nothing else runs: waking it takes longer than mo
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 TURNS = "4000"
 """Some ten microseconds."""
@@ -21,4 +22,11 @@ import ggml  # noqa: E402
 if _silent:
     del os.environ["GOMP_SPINCOUNT"]
 
-__all__ = ["ggml"]
+__all__ = ["ggml", "ggml_include"]
+
+
+def ggml_include() -> Path | None:
+    """The folder of `ggml.h`, which ggml-python installs beside its package; None if it is not there."""
+    package = Path(ggml.__file__).parent
+    folders = (package.parent / "include", package / "include")
+    return next((folder for folder in folders if (folder / "ggml.h").is_file()), None)

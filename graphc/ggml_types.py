@@ -68,7 +68,7 @@ def nbytes(type: str, sizes: Sequence[int]) -> int:
 
 
 def fits(type: str, row: int) -> bool:
-    """Whether rows of so many elements are whole blocks."""
+    """True if rows of so many elements are whole blocks."""
     return row % TYPES[type].elements == 0
 
 

@@ -20,7 +20,7 @@ from graphc.errors import GraphcError, InputError, UnsupportedError
 from graphc.runtime.devices import devices
 from graphc.runtime.model import Model
 from graphc.runtime.specializing import SpecializingModel
-from graphc.targets.ggml.place import split_devices
+from graphc.targets.ggml.run.device.options import split_devices
 
 
 class Prepared(BackendRep):
@@ -58,7 +58,7 @@ class Backend(OnnxBackend):
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether every node of the model is supported. Raises ModelError if the model is not valid."""
+        """True if every node of the model is supported. Raises ModelError if the model is not valid."""
         try:
             compile_program(model)
         except UnsupportedError as error:
@@ -105,7 +105,7 @@ class Backend(OnnxBackend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether the installed ggml has the device, or all of several; servers have to answer."""
+        """True if the installed ggml has the device, or all of several; servers have to answer."""
         there = [each.name.lower() for each in devices()]
         return all(
             _answers(each) if is_address(each) else bool({each, f"{each}0"} & set(there))

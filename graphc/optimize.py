@@ -14,13 +14,26 @@ from graphc.passes.fold import fold
 from graphc.passes.schedule import schedule
 from graphc.rewrite.engine import Log, Rule, Step, rewrite
 from graphc.rewrite.explain import Explanation, Miss, explanation, near_misses
-from graphc.rewrite.rules import activation, algebra, attention, many_axes, movement, norm, quantize, rotary, weights
+from graphc.rewrite.rules import (
+    activation,
+    algebra,
+    attention,
+    many_axes,
+    masks,
+    movement,
+    norm,
+    quantize,
+    rotary,
+    weights,
+)
 
 RAISE = [*movement.CANCEL, *algebra.RULES, *activation.RULES, *norm.RULES, *attention.RULES, *rotary.RULES]
 """Rules that recognize what the exporters took apart."""
 
 SIMPLIFY = [
+    *masks.RULES,
     *movement.CANCEL,
+    *masks.ORDER,
     *movement.SINK,
     *many_axes.RULES,
     *movement.ABSORB,

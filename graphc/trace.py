@@ -99,7 +99,7 @@ class Lines:
 
 
 def said_progress() -> Progress:
-    """For what may take minutes: bars on a terminal, else lines."""
+    """Progress of what may take minutes: bars on a terminal, else lines."""
     return Bars() if sys.stderr.isatty() else Lines()
 
 

@@ -101,7 +101,7 @@ def run_seconds() -> float:
 
 @once
 def catch_ends() -> Any:
-    """Be called before ggml ends the process; returns what ggml has the address of."""
+    """Have a function called before ggml ends the process; returns what ggml has the address of."""
 
     def ending(message: bytes) -> None:
         text = message.decode(errors="replace")

@@ -91,7 +91,7 @@ def install(
 
 
 def remove(name: str) -> bool:
-    """Remove a backend that was built; whether there was one. Raises BuildError where it cannot be removed."""
+    """Remove a backend that was built; returns whether there was one. Raises BuildError where it cannot be removed."""
     folder = backends_folder() / find_backend(name).name
     try:
         shutil.rmtree(folder)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from graphc.backends.generated import load_generated
 from graphc.backends.install import installed
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml
@@ -32,6 +33,7 @@ def load_backends() -> None:
             open_library(library)
         except BuildError as error:
             LOG.warning(f"backend {name}: {error}; `graphc doctor` may know why")
+    load_generated()
 
 
 def open_library(path: str | os.PathLike[str]) -> Any:

@@ -19,6 +19,7 @@ PRECISIONS: Mapping[str, Mapping[str, str]] = {
 GIVES_UP: Mapping[str, str] = {
     "Vulkan": "products are computed in float16, about three digits",
     "CUDA": "products are computed in TF32, about three digits",
+    "generated": "products are computed of float16, about three digits",
 }
 """What "high" costs, by backend; on others it changes nothing."""
 
@@ -48,7 +49,7 @@ def settle_precision() -> None:
 
 
 def is_exact() -> bool:
-    """Whether the choice is "highest"."""
+    """True if the choice is "highest"."""
     return _chosen == "highest"
 
 

@@ -63,12 +63,12 @@ class Address:
 
     @property
     def endpoint(self) -> bytes:
-        """As ggml wants it."""
+        """The address as ggml writes it: HOST:PORT."""
         return f"{self.host}:{self.port}".encode()
 
 
 def is_address(device: str) -> bool:
-    """Whether a device is a server's."""
+    """True if a device is a server's."""
     return device.lower().startswith(SCHEME)
 
 
@@ -188,7 +188,7 @@ def serve(handle: Any, host: str, port: int, threads: int) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address. Raises GraphcError for what is no IPv4 address."""
+    """True if only this machine can reach an address. Raises GraphcError for what is no IPv4 address."""
     try:
         return ipaddress.IPv4Address(host).is_loopback
     except ValueError as error:

@@ -60,8 +60,8 @@ def bench(
     from graphc.commands.charts import bars
     from graphc.runtime.bench import bench as race
     from graphc.runtime.peers import Task, chosen_peers
-    from graphc.runtime.session import is_engine
-    from graphc.targets.ggml.devices import default_threads
+    from graphc.targets.ggml.engine import is_engine
+    from graphc.targets.ggml.run.device.devices import default_threads
 
     place = where.place()
     peers = chosen_peers(runtime, torch, place.only_cpu)
@@ -142,7 +142,7 @@ def machine_name() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of what is compared, where it is installed."""
+    """The versions of what is compared, where it is installed."""
     found = {}
     for name in PACKAGES:
         try:

@@ -35,13 +35,13 @@ def check(
     the CPU computes instead of the devices, how much is copied for it, and with `--memory` what lies where.
     """
     from graphc.compiler import compile_program
+    from graphc.kernels.c.compiler import find_compiler
     from graphc.runtime.assigned import assigned
-    from graphc.targets.ggml.ways import Ways, way_of
-    from graphc.targets.kernels.native import find_compiler
+    from graphc.targets.ggml.lowering.methods import Methods, method_of
 
-    ways = Ways()
+    methods = Methods()
     try:
-        program = compile_program(model, compiling.settings(model), ways=ways, progress=terminal_progress())
+        program = compile_program(model, compiling.settings(model), methods=methods, progress=terminal_progress())
     except UnsupportedError as error:
         if as_json:
             listed = [asdict(problem) for problem in error.problems]
@@ -52,8 +52,8 @@ def check(
                 say(f"  {printable(problem)}")
         raise typer.Exit(1) from None
     calls = sum(call.kernel < 0 for call in program.calls)
-    kinds = [way_of(use) for use in program.kernels]
-    rows = [(name, len(each.nodes), each.text) for name, each in sorted(ways.operators.items())]
+    kinds = [method_of(use) for use in program.kernels]
+    rows = [(name, len(each.nodes), each.text) for name, each in sorted(methods.operators.items())]
     found = assigned(program, where.place(), compiling.sizes)
     if as_json:
         operators = {name: {"nodes": nodes, "computed_by": text.split(", ")} for name, nodes, text in rows}

@@ -13,7 +13,7 @@ from graphc.commands import options
 from graphc.commands.inspect_weights import sizes_text
 from graphc.commands.output import note, printable, say
 from graphc.errors import InputError
-from graphc.files import check_folder, check_target
+from graphc.files import beside, check_folder, check_target
 from graphc.trace import terminal_progress
 
 
@@ -51,11 +51,11 @@ def compile(
 
     The engine holds the weights and the program; it runs with `graphc run`, `graphc.load()` and the C++ project.
     """
-    from graphc.compiler import compile_program, require_checkpoint, weights_of, write, write_project
-    from graphc.targets.ggml.cost import parameters
-    from graphc.targets.ggml.dtypes import Dtypes
+    from graphc.compiler import compile_weights, require_checkpoint, weights_of, write, write_project
+    from graphc.targets.ggml.lowering.dtypes import Dtypes
+    from graphc.targets.ggml.program.cost import parameters
 
-    target = output or model.with_suffix(".gguf")
+    target = output or beside(model, ".gguf")
     for read, what in ((model, "model"), (weights, "checkpoint")):
         if read is not None and target.exists() and read.exists() and target.samefile(read):
             raise InputError(f"{target}: the engine would overwrite the {what}; give another name with -o")
@@ -68,8 +68,8 @@ def compile(
         require_checkpoint(types, weights)
     settings = compiling.settings(model)
     settings = replace(settings, name=target.stem, names=names, dtype=types, weights=weights, component=component)
-    program = compile_program(model, settings, progress=progress)
-    write(program, target, progress, strip_weights=strip_weights, arrays=weights_of(program, weights, component))
+    program, refit = compile_weights(model, settings, progress=progress)
+    write(program, target, progress, strip_weights=strip_weights, arrays=weights_of(program, refit))
     counts = f"{len(program.calls)} calls, {len(program.kernels)} generated kernels"
     size = sizes_text(program)
     left_out = ", left out: give them with --weights" if strip_weights else ""

@@ -18,8 +18,8 @@ HINTS = {"LLAMAFILE": "ggml's products, which count where there is no C compiler
 
 def devices(as_json: options.Json = False) -> None:
     """List ggml's devices, their memory, and what their backend was built with."""
+    from graphc.runtime.devices import absent, ggml_version
     from graphc.runtime.devices import devices as list_devices
-    from graphc.runtime.devices import ggml_version
 
     found = list_devices()
     if as_json:
@@ -32,6 +32,8 @@ def devices(as_json: options.Json = False) -> None:
         for each in found
     ]
     say_table(("device", "kind", "free", "memory", "description"), rows, "llrr")
+    for name, why in absent().items():
+        say(f"no {name}: {printable(why)}")
     for each in found:
         if each.features:
             on = [name if value == "1" else f"{name}={value}" for name, value in each.features.items() if value != "0"]
@@ -57,7 +59,7 @@ def say_unused(devices: Sequence[Device]) -> None:
 
 def compiled_here() -> str:
     """Who computes what matters most on the CPU."""
-    from graphc.targets.kernels.native import find_compiler
+    from graphc.kernels.c.compiler import find_compiler
 
     compiler = find_compiler()
     return (

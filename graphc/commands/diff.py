@@ -59,8 +59,8 @@ def diff(
     """
     from graphc.runtime.arrays import read_inputs
     from graphc.runtime.compare import compare
-    from graphc.runtime.session import is_engine
-    from graphc.targets.ggml.dtypes import Dtypes
+    from graphc.targets.ggml.engine import is_engine
+    from graphc.targets.ggml.lowering.dtypes import Dtypes
 
     if is_engine(model):
         raise InputError(

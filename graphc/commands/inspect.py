@@ -19,7 +19,7 @@ from graphc.shapes.ranges import range_of
 
 if TYPE_CHECKING:
     from graphc.shapes.dim import Atom
-    from graphc.targets.ggml.program import Input, Output, Program
+    from graphc.targets.ggml.program.program import Input, Output, Program
 
 LONGEST = 60
 """Characters of an expression that is shown as it is."""
@@ -49,8 +49,9 @@ def inspect(
     from graphc.commands.inspect_checkpoint import checkpoint_of, say_checkpoint
     from graphc.commands.inspect_memory import memory_of, say_memory
     from graphc.commands.inspect_weights import bytes_by_type, say_weights, sizes_text, weights_of
-    from graphc.runtime.session import is_engine
-    from graphc.targets.ggml.cost import is_measured, operations, parameters, peak_bytes, weight_bytes
+    from graphc.targets.ggml.engine import is_engine
+    from graphc.targets.ggml.lowering.compose import composed
+    from graphc.targets.ggml.program.cost import is_measured, operations, parameters, peak_bytes, weight_bytes
     from graphc.weights.checkpoint import is_checkpoint
 
     if is_checkpoint(model):
@@ -74,7 +75,7 @@ def inspect(
     rows = sorted(operations(program), key=lambda row: -_magnitude(row.operations, sizes))
     total: Dim = sum((row.operations for row in rows), 0)
     known = not _missing(program, sizes) and not is_measured(program)
-    peak = peak_bytes(program, sizes) if known else None
+    peak = peak_bytes(composed(program), sizes) if known else None
     if as_json:
         say_json(
             {

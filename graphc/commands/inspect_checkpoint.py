@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from graphc.commands.output import bytes_text, printable, say, say_table
-from graphc.weights.blocks import Blocks
 from graphc.weights.checkpoint import open_checkpoint
+from graphc.weights.formats.blocks import Blocks
+from graphc.weights.formats.scaled import Scaled
+from graphc.weights.formats.tensors import Tensor, Tensors, Unreadable
 from graphc.weights.layouts import IGNORED, detect, origins
 from graphc.weights.layouts.fit import shapes_of
 from graphc.weights.lora.files import is_lora, read_lora
-from graphc.weights.scaled import Scaled
-from graphc.weights.tensors import Tensor, Tensors, Unreadable
 
 OUTSIDE = "(no component)"
 

@@ -11,7 +11,7 @@ from graphc.commands.output import bytes_text, printable, say, say_table
 
 if TYPE_CHECKING:
     from graphc.runtime.arena import Arena, Held
-    from graphc.targets.ggml.program import Program
+    from graphc.targets.ggml.program.program import Program
 
 WIDTH, HEIGHT = 72, 10
 """Characters of the picture of a run."""
@@ -42,7 +42,7 @@ def memory_of(program: Program, sizes: Mapping[str, int]) -> dict[str, Any]:
 def say_memory(program: Program, sizes: Mapping[str, int], mapped: bool) -> None:
     """Print what a run holds: the weights, then the arena of the section that needs most."""
     from graphc.runtime.arena import arenas
-    from graphc.targets.ggml.cost import weight_bytes
+    from graphc.targets.ggml.program.cost import weight_bytes
 
     found, unknown = arenas(program, sizes)
     where = (

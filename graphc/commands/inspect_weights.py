@@ -9,7 +9,7 @@ from graphc.commands.output import bytes_text, say, say_table
 
 if TYPE_CHECKING:
     from graphc.ir.graph import Value
-    from graphc.targets.ggml.program import Program, Weight
+    from graphc.targets.ggml.program.program import Program, Weight
 
 WITHOUT = "(stored as it is)"
 
@@ -40,7 +40,7 @@ def weights_of(program: Program) -> dict[str, Any]:
 
 def sizes_text(program: Program) -> str:
     """The bytes of all weights, and of each type if some are narrower than the model says."""
-    from graphc.targets.ggml.cost import weight_bytes
+    from graphc.targets.ggml.program.cost import weight_bytes
 
     sizes = bytes_by_type(program)
     parts = ", ".join(f"{type} {bytes_text(size)}" for type, size in sizes.items())

@@ -13,11 +13,11 @@ import typer
 
 from graphc.errors import InputError
 from graphc.shapes.ranges import SizeRange, parse_size
-from graphc.targets.ggml.place import Place, memory_limits
+from graphc.targets.ggml.run.device.options import Place, memory_limits
 
 if TYPE_CHECKING:
     from graphc.compiler import Settings
-    from graphc.targets.ggml.program import Program
+    from graphc.targets.ggml.program.program import Program
 
 Model = Annotated[Path, typer.Argument(help="An ONNX file.", metavar="MODEL", show_default=False)]
 ModelOrEngine = Annotated[
@@ -97,7 +97,7 @@ AllowDifferences = Annotated[
     bool,
     typer.Option(
         "--allow-differences",
-        help="Pass over tensors that the model has not, and keep weights that the checkpoint has not.",
+        help="Pass over tensors that the model does not have, and keep weights that the checkpoint does not have.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -135,7 +135,7 @@ class Where:
     threads: Threads = None
 
     def place(self) -> Place:
-        """As the library takes it. Decides for the process how exactly devices multiply. Raises InputError."""
+        """The place as the library takes it. Decides for the process how exactly devices multiply. Raises InputError."""
         from graphc.backends.precision import set_float32_matmul_precision
 
         set_float32_matmul_precision("high" if self.fast else "highest")
@@ -159,9 +159,9 @@ class Compiling:
     ] = None
 
     def settings(self, model: Path) -> Settings:
-        """As the compiler takes it. Raises InputError where an engine, which is compiled already, is told of rules."""
+        """What the compiler takes. Raises InputError where an engine, which is compiled already, is told of rules."""
         from graphc.compiler import Settings
-        from graphc.runtime.session import is_engine
+        from graphc.targets.ggml.engine import is_engine
 
         if (self.without or self.stop_after is not None) and is_engine(model):
             raise InputError(
@@ -171,17 +171,17 @@ class Compiling:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Those of the named sizes that get one value, and no range."""
+        """The named sizes that get one value, not a range."""
         return {name: size for name, size in parse_dims(self.dim).items() if isinstance(size, int)}
 
     def free_sizes(self, model: Path, program: Program) -> dict[str, int]:
-        """Those that the program of a model leaves open: an ONNX file's others were pinned when it was compiled.
+        """The sizes that the program of a model leaves open: an ONNX file's others were pinned when it was compiled.
 
-        Raises InputError for a name that an engine has not.
+        Raises InputError for a name that an engine does not have.
         """
         from graphc.runtime.arrays import check_sizes
-        from graphc.runtime.session import is_engine
         from graphc.shapes import symbols
+        from graphc.targets.ggml.engine import is_engine
 
         if is_engine(model):
             check_sizes(program.inputs, self.sizes)

@@ -25,7 +25,7 @@ def note(text: str) -> None:
 
 
 def note_lora(lora: Lora) -> None:
-    """Remark what a LoRA changed; what of it the model has not, the library logs."""
+    """Remark what a LoRA changed; what of it the model does not have, the library logs."""
     note(f"{printable(lora.name)}: {lora.strength:g} of the changes of {len(lora.parameters)} parameters")
 
 
@@ -54,7 +54,7 @@ def say_table(headers: Sequence[str], rows: Sequence[Sequence[object]], right: s
 
 
 def say_json(value: Any) -> None:
-    """Print a JSON document; numbers that JSON has not are strings."""
+    """Print a JSON document; numbers that JSON does not have are strings."""
     say(json.dumps(_plain(value), indent=2, ensure_ascii=False))
 
 
@@ -95,7 +95,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def tolerate_any_encoding() -> None:
-    """Print a replacement for characters that the terminal has not, instead of failing."""
+    """Print a replacement for characters that the terminal does not have, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

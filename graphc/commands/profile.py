@@ -63,7 +63,7 @@ def profile(
     from graphc.runtime.peaks import peaks
     from graphc.runtime.profile import chrome_trace, is_product, together, totals, whole_run
     from graphc.runtime.profile import profile as measure
-    from graphc.targets.ggml.devices import default_threads
+    from graphc.targets.ggml.run.device.devices import default_threads
 
     for target in filter(None, (trace, roofline)):
         check_target(target)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from graphc.compiler import Settings
     from graphc.runtime.arrays import Completed
     from graphc.runtime.model import Model
-    from graphc.targets.ggml.program import Program
+    from graphc.targets.ggml.program.program import Program
 
 
 def run(
@@ -51,7 +51,7 @@ def run(
     `--dim` pins a size of an ONNX file, and says how large a random input is.
     """
     from graphc.runtime.arrays import as_declared, check_outputs, completed, read_inputs, summary, write_outputs
-    from graphc.runtime.session import is_engine
+    from graphc.targets.ggml.engine import is_engine
 
     if output is not None:
         check_outputs(output)
@@ -100,22 +100,16 @@ def open_model(
 ) -> Model:
     """An engine file, loaded, or an ONNX file, compiled in memory; with other weights if given, in these types. Remarks what is
     given up for speed. Raises GraphcError."""
-    from graphc.compiler import compile_program, evaluated, load, require_checkpoint
-    from graphc.runtime.model import Model
-    from graphc.runtime.session import is_engine
-    from graphc.weights.undo import compiled_from
+    from graphc.compiler import compile_weights, in_memory, load, require_checkpoint
+    from graphc.targets.ggml.engine import is_engine
 
     place, progress = where.place(), terminal_progress()
     if is_engine(path):
         model = load(path, weights=weights, component=component, dtype=dtype, **asdict(place))
     else:
-        if dtype:
-            settings = replace(settings, dtype=dtype, weights=weights, component=component)
-            require_checkpoint(dtype, weights)
-        program = compile_program(path, settings, progress=progress)
-        model = Model(program, evaluated(program, progress), given=compiled_from(program), place=place)
-        if weights is not None:
-            model.load_weights(weights, component=component)
+        require_checkpoint(dtype, weights)
+        settings = replace(settings, dtype=dtype, weights=weights, component=component)
+        model = in_memory(*compile_weights(path, settings, progress=progress), place, progress)
     if where.fast:
         note(f"fast: {model.given_up or 'nothing is given up, products are computed in float32'}")
     return model
@@ -130,7 +124,7 @@ def note_memory(model: Model, where: options.Where) -> None:
 
 def open_program(path: Path, settings: Settings) -> Program:
     """The program of an engine file or an ONNX file, without its weights. Raises GraphcError."""
-    from graphc.runtime.session import is_engine
+    from graphc.targets.ggml.engine import is_engine
 
     if is_engine(path):
         from graphc.targets.ggml.engine import read_stripped_engine

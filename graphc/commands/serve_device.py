@@ -31,7 +31,7 @@ def serve_device(
     from graphc.backends.load import load_backends
     from graphc.backends.precision import settle_precision
     from graphc.backends.rpc import check_free, is_loopback, serve
-    from graphc.targets.ggml.devices import default_threads, find_device
+    from graphc.targets.ggml.run.device.devices import default_threads, find_device
 
     settle_precision()
     load_backends()

@@ -43,7 +43,7 @@ def tune(
     """
     from graphc.runtime.busy import Watch
     from graphc.runtime.tuning import tune as measure
-    from graphc.targets.ggml.choices import remember, store_for
+    from graphc.targets.ggml.run.choose.choices import remember, store_for
 
     if output is not None:
         check_target(output)

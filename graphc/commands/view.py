@@ -11,7 +11,7 @@ from graphc.commands import options
 from graphc.commands.output import printable, say
 from graphc.commands.run import given_or_random, open_model, open_program
 from graphc.errors import InputError
-from graphc.files import check_target, replacing
+from graphc.files import beside, check_target, replacing
 
 ROUNDS = 3
 """Timed runs; the median of each step's times is shown."""
@@ -37,7 +37,7 @@ def view(
     from graphc.view.document import document
     from graphc.view.page import page
 
-    target, settings = check_target(output or model.with_suffix(".html")), compiling.settings(model)
+    target, settings = check_target(output or beside(model, ".html")), compiling.settings(model)
     if profile:
         from graphc.runtime.model import check_inputs
         from graphc.runtime.profile import profile as measure

@@ -17,7 +17,7 @@ from graphc.compiler import compile_program, load, write, write_project
 from graphc.files import replacing
 from graphc.frontend.onnx import load as load_onnx
 from graphc.ir.interp import run
-from graphc.targets.ggml.place import CPU, Place
+from graphc.targets.ggml.run.device.options import Place
 from graphc.trace import SILENT, Progress
 
 RUNS = 200
@@ -43,7 +43,7 @@ class Demonstration:
     difference: float
 
 
-def demonstrate(directory: Path, chosen: int = 0, place: Place = CPU, progress: Progress = SILENT) -> Demonstration:
+def demonstrate(directory: Path, chosen: int, place: Place, progress: Progress = SILENT) -> Demonstration:
     """Compile the digit classifier into a folder, run it on the test digits, and show number `chosen` of them."""
     package = files("graphc.demo")
     with as_file(package / "digits.onnx") as model_path, as_file(package / "digits.npz") as digits_path:

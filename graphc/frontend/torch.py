@@ -21,8 +21,8 @@ from graphc.frontend.exporting import FIXED, FREE_IT, failure, lines
 from graphc.frontend.onnx.examples import EXAMPLE
 from graphc.runtime.model import Model
 from graphc.shapes.ranges import Size
-from graphc.targets.ggml.dtypes import Asked, Dtypes
-from graphc.targets.ggml.place import Memory
+from graphc.targets.ggml.lowering.dtypes import Asked, Dtypes
+from graphc.targets.ggml.run.device.options import Memory
 from graphc.trace import SILENT, Progress
 from graphc.weights.checkpoint import Source
 
@@ -72,9 +72,8 @@ def from_torch(
     and what helps, if the module cannot be exported, and what `graphc.compile` raises.
     """
     exported, name = export(module, example_inputs, dynamic_shapes, input_names, output_names)
-    with tempfile.TemporaryDirectory(
-        prefix="graphc-", ignore_cleanup_errors=True
-    ) as folder:  # Windows keeps mapped files
+    # Windows keeps mapped files, which is no error.
+    with tempfile.TemporaryDirectory(prefix="graphc-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / f"{name}.onnx"
         exported.save(path, external_data=True)
         return compile(

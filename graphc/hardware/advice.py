@@ -49,7 +49,7 @@ class Advice:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it could be used and is not."""
+        """True if it could be used and is not."""
         return self.used is None and any(not way.never for way in self.ways)
 
 

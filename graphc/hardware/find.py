@@ -30,7 +30,7 @@ SOURCES: Mapping[str, tuple[Source, ...]] = {
 
 
 def is_wsl(machine: Machine) -> bool:
-    """Whether this is Linux in Windows, where GPUs are behind one device of Microsoft's, not on the PCI bus."""
+    """True if this is Linux in Windows, where GPUs are behind one device of Microsoft's, not on the PCI bus."""
     return machine.system == "Linux" and bool(machine.find("/dev/dxg"))
 
 

@@ -79,7 +79,7 @@ class GPU:
 
     @property
     def computes(self) -> bool:
-        """Whether it is more than a display."""
+        """True if it is more than a display."""
         return self.vendor not in DISPLAY_ONLY
 
 
@@ -131,7 +131,7 @@ def completed(first: GPU, other: GPU) -> GPU:
 
 
 def is_integrated(gpu: GPU) -> bool | None:
-    """Whether it is part of a processor and shares the machine's memory; None if nothing says so."""
+    """True if it is part of a processor and shares the machine's memory; None if nothing says so."""
     if gpu.integrated is not None or not gpu.computes:
         return gpu.integrated
     if gpu.vendor == "NVIDIA":

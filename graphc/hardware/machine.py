@@ -34,7 +34,7 @@ class Machine(Protocol):
 
     @property
     def is_root(self) -> bool:
-        """Whether commands need no sudo."""
+        """True if commands need no sudo."""
 
     def read(self, path: str) -> str:
         """The text of a file."""
@@ -43,7 +43,7 @@ class Machine(Protocol):
         """The paths that a pattern with `*` matches, sorted."""
 
     def may_use(self, path: str) -> bool:
-        """Whether this user may read and write a file."""
+        """True if this user may read and write a file."""
 
     def which(self, tool: str) -> str:
         """Where a tool is."""

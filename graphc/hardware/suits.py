@@ -58,7 +58,7 @@ class Device(Protocol):
 
 
 def serves(device: Device, backend: str, gpu: GPU) -> bool:
-    """Whether a device of ggml's is this GPU: by its address, or, where a backend is for GPUs of any vendor, by its name."""
+    """True if a device of ggml's is this GPU: by its address, or, where a backend is for GPUs of any vendor, by its name."""
     if REGISTRIES.get(device.backend) != backend:
         return False
     if device.pci_address and gpu.pci_address:

@@ -58,7 +58,7 @@ class System:
 
     @property
     def is_container(self) -> bool:
-        """Whether it is inside a container."""
+        """True if it is inside a container."""
         return "container" in self.keys
 
     def commands(self, manager: str, packages: Sequence[str]) -> list[str]:

@@ -24,7 +24,7 @@ class About:
 
     @property
     def text(self) -> str:
-        """As `read` takes it."""
+        """The text that `read` takes."""
         return json.dumps(asdict(self))
 
     @staticmethod

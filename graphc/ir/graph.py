@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,27 +18,45 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False, slots=True)
-class Value:
-    """One tensor: an input (no producer, no data), a constant (data), or a node's result.
+class Origin:
+    """Where the numbers of a static value come from, and what is asked of them: by this, weights are stored and made anew.
 
-    `data` of a large constant is memory-mapped from the model's file; it is never changed in place.
-    `name` is the model's own name where it has one: the parameter's name for weights.
-    `static` is true for a constant, and for what is computed from constants alone (not from symbolic sizes).
     `parameter` is the name that a constant has in checkpoints, if it has one. `unfolded` is what a computed constant was
     before it was computed: its producer and what that reads say how it was made. `pinned` is true for a parameter whose
     numbers the program relies on (see `ir/numbers.py`). `narrow` is true for a constant that is to be stored in a narrower
     type, which targets take only as the weight of a product.
     """
 
-    name: str
-    type: TensorType
-    producer: Node | None = None
-    data: np.ndarray | None = None
-    static: bool = False
     parameter: str = ""
     unfolded: Value | None = None
     pinned: bool = False
     narrow: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """One tensor: an input (no producer, no data), a constant (data), or a node's result.
+
+    `data` of a large constant is memory-mapped from the model's file; it is never changed in place.
+    `name` is the model's own name where it has one: the parameter's name for weights.
+    `origin` is there for a constant, and for what is computed from constants alone (not from symbolic sizes).
+    """
+
+    name: str
+    type: TensorType
+    producer: Node | None = None
+    data: np.ndarray | None = None
+    origin: Origin | None = None
+
+    @property
+    def static(self) -> bool:
+        """True for a constant, and for what is computed from constants alone."""
+        return self.origin is not None
+
+    @property
+    def parameter(self) -> str:
+        """The name that a constant has in checkpoints; "" for all else."""
+        return "" if self.origin is None else self.origin.parameter
 
     @property
     def is_constant(self) -> bool:
@@ -65,6 +84,15 @@ class Source:
     name: str = ""
     operator: str = ""
     scope: tuple[str, ...] = ()
+
+
+WRAPPED = re.compile(r"__dict__\[(['\"])_modules\1\]\[(['\"])([^'\"\[\]]+)\2\]")
+"""How PyTorch's exporter spells a child of a module whose `forward` was exchanged."""
+
+
+def module_path(text: str) -> str:
+    """The path of a module by the names that parents have for their children: `down_blocks.0`."""
+    return WRAPPED.sub(r"\3", text)
 
 
 @dataclass(eq=False, slots=True)
@@ -125,11 +153,12 @@ class Graph:
 
     def constant(self, data: np.ndarray, name: str = "constant") -> Value:
         """A constant; it belongs to the graph once a node reads it."""
-        return Value(self.fresh(name), TensorType(data.dtype, tuple(map(int, data.shape))), data=data, static=True)
+        return Value(self.fresh(name), TensorType(data.dtype, tuple(map(int, data.shape))), data=data, origin=Origin())
 
     def declare_parameter(self, value: Value, name: str) -> None:
         """Say that checkpoints have a constant under this name. It stays in `parameters` when no node reads it any more."""
-        value.parameter = name
+        assert value.origin is not None, f"{value} is no constant"
+        value.origin.parameter = name
         self.parameters.append(value)
 
     def make(self, op: Op, inputs: Sequence[Value], source: Source | None = None, names: Sequence[str] = ()) -> Node:
@@ -143,7 +172,7 @@ class Graph:
         for index, type in enumerate(types):
             type.check_size()
             name = names[index] if index < len(names) else source.name or type_name(op)
-            node.outputs.append(Value(self.fresh(name), type, node, static=static))
+            node.outputs.append(Value(self.fresh(name), type, node, origin=Origin() if static else None))
         return node
 
     def add(self, op: Op, inputs: Sequence[Value], source: Source | None = None, names: Sequence[str] = ()) -> Node:

@@ -32,9 +32,8 @@ def trace(
         sizes_of(value.shape, array, sizes)
     known.update({value: value.data for value in graph.constants() if value.data is not None})
     own = {value for node in graph.nodes for value in node.outputs}
-    known.update(
-        {value: evaluate(value) for value in set(graph.reads()) - own - known.keys()}
-    )  # of the graph around it
+    around = set(graph.reads()) - own - known.keys()
+    known.update({value: evaluate(value) for value in around})
     yield from known.items()
     for node in graph.nodes:
         arrays = apply(node, known, sizes)

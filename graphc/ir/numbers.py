@@ -35,11 +35,17 @@ def decided(value: Value, look: Callable[[np.ndarray], Found]) -> Found:
 def pin(value: Value) -> None:
     """Pin the parameters that a value is computed from."""
     for each in sources(value):
-        each.pinned = each.pinned or bool(each.parameter)
+        if each.origin is not None and each.origin.parameter:
+            each.origin.pinned = True
+
+
+def is_pinned(value: Value) -> bool:
+    """True for a parameter on whose numbers the program relies."""
+    return value.origin is not None and value.origin.pinned
 
 
 def has_parameter(value: Value) -> bool:
-    """Whether a value is computed from a parameter, among others."""
+    """True if a value is computed from a parameter, among others."""
     return any(each.parameter for each in sources(value))
 
 
@@ -61,4 +67,4 @@ def sources(value: Value) -> Iterator[Value]:
 
 def made_by(value: Value) -> Value:
     """The value as a node's result where a node made it, folded since or not; else itself."""
-    return value if value.unfolded is None else value.unfolded
+    return value if value.origin is None or value.origin.unfolded is None else value.origin.unfolded

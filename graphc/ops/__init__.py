@@ -1,55 +1,7 @@
-"""The operators. Importing this package registers every one of them in `base.OPS`."""
+"""The operators. Importing this package imports all its modules, which registers every operator in `base.OPS`."""
 
-from graphc.ops import (
-    activations,
-    attention,
-    blocks,
-    control,
-    conv,
-    einsum,
-    indexing,
-    integers,
-    matmul,
-    movement,
-    narrow,
-    norm,
-    pointwise,
-    pool,
-    quantized,
-    random,
-    reduce,
-    resize,
-    rotary,
-    scatter,
-    selection,
-    sequences,
-    softmax,
-    sorting,
-)
+from importlib import import_module
+from pkgutil import iter_modules
 
-__all__ = [
-    "activations",
-    "attention",
-    "blocks",
-    "control",
-    "conv",
-    "einsum",
-    "indexing",
-    "integers",
-    "matmul",
-    "movement",
-    "narrow",
-    "norm",
-    "pointwise",
-    "pool",
-    "quantized",
-    "random",
-    "reduce",
-    "resize",
-    "rotary",
-    "scatter",
-    "selection",
-    "sequences",
-    "softmax",
-    "sorting",
-]
+for module in iter_modules(__path__, f"{__name__}."):
+    import_module(module.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -17,15 +17,33 @@ from graphc.ops.pointwise import on_dims, pointwise, widened
 from graphc.shapes import Dim, dim_max, dim_min
 
 if TYPE_CHECKING:
-    from graphc.targets.ggml.builder import Builder
-    from graphc.targets.ggml.program import Tensor
-    from graphc.targets.kernels.scalar import Kernel, Scalar
+    from graphc.kernels.scalar import Kernel, Scalar
+    from graphc.targets.ggml.lowering.builder import Builder
+    from graphc.targets.ggml.program.tensor import Tensor
+
+
+ACTIVATIONS: dict[str, type[Any]] = {}
+"""Every class of this kind by its name, from which importers, tests and pages have theirs."""
 
 
 class Activation:
-    """What operators on one tensor with settings share. Each says what NumPy computes, one element, and the calls for float32."""
+    """What operators on one tensor with settings share. Each says what NumPy computes, one element, and the calls for float32.
+
+    Settings have defaults, which are ONNX's where it has the operator. The result has the input's dtype unless `gives` says
+    otherwise.
+    """
 
     takes: ClassVar[frozenset[np.dtype]] = FLOATS
+    gives: ClassVar[np.dtype | None] = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        ACTIVATIONS[cls.__name__] = cls
+
+    @classmethod
+    def usual(cls) -> dict[str, Any]:
+        """The settings by name, as they are where nothing else is said."""
+        return {each.name: each.default for each in fields(cls)}  # type: ignore[arg-type]
 
     def numpy(self, x: np.ndarray) -> Any:
         """The function of a float32, float64 or integer array."""
@@ -44,12 +62,12 @@ class Activation:
         (x,) = inputs
         if x.dtype not in self.takes:
             raise ShapeError(f"{type(self).__name__} does not take {x.dtype.name}")
-        return (x,)
+        return (TensorType(self.gives or x.dtype, x.shape),)
 
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """See `Op.eval`."""
         (x,) = inputs
-        return (widened(self.numpy, x.dtype, x),)
+        return (widened(self.numpy, self.gives or x.dtype, x),)
 
     def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | None:
         """The calls, for floating-point tensors."""
@@ -165,6 +183,25 @@ class Celu(Activation, Op):
 
 
 @dataclass(frozen=True)
+class Swish(Activation, Op):
+    """`x * sigmoid(alpha * x)`."""
+
+    alpha: float = 1.0
+
+    def numpy(self, x: np.ndarray) -> Any:
+        """See `Activation.numpy`."""
+        return x / (1 + np.exp(-x * x.dtype.type(self.alpha)))
+
+    def scalar(self, k: Kernel, x: Scalar) -> Scalar:
+        """See `Activation.scalar`."""
+        return x / (k.call("exp", -(x * self.alpha)) + 1)
+
+    def calls(self, b: Builder, x: Tensor) -> Tensor | None:
+        """See `Activation.calls`."""
+        return b.unary("ggml_silu", x) if self.alpha == 1.0 else b.gate(x, self.alpha)
+
+
+@dataclass(frozen=True)
 class HardSigmoid(Activation, Op):
     """`alpha * x + beta`, kept between 0 and 1."""
 
@@ -218,75 +255,55 @@ class Shrink(Activation, Op):
 
 
 @dataclass(frozen=True)
-class IsInf(Op):
-    """Whether an element is infinity of a sign that is looked for."""
+class IsInf(Activation, Op):
+    """True if an element is infinity of a sign that is looked for."""
 
     positive: bool = True
     negative: bool = True
 
-    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
-        (x,) = inputs
-        if x.dtype not in FLOATS:
-            raise ShapeError(f"IsInf does not take {x.dtype.name}")
-        return (TensorType(BOOL, x.shape),)
+    gives: ClassVar[np.dtype | None] = BOOL
 
-    def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-        """See `Op.eval`."""
+    def numpy(self, x: np.ndarray) -> Any:
+        """See `Activation.numpy`."""
+        return np.isinf(x) & ((x > 0) & self.positive | (x < 0) & self.negative)
 
-        def wanted(x: np.ndarray) -> Any:
-            return np.isinf(x) & ((x > 0) & self.positive | (x < 0) & self.negative)
-
-        return (widened(wanted, BOOL, inputs[0]),)
-
-    def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
-        """A comparison."""
-        x = k.load(0, index)
+    def scalar(self, k: Kernel, x: Scalar) -> Scalar:
+        """See `Activation.scalar`."""
         above = x.eq(math.inf) if self.positive else k.const(False, BOOL)
         return above.or_(x.eq(-math.inf) if self.negative else k.const(False, BOOL))
 
 
 @dataclass(frozen=True)
-class Gelu(Op):
+class Gelu(Activation, Op):
     """`x * Phi(x)`, Phi being the normal distribution: exactly ("none"), or approximated by a tanh ("tanh")."""
 
     approximate: str = "none"
 
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
-        (x,) = inputs
-        if x.dtype not in FLOATS:
-            raise ShapeError(f"Gelu does not take {x.dtype.name}")
         if self.approximate not in ("none", "tanh"):
             raise ShapeError(f"Gelu has no approximation {self.approximate!r}")
-        return (x,)
+        return super().infer(*inputs)
 
-    def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-        """See `Op.eval`."""
-        return (widened(_gelu_tanh if self.approximate == "tanh" else _gelu, inputs[0].dtype, inputs[0]),)
+    def numpy(self, x: np.ndarray) -> Any:
+        """See `Activation.numpy`."""
+        return _gelu_tanh(x) if self.approximate == "tanh" else _gelu(x)
 
-    def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | None:
-        """`ggml_gelu_erf`, or the tanh form; `ggml_gelu` reads a float16 table and is never used."""
-        if self.approximate == "none":
-            return pointwise(b, inputs, lambda x: b.unary("ggml_gelu_erf", x))
-        return pointwise(b, inputs, lambda x: _gelu_calls(b, x))
-
-    def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
-        """Either form."""
-        x = k.load(0, index)
+    def scalar(self, k: Kernel, x: Scalar) -> Scalar:
+        """See `Activation.scalar`."""
         if self.approximate == "tanh":
             return x * 0.5 * (k.call("tanh", (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)) + 1)
         return x * 0.5 * (k.call("erf", x * math.sqrt(0.5)) + 1)
+
+    def calls(self, b: Builder, x: Tensor) -> Tensor | None:
+        """`ggml_gelu_erf`, or the tanh form; `ggml_gelu` reads a float16 table and is never used."""
+        return _gelu_calls(b, x) if self.approximate == "tanh" else b.unary("ggml_gelu_erf", x)
 
 
 def _gelu_calls(b: Builder, x: Tensor) -> Tensor | None:
     """0.5 x (1 + tanh(u)) is x sigmoid(2 u), where 2 u is x (c + 0.044715 c x²)."""
     c = 2 * math.sqrt(2 / math.pi)
-    square = b.unary("ggml_sqr", x)
-    slope = None if square is None else b.scale(square, 0.044715 * c, c)
-    bent = None if slope is None else b.binary("ggml_mul", slope, x)
-    gate = None if bent is None else b.unary("ggml_sigmoid", bent)
-    return None if gate is None else b.binary("ggml_mul", gate, x)
+    return b.gate(x, c, 0.044715 * c)
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:

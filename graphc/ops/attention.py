@@ -18,8 +18,8 @@ from graphc.ops.softmax import Softmax
 from graphc.shapes import Dim, divisible, is_static
 
 if TYPE_CHECKING:
-    from graphc.targets.ggml.builder import Builder
-    from graphc.targets.ggml.program import Tensor
+    from graphc.targets.ggml.lowering.builder import Builder
+    from graphc.targets.ggml.program.tensor import Tensor
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphc.errors import ShapeError
 from graphc.ir.graph import Graph, Node, Source, Value
 from graphc.ir.types import TensorType
 from graphc.shapes import Dim, product
 
 if TYPE_CHECKING:
-    from graphc.targets.ggml.builder import Builder
-    from graphc.targets.ggml.program import Tensor
-    from graphc.targets.kernels.scalar import Kernel, Scalar
+    from graphc.kernels.scalar import Kernel, Scalar
+    from graphc.targets.ggml.lowering.builder import Builder
+    from graphc.targets.ggml.program.tensor import Tensor
 
 OPS: dict[str, type[Op]] = {}
 """Every operator class by its name, which is how engine files and the text form of the IR refer to it."""
@@ -34,7 +35,7 @@ OPS: dict[str, type[Op]] = {}
 
 @dataclass(frozen=True)
 class Routine:
-    """A function of `targets/kernels/routines/SUBJECT.h` that computes an operator.
+    """A function of `kernels/c/routines/SUBJECT.h` that computes an operator.
 
     Its arguments are the inputs, the result, `numbers` (a tuple is an array, a text the name of a constant in C) and which
     of how many threads it is. `types` are what its type parameters stand for: T, and I where there are indices. One that can
@@ -73,7 +74,7 @@ class Op:
 
     @property
     def asserts(self) -> bool:
-        """Whether it is there to fail where something does not hold, though nothing reads its result."""
+        """True if it is there to fail where something does not hold, though nothing reads its result."""
         return False
 
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
@@ -138,12 +139,10 @@ class Emit:
         return self.graph.constant(array, name or self.source.name or "constant")
 
 
-def normalize_axis(axis: int, rank: int, what: str = "axis") -> int:
+def normalize_axis(axis: int, rank: int) -> int:
     """An axis counted from the front. Raises ShapeError if there is no such axis."""
-    from graphc.errors import ShapeError
-
     if not -rank <= axis < max(rank, 1):
-        raise ShapeError(f"{what} {axis} is not an axis of a tensor of rank {rank}")
+        raise ShapeError(f"axis {axis} is not an axis of a tensor of rank {rank}")
     return axis + rank if axis < 0 else axis
 
 
@@ -160,8 +159,6 @@ def differing(shape: Sequence[Dim], other: Sequence[Dim]) -> list[tuple[Dim, Dim
 
 def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """The shape that NumPy broadcasting gives. Raises ShapeError with both sizes."""
-    from graphc.errors import ShapeError
-
     rank = max((len(shape) for shape in shapes), default=0)
     result: list[Dim] = []
     for axis in range(-rank, 0):

@@ -17,9 +17,9 @@ from graphc.ops.movement import REPEATED_TYPES, Reshape, Transpose, merged, stat
 from graphc.shapes import Dim, is_static
 
 if TYPE_CHECKING:
-    from graphc.targets.ggml.builder import Builder
-    from graphc.targets.ggml.program import Tensor
-    from graphc.targets.kernels.scalar import Kernel, Scalar
+    from graphc.kernels.scalar import Kernel, Scalar
+    from graphc.targets.ggml.lowering.builder import Builder
+    from graphc.targets.ggml.program.tensor import Tensor
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from graphc.ops.precision import NARROW, in_float32
 from graphc.shapes import Dim, ceil_div, integer, is_static, product, static_shape
 
 if TYPE_CHECKING:
-    from graphc.targets.ggml.builder import Builder
-    from graphc.targets.ggml.program import Tensor
-    from graphc.targets.kernels.scalar import Kernel, Scalar
+    from graphc.kernels.scalar import Kernel, Scalar
+    from graphc.targets.ggml.lowering.builder import Builder
+    from graphc.targets.ggml.program.tensor import Tensor
 
 MOST_REACH = 1 << 24
 """Elements that a window may span along an axis, and that may be padded: more than any image has."""
@@ -377,5 +377,5 @@ def flipped(w: np.ndarray, group: int) -> np.ndarray:
     """The kernel [C, M, *kernel] of a transposed convolution as [group * M, C / group, *kernel], turned around."""
     channels, width = w.shape[:2]
     grouped = w.reshape(group, channels // group, width, *w.shape[2:]).swapaxes(1, 2)
-    turned = np.flip(grouped, tuple(range(3, grouped.ndim)))
-    return turned.reshape(group * width, channels // group, *w.shape[2:])
+    flipped = np.flip(grouped, tuple(range(3, grouped.ndim)))
+    return flipped.reshape(group * width, channels // group, *w.shape[2:])

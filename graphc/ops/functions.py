@@ -20,9 +20,9 @@ from graphc.ir.types import BOOL, F32, F64, FLOATS, INTEGERS, STRING
 from graphc.shapes import Dim, Expr, Undecidable, dim_max, dim_min, lower_bound, upper_bound
 
 if TYPE_CHECKING:
-    from graphc.targets.ggml.builder import Builder
-    from graphc.targets.ggml.program import Tensor
-    from graphc.targets.kernels.scalar import Kernel, Scalar
+    from graphc.kernels.scalar import Kernel, Scalar
+    from graphc.targets.ggml.lowering.builder import Builder
+    from graphc.targets.ggml.program.tensor import Tensor
 
     UnaryCall: TypeAlias = Callable[[Builder, Tensor], Tensor | None]
     BinaryCall: TypeAlias = Callable[[Builder, Tensor, Tensor], Tensor | None]
@@ -54,7 +54,7 @@ class BinaryFunction:
     """A row of `BINARY`. Operands have one dtype unless `mixed`; the result has it unless `gives` says otherwise.
 
     `left` and `right` make the calls where that operand is a number known when compiling. `divides` marks functions of
-    integers that are not defined for a second operand of 0.
+    integers that are not defined for a second operand of 0, `commutes` those whose operands may be exchanged.
     """
 
     takes: frozenset[np.dtype]
@@ -67,6 +67,7 @@ class BinaryFunction:
     gives: np.dtype | None = None
     mixed: bool = False
     divides: bool = False
+    commutes: bool = False
 
 
 def _call(function: str) -> UnaryCall:
@@ -158,7 +159,7 @@ UNARY: dict[str, UnaryFunction] = {
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Whether two sizes (or strings) are equal. Raises Undecidable if it depends on symbols."""
+    """True if two sizes (or strings) are equal. Raises Undecidable if it depends on symbols."""
     if not isinstance(a, Expr) and not isinstance(b, Expr):
         return bool(a == b)
     difference = a - b
@@ -221,7 +222,7 @@ def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _power_loop(k: Kernel, a: Scalar, b: Scalar) -> Scalar:
-    """As `_power`."""
+    """The same as `_power`, in a kernel."""
     if a.dtype in INTEGERS and b.dtype in INTEGERS:
         small = (1 << 31) - 1
         exact = a ** k.cast(b.maximum(0).minimum(min(small, int(np.iinfo(b.dtype).max))), a.dtype)
@@ -282,24 +283,24 @@ def _larger(a: Any, b: Any) -> bool:
 
 BINARY: dict[str, BinaryFunction] = {
     "Add": BinaryFunction(NUMBERS, np.add, lambda k, a, b: a + b, ggml=_calls("ggml_add"),
-                          left=_add_scalar, right=_add_scalar, dims=lambda a, b: a + b),
+                          left=_add_scalar, right=_add_scalar, dims=lambda a, b: a + b, commutes=True),
     "Sub": BinaryFunction(NUMBERS, np.subtract, lambda k, a, b: a - b, ggml=_calls("ggml_sub"),
                           left=lambda b, x, c: b.scale(x, -1.0, c), right=lambda b, x, c: b.scale(x, 1.0, -c),
                           dims=lambda a, b: a - b),
     "Mul": BinaryFunction(NUMBERS, np.multiply, lambda k, a, b: a * b, ggml=_calls("ggml_mul"),
                           left=lambda b, x, c: b.scale(x, c), right=lambda b, x, c: b.scale(x, c),
-                          dims=lambda a, b: a * b),
+                          dims=lambda a, b: a * b, commutes=True),
     "Div": BinaryFunction(NUMBERS, _divide, lambda k, a, b: a / b, ggml=_calls("ggml_div"),
                           left=_divided_by, right=_divide_by_scalar, dims=_divide_dims, divides=True),
     "Pow": BinaryFunction(NUMBERS, _power, _power_loop, right=_power_of_scalar, mixed=True),
     "Mod": BinaryFunction(NUMBERS, _checked(np.mod), lambda k, a, b: a % b, dims=_modulo_dims, divides=True),
     "Fmod": BinaryFunction(NUMBERS, _checked(np.fmod), lambda k, a, b: a.remainder(b), divides=True),
-    "Min": BinaryFunction(NUMBERS, np.minimum, lambda k, a, b: a.minimum(b), dims=dim_min),
-    "Max": BinaryFunction(NUMBERS, np.maximum, lambda k, a, b: a.maximum(b), dims=dim_max),
-    "And": BinaryFunction(BOOLEANS, np.logical_and, lambda k, a, b: a.and_(b)),
-    "Or": BinaryFunction(BOOLEANS, np.logical_or, lambda k, a, b: a.or_(b)),
-    "Xor": BinaryFunction(BOOLEANS, np.logical_xor, lambda k, a, b: a.ne(b)),
-    "Equal": BinaryFunction(ANYTHING | {STRING}, np.equal, lambda k, a, b: a.eq(b), dims=_equal, gives=BOOL),
+    "Min": BinaryFunction(NUMBERS, np.minimum, lambda k, a, b: a.minimum(b), dims=dim_min, commutes=True),
+    "Max": BinaryFunction(NUMBERS, np.maximum, lambda k, a, b: a.maximum(b), dims=dim_max, commutes=True),
+    "And": BinaryFunction(BOOLEANS, np.logical_and, lambda k, a, b: a.and_(b), commutes=True),
+    "Or": BinaryFunction(BOOLEANS, np.logical_or, lambda k, a, b: a.or_(b), commutes=True),
+    "Xor": BinaryFunction(BOOLEANS, np.logical_xor, lambda k, a, b: a.ne(b), commutes=True),
+    "Equal": BinaryFunction(ANYTHING | {STRING}, np.equal, lambda k, a, b: a.eq(b), dims=_equal, gives=BOOL, commutes=True),
     "Less": BinaryFunction(NUMBERS, np.less, lambda k, a, b: a < b, dims=lambda a, b: _larger(b, a), gives=BOOL),
     "LessOrEqual": BinaryFunction(NUMBERS, np.less_equal, lambda k, a, b: a <= b,
                                   dims=lambda a, b: not _larger(a, b), gives=BOOL),

@@ -15,9 +15,9 @@ from graphc.ops.collapse import MAX_RANK
 from graphc.shapes import Dim, Expr, Undecidable, dim_min, product
 
 if TYPE_CHECKING:
-    from graphc.targets.ggml.builder import Builder
-    from graphc.targets.ggml.program import Tensor
-    from graphc.targets.kernels.scalar import Kernel, Scalar
+    from graphc.kernels.scalar import Kernel, Scalar
+    from graphc.targets.ggml.lowering.builder import Builder
+    from graphc.targets.ggml.program.tensor import Tensor
 
 
 def counted_from_front(name: str, indices: np.ndarray, size: int) -> np.ndarray:

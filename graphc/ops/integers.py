@@ -127,7 +127,7 @@ class IntegerMatMul(Op):
 @dataclass(frozen=True)
 class IntegerConv(Op):
     """x, w, x_zero, w_zero, bias -> the convolution of `x - x_zero` with `w - w_zero`; one number a spatial axis in each
-    setting. Images and kernels have their channels last if `channels_last`; the result has not."""
+    setting. Images and kernels have their channels last if `channels_last`; the result does not."""
 
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
@@ -236,7 +236,7 @@ def routine(window: tuple[Dim, ...], inputs: Sequence[TensorType]) -> Routine | 
 
 
 def as_floats(length: Dim, *widths: Dim) -> bool:
-    """Whether sums of so many products are exact in float32 and faster there, for results of these widths."""
+    """True if sums of so many products are exact in float32 and faster there, for results of these widths."""
     # Winograd's way of convolving halves its numbers; it is for 32 channels and more, of which no sum is short enough here.
     if not isinstance(length, int) or length * LARGEST > LIMIT:
         return False

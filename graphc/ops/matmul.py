@@ -17,9 +17,9 @@ from graphc.ops.precision import NARROW, in_float32
 from graphc.shapes import Dim
 
 if TYPE_CHECKING:
-    from graphc.targets.ggml.builder import Builder
-    from graphc.targets.ggml.program import Tensor
-    from graphc.targets.kernels.scalar import Kernel, Scalar
+    from graphc.kernels.scalar import Kernel, Scalar
+    from graphc.targets.ggml.lowering.builder import Builder
+    from graphc.targets.ggml.program.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ class MatMul(Op):
         left, right = inputs
         if any(size != 1 for size in left.shape[:-2]) or all(size == 1 for size in right.shape[:-2]):
             return b.matmul(left, right)
-        turned = b.matmul(right, left)
-        return None if turned is None else b.transpose(turned, swap(len(b.result.shape)).perm)
+        transposed = b.matmul(right, left)
+        return None if transposed is None else b.transpose(transposed, swap(len(b.result.shape)).perm)
 
     def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar:
         """The sum over the inner axis."""

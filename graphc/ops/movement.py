@@ -24,9 +24,9 @@ from graphc.ops.collapse import (
 from graphc.shapes import Dim, Expr, Undecidable, dim_max, is_static, lower_bound, product
 
 if TYPE_CHECKING:
-    from graphc.targets.ggml.builder import Builder
-    from graphc.targets.ggml.program import Tensor
-    from graphc.targets.kernels.scalar import Kernel, Scalar
+    from graphc.kernels.scalar import Kernel, Scalar
+    from graphc.targets.ggml.lowering.builder import Builder
+    from graphc.targets.ggml.program.tensor import Tensor
 
 REPEATED_TYPES = ("F32", "F16", "BF16", "I32", "I16")
 """The types that ggml_repeat takes on every backend's fallback, the CPU."""

@@ -20,9 +20,9 @@ from graphc.ops.base import Emit, Op
 from graphc.ops.indexing import Gather
 
 if TYPE_CHECKING:
-    from graphc.targets.ggml.builder import Builder
-    from graphc.targets.ggml.program import Tensor
-    from graphc.targets.kernels.scalar import Kernel, Scalar
+    from graphc.kernels.scalar import Kernel, Scalar
+    from graphc.targets.ggml.lowering.builder import Builder
+    from graphc.targets.ggml.program.tensor import Tensor
 
 E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
 ROUNDING = ("up", "down", "nearest")
@@ -77,9 +77,7 @@ class BitCast(Op):
 
     def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | None:
         """Nothing, if both types lie in tensors of one type."""
-        from graphc.targets.ggml.program import STORAGE
-
-        return inputs[0] if STORAGE[b.types[0].dtype] == STORAGE[self.dtype] else None
+        return inputs[0] if b.stored_alike(b.types[0].dtype, self.dtype) else None
 
     def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
         """Through a union; the halves, which are computed in float, through their conversions."""

@@ -16,9 +16,9 @@ from graphc.ops.functions import BINARY, UNARY, BinaryFunction, UnaryFunction
 from graphc.shapes import Expr, Undecidable
 
 if TYPE_CHECKING:
-    from graphc.targets.ggml.builder import Builder
-    from graphc.targets.ggml.program import Tensor
-    from graphc.targets.kernels.scalar import Kernel, Scalar
+    from graphc.kernels.scalar import Kernel, Scalar
+    from graphc.targets.ggml.lowering.builder import Builder
+    from graphc.targets.ggml.program.tensor import Tensor
 
 NARROW = (F16, BF16)
 """Floating-point types that are computed in float32 and rounded back."""
@@ -264,9 +264,7 @@ class Cast(Op):
         if source == self.dtype or same_bits(source, self.dtype):
             return x
         if source == I32 and self.dtype == F32:
-            from graphc.targets.ggml.program import Constant
-
-            return b.call("ggml_cast", b.cont(x), Constant("GGML_TYPE_F32"), rank=x.rank)
+            return b.floats_of(x)
         targets = {F32: "F32", F16: "F16", BF16: "BF16"}
         return b.cast(x, targets[self.dtype]) if source in targets and self.dtype in targets else None
 

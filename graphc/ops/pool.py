@@ -19,9 +19,9 @@ from graphc.ops.precision import NARROW, in_float32
 from graphc.shapes import Dim, ceil_div, dim_min, integer, product, static_shape
 
 if TYPE_CHECKING:
-    from graphc.targets.ggml.builder import Builder
-    from graphc.targets.ggml.program import Tensor
-    from graphc.targets.kernels.scalar import Kernel, Scalar
+    from graphc.kernels.scalar import Kernel, Scalar
+    from graphc.targets.ggml.lowering.builder import Builder
+    from graphc.targets.ggml.program.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class MaxPool(Windows, Op):
             raise ShapeError(f"the largest of {x.dtype}")
 
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-        """By windows."""
+        """The largest element of each window."""
         (x,) = inputs
         return (self.windows(x, lowest(x.dtype)).max(tuple(range(x.ndim, 2 * x.ndim - 2))),)
 
@@ -226,7 +226,7 @@ class AveragePool(Windows, Op):
             raise ShapeError(f"the mean of {x.dtype}")
 
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-        """By windows, in float64."""
+        """The mean of each window, in float64."""
         (x,) = inputs
         axes = tuple(range(x.ndim, 2 * x.ndim - 2))
         total = self.windows(x.astype(F64), 0).sum(axes)

@@ -17,7 +17,7 @@ from graphc.ops.base import Op, broadcast_shapes
 from graphc.ops.pointwise import load_broadcast
 
 if TYPE_CHECKING:
-    from graphc.targets.kernels.scalar import Kernel, Scalar
+    from graphc.kernels.scalar import Kernel, Scalar
 
 U16 = np.dtype(np.uint16)
 SMALL = (U8, I8, U16, I16)
@@ -107,6 +107,7 @@ def saturated(x: np.ndarray, zero: np.ndarray) -> np.ndarray:
 
 def saturated_scalar(k: Kernel, x: Scalar, zero: Scalar, dtype: np.dtype) -> Scalar:
     """As `saturated`; in comparisons that C compilers turn into instructions of vectors."""
-    low, high = (f"{limit}.0f" for limit in (np.iinfo(dtype).min, np.iinfo(dtype).max))
-    within = f"({{0}} > {low} ? ({{0}} < {high} ? {{0}} : {high}) : {low})"
-    return k.cast(k.call("(int32_t) {0}", k.call(within, x + k.cast(zero, F32)), dtype=I32), dtype)
+    low, high = (float(limit) for limit in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+    value = x + k.cast(zero, F32)
+    within = k.select(value > low, k.select(value < high, value, high), low)
+    return k.cast(k.call("(int32_t) {0}", within, dtype=I32), dtype)

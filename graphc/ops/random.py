@@ -21,7 +21,7 @@ from graphc.ops.movement import static
 from graphc.shapes import Dim, is_static, product
 
 if TYPE_CHECKING:
-    from graphc.targets.kernels.scalar import Kernel, Scalar
+    from graphc.kernels.scalar import Kernel, Scalar
 
 U64 = np.dtype(np.uint64)
 GOLDEN = 0x9E3779B97F4A7C15

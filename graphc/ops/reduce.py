@@ -17,9 +17,9 @@ from graphc.ops.collapse import MAX_RANK, group, merge
 from graphc.shapes import Dim, Undecidable, dim_max, dim_min, product
 
 if TYPE_CHECKING:
-    from graphc.targets.ggml.builder import Builder
-    from graphc.targets.ggml.program import Tensor
-    from graphc.targets.kernels.scalar import Kernel, Reduction, Scalar
+    from graphc.kernels.scalar import Kernel, Reduction, Scalar
+    from graphc.targets.ggml.lowering.builder import Builder
+    from graphc.targets.ggml.program.tensor import Tensor
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,9 @@ from graphc.ops.sampling import (
 from graphc.shapes import Dim, integer, product, static_shape
 
 if TYPE_CHECKING:
-    from graphc.targets.ggml.builder import Builder
-    from graphc.targets.ggml.program import Tensor
-    from graphc.targets.kernels.scalar import Kernel, Scalar
+    from graphc.kernels.scalar import Kernel, Scalar
+    from graphc.targets.ggml.lowering.builder import Builder
+    from graphc.targets.ggml.program.tensor import Tensor
 
 MOST_WEIGHTS = 1 << 26
 """Of a resize along one axis, as a matrix."""
@@ -132,7 +132,7 @@ class Resize(Op):
         return places
 
     def is_small(self, axis: int, size: Dim) -> bool:
-        """Whether the weights along an axis are no more than `MOST_WEIGHTS`."""
+        """True if the weights along an axis are no more than `MOST_WEIGHTS`."""
         count = size * self.sizes[axis]
         return isinstance(count, int) and count <= MOST_WEIGHTS
 
@@ -351,5 +351,5 @@ def weighted(emit: Emit, x: Value, axis: int, matrix: np.ndarray) -> Value:
     if axis == len(shape) - 1:
         return emit(MatMul(transpose_b=True), x, constant)
     rows = emit(Reshape((product(shape[:axis]), shape[axis], product(shape[axis + 1 :]))), x)
-    turned = emit(MatMul(transpose_b=True), emit(Transpose((0, 2, 1)), rows), constant)
-    return emit(Reshape((*shape[:axis], len(matrix), *shape[axis + 1 :])), emit(Transpose((0, 2, 1)), turned))
+    resized = emit(MatMul(transpose_b=True), emit(Transpose((0, 2, 1)), rows), constant)
+    return emit(Reshape((*shape[:axis], len(matrix), *shape[axis + 1 :])), emit(Transpose((0, 2, 1)), resized))

@@ -1,9 +1,10 @@
-"""Rotary embeddings: pairs of features turned by angles that depend on the position."""
+"""Rotary embeddings: pairs of features rotated by angles that depend on the position."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +15,11 @@ from graphc.ops.base import Emit, Op, broadcast_shapes
 from graphc.ops.movement import Concat, Reshape, Slice
 from graphc.ops.pointwise import Binary, Unary
 from graphc.ops.precision import NARROW, in_float32
-from graphc.shapes import Dim, product
+from graphc.shapes import Dim, is_static, product
+
+if TYPE_CHECKING:
+    from graphc.targets.ggml.lowering.builder import Builder
+    from graphc.targets.ggml.program.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -52,12 +57,12 @@ class RotaryEmbedding(Op):
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """In float64, rounded once."""
         x, cos, sin = (array.astype(F64) for array in inputs)
-        turned, rest = np.split(x, [cos.shape[-1]], axis=-1)
+        part, rest = np.split(x, [cos.shape[-1]], axis=-1)
         axis = -1 if self.interleaved else -2
         count = cos.shape[-1] // 2
-        pairs = turned.reshape(*x.shape[:-1], *((count, 2) if self.interleaved else (2, count)))
-        swapped = np.flip(pairs, axis).reshape(turned.shape)
-        return (np.concatenate([turned * cos + swapped * sin, rest], axis=-1).astype(inputs[0].dtype),)
+        pairs = part.reshape(*x.shape[:-1], *((count, 2) if self.interleaved else (2, count)))
+        swapped = np.flip(pairs, axis).reshape(part.shape)
+        return (np.concatenate([part * cos + swapped * sin, rest], axis=-1).astype(inputs[0].dtype),)
 
     def define(self, emit: Emit, *inputs: Value) -> tuple[Value, ...]:
         """By halves that are joined the other way round."""
@@ -66,12 +71,27 @@ class RotaryEmbedding(Op):
             return in_float32(emit, self, *inputs)
         size, count = x.shape[-1], cos.shape[-1]
         part = x if size == count else columns(emit, x, 0, count)
-        turned = emit(
+        rotated = emit(
             Binary("Add"), emit(Binary("Mul"), part, cos), emit(Binary("Mul"), self._swapped(emit, part), sin)
         )
         if size == count:
-            return (turned,)
-        return (emit(Concat(len(x.shape) - 1), turned, columns(emit, x, count, size - count)),)
+            return (rotated,)
+        return (emit(Concat(len(x.shape) - 1), rotated, columns(emit, x, count, size - count)),)
+
+    def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | None:
+        """`graphc_rotary`; float32, of at most four axes."""
+        x, cos, sin = inputs
+        if any(each.rank > 4 for each in b.types) or not is_static(cos.ne[0]):
+            return None
+        count, zeros, steps = cos.shape[-1], [0] * (x.rank - 1), [1] * x.rank
+        if x.shape[-1] == count:
+            return b.rotary(x, cos, sin, self.interleaved)
+        part, rest = (
+            b.slice(x, (*zeros, start), (*x.shape[:-1], size), steps)
+            for start, size in ((0, count), (count, x.shape[-1] - count))
+        )
+        turned = None if part is None else b.rotary(part, cos, sin, self.interleaved)
+        return None if turned is None or rest is None else b.concat([turned, rest], x.rank - 1)
 
     def _swapped(self, emit: Emit, x: Value) -> Value:
         *lead, count = x.shape

@@ -17,7 +17,7 @@ from graphc.ops.movement import static
 from graphc.shapes import Dim, Expr, ceil_div, dim_max
 
 if TYPE_CHECKING:
-    from graphc.targets.kernels.scalar import Kernel, Scalar
+    from graphc.kernels.scalar import Kernel, Scalar
 
 
 @dataclass(frozen=True)

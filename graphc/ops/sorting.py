@@ -17,7 +17,7 @@ from graphc.ops.movement import static
 from graphc.shapes import Dim, is_static
 
 if TYPE_CHECKING:
-    from graphc.targets.kernels.scalar import Kernel, Scalar
+    from graphc.kernels.scalar import Kernel, Scalar
 
 
 class Extreme:

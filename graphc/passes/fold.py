@@ -8,7 +8,7 @@ one that a parameter is in remembers what it was before.
 from __future__ import annotations
 
 from graphc.errors import Problem, UnsupportedError
-from graphc.ir.graph import Graph, Node, Value
+from graphc.ir.graph import Graph, Node, Origin, Value
 from graphc.ir.interp import apply
 from graphc.ir.numbers import has_parameter
 from graphc.ops.control import bodies
@@ -33,7 +33,7 @@ def fold(graph: Graph) -> None:
             arrays = apply(node, {value: value.data for value in node.inputs if value.data is not None})
             for value, array in zip(node.outputs, arrays, strict=True):
                 made = value if has_parameter(value) else None
-                folded[value] = Value(value.name, value.type, data=array, static=True, unfolded=made)
+                folded[value] = Value(value.name, value.type, data=array, origin=Origin(unfolded=made))
         else:
             kept.append(node)
     graph.nodes = kept

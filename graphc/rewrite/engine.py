@@ -61,7 +61,7 @@ class Log:
 
     @property
     def full(self) -> bool:
-        """Whether the limit is reached."""
+        """True if the limit is reached."""
         return self.limit is not None and len(self.steps) >= self.limit
 
     @property
@@ -70,7 +70,7 @@ class Log:
         return Counter(step.name for step in self.steps)
 
     def allows(self, name: str) -> bool:
-        """Whether a rule or pass may be applied now."""
+        """True if a rule or pass may be applied now."""
         return not self.full and name not in self.without
 
 
@@ -86,7 +86,7 @@ class Site(Emit):
         return [] if value in self.graph.outputs else self.uses.get(value, [])
 
     def alone(self, value: Value) -> bool:
-        """Whether only one node reads a value, so that it need not be computed beside what takes its place."""
+        """True if only one node reads a value, so that it need not be computed beside what takes its place."""
         return len(self.readers(value)) == 1
 
 

@@ -95,7 +95,7 @@ def attempts(pattern: Pattern, value: Value, found: Captures) -> Iterator[Attemp
         yield Attempt(count, fitting or found, () if fits else ((value, wanted(pattern)),))
         return
     node = value.producer
-    if node is None or node.op.name != pattern.operator or len(node.inputs) != len(pattern.args):
+    if node is None or not pattern.fits(node):
         yield Attempt(0, found, ((value, wanted(pattern)),))
         return
     start = {**found, pattern.capture: node} if pattern.capture else found
@@ -105,7 +105,7 @@ def attempts(pattern: Pattern, value: Value, found: Captures) -> Iterator[Attemp
 
 
 def _all(patterns: Sequence[Pattern], values: Sequence[Value], so_far: Attempt) -> Iterator[Attempt]:
-    if not patterns or len(so_far.failures) > 1:
+    if not values or len(so_far.failures) > 1:
         yield so_far
         return
     for each in attempts(patterns[0], values[0], so_far.found):

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from graphc.ggml_library import ggml
-from graphc.runtime.profile import own_name
+from graphc.runtime.profile import step_name
 from graphc.shapes import Dim, integer
-from graphc.targets.ggml.built import BuiltGraph
-from graphc.targets.ggml.context import Context
-from graphc.targets.ggml.cost import count_of, with_blocks
-from graphc.targets.ggml.executor import Executor
-from graphc.targets.ggml.program import Program
-from graphc.targets.ggml.sections import Section, sections
-from graphc.targets.ggml.tensors import ALIGNMENT, address
+from graphc.targets.ggml.program.cost import with_blocks
+from graphc.targets.ggml.program.program import Program
+from graphc.targets.ggml.program.sections import Section, sections
+from graphc.targets.ggml.run.context import Context
+from graphc.targets.ggml.run.device.tensors import ALIGNMENT, address
+from graphc.targets.ggml.run.executor import Executor
+from graphc.targets.ggml.run.graph import BuiltGraph
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def arenas(program: Program, sizes: Mapping[str, int], threads: int | None = Non
     All of them share one memory, as large as the largest needs.
     """
     executor = Executor(program, stand_ins(program), "cpu", threads)
-    known, unknown = known_sections(program, sizes)
+    known, unknown = known_sections(executor.program, sizes)
     try:
         with executor.context() as context:
             return [_arena(graph) for graph in graphs(context, known, sizes)], unknown
@@ -145,9 +145,7 @@ def made(graph: BuiltGraph) -> Iterator[tuple[int, tuple[str, str, tuple[int, ..
         yield address(tensor), (f"input {declared.name}", "", _sizes(declared.shape, graph))
     for index, tensor in graph.results.items():
         call = graph.program.calls[index]
-        own = graph.own.get(index)
-        name = own_name(own) if own else count_of(graph.program, call)[0]
-        yield address(tensor), (name, ".".join(call.scope), _sizes(call.result.shape, graph))
+        yield address(tensor), (step_name(graph, call), ".".join(call.scope), _sizes(call.result.shape, graph))
 
 
 def _sizes(shape: Sequence[Dim], graph: BuiltGraph) -> tuple[int, ...]:

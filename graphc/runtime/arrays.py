@@ -16,7 +16,7 @@ from graphc.errors import InputError
 from graphc.files import check_target, open_regular, replacing
 from graphc.shapes import Expr, integer, symbols
 from graphc.shapes.dim import Atom
-from graphc.targets.ggml.program import Input, Program
+from graphc.targets.ggml.program.program import Input, Program
 
 
 def read_inputs(files: Sequence[str] | None, archive: Path | None) -> dict[str, np.ndarray]:

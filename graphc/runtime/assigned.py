@@ -12,13 +12,13 @@ from typing import Any
 
 from graphc.ggml_library import ggml
 from graphc.runtime.arena import graphs, known_sections, made, stand_ins
-from graphc.targets.ggml.assign import Assignment, assign
-from graphc.targets.ggml.built import BuiltGraph
-from graphc.targets.ggml.devices import backend_name, device_name
-from graphc.targets.ggml.executor import Executor
-from graphc.targets.ggml.place import Place, memory_limits
-from graphc.targets.ggml.program import Program
-from graphc.targets.ggml.tensors import VIEW_OPS, address
+from graphc.targets.ggml.program.program import Program
+from graphc.targets.ggml.run.choose.assign import Assignment, assign
+from graphc.targets.ggml.run.device.devices import backend_name, device_name
+from graphc.targets.ggml.run.device.options import Place, memory_limits
+from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address
+from graphc.targets.ggml.run.executor import Executor
+from graphc.targets.ggml.run.graph import BuiltGraph
 
 CANNOT, BETWEEN, BESIDE = "the device cannot", "between two of those", "what it reads is there"
 """Why the CPU computes a step."""
@@ -68,7 +68,7 @@ def _assigned(executor: Executor, sizes: Mapping[str, int]) -> Assigned:
 def _add(found: Assigned, graph: BuiltGraph) -> None:
     """Count the steps of a graph."""
     owner, names = graph.owner, {key: name for key, (name, _, _) in made(graph)}
-    reasons = _reasons([assign(each, graph.graph) for each in owner.backends[:-1]])
+    reasons = _reasons([assign(owner.executor.own, each, graph.graph) for each in owner.backends[:-1]])
     owner.compute.plan(graph.placement)
     moved: dict[tuple[int, Any], int] = {}
     for node in graph.placement.nodes:

@@ -1,4 +1,4 @@
-"""Whether a machine does something else while something is measured: then the numbers say little."""
+"""What a machine does beside what is measured: where it does much, the numbers say little."""
 
 from __future__ import annotations
 

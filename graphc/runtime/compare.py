@@ -24,9 +24,9 @@ from graphc.rewrite.engine import Log
 from graphc.runtime.model import Model, check_inputs
 from graphc.shapes import integer, symbols
 from graphc.shapes.ranges import Size
-from graphc.targets.ggml.dtypes import Dtypes
-from graphc.targets.ggml.lower import lower
-from graphc.targets.ggml.place import CPU, Place
+from graphc.targets.ggml.lowering.dtypes import Dtypes
+from graphc.targets.ggml.lowering.lower import lower
+from graphc.targets.ggml.run.device.options import CPU, Place
 from graphc.trace import SILENT, Progress
 
 GROUP_BYTES = 4 << 30
@@ -45,7 +45,7 @@ SHOWN = 3
 @dataclass(frozen=True)
 class Difference:
     """One tensor: the largest difference, and that in units of the reference's largest number (infinite where one has a
-    number that is not finite and the other has not)."""
+    number that is not finite where the other is)."""
 
     name: str
     operator: str
@@ -61,7 +61,7 @@ class Difference:
         return "output" if self.is_output else ""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The difference as JSON has it."""
         return {
             "name": self.name,
             "operator": self.operator,

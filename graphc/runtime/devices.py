@@ -6,8 +6,10 @@ import ctypes
 from dataclasses import dataclass, field
 from typing import Any
 
+from graphc.backends.generated import REGISTRY, load_generated
 from graphc.backends.load import load_backends
 from graphc.ggml_library import ggml
+from graphc.targets.ggml.run.device.devices import features, shown_name
 
 KINDS = {0: "CPU", 1: "GPU", 2: "integrated GPU", 3: "accelerator"}
 """`enum ggml_backend_dev_type`."""
@@ -41,6 +43,12 @@ def devices() -> list[Device]:
     return [_device(ggml.ggml_backend_dev_get(index)) for index in range(ggml.ggml_backend_dev_count())]
 
 
+def absent() -> dict[str, str]:
+    """Why there is no device for generated kernels, by the name that it would have."""
+    load_backends()
+    return {f"{prefix}0 ({REGISTRY})": why for prefix, why in load_generated().items()}
+
+
 def devices_of(registry: Any) -> list[Device]:
     """The devices of one backend, given its `ggml_backend_reg_t`."""
     count = ggml.ggml_backend_reg_dev_count(registry)
@@ -52,34 +60,15 @@ def _device(handle: Any) -> Device:
     ggml.ggml_backend_dev_get_props(handle, ctypes.byref(properties))
     registry = ggml.ggml_backend_dev_backend_reg(handle)
     return Device(
-        name=_text(properties.name),
+        name=shown_name(handle),
         description=_text(properties.description),
         kind=KINDS.get(properties.type, f"kind {properties.type}"),
         backend=_text(ggml.ggml_backend_reg_name(registry)),
         memory_free=properties.memory_free,
         memory_total=properties.memory_total,
         pci_address=_text(properties.device_id),
-        features=_features(registry),
+        features=features(registry),
     )
-
-
-class _Feature(ctypes.Structure):
-    """`struct ggml_backend_feature`; a null name ends the array."""
-
-    _fields_ = (("name", ctypes.c_char_p), ("value", ctypes.c_char_p))
-
-
-def _features(registry: Any) -> dict[str, str]:
-    address = ggml.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_get_features")
-    if not address:
-        return {}
-    listed = ctypes.CFUNCTYPE(ctypes.POINTER(_Feature), ctypes.c_void_p)(address)(registry)
-    found: dict[str, str] = {}
-    index = 0
-    while listed and listed[index].name:
-        found[_text(listed[index].name)] = _text(listed[index].value)
-        index += 1
-    return found
 
 
 def _text(raw: bytes | None) -> str:

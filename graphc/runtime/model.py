@@ -16,16 +16,16 @@ from graphc.errors import InputError
 from graphc.runtime.turns import Turns
 from graphc.shapes import Dim, Expr, bind, integer, symbols
 from graphc.shapes.ranges import range_of
-from graphc.targets.ggml.executor import Executor
-from graphc.targets.ggml.place import CPU, Place, memory_limits
-from graphc.targets.ggml.program import Input, Program
-from graphc.targets.ggml.rows import from_start
+from graphc.targets.ggml.program.program import Input, Program
+from graphc.targets.ggml.run.device.options import CPU, Place, memory_limits
+from graphc.targets.ggml.run.executor import Executor
+from graphc.targets.ggml.run.rows import from_start
 from graphc.weights.checkpoint import Source
 from graphc.weights.embeddings import Embeddings, Vectors
+from graphc.weights.formats.tensors import Tensors
 from graphc.weights.lora.apply import Lora, Loras, Strength
 from graphc.weights.lora.beside import with_factors
 from graphc.weights.refit import Refit
-from graphc.weights.tensors import Tensors
 from graphc.weights.undo import Base
 
 
@@ -125,13 +125,19 @@ class Model:
         with self.alone() as executor:
             executor.release()
 
+    def page_out(self) -> None:
+        """Let the system have the memory of weights that lie in mapped files; a run reads them from there again, as a rule from
+        the system's cache. What was copied stays."""
+        with self._turns.one:
+            self.executor.page_out()
+
     def load_weights(self, source: Source, *, strict: bool = True, component: str | None = None) -> None:
         """Take the weights of another checkpoint of the same architecture.
 
         `source` is a file (safetensors, GGUF, or of `torch.save`), an index of shards, a folder, or arrays by name. It may have
         the names of another layout, and hold more than this model: the component that fits is taken, or else `component`
         ("unet", "text_encoder_2"; see `graphc inspect`). Where the checkpoint has a weight as it is stored, aligned, it is used
-        where it lies in the file. If not `strict`, tensors that the model has not are passed over, and weights stay as they are
+        where it lies in the file. If not `strict`, tensors that the model lacks are passed over, and weights stay as they are
         if the checkpoint has none of their parameters.
 
         Raises CheckpointError with all that does not fit, and EngineError if the engine does not say how its weights are
@@ -154,7 +160,7 @@ class Model:
 
         `source` is a file, a folder that PEFT wrote, or tensors by name; `name` is what it is called from now on, else it is
         called as the file is. `strength` is a number, or one for each component: `{"denoiser": 0.8, "text_encoder": 0.5}`. What
-        the model has not is in the result's `unmatched`, and a warning says it; what is for other components is not.
+        the model does not have is in the result's `unmatched`, and a warning says it; what is for other components is not.
 
         Raises CheckpointError if the file is damaged, of another base, or changes weights that the engine does not tell exactly,
         InputError for a name that is taken or a strength that is no number; the model is as before then.

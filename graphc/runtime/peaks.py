@@ -19,9 +19,10 @@ import numpy as np
 
 from graphc.cache import cache_folder, keep, read_own
 from graphc.errors import BuildError
-from graphc.targets.ggml.products import FAST_FLAGS, source
-from graphc.targets.kernels.compiled import load_library, machine
-from graphc.targets.kernels.native import find_compiler, ggml_include
+from graphc.ggml_library import ggml_include
+from graphc.kernels.c.compiled import load_library, machine
+from graphc.kernels.c.compiler import find_compiler
+from graphc.targets.ggml.run.choose.library import FAST_FLAGS, source
 
 KEPT_IN = "peaks"
 """The folder of the cache."""

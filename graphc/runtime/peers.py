@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from graphc.errors import GraphcError, InputError
-from graphc.targets.ggml.place import Memory
+from graphc.targets.ggml.run.device.options import Memory
 
 if TYPE_CHECKING:
     from graphc.runtime.model import Model
@@ -57,12 +57,12 @@ class Peer:
 
     @property
     def takes_engines(self) -> bool:
-        """Whether it runs engine files."""
+        """True if it runs engine files."""
         return self.package == "graphc"
 
     @property
     def installed(self) -> bool:
-        """Whether its package is there."""
+        """True if its package is there."""
         return find_spec(self.package) is not None
 
 
@@ -74,7 +74,7 @@ def _graphc(task: Task) -> Run:
 def _ggml(task: Task) -> Run:
     """The same program, with ggml's own products."""
     model = _engine(task)
-    model.executor.products = None
+    model.executor.uses_own = False
     return lambda: model.run(task.inputs)
 
 

@@ -15,29 +15,24 @@ from typing import Any
 
 import numpy as np
 
+from graphc.backends.generated import timed_nodes
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.runtime.model import Model, prepared
 from graphc.shapes import integer
-from graphc.targets.ggml.built import BuiltGraph
-from graphc.targets.ggml.calls import VIEWS
-from graphc.targets.ggml.computing import compute
-from graphc.targets.ggml.cost import count_of, is_copy, numbered
-from graphc.targets.ggml.devices import backend_name, device_name
-from graphc.targets.ggml.memory import ComputeMemory
-from graphc.targets.ggml.products import SUMS, Own
-from graphc.targets.ggml.program import Call
-from graphc.targets.ggml.streams import Streams
-from graphc.targets.ggml.tensors import VIEW_OPS, address, download, new_context
+from graphc.targets.ggml.program.calls import VIEWS
+from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX
+from graphc.targets.ggml.program.cost import count_of, is_copy, numbered
+from graphc.targets.ggml.program.program import Call
+from graphc.targets.ggml.run.device.computing import compute
+from graphc.targets.ggml.run.device.devices import backend_name, device_name
+from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address, download, new_context
+from graphc.targets.ggml.run.graph import BuiltGraph
+from graphc.targets.ggml.run.memory.results import ComputeMemory
+from graphc.targets.ggml.run.memory.streams import Streams
 
-PRODUCTS = ("mul_mat", "conv", "matmul", "attention", "flash_attn", "out_prod", "winograd")
+PRODUCTS = ("mul_mat", "linear", "conv", "matmul", "attention", "out_prod")
 """Parts of the names of steps that are products."""
-
-COPIES = ("concat", "pad", "turned")
-"""Functions of ours that only copy."""
-
-EACH = {"rotary": 3, **dict.fromkeys(COPIES, 0)}
-"""Operations for each element of a result of ours, where they are not about 8."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +94,7 @@ def profile(model: Model, inputs: Mapping[str, np.ndarray], rounds: int = 1) -> 
     with model.alone() as executor:
         given = prepared(model.program, {name: np.asarray(array) for name, array in inputs.items()})
         executor.run(*given)
-        numbers = numbered(model.program)
+        numbers = numbered(executor.program)
         executor.observer = lambda graph: runs[-1].extend(timed(graph, numbers))
         try:
             for _ in range(rounds):
@@ -114,7 +109,7 @@ def profile(model: Model, inputs: Mapping[str, np.ndarray], rounds: int = 1) -> 
     ]
 
 
-def whole_run(model: Model, inputs: Mapping[str, np.ndarray], rounds: int = 1) -> float:
+def whole_run(model: Model, inputs: Mapping[str, np.ndarray], rounds: int) -> float:
     """The median seconds of so many runs that nobody looks into."""
     seconds = []
     for _ in range(rounds):
@@ -164,21 +159,23 @@ def on_cpu(graph: BuiltGraph) -> Iterator[Computed]:
 def on_devices(graph: BuiltGraph) -> list[Computed]:
     """Have ggml's scheduler compute a graph, node by node. Raises GraphcError if ggml cannot."""
     memory, clocks = graph.owner.compute, list[Clock]()
+    with timed_nodes(graph.owner.backends) as told:
 
-    def watch(streams: Streams | None) -> Clock:
-        clocks.append(Clock(memory, streams))
-        return clocks[-1]
+        def watch(streams: Streams | None) -> Clock:
+            clocks.append(Clock(memory, streams, told))
+            return clocks[-1]
 
-    if memory.compute(graph.placement, watch) != ggml.GGML_STATUS_SUCCESS:
-        raise GraphcError("ggml could not compute a node")
+        if memory.compute(graph.placement, watch) != ggml.GGML_STATUS_SUCCESS:
+            raise GraphcError("ggml could not compute a node")
     return clocks[0].found
 
 
 class Clock:
-    """Listens to ggml's scheduler, and notes when each node was begun and done."""
+    """Listens to ggml's scheduler, and notes when each node was begun and done. Between the two it is also launched and waited
+    for: what a device has `told` of a node, in seconds by its address, is without that."""
 
-    def __init__(self, memory: ComputeMemory, streams: Streams | None) -> None:
-        self.memory, self.streams = memory, streams
+    def __init__(self, memory: ComputeMemory, streams: Streams | None, told: Mapping[int, float]) -> None:
+        self.memory, self.streams, self.told = memory, streams, told
         self.found: list[Computed] = []
         self.done, self.begun = perf_counter(), 0.0
 
@@ -196,7 +193,7 @@ class Clock:
         if self.streams is not None and self.streams.wants(tensor):
             self.streams.computed(tensor)
             now = perf_counter()
-        seconds, before = done - self.begun, self.begun - self.done
+        seconds, before = self.told.get(address(tensor), done - self.begun), self.begun - self.done
         self.found.append(Computed(tensor, device_name(backend), seconds, before, now - done))
         self.done, self.begun = perf_counter(), 0.0
         return True
@@ -228,26 +225,19 @@ def between(step: str, seconds: float, nbytes: int, device: str) -> Timing:
 
 def described(graph: BuiltGraph, call: Call, number: int, parts: Sequence[Computed]) -> Timing:
     """What is known of a call that was computed by these nodes, the last of which is its result."""
-    own = graph.own.get(call.result.call)
-    name, operations = count_of(graph.program, call)
-    node = next((each.node for each in parts if each.node.contents.op in ADAPTED), parts[-1].node)
-    adapted = ADAPTED.get(node.contents.op)
-    copies = (own is None or own.name in COPIES) and is_copy(graph.program, call)
-    if own is not None:
-        step, count = own_name(own), own_operations(own, node)
-    elif adapted is not None:
-        step, count = f"ggml_{ggml.ggml_op_desc(node).decode().lower()}", adapted(node)
-    else:
-        step, count = name, integer(operations, graph.binding)
-    read = [each for each in node.contents.src if each]
+    operations = integer(count_of(graph.program, call)[1], graph.binding)
+    copies = is_copy(graph.program, call)
+    node, made = parts[-1].node, {address(each.node) for each in parts}
+    sources = (source for each in parts for source in each.node.contents.src if source)
+    read = {address(each): each for each in sources if address(each) not in made}.values()
     return Timing(
-        step=step,
+        step=step_name(graph, call),
         source=call.source,
         module=".".join(call.scope),
-        result=f"{list(parts[-1].node.contents.ne)[: max(call.result.rank, 1)][::-1]}",
+        result=f"{list(node.contents.ne)[: max(call.result.rank, 1)][::-1]}",
         seconds=sum(each.seconds for each in parts),
         start=0.0,
-        operations=count,
+        operations=operations,
         nbytes=ggml.ggml_nbytes(node) + sum(bytes_read(source, node, copies) for source in read),
         number=number,
         copies=copies,
@@ -261,42 +251,17 @@ def bytes_read(source: Any, node: Any, copies: bool) -> int:
     return int(min(ggml.ggml_nbytes(source), most) if copies else ggml.ggml_nbytes(source))
 
 
-def own_name(own: Own) -> str:
-    """What a function of ours computes."""
-    extra = " + sums" if own.name in SUMS and len(own.args) > 2 else ""
-    active = " + silu" if own.name == "group_norm" and own.told.silu else ""
-    return f"own {own.name}{extra}{active}"
-
-
-def own_operations(own: Own, node: Any) -> int:
-    """Floating-point operations of a function of ours; a multiplication and an addition are two."""
-    size = int(ggml.ggml_nelements(node))
-    first = own.args[0].contents
-    if own.name == "mul_mat":
-        return 2 * int(first.ne[0]) * size
-    if own.name in ("conv_2d", "winograd"):  # as many as a sum of products has; Winograd's way needs fewer
-        return 2 * int(first.ne[0] * first.ne[1] * first.ne[2]) * size
-    if own.name == "attention":
-        return attention_operations(own.args[1].contents, first, int(own.args[2].contents.ne[1]))
-    return EACH.get(own.name, 8) * size
-
-
-def attention_operations(q: Any, k: Any, width: int) -> int:
-    """Of the scores, of softmax, and of the sums of values of a `width`."""
-    scores = int(k.ne[1] * q.ne[1] * q.ne[2] * q.ne[3])
-    return scores * (2 * int(q.ne[0]) + 2 * width + 6)
-
-
-def _flash_attention(node: Any) -> int:
-    q, k, v = (node.contents.src[index].contents for index in range(3))
-    return attention_operations(q, k, int(v.ne[0]))
-
-
-ADAPTED: Mapping[int, Callable[[Any], int]] = {
-    ggml.GGML_OP_FLASH_ATTN_EXT: _flash_attention,
-    ggml.GGML_OP_GLU: lambda node: 2 * int(ggml.ggml_nelements(node)),
-}
-"""Operations of the nodes that stand for several calls of a program (`targets/ggml/adapt.py`)."""
+def step_name(graph: BuiltGraph, call: Call) -> str:
+    """What a call is called, with the way in which a composite is computed and what it does on its way out."""
+    if call.launches is not None:
+        return ", ".join(each.rendered.kernel.name for each in call.launches.each)
+    if call.function not in COMPOSITES:
+        return count_of(graph.program, call)[0]
+    composite, taken = COMPOSITES[call.function], graph.taken.get(call.result.call)
+    settings = dict(zip(composite.parameters, call.args, strict=False))
+    extra = [" + sums"] if len(call.args) > len(settings) or settings.get("bias") is not None else []
+    extra += [f" + {name}" for name, setting in settings.items() if setting is True and name in ("relu", "silu")]
+    return call.function.removeprefix(PREFIX) + (f" ({taken.way})" if taken else "") + "".join(extra)
 
 
 def totals(timings: Iterable[Timing], key: Callable[[Timing], str]) -> list[Total]:
@@ -319,7 +284,7 @@ def together(name: str, timings: Sequence[Timing]) -> Total:
 
 
 def is_product(step: str) -> bool:
-    """Whether a step of this name is a product, a convolution or attention."""
+    """True if a step of this name is a product, a convolution or attention."""
     return any(part in step.lower() for part in PRODUCTS)
 
 

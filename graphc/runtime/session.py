@@ -15,15 +15,15 @@ import numpy as np
 
 from graphc.backends.rpc import is_address
 from graphc.errors import GraphcError, InputError
-from graphc.files import open_regular
 from graphc.forking import renew_in_child
 from graphc.ir.about import About
 from graphc.runtime.model import Model, TensorInfo
 from graphc.runtime.options import SessionOptions, check_run_options, check_session_options
 from graphc.runtime.values import IOBinding, OrtValue, arrays_of, type_text
 from graphc.shapes import Expr
-from graphc.targets.ggml.container import GZIP
-from graphc.targets.ggml.place import Memory, Place, split_devices
+from graphc.targets.ggml.engine import is_engine
+from graphc.targets.ggml.run.device.devices import check_threads
+from graphc.targets.ggml.run.device.options import Memory, Place, split_devices
 
 PROVIDERS = {"CPUExecutionProvider": "cpu", "CUDAExecutionProvider": "cuda", "ROCMExecutionProvider": "rocm",
              "VulkanExecutionProvider": "vulkan", "MetalExecutionProvider": "metal", "SYCLExecutionProvider": "sycl"}  # fmt: skip
@@ -44,7 +44,7 @@ Callback: TypeAlias = Callable[[list[np.ndarray], Any, str], Any]
 
 
 class Session:
-    """Runs an ONNX model or an engine file. Several threads may run it at once.
+    """Runs an ONNX model or an engine file. As many threads may run it at once as there are processors.
 
     `model` is a path of either, or the bytes of either. `providers` are tried in order: names of onnxruntime's providers, or
     of devices as `graphc.load` takes them; a pair has options with its name, or `provider_options` has them in the same order.
@@ -75,7 +75,7 @@ class Session:
             device, limit = self._chosen(providers, provider_options)
         elif providers:
             raise InputError("a Session takes providers or a device, and not both")
-        self._place = Place(device, self._threads, limit if memory is None else memory)
+        self._place = Place(device, self._threads, limit if memory is None else memory, self._most_runs)
         self._model = _load(path_or_bytes, self._place, getattr(sess_options, "dims", {}))
         renew_in_child(self)
 
@@ -100,7 +100,7 @@ class Session:
         return self._model.program.about
 
     def get_session_options(self) -> Any:
-        """Those that were given, or else what they are by themselves."""
+        """The options that were given, or else the usual ones."""
         return self._options
 
     def get_providers(self) -> list[str]:
@@ -121,7 +121,7 @@ class Session:
     ) -> None:
         """Run the model elsewhere from now on; on an error it stays. Runs that are under way end where they are."""
         device, memory = self._chosen(providers, provider_options)
-        place = Place(device, self._threads, memory)
+        place = Place(device, self._threads, memory, self._most_runs)
         self._model = Model(self._model.program, self._model.executor.arrays, place=place)
         self._place = place
 
@@ -136,7 +136,7 @@ class Session:
     ) -> list[np.ndarray]:
         """The outputs of these names (all, if None), for inputs by name: arrays or `OrtValue`s.
 
-        Raises InputError for outputs that the model has not, and with everything about the inputs that does not fit.
+        Raises InputError for outputs that the model does not have, and with everything about the inputs that does not fit.
         """
         check_run_options(run_options)
         names = self._names(output_names)
@@ -159,7 +159,7 @@ class Session:
     ) -> None:
         """Run in another thread, which then calls `callback(outputs, user_data, error)`: `error` is empty, or outputs are."""
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._model.executor.most_runs(), "graphc-session")
+            self._pool = ThreadPoolExecutor(self._model.executor.most_runs(self._most_runs), "graphc-session")
         self._pool.submit(_run_for, self, output_names, dict(input_feed), callback, user_data, run_options)
 
     def io_binding(self) -> IOBinding:
@@ -173,6 +173,11 @@ class Session:
     @property
     def _threads(self) -> int | None:
         return getattr(self._options, "intra_op_num_threads", 0) or None
+
+    @property
+    def _most_runs(self) -> int:
+        """As many runs at once as there are processors: onnxruntime's threads are those of one run."""
+        return max(check_threads(self._threads), check_threads(None))
 
     def _chosen(
         self,
@@ -249,21 +254,14 @@ def _load(model: str | os.PathLike[str] | bytes, place: Place, dims: Mapping[str
             path.write_bytes(model)
             return _load(path, place, dims)
     if not is_engine(model):
-        return compile(model, dims=dims, device=place.device, threads=place.threads, memory=place.memory)
+        return compile(
+            model, dims=dims, device=place.device, threads=place.threads, memory=place.memory, contexts=place.contexts
+        )
     if dims:
         raise InputError(
             f"sizes are given ({', '.join(dims)}) for an engine, which was compiled with its own: give them then"
         )
-    return load(model, device=place.device, threads=place.threads, memory=place.memory)
-
-
-def is_engine(path: str | os.PathLike[str]) -> bool:
-    """Whether a file starts as an engine file does, or as one that gzip compressed; False if it cannot be read."""
-    try:
-        with open_regular(path) as file:
-            return file.read(4).startswith((b"GGUF", GZIP))
-    except OSError:
-        return False
+    return load(model, device=place.device, threads=place.threads, memory=place.memory, contexts=place.contexts)
 
 
 def _node_arg(info: TensorInfo) -> NodeArg:

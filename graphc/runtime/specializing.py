@@ -31,7 +31,7 @@ class Variant:
     model: Model | None
 
     def fits(self, given: Mapping[str, np.ndarray]) -> bool:
-        """Whether the program is right for these inputs."""
+        """True if the program is right for these inputs."""
         made_for = self.made_for
         return made_for.inputs.keys() == given.keys() and all(
             array.shape == given[name].shape
@@ -88,5 +88,5 @@ def _restored(result: Result, outputs: Mapping[str, np.ndarray]) -> Any:
 
 
 def same(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays have the same elements, bit for bit where they are numbers."""
+    """True if two arrays have the same elements, bit for bit where they are numbers."""
     return bool(np.array_equal(a, b)) if a.dtype.kind in "OUS" else a.tobytes() == b.tobytes()

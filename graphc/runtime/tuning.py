@@ -1,6 +1,6 @@
-"""Measures in which ways a device computes the calls of a model fastest; `targets/ggml/choices.py` remembers them.
+"""Measures in which ways a device computes the calls of a model fastest; `targets/ggml/run/choose/choices.py` remembers them.
 
-A call is computed alone, with the model's own weights and what is added to it: each way in turn, after the cache was filled with
+A call is computed alone, with the model's own weights: each way in turn, after the cache was filled with
 something else and what the call reads was written, as in a run.
 """
 
@@ -18,13 +18,12 @@ import numpy as np
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.runtime.model import Model, prepared
-from graphc.targets.ggml.built import BuiltGraph
-from graphc.targets.ggml.choices import WAYS, kind_of
-from graphc.targets.ggml.executor import Executor
-from graphc.targets.ggml.products import SOFTMAXES
-from graphc.targets.ggml.program import Arg, Call, Program, Tensor
-from graphc.targets.ggml.sections import Section
-from graphc.targets.ggml.tensors import upload
+from graphc.targets.ggml.program.sections import Section
+from graphc.targets.ggml.program.tensor import Tensor
+from graphc.targets.ggml.run.choose.choices import kind_of
+from graphc.targets.ggml.run.device.tensors import upload
+from graphc.targets.ggml.run.executor import Executor
+from graphc.targets.ggml.run.graph import BuiltGraph
 from graphc.trace import SILENT, Progress
 
 GAIN = 0.05
@@ -41,9 +40,6 @@ ROUNDS = (5, 20)
 
 SECONDS = 1.0
 """For all measurements of a call, unless the fewest take longer."""
-
-TOGETHER = ("ggml_add", "ggml_relu", "ggml_permute", "ggml_cont")
-"""Calls behind one that is measured which some ways compute with it: biases, residuals, the order of attention's heads."""
 
 CACHED = 1 << 26
 """Bytes that fill the processor's cache."""
@@ -73,7 +69,7 @@ def tune(model: Model, inputs: Mapping[str, np.ndarray], progress: Progress = SI
     The model is run once, by fixed rules, which its graphs follow from then on.
     """
     with model.alone() as executor:
-        executor.choices = {}
+        executor.choices = b""
         executor.forget()
         executor.run(*prepared(model.program, {name: np.asarray(array) for name, array in inputs.items()}))
         return _measured(executor, progress)
@@ -134,64 +130,37 @@ def _graphs(graph: BuiltGraph, index: int) -> dict[str, BuiltGraph]:
     executor, key = graph.executor, graph.taken[index].key
     section = alone(graph, index)
     found = {}
-    for way in WAYS[kind_of(key)]:
-        executor.choices = {key: way}
+    assert executor.own is not None
+    for way in executor.own.ways(kind_of(key)):
+        executor.choices = f"{key} = {way}".encode()
         made = BuiltGraph(graph.owner, graph.program, section, graph.binding)
         if index in made.taken and made.taken[index].way == way:
             found[way] = made
         else:
             made.free()
-    executor.choices = {}
+    executor.choices = b""
     return found
 
 
 def alone(graph: BuiltGraph, index: int) -> Section:
-    """A call of a graph as a section: with what some ways do on the way, the views that it reads, and attention's other calls.
-    What else is read is given."""
-    program, behind = graph.program, _behind(graph, index)
-    last = [each for each in behind if not program.is_view(program.calls[each].result)][-1]
-    calls, reads, inputs, uses = {*behind[: behind.index(last) + 1]}, set[int](), set[int](), Counter([last])
-    waiting = list(calls)
+    """A call of a graph as a section: with the views that it reads. What else is read is given."""
+    program = graph.program
+    calls, reads, inputs, uses = [index], set[int](), set[int](), Counter([index])
+    waiting = [index]
     while waiting:
-        call = program.calls[waiting.pop()]
-        for arg in call.args:
+        for arg in program.calls[waiting.pop()].args:
             if not isinstance(arg, Tensor):
                 continue
             uses[arg.call] += 1
             if arg.input >= 0:
                 inputs.add(arg.input)
-            elif arg.call >= 0 and arg.call not in calls and _belongs(program, call, arg):
-                calls.add(arg.call)
+            elif arg.call >= 0 and program.is_view(arg) and arg.call not in calls:
+                calls.append(arg.call)
                 waiting.append(arg.call)
             elif arg.call >= 0 and arg.call not in calls:
                 reads.add(arg.call)
-    given = tuple(sorted(reads - calls))
-    return Section(tuple(sorted(calls)), given, (last,), tuple(sorted(inputs)), (), frozenset(), uses)
-
-
-def _behind(graph: BuiltGraph, index: int) -> list[int]:
-    """A call and those behind it that may be computed with it, each of which alone reads the one before."""
-    program, section, found = graph.program, graph.section, [index]
-    while section.uses[found[-1]] == 1:
-        readers = (each for each in section.calls if any(_is(arg, found[-1]) for arg in program.calls[each].args))
-        reader = next(readers, None)
-        if reader is None or program.calls[reader].function not in TOGETHER:
-            break
-        found.append(reader)
-    return found
-
-
-def _is(arg: Arg, index: int) -> bool:
-    return isinstance(arg, Tensor) and arg.call == index
-
-
-def _belongs(program: Program, reader: Call, arg: Tensor) -> bool:
-    """Whether what a call reads is measured with it: a view, or a part of attention."""
-    made = program.calls[arg.call]
-    if reader.function in SOFTMAXES:
-        return program.is_view(arg) or (arg is reader.args[0] and made.function == "ggml_mul_mat")
-    attention = reader.function == "ggml_mul_mat" and made.function in (*SOFTMAXES, "ggml_cont")
-    return program.is_view(arg) or attention
+    given = tuple(sorted(reads))
+    return Section(tuple(sorted(calls)), given, (index,), tuple(sorted(inputs)), (), frozenset(), uses)
 
 
 def _arrays(graph: BuiltGraph) -> list[np.ndarray]:

@@ -264,7 +264,7 @@ def divisible(dim: Dim, factor: int) -> bool:
 
 
 def decide(dim: Dim, question: str) -> bool:
-    """Whether a dim is positive, or an Undecidable error."""
+    """True if a dim is positive. Raises Undecidable where that depends on symbols."""
     low = lower_bound(dim)
     if low is not None and low > 0:
         return True

@@ -116,7 +116,7 @@ def _one_of_many(left: Dim, right: Dim) -> tuple[str, Dim] | None:
 
 
 def _equal(left: Dim, right: Dim, binding: Mapping[str, Dim]) -> bool:
-    """Whether both have the same value; false where a divisor is 0."""
+    """True if both have the same value; false where a divisor is 0."""
     try:
         return bind(left, binding) == bind(right, binding)
     except ZeroDivisionError:

@@ -54,12 +54,12 @@ class SizeRange:
         return f"a multiple of {self.multiple}" if number % self.multiple else ""
 
     def words(self) -> str:
-        """As a person says it."""
+        """The range as a person says it."""
         bounds = f"at least {self.low}" if self.high is None else f"from {self.low} to {self.high}"
         return bounds + (f", a multiple of {self.multiple}" if self.multiple > 1 else "")
 
     def __str__(self) -> str:
-        """As `parse_size` reads it."""
+        """The range as `parse_size` reads it."""
         high = "" if self.high is None else self.high
         return f"{self.low}..{high}" + (f":{self.multiple}" if self.multiple > 1 else "")
 

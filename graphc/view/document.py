@@ -8,9 +8,11 @@ from typing import Any, TypeAlias
 
 from graphc.runtime.profile import Timing, is_product
 from graphc.shapes import Dim, Expr, bind_known
-from graphc.targets.ggml.calls import VIEWS
-from graphc.targets.ggml.cost import count_of, is_copy, numbered, traffic
-from graphc.targets.ggml.program import HOST, RESULT, Arg, Call, Constant, Input, Output, Program, Tensor
+from graphc.targets.ggml.lowering.compose import composed
+from graphc.targets.ggml.program.calls import VIEWS
+from graphc.targets.ggml.program.cost import count_of, is_copy, numbered, traffic
+from graphc.targets.ggml.program.program import HOST, RESULT, Call, Input, Output, Program
+from graphc.targets.ggml.program.tensor import Arg, Constant, Tensor
 
 Path: TypeAlias = tuple[str, ...]
 Reference: TypeAlias = tuple[str, int]
@@ -23,8 +25,9 @@ NORMS = ("norm", "soft_max", "softmax")
 
 
 def document(program: Program, sizes: Mapping[str, int], timings: Iterable[Timing] = ()) -> dict[str, Any]:
-    """What the page shows, as JSON. Sizes without a value stay expressions; times of a step that ran often are summed."""
-    return Document(program, sizes, timings).data
+    """What the page shows, as JSON: the calls as they run. Sizes without a value stay expressions; times of a step that ran often
+    are summed."""
+    return Document(composed(program), sizes, timings).data
 
 
 class Document:
@@ -90,7 +93,7 @@ class Document:
         name = timed[0].step if timed else name
         kind = kind_of(call, name, timed[0].copies if timed else is_copy(program, call))
         return {
-            "name": name.removeprefix("ggml_"),
+            "name": name.removeprefix("ggml_").removeprefix("graphc_"),
             "kind": kind,
             "source": call.source,
             "shape": self.shape(call.result.shape),

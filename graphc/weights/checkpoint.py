@@ -13,13 +13,13 @@ import numpy as np
 
 from graphc.errors import CheckpointError, EngineError
 from graphc.ir.types import BF16, F16, F32, F64, I8, I16, I32, I64
-from graphc.targets.ggml.container import Entry, read_tensors
-from graphc.weights.blocks import Blocks
+from graphc.weights.formats.blocks import Blocks
+from graphc.weights.formats.gguf import Entry, read_tensors
+from graphc.weights.formats.pytorch import read_pytorch
+from graphc.weights.formats.safetensors import read_index, read_safetensors
+from graphc.weights.formats.scaled import Scaled, scale_of
+from graphc.weights.formats.tensors import Tensors, Unreadable, check_shape, mapped, shaped
 from graphc.weights.layouts.architectures import FOLDERS
-from graphc.weights.pytorch import read_pytorch
-from graphc.weights.safetensors import read_index, read_safetensors
-from graphc.weights.scaled import Scaled, scale_of
-from graphc.weights.tensors import Tensors, Unreadable, check_shape, mapped, shaped
 
 Source: TypeAlias = Union[str, os.PathLike[str], Mapping[str, Any]]
 """A file, a folder, or arrays (or PyTorch's tensors) by name."""
@@ -67,7 +67,7 @@ def open_checkpoint(source: Source) -> Tensors:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether it is a folder, an index, or a file that begins as one of weights does, and is no ONNX model or engine."""
+    """True if it is a folder, an index, or a file that begins as one of weights does, and is no ONNX model or engine."""
     if path.is_dir() or fnmatch(path.name, ENDINGS[0]):
         return True
     try:

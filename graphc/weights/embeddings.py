@@ -20,12 +20,12 @@ import numpy as np
 
 from graphc.errors import CheckpointError, EngineError, InputError
 from graphc.ops.movement import Concat
-from graphc.targets.ggml.calls import VIEWS
-from graphc.targets.ggml.engine import digest
-from graphc.targets.ggml.program import Growth, Program, Tensor
-from graphc.targets.ggml.text import read_text, write_operator, write_text
+from graphc.targets.ggml.program.calls import VIEWS
+from graphc.targets.ggml.program.program import Growth, Program
+from graphc.targets.ggml.program.tensor import Tensor
+from graphc.targets.ggml.program.text import digest, read_text, write_operator, write_text
 from graphc.weights.checkpoint import Source, open_checkpoint
-from graphc.weights.tensors import Unreadable
+from graphc.weights.formats.tensors import Unreadable
 
 Vectors: TypeAlias = Union[Source, np.ndarray]
 """A file, tensors by name, or the vectors themselves."""

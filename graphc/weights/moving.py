@@ -15,7 +15,7 @@ from graphc.ops.base import Op
 from graphc.ops.movement import Concat, Reshape, Slice, Transpose
 from graphc.ops.pointwise import Cast
 from graphc.shapes import integer
-from graphc.weights.blocks import Blocks
+from graphc.weights.formats.blocks import Blocks
 
 Tensor: TypeAlias = Union[np.ndarray, Blocks]
 

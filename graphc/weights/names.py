@@ -10,11 +10,11 @@ from collections import defaultdict
 
 import numpy as np
 
-from graphc.ir.graph import Graph, Value
+from graphc.ir.graph import Graph, Origin, Value
 from graphc.ir.types import FLOATS, TensorType
 from graphc.ops.base import Op
 from graphc.ops.movement import Reshape, Slice, Transpose
-from graphc.weights.tensors import Tensors
+from graphc.weights.formats.tensors import Tensors
 
 FEWEST = 8
 """Elements of a constant that is looked for: fewer may be the same by chance."""
@@ -39,7 +39,7 @@ def find_names(graph: Graph, tensors: Tensors) -> None:
                 made = found[name]
                 for step in steps:
                     made = Graph().make(step, [made]).output
-                value.unfolded = made
+                value.origin = Origin(unfolded=made)
                 break
 
 
@@ -49,7 +49,7 @@ def _first(array: np.ndarray) -> bytes:
 
 
 def _parameter(graph: Graph, name: str, array: np.ndarray) -> Value:
-    value = Value(name, TensorType(array.dtype, array.shape), data=array, static=True)
+    value = Value(name, TensorType(array.dtype, array.shape), data=array, origin=Origin())
     graph.declare_parameter(value, name)
     return value
 
@@ -60,8 +60,8 @@ def _steps(array: np.ndarray, constant: np.ndarray) -> list[Op] | None:
     if array.size == constant.size:
         if np.array_equal(array.reshape(-1), constant.reshape(-1)):
             return [] if array.shape == shape else [Reshape(shape)]
-        turned = array.ndim == 2 and array.T.shape == shape and np.array_equal(array.T, constant)
-        return [Transpose((1, 0))] if turned else None
+        transposed = array.ndim == 2 and array.T.shape == shape and np.array_equal(array.T, constant)
+        return [Transpose((1, 0))] if transposed else None
     row = array.size // array.shape[0]
     if constant.size > array.size or constant.size % row:
         return None

@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import EngineError, GraphcError
-from graphc.ir.graph import Graph, Node, Value
+from graphc.ir.graph import Graph, Node, Origin, Value
 from graphc.ir.interp import evaluate
-from graphc.ir.numbers import made_by, pin, sources
+from graphc.ir.numbers import is_pinned, made_by, pin, sources
 from graphc.ir.types import TensorType
 from graphc.ops.movement import Reshape, Transpose
 from graphc.shapes import integer, is_static
-from graphc.targets.ggml.program import Program, ProgramError
-from graphc.targets.ggml.text import DTYPES, READ_ERRORS, read_operator, write_operator
+from graphc.targets.ggml.program.program import Program
+from graphc.targets.ggml.program.tensor import ProgramError
+from graphc.targets.ggml.program.text import DTYPES, READ_ERRORS, read_operator, write_operator
 
 VERSION = 1
 
@@ -56,13 +57,13 @@ class Recipes:
 
 
 def counts(type: TensorType) -> bool:
-    """Whether elements may be row numbers, which are checked when an engine is read."""
+    """True if elements may be row numbers, which are checked when an engine is read."""
     return type.dtype.kind in "iu" and type.dtype.itemsize >= 4
 
 
 def parameters_of(value: Value) -> Iterator[Value]:
     """The parameters, without the pinned ones, that a value is computed from."""
-    return (each for each in sources(value) if each.parameter and not each.pinned)
+    return (each for each in sources(value) if each.parameter and not is_pinned(each))
 
 
 def write_recipes(program: Program, parameters: Sequence[Value]) -> str:
@@ -76,7 +77,7 @@ def write_recipes(program: Program, parameters: Sequence[Value]) -> str:
     document = {
         "version": VERSION,
         "parameters": [_typed(each.parameter, each) for each in writer.parameters],
-        "pinned": [{**_typed(each.parameter, each), "data": _data(each)} for each in parameters if each.pinned],
+        "pinned": [{**_typed(each.parameter, each), "data": _data(each)} for each in parameters if is_pinned(each)],
         "constants": writer.constants,
         "nodes": writer.nodes,
         "weights": weights,
@@ -106,7 +107,7 @@ class _Writer:
                 pin(node.outputs[0])
 
     def refits(self, value: Value) -> bool:
-        """Whether other parameters give a value other numbers."""
+        """True if other parameters give a value other numbers."""
         return any(True for _ in parameters_of(value))
 
     def reference(self, value: Value) -> dict[str, int]:
@@ -229,7 +230,7 @@ class _Reader:
         name = declared["name"]
         if not isinstance(name, str) or not name:
             raise ValueError("a parameter without a name")
-        return Value(name, _type(declared), static=True, parameter=name)
+        return Value(name, _type(declared), origin=Origin(name))
 
     def constant(self, declared: Any, parameter: str = "") -> Value:
         type = _type(declared)
@@ -238,7 +239,7 @@ class _Reader:
         raw = np.frombuffer(base64.b64decode(declared["data"], validate=True), type.dtype)
         shape = [integer(size, {}) for size in type.shape]
         data = raw.reshape(shape) if raw.size != 1 else np.broadcast_to(raw.reshape(()), shape)
-        return Value(parameter, type, data=data, static=True, parameter=parameter, pinned=bool(parameter))
+        return Value(parameter, type, data=data, origin=Origin(parameter, pinned=bool(parameter)))
 
     def node(self, declared: Any) -> None:
         node = self.graph.make(read_operator(declared), [self.value(each) for each in declared["inputs"]])

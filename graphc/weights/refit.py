@@ -13,17 +13,17 @@ from graphc.ggml_types import HALVES, QUANTIZED
 from graphc.ir.graph import Value
 from graphc.ir.types import BF16, F16, F32, F64, FLOATS, TensorType
 from graphc.shapes import integer
-from graphc.targets.ggml.dtypes import Dtypes
-from graphc.targets.ggml.program import Program
+from graphc.targets.ggml.lowering.dtypes import Dtypes
+from graphc.targets.ggml.program.program import Program
 from graphc.trace import LOG
-from graphc.weights.blocks import Blocks
 from graphc.weights.checkpoint import Source, open_checkpoint
-from graphc.weights.layouts.fit import KNOWN, fit, some
+from graphc.weights.formats.blocks import Blocks
+from graphc.weights.formats.scaled import EIGHT_BITS, Scaled
+from graphc.weights.formats.tensors import Tensors, Unreadable
+from graphc.weights.layouts.fit import KNOWN, Fit, fit, some
 from graphc.weights.moving import moved
 from graphc.weights.names import FEWEST
 from graphc.weights.recipes import Recipes, recipes_of
-from graphc.weights.scaled import EIGHT_BITS, Scaled
-from graphc.weights.tensors import Tensors, Unreadable
 
 WIDER = {(F16, F32), (BF16, F32), (F16, F64), (BF16, F64), (F32, F64)} | {(each, F32) for each in EIGHT_BITS}
 """Conversions that keep every number."""
@@ -66,7 +66,7 @@ class Refit:
         if strict:
             problems += self._surplus(given)
         if not needed or not any(each.parameter in found for each in needed):
-            problems = [_stranger(self.recipes, given)]
+            problems = [_stranger(self.recipes, given, self.fit)]
         if problems:
             raise CheckpointError("\n  ".join([f"{self.fit} does not fit the model:", *problems]))
         self.arrays = {each: found[each.parameter] for each in needed}
@@ -127,7 +127,7 @@ class Refit:
         ]
 
     def _surplus(self, given: Tensors) -> list[str]:
-        """What the model has not; whole numbers are no parameters but positions and counts, which are in the program."""
+        """What the model does not have; whole numbers are no parameters but positions and counts, which are in the program."""
         surplus = [
             f"{name}: the model has no such parameter"
             for name in self.fit.surplus
@@ -199,8 +199,7 @@ def _unlike(pinned: Sequence[Value], found: Tensors) -> Iterator[str]:
             yield f"{value.parameter}: other numbers than those that the program was compiled for; compile it with these"
 
 
-def _stranger(recipes: Recipes, given: Tensors) -> str:
+def _stranger(recipes: Recipes, given: Tensors, found: Fit) -> str:
     wanted = some([each.parameter for each in recipes.parameters])
-    return (
-        f"it has none of the model's parameters ({wanted}), but {some(list(given))}; nor is it in a layout of {KNOWN}"
-    )
+    unknown = "" if found.component else f"; nor is it in a layout of {KNOWN}"
+    return f"it has none of the model's parameters ({wanted}), but {some(list(given))}{unknown}"

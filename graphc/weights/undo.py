@@ -17,10 +17,10 @@ from graphc.ir.numbers import sources
 from graphc.ops.base import Op
 from graphc.ops.movement import Concat, Reshape, Slice, Transpose
 from graphc.ops.pointwise import Cast
-from graphc.targets.ggml.program import Program
+from graphc.targets.ggml.program.program import Program
+from graphc.weights.formats.tensors import Tensors, Unreadable
 from graphc.weights.recipes import Recipes, recipes_of
 from graphc.weights.refit import WIDER
-from graphc.weights.tensors import Tensors, Unreadable
 
 VIEWS = (Reshape, Slice, Transpose)
 
@@ -58,7 +58,7 @@ class Base:
         return found
 
     def knows(self, parameter: Value) -> bool:
-        """Whether all elements of a parameter are given or can be found."""
+        """True if all elements of a parameter are given or can be found."""
         if parameter.parameter in self.given or self._whole(parameter) is not None:
             return True
         if parameter not in self._found:

@@ -65,11 +65,11 @@ class Dimensions:
 
     @property
     def measures(self) -> bool:
-        """Whether there is a size that only a run can tell."""
+        """True if there is a size that only a run can tell."""
         return bool(self.measured_symbols)
 
     def is_measured(self, size: Dim) -> bool:
-        """Whether a size depends on one that only a run can tell."""
+        """True if a size depends on one that only a run can tell."""
         return not self.measured_symbols.isdisjoint(symbols(size))
 
     def names(self) -> list[str]:

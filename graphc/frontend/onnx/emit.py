@@ -47,7 +47,7 @@ LIMIT = 1 << 16
 class SizeEmit(Emit):
     """An `Emit` that knows the elements of small tensors."""
 
-    def __init__(self, graph: Graph, dimensions: Dimensions, observed: Observed | None = None) -> None:
+    def __init__(self, graph: Graph, dimensions: Dimensions, observed: Observed | None) -> None:
         super().__init__(graph)
         self.base = "value"
         self.dimensions = dimensions
@@ -103,7 +103,7 @@ class SizeEmit(Emit):
         return self.sizes(array)
 
     def is_known(self, value: Value) -> bool:
-        """Whether the elements are known for every run, as numbers or in terms of size symbols."""
+        """True if the elements are known for every run, as numbers or in terms of size symbols."""
         return value.is_constant or value in self._foldable
 
     def known(self, value: Value) -> np.ndarray | None:
@@ -143,7 +143,7 @@ class SizeEmit(Emit):
         return [self.measured(number, what, low) for number in numbers]
 
     def known_dims(self, value: Value, what: str) -> list[Dim]:
-        """As `dims`. Raises Unknown as `array` does, but not for symbols."""
+        """The same as `dims`. Raises Unknown as `array` does, but not for symbols."""
         array = self.known(value)
         if array is None:
             raise Unknown(f"{what} depends on {self._origin(value)}")
@@ -208,7 +208,7 @@ class SizeEmit(Emit):
         return [int(item) for item in self.dims_static(value, what)]
 
     def dims_static(self, value: Value, what: str) -> list[int]:
-        """As `known_dims`, where a symbol is refused."""
+        """The same as `known_dims`, but a symbol is refused."""
         dims = self.known_dims(value, what)
         if not is_static(*dims):
             raise Unknown(f"{what} depends on {self._origin(value)}", self._pin_help(value))
@@ -247,7 +247,8 @@ class SizeEmit(Emit):
         made = tuple(self._known(np.asarray(result), type.dtype) for result, type in zip(results, types, strict=True))
         if any(map(has_parameter, inputs)):
             for value, unfolded in zip(made, Graph().make(op, inputs).outputs, strict=True):
-                value.unfolded = unfolded
+                if value.origin is not None:
+                    value.origin.unfolded = unfolded
         return made
 
     def _evaluate_symbolic(
@@ -266,7 +267,7 @@ class SizeEmit(Emit):
         return tuple(self._known(np.asarray(result), type.dtype) for result, type in zip(results, types, strict=True))
 
     def _divides(self, op: Op, arrays: Sequence[np.ndarray | None]) -> bool:
-        """Whether a division of sizes can be one of integers: by a positive number. True for every other operator."""
+        """True if a division of sizes can be one of integers: by a positive number. True for every other operator."""
         if op != Binary("Div") or len(arrays) != 2 or arrays[0] is None or arrays[1] is None:
             return True
         pairs = list(np.broadcast(arrays[0], arrays[1]))
@@ -327,6 +328,6 @@ def exact_objects(array: np.ndarray | None) -> np.ndarray | None:
 
 
 def _least(dim: Dim, bound: int) -> bool:
-    """Whether the dim is proven not to be below the bound."""
+    """True if the dim is proven not to be below the bound."""
     least = lower_bound(dim)
     return least is not None and least >= bound

@@ -59,7 +59,7 @@ class Frame:
 
     @property
     def in_function(self) -> bool:
-        """Whether this is a function's body."""
+        """True if this is a function's body."""
         return self.depth > 0
 
     def read(self, value: onnx_ir.Value | None) -> Item | None:

@@ -32,7 +32,7 @@ class Body:
 
 
 def has_schema_function(operator: str, domain: str, opsets: Mapping[str, int]) -> bool:
-    """Whether an operator's schema gives a body."""
+    """True if an operator's schema gives a body."""
     schema = _schema(operator, domain, opsets)
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 

@@ -37,7 +37,7 @@ Result: TypeAlias = "str | np.ndarray | list[Result] | None"
 """An output of the model: the name of the graph's, an array of strings, a sequence, or nothing."""
 
 CLEAN_FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
-"""What numbers that make no sense (strides of 0, too few pads, a rank that an operator has not) run into."""
+"""What numbers that make no sense (strides of 0, too few pads, a rank that an operator does not have) run into."""
 
 
 class Importer:
@@ -103,7 +103,7 @@ class Importer:
         return False
 
     def _unchanged_since(self, opset: int) -> bool:
-        """Whether every operator of the model means in an older opset what it does in the oldest that is known."""
+        """True if every operator of the model means in an older opset what it does in the oldest that is known."""
         operators = {node.op_type for node in self._model.graph.all_nodes() if node.domain in ("", "ai.onnx")}
         try:
             return all(
@@ -363,7 +363,7 @@ class Importer:
     def _refused(self, node: str, operator: str, refused: Refused) -> None:
         self._problem(node, operator, refused.reason, refused.help, isinstance(refused, Unknown))
 
-    def _problem(self, node: str, operator: str, reason: str, help: str = "", unknown: bool = False) -> None:
+    def _problem(self, node: str, operator: str, reason: str, help: str, unknown: bool = False) -> None:
         problem = Problem(node, operator, reason, help, unknown)
         if problem not in self.problems:
             self.problems.append(problem)

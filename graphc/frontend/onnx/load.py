@@ -44,7 +44,7 @@ def load(
     inside the file refer to its bytes.
 
     Raises ModelError if the file is missing, damaged or not valid, UnsupportedError with everything that is
-    not supported, and InputError if `dims` or `fixed` names what the model has not.
+    not supported, and InputError if `dims` or `fixed` names what the model does not have.
     """
     model, folder = read(source)
     tensors = TensorReader(folder)

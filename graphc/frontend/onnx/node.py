@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -23,6 +24,9 @@ Index: TypeAlias = int  # inside the class, `int` is a method
 PIN = "give the dimension a size or a range (--dim NAME=SIZE or NAME=LOW..HIGH)"
 """What helps where a size may not be symbolic."""
 
+
+MOST_MADE = 1 << 26
+"""The elements of the largest table that is made of settings alone."""
 
 MISSING: Any = object()
 """Marks an attribute without a default: a model that leaves it out is not valid."""
@@ -47,7 +51,7 @@ class OnnxNode:
     body: Callable[[onnx_ir.Graph, Sequence[TensorType], Bind | None], ImportedBody]
 
     def has(self, name: str) -> bool:
-        """Whether the attribute is given."""
+        """True if the attribute is given."""
         return name in self.attributes
 
     def int(self, name: str, default: Any = MISSING) -> Any:
@@ -148,7 +152,7 @@ class OnnxNode:
         return values
 
     def wants(self, index: Index) -> bool:
-        """Whether an output has a name, so that something may read it."""
+        """True if an output has a name, so that something may read it."""
         return index < len(self.outputs) and bool(self.outputs[index])
 
     def _attribute(self, name: str, kind: AttributeType, default: Any) -> Any:
@@ -176,6 +180,13 @@ def refuse_unless(supported: bool, reason: str, help: str = "") -> None:
     """Raise Refused with the reason unless the condition holds."""
     if not supported:
         raise Refused(reason, help)
+
+
+def check_table(*sizes: int) -> None:
+    """Raise Refused if an importer would make a table of too many numbers, which a few attributes or sizes ask for."""
+    refuse_unless(
+        prod(sizes) <= MOST_MADE, f"a table of {' x '.join(map(str, sizes))} numbers would have to be made for it"
+    )
 
 
 def fixed_size(size: Dim, what: str) -> int:

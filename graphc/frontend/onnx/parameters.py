@@ -111,7 +111,7 @@ def _nameless(value: Value) -> bool:
 
 
 def _per_channel(value: Value) -> bool:
-    """Whether the shape is [C, 1, ...]."""
+    """True if the shape is [C, 1, ...]."""
     return value.type.rank >= 2 and all(size == 1 for size in value.shape[1:])
 
 
@@ -156,7 +156,9 @@ def _unfold_names(graph: Graph) -> None:
         else:
             continue
         weight.name, bias.name = (graph.fresh(f"{module}.folded.{kind}") for kind in ("weight", "bias"))
-        weight.parameter = bias.parameter = ""
+        for each in (weight.origin, bias.origin):
+            assert each is not None
+            each.parameter = ""
 
 
 def _sibling(scope: tuple[str, ...], module: str) -> tuple[str, ...]:

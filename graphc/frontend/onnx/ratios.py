@@ -134,10 +134,10 @@ def evaluate(op: Op, arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
 
 
 def is_size(x: object) -> bool:
-    """Whether an element is an integer or a `Dim`."""
+    """True if an element is an integer or a `Dim`."""
     return not isinstance(x, Ratio)
 
 
 def is_known(x: Any) -> bool:
-    """Whether an element is a plain number."""
+    """True if an element is a plain number."""
     return not isinstance(x, Ratio) and is_static(x)

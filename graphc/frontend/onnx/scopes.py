@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import takewhile
 
-from graphc.ir import Node, Source, Value
+from graphc.ir import Node, Source, Value, module_path
 
 SCOPES_KEY = "pkg.torch.onnx.name_scopes"
 MAX_DEPTH = 100
@@ -24,7 +24,7 @@ def node_scope(name: str, metadata: Mapping[str, str]) -> tuple[str, ...] | None
     if SCOPES_KEY in metadata:
         paths = _strings(metadata[SCOPES_KEY])
         if paths:
-            return _from_paths(paths[:-1])
+            return _from_paths(list(map(module_path, paths[:-1])))
     if name.startswith("/"):
         return _from_parts(name.split("/")[1:-1])
     return None

@@ -58,7 +58,7 @@ def element_type(dtype: onnx_ir.DataType | None) -> np.dtype:
 
 
 def same_type(a: np.dtype, b: np.dtype) -> bool:
-    """Whether two dtypes are the same element type, whatever their byte order."""
+    """True if two dtypes are the same element type, whatever their byte order."""
     return a.newbyteorder("=") == b.newbyteorder("=")
 
 

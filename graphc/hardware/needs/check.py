@@ -51,12 +51,12 @@ class Need:
 
 
 def tool(text: str, *names: str) -> Check:
-    """Whether one of these tools is there."""
+    """True if one of these tools is there."""
     return lambda machine, gpu: None if any(map(machine.which, names)) else Lack(text)
 
 
 def file(text: str, *patterns: str) -> Check:
-    """Whether one of these files is there."""
+    """True if one of these files is there."""
     return lambda machine, gpu: None if any(map(machine.find, patterns)) else Lack(text)
 
 

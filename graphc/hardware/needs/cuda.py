@@ -48,7 +48,7 @@ def toolkit_for(gpu: GPU) -> str:
 
 
 def _misfit(machine: Machine, gpu: GPU) -> Lack | None:
-    """Whether the toolkit is another than the GPU needs."""
+    """True if the toolkit is another than the GPU needs."""
     release, wanted = cuda_release(machine), toolkit_for(gpu)
     if version(release) < version(wanted):
         return Lack(f"CUDA {wanted} or newer for this GPU (CUDA {release or 'of an unknown version'} is here)", ARCHIVE)

@@ -83,15 +83,15 @@ def _model(name: str) -> str:
 
 
 def report_kfd(machine: Machine) -> list[GPU]:
-    """By the kernel's files, which are there without ROCm too."""
+    """The GPUs by the kernel's files, which are there without ROCm too."""
     return [each for path in machine.find(KFD) for each in from_kfd(machine.read(path))]
 
 
 def report_smi(machine: Machine) -> list[GPU]:
-    """By rocm-smi."""
+    """The GPUs by rocm-smi."""
     return from_smi(machine.run("rocm-smi", *SMI) or machine.run(f"{ROCM}rocm-smi", *SMI))
 
 
 def report_rocminfo(machine: Machine) -> list[GPU]:
-    """By rocminfo."""
+    """The GPUs by rocminfo."""
     return from_rocminfo(machine.run("rocminfo") or machine.run(f"{ROCM}rocminfo"))

@@ -43,7 +43,7 @@ def _vendor(card: dict[str, Any]) -> str:
 
 
 def report(machine: Machine) -> list[GPU]:
-    """By the system's tools."""
+    """The GPUs by the system's tools."""
     return from_profiler(
         machine.run("system_profiler", "SPDisplaysDataType", "-json"), machine.run("sysctl", "-n", "hw.memsize")
     )

@@ -65,13 +65,13 @@ def smi(machine: Machine, *arguments: str) -> str:
 
 
 def report_smi(machine: Machine) -> list[GPU]:
-    """By the first question that is answered."""
+    """The GPUs by the first question that nvidia-smi answers."""
     answers = (from_smi(smi(machine, f"--query-gpu={query}", "--format=csv,nounits")) for query in QUERIES)
     return next((found for found in answers if found), [])
 
 
 def report_proc(machine: Machine) -> list[GPU]:
-    """By the driver's files."""
+    """The GPUs by the driver's files."""
     version = machine.read(f"{PROC}/version")
     return [
         each for path in machine.find(f"{PROC}/gpus/*/information") for each in from_proc(machine.read(path), version)

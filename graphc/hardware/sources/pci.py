@@ -57,7 +57,7 @@ def _is_gpu(kind: int, numbers: str) -> bool:
 
 
 def report_sysfs(machine: Machine) -> list[GPU]:
-    """By the kernel's files."""
+    """The GPUs by the kernel's files."""
     return [each for path in machine.find(f"{DEVICES}/*/uevent") for each in _report_device(machine, path)]
 
 
@@ -72,5 +72,5 @@ def _report_device(machine: Machine, path: str) -> list[GPU]:
 
 
 def report_lspci(machine: Machine) -> list[GPU]:
-    """By lspci."""
+    """The GPUs by lspci."""
     return from_lspci(machine.run("lspci", *LSPCI))

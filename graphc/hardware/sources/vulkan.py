@@ -31,5 +31,5 @@ def _of_device(device: dict[str, str]) -> GPU:
 
 
 def report(machine: Machine) -> list[GPU]:
-    """By vulkaninfo; a GPU without numbers cannot be told from others."""
+    """The GPUs by vulkaninfo; one without numbers cannot be told from others."""
     return [each for each in from_summary(machine.run("vulkaninfo", "--summary")) if each.vendor]

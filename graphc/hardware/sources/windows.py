@@ -91,6 +91,6 @@ def _version(version: str, number: str) -> str:
 
 
 def report(machine: Machine) -> list[GPU]:
-    """By PowerShell."""
+    """The GPUs by PowerShell."""
     printed = machine.run(*POWERSHELL, CONTROLLERS)
     return from_controllers(printed, machine.run(*POWERSHELL, REGISTRY)) if printed else []

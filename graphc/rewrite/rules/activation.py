@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from graphc.ir.graph import Node, Value
-from graphc.ir.numbers import decided
-from graphc.ops.activations import Gelu
+from graphc.ir.numbers import decided, read_numbers
+from graphc.ops.activations import Gelu, Swish
 from graphc.ops.base import Emit
 from graphc.ops.pointwise import Unary
 from graphc.ops.reduce import Reduce
@@ -18,6 +18,14 @@ from graphc.rewrite.engine import Refusal, rule
 def silu(emit: Emit, x: Value) -> Value:
     """x * sigmoid(x)."""
     return emit(Unary("Silu"), x)
+
+
+@rule("Mul(x, Sigmoid(Mul(x, factor)))")
+def swish(emit: Emit, x: Value, factor: Value) -> Value | Refusal:
+    """x * sigmoid(factor * x)."""
+    if not factor.is_constant or factor.type.size != 1 or factor.type.rank > x.type.rank:
+        return Refusal("the factor is no number")
+    return emit(Swish(float(read_numbers(factor).item())), x)
 
 
 @rule("Reciprocal(Add(Exp(Neg(x)), 1))")
@@ -87,7 +95,7 @@ def softmax_guard(emit: Emit, x: Value, s: Node, mask: Value | None = None) -> V
 
 
 def _finite_choice(mask: Value) -> bool:
-    """Whether a mask chooses between finite numbers, so that it excludes no row wholly."""
+    """True if a mask chooses between finite numbers, so that it excludes no row wholly."""
     node = mask.producer
     choices = node.inputs[1:] if node is not None and node.op.name == "Where" else []
     return bool(choices) and all(value.is_constant and decided(value, _all_finite) for value in choices)
@@ -101,4 +109,4 @@ def _no_row_excluded(mask: np.ndarray) -> bool:
     return bool(np.isfinite(np.asarray(mask, np.float32)).any(axis=-1).all())
 
 
-RULES = [silu, sigmoid, mish, gelu, gelu_tanh, softmax, softmax_guard]
+RULES = [silu, swish, sigmoid, mish, gelu, gelu_tanh, softmax, softmax_guard]

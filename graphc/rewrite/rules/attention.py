@@ -58,8 +58,20 @@ def guarded_attention(emit: Emit, scores: Value, v: Value, s: Node, product: Nod
     return emit(Where(), empty, emit.constant(0, like=result), result)
 
 
-@rule("a := Attention(q, rk := Reshape(Expand(ik := Reshape(k))), rv := Reshape(Expand(iv := Reshape(v))))",
-      "a := Attention(q, rk := Reshape(Expand(ik := Reshape(k))), rv := Reshape(Expand(iv := Reshape(v))), mask)")  # fmt: skip
+@rule("product := MatMul(Where(empty, 0, s := Softmax(scores)), v)")
+def attention_of_some_rows(
+    emit: Emit, scores: Value, v: Value, s: Node, product: Node, empty: Value
+) -> Value | Refusal:
+    """Attention whose result is 0 in rows that were found beforehand, as the body of ONNX's Attention has it."""
+    found = _attention(emit, scores, v, s, product)
+    if isinstance(found, Refusal):
+        return found
+    if empty.shape[-1:] != (1,) or len(empty.shape) != len(product.output.shape):
+        return Refusal("what is 0 is not whole rows")
+    return emit(Where(), empty, emit.constant(0, like=found[0]), found[0])
+
+
+@rule("a := Attention(q, rk := Reshape(Expand(ik := Reshape(k))), rv := Reshape(Expand(iv := Reshape(v))), *mask)")
 def grouped_heads(
     emit: Emit, q: Value, k: Value, v: Value, a: Node, rk: Node, ik: Node, rv: Node, iv: Node, mask: Value | None = None
 ) -> Value | Refusal:
@@ -77,10 +89,7 @@ def grouped_heads(
     return emit(a.op, q, k, v, *([] if mask is None else [mask]))
 
 
-@rule(
-    "a := Attention(q, k, t := Transpose(heads := Reshape(m := MatMul(x, w))))",
-    "a := Attention(q, k, t := Transpose(heads := Reshape(m := MatMul(x, w))), mask)",
-)
+@rule("a := Attention(q, k, t := Transpose(heads := Reshape(m := MatMul(x, w))), *mask)")
 def values_as_columns(
     emit: Site,
     q: Value,
@@ -101,7 +110,7 @@ def values_as_columns(
         return Refusal("they are no product with a constant, or something else reads it")
     if t.op.perm != (0, 2, 1, 3) or batch != 1 or x.shape != (*[1] * (len(x.shape) - 2), rows, x.shape[-1]):
         return Refusal("they are in a batch, or in another order")
-    if any(each.narrow for each in sources(w)):
+    if any(each.origin is not None and each.origin.narrow for each in sources(w)):
         return Refusal("the constant is to be stored in a narrower type, in which it cannot be the second operand")
     emit.source = m.source
     columns = emit(m.op, w, emit(Reshape(x.shape[-2:]), x))
@@ -219,7 +228,7 @@ def _as_four(emit: Emit, value: Value, lead: tuple[Dim, ...]) -> Value | None:
     return emit(Reshape((*lead, *matrix)), value) if own != lead else value
 
 
-RULES = [attention, guarded_attention, grouped_heads]
+RULES = [attention, guarded_attention, attention_of_some_rows, grouped_heads]
 
 VALUES = [values_as_columns]
 """What is done when a product's constant lies as ggml reads it."""

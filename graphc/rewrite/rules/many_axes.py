@@ -1,4 +1,4 @@
-"""Rules for movements of more than four axes, which ggml has not: queries, keys and values of one product, taken apart.
+"""Rules for movements of more than four axes, which ggml does not have: queries, keys and values of one product, taken apart.
 
 Such a value lies contiguously, so a part of it is a copy. With its axes of size 1 left out, it is a view.
 """

@@ -153,13 +153,7 @@ def binary_between_transposes(emit: Site, x: Value, y: Value, s: Node, outer: No
     return emit(s.op, x, emit(outer.op, y))
 
 
-@rule(
-    "n := RMSNorm(t := Transpose(x))",
-    "n := RMSNorm(t := Transpose(x), scale)",
-    "n := LayerNorm(t := Transpose(x))",
-    "n := LayerNorm(t := Transpose(x), scale)",
-    "n := LayerNorm(t := Transpose(x), scale, bias)",
-)
+@rule("n := RMSNorm(t := Transpose(x), *scale)", "n := LayerNorm(t := Transpose(x), *scale, *bias)")
 def norm_of_transposed(emit: Emit, x: Value, n: Node, t: Node, **parameters: Value) -> Value | Refusal:
     """Rows that stay together are normalized where they lie, and then moved."""
     assert isinstance(n.op, RMSNorm | LayerNorm)
@@ -192,8 +186,8 @@ def matmul_of_weight(emit: Emit, a: Value, b: Value, m: Node) -> Value | Refusal
     if m.op.transpose_b or len(b.shape) < 2 or not b.static:
         return Refusal("the right operand is computed, or lies right already")
     rank = len(b.shape)
-    turned = emit(Transpose((*range(rank - 2), rank - 1, rank - 2)), b)
-    return emit(MatMul(transpose_a=m.op.transpose_a, transpose_b=True), a, turned)
+    transposed = emit(Transpose((*range(rank - 2), rank - 1, rank - 2)), b)
+    return emit(MatMul(transpose_a=m.op.transpose_a, transpose_b=True), a, transposed)
 
 
 @rule("m := MatMul(e := Expand(x), b)")

@@ -78,7 +78,7 @@ def norm_parameter(emit: Site, x: Value, factor: Value, n: Node, scale: Value | 
     return emit(n.op, *n.inputs, factor)
 
 
-@rule("n := LayerNorm(x, one)", "n := LayerNorm(x, one, zero)", "n := RMSNorm(x, one)")
+@rule("n := LayerNorm(x, one, *zero)", "n := RMSNorm(x, one)")
 def norm_of_one(emit: Emit, x: Value, one: Value, n: Node, zero: Value | None = None) -> Value | Refusal:
     """A scale of 1 and a bias of 0 are none."""
     if not _all_equal(one, 1) or not (zero is None or _all_equal(zero, 0)):

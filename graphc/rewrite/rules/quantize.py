@@ -57,10 +57,7 @@ def integer_product(
     return _scaled(emit, total, _number(a_scale) * scales)
 
 
-@rule(
-    "c := Conv(Dequantize(x, x_scale, x_zero), Dequantize(w, w_scale, w_zero))",
-    "c := Conv(Dequantize(x, x_scale, x_zero), Dequantize(w, w_scale, w_zero), bias)",
-)
+@rule("c := Conv(Dequantize(x, x_scale, x_zero), Dequantize(w, w_scale, w_zero), *bias)")
 def integer_convolution(
     emit: Emit,
     c: Node,
@@ -219,12 +216,12 @@ def _unfit(*values: Value) -> str:
 
 
 def _usual(scale: np.ndarray) -> bool:
-    """Whether scales are positive, and products with bytes are neither subnormal nor infinite."""
+    """True if scales are positive, and products with bytes are neither subnormal nor infinite."""
     return bool(np.all((scale > 1e-30) & (scale < 1e30)))
 
 
 def _fits(length: Any, bias: np.ndarray | None = None) -> bool:
-    """Whether sums of so many products of bytes, and a bias, fit int32."""
+    """True if sums of so many products of bytes, and a bias, fit int32."""
     most = 0 if bias is None else int(np.abs(bias.astype(np.int64)).max(initial=0))
     return isinstance(length, int) and length * LARGEST + most < 1 << 31
 

@@ -17,14 +17,18 @@ from graphc.shapes import Dim, product, static_shape
 
 
 @rule(
-    "y := Add(Mul(x, cos), Mul(turned := Concat(a, b), sin))",
-    "y := Add(Mul(x, cos), Mul(turned := Reshape(Concat(a, b)), sin))",
+    "y := Add(Mul(x, cos), Mul(exchanged := Concat(a, b), sin))",
+    "y := Add(Mul(x, cos), Mul(exchanged := Reshape(Concat(a, b)), sin))",
 )
-def rotary(emit: Emit, x: Value, cos: Value, sin: Value, y: Node, turned: Node, a: Value, b: Value) -> Value | Refusal:
-    """x * cos + turned * sin, where the elements of each pair have changed places, and one may be negated."""
-    if {turned.output.type, y.output.type} != {x.type} or any(each.shape[-1:] != x.shape[-1:] for each in (cos, sin)):
+def rotary(
+    emit: Emit, x: Value, cos: Value, sin: Value, y: Node, exchanged: Node, a: Value, b: Value
+) -> Value | Refusal:
+    """x * cos + exchanged * sin, where the elements of each pair have changed places, and one may be negated."""
+    if {exchanged.output.type, y.output.type} != {x.type} or any(
+        each.shape[-1:] != x.shape[-1:] for each in (cos, sin)
+    ):
         return Refusal("there is no number for each element of a row")
-    places = origins(turned.output, x)
+    places = origins(exchanged.output, x)
     if places is None or places.size % 2:
         return Refusal("it is not made of the elements of each row")
     order = np.arange(places.size)
@@ -65,11 +69,11 @@ def rotary_of_parts(emit: Emit, a: Value, b: Value, cos: Value, sin: Value, y: N
     return Refusal("they are no parts of the rows of one tensor")
 
 
-@rule("y := Concat(turned := RotaryEmbedding(part := Slice(x), cos, sin), rest := Slice(x))")
+@rule("y := Concat(rotated := RotaryEmbedding(part := Slice(x), cos, sin), rest := Slice(x))")
 def rotary_of_some(
-    emit: Emit, x: Value, cos: Value, sin: Value, y: Node, turned: Node, part: Node, rest: Node
+    emit: Emit, x: Value, cos: Value, sin: Value, y: Node, rotated: Node, part: Node, rest: Node
 ) -> Value | Refusal:
-    """Elements of each row behind those that are turned may stay where they are."""
+    """Elements of each row behind those that are rotated may stay where they are."""
     assert isinstance(y.op, Concat)
     assert isinstance(part.op, Slice)
     assert isinstance(rest.op, Slice)
@@ -85,7 +89,7 @@ def rotary_of_some(
     if cos.shape[-1] != count or rest.op.starts != (*starts[:-1], starts[-1] + count):
         return Refusal("the others do not follow")
     whole = x if y.output.shape == x.shape else columns(emit, x, starts[-1], y.output.shape[-1])
-    return emit(turned.op, whole, cos, sin)
+    return emit(rotated.op, whole, cos, sin)
 
 
 def origins(value: Value, x: Value) -> np.ndarray | None:

@@ -22,10 +22,10 @@ from graphc.shapes import Dim, integer, is_static, static_shape
 WHOLE_BLOCKS = 256
 """Elements of a row that are whole blocks in every type of ggml's."""
 
-SCALED = ("s := {}(c := {}(x, w), factor)", "s := {}(c := {}(x, w, bias), factor)")
+SCALED = "s := {}(c := {}(x, w, *bias), factor)"
 
 
-@rule(*(form.format(how, conv) for form in SCALED for how in ("Mul", "Div") for conv in ("Conv", "ConvTranspose")))
+@rule(*(SCALED.format(how, conv) for how in ("Mul", "Div") for conv in ("Conv", "ConvTranspose")))
 def conv_scale(
     emit: Site, x: Value, w: Value, factor: Value, s: Node, c: Node, bias: Value | None = None
 ) -> Value | Refusal:
@@ -34,18 +34,18 @@ def conv_scale(
     if count is None or not _constant(w, factor, *([] if bias is None else [bias])) or not emit.alone(c.output):
         return Refusal("it is not a constant for each channel, or something else reads the result")
     emit.source = c.source
-    turned = isinstance(c.op, ConvTranspose)
-    if turned and count != 1 and c.op.group != 1:  # type: ignore[attr-defined]
+    transposed = isinstance(c.op, ConvTranspose)
+    if transposed and count != 1 and c.op.group != 1:  # type: ignore[attr-defined]
         return Refusal("the channels of a group are not beside one another")
     kernel = [1] * len(w.shape)
-    spread = emit(Reshape((*kernel[:turned], count, *kernel[turned + 1 :])), factor)
+    spread = emit(Reshape((*kernel[:transposed], count, *kernel[transposed + 1 :])), factor)
     parts = [x, emit(s.op, w, spread)]
     if bias is not None:
         parts.append(emit(s.op, bias, emit(Reshape((count,)), factor)))
     return emit(c.op, *parts)
 
 
-@rule(*(form.format(how, conv) for form in SCALED for how in ("Add", "Sub") for conv in ("Conv", "ConvTranspose")))
+@rule(*(SCALED.format(how, conv) for how in ("Add", "Sub") for conv in ("Conv", "ConvTranspose")))
 def conv_bias(
     emit: Site, x: Value, w: Value, factor: Value, s: Node, c: Node, bias: Value | None = None
 ) -> Value | Refusal:
@@ -63,7 +63,7 @@ def conv_bias(
     return emit(c.op, x, w, emit(s.op, bias, emit(Reshape((count,)), factor)))
 
 
-@rule("c := Conv(p := Pad(x), w)", "c := Conv(p := Pad(x), w, bias)")
+@rule("c := Conv(p := Pad(x), w, *bias)")
 def conv_of_padded(emit: Emit, x: Value, w: Value, c: Node, p: Node, bias: Value | None = None) -> Value | Refusal:
     """Zeros around an image are the convolution's own."""
     assert isinstance(c.op, Conv)
@@ -144,7 +144,7 @@ def product_of_parts(emit: Site, a: Value, b: Value, w: Value, m: Node, cat: Nod
 
 
 def _columns(node: Node) -> bool:
-    """Whether a node takes adjacent elements of the last axis, of known number, and all of the others."""
+    """True if a node takes adjacent elements of the last axis, of known number, and all of the others."""
     if not isinstance(node.op, Slice):
         return False
     return cut_axes(node) == [len(node.op.sizes) - 1] and node.op.steps[-1] == 1 and is_static(*_last(node))
@@ -157,7 +157,7 @@ def _last(node: Node) -> tuple[Dim, Dim]:
 
 
 def _overlap(nodes: Sequence[Node]) -> bool:
-    """Whether two slices have an element in common."""
+    """True if two slices have an element in common."""
     parts = sorted((integer(first, {}), integer(count, {})) for first, count in map(_last, nodes))
     return any(first + count > following for (first, count), (following, _) in pairwise(parts))
 
@@ -188,7 +188,7 @@ def _along(value: Value, x: Value, axis: int) -> Dim | None:
 
 
 def _constant(*values: Value) -> bool:
-    """Whether all are constants of a type that loses nothing when they are multiplied once more."""
+    """True if all are constants of a type that loses nothing when they are multiplied once more."""
     return all(value.static and value.dtype in (F32, F64) for value in values)
 
 

@@ -8,7 +8,6 @@ program. Metadata: `graphc.version` (the format's number), `graphc.program` (see
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -18,15 +17,17 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import EngineError
+from graphc.files import open_regular
 from graphc.ir.about import About
 from graphc.ir.types import TensorType
 from graphc.shapes import symbols
 from graphc.shapes.ranges import range_of
-from graphc.targets.ggml.container import Entry, read_container, write_container
-from graphc.targets.ggml.program import Growth, Program, ProgramError, Weight
-from graphc.targets.ggml.text import read_text, write_text
-from graphc.targets.ggml.verify import check_row_numbers
+from graphc.targets.ggml.program.program import Growth, Program, Weight
+from graphc.targets.ggml.program.tensor import ProgramError
+from graphc.targets.ggml.program.text import digest, read_text, write_text
+from graphc.targets.ggml.program.verify import check_row_numbers
 from graphc.trace import SILENT, Progress
+from graphc.weights.formats.gguf import GZIP, Entry, read_container, write_container
 from graphc.weights.recipes import recipes_of
 
 ARCHITECTURE = "graphc"
@@ -188,6 +189,10 @@ def _entry(index: int, weight: Weight) -> Entry:
     return Entry(f"w{index}", weight.tensor.type, ne if all(ne) else (0,))
 
 
-def digest(text: str) -> str:
-    """The SHA-256 of a program's text, which engine and C++ carry to know each other."""
-    return hashlib.sha256(text.encode()).hexdigest()
+def is_engine(path: str | os.PathLike[str]) -> bool:
+    """True if a file starts as an engine file does, or as one that gzip compressed; False if it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            return file.read(4).startswith((b"GGUF", GZIP))
+    except OSError:
+        return False

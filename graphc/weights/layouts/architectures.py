@@ -172,6 +172,7 @@ ARCHITECTURES = (
         part("vae", unet.VAE_BEFORE, [""], "decoder.conv_in.weight", "decoder.mid_block.resnets.0.norm1.weight"),
     )),
     Architecture("TAESD of diffusers", (part("tiny", unet.TINY, [""], "decoder.layers.0.weight", "encoder.layers.0.weight"),)),
+    Architecture("TAEW2.1", (part("tiny", unet.TINY, [""], "decoder.3.conv.0.weight", "decoder.7.conv.weight"),)),
     Architecture("TAESD's decoder", (part("tiny", unet.TINY_DECODER, [""], "1.weight", "3.conv.0.weight"),)),
     Architecture("TAESD's encoder", (part("tiny", unet.TINY_ENCODER, [""], "0.weight", "1.conv.0.weight"),)),
     Architecture("OpenCLIP", (openclip("text_encoder", ""),)),
@@ -221,7 +222,7 @@ class Layout:
         return [(ours, Source(prefix + theirs, row.steps)) for row, theirs, ours in found]
 
     def sources(self, names: Iterable[str]) -> dict[str, dict[str, Source]]:
-        """Of every component, by our names, where its tensors are from."""
+        """Where the tensors of every component are from, by our names."""
         names = list(names)
         return {each: dict(reversed(self.images(each, names))) for each in self.parts}
 

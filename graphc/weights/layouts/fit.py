@@ -7,9 +7,9 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphc.errors import CheckpointError
+from graphc.weights.formats.tensors import Tensors, Unreadable
 from graphc.weights.layouts.architectures import ARCHITECTURES, IGNORED, Layout, Shapes, detect, origins, spellings
 from graphc.weights.layouts.table import SAME, Array, Source, modules
-from graphc.weights.tensors import Tensors, Unreadable
 
 AS_IT_IS = Layout("", {"": (SAME, "")})
 """A checkpoint that is taken by the names that it has."""
@@ -131,7 +131,7 @@ def _made(source: Source, tensor: Array | Unreadable) -> Array | Unreadable:
 
 
 def _fits(source: Source, shapes: Shapes, wanted: tuple[int, ...] | None) -> bool:
-    """Whether a tensor has a shape, or may have it: of one that cannot be read, it is said later why."""
+    """True if a tensor has a shape, or may have it: of one that cannot be read, it is said later why."""
     shape = shapes[source.name]
     try:
         return shape is None or source.shape(shape) == wanted

@@ -18,8 +18,8 @@ from typing import Protocol, TypeAlias, Union
 
 import numpy as np
 
-from graphc.weights.blocks import Blocks, joined
-from graphc.weights.scaled import Scaled
+from graphc.weights.formats.blocks import Blocks, joined
+from graphc.weights.formats.scaled import Scaled
 
 Array: TypeAlias = Union[np.ndarray, Blocks, Scaled]
 

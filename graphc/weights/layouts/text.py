@@ -76,9 +76,9 @@ T5_LLAMA = Table(
 )
 """The same in llama.cpp's names, as GGUF files of T5 have them."""
 
-QWEN_SPARE = ("layers.*", "norm", "lm_head", "visual")
+QWEN_SPARE = ("embed_tokens", "layers.*", "norm", "lm_head", "visual")
 """Pipelines read states from within; behind the last of these are layers, a norm and what chooses words. Qwen2.5-VL also has what
-makes words of pictures."""
+makes words of pictures, which is a program of its own."""
 
 QWEN = Table(
     rows(*((f"model.{each}", each) for each in ("embed_tokens", "layers", "norm")), ("lm_head", "lm_head"))

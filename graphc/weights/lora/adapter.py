@@ -108,7 +108,7 @@ class Adapter:
 
     @property
     def is_pair(self) -> bool:
-        """Whether the change is a product of two matrices and nothing else."""
+        """True if the change is a product of two matrices and nothing else."""
         return self.tensors.keys() <= {"up", "down", "alpha"} and not self.transposed and not self.replaces
 
     @property
@@ -129,7 +129,7 @@ class Adapter:
 
     @property
     def _by_columns(self) -> bool:
-        """Whether lengths are columns'. Only LyCORIS's files have them, as [1, in]; theirs of rows are [out, 1]."""
+        """True if lengths are columns'. Only LyCORIS's files have them, as [1, in]; theirs of rows are [out, 1]."""
         scale = self.tensors.get("dora_scale")
         return scale is not None and scale.ndim > 1 and len(scale) == 1 and self.algebra.shape(self.tensors)[0] != 1
 

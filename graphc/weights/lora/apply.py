@@ -19,11 +19,11 @@ from graphc.errors import CheckpointError, InputError
 from graphc.ggml_types import HALVES
 from graphc.ir.graph import Value
 from graphc.ir.types import F32
-from graphc.targets.ggml.program import Program
-from graphc.targets.ggml.tensors import aligned_empty
+from graphc.targets.ggml.program.program import Program
+from graphc.targets.ggml.run.device.tensors import aligned_empty
 from graphc.trace import LOG
-from graphc.weights.blocks import Blocks
 from graphc.weights.checkpoint import Source
+from graphc.weights.formats.blocks import Blocks
 from graphc.weights.layouts.fit import some
 from graphc.weights.lora.beside import Place, is_pair, place_of, with_factors
 from graphc.weights.lora.by_rows import changed_by_rows
@@ -58,7 +58,7 @@ class Lora:
 
     @property
     def unmatched(self) -> list[str]:
-        """The modules and tensors for this component in the file that the model has not."""
+        """The modules and tensors for this component in the file that the model does not have."""
         return list(self.match.unmatched)
 
 
@@ -99,8 +99,8 @@ class Loras:
         }
         return Loras(self.base, {**self.loaded, **changed})
 
-    def unload(self, name: str | None = None) -> Loras:
-        """Without one, or without any. Raises InputError for a name that there is not."""
+    def unload(self, name: str | None) -> Loras:
+        """Without one, or for None without any. Raises InputError for a name that there is not."""
         self._look_for([] if name is None else [name])
         return Loras(self.base, {key: each for key, each in self.loaded.items() if name not in (None, key)})
 
@@ -135,7 +135,7 @@ class Loras:
         return found
 
     def _told(self, index: int, parameter: Value) -> bool:
-        """Whether a parameter of a weight is known. What is quantized already would lose more by being quantized again."""
+        """True if a parameter of a weight is known. What is quantized already would lose more by being quantized again."""
         again = self.base.program.weights[index].narrow and isinstance(self.base.given.get(parameter.parameter), Blocks)
         return self.base.knows(parameter) and not again
 
@@ -196,7 +196,7 @@ class Loras:
         return self.weight(index) if index < count else self.factors[index - count]
 
     def differs(self, other: Loras, index: int) -> bool:
-        """Whether a weight may be another than with other LoRAs on the same weights."""
+        """True if a weight may be another than with other LoRAs on the same weights."""
         if not self.loaded and not other.loaded:
             return False
         return any(self._terms(each) != other._terms(each) for each in self.base.recipes.reads[index])

@@ -15,8 +15,9 @@ import numpy as np
 from graphc.ir.graph import Value
 from graphc.ir.types import F32
 from graphc.ops.movement import Slice
-from graphc.targets.ggml.program import Program, Tensor
-from graphc.targets.ggml.prune import Pruning
+from graphc.targets.ggml.program.program import Program
+from graphc.targets.ggml.program.prune import Pruning
+from graphc.targets.ggml.program.tensor import Tensor
 from graphc.weights.layouts import Transposed
 from graphc.weights.lora.names import Change
 from graphc.weights.undo import shape_of
@@ -65,12 +66,12 @@ def place_of(index: int, recipe: Value, program: Program) -> Place | None:
 
 
 def is_pair(change: Change) -> bool:
-    """Whether a change is a product of two matrices, of which each row of ours needs a row of the first."""
+    """True if a change is a product of two matrices, of which each row of ours needs a row of the first."""
     return change.adapter.is_pair and not any(isinstance(step, Transposed) for step in change.source.steps)
 
 
 def only_products(program: Program, index: int) -> bool:
-    """Whether all that reads a weight is products and convolutions of which it is the first operand."""
+    """True if all that reads a weight is products and convolutions of which it is the first operand."""
     axes = len(program.weights[index].shape)
     reads = [
         PRODUCTS.get(call.function, ())[:1] == (axes,) and position == 0

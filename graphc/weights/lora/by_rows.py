@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from graphc.ir.types import F32
-from graphc.targets.ggml.devices import default_threads
-from graphc.targets.ggml.tensors import aligned_empty
+from graphc.targets.ggml.run.device.devices import default_threads
+from graphc.targets.ggml.run.device.tensors import aligned_empty
 from graphc.weights.lora.names import matrix
 
 PART = 1 << 18

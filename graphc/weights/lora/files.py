@@ -15,9 +15,9 @@ import numpy as np
 from graphc.errors import CheckpointError
 from graphc.ir.types import FLOATS, INTEGERS, NARROW
 from graphc.weights.checkpoint import Source, open_checkpoint
+from graphc.weights.formats.tensors import Unreadable
 from graphc.weights.lora.adapter import BESIDE, Adapter
 from graphc.weights.lora.settings import ModuleSettings, read_settings
-from graphc.weights.tensors import Unreadable
 
 COMPONENTS = {
     "base_model.model.": "", "model.diffusion_model.": "denoiser", "diffusion_model.": "denoiser",
@@ -96,7 +96,7 @@ def read_lora(source: Source) -> LoraFile:
 
 
 def is_lora(names: Iterable[str]) -> bool:
-    """Whether most of a file's tensors, by their names, are parts of a LoRA, and not only numbers beside one."""
+    """True if most of a file's tensors, by their names, are parts of a LoRA, and not only numbers beside one."""
     found = [_parsed(_component(each)[1])[2] for each in names]
     return 2 * sum(map(bool, found)) > len(found) and bool(set(found) - {"", *BESIDE})
 

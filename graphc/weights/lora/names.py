@@ -13,6 +13,7 @@ import numpy as np
 
 from graphc.errors import CheckpointError, NothingFitsError
 from graphc.ir.graph import Value
+from graphc.ir.numbers import is_pinned
 from graphc.weights.layouts import Origin, Source, origins
 from graphc.weights.layouts.fit import some
 from graphc.weights.layouts.table import modules
@@ -160,7 +161,7 @@ def _match(file: LoraFile, component: str, targets: Targets) -> Match:
 def _contents(match: Match) -> Iterator[str]:
     """What is wrong with the tensors of changes that fit, and with changing these parameters."""
     for parameter, change in match.changes.items():
-        if parameter.pinned:
+        if is_pinned(parameter):
             yield f"{parameter.parameter}: the program relies on its numbers; compile the model with the LoRA in its weights"
         try:
             change.adapter.check(shape_of(parameter))

@@ -12,7 +12,7 @@ from typing import Any
 from graphc.errors import CheckpointError
 from graphc.files import read_file
 from graphc.weights.checkpoint import Source, in_folder
-from graphc.weights.safetensors import read_metadata
+from graphc.weights.formats.safetensors import read_metadata
 
 FILE = "adapter_config.json"
 KEY = "lora_adapter_metadata"

@@ -51,7 +51,7 @@ def attention(node: OnnxNode, emit: SizeEmit) -> Results:
 
 
 def is_plain(node: OnnxNode) -> bool:
-    """Whether nothing is asked of the node that `ops.Attention` has not."""
+    """True if nothing is asked of the node that `ops.Attention` does not have."""
     window = max(node.int("left_window_size", -1), node.int("right_window_size", -1)) >= 0
     return not (window or node.float("softcap", 0.0) or node.wants(3) or node.optional(6) is not None)
 

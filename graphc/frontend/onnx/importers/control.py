@@ -141,7 +141,7 @@ def scan(node: OnnxNode, emit: SizeEmit) -> tuple[Item | None, ...]:
     reverse = node.ints("scan_output_directions", [0] * outputs)
     along = node.ints("scan_output_axes", [0] * outputs)
     collected = [
-        _turned(emit, value, axis, bool(back))
+        _reversed(emit, value, axis, bool(back))
         for value, axis, back in zip(tensors(results[len(state) :]), along, reverse, strict=True)
     ]
     return (*results[: len(state)], *collected)
@@ -340,7 +340,7 @@ def _given(item: Item | None) -> Item:
     return item
 
 
-def _turned(emit: SizeEmit, value: Value, axis: int, backward: bool) -> Value:
+def _reversed(emit: SizeEmit, value: Value, axis: int, backward: bool) -> Value:
     """What a scan collected along its first axis, in the order and along the axis that is asked for."""
     rank = value.type.rank
     value = backwards(emit, value) if backward else value

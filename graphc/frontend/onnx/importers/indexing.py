@@ -6,7 +6,7 @@ import numpy as np
 
 from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
-from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
+from graphc.frontend.onnx.node import OnnxNode, check_table, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
 from graphc.ir.types import I64
@@ -98,6 +98,7 @@ def reverse_sequence(node: OnnxNode, emit: SizeEmit) -> Value:
     steps = fixed_size(x.shape[time], "the number of steps")
     if any(not 0 <= length <= steps for length in lengths) or len(lengths) != x.shape[batch]:
         raise ModelError(f"lengths {lengths} for {x.type}")
+    check_table(len(lengths), steps)
     place, count = np.arange(steps), np.array(lengths, I64)[:, None]
     sources = np.where(place < count, count - 1 - place, place)
     rows = np.broadcast_to(np.arange(len(lengths))[:, None], sources.shape)

@@ -13,7 +13,7 @@ from graphc.frontend.onnx.importers.movement import cut
 from graphc.frontend.onnx.importers.pointwise import converted
 from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.importers.strings import of_strings, strings
-from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
+from graphc.frontend.onnx.node import OnnxNode, check_table, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
 from graphc.ir.types import F32, I64, STRING
@@ -173,6 +173,7 @@ def _placed(emit: SizeEmit, count: Value, places: np.ndarray, weights: np.ndarra
     if mode == "IDF":
         count = emit(Binary("Min"), count, emit.constant(1.0, like=count))
     number = int(count.shape[1])  # type: ignore[arg-type]
+    check_table(number, total)
     table = np.zeros((number, total), F32)
     np.add.at(table, (np.arange(number), places[:number]), 1.0 if mode == "TF" else weights[:number])
     return emit(MatMul(), count, emit.constant(table))

@@ -6,11 +6,11 @@ from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.node import OnnxNode, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
-from graphc.ops.activations import Gelu
+from graphc.ops.activations import Gelu, Swish
 from graphc.ops.base import normalize_axis
 from graphc.ops.matmul import MatMul
 from graphc.ops.norm import LayerNorm, RMSNorm
-from graphc.ops.pointwise import Binary, Unary
+from graphc.ops.pointwise import Binary
 
 DOMAIN = "com.microsoft"
 
@@ -35,9 +35,7 @@ def _biased(node: OnnxNode, emit: SizeEmit) -> Value:
 @onnx_op("QuickGelu", domain=DOMAIN)
 def quick_gelu(node: OnnxNode, emit: SizeEmit) -> Value:
     """x * sigmoid(1.702 * x)."""
-    x = node.input(0)
-    scaled = emit(Binary("Mul"), x, emit.constant(node.float("alpha", 1.702), like=x))
-    return emit(Binary("Mul"), x, emit(Unary("Sigmoid"), scaled))
+    return emit(Swish(node.float("alpha", 1.702)), node.input(0))
 
 
 @onnx_op("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=DOMAIN)

@@ -1,9 +1,9 @@
-"""Elementwise operators. Those that are rows of the tables of `graphc.ops.pointwise` import by that."""
+"""Elementwise operators. Those of the tables `UNARY`, `BINARY` and `ACTIVATIONS` are imported by their rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,14 +14,11 @@ from graphc.frontend.onnx.node import OnnxNode
 from graphc.frontend.onnx.table import IMPORTERS, Importing, onnx_op
 from graphc.ir import Value
 from graphc.ir.types import F32, FLOATS, I32, NARROW
-from graphc.ops import activations as ops
-from graphc.ops.base import Op, normalize_axis
+from graphc.ops.activations import ACTIVATIONS, Clip, Gelu, IsInf
+from graphc.ops.base import normalize_axis
 from graphc.ops.functions import BINARY, UNARY
 from graphc.ops.narrow import ROUNDING, WIDTHS, BitCast, Decode, Encode
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
-
-SELU_ALPHA = 1.67326319217681884765625
-SELU_GAMMA = 1.05070102214813232421875
 
 
 def _unary(function: str) -> Importing:
@@ -30,6 +27,15 @@ def _unary(function: str) -> Importing:
 
 def _binary(function: str) -> Importing:
     return lambda node, emit: emit(Binary(function), node.input(0), second(node, emit))
+
+
+def _with_settings(op: type[Any]) -> Importing:
+    """The importer of a function with settings: attributes have their names."""
+
+    def importing(node: OnnxNode, emit: SizeEmit) -> Value:
+        return emit(op(**{name: node.float(name, usual) for name, usual in op.usual().items()}), node.input(0))
+
+    return importing
 
 
 def second(node: OnnxNode, emit: SizeEmit) -> Value:
@@ -41,31 +47,29 @@ def second(node: OnnxNode, emit: SizeEmit) -> Value:
     return to_shape(emit, b, (*b.shape, *[1] * after))
 
 
-for name in UNARY:
-    if onnx.defs.has(name):
-        IMPORTERS.setdefault(("", name), _unary(name))
-for name in BINARY:
-    if onnx.defs.has(name):
-        IMPORTERS.setdefault(("", name), _binary(name))
-
-PARAMETRIC: dict[str, Callable[[OnnxNode], Op]] = {
-    "LeakyRelu": lambda node: ops.LeakyRelu(node.float("alpha", 0.01)),
-    "Elu": lambda node: ops.Elu(node.float("alpha", 1.0)),
-    "HardSigmoid": lambda node: ops.HardSigmoid(node.float("alpha", 0.2), node.float("beta", 0.5)),
-    "Selu": lambda node: ops.Selu(node.float("alpha", SELU_ALPHA), node.float("gamma", SELU_GAMMA)),
-    "Celu": lambda node: ops.Celu(node.float("alpha", 1.0)),
-    "ThresholdedRelu": lambda node: ops.ThresholdedRelu(node.float("alpha", 1.0)),
-    "Shrink": lambda node: ops.Shrink(node.float("bias", 0.0), node.float("lambd", 0.5)),
-    "IsInf": lambda node: ops.IsInf(bool(node.int("detect_positive", 1)), bool(node.int("detect_negative", 1))),
-    "Gelu": lambda node: ops.Gelu(node.choice("approximate", "none", ("none", "tanh"))),
+ROWS: dict[str, Importing] = {
+    **{name: _unary(name) for name in UNARY},
+    **{name: _binary(name) for name in BINARY},
+    **{name: _with_settings(op) for name, op in ACTIVATIONS.items()},
 }
-"""Operators of one input whose attributes are those of a core operator."""
+"""Importers of what the tables have; an operator that is spelled otherwise has one of its own, here or elsewhere."""
+
+for name, importer in ROWS.items():
+    if onnx.defs.has(name):
+        IMPORTERS.setdefault(("", name), importer)
 
 
-@onnx_op(*PARAMETRIC)
-def parametric(node: OnnxNode, emit: SizeEmit) -> Value:
-    """A function with parameters."""
-    return emit(PARAMETRIC[node.operator](node), node.input(0))
+@onnx_op("IsInf")
+def is_infinite(node: OnnxNode, emit: SizeEmit) -> Value:
+    """Infinities of the signs that are looked for."""
+    signs = (bool(node.int(name, 1)) for name in ("detect_positive", "detect_negative"))
+    return emit(IsInf(*signs), node.input(0))
+
+
+@onnx_op("Gelu")
+def gelu(node: OnnxNode, emit: SizeEmit) -> Value:
+    """Exact, or approximated."""
+    return emit(Gelu(node.choice("approximate", "none", ("none", "tanh"))), node.input(0))
 
 
 @onnx_op("Sum", "Max", "Min")
@@ -153,25 +157,15 @@ def clip(node: OnnxNode, emit: SizeEmit) -> Value:
     """Bounds are attributes before opset 11 and inputs since; either may be left out."""
     x = node.input(0)
     if node.opset < 11:
-        return emit(ops.Clip(node.float("min", None), node.float("max", None)), x)
+        return emit(Clip(node.float("min", None), node.float("max", None)), x)
     bounds = [node.optional(1), node.optional(2)]
     if all(bound is None or (bound.data is not None and bound.data.size == 1) for bound in bounds):
         low, high = (None if bound is None else emit.scalar(bound, "a bound") for bound in bounds)
-        return x if low is None and high is None else emit(ops.Clip(low, high), x)
+        return x if low is None and high is None else emit(Clip(low, high), x)
     for function, bound in zip(("Max", "Min"), bounds, strict=True):
         if bound is not None:
             x = emit(Binary(function), x, bound)
     return x
-
-
-@onnx_op("Swish")
-def swish(node: OnnxNode, emit: SizeEmit) -> Value:
-    """x * sigmoid(alpha * x)."""
-    x, alpha = node.input(0), node.float("alpha", 1.0)
-    if alpha == 1.0:
-        return emit(Unary("Silu"), x)
-    scaled = emit(Binary("Mul"), x, emit.constant(alpha, like=x))
-    return emit(Binary("Mul"), x, emit(Unary("Sigmoid"), scaled))
 
 
 @onnx_op("BitCast")

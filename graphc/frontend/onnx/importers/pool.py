@@ -12,7 +12,7 @@ from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.importers.reduce import lp_power, lp_root
 from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.importers.windows import Window, window
-from graphc.frontend.onnx.node import OnnxNode, refuse_unless
+from graphc.frontend.onnx.node import OnnxNode, check_table, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.frontend.onnx.tensors import Unknown
 from graphc.ir import Value
@@ -53,6 +53,8 @@ def _largest(node: OnnxNode, emit: SizeEmit, x: Value, w: Window, shape: Sequenc
     sizes, counts = (static_shape(sizes) for sizes in (x.shape, shape))
     if sizes is None or counts is None:
         raise Unknown("the indices of the largest elements of a symbolic shape are not supported")
+    check_table(*sizes[2:])
+    check_table(*counts)
     spatial, order = sizes[2:], "F" if node.int("storage_order", 0) else "C"
     planes = np.arange(sizes[0] * sizes[1]).reshape(*sizes[:2], *[1] * len(spatial)) * prod(spatial)
     numbers = np.arange(prod(spatial)).reshape(spatial, order=order)  # type: ignore[call-overload]

@@ -22,7 +22,7 @@ from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import TensorType, Value
 from graphc.ir.types import BOOL, I64
-from graphc.ops.activations import Clip, Elu, HardSigmoid, LeakyRelu, ThresholdedRelu
+from graphc.ops.activations import ACTIVATIONS, Clip
 from graphc.ops.base import Op
 from graphc.ops.indexing import Gather
 from graphc.ops.matmul import MatMul
@@ -33,24 +33,11 @@ from graphc.shapes import is_static
 
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
-ACTIVATIONS: dict[str, Callable[[float | None, float | None], Op]] = {
-    "relu": lambda alpha, beta: Unary("Relu"),
-    "tanh": lambda alpha, beta: Unary("Tanh"),
-    "sigmoid": lambda alpha, beta: Unary("Sigmoid"),
-    "softsign": lambda alpha, beta: Unary("Softsign"),
-    "softplus": lambda alpha, beta: Unary("Softplus"),
-    "leakyrelu": lambda alpha, beta: LeakyRelu(0.01 if alpha is None else alpha),
-    "thresholdedrelu": lambda alpha, beta: ThresholdedRelu(1.0 if alpha is None else alpha),
-    "hardsigmoid": lambda alpha, beta: HardSigmoid(0.2 if alpha is None else alpha, 0.5 if beta is None else beta),
-    "elu": lambda alpha, beta: Elu(1.0 if alpha is None else alpha),
-}
-"""Functions of gates by their ONNX names in lower case; Affine and ScaledTanh are not there."""
+GATES = ("Relu", "Tanh", "Sigmoid", "Softsign", "Softplus", "LeakyRelu", "ThresholdedRelu", "HardSigmoid", "Elu")
+"""Functions of gates, whose names may be written in any case; Affine and ScaledTanh are not there."""
 
 UNROLLED = 64
 """Steps of a layer that is written out."""
-
-TAKES_ALPHA = frozenset({"leakyrelu", "thresholdedrelu", "hardsigmoid", "elu"})
-TAKES_BETA = frozenset({"hardsigmoid"})
 
 
 @dataclass(frozen=True)
@@ -104,10 +91,10 @@ class Layer:
         """One gate of [batch, gates * hidden]."""
         return cut(self.emit, values, 1, index * self.hidden, self.hidden)
 
-    def recur(self, state: Value, first: int, count: int, biased: bool = True) -> Value:
+    def recur(self, state: Value, first: int, count: int) -> Value:
         """The state's part of some gates, with its bias."""
         product = self.emit(MatMul(transpose_b=True), state, self.part(self.recurrence, first, count))
-        if self.bias is None or not biased:
+        if self.bias is None:
             return product
         return self.add(product, self.part(self.bias, self.cell.gates + first, count))
 
@@ -206,12 +193,14 @@ def _functions(node: OnnxNode, cell: Cell, directions: int) -> list[list[Op]]:
     names = [str(name) for name in attribute.value] if attribute is not None else list(cell.functions) * directions
     if len(names) != len(cell.functions) * directions:
         raise ModelError(f"{len(names)} activations for {directions} directions")
-    alphas, betas = iter(node.floats("activation_alpha", [])), iter(node.floats("activation_beta", []))
+    given = {name: iter(node.floats(f"activation_{name}", [])) for name in ("alpha", "beta")}
+    known = {name.lower(): name for name in GATES}
     found = []
     for name in (each.lower() for each in names):
-        refuse_unless(name in ACTIVATIONS, f"the activation {name} is not supported")
-        alpha = next(alphas, None) if name in TAKES_ALPHA else None
-        found.append(ACTIVATIONS[name](alpha, next(betas, None) if name in TAKES_BETA else None))
+        refuse_unless(name in known, f"the activation {name} is not supported")
+        op = ACTIVATIONS.get(known[name])
+        settings = {} if op is None else {key: next(given[key], usual) for key, usual in op.usual().items()}
+        found.append(Unary(known[name]) if op is None else op(**settings))
     count = len(cell.functions)
     return [found[start : start + count] for start in range(0, len(found), count)]
 
@@ -279,7 +268,6 @@ def _ends(layer: Layer) -> Value | None:
         return to_shape(emit, emit(Cast(I64), lengths), (*lengths.shape, 1))
     ends = emit(Cast(I64), lengths)
     outside = emit(Binary("Less"), ends, emit.constant(np.array(0)))
-    place = emit(
-        Where(), outside, emit.size(steps + 1), ends
-    )  # Gather takes negative numbers, but none from the end on
+    # Gather takes negative numbers, but none from the end on.
+    place = emit(Where(), outside, emit.size(steps + 1), ends)
     return to_shape(emit, emit(Gather(0), emit(Range(0, steps + 1, 1, I64)), place), (*lengths.shape, 1))

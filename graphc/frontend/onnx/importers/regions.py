@@ -13,7 +13,7 @@ from graphc.frontend.onnx.importers.movement import cut
 from graphc.frontend.onnx.importers.sampling import Arithmetic, neighbours, read
 from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.importers.windows import explicit_pads, spatial
-from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
+from graphc.frontend.onnx.node import OnnxNode, check_table, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
 from graphc.ir.types import I64
@@ -44,6 +44,7 @@ def roi_align(node: OnnxNode, emit: SizeEmit) -> Value:
         length = math("Sub", end, start)
         length = length if corners else math("Max", length, 1.0)
         bins = node.int(result, 1)
+        check_table(bins, samples)
         steps = (np.arange(bins * samples) + 0.5) / (bins * samples)
         place = math("Add", start, math("Mul", length, emit.constant(steps.astype(regions.dtype)[None])))
         axes.append((_between(math, place, size), bins))
@@ -118,6 +119,7 @@ def deform_conv(node: OnnxNode, emit: SizeEmit) -> Value:
     for axis, size in enumerate(x.shape[2:]):
         moved = to_shape(emit, cut(emit, parts, 2, axis, 1), (batch * deformed, taps, rows, columns))
         windows = fixed_size((rows, columns)[axis], "the number of windows")
+        check_table(taps, windows)
         tap = np.indices(kernel)[axis].reshape(-1) * dilations[axis]
         start = np.arange(windows) * strides[axis] - before[axis]
         grid = tap.reshape(-1, 1, 1) + (start[:, None] if axis == 0 else start[None, :])

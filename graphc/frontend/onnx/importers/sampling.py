@@ -12,7 +12,7 @@ from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.importers.movement import cut
 from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.importers.windows import explicit_pads, spatial
-from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
+from graphc.frontend.onnx.node import OnnxNode, check_table, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
 from graphc.ir.types import I64
@@ -166,6 +166,7 @@ def col2im(node: OnnxNode, emit: SizeEmit) -> Value:
         raise ModelError(f"{x.shape[1]} rows for a kernel of {places} elements")
     blocks = tuple(space // stride + 1 for space, stride in zip(room, strides, strict=True))
     extra = tuple(space % stride for space, stride in zip(room, strides, strict=True))
+    check_table(channels, places, places)
     identity = np.tile(np.eye(places, dtype=x.dtype), (channels, 1)).reshape(channels * places, 1, *kernel)
     operator = ConvTranspose(strides, dilations, before, after, extra, channels)
     return emit(operator, to_shape(emit, x, (*x.shape[:2], *blocks)), emit.constant(identity))
@@ -202,6 +203,7 @@ def tensor_scatter(node: OnnxNode, emit: SizeEmit) -> Value:
     axis = normalize_axis(node.int("axis", -2), cache.type.rank)
     circular = node.choice("mode", "linear", ("linear", "circular")) == "circular"
     steps = fixed_size(update.shape[axis], "the number of new rows")
+    check_table(steps)
     rows = emit.constant(np.arange(steps).reshape([-1 if i == axis else 1 for i in range(update.type.rank)]))
     if start is not None:
         first = to_shape(emit, emit(Cast(I64), start), (*start.shape, *[1] * (update.type.rank - 1)))

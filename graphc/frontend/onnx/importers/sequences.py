@@ -147,5 +147,5 @@ def optional(node: OnnxNode, emit: SizeEmit) -> Item:
 
 @onnx_op("OptionalHasElement")
 def optional_has_element(node: OnnxNode, emit: SizeEmit) -> Value:
-    """Whether the value is there."""
+    """True if the value is there."""
     return emit.constant(np.array(node.item(0) is not None))

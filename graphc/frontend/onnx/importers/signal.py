@@ -8,7 +8,7 @@ from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.importers.movement import cut
 from graphc.frontend.onnx.importers.sizes import to_shape
-from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
+from graphc.frontend.onnx.node import OnnxNode, check_table, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
 from graphc.ops.base import normalize_axis
@@ -113,6 +113,7 @@ def stft(node: OnnxNode, emit: SizeEmit) -> Value:
     frames = (samples - count) // step + 1 if step > 0 else 0
     if frames < 1:
         raise ModelError(f"{samples} samples hold no frame of {count} with a step of {step}")
+    check_table(frames, count)
     places = np.arange(frames)[:, None] * step + np.arange(count)
     pieces = emit(Gather(1), x, emit.constant(places))
     if window is not None:
@@ -135,6 +136,7 @@ def mel_weight_matrix(node: OnnxNode, emit: SizeEmit) -> Value:
     bins, length, rate = (int(emit.scalar(node.input(index), "a setting")) for index in range(3))
     low, high = (float(emit.scalar(node.input(index), "an edge")) for index in (3, 4))
     refuse_unless(0 < bins <= MAX_LENGTH and 0 < length <= 1 << 20 and rate > 0, f"{bins} bands of {length} bins")
+    check_table(length // 2 + 1, bins)
     first, last = (2595 * np.log10(1 + edge / 700) for edge in (low, high))
     mels = first + np.arange(bins + 2) * (last - first) / (bins + 2)  # not bins + 1: what every runtime computes
     edges = (((length + 1) * (700 * (10 ** (mels / 2595) - 1))) // rate).astype(np.int64)

@@ -150,7 +150,7 @@ def resolve_shape(shape: Sequence[Dim], wanted: Sequence[Dim], allow_zero: bool)
         others = [size for axis, size in enumerate(result) if axis != open_axes[0]]
         result[open_axes[0]] = quotient(shape, others)
     elif is_static(*shape, *result) and product(shape) != product(result):
-        raise ModelError(f"{_shown(shape)} has not as many elements as {_shown(result)}")
+        raise ModelError(f"{_shown(shape)} does not have as many elements as {_shown(result)}")
     return tuple(result)
 
 

@@ -41,7 +41,7 @@ def string_concat(node: OnnxNode, emit: SizeEmit) -> Value:
 
 @onnx_op("RegexFullMatch")
 def regex_full_match(node: OnnxNode, emit: SizeEmit) -> Value:
-    """Whether a whole string matches."""
+    """True if a whole string matches."""
     try:
         pattern = re.compile(node.string("pattern"))
     except re.error as error:

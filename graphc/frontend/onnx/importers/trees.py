@@ -12,7 +12,7 @@ from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.importers.learning import DOMAIN
 from graphc.frontend.onnx.importers.pointwise import converted
 from graphc.frontend.onnx.importers.sizes import to_shape
-from graphc.frontend.onnx.node import OnnxNode, refuse_unless
+from graphc.frontend.onnx.node import OnnxNode, check_table, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
 from graphc.ir.types import F32, I64
@@ -48,6 +48,8 @@ def tree_ensemble(node: OnnxNode, emit: SizeEmit) -> Value:
     )
     answers, columns = _answers(node, emit, x)
     leaves = [leaf for root in node.ints("tree_roots") for leaf in _leaves(node, root)]
+    check_table(len(columns), len(leaves))
+    check_table(len(leaves), node.int("n_targets"))
     signs = np.zeros((len(columns), len(leaves)), F32)
     wanted = np.zeros(len(leaves), F32)
     for number, leaf in enumerate(leaves):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from graphc.shapes import Expr
-from graphc.targets.ggml.calls import CALLS
 from graphc.targets.ggml.cpp.functions import Function, Functions, Invocation, Operand, Step
 from graphc.targets.ggml.cpp.loops import Loop, find_loops
 from graphc.targets.ggml.cpp.names import comment, identifier, singular
@@ -19,13 +18,22 @@ from graphc.targets.ggml.cpp.ratios import SizeOf
 from graphc.targets.ggml.cpp.scopes import Path
 from graphc.targets.ggml.cpp.shapes import ShapeComments
 from graphc.targets.ggml.cpp.sizes import SizeNames
-from graphc.targets.ggml.cpp.variables import Variables
-from graphc.targets.ggml.program import TYPE_SIZES, Arg, Call, Constant, ProgramError, Tensor
+from graphc.targets.ggml.cpp.variables import Birth, Variables
+from graphc.targets.ggml.program.calls import CALLS
+from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX
+from graphc.targets.ggml.program.program import Call
+from graphc.targets.ggml.program.tensor import TYPE_SIZES, Arg, Constant, ProgramError, Tensor
 
 WIDTH = 110
 INDENT = "    "
 LEAST_HEADED = 3
 """Steps of a module without a function of its own from which on a comment names it."""
+
+OPTIONAL_LAST = ("graphc_gelu", "graphc_silu", "graphc_rotary")
+"""Composites whose last tensor need not be given."""
+
+IN_THE_NAME = ("direct",)
+"""What is true or false of a composite and stands behind its name in C++."""
 
 CONSTANT = re.compile(r"GGML_[A-Z0-9_]+", re.ASCII)
 
@@ -40,9 +48,10 @@ class Needs:
 
 @dataclass(frozen=True)
 class Written:
-    """A function's statements, the variables of its results, and what it needs."""
+    """A function's statements, whether they return its result, the variables of its results, and what it needs."""
 
     lines: list[str]
+    returned: bool
     parameters: list[str]
     numbers: list[tuple[str, str]]
     results: list[str]
@@ -61,16 +70,21 @@ class BodyWriter:
         needs: Mapping[Function, Needs],
         taken: Iterable[str],
     ) -> None:
-        self.functions, self.function = functions, function
+        self.returns = function is not functions.main
+        self.functions, self.function, self.taken = functions, function, tuple(taken)
         self.sizes, self.kernels, self.needs = sizes, kernels, needs
-        self.variables = Variables(functions, function, taken)
+
+    def write(self) -> Written:
+        """The statements of the function, in order; written twice, for the first time shows what goes from module to module."""
+        self._write(())
+        return self._write(self.variables.streams())
+
+    def _write(self, streams: Collection[Birth]) -> Written:
+        self.variables = Variables(self.functions, self.function, self.taken, streams)
         self.shapes = ShapeComments()
         self.lines: list[str] = []
         self.depth = 1
         self._headed = False
-
-    def write(self) -> Written:
-        """The statements of the function, in order."""
         loops = {loop.start: loop for loop in find_loops(self.functions, self.function)}
         position = 0
         while position < len(self.function.body.steps):
@@ -84,7 +98,9 @@ class BodyWriter:
         variables = self.variables
         types = [column[0].type for column in self.function.numbers]
         numbers = list(zip(types, variables.numbers, strict=True))
-        return Written(self.lines, variables.parameters, numbers, results, self.shapes.legend())
+        self.function.parameters = variables.parameters
+        returned = any(line.lstrip().startswith("return ") for line in self.lines)
+        return Written(self.lines, returned, variables.parameters, numbers, results, self.shapes.legend())
 
     def _step(self, position: int) -> None:
         step = self.function.body.steps[position]
@@ -94,9 +110,11 @@ class BodyWriter:
         count = len(self.functions.makes(step))
         if count == 1:
             name, new = self.variables.result(position, operands)
-            left = f"ggml_tensor * {name}" if new else name
+            left = f"ggml_tensor * {name} =" if new else f"{name} ="
         else:
-            left = f"auto [{', '.join(self.variables.new(position, index) for index in range(count))}]"
+            left = f"auto [{', '.join(self.variables.new(position, index) for index in range(count))}] ="
+        if self.returns and self.function.results == [(position, 0)] and position + 1 == len(self.function.body.steps):
+            left = "return"
         self._line(left, text, self._shapes(position))
 
     def _loop(self, loop: Loop) -> None:
@@ -114,7 +132,7 @@ class BodyWriter:
         call = self._invocation(loop.start, step, texts, weights)
         shapes = self._shapes(loop.end - 1)
         if len(step.function.results) == 1:
-            self._line(texts[loop.fed[0][0]], call, shapes)
+            self._line(f"{texts[loop.fed[0][0]]} =", call, shapes)
         else:
             self._fed_results(loop, call, texts, shapes, len(step.function.results))
         self.depth -= 1
@@ -129,10 +147,10 @@ class BodyWriter:
             name = variables.of[operand]
         else:
             source = self._operand(operand)
-            name = variables.new(loop.start, result)
-            self._line(f"ggml_tensor * {name}", (source, []), "")
+            name, new = variables.named(loop.start, result)
+            self._line(f"ggml_tensor * {name} =" if new else f"{name} =", (source, []), "")
         for position in range(loop.start, loop.end):
-            variables.of["local", (position, result)] = name
+            variables.hold(name, ("local", (position, result)))
         return name
 
     def _loop_head(self, loop: Loop, type: str) -> tuple[str, str]:
@@ -150,12 +168,12 @@ class BodyWriter:
         """The results of a round, and their way into the variables of the next."""
         fed = {result: texts[argument] for argument, result in loop.fed}
         names = [self.variables.names.fresh(f"next_{fed.get(result, 'result')}") for result in range(count)]
-        self._line(f"auto [{', '.join(names)}]", call, shapes)
+        self._line(f"auto [{', '.join(names)}] =", call, shapes)
         for result, name in enumerate(names):
             if result in fed:
                 self.lines.append(f"{INDENT * self.depth}{fed[result]} = {name};")
             else:
-                self.variables.of["local", (loop.end - 1, result)] = name
+                self.variables.hold(name, ("local", (loop.end - 1, result)))
 
     def _heading(self, position: int) -> None:
         """A comment where the calls of a child module without a function of its own begin, a blank line where they end."""
@@ -201,11 +219,12 @@ class BodyWriter:
             return self._invocation(position, step, operands, "" if base is None else self._weights(base))
         call = self.functions.program.calls[step]
         if call.kernel >= 0:
-            type = f"GGML_TYPE_{call.result.type}"
-            ne = ", ".join(self._numbers(position))
-            read = f"{{{', '.join(operands)}}}"
-            return "kernels.call", ["ctx", self.kernels[call.kernel], type, f"{{{ne}}}", read]
+            type, numbers = f"GGML_TYPE_{call.result.type}", self._numbers(position)
+            listed = [f"{{{', '.join(each)}}}" for each in (numbers[:4], operands, numbers[4:])]
+            return "kernels.call", ["ctx", self.kernels[call.kernel], type, *listed[: 3 if numbers[4:] else 2]]
         function, args = checked_function(call), ["ctx", *self._arguments(position, call, operands)]
+        if function in COMPOSITES:
+            function, args = composite_call(call, args)
         if not may_be_empty(call):
             return function, args
         ne = ", ".join(self._numbers(position)[-4:])
@@ -248,7 +267,7 @@ class BodyWriter:
     def _line(self, left: str, call: tuple[str, list[str]], shapes: str) -> None:
         function, args = call
         indent = INDENT * self.depth
-        prefix = f"{indent}{left} = {function}"
+        prefix = f"{indent}{left} {function}"
         lines = wrapped(f"{prefix}(", args, ");", indent + INDENT) if args else [f"{prefix};"]
         lines[-1] += f"  // {shapes}" if shapes else ""
         self.lines += lines
@@ -264,6 +283,24 @@ def wrapped(prefix: str, parts: Sequence[str], suffix: str, indent: str) -> list
             line = indent
         line += text + (" " if index + 1 < len(parts) else "")
     return [*lines, line]
+
+
+def composite_call(call: Call, texts: Sequence[str]) -> tuple[str, list[str]]:
+    """The C++ function of a composite, and its arguments, the context first: tensors of which there may be any number in braces,
+    then what is true or false, by name. What is left out at the end is false, or no tensor."""
+    composite = COMPOSITES[call.function]
+    fixed = list(zip(composite.parameters, call.args, texts[1:], strict=False))
+    more = texts[1 + len(fixed) :]
+    function = f"graphc::{call.function.removeprefix(PREFIX)}"
+    function += "".join(f"_{name}" for name, arg, _ in fixed if name in IN_THE_NAME and arg is True)
+    flags = [f"/*{name}=*/{text}" for name, arg, text in fixed if isinstance(arg, bool) and name not in IN_THE_NAME]
+    while flags and flags[-1].endswith("false"):
+        flags.pop()
+    plain = [text for _, arg, text in fixed if not isinstance(arg, bool)]
+    listed = [f"{{{', '.join(more)}}}"] if more or (composite.more and flags) else []
+    if not flags and call.function in OPTIONAL_LAST and plain[-1] == "nullptr":
+        plain.pop()
+    return function, [texts[0], *plain, *listed, *flags]
 
 
 def literal(arg: Arg, sizes: SizeNames) -> str:

@@ -7,19 +7,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from graphc.errors import GraphcError
+from graphc.kernels.c.render import Rendered, render
 from graphc.shapes import Expr
 from graphc.targets.ggml.cpp.body import BodyWriter, Needs
 from graphc.targets.ggml.cpp.functions import Function, Functions, Invocation
 from graphc.targets.ggml.cpp.names import RESERVED, Names, identifier, singular, snake, type_name
+from graphc.targets.ggml.cpp.numbers import Labelled
 from graphc.targets.ggml.cpp.parts import has_parts, split
 from graphc.targets.ggml.cpp.regions import regions
 from graphc.targets.ggml.cpp.scopes import placed, split_path
 from graphc.targets.ggml.cpp.sizes import SizeNames
 from graphc.targets.ggml.cpp.weights import WeightTree
-from graphc.targets.ggml.engine import digest
-from graphc.targets.ggml.program import STORAGE, Program
-from graphc.targets.ggml.text import write_text
-from graphc.targets.kernels.render_c import Rendered, render
+from graphc.targets.ggml.lowering.compose import composed
+from graphc.targets.ggml.program.composites import PREFIX
+from graphc.targets.ggml.program.program import Call, Program
+from graphc.targets.ggml.program.tensor import STORAGE
+from graphc.targets.ggml.program.text import digest, write_text
 
 STRUCTS = frozenset({"Inputs", "Outputs", "Sizes", "Weights"})
 """Structs that every model may have."""
@@ -43,7 +46,7 @@ TARGETS = frozenset(
 )
 """Names that targets of cmake's and libraries have, which the project may not."""
 
-NORMALIZATIONS = {"ggml_norm": "layer_norm", "ggml_group_norm": "group_norm", "ggml_rms_norm": "rms_norm"}
+NORMALIZATIONS = ("graphc_layer_norm", "graphc_group_norm", "graphc_rms_norm")
 
 
 class GraphCode:
@@ -85,7 +88,7 @@ class GraphCode:
     def _normalization(self, function: Function) -> str:
         """What a function that normalizes is called."""
         calls = [self.program.calls[step].function for step in function.body.steps if isinstance(step, int)]
-        return next((NORMALIZATIONS[call] for call in calls if call in NORMALIZATIONS), "")
+        return next((call.removeprefix(PREFIX) for call in calls if call in NORMALIZATIONS), "")
 
     def _needs(self, function: Function, known: dict[Function, Needs]) -> Needs:
         """What a function or those that it calls use."""
@@ -113,6 +116,7 @@ class ModelCode:
     def __init__(self, program: Program, title: str) -> None:
         _check_values(program)
         self.sha256 = digest(write_text(program))
+        self.stored, program = program, composed(program)
         self.program, self.title = program, title
         self.class_name = type_name(title)
         if self.class_name in STRUCTS:
@@ -123,6 +127,8 @@ class ModelCode:
         self.header = f"{self.namespace}/model.h"
         self.sizes = SizeNames(program)
         self.kernels = self._kernels()
+        if self.kernels:
+            self.program = program = with_arguments(program, self.kernels)
         self.block = split(program, Names().fresh) if has_parts(program) else None
         self.parts = self.block.parts if self.block else []
         parts = [part.program for part in self.parts] if self.block else [program]
@@ -146,7 +152,27 @@ class ModelCode:
         rendered = render(self.program.kernels, list(self.sizes.members))
         names = {name: f"{self.namespace}_{name.removeprefix('graphc_')}" for name in rendered.functions}
         text = re.sub(r"\bgraphc_kernel_\w+", lambda name: names.get(name[0], name[0]), rendered.text)
-        return replace(rendered, text=text, functions=tuple(names.values()))
+        return replace(rendered, text=text, functions=tuple(names[each] for each in rendered.functions))
+
+
+def with_arguments(program: Program, kernels: Rendered) -> Program:
+    """The program whose calls of kernels are given what the kernels' functions are, behind the tensors; each calls the first
+    kernel of its function."""
+
+    def given(call: Call) -> Call:
+        host = call.host and replace(
+            call.host, blocks=tuple(with_arguments(each, kernels) for each in call.host.blocks)
+        )
+        if call.kernel < 0:
+            return replace(call, host=host)
+        arguments = [
+            Labelled(each, label) if isinstance(each, float) else each
+            for each, label in zip(kernels.arguments[call.kernel], kernels.labels[call.kernel], strict=True)
+        ]
+        first = kernels.functions.index(kernels.functions[call.kernel])
+        return replace(call, args=(*call.args, *arguments), kernel=first)
+
+    return replace(program, calls=list(map(given, program.calls)))
 
 
 def _check_values(program: Program) -> None:

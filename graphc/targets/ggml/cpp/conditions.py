@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from graphc.shapes import Dim, Expr
 from graphc.shapes.dim import lower_bound
 from graphc.targets.ggml.cpp.numbers import SIZED, may_be_empty, may_vanish
-from graphc.targets.ggml.program import TYPE_SIZES, Call, Program, Tensor
-from graphc.targets.ggml.prune import live_calls
+from graphc.targets.ggml.program.program import Call, Program
+from graphc.targets.ggml.program.prune import live_calls
+from graphc.targets.ggml.program.tensor import TYPE_SIZES, Tensor
 
-POSITIVE = SIZED | {"ggml_pool_2d", "ggml_im2col", "ggml_conv_transpose_2d_p0"} | {
-    f"ggml_conv_2d{kind}" for kind in ("", "_direct", "_dw_direct")
+POSITIVE = SIZED | {
+    "ggml_pool_2d", "ggml_im2col", "ggml_conv_transpose_2d_p0", "ggml_conv_2d_dw_direct", "graphc_conv_2d",
 }  # fmt: skip
 """Calls that take no size of 0."""
 

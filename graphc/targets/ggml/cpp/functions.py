@@ -16,7 +16,8 @@ from graphc.targets.ggml.cpp.ratios import Candidate, SizeOf, express
 from graphc.targets.ggml.cpp.regions import Region
 from graphc.targets.ggml.cpp.scopes import Path, Ref, readers, reference, split_path
 from graphc.targets.ggml.cpp.weights import WeightTree
-from graphc.targets.ggml.program import Call, Program, Tensor
+from graphc.targets.ggml.program.program import Call, Program
+from graphc.targets.ggml.program.tensor import Tensor
 
 LARGE = 12
 """Steps from which on a module that is called once becomes a function."""
@@ -76,6 +77,8 @@ class Function:
     numbers: list[list[Number]]
     """For each parameter that is a number, the number in each body."""
     name: str = ""
+    parameters: list[str] = field(default_factory=list)
+    """What its tensors are called, once it is written."""
 
     @property
     def body(self) -> Body:
@@ -208,7 +211,8 @@ class Functions:
     def _hole(self, function: Function, position: int, column: list[Number]) -> SizeOf | int:
         """What a number that differs is of an operand at hand, else the parameter that it is."""
         sizes = [number.value for number in column if number.is_size and not isinstance(number.value, float)]
-        found = express(sizes, self._candidates(function, position)) if len(sizes) == len(column) else None
+        axis = column[0].axis
+        found = express(sizes, self._candidates(function, position), axis) if len(sizes) == len(column) else None
         if found is not None:
             return found
         for index, known in enumerate(function.numbers):

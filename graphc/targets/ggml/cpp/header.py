@@ -9,7 +9,7 @@ import numpy as np
 from graphc.targets.ggml.cpp.code import ModelCode
 from graphc.targets.ggml.cpp.names import comment, short
 from graphc.targets.ggml.cpp.weights import Part, Struct
-from graphc.targets.ggml.program import Input, Output
+from graphc.targets.ggml.program.program import Input, Output
 
 DTYPES = {"bool": "boolean"}
 """Element types that `graphc::DType` calls otherwise than NumPy."""
@@ -85,7 +85,7 @@ def _method(name: str, suffix: str) -> str:
     """The declaration of a method that makes the calls of a graph."""
     head = f"    std::vector<graphc::GraphOutput> {name}("
     lines = [
-        f"{head}ggml_context * ctx, graphc::Kernels & kernels,",
+        f"{head}const graphc::Builder & ctx, graphc::Kernels & kernels,",
         "const std::vector<int64_t> & values,",
         f"const std::vector<ggml_tensor *> & inputs){suffix};",
     ]

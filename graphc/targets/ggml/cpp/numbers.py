@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, Union
 
 from graphc.shapes import Dim, Expr, lower_bound, symbols
-from graphc.targets.ggml.program import Arg, Call
+from graphc.targets.ggml.program.composites import COMPOSITES
+from graphc.targets.ggml.program.program import Call
+from graphc.targets.ggml.program.tensor import Arg, Tensor
 
 Value: TypeAlias = Union[Dim, float]
 
@@ -20,28 +22,42 @@ SIZED = frozenset(
 CONVOLUTION = ("stride", "stride", "padding", "padding", "dilation", "dilation")
 
 SETTINGS: Mapping[str, tuple[str, ...]] = {
-    "ggml_conv_2d": ("", "", *CONVOLUTION),
-    "ggml_conv_2d_direct": ("", "", *CONVOLUTION),
     "ggml_conv_2d_dw_direct": ("", "", *CONVOLUTION),
     "ggml_im2col": ("", "", *CONVOLUTION),
     "ggml_conv_transpose_2d_p0": ("", "", "stride"),
-    "ggml_norm": ("", "epsilon"),
-    "ggml_rms_norm": ("", "epsilon"),
-    "ggml_l2_norm": ("", "epsilon"),
-    "ggml_group_norm": ("", "groups", "epsilon"),
     "ggml_scale": ("", "scale"),
     "ggml_soft_max_ext": ("", "", "scale"),
 }
-"""What the settings of calls are called, by position. Those of other calls belong to what a function does."""
+"""What the settings of ggml's calls are called, by position. Those of other calls belong to what a function does."""
+
+OF_COMPOSITES: Mapping[str, str] = {
+    **dict(zip(("s0", "s1", "p0", "p1", "d0", "d1"), CONVOLUTION, strict=True)),
+    **{name: name for name in ("epsilon", "groups", "scale")},
+}
+"""The same of composites, by what they call them themselves."""
+
+
+class Labelled(float):
+    """A number that a kernel is given, and what the kernel calls it."""
+
+    label: str
+
+    def __new__(cls, number: float, label: str) -> Labelled:
+        """The number with its label."""
+        made = super().__new__(cls, number)
+        made.label = label
+        return made
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number among the arguments. `position` is -1 for a size of the result that the call is told apart from them."""
+    """A number among the arguments. `position` is -1 for a size of the result that the call is told apart from them; `axis` is
+    the one of the result of which it is the size, -1 if it is of none."""
 
     value: Value
     position: int
     name: str
+    axis: int = -1
 
     @property
     def is_size(self) -> bool:
@@ -56,16 +72,24 @@ class Number:
 
 def numbers(call: Call) -> list[Number]:
     """The numbers of a call, in order."""
-    result = [Number(size, -1, "size") for size in call.result.ne]
+    result = [Number(size, -1, "size", axis) for axis, size in enumerate(call.result.ne)]
     if call.kernel >= 0:
-        return result
+        given = [(i, arg) for i, arg in enumerate(call.args) if not isinstance(arg, Tensor)]
+        return result + [Number(arg, i, arg.label if isinstance(arg, Labelled) else "size") for i, arg in given]  # type: ignore[arg-type]
     return [*_arguments(call), *(result if may_be_empty(call) else [])]
 
 
 def _arguments(call: Call) -> list[Number]:
     if call.function in SIZED:
-        return [Number(arg, i, "size") for i, arg in enumerate(call.args) if _is_number(arg)]  # type: ignore[arg-type]
-    names = SETTINGS.get(call.function, ())
+        last = 0 if call.function.startswith("ggml_view") else 4
+        return [
+            Number(arg, i, "size", i - 1 if i <= last else -1)  # type: ignore[arg-type]
+            for i, arg in enumerate(call.args)
+            if _is_number(arg)
+        ]
+    names: Iterable[str] = SETTINGS.get(call.function, ())
+    if call.function in COMPOSITES:
+        names = (OF_COMPOSITES.get(name, "") for name in COMPOSITES[call.function].parameters)
     return [
         Number(arg, i, name)  # type: ignore[arg-type]
         for i, (arg, name) in enumerate(zip(call.args, names, strict=False))
@@ -74,12 +98,12 @@ def _arguments(call: Call) -> list[Number]:
 
 
 def may_be_empty(call: Call) -> bool:
-    """Whether the result has no elements for some sizes that the model takes: then no call is made."""
+    """True if the result has no elements for some sizes that the model takes: then no call is made."""
     return any(may_vanish(size) for size in call.result.ne)
 
 
 def may_vanish(size: Dim) -> bool:
-    """Whether 0 is one of the sizes, of what the model measures, slices or is given. One that only a small image brings
+    """True if 0 is one of the sizes, of what the model measures, slices or is given. One that only a small image brings
     down to 0 is none: such an image is refused."""
     if not isinstance(size, Expr):
         return size == 0

@@ -14,8 +14,9 @@ from graphc.ir.types import BF16, F16, F32, F64, I8, I16, I32, I64
 from graphc.shapes import Dim, Expr, symbols
 from graphc.targets.ggml.cpp.names import identifier
 from graphc.targets.ggml.cpp.scopes import Ref, reference
-from graphc.targets.ggml.program import HOST, RESULT, STORAGE, Call, Host, Input, Output, Program, Tensor, storage_ne
-from graphc.targets.ggml.sections import Section, sections, sizes_read
+from graphc.targets.ggml.program.program import HOST, RESULT, Call, Host, Input, Output, Program
+from graphc.targets.ggml.program.sections import Section, sections, sizes_read
+from graphc.targets.ggml.program.tensor import STORAGE, Tensor, storage_ne
 
 DTYPES: Mapping[str, np.dtype] = {
     "F32": F32, "F16": F16, "BF16": BF16, "F64": F64, "I8": I8, "I16": I16, "I32": I32, "I64": I64,
@@ -78,12 +79,12 @@ class Block:
         return [part for step in self.steps for part in _parts(step)]
 
     def reads(self, ref: Ref) -> bool:
-        """Whether a step reads a tensor."""
+        """True if a step reads a tensor."""
         return any(ref in (step.inputs if isinstance(step, Part) else step.args) for step in self.steps)
 
 
 def has_parts(program: Program) -> bool:
-    """Whether the host acts in a program."""
+    """True if the host acts in a program."""
     return any(call.function == HOST for call in program.calls)
 
 
@@ -115,7 +116,7 @@ def host_symbols(program: Program) -> Iterator[str]:
 
 
 def is_symbol(size: Dim) -> bool:
-    """Whether a size is a named one and nothing else."""
+    """True if a size is a named one and nothing else."""
     return isinstance(size, Expr) and str(size) in symbols(size)
 
 

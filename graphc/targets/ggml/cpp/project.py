@@ -9,12 +9,12 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from graphc.files import replacing_folder
+from graphc.kernels.c.render import FLAGS, declarations
 from graphc.targets.ggml.cpp.code import ModelCode
 from graphc.targets.ggml.cpp.example import render_example, render_readme
 from graphc.targets.ggml.cpp.header import render_header
 from graphc.targets.ggml.cpp.source import render_source, render_weights
-from graphc.targets.ggml.program import Program
-from graphc.targets.kernels.render_c import FLAGS, declarations
+from graphc.targets.ggml.program.program import Program
 
 RUNTIME = "runtime"
 """The folder of a project that holds the fixed files: the library that all models of an application share."""
@@ -75,7 +75,7 @@ def render_project(program: Program, name: str = "") -> dict[str, str]:
 def runtime_files() -> Iterator[tuple[str, Traversable]]:
     """The fixed files of every project, by their paths in its folder `RUNTIME`."""
     folder = files("graphc.targets.ggml").joinpath("project")
-    for path in ("", "graphc/"):
+    for path in ("", "graphc/", "gpu/"):
         inside = [file for file in folder.joinpath(path).iterdir() if file.is_file()]
         yield from ((path + file.name, file) for file in sorted(inside, key=lambda file: file.name))
 

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any, TypeAlias
 
 from graphc.shapes import Dim, product
-from graphc.targets.ggml.program import Quad
+from graphc.targets.ggml.program.tensor import Quad
 
 Candidate: TypeAlias = tuple[Any, Sequence[Quad]]
 """An operand, and its sizes for each caller."""
@@ -31,8 +31,11 @@ class SizeOf:
         return " * ".join(factors) + (f" / {self.divisor}" if self.divisor != 1 else "")
 
 
-def express(values: Sequence[Dim], candidates: Sequence[Candidate]) -> SizeOf | None:
-    """The simplest such product that has all of the values, or None."""
+def express(values: Sequence[Dim], candidates: Sequence[Candidate], axis: int = -1) -> SizeOf | None:
+    """The simplest such product that has all of the values, or None; of several, the size of the first operand along `axis`."""
+    for operand, shapes in candidates[:1] if axis >= 0 else ():
+        if all(value == ne[axis] for value, ne in zip(values, shapes, strict=True)):
+            return SizeOf(operand, (axis,))
     for count in (1, 2, 3):
         for operand, shapes in candidates:
             for axes, sizes in _products(shapes, count):

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TypeAlias, Union
 
 from graphc.targets.ggml.cpp.scopes import Path, readers
-from graphc.targets.ggml.program import Program
-from graphc.targets.ggml.prune import live_calls
+from graphc.targets.ggml.program.program import Program
+from graphc.targets.ggml.program.prune import live_calls
 
 
 @dataclass(eq=False)

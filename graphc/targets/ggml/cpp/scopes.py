@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from graphc.targets.ggml.program import Arg, Call, Program, Tensor
-from graphc.targets.ggml.prune import live_calls
+from graphc.targets.ggml.program.program import Call, Program
+from graphc.targets.ggml.program.prune import live_calls
+from graphc.targets.ggml.program.tensor import Arg, Tensor
 
 Ref: TypeAlias = tuple[str, int]
 """A tensor by where it comes from: ("call", i), ("weight", i) or ("input", i)."""
@@ -18,9 +19,9 @@ Path: TypeAlias = tuple[str, ...]
 MOST_HOISTED = 16
 """Calls that a shared result may depend on to be moved out of a module together with them."""
 
-PARAMETRIC = frozenset({"ggml_mul_mat", "ggml_get_rows", "ggml_im2col"}) | {
-    f"ggml_conv_{kind}" for kind in ("2d", "2d_direct", "2d_dw_direct", "transpose_2d_p0")
-}
+PARAMETRIC = frozenset({
+    "graphc_linear", "graphc_conv_2d", "ggml_get_rows", "ggml_im2col", "ggml_conv_2d_dw_direct", "ggml_conv_transpose_2d_p0",
+})  # fmt: skip
 """Calls whose constant operands are parameters, whatever they are called."""
 
 

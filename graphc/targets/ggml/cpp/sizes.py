@@ -10,7 +10,7 @@ from graphc.shapes import Dim, Expr, symbols
 from graphc.shapes.dim import Atom, lower_bound
 from graphc.targets.ggml.cpp.names import DERIVED, Names, comment, identifier, string_literal
 from graphc.targets.ggml.cpp.parts import host_symbols
-from graphc.targets.ggml.program import Program
+from graphc.targets.ggml.program.program import Program
 
 LONGEST = 80
 """Characters of a minimum, maximum or quotient from which on a function computes it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from graphc.ggml_types import QUANTIZED
 from graphc.shapes import Dim
 from graphc.shapes.dim import lower_bound
 from graphc.targets.ggml.cpp.body import type_constant, wrapped
@@ -16,9 +17,11 @@ from graphc.targets.ggml.cpp.names import comment, string_literal
 from graphc.targets.ggml.cpp.parts import Part
 from graphc.targets.ggml.cpp.sizes import symbol_limits
 from graphc.targets.ggml.cpp.steps import render_compute
-from graphc.targets.ggml.program import Input, Program, Tensor
-from graphc.targets.ggml.residence import Reads, weights_read
-from graphc.targets.ggml.rows import counts_from_end
+from graphc.targets.ggml.program.program import Input, Program
+from graphc.targets.ggml.program.tensor import Tensor
+from graphc.targets.ggml.run.memory.residence import Reads, weights_read
+from graphc.targets.ggml.run.rows import counts_from_end
+from graphc.weights.lora.beside import only_products
 
 SHOWN_CALLERS = 2
 """Modules that the comment above a function names; numbers of a list are left out."""
@@ -26,7 +29,7 @@ SHOWN_CALLERS = 2
 CONSTRUCTOR = """\
 {name}::{name}(graphc::Engine engine, const graphc::Options & options)
     : graphc::Model(describe(), std::move(engine), options){parts} {{
-    load({namespace}::weight_slots(weights_){together});
+    load({namespace}::weight_slots(weights_), {namespace}::weights_together());
 }}
 
 Outputs {name}::run(const Inputs & {given}) const {{
@@ -37,6 +40,9 @@ Outputs {name}::run(const Inputs & {given}) const {{
 }}
 """
 
+TOGETHER = "std::vector<std::vector<size_t>> weights_together()"
+"""A function of `weights.cpp`."""
+
 
 def render_source(code: ModelCode) -> str:
     """The text of `model.cpp`."""
@@ -44,7 +50,11 @@ def render_source(code: ModelCode) -> str:
     if code.kernels:
         includes.insert(1, '#include "kernels.h"')
     parts = ["\n".join([*includes, "", f"namespace {code.namespace} {{", ""])]
-    parts.append(f"std::vector<graphc::WeightSlot> weight_slots({code.tree.type(())} & weights);  // weights.cpp\n")
+    declared = (
+        f"std::vector<graphc::WeightSlot> weight_slots({code.tree.type(())} & weights);  // weights.cpp",
+        f"{TOGETHER};",
+    )
+    parts.append("\n".join([*declared, ""]))
     inner = [_function(graph, function) for graph in code.graphs for function in graph.functions.list[:-1]]
     inner += [_describe_part(code, part) for part in code.parts]
     methods = [_constructor(code), _describe(code), _bind(code), _input_shapes(code), _check(code)]
@@ -64,7 +74,8 @@ def render_source(code: ModelCode) -> str:
 def render_weights(code: ModelCode) -> str:
     """The text of `weights.cpp`."""
     lines = [f'#include "{code.header}"', "", f"namespace {code.namespace} {{", ""]
-    limits, uses = _row_limits(code), _uses(weights_read(code.program), len(code.program.weights))
+    reads = weights_read(code.program)
+    limits, uses = _row_limits(code), _uses(code, reads)
     weights = "weights" if code.program.weights else "/*weights*/"
     lines += [
         "/// Tensor w<i> of the engine goes into slot i.",
@@ -79,14 +90,20 @@ def render_weights(code: ModelCode) -> str:
         use = [f"graphc::Use::{uses[index]}"] if rows or uses[index] != "whole" else []
         rest = "".join(f", {each}" for each in (*use, *rows))
         lines.append(f"        {{&{place}, {name}, {type_constant(weight.tensor)}, {{{sizes}}}{rest}}},")
+    groups = [f"{{{', '.join(map(str, each))}}}" for each in dict.fromkeys(reads.together) if len(each) > 1]
+    lines += ["    };", "}", "", "/// The weights that one call reads with others.", f"{TOGETHER} {{", "    return {"]
+    lines += wrapped("        ", groups, ",", " " * 8) if groups else []
     return "\n".join([*lines, "    };", "}", "", f"}}  // namespace {code.namespace}", ""])
 
 
-def _uses(reads: Reads, count: int) -> list[str]:
+def _uses(code: ModelCode, reads: Reads) -> list[str]:
     """The `graphc::Use` of each of a program's weights."""
     uses = dict.fromkeys(reads.order, "whole")
     uses |= dict.fromkeys(reads.by_rows, "rows") | dict.fromkeys(reads.by_host, "kernels")
-    return [uses.get(index, "none") for index in range(count)]
+    for index, weight in enumerate(code.program.weights):
+        if weight.tensor.type in QUANTIZED and index in uses and only_products(code.stored, index):
+            uses[index] = "products"
+    return [uses.get(index, "none") for index in range(len(code.program.weights))]
 
 
 def _row_limits(code: ModelCode) -> dict[int, int]:
@@ -102,7 +119,7 @@ def _row_limits(code: ModelCode) -> dict[int, int]:
 
 def _function(graph: GraphCode, function: Function) -> str:
     written, needs = graph.written[function], graph.needs[function]
-    parameters = ["ggml_context * ctx"]
+    parameters = ["const graphc::Builder & ctx"]
     parameters += ["graphc::Kernels & kernels"] if needs.kernels else []
     parameters += ["const Sizes & sizes"] if needs.sizes else []
     parameters += [f"const {function.type} & weights"] if function.type else []
@@ -110,9 +127,10 @@ def _function(graph: GraphCode, function: Function) -> str:
     parameters += [f"{type} {name}" for type, name in written.numbers]
     count = len(written.results)
     result = "ggml_tensor *" if count == 1 else f"std::array<ggml_tensor *, {count}>"
-    returned = written.results[0] if count == 1 else f"{{{', '.join(written.results)}}}"
+    variables = written.results[0] if count == 1 else f"{{{', '.join(written.results)}}}"
+    returned = [] if written.returned else [f"    return {variables};"]
     head = wrapped(f"{result} {function.name}(", parameters, ") {", " " * 8)
-    return "\n".join([*_about(graph, function), *head, *written.lines, f"    return {returned};", "}", ""])
+    return "\n".join([*_about(graph, function), *head, *written.lines, *returned, "}", ""])
 
 
 def _about(graph: GraphCode, function: Function) -> list[str]:
@@ -134,11 +152,8 @@ def _constructor(code: ModelCode) -> str:
         f",\n      {part.member}(*this, &{code.class_name}::build_{part.name}, describe_{part.name}())"
         for part in code.parts
     ]
-    groups = [", ".join(map(str, each)) for each in weights_read(code.program).together if len(each) > 1]
-    together = f", {{{', '.join(f'{{{each}}}' for each in dict.fromkeys(groups))}}}" if groups else ""
     return CONSTRUCTOR.format(
         name=code.class_name,
-        together=together,
         namespace=code.namespace,
         inputs=inputs,
         outputs="\n".join(outputs),
@@ -190,8 +205,8 @@ def _input_info(program: Program, declared: Input) -> str:
     parts = [string_literal(declared.name), dtype_constant(declared.dtype), str(len(declared.shape))]
     parts += [shape_literal(declared.shape), type_constant(declared.tensor)]
     if declared.low is not None and declared.high is not None:
-        parts += ["true", str(declared.low), str(declared.high)]
-        parts += ["true"] if counts_from_end(program, declared) else []
+        parts += ["/*bounded=*/true", f"/*low=*/{declared.low}", f"/*high=*/{declared.high}"]
+        parts += ["/*from_end=*/true"] if counts_from_end(program, declared) else []
     return f"{{{', '.join(parts)}}}"
 
 
@@ -285,7 +300,7 @@ def _build(code: ModelCode, graph: GraphCode) -> str:
     inputs = "inputs" if main.body.arguments else "/*inputs*/"
     ctx = "ctx" if main.body.steps else "/*ctx*/"
     head = f"std::vector<graphc::GraphOutput> {code.class_name}::{main.name}("
-    parameters = [f"ggml_context * {ctx}", f"graphc::Kernels & {kernels}", f"const std::vector<int64_t> & {values}",
+    parameters = [f"const graphc::Builder & {ctx}", f"graphc::Kernels & {kernels}", f"const std::vector<int64_t> & {values}",
                   f"const std::vector<ggml_tensor *> & {inputs}"]  # fmt: skip
     lines = wrapped(head, parameters, ") const {", " " * 8)
     return "\n".join([*lines, *body, "    return {", *returned, "    };", "}", ""])

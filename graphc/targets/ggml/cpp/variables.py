@@ -1,90 +1,159 @@
 """What the variables of a generated function are called, and when one is used again.
 
 The result of a module is called as the module is. A call that has the last use of what it computes on takes over its name,
-as hand-written code does: `x = ggml_silu(ctx, x)`.
+as hand-written code does: `x = ggml_silu(ctx, x)`. What goes on from module to module is called `cur`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TypeAlias
 
-from graphc.targets.ggml.calls import VIEWS
-from graphc.targets.ggml.cpp.functions import Function, Functions, Operand, Step
+from graphc.targets.ggml.cpp.functions import Function, Functions, Invocation, Operand, Step
 from graphc.targets.ggml.cpp.names import Names, identifier, singular, snake
 from graphc.targets.ggml.cpp.ratios import SizeOf
-from graphc.targets.ggml.cpp.scopes import Path, Ref, split_path
+from graphc.targets.ggml.cpp.scopes import Path, Ref, common, reference, split_path
+from graphc.targets.ggml.program.calls import VIEWS
+from graphc.targets.ggml.program.composites import COMPOSITES
+from graphc.targets.ggml.program.tensor import Tensor
 
 CALL_NAMES: Mapping[str, str] = {
     "ggml_add": "sum",
     "ggml_sub": "difference",
     "ggml_mul": "product",
     "ggml_div": "quotient",
-    "ggml_mul_mat": "product",
-    "ggml_soft_max": "attention",
-    "ggml_soft_max_ext": "attention",
+    "ggml_soft_max": "weights",
+    "ggml_soft_max_ext": "weights",
     "ggml_get_rows": "rows",
-    "ggml_concat": "joined",
-    "ggml_conv_2d": "conv",
-    "ggml_conv_2d_direct": "conv",
     "ggml_im2col": "columns",
     "ggml_sqr": "square",
     "ggml_sum_rows": "sum",
     "ggml_permute": "permuted",
-    "ggml_transpose": "transposed",
-    "ggml_cont": "copy",
     "ggml_cast": "copy",
     "ggml_repeat_4d": "repeated",
+    "graphc_linear": "product",
+    "graphc_conv_2d": "conv",
+    "graphc_concat": "joined",
+    "graphc_gate": "activated",
+    "graphc_rotary": "rotated",
+    "graphc_pad": "padded",
 }
 """What the result of a call is called that starts a variable; of other calls, what the function's own name says."""
 
 POINTWISE = frozenset({"ggml_add", "ggml_sub", "ggml_mul", "ggml_div"})
-FIRST = frozenset({"ggml_concat", "ggml_soft_max_ext"})
+FIRST = frozenset({"graphc_concat", "ggml_soft_max_ext"})
 """Calls whose result is another state of their first operand."""
+
+PLAIN = ("", "x", "image", "weight", "kernel")
+"""What composites call what they compute on, which says nothing to a reader."""
+
+SUMMED = ("bias", "residual")
+"""What is added to a product or a convolution: a number for all of a row or a plane, or one for each element."""
+
+PASSING = {*SUMMED, "q", "k", "v"}
+"""What a tensor may be to those that read it and is not called for that, as it has a name by where it comes from."""
+
+FARTHEST = 8
+"""Calls through which a tensor is followed to where it comes from."""
+
+STREAM = "cur"
+"""What a variable is called that several modules change."""
+
+Birth: TypeAlias = tuple[int, int]
+"""The step, and the number of its result, for which a variable is new."""
 
 
 class Variables:
-    """The variables of one function while its statements are written, in order."""
+    """The variables of one function while its statements are written, in order. Those that are new for one of `streams`, which a
+    first writing finds, are called `STREAM`."""
 
-    def __init__(self, functions: Functions, function: Function, taken: Iterable[str]) -> None:
+    def __init__(
+        self, functions: Functions, function: Function, taken: Iterable[str], streams: Collection[Birth] = ()
+    ) -> None:
         self.functions = functions
         self.function = function
         self.names = Names(frozenset(taken))
         self.of: dict[Operand, str] = {}
+        self._streams = streams
+        self._births: dict[str, Birth] = {}
         self._born: dict[str, int] = {}
         self._modules: dict[str, str] = {}
+        self._held: dict[str, Operand] = {}
+        self._fixed: set[str] = set()
         self._functions = {each.name for each in functions.list}
         self._readers = _readers(functions, function)
         for index, ref in enumerate(function.body.arguments):
-            self.of["parameter", index] = self.names.fresh(identifier(self._parameter(index, ref), "x"))
+            wanted = identifier(self._parameter(index, ref), "x")
+            name = self._fresh(wanted)
+            self.of["parameter", index] = name
+            self._born[name] = -1
+            if wanted != "x" or self._same_input(index):
+                self._fixed.add(name)
         self.parameters = list(self.of.values())
-        self._born.update((name, -1) for name in self.parameters)
-        self._inputs = {self.of["parameter", index] for index in self._model_inputs()}
         self.numbers = [self.names.fresh(column[0].name) for column in function.numbers]
 
     def result(self, position: int, operands: list[Operand]) -> tuple[str, bool]:
         """The variable for the only result of a step, and whether it is new."""
-        reused = self._reused(position, operands)
+        reused = None if self._stays(("local", (position, 0))) else self._reused(position, operands)
         if reused is None:
-            return self.new(position, 0), True
-        self.of["local", (position, 0)] = self.of[reused]
+            return self.named(position, 0)
+        self.hold(self.of[reused], ("local", (position, 0)))
         return self.of[reused], False
+
+    def named(self, position: int, index: int) -> tuple[str, bool]:
+        """A variable for a result of a step, and whether it is new: what went from module to module before may have left one."""
+        if (position, index) in self._streams:
+            for name, operand in self._held.items():
+                if self._births.get(name) in self._streams and max(self._readers.get(operand, [-1])) <= position:
+                    self.hold(name, ("local", (position, index)))
+                    return name, False
+        return self.new(position, index), True
 
     def new(self, position: int, index: int) -> str:
         """A new variable for a result of a step."""
+        operand: Operand = ("local", (position, index))
         module, numbered = self._module(position)
         step = self.function.body.steps[position]
+        stays = self._stays(operand) or len(self.functions.makes(step)) > 1
+        if (position, index) in self._streams:
+            module, numbered = STREAM, False
+        elif stays:
+            module, numbered = self._lasting_name(position, index) or module, False
         suggestion = module or (self._call_name(step) if isinstance(step, int) else step.function.name)
-        name = identifier("x" if numbered else suggestion, "x")
-        name = self.names.fresh(name, f"{name}_out" if name in self._functions else "")
-        self.of["local", (position, index)] = name
+        name = self._fresh(identifier(suggestion, "x"))
         self._born[name] = position
-        if module and not numbered:
+        self._births[name] = position, index
+        self.hold(name, operand)
+        if stays:
+            self._fixed.add(name)
+        if module and not numbered and module != STREAM:
             self._modules[name] = module
         return name
 
+    def _fresh(self, name: str) -> str:
+        """A name that is not given yet; the results of a function are not called as it is."""
+        return self.names.fresh(name, f"{name}_out" if name in self._functions else "")
+
+    def hold(self, name: str, operand: Operand) -> None:
+        """From here on a variable is the operand's."""
+        self.of[operand] = name
+        self._held[name] = operand
+
+    def streams(self) -> set[Birth]:
+        """Where variables are new that other modules took over, or that the function returns when its own calls have."""
+        found = set()
+        for (kind, place), name in self.of.items():
+            if kind == "local" and isinstance(place, tuple) and name in self._births:
+                birth, module = self._births[name], self._module(int(place[0]))
+                if module != self._module(birth[0]) and (module[0] or place in self.function.results):
+                    found.add(birth)
+        return found
+
     def is_free(self, operand: Operand, position: int) -> bool:
-        """True if a step may take over an operand's variable: nothing reads it later, and it is no input of the model."""
-        if operand[0] == "weight" or self.of[operand] in self._inputs:
+        """True if a step may take over an operand's variable: nothing reads it later, and its name does not say what it holds."""
+        if operand[0] == "weight" or self.of[operand] in self._fixed:
             return False
         return max(self._readers.get(operand, [position])) <= position
 
@@ -150,43 +219,105 @@ class Variables:
         call = self.functions.program.calls[index]
         if call.kernel >= 0:
             return getattr(self.functions.program.kernels[call.kernel].op, "name", "result").lower()
-        if call.function == "ggml_mul_mat" and self._is_normalized(index):
-            return "scores"
-        plain = call.function.removeprefix("ggml_")
+        plain = call.function.removeprefix("ggml_").removeprefix("graphc_")
         if call.function in VIEWS and call.function not in CALL_NAMES:
             return "part" if plain.startswith("view") else "reshaped"
         return CALL_NAMES.get(call.function, plain)
 
-    def _is_normalized(self, index: int) -> bool:
-        """True if softmax is what becomes of a call's result, perhaps scaled and masked."""
-        for _ in range(3):
-            readers = self.functions.readers.get(index, [])
-            if len(readers) != 1:
-                return False
-            index = readers[0]
-            function = self.functions.program.calls[index].function
-            if function not in POINTWISE and function != "ggml_scale":
-                return function.startswith("ggml_soft_max")
-        return False
+    def _stays(self, operand: Operand) -> bool:
+        """True if several modules read it: it is more than what goes on from one to the next."""
+        return len({self._unit(position) for position in self._readers.get(operand, ())}) > 1
 
-    def _model_inputs(self) -> set[int]:
-        """The parameters that are the same input of the model wherever the function is called."""
-        arguments = zip(*(body.arguments for body in self.function.bodies), strict=True)
-        return {i for i, refs in enumerate(arguments) if refs[0][0] == "input" and len(set(refs)) == 1}
+    def _unit(self, position: int) -> str:
+        """The child of the function's module that a step belongs to; that of a step behind the last is none of them."""
+        if position >= len(self.function.body.steps):
+            return "return"
+        step = self.function.body.steps[position]
+        scope = self.functions.program.calls[step].scope if isinstance(step, int) else step.body.region.path
+        depth = len(self.function.body.region.path)
+        return scope[depth] if len(scope) > depth else ""
+
+    def _lasting_name(self, position: int, index: int) -> str:
+        """What a result is called that several modules read: the module that made it with its number in a list, or what they all
+        use it as, or else the module."""
+        unit = self._unit(position)
+        parts = split_path((unit,))
+        if len(parts) > 1 and parts[1].isdigit():
+            return f"{singular(parts[0])}_{parts[1]}"
+        role = self._role(("local", (position, index)))
+        if role and role not in PASSING:
+            return role
+        made = self.functions.makes(self.function.body.steps[position])[index]
+        return snake(parts[0]) if parts else self._origin(("call", made), False)
+
+    def _same_input(self, index: int) -> bool:
+        """True if a parameter is the same input of the model wherever the function is called."""
+        refs = {body.arguments[index] for body in self.function.bodies}
+        return len(refs) == 1 and self.function.body.arguments[index][0] == "input"
+
+    def _role(self, operand: Operand) -> str:
+        """What all that reads an operand calls it, where that says more than "x": composites, and functions of the project."""
+        roles = {role for position in self._readers.get(operand, ()) for role in self._roles_in(position, operand)}
+        return re.sub(r"_\d+$", "", roles.pop()) if len(roles) == 1 else ""
+
+    def _roles_in(self, position: int, operand: Operand) -> Iterator[str]:
+        """What a step calls what it reads as this operand; "" where that says nothing."""
+        if position >= len(self.function.body.steps):
+            yield ""
+            return
+        step = self.function.body.steps[position]
+        if isinstance(step, Invocation):
+            names = [name if name.rstrip("_0123456789") not in PLAIN else "" for name in step.function.parameters]
+            reads = map(partial(self.functions.operand, self.function.body), self.functions.reads(step))
+            yield from (name for name, read in zip(names, reads, strict=True) if read == operand)
+            return
+        call = self.functions.program.calls[step]
+        if call.function in VIEWS:
+            yield self._role(("local", (position, 0)))
+            return
+        composite = COMPOSITES.get(call.function)
+        if composite is None:
+            yield ""
+            return
+        for place, arg in enumerate(call.args):
+            if isinstance(arg, Tensor) and self.functions.operand(self.function.body, reference(arg)) == operand:
+                more = SUMMED[arg.ne == call.result.ne] if composite.more == "sums" else ""
+                role = [*composite.parameters, more][min(place, len(composite.parameters))]
+                yield "" if role in PLAIN else role
 
     def _parameter(self, index: int, ref: Ref) -> str:
-        """What all callers' arguments are called if they agree, else "x" or the module that the first one comes from."""
-        program, function = self.functions.program, self.function
+        """What all callers' arguments are called if they agree, else what it is used as, "x", or what the first one is."""
         kind, number = ref
-        if index in self._model_inputs():
-            return program.inputs[number].name
+        if self._same_input(index):
+            return self.functions.program.inputs[number].name
         if kind == "weight":
             return self.functions.tree.paths[number][-1]
-        if index == 0 or kind == "input":
+        if role := self._role(("parameter", index)):
+            return role
+        if index == 0:
             return "x"
-        scope, inside = program.calls[number].scope, function.body.region.path
-        parts = split_path(scope)
-        return snake(parts[-1]) if parts and not parts[-1].isdigit() and scope != inside[: len(scope)] else "x"
+        made = kind == "call" and self.functions.program.calls[number].kernel >= 0
+        return self._origin(ref) or (self._call_name(number) if made else "x")
+
+    def _origin(self, ref: Ref, inputs: bool = True) -> str:
+        """The module outside of the function's that a tensor comes from, or the input; "" if that is far away, or no `inputs` are
+        wanted."""
+        program, inside = self.functions.program, split_path(self.function.body.region.path)
+        for _ in range(FARTHEST):
+            kind, number = ref
+            if kind == "input" and inputs:
+                return program.inputs[number].name
+            if kind != "call":
+                return ""
+            scope = split_path(program.calls[number].scope)
+            parts = scope[len(common([scope, inside])) :]
+            if parts and not parts[0].isdigit():
+                return snake(singular(parts[0]) if len(parts) > 1 and parts[1].isdigit() else parts[0])
+            computed = [arg for arg in program.calls[number].args if isinstance(arg, Tensor) and arg.weight < 0]
+            if not computed:
+                return ""
+            ref = reference(computed[0])
+        return ""
 
 
 def _readers(functions: Functions, function: Function) -> dict[Operand, list[int]]:

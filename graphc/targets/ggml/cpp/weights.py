@@ -8,11 +8,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from graphc.targets.ggml.calls import VIEWS
 from graphc.targets.ggml.cpp.names import Names, identifier, singular, snake, type_name
 from graphc.targets.ggml.cpp.scopes import Path, Ref, common, reference, split_path
-from graphc.targets.ggml.program import Call, Program, Tensor
-from graphc.targets.ggml.prune import live_calls
+from graphc.targets.ggml.program.calls import VIEWS
+from graphc.targets.ggml.program.composites import COMPOSITES
+from graphc.targets.ggml.program.program import Call, Program
+from graphc.targets.ggml.program.prune import live_calls
+from graphc.targets.ggml.program.tensor import Tensor
 
 PARAMETER = re.compile(r"\w+(\.\w+)+", re.ASCII)
 
@@ -20,9 +22,6 @@ DEEPEST = 50
 """Modules inside each other from which on a name is no parameter's."""
 
 ROLES: Mapping[tuple[str, int], str] = {
-    ("ggml_mul_mat", 0): "weight",
-    ("ggml_conv_2d", 0): "weight",
-    ("ggml_conv_2d_direct", 0): "weight",
     ("ggml_conv_2d_dw_direct", 0): "weight",
     ("ggml_conv_transpose_2d_p0", 0): "weight",
     ("ggml_im2col", 0): "weight",
@@ -31,18 +30,25 @@ ROLES: Mapping[tuple[str, int], str] = {
     ("ggml_add", 1): "bias",
     ("ggml_mul", 1): "weight",
     ("ggml_soft_max_ext", 1): "mask",
-}
+}  # fmt: skip
 """What a weight without a name of its own is called, by the call that reads it and which argument it is."""
+
+OPERANDS: Mapping[str, str] = {
+    "weight": "weight", "kernel": "weight", "scale": "weight", "bias": "bias", "shift": "bias", "sums": "bias", "mask": "mask",
+}  # fmt: skip
+"""The same where a composite reads it, by what the composite calls the operand."""
 
 SHARED_ROLES = {"mask", "table", "rows"}
 
-MOVES = VIEWS | {"ggml_cont", "ggml_cast", "ggml_repeat_4d"}
+MOVES = VIEWS | {"graphc_copy", "ggml_cast", "ggml_repeat_4d"}
 """Calls that only move what they are given."""
 
 KINDS: Mapping[str, str] = {
-    "ggml_mul_mat": "Linear",
-    "ggml_conv_2d": "Conv",
-    "ggml_conv_2d_direct": "Conv",
+    "graphc_linear": "Linear",
+    "graphc_conv_2d": "Conv",
+    "graphc_layer_norm": "Norm",
+    "graphc_rms_norm": "Norm",
+    "graphc_group_norm": "Norm",
     "ggml_conv_2d_dw_direct": "Conv",
     "ggml_conv_transpose_2d_p0": "Conv",
     "ggml_im2col": "Conv",
@@ -286,8 +292,20 @@ def _kind(program: Program, readers: Mapping[int, Sequence[tuple[Call, int]]], w
 
 def _role(reading: Sequence[tuple[Call, int]]) -> str:
     """What a constant is called by what reads it; one that several calls read is a parameter of none."""
-    roles = {ROLES.get((call.function, position), "constant") for call, position in reading}
+    roles = {_role_in(call, position) for call, position in reading}
     return roles.pop() if len(roles) == 1 and (len(reading) == 1 or roles <= SHARED_ROLES) else "constant"
+
+
+def _role_in(call: Call, position: int) -> str:
+    """What a constant is called by one call that reads it."""
+    composite = COMPOSITES.get(call.function)
+    if composite is None:
+        return ROLES.get((call.function, position), "constant")
+    names = [
+        *composite.parameters,
+        composite.more,
+    ]  # of those that may be any number, the first is no other than the bias
+    return OPERANDS.get(names[position], "constant") if position < len(names) else "constant"
 
 
 def _paths(program: Program, readers: Mapping[int, Sequence[tuple[Call, int]]]) -> list[Path]:

@@ -14,7 +14,7 @@ endif()
 
 # A number for the files of a folder `runtime`.
 function(graphc_fingerprint folder result)
-  file(GLOB files LIST_DIRECTORIES false "${folder}/*" "${folder}/graphc/*")
+  file(GLOB files LIST_DIRECTORIES false "${folder}/*" "${folder}/graphc/*" "${folder}/gpu/*")
   list(SORT files)
   set(sums "")
   foreach(file IN LISTS files)

@@ -49,8 +49,8 @@ static inline __attribute__((always_inline)) void apply(function f, struct ggml_
     const float * x = dst->src[0]->data, * other = dst->src[1] == NULL ? NULL : dst->src[1]->data;
     float * y = dst->data;
     for (int64_t i = vectors * ith / nth; i < vectors * (ith + 1) / nth; ++i) {
-        const vector result = f(*(const anywhere *) (x + i * WIDTH), settings);
-        *(anywhere *) (y + i * WIDTH) = other == NULL ? result : result * *(const anywhere *) (other + i * WIDTH);
+        const vector result = f(*(const unaligned *) (x + i * WIDTH), settings);
+        *(unaligned *) (y + i * WIDTH) = other == NULL ? result : result * *(const unaligned *) (other + i * WIDTH);
     }
     if (ith > 0 || vectors * WIDTH == count) return;
     vector last = all(0);

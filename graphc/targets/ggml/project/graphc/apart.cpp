@@ -12,7 +12,7 @@ void set_views_apart(ggml_cgraph * graph) {
     std::unordered_map<const ggml_tensor *, std::vector<ggml_tensor *>> views;
     for (ggml_tensor * node : nodes) {
         const ggml_tensor * root = node->view_src;
-        if (root == nullptr || !is_view(node)) continue;
+        if (root == nullptr || !graphc_is_view(node)) continue;
         if (root->op == GGML_OP_NONE && (root->flags & GGML_TENSOR_FLAG_INPUT) == 0) {  // a weight's
             node->op = GGML_OP_NONE;
             node->src[0] = nullptr;
@@ -22,7 +22,7 @@ void set_views_apart(ggml_cgraph * graph) {
     }
     ggml_graph_clear(graph);
     for (ggml_tensor * node : nodes) {
-        if (is_view(node)) continue;
+        if (graphc_is_view(node)) continue;
         ggml_build_forward_expand(graph, node);
         for (ggml_tensor * view : views[node]) ggml_build_forward_expand(graph, view);
     }

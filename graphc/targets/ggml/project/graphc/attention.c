@@ -65,15 +65,15 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
     const struct ggml_tensor * k = dst->src[0], * q = dst->src[1], * v = dst->src[2], * mask = dst->src[3];
     const int64_t depth = q->ne[0], keys = k->ne[1], values = v->ne[1], queries = q->ne[1];
     const int64_t panels = (queries + PANEL - 1) / PANEL, high = tile_rows(values);
-    const tile_function * parts = is_float_rows(v) ? tiles : turned_tiles;
+    const tile_function * parts = is_float_rows(v) ? tiles : transposed_tiles;
     const int64_t lda = (is_float_rows(v) ? v->nb[1] : v->nb[0]) / sizeof(float);
-    const size_t next_query = dst->nb[settings->merged ? 2 : 1], next_head = dst->nb[settings->merged ? 1 : 2];
+    const size_t next_query = dst->nb[2], next_head = dst->nb[1];
     float panel[DEEPEST * PANEL] __attribute__((aligned(64))), scores[KEYS * PANEL] __attribute__((aligned(64)));
     struct state s;
     const struct ahead nothing = {panel, 0};
     const int64_t units = panels * q->ne[2] * q->ne[3];
     for (int64_t unit; (unit = take(&settings->turns, units, ith, nth)) < units;) {
-        const int64_t first = unit % panels * PANEL, count = least(queries - first, PANEL);
+        const int64_t first = unit % panels * PANEL, count = min_of(queries - first, PANEL);
         const int64_t i2 = unit / panels % q->ne[2], i3 = unit / panels / q->ne[2];
         const int64_t k2 = i2 / (q->ne[2] / k->ne[2]), k3 = i3 / (q->ne[3] / k->ne[3]);
         const int64_t v2 = i2 / (q->ne[2] / v->ne[2]), v3 = i3 / (q->ne[3] / v->ne[3]);
@@ -82,13 +82,13 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
         for (int j = 0; j < VECTORS; ++j) s.largest[j] = all(-__builtin_inff()), s.sum[j] = all(0);
         for (int64_t i = 0; i < values * PANEL; ++i) s.result[i] = 0;
         for (int64_t key = 0; key < keys; key += KEYS) {
-            const int64_t block = least(keys - key, KEYS);
+            const int64_t block = min_of(keys - key, KEYS);
             const char * from = (const char *) k->data + key * k->nb[1] + k2 * k->nb[2] + k3 * k->nb[3];
             for (int64_t i = 0; i < block; i += ROWS) {
                 const float * a = (const float *) (from + i * k->nb[1]);
                 for (int64_t part = 0; part < depth; part += PART) {  // partial sums: rounding errors grow with their length
-                    tiles[least(block - i, ROWS)](a + part, k->nb[1] / sizeof(float), panel + part * PANEL, scores + i * PANEL, PANEL,
-                                                  (int) least(depth - part, PART), part == 0, nothing);
+                    tiles[min_of(block - i, ROWS)](a + part, k->nb[1] / sizeof(float), panel + part * PANEL, scores + i * PANEL, PANEL,
+                                                  (int) min_of(depth - part, PART), part == 0, nothing);
                 }
             }
             if (mask != NULL) {
@@ -99,7 +99,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
             const char * to = (const char *) v->data + key * v->nb[0] + v2 * v->nb[2] + v3 * v->nb[3];
             for (int64_t i = 0; i < values; i += high) {
                 const float * a = (const float *) (to + i * v->nb[1]);
-                parts[least(values - i, high)](a, lda, scores, s.result + i * PANEL, PANEL, (int) block, false, nothing);
+                parts[min_of(values - i, high)](a, lda, scores, s.result + i * PANEL, PANEL, (int) block, false, nothing);
             }
         }
         for (int j = 0; j < VECTORS; ++j) {

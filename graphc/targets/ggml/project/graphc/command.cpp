@@ -207,7 +207,7 @@ std::map<std::string, Array> read_inputs(const Model & model, const Arguments & 
     return inputs;
 }
 
-/// Whether Windows takes a name for a device's, whatever its ending.
+/// True if Windows takes a name for a device's, whatever its ending.
 bool is_device(const std::string & name) {
     std::string stem = name.substr(0, name.find('.'));
     for (char & c : stem) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));

@@ -23,8 +23,8 @@ static int cut_panel(const struct windows * w, int64_t x, int64_t y, int64_t cou
     const int64_t first = left < 0 ? (s->s0 - 1 - left) / s->s0 : 0, end = rest < 0 ? 0 : (rest + s->s0 - 1) / s->s0;  // in the image
     int found = 0;
     for (int64_t done = 0, run; done < count; done += run, x = 0, ++y) {
-        run = least(w->across - x, count - done);
-        const int64_t iy = y * s->s1 - s->p1 + ky * s->d1, begin = x < first ? first : x, stop = least(x + run, end);
+        run = min_of(w->across - x, count - done);
+        const int64_t iy = y * s->s1 - s->p1 + ky * s->d1, begin = x < first ? first : x, stop = min_of(x + run, end);
         if (iy < 0 || iy >= w->height || begin >= stop) continue;
         pieces[found++] = (struct piece){iy * w->width + begin * s->s0 + left, done + begin - x, stop - begin};
     }
@@ -37,10 +37,10 @@ static void pack_windows(const struct windows * w, const float * data, int64_t s
     const int64_t places = w->kw * w->kh, plane = w->width * w->height;
     struct piece pieces[PANEL];
     for (int64_t j = 0; j < count; j += PANEL) {
-        const int64_t wide = least(count - j, PANEL), x = (start + j) % w->across, y = (start + j) / w->across;
+        const int64_t wide = min_of(count - j, PANEL), x = (start + j) % w->across, y = (start + j) / w->across;
         int64_t kx = from % w->kw, ky = from / w->kw % w->kh;
         const float * begin = data + from / places * plane;
-        for (int64_t first = 0; first < least(places, depth); ++first) {
+        for (int64_t first = 0; first < min_of(places, depth); ++first) {
             const int found = cut_panel(w, x, y, wide, kx, ky, pieces);
             const bool full = found == 1 && pieces[0].count == PANEL;
             const float * channel = begin;
@@ -81,10 +81,10 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         const struct matrix weights = {(const char *) kernel->data + i * kernel->nb[3], kernel->nb[3], kernel->type, s->types};
         struct block part = {.dst = dst, .at = {{j, 0, i, batch}}, .axis = 2, .a = weights, .packed = packed, .ldc = pixels, .relu = s->relu};
         part.c = (float *) ((char *) dst->data + batch * dst->nb[3]) + i * pixels + j;
-        part.rows = least(channels - i, u.rows);
-        part.columns = least(pixels - j, COLUMNS);
+        part.rows = min_of(channels - i, u.rows);
+        part.columns = min_of(pixels - j, COLUMNS);
         for (int64_t k = 0; k < depth; k += DEPTH) {
-            part.depth = (int) least(depth - k, DEPTH);
+            part.depth = (int) min_of(depth - k, DEPTH);
             part.first = k == 0, part.last = k + DEPTH >= depth;
             part.a.data = element(&weights, 0, k);
             pack_windows(&w, data, j, part.columns, k, part.depth, packed);

@@ -1,4 +1,4 @@
-// Copies: tensors joined along an axis or with zeros around them, a row at a time, and tensors that were turned, a square at a time.
+// Copies: tensors joined along an axis or with zeros around them, a row at a time, and tensors whose axes were permuted, a square at a time.
 // ggml copies all of them element by element.
 
 #include "products.h"
@@ -53,9 +53,9 @@ static int dense_axis(const struct ggml_tensor * x) {
     return 0;
 }
 
-bool graphc_takes_turned(const struct ggml_tensor * x) {
+bool graphc_takes_permuted_copy(const struct ggml_tensor * x) {
     const bool aligned = x->type == GGML_TYPE_F32 && x->nb[0] % sizeof(float) == 0;
-    return aligned && x->ne[0] > 1 && dense_axis(x) > 0 && ggml_nelements(x) >= FEWEST_ELEMENTS;
+    return aligned && x->ne[0] > 1 && dense_axis(x) > 0 && elements(x) >= FEWEST_ELEMENTS;
 }
 
 /// So many columns of `from`, whose rows are `step` elements apart, as rows of `to`.
@@ -64,14 +64,14 @@ static void turn(const float * from, int64_t step, int64_t rows, int64_t columns
     int64_t row = 0;
     for (; columns == WIDTH && row + WIDTH <= rows; row += WIDTH) {
         transpose(from + row * step, step, square);
-        for (int column = 0; column < WIDTH; ++column) *(anywhere *) (to + column * next + row) = *(vector *) (square + column * PANEL);
+        for (int column = 0; column < WIDTH; ++column) *(unaligned *) (to + column * next + row) = *(vector *) (square + column * PANEL);
     }
     for (; row < rows; ++row) {
         for (int64_t column = 0; column < columns; ++column) to[column * next + row] = from[row * step + column];
     }
 }
 
-void graphc_turned(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+void graphc_permuted_copy(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     (void) userdata;
     const struct ggml_tensor * x = dst->src[0];
     const int axis = dense_axis(x), b = axis == 1 ? 2 : 1, c = axis == 3 ? 2 : 3;  // two other axes
@@ -80,7 +80,7 @@ void graphc_turned(struct ggml_tensor * dst, int ith, int nth, void * userdata) 
         const int64_t first = unit % parts * WIDTH, ib = unit / parts % x->ne[b], ic = unit / parts / x->ne[b];
         const char * from = (const char *) x->data + first * x->nb[axis] + ib * x->nb[b] + ic * x->nb[c];
         char * to = (char *) dst->data + first * dst->nb[axis] + ib * dst->nb[b] + ic * dst->nb[c];
-        turn((const float *) from, x->nb[0] / sizeof(float), x->ne[0], least(x->ne[axis] - first, WIDTH), (float *) to,
+        turn((const float *) from, x->nb[0] / sizeof(float), x->ne[0], min_of(x->ne[axis] - first, WIDTH), (float *) to,
              dst->nb[axis] / sizeof(float));
     }
 }

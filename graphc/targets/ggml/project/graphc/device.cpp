@@ -1,6 +1,7 @@
 #include "graphc/device.h"
 
 #include "graphc/error.h"
+#include "graphc/generated.h"
 #include "graphc/variants.h"
 
 #include <algorithm>
@@ -50,14 +51,29 @@ void load_backends() {
     static_cast<void>(loaded);
 }
 
+using Handles = std::vector<ggml_backend_dev_t>;
+
+Handles all_devices() {
+    Handles found;
+    for (size_t i = 0; i < ggml_backend_dev_count(); ++i) found.push_back(ggml_backend_dev_get(i));
+    return found;
+}
+
+/// Of ggml's own backends.
 ggml_backend_dev_t first_accelerator() {
     for (auto type : {GGML_BACKEND_DEVICE_TYPE_GPU, GGML_BACKEND_DEVICE_TYPE_IGPU}) {
-        if (ggml_backend_dev_t device = ggml_backend_dev_by_type(type)) return device;
+        for (ggml_backend_dev_t device : all_devices()) {
+            if (ggml_backend_dev_type(device) == type && !is_generated(device)) return device;
+        }
     }
     return nullptr;
 }
 
-using Handles = std::vector<ggml_backend_dev_t>;
+/// What a person reads of a device: ggml's name, and whose it is where another may have the same.
+std::string shown_name(ggml_backend_dev_t device) {
+    const std::string name = ggml_backend_dev_name(device);
+    return is_generated(device) ? name + " (generated)" : name;
+}
 
 /// The devices of a server. Throws Error if ggml cannot connect.
 Handles connect(std::string endpoint) {
@@ -79,11 +95,10 @@ Handles find_devices(const std::string & name) {
         if (ggml_backend_dev_t first = first_accelerator()) return {first};
     }
     std::string known;
-    for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
-        ggml_backend_dev_t device = ggml_backend_dev_get(i);
-        const std::string each = ggml_backend_dev_name(device);
-        if (lower(each) == name || lower(each) == name + "0") return {device};
-        known += (known.empty() ? "" : ", ") + each;
+    for (ggml_backend_dev_t device : all_devices()) {
+        const std::string each = ggml_backend_dev_name(device), shown = shown_name(device);
+        if (lower(each) == name || lower(each) == name + "0" || lower(shown) == name) return {device};
+        known += (known.empty() ? "" : ", ") + shown;
     }
     throw Error("no device '" + name + "'; there is " + known);
 }
@@ -116,6 +131,7 @@ Handles choose(const std::string & device, const std::vector<std::string> & name
 /// A queue of a device. Throws Error.
 ggml_backend_ptr opened(ggml_backend_dev_t handle) {
     ggml_backend_ptr backend(ggml_backend_dev_init(handle, nullptr));
+    if (backend == nullptr) check_devices();
     if (backend == nullptr) throw Error(std::string("device ") + ggml_backend_dev_name(handle) + " could not be opened");
     return backend;
 }
@@ -131,10 +147,10 @@ ggml_backend_buffer_ptr hold(ggml_backend_t server) {
 
 std::vector<DeviceInfo> devices() {
     load_backends();
+    load_generated();
     std::vector<DeviceInfo> found;
-    for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
-        ggml_backend_dev_t device = ggml_backend_dev_get(i);
-        DeviceInfo info{ggml_backend_dev_name(device), ggml_backend_dev_description(device), 0, 0};
+    for (ggml_backend_dev_t device : all_devices()) {
+        DeviceInfo info{shown_name(device), ggml_backend_dev_description(device), 0, 0};
         ggml_backend_dev_memory(device, &info.free_bytes, &info.total_bytes);
         found.push_back(info);
     }
@@ -158,7 +174,7 @@ std::string backend_name(ggml_backend_t backend) {
     return ggml_backend_reg_name(ggml_backend_dev_backend_reg(ggml_backend_get_device(backend)));
 }
 
-Backends::Backends(const std::string & device, int threads, bool fast, Choices choices)
+Backends::Backends(const std::string & device, int threads, bool fast, std::string choices)
     : threads_(threads < 1 ? std::min(default_threads(), GGML_MAX_N_THREADS) : threads), fast_(fast), choices_(std::move(choices)) {
     if (!fast) compute_in_float32();
     load_backends();
@@ -166,6 +182,7 @@ Backends::Backends(const std::string & device, int threads, bool fast, Choices c
     if (cpu == nullptr) throw Error("ggml has no CPU backend");
     if (threads > GGML_MAX_N_THREADS) throw Error("more than " + std::to_string(GGML_MAX_N_THREADS) + " threads");
     const std::vector<std::string> names = split(device);
+    if (std::any_of(names.begin(), names.end(), [](const std::string & name) { return name != "cpu"; })) load_generated();
     spill_ = names.size() > 1 && std::count(names.begin(), names.end(), "cpu") != 0;
     for (ggml_backend_dev_t handle : choose(device, names)) {
         owned_.push_back(opened(handle));

@@ -1,7 +1,5 @@
 #pragma once
 
-#include "graphc/choices.h"
-
 #include "ggml-backend.h"
 #include "ggml-cpp.h"
 
@@ -36,9 +34,9 @@ class Backends {
     /// `device` is a name as `devices()` gives it, in any case and with or without a final 0 ("cuda"), or the address of a
     /// server of ggml's RPC ("rpc://HOST:PORT"), or "gpu" for the first graphics processor, or several with commas between; empty
     /// for the CPU. `threads` below 1 means `default_threads()`. If `fast`, devices may multiply float32 in float16 or
-    /// TF32; the choice of a process's first model holds for the others. `choices` are between ways of computing; they do not
-    /// count for several devices. Throws Error.
-    Backends(const std::string & device, int threads, bool fast = false, Choices choices = {});
+    /// TF32; the choice of a process's first model holds for the others. `choices` are between ways of computing (`read_choices`);
+    /// they do not count for several devices. Throws Error.
+    Backends(const std::string & device, int threads, bool fast = false, std::string choices = {});
 
     /// The same devices, opened once more: what computes at the same time as these.
     std::unique_ptr<Backends> again() const;
@@ -56,20 +54,20 @@ class Backends {
     /// How many devices are those of servers.
     size_t servers() const { return held_.size(); }
 
-    /// Whether the CPU is one of several devices that were named, so that it gets what the others have no room for.
+    /// True if the CPU is one of several devices that were named, so that it gets what the others have no room for.
     bool spill() const { return spill_; }
 
-    /// Whether devices may give up digits of float32.
+    /// True if devices may give up digits of float32.
     bool fast() const { return fast_; }
 
-    const Choices & choices() const { return choices_; }
+    const std::string & choices() const { return choices_; }
 
   private:
     explicit Backends(const Backends & other);
 
     int threads_;
     bool fast_;
-    Choices choices_;
+    std::string choices_;
     bool spill_ = false;
     std::vector<ggml_backend_ptr> owned_;
     std::vector<ggml_backend_t> list_, devices_;

@@ -163,7 +163,7 @@ std::vector<double> Fitting::room() const {
     return found;
 }
 
-/// Whether it is as was thought; else it will be thought so from now on.
+/// True if it is as was thought; else it will be thought so from now on.
 bool Fitting::suits(const Needs & needs) {
     const std::vector<size_t> before = needed_;
     for (size_t i = 0; i < needed_.size(); ++i) needed_[i] = std::max(needed_[i], needs.results[i]);

@@ -29,7 +29,7 @@ class Fitting {
     /// Throws Error if there are more limits than devices, or a device has too little memory.
     Fitting(Weights & weights, Reads reads, const Limits & limits);
 
-    /// Whether weights make room for graphs, of which one at a time may have memory.
+    /// True if weights make room for graphs, of which one at a time may have memory.
     bool bounded() const { return bounded_; }
 
     /// See that the weights leave room for a graph, which `measure` measures. Throws Error if that cannot be.

@@ -1,7 +1,7 @@
 #include "graphc/graph.h"
 
-#include "graphc/adapt.h"
 #include "graphc/apart.h"
+#include "graphc/generated.h"
 #include "graphc/placement.h"
 
 #include <algorithm>
@@ -80,7 +80,7 @@ void upload(ggml_tensor * tensor, const InputInfo & info, const Array & array) {
 Array download(const GraphOutput & output, const OutputInfo & info) {
     Array array(info.dtype, output.shape);
     if (array.bytes().size() != (array.size() == 0 ? 0 : ggml_nbytes(output.tensor))) {
-        throw Error("output " + info.name + " has not the size that the code says");
+        throw Error("output " + info.name + " does not have the size that the code gives");
     }
     if (array.size() != 0) ggml_backend_tensor_get(output.tensor, array.bytes().data(), 0, array.bytes().size());
     return array;
@@ -105,7 +105,7 @@ void check_sizes(ggml_context * context) {
 Graph::Graph(Memory & memory, const Backends & backends, const std::vector<InputInfo> & infos,
              const std::vector<const Array *> & inputs, Kernels kernels, size_t tensor_count, const BuildGraph & build)
     : memory_(memory), kernels_(std::move(kernels)) {
-    const size_t count = 3 * tensor_count + 2 * infos.size() + 64;
+    const size_t count = (memory.weights().factors().empty() ? 1 : 3) * tensor_count + 2 * infos.size() + 64;
     const size_t bytes = count * ggml_tensor_overhead() + ggml_graph_overhead_custom(count, false);
     context_.reset(ggml_init({bytes, nullptr, true}));
     for (size_t i = 0; i < infos.size(); ++i) {
@@ -115,11 +115,10 @@ Graph::Graph(Memory & memory, const Backends & backends, const std::vector<Input
         ggml_set_input(inputs_.back());
         keep(inputs_.back());
     }
-    outputs_ = build(context_.get(), kernels_, inputs_);
+    builder_ = std::make_unique<Builder>(context_.get(), backends, memory.weights());
+    outputs_ = build(*builder_, kernels_, inputs_);
     check_sizes(context_.get());
     for (const GraphOutput & output : outputs_) keep(output.tensor);
-    if (!backends.accelerated()) replace_products(context_.get(), settings_, backends.threads(), backends.choices());
-    if (backends.accelerated()) adapt(context_.get(), backends);
     graph_ = ggml_new_graph_custom(context_.get(), count, false);
     for (const GraphOutput & output : outputs_) ggml_build_forward_expand(graph_, output.tensor);
     for (ggml_tensor * input : inputs_) ggml_build_forward_expand(graph_, input);
@@ -136,12 +135,15 @@ std::vector<Array> Graph::run(const std::vector<InputInfo> & infos, const std::v
                               const std::vector<OutputInfo> & outputs) {
     memory_.place(*placement_);
     for (size_t i = 0; i < infos.size(); ++i) upload(inputs_[i], infos[i], *inputs[i]);
+    check_devices();
     kernels_.reset();
     const ggml_status status = placement_->compute();
+    check_devices();
     if (status != GGML_STATUS_SUCCESS) throw Error(std::string("ggml could not compute: ") + ggml_status_to_string(status));
     kernels_.check();
     std::vector<Array> results;
     for (size_t i = 0; i < outputs.size(); ++i) results.push_back(download(outputs_[i], outputs[i]));
+    check_devices();
     return results;
 }
 

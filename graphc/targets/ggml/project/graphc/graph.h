@@ -4,7 +4,7 @@
 #include "graphc/device.h"
 #include "graphc/kernels.h"
 #include "graphc/memory.h"
-#include "graphc/replace.h"
+#include "graphc/builder.h"
 #include "graphc/sizes.h"
 
 #include <functional>
@@ -20,7 +20,7 @@ struct GraphOutput {
 };
 
 /// Makes the calls of a model, from its inputs to its outputs.
-using BuildGraph = std::function<std::vector<GraphOutput>(ggml_context *, Kernels &, const std::vector<ggml_tensor *> &)>;
+using BuildGraph = std::function<std::vector<GraphOutput>(const Builder &, Kernels &, const std::vector<ggml_tensor *> &)>;
 
 /// A tensor without elements if there are none, else what `call` makes: ggml's functions expect elements.
 template <class F> ggml_tensor * unless_empty(ggml_context * ctx, ggml_type type, const Sizes4 & ne, F && call) {
@@ -44,7 +44,7 @@ class Graph {
   private:
     Memory & memory_;
     ggml_context_ptr context_;
-    ProductSettings settings_;
+    std::unique_ptr<Builder> builder_;
     Kernels kernels_;
     std::vector<ggml_tensor *> inputs_;
     std::vector<GraphOutput> outputs_;

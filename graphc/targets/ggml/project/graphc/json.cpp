@@ -32,7 +32,7 @@ class JsonReader {
         while (at_ < text_.size() && std::strchr(" \t\r\n", text_[at_]) != nullptr && text_[at_] != '\0') ++at_;
     }
 
-    /// Whether a character comes next, which is then passed.
+    /// True if a character comes next, which is then passed.
     bool taken(char wanted) {
         space();
         if (at_ == text_.size() || text_[at_] != wanted) return false;

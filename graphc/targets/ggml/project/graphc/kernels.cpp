@@ -11,20 +11,31 @@ ggml_tensor * empty_tensor(ggml_context * ctx, ggml_type type, const Sizes4 & ne
 }
 
 Kernels::Kernels(const std::vector<int64_t> & sizes, std::vector<const char *> faults)
-    : data_(1, 0), faults_(std::move(faults)) {
-    data_.insert(data_.end(), sizes.begin(), sizes.end());
+    : data_(1, {0}), faults_(std::move(faults)) {
+    data_.front().insert(data_.front().end(), sizes.begin(), sizes.end());
 }
 
 ggml_tensor * Kernels::call(ggml_context * ctx, ggml_custom_op_t kernel, ggml_type type, const Sizes4 & ne,
-                            std::vector<ggml_tensor *> inputs) {
+                            std::vector<ggml_tensor *> inputs, std::initializer_list<KernelArgument> arguments) {
     if (has_no_elements(ne)) return empty_tensor(ctx, type, ne);
+    std::vector<int64_t> * data = &data_.front();
+    if (arguments.size() != 0) {
+        data = &data_.emplace_back(*data);
+        for (const KernelArgument & each : arguments) data->push_back(each.bits);
+    }
     return ggml_custom_4d(ctx, type, ne[0], ne[1], ne[2], ne[3], inputs.data(), static_cast<int>(inputs.size()), kernel,
-                          GGML_N_TASKS_MAX, data_.data());
+                          GGML_N_TASKS_MAX, data->data());
+}
+
+void Kernels::reset() {
+    for (std::vector<int64_t> & each : data_) each[0] = 0;
 }
 
 void Kernels::check() const {
-    const size_t fault = static_cast<size_t>(data_[0]);
-    if (fault != 0) throw Error(fault <= faults_.size() ? faults_[fault - 1] : "a kernel failed");
+    for (const std::vector<int64_t> & each : data_) {
+        const size_t fault = static_cast<size_t>(each[0]);
+        if (fault != 0) throw Error(fault <= faults_.size() ? faults_[fault - 1] : "a kernel failed");
+    }
 }
 
 }  // namespace graphc

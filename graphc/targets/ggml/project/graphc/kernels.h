@@ -4,6 +4,10 @@
 
 #include "ggml.h"
 
+#include <cstring>
+#include <initializer_list>
+#include <list>
+#include <type_traits>
 #include <vector>
 
 namespace graphc {
@@ -11,24 +15,34 @@ namespace graphc {
 /// A tensor of which one size is 0.
 ggml_tensor * empty_tensor(ggml_context * ctx, ggml_type type, const Sizes4 & ne);
 
+/// What a kernel is given beside tensors: a size, or a number by its bits as double.
+struct KernelArgument {
+    int64_t bits = 0;
+
+    template <class T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
+    KernelArgument(T size) : bits(static_cast<int64_t>(size)) {}
+    KernelArgument(double number) { std::memcpy(&bits, &number, sizeof bits); }
+    KernelArgument(float number) : KernelArgument(static_cast<double>(number)) {}
+};
+
 /// The generated kernels that a graph calls, and the sizes and the fault that they share with it.
 class Kernels {
   public:
     /// `sizes` are the values of the model's symbols, `faults` what a fault means, counted from 1.
     Kernels(const std::vector<int64_t> & sizes, std::vector<const char *> faults);
 
-    /// A call of a kernel that reads `inputs` and makes a tensor.
+    /// A call of a kernel that reads `inputs` and makes a tensor; `arguments` are what else it is given.
     ggml_tensor * call(ggml_context * ctx, ggml_custom_op_t kernel, ggml_type type, const Sizes4 & ne,
-                       std::vector<ggml_tensor *> inputs);
+                       std::vector<ggml_tensor *> inputs, std::initializer_list<KernelArgument> arguments = {});
 
     /// Forget the fault of the last run.
-    void reset() { data_[0] = 0; }
+    void reset();
 
     /// Throws Error if a kernel met a value that it cannot compute with.
     void check() const;
 
   private:
-    std::vector<int64_t> data_;  // what kernels see: the number of a fault or 0, then the sizes
+    std::list<std::vector<int64_t>> data_;  // what kernels see: the number of a fault or 0, the sizes, and arguments if there are
     std::vector<const char *> faults_;
 };
 

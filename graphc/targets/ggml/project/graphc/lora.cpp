@@ -1,7 +1,9 @@
 #include "graphc/lora.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <regex>
 
 namespace graphc {
@@ -76,6 +78,10 @@ Values matrix(const Values & values) {
     return reshaped(values, {rows, rows == 0 ? 0 : static_cast<int64_t>(values.count()) / rows});
 }
 
+bool finite(const Values & values) {
+    return std::all_of(values.floats(), values.floats() + values.count(), [](float each) { return std::isfinite(each); });
+}
+
 /// The factors of a module for a parameter. Throws Error if they do not fit it.
 LoraFactors factors(const std::string & module, const Group & group, const Parameter & parameter) {
     const auto up = group.find("up"), down = group.find("down"), alpha = group.find("alpha");
@@ -89,20 +95,33 @@ LoraFactors factors(const std::string & module, const Group & group, const Param
     }
     if (alpha != group.end()) {
         if (alpha->second.count() != 1) throw Error(module + ": its alpha is not one number");
-        found.scale = alpha->second.floats()[0] / static_cast<float>(rank);
+        found.scale = alpha->second.floats()[0] / static_cast<double>(rank);
+    }
+    if (!finite(found.up) || !finite(found.down) || !std::isfinite(found.scale)) {
+        throw Error(module + ": it has elements that are no numbers");
     }
     return found;
 }
 
+/// A change's first factor, `times` over.
+Values scaled_up(const LoraFactors & change, float times) {
+    auto [scaled, bytes] = new_values(GGML_TYPE_F32, change.up.shape);
+    float * to = reinterpret_cast<float *>(bytes);
+    const float factor = static_cast<float>(times * change.scale);
+    for (size_t i = 0; i < scaled.count(); ++i) to[i] = change.up.floats()[i] * factor;
+    return scaled;
+}
+
 /// Adds a change to numbers, `times` over.
 void add(float * to, const LoraFactors & change, float times) {
+    const Values up = scaled_up(change, times);
     const size_t rows = static_cast<size_t>(change.up.shape[0]), rank = static_cast<size_t>(change.up.shape[1]);
     const size_t columns = static_cast<size_t>(change.down.shape[1]);
     std::vector<float> sums(columns);
     for (size_t row = 0; row < rows; ++row) {
         std::fill(sums.begin(), sums.end(), 0.0f);
         for (size_t k = 0; k < rank; ++k) {
-            const float factor = change.up.floats()[row * rank + k] * change.scale * times;
+            const float factor = up.floats()[row * rank + k];
             const float * from = change.down.floats() + k * columns;
             for (size_t i = 0; i < columns; ++i) sums[i] += factor * from[i];
         }
@@ -121,13 +140,49 @@ std::pair<Values, float *> fresh(const Values & values, bool zeros) {
     return {copy, reinterpret_cast<float *>(bytes)};
 }
 
+/// True if a weight keeps its numbers, and changes go beside it. Of what was given in other numbers than blocks it is made anew. Throws
+/// Error for a weight in blocks where neither can be.
+bool goes_beside(size_t index, const Base & base, const Recipes & recipes, const WeightSlot & slot) {
+    if (!ggml_is_quantized(slot.type)) return false;
+    const std::set<size_t> reads = recipes.reads(index);
+    const auto told = [&](size_t each) {
+        const auto given = base.parameters.find(each);
+        return given != base.parameters.end() && !ggml_is_quantized(given->second.type);
+    };
+    if (std::all_of(reads.begin(), reads.end(), told)) return false;
+    if (slot.use == Use::products && recipes.slices(index)) return true;
+    throw Error("a LoRA changes '" + std::string(slot.name) + "', which is stored in " + ggml_type_name(slot.type) +
+                " and is not only multiplied with: load the checkpoint that it is from, not quantized, first");
+}
+
+[[noreturn]] void misfit(const WeightSlot & slot) { throw Error("weight '" + std::string(slot.name) + "': its recipe makes another shape"); }
+
+/// What goes beside a weight: the changes of its parameter by all LoRAs, one below the other, and of these its part.
+Beside beside(size_t index, const std::map<std::string, Lora> & loras, const Recipes & recipes, const WeightSlot & slot) {
+    const size_t parameter = *recipes.reads(index).begin();
+    std::vector<Values> downs, ups;
+    for (const auto & [name, lora] : loras) {
+        const auto change = lora.changes.find(parameter);
+        if (change == lora.changes.end()) continue;
+        downs.push_back(change->second.down);
+        ups.push_back(scaled_up(change->second, lora.strength));
+    }
+    constexpr size_t all = std::numeric_limits<size_t>::max();
+    Values down = concatenated(downs, 0, all), up = concatenated(ups, 1, all);
+    const int64_t rank = down.shape[0];
+    const std::vector<Slice> cuts = recipes.slices(index).value();
+    for (const Slice & cut : cuts) {
+        if (cut.starts.size() != 2 || cut.sizes.size() != 2 || cut.steps.size() != 2) misfit(slot);
+        up = sliced(up, {cut.starts[0], 0}, {cut.sizes[0], rank}, {cut.steps[0], 1});
+        down = sliced(down, {0, cut.starts[1]}, {rank, cut.sizes[1]}, {1, cut.steps[1]});
+    }
+    if (up.shape[0] != slot.ne[1] || down.shape[1] != slot.ne[0]) misfit(slot);
+    return {index, down, up};
+}
+
 /// A weight with all changes of its parameters.
 Values changed(size_t index, const Base & base, const std::map<std::string, Lora> & loras, const Recipes & recipes, const WeightSlot & slot) {
     const std::set<size_t> reads = recipes.reads(index);
-    if (ggml_is_quantized(slot.type)) {
-        throw Error("a LoRA changes '" + std::string(slot.name) + "', which is stored in " + ggml_type_name(slot.type) +
-                    ": C++ adds LoRAs to weights in f32, f16 and bf16; Python to others too");
-    }
     const bool known = std::all_of(reads.begin(), reads.end(), [&](size_t each) { return base.parameters.count(each) != 0; });
     if (!known && !recipes.moves(index)) {
         throw Error("a LoRA changes '" + std::string(slot.name) + "', which is computed of parameters: load a checkpoint that has them first");
@@ -187,16 +242,22 @@ Lora read_lora(const Checkpoint & file, const Recipes & recipes) {
     return best;
 }
 
-std::vector<Values> with_loras(const Base & base, const std::map<std::string, Lora> & loras, const Recipes & recipes,
-                               const std::vector<WeightSlot> & slots) {
-    std::vector<Values> found = base.weights;
+Changed with_loras(const Base & base, const std::map<std::string, Lora> & loras, const Recipes & recipes,
+                   const std::vector<WeightSlot> & slots) {
+    Changed found{base.weights, {}};
     for (size_t i = 0; i < slots.size(); ++i) {
         const std::set<size_t> reads = recipes.reads(i);
-        const bool touched = std::any_of(loras.begin(), loras.end(), [&](const auto & each) {
-            const Lora & lora = each.second;
-            return lora.strength != 0 && std::any_of(reads.begin(), reads.end(), [&](size_t read) { return lora.changes.count(read) != 0; });
-        });
-        if (touched) found[i] = changed(i, base, loras, recipes, slots[i]);
+        bool known = false, counts = false;
+        for (const auto & [name, lora] : loras) {
+            const bool changes = std::any_of(reads.begin(), reads.end(), [&, &of = lora](size_t each) { return of.changes.count(each) != 0; });
+            known = known || changes;
+            counts = counts || (changes && lora.strength != 0);
+        }
+        if (known && goes_beside(i, base, recipes, slots[i])) {
+            found.beside.push_back(beside(i, loras, recipes, slots[i]));
+        } else if (counts) {
+            found.weights[i] = changed(i, base, loras, recipes, slots[i]);
+        }
     }
     return found;
 }

@@ -12,10 +12,10 @@ namespace graphc {
 struct LoraFactors {
     Values up;    // [rows, rank]
     Values down;  // [rank, columns]
-    float scale = 1;
+    double scale = 1;
 };
 
-/// A LoRA: its changes by the number of the parameter, how strongly they count, and the modules of its file that the model has not.
+/// A LoRA: its changes by the number of the parameter, how strongly they count, and the modules of its file that the model does not have.
 struct Lora {
     std::map<size_t, LoraFactors> changes;
     float strength = 1;
@@ -33,9 +33,16 @@ struct Base {
     std::map<size_t, Values> parameters;
 };
 
-/// The weights with some LoRAs on: those that none changes are those of the base. Throws Error where a change cannot be made: the weight
-/// is stored in blocks, or is computed of parameters that are not known.
-std::vector<Values> with_loras(const Base & base, const std::map<std::string, Lora> & loras, const Recipes & recipes,
-                               const std::vector<WeightSlot> & slots);
+/// What weights are with some LoRAs on, and what is beside them.
+struct Changed {
+    std::vector<Values> weights;
+    std::vector<Beside> beside;
+};
+
+/// The weights with some LoRAs on: those that none changes are those of the base. A weight in blocks of which only products are made
+/// stays, with the changes beside it, unless a checkpoint told what it was before. Throws Error where a change cannot be made:
+/// something else reads a weight in blocks, or a weight is computed of parameters that are not known.
+Changed with_loras(const Base & base, const std::map<std::string, Lora> & loras, const Recipes & recipes,
+                   const std::vector<WeightSlot> & slots);
 
 }  // namespace graphc

@@ -2,19 +2,20 @@
 
 #include "graphc/placement.h"
 
+#include <algorithm>
+
 namespace graphc {
 
 void Memory::load(const Engine & engine, const std::vector<WeightSlot> & slots,
                   const std::vector<std::vector<size_t>> & together, const std::vector<std::optional<Values>> & given) {
-    Reads reads;
-    reads.together = together;
+    reads_.together = together;
     for (size_t i = 0; i < slots.size(); ++i) {
-        if (slots[i].use != Use::none) reads.order.push_back(i);
-        if (slots[i].use == Use::rows) reads.by_rows.insert(i);
-        if (slots[i].use == Use::kernels) reads.by_host.insert(i);
+        if (slots[i].use != Use::none) reads_.order.push_back(i);
+        if (slots[i].use == Use::rows) reads_.by_rows.insert(i);
+        if (slots[i].use == Use::kernels) reads_.by_host.insert(i);
     }
     weights_ = std::make_unique<Weights>(engine, slots, backends_, given);
-    fitting_ = std::make_unique<Fitting>(*weights_, std::move(reads), limits_);
+    fitting_ = std::make_unique<Fitting>(*weights_, reads_, limits_);
 }
 
 void Memory::place(Placement & graph) {
@@ -29,9 +30,18 @@ void Memory::place(Placement & graph) {
     placed_.insert(&graph);
 }
 
-void Memory::replace(std::vector<std::optional<Values>> values) {
+void Memory::replace(const std::vector<std::optional<Values>> & values, const std::vector<Beside> & beside) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    weights_->replace(std::move(values));
+    weights_->replace(values, beside, [this] { fitting_ = std::make_unique<Fitting>(*weights_, all_reads(), limits_); });
+}
+
+/// What is read of the weights, and of what is beside them at the moment.
+Reads Memory::all_reads() const {
+    Reads reads = reads_;
+    for (const Factors & each : weights_->factors()) {
+        reads.order.insert(std::find(reads.order.begin(), reads.order.end(), each.weight) + 1, {each.down, each.up});
+    }
+    return reads;
 }
 
 void Memory::forget(Placement & graph) {

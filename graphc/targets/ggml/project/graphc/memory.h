@@ -29,10 +29,10 @@ class Memory {
     /// The weights as they are stored. Whoever reads them sees to it that nobody replaces them meanwhile.
     const Weights & weights() const { return *weights_; }
 
-    /// See `Weights::replace`.
-    void replace(std::vector<std::optional<Values>> values);
+    /// Use other numbers, and other factors beside weights: see `Weights::replace`.
+    void replace(const std::vector<std::optional<Values>> & values, const std::vector<Beside> & beside);
 
-    /// Whether one graph at a time has memory.
+    /// True if one graph at a time has memory.
     bool bounded() const { return fitting_->bounded(); }
 
     /// See that a graph has its places. Throws Error if memory is out.
@@ -48,8 +48,11 @@ class Memory {
     std::vector<size_t> allocated() const;
 
   private:
+    Reads all_reads() const;
+
     const Backends & backends_;
     Limits limits_;
+    Reads reads_;  // of the model's own weights
     std::unique_ptr<Weights> weights_;
     std::unique_ptr<Fitting> fitting_;
     mutable std::mutex mutex_;

@@ -1,5 +1,7 @@
 #include "graphc/model.h"
 
+#include "graphc/choices.h"
+
 #include <cmath>
 #include <numeric>
 
@@ -72,7 +74,7 @@ size_t most_runs(int wanted, const Backends & backends, const Memory & memory) {
 
 Model::Model(ModelInfo info, Engine engine, const Options & options)
     : info_(std::move(info)), engine_(std::move(engine)),
-      backends_(options.device, options.threads, options.fast, options.ways.empty() ? Choices() : Choices(options.ways)),
+      backends_(options.device, options.threads, options.fast, options.ways.empty() ? "" : read_choices(options.ways)),
       memory_(backends_, options.memory), whole_(*this, &Model::build, whole(grown(info_, engine_))), options_(options) {}
 
 void Model::load(std::vector<WeightSlot> slots, const std::vector<std::vector<size_t>> & together) {
@@ -104,11 +106,11 @@ void Model::change(const std::function<void(const Recipes & recipes, Base & base
     try {
         for (size_t i = base.weights.size(); i < slots_.size(); ++i) base.weights.push_back(memory_.weights().stored(i));
         change(recipes, base, loras);
-        const std::vector<Values> wanted = with_loras(base, loras, recipes, slots_);
-        for (size_t i = 0; i < wanted.size(); ++i) {
-            if (wanted[i].data != memory_.weights().stored(i).data) values[i] = wanted[i];
+        const Changed wanted = with_loras(base, loras, recipes, slots_);
+        for (size_t i = 0; i < slots_.size(); ++i) {
+            if (wanted.weights[i].data != memory_.weights().stored(i).data) values[i] = wanted.weights[i];
         }
-        contexts_->change([&] { memory_.replace(values); });
+        contexts_->change([&] { memory_.replace(values, wanted.beside); });
     } catch (const std::bad_alloc &) {
         throw Error("not enough memory for other weights");
     }
@@ -208,7 +210,7 @@ std::vector<int64_t> Model::checked_sizes(const std::vector<const Array *> & inp
     return sizes;
 }
 
-std::vector<GraphOutput> Model::build(ggml_context *, Kernels &, const std::vector<int64_t> &,
+std::vector<GraphOutput> Model::build(const Builder &, Kernels &, const std::vector<int64_t> &,
                                       const std::vector<ggml_tensor *> &) const {
     return {};
 }

@@ -59,12 +59,12 @@ class Model {
 
     /// Take the weights of another checkpoint of the same architecture, whose tensors have the names that PyTorch gave the model's
     /// parameters. Runs that are going on are waited for, and new ones wait. If not `strict`, tensors that
-    /// the model has not are passed over, and weights stay of which the checkpoint has no parameter.
+    /// the model does not have are passed over, and weights stay of which the checkpoint has no parameter.
     /// Throws Error with all that does not fit; the model is as before then.
     void load_weights(const Checkpoint & checkpoint, bool strict = true);
 
     /// Add a LoRA to the weights, under a name of the caller's; it stays when other weights are loaded. `read_lora` says which files it
-    /// takes. Returns the modules of the file that the model has not. Throws Error; the model is as before then.
+    /// takes. Returns the modules of the file that the model does not have. Throws Error; the model is as before then.
     std::vector<std::string> load_lora(const std::string & name, const Checkpoint & file, float strength = 1);
 
     /// Change how strongly a LoRA counts; 0 leaves it out. Throws Error for a name that there is not.
@@ -96,7 +96,7 @@ class Model {
     virtual void check(const std::vector<int64_t> & sizes) const = 0;
 
     /// The model's calls for those sizes, from its inputs to its outputs, where they are one graph.
-    virtual std::vector<GraphOutput> build(ggml_context * ctx, Kernels & kernels, const std::vector<int64_t> & sizes,
+    virtual std::vector<GraphOutput> build(const Builder & ctx, Kernels & kernels, const std::vector<int64_t> & sizes,
                                            const std::vector<ggml_tensor *> & inputs) const;
 
     /// The outputs for inputs of those sizes. A model that acts itself between graphs has parts, and says here in which order.

@@ -22,11 +22,11 @@ static inline double sum_of(vector x) {
 static double moment(const float * x, int64_t count, float mean, int power) {
     double total = 0;
     for (int64_t start = 0; start < count; start += STRETCH) {
-        const int64_t end = least(start + STRETCH, count);
+        const int64_t end = min_of(start + STRETCH, count);
         vector sums = all(0), others = all(0);  // by turns: a sum waits for the one before
         int64_t i = start;
         for (; i + 2 * WIDTH <= end; i += 2 * WIDTH) {
-            const vector a = *(const anywhere *) (x + i) - mean, b = *(const anywhere *) (x + i + WIDTH) - mean;
+            const vector a = *(const unaligned *) (x + i) - mean, b = *(const unaligned *) (x + i + WIDTH) - mean;
             sums += power == 1 ? a : a * a;
             others += power == 1 ? b : b * b;
         }
@@ -43,14 +43,14 @@ static vector normalized(vector x, float mean, float scale, float shift, bool ac
 
 static void normalize(const float * x, float * y, int64_t count, float mean, float scale, float shift, bool active) {
     int64_t i = 0;
-    for (; i + WIDTH <= count; i += WIDTH) *(anywhere *) (y + i) = normalized(*(const anywhere *) (x + i), mean, scale, shift, active);
+    for (; i + WIDTH <= count; i += WIDTH) *(unaligned *) (y + i) = normalized(*(const unaligned *) (x + i), mean, scale, shift, active);
     vector last = all(mean);
     for (int64_t k = i; k < count; ++k) last[k - i] = x[k];
     last = normalized(last, mean, scale, shift, active);
     for (int64_t k = i; k < count; ++k) y[k] = last[k - i];
 }
 
-/// Whether it holds a number for each element of an axis, one after the other.
+/// True if it holds a number for each element of an axis, one after the other.
 static bool is_along(const struct ggml_tensor * t, const struct ggml_tensor * x, int axis) {
     for (int i = 0; i < 4; ++i) {
         if (t->ne[i] != (i == axis ? x->ne[axis] : 1)) return false;

@@ -164,7 +164,7 @@ Array read(std::istream & file) {
         throw Error("is in Fortran order; write it with numpy.ascontiguousarray");
     }
     if (element_count(header.shape, dtype_size(dtype)) * dtype_size(dtype) != remaining(file)) {
-        throw Error("has not the size that its header says");
+        throw Error("does not have the size that its header gives");
     }
     Array array(dtype, header.shape);
     if (!file.read(reinterpret_cast<char *>(array.bytes().data()), static_cast<std::streamsize>(array.bytes().size()))) {

@@ -24,10 +24,10 @@ class Part {
 
     /// The calls are those that a method of the model makes; the model outlives its parts.
     template <class M>
-    Part(const M & model, std::vector<GraphOutput> (M::*build)(ggml_context *, Kernels &, const Sizes &, const Tensors &) const,
+    Part(const M & model, std::vector<GraphOutput> (M::*build)(const Builder &, Kernels &, const Sizes &, const Tensors &) const,
          PartInfo info)
         : faults_(model.info().faults), info_(std::move(info)),
-          build_([&model, build](ggml_context * ctx, Kernels & kernels, const Sizes & sizes, const Tensors & inputs) {
+          build_([&model, build](const Builder & ctx, Kernels & kernels, const Sizes & sizes, const Tensors & inputs) {
               return (model.*build)(ctx, kernels, sizes, inputs);
           }) {}
 
@@ -45,7 +45,7 @@ class Part {
   private:
     std::vector<const char *> faults_;
     PartInfo info_;
-    std::function<std::vector<GraphOutput>(ggml_context *, Kernels &, const Sizes &, const Tensors &)> build_;
+    std::function<std::vector<GraphOutput>(const Builder &, Kernels &, const Sizes &, const Tensors &)> build_;
 };
 
 }  // namespace graphc

@@ -1,7 +1,8 @@
 #include "graphc/placement.h"
 
-#include "graphc/assign.h"
+#include "graphc/builder.h"
 #include "graphc/error.h"
+#include "graphc/generated.h"
 #include "graphc/streams.h"
 
 #include <cstring>
@@ -12,7 +13,7 @@ namespace graphc {
 Placement::Placement(const Backends & backends, ggml_context * context, ggml_cgraph * graph, size_t tensors)
     : backends_(backends), context_(context), graph_(graph), tensors_(tensors) {
     for (ggml_backend_t device : backends.devices()) {
-        for (ggml_tensor * tensor : kept_on_cpu(device, graph)) pinned_.push_back(tensor);
+        for (const auto & each : pinned(device, backends.list().back(), graph)) pinned_.push_back(each);
     }
     const auto * memory = static_cast<const std::byte *>(ggml_get_mem_buffer(context));
     untouched_.assign(memory, memory + ggml_used_mem(context));
@@ -32,7 +33,7 @@ Needs Placement::measure(const Weights & weights) {
     for (ggml_tensor * tensor : weights.tensors()) known.emplace(tensor, known.size());
     for (int i = 0; i < ggml_graph_n_nodes(graph_); ++i) {
         ggml_tensor * node = ggml_graph_node(graph_, i);
-        if (is_view(node)) continue;
+        if (graphc_is_view(node)) continue;
         ggml_backend_t runs = ggml_backend_sched_get_tensor_backend(scheduler.get(), node);
         for (ggml_tensor * source : node->src) {
             ggml_tensor * root = source != nullptr && source->view_src != nullptr ? source->view_src : source;
@@ -46,8 +47,15 @@ Needs Placement::measure(const Weights & weights) {
 
 void Placement::place(const Weights & weights) {
     scheduler_ = new_scheduler();
-    if (!ggml_backend_sched_alloc_graph(scheduler_.get(), graph_)) {
+    bool placed = ggml_backend_sched_reserve(scheduler_.get(), graph_);  // where memory is out, what follows would end the process
+    if (placed) {
+        restore();
+        pin(scheduler_.get());
+        placed = ggml_backend_sched_alloc_graph(scheduler_.get(), graph_);
+    }
+    if (!placed) {
         release();
+        check_devices();
         throw Error("not enough memory for the intermediate results of these sizes");
     }
     if (weights.residence()->streamed.empty()) return;
@@ -57,8 +65,10 @@ void Placement::place(const Weights & weights) {
 void Placement::release() {
     streams_.reset();
     scheduler_.reset();
-    std::memcpy(ggml_get_mem_buffer(context_), untouched_.data(), untouched_.size());
+    restore();
 }
+
+void Placement::restore() const { std::memcpy(ggml_get_mem_buffer(context_), untouched_.data(), untouched_.size()); }
 
 ggml_status Placement::compute() {
     const auto run = [this] { return ggml_backend_sched_graph_compute(scheduler_.get(), graph_); };
@@ -72,8 +82,12 @@ size_t Placement::reserved(size_t device) const {
 ggml_backend_sched_ptr Placement::new_scheduler() const {
     std::vector<ggml_backend_t> list = backends_.list();
     ggml_backend_sched_ptr scheduler(ggml_backend_sched_new(list.data(), nullptr, static_cast<int>(list.size()), tensors_, false, false));
-    for (ggml_tensor * tensor : pinned_) ggml_backend_sched_set_tensor_backend(scheduler.get(), tensor, list.back());
+    pin(scheduler.get());
     return scheduler;
+}
+
+void Placement::pin(ggml_backend_sched_t scheduler) const {
+    for (const auto & [tensor, backend] : pinned_) ggml_backend_sched_set_tensor_backend(scheduler, tensor, backend);
 }
 
 }  // namespace graphc

@@ -38,12 +38,18 @@ class Placement {
   private:
     ggml_backend_sched_ptr new_scheduler() const;
 
+    /// Tell a scheduler what is pinned, which it forgets with every graph.
+    void pin(ggml_backend_sched_t scheduler) const;
+
+    /// Make the tensors what they were when the graph was built.
+    void restore() const;
+
     const Backends & backends_;
     ggml_context * context_;
     ggml_cgraph * graph_;
     size_t tensors_;
-    std::vector<ggml_tensor *> pinned_;  // what the CPU computes whatever devices say
-    std::vector<std::byte> untouched_;   // the context as it is before the scheduler writes into it
+    std::vector<std::pair<ggml_tensor *, ggml_backend_t>> pinned_;  // who computes them, whatever the scheduler thinks
+    std::vector<std::byte> untouched_;                              // the context as it is before the scheduler writes into it
     ggml_backend_sched_ptr scheduler_;
     std::unique_ptr<Streams> streams_;
 };

@@ -9,12 +9,12 @@
 
 /// Rows of a matrix from `row` on, their elements from `column` on, as the columns of panels; columns without a row are 0.
 static void pack_rows(const struct matrix * m, int64_t row, int64_t count, int64_t column, int depth, float * packed) {
-    float room[WIDTH * DEPTH] __attribute__((aligned(64)));
+    float workspace[WIDTH * DEPTH] __attribute__((aligned(64)));
     for (int64_t j = 0; j < (count + PANEL - 1) / PANEL * PANEL; j += WIDTH) {
         float * panel = packed + j / PANEL * PANEL * DEPTH + j % PANEL;
-        const int64_t there = least(count - j, WIDTH);
+        const int64_t there = min_of(count - j, WIDTH);
         int64_t ldb;
-        const float * rows = read_rows(m, row + j, there, column, depth, room, &ldb);
+        const float * rows = read_rows(m, row + j, there, column, depth, workspace, &ldb);
         int k = 0;
         for (; there == WIDTH && k + WIDTH <= depth; k += WIDTH) transpose(rows + k, ldb, panel + k * PANEL);
         for (int x = 0; x < WIDTH; ++x) {
@@ -54,21 +54,21 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
     const struct units u = cut(rows, columns, dst->ne[2] * dst->ne[3], nth);
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
-        const struct place at = find(&u, dst, unit), then = find(&u, dst, least(unit + 1, u.count - 1));
+        const struct place at = find(&u, dst, unit), then = find(&u, dst, min_of(unit + 1, u.count - 1));
         const struct matrix weights = columns_at(dst, s, at), later = columns_at(dst, s, then);
         const char * left = (const char *) b->data + at.axis[1] * b->nb[1] + at.axis[2] * b->nb[2] + at.axis[3] * b->nb[3];
         char * c = (char *) dst->data;
         for (int each = 0; each < 4; ++each) c += at.axis[each] * dst->nb[each];
         struct block part = {.dst = dst, .at = at, .axis = 1, .c = (float *) c, .ldc = dst->nb[1] / sizeof(float)};
         part.packed = packed, part.coming_step = weights.step, part.relu = s->relu;
-        part.rows = least(rows - at.axis[1], u.rows);
-        part.columns = least(columns - at.axis[0], COLUMNS);
+        part.rows = min_of(rows - at.axis[1], u.rows);
+        part.columns = min_of(columns - at.axis[0], COLUMNS);
         for (int64_t k = 0; k < depth; k += DEPTH) {
-            part.depth = (int) least(depth - k, DEPTH);
+            part.depth = (int) min_of(depth - k, DEPTH);
             part.first = k == 0, part.last = k + DEPTH >= depth;
             part.a = (struct matrix){left + k * sizeof(float), b->nb[1], GGML_TYPE_F32, NULL};
             part.coming = part.last ? element(&later, 0, 0) : element(&weights, 0, k + DEPTH);
-            part.coming_rows = least(columns - (part.last ? then : at).axis[0], COLUMNS);
+            part.coming_rows = min_of(columns - (part.last ? then : at).axis[0], COLUMNS);
             pack_rows(&weights, 0, part.columns, k, part.depth, packed);
             multiply(&part);
         }

@@ -43,7 +43,7 @@ struct graphc_mul_mat_settings {
     struct graphc_turns turns;
 };
 
-/// Whether `graphc_mul_mat` computes the product of these two tensors, faster or more exactly than ggml does: `a` may be of any type
+/// True if `graphc_mul_mat` computes the product of these two tensors, faster or more exactly than ggml does: `a` may be of any type
 /// that can be read as float32, `b` stays as it is.
 GRAPHC_API bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b,
                                      const struct graphc_mul_mat_settings * settings);
@@ -51,23 +51,23 @@ GRAPHC_API bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct 
 /// What `ggml_mul_mat` gives for src[0] and src[1], plus src[2] and all behind it (see `graphc_takes_sum`).
 GRAPHC_API void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
-/// Whether `graphc_conv_2d` computes the convolution of this kernel and image.
+/// True if `graphc_conv_2d` computes the convolution of this kernel and image.
 GRAPHC_API bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
                                      const struct graphc_conv_2d_settings * settings);
 
 /// What `ggml_conv_2d` gives for the kernel src[0], the image src[1] and the settings, plus src[2] and all behind it.
 GRAPHC_API void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
-/// Whether `graphc_winograd` computes the convolution of this kernel and image, and does not take too much memory for it.
+/// True if `graphc_winograd` computes the convolution of this kernel and image, and does not take too much memory for it.
 GRAPHC_API bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
                                       const struct graphc_conv_2d_settings * settings);
 
-/// Whether it is then taken for faster than `graphc_conv_2d`, unless that was measured.
+/// True if it is then taken for faster than `graphc_conv_2d`, unless that was measured.
 GRAPHC_API bool graphc_prefers_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
                                         const struct graphc_conv_2d_settings * settings);
 
 /// Elements of the tensor that `graphc_winograd_operands` makes: the transformed kernel of a large image, the transformed images if they
-/// are small, and room to work for so many threads.
+/// are small, and workspace to work for so many threads.
 GRAPHC_API int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
                                         const struct graphc_conv_2d_settings * settings, int threads);
 
@@ -77,28 +77,27 @@ GRAPHC_API void graphc_winograd_operands(struct ggml_tensor * dst, int ith, int 
 /// As `graphc_conv_2d`, for the image src[0], what `graphc_winograd_operands` made, src[1], and the kernel src[2].
 GRAPHC_API void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
-/// Whether a tensor can be added to a product, or to a convolution's image, on the way: it is float32 and broadcasts to it.
+/// True if a tensor can be added to a product, or to a convolution's image, on the way: it is float32 and broadcasts to it.
 GRAPHC_API bool graphc_takes_sum(const struct ggml_tensor * sum, const struct ggml_tensor * result, bool image);
 
-/// Whether `graphc_attention` computes the attention of these. `v` is transposed: its rows are its elements along all keys; they
+/// True if `graphc_attention` computes the attention of these. `v` is transposed: its rows are its elements along all keys; they
 /// may lie one after the other, or the elements of a key.
 GRAPHC_API bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tensor * q, const struct ggml_tensor * v,
                                        const struct ggml_tensor * mask);
 
-/// Whether it is then taken for faster than two products with a softmax between, unless that was measured.
+/// True if it is then taken for faster than two products with a softmax between, unless that was measured.
 GRAPHC_API bool graphc_prefers_attention(const struct ggml_tensor * q);
 
 /// The settings of attention: its userdata.
 struct graphc_attention_settings {
     float factor;
-    int merged;  // the results of all heads for a query lie one after the other
     struct graphc_turns turns;
 };
 
-/// softmax(k q * factor + mask) v, for src[0] to src[3] (no mask: NULL).
+/// softmax(k q * factor + mask) v, for src[0] to src[3] (no mask: NULL); the results of all heads for a query lie one after the other.
 GRAPHC_API void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
-/// Whether the functions below compute what they say for this tensor.
+/// True if the functions below compute what they say for this tensor.
 GRAPHC_API bool graphc_takes_activation(const struct ggml_tensor * x);
 
 /// ReLU of src[0] as `ggml_relu` gives it, but NaN for NaN.
@@ -122,7 +121,7 @@ struct graphc_group_norm_settings {
     int silu;
 };
 
-/// Whether `graphc_group_norm` computes the normalization of `x` with a scale and a shift for each channel.
+/// True if `graphc_group_norm` computes the normalization of `x` with a scale and a shift for each channel.
 GRAPHC_API bool graphc_takes_group_norm(const struct ggml_tensor * x, const struct ggml_tensor * scale,
                                         const struct ggml_tensor * shift, int groups);
 
@@ -135,7 +134,7 @@ struct graphc_norm_settings {
     int centered;  // else the mean is taken for 0
 };
 
-/// Whether `graphc_norm` normalizes the rows of `x`, and whether it can multiply them by `factor`, or add it.
+/// True if `graphc_norm` normalizes the rows of `x`, and whether it can multiply them by `factor`, or add it.
 GRAPHC_API bool graphc_takes_norm(const struct ggml_tensor * x);
 GRAPHC_API bool graphc_takes_factor(const struct ggml_tensor * factor, const struct ggml_tensor * x);
 
@@ -147,13 +146,12 @@ struct graphc_rotary_settings {
     int interleaved;  // pairs are neighbours; else the elements at one place of the two halves of a row
 };
 
-/// Whether `graphc_rotary` computes x times `cos`, plus x with the elements of each pair exchanged times `sin`, where `second` and
-/// `first` are those elements as views of x; and whether it can have `rest` behind the rows of that.
-GRAPHC_API bool graphc_takes_rotary(const struct ggml_tensor * x, const struct ggml_tensor * second, const struct ggml_tensor * first,
-                                    const struct ggml_tensor * cos, const struct ggml_tensor * sin);
+/// True if `graphc_rotary` computes x times `cos`, plus x with the elements of each pair exchanged times `sin`; and whether it can
+/// have `rest` behind the rows of that.
+GRAPHC_API bool graphc_takes_rotary(const struct ggml_tensor * x, const struct ggml_tensor * cos, const struct ggml_tensor * sin);
 GRAPHC_API bool graphc_takes_rest(const struct ggml_tensor * rest, const struct ggml_tensor * x);
 
-/// The rows of src[0], turned by src[1] and src[2], and behind each a row of src[3] if it is there.
+/// The rows of src[0], rotated by src[1] and src[2], and behind each a row of src[3] if it is there.
 GRAPHC_API void graphc_rotary(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// The settings of a concatenation: its userdata.
@@ -161,7 +159,7 @@ struct graphc_concat_settings {
     int axis;
 };
 
-/// Whether `graphc_concat` joins a tensor to others, faster than ggml does.
+/// True if `graphc_concat` joins a tensor to others, faster than ggml does.
 GRAPHC_API bool graphc_takes_concat(const struct ggml_tensor * part);
 
 /// All sources, joined along an axis.
@@ -172,17 +170,17 @@ struct graphc_pad_settings {
     int before[4];
 };
 
-/// Whether `graphc_pad` puts zeros around a tensor, faster than ggml does.
+/// True if `graphc_pad` puts zeros around a tensor, faster than ggml does.
 GRAPHC_API bool graphc_takes_pad(const struct ggml_tensor * x);
 
 /// What `ggml_pad_ext` gives for src[0].
 GRAPHC_API void graphc_pad(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
-/// Whether `graphc_turned` copies a tensor of which the first axis is not the one along which elements lie one after the other.
-GRAPHC_API bool graphc_takes_turned(const struct ggml_tensor * x);
+/// True if `graphc_permuted_copy` copies a tensor of which the first axis is not the one along which elements lie one after the other.
+GRAPHC_API bool graphc_takes_permuted_copy(const struct ggml_tensor * x);
 
 /// What `ggml_cont` gives for src[0].
-GRAPHC_API void graphc_turned(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+GRAPHC_API void graphc_permuted_copy(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 #ifdef __cplusplus
 }

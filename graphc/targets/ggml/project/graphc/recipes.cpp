@@ -50,7 +50,7 @@ Values constant(const Parameter & declared, const Json & document, size_t most) 
     const std::vector<std::byte> given = base64(document["data"].string());
     const size_t size = ggml_type_size(declared.type), count = element_count(declared.shape, 1);
     if (count > most) throw Error("is damaged: a constant is too large");
-    if (given.size() != count * size && given.size() != size) throw Error("is damaged: a constant has not the bytes that it should have");
+    if (given.size() != count * size && given.size() != size) throw Error("is damaged: a constant has too few or too many bytes");
     auto [found, bytes] = new_values(declared.type, declared.shape);
     for (size_t i = 0; i < count; ++i) std::memcpy(bytes + i * size, given.data() + (given.size() == size ? 0 : i * size), size);
     return found;
@@ -60,7 +60,7 @@ using Inputs = std::vector<Values>;
 
 /// The inputs that an operator has.
 const Inputs & expect(const Inputs & inputs, size_t count) {
-    if (inputs.size() != count) throw Error("is damaged: an operator of a recipe has not the inputs that it takes");
+    if (inputs.size() != count) throw Error("is damaged: an operator of a recipe has too few or too many inputs");
     return inputs;
 }
 
@@ -179,6 +179,19 @@ std::set<size_t> Recipes::reads(size_t weight) const {
 bool Recipes::moves(size_t weight) const {
     const std::vector<size_t> nodes = needed(weight);
     return weights_[weight] && std::all_of(nodes.begin(), nodes.end(), [&](size_t node) { return movements.count(nodes_[node].name) != 0; });
+}
+
+std::optional<std::vector<Slice>> Recipes::slices(size_t weight) const {
+    std::vector<Slice> found;
+    std::optional<Reference> at = weights_[weight];
+    while (at && at->kind == Kind::node) {
+        const Node & node = nodes_[at->place];
+        if (node.name != "Slice" || node.inputs.size() != 1) return std::nullopt;
+        const Json & a = node.attributes;
+        found.insert(found.begin(), {a["starts"].integers(), a["sizes"].integers(), a["steps"].integers()});
+        at = node.inputs[0];
+    }
+    return at && at->kind == Kind::parameter ? std::optional(found) : std::nullopt;
 }
 
 Values Recipes::compute(size_t weight, const std::map<size_t, Values> & parameters) const {

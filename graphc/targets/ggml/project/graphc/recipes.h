@@ -18,6 +18,13 @@ struct Parameter {
     Shape shape;
 };
 
+/// A part of an array, along each axis.
+struct Slice {
+    std::vector<int64_t> starts;
+    Shape sizes;
+    std::vector<int64_t> steps;
+};
+
 /// How each weight of an engine is made of parameters: a document that the engine carries (`graphc/weights/recipes.py`). What recipes
 /// of models usually are is computed here: movements, the four kinds of arithmetic, square roots.
 class Recipes {
@@ -33,7 +40,10 @@ class Recipes {
     /// The parameters that a weight is made of; none if it has no recipe.
     std::set<size_t> reads(size_t weight) const;
 
-    /// Whether a weight is made of parameters by moving their elements alone.
+    /// The slices of a parameter that a weight is, the first cut first; nothing if it is made in another way.
+    std::optional<std::vector<Slice>> slices(size_t weight) const;
+
+    /// True if a weight is made of parameters by moving their elements alone.
     bool moves(size_t weight) const;
 
     /// A weight, for its parameters, in the type that they have where nothing is computed. Throws Error.

@@ -9,7 +9,7 @@ namespace {
 
 std::string describe(ggml_type type, const Shape & shape) { return std::string(ggml_type_name(type)) + to_string(shape); }
 
-/// Whether numbers of a type, where a parameter is of another, are the same numbers.
+/// True if numbers of a type, where a parameter is of another, are the same numbers.
 bool suits(ggml_type given, ggml_type wanted) {
     const bool half = given == GGML_TYPE_F16 || given == GGML_TYPE_BF16 || ggml_is_quantized(given);
     return given == wanted || (half && wanted == GGML_TYPE_F32) || (ggml_is_quantized(given) && (wanted == GGML_TYPE_F16 || wanted == GGML_TYPE_BF16));
@@ -58,7 +58,7 @@ class Comparison {
         if (!same) add(parameter.name + ": other numbers than those that the program was compiled for; compile it with these");
     }
 
-    /// What the model has not; whole numbers are no parameters but positions and counts, which are in the program.
+    /// What the model does not have; whole numbers are no parameters but positions and counts, which are in the program.
     void refuse_surplus() {
         std::set<std::string> known;
         for (const Parameter & each : recipes_.parameters()) known.insert(each.name);
@@ -68,7 +68,7 @@ class Comparison {
         }
     }
 
-    /// Whether the checkpoint has one of the parameters.
+    /// True if the checkpoint has one of the parameters.
     bool has_any(const std::set<size_t> & parameters) const {
         return std::any_of(parameters.begin(), parameters.end(), [&](size_t each) { return find(recipes_.parameters()[each].name) != nullptr; });
     }

@@ -22,7 +22,7 @@ struct Refitted {
 /// A model's weights as a checkpoint has them: the same bits as those of an engine that `graphc refit` makes. Where it has a weight as
 /// the model stores it, aligned, it is used where it lies; a weight that is made of no parameter has no value here, and stays.
 ///
-/// If not `strict`, tensors that the model has not are passed over, and weights stay as they are if the checkpoint has none of their
+/// If not `strict`, tensors that the model does not have are passed over, and weights stay as they are if the checkpoint has none of their
 /// parameters. Throws Error with all that does not fit: missing, too much, of another shape or type, unlike a pinned parameter.
 Refitted refitted(const Recipes & recipes, const std::vector<WeightSlot> & slots, const Checkpoint & checkpoint, bool strict);
 

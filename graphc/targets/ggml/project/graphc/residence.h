@@ -38,7 +38,7 @@ struct Residence {
     std::vector<size_t> resident(size_t device) const;
 };
 
-/// A device has not the bytes that weights need at least.
+/// A device does not have the bytes that weights need at least.
 struct TooSmall {
     size_t device;
     size_t nbytes;

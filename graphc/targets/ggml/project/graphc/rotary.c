@@ -1,4 +1,4 @@
-// Rotary embeddings: the elements of a row turned in pairs, neighbours or those at one place of its halves. Read once, written once.
+// Rotary embeddings: the elements of a row rotated in pairs, neighbours or those at one place of its halves. Read once, written once.
 
 #include "products.h"
 
@@ -8,33 +8,15 @@
 
 typedef uint64_t neighbours __attribute__((vector_size(WIDTH * 4)));
 
-/// Whether `part` has the elements of x from `offset` bytes on: of each row a half, or of each pair one if those are neighbours. For
-/// these ggml may have needed a copy of x.
-static bool is_part(const struct ggml_tensor * part, const struct ggml_tensor * x, bool interleaved, size_t offset) {
-    const struct ggml_tensor * owner = x->view_src == NULL ? x : x->view_src, * whole = part->view_src;
-    const bool copied = whole != NULL && whole->op == GGML_OP_CONT && whole->src[0] == x;
-    const size_t start = copied || x->view_src == NULL ? 0 : x->view_offs;
-    if (part->type != GGML_TYPE_F32 || (whole != owner && !copied) || part->view_offs != start + offset) return false;
-    if (interleaved) return (copied || is_dense(x)) && part->ne[1] == ggml_nelements(x) / 2 && part->nb[1] == 2 * sizeof(float);
-    if (copied) return false;
-    bool same = part->ne[0] == x->ne[0] / 2 && part->nb[0] == sizeof(float);
-    for (int i = 1; i < GGML_MAX_DIMS; ++i) same = same && part->ne[i] == x->ne[i] && (x->ne[i] == 1 || part->nb[i] == x->nb[i]);
-    return same;
-}
-
-/// Whether there is a number for each element of a row of x, the same for all rows along an axis or not.
+/// True if there is a number for each element of a row of x, the same for all rows along an axis or not.
 static bool is_angles(const struct ggml_tensor * t, const struct ggml_tensor * x) {
     bool fits = is_float_rows(t) && t->ne[0] == x->ne[0];
     for (int i = 1; i < GGML_MAX_DIMS; ++i) fits = fits && (t->ne[i] == 1 || t->ne[i] == x->ne[i]);
     return fits;
 }
 
-bool graphc_takes_rotary(const struct ggml_tensor * x, const struct ggml_tensor * second, const struct ggml_tensor * first,
-                         const struct ggml_tensor * cos, const struct ggml_tensor * sin) {
-    const bool interleaved = second->ne[0] == 1;
-    const size_t apart = interleaved ? sizeof(float) : x->ne[0] / 2 * sizeof(float);
-    return is_float_rows(x) && x->ne[0] % 2 == 0 && is_angles(cos, x) && is_angles(sin, x) && is_part(first, x, interleaved, 0) &&
-           is_part(second, x, interleaved, apart);
+bool graphc_takes_rotary(const struct ggml_tensor * x, const struct ggml_tensor * cos, const struct ggml_tensor * sin) {
+    return is_float_rows(x) && x->ne[0] % 2 == 0 && is_angles(cos, x) && is_angles(sin, x);
 }
 
 bool graphc_takes_rest(const struct ggml_tensor * rest, const struct ggml_tensor * x) {
@@ -44,10 +26,10 @@ bool graphc_takes_rest(const struct ggml_tensor * rest, const struct ggml_tensor
 static void turn_neighbours(const float * restrict x, const float * restrict cos, const float * restrict sin, float * restrict y, int64_t size) {
     int64_t i = 0;
     for (; i + WIDTH <= size; i += WIDTH) {
-        const vector straight = *(const anywhere *) (x + i);
+        const vector straight = *(const unaligned *) (x + i);
         const neighbours pairs = (neighbours) straight;
         const vector swapped = (vector) (pairs >> 32 | pairs << 32);
-        *(anywhere *) (y + i) = straight * *(const anywhere *) (cos + i) + swapped * *(const anywhere *) (sin + i);
+        *(unaligned *) (y + i) = straight * *(const unaligned *) (cos + i) + swapped * *(const unaligned *) (sin + i);
     }
     for (; i < size; ++i) y[i] = x[i] * cos[i] + x[i ^ 1] * sin[i];
 }

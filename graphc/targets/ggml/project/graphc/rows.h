@@ -19,7 +19,7 @@ static inline __attribute__((always_inline)) void dots(int rows, const float * w
 #pragma GCC unroll 8
     for (int i = 0; i < rows; ++i) sums[i][0] = sums[i][1] = (vector){0};
     for (int k = 0; k < depth; k += EVEN) {
-        const vector even = *(const anywhere *) (weights + k), odd = *(const anywhere *) (weights + k + WIDTH);
+        const vector even = *(const unaligned *) (weights + k), odd = *(const unaligned *) (weights + k + WIDTH);
 #pragma GCC unroll 8
         for (int i = 0; i < rows; ++i) {
             const vector * with = (const vector *) (a + i * DEPTH + k);
@@ -45,7 +45,7 @@ static void (*const all_dots[MOST_FEW + 1])(const float *, const float *, int, v
 /// Parts of DEPTH columns of activations, in each its rows one after the other; the last is filled up with zeros.
 static void pack_activations(const float * a, int64_t lda, int64_t rows, int64_t count, float * packed) {
     for (int64_t k = 0; k < count; k += DEPTH) {
-        const int64_t there = least(DEPTH, count - k);
+        const int64_t there = min_of(DEPTH, count - k);
         for (int64_t i = 0; i < rows; ++i, packed += DEPTH) {
             widen(GGML_TYPE_F32, NULL, a + i * lda + k, there, packed);
             for (int64_t x = there; x < DEPTH; ++x) packed[x] = 0;
@@ -57,11 +57,11 @@ static void pack_activations(const float * a, int64_t lda, int64_t rows, int64_t
 /// comes to the cache meanwhile.
 static void multiply_row(const struct matrix * m, const char * weights, int64_t count, const float * packed, int64_t rows, int64_t ahead,
                          vector * totals) {
-    float room[DEPTH] __attribute__((aligned(64)));
+    float workspace[DEPTH] __attribute__((aligned(64)));
     const struct reader * reader = &readers[m->type];
     const int64_t bytes = bytes_of(m, DEPTH);
     for (; count > 0; count -= DEPTH, weights += bytes, packed += rows * DEPTH) {
-        int depth = (int) least(count, DEPTH);
+        int depth = (int) min_of(count, DEPTH);
         for (int64_t line = 0; line < bytes; line += LINE) __builtin_prefetch(weights + ahead + line, 0, 3);
         if (rows == 1 && reader->dot != NULL && depth % EVEN == 0) {
             reader->dot(weights, packed, depth, totals);
@@ -69,9 +69,9 @@ static void multiply_row(const struct matrix * m, const char * weights, int64_t 
         }
         const float * x = (const float *) weights;
         if (m->type != GGML_TYPE_F32 || depth % EVEN != 0) {
-            widen(m->type, m->types, weights, depth, room);
-            for (; depth % EVEN != 0; ++depth) room[depth] = 0;
-            x = room;
+            widen(m->type, m->types, weights, depth, workspace);
+            for (; depth % EVEN != 0; ++depth) workspace[depth] = 0;
+            x = workspace;
         }
         all_dots[rows](x, packed, depth, totals);
     }
@@ -95,7 +95,7 @@ static void write_sums(const struct block * b, const vector * totals) {
     for (int64_t i = 0; i < b->rows; ++i) {
         for (int64_t j = 0; j < b->columns; j += WIDTH) {
             const vector sums = sums_of(totals + i * TALL + j);
-            copy((const float *) &sums, 1, least(WIDTH, b->columns - j), b->c + i * b->ldc + j);
+            copy((const float *) &sums, 1, min_of(WIDTH, b->columns - j), b->c + i * b->ldc + j);
         }
     }
     finish(b, 0, b->rows);
@@ -105,7 +105,7 @@ static void write_sums(const struct block * b, const vector * totals) {
 static void multiply_few(struct ggml_tensor * dst, int ith, int nth, struct graphc_mul_mat_settings * s) {
     const struct ggml_tensor * b = dst->src[1];
     const int64_t depth = b->ne[0], columns = dst->ne[0], rows = dst->ne[1], batches = dst->ne[2] * dst->ne[3];
-    const int64_t tall = least(TALL, (columns * batches + 4 * nth - 1) / (4 * nth));
+    const int64_t tall = min_of(TALL, (columns * batches + 4 * nth - 1) / (4 * nth));
     const int64_t parts = (columns + tall - 1) / tall, near = NEAR / rows / DEPTH * DEPTH;
     float packed[NEAR] __attribute__((aligned(64)));
     vector totals[MOST_FEW * TALL];
@@ -116,11 +116,11 @@ static void multiply_few(struct ggml_tensor * dst, int ith, int nth, struct grap
         const struct matrix weights = columns_at(dst, s, block.at);
         const float * a = (const float *) ((const char *) b->data + block.at.axis[2] * b->nb[2] + block.at.axis[3] * b->nb[3]);
         block.c = (float *) ((char *) dst->data + block.at.axis[2] * dst->nb[2] + block.at.axis[3] * dst->nb[3]) + block.at.axis[0];
-        block.ldc = dst->nb[1] / sizeof(float), block.columns = least(tall, columns - block.at.axis[0]), block.relu = s->relu;
+        block.ldc = dst->nb[1] / sizeof(float), block.columns = min_of(tall, columns - block.at.axis[0]), block.relu = s->relu;
         for (int64_t i = 0; i < rows * TALL; ++i) totals[i] = (vector){0};
         const int64_t ahead = near < depth ? weights.step : AHEAD;  // of what is read next
         for (int64_t k = 0; k < depth; k += near) {
-            const int64_t wide = least(near, depth - k);
+            const int64_t wide = min_of(near, depth - k);
             if (packed_batch != batch || near < depth) pack_activations(a + k, b->nb[1] / sizeof(float), rows, wide, packed);
             for (int64_t j = 0; j < block.columns; ++j) multiply_row(&weights, element(&weights, j, k), wide, packed, rows, ahead, totals + j);
         }

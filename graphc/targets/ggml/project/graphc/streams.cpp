@@ -2,6 +2,7 @@
 
 #include "graphc/assign.h"
 #include "graphc/error.h"
+#include "graphc/generated.h"
 
 namespace graphc {
 
@@ -17,7 +18,7 @@ Stream::Stream(const Weights & weights, size_t device, ggml_cgraph * graph) : we
     for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
         ggml_tensor * node = ggml_graph_node(graph, i);
         const Indices reads = reads_of(node, own);
-        if (is_view(node)) continue;
+        if (graphc_is_view(node)) continue;
         if (!reads.empty()) read(reads, before);
         before = node;
     }
@@ -88,6 +89,7 @@ void Stream::fill(size_t number) {
         move_tensor(&target, buffer, base + offset);
         ggml_backend_buffer_init_tensor(buffer, &target);  // some pad rows of blocks with zeros
         ggml_backend_tensor_set(&target, weights_.stored(index).data, 0, weights_.stored(index).nbytes());
+        check_devices();
     }
     filled_.insert(number);
 }

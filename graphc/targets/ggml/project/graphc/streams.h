@@ -26,7 +26,7 @@ class Stream {
     /// Have the first stretch ready, and the second one coming.
     void start();
 
-    /// Whether a node is the last of a stretch that another one follows.
+    /// True if a node is the last of a stretch that another one follows.
     bool ends(const ggml_tensor * node) const { return ends_.count(node) != 0; }
 
     /// The device waits; go on to the next stretch. Throws what copying threw.

@@ -18,7 +18,7 @@ enum { WIDTH = 4, ROWS = 8 };
 enum { VECTORS = 2, PANEL = WIDTH * VECTORS, HALF = WIDTH / 2 };
 
 typedef float vector __attribute__((vector_size(WIDTH * 4)));
-typedef float anywhere __attribute__((vector_size(WIDTH * 4), aligned(4)));
+typedef float unaligned __attribute__((vector_size(WIDTH * 4), aligned(4)));
 
 typedef int32_t integers __attribute__((vector_size(WIDTH * 4)));
 
@@ -50,7 +50,7 @@ typedef float half __attribute__((vector_size(HALF * 4), aligned(4)));
 
 /// Every second of the 2 * WIDTH - 1 elements from there on.
 static inline vector every_second(const float * from) {
-    const anywhere a = *(const anywhere *) from, b = *(const anywhere *) (from + WIDTH - 1);
+    const unaligned a = *(const unaligned *) from, b = *(const unaligned *) (from + WIDTH - 1);
 #if defined(__AVX512F__)
     return INTERLEAVE(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31);
 #elif defined(__AVX__)
@@ -63,14 +63,14 @@ static inline vector every_second(const float * from) {
 /// Copies `count` elements, `stride` apart, without reading or writing others.
 static inline void copy(const float * from, int64_t stride, int64_t count, float * to) {
     if (stride == 1 && count >= WIDTH) {
-        for (int64_t i = 0; i < count - WIDTH; i += WIDTH) *(anywhere *) (to + i) = *(const anywhere *) (from + i);
-        *(anywhere *) (to + count - WIDTH) = *(const anywhere *) (from + count - WIDTH);
+        for (int64_t i = 0; i < count - WIDTH; i += WIDTH) *(unaligned *) (to + i) = *(const unaligned *) (from + i);
+        *(unaligned *) (to + count - WIDTH) = *(const unaligned *) (from + count - WIDTH);
     } else if (stride == 1 && count >= HALF) {
         *(half *) to = *(const half *) from;
         *(half *) (to + count - HALF) = *(const half *) (from + count - HALF);
     } else if (stride == 2 && count >= WIDTH) {
-        for (int64_t i = 0; i < count - WIDTH; i += WIDTH) *(anywhere *) (to + i) = every_second(from + 2 * i);
-        *(anywhere *) (to + count - WIDTH) = every_second(from + 2 * (count - WIDTH));
+        for (int64_t i = 0; i < count - WIDTH; i += WIDTH) *(unaligned *) (to + i) = every_second(from + 2 * i);
+        *(unaligned *) (to + count - WIDTH) = every_second(from + 2 * (count - WIDTH));
     } else {
         for (int64_t i = 0; i < count; ++i) to[i] = from[i * stride];
     }
@@ -80,7 +80,7 @@ static inline void copy(const float * from, int64_t stride, int64_t count, float
 static inline void transpose(const float * from, int64_t step, float * to) {
     vector rows[WIDTH], mixed[WIDTH];
 #pragma GCC unroll 16
-    for (int i = 0; i < WIDTH; ++i) rows[i] = *(const anywhere *) (from + i * step);
+    for (int i = 0; i < WIDTH; ++i) rows[i] = *(const unaligned *) (from + i * step);
 #pragma GCC unroll 4
     for (int turn = 1; turn < WIDTH; turn *= 2) {
 #pragma GCC unroll 8
@@ -158,7 +158,7 @@ static inline __attribute__((always_inline)) void tile(int rows, const float * a
     for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
         for (int j = 0; j < VECTORS; ++j) {
-            anywhere * target = (anywhere *) (c + i * ldc + j * WIDTH);
+            unaligned * target = (unaligned *) (c + i * ldc + j * WIDTH);
             *target = first ? sums[i][j] : sums[i][j] + *target;
         }
     }
@@ -169,7 +169,7 @@ static inline __attribute__((always_inline)) void tile(int rows, const float * a
                                                    int depth, bool first, struct ahead ahead) { \
         tile(n, a, lda, 1, panel, c, ldc, depth, first, ahead); \
     } \
-    static __attribute__((noinline)) void turned_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
+    static __attribute__((noinline)) void transposed_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
                                                      int depth, bool first, struct ahead ahead) { \
         tile(n, a, 1, lda, panel, c, ldc, depth, first, ahead); \
     }
@@ -192,20 +192,22 @@ typedef void (*tile_function)(const float *, int64_t, const float *, float *, in
 
 /// By the number of rows: tiles of a matrix whose rows lie one after the other, and of one whose columns do.
 static const tile_function tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(tile);
-static const tile_function turned_tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(turned);
+static const tile_function transposed_tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(transposed);
 
 /// The size of parts, `most` at most, of which as few as possible cover so many, as alike as possible.
-static inline int64_t alike(int64_t count, int64_t most) {
+static inline int64_t even_split(int64_t count, int64_t most) {
     const int64_t parts = (count + most - 1) / most;
     return (count + parts - 1) / parts;
 }
 
 /// The height of tiles that cover so many rows.
-static inline int64_t tile_rows(int64_t rows) { return alike(rows, ROWS); }
+static inline int64_t tile_rows(int64_t rows) { return even_split(rows, ROWS); }
 
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t elements(const struct ggml_tensor * t) { return t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]; }
 
-/// Whether all elements lie one after the other, in blocks of the type.
+static inline int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/// True if all elements lie one after the other, in blocks of the type.
 static inline bool is_packed(const struct ggml_tensor * t, int64_t block, size_t size) {
     if (t->ne[0] % block != 0 || t->nb[0] != size) return false;
     size_t step = t->ne[0] / block * size;
@@ -215,10 +217,10 @@ static inline bool is_packed(const struct ggml_tensor * t, int64_t block, size_t
     return true;
 }
 
-/// Whether the elements are float32 and lie one after the other.
+/// True if the elements are float32 and lie one after the other.
 static inline bool is_dense(const struct ggml_tensor * t) { return t->type == GGML_TYPE_F32 && is_packed(t, 1, sizeof(float)); }
 
-/// Whether the elements can be read as float32 and lie one after the other.
+/// True if the elements can be read as float32 and lie one after the other.
 static inline bool is_weight(const struct ggml_tensor * t, const struct ggml_type_traits * types) {
     return (t->type == GGML_TYPE_F32 || types->to_float != NULL) && is_packed(t, types->blck_size, types->type_size);
 }
@@ -267,7 +269,7 @@ static inline void rectify(float * x, int64_t count) {
     for (int64_t i = 0; i < count; ++i) x[i] = x[i] < 0 ? 0 : x[i];
 }
 
-/// Whether rows of float32 lie anywhere, their elements one after the other.
+/// True if rows of float32 lie anywhere, their elements one after the other.
 static inline bool is_float_rows(const struct ggml_tensor * t) {
     return t->type == GGML_TYPE_F32 && t->nb[0] == sizeof(float) && t->nb[1] % sizeof(float) == 0;
 }

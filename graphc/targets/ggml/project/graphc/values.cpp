@@ -143,14 +143,14 @@ Values transposed(const Values & x, const std::vector<int64_t> & perm) {
     const Units units = units_of(x);
     const std::vector<int64_t> strides = strides_of(units.shape, units.size);
     Shape shape, places;
-    std::vector<int64_t> turned;
+    std::vector<int64_t> permuted;
     for (int64_t axis : perm) {
         shape.push_back(x.shape[static_cast<size_t>(axis)]);
         places.push_back(units.shape[static_cast<size_t>(axis)]);
-        turned.push_back(strides[static_cast<size_t>(axis)]);
+        permuted.push_back(strides[static_cast<size_t>(axis)]);
     }
     auto [found, bytes] = new_values(x.type, shape);
-    copy(bytes, places, x.data, turned, units.size);
+    copy(bytes, places, x.data, permuted, units.size);
     return found;
 }
 

@@ -1,6 +1,8 @@
 // All of our own code, compiled for one kind of processor: a table with the name GRAPHC_VARIANT.
 
+#ifndef GRAPHC_API
 #define GRAPHC_API static
+#endif
 
 #include "variants.h"
 

@@ -20,7 +20,7 @@ namespace {
 /// The registers that the system keeps for a program, as bits of XCR0.
 enum : unsigned { ymm = 0x06, zmm = 0xe6 };
 
-/// Whether the processor has all of these features, which are bits of the registers c of leaf 1 and b of leaf 7 of `cpuid`, and
+/// True if the processor has all of these features, which are bits of the registers c of leaf 1 and b of leaf 7 of `cpuid`, and
 /// the system keeps these registers.
 bool has(unsigned c1, unsigned b7 = 0, unsigned registers = 0) {
     unsigned a, b, c, d, kept = 0;

@@ -17,7 +17,7 @@
     F(takes_norm) F(takes_factor) F(norm) \
     F(takes_rotary) F(takes_rest) F(rotary) \
     F(takes_concat) F(concat) F(takes_pad) F(pad) \
-    F(takes_turned) F(turned)
+    F(takes_permuted_copy) F(permuted_copy)
 
 #ifdef __cplusplus
 #define GRAPHC_FIELD(name) decltype(graphc_##name) * name;

@@ -1,6 +1,7 @@
 #include "graphc/weights.h"
 
 #include "graphc/array.h"
+#include "graphc/generated.h"
 
 #include <algorithm>
 #include <cstring>
@@ -48,45 +49,88 @@ const StoredTensor * find(const Engine & engine, const WeightSlot & slot, size_t
 
 Weights::Weights(const Engine & engine, const std::vector<WeightSlot> & slots, const Backends & backends,
                  const std::vector<std::optional<Values>> & given)
-    : backends_(backends) {
+    : backends_(backends), own_(slots.size()) {
     context_.reset(ggml_init({(slots.size() + 1) * ggml_tensor_overhead(), nullptr, true}));
     const auto mapped = buffer_around(engine.mapping().data(), engine.mapping().size());
     for (size_t i = 0; i < slots.size(); ++i) {
         const WeightSlot & slot = slots[i];
         if (given[i] && given[i]->nbytes() != 0) {
-            stored_.push_back({*given[i], buffer_around(given[i]->data, given[i]->nbytes())});
+            held_.stored.push_back({*given[i], buffer_around(given[i]->data, given[i]->nbytes())});
         } else {
             const StoredTensor & found = *find(engine, slot, i);
-            stored_.push_back({{found.type, Shape(slot.ne.rbegin(), slot.ne.rend()), found.data, nullptr}, mapped});
+            held_.stored.push_back({{found.type, Shape(slot.ne.rbegin(), slot.ne.rend()), found.data, nullptr}, mapped});
         }
         *slot.tensor = ggml_new_tensor_4d(context_.get(), slot.type, slot.ne[0], slot.ne[1], slot.ne[2], slot.ne[3]);
         ggml_set_name(*slot.tensor, slot.name);
-        tensors_.push_back(*slot.tensor);
+        held_.tensors.push_back(*slot.tensor);
     }
 }
 
-void Weights::replace(std::vector<std::optional<Values>> values) {
-    std::vector<Stored> next = stored_;
-    for (size_t i = 0; i < values.size(); ++i) {
-        if (values[i] && values[i]->nbytes() != 0) next[i] = {*values[i], buffer_around(values[i]->data, values[i]->nbytes())};
+std::vector<Factors> Weights::factors() const {
+    std::vector<Factors> found;
+    for (const size_t weight : held_.beside) {
+        const size_t down = own_ + 2 * found.size();
+        found.push_back({weight, down, down + 1});
     }
-    next.swap(stored_);
-    if (!residence_) return;
-    const Residence residence = *residence_;
+    return found;
+}
+
+/// The model's own weights, with other factors beside them.
+Weights::Held Weights::with(const std::vector<Beside> & beside) const {
+    Held next = held_;
+    next.stored.resize(own_);
+    next.beside.clear();
+    std::vector<Values> values;
+    for (const Beside & each : beside) {
+        next.beside.push_back(each.weight);
+        values.insert(values.end(), {each.down, each.up});
+    }
+    bool same = next.beside == held_.beside;
+    for (size_t i = 0; i < values.size(); ++i) {
+        next.stored.push_back({values[i], buffer_around(values[i].data, values[i].nbytes())});
+        same = same && values[i].shape == stored(own_ + i).shape;
+    }
+    if (same) return next;
+    next.factors.reset(ggml_init({(values.size() + 1) * ggml_tensor_overhead(), nullptr, true}), ggml_free);
+    next.tensors.resize(own_);
+    for (const Values & each : values) {
+        next.tensors.push_back(ggml_new_tensor_2d(next.factors.get(), each.type, each.shape[1], each.shape[0]));
+        ggml_set_name(next.tensors.back(), "factor");  // building a graph names what has no name, and several are built at once
+    }
+    return next;
+}
+
+void Weights::replace(const std::vector<std::optional<Values>> & values, const std::vector<Beside> & beside,
+                      const std::function<void()> & renew) {
+    Held next = with(beside);
+    for (size_t i = 0; i < values.size(); ++i) {
+        if (values[i] && values[i]->nbytes() != 0) next.stored[i] = {*values[i], buffer_around(values[i]->data, values[i]->nbytes())};
+    }
+    const std::optional<Residence> residence = residence_;
+    const bool same = next.tensors == held_.tensors;
+    const auto settle = [&] {
+        if (same) {
+            if (residence) place(*residence);
+        } else {
+            clear();
+            renew();
+        }
+    };
+    std::swap(held_, next);
     try {
-        place(residence);
+        settle();
     } catch (...) {
-        next.swap(stored_);
-        place(residence);
+        std::swap(held_, next);
+        settle();
         throw;
     }
 }
 
 std::vector<size_t> Weights::sizes() const {
-    std::vector<size_t> found(tensors_.size(), 0);
+    std::vector<size_t> found(held_.tensors.size(), 0);
     for (ggml_backend_t device : backends_.devices()) {
         ggml_backend_buffer_type_t kind = ggml_backend_get_default_buffer_type(device);
-        for (size_t i = 0; i < found.size(); ++i) found[i] = std::max(found[i], room_of(kind, tensors_[i]));
+        for (size_t i = 0; i < found.size(); ++i) found[i] = std::max(found[i], room_of(kind, held_.tensors[i]));
     }
     return found;
 }
@@ -94,8 +138,8 @@ std::vector<size_t> Weights::sizes() const {
 Indices Weights::refused() const {
     Indices found;
     for (ggml_backend_t device : backends_.devices()) {
-        for (size_t i = 0; i < tensors_.size(); ++i) {
-            if (!ggml_backend_supports_op(device, tensors_[i])) found.insert(i);
+        for (size_t i = 0; i < held_.tensors.size(); ++i) {
+            if (!ggml_backend_supports_op(device, held_.tensors[i])) found.insert(i);
         }
     }
     return found;
@@ -103,7 +147,7 @@ Indices Weights::refused() const {
 
 void Weights::place(const Residence & residence) {
     clear();
-    for (size_t i = 0; i < tensors_.size(); ++i) {
+    for (size_t i = 0; i < held_.tensors.size(); ++i) {
         if (residence.device[i] == on_host) map(i);
     }
     for (size_t device = 0; device < backends_.devices().size(); ++device) {
@@ -113,7 +157,7 @@ void Weights::place(const Residence & residence) {
     }
     for (size_t index : residence.streamed) {
         ggml_backend_buffer_t first = slot(static_cast<size_t>(residence.device[index]), 0);
-        move_tensor(tensors_[index], first, ggml_backend_buffer_get_base(first));
+        move_tensor(held_.tensors[index], first, ggml_backend_buffer_get_base(first));
     }
     residence_ = residence;
 }
@@ -122,11 +166,11 @@ void Weights::pretend(const std::vector<int> & device) {
     clear();
     std::vector<ggml_backend_buffer_t> empty;
     for (size_t number = 0; number < backends_.devices().size(); ++number) empty.push_back(new_buffer(number, 0));
-    for (size_t i = 0; i < tensors_.size(); ++i) {
+    for (size_t i = 0; i < held_.tensors.size(); ++i) {
         if (device[i] == on_host) {
             map(i);
         } else {
-            move_tensor(tensors_[i], empty[static_cast<size_t>(device[i])], somewhere);
+            move_tensor(held_.tensors[i], empty[static_cast<size_t>(device[i])], somewhere);
         }
     }
 }
@@ -139,7 +183,7 @@ size_t Weights::allocated(size_t device) const {
 
 /// Give back the memory on all devices.
 void Weights::clear() {
-    for (ggml_tensor * tensor : tensors_) move_tensor(tensor, nullptr, nullptr);
+    for (ggml_tensor * tensor : held_.tensors) move_tensor(tensor, nullptr, nullptr);
     residence_.reset();
     slots_.assign(backends_.devices().size(), {});
     buffers_.clear();
@@ -148,7 +192,7 @@ void Weights::clear() {
 
 /// Use a weight where it lies in the file.
 void Weights::map(size_t index) {
-    ggml_backend_tensor_alloc(stored_[index].buffer.get(), tensors_[index], const_cast<std::byte *>(stored_[index].values.data));
+    ggml_backend_tensor_alloc(held_.stored[index].buffer.get(), held_.tensors[index], const_cast<std::byte *>(held_.stored[index].values.data));
 }
 
 /// Copy weights to a device, into as many buffers as it takes. Throws Error.
@@ -159,7 +203,7 @@ void Weights::copy(size_t device, const std::vector<size_t> & own) {
         std::vector<size_t> offsets;
         size_t filled = 0;
         for (; end < own.size(); ++end) {
-            const size_t room = room_of(kind, tensors_[own[end]]);
+            const size_t room = room_of(kind, held_.tensors[own[end]]);
             if (end > begin && (filled > most || room > most - filled)) break;  // what is too large is tried by itself
             offsets.push_back(filled);
             filled += room;
@@ -167,9 +211,10 @@ void Weights::copy(size_t device, const std::vector<size_t> & own) {
         ggml_backend_buffer_t buffer = new_buffer(device, filled);
         std::byte * base = static_cast<std::byte *>(ggml_backend_buffer_get_base(buffer));
         for (size_t i = begin; i < end; ++i) {
-            const Values & stored = stored_[own[i]].values;
-            ggml_backend_tensor_alloc(buffer, tensors_[own[i]], base + offsets[i - begin]);
-            ggml_backend_tensor_set(tensors_[own[i]], stored.data, 0, stored.nbytes());
+            const Values & stored = held_.stored[own[i]].values;
+            ggml_backend_tensor_alloc(buffer, held_.tensors[own[i]], base + offsets[i - begin]);
+            ggml_backend_tensor_set(held_.tensors[own[i]], stored.data, 0, stored.nbytes());
+            check_devices();
         }
     }
 }
@@ -179,8 +224,9 @@ ggml_backend_buffer_t Weights::new_buffer(size_t device, size_t nbytes) {
     ggml_backend_t backend = backends_.devices()[device];
     ggml_backend_buffer_ptr buffer(ggml_backend_buft_alloc_buffer(ggml_backend_get_default_buffer_type(backend), nbytes));
     if (buffer == nullptr) {
-        throw Error(device_name(backend) + " has not the " + std::to_string((nbytes + (size_t{1} << 19)) >> 20) +
-                    " MiB that weights need there; with a limit (--memory) they are streamed");
+        const std::string said = device_error();
+        throw Error(device_name(backend) + " does not have the " + std::to_string((nbytes + (size_t{1} << 19)) >> 20) +
+                    " MiB that the weights need; with a limit (--memory) they are streamed" + (said.empty() ? "" : " (" + said + ")"));
     }
     ggml_backend_buffer_set_usage(buffer.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     buffers_[device].push_back(std::move(buffer));

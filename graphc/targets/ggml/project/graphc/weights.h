@@ -6,13 +6,16 @@
 #include "graphc/values.h"
 
 #include <array>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
 namespace graphc {
 
-/// What is read of a weight: all of it; only rows that are looked up; nothing but by kernels, which run on the CPU; nothing.
-enum class Use { whole, rows, kernels, none };
+/// What is read of a weight: all of it; all of it by matrix products alone (said of weights in blocks); only rows that are looked up;
+/// nothing but by kernels, which run on the CPU; nothing.
+enum class Use { whole, products, rows, kernels, none };
 
 /// Where the model's code keeps a weight, and what the weight must be. Slot `i` is tensor `w<i>` of the engine; they are in the order
 /// in which a run first reads them. A weight that numbers the rows of a table says how many `rows` the table has.
@@ -25,6 +28,20 @@ struct WeightSlot {
     int64_t rows = 0;
 };
 
+/// What is added to the products with a weight: those with `up [rows, rank]` of those with `down [rank, columns]`, both float32.
+struct Beside {
+    size_t weight;
+    Values down;
+    Values up;
+};
+
+/// Which of the tensors are a weight and the factors beside it.
+struct Factors {
+    size_t weight;
+    size_t down;
+    size_t up;
+};
+
 /// The weights of a model as tensors: used where they lie in the process, copied to devices, or streamed there. They have no
 /// places until `place` or `pretend` gives them some.
 class Weights {
@@ -35,14 +52,21 @@ class Weights {
             const std::vector<std::optional<Values>> & given);
 
     const Backends & backends() const { return backends_; }
-    const std::vector<ggml_tensor *> & tensors() const { return tensors_; }
+
+    /// The model's own, in the order of the slots, and then the factors that are beside some: down, up, down, up, ...
+    const std::vector<ggml_tensor *> & tensors() const { return held_.tensors; }
+
+    /// What is beside which weight.
+    std::vector<Factors> factors() const;
 
     /// A weight in the memory of the process: in the mapped file, or where it was made.
-    const Values & stored(size_t index) const { return stored_[index].values; }
+    const Values & stored(size_t index) const { return held_.stored[index].values; }
 
-    /// Use other numbers, of the same types and shapes; weights without a value stay. Nothing may be running, and no graph that was
-    /// built before is used afterwards. On an error all is as before.
-    void replace(std::vector<std::optional<Values>> values);
+    /// Use other numbers, of the same types and shapes; weights without a value stay. What is beside weights becomes this, in the
+    /// order of the weights; if that needs other tensors than before, nothing has a place any more when `renew` is called. Nothing
+    /// may be running, and no graph that was built before is used afterwards. On an error, also one of `renew`, all is as before.
+    void replace(const std::vector<std::optional<Values>> & values, const std::vector<Beside> & beside,
+                 const std::function<void()> & renew);
 
     /// The bytes that each weight takes on a device.
     std::vector<size_t> sizes() const;
@@ -77,10 +101,20 @@ class Weights {
     void copy(size_t device, const std::vector<size_t> & own);
     ggml_backend_buffer_t new_buffer(size_t device, size_t nbytes);
 
+    /// What there is: the model's own weights, then factors, and which weights they are beside.
+    struct Held {
+        std::vector<ggml_tensor *> tensors;
+        std::vector<Stored> stored;
+        std::vector<size_t> beside;
+        std::shared_ptr<ggml_context> factors;
+    };
+
+    Held with(const std::vector<Beside> & beside) const;
+
     const Backends & backends_;
+    const size_t own_;  // weights of the model
     ggml_context_ptr context_;
-    std::vector<ggml_tensor *> tensors_;
-    std::vector<Stored> stored_;
+    Held held_;
     std::vector<std::vector<ggml_backend_buffer_ptr>> buffers_;  // of each device
     std::vector<std::array<ggml_backend_buffer_t, slot_count>> slots_;
     std::optional<Residence> residence_;

@@ -72,7 +72,7 @@ static inline integers fifth(int bits, int i) {
     return ((integers) {0} + bits * 16) >> *(const integers *) (places + i) & 16;
 }
 
-#define READ(type) static inline __attribute__((always_inline)) void read_##type(const struct type * x, anywhere * to)
+#define READ(type) static inline __attribute__((always_inline)) void read_##type(const struct type * x, unaligned * to)
 
 READ(f16) {
     const bits pairs = *(const bits_anywhere *) x->x;
@@ -196,13 +196,13 @@ READ(q6_k) {
 #define READER(type, elements) \
     static void widen_##type(const void * from, float * to, int64_t count) { \
         const struct type * block = from; \
-        for (int64_t i = 0; i < count; i += elements) read_##type(block++, (anywhere *) (to + i)); \
+        for (int64_t i = 0; i < count; i += elements) read_##type(block++, (unaligned *) (to + i)); \
     } \
     static void dot_##type(const void * from, const float * row, int64_t count, vector * total) { \
         const struct type * block = from; \
         vector sums[2] = {{0}, {0}}; \
         for (int64_t i = 0; i < count; i += elements) { \
-            anywhere x[elements / WIDTH]; \
+            unaligned x[elements / WIDTH]; \
             read_##type(block++, x); \
             _Pragma("GCC unroll 64") \
             for (int j = 0; j < elements / WIDTH; ++j) sums[j % 2] += x[j] * *(const vector *) (row + i + j * WIDTH); \

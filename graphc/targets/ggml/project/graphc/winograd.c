@@ -22,7 +22,7 @@ enum {
     MOST_PIXELS = 2 << 20    // of images, transformed, which all threads share
 };
 
-/// What is computed how: sizes, and where in the room to work everything lies.
+/// What is computed how: sizes, and where in the workspace to work everything lies.
 struct plan {
     const struct graphc_conv_2d_settings * s;
     const struct ggml_tensor * kernel, * image;
@@ -42,19 +42,19 @@ static struct plan plan_of(const struct ggml_tensor * kernel, const struct ggml_
     p.images = p.panels * PLACES * p.channels * PANEL * image->ne[3];
     p.shared = p.few || p.images <= MOST_PIXELS;
     p.group = p.few ? p.panels : GROUP;
-    p.together = p.few ? FEW_CHANNELS : alike(p.rows, CHANNELS);
+    p.together = p.few ? FEW_CHANNELS : even_split(p.rows, CHANNELS);
     p.weights = p.few ? 0 : PLACES * p.channels * p.rows;
     p.each = PLACES * (p.group * PANEL * p.together + (p.few ? p.together * p.channels : 0) + (p.shared ? 0 : p.group * PANEL * p.channels));
     if (!p.shared) p.images = 0;
     return p;
 }
 
-/// A thread's room to work.
+/// A thread's workspace to work.
 struct work {
     struct plan plan;
     struct ggml_tensor * dst;
     const float * panel;  // [panels][PLACES][channels][PANEL]
-    float * room;         // for panels that are not shared
+    float * workspace;         // for panels that are not shared
     float * products;     // [panels][PLACES][together][PANEL]
     float * part;         // of the kernel, where there are few tiles: [PLACES][together][channels]
 };
@@ -89,26 +89,26 @@ static inline void filter(vector g0, vector g1, vector g2, vector * to) {
 /// A row of the kernel, [channels][9], as [PLACES][channels], `plane` elements from place to place.
 static void transform_row(const struct ggml_tensor * kernel, const struct graphc_conv_2d_settings * s, int64_t row, float * to, int64_t plane) {
     const int64_t channels = kernel->ne[2];
-    float room[WIDTH * 10] = {0}, turned[16 * PANEL] __attribute__((aligned(64)));
+    float workspace[WIDTH * 10] = {0}, transposed[16 * PANEL] __attribute__((aligned(64)));
     for (int64_t c = 0; c < channels; c += WIDTH) {
-        const int64_t count = least(channels - c, WIDTH);
+        const int64_t count = min_of(channels - c, WIDTH);
         const char * data = (const char *) kernel->data + row * kernel->nb[3] + c * kernel->nb[2];
         const float * from = (const float *) data;
         if (kernel->type != GGML_TYPE_F32 || c + WIDTH >= channels) {  // `transpose` reads more than 9 elements
-            widen(kernel->type, s->types, data, count * 9, room);
-            from = room;
+            widen(kernel->type, s->types, data, count * 9, workspace);
+            from = workspace;
         }
         vector columns[3][4], places[4];
-        for (int x = 0; x < 9; x += WIDTH) transpose(from + x, 9, turned + x * PANEL);
+        for (int x = 0; x < 9; x += WIDTH) transpose(from + x, 9, transposed + x * PANEL);
         for (int x = 0; x < 3; ++x) {
-            const vector * g = (const vector *) (turned + x * PANEL);
+            const vector * g = (const vector *) (transposed + x * PANEL);
             filter(g[0], g[3 * VECTORS], g[6 * VECTORS], columns[x]);
         }
         for (int y = 0; y < 4; ++y) {
             filter(columns[0][y], columns[1][y], columns[2][y], places);
             for (int x = 0; x < 4; ++x) {
                 float * place = to + (y * 4 + x) * plane + c;
-                if (count == WIDTH) *(anywhere *) place = places[x];
+                if (count == WIDTH) *(unaligned *) place = places[x];
                 for (int64_t lane = 0; count < WIDTH && lane < count; ++lane) place[lane] = places[x][lane];
             }
         }
@@ -118,9 +118,9 @@ static void transform_row(const struct ggml_tensor * kernel, const struct graphc
 /// `count` elements of a line of the image from `x` on, with zeros beside it.
 static inline __attribute__((always_inline)) void read_line(const struct ggml_tensor * image, const float * plane, int64_t x, int64_t y,
                                                             int64_t count, float * to) {
-    const int64_t width = image->ne[0], left = least(x < 0 ? -x : 0, count), right = least(width - x, count);
+    const int64_t width = image->ne[0], left = min_of(x < 0 ? -x : 0, count), right = min_of(width - x, count);
     const bool whole = y >= 0 && y < image->ne[1] && left == 0 && right == count;
-    for (int64_t i = 0; !whole && i < count; i += WIDTH) *(anywhere *) (to + i) = all(0);
+    for (int64_t i = 0; !whole && i < count; i += WIDTH) *(unaligned *) (to + i) = all(0);
     if (y >= 0 && y < image->ne[1] && left < right) copy(plane + y * width + x + left, 1, right - left, to + left);
 }
 
@@ -133,12 +133,12 @@ static void transform(const struct ggml_tensor * image, const float * plane, con
     const int64_t pixels = 2 * count + 2;
     for (int i = 0; i < 4; ++i) read_line(image, plane, 2 * x - s->p0, 2 * y - s->p1 + i, pixels, lines[i]);
     for (int64_t i = 0; i < pixels; i += WIDTH) {
-        const vector a = *(const anywhere *) (lines[0] + i), b = *(const anywhere *) (lines[1] + i);
-        const vector c = *(const anywhere *) (lines[2] + i), d = *(const anywhere *) (lines[3] + i);
-        *(anywhere *) (mixed[0] + i) = a - c;
-        *(anywhere *) (mixed[1] + i) = b + c;
-        *(anywhere *) (mixed[2] + i) = c - b;
-        *(anywhere *) (mixed[3] + i) = b - d;
+        const vector a = *(const unaligned *) (lines[0] + i), b = *(const unaligned *) (lines[1] + i);
+        const vector c = *(const unaligned *) (lines[2] + i), d = *(const unaligned *) (lines[3] + i);
+        *(unaligned *) (mixed[0] + i) = a - c;
+        *(unaligned *) (mixed[1] + i) = b + c;
+        *(unaligned *) (mixed[2] + i) = c - b;
+        *(unaligned *) (mixed[3] + i) = b - d;
     }
     for (int i = 0; i < 4; ++i) {
         for (int64_t t = 0; t < count; t += WIDTH) {
@@ -147,7 +147,7 @@ static void transform(const struct ggml_tensor * image, const float * plane, con
             const vector places[4] = {a - c, b + c, c - b, b - d};
             for (int j = 0; j < 4; ++j) {
                 float * row = to + (4 * i + j) * stride + t;
-                if (t + WIDTH <= free) *(anywhere *) row = places[j];
+                if (t + WIDTH <= free) *(unaligned *) row = places[j];
                 else copy((const float *) &places[j], 1, count - t, row);
             }
         }
@@ -174,7 +174,7 @@ static void transform_back(const float * restrict from, int64_t stride, int64_t 
     }
 }
 
-/// Whether some elements are infinite or no numbers.
+/// True if some elements are infinite or no numbers.
 static bool some_are_not_finite(const float * x, int64_t count) {
     const int32_t exponent = 0x7f800000;
     int32_t found = 0;
@@ -217,11 +217,11 @@ static void read_panels(const struct plan * p, int64_t batch, int64_t origin, in
     const int64_t plane = p->image->ne[0] * p->image->ne[1], stride = p->channels * PANEL;
     const float * pixels = (const float *) p->image->data + batch * p->channels * plane;
     for (int64_t first = origin; panels > 0; --panels, first += PANEL, to += PLACES * stride) {
-        const int64_t end = least(first + PANEL, p->tiles);
+        const int64_t end = min_of(first + PANEL, p->tiles);
         for (int64_t c = channel; c < channel + count; ++c) {
             for (int64_t t = first, along; t < end; t += along) {
                 const int64_t lane = t - first;
-                along = least(p->across - t % p->across, end - t);
+                along = min_of(p->across - t % p->across, end - t);
                 transform(p->image, pixels + c * plane, p->s, t % p->across, t / p->across, along, to + c * PANEL + lane, stride, PANEL - lane);
             }
         }
@@ -235,13 +235,13 @@ void graphc_winograd_operands(struct ggml_tensor * dst, int ith, int nth, void *
     const int64_t rows = p.few ? 0 : (p.rows + TURNED - 1) / TURNED, parts = (p.channels + TURNED - 1) / TURNED;
     const int64_t pixels = p.shared ? parts * p.panels * p.image->ne[3] : 0;
     for (int64_t unit; (unit = take(&s->turns, rows + pixels, ith, nth)) < rows + pixels;) {
-        for (int64_t row = unit * TURNED; unit < rows && row < least((unit + 1) * TURNED, p.rows); ++row) {
+        for (int64_t row = unit * TURNED; unit < rows && row < min_of((unit + 1) * TURNED, p.rows); ++row) {
             transform_row(p.kernel, s, row, kernel + row * p.channels, p.rows * p.channels);
         }
         if (unit < rows) continue;
         const int64_t panel = (unit - rows) / parts, channel = (unit - rows) % parts * TURNED;
         float * to = images + panel * PLACES * p.channels * PANEL;
-        read_panels(&p, panel / p.panels, panel % p.panels * PANEL, 1, channel, least(p.channels - channel, TURNED), to);
+        read_panels(&p, panel / p.panels, panel % p.panels * PANEL, 1, channel, min_of(p.channels - channel, TURNED), to);
     }
 }
 
@@ -256,7 +256,7 @@ static void multiply_panels(const struct work * w, const float * kernel, int64_t
                     const float * panel = w->panel + (p * PLACES + place) * stride + k * PANEL;
                     float * c = w->products + ((p * PLACES + place) * w->plan.together + i) * PANEL;
                     const struct ahead ahead = rows_ahead(a + high * w->plan.channels, w->plan.channels * (int64_t) sizeof(float));
-                    tiles[least(count - i, high)](a, w->plan.channels, panel, c, PANEL, (int) least(w->plan.channels - k, DEEP), k == 0, ahead);
+                    tiles[min_of(count - i, high)](a, w->plan.channels, panel, c, PANEL, (int) min_of(w->plan.channels - k, DEEP), k == 0, ahead);
                 }
             }
         }
@@ -267,15 +267,15 @@ static void multiply_panels(const struct work * w, const float * kernel, int64_t
 static void write_panels(const struct work * w, int64_t batch, int64_t origin, int64_t panels, int64_t channel, int64_t count) {
     float * result = (float *) w->dst->data + (batch * w->plan.rows + channel) * w->dst->ne[0] * w->dst->ne[1];
     for (int64_t p = 0; p < panels; ++p) {
-        const int64_t first = origin + p * PANEL, end = least(first + PANEL, w->plan.tiles);
+        const int64_t first = origin + p * PANEL, end = min_of(first + PANEL, w->plan.tiles);
         for (int64_t i = 0; i < count; ++i) {
             for (int64_t t = first, along; t < end; t += along) {
                 float lines[2][2 * PANEL];
                 const int64_t x = t % w->plan.across * 2, y = t / w->plan.across * 2;
-                along = least(w->plan.across - t % w->plan.across, end - t);
+                along = min_of(w->plan.across - t % w->plan.across, end - t);
                 transform_back(w->products + (p * PLACES * w->plan.together + i) * PANEL + t - first, w->plan.together * PANEL, along, lines);
-                const int64_t pixels = least(2 * along, w->dst->ne[0] - x);
-                for (int64_t row = 0; row < least(2, w->dst->ne[1] - y); ++row) {
+                const int64_t pixels = min_of(2 * along, w->dst->ne[0] - x);
+                for (int64_t row = 0; row < min_of(2, w->dst->ne[1] - y); ++row) {
                     const int64_t at = (y + row) * w->dst->ne[0] + x;
                     if (some_are_not_finite(lines[row], pixels)) mend_line(&w->plan, batch, channel + i, x, y + row, pixels, lines[row]);
                     add_sums(w->dst, channel + i, at, batch, pixels, lines[row]);
@@ -294,18 +294,18 @@ void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata
     const float * kernel = room_of(operands), * images = kernel + p.weights;
     struct work w = {.plan = p, .dst = dst, .products = room_of(operands) + p.weights + p.images + ith * p.each};
     w.part = w.products + PLACES * p.group * PANEL * p.together;
-    w.room = w.part + (p.few ? PLACES * p.together * p.channels : 0);
+    w.workspace = w.part + (p.few ? PLACES * p.together * p.channels : 0);
     const int64_t groups = (p.panels + p.group - 1) / p.group, batches = image->ne[3], size = PLACES * p.channels * PANEL;
     int64_t rows = p.shared ? p.together : p.rows;  // of a unit: images that each thread transforms are cut as little as possible
     while (groups * batches * ((p.rows + rows - 1) / rows) < 2 * nth && rows >= 2 * CHANNELS) rows /= 2;
     const int64_t parts = (p.rows + rows - 1) / rows, units = groups * parts * batches;
     for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
         const int64_t batch = unit / parts / groups, origin = unit / parts % groups * p.group;
-        const int64_t panels = least(p.group, p.panels - origin), until = least((unit % parts + 1) * rows, p.rows);
-        if (!p.shared) read_panels(&p, batch, origin * PANEL, panels, 0, p.channels, w.room);
-        w.panel = p.shared ? images + (batch * p.panels + origin) * size : w.room;
+        const int64_t panels = min_of(p.group, p.panels - origin), until = min_of((unit % parts + 1) * rows, p.rows);
+        if (!p.shared) read_panels(&p, batch, origin * PANEL, panels, 0, p.channels, w.workspace);
+        w.panel = p.shared ? images + (batch * p.panels + origin) * size : w.workspace;
         for (int64_t first = unit % parts * rows; first < until; first += p.together) {
-            const int64_t count = least(until - first, p.together);
+            const int64_t count = min_of(until - first, p.together);
             for (int64_t i = 0; p.few && i < count; ++i) {
                 transform_row(p.kernel, s, first + i, w.part + i * p.channels, p.together * p.channels);
             }

@@ -1,0 +1,168 @@
+"""Our own backend, whose devices run generated kernels: compiled for this machine, and its devices made known to ggml.
+
+The code is among the fixed files of the C++ project (`targets/ggml/project/gpu`); its headers say how it works.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources import files
+from typing import Any
+
+from graphc.errors import BuildError, GraphcError
+from graphc.ggml_library import ggml, ggml_include
+from graphc.kernels.c.compiled import load_library
+from graphc.kernels.c.compiler import find_compiler
+from graphc.kernels.c.joined import joined
+from graphc.once import once
+
+FILES = (
+    "errors.c", "devices.c", "buffers.c", "modules.c", "plan.c", "recordings.c", "backend.c", "cuda.c",
+    "vulkan.c", "vulkan_memory.c", "vulkan_queues.c", "vulkan_kernels.c",
+)  # fmt: skip
+
+FLAGS = ("-std=gnu11", "-O2", "-pthread")
+
+REGISTRY = "generated"
+"""What ggml calls the backend."""
+
+EMULATED = "GRAPHC_EMULATED"
+"""The variable of the environment with the path of a stand-in for libcuda, whose devices are called emulated0, … For tests."""
+
+DRIVERS: Mapping[str, tuple[str, ...]] = {
+    "linux": ("libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"),
+    "win32": ("nvcuda.dll",),
+}
+"""NVIDIA's driver as a library, by system."""
+
+
+class DeviceError(GraphcError):
+    """What a device was asked went wrong: its memory is out, a kernel failed, or it is lost."""
+
+
+class Generated:
+    """The backend's library."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
+        self._functions = _ggml_functions()
+        for function, result, parameters in SIGNATURES:
+            getattr(library, function).restype = result
+            getattr(library, function).argtypes = parameters
+
+    def register(self, driver: str, prefix: str, path: str | None = None) -> str:
+        """Make the devices of a driver known to ggml, by its library or that of the system; why there are none, or nothing."""
+        said = self.library.graphc_gpu_register(
+            self._functions, driver.encode(), path and os.fsencode(path), prefix.encode()
+        )
+        return said.decode(errors="replace").removeprefix(f"{prefix}: ") if said else ""
+
+    def error(self) -> str:
+        """The first error of this thread that nobody asked for yet; empty if there is none."""
+        said = self.library.graphc_gpu_error()
+        return said.decode(errors="replace") if said else ""
+
+
+_HANDLE = ctypes.c_void_p
+_TIMER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_double)
+SIGNATURES: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
+    ("graphc_gpu_register", ctypes.c_char_p, (_HANDLE, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p)),
+    ("graphc_gpu_is", ctypes.c_bool, (_HANDLE,)),
+    ("graphc_gpu_error", ctypes.c_char_p, ()),
+    ("graphc_gpu_module", _HANDLE, (_HANDLE, ctypes.c_char_p, ctypes.c_size_t)),
+    ("graphc_gpu_module_free", None, (_HANDLE,)),
+    ("graphc_gpu_kernel", _HANDLE, (_HANDLE, ctypes.c_char_p, ctypes.c_uint32)),
+    ("graphc_gpu_set_mode", None, (_HANDLE, ctypes.c_int)),
+    ("graphc_gpu_set_timer", None, (_HANDLE, _TIMER, _HANDLE)),
+    ("graphc_gpu_recordings", None, (_HANDLE, _HANDLE, _HANDLE)),
+)
+"""The functions of gpu.h: what they return and take."""
+
+_used: list[Generated] = []
+"""The backend, once it is compiled."""
+
+
+@once
+def library() -> Generated:
+    """The backend. Raises BuildError if it cannot be compiled."""
+    compiler, include = find_compiler(), ggml_include()
+    if compiler is None or include is None:
+        raise BuildError("generated kernels need a C compiler, or `pip install ziglang`")
+    _used.append(Generated(load_library(joined(FILES, file_text), compiler, include, FLAGS)))
+    return _used[0]
+
+
+@once
+def load_generated() -> dict[str, str]:
+    """Make the devices of generated kernels known, once. Returns why there are none, by the name that they would have."""
+    emulated, missing = os.environ.get(EMULATED, ""), _no_driver()
+    absent = {"cuda": missing}
+    try:
+        if not missing:
+            absent["cuda"] = library().register("cuda", "cuda")
+        if emulated:
+            absent["emulated"] = library().register("cuda", "emulated", emulated)
+    except BuildError as error:
+        absent["cuda"] = str(error)
+    return {prefix: why for prefix, why in absent.items() if why}
+
+
+def device_error() -> str:
+    """What went wrong on devices since it was last asked in this thread; empty if nothing did."""
+    return _used[0].error() if _used else ""
+
+
+def check_devices() -> None:
+    """Raises DeviceError if something went wrong on devices since it was last asked in this thread."""
+    if said := device_error():
+        raise DeviceError(said)
+
+
+@contextmanager
+def timed_nodes(backends: Iterable[Any]) -> Iterator[dict[int, float]]:
+    """Have those of the backends that run generated kernels time each node that they compute, by the device's events. Gives
+    seconds by the nodes' addresses, of which there are more after each run."""
+    seconds: dict[int, float] = {}
+
+    def told(data: Any, node: int, time: float) -> None:
+        seconds[node] = time
+
+    timer = _TIMER(told)
+    own = [each for each in backends if _used and _used[0].library.graphc_gpu_is(ggml.ggml_backend_get_device(each))]
+    for each in own:
+        _used[0].library.graphc_gpu_set_timer(each, timer, None)
+    try:
+        yield seconds
+    finally:
+        for each in own:
+            _used[0].library.graphc_gpu_set_timer(each, _TIMER(), None)
+
+
+def _no_driver() -> str:
+    """Why there is no driver of NVIDIA's; empty if there is one."""
+    for each in DRIVERS.get(sys.platform, ()):
+        try:
+            ctypes.CDLL(each)
+            return ""
+        except OSError:
+            continue
+    return "NVIDIA's driver is not here" + (f" (no {DRIVERS[sys.platform][0]})" if sys.platform in DRIVERS else "")
+
+
+def file_text(name: str) -> str:
+    """One of the backend's files."""
+    return files("graphc.targets.ggml").joinpath("project", "gpu", name).read_text(encoding="utf-8")
+
+
+def _ggml_functions() -> Any:
+    """`graphc_gpu_ggml`: ggml's functions, in the order in which the header names them."""
+    text = file_text("gpu.h")
+    struct = text[text.index("struct graphc_gpu_ggml {") :]
+    names = re.findall(r"\(\*(\w+)\)", struct[: struct.index("};")])
+    found = [ctypes.cast(getattr(ggml.lib, f"ggml_{name}"), ctypes.c_void_p).value for name in names]
+    return (ctypes.c_void_p * len(found))(*found)

@@ -1,0 +1,173 @@
+"""C source to a library that is loaded: compiled once for a machine, and kept in the user's cache.
+
+A kept file is named by the hash of all that it depends on, and by the digest of what is in it: one that was damaged is compiled
+again. What is loaded is a copy of the bytes that were checked, so what happens to the file afterwards does not matter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from graphc.cache import checked_name, keep, kept, make_cache_folder
+from graphc.errors import BuildError
+from graphc.kernels.c.render import FLAGS
+
+KEPT_IN = "kernels"
+"""The folder of the cache."""
+
+ENDING = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
+
+TIME_LIMIT = 600
+"""Seconds after which a compiler is given up."""
+
+SCRATCH = ".scratch-"
+"""How folders are called in which a library is made and loaded. Windows cannot remove them while the library is in use, and
+nobody does after a process was killed: the next that compiles removes those of another day."""
+
+A_DAY = 24 * 60 * 60
+
+_loaded: dict[str, ctypes.CDLL] = {}
+
+
+def load_library(
+    source: str, compiler: tuple[str, ...], include: Path | None = None, flags: Sequence[str] | None = None
+) -> ctypes.CDLL:
+    """The compiled and loaded source, from the cache if it is there; `include` is the folder of `ggml.h`, if it is included.
+    Raises BuildError with what the compiler says."""
+    key, command = _recipe(source, compiler, include, flags)
+    if key not in _loaded:
+        with _scratch() as folder:
+            _loaded[key] = _load_kept(key, folder) or _load(_compiled(key, source, command, folder), folder)
+    return _loaded[key]
+
+
+def library_bytes(
+    source: str, compiler: tuple[str, ...], include: Path | None = None, flags: Sequence[str] | None = None
+) -> bytes:
+    """What is in the library that `load_library` loads, for others to load. Raises BuildError."""
+    key, command = _recipe(source, compiler, include, flags)
+    with _scratch() as folder:
+        return next(kept(KEPT_IN, key, ENDING), None) or _compiled(key, source, command, folder)
+
+
+def _recipe(
+    source: str, compiler: tuple[str, ...], include: Path | None, flags: Sequence[str] | None
+) -> tuple[str, Sequence[str]]:
+    """The hash of all that a library depends on, and the command that compiles it."""
+    included = () if include is None else (f"-I{include}",)
+    header = "" if include is None else (include / "ggml.h").read_text(encoding="utf-8")
+    command = (*compiler, *(FLAGS if flags is None else flags), *machine_flags(), "-fPIC", "-shared", *included)
+    depends_on = "\0".join([source, *command, header, machine()])
+    return hashlib.sha256(depends_on.encode()).hexdigest()[:32], command
+
+
+def _load_kept(key: str, folder: Path) -> ctypes.CDLL | None:
+    """The library of this key in the cache that can be loaded here: several systems may share a home folder."""
+    for content in kept(KEPT_IN, key, ENDING):
+        with contextlib.suppress(BuildError):
+            return _load(content, folder)
+    return None
+
+
+def _compiled(key: str, source: str, command: Sequence[str], folder: Path) -> bytes:
+    content = compile_library(source, command, folder)
+    keep(KEPT_IN, _file_name(key, content), content)
+    return content
+
+
+def compile_library(source: str, command: Sequence[str], folder: Path) -> bytes:
+    """Compile C source in a folder; returns what is in the shared library. Raises BuildError."""
+    c_file, built = folder / "kernels.c", folder / f"kernels{ENDING}"
+    c_file.write_text(source, encoding="utf-8")
+    environment = {"ZIG_GLOBAL_CACHE_DIR": str(_zig_cache(folder)), **os.environ, "TMPDIR": str(folder)}
+    try:
+        done = subprocess.run(
+            [*command, str(c_file), "-o", str(built), "-lm"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIME_LIMIT,
+            check=False,
+            env=environment,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"the C compiler could not be run: {error}") from error
+    if done.returncode != 0 or not built.is_file():
+        first = "\n".join(done.stderr.strip().splitlines()[:8]) or f"status {done.returncode}, and no library"
+        raise BuildError(f"{' '.join(command)} failed on the generated kernels:\n{first}")
+    return built.read_bytes()
+
+
+def _file_name(key: str, content: bytes) -> str:
+    return checked_name(key, content, ENDING)
+
+
+def _load(content: bytes, folder: Path) -> ctypes.CDLL:
+    """Load a library from a new file, for the system takes a path that it knows for the library that it has."""
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=ENDING, delete=False) as file:
+        file.write(content)
+    try:
+        return ctypes.CDLL(file.name)
+    except OSError as error:
+        raise BuildError(f"the compiled kernels cannot be loaded: {error}") from error
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder for a moment: in the cache, or else where the system has such folders."""
+    try:
+        beside = make_cache_folder(KEPT_IN)
+        _sweep(beside)
+        made = tempfile.TemporaryDirectory(dir=beside, prefix=SCRATCH, ignore_cleanup_errors=True)
+    except OSError:
+        made = tempfile.TemporaryDirectory(prefix="graphc-", ignore_cleanup_errors=True)
+    with made as name:
+        yield Path(name)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what others left behind."""
+    for path in folder.glob(f"{SCRATCH}*"):
+        try:
+            old = time.time() - path.stat().st_mtime > A_DAY
+        except OSError:
+            continue
+        if old:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _zig_cache(folder: Path) -> Path:
+    """Where zig keeps the C library that it compiles."""
+    try:
+        return make_cache_folder(KEPT_IN) / "zig"
+    except OSError:
+        return folder
+
+
+def machine_flags() -> tuple[str, ...]:
+    """What lets the compiler use all of this processor's instructions."""
+    return ("-mcpu=native",) if platform.machine().lower() in ("arm64", "aarch64") else ("-march=native",)
+
+
+@functools.cache
+def machine() -> str:
+    """What compiled code for this processor depends on: caches may be shared between machines."""
+    description = [platform.system(), platform.machine(), platform.processor()]
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        description += sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})
+    except OSError:
+        pass
+    return "\n".join(description)

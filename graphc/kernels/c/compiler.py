@@ -1,0 +1,36 @@
+"""The C compiler of the machine: the one that `CC` names, the system's, or the `ziglang` package's."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Sequence
+
+from graphc.errors import BuildError
+from graphc.zig import find_zig
+
+COMPILERS: Sequence[str] = () if os.name == "nt" else ("cc", "gcc", "clang")
+"""Where `CC` is not set, the first of these that is installed compiles the kernels. On Windows it is ziglang's: there gcc puts
+vectors on the stack where its own instructions fault, and clang needs Microsoft's compiler beside it."""
+
+
+def find_compiler() -> tuple[str, ...] | None:
+    """The command of the C compiler: `CC` if it is set, else the first of `COMPILERS`, else ziglang's; None if there is none.
+
+    Raises BuildError if `CC` names what is not installed, or is no command.
+    """
+    chosen = os.environ.get("CC", "").strip()
+    if chosen:
+        try:
+            command = tuple(shlex.split(chosen, posix=os.name != "nt"))
+        except ValueError as error:
+            raise BuildError(f"CC is not a command: {chosen} ({error})") from error
+        if not shutil.which(command[0]):
+            raise BuildError(f"the C compiler that CC names, {command[0]}, is not installed")
+        return command
+    found = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if found is not None:
+        return (found,)
+    zig = find_zig()
+    return None if zig is None else (str(zig), "cc")

@@ -1,0 +1,391 @@
+"""Writes a tile kernel as text of the dialect (`dialect/README.md`), which nvcc, clang and the emulator understand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graphc.ir.types import BF16, BOOL, F16, I64
+from graphc.kernels.c.emit import indented
+from graphc.kernels.c.language import Helper, computed_type
+from graphc.kernels.gpu.evaluate import identity
+from graphc.kernels.gpu.layout import register_map
+from graphc.kernels.gpu.render.values import NARROW, bits
+from graphc.kernels.gpu.render.writer import CHUNK, Writer, place_names, plus, scalars, times
+from graphc.kernels.gpu.tile import (
+    BLOCKS,
+    Barrier,
+    Commit,
+    Copy,
+    Get,
+    Global,
+    If,
+    Load,
+    Loop,
+    Map,
+    Multiply,
+    Part,
+    Put,
+    Reduce,
+    Statement,
+    Store,
+    Tile,
+    TileKernel,
+    Wait,
+    place,
+)
+from graphc.kernels.nest import name
+from graphc.kernels.scalar import constant
+from graphc.shapes import Dim
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a kernel takes, in order: a `tensor` by its number; a size, as it is (`int`) or to divide by (`Divisor`); last, if it
+    has faults to report, where (`fault`): an int32, in which it writes the number of one."""
+
+    kind: str
+    name: str
+    value: int | Dim
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A kernel's text, without the dialect and the `helpers` that it calls, its parameters, and the messages of faults, of which
+    the first has number 1."""
+
+    kernel: TileKernel
+    text: str
+    helpers: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
+    faults: tuple[str, ...]
+
+    def named(self, name: str) -> Rendered:
+        """The same kernel under another name."""
+        text = self.text.replace(f"KERNEL({self.kernel.name},", f"KERNEL({name},", 1)
+        return replace(self, kernel=replace(self.kernel, name=name), text=text)
+
+
+def file_of(kernels: Sequence[Rendered]) -> str:
+    """The text of several kernels, with what they call."""
+    helpers = dict.fromkeys(helper for each in kernels for helper in each.helpers)
+    return "\n".join([*helpers, *(each.text for each in kernels)])
+
+
+def render(kernel: TileKernel) -> Rendered:
+    """The text of a kernel. Raises GraphcError for what a device cannot do."""
+    return _Writer(kernel).written()
+
+
+class _Writer(Writer):
+    def written(self) -> Rendered:
+        """The whole kernel."""
+        kernel = self.kernel
+        self.statements(kernel.body)
+        tensors = [Parameter("tensor", each.name, each.number) for each in kernel.tensors]
+        sizes = [Parameter(kind, name, dim) for (kind, dim), name in self.parameters.names.items()]
+        fault = [Parameter("fault", "fault", 0)] if self.values.faults else []
+        declared = [
+            *map(_declared, kernel.tensors),
+            *(f"{each.kind} {each.name}" for each in sizes),
+            *(["int32_t *fault"] * len(fault)),
+        ]
+        used = set().union(*(value.free for value in scalars(kernel)))
+        blocks = [
+            f"const int {name(each)} = (int) block_index_{axis}();"
+            for axis, each in zip("xyz", BLOCKS, strict=True)
+            if each in used
+        ]
+        tiles = [f"{_register_type(each)} {each.name}[{_register_count(each)}];" for each in kernel.tiles]
+        start = ["const int thread = thread_index(), lane = lane_index(), warp = warp_index();", *blocks]
+        if kernel.shared:
+            start.append("shared_byte *const memory = shared_memory();")
+        head = f"KERNEL({', '.join([kernel.name, str(kernel.threads), str(kernel.blocks), *declared])}) {{"
+        lines = [head, *indented([*start, *tiles, *self.block.lines]), "}", ""]
+        helpers, faults = tuple(self.values.definitions.values()), tuple(self.values.faults)
+        return Rendered(kernel, "\n".join(lines), helpers, (*tensors, *sizes, *fault), faults)
+
+    def statements(self, body: Sequence[Statement]) -> None:
+        """Statements in the block at hand."""
+        for statement in body:
+            getattr(self, f"_{type(statement).__name__.lower()}")(statement)
+
+    # Memory
+
+    def _copy(self, it: Copy) -> None:
+        rows, columns = it.target.shape
+        width = min(it.vector, CHUNK // it.target.dtype.itemsize)
+        total, nbytes = rows * columns // width, width * it.target.dtype.itemsize
+        threads = self.kernel.threads
+        row, column = place(it.target.shape)
+        with self.inside(f"UNROLL for (int i = 0; i < {-(-total // threads)}; i++)", [row, column]):
+            self.say(f"const int chunk = thread + i * {threads};")
+            across = columns // width
+            self.say(f"const int row = chunk / {across}, column = chunk % {across} * {width};")
+            valid = "true" if it.where is None else self.text(it.where)
+            target = self.shared_place(it.target, it.stage, "row", "column")
+            source = self.address(it.source, it.offset)
+            if nbytes >= 4:
+                line = f"copy_async_{nbytes}({target}, {source}, {valid});"
+            else:
+                kind = _memory_type(it.source.dtype)
+                line = f"store_shared<{kind}>({target}, {valid} ? load_global({source}) : {_zero(it.source.dtype)});"
+            self.say(line if total % threads == 0 else f"if (chunk < {total}) {line}")
+
+    def _commit(self, it: Commit) -> None:
+        self.say("copy_commit();")
+
+    def _wait(self, it: Wait) -> None:
+        self.say(f"copy_wait<{it.pending}>();")
+
+    def _barrier(self, it: Barrier) -> None:
+        self.say("barrier();")
+
+    def _load(self, it: Load) -> None:
+        kind, name = it.source.dtype, it.tile.name
+        width = min(it.vector, it.tile.layout.vector(), CHUNK // kind.itemsize)
+        with self.groups(it.tile, width, it.offset, it.where):
+            valid = None if it.where is None else self.text(it.where)
+            source = self.address(it.source, it.offset)
+            if width == 1:
+                value = _converted(f"load_global({source})", kind, it.tile.dtype)
+                self.say(f"{name}[e] = {value};" if valid is None else f"{name}[e] = {_branch(valid)} ? {value} : 0;")
+                return
+            if valid is not None and not valid.isidentifier():
+                self.say(f"const bool valid = {valid};")
+                valid = "valid"
+            self.say(f"{_memory_type(kind)} read[{width}];")
+            line = f"load_readonly_{width * kind.itemsize}(read, {source});"
+            self.say(line if valid is None else f"if ({valid}) {line}")
+            value = _converted("read[v]", kind, it.tile.dtype)
+            self.each(width, f"{name}[e + v] = {value if valid is None else f'{valid} ? {value} : 0'};")
+
+    def _store(self, it: Store) -> None:
+        kind, name = it.target.dtype, it.tile.name
+        width = min(it.vector, it.tile.layout.vector(), CHUNK // kind.itemsize)
+        with self.groups(it.tile, width, it.offset, it.where):
+            valid = None if it.where is None else self.text(it.where)
+            target = self.address(it.target, it.offset)
+            if width == 1:
+                line = f"store_global({target}, {_converted(f'{name}[e]', it.tile.dtype, kind)});"
+            else:
+                self.say(f"{_memory_type(kind)} written[{width}];")
+                self.each(width, f"written[v] = {_converted(f'{name}[e + v]', it.tile.dtype, kind)};")
+                line = f"store_global_{width * kind.itemsize}({target}, written);"
+            self.say(line if valid is None else f"if ({valid}) {line}")
+
+    def _put(self, it: Put) -> None:
+        part = isinstance(it.tile, Part)
+        tile = it.tile.tile if isinstance(it.tile, Part) else it.tile
+        layout, kind = it.tile.layout, it.target.dtype
+        first = times(self.text(it.tile.index), layout.registers) if isinstance(it.tile, Part) else "0"
+        width = min(layout.vector(), CHUNK // kind.itemsize)
+        with self.groups(it.tile, width):
+            self.say(f"{_memory_type(kind)} written[{width}];")
+            source = f"{tile.name}[{plus(first, 'e', 'v') if part else 'e + v'}]"
+            self.each(width, f"written[v] = {_converted(source, tile.dtype, kind)};")
+            target = self.shared_place(it.target, it.stage, *place_names(it.tile.shape))
+            self.say(f"store_shared_{width * kind.itemsize}({target}, written);")
+
+    def _get(self, it: Get) -> None:
+        if _is_packed(it.tile):
+            self.matrices(it)
+            return
+        kind = it.source.dtype
+        width = 1 if it.transposed else min(it.tile.layout.vector(), CHUNK // kind.itemsize)
+        with self.groups(it.tile, width):
+            row, column = place_names(it.tile.shape)
+            row, column = plus(row, str(it.row)), plus(column, str(it.column))
+            self.say(f"{_memory_type(kind)} read[{width}];")
+            source = self.shared_place(it.source, it.stage, *((column, row) if it.transposed else (row, column)))
+            self.say(f"load_shared_{width * kind.itemsize}(read, {source});")
+            self.each(width, f"{it.tile.name}[e + v] = {_converted('read[v]', kind, it.tile.dtype)};")
+
+    def matrices(self, it: Get) -> None:
+        """Read an operand of 16 bits by ldmatrix: 8 x 8 elements make a word of each lane, up to four of them at once. Each lane
+        gives the address of a row; which of the matrices is its own, the bits above the lowest three say."""
+        layout = it.tile.layout
+        words = layout.registers // 2
+        together = 4 if words % 4 == 0 else 2 if words % 2 == 0 else 1
+        atom, per_atom = layout.atom, layout.atom.count // 2
+        own = self.thread_rows(layout)
+        with self.inside(f"UNROLL for (int w = 0; w < {words}; w += {together})"):
+            self.say("const int word = w + " + ("(lane >> 3)" if together == 4 else f"(lane >> 3) % {together}") + ";")
+            down, along = (
+                bits([("word", bit, at[axis]) for bit, at in enumerate(atom.registers[1:])]) for axis in range(2)
+            )
+            again = times(f"word / {per_atom}" if per_atom > 1 else "word", atom.shape[0])
+            if it.transposed:  # rows of memory are columns of the operand, and so is what the lane gives the address of
+                row, column = plus(along, "lane % 8", str(it.column)), plus(own, down, again, str(it.row))
+            else:
+                row, column = plus(own, down, again, "lane % 8", str(it.row)), plus(along, str(it.column))
+            self.say(f"const int row = {row}, column = {column};")
+            function = f"load_matrix{'_transposed' if it.transposed else ''}_x{together}"
+            self.say(f"{function}({it.tile.name} + w, {self.shared_place(it.source, it.stage, 'row', 'column')});")
+
+    # Arithmetic
+
+    def _map(self, it: Map) -> None:
+        tile = it.tile
+        self.values.register = lambda source: self.register(source, tile)
+        if not _is_packed(tile):
+            with self.groups(tile, 1, it.value):
+                self.say(f"{tile.name}[e] = {self.text(it.value)};")
+            return
+        row, column = place(tile.shape)
+        with self.inside(f"UNROLL for (int w = 0; w < {_register_count(tile)}; w++)"):
+            self.say("float pair[2];")
+            with self.inside("UNROLL for (int h = 0; h < 2; h++)", [row, column]):
+                self.say("const int e = w * 2 + h;")
+                self.place(tile.layout, tile.shape, "e")
+                self.say(f"pair[h] = {self.text(it.value)};")
+            self.say(f"{tile.name}[w] = pack_{NARROW[tile.dtype]}(pair[0], pair[1]);")
+
+    def register(self, source: Tile, target: Tile) -> str:
+        """The register of a tile that holds what belongs to register `e` of another."""
+        found = register_map(source.layout, target.layout)
+        if found is None:
+            raise ValueError(f"{target.name} reads {source.name}, which other threads hold")
+        count = len(found)
+        steps = [2**power for power in range(11) if 2**power <= count]
+        for divisor in steps:
+            for modulus in (count, *steps):
+                if found == tuple(e // divisor % modulus for e in range(count)):
+                    text = f"e / {divisor}" if divisor > 1 else "e"
+                    return text if modulus == count else f"{text} % {modulus}"
+        name = f"{source.name}_of_{target.name}"
+        table = f"const int {name}[] = {{{', '.join(map(str, found))}}};"
+        if table not in self.block.lines:
+            self.say(table)
+        return f"{name}[e]"
+
+    def _reduce(self, it: Reduce) -> None:
+        source, target, axis = it.source, it.tile, it.axis
+        combine = (
+            "{0} + {1}" if it.kind == "sum" else f"{self.values.helper(Helper(it.kind, it.tile.dtype))}({{0}}, {{1}})"
+        )
+        count, name = target.layout.registers, target.name
+        start = identity(it.kind, target.dtype)
+        first = {float("inf"): "INFINITY", float("-inf"): "-INFINITY"}.get(start, f"{start}")
+        self.say(f"UNROLL for (int e = 0; e < {count}; e++) {name}[e] = {first};")
+        places = register_map(target.layout, source.layout)
+        assert places is not None
+        table = f"{name}_of_{source.name}"
+        with self.inside(""):
+            self.say(f"const int {table}[] = {{{', '.join(map(str, places))}}};")
+            there = f"{name}[{table}[e]]"
+            line = f"{there} = {combine.format(there, f'{source.name}[e]')};"
+            self.say(f"UNROLL for (int e = 0; e < {source.layout.registers}; e++) {line}")
+        for bit, at in enumerate(source.layout.atom.lanes):
+            if at[axis]:
+                other = f"shuffle_xor({name}[e], {1 << bit})"
+                self.say(f"UNROLL for (int e = 0; e < {count}; e++) {name}[e] = {combine.format(f'{name}[e]', other)};")
+        warps = [
+            (number, each) for number, (each, along) in enumerate(source.layout.warps) if along == axis and each > 1
+        ]
+        for number, each in warps:
+            self.across_warps(it, combine, number, each)
+
+    def across_warps(self, it: Reduce, combine: str, number: int, count: int) -> None:
+        """Combine what several warps have, through shared memory."""
+        assert it.scratch is not None
+        target, name, scratch = it.tile, it.tile.name, it.scratch
+        inner = int(np.prod([each for each, _ in it.source.layout.warps[number + 1 :]], dtype=int))
+        digit = f"warp / {inner} % {count}" if inner > 1 else f"warp % {count}"
+        alone = sum(1 << bit for bit, at in enumerate(it.source.layout.atom.lanes) if at[it.axis])
+        stage = constant(0, I64)
+        self.say("barrier();")
+        with self.groups(target, 1):
+            along = "row" if it.axis == 1 else "column"
+            along = along if target.shape[1 - it.axis] > 1 else "0"
+            address = self.shared_place(scratch, stage, digit, along)
+            self.say(f"if ((lane & {alone}) == 0) store_shared<float>({address}, {name}[e]);")
+        self.say("barrier();")
+        with self.groups(target, 1):
+            self.say(f"{name}[e] = load_shared<float>({self.shared_place(scratch, stage, '0', along)});")
+            other = f"load_shared<float>({self.shared_place(scratch, stage, 'w', along)})"
+            self.say(f"for (int w = 1; w < {count}; w++) {name}[e] = {combine.format(f'{name}[e]', other)};")
+
+    def _multiply(self, it: Multiply) -> None:
+        total, a, b = it.total, it.a, it.b
+        rows, columns = total.layout.repeat
+        depth = it.instruction.k
+        down, across = a.layout.atom.count, b.layout.atom.count
+        if it.instruction.function:
+            each = total.layout.atom.count
+            pack = 4 // a.dtype.itemsize
+            self.say(
+                f"UNROLL for (int i = 0; i < {rows}; i++)",
+                f"    UNROLL for (int j = 0; j < {columns}; j++)",
+                f"        {it.instruction.function}({total.name} + (i * {columns} + j) * {each}, "
+                f"{a.name} + i * {down // pack}, {b.name} + j * {across // pack});",
+            )
+            return
+        down, across = down // depth, across // depth
+        place = f"(i / {down} * {columns} + j / {across}) * {down * across} + i % {down} * {across} + j % {across}"
+        product = f"{a.name}[i * {depth} + k], {b.name}[j * {depth} + k]"
+        self.say(
+            f"UNROLL for (int i = 0; i < {rows * down}; i++)",
+            f"    UNROLL for (int j = 0; j < {columns * across}; j++) {{",
+            f"        float &sum = {total.name}[{place}];",
+            f"        UNROLL for (int k = 0; k < {depth}; k++) sum = fmaf({product}, sum);",
+            "    }",
+        )
+
+    # Control
+
+    def _loop(self, it: Loop) -> None:
+        name = it.index.data[0]  # type: ignore[index]
+        count = self.values.dim(it.count, self.block).text
+        word = "UNROLL" if it.unrolled else "NO_UNROLL"
+        with self.inside(f"{word} for (int {name} = 0; {name} < {count}; {name}++)", [it.index]):
+            self.statements(it.body)
+
+    def _if(self, it: If) -> None:
+        condition = self.text(it.condition)
+        with self.inside(f"if ({condition})", barrier=True):
+            self.statements(it.body)
+
+
+def _branch(condition: str) -> str:
+    """A condition as it stands before a question mark."""
+    return condition if condition.isidentifier() else f"({condition})"
+
+
+def _declared(tensor: Global) -> str:
+    return f"{'' if tensor.written else 'const '}{_memory_type(tensor.dtype)} *{tensor.name}"
+
+
+def _memory_type(dtype: np.dtype) -> str:
+    if dtype == BOOL:
+        return "uint8_t"
+    return f"{NARROW[dtype]}_t" if dtype in NARROW else computed_type(dtype)
+
+
+def _is_packed(tile: Tile) -> bool:
+    """True for a tile of which two elements share a register: an operand of 16 bits."""
+    return tile.dtype in (F16, BF16)
+
+
+def _register_type(tile: Tile) -> str:
+    return "unsigned" if _is_packed(tile) else computed_type(tile.dtype)
+
+
+def _register_count(tile: Tile) -> int:
+    return tile.layout.registers // (2 if _is_packed(tile) else 1)
+
+
+def _zero(dtype: np.dtype) -> str:
+    return f"to_{NARROW[dtype]}(0.0f)" if dtype in NARROW else "0"
+
+
+def _converted(text: str, source: np.dtype, target: np.dtype) -> str:
+    """A number of one type in another; narrow floats go through float."""
+    if source == target:
+        return text
+    wide = f"to_float({text})" if source in NARROW else text
+    if target in NARROW:
+        return f"to_{NARROW[target]}({wide})"
+    return wide if target.kind == "f" and source in NARROW else f"({computed_type(target)}) {wide}"

@@ -1,0 +1,363 @@
+"""Writes a tile kernel as SPIR-V for Vulkan 1.3, without any tool.
+
+Tensors are addresses (physical storage buffers) and sizes numbers among the push constants, in the order of parameters. Shared
+memory is one array of which 1, 2, 4, 8 or 16 bytes are seen at a time (VK_KHR_workgroup_memory_explicit_layout). Registers are
+variables of the function, one each, which every compiler keeps in registers. Nothing copies behind the program's back: copies are
+read where they begin, and written to shared memory as late as the language allows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphc.ir.types import BF16, F16, I64
+from graphc.kernels.gpu.evaluate import identity
+from graphc.kernels.gpu.layout import register_map
+from graphc.kernels.gpu.render.cuda import Parameter
+from graphc.kernels.gpu.render.spirv_matrices import Matrices
+from graphc.kernels.gpu.render.spirv_memory import CHUNK
+from graphc.kernels.gpu.render.spirv_module import Block, Module, words
+from graphc.kernels.gpu.render.spirv_numbers import kind_in_registers
+from graphc.kernels.gpu.render.spirv_tiles import register_count
+from graphc.kernels.gpu.render.spirv_values import kind_of
+from graphc.kernels.gpu.render.values import Parameters
+from graphc.kernels.gpu.tile import (
+    BLOCKS,
+    Barrier,
+    Commit,
+    Copy,
+    Get,
+    Global,
+    If,
+    Load,
+    Loop,
+    Map,
+    Multiply,
+    Part,
+    Put,
+    Reduce,
+    Statement,
+    Store,
+    TileKernel,
+    Wait,
+    index,
+)
+from graphc.kernels.scalar import Scalar, constant
+from graphc.shapes import lower_bound
+
+WORKGROUP = 2
+ORDERED = 0x8 | 0x100 | 0x2000 | 0x4000
+"""What a barrier does to shared memory: acquire and release, make available and visible."""
+FMA = 50
+ROW_MAJOR, COLUMN_MAJOR = 0, 1
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A kernel's SPIR-V, its parameters, and the messages of faults: see `Rendered` of the text's renderer."""
+
+    kernel: TileKernel
+    code: bytes
+    parameters: tuple[Parameter, ...]
+    faults: tuple[str, ...]
+
+
+def render(kernel: TileKernel, lanes: int, fused: bool = True) -> Binary:
+    """The SPIR-V of a kernel for subgroups of so many lanes. Products and sums are `fused` on GPUs, with one rounding, which
+    functions rely on; where they are not, as on Mesa's software device, float64 stands in. Raises GraphcError for what Vulkan
+    cannot do."""
+    writer = _Writer(kernel, lanes)
+    writer.fused = fused
+    return writer.written()
+
+
+class _Writer(Matrices):
+    def __init__(self, kernel: TileKernel, lanes: int) -> None:
+        module = Module()
+        super().__init__(kernel, module, Block(module), Parameters(), lanes)
+        self.root = self.block
+        self.pending: list[Callable[[], None]] = []
+
+    def written(self) -> Binary:
+        """The whole kernel."""
+        kernel, module = self.kernel, self.module
+        for each in (
+            "VulkanMemoryModel",
+            "PhysicalStorageBufferAddresses",
+            "GroupNonUniform",
+            "SignedZeroInfNanPreserve",
+        ):
+            module.need(each)
+        if kernel.threads % self.lanes:
+            raise self.fault(f"{kernel.threads} threads are no whole subgroups of {self.lanes}")
+        for tile in kernel.tiles:
+            if tile.layout.lanes != self.lanes:
+                raise self.fault(
+                    f"{tile.name} is laid out for {tile.layout.lanes} lanes, and subgroups have {self.lanes}"
+                )
+        begin = self.places()
+        self.statements(kernel.body)
+        self.settle()
+        names = self.parameters.names
+        sizes = [Parameter(kind, name, dim) for (kind, dim), name in names.items()]
+        begin += self.start(kernel.tensors, [(each.kind, each.name) for each in sizes])
+        self.root.words[:0] = begin
+        code = module.finished(kernel.name, kernel.threads, self.lanes, self.declared, self.root)
+        tensors = [Parameter("tensor", each.name, each.number) for each in kernel.tensors]
+        fault = [Parameter("fault", "fault", 0)] * bool(self.faults)
+        return Binary(kernel, code, (*tensors, *sizes, *fault), tuple(self.faults))
+
+    def places(self) -> list[int]:
+        """The instructions that say which lane, warp and block this is."""
+        module, word, found = self.module, self.type("i32"), []
+        for each, name in ((self.lane, "SubgroupLocalInvocationId"), (self.warp, "SubgroupId")):
+            self.variables[each] = module.fresh()
+            found += words("Load", word, self.variables[each], module.built_in(name))
+        vector, block = module.vector(word, 3), module.fresh()
+        found += words("Load", vector, block, module.built_in("WorkgroupId", 3))
+        for axis, each in enumerate(BLOCKS):
+            self.variables[each] = module.fresh()
+            found += words("CompositeExtract", word, self.variables[each], block, axis)
+        return found
+
+    def statements(self, body: Sequence[Statement]) -> None:
+        """Statements in the block at hand."""
+        for each in body:
+            self.statement += 1
+            self.leaves_loops = isinstance(each, Copy | Get | Put)
+            getattr(self, f"do_{type(each).__name__.lower()}")(each)
+            self.bound = {key: value for key, value in self.bound.items() if key.data[0] not in ("row", "column")}  # type: ignore[index]
+
+    # Memory
+
+    def read_at(self, source: Global, offset: Scalar, where: Scalar | None, width: int) -> list[int]:
+        """Neighbours of a tensor, as words, or zeros where the condition does not hold."""
+        nbytes = width * source.dtype.itemsize
+        place = self.shifted(self.value(offset, "i32"), width)
+        if where is None:
+            return self.read_words(source, place, nbytes)
+        valid, zero = self.value(where), self.module.number(0)
+        if (lower_bound(source.size) or 0) >= width and where.total:
+            safe = self.choice("i32", valid, place, zero)
+            return [self.choice("i32", valid, each, zero) for each in self.read_words(source, safe, nbytes)]
+        outer = self.block
+        self.block = inner = Block(self.module, outer)
+        found = self.read_words(source, place, nbytes)
+        self.block, before = outer, outer.label
+        outer.choose(valid, inner)
+        return [self.make("i32", "Phi", zero, before, each, inner.label) for each in found]
+
+    def write_at(self, target: Global, offset: Scalar, where: Scalar | None, values: Sequence[int]) -> None:
+        """Write numbers to a tensor where a condition holds."""
+        outer, nbytes = self.block, len(values) * target.dtype.itemsize
+        valid = None if where is None else self.value(where)
+        if valid is not None:
+            self.block = Block(self.module, outer)
+        place = self.shifted(self.value(offset, "i32"), len(values))
+        self.write_words(target, place, nbytes, self.packed(values, target.dtype))
+        if valid is not None:
+            inner, self.block = self.block, outer
+            outer.choose(valid, inner)
+
+    def shifted(self, offset: int, width: int) -> int:
+        """An offset counted in groups of neighbours."""
+        return self.i32("ShiftRightArithmetic", offset, width.bit_length() - 1) if width > 1 else offset
+
+    def converted(self, value: int, source: np.dtype, target: np.dtype) -> int:
+        """A number that a type holds in another type."""
+        return value if source == target else self.cast(value, kind_in_registers(source), source, target)
+
+    def settle(self) -> None:
+        """What is under way gets where it belongs, before the block ends or others begin."""
+        self.arrived()
+        self.settle_registers()
+
+    def arrived(self) -> None:
+        """Copies that have begun are written to shared memory."""
+        for store in self.pending:
+            store()
+        self.pending.clear()
+
+    def do_copy(self, it: Copy) -> None:
+        rows, columns = it.target.shape
+        width = min(it.vector, CHUNK // it.target.dtype.itemsize)
+        total, nbytes, across = rows * columns // width, width * it.target.dtype.itemsize, columns // width
+        for first in range(0, total, self.kernel.threads):
+            chunk = self.warp * self.lanes + self.lane + first
+            row, column = chunk // across, chunk % across * width
+            self.bind(it.target.shape, row, column)
+            inside = None if first + self.kernel.threads <= total else self.value(chunk < index(total))
+            found = self.read_at(
+                it.source, it.offset, _both(it.where, None if inside is None else chunk < index(total)), width
+            )
+            to = self.value(self.shared_index(it.target, it.stage, row, column, nbytes))
+            self.pending.append(lambda to=to, found=found, inside=inside: self.arrive(to, found, nbytes, inside))  # type: ignore[misc]
+
+    def arrive(self, to: int, found: Sequence[int], nbytes: int, inside: int | None) -> None:
+        """Write what was read to shared memory."""
+        outer = self.block
+        if inside is not None:
+            self.block = Block(self.module, outer)
+        self.write_words(None, to, nbytes, found)
+        if inside is not None:
+            inner, self.block = self.block, outer
+            outer.choose(inside, inner)
+
+    def do_commit(self, it: Commit) -> None:
+        pass
+
+    def do_wait(self, it: Wait) -> None:
+        self.arrived()
+
+    def do_barrier(self, it: Barrier) -> None:
+        self.arrived()
+        scope = self.module.number(WORKGROUP)
+        self.block.do("ControlBarrier", scope, scope, self.module.number(ORDERED))
+
+    def do_load(self, it: Load) -> None:
+        width = min(it.vector, it.tile.layout.vector(), CHUNK // it.source.dtype.itemsize)
+        for register, _, _ in self.groups(it.tile, width):
+            found = self.read_at(it.source, it.offset, it.where, width)
+            for place, value in enumerate(self.unpacked(found, it.source.dtype)[:width]):
+                self.hold(it.tile, register + place, self.converted(value, it.source.dtype, it.tile.dtype))
+
+    def do_store(self, it: Store) -> None:
+        width = min(it.vector, it.tile.layout.vector(), CHUNK // it.target.dtype.itemsize)
+        for register, _, _ in self.groups(it.tile, width):
+            values = [self.held(it.tile, register + place) for place in range(width)]
+            values = [self.converted(each, it.tile.dtype, it.target.dtype) for each in values]
+            self.write_at(it.target, it.offset, it.where, values)
+
+    def do_put(self, it: Put) -> None:
+        tile, first = it.tile, 0
+        if isinstance(tile, Part):
+            number = self.bound.get(tile.index, tile.index)
+            assert number.kind == "constant"
+            first, tile = int(number.value) * register_count(tile.layout), tile.tile
+        if tile.layout.atom.opaque:
+            self.put_matrices(it, tile, first)
+            return
+        width = min(it.tile.layout.vector(), CHUNK // it.target.dtype.itemsize)
+        for register, row, column in self.groups(it.tile, width):
+            values = [self.held(tile, first + register + place) for place in range(width)]
+            values = [self.converted(each, tile.dtype, it.target.dtype) for each in values]
+            nbytes = width * it.target.dtype.itemsize
+            to = self.value(self.shared_index(it.target, it.stage, row, column, nbytes))
+            self.write_words(None, to, nbytes, self.packed(values, it.target.dtype))
+
+    def do_get(self, it: Get) -> None:
+        if it.tile.layout.atom.opaque:
+            self.get_matrices(it)
+            return
+        dtype = it.source.dtype
+        width = 1 if it.transposed else min(it.tile.layout.vector(), CHUNK // dtype.itemsize)
+        for register, row, column in self.groups(it.tile, width):
+            there = (column + it.column, row + it.row) if it.transposed else (row + it.row, column + it.column)
+            nbytes = width * dtype.itemsize
+            found = self.read_words(None, self.value(self.shared_index(it.source, it.stage, *there, nbytes)), nbytes)
+            for place, value in enumerate(self.unpacked(found, dtype)[:width]):
+                self.hold(it.tile, register + place, self.converted(value, dtype, it.tile.dtype))
+
+    # Arithmetic
+
+    def do_map(self, it: Map) -> None:
+        tile = it.tile
+        if tile.layout.atom.opaque:
+            self.map_matrices(tile, it.value)
+            return
+        found = []
+        for register, _, _ in self.groups(tile, 1):
+            self.statement += 1
+            self.register = lambda source, at=register: self.held(source, self.register_of(source, tile)[at])  # type: ignore[misc]
+            kind, narrow = kind_of(it.value), tile.dtype in (F16, BF16)
+            value = self.value(it.value)
+            same = it.value.dtype == tile.dtype and kind == kind_in_registers(tile.dtype) and not narrow
+            found.append(value if same else self.cast(value, kind, it.value.dtype, tile.dtype))
+        for register, value in enumerate(found):
+            self.hold(tile, register, value)
+
+    def do_reduce(self, it: Reduce) -> None:
+        source, target, dtype, kind = it.source, it.tile, it.tile.dtype, kind_in_registers(it.tile.dtype)
+        name = {"sum": "+"}.get(it.kind, it.kind)
+        places = register_map(target.layout, source.layout)
+        assert places is not None
+        totals = [self.constant(identity(it.kind, dtype), kind)] * target.layout.registers
+        for register, at in enumerate(places):
+            value = self.converted(self.held(source, register), source.dtype, dtype)
+            totals[at] = self.operator(name, dtype, kind, [totals[at], value])
+        self.module.need("GroupNonUniformShuffle")
+        for bit, along in enumerate(source.layout.atom.lanes):
+            if along[it.axis]:
+                subgroup, mask = self.module.number(3), self.module.number(1 << bit)
+                others = [self.make(kind, "GroupNonUniformShuffleXor", subgroup, each, mask) for each in totals]
+                totals = [self.operator(name, dtype, kind, pair) for pair in zip(totals, others, strict=True)]
+        for register, value in enumerate(totals):
+            self.hold(target, register, value)
+        for number, (count, axis) in enumerate(source.layout.warps):
+            if axis == it.axis and count > 1:
+                self.across_warps(it, name, number, count)
+
+    def across_warps(self, it: Reduce, name: str, number: int, count: int) -> None:
+        """Combine what several warps have, through shared memory."""
+        target, scratch, zero = it.tile, it.scratch, constant(0, I64)
+        assert scratch is not None
+        dtype, kind = target.dtype, kind_in_registers(target.dtype)
+        inner = int(np.prod([each for each, _ in it.source.layout.warps[number + 1 :]], dtype=int))
+        alone = sum(1 << bit for bit, at in enumerate(it.source.layout.atom.lanes) if at[it.axis])
+        digit, first = self.warp // inner % count, self.value((self.lane & alone).eq(0))
+        nbytes = scratch.dtype.itemsize
+        self.do_barrier(Barrier())
+        for register, row, column in self.groups(target, 1):
+            along = row if it.axis == 1 else column
+            to = self.value(self.shared_index(scratch, zero, digit, along, nbytes))
+            self.arrive(to, self.packed([self.held(target, register)], dtype), nbytes, first)
+        self.do_barrier(Barrier())
+        for register, row, column in self.groups(target, 1):
+            along, values = row if it.axis == 1 else column, []
+            for warp in range(count):
+                there = self.value(self.shared_index(scratch, zero, constant(warp, I64), along, nbytes))
+                values += self.unpacked(self.read_words(None, there, nbytes), dtype)
+            self.hold(target, register, functools.reduce(lambda a, b: self.operator(name, dtype, kind, [a, b]), values))
+
+    def do_multiply(self, it: Multiply) -> None:
+        if it.instruction.total.opaque:
+            self.multiply_matrices(it)
+        else:
+            self.multiply_numbers(it)
+
+    # Control
+
+    def do_loop(self, it: Loop) -> None:
+        if it.unrolled:
+            assert isinstance(it.count, int)
+            for number in range(it.count):
+                self.bound[it.index] = constant(number, I64)
+                self.statements(it.body)
+            self.bound.pop(it.index, None)
+            return
+        self.settle()
+        count, outer = self.dim(it.count), self.block
+        self.block = body = Block(self.module, outer, frozenset((it.index,)))
+        self.variables[it.index] = self.module.fresh()
+        self.statements(it.body)
+        self.settle()
+        self.block = outer
+        outer.repeat(self.variables[it.index], count, body)
+
+    def do_if(self, it: If) -> None:
+        condition, outer = self.value(it.condition), self.block
+        self.settle()
+        self.block = inner = Block(self.module, outer)
+        self.statements(it.body)
+        self.settle()
+        self.block = outer
+        outer.choose(condition, inner)
+
+
+def _both(first: Scalar | None, second: Scalar | None) -> Scalar | None:
+    """A condition that holds where both do."""
+    return second if first is None else first if second is None else first.and_(second)

@@ -1,0 +1,138 @@
+"""Memory in SPIR-V: tensors by their addresses, which push constants give, and a block's shared memory, which is one array that
+is seen in several ways. Both are read and written in pieces of 1, 2, 4, 8 or 16 bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphc.kernels.gpu.render.spirv_module import Block, Module, words
+from graphc.kernels.gpu.render.spirv_values import Values
+from graphc.kernels.gpu.render.values import Parameters
+from graphc.kernels.gpu.tile import Global, Shared, TileKernel
+from graphc.kernels.scalar import Scalar
+
+CHUNK = 16
+"""Bytes that an access moves at most, and that swizzles keep together."""
+MOST_PUSHED = 256
+"""Bytes of push constants that devices of Vulkan 1.4, and nearly all others, have."""
+FAULT = -1
+"""The number of the place where faults are told, which comes behind the tensors."""
+ALIGNED, NON_PRIVATE = 2, 0x20
+SMALL = {1: "8BitAccess", 2: "16BitAccess"}
+
+
+class Memory(Values):
+    """Reads and writes memory in the block at hand."""
+
+    def __init__(self, kernel: TileKernel, module: Module, block: Block, parameters: Parameters) -> None:
+        super().__init__(kernel, module, block, parameters)
+        self.views: dict[tuple[int, int], int] = {}
+        self.addresses = {each.number: module.fresh() for each in kernel.tensors} | {FAULT: module.fresh()}
+        self.fault_place = Global("fault", np.dtype("int32"), 1, FAULT, written=True)
+        self.seen: dict[int, int] = {}
+        self.read, self.report = self.element, self.told
+
+    def word_type(self, nbytes: int) -> int:
+        """What a piece of so many bytes is to the device: an integer, or a vector of words."""
+        if nbytes < 4:
+            return self.module.integer(8 * nbytes)
+        return self.module.vector(self.type("i32"), nbytes // 4)
+
+    def tensor_pointer(self, tensor: Global, nbytes: int) -> tuple[int, int]:
+        """The type of pointers to a tensor's pieces, and the tensor as an array of them."""
+        if nbytes < 4:
+            self.module.need(f"StorageBuffer{SMALL[nbytes]}")
+        element = self.word_type(nbytes)
+        key = tensor.number, nbytes
+        if key not in self.views:
+            self.views[key] = self.module.fresh()
+        return self.module.pointer("PhysicalStorageBuffer", element), self.views[key]
+
+    def shared_pointer(self, nbytes: int, element: int | None = None) -> tuple[int, int]:
+        """The same for shared memory, of pieces of a type if one is given."""
+        module = self.module
+        module.need("WorkgroupMemoryExplicitLayoutKHR", "SPV_KHR_workgroup_memory_explicit_layout")
+        if nbytes < 4:
+            module.need(f"WorkgroupMemoryExplicitLayout{SMALL[nbytes]}KHR")
+        element = self.word_type(nbytes) if element is None else element
+        if element not in self.seen:
+            block = module.array_block(element, nbytes, -(-self.kernel.shared_bytes // CHUNK) * CHUNK // nbytes)
+            self.seen[element] = module.variable("Workgroup", block)
+            module.decorate(self.seen[element], "Aliased")
+        return module.pointer("Workgroup", element), self.seen[element]
+
+    def piece(self, pointer: tuple[int, int], index: int) -> int:
+        """A pointer to a piece."""
+        return self.block.make("AccessChain", *pointer, self.module.number(0), index)
+
+    def read_words(self, at: Global | None, index: int, nbytes: int) -> list[int]:
+        """A piece of a tensor, or of shared memory, as words; a small one as the lowest bits of one."""
+        pointer = self.shared_pointer(nbytes) if at is None else self.tensor_pointer(at, nbytes)
+        access = [NON_PRIVATE] if at is None else [ALIGNED, nbytes]
+        found = self.block.make("Load", self.word_type(nbytes), self.piece(pointer, index), *access)
+        if nbytes < 4:
+            return [self.make("i32", "UConvert", found)]
+        count = nbytes // 4
+        return [found] if count == 1 else [self.make("i32", "CompositeExtract", found, place) for place in range(count)]
+
+    def write_words(self, at: Global | None, index: int, nbytes: int, parts: Sequence[int]) -> None:
+        """Write words, or the lowest bits of one."""
+        pointer = self.shared_pointer(nbytes) if at is None else self.tensor_pointer(at, nbytes)
+        kind, value = self.word_type(nbytes), parts[0]
+        if nbytes != 4:
+            value = self.block.make("UConvert" if nbytes < 4 else "CompositeConstruct", kind, *parts)
+        access = [NON_PRIVATE] if at is None else [ALIGNED, nbytes]
+        self.block.do("Store", self.piece(pointer, index), value, *access)
+
+    def element(self, number: int, offset: int) -> int:
+        """An element of a tensor, as values read it."""
+        tensor = self.kernel.tensors[number]
+        return self.unpacked(self.read_words(tensor, offset, tensor.dtype.itemsize), tensor.dtype)[0]
+
+    def shared_index(self, shared: Shared, stage: Scalar, row: Scalar, column: Scalar, nbytes: int) -> Scalar:
+        """Where the piece that begins at a row and column of a stage lies, counted in pieces."""
+        item, swizzle = shared.dtype.itemsize, shared.swizzle
+        if swizzle.mask or swizzle.fold:
+            chunk, within = column // (CHUNK // item), column % (CHUNK // item)
+            place = chunk ^ ((row >> swizzle.shift & swizzle.mask) << swizzle.up) if swizzle.mask else chunk
+            place = place ^ (chunk >> swizzle.fold & 1) if swizzle.fold else place
+            along = place * (CHUNK // nbytes) + within // (nbytes // item)
+        else:
+            along = column // (nbytes // item)
+        begin = row * (shared.pitch // nbytes) + along + shared.offset // nbytes
+        return begin + stage * (shared.nbytes // shared.stages // nbytes)
+
+    def told(self, number: int) -> None:
+        """Write the number of a fault where it is looked for."""
+        self.write_words(self.fault_place, self.module.number(0), 4, [self.module.number(number)])
+
+    def start(self, tensors: Sequence[Global], sizes: Sequence[tuple[str, str]]) -> list[int]:
+        """The instructions that bring addresses and sizes from push constants: tensors first, then sizes as (kind, name), then
+        where faults are told. Raises GraphcError if there are more than devices have."""
+        module, found = self.module, []
+        word, address = (
+            self.type("i32"),
+            module.pointer("PhysicalStorageBuffer", module.array_block(self.type("i32"), 4)),
+        )
+        fields = [(address, self.addresses[each.number]) for each in tensors]
+        for _, name in sizes:
+            fields += [(word, number) for number in self.loaded[name]]
+        fields += [(address, self.addresses[FAULT])] * bool(self.faults)
+        offsets, used = [], 0
+        for type, _ in fields:
+            step = 8 if type == address else 4
+            offsets.append(-(-used // step) * step)
+            used = offsets[-1] + step
+        if used > MOST_PUSHED:
+            raise self.fault(f"its tensors and sizes are {used} bytes, and devices take {MOST_PUSHED}")
+        pushed = module.variable("PushConstant", module.structure([type for type, _ in fields], offsets))
+        for place, (type, number) in enumerate(fields):
+            pointer = module.fresh()
+            found += words("AccessChain", module.pointer("PushConstant", type), pointer, pushed, module.number(place))
+            found += words("Load", type, number, pointer)
+        for (tensor, nbytes), view in self.views.items():
+            pointer = module.pointer("PhysicalStorageBuffer", module.array_block(self.word_type(nbytes), nbytes))
+            found += words("Bitcast", pointer, view, self.addresses[tensor])
+        return found

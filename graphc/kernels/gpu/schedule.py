@@ -1,0 +1,81 @@
+"""How a contraction is shared out: a short string, such as `m128n128k32 w64x32 s3 z1`, and when it may be used."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from graphc.errors import GraphcError
+from graphc.kernels.gpu.instructions import INSTRUCTIONS, MatrixInstruction
+
+
+class ScheduleError(GraphcError):
+    """A schedule that is none, or that a kernel or device cannot have."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A block computes `rows` x `columns` of the result and reads `depth` of the sum at a time, through `stages` buffers; a warp
+    computes `warp_rows` x `warp_columns` of it by `instruction`; the sum is cut into `parts` that different blocks compute."""
+
+    rows: int
+    columns: int
+    depth: int
+    warp_rows: int
+    warp_columns: int
+    stages: int
+    parts: int
+    instruction: MatrixInstruction
+
+    def __str__(self) -> str:
+        tile = f"m{self.rows}n{self.columns}k{self.depth} w{self.warp_rows}x{self.warp_columns}"
+        return f"{tile} s{self.stages} z{self.parts} {self.instruction.name}"
+
+    @property
+    def warps(self) -> tuple[int, int]:
+        """Warps below and beside each other."""
+        return self.rows // self.warp_rows, self.columns // self.warp_columns
+
+    @property
+    def repeat(self) -> tuple[int, int]:
+        """Instructions below and beside each other in a warp."""
+        return self.warp_rows // self.instruction.m, self.warp_columns // self.instruction.n
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.warps[0] * self.warps[1] * self.instruction.lanes
+
+    def refusal(self) -> str | None:
+        """Why nothing can have this schedule; None if it is sound by itself."""
+        row, column, depth = self.instruction.m, self.instruction.n, self.instruction.k
+        if (
+            min(self.rows, self.columns, self.depth, self.warp_rows, self.warp_columns, self.parts) < 1
+            or self.stages < 2
+        ):
+            return "its sizes are at least 1, and its stages 2"
+        if self.rows % self.warp_rows or self.columns % self.warp_columns:
+            return "warps do not fill the block"
+        if self.warp_rows % row or self.warp_columns % column or self.depth % depth:
+            return f"its sizes are no multiples of {row} x {column} x {depth}"
+        if self.threads > 1024:
+            return f"{self.threads} threads"
+        if self.columns < 32 or self.depth * self.instruction.operand.itemsize not in (32, 64, 128):
+            return "rows of shared memory are 32, 64 or 128 bytes, and those of the result at least 32 elements"
+        return None
+
+
+_FORM = re.compile(r"m(\d+)n(\d+)k(\d+) w(\d+)x(\d+) s(\d+) z(\d+) (\w+)")
+
+
+def parsed(text: str) -> Schedule:
+    """The schedule that a string says. Raises ScheduleError."""
+    found = _FORM.fullmatch(text)
+    if found is None or found[8] not in INSTRUCTIONS:
+        raise ScheduleError(f"{text!r} is no schedule: one is written as 'm128n128k32 w64x32 s3 z1 m16n8k16_half'")
+    rows, columns, depth, warp_rows, warp_columns, stages, parts = map(int, found.groups()[:7])
+    schedule = Schedule(rows, columns, depth, warp_rows, warp_columns, stages, parts, INSTRUCTIONS[found[8]])
+    refusal = schedule.refusal()
+    if refusal:
+        raise ScheduleError(f"{text}: {refusal}")
+    return schedule

@@ -1,0 +1,270 @@
+"""Sums of products: matrix products, batched ones, and convolutions of images that have channels last.
+
+The two operands are rows of `channels` neighbours, for each of `taps` (the places of a convolution's kernel; 1 for a product). A
+block copies the rows that it needs, a piece of the channels at a time, through a ring of buffers in shared memory, while tensor
+cores multiply what has arrived. What is done on the way out (`tail`) is any Scalar of the sum, of tensors beside it and of the
+place; it is computed where rows lie side by side again, so that all of memory is read and written 16 bytes at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graphc.ir.types import F32, I64
+from graphc.kernels.gpu.layout import spread
+from graphc.kernels.gpu.schedule import Schedule
+from graphc.kernels.gpu.skeletons.operands import RowPlace, Rows
+from graphc.kernels.gpu.tile import BLOCKS, Builder, Global, Part, Place, Shared, Swizzle, Tile, TileKernel, index
+from graphc.kernels.scalar import Scalar, constant
+from graphc.shapes import Dim, divisible
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A tensor that the tail reads, at an offset for each batch, row and column, or for each column alone. `neighbours` is how
+    many columns may lie side by side, from multiples of so many: a power of two, 1 if they do not."""
+
+    name: str
+    dtype: np.dtype
+    size: Dim
+    offset: RowPlace
+    by_column: bool = False
+    neighbours: int = 16
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """result[batch, m, n] = tail(sum over taps and channels of a[batch, m] * b[batch, n], what is beside it).
+
+    `tail` gets the sum and an element of each of `beside`, in float32. Columns are neighbours in it, and in what is beside.
+    """
+
+    name: str
+    rows: Dim
+    columns: Dim
+    channels: Dim
+    a: Rows
+    b: Rows
+    result_dtype: np.dtype
+    result_size: Dim
+    result_offset: RowPlace
+    taps: int = 1
+    batch: Dim = 1
+    beside: tuple[Beside, ...] = ()
+    tail: Callable[..., Scalar] = lambda total: total
+
+
+def contraction(what: Contraction, schedule: Schedule) -> list[TileKernel]:
+    """The kernels of a contraction. The tensors of one are a, b, those beside, and the result. Where the sums are cut into parts,
+    there are two: the first writes its sums, float32 [parts, batch, rows, columns], the second adds them; its tensors are the
+    sums, those beside, and the result."""
+    if schedule.parts == 1:
+        return [_Contraction(what, schedule).kernel()]
+    size = what.batch * what.rows * what.columns
+
+    def place(batch: Scalar, row: Scalar, column: Scalar) -> Scalar:
+        return (batch * what.rows + row) * what.columns + column
+
+    parts = replace(
+        what, name=f"{what.name}_parts", result_dtype=F32, result_size=schedule.parts * size, result_offset=place, beside=(),
+        tail=lambda total: total,
+    )  # fmt: skip
+    return [_Contraction(parts, schedule).kernel(), _added(what, schedule, place)]
+
+
+def _added(what: Contraction, schedule: Schedule, place: RowPlace) -> TileKernel:
+    """The kernel that adds parts of sums, and does the tail."""
+    parts, layout = schedule.parts, spread((16, 128), 8, 8, schedule.instruction.lanes)
+    k = Builder(f"{what.name}_sum", layout.threads)
+    size = what.batch * what.rows * what.columns
+    sums = k.tensor("sums", F32, parts * size)
+    beside = [k.tensor(each.name, each.dtype, each.size) for each in what.beside]
+    result = k.tensor("result", what.result_dtype, what.result_size, written=True)
+    out = _Out(
+        k, what, BLOCKS[2] if what.batch != 1 else constant(0, I64), lambda row: BLOCKS[0] * 16 + row, BLOCKS[1] * 128
+    )
+    total = k.map(k.tile("total", layout), 0.0)
+    one = k.tile("one", layout)
+    with k.loop("part", parts) as part:
+        k.load(
+            one, sums, lambda row, column: part * index(size) + out.at(place)(row, column), out.within, out.width(F32)
+        )
+        k.map(total, total.value + one.value)
+    out.write(total, beside, result)
+    return k.finished(-(-what.rows // 16), -(-what.columns // 128), what.batch)
+
+
+class _Out:
+    """What is done with sums that lie in rows: the tail, and writing. `row_of` is the row of the result for one of a tile."""
+
+    def __init__(
+        self, k: Builder, what: Contraction, batch: Scalar, row_of: Callable[[Scalar], Scalar], first_column: Scalar
+    ) -> None:
+        self.k, self.what, self.batch, self.row_of, self.first_column = k, what, batch, row_of, first_column
+
+    def within(self, row: Scalar, column: Scalar) -> Scalar:
+        """True for a place of the result."""
+        return (self.row_of(row) < index(self.what.rows)).and_(self.inside(row, column))
+
+    def inside(self, row: Scalar, column: Scalar) -> Scalar:
+        """True for a column of the result."""
+        return self.first_column + column < index(self.what.columns)
+
+    def at(self, offset: RowPlace) -> Place:
+        """An offset for a place of a tile."""
+        return lambda row, column: offset(self.batch, self.row_of(row), self.first_column + column)
+
+    def width(self, dtype: np.dtype) -> int:
+        """How many neighbours can be read or written at once."""
+        return _width(self.what.columns, 16 // dtype.itemsize)
+
+    def write(self, sums: Tile, beside: Sequence[Global], result: Global) -> None:
+        """Read what is beside, compute the tail, and write it."""
+        k, what = self.k, self.what
+        tiles = []
+        for each, tensor in zip(what.beside, beside, strict=True):
+            layout = sums.layout.without(0) if each.by_column else sums.layout
+            where = self.inside if each.by_column else self.within
+            width = min(self.width(each.dtype), each.neighbours)
+            tiles.append(k.load(k.tile(f"{each.name}_here", layout), tensor, self.at(each.offset), where, width))
+        k.map(sums, what.tail(sums.value, *(tile.value for tile in tiles)))
+        k.store(result, self.at(what.result_offset), sums, self.within, self.width(what.result_dtype))
+
+
+class _Contraction:
+    def __init__(self, what: Contraction, schedule: Schedule) -> None:
+        self.what, self.schedule = what, schedule
+        self.k = k = Builder(what.name, schedule.threads)
+        self.a = k.tensor("a", what.a.dtype, what.a.size)
+        self.b = k.tensor("b", what.b.dtype, what.b.size)
+        self.beside = [k.tensor(each.name, each.dtype, each.size) for each in what.beside]
+        self.result = k.tensor("result", what.result_dtype, what.result_size, written=True)
+        self.first_row, self.first_column = BLOCKS[0] * schedule.rows, BLOCKS[1] * schedule.columns
+        self.batch = BLOCKS[2] % what.batch if what.batch != 1 else constant(0, I64)
+        self.part = BLOCKS[2] // what.batch if schedule.parts > 1 else constant(0, I64)
+        instruction, depth = schedule.instruction, schedule.depth
+        item = instruction.operand.itemsize
+        swizzle = Swizzle(2, depth * item // 16 - 1) if item == 4 else row_swizzle(depth * item)
+        order = {"padding": PADDING} if instruction.total.opaque else {"swizzle": swizzle}
+        dtype, stages = instruction.operand, schedule.stages
+        self.a_buffer = k.array("a_buffer", dtype, (schedule.rows, depth), stages, **order)
+        self.b_buffer = k.array("b_buffer", dtype, (schedule.columns, depth), stages, **order)
+        self.a_rows = k.tile("a_rows", instruction.a_layout(schedule.warps, schedule.repeat[0]), dtype, "a")
+        self.b_rows = k.tile("b_rows", instruction.b_layout(schedule.warps, schedule.repeat[1]), dtype, "b")
+
+    @property
+    def steps(self) -> Dim:
+        """How many pieces of the sum there are."""
+        return -(-(self.what.channels * self.what.taps) // self.schedule.depth)
+
+    @property
+    def own_steps(self) -> Dim:
+        """How many of them a block adds."""
+        return -(-self.steps // self.schedule.parts)
+
+    def kernel(self) -> TileKernel:
+        """The kernel."""
+        what, schedule, k = self.what, self.schedule, self.k
+        total = k.tile("total", schedule.instruction.total_layout(schedule.warps, schedule.repeat), role="total")
+        k.map(total, 0.0)
+        for first in range(schedule.stages - 1):
+            self.copies(constant(first, I64))
+            k.commit()
+        with k.loop("step", self.own_steps) as step:
+            k.wait(schedule.stages - 2)
+            k.barrier()
+            self.copies(step + (schedule.stages - 1))
+            k.commit()
+            self.products(total, step % schedule.stages)
+        k.wait(0)
+        k.barrier()
+        self.results(total)
+        blocks = -(-what.rows // schedule.rows), -(-what.columns // schedule.columns), what.batch * schedule.parts
+        return k.finished(*blocks)
+
+    def copies(self, own_step: Scalar) -> None:
+        """Begin to copy a piece of both operands, if there is one."""
+        what, depth = self.what, self.schedule.depth
+        stage = own_step % self.schedule.stages
+        step = self.part * self.own_steps + own_step
+        whole = isinstance(what.channels, int) and what.channels % depth == 0
+
+        def channel(column: Scalar) -> tuple[Scalar, Scalar]:
+            if whole:
+                pieces = what.channels // depth
+                return step // pieces, step % pieces * depth + column
+            place = step * depth + column
+            return (place // what.channels, place % what.channels) if what.taps > 1 else (constant(0, I64), place)
+
+        def copy(target: Shared, source: Global, rows: Rows, first: Scalar, count: Dim) -> None:
+            def offset(row: Scalar, column: Scalar) -> Scalar:
+                tap, inner = channel(column)
+                return rows.offset(self.batch, first + row, tap) + inner
+
+            def where(row: Scalar, column: Scalar) -> Scalar:
+                tap, _ = channel(column)
+                found = step < self.steps if whole else step * depth + column < index(what.channels * what.taps)
+                if self.schedule.parts > 1:  # what comes next is another block's
+                    found = found.and_(own_step < index(self.own_steps))
+                found = found.and_(first + row < index(count))
+                return found.and_(rows.where(self.batch, first + row, tap)) if rows.where else found
+
+            width = min(_width(what.channels, 16 // target.dtype.itemsize), rows.aligned)
+            self.k.copy(target, stage, source, offset, where, width)
+
+        copy(self.a_buffer, self.a, what.a, self.first_row, what.rows)
+        copy(self.b_buffer, self.b, what.b, self.first_column, what.columns)
+
+    def products(self, total: Tile, stage: Scalar) -> None:
+        """Multiply what has arrived."""
+        k, schedule, instruction = self.k, self.schedule, self.schedule.instruction
+        for piece in range(schedule.depth // instruction.k):
+            k.get(self.a_rows, self.a_buffer, stage, column=piece * instruction.k)
+            k.get(self.b_rows, self.b_buffer, stage, column=piece * instruction.k)
+            k.multiply(total, self.a_rows, self.b_rows, instruction)
+
+    def results(self, total: Tile) -> None:
+        """Bring the sums into rows, through shared memory, a strip of all warps at a time; do the tail, and write."""
+        what, schedule, k = self.what, self.schedule, self.k
+        height, times = schedule.instruction.m, schedule.repeat[0]
+        strip = schedule.warps[0] * height, schedule.columns
+        opaque, lanes = schedule.instruction.total.opaque, schedule.instruction.lanes
+        order = {"padding": PADDING} if opaque else {"swizzle": strip_swizzle(schedule.columns)}
+        buffer = k.array("strip", F32, strip, 1, instead_of=[self.a_buffer], **order)
+        batch = self.part * what.batch + self.batch
+        sums = k.tile("sums", spread(strip, 16 // what.result_dtype.itemsize, schedule.threads // lanes, lanes))
+        with k.loop("strip_number", times, unrolled=True) as number:
+
+            def row_of(row: Scalar) -> Scalar:
+                return self.first_row + row // height * (height * times) + number * height + row % height
+
+            k.put(buffer, Part(total, number))
+            k.barrier()
+            k.get(sums, buffer)
+            _Out(k, what, batch, row_of, self.first_column).write(sums, self.beside, self.result)
+            k.barrier()
+
+
+PADDING = 16
+"""Bytes behind each row of shared memory that an instruction reads as it likes, so that neighbouring rows lie in other banks."""
+
+
+def row_swizzle(pitch: int) -> Swizzle:
+    """Where chunks of rows of 32, 64 or 128 bytes lie, so that eight rows at one column lie in all banks."""
+    return {32: Swizzle(2, 1), 64: Swizzle(1, 3), 128: Swizzle(0, 7)}[pitch]
+
+
+def strip_swizzle(columns: int) -> Swizzle:
+    """Where chunks of rows of sums lie, so that what a warp has by mma.sync, and what it reads in rows, lies in all banks."""
+    return Swizzle(0, 3, 1, 3) if columns >= 64 else Swizzle(0, 3, 1)
+
+
+def _width(size: Dim, most: int) -> int:
+    """The largest power of two, `most` or less, that divides a size."""
+    width = most
+    while width > 1 and not divisible(size, width):
+        width //= 2
+    return width

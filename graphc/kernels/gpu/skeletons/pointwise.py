@@ -1,0 +1,127 @@
+"""One element of a result as a function of its index: every operator that has an `element`, and what was fused of several.
+
+The loops are those of a kernel on the CPU (`kernels/nest.py`); a block computes a tile of rows of the innermost. What lies side
+by side in memory as it does in the result is read as rows, several elements at a time; everything else one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphc.ir.types import TensorType
+from graphc.kernels.gpu.evaluate import COMPUTED
+from graphc.kernels.gpu.layout import Layout, spread
+from graphc.kernels.gpu.tile import BLOCKS, Builder, Global, Place, Tile, TileKernel, index, place
+from graphc.kernels.linear import linear
+from graphc.kernels.nest import Nest, Rewrite, extent, walk
+from graphc.kernels.scalar import Kernel, Scalar, constant, make
+from graphc.shapes import Dim, divisible
+
+WIDE, TALL, FLAT = (4, 256), (64, 16), (1, 1024)
+"""Rows and columns of a block: where the innermost loop is long, where it is short, and where it is all there is."""
+
+
+def pointwise(
+    name: str, loops: Nest, inputs: Sequence[TensorType], dtype: np.dtype, size: Dim, lanes: int = 32
+) -> TileKernel:
+    """The kernel of a nest of loops; its tensors are the inputs, and the result, `size` elements of `dtype`."""
+    return _Pointwise(name, loops, inputs, dtype, size, lanes).kernel
+
+
+class _Pointwise:
+    def __init__(
+        self, name: str, loops: Nest, inputs: Sequence[TensorType], dtype: np.dtype, size: Dim, lanes: int
+    ) -> None:
+        *outer, columns = [1, *map(extent, loops.axes)]
+        rows = outer[-1] if outer else 1
+        shape = FLAT if rows == 1 else TALL if isinstance(columns, int) and columns <= TALL[1] else WIDE
+        widest = max(each.itemsize for each in (dtype, *(each.dtype for each in inputs)))
+        self.vector = largest_width(columns, min(16 // widest, 8))
+        layout = spread(shape, self.vector, 4, lanes)
+        self.k = k = Builder(name, layout.threads)
+        self.tensors = [k.tensor(f"x{number}", each.dtype, each.size) for number, each in enumerate(inputs)]
+        result = k.tensor("result", dtype, size, written=True)
+        row, column = place(shape)
+        self.places = dict(
+            zip(loops.axes[::-1], (BLOCKS[1] * shape[1] + column, BLOCKS[0] * shape[0] + row), strict=False)
+        )
+        self.order = (*BLOCKS, row, column)
+        self.inner = loops.axes[-1] if loops.axes else None
+        self.within = (BLOCKS[0] * shape[0] + row < index(rows)).and_(BLOCKS[1] * shape[1] + column < index(columns))
+        tiles = self.read_in_rows(loops, layout)
+        body = Rewrite({**self.places, **tiles}, self.order, ())(loops.body)
+        if any(each.kind in ("element", "require") for each in walk(body)):
+            body = Kernel.select(NO_INPUTS, self.within, body, constant(0, body.dtype))
+        found = k.map(k.tile("found", layout, COMPUTED.get(dtype, dtype)), body)
+        self.store(result, loops.place, found)
+        self.kernel = k.finished(-(-rows // shape[0]), -(-columns // shape[1]))
+
+    def placed(self, offset: Scalar) -> Scalar:
+        """An offset that the loops have, as one of the tile's place."""
+        return Rewrite(self.places, self.order, ())(offset)
+
+    def read_in_rows(self, loops: Nest, layout: Layout) -> dict[Scalar, Scalar]:
+        """Load what lies in rows as the result does; the elements of tiles by what they stand for."""
+        found: dict[Scalar, Scalar] = {}
+        for node in always_computed(loops.body):
+            if self.is_row(node):
+                tensor = self.tensors[node.data]  # type: ignore[call-overload]
+                tile = self.k.tile(f"{tensor.name}_{len(found)}", layout, COMPUTED.get(tensor.dtype, tensor.dtype))
+                self.k.load(tile, tensor, always(self.placed(node.args[0])), always(self.within), self.vector)
+                found[node] = make("tile", tensor.dtype, (), tile)
+        return found
+
+    def is_row(self, node: Scalar) -> bool:
+        """True for elements that lie side by side as those of the result do, from places where as many can be read at once."""
+        offset = linear(node.args[0])
+        if self.inner is None or offset.terms.get(self.inner) != 1:
+            return False
+        others = {atom: factor for atom, factor in offset.terms.items() if atom is not self.inner}
+        steps = [*others.values(), offset.constant]
+        return all(self.inner not in atom.free for atom in others) and all(
+            divisible(step, self.vector) for step in steps
+        )
+
+    def store(self, result: Global, offset: Scalar, found: Tile) -> None:
+        """Write the result, side by side where it lies so."""
+        vector = self.vector if self.is_row(make("element", result.dtype, (offset,), 0)) else 1
+        self.k.store(result, always(self.placed(offset)), found, always(self.within), vector)
+
+
+NO_INPUTS = Kernel(())
+
+
+def always(value: Scalar) -> Place:
+    """A value that is written in terms of the place already."""
+    return lambda row, column: value
+
+
+def always_computed(body: Scalar) -> list[Scalar]:
+    """The elements that an expression reads whatever its conditions are, and once for each of its values."""
+    found: dict[Scalar, None] = {}
+    seen: set[Scalar] = set()
+
+    def visit(node: Scalar) -> None:
+        if node in seen:
+            return
+        seen.add(node)
+        if node.kind == "element" and not any(each.kind == "element" for each in walk(*node.args)):
+            found[node] = None
+        elif node.kind in ("select", "require") or node.data in ("and", "or"):
+            visit(node.args[0])
+        elif node.kind not in ("reduce", "element"):
+            for arg in node.args:
+                visit(arg)
+
+    visit(body)
+    return list(found)
+
+
+def largest_width(size: Dim, most: int) -> int:
+    """The largest power of two, `most` or less, that divides a size."""
+    width = most
+    while width > 1 and not divisible(size, width):
+        width //= 2
+    return width

@@ -1,0 +1,266 @@
+"""Whether a tile kernel is one: what each statement needs of its tiles, arrays and values, and what threads need to see what
+others wrote. The interpreter, for which a block is one thread, cannot tell the latter; the emulator does it by running; here it
+is decided by what statements say, for some sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphc.errors import GraphcError
+from graphc.kernels.gpu.evaluate import Evaluation
+from graphc.kernels.gpu.layout import register_map
+from graphc.kernels.gpu.tile import (
+    BLOCKS,
+    Barrier,
+    Commit,
+    Copy,
+    Get,
+    If,
+    Load,
+    Loop,
+    Map,
+    Multiply,
+    Put,
+    Reduce,
+    Shared,
+    Statement,
+    Store,
+    Tile,
+    TileKernel,
+    Wait,
+    place,
+)
+from graphc.kernels.nest import name
+from graphc.kernels.nest import walk as walk_value
+from graphc.kernels.scalar import Scalar
+from graphc.shapes import integer
+
+
+class TileError(GraphcError):
+    """A tile kernel that is none."""
+
+
+def verify(kernel: TileKernel) -> None:
+    """Raise TileError unless every statement fits what it names."""
+    check = _Check(kernel)
+    check.names()
+    check.body(kernel.body, frozenset(BLOCKS))
+
+
+class _Check:
+    def __init__(self, kernel: TileKernel) -> None:
+        self.kernel = kernel
+
+    def need(self, condition: bool, what: str) -> None:
+        if not condition:
+            raise TileError(f"{self.kernel.name}: {what}")
+
+    def names(self) -> None:
+        """No two things have one name, and layouts are those of the kernel's threads."""
+        kernel = self.kernel
+        every = [
+            *(each.name for each in kernel.tensors),
+            *(each.name for each in kernel.shared),
+            *(each.name for each in kernel.tiles),
+        ]
+        self.need(len(set(every)) == len(every), f"two things are called the same: {', '.join(sorted(every))}")
+        for tile in kernel.tiles:
+            self.need(tile.layout.threads == kernel.threads, f"{tile.name} is not for {kernel.threads} threads")
+        for shared in kernel.shared:
+            self.need(
+                shared.pitch % 16 == 0 and shared.offset % 16 == 0,
+                f"rows of {shared.name} are no multiples of 16 bytes",
+            )
+
+    def body(self, body: Sequence[Statement], known: frozenset[Scalar]) -> None:
+        """Statements where these indices have values."""
+        for statement in body:
+            self.values(statement, known)
+            getattr(self, f"_{type(statement).__name__.lower()}", lambda it: None)(statement)
+            if isinstance(statement, Loop):
+                self.body(statement.body, known | {statement.index})
+            if isinstance(statement, If):
+                self.body(statement.body, known)
+
+    def values(self, statement: Statement, known: frozenset[Scalar]) -> None:
+        """Values depend on what is known there: indices, the place within the tile, and tiles of the kernel."""
+        shape = _shape(statement)
+        places = {each for each in place(shape) if each.kind == "variable"} if shape else set()
+        for value in vars(statement).values():
+            if isinstance(value, Scalar) and not isinstance(statement, Loop):
+                unknown = sorted(name(each) for each in value.free - known - places)
+                self.need(not unknown, f"{type(statement).__name__} depends on {', '.join(unknown)}")
+                for node in walk_value(value):
+                    if node.kind == "tile":
+                        self.need(node.data in self.kernel.tiles, f"{node.data} is no tile of it")
+
+    def inside(self, array: Shared, shape: tuple[int, int], row: int, column: int) -> None:
+        fits = row + shape[0] <= array.shape[0] and column + shape[1] <= array.shape[1]
+        self.need(fits, f"{shape[0]} x {shape[1]} elements from {row}, {column} do not lie within {array.name}")
+
+    def vector(self, width: int, what: str) -> None:
+        self.need(width >= 1 and width & (width - 1) == 0, f"{what} is read or written by {width}")
+
+    def _load(self, it: Load) -> None:
+        self.vector(it.vector, it.source.name)
+        self.need(not it.source.written, f"{it.source.name} is read and written")
+
+    def _store(self, it: Store) -> None:
+        self.vector(it.vector, it.target.name)
+        self.need(it.target.written, f"{it.target.name} is not to be written")
+
+    def _copy(self, it: Copy) -> None:
+        self.vector(it.vector, it.source.name)
+        self.need(it.source.dtype == it.target.dtype, f"a copy does not convert {it.source.dtype} to {it.target.dtype}")
+
+    def _put(self, it: Put) -> None:
+        self.inside(it.target, it.tile.shape, 0, 0)
+
+    def _get(self, it: Get) -> None:
+        shape = it.tile.shape[::-1] if it.transposed else it.tile.shape
+        self.inside(it.source, shape, *((it.column, it.row) if it.transposed else (it.row, it.column)))
+
+    def _map(self, it: Map) -> None:
+        for node in walk_value(it.value):
+            if node.kind == "tile" and isinstance(node.data, Tile):
+                held = register_map(node.data.layout, it.tile.layout) is not None
+                self.need(held, f"{it.tile.name} reads elements of {node.data.name} that other threads hold")
+
+    def _reduce(self, it: Reduce) -> None:
+        self.need(
+            it.tile.layout == it.source.layout.without(it.axis), f"{it.tile.name} is not {it.source.name} reduced"
+        )
+        apart = any(axis == it.axis and count > 1 for count, axis in it.source.layout.warps)
+        self.need(not apart or it.scratch is not None, f"warps share rows of {it.source.name}, and there is no scratch")
+
+    def _multiply(self, it: Multiply) -> None:
+        atoms = (it.total.layout.atom, it.a.layout.atom, it.b.layout.atom)
+        wanted = (it.instruction.total, it.instruction.a, it.instruction.b)
+        self.need(atoms == wanted, f"{it.total.name} is not laid out for {it.instruction.name}")
+        sizes = (it.a.shape[0], it.b.shape[0]) == it.total.shape
+        self.need(sizes, f"{it.a.name} and {it.b.name} do not multiply to {it.total.name}")
+
+
+def _shape(statement: Statement) -> tuple[int, int] | None:
+    """The places for which a statement's values are."""
+    if isinstance(statement, Load | Store | Map):
+        return statement.tile.shape
+    return statement.target.shape if isinstance(statement, Copy) else None
+
+
+@dataclass
+class _Stage:
+    """What happened to a stage of an array since the last barrier that all threads have passed."""
+
+    written: bool = False
+    read: bool = False
+    copied: bool = False
+    """A copy is on its way, or has come for the threads alone that began it."""
+
+
+@dataclass
+class _Order:
+    """The order of a block's accesses to shared memory."""
+
+    kernel: TileKernel
+    symbols: Mapping[str, int]
+    indices: dict[Scalar, np.ndarray] = field(default_factory=dict)
+    stages: dict[tuple[Shared, int], _Stage] = field(default_factory=dict)
+    open: list[tuple[Shared, int]] = field(default_factory=list)
+    groups: list[list[tuple[Shared, int]]] = field(default_factory=list)
+    arrived: list[tuple[Shared, int]] = field(default_factory=list)
+
+    def fail(self, what: str) -> None:
+        raise TileError(f"{self.kernel.name}: {what}")
+
+    def value(self, node: Scalar) -> int:
+        return int(Evaluation(self.indices, self.symbols, _no_tile, _no_element)(node))
+
+    def overlapping(self, array: Shared, number: int) -> Iterator[tuple[Shared, int, _Stage]]:
+        """The stages that lie where one does."""
+        begin, end = _bytes(array, number)
+        for other in self.kernel.shared:
+            for each in range(other.stages):
+                first, last = _bytes(other, each)
+                if first < end and begin < last:
+                    yield other, each, self.stages.setdefault((other, each), _Stage())
+
+    def read(self, array: Shared, stage: Scalar) -> None:
+        number = self.value(stage)
+        for other, _, state in self.overlapping(array, number):
+            if state.written:
+                self.fail(f"{array.name} is read before a barrier after {other.name} was written")
+            if state.copied:
+                self.fail(f"{array.name} is read before a copy to {other.name} was waited for, and a barrier")
+            state.read = True
+
+    def write(self, array: Shared, stage: Scalar, copied: bool) -> tuple[Shared, int]:
+        number = self.value(stage)
+        for other, _, state in self.overlapping(array, number):
+            if state.read:
+                self.fail(f"{array.name} is written before a barrier after {other.name} was read")
+            if state.copied or (state.written and other is not array):
+                self.fail(f"{array.name} is written while {other.name} is")
+        state = self.stages[array, number]
+        state.written, state.copied = not copied, copied
+        return array, number
+
+    def run(self, body: Sequence[Statement]) -> None:
+        for it in body:
+            match it:
+                case Copy():
+                    self.open.append(self.write(it.target, it.stage, True))
+                case Commit():
+                    self.groups.append(self.open)
+                    self.open = []
+                case Wait():
+                    while len(self.groups) > it.pending:
+                        self.arrived += self.groups.pop(0)
+                case Barrier():
+                    self.barrier()
+                case Put():
+                    self.write(it.target, it.stage, False)
+                case Get():
+                    self.read(it.source, it.stage)
+                case Reduce() if it.scratch is not None:
+                    self.barrier()
+                case If():
+                    if self.value(it.condition):
+                        self.run(it.body)
+                case Loop():
+                    for step in range(integer(it.count, self.symbols)):
+                        self.indices[it.index] = np.asarray(step)
+                        self.run(it.body)
+                    self.indices.pop(it.index, None)
+
+    def barrier(self) -> None:
+        for key, state in self.stages.items():
+            state.written = state.read = False
+            if key in self.arrived:
+                state.copied = False
+        self.arrived = []
+
+
+def verify_order(kernel: TileKernel, symbols: Mapping[str, int]) -> None:
+    """Raise TileError unless threads, for these sizes, read of shared memory what others wrote after a barrier, and what was
+    copied there after it was waited for; and write after a barrier what others read."""
+    order = _Order(kernel, symbols, {axis: np.asarray(0) for axis in BLOCKS})
+    order.run(kernel.body)
+    if order.open or order.groups:
+        raise TileError(f"{kernel.name}: a copy is never waited for")
+
+
+def _bytes(array: Shared, stage: int) -> tuple[int, int]:
+    size = array.nbytes // array.stages
+    return array.offset + stage * size, array.offset + (stage + 1) * size
+
+
+def _no_tile(tile: object) -> np.ndarray:
+    raise TileError(f"{tile} decides what all threads do")
+
+
+def _no_element(number: int, offset: np.ndarray, where: np.ndarray | None) -> np.ndarray:
+    raise TileError(f"tensor {number} decides what all threads do")

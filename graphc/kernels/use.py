@@ -1,0 +1,24 @@
+"""What a kernel is generated for: an operator, applied to tensors of certain types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphc.ir.graph import names_in
+from graphc.shapes import Dim
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUse:
+    """A generated kernel: the operator, as its one element function says, and the types it is applied to."""
+
+    op: object
+    inputs: tuple[tuple[np.dtype, tuple[Dim, ...]], ...]
+    dtype: np.dtype
+    shape: tuple[Dim, ...]
+
+    def sizes(self) -> set[str]:
+        """The names of the size symbols in the operator's settings and in the types."""
+        return names_in((tuple(self.op.settings), self.shape, *(shape for _, shape in self.inputs)))  # type: ignore[attr-defined]

@@ -1,0 +1,57 @@
+"""Attention by a kernel of its own, where numbers may be float16."""
+
+from __future__ import annotations
+
+from graphc.ir.types import F32
+from graphc.kernels.gpu.skeletons.attention import MOST_WIDTH, Attention, attention
+from graphc.kernels.scalar import Scalar, variable
+from graphc.shapes import product
+from graphc.targets.ggml.generate.arrays import Array, Index, buffers_of, repeated, unflat
+from graphc.targets.ggml.generate.elements import wide
+from graphc.targets.ggml.generate.generator import Generator, normal, numbered
+from graphc.targets.ggml.generate.products import operand_rows, shared_batch
+from graphc.targets.ggml.program.tensor import Quad, Tensor
+
+
+def attended(
+    g: Generator, result: Tensor, q: Array, k: Array, v: Array, mask: Array | None, scale: float
+) -> Array | None:
+    """`graphc_attention`; None where it has no kernel of its own."""
+    width, results = q.ne[0], v.ne[0]
+    if not g.fast or not isinstance(width, int) or not isinstance(results, int) or max(width, results) > MOST_WIDTH:
+        return None
+    rows, heads, count = q.ne[1:]
+    keys = k.ne[1]
+    batches: Quad = (heads, count, 1, 1)
+
+    def queries(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
+        head, number, *_ = unflat(batch, batches)
+        return channel, line, head, number
+
+    def of_keys(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
+        head, number, *_ = unflat(batch, batches)
+        return channel, line, shared_batch(head, k.ne[2], heads), shared_batch(number, k.ne[3], count)
+
+    q_rows, k_rows = operand_rows(g, q, width, queries), operand_rows(g, k, width, of_keys)
+    v_rows = operand_rows(g, v, results, of_keys)
+
+    def place(batch: Scalar, line: Scalar, column: Scalar) -> Scalar:
+        head, number, *_ = unflat(batch, batches)
+        return ((number * rows + line) * heads + head) * results + column
+
+    def added(batch: Scalar, line: Scalar, key: Scalar) -> Scalar:
+        assert mask is not None
+        return wide(repeated(mask, (key, line, *unflat(batch, batches)[:2]), (keys, rows, heads, count)))
+
+    probe = [variable(name, 2**31 - 1) for name in ("batch", "line", "key")]
+    read = [] if mask is None else buffers_of(added(*probe))
+    buffers = [q_rows.buffer, k_rows.buffer, v_rows.buffer]
+
+    def numbered_mask(batch: Scalar, line: Scalar, key: Scalar) -> Scalar:
+        return normal(numbered(added(batch, line, key), read, len(buffers)))
+
+    what = Attention(
+        "attention", heads * count, rows, keys, width, results, scale, q_rows.rows, k_rows.rows, v_rows.rows,
+        product(result.ne), place, [(each.dtype, product(each.ne)) for each in read], None if mask is None else numbered_mask,
+    )  # fmt: skip
+    return Array.of(g.launched([attention(what)], [*buffers, *read], F32, result.ne))

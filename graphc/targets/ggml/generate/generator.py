@@ -1,0 +1,255 @@
+"""Makes kernels: what fills buffers, and the calls of the new program that launch it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, TypeAlias, cast
+
+import numpy as np
+
+from graphc.ir.types import F16, F32, TensorType
+from graphc.kernels.gpu.evaluate import KernelFault
+from graphc.kernels.gpu.render.cuda import Rendered, render
+from graphc.kernels.gpu.skeletons.pointwise import pointwise
+from graphc.kernels.gpu.skeletons.reduction import Stage, reduction
+from graphc.kernels.gpu.tile import TileKernel
+from graphc.kernels.gpu.tile import index as scalar
+from graphc.kernels.nest import Nest, Rewrite, extent, merged, name, rewritten, rows, walk
+from graphc.kernels.scalar import Scalar, make, variable
+from graphc.shapes import Dim, product
+from graphc.targets.ggml.generate.arrays import (
+    PLAIN,
+    ZERO,
+    Array,
+    Buffer,
+    Index,
+    K,
+    Order,
+    buffers_of,
+    computed,
+    flat,
+    unflat,
+    variables,
+)
+from graphc.targets.ggml.program.launch import LAUNCH, RESULT_TENSOR, Launch, Launches
+from graphc.targets.ggml.program.program import Call, Packing, Program
+from graphc.targets.ggml.program.tensor import STORAGE, Quad, checked, dense
+
+MOST_BUFFERS = 8
+"""What a kernel reads at most: ggml's nodes have ten sources."""
+
+
+ColumnStage: TypeAlias = tuple[Literal["sum", "max"], Callable[..., Scalar], Callable[[Scalar], Scalar]]
+"""Of what a value is taken, for an index, a column and the numbers of stages before; how; and what becomes of it."""
+
+
+def same(value: Scalar) -> Scalar:
+    """The value itself."""
+    return value
+
+
+class NotGenerated(Exception):
+    """No kernel can be generated for this; ggml computes it."""
+
+
+class Generator:
+    """Adds calls to a program. `scope` and `source` are those of the call that is at hand; `kernels` are those of all programs
+    that belong together, by their names, which `names` has by what they are called at first, and their texts. `reads` counts how
+    often each weight is read. If it is `fast`, products are of float16, added in float32."""
+
+    def __init__(
+        self, program: Program, kernels: dict[str, Rendered], names: dict[tuple[str, str], str], reads: Mapping[int, int],
+        fast: bool,
+    ) -> None:  # fmt: skip
+        self.program, self.kernels, self.names, self.reads = program, kernels, names, reads
+        self.fast = fast
+        self.scope: tuple[str, ...] = ()
+        self.source = ""
+        self.made: dict[tuple[int, Order], tuple[Array, Buffer]] = {}
+        self.narrowed: dict[int, tuple[Array, Array]] = {}
+
+    # Buffers
+
+    def stored(self, array: Array, order: Order | None = None) -> Array:
+        """The same elements in memory; in an order of axes, or in any."""
+        if array.buffer is not None and (order is None or same_place(array.buffer, order)):
+            return array
+        if order is not None and (packed := self.packed(array, order, array.dtype)):
+            return packed
+        key = id(array), order or PLAIN
+        if key not in self.made:
+            self.made[key] = array, self.pointwise(array, order or natural_order(array))
+        return Array.of(self.made[key][1])
+
+    def packed(self, array: Array, order: Order, dtype: np.dtype) -> Array | None:
+        """A weight that nothing else reads, which is brought to the device in another order of its axes, or as another type; None
+        if it is none."""
+        buffer = array.buffer
+        weight = None if buffer is None or buffer.tensor.weight < 0 else self.program.weights[buffer.tensor.weight]
+        if buffer is None or weight is None or self.reads[buffer.tensor.weight] != 1 or weight.packing is not None:
+            return None
+        rank = len(weight.shape)
+        if rank > 4 or buffer.order != PLAIN or buffer.dtype != weight.dtype:
+            return None
+        tensor = dense(STORAGE[dtype], (product(buffer.ne), 1, 1, 1), 1, weight=buffer.tensor.weight)
+        packing = Packing(tuple(rank - 1 - axis for axis in order if axis < rank), dtype)
+        self.program.weights[buffer.tensor.weight] = replace(weight, tensor=tensor, packing=packing)
+        return Array.of(Buffer(tensor, dtype, buffer.ne, order))
+
+    def operand(self, array: Array, order: Order) -> Array:
+        """What products multiply of an array: its numbers in the type that they are multiplied in. Weights are brought so."""
+        dtype = F16 if self.fast else F32
+        if array.dtype == dtype:
+            return array
+        if packed := self.packed(array, order, dtype):
+            return packed
+        if id(array) not in self.narrowed:
+            narrowed = computed(array.ne, [array], lambda at: K.cast(array.element(at), dtype), 1, dtype)
+            self.narrowed[id(array)] = array, narrowed
+        return self.narrowed[id(array)][1]
+
+    def pointwise(self, array: Array, order: Order) -> Buffer:
+        """Compute an array, an element at a time."""
+        at = variables(array.ne)
+        place = Buffer(NOWHERE, array.dtype, array.ne, order).offset(at)
+        axes = tuple(at[axis] for axis in order if at[axis].kind == "variable")
+        loops = rewritten(Nest(axes, array.element(at), place), {}, axes)
+        loops = rows(merged(loops))
+        buffers = buffers_of(loops.body)
+        loops = replace(loops, body=canonical(numbered(loops.body, buffers)))
+        types = [TensorType(each.dtype, (product(each.ne),)) for each in buffers]
+        if loops.body.dtype != array.dtype:
+            raise NotGenerated(f"{loops.body.dtype} instead of {array.dtype}")
+        kernel = pointwise("pointwise", loops, types, array.dtype, product(array.ne))
+        return self.launched([kernel], buffers, array.dtype, array.ne, order)
+
+    def reduced(self, name: str, ne: Quad, columns: Dim, *stages: ColumnStage) -> list[Array]:
+        """Arrays of float32 in memory, by one kernel: for each of their indices, and each stage, a number of all columns."""
+        found = self.stage_buffers(ne, columns, stages)
+
+        def stage(each: ColumnStage) -> Stage:
+            kind, value, finish = each
+
+            def at(line: Scalar, column: Scalar, *before: Scalar) -> Scalar:
+                return normal(numbered(value(unflat(line, ne), column, *before), found))
+
+            return Stage(kind, at, finish)
+
+        types = [(each.dtype, product(each.ne)) for each in found]
+        kernel = reduction(name, product(ne), columns, types, [stage(each) for each in stages])
+        shape: Quad = (product(ne), len(stages), 1, 1)
+        buffer = self.launched([kernel], found, F32, shape)
+
+        def element(number: int) -> Callable[[Index], Scalar]:
+            return lambda at: buffer.element((flat(at, ne), scalar(number), ZERO, ZERO))
+
+        return [Array(F32, ne, element(number), (buffer,)) for number in range(len(stages))]
+
+    def stage_buffers(self, ne: Quad, columns: Dim, stages: Sequence[ColumnStage]) -> list[Buffer]:
+        """What stages read."""
+        any_before = [variable(f"before_{number}", 2) for number in range(len(stages))]
+        before = [K.cast(each, F32) for each in any_before]
+        at, column = variables(ne), variable("column", columns)
+        return buffers_of(*(value(at, column, *before[:number]) for number, (_, value, _) in enumerate(stages)))
+
+    def launched(
+        self, kernels: Sequence[TileKernel], buffers: Sequence[Buffer], dtype: np.dtype, ne: Quad, order: Order = PLAIN
+    ) -> Buffer:
+        """A buffer that kernels fill: their tensors are the buffers, in order, and the result."""
+        (kernel,) = kernels
+        numbers = (*range(len(buffers)), RESULT_TENSOR)
+        return self.call(Launches((Launch(self.rendered(kernel), numbers),)), buffers, dtype, ne, order)
+
+    def call(self, launches: Launches, buffers: Sequence[Buffer], dtype: np.dtype, ne: Quad, order: Order) -> Buffer:
+        """A buffer that a call's launches fill."""
+        if len(buffers) > MOST_BUFFERS + 1:
+            raise NotGenerated(f"reads {len(buffers)} tensors")
+        calls = self.program.calls
+        plain = same_place(Buffer(NOWHERE, dtype, ne, order), PLAIN)
+        sizes = ne if plain else (product(ne), 1, 1, 1)
+        result = checked(dense(STORAGE[dtype], sizes, 4 if plain else 1, call=len(calls)))
+        args = tuple(each.tensor for each in buffers)
+        calls.append(Call(LAUNCH, args, result, self.scope, self.source, launches=launches))
+        return Buffer(result, dtype, ne, order)
+
+    def rendered(self, kernel: TileKernel) -> Rendered:
+        """A kernel's text, under a name that no other text has. Raises NotGenerated for what devices cannot do."""
+        try:
+            found = render(kernel)
+        except KernelFault as error:
+            raise NotGenerated(str(error)) from error
+        if found.faults:
+            raise NotGenerated("a kernel on a device cannot report what its values are")
+        key = kernel.name, found.text
+        if key not in self.names:
+            number = sum(base == kernel.name for base, _ in self.names)
+            self.names[key] = f"{kernel.name}_{number}" if number else kernel.name
+        found = found.named(self.names[key])
+        self.kernels.setdefault(found.kernel.name, found)
+        return found
+
+
+NOWHERE = dense("F32", (1, 1, 1, 1), 1)
+
+
+def normal(value: Scalar) -> Scalar:
+    """A value with its index arithmetic in normal form, and the variables of its reductions numbered."""
+    free = sorted(value.free, key=lambda each: name(each))
+    return canonical(Rewrite({}, tuple(free), ())(value))
+
+
+def canonical(value: Scalar) -> Scalar:
+    """A value whose reductions' variables are k0, k1, … in order."""
+    bound = [each for node in walk(value) if node.kind == "reduce" for each in node.data[1]]  # type: ignore[index]
+    renamed = {each: variable(f"k{number}", extent(each)) for number, each in enumerate(dict.fromkeys(bound))}
+    return Renaming(renamed)(value) if renamed else value
+
+
+def numbered(value: Scalar, buffers: Sequence[Buffer], first: int = 0) -> Scalar:
+    """A value whose elements name buffers by their numbers, from `first` on."""
+    places = {
+        node: make("element", node.dtype, (numbered(node.args[0], buffers, first),), first + buffers.index(node.data))
+        for node in walk(value)
+        if node.kind == "element" and isinstance(node.data, Buffer)
+    }
+    return Substitution(places)(value)
+
+
+class Substitution(Rewrite):
+    """Replaces nodes, and leaves the others as they are."""
+
+    def __init__(self, places: dict[Scalar, Scalar]) -> None:
+        super().__init__(places, (), ())
+
+    def rebuilt(self, node: Scalar, args: tuple[Scalar, ...]) -> Scalar:
+        """The node with these operands."""
+        return node if args == node.args else make(node.kind, node.dtype, args, node.data)
+
+
+class Renaming(Substitution):
+    """Gives the variables of reductions other names."""
+
+    def rebuilt(self, node: Scalar, args: tuple[Scalar, ...]) -> Scalar:
+        """The node with these operands."""
+        return renamed(node, args, self.done) if node.kind == "reduce" else super().rebuilt(node, args)
+
+
+def renamed(node: Scalar, args: tuple[Scalar, ...], names: Mapping[Scalar, Scalar]) -> Scalar:
+    """A reduction with other variables."""
+    kind, bound = cast("tuple[str, tuple[Scalar, ...]]", node.data)
+    return make("reduce", node.dtype, args, (kind, tuple(names[each] for each in bound)))
+
+
+def same_place(buffer: Buffer, order: Order) -> bool:
+    """True if the elements lie as they would in another order of axes: those of size 1 make no difference."""
+    own = [axis for axis in buffer.order if buffer.ne[axis] != 1]
+    return own == [axis for axis in order if buffer.ne[axis] != 1]
+
+
+def natural_order(array: Array) -> Order:
+    """The order of axes in which an array is computed with the least movement: that of a buffer of its sizes that it reads."""
+    for buffer in array.buffers:
+        if buffer.ne == array.ne:
+            return buffer.order
+    return PLAIN

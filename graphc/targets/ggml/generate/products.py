@@ -1,0 +1,254 @@
+"""Products and convolutions by the skeleton of contractions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from graphc.ir.types import F16, F32
+from graphc.kernels.gpu.schedule import Schedule, parsed
+from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction
+from graphc.kernels.gpu.skeletons.operands import RowPlace, Rows
+from graphc.kernels.gpu.tile import index as scalar
+from graphc.kernels.linear import linear
+from graphc.kernels.scalar import Scalar, variable
+from graphc.shapes import Dim, divisible, product
+from graphc.targets.ggml.generate.arrays import (
+    CHANNELS_LAST,
+    PLAIN,
+    ZERO,
+    Array,
+    Buffer,
+    Index,
+    Order,
+    buffers_of,
+    computed,
+    repeated,
+    unflat,
+)
+from graphc.targets.ggml.generate.elements import conv_sizes
+from graphc.targets.ggml.generate.generator import Generator, NotGenerated, normal
+from graphc.targets.ggml.program.tensor import Quad, Tensor
+
+KERNELS_LAST: Order = (3, 1, 0, 2)
+"""The order of kernels [KW, KH, C, C_out] in which the channels of a place are neighbours."""
+
+OperandPlace = Callable[[Scalar, Scalar, Scalar, Scalar], Index]
+"""The index of an operand's element for a batch, a row, a tap and a channel."""
+
+ResultPlace = Callable[[Scalar, Scalar, Scalar], Index]
+"""The index of a result's element for a batch, a row and a column."""
+
+BATCH, LINE, TAP = (variable(name, 2**31 - 1) for name in ("batch", "line", "tap"))
+"""Any batch, row and tap."""
+
+
+def linear_product(g: Generator, result: Tensor, weight: Array, x: Array, relu: bool, *sums: Array) -> Array:
+    """`graphc_linear`."""
+    k, m, b2, b3 = x.ne
+    w2, w3 = weight.ne[2:]
+    if w2 == w3 == 1:
+        outer: Quad = (m, b2, b3, 1)
+
+        def x_place(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
+            return channel, *unflat(line, outer)[:3]
+
+        def w_place(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
+            return channel, line, ZERO, ZERO
+
+        def place(batch: Scalar, line: Scalar, column: Scalar) -> Index:
+            return column, *unflat(line, outer)[:3]
+
+        lines: Dim = m * b2 * b3
+        batches: Dim = 1
+    else:
+
+        def halves(batch: Scalar) -> tuple[Scalar, Scalar]:
+            second, third, *_ = unflat(batch, (b2, b3, 1, 1))
+            return second, third
+
+        def x_place(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
+            return channel, line, *halves(batch)
+
+        def w_place(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
+            second, third = halves(batch)
+            return channel, line, shared_batch(second, w2, b2), shared_batch(third, w3, b3)
+
+        def place(batch: Scalar, line: Scalar, column: Scalar) -> Index:
+            return column, line, *halves(batch)
+
+        lines, batches = m, b2 * b3
+    a, b = operand_rows(g, x, k, x_place), operand_rows(g, weight, k, w_place)
+    tail = _Tail(g, result, place, relu, sums)
+    return tail.contracted("linear", lines, weight.ne[1], k, a, b, 1, batches, PLAIN)
+
+
+def shared_batch(entry: Scalar, few: Dim, many: Dim) -> Scalar:
+    """The batch of an operand that serves several batches of the result."""
+    if few == many:
+        return entry
+    return ZERO if few == 1 else entry // (many // few)
+
+
+def convolution(
+    g: Generator, result: Tensor, kernel: Array, image: Array, bias: Array | None, s0: int, s1: int, p0: int, p1: int, d0: int,
+    d1: int, direct: bool, relu: bool, *sums: Array,
+) -> Array:  # fmt: skip
+    """`graphc_conv_2d`."""
+    wide_taps, high_taps, channels, results = kernel.ne
+    if not isinstance(wide_taps, int) or not isinstance(high_taps, int):
+        raise NotGenerated("a kernel whose size is not known")
+    width, height = conv_sizes(kernel.ne, image.ne, (s0, s1, p0, p1, d0, d1))
+    count = image.ne[3]
+    pixels: Quad = (width, height, count, 1)
+
+    def pixel(line: Scalar, tap: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+        x, y, number, _ = unflat(line, pixels)
+        across, down = (tap % wide_taps, tap // wide_taps) if high_taps > 1 else (tap, ZERO)
+        return x * s0 + across * d0 - p0, y * s1 + down * d1 - p1, number
+
+    def image_place(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
+        x, y, number = pixel(line, tap)
+        return x, y, channel, number
+
+    def within(batch: Scalar, line: Scalar, tap: Scalar) -> Scalar:
+        x, y, _ = pixel(line, tap)
+        return (x >= 0).and_(x < scalar(image.ne[0])).and_((y >= 0).and_(y < scalar(image.ne[1])))
+
+    def kernel_place(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
+        across, down = (tap % wide_taps, tap // wide_taps) if high_taps > 1 else (tap, ZERO)
+        return across, down, channel, line
+
+    def place(batch: Scalar, line: Scalar, column: Scalar) -> Index:
+        x, y, number, _ = unflat(line, pixels)
+        return x, y, column, number
+
+    inside = within if wide_taps * high_taps > 1 or p0 or p1 else None
+    a = operand_rows(g, image, channels, image_place, CHANNELS_LAST, inside)
+    b = operand_rows(g, kernel, channels, kernel_place, KERNELS_LAST)
+    added = () if bias is None else (of_channels(bias, result.ne),)
+    tail = _Tail(g, result, place, relu, (*added, *sums))
+    taps = wide_taps * high_taps
+    return tail.contracted("convolution", product(pixels), results, channels, a, b, taps, 1, CHANNELS_LAST)
+
+
+def of_channels(vector: Array, ne: Quad) -> Array:
+    """A vector of channels as an image of one pixel, if it is not one already."""
+    if vector.ne[0] == 1:
+        return vector
+    return computed(
+        (1, 1, vector.ne[0], 1), [vector], lambda at: vector.element((at[2], ZERO, ZERO, ZERO)), 0, vector.dtype
+    )
+
+
+class Operand:
+    """An operand in memory, and its rows."""
+
+    def __init__(self, buffer: Buffer, rows: Rows) -> None:
+        self.buffer, self.rows = buffer, rows
+
+
+def operand_rows(
+    g: Generator, array: Array, channels: Dim, place: OperandPlace, order: Order | None = None, where: RowPlace | None = None
+) -> Operand:  # fmt: skip
+    """An array as rows of channels; it is put into memory, in an order, if it does not lie so."""
+    array = g.operand(array, order or PLAIN)
+    channel = ZERO if channels == 1 else variable("channel", channels)
+    found = _rows(array, place(BATCH, LINE, TAP, channel), channel)
+    if found is None:
+        array = g.stored(array, order or PLAIN)
+        found = _rows(array, place(BATCH, LINE, TAP, channel), channel)
+    if found is None:
+        raise NotGenerated("an operand whose channels do not lie side by side")
+    buffer, aligned = found
+
+    def offset(batch: Scalar, line: Scalar, tap: Scalar) -> Scalar:
+        form = linear(normal(array.element(place(batch, line, tap, channel)).args[0]))
+        return form.plus(linear(channel), -1).scalar() if channel in form.terms else form.scalar()
+
+    return Operand(buffer, Rows(buffer.dtype, product(buffer.ne), offset, where, aligned))
+
+
+def _rows(array: Array, at: Index, channel: Scalar) -> tuple[Buffer, int] | None:
+    """The buffer in which channels lie side by side, and how their rows are aligned."""
+    value = array.element(at)
+    if value.kind != "element" or buffers_of(*value.args):
+        return None
+    form = linear(normal(value.args[0]))
+    others = {atom: factor for atom, factor in form.terms.items() if atom is not channel}
+    if channel is not ZERO and (form.terms.get(channel) != 1 or any(channel in atom.free for atom in others)):
+        return None
+    assert isinstance(value.data, Buffer)
+    return value.data, _alignment([*others.values(), form.constant])
+
+
+def _alignment(steps: Sequence[Dim]) -> int:
+    """The largest power of two, 16 or less, that divides all steps."""
+    return next(width for width in (16, 8, 4, 2, 1) if all(divisible(step, width) for step in steps))
+
+
+class _Tail:
+    """What is done with sums on their way out, and where they go."""
+
+    def __init__(self, g: Generator, result: Tensor, place: ResultPlace, relu: bool, sums: Sequence[Array]) -> None:
+        self.g, self.result, self.place, self.relu = g, result, place, relu
+        self.buffers: list[Buffer] = []
+        self.beside = tuple(self.added(number, each) for number, each in enumerate(sums))
+
+    def added(self, number: int, array: Array) -> Beside:
+        """A tensor that is added."""
+        column = variable("column", self.result.ne[0] if self.result.ne[0] != 1 else 2)
+        value = self.value(array, BATCH, LINE, column)
+        if value.kind != "element" or buffers_of(*value.args):
+            array = self.g.stored(array)
+            value = self.value(array, BATCH, LINE, column)
+        form = linear(normal(value.args[0]))
+        others = {atom: factor for atom, factor in form.terms.items() if atom is not column}
+        side_by_side = form.terms.get(column) == 1 and not any(column in atom.free for atom in others)
+        neighbours = _alignment([*others.values(), form.constant]) if side_by_side else 1
+        buffer = value.data
+        assert isinstance(buffer, Buffer)
+        self.buffers.append(buffer)
+
+        def offset(batch: Scalar, line: Scalar, column: Scalar) -> Scalar:
+            return normal(self.value(array, batch, line, column).args[0])
+
+        by_column = not {BATCH, LINE} & value.free
+        return Beside(f"sum_{number}", buffer.dtype, product(buffer.ne), offset, by_column, neighbours)
+
+    def value(self, array: Array, batch: Scalar, line: Scalar, column: Scalar) -> Scalar:
+        """The element of an array that belongs to one of the result."""
+        return repeated(array, self.place(batch, line, column), self.result.ne)
+
+    def tail(self, total: Scalar, *beside: Scalar) -> Scalar:
+        """What becomes of a sum."""
+        for each in beside:
+            total = total + each
+        return total.maximum(0) if self.relu else total
+
+    def contracted(
+        self, name: str, lines: Dim, columns: Dim, channels: Dim, a: Operand, b: Operand, taps: int, batch: Dim, order: Order
+    ) -> Array:  # fmt: skip
+        """The result, in memory."""
+
+        def offset(batch_: Scalar, line: Scalar, column: Scalar) -> Scalar:
+            return (batch_ * lines + line) * columns + column if batch != 1 else line * columns + column
+
+        what = Contraction(
+            name, lines, columns, channels, a.rows, b.rows, F32, product(self.result.ne), offset, taps, batch,
+            self.beside, self.tail,
+        )  # fmt: skip
+        kernels = contraction(what, schedule_for(lines, columns, a.rows.dtype))
+        buffers = [a.buffer, b.buffer, *self.buffers]
+        return Array.of(self.g.launched(kernels, buffers, F32, self.result.ne, order))
+
+
+def schedule_for(lines: Dim, columns: Dim, dtype: np.dtype) -> Schedule:
+    """The schedule that fixed rules name."""
+    most = columns if isinstance(columns, int) else 64
+    if dtype == F16:
+        if most >= 128:
+            return parsed("m128n128k32 w64x32 s3 z1 m16n8k16_half")
+        return parsed(f"m64n{64 if most > 32 else 32}k32 w{'32x32' if most > 32 else '16x32'} s3 z1 m16n8k16_half")
+    return parsed("m64n32k32 w16x32 s2 z1 fma_4x4" if most <= 32 else "m64n64k32 w32x32 s2 z1 fma_4x4")

@@ -1,0 +1,154 @@
+"""Normalizations and softmax: what needs sums of rows or of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphc.ir.types import F32
+from graphc.kernels.gpu.tile import index as scalar
+from graphc.kernels.scalar import Scalar
+from graphc.shapes import Dim
+from graphc.targets.ggml.generate.arrays import CHANNELS_LAST, ZERO, Array, Index, K, computed, repeated
+from graphc.targets.ggml.generate.elements import UNARY, wide
+from graphc.targets.ggml.generate.generator import Generator, same
+from graphc.targets.ggml.generate.products import of_channels
+from graphc.targets.ggml.program.tensor import Quad, Tensor
+
+
+def _mean(count: Dim) -> Callable[[Scalar], Scalar]:
+    return lambda total: total / K.cast(scalar(count), F32)
+
+
+def _inverse_root(count: Dim, epsilon: float) -> Callable[[Scalar], Scalar]:
+    return lambda total: 1.0 / K.call("sqrt", total / K.cast(scalar(count), F32) + epsilon)
+
+
+def layer_norm(
+    g: Generator, result: Tensor, x: Array, scale: Array | None, shift: Array | None, epsilon: float
+) -> Array:
+    """`graphc_layer_norm`."""
+    x = g.stored(x) if x.work > 2 else x
+
+    def squared(at: Index, column: Scalar, mean: Scalar) -> Scalar:
+        difference = x.element((column, *at[1:])) - mean
+        return difference * difference
+
+    mean, inverse = g.reduced(
+        "row_statistics", (1, *x.ne[1:]), x.ne[0],
+        ("sum", lambda at, column: x.element((column, *at[1:])), _mean(x.ne[0])),
+        ("sum", squared, _inverse_root(x.ne[0], epsilon)),
+    )  # fmt: skip
+
+    def value(at: Index) -> Scalar:
+        row: Index = (ZERO, *at[1:])
+        return (x.element(at) - mean.element(row)) * inverse.element(row)
+
+    return affine(result, computed(result.ne, [x, mean, inverse], value, 3), scale, shift)
+
+
+def rms_norm(g: Generator, result: Tensor, x: Array, scale: Array | None, shift: Array | None, epsilon: float) -> Array:
+    """`graphc_rms_norm`."""
+    x = g.stored(x) if x.work > 2 else x
+
+    def squared(at: Index, column: Scalar) -> Scalar:
+        read = x.element((column, *at[1:]))
+        return read * read
+
+    finish = _inverse_root(x.ne[0], epsilon)
+    (inverse,) = g.reduced("row_squares", (1, *x.ne[1:]), x.ne[0], ("sum", squared, finish))
+
+    def value(at: Index) -> Scalar:
+        return x.element(at) * inverse.element((ZERO, *at[1:]))
+
+    return affine(result, computed(result.ne, [x, inverse], value, 2), scale, shift)
+
+
+def affine(result: Tensor, x: Array, scale: Array | None, shift: Array | None) -> Array:
+    """x times a scale, plus a shift, if there are; both broadcast to it."""
+
+    def value(at: Index) -> Scalar:
+        found = x.element(at)
+        if scale is not None:
+            found = found * wide(repeated(scale, at, result.ne))
+        return found if shift is None else found + wide(repeated(shift, at, result.ne))
+
+    return computed(result.ne, [each for each in (x, scale, shift) if each is not None], value, 2)
+
+
+def group_norm(
+    g: Generator, result: Tensor, x: Array, scale: Array | None, shift: Array | None, groups: int, epsilon: float, silu: bool
+) -> Array:  # fmt: skip
+    """`graphc_group_norm`."""
+    x = g.stored(x) if x.work > 2 else x
+    width, height, channels, count = x.ne
+    own = channels // groups
+    ne: Quad = (groups, count, 1, 1)
+    columns = width * height * own
+    last = any(buffer.ne == x.ne and buffer.order == CHANNELS_LAST for buffer in x.buffers)
+
+    def place(at: Index, column: Scalar) -> Index:
+        if last:
+            channel, pixel = column % own, column // own
+        else:
+            pixel, channel = column % (width * height), column // (width * height)
+        return pixel % width, pixel // width, at[0] * own + channel, at[1]
+
+    def squared(at: Index, column: Scalar, mean: Scalar) -> Scalar:
+        difference = x.element(place(at, column)) - mean
+        return difference * difference
+
+    mean, inverse = g.reduced(
+        "group_statistics", ne, columns,
+        ("sum", lambda at, column: x.element(place(at, column)), _mean(columns)),
+        ("sum", squared, _inverse_root(columns, epsilon)),
+    )  # fmt: skip
+
+    def value(at: Index) -> Scalar:
+        group: Index = (at[2] // own, at[3], ZERO, ZERO)
+        return (x.element(at) - mean.element(group)) * inverse.element(group)
+
+    found = computed(result.ne, [x, mean, inverse], value, 3)
+    scale, shift = (each and of_channels(each, result.ne) for each in (scale, shift))
+    found = affine(result, found, scale, shift)
+    if not silu:
+        return found
+    return computed(result.ne, [found], lambda at: UNARY["silu"](found.element(at)), 4)
+
+
+def soft_max(
+    g: Generator, result: Tensor, x: Array, mask: Array | None = None, scale: float = 1.0, bias: float = 0.0
+) -> Array:
+    """`ggml_soft_max` and `ggml_soft_max_ext`."""
+    x = g.stored(x) if x.work > 2 else x
+
+    def score(at: Index) -> Scalar:
+        found = x.element(at) * scale if scale != 1.0 else x.element(at)
+        return found if mask is None else found + wide(repeated(mask, at, result.ne))
+
+    largest, total = g.reduced(
+        "softmax_statistics", (1, *x.ne[1:]), x.ne[0],
+        ("max", lambda at, column: score((column, *at[1:])), same),
+        ("sum", lambda at, column, largest: K.call("exp", score((column, *at[1:])) - largest), same),
+    )  # fmt: skip
+
+    def power(at: Index) -> Scalar:
+        return K.call("exp", score(at) - largest.element((ZERO, *at[1:])))
+
+    sources = [each for each in (x, mask, largest, total) if each is not None]
+    return computed(result.ne, sources, lambda at: power(at) / total.element((ZERO, *at[1:])), 6)
+
+
+def mean(g: Generator, result: Tensor, x: Array) -> Array:
+    """`ggml_mean`."""
+    return _summed(g, result, x, "row_means", _mean(x.ne[0]))
+
+
+def sum_rows(g: Generator, result: Tensor, x: Array) -> Array:
+    """`ggml_sum_rows`."""
+    return _summed(g, result, x, "row_sums", same)
+
+
+def _summed(g: Generator, result: Tensor, x: Array, name: str, finish: Callable[[Scalar], Scalar]) -> Array:
+    x = g.stored(x) if x.work > 2 else x
+    (found,) = g.reduced(name, result.ne, x.ne[0], ("sum", lambda at, column: x.element((column, *at[1:])), finish))
+    return found

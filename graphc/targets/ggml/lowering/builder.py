@@ -1,0 +1,224 @@
+"""Builds a program in the model's order of axes. This file and `calls.py` are all that know ggml's conventions.
+
+ggml reverses the axes, has four of them, broadcasts only the second operand, and wants contiguous operands in places; each
+method here takes the model's axes, adds the copy where ggml needs one, and nothing where it does not.
+Methods return None where ggml cannot do what is asked, so that the caller can fall back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from graphc.ir.types import TensorType
+from graphc.kernels.use import KernelUse
+from graphc.shapes import Dim
+from graphc.targets.ggml.lowering.images import ImageCalls
+from graphc.targets.ggml.program.calls import repeats
+from graphc.targets.ggml.program.program import Program
+from graphc.targets.ggml.program.tensor import STORAGE, TYPE_SIZES, Arg, Constant, Tensor, storage_ne
+
+MAX_RANK = 4
+
+
+class Builder(ImageCalls):
+    """Appends calls to a program, for the operator that is being lowered.
+
+    `types` and `result` are its inputs' and its first result's types in the model's terms. They differ from the tensors'
+    own sizes where a value has more than four axes: its tensor is then contiguous, with the leading axes merged.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.types: tuple[TensorType, ...] = ()
+        self.result: TensorType = TensorType(np.dtype(np.float32), ())
+        self.scope: tuple[str, ...] = ()
+        self.source = ""
+
+    def constant(self, index: int) -> np.ndarray | None:
+        """The elements of the operator's input `index` if they are known when compiling."""
+        raise NotImplementedError
+
+    def row_indices(self, index: int, limit: Dim) -> Tensor | None:
+        """The operator's input `index` as I32 row numbers that are certain to lie in `0 <= i < limit`: a constant that
+        does, or an input of the model whose values are checked when it is run; None for computed numbers."""
+        raise NotImplementedError
+
+    def call(self, function: str, *args: Arg, rank: int) -> Tensor:
+        """Append one call as it is. Raises ProgramError."""
+        return self.program.call(function, args, rank, self.scope, self.source)
+
+    def kernel(self, use: KernelUse, *args: Tensor) -> Tensor:
+        """Append a generated kernel."""
+        return self.program.call_kernel(use, [self.cont(tensor) for tensor in args], self.scope, self.source)
+
+    # Conditions
+
+    def floats(self, *tensors: Tensor) -> bool:
+        """True if all are float32, which every ggml operator takes."""
+        return all(tensor.type == "F32" for tensor in tensors)
+
+    # Layout
+
+    def cont(self, x: Tensor) -> Tensor:
+        """The same elements, contiguous; a copy only if they are not in order."""
+        if x.contiguous:
+            return x
+        return self.call("ggml_reshape_4d", x, *x.ne, rank=x.rank) if x.in_order else self.copy(x)
+
+    def copy(self, x: Tensor) -> Tensor:
+        """The same elements, contiguous, in memory of their own."""
+        return self.call("ggml_cont", x, rank=x.rank)
+
+    def rows(self, x: Tensor) -> Tensor:
+        """The same elements with contiguous rows; a copy only if they do not have them."""
+        return x if x.nb[0] == TYPE_SIZES[x.type] else self.cont(x)
+
+    def reshape(self, x: Tensor, shape: Sequence[Dim]) -> Tensor:
+        """Other sizes over the same elements; the leading axes of a shape of more than four are merged."""
+        rank = min(len(shape), MAX_RANK)
+        ne = storage_ne(tuple(shape))
+        if ne == x.ne:
+            return replace(x, rank=rank)
+        dims = max(rank, 1)
+        return self.call(f"ggml_reshape_{dims}d", x if x.in_order else self.copy(x), *ne[:dims], rank=rank)
+
+    def transpose(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        """Axis `i` of the result is axis `axes[i]` of `x` (at most four axes). A view."""
+        order = list(range(MAX_RANK))
+        for new, old in enumerate(axes):
+            order[x.rank - 1 - old] = x.rank - 1 - new
+        made = self.program.calls[x.call] if x.call >= 0 else None
+        if made is not None and made.function == "ggml_permute":  # of what is permuted already, another order
+            before, *first = made.args
+            assert isinstance(before, Tensor)
+            x, order = replace(before, rank=x.rank), [order[place] for place in first]  # type: ignore[index]
+        if order == list(range(MAX_RANK)):
+            return x
+        return self.call("ggml_permute", x, *order, rank=x.rank)
+
+    def slice(self, x: Tensor, starts: Sequence[Dim], sizes: Sequence[Dim], steps: Sequence[int]) -> Tensor | None:
+        """A part of each axis, as a view where adjacent elements stay adjacent; None for a step in the innermost axis
+        or a negative one."""
+        if any(step < 1 for step in steps) or (x.rank and steps[-1] != 1 and sizes[-1] != 1):
+            return None
+        if tuple(sizes) == x.shape:
+            return x
+        x = self.rows(x)
+        offset: Dim = 0
+        for start, stride in zip(starts, reversed(x.nb[: x.rank]), strict=True):
+            offset = offset + start * stride
+        strides = [stride * step for stride, step in zip(reversed(x.nb[: x.rank]), steps, strict=True)][::-1]
+        ne = list(reversed(sizes))
+        return self.call(f"ggml_view_{x.rank}d", x, *ne, *strides[1:], offset, rank=x.rank)
+
+    def expand(self, x: Tensor, shape: Sequence[Dim]) -> Tensor:
+        """Broadcast to `shape` (at most four axes, at least as many as `x` has)."""
+        ne = storage_ne(tuple(shape))
+        if x.ne == ne:
+            return self.with_rank(x, len(shape))
+        return self.call("ggml_repeat_4d", self.rows(x), *ne, rank=len(shape))
+
+    def with_rank(self, x: Tensor, rank: int) -> Tensor:
+        """The same tensor read with more or fewer leading axes of size 1."""
+        shape = (*[1] * (rank - x.rank), *x.shape) if rank > x.rank else x.shape[x.rank - rank :]
+        return self.reshape(x, shape)
+
+    def concat(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
+        """Join along an axis."""
+        result = tensors[0]
+        for tensor in tensors[1:]:
+            result = self.call("ggml_concat", result, tensor, result.rank - 1 - axis, rank=result.rank)
+        return result
+
+    # Arithmetic
+
+    def binary(self, function: str, a: Tensor, b: Tensor) -> Tensor | None:
+        """`ggml_add`, `ggml_sub`, `ggml_mul` or `ggml_div` with NumPy broadcasting; None for other types than float32."""
+        if not self.floats(a, b):
+            return None
+        rank = max(a.rank, b.rank)
+        if not repeats(b, a):
+            if repeats(a, b) and function in ("ggml_add", "ggml_mul"):
+                a, b = b, a
+            else:
+                ne = [y if x == 1 else x for x, y in zip(a.ne, b.ne, strict=True)]
+                a = self.call("ggml_repeat_4d", self.rows(a), *ne, rank=rank)
+        b = b if a.ne == b.ne else self.rows(b)
+        return self.call(function, self.rows(a), b, rank=rank)
+
+    def unary(self, function: str, x: Tensor, *settings: float) -> Tensor | None:
+        """A function of one float32 tensor; None for other types."""
+        if not self.floats(x):
+            return None
+        return self.call(function, self.cont(x), *map(single, settings), rank=x.rank)
+
+    def scale(self, x: Tensor, factor: float, bias: float = 0.0) -> Tensor | None:
+        """`x * factor + bias` for float32; None for other types."""
+        if bias:
+            return self.unary("ggml_scale_bias", x, factor, bias)
+        return self.unary("ggml_scale", x, factor)
+
+    def cast(self, x: Tensor, dtype: str) -> Tensor | None:
+        """Between ggml's floating-point types; None for others."""
+        types = ("F32", "F16", "BF16")
+        if x.type not in types or dtype not in types:
+            return None
+        return x if x.type == dtype else self.call("ggml_cast", x, Constant(f"GGML_TYPE_{dtype}"), rank=x.rank)
+
+    def floats_of(self, x: Tensor) -> Tensor:
+        """The numbers of an int32 tensor as float32."""
+        return self.call("ggml_cast", self.cont(x), Constant("GGML_TYPE_F32"), rank=x.rank)
+
+    def stored_alike(self, a: np.dtype, b: np.dtype) -> bool:
+        """True if tensors of one type hold the elements of both dtypes."""
+        return STORAGE[a] == STORAGE[b]
+
+    def matmul(self, a: Tensor, b_transposed: Tensor) -> Tensor | None:
+        """`a @ b` for `a` [..., M, K] and `b_transposed` [..., N, K], with NumPy broadcasting of the batch axes;
+        float32 but for `b_transposed`, which may be float16 or bfloat16. None for other types."""
+        if a.type != "F32" or b_transposed.type not in ("F32", "F16", "BF16"):
+            return None
+        rank = max(a.rank, b_transposed.rank, 2)
+        if a.rank < 2 or b_transposed.rank < 2:
+            return None
+        batch = [y if x == 1 else x for x, y in zip(a.ne[2:], b_transposed.ne[2:], strict=True)]
+        if list(a.ne[2:]) != batch:
+            a = self.call("ggml_repeat_4d", self.rows(a), *a.ne[:2], *batch, rank=rank)
+        return self.call("ggml_mul_mat", self.rows(b_transposed), self.rows(a), rank=rank)
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+        """`softmax(q @ k^T * scale + mask) @ v` over the last two of four axes, float32; a head of k and v may serve
+        several of q. The mask is contiguous."""
+        found = self.call("graphc_attention", self.rows(q), self.rows(k), v, mask, single(scale), rank=4)
+        return self.transpose(found, (0, 2, 1, 3))
+
+    def gate(self, x: Tensor, linear: float, cubic: float = 0.0) -> Tensor | None:
+        """`x * sigmoid(linear * x + cubic * x^3)` for float32; None for other types."""
+        if not self.floats(x):
+            return None
+        return self.call("graphc_gate", self.cont(x), None, single(linear), single(cubic), rank=x.rank)
+
+    def rotary(self, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor | None:
+        """`x * cos + exchanged(x) * sin`, where the elements of each pair of the last axis are exchanged: neighbours, or those at
+        one place of the halves; float32. None for others, or where cos and sin do not broadcast as ggml has it."""
+        x, cos, sin = (self.rows(each) for each in (x, cos, sin))
+        if not self.floats(x, cos, sin) or not all(repeats(each, x) for each in (cos, sin)):
+            return None
+        return self.call("graphc_rotary", x, cos, sin, None, interleaved, rank=x.rank)
+
+    # Reductions and normalization over the last axis
+
+    def over_last(self, function: str, x: Tensor, *settings: float) -> Tensor | None:
+        """A function along the last axis of a float32 tensor that keeps it (of size 1 for sums); None for other types."""
+        if not self.floats(x) or x.rank == 0:
+            return None
+        return self.call(function, self.cont(x), *map(single, settings), rank=x.rank)
+
+
+def single(number: float) -> float:
+    """The number as float32 holds it, so that C++ and Python pass the same bits."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(number))

@@ -1,0 +1,110 @@
+"""Calls of ggml's that are composites, and composites that do what is behind them on their way out.
+
+A program as it is stored says of these what ggml computes, whoever runs it. Before it runs, or becomes C++, they are put
+together; each composite's file says of what (`program/composites/`). Reshapes of reshapes become one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from graphc.ir import module_path
+from graphc.targets.ggml.program.calls import CALLS
+from graphc.targets.ggml.program.composites import RAISED, TAILS, VECTORS
+from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program
+from graphc.targets.ggml.program.prune import live_calls
+from graphc.targets.ggml.program.rules import RESHAPES
+from graphc.targets.ggml.program.tensor import Arg, ProgramError, Tensor
+
+
+def composed(program: Program) -> Program:
+    """The same program by composites; weights, kernels, inputs and outputs are the same objects, or those of the same numbers."""
+    result = replace(program, calls=[], outputs=[])
+    moved: dict[int, Tensor] = {}
+
+    def of(arg: Arg) -> Arg:
+        return replace(moved[arg.call], rank=arg.rank) if isinstance(arg, Tensor) and arg.call >= 0 else arg
+
+    for index, call in _composed(program):
+        tensor = replace(call.result, call=len(result.calls))
+        host = call.host and replace(call.host, blocks=tuple(map(composed, call.host.blocks)))
+        scope = tuple(map(module_path, call.scope))  # engines of an older version have them as the exporter did
+        result.calls.append(replace(call, args=tuple(map(of, call.args)), result=tensor, host=host, scope=scope))
+        moved[index] = tensor
+    for output in program.outputs:
+        made = moved.get(output.tensor.call, output.tensor)
+        result.outputs.append(replace(output, tensor=replace(made, rank=output.tensor.rank)))
+    return result
+
+
+def _composed(program: Program) -> Iterator[tuple[int, Call]]:
+    """The calls that are left, each with the number of the one in whose place it is; their arguments have the old numbers."""
+    live = live_calls(program)
+    uses = Counter(output.tensor.call for output in program.outputs)
+    for index in live:
+        uses.update(arg.call for arg in program.calls[index].args if isinstance(arg, Tensor))
+    calls: dict[int, Call] = {}
+    since = 0
+    for index in sorted(live):
+        call = _raised(_reshaped_once(program.calls[index], calls, since))
+        if call.function in (HOST, RESULT):
+            since = index  # what was computed before it is another graph's
+        read = [arg.call for arg in program.calls[index].args if isinstance(arg, Tensor) and arg.call >= since]
+        for inner in read:
+            if uses[inner] == 1 and inner in calls and (more := _with_tail(calls[inner], call)):
+                del calls[inner]
+                call = more
+        calls[index] = call
+    calls = {index: _with_vectors(call, calls) for index, call in calls.items()}
+    left = live_calls(program, calls)
+    yield from ((index, call) for index, call in calls.items() if index in left)
+
+
+def _reshaped_once(call: Call, calls: Mapping[int, Call], since: int) -> Call:
+    """A reshape of what a reshape of the same graph is made of, if it is one of a reshape."""
+    source = call.args[0] if call.function in RESHAPES else None
+    if not isinstance(source, Tensor) or source.call < since or source.call not in calls:
+        return call
+    inner = calls[source.call]
+    return replace(call, args=(inner.args[0], *call.args[1:])) if inner.function in RESHAPES else call
+
+
+def _with_vectors(call: Call, calls: Mapping[int, Call]) -> Call:
+    """A composite that reads vectors, in place of those that were given the axes of an image for it."""
+    if call.function not in VECTORS:
+        return call
+    args = call.args
+    for place in reversed(range(len(args))):
+        operand = args[place]
+        reshape = calls.get(operand.call) if isinstance(operand, Tensor) else None
+        vector = reshape.args[0] if reshape is not None and reshape.function in RESHAPES else None
+        if not isinstance(vector, Tensor) or vector.weight < 0 or vector.ne[1:] != (1, 1, 1):
+            continue
+        if reshape is not None and reshape.result.ne == (1, 1, vector.ne[0], 1):
+            args = VECTORS[call.function](args, place, vector) or args
+    return replace(call, args=args)
+
+
+def _raised(call: Call) -> Call:
+    """A call of ggml's as the composite that it is."""
+    if call.kernel >= 0 or call.function not in RAISED:
+        return call
+    name, arguments = RAISED[call.function]
+    return replace(call, function=name, args=arguments(*call.args))
+
+
+def _with_tail(call: Call, behind: Call) -> Call | None:
+    """A composite that does what a call behind it does, which alone reads it, in its own module; None if it does not."""
+    arguments = TAILS.get((call.function, behind.function))
+    args = arguments and arguments(call.args, call.result, behind.args)
+    if not args:
+        return None
+    try:
+        layout = CALLS[call.function](*args)
+    except ProgramError:
+        return None
+    if (layout.type, layout.ne, layout.nb) != (behind.result.type, behind.result.ne, behind.result.nb):
+        return None
+    return replace(behind, function=call.function, args=args, scope=call.scope, source=call.source)

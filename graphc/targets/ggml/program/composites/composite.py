@@ -1,0 +1,144 @@
+"""Composite calls: what a program may call beside ggml's functions. Each stands for several calls of ggml's, its expansion, which
+says what it computes and what runs where nothing better is known. Its way is chosen when a graph is built: `build.c`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphc.targets.ggml.program.rules import CALLS, Layout, rule
+from graphc.targets.ggml.program.tensor import Arg, Tensor, checked
+
+PREFIX = "graphc_"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Step:
+    """A call of an expansion; its arguments are those of the composite, and results of the steps before."""
+
+    function: str
+    args: tuple[Arg, ...]
+    result: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Expansion:
+    """The calls of ggml's that a composite call stands for, while they are made."""
+
+    steps: list[Step] = field(default_factory=list)
+
+    def __call__(self, function: str, *args: Arg) -> Tensor:
+        """The result of one more call. Raises ProgramError for what ggml does not accept."""
+        layout = CALLS[function](*args)
+        result = checked(Tensor(layout.type, layout.ne, layout.nb, 4, call=len(self.steps)))
+        self.steps.append(Step(function, args, result))
+        return result
+
+
+@dataclass(frozen=True)
+class Composite:
+    """What a program may call: a function that makes its expansion, the kinds of its arguments by their names, what any number
+    of tensors is called that may follow ("" if none), and how many tensors are made for it at most, besides one for each
+    argument."""
+
+    name: str
+    expand: Callable[..., Tensor]
+    parameters: Mapping[str, Any]
+    more: str
+    made: int
+
+    def expansion(self, args: Sequence[Arg]) -> list[Step]:
+        """The calls that one with these arguments stands for; the last has its result. Raises ProgramError."""
+        made = Expansion()
+        self.expand(made, *args)
+        return made.steps
+
+
+Args = tuple[Arg, ...]
+Raised = Callable[..., Args]
+Tail = Callable[[Args, Tensor, Args], "Args | None"]
+Vectors = Callable[[Args, int, Tensor], "Args | None"]
+
+COMPOSITES: dict[str, Composite] = {}
+"""Composites by the name that programs have for them."""
+
+RAISED: dict[str, tuple[str, Raised]] = {}
+"""ggml's functions that are a composite by themselves, and its arguments for those of ggml's."""
+
+TAILS: dict[tuple[str, str], Tail] = {}
+"""What a composite does on its way out: the call, which alone reads its result, and the arguments that it then has, for its own,
+its result and the arguments of that call; None if it does not."""
+
+
+VECTORS: dict[str, Vectors] = {}
+"""What a composite's arguments are where an operand is a vector that was given the axes of an image, a number for each channel:
+for its own arguments, the place of the operand and the vector. None if it takes no vector there."""
+
+
+def composite(made: int = 4) -> Callable[[Callable[..., Tensor]], str]:
+    """Register a composite by the function that makes its expansion: of what makes a call, and the composite's arguments. What
+    ggml accepts of the expansion, a program may call. In the function's place is the composite's name."""
+
+    def register(expand: Callable[..., Tensor]) -> str:
+        name = PREFIX + expand.__name__
+        kinds = list(inspect.signature(expand, eval_str=True).parameters.values())[1:]
+        fixed = {each.name: each.annotation for each in kinds if each.kind is not each.VAR_POSITIONAL}
+        more = "".join(each.name for each in kinds if each.kind is each.VAR_POSITIONAL)
+        COMPOSITES[name] = Composite(name, expand, fixed, more, made)
+
+        @rule(name)
+        def _layout(*args: Any) -> Layout:
+            found = expand(Expansion(), *args)
+            return Layout(found.type, found.ne, found.nb)
+
+        return name
+
+    return register
+
+
+def raises(name: str, *functions: str) -> Callable[[Raised], Raised]:
+    """Say that calls of ggml's are a composite by themselves, by what gives its arguments."""
+
+    def register(arguments: Raised) -> Raised:
+        RAISED.update(dict.fromkeys(functions, (name, arguments)))
+        return arguments
+
+    return register
+
+
+def tail(name: str, behind: str) -> Callable[[Tail], Tail]:
+    """Say that a composite does what a call behind it does. See `TAILS`."""
+
+    def register(arguments: Tail) -> Tail:
+        TAILS[name, behind] = arguments
+        return arguments
+
+    return register
+
+
+def takes_vectors(name: str) -> Callable[[Vectors], Vectors]:
+    """Say which operands of a composite may be vectors. See `VECTORS`."""
+
+    def register(arguments: Vectors) -> Vectors:
+        VECTORS[name] = arguments
+        return arguments
+
+    return register
+
+
+def along_channels(call: Expansion, x: Tensor | None) -> Tensor | None:
+    """A vector with the axes of an image, a number for each channel; what has them stays."""
+    return x if x is None or x.ne[1:] != (1, 1, 1) else call("ggml_reshape_4d", x, 1, 1, x.ne[0], 1)
+
+
+def other_operand(args: Args, result: Tensor) -> Tensor | None:
+    """What a call of two tensors reads beside a result of the same sizes as its own."""
+    first, second = args
+    if not isinstance(first, Tensor) or not isinstance(second, Tensor):
+        return None
+    if first.call == result.call:
+        return second
+    return first if first.ne == result.ne else None

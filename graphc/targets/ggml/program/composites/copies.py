@@ -1,0 +1,56 @@
+"""Copies: of tensors in another order, joined, and with zeros around them."""
+
+from __future__ import annotations
+
+from graphc.targets.ggml.program.composites.composite import Args, Expansion, composite, raises, tail
+from graphc.targets.ggml.program.rules import require
+from graphc.targets.ggml.program.tensor import Tensor
+
+
+@composite()
+def copy(call: Expansion, x: Tensor) -> Tensor:
+    """x, contiguous."""
+    return call("ggml_cont", x)
+
+
+@composite()
+def concat(call: Expansion, axis: int, *parts: Tensor) -> Tensor:
+    """All parts, joined along an axis (of ggml's)."""
+    require(len(parts) > 1, "joins two tensors at least")
+    joined = parts[0]
+    for each in parts[1:]:
+        joined = call("ggml_concat", joined, each, axis)
+    return joined
+
+
+@composite()
+def pad(
+    call: Expansion, x: Tensor, before0: int, behind0: int, before1: int, behind1: int,
+    before2: int, behind2: int, before3: int, behind3: int,
+) -> Tensor:  # fmt: skip
+    """x with so many zeros before and behind it along each axis."""
+    return call("ggml_pad_ext", x, before0, behind0, before1, behind1, before2, behind2, before3, behind3)
+
+
+@raises(copy, "ggml_cont")
+def _copy(x: Tensor) -> Args:
+    return (x,)
+
+
+@raises(concat, "ggml_concat")
+def _concat(a: Tensor, b: Tensor, axis: int) -> Args:
+    return axis, a, b
+
+
+@raises(pad, "ggml_pad_ext")
+def _pad(x: Tensor, *pads: int) -> Args:
+    return x, *pads
+
+
+@tail(concat, "graphc_concat")
+def _longer(args: Args, result: Tensor, behind: Args) -> Args | None:
+    axis, *parts = args
+    if behind[0] != axis:
+        return None
+    place = next(place for place, arg in enumerate(behind) if isinstance(arg, Tensor) and arg.call == result.call)
+    return (*behind[:place], *parts, *behind[place + 1 :])

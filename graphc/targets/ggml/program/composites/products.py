@@ -1,0 +1,86 @@
+"""Products with a matrix, and convolutions of images, with what is added to them on the way, and ReLU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphc.targets.ggml.program.composites.composite import (
+    Args,
+    Expansion,
+    along_channels,
+    composite,
+    other_operand,
+    raises,
+    tail,
+    takes_vectors,
+)
+from graphc.targets.ggml.program.tensor import Tensor
+
+
+@composite()
+def linear(call: Expansion, weight: Tensor, x: Tensor, relu: bool, *sums: Tensor) -> Tensor:
+    """`x @ weight^T`, for x [..., M, K] and weight [..., N, K], plus each of `sums`, which broadcast to it; ReLU of that if
+    `relu`."""
+    return summed(call, call("ggml_mul_mat", weight, x), sums, relu)
+
+
+@composite()
+def conv_2d(
+    call: Expansion, kernel: Tensor, image: Tensor, bias: Tensor | None, s0: int, s1: int, p0: int, p1: int, d0: int, d1: int,
+    direct: bool, relu: bool, *sums: Tensor,
+) -> Tensor:  # fmt: skip
+    """The convolution of images [N, C, H, W] with kernels [C_out, C, KH, KW], by strides, pads and dilations of x and y, plus a
+    bias [C_out], plus each of `sums`, which broadcast to it; ReLU of that if `relu`. It is `direct` where a matrix of columns
+    may be too large."""
+    function = "ggml_conv_2d_direct" if direct else "ggml_conv_2d"
+    first = along_channels(call, bias)
+    found = call(function, kernel, image, s0, s1, p0, p1, d0, d1)
+    return summed(call, found, sums if first is None else (first, *sums), relu)
+
+
+def summed(call: Expansion, found: Tensor, sums: Sequence[Tensor], relu: bool) -> Tensor:
+    """A result plus tensors that broadcast to it; ReLU of that if `relu`."""
+    for each in sums:
+        found = call("ggml_add", found, each)
+    return call("ggml_relu", found) if relu else found
+
+
+@raises(linear, "ggml_mul_mat")
+def _product(weight: Tensor, x: Tensor) -> Args:
+    return weight, x, False
+
+
+@raises(conv_2d, "ggml_conv_2d")
+def _by_columns(kernel: Tensor, image: Tensor, *settings: int) -> Args:
+    return kernel, image, None, *settings, False, False
+
+
+@raises(conv_2d, "ggml_conv_2d_direct")
+def _directly(kernel: Tensor, image: Tensor, *settings: int) -> Args:
+    return kernel, image, None, *settings, True, False
+
+
+@takes_vectors(conv_2d)
+def _bias(args: Args, place: int, vector: Tensor) -> Args | None:
+    kernel, image, bias, *_ = args
+    first = place_of_relu(args) + 1
+    return (kernel, image, vector, *args[3:first], *args[first + 1 :]) if place == first and bias is None else None
+
+
+@tail(linear, "ggml_add")
+@tail(conv_2d, "ggml_add")
+def _sum(args: Args, result: Tensor, behind: Args) -> Args | None:
+    other = other_operand(behind, result)
+    return None if args[place_of_relu(args)] or other is None else (*args, other)
+
+
+@tail(linear, "graphc_relu")
+@tail(conv_2d, "graphc_relu")
+def _relu(args: Args, result: Tensor, behind: Args) -> Args | None:
+    place = place_of_relu(args)
+    return *args[:place], True, *args[place + 1 :]
+
+
+def place_of_relu(args: Args) -> int:
+    """Where an argument says whether ReLU is taken: it is the last that is true or false, behind which are sums alone."""
+    return max(place for place, arg in enumerate(args) if isinstance(arg, bool))

@@ -1,0 +1,122 @@
+#include "graphc/builder.h"
+
+#include "graphc/error.h"
+#include "graphc/weights.h"
+
+#include "assign.c"
+#include "build.c"
+
+namespace graphc {
+
+namespace {
+
+const graphc_ggml & functions_of_ggml() {
+    static const graphc_ggml table = {
+        ggml_custom_4d,    ggml_cont,     ggml_relu,    ggml_silu,           ggml_gelu_erf,       ggml_sigmoid,
+        ggml_sqr,          ggml_add,      ggml_mul,     ggml_mul_mat,        ggml_swiglu_split,   ggml_geglu_erf_split,
+        ggml_norm,         ggml_rms_norm, ggml_scale,   ggml_conv_2d,        ggml_conv_2d_direct, ggml_scale_bias,
+        ggml_group_norm,   ggml_concat,   ggml_pad_ext, ggml_permute,        ggml_reshape_4d,     ggml_view_4d,
+        ggml_soft_max_ext, ggml_flash_attn_ext, ggml_flash_attn_ext_set_prec, ggml_is_contiguous, ggml_are_same_shape,
+        ggml_row_size,     ggml_type_name, ggml_get_type_traits, ggml_backend_supports_op, ggml_graph_n_nodes,
+        ggml_graph_node,   ggml_nbytes,    ggml_type_size,       ggml_is_quantized,
+    };
+    return table;
+}
+
+Tensor checked(Tensor tensor) {
+    if (tensor == nullptr) throw Error("not enough memory for a graph");
+    return tensor;
+}
+
+}  // namespace
+
+Builder::Builder(ggml_context * context, const Backends & backends, const Weights & weights)
+    : context_(context), builder_(nullptr, graphc_builder_free) {
+    const graphc_functions * own = backends.accelerated() ? nullptr : cpu_variant().functions;
+    builder_.reset(graphc_builder_new(context, &functions_of_ggml(), own, backends.threads()));
+    if (builder_ == nullptr) throw Error("not enough memory for a graph");
+    for (ggml_backend_t device : backends.devices()) {
+        graphc_builder_device(builder_.get(), device, backend_name(device).c_str(), backends.fast());
+    }
+    graphc_builder_choose(builder_.get(), backends.choices().data(), backends.choices().size());
+    for (const Factors & each : weights.factors()) {
+        const std::vector<ggml_tensor *> & tensors = weights.tensors();
+        graphc_builder_beside(builder_.get(), tensors[each.weight], tensors[each.down], tensors[each.up]);
+    }
+}
+
+std::vector<std::pair<ggml_tensor *, ggml_backend_t>> pinned(ggml_backend_t device, ggml_backend_t cpu, ggml_cgraph * graph) {
+    std::vector<unsigned char> sides(static_cast<size_t>(ggml_graph_n_nodes(graph)));
+    const bool enough = graphc_assign(&functions_of_ggml(), device, backend_name(device).c_str(), graph, sides.data());
+    if (!enough) throw Error("not enough memory for a graph");
+    std::vector<std::pair<ggml_tensor *, ggml_backend_t>> found;
+    for (size_t i = 0; i < sides.size(); ++i) {
+        ggml_tensor * node = ggml_graph_node(graph, static_cast<int>(i));
+        if (sides[i] == GRAPHC_BROKEN || sides[i] == GRAPHC_KEPT) found.emplace_back(node, cpu);
+        if (sides[i] == GRAPHC_LAUNCHED) found.emplace_back(node, device);
+    }
+    return found;
+}
+
+Tensor attention(const Builder & ctx, Tensor q, Tensor k, Tensor v, Tensor mask, float scale) {
+    return checked(graphc_build_attention(ctx, q, k, v, mask, scale));
+}
+
+Tensor linear(const Builder & ctx, Tensor weight, Tensor x, Tensors sums, bool relu) {
+    std::vector<Tensor> list(sums);
+    return checked(graphc_build_linear(ctx, weight, x, relu, list.data(), static_cast<int>(list.size())));
+}
+
+Tensor conv_2d(const Builder & ctx, Tensor kernel, Tensor image, Tensor bias, int s0, int s1, int p0, int p1, int d0, int d1, Tensors sums,
+               bool relu) {
+    std::vector<Tensor> list(sums);
+    const int count = static_cast<int>(list.size());
+    return checked(graphc_build_conv_2d(ctx, kernel, image, bias, s0, s1, p0, p1, d0, d1, false, relu, list.data(), count));
+}
+
+Tensor conv_2d_direct(const Builder & ctx, Tensor kernel, Tensor image, Tensor bias, int s0, int s1, int p0, int p1, int d0, int d1,
+                      Tensors sums, bool relu) {
+    std::vector<Tensor> list(sums);
+    const int count = static_cast<int>(list.size());
+    return checked(graphc_build_conv_2d(ctx, kernel, image, bias, s0, s1, p0, p1, d0, d1, true, relu, list.data(), count));
+}
+
+Tensor layer_norm(const Builder & ctx, Tensor x, Tensor scale, Tensor shift, float epsilon) {
+    return checked(graphc_build_layer_norm(ctx, x, scale, shift, epsilon));
+}
+
+Tensor rms_norm(const Builder & ctx, Tensor x, Tensor scale, Tensor shift, float epsilon) {
+    return checked(graphc_build_rms_norm(ctx, x, scale, shift, epsilon));
+}
+
+Tensor group_norm(const Builder & ctx, Tensor x, Tensor scale, Tensor shift, int groups, float epsilon, bool silu) {
+    return checked(graphc_build_group_norm(ctx, x, scale, shift, groups, epsilon, silu));
+}
+
+Tensor relu(const Builder & ctx, Tensor x) { return checked(graphc_build_relu(ctx, x)); }
+
+Tensor gelu(const Builder & ctx, Tensor x, Tensor other) { return checked(graphc_build_gelu(ctx, x, other)); }
+
+Tensor silu(const Builder & ctx, Tensor x, Tensor other) { return checked(graphc_build_silu(ctx, x, other)); }
+
+Tensor gate(const Builder & ctx, Tensor x, Tensor other, float linear, float cubic) {
+    return checked(graphc_build_gate(ctx, x, other, linear, cubic));
+}
+
+Tensor rotary(const Builder & ctx, Tensor x, Tensor cos, Tensor sin, Tensor rest, bool interleaved) {
+    return checked(graphc_build_rotary(ctx, x, cos, sin, rest, interleaved));
+}
+
+Tensor copy(const Builder & ctx, Tensor x) { return checked(graphc_build_copy(ctx, x)); }
+
+Tensor concat(const Builder & ctx, int axis, Tensors parts) {
+    std::vector<Tensor> list(parts);
+    return checked(graphc_build_concat(ctx, axis, list.data(), static_cast<int>(list.size())));
+}
+
+Tensor pad(const Builder & ctx, Tensor x, int before0, int behind0, int before1, int behind1, int before2, int behind2, int before3,
+           int behind3) {
+    return checked(graphc_build_pad(ctx, x, before0, behind0, before1, behind1, before2, behind2, before3, behind3));
+}
+
+}  // namespace graphc

@@ -1,0 +1,93 @@
+"""What the composite calls of one graph become, by the code that decides it for Python and C++: `build.c`."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from graphc.backends.precision import is_exact
+from graphc.errors import GraphcError
+from graphc.ggml_library import ggml
+from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX
+from graphc.targets.ggml.run.choose.library import Own, file_text
+from graphc.targets.ggml.run.device.devices import backend_name
+
+KINDS = {float: ctypes.c_float, int: ctypes.c_int, bool: ctypes.c_bool}
+"""What C takes for a composite's numbers; for all else it takes a tensor."""
+
+
+class Building:
+    """Makes tensors in a context of ggml's. It is freed after the graph, whose custom operators read their settings in it.
+
+    `fast` says whether our own code may compute; `devices` are the backends but for the CPU's, `choices` what was measured, as
+    `graphc tune` writes it.
+    """
+
+    def __init__(
+        self, own: Own, context: Any, fast: bool, threads: int, devices: Sequence[Any], choices: bytes
+    ) -> None:
+        self.own, self.library = own, own.library
+        table = own.table if fast else None
+        self.library.graphc_builder_new.restype = ctypes.c_void_p
+        made = self.library.graphc_builder_new(ctypes.c_void_p(context), ggml_functions(), table, threads)
+        if not made:
+            raise GraphcError("not enough memory for a graph")
+        self._builder = ctypes.c_void_p(made)
+        for device in devices:
+            name = backend_name(device).encode()
+            self.library.graphc_builder_device(self._builder, ctypes.c_void_p(device), name, not is_exact())
+        self.library.graphc_builder_choose(self._builder, choices, ctypes.c_size_t(len(choices)))
+
+    def knows(self, function: str) -> bool:
+        """True if a composite may become anything but its expansion."""
+        return _build_function(self.library, function) is not None
+
+    def call(self, function: str, args: Sequence[Any]) -> Any:
+        """The tensor of a composite call that is known, given ggml's tensors and numbers."""
+        build = _build_function(self.library, function)
+        assert build is not None
+        composite = COMPOSITES[function]
+        kinds = map(KINDS.get, composite.parameters.values())
+        given: list[Any] = [arg if kind is None else kind(arg) for kind, arg in zip(kinds, args, strict=False)]
+        if composite.more:
+            more = args[len(given) :]
+            given += [(ctypes.POINTER(ggml.ggml_tensor) * len(more))(*more), len(more)]
+        return build(self._builder, *given)
+
+    def taken(self) -> tuple[str, str] | None:
+        """What the choice for the call that was built last depends on, and the way that it took, told once; None where there are
+        not several."""
+        key, way = ctypes.c_char_p(), ctypes.c_char_p()
+        self.library.graphc_builder_taken.restype = ctypes.c_bool
+        if not self.library.graphc_builder_taken(self._builder, ctypes.byref(key), ctypes.byref(way)):
+            return None
+        assert key.value is not None
+        assert way.value is not None
+        return key.value.decode(), way.value.decode()
+
+    def free(self) -> None:
+        """Give back the settings."""
+        self.library.graphc_builder_free(self._builder)
+        self._builder = ctypes.c_void_p()
+
+
+@cache
+def _build_function(library: ctypes.CDLL, function: str) -> Any:
+    """What builds a composite; None if C has nothing of it."""
+    found = getattr(library, f"graphc_build_{function.removeprefix(PREFIX)}", None)
+    if found is not None:
+        found.restype = ctypes.POINTER(ggml.ggml_tensor)
+    return found
+
+
+@cache
+def ggml_functions() -> Any:
+    """`graphc_ggml`: ggml's functions, in the order in which the header names them."""
+    text = file_text("build.h")
+    struct = text[text.index("struct graphc_ggml {") : text.index("};")]
+    names = re.findall(r"\(\*(\w+)\)|graphc_\w+ \* (\w+);", struct)
+    functions = [getattr(ggml, f"ggml_{pointer or call}") for pointer, call in names]
+    return (ctypes.c_void_p * len(functions))(*(ctypes.cast(each, ctypes.c_void_p).value for each in functions))

@@ -1,0 +1,80 @@
+"""Our own C code: what computes products and the like on the CPU several times as fast as ggml, and what decides how calls are
+computed (`building.py`). It is among the fixed files of the C++ project: the same there and here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from importlib.resources import files
+from itertools import count, takewhile
+from typing import Any
+
+from graphc.errors import BuildError
+from graphc.ggml_library import ggml, ggml_include
+from graphc.kernels.c.compiled import load_library
+from graphc.kernels.c.compiler import find_compiler
+from graphc.kernels.c.joined import joined
+from graphc.kernels.c.render import FLAGS
+from graphc.once import once
+from graphc.trace import LOG
+
+FAST_FLAGS = tuple("-ffp-contract=fast" if flag == "-ffp-contract=off" else flag for flag in FLAGS)
+"""A fused multiplication and addition rounds once: what these sums want."""
+
+TABLE = "graphc_own"
+"""The table of all functions that compute."""
+
+FILES = ("variant.c", "build.c", "assign.c")
+
+
+class Own:
+    """The code, compiled for this machine."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
+        self.table = ctypes.c_void_p(ctypes.addressof(ctypes.c_byte.in_dll(library, TABLE)))
+        names = re.findall(r"F\((\w+)\)", file_text("variants.h"))
+        found = {name: ctypes.cast(getattr(library, f"graphc_{name}"), ctypes.c_void_p).value for name in names}
+        self._names: dict[int | None, str] = {place: name for name, place in found.items()}
+
+    def ways(self, kind: str) -> list[str]:
+        """The ways in which a kind of composite may be computed, of which each device has some."""
+        way = self.library.graphc_way
+        way.restype = ctypes.c_char_p
+        found = (way(kind.encode(), index) for index in count())
+        return [each.decode() for each in takewhile(bool, found)]
+
+    def wrong_choice(self, text: bytes) -> int:
+        """The number of the first line that is no choice between ways that there are; 0 if all are."""
+        return int(self.library.graphc_builder_choose(None, text, ctypes.c_size_t(len(text))))
+
+    def function_of(self, tensor: Any) -> str:
+        """The function of ours that computes a tensor of a graph; "" if it is another, or ggml does."""
+        if tensor.contents.op != ggml.GGML_OP_CUSTOM:
+            return ""
+        place = ctypes.c_void_p.from_buffer(tensor.contents.op_params).value
+        return self._names.get(place, "")
+
+
+@once
+def load_own() -> Own | None:
+    """The code; None where there is no C compiler, or, with a warning, one that cannot do it."""
+    compiler, include = find_compiler(), ggml_include()
+    if compiler is None or include is None:
+        return None
+    try:
+        return Own(load_library(source(), compiler, include, FAST_FLAGS))
+    except BuildError as error:
+        LOG.warning(f"ggml computes everything, several times slower: {error}")
+        return None
+
+
+def source(names: tuple[str, ...] = FILES) -> str:
+    """The files as one, each with what it includes of others."""
+    return f"#define GRAPHC_API\n#define GRAPHC_VARIANT {TABLE}\n" + joined(names, file_text)
+
+
+def file_text(name: str) -> str:
+    """One of the project's fixed files."""
+    return files("graphc.targets.ggml").joinpath("project", "graphc", name).read_text(encoding="utf-8")

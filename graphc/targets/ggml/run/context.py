@@ -1,0 +1,141 @@
+"""Execution contexts: what each of the runs that happen at once needs for itself.
+
+A program, its weights and its kernels are shared. A context has the graphs, the memory of their results and a backend of the CPU.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from graphc.errors import GraphcError
+from graphc.forking import renew_in_child
+from graphc.ggml_library import ggml
+from graphc.targets.ggml.program.program import Program
+from graphc.targets.ggml.program.sections import Section
+from graphc.targets.ggml.run.device.devices import open_cpu
+from graphc.targets.ggml.run.graph import BuiltGraph, most_tensors
+from graphc.targets.ggml.run.memory.results import ComputeMemory
+
+if TYPE_CHECKING:
+    from graphc.targets.ggml.run.executor import Executor
+
+KEPT_SIZES = 8
+"""Graphs of recent sizes that a context keeps; the least recently used one goes first."""
+
+
+class Context:
+    """What one run at a time uses of an executor. Its graphs live no longer than the executor, which therefore is not kept alive
+    by them: so it is freed as soon as nobody uses it."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = weakref.ref(executor)
+        self.cpu = open_cpu(executor.threads)
+        self.threads = executor.threads
+        self.backends = [*executor.backends[:-1], self.cpu]
+        tensors = 2 * most_tensors(executor.program) + 64  # its copies between devices are counted too
+        self.compute = ComputeMemory(executor.weights, executor.fitting, self.backends, tensors)
+        self.graphs: OrderedDict[Any, BuiltGraph] = OrderedDict()
+
+    @property
+    def executor(self) -> Executor:
+        """Whose context it is."""
+        found = self._executor()
+        assert found is not None
+        return found
+
+    def graph(self, program: Program, section: Section, binding: Mapping[str, int]) -> BuiltGraph:
+        """The graph of a section for certain sizes: one that is kept, or a new one."""
+        sizes = {name: binding[name] for name in sorted(section.symbols)}
+        key = (section, *sizes.items())
+        graph = self.graphs.pop(key, None) or BuiltGraph(self, program, section, sizes)
+        self.graphs[key] = graph
+        while len(self.graphs) > KEPT_SIZES * self.executor.section_count:
+            self.graphs.popitem(last=False)[1].free()
+        return graph
+
+    def use_threads(self, count: int) -> None:
+        """Compute what comes next with so many threads of the CPU."""
+        if count != self.threads:
+            ggml.ggml_backend_cpu_set_n_threads(self.cpu, count)
+            self.threads = count
+
+    def forget(self) -> None:
+        """The weights have moved: graphs that hold views of them are built anew, others get places anew."""
+        self.compute.forget()
+        if len(self.backends) == 1:
+            self._drop()
+
+    def free(self) -> None:
+        """Give back everything."""
+        self._drop()
+        self.compute.free()
+        ggml.ggml_backend_free(self.cpu)
+
+    def _drop(self) -> None:
+        for graph in self.graphs.values():
+            graph.free()
+        self.graphs.clear()
+
+
+class Contexts:
+    """The contexts of an executor: as many as there ever were runs at once. The one that was used last is taken first.
+
+    Threads need no lock for it: what they do to the list and the set are single steps.
+    """
+
+    def __init__(self, on_devices: bool) -> None:
+        self.idle: list[Context] = []
+        self.busy: set[Context] = set()
+        self.on_devices, self.foreign = on_devices, False
+        self.closed = ""
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """See `Renewed`. What other threads were using is left as it is; devices do not know the child."""
+        self.busy.clear()
+        self.foreign = self.on_devices
+        if self.foreign:
+            self.closed = "the model was loaded on a device before this process was forked: load it in this process"
+
+    def take(self, executor: Executor) -> Context:
+        """A context that nobody else uses until it is given back. Raises GraphcError if they are closed."""
+        self.check()
+        try:
+            context = self.idle.pop()
+        except IndexError:
+            context = Context(executor)
+        self.busy.add(context)
+        return context
+
+    def give_back(self, context: Context) -> None:
+        """Let others have it."""
+        self.busy.discard(context)
+        self.idle.append(context)
+
+    @contextmanager
+    def one(self, executor: Executor) -> Iterator[Context]:
+        """A context for a block. Raises GraphcError if they are closed."""
+        context = self.take(executor)
+        try:
+            yield context
+        finally:
+            self.give_back(context)
+
+    def check(self) -> None:
+        """Raises GraphcError if the contexts cannot be used any more."""
+        if self.closed:
+            raise GraphcError(self.closed)
+
+    def release(self) -> None:
+        """Give back those that are not in use; others are made when they are needed."""
+        while self.idle:
+            self.idle.pop().free()
+
+    def free(self) -> None:
+        """Give back all of them, when none is in use, and make no others."""
+        self.closed = "the model is closed"
+        self.release()

@@ -1,0 +1,107 @@
+"""ggml's tensors and NumPy's arrays: descriptions, copies between them, and arrays that ggml can use where they lie."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from graphc.backends.generated import check_devices
+from graphc.errors import GraphcError
+from graphc.ggml_library import ggml
+from graphc.shapes import integer
+from graphc.targets.ggml.program.tensor import Tensor
+
+ALIGNMENT = 64
+"""Bytes to which arrays of our own are aligned: a vector of any processor's then lies in one line of the cache."""
+
+VIEW_OPS = (ggml.GGML_OP_NONE, ggml.GGML_OP_VIEW, ggml.GGML_OP_RESHAPE, ggml.GGML_OP_PERMUTE, ggml.GGML_OP_TRANSPOSE)
+"""What computes nothing."""
+
+
+def new_context(tensors: int, graph_size: int = 0) -> Any:
+    """A ggml context for descriptions of tensors (and a graph), without their data."""
+    size = tensors * ggml.ggml_tensor_overhead()
+    if graph_size:
+        size += ggml.ggml_graph_overhead_custom(graph_size, False)
+    return ggml.ggml_init(ggml.ggml_init_params(mem_size=size, mem_buffer=None, no_alloc=True))
+
+
+def new_tensor(context: Any, tensor: Tensor, binding: Mapping[str, int]) -> Any:
+    """A tensor of the declared type and size."""
+    ne = [integer(size, binding) for size in tensor.ne]
+    return ggml.ggml_new_tensor_4d(context, getattr(ggml, f"GGML_TYPE_{tensor.type}"), *ne)
+
+
+def address(tensor: Any) -> int:
+    """Where a tensor's description lies."""
+    return ctypes.addressof(tensor.contents)
+
+
+def upload(tensor: Any, array: np.ndarray) -> None:
+    """Copy an array's bytes to a tensor. Raises DeviceError."""
+    array = np.ascontiguousarray(array)
+    if array.nbytes:
+        ggml.ggml_backend_tensor_set(tensor, array.ctypes.data, 0, array.nbytes)
+        check_devices()
+
+
+def download(tensor: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Copy a tensor's bytes to a new array. Raises GraphcError where there is no memory for it, no such shape, or the
+    device fails."""
+    if min(shape, default=0) < 0:
+        raise GraphcError(f"a result of sizes {list(shape)}")
+    try:
+        array = np.empty(shape, dtype)
+    except MemoryError as error:
+        raise GraphcError(f"not enough memory for a result of {prod(shape) * dtype.itemsize} bytes") from error
+    if array.nbytes:
+        ggml.ggml_backend_tensor_get(tensor, array.ctypes.data, 0, array.nbytes)
+        check_devices()
+    return array
+
+
+def in_place(array: np.ndarray) -> np.ndarray:
+    """The array if the CPU can use it where it lies, else a copy: it is contiguous, and elements lie at multiples of their size.
+
+    More is not needed: ggml and our own code load vectors from anywhere. The scales of quantized types have 16 bits.
+    """
+    array = np.asarray(array, order="C")
+    size = max(array.itemsize, 2)
+    return aligned_copy(array) if array.nbytes and array.ctypes.data % size else array
+
+
+def give_back(arrays: Iterable[np.ndarray]) -> None:
+    """Let the system have the memory of arrays that lie in mapped files: they are read from there if they are needed again. What
+    lies elsewhere stays."""
+    for array in arrays:
+        owner: Any = array
+        while isinstance(owner, np.ndarray):
+            owner = owner.base
+        if isinstance(owner, mmap.mmap) and array.nbytes and hasattr(mmap, "MADV_DONTNEED"):
+            begin = array.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
+            start = begin // mmap.PAGESIZE * mmap.PAGESIZE
+            owner.madvise(mmap.MADV_DONTNEED, start, begin + array.nbytes - start)
+
+
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    """A copy whose first byte is aligned."""
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array whose first byte is aligned; what its elements are is not said."""
+    nbytes = prod(shape) * dtype.itemsize
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes].view(dtype).reshape(shape)
+
+
+NOTHING = aligned_copy(np.zeros(ALIGNMENT, np.uint8))
+"""Where tensors without elements lie."""

@@ -1,0 +1,243 @@
+"""A section of a program as a graph of ggml's, for certain sizes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphc.backends.launches import Work
+from graphc.errors import GraphcError, InputError
+from graphc.ggml_library import ggml
+from graphc.shapes import integer
+from graphc.targets.ggml.program.bound import check_bound, known_calls
+from graphc.targets.ggml.program.composites import COMPOSITES
+from graphc.targets.ggml.program.program import Call, Input, Program
+from graphc.targets.ggml.program.sections import Section
+from graphc.targets.ggml.program.tensor import STORAGE, Constant, Tensor
+from graphc.targets.ggml.run.choose.apart import expand_apart
+from graphc.targets.ggml.run.choose.assign import assign
+from graphc.targets.ggml.run.choose.building import Building
+from graphc.targets.ggml.run.device.tensors import address, download, new_context, new_tensor, upload
+from graphc.targets.ggml.run.kernels import LoadedKernel
+from graphc.targets.ggml.run.memory.results import Placement
+
+if TYPE_CHECKING:
+    from graphc.targets.ggml.run.context import Context
+    from graphc.targets.ggml.run.executor import Executor
+
+
+def most_tensors(program: Program) -> int:
+    """Tensors of a graph of a program at most, whoever computes it: what calls make (those that a section is given are others'),
+    inputs, weights, and the byte of `Placement`. ggml's scheduler has to know of as many: of nodes and of what they read."""
+    return program.tensor_count + 1
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The way in which a call is computed that there are several for, and what the choice depends on."""
+
+    key: str
+    way: str
+
+
+class BuiltGraph:
+    """The calls of a section, replayed for one binding of its sizes. The memory of its results is that of its `owner`."""
+
+    def __init__(self, owner: Context, program: Program, section: Section, binding: Mapping[str, int]) -> None:
+        if binding:
+            source = owner.executor.source(program)
+            check_bound(source, section.calls if source is program else known_calls(source, binding), binding)
+        self.owner, self.program, self.section = owner, program, section
+        self.binding = dict(binding)
+        self.taken: dict[int, Taken] = {}
+        self.works: dict[int, Work] = {}
+        self.building: Building | None = None
+        count = most_tensors(program)
+        self.context = new_context(count, graph_size=count)
+        executor, devices = self.executor, owner.backends[:-1]
+        try:
+            if executor.own is not None:
+                self.building = Building(
+                    executor.own, self.context, executor.uses_own, executor.threads, devices, executor.choices
+                )
+            self._describe()
+            self._expand(count)
+        except BaseException:
+            self.free()
+            raise
+
+    def _describe(self) -> None:
+        """Make the tensors: what is given, and the result of each call."""
+        program, section = self.program, self.section
+        self.inputs = {
+            index: new_tensor(self.context, program.inputs[index].tensor, self.binding) for index in section.inputs
+        }
+        self.results = {
+            index: new_tensor(self.context, program.calls[index].result, self.binding) for index in section.reads
+        }
+        self.given = [*self.inputs.values(), *self.results.values()]
+        calls = [program.calls[index] for index in section.calls]
+        kernels = sorted({call.kernel for call in calls if call.kernel >= 0})
+        self.userdata = {index: self.executor.kernels[index].userdata(self.binding) for index in kernels}
+        for tensor in self.given:
+            ggml.ggml_set_input(tensor)
+            ggml.ggml_set_output(tensor)
+        for call in calls:
+            self.results[call.result.call] = self._replay(call)
+
+    def _expand(self, count: int) -> None:
+        """Make the graph, of at most so many tensors, and say what of it is read later."""
+        executor, section = self.executor, self.section
+        self.graph = ggml.ggml_new_graph_custom(self.context, count, False)
+        if len(executor.servers.addresses) > 1:
+            expand_apart(self.context, self.graph, self.results.values(), executor.weights.tensors)
+        self.outputs = [self._tensor(self.program.outputs[index].tensor) for index in section.outputs]
+        for tensor in (*self.outputs, *(self.results[index] for index in section.writes)):
+            ggml.ggml_set_output(tensor)
+            if tensor.contents.view_src:  # the allocator would give a view's memory to later results
+                ggml.ggml_set_output(tensor.contents.view_src)
+            ggml.ggml_build_forward_expand(self.graph, tensor)
+        for tensor in self.given:
+            ggml.ggml_build_forward_expand(self.graph, tensor)
+        launched = executor.launched
+        pinned: dict[int, tuple[Any, Any]] = {}
+        for device in self.owner.backends[:-1] if launched is None else ():
+            found = assign(executor.own, device, self.graph)
+            pinned |= {address(node): (node, self.owner.cpu) for node in found.pinned}
+            pinned |= {address(node): (node, device) for node in found.launched}
+        if launched is not None:
+            nodes = (*(self.results[index] for index in self.works), *self.given)
+            pinned |= {address(node): (node, launched.backend) for node in nodes}
+        self.placement = Placement(self.context, self.graph, list(pinned.values()))
+
+    @property
+    def own(self) -> dict[int, str]:
+        """The functions of ours that compute results of calls."""
+        if self.building is None:
+            return {}
+        found = {index: self.building.own.function_of(tensor) for index, tensor in self.results.items()}
+        return {index: name for index, name in found.items() if name}
+
+    @property
+    def executor(self) -> Executor:
+        """What it shares with the graphs of other contexts."""
+        return self.owner.executor
+
+    def run(
+        self, inputs: Sequence[np.ndarray], made: Mapping[int, np.ndarray]
+    ) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
+        """Upload what the section reads, compute, and read back: results of calls that are read later, and outputs."""
+        program, kernels = self.program, self.executor.kernels
+        self.owner.compute.place(self.placement)
+        for index, tensor in self.inputs.items():
+            upload(tensor, stored(program.inputs[index], inputs[index]))
+        for index in self.section.reads:
+            upload(self.results[index], made[index])
+        for index, userdata in self.userdata.items():
+            kernels[index].reset(userdata)
+        status = self.executor.compute_graph(self)
+        if status != ggml.GGML_STATUS_SUCCESS:
+            raise GraphcError(f"ggml could not compute the graph (status {status})")
+        for index, userdata in self.userdata.items():
+            if fault := kernels[index].fault(userdata):
+                raise InputError(fault)
+        later = {
+            index: download(self.results[index], (ggml.ggml_nbytes(self.results[index]),), np.dtype(np.uint8))
+            for index in self.section.writes
+        }
+        outputs = {}
+        for index, tensor in zip(self.section.outputs, self.outputs, strict=True):
+            output = program.outputs[index]
+            shape = tuple(integer(size, self.binding) for size in output.shape)
+            outputs[index] = download(tensor, shape, output.dtype)
+        return later, outputs
+
+    def free(self) -> None:
+        """Give back the description; the memory of the results is the owner's."""
+        ggml.ggml_free(self.context)
+        if self.building is not None:
+            self.building.free()
+
+    def _tensor(self, tensor: Tensor) -> Any:
+        if tensor.call >= 0:
+            return self.results[tensor.call]
+        return self.inputs[tensor.input] if tensor.input >= 0 else self.executor.weights.tensors[tensor.weight]
+
+    def _replay(self, call: Call) -> Any:
+        if not all(integer(size, self.binding) for size in call.result.ne):
+            empty = new_tensor(self.context, call.result, self.binding)
+            ggml.ggml_set_input(empty)  # a scheduler wants to know of everything where it comes from
+            return empty
+        if call.kernel >= 0:
+            return self._replay_kernel(call, self.executor.kernels[call.kernel])
+        args = [self.argument(arg) for arg in call.args]
+        if call.launches is not None:
+            launched = self.executor.launched
+            assert launched is not None
+            work = self.works[call.result.call] = launched.work(call, self.binding)
+            return launched.node(self.context, work, call, args, self.binding)
+        if call.function in COMPOSITES:
+            return self._replay_composite(call, args)
+        return self._made(call.function, args, call)
+
+    def _made(self, function: str, args: Sequence[Any], call: Call) -> Any:
+        """What ggml makes. Raises GraphcError where it fails."""
+        result = getattr(ggml, function)(self.context, *args)
+        if not result:
+            raise GraphcError(f"{function} failed for {call.source or 'a node'}")
+        return result
+
+    def _replay_composite(self, call: Call, args: Sequence[Any]) -> Any:
+        """By what decides for the device, or without a C compiler by the calls that it stands for."""
+        if self.building is None or not self.building.knows(call.function):
+            return self._expanded(call)
+        result = self.building.call(call.function, args)
+        if not result:
+            raise GraphcError(f"{call.function} failed for {call.source or 'a node'}")
+        if taken := self.building.taken():
+            self.taken[call.result.call] = Taken(*taken)
+        return result
+
+    def _expanded(self, call: Call) -> Any:
+        """The calls that a composite stands for."""
+        made: dict[Any, Any] = {}
+        for step in COMPOSITES[call.function].expansion(call.args):
+            args = [made[arg] if arg in made else self.argument(arg) for arg in step.args]
+            made[step.result] = self._made(step.function, args, call)
+        return made[step.result]
+
+    def _replay_kernel(self, call: Call, kernel: LoadedKernel) -> Any:
+        count = len(call.args)
+        args = (ctypes.POINTER(ggml.ggml_tensor) * max(count, 1))(*map(self.argument, call.args))
+        type = getattr(ggml, f"GGML_TYPE_{call.result.type}")
+        ne = [integer(size, self.binding) for size in call.result.ne]
+        userdata = ctypes.cast(self.userdata[call.kernel], ctypes.c_void_p)
+        return ggml.ggml_custom_4d(self.context, type, *ne, args, count, kernel.function, -1, userdata)
+
+    def argument(self, arg: Any) -> Any:
+        """What ggml is given for an argument of a call."""
+        match arg:
+            case Tensor():
+                return self._tensor(arg)
+            case Constant(name):
+                return getattr(ggml, name)
+            case bool() | float() | None:
+                return arg
+        return integer(arg, self.binding)
+
+
+def stored(declared: Input, array: np.ndarray) -> np.ndarray:
+    """An input's elements as its tensor holds them. Raises InputError for a value out of the declared range."""
+    if declared.low is not None and declared.high is not None and array.size:
+        outside = np.flatnonzero((array < declared.low) | (array >= declared.high))
+        if outside.size:
+            where = tuple(int(i) for i in np.unravel_index(outside[0], array.shape))
+            value = array.reshape(-1)[outside[0]]
+            raise InputError(f"{declared.name}: {value} at {where} is not in {declared.low}..{declared.high - 1}")
+    if declared.tensor.type == STORAGE[declared.dtype]:
+        return array
+    return array.astype({"I32": np.int32}[declared.tensor.type])

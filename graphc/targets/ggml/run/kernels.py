@@ -1,0 +1,85 @@
+"""Makes kernels runnable in this process: compiled by the system's C compiler or the `ziglang` package's, or evaluated by NumPy
+where there is none."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from graphc.cache import warn_once
+from graphc.errors import GraphcError
+from graphc.ggml_library import ggml, ggml_include
+from graphc.kernels.c.compiled import load_library
+from graphc.kernels.c.compiler import find_compiler
+from graphc.kernels.c.render import Rendered, render
+from graphc.kernels.shared import Number
+from graphc.kernels.use import KernelUse
+from graphc.targets.ggml.run.numpy_kernels import EvaluatedKernel, new_userdata
+
+
+class LoadedKernel(Protocol):
+    """A kernel that `ggml_custom_4d` can run."""
+
+    @property
+    def function(self) -> Any:
+        """The function pointer, a `ggml_custom_op_t`. It lives as long as this object."""
+
+    def userdata(self, binding: Mapping[str, int]) -> Any:
+        """A new buffer to pass as userdata for these values of the size symbols; it must outlive the graph."""
+
+    def reset(self, userdata: Any) -> None:
+        """Forget a fault of an earlier run."""
+
+    def fault(self, userdata: Any) -> str | None:
+        """What went wrong in the last run with this buffer, or None."""
+
+
+def load_kernels(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None) -> list[LoadedKernel]:
+    """The kernels, in order. `symbols`: see `render`.
+
+    Raises GraphcError for an operator without a loop form, BuildError if there is a compiler and it fails.
+    """
+    if not uses:
+        return []
+    try:
+        rendered = render(uses, symbols)
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:  # of an engine from a stranger
+        raise GraphcError(f"a kernel of the program cannot be made: {error}") from error
+    compiler = find_compiler()
+    include = ggml_include()
+    if compiler is None or include is None:
+        warn_once("no C compiler (set CC, or `pip install ziglang`): generated kernels run in NumPy, which is slow")
+        return [EvaluatedKernel(use, rendered.symbols) for use in uses]
+    library = load_library(rendered.text, compiler, include)
+    return [
+        NativeKernel(library, function, rendered, arguments)
+        for function, arguments in zip(rendered.functions, rendered.arguments, strict=True)
+    ]
+
+
+class NativeKernel:
+    """A function of a compiled file, and what it is given."""
+
+    def __init__(self, library: ctypes.CDLL, function: str, rendered: Rendered, arguments: Sequence[Number]) -> None:
+        self.library = library
+        self.function = ctypes.cast(getattr(library, function), ggml.ggml_custom_op_t)
+        self.symbols, self.faults, self.arguments = rendered.symbols, rendered.faults, arguments
+
+    def userdata(self, binding: Mapping[str, int]) -> Any:
+        """See `LoadedKernel`."""
+        return new_userdata(self.symbols, binding, self.arguments)
+
+    def reset(self, userdata: Any) -> None:
+        """See `LoadedKernel`."""
+        userdata[0] = 0
+
+    def fault(self, userdata: Any) -> str | None:
+        """See `LoadedKernel`."""
+        return self.faults[userdata[0] - 1] if userdata[0] else None

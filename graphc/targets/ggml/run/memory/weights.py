@@ -1,0 +1,213 @@
+"""The weights of a program as ggml's tensors: used where their arrays lie on the host, copied to devices, or streamed there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphc.backends.generated import device_error
+from graphc.errors import GraphcError
+from graphc.ggml_library import ggml
+from graphc.targets.ggml.program.program import Program
+from graphc.targets.ggml.run.device.devices import device_name
+from graphc.targets.ggml.run.device.tensors import (
+    ALIGNMENT,
+    NOTHING,
+    give_back,
+    in_place,
+    new_context,
+    new_tensor,
+    upload,
+)
+from graphc.targets.ggml.run.memory.residence import HOST, SLOTS, Residence
+
+SOMEWHERE = 1 << 12
+"""An address for tensors that have no place yet; nothing reads it."""
+
+
+class Weights:
+    """Tensors of a program's weights, with `arrays` for them, on backends of which the last is the CPU's.
+
+    They have no places until `place` or `pretend` gives them some.
+    """
+
+    def __init__(self, program: Program, arrays: Iterable[np.ndarray], backends: Sequence[Any]) -> None:
+        self.backends = list(backends)
+        self.packings = [weight.packing for weight in program.weights]
+        self.arrays = self.kept(arrays)
+        self.context = new_context(len(program.weights) + 1)
+        self.tensors = [new_tensor(self.context, weight.tensor, {}) for weight in program.weights]
+        for tensor in self.tensors:  # building a graph names what has no name, and several are built at once
+            ggml.ggml_set_name(tensor, b"weight")
+        self.residence: Residence | None = None
+        self.slots: list[list[tuple[Any, int]]] = []
+        self.filled: dict[tuple[int, int], object] = {}
+        self._buffers: list[Any] = []
+        self._mapped: dict[int, Any] = {}
+        self._held: dict[int, np.ndarray] = {}
+
+    def kept(self, arrays: Iterable[np.ndarray]) -> list[np.ndarray]:
+        """The arrays as they are used; each is copied, if it has to be, before the next is made."""
+        return [in_place(array) if len(self.backends) == 1 else np.asarray(array, order="C") for array in arrays]
+
+    def packed(self, index: int) -> np.ndarray:
+        """A weight's array as its tensor holds it."""
+        packing = self.packings[index]
+        return self.arrays[index] if packing is None else packing(self.arrays[index])
+
+    def sizes(self) -> list[int]:
+        """The bytes that each weight takes on a device."""
+        kinds = [ggml.ggml_backend_get_default_buffer_type(each) for each in self.backends[:-1]]
+        return [max(room_of(kind, tensor) for kind in kinds) for tensor in self.tensors]
+
+    def refused(self) -> set[int]:
+        """The weights that one of the devices cannot hold, whatever its memory: some have a largest buffer."""
+        return {
+            index
+            for index, tensor in enumerate(self.tensors)
+            if not all(ggml.ggml_backend_supports_op(each, tensor) for each in self.backends[:-1])
+        }
+
+    def place(self, residence: Residence) -> None:
+        """Give every weight its place, and devices what is theirs. Raises GraphcError if one has too little memory."""
+        self.clear()
+        for index, device in enumerate(residence.device):
+            if device == HOST:
+                self._map(index)
+        for number, backend in enumerate(self.backends[:-1]):
+            own = residence.resident(number)
+            self._buffers += allocated(backend, [self.tensors[index] for index in own])
+            for index in own:
+                upload(self.tensors[index], self.packed(index))
+            give_back(self.arrays[index] for index in own)
+            slots = [
+                whole_buffer(backend, residence.slots[number]) for _ in range(SLOTS * bool(residence.slots[number]))
+            ]
+            self._buffers += slots
+            self.slots.append([(slot, ggml.ggml_backend_buffer_get_base(slot)) for slot in slots])
+        for index in residence.streamed:
+            move(self.tensors[index], *self.slots[residence.device[index]][0])
+        self.residence = residence
+
+    def pretend(self, device: Sequence[int]) -> None:
+        """Let the weights look as if they lay on these devices, so that a graph of them can be measured."""
+        self.clear()
+        kinds = [ggml.ggml_backend_get_default_buffer_type(each) for each in self.backends[:-1]]
+        empty = [ggml.ggml_backend_buft_alloc_buffer(kind, 0) for kind in kinds]
+        self._buffers += empty
+        for buffer in empty:
+            ggml.ggml_backend_buffer_set_usage(buffer, ggml.GGML_BACKEND_BUFFER_USAGE_WEIGHTS)
+        for index, number in enumerate(device):
+            if number == HOST:
+                self._map(index)
+            else:
+                move(self.tensors[index], empty[number], SOMEWHERE)
+
+    def replace(self, arrays: Iterable[np.ndarray]) -> None:
+        """Use other arrays, of the same dtypes and shapes. On an error the old ones stay."""
+        before, self.arrays = self.arrays, self.kept(arrays)
+        self.filled.clear()
+        if self.residence is None:
+            return
+        for index, old in enumerate(before):
+            if self.arrays[index] is old or index in self.residence.streamed:
+                continue
+            if self.residence.device[index] == HOST:
+                ggml.ggml_backend_buffer_free(self._mapped.pop(index))
+                move(self.tensors[index], None, None)
+                self._map(index)
+            else:
+                upload(self.tensors[index], self.packed(index))
+
+    def clear(self) -> None:
+        """Give back the memory on all devices."""
+        for buffer in (*self._buffers, *self._mapped.values()):
+            ggml.ggml_backend_buffer_free(buffer)
+        for tensor in self.tensors:
+            move(tensor, None, None)
+        self._buffers, self._mapped, self.slots, self.residence = [], {}, [], None
+        self._held.clear()
+        self.filled.clear()
+
+    def free(self) -> None:
+        """Give back everything; there are no tensors afterwards."""
+        self.clear()
+        give_back(self.arrays)
+        self.tensors = []
+        ggml.ggml_free(self.context)
+
+    def _map(self, index: int) -> None:
+        """Use a weight's array where it lies."""
+        array = self._held[index] = in_place(self.packed(index))
+        if self.packings[index] is None:
+            self.arrays[index] = array
+        if not array.nbytes:  # ggml would look for a place for it in every graph; it gets one that nothing reads
+            array = NOTHING
+        cpu = ggml.ggml_backend_dev_by_type(ggml.GGML_BACKEND_DEVICE_TYPE_CPU)
+        before = array.ctypes.data % ALIGNMENT  # a buffer of ggml's begins at an aligned place, a tensor in it anywhere
+        size = before + array.nbytes
+        buffer = ggml.ggml_backend_dev_buffer_from_host_ptr(cpu, array.ctypes.data - before, size, size)
+        ggml.ggml_backend_buffer_set_usage(buffer, ggml.GGML_BACKEND_BUFFER_USAGE_WEIGHTS)
+        ggml.ggml_backend_tensor_alloc(buffer, self.tensors[index], array.ctypes.data)
+        self._mapped[index] = buffer
+
+
+def move(tensor: Any, buffer: Any, address: int | None) -> None:
+    """Say that a tensor lies there, whatever lies there; nowhere if both are None."""
+    tensor.contents.buffer, tensor.contents.data = buffer, address
+
+
+def room_of(kind: Any, tensor: Any) -> int:
+    """The bytes that a tensor takes in a buffer of a kind, so that another may follow."""
+    align = ggml.ggml_backend_buft_get_alignment(kind)
+    return int(-(-ggml.ggml_backend_buft_get_alloc_size(kind, tensor) // align) * align)
+
+
+def allocated(backend: Any, tensors: Sequence[Any]) -> list[Any]:
+    """New buffers on a backend, with places for the tensors. Raises GraphcError."""
+    kind = ggml.ggml_backend_get_default_buffer_type(backend)
+    most = int(ggml.ggml_backend_buft_get_max_size(kind))
+    buffers = []
+    try:
+        for part in _parts([(tensor, room_of(kind, tensor)) for tensor in tensors], most):
+            buffers.append(whole_buffer(backend, sum(size for _, size in part)))
+            address = ggml.ggml_backend_buffer_get_base(buffers[-1])
+            for tensor, size in part:
+                ggml.ggml_backend_tensor_alloc(buffers[-1], tensor, address)
+                address += size
+    except GraphcError:
+        for buffer in buffers:
+            ggml.ggml_backend_buffer_free(buffer)
+        for tensor in tensors:
+            move(tensor, None, None)
+        raise
+    return buffers
+
+
+def whole_buffer(backend: Any, nbytes: int) -> Any:
+    """A new buffer for weights. Raises GraphcError."""
+    buffer = ggml.ggml_backend_buft_alloc_buffer(ggml.ggml_backend_get_default_buffer_type(backend), nbytes)
+    if not buffer:
+        name, said = device_name(backend), device_error()
+        raise GraphcError(
+            f"{name} does not have the {nbytes / 2**20:.0f} MiB that the weights need; with a limit (--memory) they are streamed"
+            + (f" ({said})" if said else "")
+        )
+    ggml.ggml_backend_buffer_set_usage(buffer, ggml.GGML_BACKEND_BUFFER_USAGE_WEIGHTS)
+    return buffer
+
+
+def _parts(sized: Sequence[tuple[Any, int]], most: int) -> Iterator[list[tuple[Any, int]]]:
+    """Runs of what fits into one buffer; what is larger than a buffer may be is tried by itself."""
+    part: list[tuple[Any, int]] = []
+    filled = 0
+    for each in sized:
+        if part and filled + each[1] > most:
+            yield part
+            part, filled = [], 0
+        part.append(each)
+        filled += each[1]
+    if part:
+        yield part

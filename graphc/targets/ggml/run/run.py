@@ -1,0 +1,64 @@
+"""One run of a program: what a backend computes as a graph, and what the host does between two of them (`host.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphc.ops.control import settle
+from graphc.shapes import Dim, integer
+from graphc.targets.ggml.program.program import Call, Program
+from graphc.targets.ggml.program.tensor import Tensor
+from graphc.targets.ggml.run.context import Context
+from graphc.targets.ggml.run.host import perform
+
+
+class Run:
+    """One run of a program, in a context: the sections one after the other, and what the host does between them."""
+
+    def __init__(
+        self, context: Context, program: Program, inputs: Sequence[np.ndarray], binding: dict[str, int]
+    ) -> None:
+        self.context, self.program, self.inputs, self.binding = context, program, inputs, binding
+        self.steps = context.executor.sections(program)
+        self.made: dict[int, np.ndarray] = {}
+
+    def results(self) -> list[np.ndarray]:
+        """The program's outputs. Raises InputError for what does not fit."""
+        outputs: dict[int, np.ndarray] = {}
+        for step in self.steps:
+            if isinstance(step, Call):
+                self._host(step)
+                continue
+            graph = self.context.graph(self.program, step, self.binding)
+            made, found = graph.run(self.inputs, self.made)
+            self.made.update(made)
+            outputs.update(found)
+        return [
+            outputs[index] if index in outputs else self._array(output.tensor, output.dtype, output.shape)
+            for index, output in enumerate(self.program.outputs)
+        ]
+
+    def _host(self, call: Call) -> None:
+        assert call.host is not None
+        args = [
+            self._array(tensor, type.dtype, type.shape)
+            for tensor, type in zip(call.args, call.host.inputs, strict=True)
+            if isinstance(tensor, Tensor)
+        ]
+        results = perform(call.host, args, self._block, self.binding)
+        for number, array in enumerate(results):
+            self.made[call.result.call + 1 + number] = array
+
+    def _block(self, block: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        binding = dict(self.binding)
+        for declared, array in zip(block.inputs, arrays, strict=True):
+            settle(binding, declared.shape, array, declared.name)
+        return Run(self.context, block, arrays, binding).results()
+
+    def _array(self, tensor: Tensor, dtype: np.dtype, shape: Sequence[Dim]) -> np.ndarray:
+        """A tensor that is an input, or the result of an earlier call, in the model's terms."""
+        array = self.inputs[tensor.input] if tensor.input >= 0 else self.made[tensor.call]
+        sizes = [integer(size, self.binding) for size in shape]
+        return np.ascontiguousarray(array).reshape(-1).view(dtype).reshape(sizes)
