@@ -6,12 +6,8 @@ writes models/tiny_cnn/dynamo/model.onnx and so on, each with inputs.npz and out
 """
 
 import argparse
-import contextlib
-import io
-import logging
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -21,6 +17,7 @@ from typing import Any
 import numpy
 import onnx_ir
 import torch
+from quiet import quiet
 from torch import Tensor, nn
 from torch.onnx import ONNXProgram
 from zoo import EXAMPLES, EXPORTERS, Example, Exporter
@@ -28,19 +25,6 @@ from zoo import EXAMPLES, EXPORTERS, Example, Exporter
 OPSETS: dict[Exporter, int] = {"dynamo": 20, "torchscript": 17}
 LARGE = 100_000_000
 """Weights of more bytes than this go to model.onnx.data."""
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the libraries' remarks from the terminal; errors still raise."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        previous = logging.root.manager.disable
-        logging.disable(logging.WARNING)
-        try:
-            yield
-        finally:
-            logging.disable(previous)
 
 
 @quiet()

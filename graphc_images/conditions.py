@@ -6,10 +6,13 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
+from graphc_images.from_files import stamp
 from graphc_images.models import Architecture, Conditioning, ImageModel
+from graphc_images.models.looking import Look
 from graphc_images.modes import Mode
 from graphc_images.prompts import conditioning as arithmetic
 from graphc_images.prompts import encoders
@@ -30,7 +33,7 @@ class Reading:
     """How texts are read. `size` is the picture's (height, width), which Stable Diffusion XL is told; `guidance` the distilled
     one; `t5_mask_pad` is how much padding Chroma sees, `comma_backtrack` how far before its end a chunk may end at a comma.
     Stable Diffusion XL is told `crop`, pixels that are cut off at the top and at the left; its refiner aesthetic `scores` of the
-    negative prompt and of the prompt."""
+    negative prompt and of the prompt. Qwen-Image-Edit reads texts behind pictures, `looks`."""
 
     mode: Mode = "a1111"
     emphasis: Emphasis = "Original"
@@ -40,8 +43,10 @@ class Reading:
     guidance: float | None = None
     t5_mask_pad: int = 0
     comma_backtrack: int = 20
+    old_emphasis: bool = False
     crop: tuple[int, int] = (0, 0)
     scores: tuple[float, float] = (2.5, 6.0)
+    looks: tuple[Look, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,24 +94,32 @@ class Conditioner:
     """The conditionings of a model: what was encoded last is kept, for the next picture of the same prompt."""
 
     KEPT = 32
+    KEPT_BYTES = 1 << 28
+    """Texts beside pictures are long: of those before the last, no more than this is kept."""
 
     def __init__(self, model: ImageModel) -> None:
         self.model = model
         self._made: OrderedDict[Hashable, list[Conditioning]] = OrderedDict()
 
     def __call__(self, told: Sequence[Told], reading: Reading) -> list[list[Conditioning]]:
-        """As `conditionings`. A LoRA on the text encoders, or another strength of it, makes others."""
-        loras = tuple(sorted((name, str(strength)) for name, strength in self.model.loras.items()))
+        """As `conditionings`. A LoRA on the text encoders, another strength of it, or another file makes others."""
+        put_on = self.model.loras.items()
+        loras = tuple(sorted((name, str(strength), stamp(Path(name))) for name, strength in put_on))
         vectors = [array.tobytes() for each in reading.embeddings for array in each.vectors.values()]
         names = [each.name for each in reading.embeddings]
-        keys = {each: (each, loras, replace(reading, embeddings=()), *names, *vectors) for each in told}
+        looks = [(look.digest, look.number) for look in reading.looks]
+        rest = replace(reading, embeddings=(), looks=())
+        keys = {each: (each, loras, rest, *looks, *names, *vectors) for each in told}
         new = [each for each, key in keys.items() if key not in self._made]
         made = dict(zip(new, conditionings(self.model, new, reading), strict=True))
         found = {each: made[each] if each in made else self._made.pop(key) for each, key in keys.items()}
         self._made.update({keys[each]: one for each, one in found.items()})
-        while len(self._made) > self.KEPT:
+        while len(self._made) > self.KEPT or (len(self._made) > len(keys) and self._bytes() > self.KEPT_BYTES):
             self._made.popitem(last=False)
         return [found[each] for each in told]
+
+    def _bytes(self) -> int:
+        return sum(each.words.nbytes for conditionings in self._made.values() for each in conditionings)
 
 
 def conditionings(model: ImageModel, told: Sequence[Told], reading: Reading) -> list[list[Conditioning]]:
@@ -167,7 +180,7 @@ def _zeros(array: np.ndarray | None) -> np.ndarray | None:
 
 def _read(model: ImageModel, name: str, texts: Sequence[str], reading: Reading, family: Family) -> Read:
     """What one encoder makes of the texts."""
-    rules = family.talk if name == "llm" and family.talk else ENCODERS[name]
+    rules = talked(family, reading.looks) if name == "llm" else ENCODERS[name]
     if name == "t5xxl":
         rules = replace(rules, shortest=family.t5[reading.mode])
     cut = [
@@ -178,6 +191,7 @@ def _read(model: ImageModel, name: str, texts: Sequence[str], reading: Reading, 
             emphasis=reading.emphasis,
             embeddings=reading.embeddings,
             comma_backtrack=reading.comma_backtrack,
+            old=reading.old_emphasis,
         )
         for text in texts
     ]
@@ -196,7 +210,10 @@ def _read(model: ImageModel, name: str, texts: Sequence[str], reading: Reading, 
     for chunks in zip(*rows, strict=True):
         ids = np.array([_ids(model, name, chunk) for chunk in chunks], np.int64)
         weights = np.array([chunk.weights for chunk in chunks], np.float32)
-        encoded = model.encode_tokens(name, ids, arithmetic.text_mask(ids, pad=rules.pad) if masked else None)
+        if reading.looks:
+            encoded = model.encode_seeing(name, ids, reading.looks)
+        else:
+            encoded = model.encode_tokens(name, ids, arithmetic.text_mask(ids, pad=rules.pad) if masked else None)
         states = encoded.skipping(skip if rules.chunk else 1, layer.normed)
         words.append(_weighed(model, states, weights, rules, skip, reading, layer))
         masks.append(arithmetic.text_mask(ids, pad=rules.pad, visible_pads=seen_pads))
@@ -204,6 +221,12 @@ def _read(model: ImageModel, name: str, texts: Sequence[str], reading: Reading, 
             pooled = encoded.pooled((ids == rules.end).argmax(1).tolist())
     assert pooled is not None
     return Read(np.concatenate(words, 1), pooled, np.concatenate(masks, 1))
+
+
+def talked(family: Family, looks: Sequence[Look] = ()) -> EncoderRules:
+    """How a family talks to its language model, beside these pictures."""
+    assert family.talk is not None
+    return encoders.edited([(look.number, look.words) for look in looks]) if looks else family.talk
 
 
 def _ids(model: ImageModel, encoder: str, chunk: Chunk) -> list[int]:
@@ -286,7 +309,8 @@ def _flux2(read: Mapping[str, Read], reading: Reading, negative: bool) -> Condit
 
 
 def _qwen_image(read: Mapping[str, Read], reading: Reading, negative: bool) -> Conditioning:
-    return Conditioning(own_words(read["llm"])[:, encoders.QWEN_DESCRIBED.dropped :])
+    rules = talked(FAMILIES["qwen_image"], reading.looks)
+    return Conditioning(own_words(read["llm"])[:, rules.dropped :])
 
 
 def own_words(read: Read) -> np.ndarray:

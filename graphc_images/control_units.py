@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from typing import Any, Literal
 from PIL import Image
 
 from graphc_images.errors import SettingError
+from graphc_images.hashes import short_hash
 from graphc_images.models.controls import UNION
 from graphc_images.pictures.hints import FIT_MODES, FitMode
 
@@ -167,10 +167,3 @@ def read(text: str) -> dict[str, Any]:
 
 def _title(name: str) -> str:
     return " ".join(word.capitalize() for word in name.split("_"))
-
-
-def short_hash(path: Path) -> str:
-    """A1111's old hash of a file, which stands behind the names of ControlNets: of the 64 KiB behind its first MiB."""
-    with path.open("rb") as file:
-        file.seek(0x100000)
-        return hashlib.sha256(file.read(0x10000)).hexdigest()[:8]

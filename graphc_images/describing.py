@@ -17,7 +17,7 @@ from graphc_images.pictures.files import Notes
 from graphc_images.pictures.graphs import graph_of, parameters_of_graph
 from graphc_images.pictures.parameters import SIZE, Parameters, read_parameters, write_parameters
 from graphc_images.prompts.extras import take_networks
-from graphc_images.sampling.guidance import DynamicThreshold, Frequencies, Projected
+from graphc_images.sampling.guidance import DynamicThreshold, FreeU, Frequencies, Projected
 from graphc_images.sampling.names import chosen_scheduler, find_sampler, find_scheduler
 from graphc_images.settings import Settings
 
@@ -60,7 +60,8 @@ def settings_of(parameters: Parameters) -> dict[str, Any]:
             except (ValueError, SettingError):
                 continue
     units = tuple(found.pop(name) for name in sorted(found) if name.startswith("controls."))
-    found = _gathered(found) | ({"controls": units} if units else {})
+    modules = tuple(found.pop(name) for name in sorted(found) if name.startswith("hires_modules."))
+    found = _gathered(found) | ({"controls": units} if units else {}) | ({"hires_modules": modules} if modules else {})
     if again_of(parameters.settings) and "denoising_strength" in found:
         found["hires_denoising_strength"] = found.pop("denoising_strength")
     if "(comfyui)" in parameters.settings.get("Version", ""):
@@ -204,6 +205,32 @@ def _switch(label: str, setting: str, on: str = "True", value: bool = True) -> E
         return {setting: value if text == on else not value}
 
     return Entry(label, lambda settings: on if getattr(settings, setting) is value else None, read)
+
+
+def _word(label: str, setting: str, word: str) -> Entry:
+    """One of a setting's words, as a label of its own."""
+    return Entry(label, lambda settings: getattr(settings, setting) == word or None, lambda text: {setting: word})
+
+
+BUILT_IN = "Built-in"
+MOST_MODULES = 5
+
+
+def _module(number: int) -> Entry:
+    """A file of the second pass, as Forge writes it; the first place says that there are none."""
+
+    def write(settings: Settings) -> object:
+        names = settings.hires_modules
+        if names == ():
+            return None if number else BUILT_IN
+        return None if names is None or number >= len(names) else names[number]
+
+    def read(text: str) -> dict[str, Any]:
+        if text == BUILT_IN:
+            return {"hires_modules": ()}
+        return {} if text == "Use same choices" else {f"hires_modules.{number}": text}
+
+    return Entry(f"Hires Module {number + 1}", write, read)
 
 
 def _list(label: str, setting: str, kind: Callable[[str], Any]) -> Entry:
@@ -374,8 +401,12 @@ ENTRIES: tuple[Entry, ...] = (
     _entry("Hires CFG Scale", "hires_cfg_scale"),
     _entry("Hires Distilled CFG Scale", "hires_guidance"),
     _unless("Use same checkpoint", "hires_checkpoint", "Hires checkpoint"),
+    *(_module(number) for number in range(MOST_MODULES)),
+    _switch("Hires networks of the first pass", "hires_same_networks"),
     _switch("Mask mode", "invert_mask", "Inpaint not masked"),
     _entry("Mask blur", "mask_blur", float, masked),
+    _entry("Mask blur down", "mask_blur_y"),
+    _switch("Overlay", "overlay", "False", value=False),
     _switch("Mask rounding", "round_mask", "False", value=False),
     _switch("Inpaint area", "only_masked", "Only masked"),
     _entry("Masked area padding", "only_masked_padding", int, only_masked),
@@ -390,6 +421,8 @@ ENTRIES: tuple[Entry, ...] = (
     }),
     _switch("Differential diffusion", "differential"),
     _entry("Resize mode", "resize_mode", str),
+    _entry("Resize upscaler", "resize_upscaler", str),
+    _entry("Background", "background", str),
     _entry("Noise multiplier", "initial_noise_multiplier"),
     _entry("Extra noise", "extra_noise"),
     _switch("Fix steps", "fix_steps"),
@@ -397,10 +430,20 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("Tiling", lambda settings: TILINGS.get(settings.tiling), lambda text: {"tiling": _tiling(text)}),
     _entry("VAE tiling", "vae_tiling", str),
     _entry("VAE tile", "vae_tile", int),
+    _entry("Upscaler tile", "upscale_tile", int),
+    _entry("Upscaler tile overlap", "upscale_overlap", int),
     _entry("Refiner", "refiner", lambda text: HASH.sub("", text)),
     _entry("Refiner switch at", "refiner_switch_at", float, lambda settings: settings.refiner is not None),
+    _switch("Refiner switch by sampling steps", "refiner_by_steps"),
+    _entry("Hires refiner", "hires_refiner", str),
     _entry("T5 mask pad", "t5_mask_pad", int),
     _entry("Emphasis", "emphasis", str),
+    _switch("Old emphasis", "old_emphasis"),
+    _switch("Old prompt editing timelines", "old_timelines"),
+    _switch("Downcast alphas_cumprod", "half_alphas"),
+    _switch("Shared Brownian noise", "shared_brownian"),
+    _word("Pad conds", "pad_prompts", "empty"),
+    _word("Pad conds v0", "pad_prompts", "last"),
     _eta("Eta", on_times=False),
     _eta("Eta DDIM", on_times=True),
     _entry("Sigma churn", "s_churn"),
@@ -426,6 +469,7 @@ ENTRIES: tuple[Entry, ...] = (
     _entry("Low aesthetic score", "low_score"),
     _entry("High aesthetic score", "high_score"),
     _entry("NGMS", "s_min_uncond"),
+    _switch("NGMS all steps", "s_min_uncond_all"),
     _entry("Skip Early CFG", "skip_early_cfg"),
     _entry("CFG Rescale phi", "cfg_rescale"),
     *_record("apg", Projected, "APG", {
@@ -447,6 +491,7 @@ ENTRIES: tuple[Entry, ...] = (
     _switch("CFG Zero Star", "cfg_zero_star"),
     _switch("MaHiRo", "mahiro"),
     _switch("CFG lengths", "cfg_lengths"),
+    _switch("Numbered references", "numbered_references"),
     _entry("CFGNorm", "cfg_norm"),
     _entry("Perp-Neg", "perp_neg"),
     _switch("Tangential damping", "tangential_damping"),
@@ -455,6 +500,10 @@ ENTRIES: tuple[Entry, ...] = (
     }),
     _entry("Epsilon scaling", "epsilon_scaling"),
     _entry("PAG scale", "pag_scale"),
+    *_record("free_u", FreeU, "freeu_enabled", {
+        "b1": "freeu_b1", "b2": "freeu_b2", "s1": "freeu_s1", "s2": "freeu_s2", "second_version": "FreeU second version",
+        "by_blocks": "FreeU by blocks",
+    }),
     _entry("SLG scale", "slg_scale"),
     _list("SLG layers", "slg_layers", int),
     _entry("SLG start", "slg_start"),

@@ -16,8 +16,10 @@ from PIL import Image
 import graphc
 from graphc_images.errors import ModelError
 from graphc_images.folders import ModelFolders
+from graphc_images.from_files import Stamp, stamp
 from graphc_images.pictures.arrays import flatten
-from graphc_images.pictures.hints import PREPROCESSORS, RESOLUTION, at_resolution, at_size, levels, preprocessed
+from graphc_images.pictures.filters import levels
+from graphc_images.pictures.hints import PREPROCESSORS, RESOLUTION, at_resolution, at_size, preprocessed
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 EVEN = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -122,7 +124,7 @@ class Detectors:
 
     def __init__(self, folders: ModelFolders | None) -> None:
         self.folders = folders
-        self._loaded: tuple[Path, graphc.Model] | None = None
+        self._loaded: tuple[tuple[Path, Stamp], graphc.Model] | None = None
 
     def has(self, name: str | os.PathLike[str]) -> bool:
         """Whether a preprocessor is a file."""
@@ -168,13 +170,14 @@ class Detectors:
         return at_size(found, *_sides_at(pixels, resolution)), detector.shows
 
     def _model(self, path: Path) -> graphc.Model:
-        if self._loaded is None or self._loaded[0] != path:
+        key = path, stamp(path)
+        if self._loaded is None or self._loaded[0] != key:
             self.close()
             try:
                 made = graphc.load(path) if path.suffix.lower() == ".gguf" else graphc.compile(path)
             except graphc.GraphcError as error:
                 raise ModelError(f"{path}: {error}") from error
-            self._loaded = path, made
+            self._loaded = key, made
         return self._loaded[1]
 
     def close(self) -> None:

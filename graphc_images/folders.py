@@ -32,11 +32,19 @@ KINDS: dict[str, tuple[str, ...]] = {
     "controlnet": ("controlnet", "t2i_adapter"),
     "upscaler": ("esrgan", "realesrgan", "upscale_models"),
     "preprocessor": ("preprocessors", "controlnetpreprocessor", "annotators"),
+    "image encoder": ("clip_vision",),
+    "ip-adapter": ("ipadapter",),
+    "inpainter": ("inpaint",),
     "wildcards": ("wildcards",),
 }
 """What the folders of each kind are called by the applications, in small letters."""
 
-ENDINGS = {"preprocessor": (".onnx",), "wildcards": (".txt",), "embedding": (*WEIGHTS, ".webp", ".png")}
+ENDINGS = {
+    "preprocessor": (".onnx",),
+    "wildcards": (".txt",),
+    "embedding": (*WEIGHTS, ".webp", ".png"),
+    "inpainter": (*WEIGHTS, ".patch"),
+}
 """Of the files of a kind, where they are not weights alone."""
 
 SAME_NAMES = {"checkpoint": ("checkpoint", "diffusion model")}
@@ -81,6 +89,12 @@ class ModelFolders:
     def of(self, kind: str) -> list[ModelFile]:
         """The files of a kind."""
         return [file for file in self.files if file.kind in SAME_NAMES.get(kind, (kind,))]
+
+    def place(self, kind: str) -> Path | None:
+        """The first folder that is for files of a kind; None if there is none."""
+        return next(
+            (place for folder in self.folders for each, place in _folders_of_kinds(folder) if each == kind), None
+        )
 
     def find(self, kind: str, name: str) -> Path:
         """The file that is called so: a path that exists, or a name in the folders, with or without its ending or its folder, in

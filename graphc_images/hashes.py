@@ -8,37 +8,37 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import struct
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
 
 import graphc
+from graphc_images.from_files import Stamp, stamp
+from graphc_images.headers import begin_of_tensors, metadata_of
 
 LOG = logging.getLogger("graphc.images")
 FOLDER = "hashes"
 SHORT, SHORT_OF_LORA = 10, 12
 PIECE = 1 << 22
-HEADER = struct.Struct("<Q")
 
 
 class Hashes:
     """Hashes of files. Each is computed by a thread of its own, once; asking for it waits for that."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Path, bool], Future[str]] = {}
+        self._found: dict[tuple[Path, Stamp, bool], Future[str]] = {}
 
     def begin(self, path: Path, *, content: bool = False) -> Future[str]:
         """The hash of a file, later; empty for a folder, and for what cannot be read.
 
         `content` leaves out the header of a safetensors file: another title or tag in it makes no other hash.
         """
-        key = path.absolute(), content
+        whole = path.absolute()
+        key = whole, stamp(whole), content
         if key not in self._found:
             self._found[key] = Future()
-            threading.Thread(target=_compute, args=(*key, self._found[key]), daemon=True).start()
+            threading.Thread(target=_compute, args=(whole, content, self._found[key]), daemon=True).start()
         return self._found[key]
 
     def of_model(self, path: Path) -> str:
@@ -135,25 +135,14 @@ def sha256(path: Path, *, content: bool = False) -> str:
     made = hashlib.sha256()
     with graphc.open_regular(path) as file:
         if content:
-            begin = file.read(HEADER.size)
-            length = HEADER.unpack(begin)[0] if len(begin) == HEADER.size else 0
-            file.seek(min(HEADER.size + length, os.fstat(file.fileno()).st_size))
+            file.seek(begin_of_tensors(file))
         while piece := file.read(PIECE):
             made.update(piece)
     return made.hexdigest()
 
 
-def metadata_of(path: Path) -> dict[str, str]:
-    """What the header of a safetensors file says besides its tensors; nothing for another file."""
-    if path.suffix not in (".safetensors", ".sft"):
-        return {}
-    try:
-        with graphc.open_regular(path) as file:
-            begin = file.read(HEADER.size)
-            length = HEADER.unpack(begin)[0] if len(begin) == HEADER.size else 0
-            if length > os.fstat(file.fileno()).st_size:
-                return {}
-            said = json.loads(file.read(length)).get("__metadata__", {})
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return {}
-    return {str(name): str(value) for name, value in said.items()} if isinstance(said, dict) else {}
+def short_hash(path: Path) -> str:
+    """A1111's old hash of a file, which stands behind the names of ControlNets: of the 64 KiB behind its first MiB."""
+    with path.open("rb") as file:
+        file.seek(0x100000)
+        return hashlib.sha256(file.read(0x10000)).hexdigest()[:8]

@@ -43,9 +43,8 @@ class Inpainted:
     def __init__(self, region: Region, model: PairDenoiser, way: Plan, source: NoiseSource) -> None:
         self.region, self.model, self.way = region, model, way
         self.noise: np.ndarray | None = None
-        if (
-            way.mode == "comfyui"
-        ):  # whose DDIM has other noise for this: that of the next seed, which the source goes on with
+        if way.mode == "comfyui":
+            # Its DDIM has other noise for this: that of the next seed, which the source goes on with.
             self.noise = source.next() if way.sampler.comfyui == "ddim" else source.first()
         self.first = way.sigmas[0] if way.sigmas else 0.0
 

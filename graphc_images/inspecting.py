@@ -12,8 +12,9 @@ import graphc
 from graphc import GraphcError
 from graphc_images.describing import settings_in
 from graphc_images.errors import SettingError
-from graphc_images.hashes import metadata_of
+from graphc_images.headers import metadata_of
 from graphc_images.models import load_model
+from graphc_images.models.components import TINY_MARKS
 from graphc_images.pictures.files import FORMATS, open_picture
 from graphc_images.prompts.embeddings import Embedding
 from graphc_images.upscalers.networks import network_of
@@ -177,6 +178,13 @@ DENOISERS = (
     "transformer_blocks.",
 )
 
+
+def _tiny(tensors: Tensors, path: Path) -> Iterator[str]:
+    (first,) = (first for mark, first in TINY_MARKS.items() if mark in tensors)
+    if first in tensors:
+        yield f"latents of {tensors[first].shape[1]} channels"
+
+
 KINDS: tuple[Kind, ...] = (
     Kind("a LoRA", lambda tensors: any(mark in name for name in tensors for mark in LORA_MARKS), _lora),
     Kind("an embedding", _is_embedding, _embedding),
@@ -190,6 +198,7 @@ KINDS: tuple[Kind, ...] = (
         lambda tensors: _has("decoder.conv_in.weight")(tensors) and not _has(*DENOISERS)(tensors),
         _autoencoder,
     ),
+    Kind("a tiny autoencoder", lambda tensors: any(mark in tensors for mark in TINY_MARKS), _tiny),
     Kind(
         "a text encoder (CLIP)",
         lambda tensors: _has("text_model.", "transformer.resblocks.")(tensors) and not _has(*DENOISERS)(tensors),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 import graphc
 from graphc_images.errors import SettingError
 from graphc_images.folders import ModelFolders
+from graphc_images.from_files import FromFiles
 from graphc_images.prompts.embeddings import Embedding, missing_embeddings
 from graphc_images.settings import Settings
 
@@ -23,20 +25,38 @@ class Inversions:
 
     def __init__(self, folders: ModelFolders | None) -> None:
         self.folders = folders
-        self._read: dict[tuple[str, Path], Embedding] = {}
+        self._read: FromFiles[Embedding] = FromFiles()
 
     def named(self, settings: Settings) -> tuple[Embedding, ...]:
         """Those whose names stand somewhere in the prompts. In ComfyUI's mode the log names those that there are not.
 
-        Raises SettingError for a file that is no embedding, and CheckpointError for a damaged one.
+        Raises SettingError for a file that is no embedding, and CheckpointError for a damaged one: also for one of the settings
+        that no prompt names.
         """
         text = _text(settings)
+        for name, file in settings.embeddings.items():
+            self._embedding(name, Path(file))
         found = tuple(
             self._embedding(name, path) for name, path in self._files(settings.embeddings).items() if name in text
         )
         if settings.mode == "comfyui" and (missing := missing_embeddings(text, found)):
             LOG.warning("there is no embedding %s", ", ".join(missing))
         return found
+
+    def check(self, settings: Settings, encoders: Collection[str]) -> None:
+        """Say in the log which embeddings have no effect: those of the settings that no prompt names, and those that are for
+        other text encoders than a model's. Raises as `named`."""
+        text = _text(settings)
+        for name in settings.embeddings:
+            if name not in text:
+                LOG.warning("no prompt names the embedding %r", name)
+        for each in self.named(replace(settings, mode="a1111")):
+            if not each.vectors.keys() & encoders:
+                LOG.warning(
+                    "the embedding %r is for %s, which the model has not: its name is read as words",
+                    each.name,
+                    ", ".join(each.vectors),
+                )
 
     def files(self, settings: Settings) -> dict[str, Path]:
         """The files of those whose names stand in the prompts as words, by their names."""
@@ -51,13 +71,14 @@ class Inversions:
         }
 
     def _embedding(self, name: str, path: Path) -> Embedding:
-        if (name, path) not in self._read:
+        def read() -> Embedding:
             tensors = {key: np.asarray(tensor) for key, tensor in graphc.open_checkpoint(path).items()}
             try:
-                self._read[name, path] = Embedding.from_tensors(name, tensors)
+                return Embedding.from_tensors(name, tensors)
             except SettingError as error:
                 raise SettingError(f"{path}: {error}") from error
-        return self._read[name, path]
+
+        return self._read((name, path), read, path)
 
 
 def _text(settings: Settings) -> str:

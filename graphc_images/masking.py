@@ -23,7 +23,8 @@ def prepared_mask(settings: Settings) -> Image.Image:
         )
     if settings.invert_mask:
         mask = masks.invert(mask)
-    return masks.blur_mask(mask, settings.mask_blur, settings.mask_blur)
+    down = settings.mask_blur if settings.mask_blur_y is None else settings.mask_blur_y
+    return masks.blur_mask(mask, settings.mask_blur, down)
 
 
 def box_alone(settings: Settings, mask: Image.Image) -> Box:

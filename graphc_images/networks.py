@@ -8,6 +8,7 @@ from pathlib import Path
 import graphc
 from graphc_images.errors import ModelError, SettingError
 from graphc_images.folders import ModelFolders
+from graphc_images.from_files import Stamp, stamp
 from graphc_images.models import ImageModel
 from graphc_images.prompts.extras import Network, take_networks
 from graphc_images.settings import Settings
@@ -24,18 +25,37 @@ class Networks:
         self.model, self.folders = model, folders
         self.files: dict[str, Path] = {}
         self._said: set[Path] = set()
+        self._stamps: dict[str, Stamp] = {}
+        """Of the files that are on."""
 
-    def applied(self, settings: Settings) -> Settings:
-        """Put on what is named, at its strength, and take off all others; the settings come back.
+    def applied(self, settings: Settings, words: Settings | None = None, *, sparing: bool = False) -> Settings:
+        """Put on what is named, at its strength, and take off all others; the settings come back. With `words`, text encoders
+        have what these name. `sparing`: it is never an error that a LoRA has nothing for the model.
 
         One that a prompt names and that there is not, or that has nothing for the model, is left out, and what of a LoRA fits
         nothing is left out too: the log says so (A1111). A file of the settings is found by its name in a prompt as well.
         Raises SettingError for other kinds of networks, and for LoRAs of the settings ModelError where there is none and
         NothingFitsError where it has nothing for the model.
         """
+        wanted, spared = self._wanted(settings)
+        if words is not None:
+            of_words, also = self._wanted(words)
+            spared |= also
+            wanted = {
+                path: _strengths(_of(of_words, path, "text_encoder"), _of(wanted, path, "denoiser"))
+                for path in {**of_words, **wanted}
+            }
+        self.put_on(wanted, set(wanted) if sparing else spared)
+        return settings
+
+    def check(self, settings: Settings) -> None:
+        """Raises as `applied`, for names that settings cannot have."""
+        self._wanted(settings)
+
+    def _wanted(self, settings: Settings) -> tuple[dict[Path, Strengths], set[Path]]:
+        """The LoRAs that settings name, and those of which it is no error that they have nothing for the model."""
         asked = {name: self._path(name) for name in settings.loras}
         wanted: dict[Path, Strengths] = {}
-        self.files = {}
         for network in take_networks(settings.prompt)[1]:
             path = self._named(network, {path.stem: path for path in asked.values()})
             if path is not None:
@@ -47,8 +67,7 @@ class Networks:
             spared.discard(asked[name])
             if asked[name] not in self.files.values():
                 self.files[asked[name].stem] = asked[name]
-        self.put_on(wanted, spared)
-        return settings
+        return wanted, spared
 
     def _named(self, network: Network, asked: dict[str, Path]) -> Path | None:
         """The file of a network that a prompt names; None for one that there is not."""
@@ -68,12 +87,15 @@ class Networks:
         """Put on these files, and take off all others; `spared` are those of which it is no error that they have nothing for the
         model."""
         strengths = {str(path): strength for path, strength in wanted.items()}
-        for name in [name for name in self.model.loras if name not in strengths]:
+        for name in [
+            name for name in self.model.loras if name not in strengths or stamp(Path(name)) != self._stamps[name]
+        ]:
             self.model.unload_lora(name)
         there = {name: strength for name, strength in strengths.items() if name in self.model.loras}
         if there:
             self.model.set_lora(there)
         for path in [path for path in wanted if str(path) not in there]:
+            self._stamps[str(path)] = stamp(path)
             try:
                 self.model.load_lora(path, wanted[path], str(path))
             except graphc.NothingFitsError as error:
@@ -98,6 +120,10 @@ class Networks:
         if not Path(name).is_file():
             raise ModelError(f"there is no LoRA {name!r}: it is no file, and no folder of models was given")
         return Path(name)
+
+
+def _of(wanted: dict[Path, Strengths], path: Path, part: str) -> float:
+    return wanted[path][part] if path in wanted else 0.0
 
 
 def _strengths(text: float, model: float) -> Strengths:

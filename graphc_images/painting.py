@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from graphc_images.conditions import Conditioner, Reading, Told
+from graphc_images.conditions import Conditioner
 from graphc_images.errors import SettingError
 from graphc_images.models import Conditioning, ImageModel
+from graphc_images.models.free_u import freed
 from graphc_images.models.together import ROOM, alike, joined
 from graphc_images.modes import Mode
 from graphc_images.noise import NoiseSource, brownian_noise, noise_source
 from graphc_images.prompts.embeddings import Embedding
-from graphc_images.prompts.plan import PromptPlan, read_prompt
-from graphc_images.prompts.schedule import Stage
+from graphc_images.reading import Canvas, Reader
 from graphc_images.refining import InTurn
 from graphc_images.sampling import (
     Guidance,
@@ -25,7 +25,6 @@ from graphc_images.sampling import (
     Levels,
     Plan,
     Prediction,
-    Prompts,
     Request,
     Weakened,
     Weakening,
@@ -51,25 +50,12 @@ from graphc_images.sampling.names import Sampler, chosen_scheduler
 from graphc_images.sampling.plan import plan
 from graphc_images.sampling.samplers import PairDenoiser
 from graphc_images.sampling.samplers.unipc import unipc, unipc_times
-from graphc_images.seen import NOTHING, Seen
+from graphc_images.seen import NOTHING
 from graphc_images.settings import Settings
 from graphc_images.steering import Steering
 
 Wrapper = Callable[[PairDenoiser, Plan, NoiseSource], PairDenoiser]
 """What makes another denoiser of one: for inpainting."""
-
-
-@dataclass(frozen=True)
-class Canvas:
-    """What a pass paints on: the latent's shape [batch, channels, height, width], the pictures' seeds, and for a pass that goes
-    on from a picture the latent to begin with. `seen` is what the model looks at besides.
-    """
-
-    shape: tuple[int, int, int, int]
-    seeds: Sequence[int]
-    subseeds: Sequence[int]
-    latent: np.ndarray | None = None
-    seen: Seen = NOTHING
 
 
 @dataclass(frozen=True)
@@ -99,7 +85,7 @@ def paint(
     `settings.refiner_switch_at`.
     """
     model = conditioner.model
-    levels = levels_of(model, settings.mode, settings.zero_snr)
+    levels = levels_of(model, settings.mode, settings.zero_snr, settings.half_alphas)
     way = planned(settings, levels, canvas, model, again=hires_of is not None)
 
     def guided_by(conditioner: Conditioner, canvas: Canvas) -> Guided:
@@ -107,7 +93,7 @@ def paint(
         guidance = guidance_of(settings, way, canvas.seen.without is not None)
         own = conditioner.model
         denoise = steering.denoise if steering is not None and own is model else own.denoise
-        return Guided(Network(own, way, denoise), prompts, guidance, way.evaluations)
+        return Guided(Network(own, way, freed(denoise, settings.free_u)), prompts, guidance, way.evaluations)
 
     if steering is not None:
         steering.begin(way)
@@ -117,7 +103,13 @@ def paint(
     if refiner is not None:
         alike = refiner.model.architecture.added == model.architecture.added
         theirs = canvas if alike else replace(canvas, seen=NOTHING)
-        guided = InTurn(first, lambda: guided_by(refiner, theirs), levels, settings.refiner_switch_at)
+        guided = InTurn(
+            first,
+            lambda: guided_by(refiner, theirs),
+            levels,
+            settings.refiner_switch_at,
+            by_steps=settings.refiner_by_steps,
+        )
     source = noise_of(settings, canvas)
     noise = source.first() if settings.noise is None else as_shape("noise", settings.noise, canvas.shape)
     x = way.start(noise * settings.initial_noise_multiplier, canvas.latent, settings.extra_noise)
@@ -137,12 +129,13 @@ def as_shape(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray
     return np.asarray(array, np.float32)
 
 
-def levels_of(model: ImageModel, mode: Mode, zero_snr: bool = False) -> Levels:
-    """The noise levels that a model was trained on; with `zero_snr`, moved so that the highest is noise alone."""
+def levels_of(model: ImageModel, mode: Mode, zero_snr: bool = False, half: bool = False) -> Levels:
+    """The noise levels that a model was trained on; with `zero_snr`, moved so that the highest is noise alone; from numbers of 16
+    bits with `half`."""
     found, architecture = model.recognized, model.architecture
     family = "flux_schnell" if architecture.kind == "flux" and architecture.shift == 1 else architecture.kind
     return levels_of_model(
-        found.prediction, mode, family, found.zero_snr or zero_snr, found.edm[:2] if found.edm else None
+        found.prediction, mode, family, found.zero_snr or zero_snr, found.edm[:2] if found.edm else None, half=half
     )
 
 
@@ -231,6 +224,7 @@ def guidance_of(settings: Settings, way: Plan, by_picture: bool = False) -> Guid
         weakened(settings, way.levels),
         settings.epsilon_scaling,
         skip_below=settings.s_min_uncond,
+        skip_below_always=settings.s_min_uncond_all,
         skip_early=settings.skip_early_cfg,
     )
 
@@ -269,7 +263,8 @@ def noise_for(way: Plan, settings: Settings, canvas: Canvas, source: NoiseSource
     if not way.sampler.brownian or not way.whole:
         return source
     generator = settings.generator or (way.sampler.brownian if settings.mode == "comfyui" else None)
-    return brownian_noise(settings.mode, canvas.shape, canvas.seeds, way.whole, generator)
+    levels = way.sigmas if settings.shared_brownian else way.whole
+    return brownian_noise(settings.mode, canvas.shape, canvas.seeds, levels, generator, shared=settings.shared_brownian)
 
 
 UNI_PC = {
@@ -287,78 +282,6 @@ def sampler_settings(settings: Settings, sampler: Sampler) -> dict[str, Any]:
     if sampler.function in (unipc, unipc_times):
         found |= {theirs: getattr(settings, ours) for ours, theirs in UNI_PC.items()}
     return found
-
-
-class Reader:
-    """The prompts of a pass, as conditionings for each evaluation."""
-
-    def __init__(
-        self,
-        conditioner: Conditioner,
-        settings: Settings,
-        canvas: Canvas,
-        hires_of: int | None,
-        embeddings: tuple[Embedding, ...],
-    ) -> None:
-        self.conditioner, self.settings, self.canvas, self.hires_of = conditioner, settings, canvas, hires_of
-        pixels = conditioner.model.architecture.latent.pixels
-        self.reading = Reading(
-            settings.mode,
-            settings.emphasis,
-            settings.clip_skip,
-            embeddings,
-            size=(canvas.shape[2] * pixels, canvas.shape[3] * pixels),
-            guidance=settings.guidance,
-            t5_mask_pad=settings.t5_mask_pad,
-            comma_backtrack=settings.comma_backtrack,
-            crop=(settings.crop_top, settings.crop_left),
-            scores=(settings.low_score, settings.high_score),
-        )
-
-    def prompts(self, evaluations: int) -> Callable[[int], Prompts]:
-        """What the model is told at an evaluation, counted from 0."""
-        without = self.canvas.seen.without
-        positive = self._plan(self.settings.prompt, evaluations, negative=False)
-        negative = self._plan(self.settings.negative_prompt, evaluations, negative=True)
-        wanted = [_texts(part.stages) for part in positive.parts]
-        if self.settings.cfg_scale != 1 or without is not None:
-            wanted.append(replace(_texts(negative.parts[0].stages), negative=True))
-        if self.settings.perp_neg:
-            wanted.append(Told(("",)))
-        encoded = self._encoded(wanted)
-        told = encoded[: len(positive.parts)]
-        against = next((each for one, each in zip(wanted, encoded, strict=True) if one.negative), {})
-        empty = encoded[-1][""] if self.settings.perp_neg else None
-
-        def at(evaluation: int) -> Prompts:
-            texts = positive.at(evaluation)
-            said = [(told[place][text], weight) for place, (text, weight) in enumerate(texts)]
-            if not against:
-                return Prompts(said, None, empty)
-            other = against[negative.at(evaluation)[0].text]
-            return Prompts(said, other, empty if without is None else replace(other, latents=without))
-
-        return at
-
-    def _plan(self, prompt: str, evaluations: int, *, negative: bool) -> PromptPlan:
-        return read_prompt(prompt, evaluations, self.settings.mode, negative=negative, hires_of=self.hires_of)
-
-    def _encoded(self, wanted: Sequence[Told]) -> list[dict[str, Conditioning]]:
-        """What the model is told by each text."""
-        seen = self.canvas.seen
-        added: dict[str, Any] = {"latents": seen.channels, "references": seen.references}
-        found = []
-        for told, conditionings in zip(wanted, self.conditioner(wanted, self.reading), strict=True):
-            if self.settings.controls:
-                added["positive"] = np.array([0.0 if told.negative else 1.0], np.float32)
-            texts = zip(told.texts, conditionings, strict=True)
-            found.append({text: replace(each, **added) for text, each in texts})
-        return found
-
-
-def _texts(stages: Sequence[Stage]) -> Told:
-    """Each text of a sub-prompt once."""
-    return Told(tuple(dict.fromkeys(stage.text for stage in stages)))
 
 
 class Network:

@@ -20,12 +20,14 @@ from graphc_images.inversions import Inversions
 from graphc_images.latent_scaling import LATENT_UPSCALERS, scaled_latent
 from graphc_images.models import ImageModel, Tiles, load_model
 from graphc_images.networks import Networks
+from graphc_images.others import Modules, Others, Painter
 from graphc_images.painting import paint
 from graphc_images.pictures.arrays import flatten, to_array, to_picture
 from graphc_images.pictures.colour import match_colours
 from graphc_images.pictures.files import Notes, save_picture
-from graphc_images.refining import check_other
+from graphc_images.pictures.sizes import Resizer, larger_by
 from graphc_images.resolving import check_names, check_size, resolved
+from graphc_images.second_pass import covering, enlarged, second
 from graphc_images.settings import Settings
 from graphc_images.starting import Start, again_of, latent_of, start_of
 from graphc_images.steering import Controls, Steering
@@ -49,6 +51,10 @@ class Picture:
     latent: np.ndarray
     settings: Settings
     model: tuple[str, str, str]
+    mask: Image.Image | None = None
+    """Where it was painted, if that was a part of a picture: white there, with its softness."""
+    painted: Image.Image | None = None
+    """What was painted there, transparent elsewhere."""
 
     def save(self, path: str | os.PathLike[str], *, quality: int = 80, graph: bool = False) -> None:
         """Write it as its ending says (.png, .jpg, .webp), with the text, and if `graph` with a graph that makes it in ComfyUI.
@@ -137,18 +143,24 @@ class Pipeline:
     """
 
     def __init__(
-        self, model: ImageModel, name: str, folders: ModelFolders | None = None, *, hashes: bool = True
+        self,
+        model: ImageModel,
+        name: str,
+        folders: ModelFolders | None = None,
+        *,
+        hashes: bool = True,
+        modules: Modules | None = None,
     ) -> None:
-        """With `hashes`, pictures say those of the files that they were made with; they are computed meanwhile."""
+        """With `hashes`, pictures say those of the files that they were made with; they are computed meanwhile. `modules` are the
+        files that the model has in place of its checkpoint's, for models that go on."""
         self.model, self.name = model, name
         self.hashes = Hashes() if hashes else None
         self.conditioner = Conditioner(model)
         self.networks = Networks(model, folders)
+        self.others = Others(model, folders, modules or Modules())
         self.inversions = Inversions(folders)
         self.enlargers = Enlargers(folders, model.loaded, model.threads)
         self.folders = folders
-        self.others: dict[str, Conditioner] = {}
-        """Models that go on from this one's latents, by name."""
         self.controls = Controls(model, folders)
 
     def __call__(
@@ -164,8 +176,8 @@ class Pipeline:
 
     def close(self) -> None:
         """Free what is loaded; it is loaded again if it is needed."""
-        for model in (self.model, *(each.model for each in self.others.values())):
-            model.close()
+        self.model.close()
+        self.others.close()
 
     def steps(self, prompt: str = "", **settings: Any) -> Iterator[Progress]:
         """The same step by step. Whoever stops asking for more has what was finished until then."""
@@ -180,11 +192,17 @@ class Pipeline:
             check_size(self.model.architecture, *larger)
             check_names(again)
             if again.hires_upscaler not in LATENT_UPSCALERS:
-                try:
-                    self.enlargers(again.hires_upscaler)
-                except SettingError as error:
-                    raise SettingError(f"hires_upscaler: {error}") from error
+                self._enlarger("hires_upscaler", again)
+        if found.resize_upscaler != "None":
+            self._enlarger("resize_upscaler", found)
         return found
+
+    def _enlarger(self, setting: str, settings: Settings) -> Resizer:
+        """What makes pictures larger. Raises SettingError that names the setting, where there is none of its name."""
+        try:
+            return self.enlargers(getattr(settings, setting), settings.upscale_tile, settings.upscale_overlap)
+        except SettingError as error:
+            raise SettingError(f"{setting}: {error}") from error
 
     def paint(self, asked: Settings, wish: Callable[[], Wish] = go_on) -> Iterator[Progress]:
         """The steps of all batches. Raises ImageError before the first, for what cannot be done.
@@ -194,11 +212,15 @@ class Pipeline:
         """
         self.model.require("denoiser", "vae", *needed(self.model))
         self.model.tiles, self.model.seamless = Tiles(asked.vae_tiling, asked.vae_tile), SEAMLESS[asked.tiling]
+        self.networks.files = {}
         settings = self.controls.resolved(self.networks.applied(self.resolved(asked)))
+        self.inversions.check(settings, self.model.architecture.text)
         if self.hashes is not None:
             self.hashes.begin(Path(self.model.components["denoiser"].file))
         size = enlarged(settings)
         larger = None if size is None else second(settings, *size)
+        if larger is not None:
+            self.networks.check(larger)
         steered = self.controls.steerings(settings, larger)
         passes = [Pass(each, steering) for each, steering in zip((settings, larger), steered, strict=True) if each]
         for batch in range(settings.batches):
@@ -212,21 +234,25 @@ class Pipeline:
         numbers = [batch * settings.batch_size + place for place in range(settings.batch_size)]
         seeds = [settings.seed + (0 if varied else number) for number in numbers]
         subseeds = [settings.subseed + number for number in numbers]
-        start = start_of(self.model, settings, seeds, subseeds)
-        turns, painter = len(passes), self.conditioner
+        by = larger_by(self._enlarger("resize_upscaler", settings))
+        start = start_of(self.model, settings, seeds, subseeds, by)
+        turns, painter = len(passes), Painter(self.conditioner, self.networks)
         refiner = self._refiner(settings)
         if settings.firstpass_image is not None and turns > 1:
             latent = np.repeat(latent_of(self.model, settings.firstpass_image), settings.batch_size, 0)
         else:
-            first = refiner if turns == 1 else None
+            first = refiner if turns == 1 or settings.hires_refiner != "second pass" else None
+            self._put_on(settings, painter, first)
             latent = yield from self._pass(passes[0], start, batch, wish, painter, turns=turns, refiner=first)
         last = passes[0]
         if start.region is not None and settings.mode == "a1111":  # ComfyUI's last estimate was blended already
             latent = start.region.finished(latent)
         for again in passes[1:]:
             if wish() == "go on":
-                painter = self._second_model(settings)
+                painter = self._second_painter(settings) or painter
                 larger, last = self._enlarge(latent, again.settings, painter.model), again
+                refiner = refiner if settings.hires_refiner != "first pass" else None
+                self._put_on(again.settings, painter, refiner, settings if settings.hires_same_networks else None)
                 canvas = replace(again_of(painter.model, again.settings, seeds, subseeds), latent=larger)
                 latent = yield from self._pass(
                     again, Start(canvas), batch, wish, painter, settings.steps, turns=turns, refiner=refiner
@@ -241,11 +267,11 @@ class Pipeline:
         start: Start,
         batch: int,
         wish: Callable[[], Wish],
-        painter: Conditioner,
+        painter: Painter,
         hires_of: int | None = None,
         *,
         turns: int = 1,
-        refiner: Conditioner | None = None,
+        refiner: Painter | None = None,
     ) -> Generator[Progress, None, np.ndarray]:
         """The steps of one pass; its result is the latent."""
         settings, canvas = way.settings, start.canvas
@@ -253,7 +279,8 @@ class Pipeline:
         turn = 1 if hires_of is None else 2
         wrapped = None if start.region is None else start.region.wrap
         named = self.inversions.named(settings)
-        for stroke in paint(painter, settings, canvas, wrapped, hires_of, named, refiner, way.steering):
+        after = None if refiner is None else refiner.conditioner
+        for stroke in paint(painter.conditioner, settings, canvas, wrapped, hires_of, named, after, way.steering):
             latent = stroke.latent
             yield Progress(
                 batch, settings.batches, stroke.done, stroke.steps, stroke.estimate, self, turn=turn, turns=turns
@@ -262,47 +289,46 @@ class Pipeline:
                 return stroke.estimate
         return latent
 
-    def _refiner(self, settings: Settings) -> Conditioner | None:
-        """The model that goes on at `refiner_switch_at`, loaded when it is first named. With a second pass, it has its turn there
-        (A1111). Raises ImageError."""
+    def _refiner(self, settings: Settings) -> Painter | None:
+        """The model that goes on at `refiner_switch_at`, loaded when it is first named. Raises ImageError."""
         if settings.refiner is None or settings.refiner_switch_at >= 1:
             return None
-        return self._other(settings.refiner, "refiner", settings)
+        return self.others("refiner", settings.refiner, ())
 
-    def _second_model(self, settings: Settings) -> Conditioner:
-        """The model of the second pass. Raises ImageError."""
-        name = settings.hires_checkpoint
-        return self.conditioner if name is None else self._other(name, "hires_checkpoint", settings)
+    def _second_painter(self, settings: Settings) -> Painter | None:
+        """The model of the second pass, if it is another than the first's. Raises ImageError."""
+        name, modules = settings.hires_checkpoint, settings.hires_modules
+        if name is None and (modules is None or (not modules and self.others.modules == Modules())):
+            return None
+        return self.others("hires_modules" if name is None else "hires_checkpoint", name, modules)
 
-    def _other(self, name: str, setting: str, settings: Settings) -> Conditioner:
-        """Another model that goes on from this one's latents, loaded when it is first named. Raises ImageError."""
-        if name not in self.others:
-            path = Path(name) if self.folders is None else self.folders.find("checkpoint", name)
-            self.others[name] = Conditioner(self.model.sibling(path))
-        found = self.others[name]
-        check_other(setting, self.model, found.model)
-        found.model.seamless, found.model.tiles = SEAMLESS[settings.tiling], self.model.tiles
-        return found
-
-    def _sides(self, width: int, height: int) -> tuple[int, int]:
-        pixels = self.model.architecture.latent.pixels
-        check_size(self.model.architecture, width, height)
-        return height // pixels, width // pixels
+    def _put_on(
+        self, settings: Settings, painter: Painter, refiner: Painter | None, words: Settings | None = None
+    ) -> None:
+        """Put the LoRAs that a pass names on its models; on text encoders those of other settings, if there are `words`."""
+        for each in (painter, refiner):
+            if each is not None:
+                each.networks.applied(settings, words, sparing=each.networks is not self.networks)
 
     def _enlarge(self, latent: np.ndarray, settings: Settings, again: ImageModel) -> np.ndarray:
-        """The latents at the size of a second pass, for its model."""
+        """The latents of a first pass at the size of a second one, for its model."""
         assert settings.width is not None
         assert settings.height is not None
+        unit = self.model.architecture.latent.pixels
+        check_size(self.model.architecture, settings.width, settings.height)
+        old = latent.shape[3] * unit, latent.shape[2] * unit
+        cover = covering(old, (settings.width, settings.height), unit)
+        width, height = cover.size
         if settings.hires_upscaler in LATENT_UPSCALERS:
-            return scaled_latent(latent, *self._sides(settings.width, settings.height), settings.hires_upscaler)
-        by, given = self.enlargers(settings.hires_upscaler), settings.firstpass_image
+            return cover.trimmed(scaled_latent(latent, height // unit, width // unit, settings.hires_upscaler))
+        by, given = self._enlarger("hires_upscaler", settings), settings.firstpass_image
         decoded = (
             [to_picture(each) for each in self.model.decode_latent(latent)]
             if given is None
             else [flatten(given)] * len(latent)
         )
-        pixels = [to_array(by(each, settings.width, settings.height)) for each in decoded]
-        return again.encode_image(np.stack(pixels))
+        pixels = [to_array(by(each, width, height)) for each in decoded]
+        return cover.trimmed(again.encode_image(np.stack(pixels)))
 
     def _finished(
         self,
@@ -322,10 +348,13 @@ class Pipeline:
             image = to_picture(painter.decode_latent(latent[place : place + 1])[0])
             if start.colours_of is not None:
                 image = match_colours(image, start.colours_of)
-            image = start.over(image if steering is None else steering.finished(image), latent[place], place)
+            image = image if steering is None else steering.finished(image)
+            overlay = start.overlay(image, latent[place], place)
+            parts = (None, None) if overlay is None else (overlay.mask, overlay.composite(image))
+            image = image if overlay is None or not settings.overlay else overlay.over(image)
             own = replace(settings, seed=seed, subseed=subseeds[place], batches=1, batch_size=1)
             text = described(own, self.name, found_hashes)
-            found.append(Picture(image, seed, text, latent[place], own, made_by))
+            found.append(Picture(image, seed, text, latent[place], own, made_by, *parts))
         return Pictures(found)
 
     def _hashes(self, settings: Settings) -> dict[str, object]:
@@ -335,39 +364,6 @@ class Pipeline:
         files = {name: Path(self.model.components[name].file) for name in ("denoiser", "vae")}
         vae = None if files["vae"] == files["denoiser"] else files["vae"]
         return labels(self.hashes, files["denoiser"], vae, self.networks.files, self.inversions.files(settings))
-
-
-def enlarged(settings: Settings) -> tuple[int, int] | None:
-    """The width and height of the second pass, if there is one."""
-    if settings.hires_width or settings.hires_height:
-        return settings.hires_width or settings.width or 0, settings.hires_height or settings.height or 0
-    if settings.hires_scale <= 1 or settings.image is not None:
-        return None
-    assert settings.width is not None
-    assert settings.height is not None
-    return int(settings.width * settings.hires_scale), int(settings.height * settings.hires_scale)
-
-
-def second(settings: Settings, width: int, height: int) -> Settings:
-    """The settings of the second pass."""
-    return replace(
-        settings,
-        width=width,
-        height=height,
-        steps=settings.hires_steps or settings.steps,
-        denoising_strength=settings.hires_denoising_strength,
-        sampler=settings.hires_sampler or settings.sampler,
-        scheduler=settings.hires_scheduler or settings.scheduler,
-        prompt=settings.prompt if settings.hires_prompt is None else settings.hires_prompt,
-        negative_prompt=(
-            settings.negative_prompt if settings.hires_negative_prompt is None else settings.hires_negative_prompt
-        ),
-        cfg_scale=settings.cfg_scale if settings.hires_cfg_scale is None else settings.hires_cfg_scale,
-        guidance=settings.guidance if settings.hires_guidance is None else settings.hires_guidance,
-        sigmas=(),
-        noise=None,
-        latent=None,
-    )
 
 
 def load(
@@ -395,7 +391,8 @@ def load(
         text = {name: _found("text encoder", file, known) for name, file in given.items() if file is not None}
     else:
         text = [_found("text encoder", file, known) for file in given]
-    return Pipeline(load_model(path, text=text, **settings), path.stem, known, hashes=hashes)
+    modules = Modules(settings.get("vae"), text or ())
+    return Pipeline(load_model(path, text=text, **settings), path.stem, known, hashes=hashes, modules=modules)
 
 
 def _found(kind: str, name: Any, known: ModelFolders | None) -> Any:

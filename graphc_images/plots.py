@@ -138,10 +138,22 @@ def _sizes(values: Sequence[str]) -> Pairs:
     return pairs
 
 
+def _switch(setting: str) -> Callable[[Sequence[str]], Pairs]:
+    def pairs(values: Sequence[str]) -> Pairs:
+        found = {"true": True, "false": False}
+        if wrong := [value for value in values if value.lower() not in found]:
+            raise SettingError(f"{wrong[0]!r} is neither True nor False")
+        return [(value, _setting(setting, found[value.lower()])) for value in values]
+
+    return pairs
+
+
 SPECIAL: Mapping[str, Callable[[Sequence[str]], Pairs]] = {
     "Prompt S/R": _search_and_replace,
     "Prompt order": _order,
     "Size": _sizes,
+    "Always discard next-to-last sigma": _switch("discard_next_to_last_sigma"),
+    "SGM noise multiplier": _switch("more_noise"),
 }
 
 

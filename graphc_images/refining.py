@@ -17,9 +17,11 @@ class InTurn:
     Source: A1111's apply_refiner (modules/sd_samplers_common.py); the same as diffusers' denoising_end and denoising_start.
     """
 
-    def __init__(self, first: Guided, second: Callable[[], Guided], levels: Levels, share: float) -> None:
-        """`second` is called once, when it is needed."""
-        self.now, self.second, self.levels, self.share = first, second, levels, share
+    def __init__(
+        self, first: Guided, second: Callable[[], Guided], levels: Levels, share: float, *, by_steps: bool = False
+    ) -> None:
+        """`second` is called once, when it is needed. `by_steps`: the share is one of the evaluations, not of the times."""
+        self.now, self.second, self.levels, self.share, self.by_steps = first, second, levels, share, by_steps
         self.refines = False
 
     def __call__(self, x: np.ndarray, sigma: float) -> np.ndarray:
@@ -31,7 +33,8 @@ class InTurn:
         return self._whose(sigma).pair(x, sigma)
 
     def _whose(self, sigma: float) -> Guided:
-        if not self.refines and passed(self.levels, sigma) >= self.share:
+        behind = self.now.count / self.now.evaluations if self.by_steps else passed(self.levels, sigma)
+        if not self.refines and behind >= self.share:
             count, self.now, self.refines = self.now.count, self.second(), True
             self.now.count = count
         return self.now

@@ -15,6 +15,8 @@ from graphc_images.settings import LARGEST_SEED, Settings
 def resolved(settings: Settings, architecture: Architecture) -> Settings:
     """Settings of which only those are None that stay so. Raises SettingError for a size that the model cannot have."""
     usual = architecture.defaults
+    if usual.guidance is None:  # A1111's clients send it to every model
+        settings = replace(settings, guidance=None, hires_guidance=None)
     width, height = settings.width, settings.height
     if settings.image is not None and width is None and height is None:
         width, height = (_down(side, unit_of(architecture)) for side in settings.image.size)

@@ -11,6 +11,7 @@ from PIL import Image
 
 from graphc_images.errors import SettingError
 from graphc_images.models import ImageModel
+from graphc_images.models.looking import Look, look_at
 from graphc_images.pictures import masks
 from graphc_images.pictures.arrays import flatten, to_array
 from graphc_images.pictures.sizes import pixel_mode, resize
@@ -21,15 +22,23 @@ Shape = tuple[int, int, int, int]
 LARGEST_REFERENCE = 1 << 20
 """Pixels of a reference; a larger one is made as small as this (ComfyUI's FluxKontextImageScale, diffusers)."""
 
+EDITED_PIXELS, LOOKED_AT_PIXELS = 1 << 20, 384 * 384
+"""About as many pixels has a reference of Qwen-Image-Edit, also a smaller one; and each of several, as it is looked at. Sides
+are multiples of `EDITED_UNIT` (diffusers)."""
+
+EDITED_UNIT = 32
+
 
 @dataclass(frozen=True)
 class Seen:
     """Arrays for a batch: `channels` [batch, extra, height, width] are joined to the latent, `without` are the same where there
-    is no picture, for guidance by it. `references` are latents [1, channels, height, width] of any size."""
+    is no picture, for guidance by it. `references` are latents [1, channels, height, width] of any size, and `looks` the same
+    pictures for a language model that sees."""
 
     channels: np.ndarray | None = None
     without: np.ndarray | None = None
     references: tuple[np.ndarray, ...] = ()
+    looks: tuple[Look, ...] = ()
 
 
 NOTHING = Seen()
@@ -50,8 +59,10 @@ def seen(
     architecture = model.architecture
     if settings.control_image is not None and architecture.added != "control" and not settings.controls:
         raise SettingError(f"control_image: {architecture.name} does not look at one")
-    if settings.reference_images and architecture.kind not in ("flux", "flux2"):
+    if settings.reference_images and not architecture.refers:
         raise SettingError(f"reference_images: {architecture.name} does not look at any")
+    if settings.reference_images and architecture.kind == "qwen_image":
+        return _edited(model, settings)
     references = tuple(_reference(model, each) for each in settings.reference_images)
     if not architecture.added:
         return Seen(references=references)
@@ -65,6 +76,25 @@ def _reference(model: ImageModel, picture: Image.Image) -> np.ndarray:
     smaller = min(1.0, sqrt(LARGEST_REFERENCE / (picture.width * picture.height)))
     width, height = (max(int(side * smaller) // unit, 1) * unit for side in picture.size)
     return model.encode_image(to_array(resize(flatten(picture), width, height, "stretch"))[None])
+
+
+def _edited(model: ImageModel, settings: Settings) -> Seen:
+    """What Qwen-Image-Edit looks at: one picture as its latent is made of it; those that are numbered smaller."""
+    pictures = [flatten(each) for each in settings.reference_images]
+    sized = [_of_about(each, EDITED_PIXELS) for each in pictures]
+    references = tuple(model.encode_image(to_array(each)[None]) for each in sized)
+    if len(pictures) == 1 and not settings.numbered_references:
+        return Seen(references=references, looks=(look_at(sized[0]),))
+    small = [_of_about(each, LOOKED_AT_PIXELS) for each in pictures]
+    return Seen(references=references, looks=tuple(look_at(each, number) for number, each in enumerate(small, 1)))
+
+
+def _of_about(picture: Image.Image, pixels: int) -> Image.Image:
+    """The picture with so many pixels, in nearly its shape."""
+    width = sqrt(pixels * picture.width / picture.height)
+    height = width * picture.height / picture.width
+    sides = [max(round(side / EDITED_UNIT), 1) * EDITED_UNIT for side in (width, height)]
+    return resize(picture, sides[0], sides[1], "stretch")
 
 
 def _masked(

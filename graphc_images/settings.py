@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graphc_images.pictures.blending import SoftInpainting
     from graphc_images.pictures.sizes import ResizeMode
     from graphc_images.prompts.chunks import Emphasis
-    from graphc_images.sampling.guidance import DynamicThreshold, Frequencies, Projected
+    from graphc_images.sampling.guidance import DynamicThreshold, FreeU, Frequencies, Projected
 
 Fill = Literal["fill", "original", "latent noise", "latent nothing"]
 LARGEST_SEED = 2**32 - 1
@@ -75,6 +75,13 @@ class Settings:
     emphasis: Emphasis = "Original"
     comma_backtrack: int = 20
     """A chunk of tokens ends behind a comma, if one is among so many at its end (A1111)."""
+    old_emphasis: bool = False
+    """Brackets are tokens that change weights, without numbers, and what is behind 75 tokens is left out (A1111's first way)."""
+    old_timelines: bool = False
+    """In `[from:to:when]`, a number below 1 is a share of the steps, another one a step, in both passes (A1111's first way)."""
+    pad_prompts: Literal["off", "empty", "last"] = "off"
+    """Whether the shorter of prompt and negative prompt is filled up: by the empty prompt, or the negative one by its last
+    vector, and cut where it is longer (A1111's pad_cond_uncond and pad_cond_uncond_v0)."""
     t5_mask_pad: int = 0
     """Padding behind the text that Chroma sees; it was trained with 1, and Forge and ComfyUI leave it out."""
 
@@ -96,6 +103,11 @@ class Settings:
     """As much noise at the start as ComfyUI has (A1111's SGM noise multiplier)."""
     zero_snr: bool = False
     """The highest noise level is noise alone, also for models that do not say so themselves (zero terminal SNR)."""
+    half_alphas: bool = False
+    """The model's noise levels come from numbers of 16 bits (A1111's use_downcasted_alpha_bar)."""
+    shared_brownian: bool = False
+    """One tree of Brownian noise for a batch, with a seed drawn by its last one's generator (A1111's
+    no_dpmpp_sde_batch_determinism)."""
     uni_pc_variant: Literal["bh1", "bh2"] = "bh1"
     uni_pc_skip: Literal["time_uniform", "time_quadratic"] = "time_uniform"
     uni_pc_order: int = 3
@@ -105,10 +117,14 @@ class Settings:
     cfg_rescale: float = 0.0
     skip_early_cfg: float = 0.0
     s_min_uncond: float = 0.0
+    s_min_uncond_all: bool = False
+    """Whether that counts in each step, not in each second one."""
     image_cfg_scale: float = 1.5
     """How strongly the picture guides that instruct-pix2pix changes."""
     pag_scale: float = 0.0
     """How far from the model with perturbed attention; 3 is usual. Of U-Nets."""
+    free_u: FreeU | None = None
+    """What a U-Net's decoder takes in is scaled."""
     slg_scale: float = 0.0
     """How far from the model without `slg_layers`; 3 is usual for Stable Diffusion 3.5 medium. Of transformers."""
     slg_layers: tuple[int, ...] = (7, 8, 9)
@@ -136,12 +152,20 @@ class Settings:
     refiner: str | None = None
     """A checkpoint that goes on from `refiner_switch_at`, a share of the way from noise to picture: a file, or its name."""
     refiner_switch_at: float = 0.8
+    refiner_by_steps: bool = False
+    """That share is one of the steps, not of the model's times."""
+    hires_refiner: Literal["first pass", "second pass", "both passes"] = "second pass"
+    """Where a picture has two passes, the one in which the refiner has its turn."""
 
     image: Image.Image | None = None
     """The picture to begin with."""
     denoising_strength: float = 0.75
     resize_mode: ResizeMode | Literal["latent"] = "stretch"
     """How `image` comes to the size that is painted; "latent" stretches not its pixels, but its latent."""
+    resize_upscaler: str = "None"
+    """What makes `image` larger on the way there: Lanczos, a file, or a name in the folders."""
+    background: str = "#ffffff"
+    """The colour of what is transparent in `image`."""
     initial_noise_multiplier: float = 1.0
     extra_noise: float = 0.0
     fix_steps: bool = False
@@ -157,11 +181,17 @@ class Settings:
     high_score: float = 6.0
     """Aesthetic scores that Stable Diffusion XL's refiner is told of the negative prompt and of the prompt."""
     reference_images: tuple[Image.Image, ...] = ()
-    """Pictures that Flux Kontext and Flux.2 look at."""
+    """Pictures that Flux Kontext, Flux.2 and Qwen-Image-Edit look at."""
+    numbered_references: bool = False
+    """Qwen-Image-Edit is told of one picture as of several, by its number: so it was trained since 2509."""
 
     mask: Image.Image | None = None
     """White where `image` is painted anew."""
     mask_blur: float = 4.0
+    mask_blur_y: float | None = None
+    """The same down, if it is another than across."""
+    overlay: bool = True
+    """Whether the picture outside of the mask is put over the result."""
     invert_mask: bool = False
     round_mask: bool = True
     inpainting_fill: Fill = "original"
@@ -190,6 +220,12 @@ class Settings:
     hires_guidance: float | None = None
     hires_checkpoint: str | None = None
     """Another model for the second pass: a file, or its name. It has the same kind of latents."""
+    hires_modules: tuple[str, ...] | None = None
+    """Its autoencoder and text encoders: files, or names in the folders; none for those of its checkpoint, None for those of the
+    first pass."""
+    hires_same_networks: bool = False
+    """The LoRAs of the first pass are on its text encoders too, whatever its prompt names (A1111's
+    hires_fix_use_firstpass_conds)."""
     firstpass_image: Image.Image | None = None
     """What the second pass goes on from, in place of a first pass."""
 
@@ -199,6 +235,10 @@ class Settings:
     """Whether the autoencoder works on tiles: by itself, where the whole picture would not fit into memory."""
     vae_tile: int = 512
     """The side of a tile in pixels."""
+    upscale_tile: int = 192
+    """The same of networks that make pictures larger; 0 for the whole at once."""
+    upscale_overlap: int = 8
+    """Pixels by which those tiles overlap."""
     controls: tuple[ControlUnit, ...] = ()
     """ControlNets and T2I-Adapters, with their pictures; what they add is summed."""
 
@@ -296,6 +336,7 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "initial_noise_multiplier": (0, 100, POSITIVE),
     "extra_noise": (0, 100, POSITIVE),
     "mask_blur": (0, 4096, "a number of pixels from 0"),
+    "mask_blur_y": (0, 4096, "a number of pixels from 0"),
     "only_masked_padding": (0, 2**16, "a number of pixels from 0"),
     "hires_scale": (1, 16, "a number from 1 to 16"),
     "hires_width": (8, 2**16, "a number of pixels from 8"),
@@ -314,17 +355,21 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "high_score": (0, 100, POSITIVE),
     "mask_weight": (0, 1, SHARE),
     "vae_tile": (64, 2**16, "a number of pixels from 64"),
+    "upscale_tile": (0, 2**16, "a number of pixels from 0"),
+    "upscale_overlap": (0, 2**12, "a number of pixels from 0"),
 }
 """What a number may be: from, to, and how it is said."""
 
 WHOLE = tuple(each.name for each in fields(Settings) if str(each.type).startswith(("int", "tuple[int")))
 """Settings that are whole numbers."""
 
-RECORDS = ("soft_inpainting", "apg", "dynamic_thresholding", "fresca")
+RECORDS = ("soft_inpainting", "apg", "dynamic_thresholding", "fresca", "free_u")
 """Settings that are records of numbers, or None."""
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "emphasis": ("Original", "No norm", "Ignore", "None"),
+    "pad_prompts": ("off", "empty", "last"),
+    "hires_refiner": ("first pass", "second pass", "both passes"),
     "inpainting_fill": ("fill", "original", "latent noise", "latent nothing"),
     "resize_mode": ("stretch", "crop", "fill", "latent"),
     "uni_pc_variant": ("bh1", "bh2"),

@@ -14,12 +14,13 @@ from graphc_images.latent_scaling import scaled_latent
 from graphc_images.masking import box_alone, prepared_mask
 from graphc_images.models import ImageModel
 from graphc_images.noise import noise_source
-from graphc_images.painting import Canvas, as_shape
+from graphc_images.painting import as_shape
 from graphc_images.pictures import masks
 from graphc_images.pictures.arrays import flatten, to_array
 from graphc_images.pictures.blending import soft_overlay_mask, uncrop
 from graphc_images.pictures.masks import Overlay
-from graphc_images.pictures.sizes import pixel_mode, resize
+from graphc_images.pictures.sizes import Resizer, lanczos, pixel_mode, resize
+from graphc_images.reading import Canvas
 from graphc_images.seen import seen
 from graphc_images.settings import Settings
 
@@ -43,27 +44,29 @@ class Start:
     source: Source | None = None
     colours_of: Image.Image | None = None
 
-    def over(self, picture: Image.Image, latent: np.ndarray, place: int) -> Image.Image:
-        """A finished picture of the batch with what stays of the one that it began with; `latent` [channels, height, width]."""
+    def overlay(self, picture: Image.Image, latent: np.ndarray, place: int) -> Overlay | None:
+        """What stays of the picture that a batch began with, over one of its pictures; `latent` [channels, height, width]."""
         if self.source is None or self.source.overlay is None:
-            return picture
+            return None
         soft = None if self.region is None else self.region.soft
         if soft is None or self.region is None or self.source.whole is None:
-            return self.source.overlay.over(picture)
+            return self.source.overlay
         box = self.source.overlay.box
         mask = soft_overlay_mask(self.region.mask[0, 0], self.region.latent[place], latent, picture.size, soft)
         if box is not None:
             mask = uncrop(mask, self.source.whole.size, box)
-        return masks.overlay_of(self.source.whole, mask, box).over(picture)
+        return masks.overlay_of(self.source.whole, mask, box, self.source.overlay.by, soft=True)
 
 
-def start_of(model: ImageModel, settings: Settings, seeds: Sequence[int], subseeds: Sequence[int]) -> Start:
-    """The start of a batch; settings are resolved. Raises SettingError."""
+def start_of(
+    model: ImageModel, settings: Settings, seeds: Sequence[int], subseeds: Sequence[int], by: Resizer = lanczos
+) -> Start:
+    """The start of a batch; settings are resolved, and `by` brings pictures to their size. Raises SettingError."""
     shape = shape_of(model, settings)
     if settings.image is None or settings.latent is not None:
         latent = None if settings.latent is None else as_shape("latent", settings.latent, shape)
         return Start(Canvas(shape, seeds, subseeds, latent, seen(model, settings, shape)))
-    source = source_of(settings)
+    source = source_of(settings, by)
     pixels = to_array(source.picture)[None]
     latent = np.repeat(_encoded(model, settings, pixels, shape), shape[0], 0)
     canvas = Canvas(shape, seeds, subseeds, latent, seen(model, settings, shape, pixels, source.mask))
@@ -118,22 +121,22 @@ def shape_of(model: ImageModel, settings: Settings) -> tuple[int, int, int, int]
     return settings.batch_size, latent.channels, settings.height // latent.pixels, settings.width // latent.pixels
 
 
-def source_of(settings: Settings) -> Source:
+def source_of(settings: Settings, by: Resizer = lanczos) -> Source:
     """The picture and the mask at the size that is painted (A1111's modules/processing.py, img2img's `init`)."""
     assert settings.image is not None
     assert settings.width is not None
     assert settings.height is not None
     width, height = settings.width, settings.height
-    picture, mode = flatten(settings.image), pixel_mode(settings.resize_mode)
+    picture, mode = flatten(settings.image, settings.background), pixel_mode(settings.resize_mode)
     if settings.mask is None:
-        return Source(resize(picture, width, height, mode))
+        return Source(resize(picture, width, height, mode, by))
     mask = prepared_mask(settings)
     if settings.only_masked:
         box = box_alone(settings, mask)
-        whole, overlay = picture, masks.overlay_of(picture, mask, box)
-        picture, mask = (resize(each.crop(box), width, height, "fill") for each in (picture, mask))
+        whole, overlay = picture, masks.overlay_of(picture, mask, box, by)
+        picture, mask = (resize(each.crop(box), width, height, "fill", by) for each in (picture, mask))
     else:
-        picture, mask = (resize(each, width, height, mode) for each in (picture, mask))
+        picture, mask = (resize(each, width, height, mode, by) for each in (picture, mask))
         whole, overlay = picture, masks.overlay_of(picture, mask)
     if settings.inpainting_fill != "original":
         shown = mask if settings.latent_mask is None else settings.latent_mask.convert("L")

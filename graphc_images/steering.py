@@ -17,21 +17,23 @@ from graphc_images.control_units import ControlUnit
 from graphc_images.detectors import Detectors
 from graphc_images.errors import ModelError, SettingError
 from graphc_images.folders import ModelFolders
+from graphc_images.from_files import FromFiles
 from graphc_images.masking import box_alone, prepared_mask
 from graphc_images.models import Conditioning, ImageModel
 from graphc_images.models.controls import CONTROLS, Control, ControlKind, Look, load_control
 from graphc_images.models.denoisers import WHOLE
 from graphc_images.pictures.arrays import flatten
 from graphc_images.pictures.colour import lab_to_rgb, rgb_to_lab
+from graphc_images.pictures.filters import levels
 from graphc_images.pictures.hints import (
     PREPROCESSORS,
     RESOLUTION,
     FitMode,
     as_array,
     fitted,
-    levels,
     pixel_perfect,
     preprocessor_of,
+    within,
 )
 from graphc_images.pictures.masks import bilinear
 from graphc_images.pictures.sizes import ResizeMode, pixel_mode, resize
@@ -60,6 +62,7 @@ class Steer:
 
     `scales` are for its residuals, or an adapter's features; `hint` [height, width, 3 or 4] are the pixels that it looks at, made
     by the preprocessor `module`; `region` [height, width] is 1 where it counts. If `pooled`, it adds the mean of all places.
+    `again` is for a second pass, over a larger picture.
     """
 
     unit: ControlUnit
@@ -70,6 +73,7 @@ class Steer:
     module: str
     pooled: bool = False
     region: np.ndarray | None = None
+    again: bool = False
 
     def added(self, x: np.ndarray, time: np.ndarray, given: Conditioning) -> list[np.ndarray]:
         """Its residuals or features, by its weights."""
@@ -135,8 +139,8 @@ class Steering:
             if steer.module == "inpaint_only" and steer.hint.shape[-1] == 4:
                 model = Kept(model, self._latent(steer), _latent_mask(steer.hint[..., 3]), _share(steer))
             if steer.module == "tile_colorfix":
-                radius = int(steer.unit.threshold_a or PREPROCESSORS[steer.module].a.usual)  # type: ignore[union-attr]
-                model = Coloured(model, self._latent(steer), radius, _share(steer))
+                radius = int(within(PREPROCESSORS[steer.module].a, steer.unit.threshold_a))
+                model = Coloured(model, self._latent(steer), radius * (2 if steer.again else 1), _share(steer))
         return model
 
     def finished(self, image: Image.Image) -> Image.Image:
@@ -264,7 +268,7 @@ class Controls:
     ) -> None:
         self.model, self.folders, self.kinds = model, folders, kinds
         self.detectors = Detectors(folders)
-        self._known: dict[Path, Control] = {}
+        self._known: FromFiles[Control] = FromFiles(Control.close)
 
     def path(self, name: str | os.PathLike[str]) -> Path:
         """The file of a control. Raises ModelError if there is none."""
@@ -284,8 +288,8 @@ class Controls:
             replace(unit, model=self.path(unit.model), image=given if unit.image is None else unit.image)
             for unit in settings.controls
         )
-        for path in self._known.keys() - {unit.model for unit in units}:
-            self._known.pop(path).close()
+        for path in set(self._known.names()) - {unit.model for unit in units}:
+            self._known.drop(path)
         return replace(settings, controls=units)
 
     def steerings(self, first: Settings, second: Settings | None) -> tuple[Steering | None, Steering | None]:
@@ -303,9 +307,7 @@ class Controls:
 
     def _control(self, unit: ControlUnit) -> Control:
         path = Path(unit.model)
-        if path not in self._known:
-            self._known[path] = load_control(self.model, path, self.kinds)
-        return self._known[path]
+        return self._known(path, lambda: load_control(self.model, path, self.kinds), path)
 
     def _steer(self, unit: ControlUnit, settings: Settings, again: bool) -> Steer:
         control = self._control(unit)
@@ -326,7 +328,7 @@ class Controls:
         region = None if unit.effective_region_mask is None else _region(unit.effective_region_mask)
         scales = _scales(unit, control, forced)
         pooled = not control.kind.adapter and "shuffle" in Path(control.file).stem.lower()
-        return Steer(unit, control, look, scales, hint, module, pooled, region)
+        return Steer(unit, control, look, scales, hint, module, pooled, region, again)
 
 
 def _shown(unit: ControlUnit, settings: Settings, *, masked: bool) -> tuple[np.ndarray, FitMode]:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import io
-import logging
 import tempfile
-import warnings
-from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -21,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from examples.image_engines.networks import Config, Kind, with_forward, without_numbers
 from examples.image_engines.table import Shipped
+from examples.quiet import quiet
 from graphc.compiler import Settings, compile_program, write
 from graphc.errors import ModelError
 from graphc.weights.recipes import recipes_of
@@ -36,19 +33,6 @@ FIRST_LAYERS = ("conv_in.weight", "x_embedder.weight", "adapter.conv_in.weight")
 
 NOISE = 1 << 18
 """So many numbers are of no particular kind; of zeros, rules would make something else."""
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the libraries' remarks from the terminal; errors still raise."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        previous = logging.root.manager.disable
-        logging.disable(logging.WARNING)
-        try:
-            yield
-        finally:
-            logging.disable(previous)
 
 
 def pretended(module: nn.Module, mode: FakeTensorMode) -> None:

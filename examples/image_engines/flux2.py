@@ -9,18 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from examples.image_engines.networks import EACH, PICTURE, WORDS, Axes, Config, Inputs, Kind, example, made
+from examples.image_engines.autoencoders import halves
+from examples.image_engines.networks import AXES, Config, Inputs, Kind, made, patch_inputs
 
 
 def flux2_inputs(config: Config) -> Inputs:
     """Two images of patches, and words, with the places of both on four axes."""
-    return {
-        "patches": example(2, 35, config["in_channels"]),
-        "timestep": example(2),
-        "encoder_hidden_states": example(2, 19, config["joint_attention_dim"]),
-        "patch_places": example(35, 4),
-        "word_places": example(19, 4),
-    }
+    return patch_inputs(config["in_channels"], config["joint_attention_dim"], axes=4)
 
 
 def flux2_forward(
@@ -33,10 +28,6 @@ def flux2_forward(
     )[0]  # fmt: skip
 
 
-AXES: dict[str, Axes] = {
-    "patches": {0: "batch", 1: "patches"}, "timestep": EACH, "encoder_hidden_states": WORDS,
-    "patch_places": {0: "patches"}, "word_places": {0: "tokens"},
-}  # fmt: skip
 FLUX2 = Kind(partial(made, "diffusers.Flux2Transformer2DModel"), flux2_inputs, flux2_forward, ("prediction",), AXES)
 
 
@@ -49,12 +40,10 @@ class Statistics(nn.Module):
         self.running_var = nn.Parameter(torch.ones(channels))
 
 
-def vae_half(half: str, config: Config) -> nn.Module:
-    """The half of an autoencoder with its convolution on the latent."""
+def autoencoder(config: Config) -> nn.Module:
+    """diffusers' autoencoder, with these numbers as parameters."""
     module = made("diffusers.AutoencoderKLFlux2", config)
     module.bn = Statistics(4 * config["latent_channels"])
-    for each in ("decoder", "post_quant_conv") if half == "encoder" else ("encoder", "quant_conv"):
-        delattr(module, each)
     return module
 
 
@@ -91,15 +80,6 @@ def decode(module: Any, latent: Tensor) -> Tensor:
     return module._decode(unpacked(latent * torch.sqrt(variance) + middle), return_dict=False)[0]
 
 
-def pictures(config: Config) -> Inputs:
-    """Two pictures; their sizes are multiples of 16."""
-    return {"image": example(2, 3, 48, 80)}
-
-
-def latents(config: Config) -> Inputs:
-    """Two latents."""
-    return {"latent": example(2, 4 * config["latent_channels"], 5, 3)}
-
-
-VAE_ENCODER = Kind(partial(vae_half, "encoder"), pictures, encode, ("mean", "log_variance"), {"image": PICTURE})
-VAE_DECODER = Kind(partial(vae_half, "decoder"), latents, decode, ("image",), {"latent": PICTURE})
+VAE_ENCODER, VAE_DECODER = halves(
+    autoencoder, encode, decode, sides=(48, 80), channels=lambda config: 4 * config["latent_channels"]
+)

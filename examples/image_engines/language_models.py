@@ -13,12 +13,18 @@ FOREIGN = ("model", "taken", "padded", "normed")
 """What transformers does not want to know."""
 
 
+def own_settings(config: Config, *others: str) -> Config:
+    """A configuration without these."""
+    return {key: value for key, value in config.items() if key not in others}
+
+
 def qwen(config: Config) -> nn.Module:
     """Qwen's layers of transformers; `taken` are those after which states are read, counted from 1. With `padded`, states of
     padding are read too, which see the text; with `normed`, states as the last norm makes them."""
     path, taken = config["model"], config["taken"]
-    own = {key: value for key, value in config.items() if key not in FOREIGN}
-    module = made(path, {**own, "num_hidden_layers": max(taken), "attn_implementation": "sdpa"})
+    module = made(
+        path, {**own_settings(config, *FOREIGN), "num_hidden_layers": max(taken), "attn_implementation": "sdpa"}
+    )
     if not config.get("normed"):
         del module.norm
     module.__dict__["taken"] = taken
@@ -35,12 +41,21 @@ def qwen_forward(module: Any, ids: Tensor, *seen: Tensor) -> Tensor:
     """The states [batch, tokens, width]; of several layers side by side. No token sees those behind it, so padding makes no
     difference to a text."""
     place = torch.arange(ids.shape[1])
+    mask = causal(place, *seen)
+    state = module.embed_tokens(ids)
+    return states_after(module, state, module.rotary_emb(state, place[None]), mask)
+
+
+def causal(place: Tensor, *seen: Tensor) -> Tensor:
+    """What is added to products of queries and keys: tokens behind one's own place, and padding, are not looked at."""
     hidden = (place[None] > place[:, None])[None, None]
     for each in seen:
         hidden = hidden | (each == 0)[:, None, None]
-    mask = torch.where(hidden, torch.finfo(torch.float32).min, 0.0)
-    state = module.embed_tokens(ids)
-    turns = module.rotary_emb(state, place[None])
+    return torch.where(hidden, torch.finfo(torch.float32).min, 0.0)
+
+
+def states_after(module: Any, state: Tensor, turns: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+    """The states that are read, of tokens whose queries and keys are turned by these cosines and sines."""
     found = []
     for number, layer in enumerate(module.layers, 1):
         state = layer(state, attention_mask=mask, position_embeddings=turns)

@@ -173,55 +173,6 @@ T5 = Kind(
 )  # fmt: skip
 
 
-# Autoencoders
-
-
-def vae_half(half: str, config: Config) -> nn.Module:
-    """The half of an autoencoder with its convolution on the latent, if it has one."""
-    module = made("diffusers.AutoencoderKL", config)
-    for each in ("decoder", "post_quant_conv") if half == "encoder" else ("encoder", "quant_conv"):
-        delattr(module, each)
-    return module
-
-
-def encode(module: Any, image: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean and the logarithm of the variance."""
-    mean, variance = module._encode(image).chunk(2, dim=1)
-    return mean, variance
-
-
-def decode(module: Any, latent: Tensor) -> Tensor:
-    """The picture, about -1 to 1."""
-    return module._decode(latent, return_dict=False)[0]
-
-
-def pictures(config: Config) -> Inputs:
-    """Two pictures; their sizes are multiples of 8."""
-    return {"image": example(2, 3, 24, 40)}
-
-
-def latents(config: Config) -> Inputs:
-    """Two latents."""
-    return {"latent": example(2, config["latent_channels"], 5, 3)}
-
-
-def tiny(half: str, config: Config) -> nn.Module:
-    """A half of TAESD."""
-    module = made("diffusers.AutoencoderTiny", config)
-    delattr(module, "decoder" if half == "encoder" else "encoder")
-    return module
-
-
-VAE_ENCODER = Kind(partial(vae_half, "encoder"), pictures, encode, ("mean", "log_variance"), {"image": PICTURE})
-VAE_DECODER = Kind(partial(vae_half, "decoder"), latents, decode, ("image",), {"latent": PICTURE})
-TINY_ENCODER = Kind(
-    partial(tiny, "encoder"), pictures, lambda module, x: module.encoder(x), ("latent",), {"image": PICTURE}
-)
-TINY_DECODER = Kind(
-    partial(tiny, "decoder"), latents, lambda module, x: module.decoder(x), ("image",), {"latent": PICTURE}
-)
-
-
 # Transformers
 
 
@@ -265,27 +216,35 @@ SD3 = Kind(
 )  # fmt: skip
 
 
+def patch_inputs(channels: int, width: int, axes: int, patches: int = 35, words: int = 19) -> Inputs:
+    """Two images of patches with these channels, and words of this width, with the places of both on some axes."""
+    return {
+        "patches": example(2, patches, channels),
+        "timestep": example(2),
+        "encoder_hidden_states": example(2, words, width),
+        "patch_places": example(patches, axes),
+        "word_places": example(words, axes),
+    }
+
+
+AXES: dict[str, Axes] = {
+    "patches": {0: "batch", 1: "patches"}, "timestep": EACH, "encoder_hidden_states": WORDS,
+    "patch_places": {0: "patches"}, "word_places": {0: "tokens"},
+}  # fmt: skip
+"""Of transformers whose inputs are so."""
+
+
 def flux_inputs(config: Config) -> Inputs:
     """Two images of patches, and words, with the places of both on three axes."""
-    found = {
-        "patches": example(2, 35, config["in_channels"]),
-        "timestep": example(2),
-        "encoder_hidden_states": example(2, 19, config["joint_attention_dim"]),
-        "patch_places": example(35, 3),
-        "word_places": example(19, 3),
-        "kept": example(2, config["num_layers"] + config["num_single_layers"]),
-    }
+    found = patch_inputs(config["in_channels"], config["joint_attention_dim"], axes=3)
+    found["kept"] = example(2, config["num_layers"] + config["num_single_layers"])
     if "pooled_projection_dim" not in config:
         return found | {"attention_mask": torch.ones(2, 19 + 35)}
     found["pooled"] = example(2, config["pooled_projection_dim"])
     return found | ({"guidance": example(2)} if config["guidance_embeds"] else {})
 
 
-FLUX_AXES: dict[str, Axes] = {
-    "patches": {0: "batch", 1: "patches"}, "timestep": EACH, "encoder_hidden_states": WORDS,
-    "patch_places": {0: "patches"}, "word_places": {0: "tokens"}, "kept": EACH, "pooled": EACH, "guidance": EACH,
-    "attention_mask": {0: "batch", 1: "all"},
-}  # fmt: skip
+FLUX_AXES = {**AXES, "kept": EACH, "pooled": EACH, "guidance": EACH, "attention_mask": {0: "batch", 1: "all"}}
 
 
 def flux_forward(

@@ -19,7 +19,8 @@ from diffusers.models.transformers.transformer_flux import FluxPosEmbed
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, interpolate, scaled_dot_product_attention
 
-from examples.image_engines.networks import EACH, PICTURE, WORDS, Axes, Config, Inputs, Kind, example, made
+from examples.image_engines.autoencoders import halves
+from examples.image_engines.networks import AXES, Config, Inputs, Kind, made, patch_inputs
 
 Turns = tuple[Tensor, Tensor]
 
@@ -68,13 +69,7 @@ def transformer(config: Config) -> nn.Module:
 
 def transformer_inputs(config: Config) -> Inputs:
     """Two images of patches, and words, with the places of both on three axes. No word is padding, so there is no mask."""
-    return {
-        "patches": example(2, 35, config["in_channels"]),
-        "timestep": example(2),
-        "encoder_hidden_states": example(2, 19, config["joint_attention_dim"]),
-        "patch_places": example(35, 3),
-        "word_places": example(19, 3),
-    }
+    return patch_inputs(config["in_channels"], config["joint_attention_dim"], axes=3)
 
 
 def transformer_forward(
@@ -89,10 +84,6 @@ def transformer_forward(
     return module.proj_out(module.norm_out(image, told))
 
 
-AXES: dict[str, Axes] = {
-    "patches": {0: "batch", 1: "patches"}, "timestep": EACH, "encoder_hidden_states": WORDS,
-    "patch_places": {0: "patches"}, "word_places": {0: "tokens"},
-}  # fmt: skip
 QWEN_IMAGE = Kind(transformer, transformer_inputs, transformer_forward, ("prediction",), AXES)
 
 
@@ -145,11 +136,9 @@ STILL: dict[type[nn.Module], Any] = {
 """What the parts do to one frame."""
 
 
-def vae_half(half: str, config: Config) -> nn.Module:
-    """The half of an autoencoder with its convolution on the latent."""
+def autoencoder(config: Config) -> nn.Module:
+    """diffusers' autoencoder for one frame."""
     module = made("diffusers.AutoencoderKLQwenImage", config)
-    for each in ("decoder", "post_quant_conv") if half == "encoder" else ("encoder", "quant_conv"):
-        delattr(module, each)
     still(module)
     return module
 
@@ -165,15 +154,4 @@ def decode(module: Any, latent: Tensor) -> Tensor:
     return module.decoder(module.post_quant_conv(latent))
 
 
-def pictures(config: Config) -> Inputs:
-    """Two pictures; their sizes are multiples of 8."""
-    return {"image": example(2, 3, 40, 24)}
-
-
-def latents(config: Config) -> Inputs:
-    """Two latents."""
-    return {"latent": example(2, config["z_dim"], 5, 3)}
-
-
-VAE_ENCODER = Kind(partial(vae_half, "encoder"), pictures, encode, ("mean", "log_variance"), {"image": PICTURE})
-VAE_DECODER = Kind(partial(vae_half, "decoder"), latents, decode, ("image",), {"latent": PICTURE})
+VAE_ENCODER, VAE_DECODER = halves(autoencoder, encode, decode, sides=(40, 24), channels=lambda config: config["z_dim"])

@@ -5,10 +5,12 @@ python -m examples.image_engines --small
 
 from __future__ import annotations
 
-from examples.image_engines import controls, flux2, qwen_image, table
+from examples.image_engines import autoencoders, controls, flux2, qwen_image, table
 from examples.image_engines import networks as kinds
+from examples.image_engines.free_u import free
 from examples.image_engines.language_models import QWEN
 from examples.image_engines.networks import Config
+from examples.image_engines.qwen_vision import SEEING, VISUAL
 from examples.image_engines.table import Shipped
 from examples.image_engines.z_image import Z_IMAGE
 
@@ -24,6 +26,8 @@ SDXL: Config = {
     "addition_time_embed_dim": 8,
     "projection_class_embeddings_input_dim": 80,
 }
+SDXL_MID: Config = {**SDXL, **table.blocks(False, False, True), "transformer_layers_per_block": (0, 0, 1)}
+SDXL_SMALL: Config = {**SDXL, **table.blocks(False, False, False), "transformer_layers_per_block": 0}
 SD2: Config = {**SD1, "use_linear_projection": True}
 REFINER: Config = {
     **table.REFINER,
@@ -115,6 +119,15 @@ QWEN25: Config = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
 }
+QWEN25_SEEING: Config = {**QWEN25, "sections": (2, 2, 2), "image": table.QWEN25_7B_SEEING["image"]}
+QWEN25_VISUAL: Config = {
+    **table.QWEN25_7B_VISUAL,
+    "depth": 4,
+    "hidden_size": 32,
+    "num_heads": 2,
+    "out_hidden_size": 48,
+    "fullatt_block_indexes": (1, 3),
+}
 VAE_WAN: Config = {**table.VAE_WAN, "base_dim": 8}
 UNION: Config = {**SDXL, "num_control_type": 6, "num_trans_head": 2}
 ADAPTER: Config = {**table.ADAPTER, "channels": (16, 32, 64, 64)}
@@ -128,10 +141,10 @@ SMALL = {
     "clip_h": Shipped(kinds.CLIP, CLIP_H),
     "clip_16_projected": Shipped(kinds.CLIP_PROJECTED, {**CLIP_16, "projection_dim": 16}),
     "t5": Shipped(kinds.T5, T5),
-    "vae4_decoder": Shipped(kinds.VAE_DECODER, {**table.VAE4, **VAE}),
-    "vae4_encoder": Shipped(kinds.VAE_ENCODER, {**table.VAE4, **VAE}),
-    "vae16_decoder": Shipped(kinds.VAE_DECODER, {**table.VAE16, **VAE}),
-    "vae16_encoder": Shipped(kinds.VAE_ENCODER, {**table.VAE16, **VAE}),
+    "vae4_decoder": Shipped(autoencoders.VAE_DECODER, {**table.VAE4, **VAE}),
+    "vae4_encoder": Shipped(autoencoders.VAE_ENCODER, {**table.VAE4, **VAE}),
+    "vae16_decoder": Shipped(autoencoders.VAE_DECODER, {**table.VAE16, **VAE}),
+    "vae16_encoder": Shipped(autoencoders.VAE_ENCODER, {**table.VAE16, **VAE}),
     "sd3": Shipped(kinds.SD3, SD3),
     "flux": Shipped(kinds.FLUX, FLUX, (("flux_fill", 384), ("flux_control", 128))),
     "chroma": Shipped(kinds.CHROMA, CHROMA),
@@ -143,6 +156,8 @@ SMALL = {
     "vae32_encoder": Shipped(flux2.VAE_ENCODER, {**table.VAE32, **VAE}),
     "qwen_image": Shipped(qwen_image.QWEN_IMAGE, QWEN_IMAGE),
     "qwen25": Shipped(QWEN, QWEN25),
+    "qwen25_seeing": Shipped(SEEING, QWEN25_SEEING),
+    "qwen25_visual": Shipped(VISUAL, QWEN25_VISUAL),
     "vae_wan_decoder": Shipped(qwen_image.VAE_DECODER, VAE_WAN),
     "vae_wan_encoder": Shipped(qwen_image.VAE_ENCODER, VAE_WAN),
     "unet_sd1": Shipped(kinds.UNET, SD1, (("unet_sd1_inpaint", 9), ("unet_sd1_edit", 8))),
@@ -151,8 +166,12 @@ SMALL = {
     "unet_sdxl_refiner": Shipped(kinds.UNET, REFINER),
     "unet_sd1_controlled": Shipped(controls.controlled(SD1), SD1, (("unet_sd1_inpaint_controlled", 9),)),
     "unet_sdxl_controlled": Shipped(controls.controlled(SDXL), SDXL),
+    "unet_sd1_free": Shipped(free(SD1), SD1),
+    "unet_sdxl_free": Shipped(free(SDXL), SDXL),
     "controlnet_sd1": Shipped(controls.controlnet(SD1), SD1),
     "controlnet_sdxl": Shipped(controls.controlnet(SDXL), SDXL),
+    "controlnet_sdxl_mid": Shipped(controls.controlnet(SDXL_MID), SDXL_MID),
+    "controlnet_sdxl_small": Shipped(controls.controlnet(SDXL_SMALL), SDXL_SMALL),
     "controlnet_hint": Shipped(controls.HINT, SD1),
     "controlnet_union_hint": Shipped(controls.UNION, UNION),
     "adapter_sd1": Shipped(controls.ADAPTER, ADAPTER, (("adapter_sd1_gray", 64),)),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from examples.image_engines import controls, flux2, qwen_image
+from examples.image_engines import autoencoders, controls, flux2, qwen_image, tiny
 from examples.image_engines import networks as kinds
+from examples.image_engines.free_u import free
 from examples.image_engines.language_models import QWEN
 from examples.image_engines.networks import Config, Kind
+from examples.image_engines.qwen_vision import SEEING, VISUAL
 from examples.image_engines.z_image import Z_IMAGE
 
 
@@ -91,9 +93,13 @@ VAE4: Config = {
 VAE16: Config = {**VAE4, "latent_channels": 16, "use_quant_conv": False, "use_post_quant_conv": False}
 TAESD4: Config = {"latent_channels": 4}
 TAESD16: Config = {"latent_channels": 16}
+TAEF2: Config = {"latent_channels": 32}
 # xinsir/controlnet-union-sdxl-1.0, and its "promax", which knows two kinds of pictures more
 UNION: Config = {**SDXL, "num_control_type": 6, "num_trans_head": 8}
 PROMAX: Config = {**UNION, "num_control_type": 8}
+# diffusers/controlnet-canny-sdxl-1.0-mid, -small: the middle of the last has only what is around a transformer's layers
+SDXL_MID: Config = {**SDXL, **blocks(False, False, True), "transformer_layers_per_block": (0, 0, 1)}
+SDXL_SMALL: Config = {**SDXL, **blocks(False, False, False), "transformer_layers_per_block": 0}
 # TencentARC/t2iadapter_depth_sd15v2, t2i-adapter-depth-midas-sdxl-1.0, t2iadapter_color_sd14v1
 ADAPTER: Config = {
     "in_channels": 3,
@@ -253,6 +259,18 @@ QWEN25_7B: Config = {
     "rms_norm_eps": 1e-6,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000.0},
 }
+# the same: how it reads what it sees, and what sees
+QWEN25_7B_SEEING: Config = {**QWEN25_7B, "sections": (16, 24, 24), "image": 151655}
+QWEN25_7B_VISUAL: Config = {
+    "depth": 32,
+    "hidden_size": 1280,
+    "intermediate_size": 3420,
+    "num_heads": 16,
+    "out_hidden_size": 3584,
+    "patch_size": 14,
+    "window_size": 112,
+    "fullatt_block_indexes": (7, 15, 23, 31),
+}
 VAE_WAN: Config = {"base_dim": 96, "z_dim": 16}
 # the small model that comes with the package (examples/shapes)
 SHAPES_UNET: Config = {
@@ -275,17 +293,21 @@ SHAPES_CLIP: Config = {
 
 SHIPPED = {
     "unet_shapes": Shipped(kinds.UNET, SHAPES_UNET),
-    "vae_shapes_decoder": Shipped(kinds.VAE_DECODER, SHAPES_VAE),
-    "vae_shapes_encoder": Shipped(kinds.VAE_ENCODER, SHAPES_VAE),
+    "vae_shapes_decoder": Shipped(autoencoders.VAE_DECODER, SHAPES_VAE),
+    "vae_shapes_encoder": Shipped(autoencoders.VAE_ENCODER, SHAPES_VAE),
     "clip_shapes": Shipped(kinds.CLIP, SHAPES_CLIP),
-    "taesd_decoder": Shipped(kinds.TINY_DECODER, TAESD4),
-    "taesd_encoder": Shipped(kinds.TINY_ENCODER, TAESD4),
-    "taesd16_decoder": Shipped(kinds.TINY_DECODER, TAESD16),
-    "taesd16_encoder": Shipped(kinds.TINY_ENCODER, TAESD16),
-    "vae4_decoder": Shipped(kinds.VAE_DECODER, VAE4),
-    "vae4_encoder": Shipped(kinds.VAE_ENCODER, VAE4),
-    "vae16_decoder": Shipped(kinds.VAE_DECODER, VAE16),
-    "vae16_encoder": Shipped(kinds.VAE_ENCODER, VAE16),
+    "taesd_decoder": Shipped(tiny.TAESD_DECODER, TAESD4),
+    "taesd_encoder": Shipped(tiny.TAESD_ENCODER, TAESD4),
+    "taesd16_decoder": Shipped(tiny.TAESD_DECODER, TAESD16),
+    "taesd16_encoder": Shipped(tiny.TAESD_ENCODER, TAESD16),
+    "taef2_decoder": Shipped(tiny.TAEF2_DECODER, TAEF2),
+    "taef2_encoder": Shipped(tiny.TAEF2_ENCODER, TAEF2),
+    "taew2_1_decoder": Shipped(tiny.TAEW_DECODER, TAESD16),
+    "taew2_1_encoder": Shipped(tiny.TAEW_ENCODER, TAESD16),
+    "vae4_decoder": Shipped(autoencoders.VAE_DECODER, VAE4),
+    "vae4_encoder": Shipped(autoencoders.VAE_ENCODER, VAE4),
+    "vae16_decoder": Shipped(autoencoders.VAE_DECODER, VAE16),
+    "vae16_encoder": Shipped(autoencoders.VAE_ENCODER, VAE16),
     "clip_l": Shipped(kinds.CLIP, CLIP_L),
     "clip_l_projected": Shipped(kinds.CLIP_PROJECTED, {**CLIP_L, "projection_dim": 768}),
     "clip_h": Shipped(kinds.CLIP, CLIP_H),
@@ -311,6 +333,8 @@ SHIPPED = {
     "qwen3_8b_joined": Shipped(QWEN, QWEN3_8B_JOINED),
     "qwen_image": Shipped(qwen_image.QWEN_IMAGE, QWEN_IMAGE),
     "qwen25_7b": Shipped(QWEN, QWEN25_7B),
+    "qwen25_7b_seeing": Shipped(SEEING, QWEN25_7B_SEEING),
+    "qwen25_7b_visual": Shipped(VISUAL, QWEN25_7B_VISUAL),
     "vae_wan_decoder": Shipped(qwen_image.VAE_DECODER, VAE_WAN),
     "vae_wan_encoder": Shipped(qwen_image.VAE_ENCODER, VAE_WAN),
     "unet_ssd1b": Shipped(kinds.UNET, SSD1B),
@@ -318,9 +342,17 @@ SHIPPED = {
     "unet_sd2_controlled": Shipped(controls.controlled(SD2), SD2, (("unet_sd2_inpaint_controlled", 9),)),
     "unet_sdxl_controlled": Shipped(controls.controlled(SDXL), SDXL, (("unet_sdxl_inpaint_controlled", 9),)),
     "unet_shapes_controlled": Shipped(controls.controlled(SHAPES_UNET), SHAPES_UNET),
+    "unet_sd1_free": Shipped(free(SD1), SD1, (("unet_sd1_inpaint_free", 9), ("unet_sd1_edit_free", 8))),
+    "unet_sd2_free": Shipped(free(SD2), SD2, (("unet_sd2_inpaint_free", 9),)),
+    "unet_sdxl_free": Shipped(free(SDXL), SDXL, (("unet_sdxl_inpaint_free", 9),)),
+    "unet_sdxl_refiner_free": Shipped(free(REFINER), REFINER),
+    "unet_ssd1b_free": Shipped(free(SSD1B), SSD1B),
+    "unet_shapes_free": Shipped(free(SHAPES_UNET), SHAPES_UNET),
     "controlnet_sd1": Shipped(controls.controlnet(SD1), SD1),
     "controlnet_sd2": Shipped(controls.controlnet(SD2), SD2),
     "controlnet_sdxl": Shipped(controls.controlnet(SDXL), SDXL),
+    "controlnet_sdxl_mid": Shipped(controls.controlnet(SDXL_MID), SDXL_MID),
+    "controlnet_sdxl_small": Shipped(controls.controlnet(SDXL_SMALL), SDXL_SMALL),
     "controlnet_shapes": Shipped(controls.controlnet(SHAPES_UNET), SHAPES_UNET),
     "controlnet_hint": Shipped(controls.HINT, SD1),
     "controlnet_shapes_hint": Shipped(controls.HINT, SHAPES_UNET),

@@ -10,7 +10,7 @@ from diffusers.models.transformers.transformer_flux import FluxPosEmbed
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from examples.image_engines.networks import EACH, WORDS, Axes, Config, Inputs, Kind, example, made
+from examples.image_engines.networks import AXES, WORDS, Config, Inputs, Kind, example, made, patch_inputs
 
 ONLY = "2-1"
 """What diffusers calls the layers for patches of 2 x 2 pixels of one picture."""
@@ -46,16 +46,8 @@ def z_image(config: Config) -> nn.Module:
 
 def z_image_inputs(config: Config) -> Inputs:
     """Two images of patches, and words, with the places of both on three axes; the masks are 0 for those that only fill up."""
-    channels = 4 * config["in_channels"]
-    return {
-        "patches": example(2, 64, channels),
-        "timestep": example(2),
-        "encoder_hidden_states": example(2, 32, config["cap_feat_dim"]),
-        "patch_places": example(64, 3),
-        "word_places": example(32, 3),
-        "patch_mask": example(64),
-        "word_mask": example(2, 32),
-    }
+    found = patch_inputs(4 * config["in_channels"], config["cap_feat_dim"], axes=3, patches=64, words=32)
+    return found | {"patch_mask": example(64), "word_mask": example(2, 32)}
 
 
 def z_image_forward(
@@ -80,8 +72,10 @@ def z_image_forward(
     return module.all_final_layer[ONLY](both[:, : patches.shape[1]], c=told)
 
 
-AXES: dict[str, Axes] = {
-    "patches": {0: "batch", 1: "patches"}, "timestep": EACH, "encoder_hidden_states": WORDS,
-    "patch_places": {0: "patches"}, "word_places": {0: "tokens"}, "patch_mask": {0: "patches"}, "word_mask": WORDS,
-}  # fmt: skip
-Z_IMAGE = Kind(z_image, z_image_inputs, z_image_forward, ("prediction",), AXES)
+Z_IMAGE = Kind(
+    z_image,
+    z_image_inputs,
+    z_image_forward,
+    ("prediction",),
+    {**AXES, "patch_mask": {0: "patches"}, "word_mask": WORDS},
+)

@@ -16,7 +16,7 @@ from examples.shapes.denoiser import longest
 from examples.shapes.latents import encoded, latents_of, measure, white
 from examples.shapes.networks import build_controlnet, tokens_of, trained_denoiser
 from examples.shapes.scenes import OUTLINES, PLAIN, Scene, Style, draw_scene, scenes
-from examples.shapes.training import SIDE, Stage, noise_error
+from examples.shapes.training import SIDE, Stage, velocity_error
 from graphc_images.pictures.preprocessors import canny
 
 EXAMPLES = 2000
@@ -42,7 +42,7 @@ def train_lora(directory: Path, steps: int, batch: int) -> None:
         torch.manual_seed(step)
         chosen = torch.randint(0, len(latents), (batch,))
         states = text(captions[chosen]).last_hidden_state
-        return noise_error(lambda noisy, level: unet(noisy, level, states).sample, latents[chosen])
+        return velocity_error(lambda noisy, level: unet(noisy, level, states).sample, latents[chosen])
 
     stage.train(loss)
     tensors = {}
@@ -76,7 +76,7 @@ def train_embedding(directory: Path, steps: int, batch: int) -> None:
         torch.manual_seed(step)
         chosen = torch.randint(0, len(latents), (batch,))
         states = text(captions[chosen]).last_hidden_state
-        return noise_error(lambda noisy, level: unet(noisy, level, states).sample, latents[chosen])
+        return velocity_error(lambda noisy, level: unet(noisy, level, states).sample, latents[chosen])
 
     stage.train(loss)
     save_file({"emb_params": stage.averages["vector"]["gizmo"].contiguous()}, directory / "gizmo.safetensors")
@@ -113,7 +113,7 @@ def train_controlnet(directory: Path, steps: int, batch: int) -> None:
             residuals = {"down_block_additional_residuals": down, "mid_block_additional_residual": middle}
             return unet(noisy, level, states, **residuals).sample
 
-        return noise_error(predict, latents[chosen])
+        return velocity_error(predict, latents[chosen])
 
     stage.train(loss)
     state = {name: tensor.half().contiguous() for name, tensor in stage.averages["control"].state_dict().items()}

@@ -1,4 +1,4 @@
-"""The text encoder and the U-Net, which learn together to predict noise."""
+"""The text encoder and the U-Net, which learn together to predict velocities."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from examples.shapes.latents import latents_of
 from examples.shapes.networks import averages, build_text_encoder, build_unet, tokens_of
-from examples.shapes.training import Stage, noise_error
+from examples.shapes.training import Stage, velocity_error
 
 WITHOUT_CAPTION = 0.1
 """How many examples have an empty caption, for guidance."""
@@ -32,7 +32,7 @@ def train_denoiser(directory: Path, steps: int, batch: int) -> None:
         if step % 4:  # what follows the end of a caption is alike in all; most of the time it is left out
             words = words[:, :length]
         states = modules["text"](words).last_hidden_state
-        return noise_error(lambda noisy, level: modules["unet"](noisy, level, states).sample, latents[chosen])
+        return velocity_error(lambda noisy, level: modules["unet"](noisy, level, states).sample, latents[chosen])
 
     stage.train(loss)
 

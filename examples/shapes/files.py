@@ -23,7 +23,8 @@ def write(directory: Path, output: Path) -> None:
     """Write what is trained in `directory`."""
     vae = with_white_latents(trained_autoencoder(directory), *measure(directory))
     unet, text = (averages(directory / "denoiser.pt", name) for name in ("unet", "text"))
-    write_checkpoint(unet, vae.state_dict(), text, output)
+    velocities = {"v_pred": torch.empty(0)}  # how a file says that they are predicted
+    write_checkpoint(unet, vae.state_dict(), text, output, velocities)
 
 
 def with_white_latents(vae: AutoencoderKL, mean: Tensor, matrix: Tensor) -> AutoencoderKL:
@@ -43,8 +44,8 @@ def with_white_latents(vae: AutoencoderKL, mean: Tensor, matrix: Tensor) -> Auto
     return vae
 
 
-def write_checkpoint(unet: State, vae: State, text: State, output: Path) -> None:
-    """Write tensors under the names of Stable Diffusion 1's own layout, in float16."""
+def write_checkpoint(unet: State, vae: State, text: State, output: Path, others: State | None = None) -> None:
+    """Write tensors under the names of Stable Diffusion 1's own layout, in float16, and others as they are."""
     parts = {
         "model.diffusion_model.": (UNET, unet),
         "first_stage_model.": (VAE, vae),
@@ -53,7 +54,7 @@ def write_checkpoint(unet: State, vae: State, text: State, output: Path) -> None
             {f"text_model.{name.removeprefix('text_model.')}": text[name] for name in text},
         ),
     }
-    tensors = {}
+    tensors = dict(others or {})
     for prefix, (table, named) in parts.items():
         for ours, source in table.theirs(named).items():
             tensor = named[ours].half().contiguous()

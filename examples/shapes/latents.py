@@ -14,7 +14,7 @@ from examples.shapes.networks import tokens_of, trained_autoencoder
 from examples.shapes.scenes import PLAIN, Scene, Style, scenes
 from examples.shapes.training import pixels_of
 
-DRAWN = 30_000
+DRAWN = 120_000
 TOGETHER = 50
 LEAST = 0.02
 

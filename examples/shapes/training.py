@@ -1,4 +1,4 @@
-"""What all stages of training have: scenes without an end, steps that go on where they were stopped, noise that is predicted."""
+"""What all stages of training have: scenes without an end, steps that go on where they were stopped, predicted velocities."""
 
 from __future__ import annotations
 
@@ -79,12 +79,18 @@ class Stage:
         beside.replace(self.path)
 
 
-def noise_error(predict: Callable[[Tensor, Tensor], Tensor], clean: Tensor) -> Tensor:
-    """How far `predict(noisy, level)` is from the noise that latents [batch, 4, h, w] get at levels by chance; those of little
-    noise count less (min-SNR, Hang et al. 2023)."""
-    level = torch.randint(0, LEVELS, (len(clean),))
-    signal = KEPT[level].reshape(-1, 1, 1, 1)
+def velocity_error(predict: Callable[[Tensor, Tensor], Tensor], clean: Tensor) -> Tensor:
+    """How far `predict(noisy, level)` is from the velocity (Salimans and Ho 2022) of latents [batch, 4, h, w].
+
+    At the highest level the velocity is the picture that the words tell of, where the noise would hardly show it. There the
+    latents hold as little of the picture as a sampler's do, which begins with noise alone: by the usual mixture they still show
+    what is where, and nobody learns to read that in the words (Lin et al. 2024). Levels of much noise, where it is decided, are
+    drawn more often.
+    """
+    level = (LEVELS * (1 - torch.rand(len(clean)) ** 2)).long().clamp(max=LEVELS - 1)
+    signal, rest = (each.sqrt().reshape(-1, 1, 1, 1) for each in (KEPT[level], 1 - KEPT[level]))
     noise = torch.randn_like(clean) + OFFSET * torch.randn((*clean.shape[:2], 1, 1))
-    found = predict(signal.sqrt() * clean + (1 - signal).sqrt() * noise, level).float()
-    ratio = KEPT[level] / (1 - KEPT[level])
-    return ((found - noise).square().mean((1, 2, 3)) * ratio.clamp(max=5) / ratio).mean()
+    least = (KEPT[-1] / (1 - KEPT[-1])).sqrt()  # of the clean latents beside noise of 1, which a sampler has not
+    added = noise - least * clean
+    found = predict(signal * clean + rest * added, level).float()
+    return (found - (signal * added - rest * clean)).square().mean()

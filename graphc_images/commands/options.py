@@ -153,6 +153,7 @@ RECORDS = {
     "Projected | None": ("graphc_images.sampling.guidance", "Projected"),
     "DynamicThreshold | None": ("graphc_images.sampling.guidance", "DynamicThreshold"),
     "Frequencies | None": ("graphc_images.sampling.guidance", "Frequencies"),
+    "FreeU | None": ("graphc_images.sampling.guidance", "FreeU"),
 }
 """Settings that are records: where the type is, imported when it is typed."""
 
@@ -166,6 +167,11 @@ def _controls(texts: Iterable[str]) -> tuple[ControlUnit, ...]:
     from graphc_images.control_units import unit_of
 
     return tuple(unit_of(text, _picture) for text in texts)
+
+
+def _modules(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of files, without the word for those of the checkpoint."""
+    return tuple(each for each in names if each != "Built-in")
 
 
 def _whole_numbers(text: str) -> tuple[int, ...]:
@@ -223,6 +229,7 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("beta_beta", "The second."),
         Option("more_noise", "As much noise at the start as ComfyUI has.", ("--sgm-noise-multiplier",)),
         Option("zero_snr", "The highest noise level is noise alone."),
+        Option("half_alphas", "Noise levels from numbers of 16 bits (A1111's use_downcasted_alpha_bar)."),
         Option("uni_pc_variant", "bh1 or bh2."),
         Option("uni_pc_skip", "time_uniform or time_quadratic."),
         Option("uni_pc_order", "How many estimates UniPC looks at."),
@@ -232,6 +239,7 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         ),
         Option("refiner", "A checkpoint that goes on from --refiner-switch-at.", metavar="FILE|NAME"),
         Option("refiner_switch_at", "Share of the way from which it does."),
+        Option("refiner_by_steps", "That share is one of the steps, not of the model's times."),
         Option("eta", "How much noise samplers add, of those that do."),
         Option("s_churn", "Noise that Euler, Heun and DPM2 add between --s-tmin and --s-tmax."),
         Option("s_tmin", "Lowest noise level at which --s-churn counts."),
@@ -244,6 +252,7 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("subseed_strength", "How much of the variation: 0 to 1."),
         Option("seed_resize_from", "The size at which the noise is drawn."),
         Option("eta_noise_seed_delta", "Added to the seed for the noise of samplers (ENSD).", ("--ensd",)),
+        Option("shared_brownian", "One Brownian noise for a batch (A1111's no_dpmpp_sde_batch_determinism)."),
     ),
     "Guidance": (
         Option("cfg_scale", "How strongly the prompt guides.", ("--cfg",)),
@@ -251,6 +260,7 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("cfg_rescale", "How far contrast comes back to that without guidance: 0 to 1."),
         Option("skip_early_cfg", "Share of the first steps in which the negative prompt is left out."),
         Option("s_min_uncond", "Noise level below which each second step leaves it out (NGMS)."),
+        Option("s_min_uncond_all", "… each step."),
         Option("apg", "Adaptive projected guidance: eta=1, norm=5, momentum=0."),
         Option("dynamic_thresholding", "A high --cfg with the spread of a lower one: mimic=7, percentile=1, …"),
         Option("cfg_zero_star", "CFG-Zero*: the negative noise scaled to the prompt's."),
@@ -263,6 +273,7 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("epsilon_scaling", "What removed noise is divided by (1.005 is much used)."),
         Option("image_cfg_scale", "How strongly --image guides instruct-pix2pix.", ("--image-cfg",)),
         Option("pag_scale", "Perturbed-attention guidance of U-Nets; 3 is much used."),
+        Option("free_u", "FreeU of U-Nets: b1=1.3, b2=1.4, s1=0.9, s2=0.2, …"),
         Option("slg_scale", "Skip-layer guidance of transformers; 3 is much used."),
         Option("slg_layers", "The layers that it skips."),
         Option("slg_start", "Share of the way at which skip-layer guidance begins."),
@@ -272,6 +283,9 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("clip_skip", "Which layer of CLIP counts, from the end."),
         Option("emphasis", "Original, No norm, Ignore or None."),
         Option("comma_backtrack", "A chunk of tokens ends behind a comma, if one is among so many at its end."),
+        Option("old_emphasis", "Brackets as in A1111's first versions: without numbers, and 75 tokens at most."),
+        Option("old_timelines", "[from:to:when] as in A1111's first versions."),
+        Option("pad_prompts", "Fill up the shorter of prompt and negative prompt: off, empty, or last (A1111's two ways)."),
         Option("crop_top", "Pixels that SDXL is told to be cut off at the top."),
         Option("crop_left", "… and at the left."),
         Option("high_score", "The aesthetic score that SDXL's refiner is told of the prompt."),
@@ -289,19 +303,27 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("image", "Begin with this picture.", ("--image", "-i")),
         Option("denoising_strength", "How much of it changes: 0 to 1.", ("--strength",)),
         Option("resize_mode", "To the size that is painted: stretch, crop, fill, or latent, which stretches its latent."),
+        Option("resize_upscaler", "What makes --image larger on the way there: Lanczos, a file, or a name.", metavar="FILE|NAME"),
+        Option("background", "The colour of what is transparent in --image."),
         Option("fix_steps", "All steps, also where only the last part of the way is gone."),
         Option("initial_noise_multiplier", "Factor of the noise that is added.", ("--noise-multiplier",)),
         Option("extra_noise", "More noise than the sampler takes away."),
         Option("control_image", "Edges or depth, for Flux Canny and Depth; what --control follows that has no image=FILE."),
         Option(
-            "reference_images", "Flux Kontext and Flux.2 look at it; may be repeated.", ("--reference",), list[Path],
-            _pictures, "FILE",
+            "reference_images", "Flux Kontext, Flux.2 and Qwen-Image-Edit look at it; may be repeated.", ("--reference",),
+            list[Path], _pictures, "FILE",
         ),
+        Option("numbered_references", "One --reference is numbered as several are, for Qwen-Image-Edit since 2509."),
         Option("color_correction", "Give the result the colours of --image."),
     ),
     "A part of a picture": (
         Option("mask", "White where --image is painted anew."),
         Option("mask_blur", "Pixels over which the mask becomes softer."),
+        Option("mask_blur_y", "The same down, if it is another than across."),
+        Option(
+            "overlay", "Do not put the picture outside of the mask over the result.", ("--no-overlay",),
+            read=lambda given: not given,
+        ),
         Option("invert_mask", "Paint where the mask is black."),
         Option("round_mask", "Keep the mask's greys.", ("--no-round-mask",), read=lambda given: not given),
         Option("inpainting_fill", "fill, original, latent noise or latent nothing.", ("--fill",)),
@@ -332,12 +354,20 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("hires_cfg_scale", "How strongly its prompt guides.", ("--hires-cfg",)),
         Option("hires_guidance", "Its distilled guidance."),
         Option("hires_checkpoint", "Its model.", metavar="FILE|NAME"),
+        Option(
+            "hires_modules", "Its autoencoder or a text encoder, by name, or Built-in; may be repeated.", ("--hires-module",),
+            list[str], _modules, "NAME",
+        ),
+        Option("hires_same_networks", "The first pass's LoRAs are on its text encoders too."),
+        Option("hires_refiner", "In which pass the refiner has its turn: first pass, second pass, both passes."),
         Option("firstpass_image", "What it goes on from, in place of a first pass."),
     ),
     "Tiles": (
         Option("tiling", "A picture without seams where it is laid beside itself: on, x, y or off."),
         Option("vae_tiling", "The autoencoder works on tiles: on, off, or auto, where the whole does not fit into memory."),
         Option("vae_tile", "Pixels of a tile's side."),
+        Option("upscale_tile", "The same of networks that make pictures larger; 0 for the whole at once."),
+        Option("upscale_overlap", "Pixels by which those tiles overlap."),
     ),
 }  # fmt: skip
 """Every setting that can be typed, in groups. A setting alone is written as it is called, with dashes."""

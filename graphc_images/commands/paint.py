@@ -47,7 +47,9 @@ def paint(
     clip_h: Annotated[str | None, _option("--clip-h", metavar="FILE|NAME", help="OpenCLIP-H.")] = None,
     t5: Annotated[str | None, _option("--t5", metavar="FILE|NAME", help="The text encoder T5-XXL.")] = None,
     llm: Annotated[str | None, _option("--llm", metavar="FILE|NAME", help="The language model Qwen.")] = None,
-    tiny: Annotated[str | None, _option("--taesd", metavar="FILE|NAME", help="TAESD, for previews.")] = None,
+    tiny: Annotated[
+        str | None, _option("--taesd", metavar="FILE|NAME", help="TAESD, TAEF2 or TAEW2.1, for previews.")
+    ] = None,
     device: Annotated[str, _option(metavar="NAME,…", help="cpu, gpu or what graphc devices lists.")] = "cpu",
     memory: Annotated[
         str | None, _option(metavar="SIZE", help="For all models and what they compute: 4GiB, 900MiB.")

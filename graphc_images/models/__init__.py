@@ -10,10 +10,11 @@ picture = model.decode_latent(latent)
 
 from graphc_images.models.architectures import ARCHITECTURES, Architecture, Defaults, Part, Prediction
 from graphc_images.models.denoisers import Conditioning
+from graphc_images.models.encoders import Encoded
 from graphc_images.models.latents import LatentFormat
 from graphc_images.models.loras import Source, Strength
 from graphc_images.models.memory import Loaded, TooLarge
-from graphc_images.models.model import Encoded, ImageModel, load_model
+from graphc_images.models.model import ImageModel, load_model
 from graphc_images.models.parts import Tiles
 from graphc_images.models.recognize import Recognized, recognize
 from graphc_images.models.together import room_of, together

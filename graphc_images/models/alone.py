@@ -10,10 +10,11 @@ from pathlib import Path
 import graphc
 from graphc_images.errors import ModelError
 from graphc_images.models.architectures import ARCHITECTURES, Architecture
+from graphc_images.models.components import Component, named
 from graphc_images.models.encoders import encoder_of
 from graphc_images.models.loras import Source
 from graphc_images.models.memory import Loaded
-from graphc_images.models.model import ENGINES, Component, ImageModel, named
+from graphc_images.models.model import ENGINES, ImageModel
 from graphc_images.models.recognize import Recognized, Tensors
 
 FIRSTS_OF_DECODER = ("decoder.conv_in.weight", "decoder.conv1.weight")

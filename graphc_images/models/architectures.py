@@ -66,6 +66,11 @@ class Architecture:
     defaults: Defaults = Defaults()
     family: str = ""
 
+    @property
+    def refers(self) -> bool:
+        """Whether it looks at pictures of reference: which of its files were trained for that, nothing in them says."""
+        return self.kind in ("flux", "flux2", "qwen_image")
+
 
 DENOISER = ("model.diffusion_model.", "unet/", "transformer/", "")
 AUTOENCODER = ("first_stage_model.", "vae/", "vae.")

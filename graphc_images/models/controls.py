@@ -12,9 +12,10 @@ import graphc
 from graphc_images.errors import ModelError
 from graphc_images.models import architectures as known
 from graphc_images.models.architectures import FIRST, LATER, POOLED, Part, Sizes
+from graphc_images.models.components import Component, named
 from graphc_images.models.denoisers import KINDS, Conditioning
 from graphc_images.models.loras import Source
-from graphc_images.models.model import Component, ImageModel, named
+from graphc_images.models.model import ImageModel
 from graphc_images.models.recognize import Tensors, nearest
 
 UNION = ("openpose", "depth", "softedge", "canny", "normal", "segmentation", "tile", "inpaint")
@@ -65,6 +66,9 @@ def controlnet(family: str, engine: str, marks: Sizes, first: str = "controlnet_
 
 
 XL: Sizes = {LATER.format(4): (640, 2048), POOLED: (1280, 2816), DEEP: (1280, 2048)}
+XL_MID: Sizes = {LATER.format(4): None, LATER.format(7): (1280, 2048), POOLED: (1280, 2816), DEEP: None}
+XL_SMALL: Sizes = {**XL_MID, LATER.format(7): None}
+"""diffusers' smaller ones: only the deepest level attends to words, or none."""
 
 
 def union(name: str, kinds: int, first: str) -> ControlKind:
@@ -83,6 +87,8 @@ CONTROLS: tuple[ControlKind, ...] = (
     controlnet(known.SD1, "controlnet_sd1", {LATER.format(1): (320, 768)}),
     controlnet(known.SD2, "controlnet_sd2", {LATER.format(1): (320, 1024)}),
     controlnet(known.SDXL, "controlnet_sdxl", XL),
+    replace(controlnet(known.SDXL, "controlnet_sdxl_mid", XL_MID), name=f"a mid-sized ControlNet of {known.SDXL}"),
+    replace(controlnet(known.SDXL, "controlnet_sdxl_small", XL_SMALL), name=f"a small ControlNet of {known.SDXL}"),
     controlnet(known.SMALL, "controlnet_shapes", {LATER.format(1): (32, 48)}, "controlnet_shapes_hint", 32),
     union("six kinds of pictures", 6, "controlnet_union_hint"),
     union("eight kinds of pictures", 8, "controlnet_promax_hint"),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphc_images.errors import SettingError
+from graphc_images.models.free_u import free_inputs
 from graphc_images.sampling.guided import Weakening
 
 Arrays = dict[str, np.ndarray]
@@ -19,14 +20,15 @@ WHOLE = Weakening()
 class Conditioning:
     """What a denoiser looks at besides the latent; all float32, and as many rows as the latent has, or one for all of them.
 
-    `words` [batch, tokens, width] are the text's states. `pooled` [batch, width] is one vector for the text. `sizes` are Stable
-    Diffusion XL's numbers [batch, 6]: height, width, crop from the top, from the left, target height, width; the refiner's 5:
-    height, width, crops, aesthetic score. `guidance` [batch] is the distilled one of Flux dev. `latents` [batch, extra, height,
-    width] are joined to the latent, for models with more channels (`Architecture.extra`). `mask` [batch, tokens] is 1 for the
-    words that Chroma looks at, and for those of Z-Image that are no padding. `references` are latents [batch, channels, height,
-    width] of pictures that Flux Kontext and Flux.2 look at. `residuals` are what ControlNets add to a U-Net's skips, the middle's
-    last, and `features` what T2I-Adapters add within its encoder; there are both or none. `positive` [batch] is 1 for what the
-    prompt says and 0 for the negative prompt, None for 1: some controls are for the prompt alone.
+    `words` [batch, tokens, width] are the text's states. `pooled` [batch, width] is one vector for the text. `sizes` are
+    Stable Diffusion XL's numbers [batch, 6]: height, width, crop from the top, from the left, target height, width; the
+    refiner's 5: height, width, crops, aesthetic score. `guidance` [batch] is the distilled one of Flux dev. `latents` [batch,
+    extra, height, width] are joined to the latent, for models with more channels (`Architecture.extra`). `mask` [batch,
+    tokens] is 1 for the words that Chroma looks at, and for those of Z-Image that are no padding. `references` are latents
+    [batch, channels, height, width] of pictures that Flux Kontext, Flux.2 and Qwen-Image-Edit look at. `residuals` are what
+    ControlNets add to a U-Net's skips, the middle's last, and `features` what T2I-Adapters add within its encoder; there are
+    both or none. `positive` [batch] is 1 for what the prompt says and 0 for the negative prompt, None for 1: some controls
+    are for the prompt alone. `free` [batch, 6] are the numbers of FreeU (`FreeU.numbers`).
     """
 
     words: np.ndarray
@@ -39,6 +41,7 @@ class Conditioning:
     residuals: tuple[np.ndarray, ...] = ()
     features: tuple[np.ndarray, ...] = ()
     positive: np.ndarray | None = None
+    free: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,9 @@ def run(
         x = np.concatenate([x, each(conditioning.latents, len(x), "latents")], axis=1)
     takes = KINDS[kind]
     switches = switches_of(inputs, len(x), weakening)
-    (found,) = engine({**takes.inputs(x, times, conditioning), **switches}).values()
+    free = conditioning.free
+    scaled = {} if free is None else free_inputs(inputs, each(free, len(x), "free"), shape)
+    (found,) = engine({**takes.inputs(x, times, conditioning), **switches, **scaled}).values()
     return takes.result(found, shape)
 
 
@@ -178,22 +183,25 @@ def _flux2(x: np.ndarray, times: np.ndarray, given: Conditioning) -> Arrays:
 
 
 def _qwen_image(x: np.ndarray, times: np.ndarray, given: Conditioning) -> Arrays:
-    words, where = each(given.words, len(x), "words"), centred(x)
-    ordered = np.arange(words.shape[1], dtype=np.float32) + max(x.shape[2] // 4, x.shape[3] // 4)
+    words = each(given.words, len(x), "words")
+    images = [x, *(each(reference, len(x), "references") for reference in given.references)]
+    ordered = np.arange(words.shape[1], dtype=np.float32) + max(
+        side // 4 for image in images for side in image.shape[2:]
+    )
     return {
-        "patches": patches(x),
+        "patches": np.concatenate([patches(image) for image in images], axis=1),
         "timestep": times,
         "encoder_hidden_states": words,
-        "patch_places": where,
+        "patch_places": np.concatenate([centred(image, number) for number, image in enumerate(images)]),
         "word_places": np.repeat(ordered[:, None], 3, 1),
     }
 
 
-def centred(image: np.ndarray) -> np.ndarray:
-    """Where the squares of an image lie [squares, 3], counted from its middle; of an odd number of rows or columns, one more is
-    before it (diffusers, Qwen's own code)."""
+def centred(image: np.ndarray, number: int) -> np.ndarray:
+    """Where the squares of an image lie [squares, 3]: its number, then counted from its middle; of an odd number of rows or
+    columns, one more is before it (diffusers, Qwen's own code)."""
     rows, columns = image.shape[2] // 2, image.shape[3] // 2
-    return places(image, down=rows // 2 - rows, right=columns // 2 - columns)
+    return places(image, number, down=rows // 2 - rows, right=columns // 2 - columns)
 
 
 def pixels(image: np.ndarray) -> np.ndarray:

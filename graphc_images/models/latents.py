@@ -63,6 +63,13 @@ def unpacked(latent: np.ndarray, side: int) -> np.ndarray:
     return np.ascontiguousarray(cut.reshape(batch, channels // side**2, side * height, side * width))
 
 
+def packed(latent: np.ndarray, side: int) -> np.ndarray:
+    """The reverse: squares as channels."""
+    batch, channels, height, width = latent.shape
+    cut = latent.reshape(batch, channels, height // side, side, width // side, side).transpose(0, 1, 3, 5, 2, 4)
+    return np.ascontiguousarray(cut.reshape(batch, side**2 * channels, height // side, width // side))
+
+
 SD1 = LatentFormat(
     4,
     0.18215,

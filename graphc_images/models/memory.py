@@ -45,15 +45,20 @@ class Loaded:
         """Whether an engine may be larger than the limit, because its weights come to the device when they are read."""
         return self.device != "cpu"
 
-    def get(self, key: object, size: int, load: Callable[[], graphc.Model]) -> graphc.Model:
-        """The engine of a key, loaded if it is not; its weights take about `size` bytes. Raises TooLarge."""
-        if key in self._models:
-            self._models.move_to_end(key)
-            return self._models[key]
+    def get(self, key: object, size: int, load: Callable[[], graphc.Model], copied: int = 0) -> graphc.Model:
+        """The engine of a key, loaded if it is not; its weights take about `size` bytes, of which so many are `copied` where they
+        are not mapped as the file has them. Raises TooLarge."""
+        if (engine := self.used(key)) is not None:
+            return engine
         if self.limit is not None:
             if size > self.limit and not self.streams:
                 raise TooLarge(f"its weights alone take {mib(size)}, and memory is limited to {mib(self.limit)}")
             self._make_room(size, key)
+        elif self.device == "cpu" and copied > (there := available()):
+            raise TooLarge(
+                f"its floats of 8 bits take {mib(copied)} as float16, and {mib(int(there))} of memory are available; with "
+                "--type q8_0 (types=) they take about half"
+            )
         self._models[key] = load()
         return self._models[key]
 
@@ -75,12 +80,20 @@ class Loaded:
             raise TooLarge(
                 f"what is computed at once takes {mib(needed)}, and {mib(int(there))} of memory are available"
             )
+        if needed > engine.reserved_bytes:
+            self._page_out(key)
         try:
             return engine(feed)
         except graphc.GraphcError as error:
             if self.limit is not None and self.streams and engine.weight_bytes + needed > self.limit:
                 raise TooLarge(str(error)) from error  # graphc says what it would take
             raise
+
+    def used(self, key: object) -> graphc.Model | None:
+        """The engine of a key if it is loaded, which then was used last."""
+        if key in self._models:
+            self._models.move_to_end(key)
+        return self._models.get(key)
 
     def there(self, key: object) -> graphc.Model | None:
         """The engine of a key if it is loaded."""
@@ -106,6 +119,12 @@ class Loaded:
                 if sum(held_by(self._models[each]) for each in others if each in self._models) + size <= self.limit:
                     return
                 give(other)
+
+    def _page_out(self, key: object) -> None:
+        """Before an engine takes more memory: what others have mapped may go. It comes back when they run again."""
+        for other, engine in self._models.items():
+            if other != key:
+                engine.page_out()
 
     def _release(self, key: object) -> None:
         self._models[key].release()

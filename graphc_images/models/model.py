@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from itertools import count
-from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 import graphc
 from graphc_images.errors import ModelError, SettingError
-from graphc_images.models import denoisers
-from graphc_images.models.architectures import ARCHITECTURES, TEXT_PROJECTION, Architecture, Part
+from graphc_images.models import denoisers, looking
+from graphc_images.models.architectures import ARCHITECTURES, Architecture
+from graphc_images.models.components import Component, components_of, named
 from graphc_images.models.denoisers import Conditioning
-from graphc_images.models.encoders import encoder_of
+from graphc_images.models.encoders import Encoded
+from graphc_images.models.latents import packed, unpacked
+from graphc_images.models.looking import Look
 from graphc_images.models.loras import Loras, Source, Strength
 from graphc_images.models.memory import Loaded, Memory, TooLarge
 from graphc_images.models.parts import Tiles, decoding, encoding, in_rows, in_tiles
-from graphc_images.models.recognize import Recognized, Tensors, beginning, recognize
+from graphc_images.models.recognize import Recognized, recognize
 from graphc_images.models.together import Call, evaluated, room_of
 from graphc_images.sampling.guided import Weakening
 
@@ -34,76 +34,20 @@ ENGINES = Path(__file__).parents[1] / "engines"
 Types = str | Mapping[str, str]
 """A type of graphc's for weights, for all parts or by part."""
 
-PLAIN, CONTROLLED = "denoiser", "denoiser controlled"
-"""The programs of a denoiser: as it is, and with what ControlNets and adapters add. Both have the same weights."""
+PLAIN, CONTROLLED, FREE = "denoiser", "denoiser controlled", "denoiser free"
+"""The programs of a denoiser: as it is, with what ControlNets and adapters add, and with FreeU too. All have the same weights."""
 
 ALIKE = 4
 """Latents that a processor evaluates at once: with up to so many, sums have one order, and each latent the bits it has alone."""
 
+KEPT_LOOKS = 4
+"""Pictures whose words a model keeps."""
+
 LARGE = ("t5xxl", "llm")
 """The text encoders that are not loaded only because a LoRA may change them; they give their last states alone."""
 
-TINY = {"taesd": "taesd", "taesdxl": "taesd", "taesd3": "taesd16", "taef1": "taesd16"}
-"""The engines of tiny autoencoders, by what people call those (`LatentFormat.tiny`)."""
-
 FLAGS = {"t5xxl": "--t5"}
 """On the command line, of text encoders whose flags are not as their names."""
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """What a text encoder makes of rows of tokens; float32.
-
-    `states` [layers, batch, tokens, width] are those after each layer, and `normed` the same with the encoder's last norm; T5 and
-    language models have only one, as it is read. `projected` [batch, tokens, width] is, of encoders that have one, the projection
-    of each token's last state: a prompt's pooled vector is that of its end token, or else the last normed state there.
-    """
-
-    states: np.ndarray
-    normed: np.ndarray
-    projected: np.ndarray | None = None
-
-    def skipping(self, skip: int = 1, normed: bool = True) -> np.ndarray:
-        """The states [batch, tokens, width] of the last layer, or the one before (2), …. Raises SettingError."""
-        if not 1 <= skip <= len(self.states):
-            raise SettingError(f"clip skip {skip}: the text encoder has {len(self.states)} layers")
-        layers = self.normed if normed else self.states
-        found: np.ndarray = layers[-skip]
-        return found
-
-    def pooled(self, ends: Sequence[int]) -> np.ndarray:
-        """One vector for each row [batch, width], whose end tokens are at these places."""
-        vectors = self.normed[-1] if self.projected is None else self.projected
-        return np.stack([row[end] for row, end in zip(vectors, ends, strict=True)])
-
-
-@dataclass(frozen=True)
-class Component:
-    """A part of a model: which engines compute it, what graphc calls it in the tensors of its file, and what their names begin
-    with."""
-
-    part: Part
-    component: str
-    tensors: Tensors
-    file: str
-    prefix: str = ""
-
-    @property
-    def engine(self) -> str:
-        """What its engine is called."""
-        projects = any(name.startswith(self.prefix) and name.endswith(TEXT_PROJECTION) for name in self.tensors)
-        return self.part.projected if projects and self.part.projected else self.part.engine
-
-    def weight_bytes(self, half: str = "", type: str = "checkpoint") -> int:
-        """About how much the weights take, or those of a half, in a type."""
-        names = [name for name in self.tensors if name.startswith(self.prefix)]
-        if own := [name for name in names if half and f"{half}." in name]:
-            names = own
-        found: list[Any] = [tensor for name in names if hasattr(tensor := self.tensors[name], "shape")]
-        if type == "checkpoint":
-            return sum(getattr(each, "raw", each).nbytes for each in found)
-        bits = int(re.findall(r"\d+", type)[0]) if re.search(r"\d", type) else 32
-        return bits * sum(int(prod(each.shape)) for each in found) // 8
 
 
 class ImageModel:
@@ -128,6 +72,7 @@ class ImageModel:
         self._loras = Loras(self._engines_there)
         self._denoiser = PLAIN
         self._used: set[str] = set()
+        self._seen: dict[Look, np.ndarray] = {}
         self._numbers = count()
 
     @property
@@ -154,23 +99,36 @@ class ImageModel:
     def _denoise(
         self, x: np.ndarray, times: np.ndarray, conditioning: Conditioning, weakening: Weakening
     ) -> np.ndarray:
-        key = self._turn_to(CONTROLLED if conditioning.residuals else PLAIN)
+        key = self._turn_to(self._program(conditioning))
+        if key == FREE and not conditioning.residuals:
+            residuals, features = self.added_shapes(*x.shape[2:])
+            nothing = [tuple(np.zeros((1, *shape), np.float32) for shape in shapes) for shapes in (residuals, features)]
+            conditioning = replace(conditioning, residuals=nothing[0], features=nothing[1])
         inputs = {each.name: each.shape for each in self._engine(key).inputs}
         run = partial(denoisers.run, self.architecture.kind, inputs, partial(self._run, key), weakening=weakening)
         return in_rows(run, x, times, conditioning, ALIKE if self.loaded.device == "cpu" else None)
+
+    def _program(self, conditioning: Conditioning) -> str:
+        """Which of the denoiser's programs takes this. Raises SettingError."""
+        if conditioning.free is None:
+            return CONTROLLED if conditioning.residuals else PLAIN
+        if self.architecture.kind != "unet":
+            raise SettingError(f"free_u: {self.architecture.name} has no U-Net, whose decoder could be scaled")
+        return FREE
 
     def added_shapes(self, height: int = 1, width: int = 1) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         """The shapes [channels, height, width] of the residuals and of the features that controls add to its denoiser, for a
         latent of this size. Raises ModelError if nothing can be added to it."""
         sizes = {"height": height, "width": width, "batch": 1, "tokens": 1}
-        found = [(each.name, each.sizes(sizes)[1:]) for each in self._engine(self._turn_to(CONTROLLED)).inputs]
+        key = self._turn_to(CONTROLLED if self._denoiser == PLAIN else self._denoiser)
+        found = [(each.name, each.sizes(sizes)[1:]) for each in self._engine(key).inputs]
         residuals, features = (
             [shape for name, shape in found if name.startswith(kind)] for kind in ("residual", "feature")
         )
         return residuals, features
 
     def _turn_to(self, wanted: str) -> str:
-        """Of the denoiser's two programs, which have the same weights, one is there at a time: this one from now on."""
+        """Of the denoiser's programs, which have the same weights, one is there at a time: this one from now on."""
         if wanted != self._denoiser:
             self.free(self._denoiser)
             self._denoiser = wanted
@@ -194,6 +152,7 @@ class ImageModel:
     def encode_tokens(self, encoder: str, ids: np.ndarray, mask: np.ndarray | None = None) -> Encoded:
         """The states of rows of token ids [batch, tokens]; `encoder` is one of `architecture.text`. `mask` [batch, tokens] is 0
         for tokens that T5 and Qwen are not to look at. Raises ModelError if the encoder is in no file that was given."""
+        self.free(f"{encoder} seeing")
         feed = {"input_ids": np.ascontiguousarray(ids, np.int64)}
         if any(each.name == "attention_mask" for each in self._engine(encoder).inputs):
             feed["attention_mask"] = np.ascontiguousarray(np.ones_like(ids) if mask is None else mask, np.int64)
@@ -202,6 +161,22 @@ class ImageModel:
             return Encoded(**found)
         states = found["states"][None]
         return Encoded(states, states)
+
+    def encode_seeing(self, encoder: str, ids: np.ndarray, looks: Sequence[Look]) -> Encoded:
+        """The same of texts in which tokens stand for the words of pictures, which are the same in each text."""
+        words = [self._words_of(encoder, look) for look in looks]
+        self.free(encoder)  # its other program has the same weights
+        feed = {"input_ids": ids, "seen": looking.inserted(ids, words), "places": looking.placed(ids, looks)}
+        states = self._run(f"{encoder} seeing", feed)["states"][None]
+        return Encoded(states, states)
+
+    def _words_of(self, encoder: str, look: Look) -> np.ndarray:
+        """The words [words, width] of a picture; those of the last few are kept."""
+        if look not in self._seen:
+            found = self._run(f"{encoder} visual", looking.windows(look))["words"]
+            self._seen = dict(list(self._seen.items())[1 - KEPT_LOOKS :])
+            self._seen[look] = looking.words_of(found, look)
+        return self._seen[look]
 
     def embedding_ids(self, encoder: str, name: str, vectors: np.ndarray) -> list[int]:
         """Token ids that stand for vectors [rows, width] of textual inversion: rows that the encoder's table gets when they are
@@ -217,16 +192,18 @@ class ImageModel:
         return self.architecture.latent.from_encoded(self.encode_pixels(image, noise))
 
     def encode_pixels(self, image: np.ndarray, noise: np.ndarray | None = None) -> np.ndarray:
-        """The same as the autoencoder has it: neither shifted nor scaled."""
+        """The same as the autoencoder has it: neither shifted nor scaled. A tiny one finds one latent likely, and no other."""
+        latent, tiny = self.architecture.latent, self._tiny
 
         def run(array: np.ndarray) -> np.ndarray:
             found = self._run("vae encoder", {"image": np.ascontiguousarray(array)})
+            if tiny:
+                return latent.to_encoded(packed(found["latent"], latent.packed))
             return np.concatenate([found["mean"], found["log_variance"]], 1)
 
-        sides = encoding(self.architecture.latent.pixels)
-        found = in_tiles(run, np.asarray(image, np.float32), self.tiles, sides, self._wrapped)
-        mean, log_variance = np.split(found, 2, 1)
-        if noise is not None:
+        found = in_tiles(run, np.asarray(image, np.float32), self.tiles, encoding(latent.pixels), self._wrapped)
+        mean, log_variance = (found, None) if tiny else np.split(found, 2, 1)
+        if noise is not None and log_variance is not None:
             mean = mean + np.exp(np.clip(log_variance, -30, 20) / 2) * noise
         return np.asarray(mean, np.float32)
 
@@ -236,17 +213,30 @@ class ImageModel:
 
     def decode_encoded(self, encoded: np.ndarray) -> np.ndarray:
         """The same of latents as the autoencoder has them."""
+        latent = self.architecture.latent
 
         def run(array: np.ndarray) -> np.ndarray:
+            if self._tiny:
+                return self._decode_tiny("vae", latent.from_encoded(array))
             return self._run("vae decoder", {"latent": np.ascontiguousarray(array)})["image"]
 
-        return in_tiles(run, encoded, self.tiles, decoding(self.architecture.latent.pixels), self._wrapped)
+        return in_tiles(run, encoded, self.tiles, decoding(latent.pixels), self._wrapped)
+
+    @property
+    def _tiny(self) -> bool:
+        """Whether the autoencoder is a tiny one."""
+        return "vae" in self.components and self.components["vae"].component == "tiny"
+
+    def _decode_tiny(self, name: str, latent: np.ndarray) -> np.ndarray:
+        """The pictures of the denoiser's latents, by a tiny autoencoder: these know them as the denoiser has them."""
+        own = unpacked(np.asarray(latent, np.float32), self.architecture.latent.packed)
+        return self._run(f"{name} decoder", {"latent": np.ascontiguousarray(own)})["image"]
 
     def decode_preview(self, latent: np.ndarray) -> np.ndarray:
         """The same by the tiny autoencoder if there is one, else small and rough."""
         if "tiny" not in self.components:
             return self.architecture.latent.preview(latent)
-        return self._run("tiny decoder", {"latent": np.ascontiguousarray(latent, np.float32)})["image"]
+        return self._decode_tiny("tiny", latent)
 
     def load_lora(self, source: Source, strength: Strength = 1.0, name: str | None = None) -> str:
         """Add a LoRA to the denoiser and the text encoders, by their strengths if it is a mapping (`{"denoiser": 0.8,
@@ -294,7 +284,7 @@ class ImageModel:
 
     def _convolves(self, key: str) -> bool:
         """Whether an engine is another one for seamless pictures."""
-        return key not in self.architecture.text
+        return key.partition(" ")[0] not in self.architecture.text
 
     @property
     def _wrapped(self) -> tuple[bool, bool]:
@@ -306,6 +296,7 @@ class ImageModel:
 
     def close(self) -> None:
         """Free what is loaded of this model; it is loaded again if it is needed."""
+        self._seen.clear()
         self.free(*self._used)
 
     def free(self, *keys: str) -> None:
@@ -313,9 +304,11 @@ class ImageModel:
         for key in keys:
             self.loaded.free((id(self), key))
 
-    def sibling(self, source: Source) -> ImageModel:
+    def sibling(
+        self, source: Source, vae: Source | None = None, text: Mapping[str, Source] | Sequence[Source] = ()
+    ) -> ImageModel:
         """Another checkpoint, loaded as this one was. Raises as `load_model`."""
-        found = load_model(source, engines=self.engines, loaded=self.loaded, threads=self.threads)
+        found = load_model(source, vae=vae, text=text, engines=self.engines, loaded=self.loaded, threads=self.threads)
         found.types = self.types
         return found
 
@@ -344,6 +337,8 @@ class ImageModel:
 
     def _engine(self, key: str) -> graphc.Model:
         """The engine of a part, `vae encoder` and the like for its halves; loaded if it is not."""
+        if (engine := self.loaded.used((id(self), key))) is not None:
+            return engine
         name, _, half = key.partition(" ")
         self.require(name)
         found = self.components[name]
@@ -353,9 +348,10 @@ class ImageModel:
                 f"{path}: there is no such engine; python -m examples.image_engines makes it, in graphc's sources"
             )
         self._used.add(key)
-        size = found.weight_bytes(half, self._type(key))
+        kept = self._type(key)
+        size, copied = found.weight_bytes(half, kept), found.widened_bytes(half) if kept == "checkpoint" else 0
         with self._fitting(key):
-            return self.loaded.get((id(self), key), size, lambda: self._load(key, path, found))
+            return self.loaded.get((id(self), key), size, lambda: self._load(key, path, found), copied)
 
     def require(self, *parts: str) -> None:
         """Raises ModelError, with all that are missing, if any of these parts are in no file that was given."""
@@ -411,7 +407,7 @@ def load_model(
 
     `source` is a file of the whole model, or of the denoiser alone; `vae`, `text` (`{"clip_l": FILE, "t5xxl": FILE}`,
     or the files alone, which are told by their tensors) and `tiny` (TAESD) are files for the others, which are taken before what
-    is in the first.
+    is in the first. A tiny autoencoder may also be the `vae`.
 
     `memory` is a limit for all that is loaded and computed on the `device` (see `Loaded`); several models may share a `loaded`,
     which has both. `types` are what weights are kept in (`"q8_0"`; see graphc's docs/weights.md), for all parts or by part
@@ -424,51 +420,7 @@ def load_model(
         recognized = recognize(tensors, architectures)
     except ModelError as error:
         raise ModelError(f"{file}: {error}") from error
-    architecture = recognized.architecture
-    parts = {"denoiser": architecture.denoiser, "vae": architecture.vae, **architecture.text}
-    components = {
-        name: Component(part, part.component, tensors, file, prefix)
-        for name, part in parts.items()
-        if (prefix := beginning(tensors, part)) is not None
-    }
-    given = {} if vae is None else {"vae": (graphc.open_checkpoint(vae), named(vae))}
-    for name, (own, called) in {**given, **_encoders(text, architecture)}.items():
-        if name not in parts:
-            raise SettingError(f"{called}: {architecture.name} has no {name}; it has {', '.join(parts)}")
-        components[name] = Component(parts[name], "vae" if name == "vae" else "text_encoder", own, called)
-    if tiny is not None:
-        if architecture.latent.tiny not in TINY:
-            raise SettingError(f"{named(tiny)}: there is no tiny autoencoder for the latents of {architecture.name}")
-        part = Part(TINY[architecture.latent.tiny], "tiny", ("",))
-        components["tiny"] = Component(part, "tiny", graphc.open_checkpoint(tiny), named(tiny))
-    _check_parts("types", () if isinstance(types, str) else types, components)
+    components = components_of(recognized.architecture, tensors, file, vae, text, tiny)
+    if unknown := [] if isinstance(types, str) else [name for name in types if name not in components]:
+        raise SettingError(f"types: there is no part {unknown[0]!r}; there are {', '.join(components)}")
     return ImageModel(recognized, components, Path(engines), loaded or Loaded(memory, device), threads, types)
-
-
-def _check_parts(setting: str, names: Iterable[str], components: Mapping[str, Component]) -> None:
-    if unknown := [name for name in names if name not in components]:
-        raise SettingError(f"{setting}: there is no part {unknown[0]!r}; there are {', '.join(components)}")
-
-
-def _encoders(
-    text: Mapping[str, Source] | Sequence[Source], architecture: Architecture
-) -> dict[str, tuple[Tensors, str]]:
-    """Files of text encoders by name. Raises ModelError for one that is none, SettingError for two of a kind."""
-    if isinstance(text, Mapping):
-        return {name: (graphc.open_checkpoint(each), named(each)) for name, each in text.items()}
-    found: dict[str, tuple[Tensors, str]] = {}
-    for source in text:
-        tensors, called = graphc.open_checkpoint(source), named(source)
-        try:
-            name = encoder_of(tensors, architecture.text)
-        except ModelError as error:
-            raise ModelError(f"{called}: {error}") from error
-        if name in found:
-            raise SettingError(f"{called}: it is {name}, as {found[name][1]} is")
-        found[name] = tensors, called
-    return found
-
-
-def named(source: Source) -> str:
-    """What errors call it."""
-    return "the weights" if isinstance(source, Mapping) else os.fspath(source)

@@ -118,9 +118,7 @@ def differences(tensors: Tensors, marks: Sizes, prefix: str) -> list[str] | None
         if tensor is None and number == 0:
             return None
         shape = None if tensor is None else tuple(tensor.shape)
-        joined = (
-            name in tensors
-        )  # queries, keys and values are one tensor in the authors' layout, and three in diffusers'
+        joined = name in tensors  # queries, keys and values: one tensor in the authors' layout, three in diffusers'
         if shape is None or wanted is None:
             if (shape is None) != (wanted is None):
                 found.append(f"{name} is {'missing' if shape is None else 'there'}")

@@ -11,6 +11,7 @@ from graphc_images.errors import SettingError
 from graphc_images.modes import Mode
 from graphc_images.noise.brownian import BrownianNoise, BrownianTree
 from graphc_images.noise.generators import GENERATORS, NormalGenerator
+from graphc_images.noise.torch_cpu import TorchCpu
 
 LERP_ABOVE = 0.9995
 """Where noise and subnoise point nearly the same way, the arc between them is taken as a line."""
@@ -173,20 +174,28 @@ def noise_source(
 
 
 def brownian_noise(
-    mode: Mode, shape: Sequence[int], seeds: Sequence[int], sigmas: Sequence[float], generator: str | None = None
+    mode: Mode,
+    shape: Sequence[int],
+    seeds: Sequence[int],
+    sigmas: Sequence[float],
+    generator: str | None = None,
+    *,
+    shared: bool = False,
 ) -> BrownianNoise:
     """Brownian noise for [batch, channels, height, width], over the whole schedule `sigmas`: a tree for each image, or for all.
 
     `seeds` has the seed of each image; in ComfyUI's mode the first counts. Without a `generator`, A1111's is "gpu" and
-    ComfyUI's "cpu" (its samplers whose names end in `_gpu`: "gpu").
+    ComfyUI's "cpu" (its samplers whose names end in `_gpu`: "gpu"). `shared`: A1111's without its care for batches, where
+    k-diffusion draws a seed for the whole batch from PyTorch's generator, which was last set to the last image's.
     """
     positive = [float(np.float32(sigma)) for sigma in sigmas if sigma > 0]
     if not positive:
         raise SettingError("a schedule for Brownian noise needs a noise level above 0")
     if not seeds or min(seeds) < 0:
         raise SettingError(f"Brownian noise needs seeds that are 0 or above, not {list(seeds)}")
-    one = mode == "comfyui"
-    make = generator_of(generator or ("cpu" if one else "gpu"))
+    one = mode == "comfyui" or shared
+    seeds = [TorchCpu(seeds[-1]).seed()] if shared else seeds
+    make = generator_of(generator or ("cpu" if mode == "comfyui" else "gpu"))
     of_tree = shape if one else shape[1:]
 
     def draw(seed: int, size: Sequence[int]) -> np.ndarray:

@@ -94,6 +94,11 @@ class TorchCpu:
         words = self.twister.random_raw(math.prod(shape)) & 0xFFFFFF
         return (words.astype(f) * f(2**-24)).reshape(tuple(shape))
 
+    def seed(self) -> int:
+        """`torch.randint(0, 2**63 - 1, [])`: what others of PyTorch's draw as a seed."""
+        high, low = (int(word) for word in self.twister.random_raw(2))
+        return (high << 32 | low) % (2**63 - 1)
+
     def normal(self, shape: Sequence[int], dtype: type = np.float32) -> np.ndarray:
         """`torch.randn` in float32 or float16.
 

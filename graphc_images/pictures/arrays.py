@@ -28,10 +28,14 @@ def to_picture(array: np.ndarray, rounding: Rounding = "truncate") -> Image.Imag
 
 
 def flatten(picture: Image.Image, background: str = "#ffffff") -> Image.Image:
-    """Without transparency: what shows through is the background, as in A1111's img2img."""
+    """Without transparency: what shows through is the background, as in A1111's img2img. Raises SettingError for a colour that
+    there is not."""
     if "A" not in picture.getbands() and "transparency" not in picture.info:
         return picture.convert("RGB")
     picture = picture.convert("RGBA")
-    solid = Image.new("RGBA", picture.size, background)
+    try:
+        solid = Image.new("RGBA", picture.size, background)
+    except ValueError:
+        raise SettingError(f"background: {background[:40]!r} is no colour, such as #ffffff") from None
     solid.alpha_composite(picture)
     return solid.convert("RGB")

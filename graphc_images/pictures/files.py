@@ -107,7 +107,9 @@ def open_picture(path: Path) -> tuple[Image.Image, Notes]:
             picture: Image.Image = Image.open(file)
             picture.load()
             return _upright(picture), read_notes(picture)
-    except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as problem:
+    except UnidentifiedImageError:
+        raise ImageError(f"{path}: the picture cannot be read: it is of no kind that is known") from None
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as problem:
         raise ImageError(f"{path}: the picture cannot be read: {problem}") from None
 
 

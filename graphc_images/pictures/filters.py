@@ -73,3 +73,8 @@ def resize_area(array: np.ndarray, height: int, width: int) -> np.ndarray:
         at_edges = sums.take(below, axis) * (1 - part) + sums.take(below + 1, axis) * part
         array = np.diff(at_edges, axis=axis) * (size / old)
     return array
+
+
+def levels(pixels: np.ndarray) -> np.ndarray:
+    """Whole levels of numbers, 0 to 255."""
+    return np.asarray(np.clip(np.rint(pixels), 0, 255), np.uint8)

@@ -14,11 +14,9 @@ from graphc_images.pictures.parameters import Parameters
 Graph = Mapping[str, Any]
 
 SAMPLERS = ("KSampler", "KSamplerAdvanced", "SamplerCustom", "SamplerCustomAdvanced")
-LOADERS = {
-    "ckpt_name": "Model",
-    "unet_name": "Model",
-    "vae_name": "VAE",
-}  # inputs of nodes that load, and A1111's names
+LOADERS = {"ckpt_name": "Model", "unet_name": "Model", "vae_name": "VAE"}
+"""Inputs of nodes that load, and A1111's names."""
+
 SETTINGS = {  # an input of a node that leads to the picture, and A1111's name for it
     "steps": "Steps",
     "sampler_name": "Sampler",

@@ -15,7 +15,7 @@ import numpy as np
 from graphc_images.errors import SettingError
 from graphc_images.latent_scaling import Kernel, cubic, weights
 from graphc_images.pictures import preprocessors as network_free
-from graphc_images.pictures.filters import resize_area
+from graphc_images.pictures.filters import levels, resize_area
 from graphc_images.pictures.masks import nearest
 
 FitMode = Literal["Just Resize", "Crop and Resize", "Resize and Fill"]
@@ -53,19 +53,6 @@ def _same(pixels: np.ndarray, a: float, b: float, seed: int) -> np.ndarray:
     return pixels
 
 
-def _shrunk(pixels: np.ndarray, factor: float, b: float, seed: int) -> np.ndarray:
-    """Enlarged again when it is fitted."""
-    if factor < 1.1:
-        return pixels
-    height, width = (max(int(side / factor), 1) for side in pixels.shape[:2])
-    return levels(resize_area(pixels.astype(np.float64), height, width))
-
-
-def _threshold(pixels: np.ndarray, level: float, b: float, seed: int) -> np.ndarray:
-    white = pixels.min(-1, keepdims=True) > level
-    return np.asarray(np.broadcast_to(np.where(white, 255, 0), pixels.shape), np.uint8)
-
-
 GAMMA = Slider(1, 0.1, 2)
 PREPROCESSORS: Mapping[str, Preprocessor] = {
     "none": Preprocessor(_same),
@@ -77,12 +64,18 @@ PREPROCESSORS: Mapping[str, Preprocessor] = {
         lambda pixels, a, b, seed: network_free.invert(pixels), shows="canny",
         others=("invert (from white bg & black line)", "ImageInvert"),
     ),
-    "threshold": Preprocessor(_threshold, Slider(127, 0, 255), scaled=True, others=("BinaryPreprocessor",)),
+    "threshold": Preprocessor(
+        lambda pixels, level, b, seed: network_free.threshold(pixels, level), Slider(127, 0, 255), scaled=True,
+        others=("BinaryPreprocessor",),
+    ),
     "blur_gaussian": Preprocessor(
         lambda pixels, sigma, b, seed: network_free.blur(pixels, sigma), Slider(9, 0.01, 64), scaled=True, shows="tile",
         others=("ImageBlur",),
     ),
-    "tile_resample": Preprocessor(_shrunk, Slider(1, 1, 8), shows="tile", others=("TilePreprocessor",)),
+    "tile_resample": Preprocessor(
+        lambda pixels, factor, b, seed: network_free.tile(pixels, factor), Slider(1, 1, 8), shows="tile",
+        others=("TilePreprocessor",),
+    ),
     "tile_colorfix": Preprocessor(_same, Slider(8, 3, 32), shows="tile"),
     "shuffle": Preprocessor(
         lambda pixels, a, b, seed: network_free.shuffle(pixels, seed), scaled=True, others=("ShufflePreprocessor",),
@@ -123,13 +116,14 @@ def preprocessed(
 ) -> np.ndarray:
     """What a preprocessor of the table makes of a picture; numbers that are None or out of range are the usual ones."""
     found = PREPROCESSORS[name]
-    first, second = _number(found.a, a), _number(found.b, b)
+    first, second = within(found.a, a), within(found.b, b)
     if not found.scaled:
         return found.run(pixels, first, second, seed)
     return at_resolution(pixels, resolution, lambda shown: found.run(shown, first, second, seed))
 
 
-def _number(slider: Slider | None, value: float | None) -> float:
+def within(slider: Slider | None, value: float | None) -> float:
+    """A number of a preprocessor: the usual one for None, and for what is out of range."""
     if slider is None:
         return 0.0
     return slider.usual if value is None or not slider.low <= value <= slider.high else value
@@ -210,11 +204,6 @@ def pixel_perfect(pixels: np.ndarray, height: int, width: int, mode: FitMode) ->
     scales = height / pixels.shape[0], width / pixels.shape[1]
     scale = min(scales) if mode == "Resize and Fill" else max(scales)
     return int(np.rint(scale * min(pixels.shape[:2])))
-
-
-def levels(pixels: np.ndarray) -> np.ndarray:
-    """Whole levels of numbers."""
-    return np.asarray(np.clip(np.rint(pixels), 0, 255), np.uint8)
 
 
 def as_array(pixels: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from PIL import Image, ImageFilter, ImageOps
 
 from graphc_images.errors import SettingError
 from graphc_images.pictures.filters import blur_levels
-from graphc_images.pictures.sizes import resize
+from graphc_images.pictures.sizes import Resizer, lanczos, resize
 
 
 class Box(NamedTuple):
@@ -127,32 +127,46 @@ def nearest(mask: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 class Overlay(NamedTuple):
-    """What is put over a result: the picture outside of the mask, and where the result goes ("only masked")."""
+    """What is put over a result: the picture outside of the mask, where the result goes ("only masked"), and the mask [L]."""
 
     picture: Image.Image
     box: Box | None
+    mask: Image.Image
+    by: Resizer = lanczos
+
+    def placed(self, result: Image.Image) -> Image.Image:
+        """The result at its place in the whole picture, transparent around it."""
+        if self.box is None:
+            return result.convert("RGBA")
+        whole = Image.new("RGBA", self.picture.size)
+        whole.paste(resize(result, *self.box.size, "crop", self.by), self.box[:2])
+        return whole
 
     def over(self, result: Image.Image) -> Image.Image:
         """The finished picture."""
-        if self.box is not None:
-            whole = Image.new("RGBA", self.picture.size)
-            whole.paste(resize(result, *self.box.size, "crop"), self.box[:2])
-            result = whole
-        result = result.convert("RGBA")
+        result = self.placed(result)
         result.alpha_composite(self.picture)
         return result.convert("RGB")
 
+    def composite(self, result: Image.Image) -> Image.Image:
+        """What was painted, as far as the mask shows it; transparent elsewhere."""
+        empty = Image.new("RGBa", self.picture.size)
+        return Image.composite(self.placed(result).convert("RGBa"), empty, self.mask).convert("RGBA")
 
-def overlay_of(picture: Image.Image, mask: Image.Image, box: Box | None = None) -> Overlay:
-    """The overlay of a picture and a mask of the same size (blurred). For the whole picture the mask counts twice."""
+
+def overlay_of(
+    picture: Image.Image, mask: Image.Image, box: Box | None = None, by: Resizer = lanczos, *, soft: bool = False
+) -> Overlay:
+    """The overlay of a picture and a mask of the same size (blurred). For the whole picture the mask counts twice, unless it is
+    one of soft inpainting. `by` brings a result to the size of its box."""
     if picture.size != mask.size:
         raise SettingError(
             f"the mask has {mask.width}x{mask.height} pixels, the picture {picture.width}x{picture.height}"
         )
-    levels = mask.convert("L") if box else mask.convert("L").point(lambda level: min(2 * level, 255))
+    levels = mask.convert("L") if box or soft else mask.convert("L").point(lambda level: min(2 * level, 255))
     kept = Image.new("RGBa", picture.size)
     kept.paste(picture.convert("RGBA").convert("RGBa"), mask=ImageOps.invert(levels))
-    return Overlay(kept.convert("RGBA"), box)
+    return Overlay(kept.convert("RGBA"), box, levels, by)
 
 
 def fill_from_around(picture: Image.Image, mask: Image.Image) -> Image.Image:

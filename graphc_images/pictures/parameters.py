@@ -6,8 +6,9 @@ Source: AUTOMATIC1111's modules/processing.py (create_infotext) and infotext_uti
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from graphc_images.prompts.attention import parse_attention
@@ -67,7 +68,9 @@ class Parameters:
         first_pass = self.size("First pass size")
         if first_pass is not None:
             settings["Hires resize"] = settings.get("Size", "512x512")
-            settings["Size"] = "{}x{}".format(*(first_pass if all(first_pass) else _old_first_pass(self.size())))
+            settings["Size"] = "{}x{}".format(
+                *(first_pass if all(first_pass) else old_first_pass(*(self.size() or (512, 512))))
+            )
         return Parameters(prompt, self.negative_prompt, settings)
 
 
@@ -75,12 +78,10 @@ def _has_emphasis(*prompts: str) -> bool:
     return any(piece.weight not in (1.0, -1.0) for text in prompts for piece in parse_attention(text, "a1111"))
 
 
-def _old_first_pass(size: tuple[int, int] | None) -> tuple[int, int]:
-    """The size from which old versions began: as many pixels as 512 x 512, in multiples of 64."""
-    width, height = size or (512, 512)
-    width, height = max(width, 1), max(height, 1)
-    scale = (512 * 512 / (width * height)) ** 0.5
-    return tuple(-(-int(scale * side) // 64) * 64 for side in (width, height))  # type: ignore[return-value]
+def old_first_pass(width: int, height: int) -> tuple[int, int]:
+    """The size of a first pass, of that of the second, in A1111's first versions: about 512 x 512 pixels, in multiples of 64."""
+    scale = math.sqrt(512 * 512 / (max(width, 1) * max(height, 1)))
+    return math.ceil(scale * max(width, 1) / 64) * 64, math.ceil(scale * max(height, 1) / 64) * 64
 
 
 def write_parameters(prompt: str, negative_prompt: str, settings: Mapping[str, object]) -> str:
@@ -94,6 +95,15 @@ def write_parameters(prompt: str, negative_prompt: str, settings: Mapping[str, o
             pairs.append(name if str(value) == name else f"{name}: {quote(str(value))}")
     lines = [prompt, f"{NEGATIVE} {negative_prompt}" if negative_prompt else "", ", ".join(pairs)]
     return "\n".join([lines[0], *(line for line in lines[1:] if line)]).strip()
+
+
+def without(text: str, labels: Collection[str]) -> str:
+    """The text without some labels."""
+    if not labels:
+        return text
+    found = read_parameters(text)
+    said = {name: value for name, value in found.settings.items() if name not in labels}
+    return write_parameters(found.prompt, found.negative_prompt, said)
 
 
 def read_parameters(text: str) -> Parameters:

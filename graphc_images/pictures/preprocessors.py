@@ -10,15 +10,9 @@ from PIL import Image
 
 from graphc_images.errors import SettingError
 from graphc_images.pictures.colour import rgb_to_lab
-from graphc_images.pictures.filters import blur_levels, gaussian_blur, resize_area, sobel
+from graphc_images.pictures.filters import blur_levels, gaussian_blur, levels, resize_area, sobel
 
-GRAY_WEIGHTS = np.array([9798, 19235, 3735])  # of red, green and blue, in 32,768ths: OpenCV's
 TANGENT = round(0.4142135623730950488 * (1 << 15))  # of 22.5 degrees, below which a gradient counts as horizontal
-
-
-def gray_of(pixels: np.ndarray) -> np.ndarray:
-    """Brightness [height, width] as OpenCV rounds it."""
-    return np.asarray((pixels.astype(np.int64) @ GRAY_WEIGHTS + (1 << 14)) >> 15, np.uint8)
 
 
 def _as_rgb(gray: np.ndarray) -> np.ndarray:
@@ -77,9 +71,9 @@ def invert(pixels: np.ndarray) -> np.ndarray:
     return 255 - pixels
 
 
-def threshold(pixels: np.ndarray, level: int = 127) -> np.ndarray:
-    """White where the brightness is above a level."""
-    return _as_rgb(np.where(gray_of(pixels) > level, 255, 0).astype(np.uint8))
+def threshold(pixels: np.ndarray, level: float = 127) -> np.ndarray:
+    """White where every colour is above a level."""
+    return _as_rgb(np.where(pixels.min(-1) > level, 255, 0).astype(np.uint8))
 
 
 def blur(pixels: np.ndarray, sigma: float = 9) -> np.ndarray:
@@ -89,12 +83,11 @@ def blur(pixels: np.ndarray, sigma: float = 9) -> np.ndarray:
 
 
 def tile(pixels: np.ndarray, factor: float = 1) -> np.ndarray:
-    """Fewer details, for tile models: shrunk by a factor and enlarged again. 1 is the picture itself."""
-    if factor <= 1:
-        return pixels.copy()
-    height, width = pixels.shape[:2]
-    small = resize_area(pixels.astype(np.float64), max(int(height / factor), 1), max(int(width / factor), 1))
-    return np.asarray(Image.fromarray(_to_levels(small)).resize((width, height), Image.Resampling.LANCZOS))
+    """Fewer details, for tile models: shrunk by a factor. It is enlarged again when it is fitted."""
+    if factor < 1.1:
+        return pixels
+    height, width = (max(int(side / factor), 1) for side in pixels.shape[:2])
+    return levels(resize_area(pixels.astype(np.float64), height, width))
 
 
 def shuffle(pixels: np.ndarray, seed: int = 0, scale: int = 256) -> np.ndarray:
@@ -123,7 +116,7 @@ def sample(pixels: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     across, down = (x - left)[..., None], (y - top)[..., None]
     upper = pixels[top, left] * (1 - across) + pixels[top, right] * across
     lower = pixels[bottom, left] * (1 - across) + pixels[bottom, right] * across
-    return _to_levels(upper * (1 - down) + lower * down)
+    return levels(upper * (1 - down) + lower * down)
 
 
 def recolor(pixels: np.ndarray, gamma: float = 1, *, by: str = "luminance") -> np.ndarray:
@@ -149,19 +142,3 @@ def inpaint(pixels: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """For inpainting models: [3, height, width] from 0 to 1, and -1 in every channel under the mask [height, width]."""
     hint = pixels.astype(np.float32).transpose(2, 0, 1) / np.float32(255)
     return np.asarray(np.where(mask > 0.5, np.float32(-1), hint))
-
-
-def _to_levels(pixels: np.ndarray) -> np.ndarray:
-    return np.asarray(np.clip(np.rint(pixels), 0, 255), np.uint8)
-
-
-PREPROCESSORS = {
-    "canny": canny,
-    "invert": invert,
-    "threshold": threshold,
-    "blur_gaussian": blur,
-    "tile_resample": tile,
-    "shuffle": shuffle,
-    "recolor": recolor,
-    "scribble_xdog": scribble,
-}

@@ -26,6 +26,16 @@ def lanczos(picture: Image.Image, width: int, height: int) -> Image.Image:
     return picture if picture.size == (width, height) else picture.resize((width, height), Image.Resampling.LANCZOS)
 
 
+def larger_by(way: Resizer) -> Resizer:
+    """What makes a coloured picture larger in this way, and everything else in the usual one."""
+
+    def by(picture: Image.Image, width: int, height: int) -> Image.Image:
+        smaller = picture.mode == "L" or (width <= picture.width and height <= picture.height)
+        return lanczos(picture if smaller else way(picture, width, height), width, height)
+
+    return by
+
+
 def resize(picture: Image.Image, width: int, height: int, mode: ResizeMode, by: Resizer = lanczos) -> Image.Image:
     """The picture at this size. "crop" and "fill" keep its shape: one cuts what is over, the other repeats the edges."""
     if min(width, height, *picture.size) < 1:

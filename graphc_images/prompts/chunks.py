@@ -5,6 +5,7 @@ Source: AUTOMATIC1111's modules/sd_hijack_clip.py (tokenize_line); ComfyUI's com
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -12,8 +13,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from graphc_images.errors import SettingError
 from graphc_images.modes import Mode
-from graphc_images.prompts.attention import Piece, parse_attention
+from graphc_images.prompts.attention import ROUND, SQUARE, Piece, parse_attention
 from graphc_images.prompts.embeddings import Embedding, EmbeddingFinder
 from graphc_images.prompts.encoders import EncoderRules
 
@@ -82,13 +84,17 @@ def chunk_prompt(
     emphasis: Emphasis = "Original",
     embeddings: Iterable[Embedding] = (),
     comma_backtrack: int = 20,
+    old: bool = False,
 ) -> list[Chunk]:
     """The chunks of a prompt for one encoder, all of the same length; there is at least one.
 
-    In A1111's mode a chunk ends at BREAK, and if a comma is among its last `comma_backtrack` tokens, behind that.
+    In A1111's mode a chunk ends at BREAK, and if a comma is among its last `comma_backtrack` tokens, behind that. The `old` way
+    is that of `Settings.old_emphasis`; it raises SettingError for other encoders than CLIP-L.
     """
     finder = EmbeddingFinder(embeddings, rules)
     plain = emphasis == "None" or not rules.weighed
+    if old:
+        return [_old_row(text, rules, finder, plain).chunk(rules, rules.chunk or 0)]
     whole = rules.talk.replace("{}", text)
     pieces = [Piece(whole, 1.0)] if plain else parse_attention(whole, mode)
     rows = ROWS[mode](pieces, rules, finder, comma_backtrack)
@@ -130,6 +136,32 @@ def _rows_of_a1111(pieces: list[Piece], rules: EncoderRules, finder: EmbeddingFi
             rows[-1].insert(embedding, vectors, piece.weight)
             place += size
     return rows if rows[-1].ids or len(rows) == 1 else rows[:-1]
+
+
+BRACKETS = {"(": ROUND, ")": 1 / ROUND, "[": SQUARE, "]": 1 / SQUARE}
+
+
+def _old_row(text: str, rules: EncoderRules, finder: EmbeddingFinder, plain: bool) -> _Row:
+    """The one row of A1111's first way (modules/sd_hijack_clip_old.py): tokens with brackets in them are left out, and change the
+    weight of all that follow; what has no room is left out too."""
+    if rules.name != "clip_l" or rules.chunk is None:
+        raise SettingError("old_emphasis: the old way is for CLIP-L alone, the text encoder of Stable Diffusion 1")
+    capacity, row, weight = rules.chunk - 2, _Row(), 1.0
+    tokens, place = rules.tokens(text), 0
+    spelled = {token: rules.spelled(token) for token in tokens}
+    while place < len(tokens) and len(row.ids) < capacity:
+        brackets = [] if plain else [BRACKETS[each] for each in spelled[tokens[place]] if each in BRACKETS]
+        if not math.isclose(factor := math.prod(brackets), 1.0):
+            weight *= factor
+            place += 1
+        elif found := finder.at(tokens, place):
+            embedding, size = found
+            row.insert(embedding, embedding.vectors[rules.name][: capacity - len(row.ids)], weight)
+            place += size
+        else:
+            row.add([tokens[place]], weight)
+            place += 1
+    return row
 
 
 def _rows_of_comfyui(pieces: list[Piece], rules: EncoderRules, finder: EmbeddingFinder, _backtrack: int) -> list[_Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -35,6 +35,12 @@ class EncoderRules:
         """The ids of a text alone."""
         return self.tokenizer().encode(text)
 
+    def spelled(self, token: int) -> str:
+        """What an id of CLIP's stands for."""
+        tokenizer = self.tokenizer()
+        assert isinstance(tokenizer, ClipTokenizer)
+        return tokenizer.spelled(token)
+
 
 _clip = cache(ClipTokenizer)
 _t5 = cache(T5Tokenizer)
@@ -66,3 +72,20 @@ DESCRIBED = (
 
 QWEN_DESCRIBED = replace(QWEN_ASKED, talk=DESCRIBED, dropped=34)
 """As Qwen-Image reads it; the same in ComfyUI and diffusers."""
+
+EDITED = (
+    "<|im_start|>system\nDescribe the key features of the input image (color, shape, size, texture, objects, background), then "
+    "explain how the user's text instruction should alter or modify the image. Generate a new image that meets the user's "
+    "requirements while maintaining consistency with the original input where appropriate.<|im_end|>\n"
+)
+"""What Qwen is told to do with pictures and a prompt."""
+
+
+def edited(pictures: Sequence[tuple[int, int]]) -> EncoderRules:
+    """As Qwen-Image-Edit reads a prompt behind pictures: of each the number that it is called by (0: none), and how many words it
+    is. The same in ComfyUI and diffusers."""
+    shown = [
+        (f"Picture {number}: " if number else "") + f"<|vision_start|>{'<|image_pad|>' * words}<|vision_end|>"
+        for number, words in pictures
+    ]
+    return replace(QWEN_ASKED, talk=EDITED + ASKED.replace("{}", f"{''.join(shown)}{{}}"), dropped=64)

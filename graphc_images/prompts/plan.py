@@ -60,14 +60,15 @@ def read_prompt(
     *,
     negative: bool = False,
     hires_of: int | None = None,
+    old_timelines: bool = False,
     styles: Iterable[str] = (),
     seed: int | None = None,
     wildcards: Wildcards | None = None,
 ) -> PromptPlan:
     """Read a prompt for a picture of `steps` steps.
 
-    `hires_of` is the number of steps of the first pass where this is the second one. Wildcards are drawn if there is a
-    `seed`. In a negative prompt AND and `<lora:…>` are words as any others, as in A1111.
+    `hires_of` is the number of steps of the first pass where this is the second one; `old_timelines` as in `Count`.
+    Wildcards are drawn if there is a `seed`. In a negative prompt AND and `<lora:…>` are words as any others, as in A1111.
     """
     text = apply_styles(prompt, styles) if mode == "a1111" else prompt
     if seed is not None:
@@ -77,5 +78,5 @@ def read_prompt(
         parts = [Part(1.0, Stages([Stage(steps, bare)]))]
     else:
         subprompts = [SubPrompt(bare, 1.0)] if negative else split_by_and(bare)
-        parts = [Part(weight, stages_of(each, steps, hires_of)) for each, weight in subprompts]
+        parts = [Part(weight, stages_of(each, steps, hires_of, old=old_timelines)) for each, weight in subprompts]
     return PromptPlan(text, tuple(parts), tuple(networks))

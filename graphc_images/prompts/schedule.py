@@ -85,18 +85,39 @@ class _Open:
         return nodes
 
 
-def stages_of(prompt: str, steps: int, hires_of: int | None = None) -> Stages:
-    """The texts of a prompt over `steps` steps.
+@dataclass(frozen=True)
+class Count:
+    """How the steps of a pass are counted.
 
     `hires_of` is the number of steps of the first pass where this is the second: whole numbers go on counting from it,
-    and fractions from 1.
+    and fractions from 1. In the `old` way a number below 1 is a share, also without a point, and both passes count alike.
     """
+
+    steps: int
+    hires_of: int | None = None
+    old: bool = False
+
+    def step(self, when: str) -> int:
+        """The step that a number means: with a point a share of the steps, else a step."""
+        number = float(when)
+        if self.old:
+            number = number * self.steps if number < 1 else number
+        elif "." in when:
+            number = (number - (self.hires_of is not None)) * self.steps
+        else:
+            number -= self.hires_of or 0
+        return int(max(min(number, self.steps), -1))
+
+
+def stages_of(prompt: str, steps: int, hires_of: int | None = None, *, old: bool = False) -> Stages:
+    """The texts of a prompt over the steps of a pass, counted as `Count` says."""
+    count = Count(steps, hires_of, old)
     nodes = _parse(prompt)
     if nodes is None:
         return Stages([Stage(steps, prompt)])
     ends = {steps}
-    _collect(nodes, steps, hires_of, ends)
-    return Stages(Stage(end, "".join(_texts(nodes, end, steps, hires_of))) for end in sorted(ends))
+    _collect(nodes, count, ends)
+    return Stages(Stage(end, "".join(_texts(nodes, end, count))) for end in sorted(ends))
 
 
 def _parse(prompt: str) -> list[_Node] | None:
@@ -142,40 +163,30 @@ def _parse(prompt: str) -> list[_Node] | None:
     return None if "|" in base else base
 
 
-def _collect(nodes: list[_Node], steps: int, hires_of: int | None, ends: set[int]) -> None:
+def _collect(nodes: list[_Node], count: Count, ends: set[int]) -> None:
     """Adds the steps at which something changes."""
     for node in nodes:
         if isinstance(node, _Turn):
-            ends.update(range(1, steps + 1))
+            ends.update(range(1, count.steps + 1))
             for option in node.options:
-                _collect(option, steps, hires_of, ends)
+                _collect(option, count, ends)
         elif isinstance(node, _Switch):
-            step = _step(node.when, steps, hires_of)
+            step = count.step(node.when)
             if step >= 1:
                 ends.add(step)
-            _collect(node.before, steps, hires_of, ends)
-            _collect(node.after, steps, hires_of, ends)
+            _collect(node.before, count, ends)
+            _collect(node.after, count, ends)
 
 
-def _step(when: str, steps: int, hires_of: int | None) -> int:
-    """A number with a point is a share of the steps, another one a step."""
-    number = float(when)
-    if "." in when:
-        number = (number - (hires_of is not None)) * steps
-    else:
-        number -= hires_of or 0
-    return int(max(min(number, steps), -1))
-
-
-def _texts(nodes: list[_Node], end: int, steps: int, hires_of: int | None) -> list[str]:
+def _texts(nodes: list[_Node], end: int, count: Count) -> list[str]:
     """The strings of the prompt as it is until `end`."""
     texts: list[str] = []
     for node in nodes:
         if isinstance(node, str):
             texts.append(node)
         elif isinstance(node, _Turn):
-            texts += _texts(node.options[(end - 1) % len(node.options)], end, steps, hires_of)
+            texts += _texts(node.options[(end - 1) % len(node.options)], end, count)
         else:
-            chosen = node.before if end <= _step(node.when, steps, hires_of) else node.after
-            texts += _texts(chosen, end, steps, hires_of)
+            chosen = node.before if end <= count.step(node.when) else node.after
+            texts += _texts(chosen, end, count)
     return texts

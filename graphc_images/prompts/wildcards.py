@@ -5,6 +5,7 @@ Source: the syntax of adieyal's Dynamic Prompts extension.
 
 from __future__ import annotations
 
+import logging
 import random
 import re
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from pathlib import Path
 import graphc
 from graphc_images.errors import SettingError
 
+LOG = logging.getLogger("graphc.images")
 WILDCARD = re.compile(r"__([\w\-./*?]+?)__")
 INNERMOST = re.compile(r"(?<!\$)\{([^{}]*)\}")
 COUNT = re.compile(r"(?:(\d{1,9})(?:-(\d{1,9}))?|-(\d{1,9}))\$\$(?:(.*?)\$\$)?", re.DOTALL)
@@ -56,12 +58,15 @@ def _read(path: Path) -> str:
 
 
 def draw(prompt: str, seed: int, wildcards: Wildcards | None = None) -> str:
-    """The prompt with every choice made, the same for the same seed; what names no file stays as it is."""
+    """The prompt with every choice made, the same for the same seed; what names no file stays as it is, and the log says so."""
     chance = random.Random(seed)
     known = wildcards or Wildcards()
+    missing: dict[str, None] = {}
 
     def line(match: re.Match[str]) -> str:
         choices = known.choices(match[1])
+        if not choices:
+            missing[match[0]] = None
         return chance.choice(choices) if choices else match[0]
 
     def option(match: re.Match[str]) -> str:
@@ -71,6 +76,8 @@ def draw(prompt: str, seed: int, wildcards: Wildcards | None = None) -> str:
         before = prompt
         prompt = WILDCARD.sub(line, INNERMOST.sub(option, prompt))
         if prompt == before:
+            if missing:
+                LOG.warning("there is no wildcard %s: it stays as it is", ", ".join(missing))
             return prompt
         if len(prompt) > LONGEST:
             break

@@ -291,24 +291,24 @@ def away_from(
 
 @dataclass(frozen=True)
 class FreeU:
-    """Si, Huang, Jiang, Liu, FreeU: Free Lunch in Diffusion U-Net (2023): what a U-Net's decoder blocks take in is scaled.
+    """Si, Huang, Jiang, Liu, FreeU: Free Lunch in Diffusion U-Net (2023): what the blocks of a U-Net's decoder take in is scaled.
 
-    `backbones` and `skips` belong to the blocks with four and with two times the model's channels. ComfyUI's FreeU_V2 has 1.3,
-    1.4 and 0.9, 0.2; its first version 1.1, 1.2 and 0.9, 0.2; Forge 1.01, 1.02 and 0.99, 0.95.
+    Half of the channels that come from below are scaled by `b1` or `b2`, and the four lowest frequencies of those that come
+    from the encoder by `s1` or `s2`.
+
+    The first are for blocks where four times the model's channels come from below, the second for those with two times (the
+    authors, ComfyUI, Forge); with `by_blocks` for the first and the second level of the decoder (diffusers). In the second
+    version channels are scaled less where their mean is lower. Usual is what ComfyUI's FreeU_V2 has; its first version has 1.1,
+    1.2, 0.9, 0.2, and Forge 1.01, 1.02, 0.99, 0.95.
     """
 
-    backbones: tuple[float, float] = (1.3, 1.4)
-    skips: tuple[float, float] = (0.9, 0.2)
+    b1: float = 1.3
+    b2: float = 1.4
+    s1: float = 0.9
+    s2: float = 0.2
     second_version: bool = True
+    by_blocks: bool = False
 
-    def applied(self, hidden: np.ndarray, skip: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
-        """A block's input and skip connection, scaled; `block` is 0 or 1."""
-        factor: float | np.ndarray = self.backbones[block]
-        if self.second_version:
-            mean = hidden.mean(1, keepdims=True)
-            low, high = mean.min(IMAGE, keepdims=True), mean.max(IMAGE, keepdims=True)
-            factor = (self.backbones[block] - 1) * (mean - low) / (high - low) + 1
-        hidden = hidden.copy()
-        half = hidden.shape[1] // 2
-        hidden[:, :half] = hidden[:, :half] * factor
-        return hidden, frequency_scaled(skip, self.skips[block], 1.0, 1)
+    def numbers(self) -> np.ndarray:
+        """For `Conditioning.free` [1, 6]."""
+        return np.array([[self.b1, self.b2, self.s1, self.s2, self.second_version, self.by_blocks]], np.float32)

@@ -34,8 +34,7 @@ class ConditionedModel(Protocol):
     ) -> list[np.ndarray]:
         """The estimate of the picture for each conditioning, in one batch or one after the other.
 
-        What a conditioning is, the model knows. One that cannot leave out what a `weakening` says raises an `ImageError`. A
-        `FreeU` it is given when it is made: its decoder blocks take in what `FreeU.applied` returns.
+        What a conditioning is, the model knows. One that cannot leave out what a `weakening` says raises an `ImageError`.
         """
         ...
 

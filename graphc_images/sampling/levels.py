@@ -100,15 +100,16 @@ class Levels:
 class DiscreteLevels(Levels):
     """A table of noise levels, whose numbers are the times: Stable Diffusion 1 and 2, SDXL and their like."""
 
-    def __init__(self, sigmas: np.ndarray) -> None:
-        """`sigmas` ascend and are above 0."""
+    def __init__(self, sigmas: np.ndarray, alphas: np.ndarray | None = None) -> None:
+        """`sigmas` ascend and are above 0. `alphas` are what they were made of, where that cannot be told from them."""
         self.sigmas = rounded(sigmas)
         self.logarithms = rounded(np.log(sigmas))
+        self._alphas = alphas
 
     @property
     def alphas(self) -> np.ndarray:
         """The squares of the picture's factors in the form in which the model sees it (alphas_cumprod)."""
-        return 1 / (self.sigmas**2 + 1)
+        return 1 / (self.sigmas**2 + 1) if self._alphas is None else rounded(self._alphas)
 
     def timestep(self, sigma: float, whole: bool = True) -> float:
         """The nearest number of the table, or one between two, by the logarithm; see `Levels.timestep`."""
@@ -183,16 +184,27 @@ class FlowLevels(Levels):
 
 
 def scaled_linear(
-    start: float = 0.00085, end: float = 0.012, count: int = 1000, zero_snr: bool = False, narrow: bool = False
+    start: float = 0.00085,
+    end: float = 0.012,
+    count: int = 1000,
+    zero_snr: bool = False,
+    narrow: bool = False,
+    half: bool = False,
 ) -> DiscreteLevels:
     """Stable Diffusion's levels: betas that are linear in their roots.
 
     `zero_snr`: shifted and scaled so that the last level is noise alone (Lin, Liu, Li, Yang, Common Diffusion Noise Schedules
     and Sample Steps are Flawed, 2023). `narrow`: computed from alphas in float32, as A1111 has them, which moves the lowest
-    level in the sixth digit; ComfyUI and Forge compute in float64.
+    level in the sixth digit; ComfyUI and Forge compute in float64. `half`: all that comes after the alphas is computed with
+    numbers of 16 bits; the lowest alpha of `zero_snr` is none of those, so there it raises SettingError.
     """
     betas = np.linspace(start**0.5, end**0.5, count) ** 2
     alphas = np.cumprod(1 - betas)
+    if half and zero_snr:
+        raise SettingError("half_alphas: noise alone (zero_snr) has no number of 16 bits")
+    if half:
+        alphas = alphas.astype(np.float16)
+        return DiscreteLevels(np.sqrt((1 - alphas) / alphas), alphas)
     if narrow:
         alphas = alphas.astype(np.float32)
     sigmas = np.sqrt((1 - alphas) / alphas)
@@ -261,8 +273,10 @@ def levels_of_model(
     zero_snr: bool = False,
     ends: tuple[float, float] | None = None,
     shift: float | None = None,
+    half: bool = False,
 ) -> Levels:
-    """The noise levels of a model: flows by their `family`; with `ends`, those of EDM; else Stable Diffusion's."""
+    """The noise levels of a model: flows by their `family`; with `ends`, those of EDM; else Stable Diffusion's, of which some can
+    be of 16 bits (`half`)."""
     if prediction == "flow":
         return flow_levels(family, mode, shift)
-    return ContinuousLevels(*ends) if ends else scaled_linear(zero_snr=zero_snr, narrow=mode == "a1111")
+    return ContinuousLevels(*ends) if ends else scaled_linear(zero_snr=zero_snr, narrow=mode == "a1111", half=half)

@@ -27,11 +27,11 @@ class ClipTokenizer:
     end = 49407
 
     def __init__(self) -> None:
-        letters = spellings()
-        pairs = [line.split(" ") for line in text_of(read_tables("clip.npz")["merges"]).split("\n")]
-        words = [*letters, *(letter + END_OF_WORD for letter in letters), *(left + right for left, right in pairs)]
+        pairs = pairs_of()
+        words = words_of(pairs)
         id_of_word = {word: place for place, word in enumerate(words)}
-        self._merge = merger(([id_of_word[left], id_of_word[right]] for left, right in pairs), 2 * len(letters))
+        self._merge = merger(([id_of_word[left], id_of_word[right]] for left, right in pairs), len(words) - len(pairs))
+        self._words: list[str] | None = None
         self._ids_of_word = lru_cache(maxsize=1 << 14)(self._pieces)
 
     def encode(self, text: str) -> list[int]:
@@ -46,10 +46,27 @@ class ClipTokenizer:
                 ids += self._ids_of_word(clean[word.start() : word.end()])
         return ids
 
+    def spelled(self, token: int) -> str:
+        """How the table writes an id: with a mark where a word ends, and stand-ins for bytes that are no letters."""
+        if self._words is None:
+            self._words = words_of(pairs_of())
+        return self._words[token] if token < len(self._words) else ""
+
     def _pieces(self, word: str) -> tuple[int, ...]:
         """The ids of one word, whose last letter is another one than in its midst."""
         *letters, last = (ID_OF_BYTE[byte] for byte in word.encode(errors="replace"))
         return self._merge([*letters, last + 256])
+
+
+def pairs_of() -> list[list[str]]:
+    """The pairs that are merged, in the order in which they were learned."""
+    return [line.split(" ") for line in text_of(read_tables("clip.npz")["merges"]).split("\n")]
+
+
+def words_of(pairs: list[list[str]]) -> list[str]:
+    """How each id is written in the table: single bytes within and at the end of a word, then what pairs become."""
+    letters = spellings()
+    return [*letters, *(letter + END_OF_WORD for letter in letters), *(left + right for left, right in pairs)]
 
 
 def spellings() -> list[str]:

@@ -23,9 +23,10 @@ NAMES = (
 )
 SPECIAL_IDS = {name: FIRST_SPECIAL + place for place, name in enumerate(NAMES.split())}
 SPECIAL = re.compile(f"({'|'.join(map(re.escape, SPECIAL_IDS))})")
+# Of a text of STAND_INS.
 WORD = re.compile(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\na-zA-Z0-9]?[a-zA-Z]+|[0-9]| ?[^\sa-zA-Z0-9]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)  # of a text of STAND_INS
+)
 
 
 class QwenTokenizer:

@@ -10,6 +10,7 @@ from PIL import Image
 
 from graphc_images.errors import ModelError, SettingError
 from graphc_images.folders import ModelFolders
+from graphc_images.from_files import FromFiles
 from graphc_images.latent_scaling import LATENT_UPSCALERS
 from graphc_images.models import Loaded
 from graphc_images.pictures.arrays import flatten
@@ -32,7 +33,7 @@ class Enlargers:
 
     def __init__(self, folders: ModelFolders | None, loaded: Loaded, threads: int | None) -> None:
         self.folders, self.loaded, self.threads = folders, loaded, threads
-        self._opened: dict[Path, Upscaler] = {}
+        self._opened: FromFiles[Upscaler] = FromFiles(Upscaler.close)
 
     def __call__(self, name: str, tile: int = 192, overlap: int = 8) -> Resizer:
         """What makes a picture of another size: of a name in `FILTERS`, a file, or a name in the folders of models. Raises
@@ -51,9 +52,7 @@ class Enlargers:
                 raise SettingError(f"{error}; without a file there are {', '.join(NAMES)}") from error
         if not path.is_file():
             raise SettingError(f"there is no upscaler {name!r}: it is no file, and none of {', '.join(NAMES)}")
-        if path not in self._opened:
-            self._opened[path] = load_upscaler(path, loaded=self.loaded, threads=self.threads)
-        return self._opened[path]
+        return self._opened(path, lambda: load_upscaler(path, loaded=self.loaded, threads=self.threads), path)
 
 
 def made_larger(

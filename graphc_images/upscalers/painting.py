@@ -50,7 +50,7 @@ def sd_upscale(
             f"overlap: tiles of {tile[1]}x{tile[0]} can overlap by {min(tile) // 2}, and not by {overlap}"
         )
     places = [*product(tile_starts(height, tile[0], overlap), tile_starts(width, tile[1], overlap))]
-    large = pipeline.enlargers(upscaler)(flatten(asked.image), width, height)
+    large = pipeline.enlargers(upscaler, asked.upscale_tile, asked.upscale_overlap)(flatten(asked.image), width, height)
     painted: list[Picture] = []
     for number, (top, left) in enumerate(places):
         part = large.crop((left, top, left + tile[1], top + tile[0]))

@@ -26,6 +26,9 @@ PASSES = 3
 LEAST_TILE = 32
 """Pixels of the side of the smallest tiles, where memory does not do for larger ones."""
 
+SMALLEST_TILE = 16
+"""The same of those that people may ask for."""
+
 
 class Upscaler:
     """What `load_upscaler` returns. The engine is made when it is first used, and freed if `loaded` has no room for it."""
@@ -42,14 +45,18 @@ class Upscaler:
     def __call__(self, picture: Image.Image, tile: int = 192, overlap: int = 8) -> Image.Image:
         """The picture `scale` times as large, in red, green and blue; in tiles of so many pixels, 0 for the whole at once.
 
-        Smaller tiles are taken where these do not fit into memory. Raises TooLarge, and SettingError for tiles that overlap
-        altogether.
+        Smaller tiles are taken where these do not fit into memory, and they overlap by half at most. Raises TooLarge, and
+        SettingError for tiles that are too small: their number would have no end.
         """
+        if 0 < tile < SMALLEST_TILE:
+            raise SettingError(
+                f"upscale_tile: a tile has at least {SMALLEST_TILE} pixels, or 0 for the whole at once, not {tile}"
+            )
         pixels = np.asarray(flatten(picture), np.float32).transpose(2, 0, 1)[None] / 255
         size = tile or max(pixels.shape[2:])
         while True:
             try:
-                found = upscale_tiled(pixels, self.run, size, min(overlap, size - 1) if tile else 0)
+                found = upscale_tiled(pixels, self.run, size, min(overlap, size // 2) if tile else 0)
                 break
             except TooLarge:
                 size = min(size, max(pixels.shape[2:])) // 2
