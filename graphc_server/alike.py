@@ -35,12 +35,14 @@ def beside(first: Job, device: str) -> Callable[[Job], bool]:
 
 def kind_of(work: Mapping[str, Any]) -> object:
     """What is equal for jobs that can be painted together; None for those that are painted alone: several requests of one job,
-    tiles of a large picture, and with ControlNets, which are loaded for one picture."""
+    tiles of a large picture, ControlNets, which are loaded for one picture, and other LoRAs in a second pass."""
     settings = work.get("settings")
     if settings is None or settings.get("controls") or work.get("others") or work.get("enlarging"):
         return None
     try:
         networks = take_networks(settings.get("prompt", ""))[1]
+        if take_networks(settings.get("hires_prompt") or settings.get("prompt", ""))[1] != networks:
+            return None
     except SettingError:
         return None
     return work.get("model"), work.get("vae"), work.get("text"), [settings.get(name) for name in SAME], networks

@@ -94,6 +94,7 @@ def start(
     )
     if broker is not None:
         _check_broker()
+    _check_tls(tls_cert, tls_key)
     _warn(setup, host, listen)
     run(setup, host, port, listen, tls_cert, tls_key)
 
@@ -130,6 +131,27 @@ def _check_broker() -> None:
         import redis  # noqa: F401
     except ModuleNotFoundError as problem:
         raise typer.BadParameter(f"--broker: {problem.name} is not installed: pip install 'graphc[broker]'") from None
+
+
+def _check_tls(certificate: Path | None, key: Path | None) -> None:
+    """Refuse files that are none, or do not belong together."""
+    import ssl
+
+    if certificate is None:
+        if key is not None:
+            raise typer.BadParameter("--tls-keyfile: it wants --tls-certfile too")
+        return
+    for option, file in (("--tls-certfile", certificate), ("--tls-keyfile", key)):
+        try:
+            if file is not None:
+                file.read_bytes()
+        except OSError as problem:
+            raise typer.BadParameter(f"{option} {file}: {problem.strerror}") from None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
+    except (ssl.SSLError, ValueError) as problem:
+        said = getattr(problem, "reason", None) or str(problem) or "its key is not there, or has a password"
+        raise typer.BadParameter(f"--tls-certfile {certificate}, --tls-keyfile {key}: {said}") from None
 
 
 def _split(texts: list[str] | None) -> list[str]:

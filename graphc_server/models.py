@@ -13,6 +13,7 @@ import graphc
 from graphc_images import ModelError, ModelFolders, Pipeline, load
 from graphc_images.detectors import Detectors
 from graphc_images.folders import ModelFile
+from graphc_images.from_files import stamp
 from graphc_images.hashes import kept, known
 from graphc_images.models import ARCHITECTURES, Architecture, Loaded, recognize
 from graphc_images.upscalers import FILTERS, Enlargers
@@ -43,15 +44,6 @@ class Listed:
         stem = self.file.name.rpartition("/")[2]
         path = self.file.path
         return self.title, self.file.name, f"{self.file.name}{path.suffix}", stem, path.name, str(path)
-
-
-def stamp(path: Path) -> list[int]:
-    """What is another once a file is; nothing for one that is not there."""
-    try:
-        status = path.stat()
-    except OSError:
-        return []
-    return [status.st_size, status.st_mtime_ns]
 
 
 class Models:
@@ -101,8 +93,7 @@ class Models:
     def refresh(self) -> None:
         """Look at the folders again."""
         self._looked = time.monotonic()
-        self.folders = ModelFolders(*self.folders.folders, paths=False)
-        self.enlargers.folders = self.detectors.folders = self.folders
+        self.folders.refresh()
 
     def listed(self) -> list[Listed]:
         """All models."""
@@ -161,7 +152,8 @@ class Models:
         path = file.path
         vae_path = None if vae is None else self.folders.find("vae", vae)
         texts = [self.folders.find("text encoder", each) for each in text]
-        key = path, tuple(stamp(path)), vae_path, *texts
+        files = [each for each in (path, vae_path, *texts) if each is not None]
+        key = path, vae_path, *((each, stamp(each)) for each in files)
         if self._loaded is None or self._loaded[0] != key:
             self.free()
             self._loaded = (

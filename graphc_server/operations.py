@@ -17,7 +17,7 @@ router = APIRouter()
 
 
 @router.get("/health")
-def health(service: Served) -> Json:
+async def health(service: Served) -> Json:
     """200 while it paints, or would; 503 while it stops, or if the painting thread has ended."""
     well = service.painter.is_alive() and not service.painter.closing
     return Json({"status": "ok" if well else "stopping"}, 200 if well else 503)

@@ -59,7 +59,7 @@ class Order:
     """Whether the pictures say how they were made."""
     look: Look = field(default_factory=Look)
     others: tuple[Settings, ...] = ()
-    """What is painted after `settings`, by the same model."""
+    """What is painted after `settings`."""
     sheet: Sheet | None = None
     loops: int = 1
     """Of so many requests, each begins with the picture of the one before."""
@@ -67,6 +67,19 @@ class Order:
     """What is made of the pictures to begin with, if they are not painted as they are."""
     text: tuple[str, ...] = ()
     """Text encoders in place of the model's own, and those that are found for it: names in the folders."""
+
+    files: tuple[tuple[str, str | None], ...] = ()
+    """The model and the autoencoder of each request, where they are not the same for all."""
+
+    parts: tuple[str, ...] = ()
+    """What comes behind each picture of which a part was painted: its `mask`, what was `painted`."""
+
+    unsaid: tuple[str, ...] = ()
+    """Labels that the texts of pictures do not have."""
+
+    def files_of(self, number: int) -> tuple[str, str | None]:
+        """The model and the autoencoder of a request."""
+        return self.files[number] if self.files else (self.model, self.vae)
 
     @property
     def requests(self) -> tuple[Settings, ...]:
@@ -112,7 +125,8 @@ def from_json(text: dict[str, Any], folder: Path) -> Order:
         listed: dict[str, Any] = {name: tuple(sheet[name]) for name in ("columns", "rows", "pages")}
         said = Sheet(**{**sheet, **listed})
     plain: dict[str, Any] = {name: value for name, value in text.items() if name not in PARTS}
-    plain["text"] = tuple(plain.get("text", ()))
+    plain |= {name: tuple(plain.get(name, ())) for name in ("text", "parts", "unsaid")}
+    plain["files"] = tuple((model, vae) for model, vae in plain.get("files", ()))
     if "enlarging" in text:
         plain["enlarging"] = Enlarging(**text["enlarging"])
     return Order(settings, look=Look(**text["look"]), others=tuple(others), sheet=said, **plain)

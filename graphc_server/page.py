@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 from fastapi import APIRouter
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -25,9 +27,14 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.get("/")
-def page() -> FileResponse:
+async def page() -> Response:
     """The page."""
-    return FileResponse(f"{FOLDER}/page.html", media_type="text/html", headers=HEADERS)
+    return Response(_html(), media_type="text/html", headers=HEADERS)
+
+
+@cache
+def _html() -> bytes:
+    return Path(FOLDER, "page.html").read_bytes()
 
 
 class Parts(StaticFiles):

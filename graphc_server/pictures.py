@@ -40,7 +40,9 @@ def opened(content: bytes, field: str, pixels: int) -> Image.Image:
         picture.load()
     except RequestError:
         raise
-    except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as problem:
+    except UnidentifiedImageError:
+        raise RequestError(f"{field}: Invalid encoded image: it is none of {', '.join(FORMATS)}") from None
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as problem:
         raise RequestError(f"{field}: Invalid encoded image: {str(problem)[:200]}") from None
     return picture
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import sys
@@ -13,6 +14,10 @@ import uvicorn
 
 from graphc_server.app import create_app
 from graphc_server.service import Service, Setup
+
+HANDED_OVER = 0.0005
+"""Seconds that a thread keeps Python when others want it, usually ten times as long. A request goes through several threads, and
+each waits so long for the one that paints, whenever that is between two runs of the model."""
 
 PLAIN = frozenset(vars(logging.makeLogRecord({})))
 """What every record of a log has; the rest is what is said besides."""
@@ -60,6 +65,7 @@ class Ending(uvicorn.Server):
 def run(setup: Setup, host: str, port: int, listen: Path | None, certificate: Path | None, key: Path | None) -> None:
     """Serve until a signal. Raises ImageError for folders that are not there, OSError for an address that is taken."""
     log_lines("graphc.server", "uvicorn.error")
+    sys.setswitchinterval(HANDED_OVER)
     app = create_app(setup)
     config = uvicorn.Config(
         app,
@@ -73,4 +79,5 @@ def run(setup: Setup, host: str, port: int, listen: Path | None, certificate: Pa
         server_header=False,
         timeout_graceful_shutdown=int(setup.patience) + 2,
     )
+    gc.freeze()  # what was made so far stays, and no collection need look at it again, while all threads wait
     Ending(config, app.state.service).run()

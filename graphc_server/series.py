@@ -12,11 +12,13 @@ from PIL import Image
 from graphc_images import sd_upscale
 from graphc_images.pictures.files import Notes, save_picture
 from graphc_images.pictures.grids import grid_of, labelled_grid
+from graphc_images.pictures.parameters import without
 from graphc_server.store import HINT
 
 if TYPE_CHECKING:
     from graphc_images import Pipeline, Progress, Settings
     from graphc_images.pipeline import Wish
+    from graphc_server.models import Models
     from graphc_server.orders import Order
 
 BEHIND = 1 << 20
@@ -58,12 +60,13 @@ class Finished(NamedTuple):
         save_picture(self.image, path, Notes(self.parameters if order.notes else ""), quality=order.quality)
 
 
-def steps_of(order: Order, pipeline: Pipeline, wish: Callable[[], Wish]) -> Iterator[Progress]:
-    """The steps of all requests of an order, whose batches are counted on. Raises as `Pipeline.paint`."""
+def steps_of(order: Order, models: Models, wish: Callable[[], Wish]) -> Iterator[Progress]:
+    """The steps of all requests of an order, whose batches are counted on. Raises as `Models.pipeline` and `Pipeline.paint`."""
     before, last = 0, None
     for number, settings in enumerate(order.requests):
         if number % order.loops and last is not None:
             settings = replace(settings, image=last)
+        pipeline = models.pipeline(*order.files_of(number), order.text)
         for progress in _painted(order, pipeline, settings, wish):
             batches = order.batches if order.enlarging is None else progress.batches * len(order.requests)
             yield replace(progress, batch=before + progress.batch, batches=batches)
@@ -83,7 +86,7 @@ class Results:
     """What is handed out of an order, as its batches are finished."""
 
     def __init__(self, order: Order) -> None:
-        self.sheet, self.count = order.sheet, 0
+        self.order, self.sheet, self.count = order, order.sheet, 0
         self.hidden = order.loops if 1 < order.loops < len(order.requests) else 1
         """Of several chains of so many loops, the last pictures alone are handed out."""
         self._made: list[Finished] = []
@@ -92,12 +95,14 @@ class Results:
         """The pictures of a finished batch; with the first, what ControlNets looked at, behind all others."""
         if (progress.batch + 1) % self.hidden:
             return []
-        made = [
-            Finished(self.count + n, each.image, each.seed, each.parameters) for n, each in enumerate(progress.pictures)
-        ]
-        self.count += len(made)
-        if self.sheet is not None:
-            self._made += made
+        made = []
+        for each in progress.pictures:
+            made.append(Finished(self.count, each.image, each.seed, without(each.parameters, self.order.unsaid)))
+            if self.sheet is not None:
+                self._made.append(made[-1])
+            parts = [part for name in self.order.parts if (part := getattr(each, name)) is not None]
+            made += [Finished(self.count + 1 + n, part, HINT, "") for n, part in enumerate(parts)]
+            self.count += 1 + len(parts)
         hints = progress.hints if made and progress.batch == 0 else ()
         maps = [Finished(BEHIND + n, image, HINT, "") for n, image in enumerate(hints)]
         return maps if self.sheet is not None and not self.sheet.alone else made + maps
@@ -113,7 +118,7 @@ class Results:
 
 def _grids(sheet: Sheet, images: list[Image.Image]) -> list[Image.Image]:
     size = len(sheet.columns) * len(sheet.rows)
-    empty = Image.new("RGB", images[0].size, "#ffffff")
+    empty = Image.new("RGB", images[0].size, "#ffffff" if sheet.legend else "#000000")
     images = images + [empty] * (size * len(sheet.pages) - len(images))
     pages = [images[start : start + size] for start in range(0, len(images), size)]
     made = [_grid(page, sheet.columns, sheet.rows, sheet.legend) for page in pages]

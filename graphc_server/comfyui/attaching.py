@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from graphc_server.comfyui import lists, pages, routes
+from graphc_server.comfyui import lists, pages, routes, tooling
 from graphc_server.comfyui.making import PROTOCOL, Graphs
 from graphc_server.service import Service
 
@@ -20,4 +20,5 @@ def attach(app: FastAPI, service: Service, **library: Any) -> Graphs:
     for router in ROUTERS:
         app.include_router(router)
         app.include_router(router, prefix="/api", include_in_schema=False)
+    app.include_router(tooling.router)
     return graphs

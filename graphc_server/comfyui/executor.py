@@ -92,6 +92,10 @@ class Room:
     def step(self, value: int, most: int, draw: Drawn | None = None) -> None:
         """So many steps of so many are done. Raises Interrupted."""
         self.watcher.progress(self.name, value, most, draw)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Raises Interrupted if the graph is not to be made any more."""
         if not self.watcher.goes_on():
             raise Interrupted
 
@@ -131,8 +135,7 @@ class Executor:
             if node_of(room.graph, name).output:
                 room.watcher.executed(name, self._shown[marks[name]], again=True)
         for name in needed(room.graph, outputs, set(there), order):
-            if not room.watcher.goes_on():
-                raise Interrupted
+            room.go_on()
             self._carry_out(room, name, marks)
 
     def held(self) -> Iterator[object]:
@@ -180,6 +183,8 @@ class Executor:
                 found[each.name] = self._made[marks[str(source)]][place]
                 if each.type in WIDGETS:
                     found[each.name] = within(each, found[each.name], library)
+                elif each.type == "IMAGE" and not each.clear:
+                    found[each.name] = found[each.name][..., :3]
             else:
                 found[each.name] = converted(each, given[each.name])
         return found

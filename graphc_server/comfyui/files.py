@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import graphc
 from graphc_images import SettingError
+from graphc_server.comfyui.handed import Handed
 from graphc_server.errors import RequestError
 
 KINDS = ("output", "input", "temp")
@@ -20,13 +21,15 @@ LONGEST = 200
 
 
 class Files:
-    """The folders: `output` is where pictures of all protocols are."""
+    """The folders: `output` is where pictures of all protocols are. `handed` are pictures in no folder, but by name."""
 
-    def __init__(self, data: Path, pictures: Path) -> None:
+    def __init__(self, data: Path, pictures: Path, needed: Callable[[str], bool] = lambda name: False) -> None:
+        """`needed` says whether a graph that waits names a handed picture."""
         self.folders = {"output": pictures.resolve(), **{kind: (data / kind).resolve() for kind in ("input", "temp")}}
         shutil.rmtree(self.folders["temp"], ignore_errors=True)
         for folder in self.folders.values():
             folder.mkdir(parents=True, exist_ok=True)
+        self.handed = Handed(data / "handed", needed)
 
     def folder(self, kind: str, below: str = "") -> Path:
         """One of the three, or a folder in it. Raises RequestError for another, or one that lies elsewhere."""
@@ -56,8 +59,10 @@ class Files:
 
     def has(self, image: Mapping[str, Any]) -> bool:
         """Whether a picture is there, as an output node said it."""
+        if "id" in image:
+            return self.handed.has(image["id"])
         try:
-            return self.file(image["type"], image["subfolder"], image["filename"]).is_file()
+            return "filename" in image and self.file(image["type"], image["subfolder"], image["filename"]).is_file()
         except RequestError:
             return False
 
@@ -103,7 +108,7 @@ class Files:
             raise RequestError("subfolder: it is no name of a folder", 400)
         try:
             found = (folder / below).resolve()
-        except (OSError, RuntimeError):
+        except (OSError, RuntimeError, ValueError):  # the last also for halves of characters
             raise RequestError("subfolder: it is no name of a folder", 400) from None
         if not found.is_relative_to(folder):
             raise RequestError(f"{below[:80]!r} is outside of the folder", status)

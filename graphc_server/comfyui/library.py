@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from graphc_images import ModelError, Settings
 from graphc_images.folders import ModelFile
+from graphc_images.from_files import Stamp, stamp
 from graphc_images.inversions import Inversions
 from graphc_images.models import ARCHITECTURES, Architecture, ImageModel, load_model
 from graphc_images.models.alone import Place, load_autoencoder, load_encoders
@@ -19,7 +20,7 @@ from graphc_images.upscalers.upscaler import Upscaler, load_upscaler
 from graphc_server.comfyui.files import Files
 from graphc_server.comfyui.values import LoraStrengths
 from graphc_server.limits import Limits
-from graphc_server.models import Models, stamp
+from graphc_server.models import Models
 
 FOLDERS = {
     "checkpoints": "checkpoint",
@@ -33,6 +34,9 @@ FOLDERS = {
     "controlnet": "controlnet",
     "upscale_models": "upscaler",
     "vae_approx": "preview decoder",
+    "clip_vision": "image encoder",
+    "ipadapter": "ip-adapter",
+    "inpaint": "inpainter",
 }
 """ComfyUI's folders, and ours."""
 
@@ -71,12 +75,12 @@ class Library:
                 return each.path.absolute()
         return self.models.folders.find(FOLDERS[folder], name).absolute()
 
-    def stamp(self, folder: str, name: str) -> list[int]:
+    def stamp(self, folder: str, name: str) -> Stamp:
         """What is another once the file is. Nothing for one that is not there."""
         try:
             return stamp(self.path(folder, name))
         except ModelError:
-            return []
+            return ()
 
     def begin(self) -> None:
         """A graph begins: it has the memory of models for itself."""

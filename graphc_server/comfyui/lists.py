@@ -5,6 +5,7 @@ Source: ComfyUI's server.py.
 
 from __future__ import annotations
 
+import json
 import platform
 import sys
 from importlib.metadata import version
@@ -15,7 +16,7 @@ from starlette.responses import Response
 
 from graphc_server.answers import Json
 from graphc_server.comfyui import nodes
-from graphc_server.comfyui.library import FOLDERS
+from graphc_server.comfyui.library import FOLDERS, Library
 from graphc_server.comfyui.routes import Made
 from graphc_server.comfyui.table import NODES
 from graphc_server.memory import memory_of_machine
@@ -26,10 +27,25 @@ COMFYUI = "0.3.76"
 
 
 @router.get("/object_info")
-def all_nodes(graphs: Made) -> Json:
+def all_nodes(graphs: Made) -> Response:
     """All nodes: what they take and give."""
     assert nodes.SUBJECTS
-    return Json({name: node.described(graphs.library) for name, node in NODES.items()})
+    told = (f'"{name}":{described(name, graphs.library)}' for name in NODES)
+    return Response(f"{{{','.join(told)}}}", media_type="application/json")
+
+
+FIXED: dict[str, str] = {}
+"""Nodes that are always described the same, as JSON: clients ask for all of them while a picture is painted."""
+
+
+def described(name: str, library: Library) -> str:
+    """A node as JSON."""
+    if name in FIXED:
+        return FIXED[name]
+    found = json.dumps(NODES[name].described(library), allow_nan=False)
+    if NODES[name].fixed:
+        FIXED[name] = found
+    return found
 
 
 @router.get("/object_info/{name}")

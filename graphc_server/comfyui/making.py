@@ -19,8 +19,9 @@ from graphc_images.pictures.arrays import to_picture
 from graphc_server.comfyui.checking import Graph
 from graphc_server.comfyui.executor import Drawn, Executor, Interrupted, NodeError, Room
 from graphc_server.comfyui.files import Files
+from graphc_server.comfyui.inspected import Inspected
 from graphc_server.comfyui.library import Library
-from graphc_server.comfyui.sockets import Sockets, png_message
+from graphc_server.comfyui.sockets import Sockets, picture_message
 from graphc_server.comfyui.values import Shown
 from graphc_server.errors import StoreError
 from graphc_server.orders import Look, Order
@@ -77,9 +78,15 @@ class Graphs:
 
     def __init__(self, service: Service, **library: Any) -> None:
         """`library` are settings of the `Library`."""
-        self.service, self.files = service, Files(service.setup.data, service.painter.pictures)
+        self.service = service
+        self.files = Files(service.setup.data, service.painter.pictures, self._names)
         self.library = Library(service.models, service.limits, self.files, **library)
-        self.executor, self.sockets = Executor(), Sockets()
+        self.executor, self.sockets, self.inspected = Executor(), Sockets(), Inspected(self.library)
+
+    def _names(self, handed: str) -> bool:
+        """Whether a graph that is not done yet names a handed picture."""
+        jobs = self.service.store.of_protocol(PROTOCOL, "waiting", "painting")
+        return any(handed in job.work["graph"] for job in jobs)
 
     def begin(self, job: Job) -> GraphTurn:
         """See `Maker.begin`."""
@@ -198,7 +205,7 @@ class Watch:
         """See `Watcher`."""
         self.progress(name, value, most, None)
         if self.turn.client is not None:
-            self.graphs.sockets.send(png_message(picture), self.turn.client)
+            self.graphs.sockets.send(picture_message(picture), self.turn.client)
 
     def written(self, below: str, name: str, seed: int, parameters: str) -> None:
         """See `Watcher`."""
@@ -228,10 +235,7 @@ class Watch:
 
     def failed(self, error: NodeError, cause: Exception) -> None:
         """A node could not be carried out."""
-        inputs = {
-            name: [value if isinstance(value, str | int | float) else type(value).__name__]
-            for name, value in error.inputs.items()
-        }
+        inputs = {name: [_shortly(value)] for name, value in error.inputs.items()}
         message = str(cause) if isinstance(cause, GraphcError | OSError) else f"{type(cause).__name__}: {cause}"
         said = {
             "exception_message": message or type(cause).__name__,
@@ -249,6 +253,17 @@ class Watch:
     def _tell(self, kind: str, said: Mapping[str, Any]) -> None:
         if self.turn.client is not None:
             self.graphs.sockets.tell(kind, {**said, "prompt_id": self.turn.job.id}, self.turn.client)
+
+
+LONGEST_SHOWN = 200
+"""Characters of a text that an error repeats: graphs carry whole pictures in base64."""
+
+
+def _shortly(value: Any) -> str | int | float:
+    """A value as an error names it."""
+    if isinstance(value, str) and len(value) > LONGEST_SHOWN:
+        return f"{value[:LONGEST_SHOWN]}… ({len(value)} characters)"
+    return value if isinstance(value, str | int | float) else type(value).__name__
 
 
 def small_jpeg(drawn: np.ndarray) -> bytes:

@@ -7,7 +7,7 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, WebSocket
@@ -29,7 +29,7 @@ NAME = re.compile(r"[\w.:-]{1,100}", re.ASCII)
 LARGEST_UPLOAD = "max_upload_size"
 
 
-def graphs_of(connection: HTTPConnection) -> Graphs:
+async def graphs_of(connection: HTTPConnection) -> Graphs:
     """What carries out graphs."""
     found: Graphs = connection.app.state.graphs
     return found
@@ -182,8 +182,8 @@ def forget(graphs: Made, body: Body) -> Response:
     return Response()
 
 
-def _whole(name: str, least: int) -> Callable[..., int | None]:
-    def read(request: Request) -> int | None:
+def _whole(name: str, least: int) -> Callable[..., Awaitable[int | None]]:
+    async def read(request: Request) -> int | None:
         given = request.query_params.get(name)
         if given is None or given == "":
             return None
@@ -246,7 +246,7 @@ def features(graphs: Made) -> Json:
 @router.websocket("/ws")
 async def events(websocket: WebSocket) -> None:
     """What happens to the graphs of a client, which gives its name as `clientId`."""
-    graphs = graphs_of(websocket)
+    graphs = await graphs_of(websocket)
     await websocket.accept()
     socket = graphs.sockets.open(websocket.query_params.get("clientId"))
 

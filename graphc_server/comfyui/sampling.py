@@ -15,6 +15,7 @@ import numpy as np
 
 from graphc_images import SettingError
 from graphc_images.inpainting import Region
+from graphc_images.models.free_u import freed
 from graphc_images.noise import brownian_noise
 from graphc_images.noise.sources import BatchNoise
 from graphc_images.painting import levels_of, predicted_by, table_family
@@ -169,7 +170,8 @@ def guided_by(room: Room, guider: Guider, latent: Latent, begun: np.ndarray, way
     ]
     prompts = Prompts([(told[0], 1.0)], told[1], told[2])
     steering = Steering(room.library, image_model, way, _controls(positive, negative))
-    mixture = Mixture(image_model, way, model.prediction or predicted_by(image_model), steering.with_controls)
+    controlled = lambda *given: freed(steering.with_controls(*given), model.free_u)  # noqa: E731
+    mixture = Mixture(image_model, way, model.prediction or predicted_by(image_model), controlled)
     return Guided(mixture, lambda evaluation: prompts, guidance_of(guider, way), way.evaluations)
 
 

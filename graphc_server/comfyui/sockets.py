@@ -30,9 +30,9 @@ def preview_message(picture: bytes) -> bytes:
     return struct.pack(">II", PREVIEW, JPEG) + picture
 
 
-def png_message(picture: bytes) -> bytes:
-    """A finished picture, a PNG file."""
-    return struct.pack(">II", PREVIEW, PNG) + picture
+def picture_message(picture: bytes) -> bytes:
+    """A finished picture, a PNG or JPEG file."""
+    return struct.pack(">II", PREVIEW, PNG if picture.startswith(b"\x89PNG") else JPEG) + picture
 
 
 def said_preview_message(picture: bytes, said: Mapping[str, Any]) -> bytes:

@@ -25,7 +25,8 @@ class Input:
     """An input of a node.
 
     `choices` are those of a `COMBO`, `low` and `high` the ends of a number. `limit` names the server's own limit of it. `more` is
-    what ComfyUI's page wants to know besides. With `anywhere`, a name that is not listed is found in a folder by the node.
+    what ComfyUI's page wants to know besides. With `anywhere`, a name that is not listed is found in a folder by the node. Of
+    pictures the node gets the opacity if the input is `clear`, and else the colours alone.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Input:
     optional: bool = False
     limit: str = ""
     anywhere: bool = False
+    clear: bool = False
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def chosen_from(self, library: Library) -> list[str]:
@@ -117,6 +119,11 @@ class Node:
     output: bool = False
     changed: Callable[..., Any] | None = None
     refused: Callable[..., str] | None = None
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it is described the same whatever files there are."""
+        return not any(callable(each.choices) for each in self.inputs)
 
     @property
     def about(self) -> str:

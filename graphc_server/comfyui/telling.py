@@ -129,7 +129,7 @@ class Teller:
             found["sizes"] = self._sizes(told, negative)
         if architecture.defaults.guidance is not None:
             found["guidance"] = np.array([USUAL_GUIDANCE if told.guidance is None else told.guidance], np.float32)
-        if architecture.kind == "flux":
+        if architecture.refers:
             found["references"] = tuple(self._own(each, "reference") for each in told.references)
         return replace(told.read, **found)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from graphc_images.models import Conditioning, ImageModel
 from graphc_images.sampling import Levels, Prediction, Weakening
-from graphc_images.sampling.guidance import Moment
+from graphc_images.sampling.guidance import FreeU, Moment
 from graphc_images.sampling.names import Sampler
 
 LoraStrengths = tuple[tuple[Path, float], ...]
@@ -48,6 +48,7 @@ class Model:
     weaker: tuple[Weaker, ...] = ()
     differential: float | None = None
     noise_factor: float = 1.0
+    free_u: FreeU | None = None
 
 
 @dataclass(frozen=True)

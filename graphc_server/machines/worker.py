@@ -127,8 +127,7 @@ class Worker:
         turn = Turn(_job(attempt, work), order)
         heard = Heard()
         results = Results(order)
-        pipeline = self.models.pipeline(order.model, order.vae, order.text)
-        for progress in steps_of(order, pipeline, turn.wish):
+        for progress in steps_of(order, self.models, turn.wish):
             before = turn.previews
             turn.note(progress)
             self._hand_out(attempt, run, order, results.of(progress), folder)

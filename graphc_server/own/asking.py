@@ -16,8 +16,9 @@ from graphc_images.resolving import resolved, unit_of
 from graphc_server.errors import RequestError
 from graphc_server.models import Listed
 from graphc_server.orders import Look, Order, with_seeds
-from graphc_server.own.controls import Strict, controls_of
+from graphc_server.own.controls import controls_of
 from graphc_server.own.parameters import BY_NAME, PARAMETERS, RECORDS
+from graphc_server.own.strict import Strict
 from graphc_server.pictures import decoded
 from graphc_server.sdapi.requests import check_text, options_of
 from graphc_server.service import Service

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from graphc_images.control_units import ControlUnit
+from graphc_server.own.strict import Strict
 from graphc_server.pictures import decoded
 from graphc_server.sdapi.units import units_of
 from graphc_server.service import Service
 
 Share = Annotated[float, Field(ge=0, le=1)]
-
-
-class Strict(BaseModel):
-    """What has no other fields than these."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Control(Strict):

@@ -20,8 +20,8 @@ from graphc_images.pictures.files import Notes, read_notes
 from graphc_images.pictures.parameters import read_parameters
 from graphc_server.answers import Json
 from graphc_server.errors import RequestError
-from graphc_server.own.controls import Strict
 from graphc_server.own.parameters import BY_NAME
+from graphc_server.own.strict import Strict
 from graphc_server.pictures import MEDIA, decoded, encoded
 from graphc_server.sdapi.painting import Served
 from graphc_server.service import Service

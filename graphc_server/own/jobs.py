@@ -11,7 +11,7 @@ from pydantic import Field
 from graphc_server.answers import Json
 from graphc_server.errors import RequestError
 from graphc_server.own.asking import Asked, order_of
-from graphc_server.own.controls import Strict
+from graphc_server.own.strict import Strict
 from graphc_server.sdapi.painting import Served
 from graphc_server.service import Service, client_of
 from graphc_server.store import Job

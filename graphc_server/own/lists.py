@@ -14,6 +14,7 @@ from pydantic import Field
 from graphc_images import Settings
 from graphc_images.conditions import ENCODERS, FAMILIES, family_name
 from graphc_images.folders import ModelFile
+from graphc_images.headers import header_of
 from graphc_images.inversions import Inversions
 from graphc_images.latent_scaling import LATENT_UPSCALERS
 from graphc_images.models import Architecture
@@ -25,11 +26,10 @@ from graphc_images.prompts.plan import read_prompt
 from graphc_images.resolving import unit_of
 from graphc_server.answers import Json
 from graphc_server.own.asking import model_of
-from graphc_server.own.controls import Strict
 from graphc_server.own.parameters import OF_SAMPLERS, axes_of, parameters_of
+from graphc_server.own.strict import Strict
 from graphc_server.sdapi.painting import Served
 from graphc_server.sdapi.requests import check_text
-from graphc_server.sdapi.safetensors import header_of
 
 router = APIRouter(prefix="/graphc/v1")
 WORDS = ("modelspec.trigger_phrase", "ss_trigger_words", "trigger_words")

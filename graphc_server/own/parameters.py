@@ -12,7 +12,7 @@ from graphc_images.pictures.blending import SoftInpainting
 from graphc_images.plots import NUMBERS, SPECIAL
 from graphc_images.resolving import unit_of
 from graphc_images.sampling import SAMPLERS, SCHEDULERS
-from graphc_images.sampling.guidance import DynamicThreshold, Frequencies, Projected
+from graphc_images.sampling.guidance import DynamicThreshold, FreeU, Frequencies, Projected
 from graphc_images.settings import CHOICES, LARGEST_SEED, RANGES
 from graphc_server.own.controls import Control
 
@@ -22,6 +22,7 @@ RECORDS: Mapping[str, type] = {
     "apg": Projected,
     "dynamic_thresholding": DynamicThreshold,
     "fresca": Frequencies,
+    "free_u": FreeU,
 }
 HIGHEST = {
     "width": 4096, "height": 4096, "batch_size": 16, "batches": 64, "steps": 150, "cfg_scale": 30, "guidance": 30,
@@ -31,6 +32,7 @@ HIGHEST = {
     "mask_blur": 64, "only_masked_padding": 256, "hires_scale": 4, "hires_width": 4096, "hires_height": 4096,
     "hires_steps": 150, "hires_cfg_scale": 30, "hires_guidance": 30, "beta_alpha": 2, "beta_beta": 2, "uni_pc_order": 8,
     "crop_top": 1024, "crop_left": 1024, "low_score": 10, "high_score": 10, "comma_backtrack": 75, "vae_tile": 2048,
+    "mask_blur_y": 64, "upscale_tile": 1024, "upscale_overlap": 128,
 }  # fmt: skip
 """To where a slider goes; a number that is typed may be higher, if `RANGES` allows it."""
 
@@ -172,6 +174,8 @@ PARAMETERS: tuple[Parameter, ...] = (
     P("image", "Picture", "picture", "picture", "The picture to begin with."),
     P("denoising_strength", "Change", "picture", "number", "How much of the picture changes.", when="image"),
     P("resize_mode", "If the shape differs", "picture", "choice", "How the picture comes to the size.", when="image"),
+    P("resize_upscaler", "Enlarge it by", "picture", "choice", "If it is smaller than the size.", when="image", rare=True,
+      choices=("None",)),
     P("color_correction", "Keep its colours", "picture", "switch", "Match the colours of the picture.", when="image"),
     P("mask", "Mask", "mask", "picture", "White where the picture is painted anew.", when="image"),
     P("inpainting_fill", "Begin with", "mask", "choice", "What lies under the mask before.", when="mask"),
@@ -181,6 +185,8 @@ PARAMETERS: tuple[Parameter, ...] = (
     P("invert_mask", "The other way round", "mask", "switch", "Paint what is not masked.", when="mask"),
     P("differential", "Grey means later", "mask", "switch", "A grey mask says when a pixel begins to change.",
       when="mask", rare=True),
+    P("mask_blur_y", "Softness down", "mask", "number", "If it is another than across.", when="mask", rare=True),
+    P("overlay", "Keep the rest", "mask", "switch", "Put what is not masked over the result.", when="mask", rare=True),
     P("round_mask", "Whole blocks", "mask", "switch", "A block of the latent is wholly in or out.", when="mask", rare=True),
     P("mask_weight", "Hide what is masked", "mask", "number", "From the model: all of it at 1.",
       lambda model: model.added == "inpaint", when="mask", rare=True),
@@ -200,6 +206,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     P("hires_guidance", "Distilled guidance", "again", "number", "The first pass's if not given.",
       lambda model: model.defaults.guidance is not None, when="hires", rare=True),
     P("hires_checkpoint", "Model", "again", "choice", "The same if not given.", when="hires", rare=True),
+    P("hires_refiner", "Refiner in", "again", "choice", "The pass in which it has its turn.", refined, "hires", True),
     P("hires_prompt", "Prompt", "again", "text", "The first pass's if not given.", when="hires", rare=True),
     P("hires_negative_prompt", "Negative prompt", "again", "text", "The first pass's if not given.", when="hires", rare=True),
     P("controls", "ControlNet", "control", "controls", "Edges, depth, or other pictures that the picture follows.",
@@ -207,8 +214,11 @@ PARAMETERS: tuple[Parameter, ...] = (
     P("control_image", "Edges or depth", "references", "picture", "What the picture follows.",
       lambda model: model.added == "control"),
     P("reference_images", "References", "references", "pictures", "Pictures that the model looks at.",
-      lambda model: model.kind in ("flux", "flux2") and not model.extra),
+      lambda model: model.refers and not model.extra),
+    P("numbered_references", "Numbered", "references", "switch", "One is numbered as several are; for Edit since 2509.",
+      lambda model: model.kind == "qwen_image", rare=True),
     P("refiner", "Refiner", "refiner", "choice", "A second model that finishes the picture.", refined),
+    P("refiner_by_steps", "Share of steps", "refiner", "switch", "Not of the model's times.", refined, "refiner", True),
     P("refiner_switch_at", "From", "refiner", "number", "At which share of the way.", refined, when="refiner"),
     P("low_score", "Score of the negative", "refiner", "number", "Beauty that it is told.", refined, "refiner", True),
     P("high_score", "Score of the prompt", "refiner", "number", "Beauty that it is told.", refined, "refiner", True),
@@ -223,6 +233,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     P("skip_early_cfg", "Skip early", "guidance", "number", "No guidance in this share of the first steps.", guided, "cfg", True),
     P("s_min_uncond", "Skip low noise", "guidance", "number", "Noise below which each second step has none.",
       guided, "cfg", True),
+    P("s_min_uncond_all", "Skip in each step", "guidance", "switch", "Below that noise.", guided, "cfg", True),
     P("cfg_zero_star", "CFG-Zero*", "guidance", "switch", "For flow models.", guided, "cfg", True),
     P("mahiro", "Mahiro", "guidance", "switch", "Towards the prompt's direction.", guided, "cfg", True),
     P("cfg_lengths", "CFG lengths", "guidance", "switch", "The noise stays as strong; for Qwen-Image.", guided, "cfg", True),
@@ -235,6 +246,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     P("dynamic_thresholding", "Dynamic thresholding", "guidance", "record", "A high scale with the spread of a lower one.",
       guided, "cfg", True),
     P("fresca", "FreSca", "guidance", "record", "Fine structure is stronger.", guided, "cfg", True),
+    P("free_u", "FreeU", "guidance", "record", "What the decoder takes in is scaled.", is_unet, rare=True),
     P("epsilon_scaling", "Epsilon scaling", "guidance", "number", "1.005 is usual where it is used.", rare=True),
     P("eta", "Eta", "noise", "number", "How much noise the sampler adds.", when="sampler", rare=True),
     P("s_churn", "Churn", "noise", "number", "Noise added before steps.", when="sampler", rare=True),
@@ -258,6 +270,11 @@ PARAMETERS: tuple[Parameter, ...] = (
     P("uni_pc_lower_order_final", "UniPC's last steps look back less", "noise", "switch", when="sampler", rare=True),
     P("more_noise", "As much noise as ComfyUI", "noise", "switch", "At the start.", rare=True),
     P("zero_snr", "Noise alone at the start", "noise", "switch", "Zero terminal SNR.", is_unet, rare=True),
+    P("half_alphas", "Levels of 16 bits", "noise", "switch", "A1111's downcasted alphas.", is_unet, rare=True),
+    P("shared_brownian", "One noise for a batch", "noise", "switch", "Of samplers with Brownian noise.", rare=True),
+    P("pad_prompts", "Fill up shorter prompts", "more", "choice", "By the empty one, or the last word.", guided, "cfg", True),
+    P("old_emphasis", "Old emphasis", "more", "switch", "Brackets as in A1111's first versions.", skips, rare=True),
+    P("old_timelines", "Old timelines", "more", "switch", "[from:to:when] as in A1111's first versions.", rare=True),
     P("comma_backtrack", "Cut long prompts at commas", "more", "whole", "Among so many tokens at the end of a chunk.", rare=True),
     P("crop_top", "Cut off at the top", "more", "whole", "Pixels that the model is told.", refined, rare=True),
     P("crop_left", "Cut off at the left", "more", "whole", "Pixels that the model is told.", refined, rare=True),
@@ -267,6 +284,8 @@ PARAMETERS: tuple[Parameter, ...] = (
       rare=True),
     P("vae_tiling", "Decode in tiles", "more", "choice", "Takes less memory.", rare=True),
     P("vae_tile", "Side of a tile", "more", "whole", "In pixels.", rare=True),
+    P("upscale_tile", "Side of an upscaler's tile", "more", "whole", "In pixels; 0 for the whole at once.", rare=True),
+    P("upscale_overlap", "Overlap of its tiles", "more", "whole", "In pixels.", rare=True),
 )  # fmt: skip
 """In the order in which they are shown."""
 
@@ -289,7 +308,14 @@ def parameters_of(
 ) -> list[dict[str, Any]]:
     """The parameters that a model has. `upscalers`, `models` and `controls` are the names that the folders have; without any of
     these last, nothing can be controlled."""
-    more = {"hires_upscaler": upscalers, "refiner": models, "hires_checkpoint": models, "controls": controls}
+    plain = [name for name in upscalers if not name.startswith("Latent")]
+    more = {
+        "hires_upscaler": upscalers,
+        "resize_upscaler": plain,
+        "refiner": models,
+        "hires_checkpoint": models,
+        "controls": controls,
+    }
     found = [each.described(model) for each in PARAMETERS if each.has(model) and (controls or each.kind != "controls")]
     return [{**each, "choices": list(more[each["name"]])} if each["name"] in more else each for each in found]
 

@@ -21,7 +21,7 @@ from graphc_server.answers import Json
 from graphc_server.errors import RequestError
 from graphc_server.orders import Order
 from graphc_server.own.asking import Asked, model_of, order_of
-from graphc_server.own.controls import Strict
+from graphc_server.own.strict import Strict
 from graphc_server.pictures import encoded
 from graphc_server.sdapi.painting import Served
 from graphc_server.service import Service, client_of

@@ -68,5 +68,10 @@ export function startGallery() {
     location.hash = '#create';
     comparing(first.url, second.url);
   });
-  on('removed', (address) => document.querySelector(`#pictures [data-address="${CSS.escape(address)}"]`)?.remove());
+  on('removed', (address) => {
+    document.querySelector(`#pictures [data-address="${CSS.escape(address)}"]`)?.remove();
+    chosen = chosen.filter((each) => each.address !== address);
+    find('none').hidden = find('pictures').childElementCount > 0;
+    showChosen();
+  });
 }

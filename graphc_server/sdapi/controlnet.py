@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.concurrency import run_in_threadpool
 
 from graphc_images import SettingError
-from graphc_images.control_units import short_hash
+from graphc_images.hashes import short_hash
 from graphc_images.pictures.hints import PREPROCESSORS, RESOLUTION, Preprocessor
 from graphc_server.answers import Json
 from graphc_server.errors import RequestError

@@ -67,7 +67,9 @@ def enlarged(picture: Image.Image, asked: Enlarging, service: Service) -> Image.
     """The picture at the size that is asked for; by two upscalers it is a mixture. Raises RequestError that names the field."""
     if asked.upscaler_1 == NONE:
         return picture
-    ways = [service.models.enlargers(name) for name in _names(asked)]
+    options = options_of(service)
+    tile, overlap = int(options["ESRGAN_tile"]), int(options["ESRGAN_tile_overlap"])
+    ways = [service.models.enlargers(name, tile, overlap) for name in _names(asked)]
     size = None if asked.resize_mode == 0 else _size(picture, asked)
     return made_larger(picture, ways, asked.upscaling_resize, size, asked.extras_upscaler_2_visibility)
 

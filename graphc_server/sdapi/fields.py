@@ -10,22 +10,25 @@ from typing import Any
 from PIL import Image
 
 from graphc_images import ModelError, SettingError
-from graphc_images.prompts.extras import take_networks
+from graphc_images.pictures.parameters import old_first_pass
 from graphc_images.sampling import find_scheduler
 from graphc_server.errors import RequestError
 from graphc_server.models import Models
+from graphc_server.sdapi.modules import modules_called
 
 Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Given:
-    """A request as the table's functions see it: its fields, what makes a picture of a text, and the models that there are."""
+    """A request as the table's functions see it: its fields, what makes a picture of a text, the models that there are, and the
+    options that count for it."""
 
     fields: Mapping[str, Any]
     picture: Callable[[str, str], Image.Image]
     """From a text and the field's name."""
     models: Models
+    options: Mapping[str, Any]
 
     def __getitem__(self, name: str) -> Any:
         return self.fields.get(name)
@@ -110,12 +113,6 @@ def _churn_end(value: float, given: Given) -> Settings:
     return {"s_tmax": value or math.inf}
 
 
-def _plain_prompt(value: bool, given: Given) -> Settings:
-    if value and any(take_networks(given[name] or "")[1] for name in ("prompt", "negative_prompt")):
-        raise RequestError("disable_extra_networks: the prompt names networks; leave them out of it")
-    return {}
-
-
 def model_called(name: str, field: str, given: Given) -> str:
     """The file of a model, by title, name or hash. Raises RequestError that names the field."""
     try:
@@ -137,12 +134,21 @@ def _refiner(value: str, given: Given) -> Settings:
     return refined(value, given["refiner_switch_at"], given)
 
 
+def _second_modules(names: list[str] | None, given: Given) -> tuple[str, ...] | None:
+    if names is None or "Use same choices" in names:
+        return None
+    vae, text = modules_called(given.models, names, "hr_additional_modules")
+    return (*((vae,) if vae else ()), *text)
+
+
 def _hires(value: bool, given: Given) -> Settings:
     """The second pass as a whole: A1111 reads its fields only if it is enabled."""
     if not value:
         return {}
     wide, high = given["hr_resize_x"] or 0, given["hr_resize_y"] or 0
     first = given["firstphase_width"] or 0, given["firstphase_height"] or 0
+    if given.options["use_old_hires_fix_width_height"]:
+        first = old_first_pass(given["width"] or 512, given["height"] or 512)
     found: Settings = {"hires_scale": given["hr_scale"], "hires_denoising_strength": given["denoising_strength"]}
     if any(first):
         found |= {"hires_width": given["width"], "hires_height": given["height"], "width": first[0], "height": first[1]}
@@ -161,6 +167,7 @@ def _hires(value: bool, given: Given) -> Settings:
         "hires_negative_prompt": given["hr_negative_prompt"] or None,
         "hires_cfg_scale": given["hr_cfg"],
         "hires_guidance": given["hr_distilled_cfg"],
+        "hires_modules": _second_modules(given["hr_additional_modules"], given),
     }
     if given["hr_checkpoint_name"] not in NO_MODEL:
         named["hires_checkpoint"] = model_called(given["hr_checkpoint_name"], "hr_checkpoint_name", given)
@@ -201,9 +208,7 @@ def _blur(value: float, given: Given) -> Settings:
     if given["mask_blur"] is not None:
         return {"mask_blur": given["mask_blur"]}
     across, down = given["mask_blur_x"], given["mask_blur_y"]
-    if across != down:
-        raise RequestError(f"mask_blur_x: {across} and mask_blur_y: {down} must be the same")
-    return {"mask_blur": across}
+    return {"mask_blur": across} if across == down else {"mask_blur": across, "mask_blur_y": down}
 
 
 def _chosen(name: str, setting: str, *values: str | None) -> Meaning:
@@ -224,7 +229,7 @@ NO_MODEL = (None, "", "None", "none", "Use same checkpoint")
 HIRES = (
     *("hires_scale", "hires_width", "hires_height", "hires_upscaler", "hires_steps", "hires_denoising_strength"),
     *("hires_prompt", "hires_negative_prompt", "hires_cfg_scale", "hires_sampler", "hires_scheduler"),
-    *("hires_guidance", "hires_checkpoint", "firstpass_image"),
+    *("hires_guidance", "hires_checkpoint", "hires_modules", "firstpass_image"),
 )
 
 SHARED: tuple[Field, ...] = (
@@ -252,7 +257,7 @@ SHARED: tuple[Field, ...] = (
     ),
     Field("tiling", bool | None, None, _seamless, "Pictures that continue at their other edge.", ("tiling",)),
     Field("do_not_save_samples", bool | None, False, None, "Pictures are then not kept, even with save_images."),
-    Field("do_not_save_grid", bool | None, False, None, "There are no grids, so it has no effect."),
+    Field("do_not_save_grid", bool | None, False, None, "No grid of several pictures, which comes first with save_images."),
     Field("eta", float | None, None, "eta", "How much noise samplers add, of those that do."),
     Field("s_min_uncond", float | None, None, "s_min_uncond", "Noise level below which each second step has no negative."),
     Field("s_churn", float | None, None, "s_churn", "Noise that Euler, Heun and DPM2 add."),
@@ -265,11 +270,11 @@ SHARED: tuple[Field, ...] = (
     Field(
         "refiner_switch_at", float | None, None, None, "The share of the way after which it does; 0.8.", ("refiner_switch_at",),
     ),
-    Field("disable_extra_networks", bool | None, False, _plain_prompt, "Refused if the prompt names networks."),
+    Field("disable_extra_networks", bool | None, False, None, "The networks that prompts name are left out."),
     Field("comments", dict[str, Any] | None, None, None, "No effect on pictures."),
     Field("script_name", str | None, None, None, "A script that makes several requests of one, or another picture."),
     Field("script_args", list[Any], [], None, "What it takes, in A1111's order."),
-    Field("alwayson_scripts", dict[str, Any] | None, {}, None, "ControlNet, soft inpainting, refiner, seed, sampler."),
+    Field("alwayson_scripts", dict[str, Any] | None, {}, None, "ControlNet, soft inpainting, refiner, seed, sampler, FreeU."),
     Field("send_images", bool, True, None, "If false, the answer has no pictures."),
     Field("save_images", bool, False, None, "Whether pictures are kept in the server's folder."),
     Field("force_task_id", str | None, None, None, "The job's name, as /internal/progress has it."),
@@ -294,8 +299,8 @@ TXT2IMG: tuple[Field, ...] = (
     Field("hr_prompt", str, "", None, "Its prompt."),
     Field("hr_negative_prompt", str, "", None, "Its negative prompt."),
     Field(
-        "hr_additional_modules", list[str] | None, None,
-        only("hr_additional_modules", [], ["Use same choices"], why="a model has its parts in both passes"), "Refused.",
+        "hr_additional_modules", list[str] | None, None, None,
+        "Its autoencoder and text encoders; none for those of its model, not given or Use same choices for the first pass's.",
     ),
     Field("hr_cfg", float | None, None, None, "Its cfg_scale."),
     Field("hr_distilled_cfg", float | None, None, None, "Its distilled_cfg_scale."),
@@ -313,7 +318,7 @@ IMG2IMG: tuple[Field, ...] = (
     Field("mask", str | None, None, _mask, "White where it is painted anew.", ("mask",)),
     Field("mask_blur", int | None, None, _blur, "Pixels over which the mask becomes softer.", ("mask_blur",)),
     Field("mask_blur_x", int, 4, _blur, "The same across.", ("mask_blur",)),
-    Field("mask_blur_y", int, 4, None, "The same down."),
+    Field("mask_blur_y", int, 4, _blur, "The same down.", ("mask_blur_y",)),
     Field("mask_round", bool, True, "round_mask", "Whether a pixel of the latent is wholly in or out."),
     Field(
         "inpainting_fill", int, 0,

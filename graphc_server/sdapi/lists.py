@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 
 from graphc_images import ModelError
+from graphc_images.headers import header_of
 from graphc_images.latent_scaling import LATENT_UPSCALERS
 from graphc_images.sampling import SAMPLERS, SCHEDULERS
 from graphc_server.answers import Json
@@ -20,7 +21,6 @@ from graphc_server.sdapi import series
 from graphc_server.sdapi.options import checked
 from graphc_server.sdapi.painting import Served
 from graphc_server.sdapi.requests import NO_VAE, check_text, options_of, styles_of
-from graphc_server.sdapi.safetensors import header_of
 from graphc_server.sdapi.scripts import ARGUMENTS, SCRIPTS
 from graphc_server.service import Service
 
@@ -67,7 +67,7 @@ async def _object(request: Request) -> dict[str, Any]:
 
 
 @router.get("/samplers")
-def samplers() -> Json:
+async def samplers() -> Json:
     """The samplers, by A1111's names."""
     labelled = {each.label: each for each in SAMPLERS if each.label and each.only != "comfyui"}
     return Json([
@@ -81,7 +81,7 @@ def samplers() -> Json:
 
 
 @router.get("/schedulers")
-def schedulers() -> Json:
+async def schedulers() -> Json:
     """The schedulers, by A1111's names."""
     return Json([
         {
@@ -163,7 +163,7 @@ def upscalers(service: Served) -> Json:
 
 
 @router.get("/latent-upscale-modes")
-def latent_upscalers() -> Json:
+async def latent_upscalers() -> Json:
     """What makes latents larger."""
     return Json([{"name": name} for name in LATENT_UPSCALERS])
 

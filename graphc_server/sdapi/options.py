@@ -72,6 +72,14 @@ def _zero_snr(value: str, sampler: str) -> Settings:
     return {"zero_snr": True}
 
 
+def _padding(by: str) -> Callable[[Any, str], Settings]:
+    return lambda value, sampler: {"pad_prompts": by} if value else {}
+
+
+def _old_sigmas(value: bool, sampler: str) -> Settings:
+    return {"sigma_min": 0.1, "sigma_max": 10.0}
+
+
 LOOKS = {"Full": "full", "Approx NN": "rough", "Approx cheap": "rough", "TAESD": "tiny"}
 """A1111's ways of previews. We have one of those that are approximate."""
 
@@ -97,8 +105,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("img2img_color_correction", False, "color_correction"),
     Option("initial_noise_multiplier", 1.0, "initial_noise_multiplier"),
     Option("img2img_extra_noise", 0.0, "extra_noise"),
+    Option("img2img_background_color", "#ffffff", "background"),
+    Option("overlay_inpaint", True, "overlay"),
     Option("inpainting_mask_weight", 1.0, "mask_weight"),
     Option("s_min_uncond", 0.0, "s_min_uncond"),
+    Option("s_min_uncond_all", False, "s_min_uncond_all"),
     Option("skip_early_cond", 0.0, "skip_early_cfg"),
     Option("eta_ddim", 0.0, _eta(on_times=True)),
     Option("eta_ancestral", 1.0, _eta(on_times=False), none=(1.0,)),
@@ -106,6 +117,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("s_tmin", 0.0, "s_tmin"),
     Option("s_tmax", 0.0, "s_tmax", none=(0,)),
     Option("s_noise", 1.0, "s_noise"),
+    Option("use_old_karras_scheduler_sigmas", False, _old_sigmas, none=(False,)),
     Option("sigma_min", 0.0, "sigma_min", none=(0,)),
     Option("sigma_max", 0.0, "sigma_max", none=(0,)),
     Option("rho", 0.0, "rho", none=(0,)),
@@ -122,9 +134,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("face_restoration", False, only=()),
     Option("face_restoration_model", "CodeFormer"),
     Option("code_former_weight", 0.5),
-    Option("upscaler_for_img2img", "None", only=("", None, "Lanczos")),
-    Option("ESRGAN_tile", 192),
-    Option("ESRGAN_tile_overlap", 8),
+    Option("upscaler_for_img2img", "None", "resize_upscaler", none=("", None)),
+    Option("ESRGAN_tile", 192, _whole("upscale_tile")),
+    Option("ESRGAN_tile_overlap", 8, _whole("upscale_overlap")),
     Option("token_merging_ratio", 0.0, only=()),
     Option("token_merging_ratio_img2img", 0.0, only=()),
     Option("token_merging_ratio_hr", 0.0, only=()),
@@ -136,21 +148,45 @@ OPTIONS: tuple[Option, ...] = (
     Option("enable_pnginfo", True),
     Option("add_model_hash_to_info", True),
     Option("add_model_name_to_info", True),
+    Option("add_vae_hash_to_info", True),
+    Option("add_vae_name_to_info", True),
+    Option("add_version_to_infotext", True),
     Option("return_grid", True),
-    Option("return_mask", False, only=()),
-    Option("return_mask_composite", False, only=()),
-    Option("use_old_scheduling", False, only=()),
-    Option("use_old_karras_scheduler_sigmas", False, only=()),
-    Option("use_old_emphasis_implementation", False, only=()),
-    Option("use_old_hires_fix_width_height", False, only=()),
-    Option("use_downcasted_alpha_bar", False, only=()),
-    Option("pad_cond_uncond", False, only=()),
-    Option("enable_batch_seeds", True, only=()),
-    Option("no_dpmpp_sde_batch_determinism", False, only=()),
-    Option("hires_fix_refiner_pass", "second pass", only=()),
+    Option("return_mask", False),
+    Option("return_mask_composite", False),
+    Option("use_old_scheduling", False, "old_timelines"),
+    Option("use_old_emphasis_implementation", False, "old_emphasis"),
+    Option("use_old_hires_fix_width_height", False),
+    Option("use_downcasted_alpha_bar", False, "half_alphas"),
+    Option("pad_cond_uncond", False, _padding("empty")),
+    Option("pad_cond_uncond_v0", False, _padding("last")),
+    Option("enable_batch_seeds", True),
+    Option("no_dpmpp_sde_batch_determinism", False, "shared_brownian"),
+    Option("hires_fix_refiner_pass", "second pass", "hires_refiner", only=("first pass", "both passes")),
+    Option("hires_fix_use_firstpass_conds", False, "hires_same_networks"),
+    Option("refiner_switch_by_sample_steps", False, "refiner_by_steps"),
+    Option("sd_unet", "Automatic", only=("None",)),
+    Option("sd_hypernetwork", "None", only=("",)),
+    Option("sd_vae_encode_method", "Full", only=()),
+    Option("sd_vae_decode_method", "Full", only=()),
+    Option("sdxl_clip_l_skip", False, only=()),
+    Option("enable_quantization", False, only=()),
+    Option("fp8_storage", "Disable", only=()),
 )
 """Of those that name no meaning, some are read where models are chosen and pictures written; the others have no effect on
-pictures here, or `only` their usual value."""
+pictures here, or `only` some values."""
+
+LABELS = {
+    "add_model_hash_to_info": "Model hash",
+    "add_model_name_to_info": "Model",
+    "add_vae_hash_to_info": "VAE hash",
+    "add_vae_name_to_info": "VAE",
+    "add_version_to_infotext": "Version",
+}
+"""Options of which each says whether a label is in the texts of pictures."""
+
+PARTS = {"return_mask": "mask", "return_mask_composite": "painted"}
+"""Options of which each says whether a part of a picture comes behind it."""
 
 BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 USUAL: Mapping[str, Any] = {option.name: option.usual for option in OPTIONS}

@@ -20,8 +20,8 @@ from graphc_server.service import Service, client_of
 router = APIRouter()
 
 
-def service_of(connection: HTTPConnection) -> Service:
-    """The server's state."""
+async def service_of(connection: HTTPConnection) -> Service:
+    """The server's state. Were it no coroutine, FastAPI would have a thread ask for it, for each request."""
     found: Service = connection.app.state.service
     return found
 
@@ -59,19 +59,19 @@ async def img2img(service: Served, request: Request, body: Img2Img) -> Json:  # 
 
 
 @router.get("/sdapi/v1/progress")
-def progress(service: Served, request: Request, skip_current_image: Annotated[bool, Query()] = False) -> Json:
+async def progress(service: Served, request: Request, skip_current_image: Annotated[bool, Query()] = False) -> Json:
     """Where the client's picture is, or else the one at hand."""
     return Json(replies.progress(service.painter.turn_of(client_of(request)), picture=not skip_current_image))
 
 
 @router.post("/sdapi/v1/interrupt")
-def interrupt(service: Served, request: Request) -> Json:
+async def interrupt(service: Served, request: Request) -> Json:
     """End the client's request after this step, or else the one at hand; it is answered with what there is."""
     return _asked(service, request, "interrupt")
 
 
 @router.post("/sdapi/v1/skip")
-def skip(service: Served, request: Request) -> Json:
+async def skip(service: Served, request: Request) -> Json:
     """End the batch at hand after this step, and go on with the next."""
     return _asked(service, request, "skip")
 
@@ -84,7 +84,7 @@ def _asked(service: Service, request: Request, ask: Any) -> Json:
 
 
 @router.get("/internal/ping")
-def ping() -> Json:
+async def ping() -> Json:
     """Whether there is anybody."""
     return Json({})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import PurePosixPath
 from typing import Any
 
 from graphc_images.pictures.parameters import FIRST, read_parameters
@@ -50,7 +51,7 @@ def _info(service: Service, job: Job, pictures: list[Painted], styles: list[str]
         "batch_size": work.get("batch_size", 1),
         "restore_faces": False,
         "face_restoration_model": None,
-        "sd_model_name": said.get("Model", ""),
+        "sd_model_name": said.get("Model") or PurePosixPath(job.work.get("model", "")).stem,
         "sd_model_hash": said.get("Model hash", ""),
         "sd_vae_name": said.get("VAE"),
         "sd_vae_hash": said.get("VAE hash"),

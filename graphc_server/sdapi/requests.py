@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 from graphc_images import ImageError, ModelError, SettingError, Settings
 from graphc_images.describing import settings_of
 from graphc_images.pictures.parameters import read_parameters
+from graphc_images.prompts.extras import take_networks
 from graphc_images.prompts.styles import Style, apply_styles, read_styles
 from graphc_images.sampling import find_sampler
 from graphc_images.settings import seed_after
@@ -21,9 +23,11 @@ from graphc_server.errors import RequestError
 from graphc_server.orders import Look, Order, with_seeds
 from graphc_server.pictures import decoded
 from graphc_server.sdapi.fields import IMG2IMG, TXT2IMG, Field, Given
-from graphc_server.sdapi.options import LOOKS, USUAL, checked, settings_of_options
+from graphc_server.sdapi.modules import Chosen, modules_called
+from graphc_server.sdapi.options import LABELS, LOOKS, PARTS, USUAL, checked, settings_of_options
 from graphc_server.sdapi.scripts import settings_of_scripts
 from graphc_server.sdapi.series import Place, Series, series_of
+from graphc_server.series import Sheet
 from graphc_server.service import Service
 
 NAME_OF_TASK = re.compile(r"[A-Za-z0-9_()][A-Za-z0-9_().-]{0,99}")
@@ -75,14 +79,15 @@ def wanted(service: Service, body: Body, fields: Sequence[Field]) -> Wanted:
     """The request as an order. Raises RequestError that names the field."""
     values = body.model_dump()
     check_text(values)
+    infotext = read_parameters(values["infotext"] or "").complete()
+    overridden = checked(values["override_settings"] or {})
+    options = {**options_of(service), **_model_of(service, infotext.settings), **overridden}
     given = Given(
         values,
         lambda text, name: decoded(text, name, service.limits.pixels, service.setup.fetching.fetch),
         service.models,
+        options,
     )
-    infotext = read_parameters(values["infotext"] or "").complete()
-    overridden = checked(values["override_settings"] or {})
-    options = {**options_of(service), **_model_of(service, infotext.settings), **overridden}
     sampler = str(values["sampler_name"] or values["sampler_index"] or "Euler")
     _check_sampler(sampler)
     said = settings_of(infotext) if values["infotext"] else {}
@@ -95,23 +100,33 @@ def wanted(service: Service, body: Body, fields: Sequence[Field]) -> Wanted:
     styles = _styles(service, values["styles"] or [])
     for name in ("prompt", "negative_prompt"):
         found[name] = apply_styles(found.get(name) or "", [getattr(style, name) for style in styles])
+    if values["disable_extra_networks"]:
+        found |= {name: take_networks(found.get(name) or "")[0] for name in ("prompt", "hires_prompt") if name in found}
     settings = _made(found, fields)
-    series = _series(settings, values, given, Place(fields is IMG2IMG, service.models.upscalers()))
     vae, text = _modules(service, options)
+    place = _place(service, options, fields is IMG2IMG, vae)
+    series = _series(settings, values, given, place)
+    kept = values["save_images"] and not values["do_not_save_samples"]
+    sheet = series.sheet or (
+        _grid(series) if options["return_grid"] and not values["do_not_save_grid"] and kept else None
+    )
     order = Order(
         series.requests[0],
-        _model(service, options),
+        place.model,
         vae,
         "jpg" if options["samples_format"] == "jpeg" else options["samples_format"],
         max(1, min(int(options["jpeg_quality"]), 100)),
-        values["save_images"] and not values["do_not_save_samples"],
+        kept,
         bool(options["enable_pnginfo"]),
         look_of(options),
         tuple(series.requests[1:]),
-        series.sheet,
+        sheet,
         series.loops,
         series.enlarging,
         text=text,
+        parts=tuple(part for name, part in PARTS.items() if options[name]),
+        unsaid=tuple(label for name, label in LABELS.items() if not options[name]),
+        files=tuple(series.files),
     )
     return Wanted(
         order,
@@ -121,6 +136,19 @@ def wanted(service: Service, body: Body, fields: Sequence[Field]) -> Wanted:
         [style.name for style in styles],
         values["send_images"],
     )
+
+
+def _place(service: Service, options: Mapping[str, Any], of_pictures: bool, vae: str | None) -> Place:
+    """What scripts may name."""
+
+    def found(name: str) -> str:
+        return _model(service, {"sd_model_checkpoint": name})
+
+    def found_vae(name: str) -> str | None:
+        return _modules(service, {"sd_vae": name})[0]
+
+    upscalers = service.models.upscalers()
+    return Place(of_pictures, upscalers, lambda: styles_of(service), _model(service, options), vae, found, found_vae)
 
 
 def _series(settings: Settings, values: Mapping[str, Any], given: Given, place: Place) -> Series:
@@ -141,6 +169,15 @@ def _series(settings: Settings, values: Mapping[str, Any], given: Given, place: 
     return Series([replace(each, **_varied(each, number)) for number, each in enumerate(of_each)])
 
 
+def _grid(series: Series) -> Sheet | None:
+    """The grid of all pictures, as square as can be; none of a single one, and of scripts that have no grids (A1111)."""
+    count = sum(each.batch_size * each.batches for each in series.requests)
+    if count < 2 or series.loops > 1 or series.enlarging is not None:
+        return None
+    rows = round(math.sqrt(count))
+    return Sheet(("",) * math.ceil(count / rows), ("",) * rows, legend=False)
+
+
 def _varied(settings: Settings, place: int) -> dict[str, Any]:
     """The seed of a picture of a batch: with a variation, only that is another."""
     name = "subseed" if settings.subseed_strength else "seed"
@@ -154,11 +191,13 @@ def look_of(options: Mapping[str, Any]) -> Look:
 
 
 def check_text(values: Any) -> None:
-    """Raises RequestError for halves of characters, which JSON can have and nobody can write."""
+    """Raises RequestError for halves of characters, which JSON can have and nobody can write, and for what is no number."""
     try:
-        json.dumps(values, ensure_ascii=False).encode()
+        json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
         raise RequestError("a text holds half of a character (a lone surrogate)") from None
+    except ValueError:
+        raise RequestError("a value is no number (NaN or infinite)") from None
 
 
 def _settings(fields: Sequence[Field], explicit: set[str], given: Given, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,29 +274,18 @@ def _model(service: Service, options: Mapping[str, Any]) -> str:
     return f"{listed.file.name}{listed.file.path.suffix}"
 
 
-def _modules(service: Service, options: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
-    """The autoencoder and the text encoders that are named: Forge has both in one list. Raises RequestError."""
+def _modules(service: Service, options: Mapping[str, Any]) -> Chosen:
+    """The autoencoder and the text encoders that options name. Raises RequestError."""
     given = options.get("forge_additional_modules") or []
     if not isinstance(given, list):
         raise RequestError("forge_additional_modules: it is a list of files")
-    named = [("forge_additional_modules", str(each).replace("\\", "/").rpartition("/")[2]) for each in given]
+    vae, text = modules_called(service.models, given, "forge_additional_modules")
     if options["sd_vae"] not in NO_VAE:
-        named.append(("sd_vae", str(options["sd_vae"])))
-    found: dict[str, list[str]] = {"vae": [], "text encoder": []}
-    for option, name in named:
-        kinds = found if option == "forge_additional_modules" else ("vae",)
-        kind = next((kind for kind in kinds if name in _names(service, kind)), None)
-        if kind is None:
-            what = "autoencoder or text encoder" if option == "forge_additional_modules" else "autoencoder"
-            raise RequestError(f"{option}: there is no {what} {name[:60]!r}")
-        found[kind].append(name)
-    if len(set(found["vae"])) > 1:
-        raise RequestError(f"forge_additional_modules: one autoencoder can be given, and not {', '.join(found['vae'])}")
-    return next(iter(found["vae"]), None), tuple(found["text encoder"])
-
-
-def _names(service: Service, kind: str) -> set[str]:
-    return {name for each in service.models.files(kind) for name in (each.name, each.path.name)}
+        own, _ = modules_called(service.models, [options["sd_vae"]], "sd_vae", ("vae",))
+        if vae is not None and vae != own:
+            raise RequestError(f"forge_additional_modules: one autoencoder can be given, and not {vae}, {own}")
+        vae = own
+    return vae, text
 
 
 def _task(name: str | None) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from graphc_images.pictures.blending import SoftInpainting
+from graphc_images.sampling.guidance import FreeU
 from graphc_server.errors import RequestError
 from graphc_server.sdapi.fields import Given, refined
 from graphc_server.sdapi.units import units_of
@@ -48,12 +49,21 @@ def _controlnet(arguments: Arguments, given: Given) -> Settings:
     return {"controls": units} if units else {}
 
 
+def _free_u(arguments: Arguments, given: Given) -> Settings:
+    if not (arguments and arguments[0]):
+        return {}
+    usual = [value for _, value in ARGUMENTS["freeu integrated"]]
+    b1, b2, s1, s2 = map(float, [*arguments, *usual[len(arguments) :]][1:5])
+    return {"free_u": FreeU(b1, b2, s1, s2)}
+
+
 SCRIPTS: Mapping[str, Callable[[Arguments, Given], Settings]] = {
     "soft inpainting": _soft_inpainting,
     "seed": _seed,
     "sampler": _sampler,
     "refiner": _refiner,
     "controlnet": _controlnet,
+    "freeu integrated": _free_u,
 }
 
 ARGUMENTS: Mapping[str, tuple[tuple[str, Any], ...]] = {
@@ -73,6 +83,7 @@ ARGUMENTS: Mapping[str, tuple[tuple[str, Any], ...]] = {
     "sampler": (("Sampling steps", 20), ("Sampling method", "DPM++ 2M"), ("Schedule type", "Automatic")),
     "refiner": (("Refiner", False), ("Checkpoint", ""), ("Switch at", 0.8)),
     "controlnet": (),
+    "freeu integrated": (("Enabled", False), ("B1", 1.01), ("B2", 1.02), ("S1", 0.99), ("S2", 0.95)),
 }
 """What each takes, in order, with its usual value: for script-info."""
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from graphc_images import SettingError, Settings
 from graphc_images.plots import Axis, axis_of, changed
-from graphc_images.prompts.variations import prompt_matrix, prompts_of_file
+from graphc_images.prompts.styles import Style, apply_styles
+from graphc_images.prompts.variations import axis_values, prompt_matrix, prompts_of_file
 from graphc_images.settings import seed_after
 from graphc_server.errors import RequestError
 from graphc_server.orders import with_seeds
@@ -39,20 +40,34 @@ OURS = {"Negative Guidance minimum sigma": "NGMS"}
 
 @dataclass(frozen=True)
 class Series:
-    """What a request makes: several, with grids, in loops, or of larger pictures (see `Order`)."""
+    """What a request makes: several, with grids, in loops, of larger pictures, or by several models (see `Order`)."""
 
     requests: Sequence[Settings]
     sheet: Sheet | None = None
     loops: int = 1
     enlarging: Enlarging | None = None
+    files: Sequence[tuple[str, str | None]] = ()
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a script is asked for: in img2img (`of_pictures`), and with these upscalers."""
+    """Where a script is asked for: in img2img (`of_pictures`), with these upscalers and styles, and with a model and an
+    autoencoder; `find_model` and `find_vae` know others by their names, and raise RequestError."""
 
     of_pictures: bool
     upscalers: Sequence[str]
+    styles: Callable[[], Mapping[str, Style]]
+    model: str
+    vae: str | None
+    find_model: Callable[[str], str]
+    find_vae: Callable[[str], str | None]
+
+
+@dataclass(frozen=True)
+class FileAxis(Axis):
+    """An axis along which the model, or the autoencoder, is another."""
+
+    files: tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
@@ -88,12 +103,17 @@ def _plot(settings: Settings, arguments: Sequence[Any], place: Place) -> Series:
     one = with_seeds(replace(settings, batches=1, batch_size=1))
     across, down = (len(axis.changes) if varied else 1 for axis, varied in zip(axes, vary[:2], strict=False))
     strides = [place * varied for place, varied in zip((1, across, across * down), vary, strict=True)]
-    made = []
+    made, files = [], []
     for z, y, x in product(*(range(len(axis.changes)) for axis in reversed(axes))):
+        chosen = {
+            axis.name: axis.files[n] for axis, n in zip(axes, (x, y, z), strict=True) if isinstance(axis, FileAxis)
+        }
+        files.append((chosen.get("Checkpoint name") or place.model, chosen.get("VAE", place.vae)))
         cell = changed(one, (axis.changes[n] for axis, n in zip(axes, (x, y, z), strict=True)))
         more = x * strides[0] + y * strides[1] + z * strides[2]
         made.append(replace(cell, seed=seed_after(cell.seed, more)))
-    return Series(made, Sheet(axes[0].labels, axes[1].labels, axes[2].labels, legend, each, alone))
+    sheet = Sheet(axes[0].labels, axes[1].labels, axes[2].labels, legend, each, alone)
+    return Series(made, sheet, files=files if any(isinstance(axis, FileAxis) for axis in axes) else ())
 
 
 def _axis(given: Sequence[Any], place: Place) -> Axis:
@@ -107,7 +127,62 @@ def _axis(given: Sequence[Any], place: Place) -> Axis:
         name = own[kind]
     ticked = isinstance(chosen, list) and chosen and not values
     text = ",".join(f'"{each}"' for each in chosen) if ticked else str(values or "")
-    return axis_of(OURS.get(str(name), str(name)), text)
+    of_server = OF_SERVER.get(str(name))
+    if of_server is None:
+        return axis_of(OURS.get(str(name), str(name)), text)
+    values = axis_values(text)
+    if not values:
+        raise ValueError(f"axis {name}: there are no values")
+    return of_server(str(name), values, place)
+
+
+def _model_axis(name: str, values: list[str], place: Place) -> Axis:
+    return FileAxis(
+        name, tuple(values), (lambda settings: settings,) * len(values), tuple(map(place.find_model, values))
+    )
+
+
+def _vae_axis(name: str, values: list[str], place: Place) -> Axis:
+    return FileAxis(name, tuple(values), (lambda settings: settings,) * len(values), tuple(map(place.find_vae, values)))
+
+
+def _refiner_axis(name: str, values: list[str], place: Place) -> Axis:
+    files = [None if value.lower() == "none" else place.find_model(value) for value in values]
+
+    def change(file: str | None) -> Callable[[Settings], Settings]:
+        return lambda settings: replace(settings, refiner=file)
+
+    return Axis(name, tuple(values), tuple(map(change, files)))
+
+
+def _style_axis(name: str, values: list[str], place: Place) -> Axis:
+    known = place.styles()
+
+    def change(value: str) -> Callable[[Settings], Settings]:
+        wanted = [each.strip() for each in value.split(",") if each.strip()]
+        if unknown := [each for each in wanted if each not in known]:
+            raise ValueError(f"there is no style {unknown[0][:60]!r}; there is {', '.join(list(known)[:20]) or 'none'}")
+        styles = [known[each] for each in wanted]
+
+        def changed(settings: Settings) -> Settings:
+            texts: dict[str, Any] = {
+                part: apply_styles(getattr(settings, part), [getattr(style, part) for style in styles])
+                for part in ("prompt", "negative_prompt")
+            }
+            return replace(settings, **texts)
+
+        return changed
+
+    return Axis(name, tuple(values), tuple(map(change, values)))
+
+
+OF_SERVER: Mapping[str, Callable[[str, list[str], Place], Axis]] = {
+    "Checkpoint name": _model_axis,
+    "VAE": _vae_axis,
+    "Refiner checkpoint": _refiner_axis,
+    "Styles": _style_axis,
+}
+"""Axes of files and styles, which the server knows."""
 
 
 def _matrix(settings: Settings, arguments: Sequence[Any], place: Place) -> Series:

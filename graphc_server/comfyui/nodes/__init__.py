@@ -2,15 +2,35 @@
 
 from graphc_server.comfyui.nodes import (
     controls,
+    hints,
     images,
+    inpainting,
+    lacking,
     latents,
     loaders,
     masks,
     patches,
+    qwen,
     samplers,
     schedules,
     texts,
+    tooling,
 )
 
-SUBJECTS = (loaders, texts, latents, samplers, schedules, patches, controls, images, masks)
+SUBJECTS = (
+    loaders,
+    texts,
+    qwen,
+    latents,
+    samplers,
+    schedules,
+    patches,
+    controls,
+    images,
+    masks,
+    tooling,
+    inpainting,
+    hints,
+    lacking,
+)
 """In the order of the documentation."""

@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image, ImageOps, ImageSequence
 
 from graphc_images import SettingError
+from graphc_images.from_files import Stamp, stamp
 from graphc_images.models.memory import TooLarge
 from graphc_images.pictures.files import Notes, save_picture
 from graphc_images.pictures.graphs import parameters_of_graph
@@ -27,11 +28,10 @@ from graphc_server.comfyui.pictures import CROPS, METHODS, from_picture, scaled,
 from graphc_server.comfyui.table import BATCH, Input, choice, link, node, number, prompt, side, switch, text, whole
 from graphc_server.comfyui.values import Shown
 from graphc_server.errors import RequestError
-from graphc_server.models import stamp
 from graphc_server.pictures import encoded, opened
 
 GROUP, UPSCALING = "image", "image/upscaling"
-IMAGE, IMAGES = link("image"), link("images", "IMAGE")
+IMAGE, CLEAR, IMAGES = link("image"), link("image", clear=True), link("images", "IMAGE", clear=True)
 
 
 def _files(library: Library) -> Sequence[str]:
@@ -47,11 +47,11 @@ def _no_such(library: Library, image: str | None = None, **others: Any) -> str:
     return "" if there else f"Invalid image file: {(image or '')[:200]}"
 
 
-def _stamp(room: Room, image: str | None = None, **others: Any) -> list[int]:
+def _stamp(room: Room, image: str | None = None, **others: Any) -> Stamp:
     try:
         return stamp(room.files.named(image or ""))
     except RequestError:
-        return []
+        return ()
 
 
 FILE = choice("image", _files, anywhere=True, more={"image_upload": True})
@@ -187,7 +187,7 @@ def _scaled(room: Room, image: np.ndarray, width: int, height: int, method: str,
 
 
 @node(
-    "ImageScale", UPSCALING, IMAGE, METHOD, WIDTH, HEIGHT, choice("crop", CROPS), gives="IMAGE", title="Upscale Image"
+    "ImageScale", UPSCALING, CLEAR, METHOD, WIDTH, HEIGHT, choice("crop", CROPS), gives="IMAGE", title="Upscale Image"
 )
 def scale(room: Room, image: np.ndarray, upscale_method: str, width: int, height: int, crop: str) -> np.ndarray:
     """Pictures at another size; where a side is 0, it follows from the other."""
@@ -201,7 +201,7 @@ def scale(room: Room, image: np.ndarray, upscale_method: str, width: int, height
 @node(
     "ImageScaleBy",
     UPSCALING,
-    IMAGE,
+    CLEAR,
     METHOD,
     number("scale_by", 1.0, 0.01, 8.0),
     gives="IMAGE",
@@ -213,7 +213,7 @@ def scale_by(room: Room, image: np.ndarray, upscale_method: str, scale_by: float
     return _scaled(room, image, width, height, upscale_method)
 
 
-@node("ImageScaleToTotalPixels", UPSCALING, IMAGE, METHOD, number("megapixels", 1.0, 0.01, 16.0), gives="IMAGE")
+@node("ImageScaleToTotalPixels", UPSCALING, CLEAR, METHOD, number("megapixels", 1.0, 0.01, 16.0), gives="IMAGE")
 def scale_to_pixels(room: Room, image: np.ndarray, upscale_method: str, megapixels: float) -> np.ndarray:
     """Pictures of so many pixels, in millions (of 1024 x 1024)."""
     factor = (megapixels * 1024 * 1024 / (image.shape[1] * image.shape[2])) ** 0.5
@@ -235,7 +235,7 @@ KONTEXT = (
 """The sizes that Flux Kontext was trained on, and the same lying."""
 
 
-@node("FluxKontextImageScale", "advanced/conditioning/flux", IMAGE, gives="IMAGE")
+@node("FluxKontextImageScale", "advanced/conditioning/flux", CLEAR, gives="IMAGE")
 def scale_for_kontext(room: Room, image: np.ndarray) -> np.ndarray:
     """Pictures at the size, of those that Flux Kontext was trained on, whose shape is nearest."""
     shape = image.shape[2] / image.shape[1]
@@ -312,6 +312,15 @@ def batch(room: Room, image1: np.ndarray, image2: np.ndarray) -> np.ndarray:
 
 
 @node(
+    "ImageFromBatch", "image/batch", CLEAR, whole("batch_index", 0, 0, 4095), whole("length", 1, 1, 4096), gives="IMAGE",
+)  # fmt: skip
+def from_batch(room: Room, image: np.ndarray, batch_index: int, length: int) -> np.ndarray:
+    """Some of a batch."""
+    first = min(batch_index, len(image) - 1)
+    return image[first : first + length].copy()
+
+
+@node(
     "EmptyImage",
     GROUP,
     side("width", 512, 1, 1),
@@ -328,7 +337,7 @@ def empty(room: Room, width: int, height: int, batch_size: int, color: int) -> n
 
 
 @node(
-    "ImageCrop", "image/transform", IMAGE, side("width", 512, 1, 1), side("height", 512, 1, 1), side("x", 0, 0, 1),
+    "ImageCrop", "image/transform", CLEAR, side("width", 512, 1, 1), side("height", 512, 1, 1), side("x", 0, 0, 1),
     side("y", 0, 0, 1), gives="IMAGE", title="Image Crop",
 )  # fmt: skip
 def crop(room: Room, image: np.ndarray, width: int, height: int, x: int, y: int) -> np.ndarray:

@@ -23,9 +23,16 @@ def to_image(room: Room, mask: np.ndarray) -> np.ndarray:
     return np.repeat(mask[..., None], 3, -1)
 
 
-@node("ImageToMask", GROUP, link("image"), choice("channel", CHANNELS), gives="MASK", title="Convert Image to Mask")
+@node(
+    "ImageToMask",
+    GROUP,
+    link("image", clear=True),
+    choice("channel", CHANNELS),
+    gives="MASK",
+    title="Convert Image to Mask",
+)
 def from_image(room: Room, image: np.ndarray, channel: str) -> np.ndarray:
-    """One of a picture's channels as a mask; pictures that go from node to node are opaque."""
+    """One of a picture's channels as a mask; of a picture without opacity, that is white."""
     place = CHANNELS.index(channel)
     return image[..., place].copy() if place < image.shape[-1] else np.ones(image.shape[:3], np.float32)
 

@@ -14,6 +14,7 @@ from math import exp
 from graphc_images import SettingError
 from graphc_images.sampling import Weakening, levels_of_model, prediction_of
 from graphc_images.sampling.guidance import (
+    FreeU,
     Frequencies,
     Projected,
     mahiro,
@@ -26,7 +27,7 @@ from graphc_images.sampling.levels import DiscreteLevels, FlowLevels
 from graphc_images.sampling.predictions import DistilledLevels, distilled
 from graphc_server.comfyui.executor import Room
 from graphc_server.comfyui.sampling import levels_for
-from graphc_server.comfyui.table import choice, link, node, number, side, switch, text, whole
+from graphc_server.comfyui.table import Input, choice, link, node, number, side, switch, text, whole
 from graphc_server.comfyui.values import Model, Weaker
 
 LEVELS, GUIDANCE = "advanced/model", "advanced/guidance"
@@ -137,10 +138,27 @@ def fresca(room: Room, model: Model, scale_low: float, scale_high: float, freq_c
     return replace(model, before=(*model.before, Frequencies(scale_low, scale_high, freq_cutoff)))
 
 
+def free_u_numbers(b1: float, b2: float) -> tuple[Input, ...]:
+    """FreeU's four, two of them with their usual values."""
+    return tuple(number(name, usual, 0.0, 10.0) for name, usual in (("b1", b1), ("b2", b2), ("s1", 0.9), ("s2", 0.2)))
+
+
 @node("Epsilon Scaling", "model_patches/unet", MODEL, number("scaling_factor", 1.005, 0.5, 1.5, 0.001), gives="MODEL")
 def epsilon_scaling(room: Room, model: Model, scaling_factor: float) -> Model:
     """A little less noise is taken away in each step."""
     return replace(model, noise_factor=scaling_factor)
+
+
+@node("FreeU", "model_patches/unet", MODEL, *free_u_numbers(1.1, 1.2), gives="MODEL")
+def free_u(room: Room, model: Model, b1: float, b2: float, s1: float, s2: float) -> Model:
+    """What a U-Net's decoder takes in from below is scaled, and the lowest frequencies of what it takes in from the encoder."""
+    return replace(model, free_u=FreeU(b1, b2, s1, s2, second_version=False))
+
+
+@node("FreeU_V2", "model_patches/unet", MODEL, *free_u_numbers(1.3, 1.4), gives="MODEL")
+def free_u_v2(room: Room, model: Model, b1: float, b2: float, s1: float, s2: float) -> Model:
+    """The same, less where the mean of all channels is lower."""
+    return replace(model, free_u=FreeU(b1, b2, s1, s2))
 
 
 @node("PerturbedAttentionGuidance", "model_patches/unet", MODEL, number("scale", 3.0, 0.0, 100.0), gives="MODEL")

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphc_images.conditions import Reading, conditioning_of
 from graphc_images.models import Conditioning
+from graphc_images.models.looking import Look
 from graphc_server.comfyui.executor import Room
 from graphc_server.comfyui.table import choice, link, node, number, prompt, side
 from graphc_server.comfyui.values import Area, Clip, Latent, Texts, Told, each_told
@@ -23,11 +24,12 @@ CONDITIONING = link("conditioning")
 STRENGTH = number("strength", 1.0, 0.0, 10.0)
 
 
-def _read(room: Room, clip: Clip, texts: Mapping[str, str], **said: Any) -> Texts:
-    """What the text encoders make of a text for each of them."""
+def _read(room: Room, clip: Clip, texts: Mapping[str, str], looks: tuple[Look, ...] = (), **said: Any) -> Texts:
+    """What the text encoders make of a text for each of them, beside pictures."""
     room.library.put_on(clip.image_model, clip.loras, "text_encoder")
     embeddings = room.library.embeddings("\n".join(texts.values()))
-    found = conditioning_of(clip.image_model, texts, Reading("comfyui", clip_skip=clip.skip, embeddings=embeddings))
+    reading = Reading("comfyui", clip_skip=clip.skip, embeddings=embeddings, looks=looks)
+    found = conditioning_of(clip.image_model, texts, reading)
     return (Told(replace(found, sizes=None, guidance=None), **said),)
 
 
@@ -36,10 +38,15 @@ def _same(clip: Clip, text: str) -> dict[str, str]:
     return dict.fromkeys(clip.image_model.architecture.text, text)
 
 
+def read_same(room: Room, clip: Clip, text: str, looks: tuple[Look, ...] = ()) -> Texts:
+    """What all text encoders make of one text, beside pictures."""
+    return _read(room, clip, _same(clip, text), looks)
+
+
 @node("CLIPTextEncode", GROUP, prompt("text"), link("clip"), gives=TEXTS, title="CLIP Text Encode (Prompt)")
 def encode(room: Room, text: str, clip: Clip) -> Texts:
     """Read a text."""
-    return _read(room, clip, _same(clip, text))
+    return read_same(room, clip, text)
 
 
 @node(
@@ -200,7 +207,7 @@ def set_range(room: Room, conditioning: Texts, start: float, end: float) -> Text
 
 @node("ReferenceLatent", "advanced/conditioning/edit_models", CONDITIONING, link("latent", optional=True), gives=TEXTS)
 def reference(room: Room, conditioning: Texts, latent: Latent | None) -> Texts:
-    """A picture that Flux Kontext looks at."""
+    """A picture that Flux Kontext, Flux.2 or Qwen-Image-Edit looks at."""
     if latent is None:
         return conditioning
     return tuple(replace(told, references=(*told.references, latent.samples)) for told in conditioning)
