@@ -6,14 +6,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from graphc import cli
 
 os.environ["GRAPHC_WAYS"] = "none"
-os.environ.setdefault(
-    "OMP_NUM_THREADS", "1"
-)  # PyTorch's: those of several processes would wait for each other for minutes
+# PyTorch's threads: those of several processes would wait for each other for minutes.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A test that takes long on a busy machine has not failed.
+hypothesis.settings.register_profile("graphc", deadline=None)
+hypothesis.settings.load_profile("graphc")
 
 
 @pytest.fixture(autouse=True)

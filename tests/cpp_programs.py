@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from graphc.ir.types import BOOL, F16, F32, I64, TensorType
+from graphc.kernels.use import KernelUse
+from graphc.ops.activations import LeakyRelu
 from graphc.ops.base import Op
 from graphc.ops.matmul import MatMul
 from graphc.ops.pointwise import Cast
@@ -15,8 +17,9 @@ from graphc.ops.selection import BestBoxes, NonZero
 from graphc.ops.sequences import CumProd, CumSum
 from graphc.ops.sorting import ArgSort, ArgSortRows
 from graphc.shapes import Dim, symbol
-from graphc.targets.ggml.builder import Builder
-from graphc.targets.ggml.program import STORAGE, Check, Constant, Host, KernelUse, Output, Program, Tensor
+from graphc.targets.ggml.lowering.builder import Builder
+from graphc.targets.ggml.program.program import Check, Host, Output, Program
+from graphc.targets.ggml.program.tensor import STORAGE, Constant, Tensor
 
 NEAREST = Constant("GGML_SCALE_MODE_NEAREST")
 
@@ -147,6 +150,21 @@ def kernels() -> Program:
     numbers = [b.at(f"casts.{i}").unary("ggml_sqr", x) for i, x in enumerate(numbers)]
     b.at()
     return b.output(b.binary("ggml_add", *numbers), "y").program
+
+
+def slopes() -> Program:
+    """One module with other sizes and other numbers, of which kernels are given some."""
+    b = Modules("slopes")
+    count = symbol("n")
+    x = b.program.add_input("x", F32, (count, 3, 8, 8), "F32")
+    for number, (slope, size) in enumerate(((0.1, 8), (0.01, 4), (0.3, 2))):
+        b.at(f"halves.{number}")
+        x = b.conv(x, f"halves.{number}/conv", 3, 3, 1)
+        shape, half = (count, 3, size, size), (count, 3, size // 2, size // 2)
+        x = b.at(f"halves.{number}").kernel(KernelUse(LeakyRelu(slope), ((F32, shape),), F32, shape), x)
+        pool = MaxPool((2, 2), (2, 2), (1, 1), (0, 0), (0, 0), False)
+        x = b.kernel(KernelUse(pool, ((F32, shape),), F32, half), x)
+    return b.output(x, "y").program
 
 
 def scattered() -> Program:
@@ -342,17 +360,12 @@ def hostile_steps() -> Program:
 
 
 def replaced() -> Program:
-    """What code of our own takes over on the CPU, in the forms that it looks for and in ones that only look alike."""
+    """What code of our own computes on the CPU, with what it does on its way out and without."""
     b = Modules("replaced")
 
     def turned(x: Tensor, interleaved: bool) -> Tensor:
-        pairs = b.reshape(x, (2 * 480 * 16, 2)) if interleaved else x
-        *lead, size = pairs.shape
-        starts, shape = [0] * len(lead), (*lead, size // 2)
-        second, first = (b.slice(pairs, (*starts, start), shape, [1] * len(shape)) for start in (size // 2, 0))
-        swapped = b.reshape(b.concat([second, first], len(lead)), x.shape)
         cos, sin = (b.reshape(b.weight(f"{each}{interleaved}", 480, 16), (480, 1, 16)) for each in ("cos", "sin"))
-        return b.binary("ggml_add", b.binary("ggml_mul", x, cos), b.binary("ggml_mul", swapped, sin))
+        return b.rotary(x, cos, sin, interleaved)
 
     x = b.conv(b.program.add_input("image", F32, (2, 6, 20, 24), "F32"), "first", 6, 40, 1)
     x = b.binary("ggml_add", x, b.reshape(b.weight("time", 40), (1, 40, 1, 1)))  # a second sum for each channel
@@ -392,10 +405,8 @@ def replaced() -> Program:
     x = b.binary("ggml_add", x, b.weight("shift", 32))
     x = b.binary("ggml_add", b.linear(x, "out", 32, 33), b.weight("more", 33))
     x = b.unary("ggml_gelu_erf", x)
-    x = b.binary("ggml_mul", b.unary("ggml_sigmoid", b.scale(x, 1.702, 0.0)), x)
-    x = b.binary("ggml_mul", x, b.unary("ggml_sigmoid", x))
-    cubic = b.binary("ggml_mul", b.scale(b.unary("ggml_sqr", x), 0.07, 1.6), x)
-    return b.output(b.binary("ggml_mul", x, b.unary("ggml_sigmoid", cubic)), "y").program
+    x = b.gate(b.gate(x, 1.702), 1.6, 0.07)
+    return b.output(x, "y").program
 
 
 def narrow() -> Program:
@@ -423,7 +434,8 @@ def narrow() -> Program:
 
 
 PROGRAMS = {
-    each.__name__: each for each in (flat, blocks, skips, symbolic, images, kernels, scattered, repeated, counted)
+    each.__name__: each
+    for each in (flat, blocks, skips, symbolic, images, kernels, slopes, scattered, repeated, counted)
 }
 """Those whose C++ is kept, to be read."""
 

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, FLOATS, I8, I32, I64, INTEGERS, NARROW, U8
-from graphc.ops.activations import (
-    Celu,
-    Clip,
-    Elu,
-    Gelu,
-    HardSigmoid,
-    IsInf,
-    LeakyRelu,
-    Selu,
-    Shrink,
-    ThresholdedRelu,
-)
+from graphc.ops.activations import ACTIVATIONS, Clip, Gelu
 from graphc.ops.base import Op
 from graphc.ops.blocks import Tile
 from graphc.ops.conv import Conv
@@ -139,6 +129,16 @@ def pointwise(make: Callable[[Draw], Op], types: Sequence[np.dtype]) -> Callable
         return make(d), [(d.array(d.pick(types), shape), shape)]
 
     return draw
+
+
+def activation(op: type[Any]) -> Callable[[Draw], Sample]:
+    """With its usual settings and others."""
+
+    def draw(d: Draw) -> Op:
+        usual = op.usual().items()
+        return op(**{name: flag(d) if isinstance(each, bool) else each + d.pick([0, 0.1]) for name, each in usual})
+
+    return pointwise(draw, sorted(op.takes, key=str))
 
 
 def where(d: Draw) -> Sample:
@@ -465,15 +465,8 @@ DRAWS: dict[str, Callable[[Draw], Sample]] = {
     "Cast": cast,
     "BitCast": bit_cast,
     "Encode": encode,
+    **{name: activation(op) for name, op in ACTIVATIONS.items()},
     "Clip": pointwise(lambda d: Clip(d.pick([None, 1]), d.pick([None, 3])), NUMBERS),
-    "LeakyRelu": pointwise(lambda d: LeakyRelu(0.3), FLOAT_TYPES),
-    "Elu": pointwise(lambda d: Elu(0.7), FLOAT_TYPES),
-    "Selu": pointwise(lambda d: Selu(), FLOAT_TYPES),
-    "Celu": pointwise(lambda d: Celu(0.7), FLOAT_TYPES),
-    "HardSigmoid": pointwise(lambda d: HardSigmoid(), FLOAT_TYPES),
-    "ThresholdedRelu": pointwise(lambda d: ThresholdedRelu(0.2), FLOAT_TYPES),
-    "Shrink": pointwise(lambda d: Shrink(0.1, 0.4), FLOAT_TYPES),
-    "IsInf": pointwise(lambda d: IsInf(flag(d), flag(d)), FLOAT_TYPES),
     "Gelu": pointwise(lambda d: Gelu(d.pick(["none", "tanh"])), FLOAT_TYPES),
     "Reshape": reshape,
     "Transpose": transpose,

@@ -10,11 +10,12 @@ import ggml
 import numpy as np
 
 from graphc.ir import TensorType
+from graphc.kernels.scalar import Kernel, Scalar
+from graphc.kernels.use import KernelUse
 from graphc.ops.base import OPS, Op
 from graphc.shapes import Dim, bind
-from graphc.targets.ggml.program import STORAGE, KernelUse, storage_ne
-from graphc.targets.kernels.native import LoadedKernel, load_kernels
-from graphc.targets.kernels.scalar import Kernel, Scalar
+from graphc.targets.ggml.program.tensor import STORAGE, storage_ne
+from graphc.targets.ggml.run.kernels import LoadedKernel, load_kernels
 
 
 class Fault(Exception):

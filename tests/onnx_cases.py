@@ -12,18 +12,7 @@ import numpy as np
 from onnx.helper import get_attribute_value, tensor_dtype_to_np_dtype
 
 from graphc.ir.types import BOOL, FLOATS, INTEGERS
-from graphc.ops.activations import (
-    Celu,
-    Clip,
-    Elu,
-    Gelu,
-    HardSigmoid,
-    IsInf,
-    LeakyRelu,
-    Selu,
-    Shrink,
-    ThresholdedRelu,
-)
+from graphc.ops.activations import ACTIVATIONS, Clip, Gelu, IsInf
 from graphc.ops.base import Op
 from graphc.ops.blocks import DepthToSpace, SpaceToDepth, Tile
 from graphc.ops.functions import BINARY, UNARY
@@ -107,18 +96,12 @@ def _extreme(op: type[ArgMax] | type[ArgMin]) -> Callable[[Attributes, Arrays], 
 MAKERS: dict[str, Callable[[Attributes, Arrays], Made | None]] = {
     **{name: (lambda a, x, name=name: (Unary(name), x)) for name in UNARY},
     **{name: (lambda a, x, name=name: (Binary(name), x) if len(x) == 2 else None) for name in BINARY},
+    **{name: (lambda a, x, op=op: (op(**a), x)) for name, op in ACTIVATIONS.items()},
     "Mod": lambda a, x: (Binary("Fmod" if a.get("fmod") else "Mod"), x),
     "BitShift": lambda a, x: (Binary("BitShiftLeft" if a["direction"] == b"LEFT" else "BitShiftRight"), x),
     "Where": lambda a, x: (Where(), x),
     "Cast": lambda a, x: (Cast(np.dtype(tensor_dtype_to_np_dtype(a["to"]))), x),
     "Clip": _clip,
-    "LeakyRelu": lambda a, x: (LeakyRelu(a.get("alpha", 0.01)), x),
-    "Elu": lambda a, x: (Elu(a.get("alpha", 1.0)), x),
-    "Selu": lambda a, x: (Selu(**a), x),
-    "Celu": lambda a, x: (Celu(a.get("alpha", 1.0)), x),
-    "HardSigmoid": lambda a, x: (HardSigmoid(a.get("alpha", 0.2), a.get("beta", 0.5)), x),
-    "ThresholdedRelu": lambda a, x: (ThresholdedRelu(a.get("alpha", 1.0)), x),
-    "Shrink": lambda a, x: (Shrink(a.get("bias", 0.0), a.get("lambd", 0.5)), x),
     "IsInf": lambda a, x: (IsInf(bool(a.get("detect_positive", 1)), bool(a.get("detect_negative", 1))), x),
     "Gelu": lambda a, x: (Gelu(a.get("approximate", b"none").decode()), x),
     "Reshape": _reshape,

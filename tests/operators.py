@@ -12,12 +12,14 @@ from onnx.helper import np_dtype_to_tensor_dtype
 
 from graphc.ir import Graph, TensorType, interp
 from graphc.ir.interp import evaluate
+from graphc.kernels.use import KernelUse
 from graphc.ops.base import Emit, Op
 from graphc.shapes import Dim
-from graphc.targets.ggml.calls import VIEWS
-from graphc.targets.ggml.executor import Executor
-from graphc.targets.ggml.lower import lower
-from graphc.targets.ggml.program import STORAGE, KernelUse, Output, Program
+from graphc.targets.ggml.lowering.lower import lower
+from graphc.targets.ggml.program.calls import VIEWS
+from graphc.targets.ggml.program.program import Output, Program
+from graphc.targets.ggml.program.tensor import STORAGE
+from graphc.targets.ggml.run.executor import Executor
 
 RANDOM = np.random.default_rng(0)
 

@@ -11,17 +11,18 @@ from graphc.ir import Graph, TensorType, Value
 from graphc.ir.interp import evaluate
 from graphc.ops.base import Op
 from graphc.ops.movement import Transpose
-from graphc.targets.ggml.executor import Executor
-from graphc.targets.ggml.lower import lower
-from graphc.targets.ggml.program import Program
+from graphc.targets.ggml.lowering.lower import lower
+from graphc.targets.ggml.program.program import Program
+from graphc.targets.ggml.run.executor import Executor
 
 
 @dataclass
 class Batch:
-    """Operators that run in one program; the inputs whose numbers are in `constant` are known when compiling."""
+    """Operators that run in one program, on a device; the inputs whose numbers are in `constant` are known when compiling."""
 
     graph: Graph = field(default_factory=Graph)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    device: str = "cpu"
 
     def add(
         self, op: Op, inputs: Sequence[np.ndarray], constant: Sequence[int] = (), transposed: bool = False
@@ -54,7 +55,7 @@ class Batch:
         """Every result, in order."""
         program = self.program()
         weights = [evaluate(weight.value) for weight in program.weights]
-        return Executor(program, weights, threads=2).run(self.arrays, {})
+        return Executor(program, weights, self.device, threads=2).run(self.arrays, {})
 
 
 def calls_of(op: Op, *inputs: np.ndarray, constant: Sequence[int] = ()) -> list[str]:
@@ -62,5 +63,5 @@ def calls_of(op: Op, *inputs: np.ndarray, constant: Sequence[int] = ()) -> list[
     batch = Batch()
     batch.add(op, inputs, constant)
     views = ("reshape", "permute", "view", "transpose")
-    functions = [call.function.removeprefix("ggml_") for call in batch.program().calls]
+    functions = [call.function.removeprefix("ggml_").removeprefix("graphc_") for call in batch.program().calls]
     return [function for function in functions if not function.startswith(views)]

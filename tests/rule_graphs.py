@@ -82,6 +82,12 @@ FIRES = {
         %s = Sigmoid(%x)
         %y = Mul(%s, %x)
         return y=%y""",
+    "swish": """graph g(%x: float32[2, 3])
+        %factor: float32[] = constant(1.702)
+        %m = Mul(%x, %factor)
+        %s = Sigmoid(%m)
+        %y = Mul(%x, %s)
+        return y=%y""",
     "gelu": """graph g(%x: float32[2, 3])
         %root: float32[] = constant(1.4142135381698608)
         %one: float32[] = constant(1.0)
@@ -252,6 +258,34 @@ FIRES = {
         %w = Where(%n, %zero, %s)
         %y = MatMul(%w, %v)
         return y=%y""",
+    "choice_of_one": """graph g(%x: float32[2, 3], %z: float32[3])
+        %c: bool[2, 1] = constant(True)
+        %zero: float32[] = constant(0.0)
+        %low: float32[] = constant(-1e999)
+        %all = Expand[shape=(2, 3)](%c)
+        %mask = Where(%all, %zero, %low)
+        %highest = Reduce[kind='max', axes=(1,), keepdims=True](%mask)
+        %none = Equal(%highest, %low)
+        %y = Where(%none, %x, %z)
+        return y=%y""",
+    "mask_of_nothing": f"""graph g({FOUR})
+        %zero: float32[1, 1, 1, 1] = constant(0.0)
+        %mask = Expand[shape=(1, 1, 5, 7)](%zero)
+        %y = Attention[scale=0.5](%q, %k, %v, %mask)
+        return y=%y""",
+    "transpose_of_some_rows": f"""graph g({FOUR}, %c: bool[2, 1, 5, 1])
+        %zero: float32[] = constant(0.0)
+        %a = Attention[scale=0.5](%q, %k, %v)
+        %w = Where(%c, %zero, %a)
+        %t = Transpose[perm=(0, 2, 1, 3)](%w)
+        return y=%t""",
+    "attention_of_some_rows": f"""graph g({FOUR}, %c: bool[2, 1, 5, 1])
+        %zero: float32[] = constant(0.0)
+        %m = MatMul[transpose_b=True](%q, %k)
+        %s = Softmax[axis=3](%m)
+        %w = Where(%c, %zero, %s)
+        %y = MatMul(%w, %v)
+        return y=%y""",
     "grouped_heads": """graph g(%q: float32[2, 6, 5, 4], %k: float32[2, 3, 7, 4], %v: float32[2, 3, 7, 4])
         %a = Reshape[shape=(2, 3, 1, 7, 4)](%k)
         %b = Expand[shape=(2, 3, 2, 7, 4)](%a)
@@ -356,6 +390,12 @@ FIRES = {
 }
 
 REFUSES = {
+    "swish": """graph g(%x: float32[2, 3])
+        %factor: float32[3] = constant
+        %m = Mul(%x, %factor)
+        %s = Sigmoid(%m)
+        %y = Mul(%x, %s)
+        return y=%y""",
     "product_of_parts": """graph g(%x: float32[2, 3, 256], %z: float32[2, 3, 512])
         %w: float32[768, 512] = constant
         %c = Concat[axis=2](%x, %z)
@@ -519,6 +559,26 @@ REFUSES = {
         %s = Softmax[axis=3](%m)
         %n = IsNaN(%s)
         %w = Where(%n, %zero, %s)
+        %y = MatMul(%w, %v)
+        return y=%y""",
+    "choice_of_one": """graph g(%x: float32[2, 3], %c: bool[2, 1])
+        %zero: float32[] = constant(0.0)
+        %y = Where(%c, %zero, %x)
+        return y=%y""",
+    "mask_of_nothing": f"""graph g({FOUR}, %mask: float32[1, 1, 5, 7])
+        %y = Attention[scale=0.5](%q, %k, %v, %mask)
+        return y=%y""",
+    "transpose_of_some_rows": f"""graph g({FOUR}, %c: bool[2, 1, 1, 6])
+        %zero: float32[] = constant(0.0)
+        %a = Attention[scale=0.5](%q, %k, %v)
+        %w = Where(%c, %zero, %a)
+        %t = Transpose[perm=(0, 2, 1, 3)](%w)
+        return y=%t""",
+    "attention_of_some_rows": f"""graph g({FOUR}, %c: bool[2, 1, 5, 7])
+        %zero: float32[] = constant(0.0)
+        %m = MatMul[transpose_b=True](%q, %k)
+        %s = Softmax[axis=3](%m)
+        %w = Where(%c, %zero, %s)
         %y = MatMul(%w, %v)
         return y=%y""",
     "grouped_heads": """graph g(%q: float32[2, 6, 5, 4], %k: float32[2, 3, 7, 4], %v: float32[2, 3, 7, 4])

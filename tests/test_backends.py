@@ -1,5 +1,6 @@
 """Installing backends, with a build that is made up; `test_device.py` uses one that is built."""
 
+import ctypes
 import os
 import re
 import subprocess
@@ -16,9 +17,10 @@ from graphc.backends.table import BACKENDS, find_backend
 from graphc.compiler import compile_program
 from graphc.errors import BuildError, InputError
 from graphc.runtime.arena import graphs, known_sections, stand_ins
-from graphc.targets.ggml import assign as assigning
-from graphc.targets.ggml.assign import assign
-from graphc.targets.ggml.executor import Executor
+from graphc.targets.ggml.run.choose import assign as assigning
+from graphc.targets.ggml.run.choose.assign import assign
+from graphc.targets.ggml.run.choose.library import file_text
+from graphc.targets.ggml.run.executor import Executor
 
 
 @pytest.fixture
@@ -186,6 +188,12 @@ def chain(*operators, size=8):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
+SUPPORTS = re.findall(
+    r"\(\*(\w+)\)|graphc_\w+ \* (\w+);", file_text("build.h").partition("struct graphc_ggml {")[2]
+).index(("backend_supports_op", ""))
+"""Where a backend is asked whether it supports a node, among ggml's functions."""
+
+
 @pytest.fixture
 def split(monkeypatch):
     """What a device that refuses some operators computes of a chain, what it refuses, what stays with those."""
@@ -201,13 +209,18 @@ def split(monkeypatch):
         )
 
     def run(*operators, refused, size=8):
-        monkeypatch.setattr(ggml, "ggml_backend_supports_op", lambda backend, node: name(node) not in refused)
+        supports = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.POINTER(ggml.ggml_tensor))(
+            lambda backend, node: name(node) not in refused
+        )
+        functions = type(assigning.ggml_functions())(*assigning.ggml_functions())
+        functions[SUPPORTS] = ctypes.cast(supports, ctypes.c_void_p).value
+        monkeypatch.setattr(assigning, "ggml_functions", lambda: functions)
         program = compile_program(chain(*operators, size=size))
         executor = Executor(program, stand_ins(program), "cpu", 1)
-        executor.products = None
+        executor.uses_own = False
         with executor.context() as context:
             for graph in graphs(context, known_sections(program, {})[0], {}):
-                found = assign(context.cpu, graph.graph)
+                found = assign(executor.own, context.cpu, graph.graph)
                 parts = found.device, found.refused, found.kept
         return tuple([name(node) for node in part] for part in parts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
@@ -42,3 +43,10 @@ def loaded(name: str):
 )
 def test_names_of_a_checkpoint(part: str, name: str, original: str) -> None:
     assert loaded("stable_diffusion_cpp").original(part, name).name == original
+
+
+def test_runs_of_several_callers_are_counted_and_compared() -> None:
+    callers, right = loaded("callers"), {"y": np.arange(3)}
+    assert callers.rate(lambda inputs: inputs, right, right, callers=2, seconds=0.01) > 0
+    with pytest.raises(AssertionError, match="wrong results"):
+        callers.rate(lambda inputs: {"y": inputs["y"] + 1}, right, right, callers=2, seconds=0.01)

@@ -13,8 +13,8 @@ from gguf import GGMLQuantizationType, GGUFWriter, quants
 from graphc.errors import CheckpointError, GraphcError
 from graphc.ggml_library import ggml
 from graphc.ggml_types import GUIDED, LARGEST, QUANTIZED, TYPES, dequantize, quantize
-from graphc.weights.blocks import Blocks, joined
 from graphc.weights.checkpoint import open_checkpoint
+from graphc.weights.formats.blocks import Blocks, joined
 
 NUMBERS = np.random.default_rng(3).standard_normal((6, 512)).astype(np.float32)
 

@@ -9,9 +9,10 @@ from graphc.errors import InputError
 from graphc.ir.types import F32
 from graphc.runtime.model import Model
 from graphc.shapes import Dim, symbol
-from graphc.targets.ggml.builder import Builder
-from graphc.targets.ggml.place import Place
-from graphc.targets.ggml.program import Output, Program, ProgramError, Tensor
+from graphc.targets.ggml.lowering.builder import Builder
+from graphc.targets.ggml.program.program import Output, Program
+from graphc.targets.ggml.program.tensor import ProgramError, Tensor
+from graphc.targets.ggml.run.device.options import Place
 
 H = symbol("h")
 ONE_THREAD = Place(threads=1)

@@ -1,6 +1,7 @@
 """What a model says of its memory: what its weights take, what a run would need, and that it is given back."""
 
 import mmap
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -8,8 +9,8 @@ import pytest
 
 import graphc
 from graphc.errors import GraphcError, InputError
-from graphc.targets.ggml import executor
-from graphc.targets.ggml.tensors import give_back
+from graphc.targets.ggml.run import executor
+from graphc.targets.ggml.run.device.tensors import give_back
 from graphc.weights.lora.by_rows import changed_by_rows
 
 WIDTH = 256
@@ -53,6 +54,31 @@ def test_memory_of_results_is_given_back_and_taken_again(engine):
     for use in (model.release, lambda: model.bytes_for({"x": (3, WIDTH)})):
         with pytest.raises(GraphcError, match="closed"):
             use()
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="asks Linux what is in memory")
+def test_mapped_weights_leave_memory_and_come_back(engine):
+    def resident():
+        """KiB of the engine's file that are in this process's memory."""
+        found, counted = 0, False
+        for line in Path("/proc/self/smaps").read_text().splitlines():
+            first = line.split()[0]
+            if not first.endswith(":"):
+                counted = line.endswith(str(engine))
+            elif first == "Rss:" and counted:
+                found += int(line.split()[1])
+        return found
+
+    model = graphc.load(engine, threads=2)
+    before = model.run(x=x(3))["y"]
+    loaded = resident()
+    assert loaded >= WIDTH * WIDTH * 4 >> 10
+    model.page_out()
+    assert resident() <= loaded - (WIDTH * WIDTH * 4 >> 10) + 64
+    assert (model.run(x=x(3))["y"] == before).all()
+    model.close()
+    with pytest.raises(GraphcError, match="closed"):
+        model.page_out()
 
 
 @pytest.mark.parametrize("shapes", [{}, {"x": (3,)}, {"x": (3, WIDTH + 1)}, {"x": (3, WIDTH), "z": (1,)}])

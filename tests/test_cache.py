@@ -16,10 +16,11 @@ from remarks import remarked
 from graphc import cache, ggml_source
 from graphc.backends import install as backends
 from graphc.errors import BuildError
+from graphc.ggml_library import ggml_include
+from graphc.kernels.c import compiled
+from graphc.kernels.c.compiler import find_compiler
 from graphc.runtime import peaks
-from graphc.targets.ggml import choices
-from graphc.targets.kernels import compiled
-from graphc.targets.kernels.native import find_compiler, ggml_include
+from graphc.targets.ggml.run.choose import choices
 
 only_posix = pytest.mark.skipif(os.name == "nt", reason="users of POSIX systems")
 
@@ -140,14 +141,14 @@ def test_what_happens_to_the_file_after_it_was_checked_does_not_matter(
 ) -> None:
     assert answer() == 42
     other, marker = planted("other", tmp_path)
-    read = compiled.read_own
+    read = cache.read_own
 
     def swapped(path: Path) -> bytes | None:
         content = read(path)
         path.write_bytes(other)
         return content
 
-    monkeypatch.setattr(compiled, "read_own", swapped)
+    monkeypatch.setattr(cache, "read_own", swapped)
     assert answer() == 42
     assert not marker.exists()
 
@@ -211,8 +212,9 @@ def test_others_may_not_write_to_the_cache(tmp_path: Path) -> None:
 
 SCRIPT = """
 import ctypes, sys
-from graphc.targets.kernels.compiled import load_library
-from graphc.targets.kernels.native import find_compiler, ggml_include
+from graphc.kernels.c.compiled import load_library
+from graphc.ggml_library import ggml_include
+from graphc.kernels.c.compiler import find_compiler
 print(load_library(sys.argv[1], find_compiler(), ggml_include()).graphc_answer())
 """
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from graphc.errors import CheckpointError
 from graphc.weights.checkpoint import open_checkpoint
-from graphc.weights.tensors import Unreadable
+from graphc.weights.formats.tensors import Unreadable
 
 RANDOM = np.random.default_rng(11)
 ARRAYS = {
@@ -168,7 +168,7 @@ def test_hostile_safetensors(tmp_path: Path, case: str) -> None:
     assert str(tmp_path / "m.safetensors") in str(caught.value)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 700), st.integers(0, 255)), max_size=4), st.integers(0, 800))
 def test_damaged_safetensors(tmp_path: Path, changes: list[tuple[int, int]], length: int) -> None:
     content = bytearray(safetensors(ARRAYS))
@@ -466,7 +466,7 @@ def test_hostile_archives(tmp_path: Path) -> None:
         open_checkpoint(tmp_path / "other.pt")
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 1200), st.integers(0, 255)), min_size=1, max_size=4))
 def test_damaged_archives(tmp_path: Path, changes: list[tuple[int, int]]) -> None:
     content = bytearray(archive(tmp_path / "m.pt", OrderedDict({"w": WEIGHT}), WEIGHT).read_bytes())

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import re
 import subprocess
 import sys
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +16,13 @@ from graphc.ir.types import TensorType
 from graphc.ops.attention import Attention
 from graphc.ops.base import Op
 from graphc.ops.conv import Conv
-from graphc.targets.ggml.built import BuiltGraph
-from graphc.targets.ggml.choices import WAYS, choices_for, chosen, remember, store_for
-from graphc.targets.ggml.devices import open_backends
-from graphc.targets.ggml.executor import Executor
-from graphc.targets.ggml.lower import lower
-from graphc.targets.ggml.tensors import ggml
+from graphc.targets.ggml.lowering.lower import lower
+from graphc.targets.ggml.run.choose.choices import choices_for, chosen, remember, store_for
+from graphc.targets.ggml.run.choose.library import load_own
+from graphc.targets.ggml.run.device.devices import open_backends
+from graphc.targets.ggml.run.device.tensors import ggml
+from graphc.targets.ggml.run.executor import Executor
+from graphc.targets.ggml.run.graph import BuiltGraph
 
 KEY = "conv_2d f32 3x3x40x96 64x32x40x1 stride 1x1 pad 1x1 dilation 1x1"
 OTHER = "conv_2d f32 1x1x8x8 4x4x8x1 stride 1x1 pad 0x0 dilation 1x1"
@@ -44,9 +42,7 @@ ATTENTIONS = {
 }
 
 
-def built(
-    op: Op, shapes: tuple[tuple[int, ...], ...], choices: dict[str, str]
-) -> tuple[np.ndarray, np.ndarray, BuiltGraph]:
+def built(op: Op, shapes: tuple[tuple[int, ...], ...], choices: bytes) -> tuple[np.ndarray, np.ndarray, BuiltGraph]:
     """The result, the exact one, and the graph, with these choices."""
     rng = np.random.default_rng(5)
     arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
@@ -60,9 +56,13 @@ def built(
     return result, op.eval(*(array.astype(np.float64) for array in arrays))[0], made
 
 
+def line(key: str, way: str) -> bytes:
+    return f"{key} = {way}\n".encode()
+
+
 def key_of(op: Op, shapes: tuple[tuple[int, ...], ...]) -> tuple[str, str]:
     """What a choice for it depends on, and the way that is taken without one."""
-    (taken,) = built(op, shapes, {})[2].taken.values()
+    (taken,) = built(op, shapes, b"")[2].taken.values()
     return taken.key, taken.way
 
 
@@ -71,11 +71,11 @@ def key_of(op: Op, shapes: tuple[tuple[int, ...], ...]) -> tuple[str, str]:
 def test_the_way_that_was_chosen_computes_a_convolution(name, way):
     shapes, op, possible = CONVOLUTIONS[name]
     key, usual = key_of(op, shapes)
-    result, exact, graph = built(op, shapes, {key: way})
+    result, exact, graph = built(op, shapes, line(key, way))
     taken = way if way in possible else usual
     assert [each.way for each in graph.taken.values()] == [taken]
     expected = {"winograd": "winograd", "tiles": "conv_2d"}.get(taken)
-    assert [own.name for own in graph.own.values()] == ([expected] if expected else [])
+    assert list(graph.own.values()) == ([expected] if expected else [])
     operators = {ggml.ggml_op_name(node.contents.op) for node in graph.placement.nodes}
     assert (b"CONV_2D" in operators) == (taken == "direct")
     assert np.abs(result - exact).max() <= 3e-6 * np.abs(exact).max()
@@ -87,31 +87,25 @@ def test_the_way_that_was_chosen_computes_attention(name, way):
     op, shapes = Attention(0.3), ATTENTIONS[name]
     key, usual = key_of(op, shapes)
     assert usual == ("flash" if name == "many queries" else "scores")
-    result, exact, graph = built(op, shapes, {key: way})
+    result, exact, graph = built(op, shapes, line(key, way))
     taken = way if way != "tiles" else usual
     assert [each.way for each in graph.taken.values()] == [taken]
     operators = [ggml.ggml_op_name(node.contents.op) for node in graph.placement.nodes]
     assert (b"SOFT_MAX" in operators) == (taken == "scores")
-    assert ("attention" in {own.name for own in graph.own.values()}) == (taken == "flash")
+    assert ("attention" in graph.own.values()) == (taken == "flash")
     assert np.abs(result - exact).max() <= 3e-6 * np.abs(exact).max()
-
-
-def test_cpp_programs_know_the_same_ways():
-    text = files("graphc.targets.ggml").joinpath("project", "graphc", "choices.cpp").read_text(encoding="utf-8")
-    known = re.findall(r'^    \{"(\w+)", \{(.*)\}\},$', text, re.MULTILINE)
-    assert {kind: tuple(json.loads(f"[{ways}]")) for kind, ways in known} == dict(WAYS)
 
 
 def test_several_devices_and_those_of_servers_have_no_choices_of_their_own(tmp_path, monkeypatch):
     (cpu,) = open_backends("cpu", 1)
-    monkeypatch.setattr("graphc.targets.ggml.choices.backend_name", lambda backend: "Vulkan")
+    monkeypatch.setattr("graphc.targets.ggml.run.choose.choices.backend_name", lambda backend: "Vulkan")
     assert store_for([cpu, cpu], 1) is not None
     assert store_for([cpu, cpu, cpu], 1) is None
     monkeypatch.setenv("GRAPHC_WAYS", str(path := tmp_path / "ways.txt"))
     path.write_text(f"{KEY} = direct\n")
-    assert choices_for([cpu, cpu], 1) == {KEY: "direct"}
-    assert choices_for([cpu, cpu, cpu], 1) == {}
-    monkeypatch.setattr("graphc.targets.ggml.choices.backend_name", lambda backend: "RPC")
+    assert choices_for([cpu, cpu], 1) == line(KEY, "direct")
+    assert choices_for([cpu, cpu, cpu], 1) == b""
+    monkeypatch.setattr("graphc.targets.ggml.run.choose.choices.backend_name", lambda backend: "RPC")
     assert store_for([cpu, cpu], 1) is None
 
 
@@ -119,32 +113,69 @@ def test_what_was_chosen_is_read_back(tmp_path):
     path = tmp_path / "ways.txt"
     remember(path, "a machine", {KEY: "winograd  # winograd 1 ms, tiles 2 ms"})
     remember(path, "a machine", {OTHER: "tiles"})
-    assert chosen(path) == {KEY: "winograd", OTHER: "tiles"}
     remember(path, "a machine", {OTHER: "direct"})
-    assert chosen(path) == {KEY: "winograd", OTHER: "direct"}
     assert path.read_text().splitlines() == [
         "# a machine; measured by graphc tune", f"{OTHER} = direct", f"{KEY} = winograd  # winograd 1 ms, tiles 2 ms"
     ]  # fmt: skip
 
 
-def test_a_way_that_there_is_not_is_refused(tmp_path):
-    path = tmp_path / "ways.txt"
-    path.write_text(f"{KEY} = sorcery\n{OTHER} = tiles\n")
-    with remarked(r"ways.txt: conv_2d has no way 'sorcery'"):
-        assert chosen(path) == {OTHER: "tiles"}
+WRONG = [
+    b"\xff\xfe\x00",
+    b"conv_2d",
+    b"= tiles",
+    b"poetry = tiles",
+    b"conv_2d f32 =",
+    b"conv_2d f32 = sorcery",
+    b"attention = flash",  # of no sizes
+    b"attention f32 = tiles",
+    b"conv_2d f32 = tiles winograd",
+    b"conv_2d f32 \x00 = tiles",
+]
 
 
-@pytest.mark.parametrize(
-    "damage", [b"\xff\xfe\x00", b"conv_2d\n", b"= tiles\n", b"poetry = tiles\n", b"conv_2d f32 =\n"]
-)
-def test_a_damaged_file_is_ignored_and_mended(tmp_path, damage):
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_line_that_is_no_choice_does_not_count_and_is_mended(tmp_path, wrong):
     path = tmp_path / "ways.txt"
-    path.write_bytes(f"{KEY} = winograd\n".encode() + damage)
-    with remarked("is ignored") as warned:
-        assert [chosen(path), chosen(path)] == [{}, {}]
+    path.write_bytes(
+        f"{KEY} = winograd\n".encode() + wrong + f"\n\n # a remark = tiles\n{OTHER} = direct # best".encode()
+    )
+    with remarked("line 2 is no choice between ways that there are") as warned:
+        assert chosen(path) == chosen(path) == path.read_bytes()
     assert len(warned) == 1
+    shapes, op, _ = CONVOLUTIONS["pointwise"]
+    key = key_of(op, shapes)[0]
+    choices = wrong + b"\n" + line(key, "direct")
+    assert [each.way for each in built(op, shapes, choices)[2].taken.values()] == ["direct"]
     remember(path, "a machine", {OTHER: "tiles"})
-    assert chosen(path) == {OTHER: "tiles"}
+    assert path.read_bytes() == f"# a machine; measured by graphc tune\n{OTHER} = tiles\n{KEY} = winograd\n".encode()
+
+
+def test_the_last_of_several_lines_counts():
+    shapes, op, _ = CONVOLUTIONS["pointwise"]
+    key = key_of(op, shapes)[0]
+    for way in ("tiles", "direct"):
+        choices = line(key, "direct") + line(key, "tiles") + f"  {key}\t= {way} # so \r\n".encode()
+        assert [each.way for each in built(op, shapes, choices)[2].taken.values()] == [way]
+
+
+def test_a_star_stands_for_all_calls_of_a_kind_that_no_line_is_about():
+    shapes, op, _ = CONVOLUTIONS["pointwise"]
+    key = key_of(op, shapes)[0]
+    for choices, way in (
+        (line("conv_2d *", "direct"), "direct"),
+        (line("conv_2d *", "direct") + line(key, "tiles"), "tiles"),
+        (line(key, "tiles") + line("conv_2d *", "direct"), "tiles"),
+        (line("attention *", "flash"), "tiles"),
+    ):
+        assert [each.way for each in built(op, shapes, choices)[2].taken.values()] == [way]
+
+
+def test_ways_are_those_of_c():
+    own = load_own()
+    assert own is not None
+    assert own.ways("conv_2d") == ["winograd", "tiles", "direct", "columns"]
+    assert own.ways("attention") == ["flash", "scores"]
+    assert own.ways("poetry") == []
 
 
 def test_processes_that_write_at_once_lose_nothing(tmp_path):
@@ -152,13 +183,14 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path):
     code = """
 import sys
 from pathlib import Path
-from graphc.targets.ggml.choices import remember
+from graphc.targets.ggml.run.choose.choices import remember
 for number in range(20):
     remember(Path(sys.argv[1]), "a machine", {f"conv_2d {sys.argv[2]} {number}": "tiles"})
 """
     writers = [subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in "abc"]
     assert [writer.wait(100) for writer in writers] == [0, 0, 0]
-    assert chosen(path) == {f"conv_2d {name} {number}": "tiles" for name in "abc" for number in range(20)}
+    lines = {f"conv_2d {name} {number} = tiles" for name in "abc" for number in range(20)}
+    assert set(path.read_text().splitlines()[1:]) == lines
 
 
 def test_a_file_may_be_named_or_none(tmp_path, monkeypatch):
@@ -167,12 +199,12 @@ def test_a_file_may_be_named_or_none(tmp_path, monkeypatch):
     path = tmp_path / "ways.txt"
     path.write_text(f"{key} = direct\n")
     monkeypatch.setenv("GRAPHC_WAYS", str(path))
-    assert Executor(lower(Graph()), []).choices == {key: "direct"}
+    assert Executor(lower(Graph()), []).choices == line(key, "direct")
     monkeypatch.setenv("GRAPHC_WAYS", str(tmp_path / "missing"))
     with pytest.raises(GraphcError, match=r"GRAPHC_WAYS names .*missing, which is not a file"):
         Executor(lower(Graph()), [])
     monkeypatch.setenv("GRAPHC_WAYS", "none")
-    assert Executor(lower(Graph()), []).choices == {}
+    assert Executor(lower(Graph()), []).choices == b""
 
 
 def test_the_store_is_the_devices_own(tmp_path, monkeypatch):
@@ -183,7 +215,7 @@ def test_the_store_is_the_devices_own(tmp_path, monkeypatch):
     assert stores[1].path != stores[2].path
     assert Path(stores[2].path).parent == tmp_path / "graphc" / "ways"
     remember(stores[2].path, stores[2].device, {KEY: "tiles"})
-    assert Executor(lower(Graph()), [], threads=2).choices == {KEY: "tiles"}
-    assert Executor(lower(Graph()), [], threads=1).choices == {}
-    monkeypatch.setattr("graphc.targets.ggml.choices.own_code", lambda: "other code")
-    assert Executor(lower(Graph()), [], threads=2).choices == {}
+    assert Executor(lower(Graph()), [], threads=2).choices.endswith(line(KEY, "tiles"))
+    assert Executor(lower(Graph()), [], threads=1).choices == b""
+    monkeypatch.setattr("graphc.targets.ggml.run.choose.choices.own_code", lambda: "other code")
+    assert Executor(lower(Graph()), [], threads=2).choices == b""

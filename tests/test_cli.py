@@ -267,7 +267,7 @@ def test_check_says_how_operators_are_computed(graphc_command, tmp_path: Path, m
     assert "1 routines, 1 generated kernels" in shown
     assert re.search(r"CumSum +1  routine\n", shown)
     assert "NumPy" not in shown
-    monkeypatch.setattr("graphc.targets.kernels.native.find_compiler", lambda: None)
+    monkeypatch.setattr("graphc.kernels.c.compiler.find_compiler", lambda: None)
     assert "run in NumPy" in graphc_command("check", path).out
 
 
@@ -307,9 +307,9 @@ def test_profile_times_every_step(graphc_command, model: Path, engine: Path) -> 
     for path in (model, engine):
         found = json.loads(graphc_command("profile", path, "--dim", "batch=100", "--trace", "trace.json", "--json").out)
         steps = [step["step"] for step in found["steps"]]
-        assert steps[:2] == ["own mul_mat", "ggml_add"]
+        assert steps[:2] == ["linear", "ggml_add"]
         assert "relu" in steps[2].lower()
-        (kind,) = (kind for kind in found["kinds"] if kind["name"] == "own mul_mat")
+        (kind,) = (kind for kind in found["kinds"] if kind["name"] == "linear")
         assert (kind["count"], kind["operations"]) == (1, 2 * 100 * 3 * 4)
         assert all(step["seconds"] > 0 for step in found["steps"])
         events = json.loads(Path("trace.json").read_text())["traceEvents"]
@@ -317,7 +317,7 @@ def test_profile_times_every_step(graphc_command, model: Path, engine: Path) -> 
         assert found["peaks"]["gflops"] > 1
         assert (found["products"]["count"], found["copies"]["count"]) == (1, 0)
     text = graphc_command("profile", model, "--dim", "batch=1").out
-    assert "own mul_mat" in text
+    assert "linear" in text
     assert "ggml_add" in text
     assert "of peak" in text
     graphc_command("profile", model, "--dim", "batch=2", "--roofline", "roofline.svg")
@@ -517,7 +517,7 @@ def test_an_interrupt(graphc_command, monkeypatch: pytest.MonkeyPatch, model: Pa
     def interrupted(*arguments: object, **settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("graphc.compiler.compile_program", interrupted)
+    monkeypatch.setattr("graphc.compiler.compile_weights", interrupted)
     assert graphc_command("compile", model).status == 130
 
 

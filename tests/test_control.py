@@ -11,8 +11,8 @@ import graphc
 from graphc.errors import EngineError, InputError
 from graphc.frontend.onnx import load
 from graphc.ir import interp
-from graphc.targets.ggml.sections import Section, sections
-from graphc.targets.ggml.text import read_text, write_text
+from graphc.targets.ggml.program.sections import Section, sections
+from graphc.targets.ggml.program.text import read_text, write_text
 
 X = np.arange(6, dtype=np.float32) - 2
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from graphc.ir.types import F16, F32, I8, I32, U8
+from graphc.kernels.use import KernelUse
 from graphc.ops.integers import IntegerConv
 from graphc.ops.matmul import MatMul
 from graphc.shapes import bind, symbol
-from graphc.targets.ggml.builder import Builder
-from graphc.targets.ggml.cost import is_copy, numbered, operations, parameters, peak_bytes, traffic, weight_bytes
-from graphc.targets.ggml.program import STORAGE, KernelUse, Output, Program
+from graphc.targets.ggml.lowering.builder import Builder
+from graphc.targets.ggml.program.cost import (
+    is_copy,
+    numbered,
+    operations,
+    parameters,
+    peak_bytes,
+    traffic,
+    weight_bytes,
+)
+from graphc.targets.ggml.program.program import Output, Program
+from graphc.targets.ggml.program.tensor import STORAGE
 
 
 def test_a_convolution() -> None:

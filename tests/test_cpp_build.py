@@ -18,14 +18,14 @@ import graphc
 from graphc.build import build, installed_ggml
 from graphc.cmake import find_cmake
 from graphc.compiler import Settings, compile_program, evaluated
+from graphc.kernels.c.compiled import machine_flags
 from graphc.targets.ggml.cpp import write_project
 from graphc.targets.ggml.engine import write_engine
-from graphc.targets.ggml.executor import Executor
-from graphc.targets.kernels.compiled import machine_flags
+from graphc.targets.ggml.run.executor import Executor
 
 ALL = {**PROGRAMS, **OTHERS}
 SIZES = {"symbolic": [{"batch": 2, "tokens": 8}, {"batch": 1, "tokens": 4}], "kernels": [{"n": 5}, {"n": 1}],
-         "routines": [{"n": 50}, {"n": 1}], "products": [{"rows": 3, "columns": 4}],
+         "slopes": [{"n": 3}, {"n": 1}], "routines": [{"n": 50}, {"n": 1}], "products": [{"rows": 3, "columns": 4}],
          "images": [{"height": 8, "width": 9}, {"height": 5, "width": 5}], "draws": [{"n": 70}],
          "repeated": [{"n": 3}, {"n": 1}], "counted": [{"n": 9}, {"n": 20}]}  # fmt: skip
 SUITE = (
@@ -49,13 +49,13 @@ find_package(ggml CONFIG REQUIRED)
 set(CMAKE_CXX_STANDARD 17)
 set(CMAKE_C_FLAGS "-O1 -std=gnu11 -fwrapv -ffp-contract=off")
 set(CMAKE_CXX_FLAGS "-O0 {warnings}")
-file(GLOB runtime flat/runtime/graphc/*.cpp)
+file(GLOB runtime flat/runtime/graphc/*.cpp flat/runtime/gpu/*.c)
 set(products flat/runtime/graphc/variant.c)
 set_source_files_properties(${{products}} PROPERTIES
   COMPILE_OPTIONS "-O3;-ffp-contract=fast;{machine}" COMPILE_DEFINITIONS GRAPHC_VARIANT=graphc_single)
 add_library(runtime STATIC ${{runtime}} ${{products}})
 target_include_directories(runtime PUBLIC flat/runtime)
-target_link_libraries(runtime PUBLIC ggml::ggml m)
+target_link_libraries(runtime PUBLIC ggml::ggml m ${{CMAKE_DL_LIBS}})
 foreach(model IN ITEMS {names})
   file(GLOB kernels ${{model}}/kernels.c)
   add_executable(${{model}} ${{model}}/main.cpp ${{model}}/model.cpp ${{model}}/weights.cpp ${{kernels}})
@@ -144,9 +144,10 @@ def test_everything_of_our_own_is_met():
     executor = Executor(program, arrays(program), threads=2)
     executor.run(inputs_of(program, {}), {})
     (graph,) = executor.graphs
-    kinds = {(own.name, len(own.args)) for own in graph.own.values()}
+    sources = {call: sum(map(bool, graph.results[call].contents.src)) for call in graph.own}
+    kinds = {(name, sources[call] - (name == "winograd")) for call, name in graph.own.items()}
     assert kinds >= {
-        ("conv_2d", 3),
+        ("conv_2d", 4),
         ("conv_2d", 2),
         ("winograd", 3),
         ("winograd", 4),
@@ -165,8 +166,37 @@ def test_everything_of_our_own_is_met():
         ("rotary", 3),
         ("rotary", 4),
         ("concat", 3),
-        ("turned", 1),
+        ("permuted_copy", 1),
     }
+
+
+def test_it_runs_on_devices_of_generated_kernels(compiled, tmp_path, monkeypatch):
+    from gpu.emulated_device import stand_in
+
+    monkeypatch.setenv("GRAPHC_EMULATED", stand_in())
+    program = ALL["flat"]()
+    given = inputs_of(program, {})
+    (expected,) = Executor(program, arrays(program), threads=2).run(given, {})
+    np.save(tmp_path / "x.npy", given["x"])
+    files = ["--input", f"x={tmp_path / 'x.npy'}", "--output", f"y={tmp_path / 'y.npy'}", "--repeat", 3]
+    command = [compiled / "build" / "flat", "--engine", compiled / "flat" / "model.gguf", *files]
+    status, text = run_program(*command, "--device", "emulated0")
+    assert status == 0, text
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5, atol=1e-5)
+    for call, code, said in (
+        ("cuDevicePrimaryCtxRetain", 101, "emulated0: opening the device: cuDevicePrimaryCtxRetain"),
+        ("cuMemAlloc", 2, "emulated0: 0.0 MiB of memory: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (out of memory)"),
+        ("cuMemcpyHtoDAsync", 1, "emulated0: copying to the device"),
+        (
+            "cuMemcpyDtoHAsync",
+            700,
+            "emulated0: the device is lost, and with it all that was loaded on it: copying from the",
+        ),
+    ):
+        monkeypatch.setenv("FAKE_CUDA_FAIL", f"{call}:1:{code}")
+        status, text = run_program(*command, "--device", "Emulated0 (generated)")
+        assert status == 1
+        assert said in text.splitlines()[-1]
 
 
 @pytest.mark.parametrize("name", [*ALL, *SUITE])

@@ -22,7 +22,8 @@ from graphc.targets.ggml.cpp.names import (
     type_name,
 )
 from graphc.targets.ggml.cpp.sizes import SizeNames
-from graphc.targets.ggml.program import Constant, Output, Program, ProgramError
+from graphc.targets.ggml.program.program import Output, Program
+from graphc.targets.ggml.program.tensor import Constant, ProgramError
 
 OCTAL = re.compile(rb"\\([0-7]{3})")
 

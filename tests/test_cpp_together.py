@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -36,6 +37,8 @@ target_link_libraries(threads PRIVATE encoder decoder repeated replaced)
 add_subdirectory(wide-cpp)
 add_executable(wide_of wide.cpp)
 target_link_libraries(wide_of PRIVATE wide)
+add_executable(beside beside.cpp)
+target_link_libraries(beside PRIVATE wide)
 foreach(program weights lora)
   add_executable(${program} ${program}.cpp)
   target_link_libraries(${program} PRIVATE several)
@@ -64,13 +67,30 @@ def decoder():
     return b.output(b.linear(b.unary("ggml_relu", b.linear(x, "up", 32, 48)), "down", 48, 7), "scores").program
 
 
-WIDE = {"fc.weight": (64, 64), "fc.bias": (64,)}
+WIDE = {"fc.weight": (64, 64), "fc.bias": (64,), "table.weight": (128, 64), "qkv.weight": (192, 64)}
 
 
 def wide():
-    """One linear layer, whose weight can be in blocks."""
-    nodes = [helper.make_node("Gemm", ["x", "fc.weight", "fc.bias"], ["y"], transB=1)]
-    return frontend_models.model(nodes, [frontend_models.value("x", [3, 64])], ["y"], refitting.weights(1, WIDE))
+    """Rows of a table, through a linear layer and through a third of one; the weights can be in blocks."""
+    bounds = {"starts": np.array([64]), "ends": np.array([128])}
+    nodes = [
+        helper.make_node("Gather", ["table.weight", "ids"], ["rows"]),
+        helper.make_node("Add", ["x", "rows"], ["h"]),
+        helper.make_node("Gemm", ["h", "fc.weight", "fc.bias"], ["a"], transB=1),
+        helper.make_node("Slice", ["qkv.weight", "starts", "ends"], ["part"]),
+        helper.make_node("Gemm", ["h", "part"], ["b"], transB=1),
+        helper.make_node("Add", ["a", "b"], ["y"]),
+    ]
+    inputs = [frontend_models.value("x", [3, 64]), frontend_models.value("ids", [3], np.int64)]
+    return frontend_models.model(nodes, inputs, ["y"], refitting.weights(1, WIDE) | bounds)
+
+
+def given(folder):
+    """Inputs of `wide`, as files too."""
+    found = {"x": np.random.default_rng(5).standard_normal((3, 64)).astype(np.float32), "ids": np.array([0, 127, 5])}
+    for name, array in found.items():
+        np.save(folder / f"{name}.npy", array)
+    return found
 
 
 MODELS = {"encoder": encoder, "decoder": decoder, "repeated": repeated, "replaced": replaced}
@@ -83,7 +103,10 @@ def application(folder, options=()):
         weights = arrays(program)
         write_project(program, folder / f"{name}-cpp")
         write_engine(folder / f"{name}.gguf", program, weights.__getitem__)
-    for name, proto, dtype in (("several", refitting.several(refitting.weights(1)), ()), ("wide", wide(), "q8_0")):
+    for name, proto, dtype in (
+        ("several", refitting.several(refitting.weights(1)), ()),
+        ("wide", wide(), ("q8_0", "table.weight=q8_0")),
+    ):
         model = graphc.compile(proto, threads=1, dtype=dtype)
         model.save(folder / f"{name}.gguf")
         write_project(model.program, folder / f"{name}-cpp", name)
@@ -93,7 +116,7 @@ def application(folder, options=()):
         each for each in re.findall(r"^```cpp\n(.*?)^```", page, re.DOTALL | re.MULTILINE) if "encoder" in each
     )
     assert "project(app CXX)" in cmake
-    (folder / "CMakeLists.txt").write_text(cmake + MORE)
+    (folder / "CMakeLists.txt").write_text(cmake + MORE + first_program(folder))
     (folder / "app.cpp").write_text(source)
     for each in SOURCES.iterdir():
         shutil.copy(each, folder)
@@ -101,6 +124,20 @@ def application(folder, options=()):
     for command in (configure, [find_cmake(), "--build", folder / "build", "--parallel", "2"]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+
+
+def first_program(folder):
+    """What `docs/start-cpp.md` says, as a program `first`, for it is not the only `app` here; its lines of cmake."""
+    page = (ROOT / "docs" / "start-cpp.md").read_text()
+    (folder / "graphc-demo").mkdir()
+    shutil.copy(ROOT / "graphc/demo/digits.onnx", folder / "graphc-demo")
+    (command,) = re.findall(r"^    graphc (compile .*)", page, re.MULTILINE)
+    done = subprocess.run([sys.executable, "-m", "graphc.cli", *command.split()], cwd=folder, check=False)
+    assert done.returncode == 0
+    (source,) = re.findall(r"^```cpp\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (folder / "first.cpp").write_text(source)
+    (cmake,) = re.findall(r"(?:^    (?:add|target)_.*\n)+", page, re.MULTILINE)
+    return re.sub(r"\bapp\b", "first", cmake)
 
 
 SANITIZED = "-g -fsanitize=thread -Wall -Wextra -Wpedantic -Werror"
@@ -131,6 +168,18 @@ def watched(tmp_path_factory):
 def test_the_application_of_the_page_runs(watched):
     done = run(watched, "app", TSAN_OPTIONS="report_bugs=0")
     assert (done.returncode, done.stdout) == (0, "[1, 7]\n[2, 7]\n[3, 7]\n[4, 7]\n"), done.stderr
+
+
+def test_the_first_program_of_the_tutorial_runs(watched):
+    done = run(watched, "first", TSAN_OPTIONS="report_bugs=0")
+    model = graphc.load(watched / "digits.gguf", threads=1)
+    scores = model.run(pixels=np.zeros((1, 1, 8, 8), np.float32))["scores"]
+    assert (done.returncode, done.stdout) == (0, f"{scores.argmax()}\n"), done.stderr
+    (watched / "digits.gguf").rename(watched / "away.gguf")
+    done = run(watched, "first", TSAN_OPTIONS="report_bugs=0")
+    (watched / "away.gguf").rename(watched / "digits.gguf")
+    assert done.returncode == 1
+    assert "digits.gguf" in done.stderr
 
 
 def test_threads_get_what_one_would(watched):
@@ -192,37 +241,84 @@ def test_a_model_takes_other_weights_while_threads_run_it(watched, tmp_path):
     refitting.same(found, model.run(refitting.INPUTS))
 
 
+def gguf_of(path, weights, type):
+    """A file with the layer's weight in a type."""
+    writer, kind = GGUFWriter(path, "test"), GGMLQuantizationType[type]
+    for name, array in weights.items():
+        if name == "fc.weight":
+            writer.add_tensor(name, quantize(array, kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(name, array)
+    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        step()
+    return path
+
+
 def test_weights_in_blocks_and_of_gguf(watched, tmp_path):
     """The bits are Python's where a checkpoint has blocks, halves, and numbers that become blocks."""
     shutil.copy(watched / "wide.gguf", tmp_path)
-    given = refitting.weights(3, WIDE)
-    files = [refitting.file_of(tmp_path / "plain.safetensors", given)]
-    for type in ("Q8_0", "Q4_0", "F16", "BF16"):
-        writer = GGUFWriter(tmp_path / f"{type}.gguf", "test")
-        kind = GGMLQuantizationType[type]
-        writer.add_tensor("fc.weight", quantize(given["fc.weight"], kind), raw_dtype=kind)
-        writer.add_tensor("fc.bias", given["fc.bias"])
-        for step in (
-            writer.write_header_to_file,
-            writer.write_kv_data_to_file,
-            writer.write_tensors_to_file,
-            writer.close,
-        ):
-            step()
-        files.append(tmp_path / f"{type}.gguf")
-    factors = {"fc.lora_up.weight": np.ones((64, 2), np.float32), "fc.lora_down.weight": np.ones((2, 64), np.float32)}
-    refitting.file_of(tmp_path / "lora.safetensors", factors)
-    x = np.random.default_rng(5).standard_normal((3, 64)).astype(np.float32)
-    np.save(tmp_path / "x.npy", x)
+    weights = refitting.weights(3, WIDE)
+    files = [refitting.file_of(tmp_path / "plain.safetensors", weights)]
+    files += [gguf_of(tmp_path / f"{type}.gguf", weights, type) for type in ("Q8_0", "Q4_0", "F16", "BF16")]
+    inputs = given(tmp_path)
     done = run(watched, "wide_of", tmp_path, *files)
     assert done.returncode == 0, done.stdout + done.stderr[:8000]
-    assert "stored in q8_0: C++ adds LoRAs to weights in f32, f16 and bf16" in done.stdout
     model = graphc.load(tmp_path / "wide.gguf", threads=1)
     for number, path in enumerate(files):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what was quantized in another way is quantized again
             model.load_weights(path)
-        assert np.load(tmp_path / f"y{number}.npy").tobytes() == model.run(x=x)["y"].tobytes(), path.name
+        assert np.load(tmp_path / f"y{number}.npy").tobytes() == model.run(inputs)["y"].tobytes(), path.name
+
+
+def pair(random, rows, columns, rank):
+    """The factors of a LoRA."""
+    return {name: (random.standard_normal(shape) / 4).astype(np.float32)
+            for name, shape in (("lora_up.weight", (rows, rank)), ("lora_down.weight", (rank, columns)))}  # fmt: skip
+
+
+def test_loras_go_beside_weights_in_blocks(watched, tmp_path):
+    """The bits are Python's, which has them there too, also while threads run the model."""
+    shutil.copy(watched / "wide.gguf", tmp_path)
+    random = np.random.default_rng(6)
+    fc = {f"fc.{name}": array for name, array in pair(random, 64, 64, 3).items()}
+    other = {f"fc.{name}": array for name, array in pair(random, 64, 64, 2).items()}
+    other |= {f"qkv.{name}": array for name, array in pair(random, 192, 64, 4).items()}
+    files = {"b": fc | {"fc.alpha": np.full((), 2, np.float32)}, "a": other}
+    bad = {"rows": {f"table.{name}": array for name, array in pair(random, 128, 64, 2).items()},
+           "nan": {name: array * np.float32("nan") for name, array in fc.items()}}  # fmt: skip
+    for name, tensors in (files | bad).items():
+        refitting.file_of(tmp_path / f"{name}.safetensors", tensors)
+    weights = refitting.weights(3, WIDE)
+    checkpoints = [gguf_of(tmp_path / "blocks.gguf", weights, "Q8_0")]
+    checkpoints.append(refitting.file_of(tmp_path / "plain.safetensors", weights))
+    inputs = given(tmp_path)
+    done = run(watched, "beside", tmp_path, *checkpoints)
+    assert done.returncode == 0, done.stdout + done.stderr[:8000]
+    assert "'table.weight', which is stored in q8_0 and is not only multiplied with" in done.stdout
+    assert "fc: it has elements that are no numbers" in done.stdout
+    assert done.stdout.count("wrong") == done.stdout.count(": 0 wrong") == 3, done.stdout
+    model = graphc.load(tmp_path / "wide.gguf", threads=1)
+    plain = model.run(inputs)["y"]
+    model.load_lora(tmp_path / "b.safetensors", 0.5)
+    results = [model.run(inputs)["y"]]
+    model.load_lora(tmp_path / "a.safetensors")
+    results.append(model.run(inputs)["y"])
+    model.set_lora({"b": -0.25})
+    results.append(model.run(inputs)["y"])
+    for number, expected in enumerate(results):
+        assert np.abs(expected - plain).max() > 0.1
+        assert np.load(tmp_path / f"y{number}.npy").tobytes() == expected.tobytes(), number
+    model.unload_lora("a")
+    for number, path in enumerate(checkpoints, len(results)):
+        model.load_weights(path)
+        found, expected = np.load(tmp_path / f"y{number}.npy"), model.run(inputs)["y"]
+        if path.suffix == ".gguf":
+            assert found.tobytes() == expected.tobytes()
+        else:  # the sum is quantized
+            np.testing.assert_allclose(found, expected, rtol=0, atol=0.02 * np.abs(expected).max())
+    model.unload_lora()
+    assert np.load(tmp_path / f"y{number + 1}.npy").tobytes() == model.run(inputs)["y"].tobytes()
 
 
 def loras(folder):

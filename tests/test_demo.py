@@ -13,7 +13,7 @@ import pytest
 
 from graphc import cli
 from graphc.demo.demonstration import demonstrate, picture_lines
-from graphc.targets.ggml.place import Place
+from graphc.targets.ggml.run.device.options import Place
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from suite import pool
 from suite.cases import load_cases
 from suite.refusals import expected_status
 from suite.run import run_case
+from ways import ways_in
 
 import graphc
 from graphc.backends.install import installed
@@ -33,11 +34,10 @@ from graphc.ops.conv import Conv
 from graphc.runtime.assigned import assigned
 from graphc.runtime.compare import relative_error
 from graphc.runtime.profile import profile
-from graphc.targets.ggml import assign as assigning
-from graphc.targets.ggml.choices import chosen
-from graphc.targets.ggml.executor import Executor
-from graphc.targets.ggml.lower import lower
-from graphc.targets.ggml.place import Place
+from graphc.targets.ggml.lowering.lower import lower
+from graphc.targets.ggml.run.choose import assign as assigning
+from graphc.targets.ggml.run.device.options import Place
+from graphc.targets.ggml.run.executor import Executor
 
 DEVICE = os.environ.get("GRAPHC_TEST_DEVICE", "")
 pytestmark = pytest.mark.skipif(not DEVICE, reason="GRAPHC_TEST_DEVICE names no device")
@@ -190,8 +190,8 @@ def test_steps_are_timed_with_what_is_copied_between_devices():
     model, inputs = graphc.compile(between_model(), device=DEVICE), {"x": np.ones((8, 8), np.float32)}
     timings = profile(model, inputs, rounds=2)
     steps = [each.step for each in timings if not each.copies]
-    assert steps == ["ggml_mul_mat", "kernel Fmod", "ggml_add", "kernel Fmod"]
-    (there,) = {each.device for each in timings if each.step == "ggml_mul_mat"}
+    assert steps == ["linear", "kernel Fmod", "ggml_add", "kernel Fmod"]
+    (there,) = {each.device for each in timings if each.step == "linear"}
     assert there.lower().startswith(DEVICE.rstrip("0123456789"))
     copies = [(each.step, each.nbytes, each.number) for each in timings if each.copies]
     assert copies[0] == (f"copy to {there}", 8 * 8 * 4, -1), "the input"
@@ -281,9 +281,9 @@ def computed(name, choices):
 def test_a_way_that_was_chosen_is_taken(name):
     """If the device has it; the CPU's are not."""
     marks = CHOSEN[name][1]
-    usual = computed(name, {})[1]
+    usual = computed(name, b"")[1]
     for way in (*marks, "winograd"):
-        wrong, taken, operators = computed(name, {usual.key: way})
+        wrong, taken, operators = computed(name, f"{usual.key} = {way}".encode())
         assert [each for each, mark in marks.items() if mark in operators] == [taken.way]
         assert taken.way == (way if way in marks and DEVICE.startswith("vulkan") else usual.way)
         assert wrong <= BOUND
@@ -296,11 +296,11 @@ def test_ways_are_measured_on_the_device(graphc_command, zoo, tmp_path, monkeypa
     assert done.status == 0, done.err
     found = json.loads(done.out)
     steady = {each["key"]: each["way"] for each in found["calls"] if each["steady"]}
-    assert chosen(Path(found["file"])) == steady
+    assert ways_in(Path(found["file"]).read_bytes()) == steady
     assert "conv_2d" in {each["key"].split()[0] for each in found["calls"]}
     monkeypatch.delenv("GRAPHC_WAYS")
     model = graphc.compile(path, device=DEVICE)
-    assert model.executor.choices == steady
+    assert ways_in(model.executor.choices) == steady
     inputs, expected = dict(np.load(tmp_path / "inputs.npz")), dict(np.load(tmp_path / "outputs.npz"))
     assert relative_error(model.run(inputs), expected) <= BOUND
 

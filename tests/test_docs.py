@@ -1,7 +1,9 @@
 """What the pages say is true: the generated page is current; commands, options, paths and code in the others exist and run."""
 
 import importlib.util
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -183,23 +185,50 @@ def test_the_cpp_of_the_pages_compiles(page, tmp_path):
         assert done.returncode == 0, done.stderr
 
 
-def test_the_operator_and_the_rule_of_contributing_work():
-    """In a process of their own: defining an operator registers it."""
-    code = "\n".join(code_of(ROOT / "CONTRIBUTING.md", "python")) + CHECK
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT / "tests")
+def test_the_operator_and_the_rule_of_contributing_work(tmp_path):
+    """The files of the page, in a copy, are all that an operator needs."""
+    shutil.copytree(ROOT / "graphc", tmp_path / "graphc", ignore=shutil.ignore_patterns("__pycache__"))
+    places = (
+        "ops/damp.py", "frontend/onnx/importers/damp.py", "rewrite/rules/mine.py",
+        "targets/ggml/program/composites/squared.py",
+    )  # fmt: skip
+    for place, code in zip(places, code_of(ROOT / "CONTRIBUTING.md", "python"), strict=True):
+        (tmp_path / "graphc" / place).write_text(code)
+    paths = os.pathsep.join(map(str, (tmp_path, ROOT / "tests", DOCS)))
+    done = subprocess.run(
+        [sys.executable, "-c", CHECK],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
     assert done.returncode == 0, done.stderr
 
 
 CHECK = """
-from graphc.frontend.onnx.table import IMPORTERS
+import graphc
+import numpy as np
+import onnx
+from core_operators import rows
+from draws import DRAWS
+from graphc.graph_text import parse_graph
 from graphc.ir import interp
-from graphc.ir.text import parse_graph
+from graphc.ops.base import OPS
 from graphc.rewrite.engine import rewrite
+from graphc.rewrite.rules.mine import my_silu
+from graphc.targets.ggml.lowering.lower import lower
+from graphc.targets.ggml.run.executor import Executor
 from operators import by_kernel, close
+from uses import USES
 
-x = np.linspace(-2, 2, 9, dtype=np.float32)
+Damp, x = OPS["Damp"], np.linspace(-2, 2, 9, dtype=np.float32)
 close(by_kernel(Damp(0.5), x), Damp(0.5).eval(x)[0])
-assert IMPORTERS["com.example", "Damp"] is damp
+assert "Damp" in DRAWS
+assert rows({"Damp": USES["Damp"]}) == ["| Damp | – |  | kernel |"]
+nodes = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 21, "com.example": 1]>'
+    'm (float[9] x) => (float[9] y) { y = com.example.Damp <strength = 0.5> (x) }')
+close(graphc.compile(nodes).run(x=x)["y"], Damp(0.5).eval(x)[0])
 graph = parse_graph('''graph g(%x: float32[9])
     %s = Sigmoid(%x)
     %y = Mul(%s, %x)
@@ -208,6 +237,13 @@ before = interp.run(graph, {"x": x})["y"]
 assert rewrite(graph, [my_silu])
 assert [str(node.op) for node in graph.nodes] == ["Silu"]
 close(interp.run(graph, {"x": x})["y"], before)
+
+graph = parse_graph('''graph g(%x: float32[9])
+    %y = Sqr(%x)
+    return y=%y''')
+executor = Executor(lower(graph), [])
+assert [call.function for call in executor.program.calls] == ["graphc_squared"]
+close(executor.run({"x": x}, {})[0], x * x)
 """
 
 
@@ -224,7 +260,7 @@ def test_the_program_of_the_engine_page_is_the_one_that_is_written(tmp_path):
     import json
 
     import graphc
-    from graphc.targets.ggml.container import read_container
+    from graphc.weights.formats.gguf import read_container
 
     graphc.compile(ROOT / "graphc/demo/digits.onnx", tmp_path / "digits.gguf", threads=1).close()
     metadata, entries, data = read_container(tmp_path / "digits.gguf", "graphc")

@@ -25,8 +25,8 @@ from graphc.cli import main
 from graphc.compiler import Settings, compile_program, refit, write
 from graphc.errors import CheckpointError, EngineError, GraphcError, InputError
 from graphc.ggml_types import GUIDED, QUANTIZED, TYPES, fits, narrowed, quantize, widened
-from graphc.ir.graph import Graph, Value
-from graphc.ir.text import parse_graph
+from graphc.graph_text import parse_graph
+from graphc.ir.graph import Graph, Origin, Value
 from graphc.ir.types import TensorType
 from graphc.ops.base import Op
 from graphc.ops.movement import Concat, Reshape, Slice, Transpose
@@ -35,10 +35,11 @@ from graphc.optimize import optimize
 from graphc.rewrite.engine import Log
 from graphc.runtime.model import Model
 from graphc.targets.ggml.cpp import render_project
-from graphc.targets.ggml.dtypes import NAMES, NEXT, Dtypes
 from graphc.targets.ggml.engine import read_stripped_engine
-from graphc.targets.ggml.text import read_text, write_text
-from graphc.weights.blocks import Blocks
+from graphc.targets.ggml.lowering.dtypes import NAMES, NEXT, Dtypes
+from graphc.targets.ggml.program.text import read_text, write_text
+from graphc.weights.checkpoint import open_checkpoint
+from graphc.weights.formats.blocks import Blocks
 from graphc.weights.moving import moved
 from graphc.weights.recipes import recipes_of
 
@@ -132,9 +133,9 @@ def rounding(type: str, x: np.ndarray, weight: np.ndarray, own: bool) -> np.ndar
 
 def runs(found: Model, own: bool) -> Model:
     """The model, with code of our own or by ggml's products alone, as on other devices than the CPU."""
-    if own and found.executor.products is None:
+    if own and found.executor.own is None:
         pytest.skip("needs a C compiler")
-    found.executor.products = found.executor.products if own else None
+    found.executor.uses_own = own
     return found
 
 
@@ -462,6 +463,17 @@ def test_a_checkpoints_own_types(tmp_path: Path, type: str) -> None:
     same(loaded.run(FEED), found.run(FEED))
 
 
+def test_a_checkpoint_is_read_once_for_types_and_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _ = blocks_file(tmp_path / "m.gguf", weights(2, LINEAR), "Q8_0")
+    read: list[Any] = []
+    monkeypatch.setattr(
+        "graphc.weights.refit.open_checkpoint", lambda source: read.append(source) or open_checkpoint(source)
+    )
+    found = graphc.compile(linear(weights(1, LINEAR)), dtype="checkpoint", weights=path, threads=1)
+    assert read == [path]
+    assert {weight.type_name for weight in found.program.weights} == {"q8_0"}
+
+
 def test_blocks_are_quantized_again_with_a_warning(tmp_path: Path) -> None:
     path, numbers = blocks_file(tmp_path / "m.gguf", weights(2, LINEAR), "Q8_0")
     found = graphc.compile(linear(weights(1, LINEAR)), dtype=["q8_0", "b*=q5_0"], threads=1)
@@ -506,7 +518,7 @@ def moving(value: Value) -> np.ndarray | Blocks | None:
     return moved(value, {W: WHOLE})
 
 
-W = Value("w", TensorType(np.dtype(np.float32), (6, 4, 64)), static=True, parameter="w")
+W = Value("w", TensorType(np.dtype(np.float32), (6, 4, 64)), origin=Origin("w"))
 WHOLE = Blocks("Q8_0", quantize("Q8_0", np.random.default_rng(8).standard_normal((6, 4, 64))).reshape(-1), (6, 4, 64))
 
 

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 import graphc
 from graphc.errors import InputError
-from graphc.targets.ggml import context, executor
+from graphc.targets.ggml.run import context, executor
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 

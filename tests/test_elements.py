@@ -14,10 +14,10 @@ from graphc.errors import ShapeError
 from graphc.ir import TensorType
 from graphc.ir.interp import bound
 from graphc.ir.types import BF16, F16, F32, F64, FLOATS, NARROW
+from graphc.kernels.use import KernelUse
 from graphc.ops.base import OPS, Op
 from graphc.shapes import Undecidable
-from graphc.targets.ggml.program import KernelUse
-from graphc.targets.kernels.native import load_kernels
+from graphc.targets.ggml.run.kernels import load_kernels
 
 SAMPLES = 6
 TOLERANCE = {F16: 2e-3, BF16: 1.6e-2, F32: 4e-6, F64: 1e-13}

@@ -26,7 +26,7 @@ from zoo import EXAMPLES  # noqa: E402
 import graphc  # noqa: E402
 from graphc.compiler import Settings, compile_program, refit  # noqa: E402
 from graphc.errors import CheckpointError, EngineError, InputError  # noqa: E402
-from graphc.targets.ggml.container import read_container, write_container  # noqa: E402
+from graphc.weights.formats.gguf import read_container, write_container  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -22,11 +22,12 @@ from hypothesis import strategies as st
 from graphc.errors import EngineError
 from graphc.ir.types import BF16, BOOL, F32, I32, I64, U8
 from graphc.shapes import Dim, ceil_div, dim_max, dim_min, product, symbol
-from graphc.targets.ggml.builder import Builder
-from graphc.targets.ggml.container import write_container
 from graphc.targets.ggml.engine import read_engine, write_engine
-from graphc.targets.ggml.program import Check, Output, Program, ProgramError
-from graphc.targets.ggml.text import read_text, write_text
+from graphc.targets.ggml.lowering.builder import Builder
+from graphc.targets.ggml.program.program import Check, Output, Program
+from graphc.targets.ggml.program.tensor import ProgramError
+from graphc.targets.ggml.program.text import read_text, write_text
+from graphc.weights.formats.gguf import write_container
 
 
 def embedding_program() -> tuple[Program, list[np.ndarray]]:

@@ -14,7 +14,7 @@ import graphc
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.runtime.turns import Turns
-from graphc.targets.ggml import executor
+from graphc.targets.ggml.run import executor
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks on this system"),
@@ -126,7 +126,7 @@ def test_devices_stay_with_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_drivers_do_not_survive(monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphc.targets.ggml import devices
+    from graphc.targets.ggml.run.device import devices
 
     drivers = devices._Drivers()
     monkeypatch.setattr(devices, "_drivers", drivers)

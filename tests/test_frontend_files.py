@@ -278,7 +278,7 @@ def clean(data: bytes) -> None:
     assert known.issuperset(graph.outputs)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(st.integers(0, len(SEED) - 1), st.integers(0, 255)), min_size=1, max_size=4),
     st.integers(0, len(SEED)),

@@ -24,6 +24,11 @@ PATHS = "pkg.torch.onnx.name_scopes"
 @pytest.mark.parametrize(
     ("name", "metadata", "scope"),
     [
+        (
+            "n",
+            {PATHS: """['', "__dict__['_modules']['blocks'].0", "__dict__['_modules']['blocks'].0.norm", 'norm']"""},
+            ("blocks.0", "norm"),
+        ),
         ("/layer1/layer1.0/conv1/Conv", {}, ("layer1", "0", "conv1")),
         ("/down_blocks.0/attn/to_q/MatMul_3", {}, ("down_blocks.0", "attn", "to_q")),
         ("/Relu", {}, ()),

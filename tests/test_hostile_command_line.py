@@ -71,3 +71,11 @@ def test_command_lines(graphc_command, tmp_path: Path, count: int) -> None:
         for name, content in kept.items():  # an output may have been written over a model
             (tmp_path / name).write_bytes(content)
     assert statuses == {0, 1, 2}
+
+
+@pytest.mark.parametrize("command", ["compile", "view"])
+def test_the_folder_itself_is_no_model(graphc_command, tmp_path: Path, command: str) -> None:
+    done = graphc_command(command, ".")
+    assert done.status == 1
+    assert done.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

@@ -129,6 +129,47 @@ def test_a_sequence_of_very_many_tensors() -> None:
                              {"two": np.array(2)}))  # fmt: skip
 
 
+MADE: dict[str, tuple[onnx.NodeProto, dict[str, list[int]], dict[str, np.ndarray]]] = {
+    "samples of a region": (
+        node("RoiAlign", "x r b", "y", sampling_ratio=2**31 - 1),
+        {"x": [1, 1, 4, 4]},
+        {"r": np.ones((1, 4), np.float32), "b": np.zeros(1, np.int64)},
+    ),
+    "places of the largest": (node("MaxPool", "x", "z y", kernel_shape=[1, 1]), {"x": [1, 1, 2**18, 2**18]}, {}),
+    "blocks": (node("Col2Im", "x s s", "y"), {"x": [1, 2**20, 1]}, {"s": np.array([2**10, 2**10])}),
+    "rows of a cache": (node("TensorScatter", "x u", "y"), {"x": [1, 2**30, 1], "u": [1, 2**30, 1]}, {}),
+    "steps": (node("ReverseSequence", "x l", "y"), {"x": [2**30, 1]}, {"l": np.array([3])}),
+    "frames": (
+        helper.make_node("STFT", ["x", "one", "", "n"], ["y"]),
+        {"x": [1, 2**30, 1]},
+        {"one": np.array(1), "n": np.array(512)},
+    ),
+    "bands": (
+        node("MelWeightMatrix", "bands n rate low high", "y"),
+        {},
+        {"bands": np.array(4096), "n": np.array(2**20), "rate": np.array(16000),
+         "low": np.float32(0), "high": np.float32(8000)},
+    ),
+    "n-grams": (
+        node("TfIdfVectorizer", "x", "y", mode="TF", min_gram_length=1, max_gram_length=1, max_skip_count=0,
+             ngram_counts=[0], ngram_indexes=[2**40], pool_int64s=[3]),
+        {"x": [4]},
+        {},
+    ),
+}  # fmt: skip
+"""A few bytes that ask an importer for a table of gigabytes: the node, its inputs, its constants."""
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_tables_of_gigabytes(name: str) -> None:
+    made, inputs, constants = MADE[name]
+    declared = [value(each, shape, np.int64 if name == "n-grams" else np.float32) for each, shape in inputs.items()]
+    held = [onnx.numpy_helper.from_array(np.asarray(array), each) for each, array in constants.items()]
+    graph = helper.make_graph([made], "g", declared, [onnx.ValueInfoProto(name="y")], held)
+    with pytest.raises(GraphcError, match="numbers would have to be made"):
+        graphc.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=10))
+
+
 @pytest.mark.parametrize("shape", [[1] * 65, [1] * 1000])
 def test_tensors_of_many_axes(shape: list[int]) -> None:
     constants = {"c": np.ones(1, np.float32), "s": np.array(shape)}
@@ -412,7 +453,7 @@ def example(found: graphc.Model) -> dict[str, np.ndarray]:
 
     given = {}
     for each in found.inputs:
-        shape = [int(bind(size, dict.fromkeys(symbols(size), 2))) for size in each.shape]
+        shape = [max(int(bind(size, dict.fromkeys(symbols(size), 2))), 0) for size in each.shape]
         given[each.name] = np.ones(shape if np.prod(shape, dtype=object) < 1 << 16 else [1], each.dtype)
     return given
 

@@ -16,17 +16,18 @@ from remarks import remarked, silent
 
 from graphc.cache import warn_once
 from graphc.errors import BuildError
+from graphc.ggml_library import ggml_include
 from graphc.ir.types import BF16, F16, F32, I8, I32, I64
+from graphc.kernels.c import compiled, compiler
+from graphc.kernels.c.render import declarations, render
+from graphc.kernels.scalar import Kernel, Scalar
+from graphc.kernels.use import KernelUse
 from graphc.ops.indexing import Gather
 from graphc.ops.movement import Reshape, Slice, Transpose
 from graphc.ops.pointwise import Binary, Unary
 from graphc.ops.reduce import Reduce
 from graphc.shapes import Dim, symbol
-from graphc.targets.ggml.program import KernelUse
-from graphc.targets.kernels import compiled, native
-from graphc.targets.kernels.native import load_kernels
-from graphc.targets.kernels.render_c import declarations, render
-from graphc.targets.kernels.scalar import Kernel, Scalar
+from graphc.targets.ggml.run.kernels import load_kernels
 
 
 def c_of(body: Body, dtype: np.dtype, shape: Sequence[Dim], *inputs: tuple) -> str:
@@ -119,7 +120,7 @@ def test_the_file_and_its_header_are_c_and_cpp(tmp_path: Path) -> None:
     (tmp_path / "kernels.h").write_text(declarations(rendered))
     (tmp_path / "kernels.c").write_text(rendered.text + '#include "kernels.h"\n')
     (tmp_path / "main.cpp").write_text('#include "kernels.h"\nint main() { return graphc_kernel_erf == nullptr; }\n')
-    include = f"-I{native.ggml_include()}"
+    include = f"-I{ggml_include()}"
     strict = ["-Wall", "-Wextra", "-Werror", "-fsyntax-only", include]
     subprocess.run(["cc", "-std=c11", *strict, str(tmp_path / "kernels.c")], check=True)
     subprocess.run(["c++", "-std=c++17", "-fsyntax-only", include, str(tmp_path / "main.cpp")], check=True)
@@ -130,8 +131,8 @@ def test_the_file_and_its_header_are_c_and_cpp(tmp_path: Path) -> None:
 
 def test_without_a_compiler_numpy_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr(native.shutil, "which", lambda name: None)
-    monkeypatch.setattr(native, "find_zig", lambda: None)
+    monkeypatch.setattr(compiler.shutil, "which", lambda name: None)
+    monkeypatch.setattr(compiler, "find_zig", lambda: None)
     warn_once.cache_clear()
     n = symbol("n")
     uses = [

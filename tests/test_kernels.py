@@ -14,6 +14,10 @@ from loops import Body, Fault, apply, apply_all, compute, loop, run
 from graphc.errors import GraphcError
 from graphc.ir import TensorType
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, FLOATS, I8, I32, I64, INTEGERS, U8
+from graphc.kernels.c.render import render
+from graphc.kernels.linear import compare, linear
+from graphc.kernels.scalar import Kernel, Scalar, constant, result_index, trace, variable
+from graphc.kernels.use import KernelUse
 from graphc.ops.base import OPS
 from graphc.ops.conv import Conv
 from graphc.ops.indexing import Gather
@@ -23,11 +27,7 @@ from graphc.ops.pointwise import Cast
 from graphc.ops.reduce import Reduce
 from graphc.ops.sorting import ArgMax
 from graphc.shapes import integer, symbol
-from graphc.targets.ggml.program import KernelUse
-from graphc.targets.kernels.linear import compare, linear
-from graphc.targets.kernels.native import load_kernels
-from graphc.targets.kernels.render_c import render
-from graphc.targets.kernels.scalar import Kernel, Scalar, constant, result_index, trace, variable
+from graphc.targets.ggml.run.kernels import load_kernels
 
 # Operators
 
@@ -217,7 +217,7 @@ VARIABLES = (variable("i0", 3), variable("i1", 4), variable("i2", 12))
 PLACES = [dict(zip(VARIABLES, place, strict=True)) for place in np.ndindex(3, 4, 12)][::5]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(index_expression(VARIABLES, 4), index_expression(VARIABLES, 3))
 def test_the_normal_form_is_the_same_number(left: Scalar, right: Scalar) -> None:
     form = linear(left).scalar()

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from original_layouts import Shapes, prefixed
 
 from graphc.errors import CheckpointError
-from graphc.weights.blocks import Blocks
+from graphc.weights.formats.blocks import Blocks
+from graphc.weights.formats.tensors import Unreadable
 from graphc.weights.layouts import IGNORED, Flat, Rows, Source, SwapHalves, Transposed, detect, origins
 from graphc.weights.layouts.fit import fit
-from graphc.weights.tensors import Unreadable
 
 torch = pytest.importorskip("torch")
 single_file = pytest.importorskip("diffusers.loaders.single_file_utils")
@@ -451,7 +451,7 @@ PARTS = sorted(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.dictionaries(
     st.lists(st.sampled_from(PARTS), max_size=6).map("".join) | st.sampled_from(sorted(FULL["sd3"][1])),
     st.lists(st.integers(0, 9), max_size=3).map(tuple),

@@ -21,15 +21,17 @@ from graphc.compiler import compile_program
 from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
 from graphc.runtime.assigned import assigned as who_computes
-from graphc.targets.ggml import executor, fitting, streams
 from graphc.targets.ggml.cpp.project import render_project
-from graphc.targets.ggml.place import UNITS, Place, memory_limits
-from graphc.targets.ggml.residence import HOST, SLOTS, Reads, TooSmall, assigned, chosen, weights_read
-from graphc.targets.ggml.tensors import VIEW_OPS
+from graphc.targets.ggml.run import executor
+from graphc.targets.ggml.run.device.options import UNITS, Place, memory_limits
+from graphc.targets.ggml.run.device.tensors import VIEW_OPS
+from graphc.targets.ggml.run.memory import limits, streams
+from graphc.targets.ggml.run.memory.residence import HOST, SLOTS, Reads, TooSmall, assigned, chosen, weights_read
 
 LAYERS = 9
 WIDTH = 32
 LAYER = WIDTH * WIDTH * 4
+BIAS = WIDTH * 4
 
 
 def deep_model() -> onnx.ModelProto:
@@ -101,10 +103,10 @@ def test_the_least_memory_is_named_and_does(device):
     with pytest.raises(GraphcError, match=r"need ([0-9.]+) MiB there at least") as caught:
         model.run(rows(3))
     (needed,) = model.executor.fitting.needed
-    check(graphc.compile(deep_model(), memory=needed + SLOTS * LAYER, threads=1), [3])
+    check(graphc.compile(deep_model(), memory=needed + SLOTS * (LAYER + BIAS), threads=1), [3])
     assert "twice the 0.0 MiB" in str(caught.value)
     with pytest.raises(GraphcError, match="at least"):
-        graphc.compile(deep_model(), memory=needed + SLOTS * LAYER - 1, threads=1).run(rows(3))
+        graphc.compile(deep_model(), memory=needed + SLOTS * (LAYER + BIAS) - 1, threads=1).run(rows(3))
 
 
 def test_larger_sizes_push_weights_out(device):
@@ -153,11 +155,11 @@ def test_an_error_while_weights_are_copied_is_raised(device, monkeypatch):
 
 
 def test_what_a_device_reports_as_free_is_the_limit(device, monkeypatch):
-    monkeypatch.setattr(fitting, "free_memory", lambda backend: 32 << 10)
+    monkeypatch.setattr(limits, "free_memory", lambda backend: 32 << 10)
     model = graphc.compile(deep_model(), threads=1)
     check(model)
     assert layers_streamed(model) > 0
-    monkeypatch.setattr(fitting, "free_memory", lambda backend: 1 << 20)
+    monkeypatch.setattr(limits, "free_memory", lambda backend: 1 << 20)
     model = graphc.compile(deep_model(), threads=1)
     assert model.executor.weights.residence is not None, "loaded at once"
     check(model)
@@ -169,10 +171,10 @@ def test_weights_in_other_types_are_streamed(device, type):
     types = [f"w*={type}"]
     roomy = graphc.compile(deep_model(), memory=1 << 20, threads=1, dtype=types)
     roomy.run(rows(4))
-    least = roomy.executor.fitting.needed[0] + SLOTS * LAYER
+    least = roomy.executor.fitting.needed[0] + SLOTS * (LAYER + BIAS)
     model = graphc.compile(deep_model(), memory=least, threads=1, dtype=types)
     whole = graphc.compile(deep_model(), threads=1, dtype=types)
-    whole.executor.products = None
+    whole.executor.uses_own = False
     for count in (3, 4, 3):
         expected = whole.run(rows(count))
         for name, array in model.run(rows(count)).items():
@@ -214,7 +216,7 @@ def test_what_is_planned_is_what_happens(monkeypatch, device, memory):
     model = graphc.compile(deep_model(), device=device, memory=memory, threads=1)
     model.run(rows(3))
     with monkeypatch.context() as context:
-        context.delattr("graphc.targets.ggml.placed.upload")
+        context.delattr("graphc.targets.ggml.run.memory.weights.upload")
         found = who_computes(model.program, Place(device, 1, memory), {"n": 3})
     assert found.memory == model.executor.fitting.text()
     steps = sum(node.contents.op not in VIEW_OPS for node in model.executor.graphs[0].placement.nodes)
@@ -271,7 +273,7 @@ def test_nothing_is_left_of_a_model_that_could_not_be_loaded(device, monkeypatch
     monkeypatch.setattr(ggml, "ggml_backend_buft_get_max_size", lambda kind: 20 << 10)
     monkeypatch.setattr(ggml, "ggml_backend_buft_alloc_buffer", allocated)
     monkeypatch.setattr(ggml, "ggml_backend_buffer_free", lambda buffer: (freed.append(buffer), free(buffer)))
-    with pytest.raises(GraphcError, match=r"has not the \d+ MiB that weights need there; with a limit"):
+    with pytest.raises(GraphcError, match=r"does not have the \d+ MiB that the weights need; with a limit"):
         graphc.compile(deep_model(), threads=1)
     assert made[0] in freed
 
@@ -347,9 +349,8 @@ def test_cpp_code_says_what_reads_weights():
     files = render_project(graphc.compile(deep_model()).program)
     uses = dict(re.findall(r'"(\w+)", GGML_TYPE_F32, {[^}]*}(?:, graphc::Use::(\w+))?}', files["weights.cpp"]))
     assert {name: use for name, use in uses.items() if use} == {"table": "rows", "angle": "kernels"}
-    assert "weight_slots(weights_));" in files["model.cpp"]
     joined = render_project(constants())
-    assert "weight_slots(weights_), {{0, 1}});" in joined["model.cpp"], "a call reads both"
+    assert "    return {\n        {0, 1},\n    };" in joined["weights.cpp"], "a call reads both"
 
 
 ARITHMETIC = """
@@ -405,7 +406,7 @@ def residence_text(sizes, room, host, rows, together, spill) -> str:
 
 @pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler")
 def test_the_arithmetic_in_cpp_is_the_same(tmp_path):
-    project = Path(executor.__file__).parent / "project"
+    project = Path(graphc.__file__).parent / "targets" / "ggml" / "project"
     (tmp_path / "arithmetic.cpp").write_text(ARITHMETIC)
     sources = [tmp_path / "arithmetic.cpp", project / "graphc" / "residence.cpp"]
     command = [

@@ -14,7 +14,7 @@ from graphc.ir.types import BOOL, F16, F32
 from graphc.ops import conv
 from graphc.ops.conv import Conv, ConvTranspose
 from graphc.shapes import bind, symbol
-from graphc.targets.ggml import images
+from graphc.targets.ggml.program import image_calls
 
 SIZES, KERNEL = (9, 8, 7), (3, 2, 3)
 AXES = (1, 2, 3)
@@ -151,7 +151,7 @@ def test_transposed_on_ggml(axes: int) -> None:
 def test_columns_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     op = Conv((1, 1), (1, 1), (1, 1), (1, 1))
     arrays = floats(2, 4, 9, 8), floats(8, 4, 3, 3)
-    monkeypatch.setattr(images, "COLUMN_LIMIT", 2 * 9 * 8 * 36 * 4 - 1)
+    monkeypatch.setattr(image_calls, "COLUMN_LIMIT", 2 * 9 * 8 * 36 * 4 - 1)
     y, called = on_ggml(op, *arrays, weights=[1])
     assert called == ["ggml_conv_2d_direct"]
     close(y, by_eval(op, *arrays))

@@ -8,8 +8,8 @@ from loops import run, use_of
 from onnx_cases import cases
 from test_ops_onnx import agree
 
-from graphc.targets.kernels.native import LoadedKernel, load_kernels
-from graphc.targets.kernels.routine import has_kernel
+from graphc.kernels.c.routine import has_kernel
+from graphc.targets.ggml.run.kernels import LoadedKernel, load_kernels
 
 CASES = [case for case in cases() if has_kernel(case.op) and len(case.expected) == 1]
 

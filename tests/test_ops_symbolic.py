@@ -25,8 +25,8 @@ from graphc.ops.selection import BestBoxes, NonZero
 from graphc.ops.sequences import CumProd, CumSum, EyeLike, Range, Trilu
 from graphc.ops.sorting import ArgMax, ArgMin, ArgSort, ArgSortRows, TopK
 from graphc.shapes import Dim, Undecidable, bind, dim_max, dim_min, symbol
-from graphc.targets.ggml.executor import Executor
-from graphc.targets.ggml.lower import lower
+from graphc.targets.ggml.lowering.lower import lower
+from graphc.targets.ggml.run.executor import Executor
 
 A, B, C = symbol("a"), symbol("b"), symbol("c")
 Shape = tuple[Dim, ...]

@@ -17,8 +17,8 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 import graphc
 from graphc.frontend.onnx import load
+from graphc.graph_text import parse_graph
 from graphc.ir import Graph, interp
-from graphc.ir.text import parse_graph
 from graphc.ir.verify import verify
 from graphc.optimize import optimize
 from graphc.rewrite.engine import Log, rewrite

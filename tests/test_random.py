@@ -18,10 +18,10 @@ from graphc.frontend.onnx import load
 from graphc.ir import interp
 from graphc.ir.interp import bound
 from graphc.ir.types import BF16, F16, F32, F64
+from graphc.kernels.use import KernelUse
 from graphc.ops.random import Random
 from graphc.shapes import symbol
-from graphc.targets.ggml.program import KernelUse
-from graphc.targets.kernels.native import load_kernels
+from graphc.targets.ggml.run.kernels import load_kernels
 
 COUNT = 200_000
 BINS = 100

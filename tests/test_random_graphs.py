@@ -13,7 +13,7 @@ from suite.run import quick_flags
 import graphc
 from graphc import onnx_backend
 from graphc.errors import InputError
-from graphc.targets.kernels import compiled
+from graphc.kernels.c import compiled
 
 
 @pytest.fixture(autouse=True, scope="module")

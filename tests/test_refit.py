@@ -20,7 +20,7 @@ import graphc
 from graphc.compiler import Settings, compile_program, refit
 from graphc.errors import CheckpointError, EngineError
 from graphc.targets.ggml.engine import read_stripped_engine
-from graphc.targets.ggml.text import write_text
+from graphc.targets.ggml.program.text import write_text
 from graphc.weights.recipes import recipes_of
 
 

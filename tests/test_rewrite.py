@@ -7,18 +7,19 @@ from rule_graphs import ATTENTIONS, CONV, FIRES, NO_ATTENTIONS, REFUSES
 
 import graphc.ops  # noqa: F401  (registers the operators)
 from graphc.errors import InputError
+from graphc.graph_text import parse_graph
 from graphc.ir import interp
 from graphc.ir.graph import Graph
-from graphc.ir.text import parse_graph
-from graphc.ir.types import TensorType
+from graphc.ir.types import F32, TensorType
 from graphc.ir.verify import verify
 from graphc.ops.functions import UNARY
-from graphc.ops.pointwise import Binary, Unary
+from graphc.ops.pointwise import Binary, Unary, Where
 from graphc.optimize import RAISE, SIMPLIFY, STAGES, Stage, checked, explained, names, optimize
 from graphc.passes.common import common
 from graphc.rewrite.engine import Log, rewrite, rule
 from graphc.rewrite.pattern import Apply, Number
 from graphc.rewrite.pattern import parse as parse_pattern
+from graphc.rewrite.rules import masks
 from graphc.runtime.bisect import bisect
 
 RULES = {rule.name: rule for rule in [*RAISE, *SIMPLIFY]}
@@ -81,10 +82,22 @@ def test_the_text_of_a_graph_is_read_back():
     assert str(parse_graph(str(graph))) == str(graph)
 
 
-@pytest.mark.parametrize("text", ["x", "Mul(x, *y)", "lambda: 0", "Mul(x, key=1)"])
+@pytest.mark.parametrize(
+    "text", ["x", "Mul(x, *y)", "Conv(x, *w, bias)", "Relu(*Exp(x))", "lambda: 0", "Mul(x, key=1)"]
+)
 def test_what_is_not_a_pattern_is_refused(text):
     with pytest.raises(ValueError):  # noqa: PT011
         rule(text)(lambda emit, x: x)
+
+
+@pytest.mark.parametrize("operands", ["%x", "%x, %scale", "%x, %scale, %bias"])
+def test_an_operand_may_be_missing(operands):
+    graph = parse_graph(f"""graph g(%x: float32[2, 4], %scale: float32[4], %bias: float32[4])
+        %y = LayerNorm[axis=1, epsilon=1e-05]({operands})
+        return y=%y""")
+    (found,) = parse_pattern("LayerNorm(x, *scale, *bias)").match(graph.outputs[0], {})
+    assert [f"%{name}" for name in found] == operands.split(", ")
+    assert len(list(parse_pattern("LayerNorm(x, scale, *bias)").match(graph.outputs[0], {}))) == ("scale" in operands)
 
 
 def test_a_pattern_with_a_repeated_name_needs_one_value():
@@ -363,3 +376,16 @@ def test_an_axis_that_is_taken_backwards_is_not_left_out():
     optimize(graph)
     for name, array in run_graph(graph).items():
         np.testing.assert_array_equal(array, expected[name])
+
+
+def test_parameters_are_no_masks_whatever_they_hold():
+    """Another checkpoint has other numbers; what is the same everywhere by chance pins none."""
+    graph = Graph()
+    x = graph.input("x", TensorType(F32, (2, 3)))
+    weight = graph.constant(np.zeros((2, 3), np.float32))
+    graph.declare_parameter(weight, "a.weight")
+    condition = graph.add(Binary("Equal"), [weight, graph.constant(np.zeros((), np.float32))]).output
+    graph.output(graph.add(Where(), [condition, x, weight]).output, "y")
+    rewrite(graph, masks.RULES)
+    assert [node.op.name for node in graph.nodes] == ["Equal", "Where"]
+    assert not weight.origin.pinned

@@ -7,13 +7,13 @@ import pytest
 from operators import by_eval, close, defined, on_ggml
 
 from graphc.errors import ShapeError
+from graphc.graph_text import parse_graph
 from graphc.ir import interp
-from graphc.ir.text import parse_graph
 from graphc.ir.types import BF16, F16, F32, F64, I64, TensorType
 from graphc.ops.rotary import RotaryEmbedding
 from graphc.optimize import optimize
 from graphc.rewrite.engine import Log
-from graphc.targets.ggml.lower import lower
+from graphc.targets.ggml.lowering.lower import lower
 
 USES = {
     "a head": ((5, 8), (5, 8)),

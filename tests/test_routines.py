@@ -12,16 +12,16 @@ from loops import Fault, compute, run, use_of
 from graphc.errors import InputError, ShapeError
 from graphc.ir import TensorType
 from graphc.ir.types import BOOL, F16, F32, FLOATS, I8, I64, INTEGERS, NARROW, U8
+from graphc.kernels.c.routine import FOLDER
+from graphc.kernels.use import KernelUse
 from graphc.ops.base import Op
 from graphc.ops.scatter import REDUCTIONS, ScatterElements, ScatterND
 from graphc.ops.selection import BestBoxes, NonZero
 from graphc.ops.sequences import CumProd, CumSum
 from graphc.ops.sorting import ArgSort, ArgSortRows
 from graphc.shapes import symbol
-from graphc.targets.ggml.program import KernelUse
-from graphc.targets.kernels import native
-from graphc.targets.kernels.native import load_kernels
-from graphc.targets.kernels.routine import FOLDER
+from graphc.targets.ggml.run import kernels
+from graphc.targets.ggml.run.kernels import load_kernels
 
 NUMBERS = sorted(FLOATS | INTEGERS, key=str)
 ALL = [*NUMBERS, BOOL]
@@ -165,7 +165,7 @@ def test_more_than_there_are_cannot_be_sorted() -> None:
 
 
 def test_numpy_serves_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "find_compiler", lambda: None)
+    monkeypatch.setattr(kernels, "find_compiler", lambda: None)
     n = symbol("n", low=0)
     use = KernelUse(NonZero(n), ((F32, (3, 4)),), I64, (2, n))
     (kernel,) = load_kernels([use])

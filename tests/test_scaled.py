@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from graphc.errors import CheckpointError
-from graphc.weights.blocks import joined
-from graphc.weights.scaled import Scaled, scale_of
+from graphc.weights.formats.blocks import joined
+from graphc.weights.formats.scaled import Scaled, scale_of
 
 RANDOM = np.random.default_rng(0)
 

@@ -25,7 +25,7 @@ from graphc.cmake import find_cmake
 from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
 from graphc.ggml_source import ggml_source
-from graphc.targets.ggml.place import memory_limits
+from graphc.targets.ggml.run.device.options import memory_limits
 
 pytestmark = pytest.mark.slow
 

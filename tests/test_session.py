@@ -15,7 +15,7 @@ import graphc
 from graphc import onnx_backend
 from graphc.errors import EngineError, GraphcError, InputError, ModelError
 from graphc.runtime.devices import devices
-from graphc.targets.ggml import executor
+from graphc.targets.ggml.run import executor
 
 X = np.array([[1, 2, 3], [-1, 0.5, 2]], np.float32)
 

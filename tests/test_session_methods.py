@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from small_models import dense_model, dense_result, stored
 import graphc
 from graphc.errors import GraphcError, InputError
 from graphc.runtime.session import Session
+from graphc.targets.ggml.run.executor import Executor
 
 X = np.array([[1, 2, 3], [-1, 0.5, 2]], np.float32)
 ERRORS = (GraphcError, ValueError, RuntimeError, *(
@@ -183,6 +185,25 @@ def test_runs_in_many_threads(session: Any) -> None:
         assert told.acquire(timeout=60)
     for number, results in found.items():
         np.testing.assert_allclose(results[0], dense_result(X * number)[1], rtol=1e-5, atol=1e-6)
+
+
+def test_runs_of_one_thread_each_happen_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there are processors, as in onnxruntime, whose threads are those of one run."""
+    monkeypatch.setattr("graphc.targets.ggml.run.device.devices.default_threads", lambda: 3)
+    options = graphc.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = graphc.Session(stored(dense_model(), tmp_path / "m.onnx"), options)
+    together, run = threading.Barrier(3, timeout=60), Executor._run
+
+    def meeting(*args: Any) -> Any:
+        together.wait()
+        return run(*args)
+
+    monkeypatch.setattr(Executor, "_run", meeting)
+    with ThreadPoolExecutor(3) as callers:
+        results = list(callers.map(lambda number: session.run(["product"], {"x": X * number})[0], range(3)))
+    for number, result in enumerate(results):
+        np.testing.assert_allclose(result, dense_result(X * number)[1], rtol=1e-5, atol=1e-6)
 
 
 def test_binding_arrays(session: Any) -> None:

@@ -21,10 +21,10 @@ import graphc
 from graphc.errors import GraphcError, InputError
 from graphc.once import once
 from graphc.runtime.turns import Turns
-from graphc.targets.ggml import executor, streams
-from graphc.targets.kernels import native
-from graphc.targets.kernels.evaluate import EvaluatedKernel
-from graphc.targets.kernels.native import NativeKernel
+from graphc.targets.ggml.run import executor, kernels
+from graphc.targets.ggml.run.kernels import NativeKernel
+from graphc.targets.ggml.run.memory import streams
+from graphc.targets.ggml.run.numpy_kernels import EvaluatedKernel
 
 MIXED = """<ir_version: 10, opset_import: ["": 21]>
 mixed (float[n, 24] x, int64[n] which) => (float[n, 24] y, float[n] total)
@@ -139,7 +139,7 @@ lookup (float[n, 4] x, int64[n, 2] which) => (float[n, 2] y) { y = GatherElement
 @pytest.mark.parametrize("compiled", [True, False])
 def test_an_error_belongs_to_the_run_that_made_it(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not compiled:
-        monkeypatch.setattr(native, "find_compiler", lambda: None)
+        monkeypatch.setattr(kernels, "find_compiler", lambda: None)
     model = graphc.compile(onnx.parser.parse_model(LOOKUP), threads=4)
     assert isinstance(model.executor.kernels[0], NativeKernel if compiled else EvaluatedKernel)
 

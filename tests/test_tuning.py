@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 import pytest
 from frontend_models import model, node, value
+from ways import ways_in
 
 import graphc
 from graphc.runtime import tuning
 from graphc.runtime.tuning import alone, choose, tune
-from graphc.targets.ggml.built import BuiltGraph
-from graphc.targets.ggml.choices import chosen
+from graphc.targets.ggml.run.graph import BuiltGraph
 
 RANDOM = np.random.default_rng(7)
 INPUTS = {"x": RANDOM.standard_normal((1, 4, 12, 10)).astype(np.float32)}
@@ -61,23 +61,22 @@ def test_every_way_of_every_call_is_measured():
 
 
 def test_a_call_alone_gives_what_it_gives_in_the_model():
-    """It is computed with the views and the parts of attention that it reads, and with the ReLU or copy behind it."""
+    """It is computed with the views that it reads, and what it does on its way out."""
     loaded = graphc.compile(images(), threads=2)
     expected = loaded.run(INPUTS)["y"]
     (graph,) = loaded.executor.graphs
     made: dict[int, np.ndarray] = {}
     functions = []
-    for index in sorted(graph.taken):
+    for index in graph.section.calls:
+        if graph.program.is_view(graph.program.calls[index].result):
+            continue
         section = alone(graph, index)
         single = BuiltGraph(graph.owner, graph.program, section, graph.binding)
-        assert single.taken == {index: graph.taken[index]}
+        assert single.taken == {each: taken for each, taken in graph.taken.items() if each == index}
         made.update(single.run([INPUTS["x"]], made)[0])
         single.free()
-        functions.append([graph.program.calls[each].function.removeprefix("ggml_") for each in section.calls])
-    *convolutions, attention = functions
-    assert [each[-2:] for each in convolutions] == [["conv_2d_direct", "relu"], ["conv_2d_direct"], ["conv_2d"]]
-    assert {"mul_mat", "soft_max_ext"} <= set(attention)
-    assert attention[-2:] == ["permute", "cont"]
+        functions += [graph.program.calls[index].function] * len(single.taken)
+    assert functions == [*["graphc_conv_2d"] * 3, "graphc_attention"]
     np.testing.assert_allclose(made[section.writes[0]].view(np.float32).reshape(expected.shape), expected, rtol=1e-6)
 
 
@@ -108,14 +107,14 @@ def test_what_was_measured_is_followed_from_then_on(graphc_command, tmp_path, mo
     assert done.status == 0, done.err
     assert "3 of them in another way than usual" in done.out
     (store,) = (tmp_path / "cache" / "graphc" / "ways").glob("*.txt")
-    assert sorted(chosen(store).values()) == ["direct", "direct", "scores"]
-    assert chosen(Path("ways.txt")) == chosen(store)
+    assert sorted(ways_in(store.read_bytes()).values()) == ["direct", "direct", "scores"]
+    assert ways_in(Path("ways.txt").read_bytes()) == ways_in(store.read_bytes())
     tuned = graphc.compile(path, threads=2)
     after = tuned.run(INPUTS)
     (graph,) = tuned.executor.graphs
     assert sorted(each.way for each in graph.taken.values()) == ["direct", "direct", "direct", "scores"]
     np.testing.assert_allclose(after["y"], before["y"], rtol=1e-5, atol=1e-6)
-    assert graphc.compile(path, threads=1).executor.choices == {}
+    assert graphc.compile(path, threads=1).executor.choices == b""
     monkeypatch.setenv("GRAPHC_WAYS", "none")
     assert graphc.compile(path, threads=2).run(INPUTS)["y"].tobytes() == before["y"].tobytes()
 
@@ -129,7 +128,7 @@ def test_what_a_busy_machine_measures_chooses_nothing(graphc_command, tmp_path, 
     assert done.status == 0, done.err
     assert "3 could not be measured, because the machine did something else too" in done.err
     (store,) = (tmp_path / "cache" / "graphc" / "ways").glob("*.txt")
-    assert chosen(store) == {}
+    assert ways_in(store.read_bytes()) == {}
 
 
 def test_the_command_prints_json(graphc_command, tmp_path, monkeypatch):
@@ -139,11 +138,11 @@ def test_the_command_prints_json(graphc_command, tmp_path, monkeypatch):
     assert done.status == 0, done.err
     found = json.loads(done.out)
     assert Path(found["file"]).is_file()
-    assert {each["key"] for each in found["calls"] if each["steady"]} == set(chosen(Path(found["file"])))
+    assert {each["key"] for each in found["calls"] if each["steady"]} == set(ways_in(Path(found["file"]).read_bytes()))
 
 
 def test_without_code_of_our_own_nothing_is_measured(graphc_command, tmp_path, monkeypatch):
-    monkeypatch.setattr("graphc.targets.ggml.choices.own_code", lambda: "")
+    monkeypatch.setattr("graphc.targets.ggml.run.choose.choices.own_code", lambda: "")
     done = graphc_command("tune", stored(images(), tmp_path), "--dim", "h=7", "--dim", "w=7")
     assert done.status == 1
     assert "on the CPU that needs a C compiler" in done.err

@@ -13,7 +13,7 @@ import graphc
 from graphc.cli import main
 from graphc.compiler import Settings, compile_program, write
 from graphc.errors import EngineError, InputError
-from graphc.targets.ggml import container
+from graphc.weights.formats import gguf
 
 HALF = ("table.weight", "query.weight", "head.half", "conv.weight")
 """What the checkpoints here have in float16."""
@@ -129,7 +129,7 @@ def test_damaged_packed_engines(stripped, tmp_path, monkeypatch):
         path.write_bytes(content)
         with pytest.raises(EngineError, match=reason):
             graphc.load(path, weights=halved(5))
-    monkeypatch.setattr(container, "LARGEST_UNPACKED", 1000)
+    monkeypatch.setattr(gguf, "LARGEST_UNPACKED", 1000)
     (tmp_path / "large.gguf").write_bytes(raw)
     with pytest.raises(EngineError, match="larger than 1000 bytes"):
         graphc.load(tmp_path / "large.gguf", weights=halved(5))

@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphc.ir.graph import Graph, Value
+from graphc.ir.graph import Graph, Origin, Value
 from graphc.ir.types import F16, F32, TensorType
 from graphc.ops.movement import Concat, Reshape, Slice, Transpose
 from graphc.ops.pointwise import Binary, Cast
-from graphc.targets.ggml.program import Program
+from graphc.targets.ggml.program.program import Program
 from graphc.weights.recipes import recipes_of, write_recipes
 from graphc.weights.undo import Base, undone
 
@@ -47,7 +47,7 @@ def programs(draw: Any) -> tuple[Program, dict[str, np.ndarray]]:
     }
     values = []
     for name, array in arrays.items():
-        value = Value(name, TensorType(array.dtype, array.shape), data=array, static=True)
+        value = Value(name, TensorType(array.dtype, array.shape), data=array, origin=Origin())
         graph.declare_parameter(value, name)
         values.append(graph.make(Cast(F32), [value]).output if array.dtype == F16 else value)
     for _ in range(draw(st.integers(1, 3))):
@@ -67,7 +67,7 @@ def programs(draw: Any) -> tuple[Program, dict[str, np.ndarray]]:
     return program, arrays
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(programs())
 def test_what_is_found_is_exact(drawn: tuple[Program, dict[str, np.ndarray]]) -> None:
     program, arrays = drawn
@@ -86,7 +86,7 @@ def compiled(*operators: Any, shape: tuple[int, ...] = (4, 6)) -> tuple[Base, Va
     """One weight for each chain of operators over a parameter."""
     graph, program = Graph("g"), Program("g")
     array = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
-    value = Value("w", TensorType(F32, shape), data=array, static=True)
+    value = Value("w", TensorType(F32, shape), data=array, origin=Origin())
     graph.declare_parameter(value, "w")
     for chain in operators:
         made = value
@@ -124,7 +124,7 @@ def test_recipes_of_strangers_end() -> None:
     base, value, array = compiled([Transpose((1, 0)), Reshape((4, 6))] * 700)
     assert base.parameter(value).tobytes() == array.tobytes()
     graph = Graph("g")
-    nothing = Value("w", TensorType(F32, (0,)), static=True, parameter="w")
+    nothing = Value("w", TensorType(F32, (0,)), origin=Origin("w"))
     made = nothing
     for _ in range(200):
         made = graph.make(Concat(0), [made, made]).output

@@ -18,6 +18,7 @@ from test_control import BRANCHES, add_loop
 import graphc
 from graphc.compiler import compile_program
 from graphc.runtime.profile import profile
+from graphc.targets.ggml.lowering.compose import composed
 from graphc.view.document import document
 from graphc.view.page import page
 
@@ -56,18 +57,18 @@ def stored(folder: Path, data: dict) -> Path:
 
 
 def test_a_document_has_every_call_with_its_costs():
-    program = compile_program(blocks(1))
+    program = composed(compile_program(blocks(1)))
     data = json.loads(json.dumps(document(program, {})))
     assert len(data["steps"]) == len(program.calls)
-    (product,) = (step for step in data["steps"] if step["name"] == "mul_mat")
+    (product,) = (step for step in data["steps"] if step["name"] == "linear")
     assert (product["kind"], product["operations"], product["path"]) == (
         "product",
-        2 * 8**3,
+        2 * 8**3 + 2 * 8**2,  # the product, what is added to it, and ReLU
         ["net", "layer.0", "proj"],
     )
-    assert (product["bytes"], product["shape"], product["held"]) == (3 * 8 * 8 * 4, [8, 8], 8 * 8 * 4)
-    assert product["reads"] == [["weights", 0], ["inputs", 0]]
-    assert [step["name"] for step in data["steps"] if step["kind"] == "copy"] == ["cont"]
+    assert (product["bytes"], product["shape"], product["held"]) == (3 * 8 * 8 * 4 + 8 * 4, [8, 8], 8 * 8 * 4)
+    assert product["reads"] == [["weights", 0], ["inputs", 0], ["weights", 1]]
+    assert [step["name"] for step in data["steps"] if step["kind"] == "copy"] == ["copy"]
     assert data["weights"][0]["bytes"] == 8 * 8 * 4
     assert data["outputs"][0]["reads"] == [["steps", len(program.calls) - 1]]
 
@@ -98,10 +99,10 @@ def test_the_page_opens_modules_and_tells_of_steps(browser: Browser, tmp_path: P
     assert browser.run(shown)[:2] == ["x0", "net"]
     browser.run("document.getElementById('deeper').click(); document.getElementById('deeper').click()")
     names = browser.run(shown)
-    assert {"layer.0", "layer.2", "proj", "soft_max", "cont"} <= set(names)
+    assert {"layer.0", "layer.2", "proj: linear", "soft_max", "copy"} <= set(names)
     browser.run("[...document.querySelectorAll('.card.copy')][0].click()")
     panel = browser.run("document.getElementById('panel').innerText")
-    assert "cont" in panel
+    assert "copy" in panel
     assert "net.layer.0" in panel
     assert "512 B" in panel  # reads and writes 8 x 8 floats
     assert browser.run("document.querySelectorAll('.card.chosen').length") == 1

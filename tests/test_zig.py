@@ -11,9 +11,9 @@ from cpp_programs import arrays, draws, dtypes, kernels, replaced, routines
 from test_cpp_build import SIZES, inputs_of
 
 from graphc import zig
-from graphc.targets.ggml import products
-from graphc.targets.ggml.executor import Executor
-from graphc.targets.kernels import native
+from graphc.kernels.c import compiler
+from graphc.targets.ggml.run.choose import library
+from graphc.targets.ggml.run.executor import Executor
 from graphc.zig import find_zig
 
 ROUNDING = 4e-6
@@ -23,10 +23,10 @@ needs_zig = pytest.mark.skipif(find_zig() is None, reason="needs ziglang")
 
 RUN = """
 import numpy, graphc
-from graphc.targets.ggml.products import load_products
-from graphc.targets.kernels.native import find_compiler
+from graphc.targets.ggml.run.choose.library import load_own
+from graphc.kernels.c.compiler import find_compiler
 assert find_compiler()[-1] == "cc" and "ziglang" in find_compiler()[0]
-assert load_products() is not None
+assert load_own() is not None
 import onnx
 text = '<ir_version: 10, opset_import: ["": 21]> m (float[n, 9] x) => (float[n, 9] y) { y = Erf(x) }'
 x = numpy.linspace(-2, 2, 18, dtype=numpy.float32).reshape(2, 9)
@@ -38,13 +38,13 @@ def outputs(monkeypatch, make, without_compilers):
     """What a program gives, with the system's compiler or without one."""
     monkeypatch.delenv("CC", raising=False)
     if without_compilers:
-        monkeypatch.setattr(native, "COMPILERS", ())
-    products.load_products.cache_clear()
+        monkeypatch.setattr(compiler, "COMPILERS", ())
+    library.load_own.cache_clear()
     program = make()
     executor = Executor(program, arrays(program), threads=2)
     sizes = SIZES.get(make.__name__, [{}])[0]
     found = executor.run(inputs_of(program, sizes), sizes)
-    products.load_products.cache_clear()
+    library.load_own.cache_clear()
     return found
 
 
@@ -52,7 +52,7 @@ def outputs(monkeypatch, make, without_compilers):
 @pytest.mark.parametrize("make", [draws, dtypes, kernels, routines])
 def test_kernels_have_the_bits_of_the_other_compiler(monkeypatch, make):
     expected, found = (outputs(monkeypatch, make, each) for each in (False, True))
-    assert native.find_compiler() == (str(find_zig()), "cc")
+    assert compiler.find_compiler() == (str(find_zig()), "cc")
     assert [each.tobytes() for each in found] == [each.tobytes() for each in expected]
 
 

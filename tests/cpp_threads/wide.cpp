@@ -12,14 +12,10 @@ int main(int argc, char ** argv) {
         wide::Wide model(folder / "wide.gguf", options);
         wide::Inputs inputs;
         inputs.x = graphc::load_npy(folder / "x.npy");
+        inputs.ids = graphc::load_npy(folder / "ids.npy");
         for (int i = 2; i < argc; ++i) {
             model.load_weights(argv[i]);
             graphc::save_npy(folder / ("y" + std::to_string(i - 2) + ".npy"), model.run(inputs).y);
-        }
-        try {
-            model.load_lora("one", folder / "lora.safetensors");
-        } catch (const graphc::Error & error) {
-            std::printf("%s\n", error.what());
         }
         return 0;
     } catch (const graphc::Error & error) {

@@ -11,10 +11,11 @@ import numpy as np
 from graphc.errors import EngineError, GraphcError
 from graphc.runtime.model import Model
 from graphc.shapes import integer, symbols
-from graphc.targets.ggml.place import Place
-from graphc.targets.ggml.program import Input, Program, ProgramError
-from graphc.targets.ggml.text import read_text
-from graphc.targets.ggml.verify import check_row_numbers
+from graphc.targets.ggml.program.program import Input, Program
+from graphc.targets.ggml.program.tensor import ProgramError
+from graphc.targets.ggml.program.text import read_text
+from graphc.targets.ggml.program.verify import check_row_numbers
+from graphc.targets.ggml.run.device.options import Place
 
 from .mutate import mutated
 from .seeds import document

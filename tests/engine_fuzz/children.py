@@ -84,14 +84,14 @@ def main(first: int, end: int, sanitize: bool) -> None:
     """In the child: a line for each engine."""
     from suite.run import quick_flags
 
-    from graphc.targets.ggml import products
-    from graphc.targets.kernels import compiled
+    from graphc.kernels.c import compiled
+    from graphc.targets.ggml.run.choose import library
 
     from .case import check
 
     more = SANITIZER if sanitize else ()
     compiled.FLAGS = (*quick_flags(), *more)
-    products.FAST_FLAGS = (*products.FAST_FLAGS, *more)
+    library.FAST_FLAGS = (*library.FAST_FLAGS, *more)
     if not sanitize and sys.platform != "win32":
         import resource
 

@@ -7,9 +7,9 @@ from random import Random
 from typing import Any
 
 from graphc.ops.base import OPS
-from graphc.targets.ggml.calls import CALLS
-from graphc.targets.ggml.program import TYPE_SIZES
-from graphc.targets.ggml.text import DTYPES
+from graphc.targets.ggml.program.calls import CALLS
+from graphc.targets.ggml.program.tensor import TYPE_SIZES
+from graphc.targets.ggml.program.text import DTYPES
 
 WHOLE = (-(2**62), -(2**31), -2, -1, 0, 0, 1, 1, 2, 3, 4, 5, 7, 8, 16, 65, 1000, 2**20, 2**31 - 1, 2**31, 2**40, 2**62)
 NUMBERS = (0.0, -0.0, 0.5, 1.0, -1.0, 1.5, 1e-30, 1e30, {"number": "nan"}, {"number": "inf"}, {"number": "-inf"})

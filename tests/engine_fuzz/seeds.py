@@ -12,11 +12,13 @@ import numpy as np
 from draws import DRAWS, Draw
 
 from graphc.ir.types import F32, I32, TensorType
+from graphc.kernels.use import KernelUse
 from graphc.shapes import symbol, symbols
-from graphc.targets.ggml.builder import Builder
-from graphc.targets.ggml.calls import CALLS
-from graphc.targets.ggml.program import STORAGE, Constant, KernelUse, Output, Program, Tensor
-from graphc.targets.ggml.text import write_text
+from graphc.targets.ggml.lowering.builder import Builder
+from graphc.targets.ggml.program.calls import CALLS
+from graphc.targets.ggml.program.program import Output, Program
+from graphc.targets.ggml.program.tensor import STORAGE, Constant, Tensor
+from graphc.targets.ggml.program.text import write_text
 
 MAX, AVG = Constant("GGML_OP_POOL_MAX"), Constant("GGML_OP_POOL_AVG")
 F16 = Constant("GGML_TYPE_F16")
@@ -38,16 +40,19 @@ class Tensors:
         self.kernel = program.add_weight("kernel", F32, (3, 6, 3, 3))
         self.each = program.add_weight("each", F32, (6, 1, 3, 3))
         self.other = program.add_weight("other", F32, (6, 3, 2, 2))
+        self.row = program.add_weight("row", F32, (10,))
+        self.matrix_sum = program.add_weight("matrix_sum", F32, (6, 6))
+        self.image_sum = program.add_weight("image_sum", F32, (1, 3, 1, 1))
+        self.channel = program.add_weight("channel", F32, (1, 6, 1, 1))
+        self.vector, self.bias = program.add_weight("vector", F32, (6,)), program.add_weight("bias", F32, (3,))
         self.turned = self.builder.call("ggml_permute", self.x, 1, 0, 2, 3, rank=4)
 
 
 Arguments = Callable[[Tensors], tuple[Any, ...]]
 
 OTHERS: dict[str, Arguments] = {
-    **dict.fromkeys(("ggml_add", "ggml_sub", "ggml_mul", "ggml_div", "ggml_geglu_erf_split", "ggml_swiglu_split",
-                     "ggml_reglu_split"), lambda t: (t.x, t.y)),
-    "ggml_leaky_relu": lambda t: (t.x, 0.5, False),
-    **dict.fromkeys(("ggml_scale", "ggml_fill", "ggml_norm", "ggml_rms_norm", "ggml_l2_norm"), lambda t: (t.x, 0.5)),
+    **dict.fromkeys(("ggml_add", "ggml_sub", "ggml_mul", "ggml_div"), lambda t: (t.x, t.y)),
+    **dict.fromkeys(("ggml_scale", "ggml_fill", "ggml_norm", "ggml_rms_norm"), lambda t: (t.x, 0.5)),
     "ggml_scale_bias": lambda t: (t.x, 0.5, 1.0),
     "ggml_cont": lambda t: (t.turned,),
     "ggml_cast": lambda t: (t.x, F16),
@@ -74,8 +79,17 @@ OTHERS: dict[str, Arguments] = {
         t.other, t.builder.call("ggml_view_4d", t.x, 10, 8, 6, 1, 40, 320, 1920, 0, rank=4), 2),
     "ggml_pool_2d": lambda t: (t.x, AVG, 2, 2, 2, 2, 0.0, 1.0),
     "ggml_interpolate": lambda t: (t.x, 20, 5, 6, 2, BILINEAR),
-    "ggml_pad_ext": lambda t: (t.x, 1, 2, 0, 3, 1, 0, 0, 1),
-    "ggml_argmax": lambda t: (t.flat,),
+    **dict.fromkeys(("ggml_pad_ext", "graphc_pad"), lambda t: (t.x, 1, 2, 0, 3, 1, 0, 0, 1)),
+    "graphc_attention": lambda t: (t.x, t.y, t.x, None, 0.5),
+    "graphc_linear": lambda t: (t.matrix, t.flat, True, t.matrix_sum),
+    "graphc_conv_2d": lambda t: (t.kernel, t.x, t.bias, 1, 1, 1, 1, 1, 1, True, False, t.image_sum),
+    **dict.fromkeys(("graphc_layer_norm", "graphc_rms_norm"), lambda t: (t.x, t.row, t.row, 0.5)),
+    "graphc_group_norm": lambda t: (t.x, t.vector, t.channel, 3, 0.5, True),
+    **dict.fromkeys(("graphc_gelu", "graphc_silu"), lambda t: (t.x, t.y)),
+    "graphc_gate": lambda t: (t.x, t.y, 0.5, 0.1),
+    "graphc_rotary": lambda t: (t.x, t.row, t.row, t.y, True),
+    "graphc_copy": lambda t: (t.turned,),
+    "graphc_concat": lambda t: (1, t.x, t.y, t.x),
 }  # fmt: skip
 """The arguments of calls that take more than one tensor."""
 

@@ -22,6 +22,15 @@ def small_modules(seed=0):
     return modules
 
 
+def write_folders(root: Path, names, *models) -> Path:
+    """Folders of models by A1111's names; checkpoints of such names are among them, each with other weights."""
+    for name in ("Stable-diffusion", *names):
+        (root / name).mkdir()
+    for seed, name in enumerate(models):
+        write_small(root / "Stable-diffusion" / f"{name}.safetensors", small_modules(seed))
+    return root
+
+
 def write_small(path: Path, modules) -> Path:
     unet, vae, text = modules
     write_checkpoint(unet.state_dict(), vae.state_dict(), text.state_dict(), path)

@@ -159,7 +159,7 @@ def test_lengths():
     assert lengths.pad_with_last(long, 3).shape == (1, 3, 2)
     empty = np.full((1, 2, 2), 9.0)
     assert lengths.pad_with_empty(short, empty, 8)[0, :, 0].tolist() == [0, 2, 4, 9, 9, 9, 9]
-    assert lengths.pad_with_empty(long, empty, 3) is not None
+    np.testing.assert_array_equal(lengths.pad_with_empty(long, empty, 3), long)
     assert [array.shape[1] for array in lengths.repeat_to_common([short, np.zeros((1, 6, 2))])] == [6, 6]
     assert lengths.repeat_to_common([short, long]) is None
 

@@ -17,12 +17,13 @@ from test_recognize import arrays
 from graphc_images.errors import ModelError
 from graphc_images.models import load_model
 from graphc_images.models.controls import completed, load_control
-from graphc_images.models.model import ENGINES
 
 SD1 = arrays(original.prefixed("model.diffusion_model.", original.unet(**original.SD1)))
 SDXL = arrays(original.prefixed("model.diffusion_model.", original.unet(**original.SDXL)))
 CONTROL_1 = original.prefixed("control_model.", original.controlnet(**original.SD1))
 CONTROL_XL = original.controlnet(**original.SDXL)
+MIDDLING_XL = original.controlnet(**{**original.SDXL, "depths": (0, 0, 1), "middle": 1})
+SMALL_XL = original.controlnet(**{**original.SDXL, "depths": (0, 0, 0), "middle": 0})
 UNION = {
     "task_embedding": (6, 320), "spatial_ch_projs.weight": (320, 320), "transformer_layes.0.attn.in_proj_weight": (960, 320),
 }  # fmt: skip
@@ -38,6 +39,8 @@ def adapter(channels, square, light=False):
 FILES = {
     "a ControlNet of Stable Diffusion 1": (SD1, CONTROL_1),
     "a ControlNet of Stable Diffusion XL": (SDXL, CONTROL_XL),
+    "a mid-sized ControlNet of Stable Diffusion XL": (SDXL, MIDDLING_XL),
+    "a small ControlNet of Stable Diffusion XL": (SDXL, SMALL_XL),
     "a ControlNet of Stable Diffusion XL for six kinds of pictures": (SDXL, {**CONTROL_XL, **UNION}),
     "a ControlNet of Stable Diffusion XL for eight kinds of pictures": (
         SDXL,
@@ -72,12 +75,18 @@ def test_what_differs_is_said():
         load_control(load_model(SD1), SD1)
 
 
-@pytest.mark.parametrize(("engine", "shapes"), [("controlnet_sd1", CONTROL_1), ("controlnet_sdxl", CONTROL_XL)])
+ENGINES_OF = {
+    "controlnet_sd1": CONTROL_1,
+    "controlnet_sdxl": CONTROL_XL,
+    "controlnet_sdxl_mid": MIDDLING_XL,
+    "controlnet_sdxl_small": SMALL_XL,
+}
+
+
+@pytest.mark.parametrize(("engine", "shapes"), ENGINES_OF.items())
 @pytest.mark.parametrize("hint", [False, True])
 def test_engines_take_the_files(engine, shapes, hint):
     name = "controlnet_hint" if hint else engine
-    if not (ENGINES / f"{name}.gguf.gz").exists():
-        pytest.skip(f"python -m examples.image_engines {name} makes it")
     fits(name, arrays(shapes), "controlnet")
 
 

@@ -20,13 +20,16 @@ diffusers = pytest.importorskip("diffusers")
 pytestmark = pytest.mark.torch
 
 FIRST = "input_blocks.0.0.weight"
+XL = {ZERO: (16, 16, 1, 1), "label_emb.0.0.weight": (64, 80), "task_embedding": None}
 SMALL_MARKS = {
     "a ControlNet of Stable Diffusion 1": {ZERO: (16, 16, 1, 1), FIRST: (16, 4, 3, 3), "label_emb.0.0.weight": None},
-    "a ControlNet of Stable Diffusion XL": {
-        ZERO: (16, 16, 1, 1),
-        "label_emb.0.0.weight": (64, 80),
-        "task_embedding": None,
+    "a ControlNet of Stable Diffusion XL": {**XL, "input_blocks.4.1.norm.weight": (32,)},
+    "a mid-sized ControlNet of Stable Diffusion XL": {
+        **XL,
+        "input_blocks.4.1.norm.weight": None,
+        "input_blocks.7.1.norm.weight": (64,),
     },
+    "a small ControlNet of Stable Diffusion XL": {**XL, "input_blocks.7.1.norm.weight": None},
     "a ControlNet of Stable Diffusion XL for six kinds of pictures": {ZERO: (16, 16, 1, 1), "task_embedding": (6, 16)},
     "a T2I-Adapter of Stable Diffusion 1": {"body.0.block1.weight": (16, 16, 3, 3), "conv_in.weight": (16, 192, 3, 3)},
     "a T2I-Adapter of Stable Diffusion XL": {"body.0.block1.weight": (16, 16, 3, 3), "conv_in.weight": (16, 768, 3, 3)},
@@ -104,6 +107,14 @@ GUIDED = {"negative_prompt": AGAINST, "guidance_scale": 6.0, "sigmas": list(SIGM
 OURS = {"negative_prompt": AGAINST, "cfg_scale": 6.0}
 
 
+def adapted(pipeline, oracle, start, path):
+    """Fails unless an adapter does to a picture what diffusers has it do."""
+    expected = oracle(**asked(start, **GUIDED), image=picture(), adapter_conditioning_scale=0.6).images[0]
+    mine = painted(pipeline, start, SIGMAS, controls=(ControlUnit(path, picture(), weight=0.6),), **OURS)
+    near(mine, expected)
+    changed(pipeline, start, mine)
+
+
 def changed(pipeline, start, mine):
     """Fails if a control did nothing."""
     bare = painted(pipeline, start, SIGMAS, **OURS)
@@ -150,10 +161,7 @@ def test_adapters(light, tmp_path):
     path = written(tmp_path / "adapter.safetensors", renamed)
     network = in_torch(network, path)
     oracle, start = sd1_oracle("StableDiffusionAdapterPipeline", modules, adapter=network), noise(4)
-    expected = oracle(**asked(start, **GUIDED), image=picture(), adapter_conditioning_scale=0.6).images[0]
-    mine = painted(pipeline, start, SIGMAS, controls=(ControlUnit(path, picture(), weight=0.6),), **OURS)
-    near(mine, expected)
-    changed(pipeline, start, mine)
+    adapted(pipeline, oracle, start, path)
 
 
 def theirs_of(name):
@@ -178,13 +186,16 @@ def sdxl_oracle(kind, modules, **parts):
     ))  # fmt: skip
 
 
-def test_stable_diffusion_xl(sdxl):
+@pytest.mark.parametrize(
+    ("depths", "config"), [((0, 2, 3), "SDXL"), ((0, 0, 1), "SDXL_MID"), ((0, 0, 0), "SDXL_SMALL")]
+)
+def test_stable_diffusion_xl(sdxl, depths, config):
     from architecture_models import configs, original
 
     pipeline, modules, folder = sdxl
-    shapes = {**original.SDXL, "depths": (0, 2, 3), "middle": 3, "pooled": 80}
+    shapes = {**original.SDXL, "depths": depths, "middle": depths[-1], "pooled": 80}
     path = written(folder / "control.safetensors", original_controlnet(shapes))
-    network = in_torch(diffusers.ControlNetModel(**unet_config(configs.SDXL)), path)
+    network = in_torch(diffusers.ControlNetModel(**unet_config(getattr(configs, config))), path)
     oracle, start = (
         sdxl_oracle("StableDiffusionXLControlNetPipeline", modules, controlnet=network, add_watermarker=False),
         noise(4),
@@ -193,6 +204,52 @@ def test_stable_diffusion_xl(sdxl):
     mine = painted(pipeline, start, SIGMAS, controls=(ControlUnit(path, picture(), weight=0.7),), **OURS)
     near(mine, expected)
     changed(pipeline, start, mine)
+
+
+def test_control_lora(sdxl):
+    """A file that has the model's own encoder changed by products of small matrices, and what a ControlNet has besides."""
+    from architecture_models import configs, original
+
+    pipeline, modules, folder = sdxl
+    shapes = {**original.SDXL, "depths": (0, 2, 3), "middle": 3, "pooled": 80}
+    whole, random = original_controlnet(shapes), np.random.default_rng(9)
+    given = {"lora_controlnet": np.zeros(1, np.float32)}
+    base = load_file(folder / "Stable Diffusion XL.safetensors")
+    for name, own in whole.items():
+        before = base.get(f"model.diffusion_model.{name}")
+        if before is None or before.ndim < 2:
+            given[name] = own
+            continue
+        module, inputs = name.removesuffix(".weight"), before.shape[1:]
+        up = random.standard_normal((len(before), 3), np.float32)
+        down = random.standard_normal((3, *inputs), np.float32) * np.float32(np.prod(inputs) ** -0.5)
+        given[f"{module}.up"], given[f"{module}.down"] = up.reshape(*up.shape, *(1 for _ in inputs[1:])), down
+        whole[name] = (before.astype(np.float32) + np.tensordot(up, down, (1, 0))).astype(np.float16)
+    network = in_torch(
+        diffusers.ControlNetModel(**unet_config(configs.SDXL)), written(folder / "whole.safetensors", whole)
+    )
+    oracle, start = (
+        sdxl_oracle("StableDiffusionXLControlNetPipeline", modules, controlnet=network, add_watermarker=False),
+        noise(4),
+    )
+    expected = oracle(**asked(start, **GUIDED), image=picture(), controlnet_conditioning_scale=0.7).images[0]
+    path = written(folder / "lora.safetensors", given)
+    mine = painted(pipeline, start, SIGMAS, controls=(ControlUnit(path, picture(), weight=0.7),), **OURS)
+    assert (
+        np.abs(mine.latent - expected.numpy()).max() < 1e-3 * np.abs(mine.latent).max()
+    )  # sums are rounded to float16
+    changed(pipeline, start, mine)
+
+
+def test_adapters_of_stable_diffusion_xl(sdxl):
+    pipeline, modules, folder = sdxl
+    config = {"channels": [16, 32, 64, 64], "num_res_blocks": 2, "downscale_factor": 16}
+    network = diffusers.T2IAdapter(**config, adapter_type="full_adapter_xl")
+    shapes = {theirs_of(name): tuple(each.shape) for name, each in network.state_dict().items()}
+    path = written(folder / "adapter.safetensors", seeded(shapes, 7))
+    network = in_torch(network, path)
+    oracle, start = sdxl_oracle("StableDiffusionXLAdapterPipeline", modules, adapter=network), noise(4)
+    adapted(pipeline, oracle, start, path)
 
 
 def test_union(sdxl):

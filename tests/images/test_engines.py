@@ -30,7 +30,7 @@ TEXTS = {
     "qwen3_4b": original.qwen3(),
     "qwen3_4b_joined": original.qwen3(),
     "qwen3_8b_joined": QWEN3_8B,
-    "qwen25_7b": {**original.qwen2(), **original.visual()},
+    **{f"qwen25_7b{part}": {**original.qwen2(), **original.visual()} for part in ("", "_seeing", "_visual")},
 }
 LIMIT = 25_000_000
 
@@ -157,20 +157,21 @@ class TestMadeAnew:
         pytest.importorskip("torch")
         pytest.importorskip("diffusers")
 
-    def test_what_is_shipped(self):
+    @pytest.mark.parametrize("name", ["taef2_decoder", "taew2_1_encoder"])
+    def test_what_is_shipped(self, name):
         from examples.image_engines.export import engines, unpacked
         from examples.image_engines.table import SHIPPED
 
-        (packed,) = engines("taesd_decoder", SHIPPED["taesd_decoder"]).values()
-        assert unpacked(packed) == unpacked((ENGINES / "taesd_decoder.gguf.gz").read_bytes())
+        (packed,) = engines(name, SHIPPED[name]).values()
+        assert unpacked(packed) == unpacked((ENGINES / f"{name}.gguf.gz").read_bytes())
 
     def test_weights_make_no_difference(self, tmp_path):
         """Exported with weights and without."""
         import torch
         from zoo.build import randomize
 
+        from examples.image_engines.autoencoders import VAE_DECODER
         from examples.image_engines.export import engine, engines, exported_from, parametrized, unpacked
-        from examples.image_engines.networks import VAE_DECODER
         from examples.image_engines.small import VAE
         from examples.image_engines.table import VAE4, Shipped
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphc_images.sampling import guidance
-from graphc_images.sampling.guidance import DynamicThreshold, FreeU, Moment, Projected
+from graphc_images.sampling.guidance import DynamicThreshold, Moment, Projected
 from graphc_images.sampling.guided import Conditioned, Guidance, Guided, Prompts, Weakened, Weakening
 from graphc_images.sampling.levels import Path
 
@@ -163,21 +163,6 @@ def test_noise_and_score_scaling():
 def test_away_from_a_weakened_model():
     close(guidance.away_from(PLAIN, POSITIVE, EMPTY, 3.0), PLAIN + 3 * (POSITIVE - EMPTY))
     close(guidance.away_from(PLAIN, POSITIVE, EMPTY, 3.0, 1.0).std(), POSITIVE.std())
-
-
-def test_free_u():
-    hidden, skip = RANDOM.standard_normal((2, 1, 4, 8, 8))
-    kept = hidden.copy()
-    scaled, filtered = FreeU((1.5, 1.2), (1.0, 1.0), second_version=False).applied(hidden, skip, 0)
-    close(scaled, np.concatenate([hidden[:, :2] * 1.5, hidden[:, 2:]], 1))
-    close(filtered, skip)
-    close(hidden, kept)
-    second, low = FreeU((1.5, 1.2), (0.9, 0.0)).applied(hidden, skip, 1)
-    ratio = second[:, :2] / hidden[:, :2]
-    assert ratio.min() == pytest.approx(1)
-    assert ratio.max() == pytest.approx(1.2)
-    close(second[:, 2:], hidden[:, 2:])
-    close(low.mean((2, 3)), np.zeros((1, 4)))
 
 
 class Model:

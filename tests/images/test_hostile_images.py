@@ -13,7 +13,8 @@ from graphc import GraphcError
 from graphc_images.commands import image
 from graphc_images.commands.options import options, setting_of_text, settings_given
 from graphc_images.describing import described, settings_in
-from graphc_images.hashes import Hashes, metadata_of
+from graphc_images.hashes import Hashes
+from graphc_images.headers import metadata_of
 from graphc_images.inspecting import told
 from graphc_images.pictures.files import Notes, save_picture
 from graphc_images.prompts.wildcards import draw

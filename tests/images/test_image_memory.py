@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 pytest.importorskip("torch")
 pytest.importorskip("diffusers")
@@ -18,7 +19,7 @@ from architecture_models import ENGINES, SMALL
 
 import graphc
 import graphc_images
-from graphc.targets.ggml import executor
+from graphc.targets.ggml.run import executor
 from graphc_images.errors import SettingError
 from graphc_images.models import Conditioning, Loaded, Tiles, TooLarge, load_model
 from graphc_images.models.memory import available, held_by, limit_of
@@ -55,6 +56,29 @@ class Watched(Loaded):
         found = super().run(key, feed)
         self.most = max(self.most, self.nbytes)
         return found
+
+
+def test_floats_of_8_bits_are_counted_as_they_are_kept(file, monkeypatch):
+    """As float16, which is refused before it is too much; in blocks of ggml's they fit."""
+    import ml_dtypes
+
+    from graphc_images.models import memory
+
+    tensors = {
+        name: array.astype(ml_dtypes.float8_e4m3fn) if name.startswith("model.") and array.ndim == 2 else array
+        for name, array in load_file(file).items()
+    }
+    model = load_model(tensors, **KNOWN)
+    denoiser = model.components["denoiser"]
+    narrow = sum(array.nbytes for array in tensors.values() if array.dtype == ml_dtypes.float8_e4m3fn)
+    assert denoiser.widened_bytes() == 2 * narrow
+    model.warm("denoiser")
+    assert model.loaded.nbytes == pytest.approx(denoiser.weight_bytes(), rel=0.02)
+    model.close()
+    monkeypatch.setattr(memory, "available", lambda: narrow)
+    with pytest.raises(TooLarge, match=r"denoiser: its floats of 8 bits take .* as float16, .*--type q8_0"):
+        model.warm("denoiser")
+    load_model(tensors, **KNOWN, types="q8_0").warm("denoiser")
 
 
 def test_a_limit_changes_nothing_of_the_picture(file, whole):

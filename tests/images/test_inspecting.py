@@ -50,6 +50,7 @@ def test_tags_that_are_damaged_are_none(text):
         ({"clip_l": (3, 768), "clip_g": (3, 1280)}, ["an embedding", "3 vectors of 768 for clip_l"]),
         ({"emb_params": (2, 768)}, ["an embedding", "2 vectors of 768 for clip_l"]),
         ({"decoder.conv_in.weight": (512, 16, 3, 3), "encoder.x": (1,)}, ["an autoencoder", "latents of 16 channels"]),
+        ({"1.weight": (64, 32, 3, 3), "3.conv.0.weight": (64, 64, 3, 3)}, ["a tiny autoencoder", "latents of 32 channels"]),
         ({"control_model.input_blocks.0.0.weight": (1,), "y": (1,)}, ["a ControlNet"]),
         ({"text_model.embeddings.token_embedding.weight": (10, 768), "y": (1,), "z": (1,), "w": (1,)}, ["a text encoder (CLIP)"]),
         ({"encoder.block.0.layer.0.SelfAttention.q.weight": (4, 4), "y": (1,), "z": (1,), "w": (1,)}, ["a text encoder (T5)"]),

@@ -7,12 +7,10 @@ import pytest
 from PIL import Image
 
 from graphc_images.errors import SettingError
-from graphc_images.models import load_model
 
 torch = pytest.importorskip("torch")
 diffusers = pytest.importorskip("diffusers")
 
-from architecture_models import SMALL  # noqa: E402
 from test_pipelines import AGAINST, FLOW, HEIGHT, PROMPT, WIDTH, asked, flow, near, noise, opened, painted, quiet  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -101,8 +99,6 @@ def test_latents_of_flux2_are_previewed(tmp_path):
     own = diffusers.Flux2KleinPipeline._unpatchify_latents(torch.from_numpy(latent)).numpy()
     expected = np.einsum("bchw,cr->brhw", own, np.array(format.colours)) + np.array(format.bias)[:, None, None]
     assert np.abs(format.preview(latent) - expected).max() < 1e-5
-    with pytest.raises(SettingError, match="no tiny autoencoder for the latents of Flux"):
-        load_model(SMALL["Flux.2 klein 4B"].weights(), tiny={}, architectures=[pipeline.model.architecture])
     with pytest.raises(SettingError, match="width: 24 is no multiple of 16"):
         pipeline("words", width=24, height=32)
 

@@ -12,10 +12,13 @@ from graphc_images.commands.options import IN_PYTHON_ONLY, options, record_of, s
 from graphc_images.control_units import ControlUnit
 from graphc_images.describing import described, settings_of
 from graphc_images.errors import SettingError
+from graphc_images.models import ARCHITECTURES
 from graphc_images.pictures.blending import SoftInpainting
 from graphc_images.pictures.parameters import read_parameters
-from graphc_images.sampling.guidance import DynamicThreshold, Frequencies, Projected
+from graphc_images.resolving import resolved
+from graphc_images.sampling.guidance import DynamicThreshold, FreeU, Frequencies, Projected
 from graphc_images.settings import Settings
+from graphc_server.own.parameters import PARAMETERS
 
 NOT_WRITTEN = {
     "batches",
@@ -66,12 +69,20 @@ OTHER = {
     "crop_left": 8,
     "uni_pc_skip": "time_quadratic",
     "hires_checkpoint": "other",
+    "hires_modules": ("fine.vae", "clip: l"),
+    "hires_refiner": "both passes",
+    "pad_prompts": "last",
+    "resize_upscaler": "4x, sharp",
+    "background": "#102030",
+    "upscale_tile": 256,
+    "upscale_overlap": 16,
     "inpainting_fill": "latent noise",
     "soft_inpainting": SoftInpainting(2.0, mask_influence=0.5),
     "slg_layers": (3, 4),
     "apg": Projected(0.5, 3.0, 0.25),
     "dynamic_thresholding": DynamicThreshold(5.0, 0.75, "Cosine Down", from_mean=False, by_deviation=True),
     "fresca": Frequencies(0.5, 2.0, 10),
+    "free_u": FreeU(1.1, 1.2, 0.9, 0.2, second_version=False),
     "t5_mask_pad": 1,
     "refiner": "refine: r.safetensors",
     "hires_upscaler": "Lanczos",
@@ -109,6 +120,7 @@ BESIDES = {
             "prompt",
             "negative_prompt",
             "checkpoint",
+            "modules",
         )
     },
 }
@@ -135,6 +147,15 @@ def test_a_setting_comes_back_from_the_text(name):
     found = settings_of(read_parameters(described(asked, "m")))
     assert found[name] == value
     assert Settings.of(**found)
+
+
+@pytest.mark.parametrize("model", ARCHITECTURES, ids=lambda model: model.name)
+def test_guidance_is_for_models_that_take_it(model):
+    """Clients of Forge send it to all; Flux schnell, say, has no input for it."""
+    found = resolved(Settings(guidance=2.5, hires_guidance=1.5), model)
+    takes = model.defaults.guidance is not None
+    assert (found.guidance, found.hires_guidance) == ((2.5, 1.5) if takes else (None, None))
+    assert ("guidance" in {each.name for each in PARAMETERS if each.has(model)}) == takes
 
 
 def test_what_is_usual_is_not_written():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from graphc_images.conditions import Conditioner
 from graphc_images.errors import SettingError
 
 torch = pytest.importorskip("torch")
@@ -127,6 +127,7 @@ def test_stable_diffusion_2_predicts_velocity(tmp_path):
 
 
 def test_stable_diffusion_xl_inpainting(tmp_path, likeliest):
+    """A1111 begins with the picture and noise, diffusers with noise alone."""
     pipeline, modules = opened("Stable Diffusion XL inpainting", tmp_path)
     oracle = quiet(diffusers.StableDiffusionXLInpaintPipeline(**of_sdxl(modules)))
     start = noise(4)
@@ -137,6 +138,12 @@ def test_stable_diffusion_xl_inpainting(tmp_path, likeliest):
         denoising_strength=1.0, steps=len(SIGMAS) - 1,
     )  # fmt: skip
     near(mine, expected)
+
+
+def goes_on_with(pipeline, second):
+    """Whatever model a pipeline is to load as a refiner, it is this one."""
+    pipeline.others._checkpoint = lambda name: Path(__file__)
+    pipeline.model.sibling = lambda *path, **modules: second.model
 
 
 def test_the_refiner_goes_on(tmp_path):
@@ -150,13 +157,13 @@ def test_the_refiner_goes_on(tmp_path):
     given = asked(None, image=halfway, denoising_start=0.5, **{**shared, "num_inference_steps": len(SIGMAS) - 1})
     del given["height"], given["width"], given["latents"]
     expected = oracle(**given).images[0]
-    pipeline.others["refiner"] = Conditioner(second.model)
+    goes_on_with(pipeline, second)
     settings = {"negative_prompt": AGAINST, "cfg_scale": 6.0, "refiner": "refiner"}
     near(painted(pipeline, start, SIGMAS, refiner_switch_at=0.5, **settings), expected)
     alone = first(**asked(start, **shared)).images[0]
     near(painted(pipeline, start, SIGMAS, refiner_switch_at=1.0, **settings), alone)
     third, _ = opened("Stable Diffusion 1", tmp_path)
-    third.others["refiner"] = Conditioner(second.model)
+    goes_on_with(third, second)
     with pytest.raises(SettingError, match="does not go on from latents of"):
         third("words", refiner="refiner", height=HEIGHT, width=WIDTH)
 

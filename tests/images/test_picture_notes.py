@@ -190,7 +190,7 @@ def test_hidden_texts():
 
 def test_what_cannot_be_read_or_written(tmp_path):
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\nnothing")
-    with pytest.raises(ImageError, match=r"a\.png: the picture cannot be read"):
+    with pytest.raises(ImageError, match=r"a\.png: the picture cannot be read: [^<]+$"):
         open_picture(tmp_path / "a.png")
     with pytest.raises(ImageError, match=r"a\.bmp: pictures are written as"):
         save_picture(Image.new("RGB", (2, 2)), tmp_path / "a.bmp")

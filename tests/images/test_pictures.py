@@ -7,7 +7,18 @@ import pytest
 from PIL import Image
 
 from graphc_images.errors import SettingError
-from graphc_images.pictures import arrays, blending, colour, filters, grids, masks, outpaint, preprocessors, tiles
+from graphc_images.pictures import (
+    arrays,
+    blending,
+    colour,
+    filters,
+    grids,
+    hints,
+    masks,
+    outpaint,
+    preprocessors,
+    tiles,
+)
 from graphc_images.pictures.masks import Box
 from graphc_images.pictures.previews import PREVIEWS, preview
 from graphc_images.pictures.sizes import resize
@@ -73,7 +84,6 @@ def test_blurs_are_opencvs():
 def test_hints_are_opencvs():
     assert crc(preprocessors.canny(pixels())[..., 0]) == 2103054789
     assert crc(preprocessors.canny(pixels(), 10, 30)[..., 0]) == 3107120912
-    assert crc(preprocessors.gray_of(pixels())) == 1524026938
     assert crc(preprocessors.scribble(pixels())) == 3629191936
     lab = colour.rgb_to_lab(pixels())[[0, 10, 30, 47], [0, 20, 40, 63]]
     assert lab.tolist() == [[33, 175, 63], [83, 190, 36], [227, 93, 176], [144, 197, 75]]
@@ -82,15 +92,17 @@ def test_hints_are_opencvs():
     np.testing.assert_allclose(area, expected, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", preprocessors.PREPROCESSORS)
+@pytest.mark.parametrize("name", hints.PREPROCESSORS)
 @pytest.mark.parametrize("shape", [(48, 64), (1, 1), (1, 7), (5, 1)])
 def test_hints_have_the_size_of_the_picture(name, shape):
-    hint = preprocessors.PREPROCESSORS[name](pixels(*shape))
+    hint = hints.preprocessed(pixels(*shape), name, min(shape), None, None, seed=1)
     assert (hint.shape, hint.dtype) == ((*shape, 3), np.uint8)
 
 
 def test_other_hints():
-    assert preprocessors.tile(pixels(), 4).std() < pixels().std()
+    small = preprocessors.tile(pixels(), 4)
+    assert small.shape == (12, 16, 3)
+    assert small.std() < pixels().std()
     np.testing.assert_array_equal(preprocessors.tile(pixels()), pixels())
     np.testing.assert_array_equal(preprocessors.invert(preprocessors.invert(pixels())), pixels())
     shuffled = preprocessors.shuffle(pixels(), seed=1, scale=16)

@@ -189,6 +189,11 @@ def test_wildcards(tmp_path):
     assert draw("{a|b|c}", 5) == draw("{a|b|c}", 5)
 
 
+def test_wildcards_that_there_are_not(caplog):
+    assert draw("__none__ and {__none__|__none__}", 1) == "__none__ and __none__"
+    assert caplog.messages == ["there is no wildcard __none__: it stays as it is"]
+
+
 def test_choices():
     seeds = range(300)
     assert {draw("{a|b}", seed) for seed in seeds} == {"a", "b"}

@@ -11,7 +11,8 @@ import pytest
 
 from graphc_images.commands.options import setting_of_text
 from graphc_images.errors import SettingError
-from graphc_images.hashes import Hashes, metadata_of
+from graphc_images.hashes import Hashes
+from graphc_images.headers import metadata_of
 from graphc_images.pictures.names import Facts, file_for, next_number
 from graphc_images.prompts.styles import Style
 from graphc_images.prompts.wildcards import Wildcards

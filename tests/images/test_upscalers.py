@@ -180,7 +180,10 @@ def test_tiles_are_the_whole_but_at_their_seams(file):
     assert np.median(different) == 0
     assert (pixels_of(upscaler(picture())) == pixels_of(whole)).all(), "one tile is the whole"
     with pytest.raises(SettingError, match="cannot overlap"):
-        upscaler(picture(), tile=8, overlap=-1)
+        upscaler(picture(), tile=24, overlap=-1)
+    with pytest.raises(SettingError, match="upscale_tile: a tile has at least 16 pixels"):
+        upscaler(picture(), tile=1)
+    assert upscaler(picture(), tile=16, overlap=15).size == upscaler(picture()).size
 
 
 def test_smaller_tiles_where_memory_is_short(file):

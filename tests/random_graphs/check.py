@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from graphc import onnx_backend
 from graphc.errors import GraphcError
-from graphc.targets.ggml.choices import WAYS, kind_of
+from graphc.targets.ggml.run.choose.library import load_own
 
 from .drawing import F32, Drawing, Rejected, Tensor, difference, info, model_of, reads
 from .nodes import NODES
@@ -77,14 +77,9 @@ def examples(draw: st.DrawFn, most: int = MOST_NODES, among: Sequence[str] = tup
         d.add("Identity", d.leaf(d.array(F32, ())), exact=True)
     made = {name for node in d.nodes for name in node.output}
     outputs = [t for t in d.tensors if t.name in made and (t.name not in d.read or d.number(0, 3) == 0)]
-    return Example(d, d.nodes, outputs, d.flag(), {kind: d.pick(("", *ways)) for kind, ways in WAYS.items()})
-
-
-class Always(dict):
-    """A way for all calls of a kind that can be computed so."""
-
-    def get(self, key: str, default: str = "") -> str:
-        return str(self[kind_of(key)])
+    own = load_own()
+    ways = {kind: d.pick(("", *own.ways(kind))) for kind in ("conv_2d", "attention")} if own else {}
+    return Example(d, d.nodes, outputs, d.flag(), ways)
 
 
 def check(example: Example) -> bool:
@@ -93,7 +88,8 @@ def check(example: Example) -> bool:
     Raises AssertionError if a result is not right, and what graphc raises for a graph that it must take.
     """
     try:
-        with patch("graphc.targets.ggml.executor.choices_for", lambda *_: Always(example.ways)):
+        choices = "".join(f"{kind} * = {way}\n" for kind, way in example.ways.items() if way).encode()
+        with patch("graphc.targets.ggml.run.executor.choices_for", lambda *_: choices):
             results = onnx_backend.prepare(example.model()).run(list(example.feeds.values()))
     except GraphcError:
         if example.symbolic:

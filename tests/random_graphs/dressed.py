@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from . import layers
 from .drawing import F32, MOST, Drawing, Node, Rejected, Tensor
 
 SIZES = (1, 1, 1, 2, 3, 5, 9, 16, 17, 33, 40)
@@ -128,6 +129,8 @@ def activated(d: Drawing) -> object:
 
 LAYERS = {
     "dressed Conv": dressed(conv),
+    "dressed Conv of groups, gaps and any rank": dressed(layers.conv),
+    "dressed ConvTranspose": dressed(layers.conv_transpose),
     "dressed MatMul": dressed(product),
     "dressed Attention": dressed(attention),
     "dressed normalization": dressed(normalized),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import threading
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +47,36 @@ def of_text(model="one.safetensors", prompt="a red circle", negative="", size=64
 def changed(graph, name, **inputs):
     """A graph with other inputs of a node."""
     return {**graph, name: {**graph[name], "inputs": {**graph[name]["inputs"], **inputs}}}
+
+
+def listening(served, name, ready, found, ends=("executing",)):
+    """Listens as a client until its graph is over."""
+    from websockets.sync.client import connect
+
+    with connect(f"ws://127.0.0.1:{served.port}/ws?clientId={name}") as socket:
+        ready.set()
+        for message in socket:
+            found.append(message if isinstance(message, bytes) else json.loads(message))
+            last = found[-1]
+            if isinstance(last, dict) and last["type"] in ends and last["data"].get("node", 0) is None:
+                return
+
+
+def told(served, graph, name=None, **more):
+    """All messages of a graph to its client."""
+    name = name or uuid.uuid4().hex
+    found, ready = [], threading.Event()
+    thread = threading.Thread(target=listening, args=(served, name, ready, found), daemon=True)
+    thread.start()
+    assert ready.wait(20)
+    answer = served.post("/prompt", {"prompt": graph, "client_id": name, **more})
+    thread.join(60)
+    assert not thread.is_alive()
+    return answer["prompt_id"], found
+
+
+def kinds(messages):
+    return [each["type"] if isinstance(each, dict) else "preview" for each in messages]
 
 
 class Watched:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import io
 import os
 import signal
 import socket
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import httpx
 import uvicorn
+from PIL import Image
 
 from graphc_server.app import create_app
 from graphc_server.service import Setup
@@ -37,6 +40,23 @@ def write_models(folder, *names):
     return folder
 
 
+def write_control(path):
+    """A ControlNet of the small model that changes much."""
+    import torch
+    from safetensors.torch import save_file
+    from small_checkpoint import small_modules
+
+    from examples.shapes.networks import build_controlnet
+
+    torch.manual_seed(3)
+    control = build_controlnet(small_modules()[0])
+    with torch.no_grad():
+        for name, parameter in control.named_parameters():
+            if "controlnet_" in name:
+                parameter.normal_(0, 0.1)
+    save_file(control.state_dict(), path)
+
+
 class Served:
     """A server in a thread of this process; `client` asks it."""
 
@@ -51,7 +71,7 @@ class Served:
         until(lambda: self.server.started)
         port = self.server.servers[0].sockets[0].getsockname()[1]
         self.port, self.url = port, f"http://127.0.0.1:{port}"
-        self.client = httpx.Client(base_url=self.url, timeout=60)
+        self.client = httpx.Client(base_url=self.url, timeout=300)
         return self
 
     def __exit__(self, *error):
@@ -73,6 +93,33 @@ class Served:
         return self.post("/sdapi/v1/txt2img", {**SMALL, **fields})
 
 
+def opened(text):
+    """The picture of an answer, in base64."""
+    return Image.open(io.BytesIO(base64.b64decode(text)))
+
+
+def content_of(picture):
+    """A picture as a PNG file."""
+    made = io.BytesIO()
+    picture.save(made, "PNG")
+    return made.getvalue()
+
+
+def written(picture):
+    """The same in base64, as requests have it."""
+    return base64.b64encode(content_of(picture)).decode()
+
+
+def pixels(*texts):
+    """What pictures in base64 show."""
+    return [opened(each).tobytes() for each in texts]
+
+
+def pixels_of(answer):
+    """The same of all pictures of an answer."""
+    return pixels(*answer["images"])
+
+
 def until(what, seconds=60.0):
     """Wait until something is so; what it is, is returned."""
     end = time.monotonic() + seconds
@@ -85,9 +132,9 @@ def until(what, seconds=60.0):
 
 
 class Process:
-    """`graphc serve` as a process."""
+    """`graphc serve` as a process; over HTTPS where `trusts` says whom to trust."""
 
-    def __init__(self, models, data, *more) -> None:
+    def __init__(self, models, data, *more, trusts=None) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -99,7 +146,10 @@ class Process:
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, *map(str, options)], stderr=self.log, text=True, env=environment
         )
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
+        scheme = "http" if trusts is None else "https"
+        self.client = httpx.Client(
+            base_url=f"{scheme}://127.0.0.1:{self.port}", timeout=300, verify=True if trusts is None else trusts
+        )
         until(self.answers)
 
     def answers(self):

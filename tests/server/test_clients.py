@@ -1,14 +1,12 @@
 """The requests of known clients, in the order in which they send them, with the fields that they read from the answers."""
 
-import base64
-import io
 import json
 import threading
 
 import httpx
 import pytest
 from PIL import Image
-from served import Served, until, write_models
+from served import Served, opened, until, write_models, written
 
 from graphc_server.service import Setup
 
@@ -29,16 +27,6 @@ def served(models, tmp_path_factory):
         running.client.close()
         running.client = httpx.Client(base_url=running.url, timeout=60, auth=USER)
         yield running
-
-
-def opened(text):
-    return Image.open(io.BytesIO(base64.b64decode(text)))
-
-
-def written(picture):
-    made = io.BytesIO()
-    picture.save(made, "PNG")
-    return base64.b64encode(made.getvalue()).decode()
 
 
 def test_silly_tavern(served):

@@ -9,7 +9,7 @@ import uuid
 
 import numpy as np
 import pytest
-from graphs import changed, node, of_text, picture
+from graphs import changed, kinds, node, of_text, picture, told
 from PIL import Image
 from served import Process, Served, until, write_models
 
@@ -50,34 +50,6 @@ def seen(served, image):
     answer = served.client.get("/view", params=image)
     assert answer.status_code == 200, answer.text
     return Image.open(io.BytesIO(answer.content))
-
-
-def listening(served, name, ready, found, ends=("executing",)):
-    """Listens as a client until its graph is over."""
-    with client.connect(f"ws://127.0.0.1:{served.port}/ws?clientId={name}") as socket:
-        ready.set()
-        for message in socket:
-            found.append(message if isinstance(message, bytes) else json.loads(message))
-            last = found[-1]
-            if isinstance(last, dict) and last["type"] in ends and last["data"].get("node", 0) is None:
-                return
-
-
-def told(served, graph, name=None, **more):
-    """All messages of a graph to its client."""
-    name = name or uuid.uuid4().hex
-    found, ready = [], threading.Event()
-    thread = threading.Thread(target=listening, args=(served, name, ready, found), daemon=True)
-    thread.start()
-    assert ready.wait(20)
-    answer = served.post("/prompt", {"prompt": graph, "client_id": name, **more})
-    thread.join(60)
-    assert not thread.is_alive()
-    return answer["prompt_id"], found
-
-
-def kinds(messages):
-    return [each["type"] if isinstance(each, dict) else "preview" for each in messages]
 
 
 def test_events_of_a_graph(served):
@@ -136,7 +108,8 @@ def test_previews_that_say_what_they_are_of(served):
         socket.send(json.dumps({"type": "feature_flags", "data": {"supports_preview_metadata": True}}))
         socket.send("no JSON")
         assert json.loads(socket.recv())["type"] == "status"
-        flags = json.loads(socket.recv())
+        flags = next(each for each in map(json.loads, socket) if each["type"] != "status")
+        assert flags["type"] == "feature_flags"
         assert flags["data"]["supports_preview_metadata"] is True
         id = served.post("/api/prompt", {"prompt": of_text(seed=14), "client_id": name})["prompt_id"]
         for message in socket:
@@ -230,13 +203,25 @@ def test_what_breaks_while_a_graph_is_carried_out(served):
     assert images_of(carried_out(served, of_text(seed=16)))
 
 
+def test_an_error_does_not_repeat_whole_pictures(served):
+    """Krita's graphs carry them in base64."""
+    graph = changed(of_text(), "9", images=["11", 0]) | {
+        "11": node("ETN_LoadImageBase64", image="!" * 100_000),
+    }
+    _, found = told(served, graph)
+    error = next(each["data"] for each in found if isinstance(each, dict) and each["type"] == "execution_error")
+    assert error["node_id"] == "11"
+    assert error["current_inputs"] == {"image": ["!" * 200 + "… (100000 characters)"]}
+    assert len(json.dumps(error)) < 2000
+
+
 def long(**more):
     return of_text(steps=500, seed=20, **more)
 
 
 def test_the_queue_and_interrupts(served):
     first, second, third = (served.post("/prompt", {"prompt": long(negative=f"{n}")})["prompt_id"] for n in range(3))
-    until(lambda: served.get("/queue")["queue_running"])
+    until(lambda: served.get("/queue")["queue_running"] and served.service.painter.turn.step)
     queue = served.get("/queue")
     assert [each[1] for each in queue["queue_running"]] == [first]
     assert [each[1] for each in queue["queue_pending"]] == [second, third]

@@ -3,13 +3,17 @@
 import numpy as np
 import pytest
 from graphs import IMAGES, Bench, changed, node, picture, write_lora
+from PIL import Image
 from safetensors.numpy import save_file
+from served import content_of, written
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("diffusers")
 pytestmark = pytest.mark.torch
 
-from graphc_server.comfyui import nodes  # noqa: E402
+from graphc_images import SettingError  # noqa: E402
+from graphc_images.tokenizers import QwenTokenizer  # noqa: E402
+from graphc_server.comfyui import checking, nodes  # noqa: E402
 from graphc_server.comfyui.table import CHOICE, NODES, WIDGETS  # noqa: E402
 
 FILES = {
@@ -26,7 +30,29 @@ FOLDERS = (
     "controlnet",
     "upscale_models",
     "embeddings",
+    "preprocessors",
+    "clip_vision",
+    "ipadapter",
+    "inpaint",
 )
+
+
+SPOT = Image.new("L", (64, 64))
+SPOT.paste(255, (8, 16, 48, 40))
+SPOT_TEXT = written(SPOT)
+
+
+def write_preprocessor(folder):
+    """A network for all nodes that want one: a picture in, the same picture out."""
+    import onnx
+    from onnx import helper
+
+    sizes = ["batch", 3, "height", "width"]
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, sizes) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "same", values[:1], values[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    words = "_".join(words[0] for _, words in nodes.hints.NETWORKS.values())
+    onnx.save(model, folder / f"{words}.onnx")
 
 
 def part(tensors, prefix):
@@ -38,6 +64,7 @@ def bench(tmp_path_factory):
     """A bench whose library has small files of all kinds."""
     from architecture_models import ENGINES, SMALL, VARIANTS
     from test_controls import KINDS, original_controlnet
+    from test_qwen_edit import visual
     from test_upscalers import Compact, seeded
 
     root = tmp_path_factory.mktemp("comfyui")
@@ -66,6 +93,7 @@ def bench(tmp_path_factory):
         "text_encoders/qwen_2.5_vl_7b": "text_encoders.qwen25_7b.transformer.",
     }.items():  # fmt: skip
         save_file(part(qwen, prefix), root / "models" / f"{file}.safetensors")
+    save_file({**qwen, **visual(np.float32)}, place["checkpoints"] / "seeing.safetensors")
     write_lora(place["loras"] / "style.safetensors")
     from architecture_models import original
 
@@ -77,11 +105,17 @@ def bench(tmp_path_factory):
         {name: each.numpy() for name, each in seeded(Compact(scale=2)).state_dict().items()},
         place["upscale_models"] / "double.safetensors",
     )
+    write_preprocessor(place["preprocessors"])
+    for name in ("clip_vision", "ipadapter", "inpaint"):
+        (place[name] / "nobody_opens_it.safetensors").write_bytes(b"")
     rows = sorted((each.architecture for each in known.values()), key=lambda row: -len(row.marks))
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setattr("graphc_images.models.encoders.CLIPS", {16: "clip_l", 32: "clip_g", 48: "clip_l"})
+    for area in ("EDITED_PIXELS", "LOOKED_AT_PIXELS"):
+        monkeypatch.setattr(f"graphc_images.seen.{area}", 64 * 64)
     made = Bench(root / "data", root / "models", engines=ENGINES, architectures=rows, controls=KINDS)
     picture(alpha=True).save(made.files.folders["input"] / "picture.png")
+    made.files.handed.put("picture", content_of(picture(alpha=True)))
     yield made
     monkeypatch.undo()
 
@@ -101,6 +135,8 @@ def base(file="sd1"):
         "control": node("ControlNetLoader", control_net_name="edges.safetensors"),
         "encoded": node("VAEEncode", pixels=["picture", 0], vae=["ckpt", 2]),
         "upscaler": node("UpscaleModelLoader", model_name="double.safetensors"),
+        "tiles": node("ETN_TileLayout", image=["picture", 0], min_tile_size=64, padding=16, blending=8, multiple=8),
+        "spot": node("ETN_LoadMaskBase64", mask=SPOT_TEXT),
     }
 
 
@@ -108,6 +144,7 @@ SOURCES = {
     "MODEL": ["ckpt", 0], "CLIP": ["ckpt", 1], "VAE": ["ckpt", 2], "CONDITIONING": ["text", 0], "LATENT": ["latent", 0],
     "IMAGE": ["picture", 0], "MASK": ["picture", 1], "SIGMAS": ["sigmas", 0], "SAMPLER": ["sampler", 0],
     "NOISE": ["noise", 0], "GUIDER": ["guider", 0], "CONTROL_NET": ["control", 0], "UPSCALE_MODEL": ["upscaler", 0],
+    "TileLayout": ["tiles", 0],
 }  # fmt: skip
 
 
@@ -152,6 +189,9 @@ SINKS = {
         "large": node("ImageUpscaleWithModel", upscale_model=link, image=["picture", 0]), **shown(["large", 0]),
     },
     "SIGMAS": lambda link: custom(sigmas=link), "SAMPLER": lambda link: custom(sampler=link),
+    "TileLayout": lambda link: {
+        "cut": node("ETN_ExtractImageTile", image=["picture", 0], layout=link, index=1), **shown(["cut", 0]),
+    },
     "NOISE": lambda link: custom(noise=link), "GUIDER": lambda link: custom(guider=link),
     "INT": lambda link: {"empty": node("EmptyImage", width=link, height=16, batch_size=1, color=255), **shown(["empty", 0])},
     "FLOAT": lambda link: {"solid": node("SolidMask", value=link, width=16, height=16), **SINKS["MASK"](["solid", 0])},
@@ -169,9 +209,10 @@ ONLY = {
     "CLIPTextEncodeSDXL": "xl", "CLIPTextEncodeSDXLRefiner": "refiner", "CLIPTextEncodeFlux": "flux", "FluxGuidance": "flux",
     "FluxDisableGuidance": "flux", "CLIPTextEncodeSD3": "sd3", "ModelSamplingSD3": "sd3", "ModelSamplingAuraFlow": "sd3",
     "ModelSamplingFlux": "flux", "SkipLayerGuidanceSD3": "sd3", "SkipLayerGuidanceDiT": "flux", "ReferenceLatent": "flux",
+    "TextEncodeQwenImageEdit": "seeing", "TextEncodeQwenImageEditPlus": "seeing",
     "InpaintModelConditioning": "inpaint", "InstructPixToPixConditioning": "edit", "EmptySD3LatentImage": "flux",
     "UNETLoader": "flux", "VAELoader": "flux", "DualCLIPLoader": "flux", "TripleCLIPLoader": "sd3", "CLIPLoader": "chroma",
-    "OptimalStepsScheduler": "flux", "Flux2Scheduler": "flux",
+    "INPAINT_VAEEncodeInpaintConditioning": "inpaint", "OptimalStepsScheduler": "flux", "Flux2Scheduler": "flux",
 }  # fmt: skip
 """The model of nodes that are not for Stable Diffusion 1."""
 
@@ -197,6 +238,12 @@ GIVEN = {
     "SaveImage": {"filename_prefix": "kept/of %width%"}, "LoraLoader": {"strength_clip": 0.5}, "GITSScheduler": {"steps": 2},
     "ConditioningSetTimestepRange": {"start": 0.0, "end": 0.5}, "KSamplerAdvanced": {"start_at_step": 1, "scheduler": "normal"},
     "AlignYourStepsScheduler": {"steps": 2}, "CFGGuider": {"negative": ["other", 0]},
+    "ETN_LoadImageBase64": {"image": f"data:image/png;base64,{SPOT_TEXT}"}, "ETN_LoadMaskBase64": {"mask": SPOT_TEXT},
+    "ETN_LoadImageCache": {"id": "picture"}, "ETN_Translate": {"text": "lang:en a circle"},
+    "ETN_MergeImageTile": {"tile": ["cut", 0], "index": 1}, "ETN_TileLayout": {"min_tile_size": 64, "padding": 16},
+    "INPAINT_MaskBoundingBox": {"mask": ["spot", 0]}, "INPAINT_MaskedFill": {"mask": ["spot", 0], "fill": "navier-stokes"},
+    "INPAINT_ExpandMask": {"mask": ["spot", 0]}, "HintImageEnchance": {"image_gen_width": 96, "image_gen_height": 64},
+    **{name: {"resolution": 64} for name in (*nodes.hints.NETWORKS, "CannyEdgePreprocessor", "Scribble_XDoG_Preprocessor")},
 }  # fmt: skip
 
 
@@ -214,6 +261,8 @@ def graph_with(name):
         else:
             inputs[each.name] = each.default
     graph["node"] = node(name, **{**inputs, **GIVEN.get(name, {})})
+    if name == "ETN_MergeImageTile":
+        graph["cut"] = node("ETN_ExtractImageTile", image=["picture", 0], layout=["tiles", 0], index=1)
     return graph
 
 
@@ -226,7 +275,10 @@ def filled(graph, library):
     return graph
 
 
-@pytest.mark.parametrize("name", NODES)
+LACKING = [each.name for each in NODES.values() if each.function.__module__ == nodes.lacking.__name__]
+
+
+@pytest.mark.parametrize("name", [name for name in NODES if name not in LACKING])
 def test_a_node(bench, name):
     graph, kind = filled(graph_with(name), bench.library), NODES[name]
     if kind.output:
@@ -236,12 +288,34 @@ def test_a_node(bench, name):
     for slot, type in enumerate(kind.gives):
         watch = bench.run({**graph, **SINKS[type](["node", slot])})
         found = bench.pictures(watch.shown["end"])[0]
-        assert found.std() > 0 or type in ("MASK", "IMAGE", "INT", "FLOAT"), "the picture is of one colour"
+        assert found.std() > 0 or type in ("MASK", "IMAGE", "INT", "FLOAT", "TileLayout"), (
+            "the picture is of one colour"
+        )
         value = bench.value(graph, "node", slot) if slot in range(len(kind.gives)) else None
         array = getattr(value, "samples", value)
         if isinstance(array, np.ndarray):
             assert array.dtype == np.float32
             assert np.isfinite(array).all()
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_a_node_that_is_lacking_is_refused_before(bench, name):
+    """Its files are listed, and its reason is said, to whom it gives something as well."""
+    kind = NODES[name]
+    graph = base() | {"lacking": node(name), "end": node("PreviewImage", images=["picture", 0])}
+    for each in kind.inputs:
+        loads = next((other for other in LACKING if each.type in NODES[other].gives), None)
+        if each.type == CHOICE:
+            graph["lacking"]["inputs"][each.name] = "nobody_opens_it.safetensors"
+        elif loads is not None:
+            graph[each.name] = node(loads)
+            graph["lacking"]["inputs"][each.name] = [each.name, NODES[loads].gives.index(each.type)]
+        else:
+            graph["lacking"]["inputs"][each.name] = SOURCES[each.type]
+    checker = checking._Checker(graph, bench.library)
+    (said,) = checker.problems("lacking")
+    assert said["type"] == "custom_validation_failed"
+    assert kind.about.removeprefix("Refused: ").rstrip(".") in said["details"]
 
 
 def test_separate_files_of_z_image(bench):
@@ -310,3 +384,27 @@ def test_all_nodes_of_the_first_cut_are_there():
     assert all(each.about.endswith(".") for each in NODES.values())
     assert changed(base(), "latent", width=8)["latent"]["inputs"]["width"] == 8
     assert IMAGES.is_dir()
+
+
+def test_texts_beside_pictures(bench):
+    """Without a picture a text is read as ever; with one it is another, with its latent if there is an autoencoder."""
+
+    def read(kind, file="seeing", **inputs):
+        graph = {**base(file), "read": node(kind, clip=["ckpt", 1], **({"prompt": "a red circle"} | inputs))}
+        bench.run({**graph, **SINKS["CONDITIONING"](["read", 0])})
+        return bench.value(graph, "read")[0]
+
+    plain = read("CLIPTextEncode", text="a red circle").read.words
+    picture = ["picture", 0]
+    first, second = "TextEncodeQwenImageEdit", "TextEncodeQwenImageEditPlus"
+    assert (read(first, vae=["ckpt", 2]).read.words == plain).all()
+    alone, numbered = read(first, image=picture), read(second, image1=picture, vae=["ckpt", 2])
+    assert alone.references == ()
+    assert [each.shape for each in numbered.references] == [(1, 16, 8, 8)]
+    more = len(QwenTokenizer().encode("Picture 1: "))
+    assert numbered.read.words.shape[1] == alone.read.words.shape[1] + more
+    both = read(second, image1=picture, image3=picture, vae=["ckpt", 2])
+    assert len(both.references) == 2
+    assert both.read.words.shape[1] > numbered.read.words.shape[1]
+    with pytest.raises(SettingError, match="clip: the text encoders of Stable Diffusion 1 see no pictures"):
+        read(first, "sd1", image=picture)

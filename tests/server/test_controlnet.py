@@ -1,36 +1,20 @@
 """ControlNet over HTTP: units with all their spellings, maps, lists, and what preprocessors make."""
 
-import base64
 import io
 import json
 
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
-from served import SMALL, Served, until, write_models
+from served import SMALL, Served, opened, until, write_control, write_models, written
 
 import graphc_images
-from graphc_images.control_units import ControlUnit, short_hash
+from graphc_images.control_units import ControlUnit
+from graphc_images.hashes import short_hash
 from graphc_server.service import Setup
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
-
-
-def write_control(path):
-    """A ControlNet of the small model that changes much."""
-    from safetensors.torch import save_file
-    from small_checkpoint import small_modules
-
-    from examples.shapes.networks import build_controlnet
-
-    torch.manual_seed(3)
-    control = build_controlnet(small_modules()[0])
-    with torch.no_grad():
-        for name, parameter in control.named_parameters():
-            if "controlnet_" in name:
-                parameter.normal_(0, 0.1)
-    save_file(control.state_dict(), path)
 
 
 @pytest.fixture(scope="module")
@@ -51,16 +35,6 @@ def picture(size=64):
     made = Image.new("RGB", (size, size), "white")
     ImageDraw.Draw(made).ellipse((8, 16, 40, 48), fill="red")
     return made
-
-
-def written(made):
-    content = io.BytesIO()
-    made.save(content, "PNG")
-    return base64.b64encode(content.getvalue()).decode()
-
-
-def opened(text):
-    return Image.open(io.BytesIO(base64.b64decode(text)))
 
 
 UNIT = {"model": "Control_Canny", "module": "canny", "image": written(picture()), "processor_res": 64}

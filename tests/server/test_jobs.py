@@ -21,6 +21,7 @@ from graphc_images.pictures.blending import SoftInpainting
 from graphc_server.errors import RequestError, StoreError
 from graphc_server.limits import Limits
 from graphc_server.orders import Look, Order, from_json, pictures_of, to_json, with_seeds
+from graphc_server.painter import PATIENT
 from graphc_server.pictures import encoded
 from graphc_server.service import Setup
 from graphc_server.store import TABLES, Painted, Store
@@ -154,7 +155,7 @@ def test_killed_in_mid_job_it_comes_back(models, tmp_path):
     first.client.post("/sdapi/v1/options", json={"jpeg_quality": 55, "something": "kept"}).raise_for_status()
     answer = first.client.post("/sdapi/v1/txt2img", json={**SMALL, "save_images": True, "force_task_id": "finished"})
     assert answer.status_code == 200
-    post(first.client, "long", steps=80, n_iter=3, save_images=True)
+    post(first.client, "long", steps=80, n_iter=3, save_images=True, do_not_save_grid=True)
     until(lambda: first.client.get("/sdapi/v1/progress").json()["state"]["job_no"] >= 1)
     post(first.client, "next", save_images=True)
     until(lambda: first.client.get("/internal/pending-tasks").json()["size"] == 1)
@@ -339,3 +340,33 @@ def test_a_failure_is_one_error_and_the_next_job_works(models, tmp_path, monkeyp
             assert (answer.status_code, "locked" in answer.json()["detail"]) == (503, True), answer.text
             other.rollback()
         assert served.paint()["images"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux")
+def test_what_computes_gives_way(models, tmp_path):
+    """Threads that answer requests are not kept waiting by those that paint."""
+    with Served(Setup((models,), tmp_path / "data", threads=2)) as served:
+        served.paint()
+        own, painter = os.getpriority(os.PRIO_PROCESS, 0), served.service.painter.native_id
+        assert os.getpriority(os.PRIO_PROCESS, painter) == own + PATIENT
+        assert os.getpriority(os.PRIO_PROCESS, served.thread.native_id) == own
+
+
+def test_no_thread_is_asked_for_what_is_at_hand(models, tmp_path, monkeypatch):
+    """FastAPI has a thread of its pool carry out each dependency that is no coroutine: twice as much to wait for."""
+
+    async def refuse(function, *given, **more):
+        raise AssertionError(f"a thread carries out {function}")
+
+    with Served(Setup((models,), tmp_path / "data", threads=1)) as served:
+        monkeypatch.setattr("fastapi.dependencies.utils.run_in_threadpool", refuse)
+        for path in (
+            "/sdapi/v1/progress",
+            "/sdapi/v1/options",
+            "/queue",
+            "/api/jobs?limit=1",
+            "/graphc/v1/jobs",
+            "/v1/models",
+        ):
+            assert served.client.get(path).status_code == 200
+        assert served.client.get("/").text.startswith("<!doctype html>")

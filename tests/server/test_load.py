@@ -12,7 +12,7 @@ import time
 import httpx
 import pytest
 from PIL import Image
-from served import SMALL, Process, until, write_models
+from served import SMALL, Process, opened, until, write_models
 
 import graphc_images
 
@@ -30,10 +30,6 @@ WRONG = (
     ({"alwayson_scripts": {"controlnet": {"args": [{"model": "none", "image": "x"}]}}}, 422),
     ({"width": 1 << 16, "height": 1 << 16}, 422),
 )
-
-
-def picture_of(text):
-    return Image.open(io.BytesIO(base64.b64decode(text)))
 
 
 def expected(models):
@@ -76,7 +72,7 @@ class Client:
         count = self.draw.choice((1, 1, 2)) if key[1] == 0 else 1
         answer = await self.http.post("/sdapi/v1/txt2img", json={**body, "batch_size": count})
         assert answer.status_code == 200, answer.text
-        found = [picture_of(each).tobytes() for each in answer.json()["images"]]
+        found = [opened(each).tobytes() for each in answer.json()["images"]]
         assert found == [self.pictures[key[0], key[1] + place, key[2]] for place in range(count)]
 
     async def goes_away(self):

@@ -1,11 +1,8 @@
 """OpenAI's endpoints by its own client, stable-diffusion.cpp's jobs, and what operators ask."""
 
-import base64
-import io
-
 import pytest
 from PIL import Image
-from served import Served, until, write_models
+from served import Served, content_of, opened, until, write_models
 
 from graphc_server.service import Setup
 
@@ -20,14 +17,8 @@ def served(tmp_path_factory):
         yield running
 
 
-def opened(text):
-    return Image.open(io.BytesIO(base64.b64decode(text)))
-
-
 def as_file(picture):
-    made = io.BytesIO()
-    picture.save(made, "PNG")
-    return ("picture.png", made.getvalue(), "image/png")
+    return ("picture.png", content_of(picture), "image/png")
 
 
 def test_the_real_client_of_openai(served):

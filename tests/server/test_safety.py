@@ -107,13 +107,13 @@ def bomb(width, height):
     "content", [bomb(60000, 60000), bomb(0, 0), b"", b"%!PS-Adobe", b"\x89PNG\r\n\x1a\n", bomb(64, 64)[:60]]
 )
 def test_pictures_that_are_none(content):
-    with pytest.raises(RequestError, match=r"^image: "):
+    with pytest.raises(RequestError, match=r"^image: [^<]+$"):
         opened(content, "image", 1 << 24)
 
 
 @pytest.mark.parametrize("text", ["", "!", "data:image/png;base64,", "data:,x", "é", "AAAA"])
 def test_texts_that_are_no_pictures(text):
-    with pytest.raises(RequestError, match=r"^image: "):
+    with pytest.raises(RequestError, match=r"^image: [^<]+$"):
         decoded(text, "image", 1 << 24, lambda url: b"")
 
 

@@ -1,13 +1,11 @@
 """A1111's API, by its real client and by requests as other clients send them."""
 
-import base64
-import io
 import json
 import threading
 
 import pytest
 from PIL import Image
-from served import SMALL, Served, until, write_models
+from served import SMALL, Served, opened, pixels, pixels_of, until, write_models, written
 
 import graphc_images
 from graphc_server.service import Setup
@@ -25,16 +23,6 @@ def models(tmp_path_factory):
 def served(models, tmp_path_factory):
     with Served(Setup((models,), tmp_path_factory.mktemp("data"), threads=2)) as running:
         yield running
-
-
-def opened(text):
-    return Image.open(io.BytesIO(base64.b64decode(text)))
-
-
-def written(picture):
-    made = io.BytesIO()
-    picture.save(made, "PNG")
-    return base64.b64encode(made.getvalue()).decode()
 
 
 def test_a_prompt_alone_is_enough(served):
@@ -87,6 +75,154 @@ def test_from_a_picture_and_a_mask(served):
     assert "Inpaint area: Only masked" in json.loads(served.post("/sdapi/v1/img2img", fields)["info"])["infotexts"][0]
 
 
+def half_painted(**fields):
+    image, mask = Image.new("RGB", (64, 64), "red"), Image.new("L", (64, 64))
+    mask.paste(255, (0, 0, 32, 64))
+    return {
+        **SMALL,
+        "init_images": [written(image)],
+        "mask": written(mask),
+        "mask_blur": 0,
+        "inpaint_full_res": False,
+        **fields,
+    }
+
+
+def test_masks_come_behind_their_pictures(served):
+    parts = {"return_mask": True, "return_mask_composite": True}
+    plain = served.post("/sdapi/v1/img2img", half_painted(n_iter=2))
+    made = served.post("/sdapi/v1/img2img", half_painted(n_iter=2, override_settings=parts))
+    assert pixels(*made["images"][::3]) == pixels_of(plain)
+    info = json.loads(made["info"])
+    assert info["all_seeds"] == [1, 2]
+    assert len(info["infotexts"]) == 2
+    picture, mask, painted = (opened(each) for each in made["images"][:3])
+    assert (mask.mode, painted.mode) == ("L", "RGBA")
+    assert mask.crop((0, 0, 32, 64)).getcolors() == [(32 * 64, 255)]
+    assert mask.crop((32, 0, 64, 64)).getcolors() == [(32 * 64, 0)]
+    assert painted.getchannel("A").tobytes() == mask.tobytes()
+    assert painted.convert("RGB").crop((0, 0, 32, 64)).tobytes() == picture.crop((0, 0, 32, 64)).tobytes()
+    jpegs = served.post("/sdapi/v1/img2img", half_painted(override_settings={**parts, "samples_format": "jpg"}))
+    assert [opened(each).format for each in jpegs["images"]] == ["JPEG"] * 3
+    assert len(served.paint(override_settings=parts)["images"]) == 1  # nothing is masked
+
+
+def test_masks_are_as_soft_as_is_asked_each_way(served):
+    fields = half_painted(mask_blur=None, mask_blur_x=4, mask_blur_y=0, override_settings={"return_mask": True})
+    mask = opened(served.post("/sdapi/v1/img2img", fields)["images"][1])
+    assert 0 < mask.getpixel((33, 32)) < 255
+    text = json.loads(served.post("/sdapi/v1/img2img", fields)["info"])["infotexts"][0]
+    assert "Mask blur: 4, Mask blur down: 0" in text
+
+
+def test_a_grid_comes_first_where_pictures_are_kept(served):
+    kept = served.paint(n_iter=3, save_images=True)
+    assert json.loads(kept["info"])["index_of_first_image"] == 1
+    grid, *single = (opened(each) for each in kept["images"])
+    assert grid.size == (128, 128)
+    assert [each.size for each in single] == [(64, 64)] * 3
+    assert grid.crop((64, 0, 128, 64)).tobytes() == single[1].tobytes()
+    assert grid.crop((64, 64, 128, 128)).getcolors() == [(64 * 64, (0, 0, 0))]
+    for fields in ({"do_not_save_grid": True}, {"override_settings": {"return_grid": False}}, {"n_iter": 1}):
+        made = served.paint(**{"n_iter": 3, "save_images": True, **fields})
+        assert json.loads(made["info"])["index_of_first_image"] == 0
+        assert len(made["images"]) == fields.get("n_iter", 3)
+
+
+def test_networks_are_left_out(served):
+    plain = served.paint(prompt="a red circle")
+    assert pixels_of(served.paint(prompt="a red circle<lora:nobody:1>", disable_extra_networks=True)) == pixels_of(
+        plain
+    )
+    made = json.loads(served.paint(prompt="a red circle<lora:nobody:1>")["info"])
+    assert "nobody" in made["comments"][0]
+
+
+def test_texts_leave_out_what_options_say(served):
+    made = served.paint(override_settings={"add_model_name_to_info": False, "add_version_to_infotext": False})
+    info = json.loads(made["info"])
+    assert "Model: " not in info["infotexts"][0]
+    assert "Version" not in opened(made["images"][0]).text["parameters"]
+    assert info["sd_model_name"] == "one"
+
+
+def test_old_ways(served):
+    """Each changes the picture, and stands in its text: sent again, that makes the same one."""
+    long = "red circle, " + "green square " * 40
+    for fields, options in (
+        ({"prompt": "(red:1.5) circle"}, {"use_old_emphasis_implementation": True}),
+        ({"prompt": "[red:blue:1.5] circle", "steps": 4}, {"use_old_scheduling": True}),
+        ({"prompt": long, "negative_prompt": "ugly"}, {"pad_cond_uncond": True}),
+        ({"prompt": long, "negative_prompt": "ugly"}, {"pad_cond_uncond_v0": True}),
+        ({"steps": 4}, {"use_downcasted_alpha_bar": True}),
+        ({"sampler_name": "DPM++ SDE", "steps": 4}, {"no_dpmpp_sde_batch_determinism": True}),
+        ({"negative_prompt": "ugly", "steps": 4, "s_min_uncond": 15}, {"s_min_uncond_all": True}),
+        (
+            {"refiner_checkpoint": "two", "refiner_switch_at": 0.4, "steps": 6, "scheduler": "Karras"},
+            {"refiner_switch_by_sample_steps": True},
+        ),
+        (
+            {"refiner_checkpoint": "two", "refiner_switch_at": 0.4, "steps": 4, "enable_hr": True, "hr_scale": 1.5},
+            {"hires_fix_refiner_pass": "both passes"},
+        ),
+    ):
+        made = served.paint(**fields, override_settings=options)
+        assert pixels_of(made) != pixels_of(served.paint(**fields)), options
+        again = served.post("/sdapi/v1/txt2img", {"infotext": json.loads(made["info"])["infotexts"][0]})
+        assert pixels_of(again) == pixels_of(made), options
+    assert pixels_of(served.paint(override_settings={"enable_batch_seeds": False})) == pixels_of(served.paint())
+
+
+def test_the_size_of_a_second_pass_as_it_was(served):
+    """With the old option, the size that is asked for is the second pass's."""
+    fields = {"enable_hr": True, "width": 768, "height": 512, "steps": 1, "hr_second_pass_steps": 1}
+    made = served.paint(**fields, override_settings={"use_old_hires_fix_width_height": True})
+    assert opened(made["images"][0]).size == (768, 512)
+    assert "Size: 640x448, " in json.loads(made["info"])["infotexts"][0]
+
+
+def test_modules_of_a_second_pass(served, models):
+    from safetensors.torch import load_file, save_file
+
+    (models / "models" / "VAE").mkdir(exist_ok=True)
+    own = {
+        name.removeprefix("first_stage_model."): each
+        for name, each in load_file(models / "models" / "Stable-diffusion" / "two.safetensors").items()
+        if name.startswith("first_stage_model.")
+    }
+    save_file(own, models / "models" / "VAE" / "fine.safetensors")
+    again = {"enable_hr": True, "hr_scale": 1.5}
+    plain = pixels_of(served.paint(**again))
+    for same in ([], ["Use same choices"], None):
+        assert pixels_of(served.paint(**again, hr_additional_modules=same)) == plain
+    served.post("/sdapi/v1/refresh-vae")
+    made = served.paint(**again, hr_additional_modules=["fine.safetensors"])
+    assert pixels_of(made) != plain
+    assert "Hires Module 1: fine" in json.loads(made["info"])["infotexts"][0]
+    wrong = served.client.post("/sdapi/v1/txt2img", json={**SMALL, **again, "hr_additional_modules": ["no such"]})
+    assert wrong.status_code == 422
+    assert "hr_additional_modules: there is no autoencoder or text encoder 'no such'" in wrong.text
+    (models / "models" / "VAE" / "fine.safetensors").unlink()
+    served.post("/sdapi/v1/refresh-vae")
+
+
+def test_a_lora_that_appears_is_used(served, models):
+    """Also by a model that is loaded already."""
+    from safetensors.torch import save_file
+
+    named = {"prompt": "a red circle<lora:late:1>"}
+    plain = served.paint(**named)
+    lora = "lora_te_text_model_encoder_layers_0_self_attn_q_proj"
+    tensors = {f"{lora}.lora_down.weight": torch.ones(4, 48), f"{lora}.lora_up.weight": torch.randn(48, 4)}
+    (models / "models" / "Lora").mkdir(exist_ok=True)
+    save_file(tensors, models / "models" / "Lora" / "late.safetensors")
+    served.post("/sdapi/v1/refresh-loras")
+    assert pixels_of(served.paint(**named)) != pixels_of(plain)
+    (models / "models" / "Lora" / "late.safetensors").unlink()
+    served.post("/sdapi/v1/refresh-loras")
+    assert pixels_of(served.paint(**named)) == pixels_of(plain)
+
+
 def test_a_second_pass(served):
     made = served.paint(
         enable_hr=True, hr_scale=1.5, denoising_strength=0.6, hr_upscaler="Latent", hr_second_pass_steps=2
@@ -97,10 +233,6 @@ def test_a_second_pass(served):
     assert "Denoising strength: 0.6" in text
 
 
-def pixels(made):
-    return [opened(each).tobytes() for each in made["images"]]
-
-
 def test_options_that_samplers_and_models_read(served):
     for sampler, options in (
         ("UniPC", {"uni_pc_variant": "bh2"}), ("UniPC", {"uni_pc_order": 1}), ("UniPC", {"uni_pc_skip_type": "time_quadratic"}),
@@ -109,17 +241,25 @@ def test_options_that_samplers_and_models_read(served):
     ):  # fmt: skip
         asked = {"sampler_name": sampler, "steps": 4}
         made = served.paint(**asked, override_settings=options)
-        assert pixels(made) != pixels(served.paint(**asked)), options
+        assert pixels_of(made) != pixels_of(served.paint(**asked)), options
         again = served.post("/sdapi/v1/txt2img", {"infotext": json.loads(made["info"])["infotexts"][0]})
-        assert pixels(again) == pixels(made), options
+        assert pixels_of(again) == pixels_of(made), options
+    karras = {"scheduler": "Karras", "steps": 4}
+    old = served.paint(**karras, override_settings={"use_old_karras_scheduler_sigmas": True})
+    said = {"sigma_min": 0.1, "sigma_max": 10}
+    assert (
+        pixels_of(old) == pixels_of(served.paint(**karras, override_settings=said)) != pixels_of(served.paint(**karras))
+    )
     beta = {"scheduler": "Beta", "steps": 4}
-    assert pixels(served.paint(**beta, override_settings={"beta_dist_alpha": 0.9})) != pixels(served.paint(**beta))
+    assert pixels_of(served.paint(**beta, override_settings={"beta_dist_alpha": 0.9})) != pixels_of(
+        served.paint(**beta)
+    )
     long = {"prompt": "red circle, " + "green square " * 30 + "blue, " + "white " * 16}
-    assert pixels(served.paint(**long, override_settings={"comma_padding_backtrack": 0})) != pixels(
+    assert pixels_of(served.paint(**long, override_settings={"comma_padding_backtrack": 0})) != pixels_of(
         served.paint(**long)
     )
     of_others = {"sdxl_crop_top": 64, "inpainting_mask_weight": 0.5}
-    assert pixels(served.paint(override_settings=of_others)) == pixels(served.paint())
+    assert pixels_of(served.paint(override_settings=of_others)) == pixels_of(served.paint())
 
 
 def test_other_models_go_on(served, models):
@@ -128,15 +268,15 @@ def test_other_models_go_on(served, models):
     plain = {"steps": 4, "seed": 1, "width": 64, "height": 64, "cfg_scale": 7.0, "sampler": "Euler"}
     (mine,) = pipeline("a red circle", **plain, refiner="two", refiner_switch_at=0.5)
     made = served.paint(**asked)
-    assert pixels(made) == [mine.image.tobytes()]
+    assert pixels_of(made) == [mine.image.tobytes()]
     assert "Refiner: two.safetensors, Refiner switch at: 0.5" in json.loads(made["info"])["infotexts"][0]
     script = {"alwayson_scripts": {"Refiner": {"args": [True, "two.safetensors", 0.5]}}}
-    assert pixels(served.paint(steps=4, **script)) == pixels(made)
+    assert pixels_of(served.paint(steps=4, **script)) == pixels_of(made)
     again = {"enable_hr": True, "hr_scale": 1.5, "steps": 2}
     found = served.paint(**again, hr_checkpoint_name="two")
-    assert pixels(found) != pixels(served.paint(**again))
+    assert pixels_of(found) != pixels_of(served.paint(**again))
     assert "Hires checkpoint: two.safetensors" in json.loads(found["info"])["infotexts"][0]
-    assert pixels(served.paint(**again, hr_checkpoint_name="one")) == pixels(served.paint(**again))
+    assert pixels_of(served.paint(**again, hr_checkpoint_name="one")) == pixels_of(served.paint(**again))
 
 
 def test_text_encoders_of_their_own(served, models):
@@ -150,7 +290,7 @@ def test_text_encoders_of_their_own(served, models):
     served.post("/sdapi/v1/refresh-vae-and-text-encoders")
     assert {each["model_name"] for each in served.get("/sdapi/v1/sd-modules")} == {"other.safetensors"}
     modules = {"override_settings": {"forge_additional_modules": [str(path)]}}
-    assert pixels(served.paint(**modules)) != pixels(served.paint())
+    assert pixels_of(served.paint(**modules)) != pixels_of(served.paint())
     answer = served.client.post(
         "/sdapi/v1/txt2img", json={**SMALL, "override_settings": {"sd_vae": "other.safetensors"}}
     )
@@ -164,18 +304,18 @@ def test_text_encoders_of_their_own(served, models):
 def test_a_second_pass_goes_on_from_a_picture(served):
     asked = {"enable_hr": True, "hr_scale": 2, "denoising_strength": 0.5, "hr_upscaler": "Lanczos"}
     first = served.paint()["images"][0]
-    assert pixels(served.paint(**asked, firstpass_image=first)) == pixels(served.paint(**asked))
+    assert pixels_of(served.paint(**asked, firstpass_image=first)) == pixels_of(served.paint(**asked))
     red = written(Image.new("RGB", (64, 64), "red"))
     for upscaler in ("Lanczos", "Latent"):
         made = served.paint(**{**asked, "hr_upscaler": upscaler}, firstpass_image=red)
         assert opened(made["images"][0]).size == (128, 128)
-        assert pixels(made) != pixels(served.paint(**asked))
+        assert pixels_of(made) != pixels_of(served.paint(**asked))
 
 
 def test_a_latent_is_stretched_and_has_a_mask_of_its_own(served):
     image, mask = Image.new("RGB", (96, 80), "red"), Image.new("L", (64, 64), 255)
     fields = {**SMALL, "init_images": [written(image)], "denoising_strength": 0.4}
-    made = [pixels(served.post("/sdapi/v1/img2img", {**fields, "resize_mode": mode})) for mode in (0, 3)]
+    made = [pixels_of(served.post("/sdapi/v1/img2img", {**fields, "resize_mode": mode})) for mode in (0, 3)]
     assert made[0] != made[1]
     square = {
         **fields,
@@ -186,7 +326,7 @@ def test_a_latent_is_stretched_and_has_a_mask_of_its_own(served):
     half = mask.copy()
     half.paste(0, (0, 0, 32, 64))
     made = [
-        pixels(served.post("/sdapi/v1/img2img", {**square, **each})) for each in ({}, {"latent_mask": written(half)})
+        pixels_of(served.post("/sdapi/v1/img2img", {**square, **each})) for each in ({}, {"latent_mask": written(half)})
     ]
     assert made[0] != made[1]
 
@@ -206,7 +346,7 @@ REFUSED = {
     "always on script adetailer not found": ({"alwayson_scripts": {"adetailer": {"args": []}}}, 422),
     "alwayson_scripts.seed": ({"alwayson_scripts": {"seed": {"args": ["x"]}}}, 422),
     "styles": ({"styles": ["none"]}, 422),
-    "pad_cond_uncond": ({"override_settings": {"pad_cond_uncond": True}}, 422),
+    "token_merging_ratio": ({"override_settings": {"token_merging_ratio": 0.5}}, 422),
     "uni_pc_variant": ({"override_settings": {"uni_pc_variant": "bh3"}}, 422),
     "hr_checkpoint_name": ({"enable_hr": True, "hr_checkpoint_name": "three"}, 404),
     "sd_model_checkpoint": ({"override_settings": {"sd_model_checkpoint": "three"}}, 404),
@@ -251,7 +391,7 @@ def test_options_are_kept_and_given_back_whole(served):
     assert options["sd_model_checkpoint"].startswith("one.safetensors")
     served.post("/sdapi/v1/options", {**options, "something_of_theirs": [1]})
     assert served.get("/sdapi/v1/options")["something_of_theirs"] == [1]
-    assert served.client.post("/sdapi/v1/options", json={"pad_cond_uncond": True}).status_code == 422
+    assert served.client.post("/sdapi/v1/options", json={"token_merging_ratio": 0.5}).status_code == 422
     assert served.client.post("/sdapi/v1/options", content=b"[]").status_code == 422
     plain = served.paint(sampler_name="Euler a")["images"]
     assert served.paint(sampler_name="Euler a", override_settings={"eta_ancestral": 0.5})["images"] != plain
@@ -393,3 +533,18 @@ def test_the_real_client(served):
     assert api.get_memory()["ram"]["total"] > 0
     assert api.get_scripts()["txt2img"]
     assert api.get_cmd_flags()["api"]
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999", "[NaN]"])
+def test_what_is_no_number_is_never_kept(served, value):
+    """One client's option would else be in everybody's answers."""
+    headers = {"content-type": "application/json"}
+    bodies = {
+        "options": f'{{"of_others": {value}}}',
+        "txt2img": f'{{"override_settings": {{"of_others": {value}}}, "override_settings_restore_afterwards": false}}',
+        "img2img": f'{{"comments": {{"a": {value}}}}}',
+    }
+    for path, body in bodies.items():
+        answer = served.client.post(f"/sdapi/v1/{path}", content=body, headers=headers)
+        assert answer.status_code in (400, 422), answer.text
+    assert "of_others" not in served.get("/sdapi/v1/options")

@@ -1,12 +1,10 @@
 """Requests that make several: A1111's scripts by name, and several pictures to begin with."""
 
-import base64
-import io
 import json
 
 import pytest
 from PIL import Image
-from served import SMALL, Served, write_models
+from served import SMALL, Served, opened, pixels, write_models, written
 
 from graphc_server.limits import Limits
 from graphc_server.service import Setup
@@ -17,24 +15,11 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    models = write_models(tmp_path_factory.mktemp("webui"), "one")
+    models = write_models(tmp_path_factory.mktemp("webui"), "one", "two")
+    (models / "styles.csv").write_text('name,prompt,negative_prompt\nbright,"{prompt}, bright",dark\n')
     setup = Setup((models,), tmp_path_factory.mktemp("data"), threads=1, limits=Limits(pictures=12))
     with Served(setup) as running:
         yield running
-
-
-def opened(text):
-    return Image.open(io.BytesIO(base64.b64decode(text)))
-
-
-def written(picture):
-    made = io.BytesIO()
-    picture.save(made, "PNG")
-    return base64.b64encode(made.getvalue()).decode()
-
-
-def pixels(*texts):
-    return [opened(each).tobytes() for each in texts]
 
 
 def plot(x=(0, ""), y=(0, ""), z=(0, ""), legend=True, alone=True, each=False, vary=(False, False, False)):
@@ -60,6 +45,28 @@ def test_a_plot(served):
     assert json.loads(paged["info"])["index_of_first_image"] == 4
     varied = served.paint(**plot((4, "2,2"), (6, "7,7"), vary=(True, True, False)))
     assert pixels(*varied["images"][1:]) == pixels(*(served.paint(seed=seed)["images"][0] for seed in (1, 2, 3, 4)))
+
+
+def test_a_plot_of_models(served):
+    """Each cell is what its model makes alone, and says so; other axes are of styles, refiners and switches."""
+    made = served.paint(**plot(("Checkpoint name", "one, two"), ("SGM noise multiplier", "True,false"), legend=False))
+    info = json.loads(made["info"])
+    singles = [
+        served.paint(override_settings={"sd_model_checkpoint": model, "sgm_noise_multiplier": more})
+        for more in (True, False)
+        for model in ("one", "two")
+    ]
+    assert pixels(*made["images"][1:]) == [pixels(*single["images"])[0] for single in singles]
+    assert ["Model: two" in text for text in info["infotexts"][1:]] == [False, True, False, True]
+    styled = served.paint(**plot(("Styles", "bright"), ("Refiner checkpoint", "None,two"), legend=False))
+    wanted = [served.paint(styles=["bright"], refiner_checkpoint=name)["images"][0] for name in (None, "two")]
+    assert pixels(*styled["images"][1:]) == pixels(*wanted)
+    plain = served.paint(**plot(("VAE", "Automatic"), legend=False))
+    assert pixels(plain["images"][0]) == pixels(*served.paint()["images"])
+    for axis, status in ((("Checkpoint name", "none"), 404), (("VAE", "none"), 422), (("Styles", "dull"), 422)):
+        answer = served.client.post("/sdapi/v1/txt2img", json={**SMALL, **plot(axis)})
+        assert answer.status_code == status, answer.text
+        assert axis[1] in answer.json()["errors"]
 
 
 def test_a_matrix_of_prompts(served):
@@ -148,7 +155,7 @@ REFUSED = {
     "axis": plot((99, "1")),
     "no axis": plot(("Smell", "1")),
     "values": plot((4, "many")),
-    "Hires": plot(("Checkpoint name", "two")),
+    "Face restore": plot(("Face restore", "GFPGAN")),
     "not found": {"script_name": "sd upscale"},
     "nothing to paint": {"script_name": "prompts from file or textbox", "script_args": [False, False, "start", ""]},
     "unknown option --outpath": {
@@ -163,7 +170,7 @@ REFUSED = {
 def test_what_a_script_cannot_do_is_named(served, said):
     answer = served.client.post("/sdapi/v1/txt2img", json={**SMALL, **REFUSED[said]})
     assert answer.status_code == 422, answer.text
-    name = {"values": "script_args", "Hires": "Checkpoint name"}.get(said, said)
+    name = {"values": "script_args"}.get(said, said)
     assert name.lower() in answer.json()["detail"].lower()
 
 

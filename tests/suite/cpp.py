@@ -14,11 +14,11 @@ import numpy as np
 import graphc
 from graphc.build import installed_ggml
 from graphc.cmake import find_cmake
+from graphc.kernels.c.compiled import machine_flags
 from graphc.onnx_backend import Prepared
 from graphc.runtime.model import Model
 from graphc.runtime.specializing import flat
 from graphc.targets.ggml.cpp import render_project
-from graphc.targets.kernels.compiled import machine_flags
 
 from .cases import Case
 from .pool import WORKERS, run_all

@@ -36,14 +36,14 @@ class Outcome:
 
 def quick_flags() -> tuple[str, ...]:
     """Options that compile kernels with few optimizations: there are thousands, each is run once."""
-    from graphc.targets.kernels.render_c import FLAGS
+    from graphc.kernels.c.render import FLAGS
 
     return tuple("-O1" if flag == "-O3" else flag for flag in FLAGS)
 
 
 def quick_kernels() -> None:
     """Compile the kernels of this process with `quick_flags`."""
-    from graphc.targets.kernels import compiled
+    from graphc.kernels.c import compiled
 
     compiled.FLAGS = quick_flags()
 

@@ -1,0 +1,18 @@
+"""What opening devices leaves in a process, undone behind each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from graphc.backends import precision
+
+
+@pytest.fixture(autouse=True)
+def _precision_stays_free() -> Iterator[None]:
+    """Devices that tests open do not settle how exactly those of other tests compute."""
+    before = set(precision._opened)
+    yield
+    precision._opened.clear()
+    precision._opened.update(before)

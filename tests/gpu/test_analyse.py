@@ -1,0 +1,60 @@
+"""What kernels cost, as counted of their statements and by the emulator; and which of several a roofline thinks the fastest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_contraction import drawn, product
+from tile_runs import both_ways, steps_of
+
+from graphc.ir.types import F16, F32
+from graphc.kernels.gpu.analyse import cost, estimate
+from graphc.kernels.gpu.devices import GPUS
+from graphc.kernels.gpu.schedule import parsed
+from graphc.kernels.gpu.skeletons.contraction import contraction
+
+
+@pytest.mark.parametrize("schedule", ["m64n64k32 w32x32 s3 z1 m16n8k16_half", "m128n128k32 w64x32 s2 z2 m16n8k16_half"])
+def test_what_is_counted_is_what_the_emulator_counts(schedule: str) -> None:
+    rows, columns, channels = 256, 128, 192
+    a, b = drawn((rows, channels), F16, 0), drawn((columns, channels), F16, 1)
+    bias, residual = drawn((columns,), F32, 2), drawn((rows, columns), F16, 3)
+    result = np.zeros((rows, columns), F16)
+    steps = steps_of(product(columns, channels, F16), schedule, [a, b, bias, residual, result], {"m": rows})
+    _, _, counters = both_ways(steps, {"m": rows})
+    for (kernel, _), counted in zip(steps, counters, strict=True):
+        found = cost(kernel, {"m": rows})
+        assert found.blocks == counted.blocks
+        assert found.written * found.blocks == counted.global_store_bytes
+        assert found.products * found.blocks == counted.mma * 2 * 16 * 8 * 16
+        assert found.read * found.blocks == counted.global_load_bytes
+
+
+def seconds(schedule: str, rows: int, columns: int, channels: int, gpu: str) -> float:
+    kernels = contraction(product(columns, channels, F16), parsed(f"{schedule} m16n8k16_half"))
+    return sum(estimate(each, {"m": rows}, GPUS[gpu]).seconds for each in kernels)
+
+
+def test_large_tiles_win_where_there_are_many() -> None:
+    large, small = (
+        seconds(f"{tile} s3 z1", 8192, 8192, 1024, "rtx4090") for tile in ("m128n128k32 w64x32", "m32n32k32 w16x16")
+    )
+    assert large < small
+
+
+def test_sums_in_parts_win_where_there_are_few_tiles() -> None:
+    whole, parts = (seconds(f"m128n128k32 w64x32 s3 z{count}", 128, 1280, 11520, "rtx3090") for count in (1, 8))
+    assert parts < whole
+
+
+def test_what_does_not_fit_is_never_the_fastest() -> None:
+    assert seconds("m256n256k64 w64x64 s4 z1", 4096, 4096, 4096, "rtx3090") == np.inf
+
+
+def test_what_limits_a_kernel() -> None:
+    (heavy,) = contraction(product(4096, 4096, F16), parsed("m128n128k32 w64x32 s3 z1 m16n8k16_half"))
+    assert (
+        estimate(heavy, {"m": 4096}, GPUS["h200"]).limit == "memory"
+    )  # each tile is read from memory anew: no cache is assumed
+    (light,) = contraction(product(64, 32, F16), parsed("m64n64k32 w32x32 s3 z1 m16n8k16_half"))
+    assert estimate(light, {"m": 64}, GPUS["h200"]).limit == "launch"

@@ -1,0 +1,52 @@
+"""Attention as a tile kernel, against float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tile_runs import both_ways
+
+from graphc.ir.types import F16, F32
+from graphc.kernels.gpu.skeletons.attention import Attention, attention
+from graphc.kernels.gpu.skeletons.operands import matrix
+from graphc.kernels.scalar import Scalar, make
+from graphc.shapes import symbol
+
+
+@pytest.mark.parametrize(
+    ("batch", "rows", "keys", "width", "results", "masked"),
+    [
+        (2, 70, 130, 40, 40, False), (1, 1, 1, 64, 64, False), (3, 64, 64, 16, 8, True), (1, 130, 77, 128, 96, True),
+        (2, 5, 200, 7, 9, True),
+    ],
+)  # fmt: skip
+def test_attention(batch: int, rows: int, keys: int, width: int, results: int, masked: bool) -> None:
+    m, n = symbol("m"), symbol("n")
+    random = np.random.default_rng(0)
+    q, k, v = (
+        random.standard_normal(size).astype(F16)
+        for size in ((batch, rows, width), (batch, keys, width), (batch, keys, results))
+    )
+    mask = np.where(random.random((rows, keys)) < 0.3, -np.inf, random.standard_normal((rows, keys))).astype(F32)
+    mask[:, -1] = 0  # no row without a key; the first tile of one is masked whole
+    mask[0, : min(64, keys - 1)] = -np.inf
+
+    def added(number: Scalar, row: Scalar, key: Scalar) -> Scalar:
+        return make("element", F32, (row * n + key,), 3)
+
+    what = Attention(
+        "attention", batch, m, n, width, results, 0.3, matrix(F16, m, width, batch), matrix(F16, n, width, batch),
+        matrix(F16, n, results, batch), batch * m * results,
+        lambda number, row, column: (number * m + row) * results + column,
+        ((F32, m * n),) if masked else (), added if masked else None,
+    )  # fmt: skip
+    result = np.full((batch, rows, results), np.nan, F32)
+    arrays = [q, k, v, *([mask] if masked else []), result]
+    interpreted, emulated, counters = both_ways([(attention(what), arrays)], {"m": rows, "n": keys})
+    scores = q.astype(np.float64) @ k.astype(np.float64).swapaxes(1, 2) * 0.3 + (mask if masked else 0)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = powers / powers.sum(-1, keepdims=True) @ v.astype(np.float64)
+    assert np.abs(interpreted - expected).max() < 2e-3
+    assert np.abs(emulated - expected).max() < 2e-3
+    assert np.abs(emulated - interpreted).max() < 5e-4
+    assert counters[0].load_matrix_conflicts == 0

@@ -1,0 +1,154 @@
+"""Products and convolutions as tile kernels: the numbers of NumPy and PyTorch, the same bits interpreted and emulated, and memory
+read and written as it should be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tile_runs import both_ways, steps_of
+
+from graphc.ir.types import BF16, F16, F32
+from graphc.kernels.gpu.schedule import ScheduleError, parsed
+from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction
+from graphc.kernels.gpu.skeletons.operands import Window, images, kernels, matrix
+from graphc.kernels.scalar import Kernel, Scalar
+from graphc.shapes import symbol
+
+M = symbol("m")
+STEP = {F16: 2.0**-10, BF16: 2.0**-7, F32: 2.0**-20}
+"""What rounding may change, of the largest number."""
+
+
+def silu(total: Scalar, bias: Scalar, residual: Scalar) -> Scalar:
+    return Kernel(()).call("({0} / (1 + exp{f}(-{0})))", total + bias) + residual
+
+
+def product(columns: int, channels: int, dtype: np.dtype, batch: int = 1) -> Contraction:
+    def place(number: Scalar, row: Scalar, column: Scalar) -> Scalar:
+        return (number * M + row) * columns + column
+
+    beside = (
+        Beside("bias", F32, columns, lambda number, row, column: column, by_column=True),
+        Beside("residual", dtype, batch * M * columns, place),
+    )
+    a, b = matrix(dtype, M, channels, batch), matrix(dtype, columns, channels, batch)
+    size = batch * M * columns
+    return Contraction("product", M, columns, channels, a, b, dtype, size, place, batch=batch, beside=beside, tail=silu)
+
+
+def drawn(shape: tuple[int, ...], dtype: np.dtype, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+CASES = [
+    ("m128n128k32 w64x32 s3 z1 m16n8k16_half", F16, 129, 136, 96, 1),
+    ("m128n128k32 w64x32 s3 z1 m16n8k16_half", F16, 1, 8, 32, 1),
+    ("m64n64k64 w32x32 s2 z3 m16n8k16_half", F16, 127, 72, 328, 1),
+    ("m64n64k64 w32x32 s2 z3 m16n8k16_half", F16, 65, 64, 16, 2),
+    ("m32n64k16 w16x32 s4 z1 m16n8k16_half", F16, 33, 7, 5, 1),
+    ("m128n64k64 w32x32 s3 z1 m16n8k8_half", F16, 130, 64, 64, 2),
+    ("m64n128k32 w32x64 s2 z1 m16n8k16_bfloat16", BF16, 64, 256, 96, 1),
+    ("m64n64k32 w32x32 s3 z1 fma_4x4", F32, 65, 40, 36, 3),
+    ("m64n64k32 w32x32 s2 z2 fma_4x4", F32, 3, 33, 7, 1),
+]
+
+
+@pytest.mark.parametrize(("schedule", "dtype", "rows", "columns", "channels", "batch"), CASES)
+def test_products(schedule: str, dtype: np.dtype, rows: int, columns: int, channels: int, batch: int) -> None:
+    a, b = drawn((batch, rows, channels), dtype, 0), drawn((batch, columns, channels), dtype, 1)
+    bias, residual = drawn((columns,), F32, 2), drawn((batch, rows, columns), dtype, 3)
+    result = np.full((batch, rows, columns), np.nan, dtype)
+    steps = steps_of(product(columns, channels, dtype, batch), schedule, [a, b, bias, residual, result], {"m": rows})
+    interpreted, emulated, counters = both_ways(steps, {"m": rows})
+    total = a.astype(np.float64) @ b.astype(np.float64).swapaxes(1, 2) + bias
+    expected = total / (1 + np.exp(-total)) + residual
+    limit = STEP[dtype] * np.abs(expected).max()
+    assert np.abs(interpreted.astype(np.float64) - expected).max() < limit
+    assert np.abs(interpreted.astype(np.float64) - emulated.astype(np.float64)).max() < limit
+    assert dtype == F32 or (interpreted == emulated).mean() > 0.999  # exp may differ in its last bit
+    if channels % 8 == columns % 8 == 0:
+        assert all(each.wide_share > 0.99 for each in counters)
+        assert sum(each.conflicts for each in counters) == 0
+
+
+CONVOLUTIONS = {
+    "3 x 3": {"channels": 32, "results": 40, "size": 3, "pad": 1},
+    "stride 2": {"channels": 40, "results": 40, "size": 3, "pad": 1, "stride": 2},
+    "few channels, dilated": {"channels": 4, "results": 8, "size": 3, "pad": 1, "dilation": 2},
+    "3 channels": {"channels": 3, "results": 8, "size": 3, "pad": 1},
+    "in groups": {"channels": 64, "results": 64, "size": 3, "pad": 1, "groups": 2},
+    "enlarged": {"channels": 32, "results": 64, "size": 3, "pad": 1, "scale": 2},
+    "1 x 1": {"channels": 32, "results": 64, "size": 1},
+    "no pad": {"channels": 16, "results": 16, "size": 5},
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("schedule", ["m64n64k32 w32x32 s3 z1 m16n8k16_half", "m32n32k32 w16x32 s2 z2 fma_4x4"])
+def test_convolutions(name: str, schedule: str) -> None:
+    convolution = {"stride": 1, "pad": 0, "dilation": 1, "groups": 1, "scale": 1} | CONVOLUTIONS[name]
+    dtype = F32 if "fma" in schedule else F16
+    for count, height, width in ((2, 9, 7), (1, 5, 11)):
+        agrees_with_torch(convolution, schedule, dtype, (count, height, width))
+
+
+def agrees_with_torch(it: dict[str, int], schedule: str, dtype: np.dtype, size: tuple[int, int, int]) -> None:
+    """A convolution by a kernel whose sizes are all symbols."""
+    count, height, width = size
+    taps, groups, channels, results = it["size"], it["groups"], it["channels"], it["results"]
+    reach = it["dilation"] * (taps - 1) + 1
+    high, wide = ((each * it["scale"] + 2 * it["pad"] - reach) // it["stride"] + 1 for each in (height, width))
+    symbols = {"n": count, "h": height, "w": width, "high": high, "wide": wide}
+    n, h, w, down, across = map(symbol, symbols)
+    windows = [
+        Window(each, taps, out, it["stride"], it["pad"], it["dilation"], it["scale"])
+        for each, out in ((h, down), (w, across))
+    ]
+    own = results // groups
+
+    def place(group: Scalar, row: Scalar, column: Scalar) -> Scalar:
+        return row * results + group * own + column
+
+    bias = Beside("bias", F32, results, lambda group, row, column: group * own + column, by_column=True)
+    what = Contraction(
+        "convolution", n * down * across, own, channels // groups, images(dtype, n, *windows, channels // groups, groups),
+        kernels(dtype, own, taps * taps, channels // groups, groups), dtype, n * down * across * results, place,
+        taps=taps * taps, batch=groups, beside=(bias,), tail=lambda total, bias: total + bias,
+    )  # fmt: skip
+    image, weight = (
+        drawn((count, height, width, channels), dtype, 0),
+        drawn((results, taps, taps, channels // groups), dtype, 1),
+    )
+    added, result = drawn((results,), F32, 2), np.full((count, high, wide, results), np.nan, dtype)
+    interpreted, emulated, _ = both_ways(steps_of(what, schedule, [image, weight, added, result], symbols), symbols)
+    x = torch.from_numpy(image.astype(np.float64)).permute(0, 3, 1, 2)
+    x = torch.nn.functional.interpolate(x, scale_factor=it["scale"], mode="nearest") if it["scale"] > 1 else x
+    kernel = torch.from_numpy(weight.astype(np.float64)).permute(0, 3, 1, 2)
+    expected = torch.nn.functional.conv2d(
+        x, kernel, torch.from_numpy(added.astype(np.float64)), it["stride"], it["pad"], it["dilation"], groups
+    ).permute(0, 2, 3, 1)
+    assert np.abs(interpreted - expected.numpy()).max() < STEP[dtype] * float(expected.abs().max())
+    np.testing.assert_allclose(interpreted.astype(F32), emulated.astype(F32), rtol=0, atol=1e-5 if dtype == F32 else 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("m128n128k32", "is no schedule"),
+        ("m128n128k32 w64x32 s3 z1 m9n9k9", "is no schedule"),
+        ("m128n128k32 w48x32 s3 z1 m16n8k16_half", "warps do not fill"),
+        ("m128n128k24 w64x32 s3 z1 m16n8k16_half", "no multiples"),
+        ("m128n128k32 w64x32 s1 z1 m16n8k16_half", "stages"),
+        ("m512n256k32 w16x32 s2 z1 m16n8k16_half", "threads"),
+        ("m128n128k128 w64x32 s2 z1 m16n8k16_half", "bytes"),
+    ],
+)
+def test_what_is_no_schedule(text: str, said: str) -> None:
+    with pytest.raises(ScheduleError, match=said):
+        parsed(text)
+
+
+def test_a_schedule_is_its_text() -> None:
+    for schedule, *_ in CASES:
+        assert str(parsed(schedule)) == schedule

@@ -1,0 +1,177 @@
+"""Programs on a device of generated kernels: every operator, in every form, gives what NumPy does, and whole models what PyTorch
+does. The device is a stand-in for libcuda, whose kernels run in the emulator."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulated_device import fake
+from test_ggml_ops import CASES, FAMILIES, check_all, close
+
+import graphc
+from graphc.ir import Graph, TensorType
+from graphc.ops.attention import Attention
+from graphc.runtime.compare import relative_error
+from graphc.runtime.profile import profile
+from graphc.targets.ggml.lowering.lower import lower
+from graphc.targets.ggml.program.launch import LAUNCH
+from graphc.targets.ggml.run.executor import Executor
+
+torch = pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+
+from export import export  # noqa: E402
+from zoo import EXAMPLES  # noqa: E402
+
+DEVICE = "emulated0"
+BOUND = 3e-6
+
+
+@pytest.fixture(autouse=True)
+def _device() -> None:
+    fake()
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=[family.__name__ for family in FAMILIES])
+def test_random_shapes(family) -> None:
+    def forms():
+        for number, (op, inputs) in enumerate(family()):
+            if number % 3 == 0:
+                yield op, inputs, {}
+            elif number % 3 == 1 and any(x.ndim > 1 for x in inputs):
+                yield op, inputs, {"transposed": True}
+
+    check_all(forms(), close, DEVICE)
+
+
+def test_onnx_cases() -> None:
+    check_all(((case.op, case.inputs, {}) for case in CASES[::5]), close, DEVICE)
+
+
+def executor_of(model: graphc.Model) -> Executor:
+    """What runs a model."""
+    return next(each for each in vars(model).values() if isinstance(each, Executor))
+
+
+def computed_by_ggml(model: graphc.Model) -> Counter[str]:
+    """The calls that no kernel was generated for."""
+    calls = executor_of(model).program.calls
+    return Counter(call.function for call in calls if call.function != LAUNCH)
+
+
+MODELS = {
+    "tiny_cnn": 0, "clip_vision": 0, "t5_encoder": 0, "unet_transposed": 0, "mobilenet_v2": 0, "swin": 0,
+    "sd15_clip_small": 1, "llama_cached": 1, "taesd_decoder": 0,
+}  # fmt: skip
+"""Of the zoo, and how many calls ggml computes: those that look whether token ids are in range."""
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models(name: str, tmp_path: Path) -> None:
+    path = export(EXAMPLES[name], "dynamo", tmp_path)
+    inputs, expected = dict(np.load(tmp_path / "inputs.npz")), dict(np.load(tmp_path / "outputs.npz"))
+    graphc.compile(path, tmp_path / "model.gguf", threads=1).close()
+    with closing(graphc.load(tmp_path / "model.gguf", device=DEVICE)) as model:
+        assert relative_error(model.run(inputs), expected) < BOUND
+        assert relative_error(model.run(inputs), expected) < BOUND  # the graph that was recorded
+        assert sum(computed_by_ggml(model).values()) == MODELS[name]
+
+
+def modules_loaded() -> int:
+    """How often code was given to the device."""
+    return sum(count for name, count in fake().counts().items() if name.startswith("cuModuleLoad"))
+
+
+class Net(torch.nn.Module):
+    """A little of everything, for images of any size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.Conv2d(16, 8, 3, stride=2, padding=1)
+        self.group, self.layer = torch.nn.GroupNorm(4, 16), torch.nn.LayerNorm(12)
+        self.linear = torch.nn.Linear(8, 12)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Of images [N, 3, H, W]."""
+        pixels = self.second(torch.nn.functional.silu(self.group(self.first(x)))).flatten(2).transpose(1, 2)
+        tokens = torch.nn.functional.gelu(self.layer(self.linear(pixels)))
+        return torch.softmax(tokens @ tokens.transpose(1, 2) / 3, -1) @ tokens
+
+
+def test_sizes_stay_free(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net, example = Net().eval(), torch.zeros(2, 3, 10, 12)
+    dims = {0: torch.export.Dim("n"), 2: torch.export.Dim("h", min=2), 3: torch.export.Dim("w", min=2)}
+    graphc.from_torch(net, (example,), dynamic_shapes={"x": dims}).save(tmp_path / "model.gguf")
+    with closing(graphc.load(tmp_path / "model.gguf", device=DEVICE)) as model:
+        loaded = modules_loaded()
+        for size in ((2, 3, 10, 12), (1, 3, 7, 5), (3, 3, 2, 33)):
+            x = torch.randn(size, generator=torch.Generator().manual_seed(1))
+            (result,) = model.run({"x": x.numpy()}).values()
+            np.testing.assert_allclose(result, net(x).detach().numpy(), rtol=0, atol=2e-6)
+        assert modules_loaded() == loaded
+        assert not computed_by_ggml(model)
+
+
+def test_weights_are_packed_whenever_they_change(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    nets = [Net().eval() for _ in range(2)]
+    x = torch.randn(1, 3, 6, 7)
+    graphc.from_torch(nets[0], (x,)).save(tmp_path / "model.gguf")
+    torch.save(nets[1].state_dict(), tmp_path / "other.pt")
+    with closing(graphc.load(tmp_path / "model.gguf", device=DEVICE)) as model:
+        assert any(weight.packing for weight in executor_of(model).program.weights)
+        for net, change in ((nets[0], None), (nets[1], tmp_path / "other.pt")):
+            if change:
+                model.load_weights(change)
+            (result,) = model.run({"x": x.numpy()}).values()
+            np.testing.assert_allclose(result, net(x).detach().numpy(), rtol=0, atol=2e-6)
+
+
+def test_products_of_float16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high")
+    torch.manual_seed(0)
+    net, x = Net().eval(), torch.randn(2, 3, 9, 11)
+    graphc.from_torch(net, (x,)).save(tmp_path / "model.gguf")
+    with closing(graphc.load(tmp_path / "model.gguf", device=DEVICE)) as model:
+        (result,) = model.run({"x": x.numpy()}).values()
+        executor = executor_of(model)
+        assert executor.launched is not None
+        assert "mma_m16n8k16_half" in executor.launched.generated.text
+        assert "fmaf" not in executor.launched.generated.text
+    expected = net(x).detach().numpy()
+    error = np.abs(result - expected).max() / np.abs(expected).max()
+    assert 1e-6 < error < 2e-3
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_of_float16(masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high")
+    random, graph = np.random.default_rng(0), Graph()
+    shapes = [(2, 6, 70, 40), (2, 3, 90, 40), (2, 3, 90, 48), *([(1, 6, 70, 90)] if masked else [])]
+    arrays = {f"x{i}": random.standard_normal(shape).astype(np.float32) for i, shape in enumerate(shapes)}
+    values = [graph.input(each, TensorType(array.dtype, array.shape)) for each, array in arrays.items()]
+    op = Attention(0.2)
+    graph.output(graph.add(op, values).output, "y")
+    executor = Executor(lower(graph), [], DEVICE, threads=1)
+    (result,) = executor.run(arrays, {})
+    assert executor.launched is not None
+    assert "attention" in executor.launched.kernels
+    assert all(call.launches for call in executor.program.calls)
+    (expected,) = op.eval(*arrays.values())
+    assert np.abs(result - expected).max() < 2e-3 * np.abs(expected).max()
+    executor.close()
+
+
+def test_a_profile_names_the_kernels(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(1, 3, 6, 7)
+    graphc.from_torch(Net().eval(), (x,)).save(tmp_path / "model.gguf")
+    with closing(graphc.load(tmp_path / "model.gguf", device=DEVICE)) as model:
+        steps = {each.step.split("_")[0] for each in profile(model, {"x": x.numpy()})}
+    assert {"convolution", "linear", "group", "row", "softmax"} <= steps
