@@ -72,6 +72,7 @@ def compile(
     threads: int | None = None,
     memory: Memory = None,
     contexts: int | None = None,
+    kernels: str | os.PathLike[str] | None = None,
     without: Iterable[str] = (),
     stop_after: int | None = None,
     names: Source | None = None,
@@ -91,7 +92,7 @@ def compile(
     `dtype` is what the weights are stored in: a type of ggml's (`"q8_0"`), or several, each for those whose names fit a pattern
     (`["q8_0", "*.attn*.weight=q4_k"]`; the last that fits counts), or `"checkpoint"`: as `weights` has them. Where that is not
     possible the next type is taken; `Dtypes.choices` says so. With `weights` and `component` (see `Model.load_weights`) the
-    model gets those. `device`, `threads`, `memory` and `contexts` are those of `graphc.load`.
+    model gets those. `device`, `threads`, `memory`, `contexts` and `kernels` are those of `graphc.load`.
 
     Raises ModelError, UnsupportedError (with all that is unsupported), InputError for a size that the model lacks or a rule or
     type that there is not, CheckpointError, or OSError.
@@ -111,9 +112,9 @@ def compile(
     if cpp is not None:
         write_project(program, cpp)
     if output is None:
-        return in_memory(program, refit, Place(device, threads, memory, contexts), progress)
+        return in_memory(program, refit, Place(device, threads, memory, contexts, kernels), progress)
     write(program, output, progress, arrays=weights_of(program, refit))
-    return load(output, device=device, threads=threads, memory=memory, contexts=contexts)
+    return load(output, device=device, threads=threads, memory=memory, contexts=contexts, kernels=kernels)
 
 
 def compile_program(
@@ -200,6 +201,7 @@ def load(
     threads: int | None = None,
     memory: Memory = None,
     contexts: int | None = None,
+    kernels: str | os.PathLike[str] | None = None,
     circular: Collection[str] = (),
 ) -> Model:
     """Load an engine file; its weights are mapped, and copied only to a device that is not the CPU.
@@ -211,7 +213,8 @@ def load(
 
     Several threads may run the model at once. `threads` are the CPU's that all runs share; `contexts` are the most runs at once,
     each of which has memory for its intermediate results: on the CPU as many as threads if not given, and always one on other
-    devices. Further runs wait for their turn.
+    devices. Further runs wait for their turn. `kernels` is a folder of kernels, which `graphc run --dump` wrote and somebody
+    changed: a device of generated kernels takes the texts there.
 
     With `weights` and `component` (see `Model.load_weights`) it has those, also if the engine has none. They are kept in the
     engine's types, or in those that `dtype` asks for, as for `compile`; with `"checkpoint"` in those that the checkpoint has,
@@ -225,7 +228,7 @@ def load(
     """
     from graphc.targets.ggml.engine import read_engine, read_stripped_engine
 
-    place = Place(device, threads, memory, contexts)
+    place = Place(device, threads, memory, contexts, kernels)
     dtypes = Dtypes.parsed(dtype) if dtype else None
     if hint := no_engine(path):
         raise EngineError(f"{os.fspath(path)}: it is {hint}")

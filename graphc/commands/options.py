@@ -105,6 +105,12 @@ InputFiles = Annotated[
     list[str] | None,
     typer.Option("--input", metavar="NAME=FILE.npy", help="An input's array; may be repeated.", show_default=False),
 ]
+Dump = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Write the kernels that were generated for the device to this folder.", show_default=False
+    ),
+]
 InputArchive = Annotated[
     Path | None, typer.Option("--inputs", metavar="FILE.npz", help="Inputs by name.", show_default=False)
 ]
@@ -133,13 +139,21 @@ class Where:
         bool, typer.Option("--fast", help="Let the device multiply float32 in float16 or TF32, where it is faster so.")
     ] = False
     threads: Threads = None
+    kernels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="On a device of generated kernels, take the kernels' texts from this folder, which --dump wrote.",
+            show_default=False,
+        ),
+    ] = None
 
     def place(self) -> Place:
         """The place as the library takes it. Decides for the process how exactly devices multiply. Raises InputError."""
         from graphc.backends.precision import set_float32_matmul_precision
 
         set_float32_matmul_precision("high" if self.fast else "highest")
-        return Place(self.device, self.threads, memory_limits(self.memory) or None)
+        return Place(self.device, self.threads, memory_limits(self.memory) or None, kernels=self.kernels)
 
 
 @dataclass(frozen=True)

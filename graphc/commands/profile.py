@@ -11,7 +11,7 @@ import typer
 
 from graphc.commands import options
 from graphc.commands.output import bytes_text, note, printable, say, say_json, say_table, seconds_text
-from graphc.commands.run import given_or_random, note_memory, open_model
+from graphc.commands.run import check_dump, dump_kernels, given_or_random, note_memory, open_model
 from graphc.errors import GraphcError, InputError
 from graphc.files import check_target, replacing
 
@@ -48,6 +48,7 @@ def profile(
             metavar="FILE.svg", help="Draw what is reached under what the machine can do.", show_default=False
         ),
     ] = None,
+    dump: options.Dump = None,
     remeasure: Annotated[bool, typer.Option("--remeasure", help="Measure the machine's peaks again.")] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -67,6 +68,8 @@ def profile(
 
     for target in filter(None, (trace, roofline)):
         check_target(target)
+    if dump is not None:
+        check_dump(dump, where)
     on_cpu = where.place().only_cpu
     if not on_cpu and (roofline is not None or remeasure):
         raise InputError("--roofline and --remeasure are for the CPU: peaks of other devices are not measured")
@@ -75,6 +78,8 @@ def profile(
         raise GraphcError("--roofline needs the machine's peaks, and those a C compiler (set CC)")
     loaded = open_model(model, compiling.settings(model), where)
     given = given_or_random(loaded.program, input, inputs, compiling.free_sizes(model, loaded.program), random)
+    if dump is not None:
+        dump_kernels(loaded, dump, given)
     with Watch(where.threads or default_threads()) as watch:
         timings = measure(loaded, given, rounds)
         run = whole_run(loaded, given, rounds)

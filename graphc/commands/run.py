@@ -14,6 +14,7 @@ import typer
 from graphc.commands import options
 from graphc.commands.output import note, note_lora, note_tokens, printable, say, seconds_text
 from graphc.errors import InputError
+from graphc.files import check_folder
 from graphc.trace import terminal_progress
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def run(
     lora: options.Loras = None,
     embedding: options.Embeddings = None,
     repeat: Annotated[int, typer.Option(min=1, help="Run so many times, and print the times.")] = 1,
+    dump: options.Dump = None,
 ) -> None:
     """Run a model on arrays from .npy or .npz files, or on random ones.
 
@@ -55,6 +57,8 @@ def run(
 
     if output is not None:
         check_outputs(output)
+    if dump is not None:
+        check_dump(dump, where)
     given = read_inputs(input, inputs)
     settings, engine = compiling.settings(model), is_engine(model)
     if engine and settings.dims and random is None:
@@ -74,6 +78,8 @@ def run(
         wanted = "\n  ".join(printable(info) for info in loaded.inputs)
         raise InputError(f"give the inputs with --inputs, --input or --random:\n  {wanted}")
     given = as_declared(loaded.program.inputs, given)
+    if dump is not None:
+        dump_kernels(loaded, dump, given)
     results, times = {}, []
     for _ in range(repeat):
         start = perf_counter()
@@ -112,7 +118,40 @@ def open_model(
         model = in_memory(*compile_weights(path, settings, progress=progress), place, progress)
     if where.fast:
         note(f"fast: {model.given_up or 'nothing is given up, products are computed in float32'}")
+    note_kernels(model, where)
     return model
+
+
+def note_kernels(model: Model, where: options.Where) -> None:
+    """Remark which kernels of a folder are not the generated ones."""
+    if model.executor.launched is not None and where.kernels is not None:
+        names = ", ".join(model.executor.launched.changed) or "none"
+        note(f"kernels of {printable(where.kernels)} that differ from those that are generated: {names}")
+
+
+def check_dump(folder: Path, where: options.Where) -> None:
+    """Raises OSError or InputError if kernels certainly cannot be written to a folder."""
+    if where.kernels is not None and check_folder(folder).exists() and folder.samefile(where.kernels):
+        raise InputError(f"--dump {folder}: would write over what --kernels reads; give another folder")
+    check_folder(folder)
+
+
+def dump_kernels(model: Model, folder: Path, inputs: Mapping[str, np.ndarray]) -> None:
+    """Write the kernels that a model launches for inputs of these sizes, and say so. Raises GraphcError and OSError."""
+    from graphc.kernels.gpu.code import target_for
+    from graphc.kernels.gpu.compile import find_toolchain
+    from graphc.runtime.model import check_inputs
+    from graphc.targets.ggml.generate.folder import write_kernels
+
+    launched = model.executor.launched
+    if launched is None:
+        raise InputError(
+            "--dump is for devices of generated kernels (`graphc devices`); for others, `graphc compile --gpu`"
+        )
+    targets = [target_for(launched.architecture)] if find_toolchain() else []
+    write_kernels(folder, launched.generated, check_inputs(model.program, inputs), targets, launched.changed)
+    without = "" if targets else "; no PTX, for there is no compiler for GPU kernels"
+    note(f"{printable(folder)}: {len(launched.generated.kernels)} kernels{without}")
 
 
 def note_memory(model: Model, where: options.Where) -> None:

@@ -45,7 +45,7 @@ def assigned(program: Program, place: Place, sizes: Mapping[str, int]) -> Assign
     memory = memory_limits(place.memory)
     if place.only_cpu and not memory:
         return Assigned()
-    executor = Executor(program, stand_ins(program), place.device, place.threads, memory, planning=True)
+    executor = Executor(program, stand_ins(program), place.device, place.threads, memory, place.folder, planning=True)
     try:
         return executor.servers.call(lambda: _assigned(executor, sizes))
     finally:

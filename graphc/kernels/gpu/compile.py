@@ -67,6 +67,11 @@ def compile_ptx(text: str, target: str, toolchain: str | None = None) -> str:
     raise BuildError(refused or f"there is no {toolchain or 'compiler'} for GPU kernels: {HELP}")
 
 
+def find_toolchain() -> str:
+    """The name of what compiles kernels here; empty if there is nothing."""
+    return next((name for name, find in TOOLCHAINS.items() if find() is not None), "")
+
+
 def find_tool(name: str) -> Path | None:
     """A program of CUDA's toolkit: on the path, or in a toolkit's folder; None if it is nowhere."""
     found = shutil.which(name)

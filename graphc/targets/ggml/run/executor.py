@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,9 @@ class Executor:
     while weights are replaced or all is closed: `Model` sees to that.
 
     `weights` holds one array for each of the program's weights. `device` may name several, with commas between; `memory` are the
-    bytes that each may use, None for what is free. While `planning`, devices get nothing, and nothing can be run. Raises
-    GraphcError if a device is unknown or has too little memory.
+    bytes that each may use, None for what is free, and `kernels` a folder whose texts a device of generated kernels takes instead
+    of those that are generated. While `planning`, devices get nothing, and nothing can be run. Raises GraphcError if a device is
+    unknown or has too little memory.
     """
 
     def __init__(
@@ -54,10 +56,12 @@ class Executor:
         device: str = "cpu",
         threads: int | None = None,
         memory: Sequence[Limit] = (),
+        kernels: Path | None = None,
         planning: bool = False,
     ) -> None:
         self.program = composed(program)
         self.launched: LaunchedKernels | None = None
+        self.folder = kernels
         self.threads = check_threads(threads)
         self.kernels = load_kernels(program.kernels)
         self.steps: dict[Program, list[Section | Call]] = {}
@@ -91,11 +95,15 @@ class Executor:
         """Have a device of generated kernels compute what it can."""
         own = [each for each in self.backends[:-1] if is_generated(ggml.ggml_backend_get_device(each))]
         if not own:
+            if self.folder is not None:
+                raise InputError(
+                    f"kernels of {self.folder}: they are for a device of generated kernels (`graphc devices`)"
+                )
             return
         if len(self.backends) > 2:
             raise InputError("a device of generated kernels computes a model alone, or with the CPU")
         found = generated(self.program, fast=not is_exact())
-        self.program, self.launched = found.program, LaunchedKernels(found, own[0])
+        self.program, self.launched = found.program, LaunchedKernels(found, own[0], self.folder)
 
     def most_runs(self, wanted: int | None = None) -> int:
         """How many runs may happen at once, where so many are wanted, or as many as threads. The memory of devices is for one.

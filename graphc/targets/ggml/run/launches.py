@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from graphc.backends.launches import Kernel, Module, Place, Scratch, Value, Work
 from graphc.backends.launches import Launch as DeviceLaunch
-from graphc.backends.launches import Module, Place, Scratch, Value, Work
+from graphc.errors import BuildError
 from graphc.ggml_library import ggml
 from graphc.kernels.gpu.code import code_for
 from graphc.kernels.gpu.dialect import Divisor
 from graphc.kernels.gpu.launch import arguments, grid
 from graphc.shapes import integer
+from graphc.targets.ggml.generate.folder import read_kernels
 from graphc.targets.ggml.generate.generate import Generated
 from graphc.targets.ggml.program.launch import SCRATCH_TENSOR, Launch
 from graphc.targets.ggml.program.program import Call
@@ -21,19 +24,31 @@ from graphc.targets.ggml.run.device.devices import features
 
 
 class LaunchedKernels:
-    """The kernels of a program on a device of generated kernels. Raises GraphcError if they cannot be compiled or loaded."""
+    """The kernels of a program on a device of generated kernels, those that are `changed` by the texts of a folder. Raises
+    GraphcError if they cannot be compiled or loaded."""
 
-    def __init__(self, generated: Generated, backend: Any) -> None:
+    def __init__(self, generated: Generated, backend: Any, folder: Path | None = None) -> None:
         self.backend, self.generated = backend, generated
-        device = ggml.ggml_backend_get_device(backend)
-        name = ggml.ggml_backend_dev_name(device).decode()
-        architecture = features(ggml.ggml_backend_dev_backend_reg(device)).get("ARCHITECTURE", "")
-        self.module = Module(device, code_for(name, architecture, generated.text)) if generated.kernels else None
+        self.device = ggml.ggml_backend_get_device(backend)
+        self.architecture = features(ggml.ggml_backend_dev_backend_reg(self.device)).get("ARCHITECTURE", "")
+        self.changed = read_kernels(folder, generated.kernels) if folder is not None else {}
+        module = self._module(generated.text) if generated.kernels else None
         self.kernels = {
-            name: self.module.kernel(name, each.kernel.shared_bytes)
+            name: self._changed(name) if name in self.changed else module.kernel(name, each.kernel.shared_bytes)
             for name, each in generated.kernels.items()
-            if self.module is not None
+            if module is not None
         }
+
+    def _module(self, text: str) -> Module:
+        name = ggml.ggml_backend_dev_name(self.device).decode()
+        return Module(self.device, code_for(name, self.architecture, text))
+
+    def _changed(self, name: str) -> Kernel:
+        path, text = self.changed[name].path, self.changed[name].text
+        try:
+            return self._module(text).kernel(name, self.generated.kernels[name].kernel.shared_bytes)
+        except BuildError as error:
+            raise BuildError(f"{path}: {error}") from error
 
     def work(self, call: Call, binding: Mapping[str, int]) -> Work:
         """What a call's node does, for these sizes."""

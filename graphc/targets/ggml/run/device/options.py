@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 from graphc.errors import InputError
@@ -20,12 +22,18 @@ UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10
 @dataclass(frozen=True)
 class Place:
     """The device, or several with commas between; threads of the CPU, None for all processors; what devices may use of their
-    memory; the most runs at once, None for as many as threads. `graphc.load` says what each means."""
+    memory; the most runs at once, None for as many as threads; a folder of kernels. `graphc.load` says what each means."""
 
     device: str = "cpu"
     threads: int | None = None
     memory: Memory = None
     contexts: int | None = None
+    kernels: str | os.PathLike[str] | None = None
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of kernels."""
+        return None if self.kernels is None else Path(self.kernels)
 
     @property
     def only_cpu(self) -> bool:

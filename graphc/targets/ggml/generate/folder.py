@@ -1,0 +1,183 @@
+"""Kernels as the files of a folder, which a person reads, changes, and runs a model with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import dropwhile
+from pathlib import Path
+
+from graphc.errors import InputError
+from graphc.files import read_file, replacing_folder
+from graphc.kernels.gpu.compile import compile_ptx
+from graphc.kernels.gpu.render.cuda import Rendered, file_of
+from graphc.shapes import Dim, bind_known
+from graphc.targets.ggml.generate.generate import Generated
+from graphc.targets.ggml.program.cost import with_blocks
+from graphc.targets.ggml.program.program import Call
+
+INDEX = "index.txt"
+"""The file of a folder that says which call launches which kernel."""
+
+ENDING = ".cu"
+"""How the names of kernels' texts end, which begin with the kernel's name and a point."""
+
+LONGEST_FILE, LONGEST_NAME = 1 << 22, 80
+"""Bytes of a kernel's file, and characters of a layer in its name."""
+
+HEAD = re.compile(r"\bKERNEL\s*\(([^{}]*)\)\s*\{")
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+
+BLOCKS = 2
+"""The argument of KERNEL that may be another than in the generated text: how many blocks a multiprocessor should hold."""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A kernel's text that is not the generated one."""
+
+    path: Path
+    text: str
+
+
+def write_kernels(
+    folder: Path,
+    generated: Generated,
+    sizes: Mapping[str, int],
+    targets: Sequence[str] = (),
+    changed: Mapping[str, Changed] | None = None,
+) -> None:
+    """Write every kernel's text, those that are `changed` with their own, its PTX for each of the targets, and an index of the
+    calls, with numbers where the `sizes` give them. Raises BuildError where PTX cannot be compiled, and OSError."""
+    calls = [call for program in with_blocks(generated.program) for call in program.calls if call.launches is not None]
+    users: dict[str, list[Call]] = {name: [] for name in generated.kernels}
+    for call in calls:
+        assert call.launches is not None
+        for name in dict.fromkeys(each.rendered.kernel.name for each in call.launches.each):
+            users[name].append(call)
+    files = {name: file_stem(name, users[name]) for name in generated.kernels}
+    own = {name: own_text(each.text) for name, each in (changed or {}).items()}
+    texts = {name: own.get(name, file_of([each])) for name, each in generated.kernels.items()}
+    with replacing_folder(folder) as content:
+        for name, text in texts.items():
+            head = head_of(generated.kernels[name], users[name])
+            (content / (files[name] + ENDING)).write_text(head + text, encoding="utf-8")
+        with ThreadPoolExecutor() as pool:
+            pairs = [(name, target) for target in targets for name in texts]
+            made = [pool.submit(compile_ptx, texts[name], target) for name, target in pairs]
+            for (name, target), ptx in zip(pairs, made, strict=True):
+                (content / f"{files[name]}.{target}.ptx").write_text(ptx.result(), encoding="utf-8")
+        (content / INDEX).write_text(index_of(generated, calls, files, sizes), encoding="utf-8")
+
+
+def read_kernels(folder: Path, kernels: Mapping[str, Rendered]) -> dict[str, Changed]:
+    """The texts of a folder that are not the generated ones, by the kernels' names. Raises InputError where the folder has not
+    one file for each kernel, or one is no text of the kernel that its name says."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: there is no such folder; --dump writes one")
+    found: dict[str, Changed] = {}
+    for path in sorted(folder.glob(f"*{ENDING}")):
+        name = path.name.split(".")[0]
+        if name in found:
+            raise InputError(f"{path}: {found[name].path.name} is {name} too")
+        if name not in kernels:
+            raise InputError(f"{path}: the model has no kernel {name} on this device; --dump says which it has")
+        try:
+            text = read_file(path, LONGEST_FILE).decode()
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: it is no text: {error}") from error
+        check_head(path, text, kernels[name])
+        found[name] = Changed(path, text)
+    if missing := [name for name in kernels if name not in found]:
+        raise InputError(f"{folder}: there is no file of {shortened(missing)}; --dump writes all")
+    return {name: each for name, each in found.items() if own_text(each.text) != file_of([kernels[name]])}
+
+
+def check_head(path: Path, text: str, rendered: Rendered) -> None:
+    """Raises InputError unless a text has one kernel, which can be launched as the generated one."""
+    heads = [signature(each) for each in HEAD.findall(COMMENT.sub(" ", text))]
+    (wanted,) = (signature(each) for each in HEAD.findall(rendered.text))
+    if len(heads) != 1:
+        raise InputError(f"{path}: it has {len(heads)} kernels, and must have one: KERNEL({', '.join(wanted)})")
+    (head,) = heads
+    if [*head[:BLOCKS], *head[BLOCKS + 1 :]] != [*wanted[:BLOCKS], *wanted[BLOCKS + 1 :]]:
+        raise InputError(
+            f"{path}: it has another signature than it is launched with: KERNEL({', '.join(head)}) instead of "
+            f"KERNEL({', '.join(wanted)})"
+        )
+
+
+def signature(arguments: str) -> list[str]:
+    """The arguments of KERNEL, spelled in one way."""
+    return [re.sub(r"\s*(\W)\s*", r"\1", " ".join(each.split())) for each in arguments.split(",")]
+
+
+def own_text(text: str) -> str:
+    """A file's text without the comments that it begins with."""
+    lines = text.splitlines(keepends=True)
+    return "".join(dropwhile(lambda line: not line.strip() or line.startswith("//"), lines))
+
+
+def file_stem(name: str, calls: Sequence[Call]) -> str:
+    """What a kernel's files are called: its name, and the first layer that launches it."""
+    layer = next((where for call in calls if (where := ".".join(call.scope) or call.source)), "")
+    plain = re.sub(r"[^\w.-]+", "_", layer, flags=re.ASCII).strip("._")[:LONGEST_NAME]
+    return f"{name}.{plain}" if plain else name
+
+
+def head_of(rendered: Rendered, calls: Sequence[Call]) -> str:
+    """The comments before a kernel's text."""
+    kernel = rendered.kernel
+    lines = [
+        f"{kernel.name}: launched by {counted(len(calls), 'call')}, {shortened(list(dict.fromkeys(map(layer_of, calls))))}",
+        f"{kernel.threads} threads a block, {kernel.shared_bytes} bytes of shared memory",
+        "",
+        "graphc/kernels/gpu/dialect/README.md says what its functions do. With --kernels and the folder's name a model runs with",
+        "what stands here; name, threads and parameters must stay as they are.",
+    ]
+    return "".join(f"// {line}".rstrip() + "\n" for line in lines) + "\n"
+
+
+def index_of(generated: Generated, calls: Sequence[Call], files: Mapping[str, str], sizes: Mapping[str, int]) -> str:
+    """A table of the launches, in the order of the program."""
+    rows = [("layer", "result", "blocks", "threads", "shared memory", "file")]
+    for call in calls:
+        assert call.launches is not None
+        result = f"{call.result.type.lower()} {listed(call.result.shape, sizes)}"
+        for each in call.launches.each:
+            kernel = each.rendered.kernel
+            numbers = (listed(kernel.grid, sizes), str(kernel.threads), str(kernel.shared_bytes))
+            rows.append((layer_of(call), result, *numbers, files[kernel.name] + ENDING))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    left = [f"computed by ggml: {plain_text(name)}: {plain_text(why)}" for name, why in generated.left.items()]
+    kind = "float16, added in float32" if generated.fast else "float32"
+    title = f"{plain_text(generated.program.name)}: {counted(len(generated.kernels), 'kernel')}, products in {kind}"
+    return "\n".join([title, "", *lines, *(["", *left] if left else []), ""])
+
+
+def layer_of(call: Call) -> str:
+    """What a person calls a call: its module and its node in the model."""
+    return plain_text(": ".join(filter(None, (".".join(call.scope), call.source))) or "the model")
+
+
+def listed(dims: Sequence[Dim], sizes: Mapping[str, int]) -> str:
+    """Sizes, as numbers where they are known."""
+    return f"[{', '.join(str(bind_known(dim, sizes)) for dim in dims)}]"
+
+
+def plain_text(text: str) -> str:
+    """A model's text in one line of a comment, which it can neither end nor go on with."""
+    return "".join(each if each.isprintable() and each != "\\" else "?" for each in text)
+
+
+def counted(count: int, what: str) -> str:
+    """`1 call`, `2 calls`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def shortened(names: Sequence[str], most: int = 4) -> str:
+    """Names, of many only some."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
