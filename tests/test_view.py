@@ -18,6 +18,8 @@ from test_control import BRANCHES, add_loop
 import graphc
 from graphc.compiler import compile_program
 from graphc.runtime.profile import profile
+from graphc.targets.ggml.generate.folder import texts_of
+from graphc.targets.ggml.generate.generate import generated
 from graphc.targets.ggml.lowering.compose import composed
 from graphc.view.document import document
 from graphc.view.page import page
@@ -274,3 +276,41 @@ def test_a_block_has_its_inputs_and_outputs():
     for path in inner:
         kind, index = outputs[path]["reads"][0]
         assert tuple(data[kind][index]["path"])[: len(path)] == path or kind == "inputs"
+
+
+def test_kernels_of_a_device_have_their_text(browser: Browser, tmp_path: Path):
+    found = generated(composed(compile_program(blocks(2))))
+    data = json.loads(json.dumps(document(found.program, {}, texts=texts_of(found, {}))))
+    launched = [step for step in data["steps"] if "launches" in step]
+    assert [step["name"] for step in launched] == [each["kernel"] for step in launched for each in step["launches"]]
+    assert data["kernels"].keys() == found.kernels.keys() == {step["name"] for step in launched}
+    product = next(step for step in launched if step["kind"] == "product")
+    assert product["launches"][0]["blocks"] == [1, 1, 1]
+    assert product["operations"] >= 2 * 8**3
+    browser.open(stored(tmp_path, data))
+    assert f"{len(found.kernels)}, launched {len(launched)} times" in browser.run("document.body.innerText")
+    browser.run("choose([...state.tree.nodes.values()].find((node) => node.kind === 'product'), true)")
+    panel = "document.getElementById('panel')"
+    narrow = browser.run(f"{panel}.offsetWidth")
+    assert "KERNEL(linear" not in browser.run(f"{panel}.innerText")
+    browser.run(f"{panel}.querySelectorAll('details').forEach((each) => {{ each.open = true; }})")
+    text = browser.run(f"{panel}.innerText")
+    assert "KERNEL(linear, 128, 1, const float *a" in text
+    assert "launched by 1 more steps" in text
+    assert browser.run(f"{panel}.offsetWidth") > 2 * narrow
+    assert browser.complaints() == []
+
+
+def test_where_kernels_are_shown_for(graphc_command, tmp_path: Path):
+    onnx.save(blocks(1), "model.onnx")
+    done = graphc_command("view", "model.onnx", "--gpu", "sm_80", "-o", "gpu.html")
+    assert (done.status, "KERNEL(linear" in Path("gpu.html").read_text()) == (0, True), done.err
+    for options in (
+        ["--device", "cpu,cpu"],
+        ["--fast"],
+        ["--gpu", "sm_80", "--threads", 1],
+        ["--gpu", "sm_80", "--profile"],
+    ):
+        done = graphc_command("view", "model.onnx", *options)
+        assert (done.status, "--profile runs the model" in done.err) == (1, True), done.err
+    assert "there is no target sm_1" in graphc_command("view", "model.onnx", "--gpu", "sm_1").err

@@ -105,6 +105,15 @@ InputFiles = Annotated[
     list[str] | None,
     typer.Option("--input", metavar="NAME=FILE.npy", help="An input's array; may be repeated.", show_default=False),
 ]
+Gpu = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        metavar="TARGET,...",
+        help="GPUs, which need not be here, for which kernels are generated: sm_80 (and every later one of NVIDIA's), sm_90a, …",
+        show_default=False,
+    ),
+]
 Dump = Annotated[
     Path | None,
     typer.Option(

@@ -26,14 +26,19 @@ def view(
         typer.Option("-o", "--output", metavar="FILE.html", help="Where to write; beside the model if not given."),
     ] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Run the model, and show the time of each step.")] = False,
+    gpu: options.Gpu = None,
     input: options.InputFiles = None,
     inputs: options.InputArchive = None,
     random: Annotated[int, typer.Option(metavar="SEED", help="Seed of the inputs that are not given.")] = 0,
 ) -> None:
     """Write one HTML file that shows the program by the modules of the model: steps, shapes, costs, copies, weights.
 
-    A browser opens it without a network. `--dim` gives named sizes their values; inputs are for `--profile`.
+    A browser opens it without a network. `--dim` gives named sizes their values; inputs are for `--profile`. With `--gpu`, or a
+    `--device` of generated kernels, the steps are kernels, and it has their text.
     """
+    from graphc.targets.ggml.generate.folder import read_kernels, texts_of
+    from graphc.targets.ggml.generate.generate import generated
+    from graphc.targets.ggml.lowering.compose import composed
     from graphc.view.document import document
     from graphc.view.page import page
 
@@ -42,14 +47,46 @@ def view(
         from graphc.runtime.model import check_inputs
         from graphc.runtime.profile import profile as measure
 
+        if gpu is not None:
+            raise InputError("--gpu is for a GPU that is not here; --profile runs the model on a --device")
         loaded = open_model(model, settings, where)
+        launched = loaded.executor.launched
+        texts = None if launched is None else texts_of(launched.generated, launched.changed)
         given = given_or_random(loaded.program, input, inputs, compiling.free_sizes(model, loaded.program), random)
-        shown = document(loaded.program, check_inputs(loaded.program, given), measure(loaded, given, ROUNDS))
-    elif where != options.Where():
-        raise InputError("--device, --memory, --fast and --threads say where --profile runs the model")
+        program, sizes = loaded.program, check_inputs(loaded.program, given)
+        shown = document(loaded.executor.program if texts else program, sizes, measure(loaded, given, ROUNDS), texts)
+    elif gpu is not None or where != options.Where():
+        check_shown(where, gpu)
+        program = open_program(model, settings)
+        found = generated(composed(program), fast=where.fast)
+        changed = read_kernels(where.kernels, found.kernels) if where.kernels is not None else {}
+        shown = document(found.program, compiling.free_sizes(model, program), texts=texts_of(found, changed))
     else:
         program = open_program(model, settings)
         shown = document(program, compiling.free_sizes(model, program))
     with replacing(target) as unfinished:
         unfinished.write_text(page(shown), encoding="utf-8")
     say(f"wrote {printable(target)}")
+
+
+def check_shown(where: options.Where, gpu: str | None) -> None:
+    """Raises GraphcError unless kernels are generated for the GPU or the device that is named."""
+    from graphc.backends.load import load_backends
+    from graphc.kernels.gpu.compile import parse_targets
+    from graphc.targets.ggml.run.device.devices import find_device, is_generated
+    from graphc.targets.ggml.run.device.options import split_devices
+
+    shown = options.Where(where.device if gpu is None else "cpu", fast=where.fast, kernels=where.kernels)
+    names = split_devices(shown.device)
+    if gpu is not None:
+        parse_targets(gpu)
+    elif len(names) == 1 and names != ["cpu"]:
+        load_backends()
+        shown = shown if is_generated(find_device(names[0])) else options.Where()
+    else:
+        shown = options.Where()
+    if where != shown:
+        raise InputError(
+            "--device, --memory, --fast, --threads and --kernels say where --profile runs the model; without it, a --device of "
+            "generated kernels shows what it is given, and so does --gpu"
+        )

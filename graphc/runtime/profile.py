@@ -254,7 +254,7 @@ def bytes_read(source: Any, node: Any, copies: bool) -> int:
 def step_name(graph: BuiltGraph, call: Call) -> str:
     """What a call is called, with the way in which a composite is computed and what it does on its way out."""
     if call.launches is not None:
-        return ", ".join(each.rendered.kernel.name for each in call.launches.each)
+        return launched_name(call)
     if call.function not in COMPOSITES:
         return count_of(graph.program, call)[0]
     composite, taken = COMPOSITES[call.function], graph.taken.get(call.result.call)
@@ -262,6 +262,11 @@ def step_name(graph: BuiltGraph, call: Call) -> str:
     extra = [" + sums"] if len(call.args) > len(settings) or settings.get("bias") is not None else []
     extra += [f" + {name}" for name, setting in settings.items() if setting is True and name in ("relu", "silu")]
     return call.function.removeprefix(PREFIX) + (f" ({taken.way})" if taken else "") + "".join(extra)
+
+
+def launched_name(call: Call) -> str:
+    """What a call that launches kernels is called: by their names."""
+    return ", ".join(each.rendered.kernel.name for each in call.launches.each) if call.launches else ""
 
 
 def totals(timings: Iterable[Timing], key: Callable[[Timing], str]) -> list[Total]:

@@ -6,11 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from graphc.runtime.profile import Timing, is_product
+from graphc.errors import GraphcError
+from graphc.kernels.gpu.analyse import cost
+from graphc.runtime.profile import Timing, is_product, launched_name
 from graphc.shapes import Dim, Expr, bind_known
 from graphc.targets.ggml.lowering.compose import composed
 from graphc.targets.ggml.program.calls import VIEWS
 from graphc.targets.ggml.program.cost import count_of, is_copy, numbered, traffic
+from graphc.targets.ggml.program.launch import Launch
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Input, Output, Program
 from graphc.targets.ggml.program.tensor import Arg, Constant, Tensor
 
@@ -20,20 +23,27 @@ Reference: TypeAlias = tuple[str, int]
 BLOCKS: Mapping[str, Sequence[str]] = {"If": ("then", "else"), "Loop": ("body",)}
 """What the programs inside calls of the host are called."""
 
-NORMS = ("norm", "soft_max", "softmax")
+NORMS = ("norm", "soft_max", "softmax", "statistics")
 """Parts of the names of steps that normalize."""
 
 
-def document(program: Program, sizes: Mapping[str, int], timings: Iterable[Timing] = ()) -> dict[str, Any]:
+def document(
+    program: Program,
+    sizes: Mapping[str, int],
+    timings: Iterable[Timing] = (),
+    texts: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """What the page shows, as JSON: the calls as they run. Sizes without a value stay expressions; times of a step that ran often
-    are summed."""
-    return Document(composed(program), sizes, timings).data
+    are summed. `texts` are those of the kernels of a program that was made for a device of generated kernels, by their names."""
+    return Document(composed(program) if texts is None else program, sizes, timings, texts or {}).data
 
 
 class Document:
     """The data while it is collected."""
 
-    def __init__(self, program: Program, sizes: Mapping[str, int], timings: Iterable[Timing]) -> None:
+    def __init__(
+        self, program: Program, sizes: Mapping[str, int], timings: Iterable[Timing], texts: Mapping[str, str]
+    ) -> None:
         self.sizes = sizes
         self.numbers = numbered(program)
         self.timings: dict[int, list[Timing]] = defaultdict(list)
@@ -59,6 +69,7 @@ class Document:
                 for each in program.weights
             ],
             "steps": self.steps,
+            "kernels": dict(texts),
         }
 
     def collect(self, program: Program, path: Path) -> None:
@@ -89,6 +100,7 @@ class Document:
     def step(self, program: Program, call: Call) -> dict[str, Any]:
         """What a call is and costs, as measured where it was."""
         name, operations = count_of(program, call)
+        name = launched_name(call) if call.launches is not None else name
         timed = self.timings.get(self.numbers[call], [])
         name = timed[0].step if timed else name
         kind = kind_of(call, name, timed[0].copies if timed else is_copy(program, call))
@@ -99,11 +111,28 @@ class Document:
             "shape": self.shape(call.result.shape),
             "type": call.result.type.lower(),
             "settings": ", ".join(text for arg in call.args if (text := self.setting(arg))),
-            "operations": sum(each.operations for each in timed) if timed else self.number(operations),
+            "operations": self.operations(call, operations, timed),
             "bytes": sum(each.nbytes for each in timed) if timed else self.number(traffic(program, call)),
             "held": 0 if kind == "view" else self.number(call.result.nbytes),
+            **({"launches": [self.launch(each) for each in call.launches.each]} if call.launches is not None else {}),
             **({"seconds": sum(each.seconds for each in timed), "runs": len(timed)} if timed else {}),
         }
+
+    def operations(self, call: Call, counted: Dim, timed: Sequence[Timing]) -> int | str:
+        """Of a call, or of its runs. Kernels of devices compute whole tiles, also where a tensor has ended."""
+        if call.launches is None:
+            return sum(each.operations for each in timed) if timed else self.number(counted)
+        try:
+            costs = [cost(each.rendered.kernel, self.sizes) for each in call.launches.each]
+        except (GraphcError, KeyError):  # what a kernel reads decides, or a size is not known
+            return "depends on sizes"
+        return sum(each.blocks * (each.products + each.operations) for each in costs) * (len(timed) or 1)
+
+    def launch(self, launch: Launch) -> dict[str, Any]:
+        """A kernel of a call, and how it is launched."""
+        kernel = launch.rendered.kernel
+        sizes = {"blocks": self.shape(kernel.grid), "threads": kernel.threads, "shared": kernel.shared_bytes}
+        return {"kernel": kernel.name, **sizes}
 
     def described(self, each: Input | Output) -> dict[str, Any]:
         """An input or output in the model's terms."""

@@ -53,8 +53,7 @@ TARGETS = {
 def compile_ptx(text: str, target: str, toolchain: str | None = None) -> str:
     """The PTX of a text's kernels, from the cache if it is there; `toolchain` is `nvcc` or `clang`, by default the first that is
     installed and knows the target. Raises BuildError with what the compiler says, and where there is none."""
-    if target not in TARGETS:
-        raise BuildError(f"there is no target {target}: it is one of {', '.join(TARGETS)}")
+    check_target(target)
     refused = ""
     for name, find in TOOLCHAINS.items():
         program = find() if toolchain in (None, name) else None
@@ -65,6 +64,22 @@ def compile_ptx(text: str, target: str, toolchain: str | None = None) -> str:
         except _UnknownTargetError as error:
             refused = str(error)
     raise BuildError(refused or f"there is no {toolchain or 'compiler'} for GPU kernels: {HELP}")
+
+
+def parse_targets(text: str) -> list[str]:
+    """Targets that a person named, with commas between. Raises BuildError for one that there is not."""
+    names = list(dict.fromkeys(each.strip() for each in text.split(",")))
+    for each in names:
+        check_target(each)
+    return names
+
+
+def check_target(name: str) -> None:
+    """Raises BuildError for a target that there is not."""
+    if name == "vulkan":
+        raise BuildError("vulkan is no target: its devices take SPIR-V, which graphc writes itself where it runs")
+    if name not in TARGETS:
+        raise BuildError(f"there is no target {name}: it is one of {', '.join(TARGETS)}")
 
 
 def find_toolchain() -> str:

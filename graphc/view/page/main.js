@@ -98,7 +98,7 @@ function showPanel() {
     ? modelPanel(tree.root, measure, go)
     : chosen instanceof Group
       ? groupPanel(chosen, measure, go)
-      : nodePanel(chosen, go);
+      : nodePanel(chosen, tree.root.steps, go);
   byId("panel").replaceChildren(...content.filter(Boolean));
   byId("panel").scrollTop = 0;
 }

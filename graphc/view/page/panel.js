@@ -69,6 +69,13 @@ function breakdown(steps, measure, go) {
   ];
 }
 
+/** How many kernels were generated for a device, and how often they are launched; nothing of other devices. */
+function kernelsText(steps) {
+  const count = Object.keys(model.kernels).length;
+  const launches = sum(steps, (node) => node.data.launches?.length ?? 0);
+  return count ? `${count}, launched ${launches} times` : "";
+}
+
 function modelPanel(root, measure, go) {
   const steps = root.steps.filter((node) => node.data.kind);
   const copies = steps.filter((node) => node.kind === "copy");
@@ -80,6 +87,7 @@ function modelPanel(root, measure, go) {
     facts([
       ["steps", String(steps.length)],
       ["weights", `${model.weights.length}, ${bytesText(sum(model.weights, (each) => each.bytes))}`],
+      ["kernels", kernelsText(steps)],
       ...costs(steps),
       ["copies", `${copies.length}, ${bytesText(sum(copies, (node) => node.data.bytes))}`],
       ["sizes", sizes.join(", ")],
@@ -107,7 +115,27 @@ function groupPanel(group, measure, go) {
   ];
 }
 
-function nodePanel(node, go) {
+/** How a step's kernels are launched, and their texts. */
+function launched(node, steps, go) {
+  const launches = node.data.launches ?? [];
+  return launches.map(({ kernel, blocks, threads, shared }) => {
+    const text = make("details", {}, make("summary", {}, "text"), make("pre", {}, model.kernels[kernel] ?? ""));
+    const same = (each) => each !== node && each.data.launches?.some((launch) => launch.kernel === kernel);
+    const others = steps.filter(same).map((each) => link(each, go, shapeText(each.data)));
+    return section(
+      `Kernel ${kernel}`,
+      facts([
+        ["blocks", `[${blocks.join(", ")}]`],
+        ["threads", String(threads)],
+        ["shared", bytesText(shared)],
+      ]),
+      text,
+      others.length ? make("details", {}, make("summary", {}, `launched by ${others.length} more steps`), ...others) : "",
+    );
+  });
+}
+
+function nodePanel(node, steps, go) {
   const data = node.data;
   const weights = node.weights.map((each) =>
     make("p", { className: "port" }, make("b", {}, each.name || "constant"), " ", shapeText(each)),
@@ -125,6 +153,7 @@ function nodePanel(node, go) {
       ["holds", data.held ? bytesText(data.held) : ""],
       ["", isWithin(node) ? "not computed by itself: part of a later step" : ""],
     ]),
+    ...launched(node, steps, go),
     section("Weights", ...weights),
     section("Reads", ...node.producers.map((each) => link(each, go, shapeText(each.data)))),
     section("Read by", ...node.readers.map((each) => link(each, go, shapeText(each.data)))),

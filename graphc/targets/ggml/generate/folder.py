@@ -58,8 +58,7 @@ def write_kernels(
         for name in dict.fromkeys(each.rendered.kernel.name for each in call.launches.each):
             users[name].append(call)
     files = {name: file_stem(name, users[name]) for name in generated.kernels}
-    own = {name: own_text(each.text) for name, each in (changed or {}).items()}
-    texts = {name: own.get(name, file_of([each])) for name, each in generated.kernels.items()}
+    texts = texts_of(generated, changed or {})
     with replacing_folder(folder) as content:
         for name, text in texts.items():
             head = head_of(generated.kernels[name], users[name])
@@ -70,6 +69,12 @@ def write_kernels(
             for (name, target), ptx in zip(pairs, made, strict=True):
                 (content / f"{files[name]}.{target}.ptx").write_text(ptx.result(), encoding="utf-8")
         (content / INDEX).write_text(index_of(generated, calls, files, sizes), encoding="utf-8")
+
+
+def texts_of(generated: Generated, changed: Mapping[str, Changed]) -> dict[str, str]:
+    """Each kernel's text by its name, with what it calls; of those that are `changed`, their own."""
+    own = {name: own_text(each.text) for name, each in changed.items()}
+    return {name: own.get(name, file_of([each])) for name, each in generated.kernels.items()}
 
 
 def read_kernels(folder: Path, kernels: Mapping[str, Rendered]) -> dict[str, Changed]:
