@@ -36,6 +36,7 @@ from graphc.commands.profile import profile
 from graphc.commands.refit import refit
 from graphc.commands.run import run
 from graphc.commands.serve_device import serve_device
+from graphc.commands.simulate import simulate
 from graphc.commands.tune import tune
 from graphc.commands.view import view
 from graphc.errors import GraphcError
@@ -51,6 +52,7 @@ COMMANDS = (
     view,
     profile,
     tune,
+    simulate,
     bench,
     bisect,
     explain,

@@ -1,26 +1,26 @@
-"""What a tile kernel costs: counted of its statements for some sizes, and how long that takes on a device at least.
+"""What a tile kernel costs: counted of its statements for some sizes. `roofline.py` says how long that takes on a device.
 
-A block in the middle of the grid is counted, and stands for all. `estimate` is a roofline: the longest of what products, memory
-and the blocks that run at once allow. It orders schedules before anything was measured, and says what limits a kernel.
+A block in the middle of the grid is counted, and stands for all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from graphc.errors import GraphcError
-from graphc.ir.types import F16
-from graphc.kernels.gpu.devices import Gpu
+from graphc.ir.types import F32
 from graphc.kernels.gpu.evaluate import Evaluation
 from graphc.kernels.gpu.layout import Layout
 from graphc.kernels.gpu.tile import (
     BLOCKS,
     Barrier,
     Copy,
+    Global,
     If,
     Load,
     Loop,
@@ -29,36 +29,42 @@ from graphc.kernels.gpu.tile import (
     Statement,
     Store,
     TileKernel,
+    Wait,
     place,
+    walk,
 )
-from graphc.kernels.nest import walk
+from graphc.kernels.nest import walk as nodes_of
 from graphc.kernels.scalar import Scalar
 from graphc.shapes import integer
 
-LAUNCH_SECONDS = 3e-6
-"""What a launch takes at least, in a recorded graph."""
+MOST_PLACES = 1 << 21
+"""Places of a tile, in all steps of a loop, that are looked at together."""
+
+MOST_REGISTERS = 255
+"""Registers of a thread; what it has more lies in memory."""
+
+OTHER_REGISTERS = 32
+"""Registers of a thread besides those of tiles: indices, addresses, what is copied."""
 
 
 @dataclass
 class Cost:
-    """Of one block: bytes read and written in the device's memory, operations on tensor cores and others, and barriers; of the
-    kernel, its blocks."""
+    """Of one block: bytes read of each tensor (by its number) and written, operations on tensor cores (those of TF32, which take
+    twice as long, count double) and others, barriers, and how often it waits for memory: a wait that leaves copies under way
+    counts as a part; of the kernel, its blocks."""
 
-    read: int = 0
+    reads: Counter[int] = field(default_factory=Counter)
     written: int = 0
     products: int = 0
     operations: int = 0
     barriers: int = 0
+    waits: float = 0.0
     blocks: int = 0
 
-
-@dataclass(frozen=True)
-class Estimate:
-    """Seconds, at least; what limits them; and blocks that a multiprocessor holds at once."""
-
-    seconds: float
-    limit: str
-    resident: int
+    @property
+    def read(self) -> int:
+        """Bytes read of all tensors."""
+        return sum(self.reads.values())
 
 
 def cost(kernel: TileKernel, symbols: Mapping[str, int]) -> Cost:
@@ -70,84 +76,106 @@ def cost(kernel: TileKernel, symbols: Mapping[str, int]) -> Cost:
     return found
 
 
-def estimate(kernel: TileKernel, symbols: Mapping[str, int], gpu: Gpu, registers: int = 128) -> Estimate:
-    """How long a kernel takes on a GPU at least; `registers` are those of a thread."""
-    counted = cost(kernel, symbols)
-    fitting = [gpu.threads // kernel.threads, gpu.registers // (registers * kernel.threads)]
-    if kernel.shared_bytes:
-        fitting.append(gpu.shared // (kernel.shared_bytes + 1024) if kernel.shared_bytes <= gpu.block_shared else 0)
-    resident = min(fitting)
-    if resident == 0:
-        return Estimate(math.inf, "its blocks do not fit", 0)
-    waves = math.ceil(counted.blocks / gpu.multiprocessors) * gpu.multiprocessors / max(counted.blocks, 1)
-    work = counted.products / gpu.half + counted.operations / gpu.single
-    limits = {
-        "products": counted.blocks * work * waves,
-        "memory": counted.blocks * (counted.read + counted.written) / gpu.bandwidth,
-    }
-    limit = max(limits, key=lambda name: limits[name])
-    return Estimate(max(limits[limit], LAUNCH_SECONDS), limit if limits[limit] > LAUNCH_SECONDS else "launch", resident)
+def registers(kernel: TileKernel) -> int:
+    """About how many registers a thread needs: its part of all tiles, and some for the rest. An assembler knows better."""
+    held = sum(-(-tile.layout.registers * tile.dtype.itemsize // 4) for tile in kernel.tiles)
+    return min(held + OTHER_REGISTERS, MOST_REGISTERS)
 
 
 @dataclass
 class _Count:
+    """`steps` is how many steps of loops are counted at once: their indices are arrays with an axis for each such loop."""
+
     kernel: TileKernel
     symbols: Mapping[str, int]
     found: Cost
-    indices: dict[Scalar, np.ndarray] = field(default_factory=dict)
+    indices: dict[Scalar, np.ndarray]
+    steps: int = 1
 
     def run(self, body: Sequence[Statement]) -> None:
         for it in body:
             match it:
                 case Copy():
-                    self.found.read += self.elements(it.target.shape, it.where) * it.source.dtype.itemsize
+                    self.read(it.source, self.elements(it.target.shape, it.where, it.vector))
                 case Load():
-                    read = self.elements(it.tile.shape, it.where) * it.source.dtype.itemsize
-                    self.found.read += read * holders(it.tile.layout)
+                    self.read(it.source, self.elements(it.tile.shape, it.where, it.vector) * holders(it.tile.layout))
+                    self.found.waits += self.steps
                 case Store():
-                    self.found.written += self.elements(it.tile.shape, it.where) * it.target.dtype.itemsize
+                    self.found.written += self.elements(it.tile.shape, it.where, it.vector) * it.target.dtype.itemsize
                 case Map():
                     self.map(it)
                 case Multiply():
                     self.multiply(it)
                 case Barrier():
-                    self.found.barriers += 1
+                    self.found.barriers += self.steps
+                case Wait():
+                    self.found.waits += self.steps / (it.pending + 1)
                 case If():
                     if self.value(it.condition):
                         self.run(it.body)
                 case Loop():
-                    for step in range(integer(it.count, self.symbols)):
-                        self.indices[it.index] = np.asarray(step)
-                        self.run(it.body)
-                    self.indices.pop(it.index, None)
+                    self.loop(it)
+
+    def read(self, source: Global, elements: int) -> None:
+        self.found.reads[source.number] += elements * source.dtype.itemsize
+
+    def loop(self, it: Loop) -> None:
+        """Count the steps of a loop together, as many as fit; one by one where a branch depends on the step."""
+        together = MOST_PLACES // (_largest(it) * self.steps)
+        if any(isinstance(each, If) for each in walk(it.body)):
+            together = 1
+        axes = max(2, *map(np.ndim, self.indices.values()))
+        for first, steps in _parts(integer(it.count, self.symbols), max(together, 1)):
+            index = np.arange(first, first + steps).reshape(-1, *[1] * axes) if steps > 1 else np.asarray(first)
+            indices = {**self.indices, it.index: index}
+            _Count(self.kernel, self.symbols, self.found, indices, self.steps * steps).run(it.body)
 
     def map(self, it: Map) -> None:
         """Operations, and elements that are read one by one."""
-        size = it.tile.shape[0] * it.tile.shape[1] * holders(it.tile.layout)
-        nodes = walk(it.value)
+        size = it.tile.shape[0] * it.tile.shape[1] * holders(it.tile.layout) * self.steps
+        nodes = nodes_of(it.value)
         self.found.operations += size * sum(
             node.kind in ("operate", "apply") and node.dtype.kind == "f" for node in nodes
         )
-        self.found.read += size * sum(node.dtype.itemsize for node in nodes if node.kind == "element")
+        elements = [node for node in nodes if node.kind == "element"]
+        for node in elements:
+            assert isinstance(node.data, int)
+            self.found.reads[node.data] += size * node.dtype.itemsize
+        self.found.waits += self.steps * bool(elements)
 
     def multiply(self, it: Multiply) -> None:
-        amount = 2 * it.a.shape[0] * it.b.shape[0] * it.a.shape[1]
-        if it.instruction.operand == F16:
-            self.found.products += amount
+        amount = 2 * it.a.shape[0] * it.b.shape[0] * it.a.shape[1] * self.steps
+        if it.instruction.function:
+            self.found.products += amount * (2 if it.instruction.operand == F32 else 1)
         else:
             self.found.operations += amount
 
-    def elements(self, shape: tuple[int, int], where: Scalar | None) -> int:
-        """How many elements of a tile are read or written."""
+    def elements(self, shape: tuple[int, int], where: Scalar | None, vector: int) -> int:
+        """How many elements of a tile are read or written in all steps. Of a vector, the first is looked at."""
         if where is None:
-            return shape[0] * shape[1]
+            return shape[0] * shape[1] * self.steps
         row, column = place(shape)
-        places = {row: np.arange(shape[0])[:, None], column: np.arange(shape[1])[None, :]}
+        width = vector if shape[1] % vector == 0 else 1
+        places = {row: np.arange(shape[0])[:, None], column: np.arange(0, shape[1], width)[None, :]}
         found = Evaluation(self.indices | places, self.symbols, _unknown, _unknown_element)(where)
-        return int(np.broadcast_to(found, shape).sum())
+        within = np.broadcast_shapes(np.shape(found), (shape[0], shape[1] // width))
+        there = int(np.count_nonzero(np.broadcast_to(found, within)))
+        return there * width * (self.steps * shape[0] * shape[1] // width // math.prod(within))
 
     def value(self, node: Scalar) -> int:
         return int(Evaluation(self.indices, self.symbols, _unknown, _unknown_element)(node))
+
+
+def _largest(loop: Loop) -> int:
+    """The places of the largest tile that a loop reads or writes."""
+    shapes = [each.target.shape if isinstance(each, Copy) else each.tile.shape
+              for each in walk(loop.body) if isinstance(each, Copy | Load | Store)]  # fmt: skip
+    return max((math.prod(shape) for shape in shapes), default=1)
+
+
+def _parts(count: int, most: int) -> Iterator[tuple[int, int]]:
+    """Steps in parts: the first of each part, and how many."""
+    return ((first, min(most, count - first)) for first in range(0, count, most))
 
 
 def holders(layout: Layout) -> int:
