@@ -122,10 +122,14 @@ def _say(model: str, gpu: Gpu, found: Simulated, layers: list[Layer]) -> None:
     results = "" if found.result_bytes is None else f", intermediate results {bytes_text(found.result_bytes)} at least"
     needed = found.weight_bytes + (found.result_bytes or 0)
     say(f"memory: weights {bytes_text(found.weight_bytes)}{results}{'' if needed <= gpu.memory else _too_much(gpu)}")
-    for what, calls in (("the CPU computes", found.on_cpu), ("sizes that only a run can tell has", found.unknown)):
+    for why, calls in (
+        ("the CPU computes", found.on_cpu),
+        (f"{gpu.name} has too little shared memory for", found.too_large),
+        ("only a run can tell the sizes of", found.unknown),
+    ):
         if calls:
-            names = ", ".join(f"{name} {count}" for name, count in Counter(calls).most_common())
-            say(f"not in the times, because {what}: {printable(names)}")
+            names = ", ".join(f"{name} ({count})" for name, count in Counter(calls).most_common())
+            say(f"not in the times, because {why}: {printable(names)}")
     kinds = sorted({_kind(each) for each in found.steps})
     rows = [(*kind, _together((each for each in found.steps if _kind(each) == kind), _kind)[0]) for kind in kinds]
     rows.sort(key=lambda row: -row[2].seconds)
@@ -159,6 +163,7 @@ def _say_json(gpu: Gpu, sizes: Mapping[str, int], found: Simulated, layers: list
             "launches": len(found.steps),
             "weight_bytes": found.weight_bytes,
             "result_bytes": found.result_bytes,
+            "too_large": found.too_large,
             "on_cpu": found.on_cpu,
             "unknown": found.unknown,
             "layers": [asdict(each) for each in layers],

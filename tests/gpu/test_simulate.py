@@ -4,6 +4,7 @@ a kernel is what should."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -125,6 +126,14 @@ def test_nothing_takes_no_time() -> None:
     found = simulated(generated(layers(64), True), {"rows": 0}, GPUS["h200"])
     assert found.seconds == 0
     assert {each.limit for each in found.steps} == {"nothing"}
+
+
+def test_what_does_not_fit_is_named() -> None:
+    program = generated(layers(64), True)
+    for small, count in ((GPUS["t4"], 0), (replace(GPUS["t4"], block_shared=4 << 10), 3)):
+        found = simulated(program, {"rows": 64}, small)
+        assert len(found.too_large) == count
+        assert np.isfinite(found.seconds)
 
 
 def test_sizes_that_are_not_known_are_named() -> None:

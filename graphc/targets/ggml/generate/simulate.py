@@ -31,10 +31,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Simulated:
-    """The steps of a run in order; the calls that the CPU would compute, whose time is not known; those whose sizes only a run
-    can tell; and the bytes of weights, and of intermediate results at least, None where they are not known."""
+    """The steps of a run in order; the kernels of which the device cannot have a block, which are not among them; the calls that
+    the CPU would compute, whose time is not known; those whose sizes only a run can tell; and the bytes of weights, and of
+    intermediate results at least, None where they are not known."""
 
     steps: list[Step]
+    too_large: list[str]
     on_cpu: list[str]
     unknown: list[str]
     weight_bytes: int
@@ -61,9 +63,11 @@ def simulated(
                 unknown.append(call.source or call.function)
             else:
                 steps += [_step(call, each, binding, gpu, coefficients, known) for each in call.launches.each]
+    too_large = [each.kernel for each in steps if each.resident == 0]
+    steps = [each for each in steps if each.resident]
     results = None if unknown else peak_bytes(found.program, binding)
     weights = sum(integer(each.tensor.nbytes, {}) for each in found.program.weights)
-    return Simulated(steps, on_cpu, unknown, weights, results)
+    return Simulated(steps, too_large, on_cpu, unknown, weights, results)
 
 
 def _step(
