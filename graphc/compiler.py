@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphc.backends.precision import is_exact
 from graphc.debug import Debug
 from graphc.errors import EngineError, InputError, ModelError
 from graphc.ir.graph import Graph
 from graphc.ir.interp import evaluate
+from graphc.kernels.gpu.compile import check_target
 from graphc.optimize import checked, optimize
 from graphc.passes.fold import check_grown
 from graphc.rewrite.engine import Log
 from graphc.runtime.model import Model
 from graphc.shapes.ranges import Size
 from graphc.targets.ggml.engine import is_engine
+from graphc.targets.ggml.generate.generate import Generated, generated
 from graphc.targets.ggml.lowering.circular import circular as made_circular
+from graphc.targets.ggml.lowering.compose import composed
 from graphc.targets.ggml.lowering.dtypes import Asked, Dtypes
 from graphc.targets.ggml.lowering.lower import lower
 from graphc.targets.ggml.lowering.methods import Methods
@@ -73,6 +77,7 @@ def compile(
     memory: Memory = None,
     contexts: int | None = None,
     kernels: str | os.PathLike[str] | None = None,
+    gpus: Sequence[str] = (),
     without: Iterable[str] = (),
     stop_after: int | None = None,
     names: Source | None = None,
@@ -92,7 +97,8 @@ def compile(
     `dtype` is what the weights are stored in: a type of ggml's (`"q8_0"`), or several, each for those whose names fit a pattern
     (`["q8_0", "*.attn*.weight=q4_k"]`; the last that fits counts), or `"checkpoint"`: as `weights` has them. Where that is not
     possible the next type is taken; `Dtypes.choices` says so. With `weights` and `component` (see `Model.load_weights`) the
-    model gets those. `device`, `threads`, `memory`, `contexts` and `kernels` are those of `graphc.load`.
+    model gets those. `device`, `threads`, `memory`, `contexts` and `kernels` are those of `graphc.load`. `gpus` are targets
+    (`"sm_80"`) for which the engine gets kernels, compiled; they multiply float16 if `set_float32_matmul_precision` allows it.
 
     Raises ModelError, UnsupportedError (with all that is unsupported), InputError for a size that the model lacks or a rule or
     type that there is not, CheckpointError, or OSError.
@@ -109,12 +115,15 @@ def compile(
         component=component,
     )
     program, refit = compile_weights(source, settings, progress=progress)
+    if gpus:
+        add_device_code(program, gpus)
     if cpp is not None:
         write_project(program, cpp)
     if output is None:
-        return in_memory(program, refit, Place(device, threads, memory, contexts, kernels), progress)
+        return in_memory(program, refit, Place(device, threads, memory, contexts, kernels, True), progress)
     write(program, output, progress, arrays=weights_of(program, refit))
-    return load(output, device=device, threads=threads, memory=memory, contexts=contexts, kernels=kernels)
+    place = Place(device, threads, memory, contexts, kernels, True)
+    return load(output, **asdict(place))
 
 
 def compile_program(
@@ -202,6 +211,7 @@ def load(
     memory: Memory = None,
     contexts: int | None = None,
     kernels: str | os.PathLike[str] | None = None,
+    trust_kernels: bool = False,
     circular: Collection[str] = (),
 ) -> Model:
     """Load an engine file; its weights are mapped, and copied only to a device that is not the CPU.
@@ -214,7 +224,8 @@ def load(
     Several threads may run the model at once. `threads` are the CPU's that all runs share; `contexts` are the most runs at once,
     each of which has memory for its intermediate results: on the CPU as many as threads if not given, and always one on other
     devices. Further runs wait for their turn. `kernels` is a folder of kernels, which `graphc run --dump` wrote and somebody
-    changed: a device of generated kernels takes the texts there.
+    changed: a device of generated kernels takes the texts there. An engine may have the code of kernels for GPUs; it is taken if
+    `trust_kernels` says that the file is from somebody whom you would let run programs on this machine. Else they are compiled.
 
     With `weights` and `component` (see `Model.load_weights`) it has those, also if the engine has none. They are kept in the
     engine's types, or in those that `dtype` asks for, as for `compile`; with `"checkpoint"` in those that the checkpoint has,
@@ -228,7 +239,7 @@ def load(
     """
     from graphc.targets.ggml.engine import read_engine, read_stripped_engine
 
-    place = Place(device, threads, memory, contexts, kernels)
+    place = Place(device, threads, memory, contexts, kernels, trust_kernels)
     dtypes = Dtypes.parsed(dtype) if dtype else None
     if hint := no_engine(path):
         raise EngineError(f"{os.fspath(path)}: it is {hint}")
@@ -283,6 +294,18 @@ def write(
     from graphc.targets.ggml.engine import write_engine
 
     write_engine(path, program, arrays or weights_of(program), progress, strip_weights)
+
+
+def add_device_code(program: Program, targets: Sequence[str]) -> Generated:
+    """Have a program carry the code of its kernels for GPUs, which need not be here; returns what is launched there. Raises
+    BuildError for a target that there is not, and where there is no compiler."""
+    from graphc.targets.ggml.generate.compiled import compiled
+
+    for each in targets:
+        check_target(each)
+    found = generated(composed(program), fast=not is_exact())
+    program.device_code = compiled(found, targets)
+    return found
 
 
 def refit(

@@ -156,13 +156,21 @@ class Where:
             show_default=False,
         ),
     ] = None
+    trust_kernels: Annotated[
+        bool,
+        typer.Option(
+            "--trust-kernels",
+            help="Use the kernels that an engine carries for the GPU. They are programs, so know who made the engine.",
+        ),
+    ] = False
 
     def place(self) -> Place:
         """The place as the library takes it. Decides for the process how exactly devices multiply. Raises InputError."""
         from graphc.backends.precision import set_float32_matmul_precision
 
         set_float32_matmul_precision("high" if self.fast else "highest")
-        return Place(self.device, self.threads, memory_limits(self.memory) or None, kernels=self.kernels)
+        memory = memory_limits(self.memory) or None
+        return Place(self.device, self.threads, memory, kernels=self.kernels, trust_kernels=self.trust_kernels)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ class Model:
         self.program = program
         self.inputs = [TensorInfo(each.name, each.dtype, each.shape) for each in program.inputs]
         self.outputs = [TensorInfo(each.name, each.dtype, each.shape) for each in program.outputs]
-        self._place = (place.device, place.threads, memory_limits(place.memory), place.folder)
+        self._place = (place.device, place.threads, memory_limits(place.memory), place.folder, place.trust_kernels)
         self.executor = Executor(program, weights, *self._place)
         self._turns = Turns(self.executor.most_runs(place.contexts))
         self._changes = Turns(1)

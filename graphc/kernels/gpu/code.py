@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from graphc.errors import BuildError
 from graphc.kernels.gpu.compile import TARGETS, compile_ptx
 from graphc.kernels.gpu.emulate import emulated_image
@@ -16,9 +18,20 @@ def code_for(device: str, architecture: str, text: str) -> bytes:
 
 def target_for(architecture: str) -> str:
     """The last target whose code an architecture runs, as every later one does. Raises BuildError if it is older than all."""
+    known = [each.name for each in TARGETS.values() if each.portable]
+    found = best_target(architecture, known)
+    if not found:
+        raise BuildError(f"kernels cannot be generated for {architecture}: {known[0]} and later can have them")
+    return found
+
+
+def best_target(architecture: str, targets: Iterable[str]) -> str:
+    """The target whose code suits an architecture best, of those whose code it runs; empty if it runs none."""
     number = architecture.removeprefix("sm_")
-    known = [each for each in TARGETS.values() if each.name == f"sm_{each.architecture}"]
-    older = [each for each in known if number.isdigit() and each.architecture <= int(number)]
-    if not older:
-        raise BuildError(f"kernels cannot be generated for {architecture}: {known[0].name} and later can have them")
-    return max(older, key=lambda each: each.architecture).name
+    known = [TARGETS[each] for each in targets if each in TARGETS and number.isdigit()]
+    runs = [
+        each
+        for each in known
+        if each.architecture == int(number) or (each.portable and each.architecture < int(number))
+    ]
+    return max(runs, key=lambda each: (each.architecture, each.name)).name if runs else ""

@@ -39,6 +39,11 @@ class Target:
     architecture: int
     version: str
 
+    @property
+    def portable(self) -> bool:
+        """True if later GPUs run its code too."""
+        return self.name == f"sm_{self.architecture}"
+
 
 TARGETS = {
     target.name: target

@@ -2,8 +2,8 @@
 
 Tensor `w<i>` holds weight `i`, aligned so that it is used where it lies in the mapped file; its full name is in the
 program. Metadata: `graphc.version` (the format's number), `graphc.program` (see `text.py`), `graphc.program.sha256`,
-`graphc.recipes` (see `graphc/weights/recipes.py`) with its own checksum, `graphc.example`, sizes to try the model with, and
-`graphc.about`, what the model's file says of itself.
+`graphc.recipes` (see `graphc/weights/recipes.py`) with its own checksum, `graphc.example`, sizes to try the model with,
+`graphc.about`, what the model's file says of itself, and `graphc.kernels`, code for GPUs (`program/device_code.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from graphc.ir.about import About
 from graphc.ir.types import TensorType
 from graphc.shapes import symbols
 from graphc.shapes.ranges import range_of
+from graphc.targets.ggml.program.device_code import read_device_code
 from graphc.targets.ggml.program.program import Growth, Program, Weight
 from graphc.targets.ggml.program.tensor import ProgramError
 from graphc.targets.ggml.program.text import digest, read_text, write_text
@@ -74,6 +75,8 @@ def write_engine(
         metadata[EXAMPLE] = json.dumps(program.example)
     if program.about != About():
         metadata[ABOUT] = program.about.text
+    if program.device_code is not None:
+        metadata |= program.device_code.metadata()
     if program.growth is not None:
         metadata |= {GROWTH + name: value for name, value in asdict(program.growth).items()}
     if stripped:
@@ -126,6 +129,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[Program, list[np.ndarray | None
     program.growth = _growth(metadata)
     program.example = _example(metadata, program)
     program.about = _about(metadata)
+    program.device_code = read_device_code(metadata)
     indices: Sequence[int] = range(len(program.weights))
     if metadata.get("graphc.stripped"):
         indices = [index for index, recipe in enumerate(recipes_of(program).weights) if recipe is None]

@@ -25,6 +25,7 @@ from graphc.kernels.use import KernelUse
 from graphc.shapes import Dim, product
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites import COMPOSITES
+from graphc.targets.ggml.program.device_code import DeviceCode
 from graphc.targets.ggml.program.launch import Launches
 from graphc.targets.ggml.program.rules import VIEWS
 from graphc.targets.ggml.program.tensor import STORAGE, Arg, ProgramError, Tensor, checked, dense, storage_ne
@@ -201,7 +202,8 @@ class Growth:
 class Program:
     """Everything that a target needs to run a model; `recipes` says how its weights are made (`graphc/weights/recipes.py`),
     `growth` of which program code may be that runs it too, and `example` values of size symbols that the model was exported with,
-    where they are known, `about` what the model's file says of itself."""
+    where they are known, `about` what the model's file says of itself, `device_code` kernels for GPUs: in a program that was read
+    from an engine, a stranger's."""
 
     name: str
     inputs: list[Input] = field(default_factory=list)
@@ -214,6 +216,7 @@ class Program:
     growth: Growth | None = None
     example: dict[str, int] = field(default_factory=dict)
     about: About = field(default_factory=About)
+    device_code: DeviceCode | None = None
 
     @property
     def tensor_count(self) -> int:

@@ -44,9 +44,9 @@ class Executor:
     while weights are replaced or all is closed: `Model` sees to that.
 
     `weights` holds one array for each of the program's weights. `device` may name several, with commas between; `memory` are the
-    bytes that each may use, None for what is free, and `kernels` a folder whose texts a device of generated kernels takes instead
-    of those that are generated. While `planning`, devices get nothing, and nothing can be run. Raises GraphcError if a device is
-    unknown or has too little memory.
+    bytes that each may use, None for what is free. A device of generated kernels takes the texts of the folder `kernels` instead
+    of those that are generated, and if it may `trust` the program, the code there. While `planning`, devices get nothing, and
+    nothing can be run. Raises GraphcError if a device is unknown or has too little memory.
     """
 
     def __init__(
@@ -57,11 +57,12 @@ class Executor:
         threads: int | None = None,
         memory: Sequence[Limit] = (),
         kernels: Path | None = None,
+        trust: bool = False,
         planning: bool = False,
     ) -> None:
         self.program = composed(program)
         self.launched: LaunchedKernels | None = None
-        self.folder = kernels
+        self.folder, self.trust = kernels, trust
         self.threads = check_threads(threads)
         self.kernels = load_kernels(program.kernels)
         self.steps: dict[Program, list[Section | Call]] = {}
@@ -103,7 +104,7 @@ class Executor:
         if len(self.backends) > 2:
             raise InputError("a device of generated kernels computes a model alone, or with the CPU")
         found = generated(self.program, fast=not is_exact())
-        self.program, self.launched = found.program, LaunchedKernels(found, own[0], self.folder)
+        self.program, self.launched = found.program, LaunchedKernels(found, own[0], self.folder, self.trust)
 
     def most_runs(self, wanted: int | None = None) -> int:
         """How many runs may happen at once, where so many are wanted, or as many as threads. The memory of devices is for one.

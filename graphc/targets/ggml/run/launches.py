@@ -10,43 +10,62 @@ import numpy as np
 
 from graphc.backends.launches import Kernel, Module, Place, Scratch, Value, Work
 from graphc.backends.launches import Launch as DeviceLaunch
+from graphc.cache import warn_once
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml
-from graphc.kernels.gpu.code import code_for
+from graphc.kernels.gpu.code import best_target, code_for
 from graphc.kernels.gpu.dialect import Divisor
 from graphc.kernels.gpu.launch import arguments, grid
 from graphc.shapes import integer
 from graphc.targets.ggml.generate.folder import read_kernels
 from graphc.targets.ggml.generate.generate import Generated
+from graphc.targets.ggml.program.device_code import DeviceCode, checksum
 from graphc.targets.ggml.program.launch import SCRATCH_TENSOR, Launch
 from graphc.targets.ggml.program.program import Call
 from graphc.targets.ggml.run.device.devices import features
 
 
 class LaunchedKernels:
-    """The kernels of a program on a device of generated kernels, those that are `changed` by the texts of a folder. Raises
-    GraphcError if they cannot be compiled or loaded."""
+    """The kernels of a program on a device of generated kernels: those that are `changed` from the texts of a folder, the others
+    from the program's code, if that may be trusted and is theirs. Raises GraphcError if they cannot be compiled or loaded."""
 
-    def __init__(self, generated: Generated, backend: Any, folder: Path | None = None) -> None:
+    def __init__(self, generated: Generated, backend: Any, folder: Path | None = None, trust: bool = False) -> None:
         self.backend, self.generated = backend, generated
         self.device = ggml.ggml_backend_get_device(backend)
         self.architecture = features(ggml.ggml_backend_dev_backend_reg(self.device)).get("ARCHITECTURE", "")
         self.changed = read_kernels(folder, generated.kernels) if folder is not None else {}
-        module = self._module(generated.text) if generated.kernels else None
+        module = Module(self.device, self._image(trust)) if generated.kernels else None
         self.kernels = {
             name: self._changed(name) if name in self.changed else module.kernel(name, each.kernel.shared_bytes)
             for name, each in generated.kernels.items()
             if module is not None
         }
 
-    def _module(self, text: str) -> Module:
-        name = ggml.ggml_backend_dev_name(self.device).decode()
-        return Module(self.device, code_for(name, self.architecture, text))
+    def _image(self, trust: bool) -> bytes:
+        """The code of all kernels as they are generated."""
+        carried = self.generated.program.device_code
+        if carried is None:
+            return self._compiled(self.generated.text)
+        misfit = misfit_of(carried, self.generated, self.architecture)
+        if trust and not misfit:
+            return carried.code[best_target(self.architecture, carried.code)].encode() + b"\0"
+        if trust:
+            warn_once(f"the kernels in the engine are not used: {misfit}")
+        try:
+            return self._compiled(self.generated.text)
+        except BuildError as error:
+            hint = "" if misfit else "; or use the kernels in the engine, if you trust who made it: --trust-kernels"
+            raise BuildError(f"{error}{hint}") from error
+
+    def _compiled(self, text: str) -> bytes:
+        return code_for(ggml.ggml_backend_dev_name(self.device).decode(), self.architecture, text)
 
     def _changed(self, name: str) -> Kernel:
         path, text = self.changed[name].path, self.changed[name].text
         try:
-            return self._module(text).kernel(name, self.generated.kernels[name].kernel.shared_bytes)
+            return Module(self.device, self._compiled(text)).kernel(
+                name, self.generated.kernels[name].kernel.shared_bytes
+            )
         except BuildError as error:
             raise BuildError(f"{path}: {error}") from error
 
@@ -68,6 +87,17 @@ class LaunchedKernels:
         given = [_value(each) for each in arguments(rendered, places, binding)]
         found = self.kernels[kernel.name]
         return DeviceLaunch(found, grid(rendered, binding), kernel.threads, given, kernel.shared_bytes, scratch)
+
+
+def misfit_of(carried: DeviceCode, generated: Generated, architecture: str) -> str:
+    """Why code is not that of kernels on a device of an architecture; empty if it is."""
+    if not best_target(architecture, carried.code):
+        return f"they are for {', '.join(carried.code) or 'nothing'}, and the device is {architecture}"
+    if carried.fast != generated.fast:
+        return "they multiply float16, as with --fast" if carried.fast else "they multiply float32, as without --fast"
+    return (
+        "" if carried.text == checksum(generated.text) else "they are of another program, or another graphc made them"
+    )
 
 
 def _value(argument: Place | Scratch | int | Divisor) -> Place | Scratch | Value:

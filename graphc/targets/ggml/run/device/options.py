@@ -22,13 +22,15 @@ UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10
 @dataclass(frozen=True)
 class Place:
     """The device, or several with commas between; threads of the CPU, None for all processors; what devices may use of their
-    memory; the most runs at once, None for as many as threads; a folder of kernels. `graphc.load` says what each means."""
+    memory; the most runs at once, None for as many as threads; a folder of kernels; and whether those in an engine are trusted.
+    `graphc.load` says what each means."""
 
     device: str = "cpu"
     threads: int | None = None
     memory: Memory = None
     contexts: int | None = None
     kernels: str | os.PathLike[str] | None = None
+    trust_kernels: bool = False
 
     @property
     def folder(self) -> Path | None:
