@@ -21,7 +21,7 @@ from graphc.hardware.needs.check import Lack
 from graphc.hardware.needs.compilers import BUILD
 from graphc.hardware.needs.table import NEEDS
 from graphc.hardware.recording import RecordingMachine
-from graphc.hardware.suits import REGISTRIES, SUITS
+from graphc.hardware.suits import GENERATED, REGISTRIES, SUITS
 from graphc.hardware.system import MANAGERS, UNKNOWN, system_of
 
 
@@ -56,7 +56,7 @@ def test_a_recording_of_a_machine_says_the_same(name):
 def test_the_tables_speak_of_the_same_backends():
     used = {backend for backends in SUITS.values() for backend in backends}
     assert used == set(REGISTRIES.values())
-    assert used <= set(BACKENDS)
+    assert used - {GENERATED} <= set(BACKENDS)
     assert {(backend, kind) for (_, kind), backends in SUITS.items() for backend in backends} == {*NEEDS} - {
         ("vulkan", "WSL")
     }
@@ -92,6 +92,23 @@ def test_what_was_built_and_works_is_not_advised():
     elsewhere = replace(vulkan, pci_address="0000:0f:00.0")
     assert len(diagnose(machine, [replace(cuda, pci_address="0000:02:00.0"), elsewhere]).idle) == 2
     assert len(diagnose(machine, [replace(vulkan, pci_address="")]).idle) == 2  # it may be any GPU of that name
+
+
+def test_kernels_that_are_generated_are_a_way():
+    machine = recorded("nvidia-ubuntu")
+    device = RecordedDevice("cuda0 (generated)", "generated", "NVIDIA GeForce RTX 4090", "0000:01:00.0")
+    text = said(machine, [device])
+    assert "NVIDIA GeForce RTX 4090: used by generated, as --device cuda0 (generated)\n  cuda: missing: " in text
+    assert [each.gpu.vendor for each in diagnose(machine, [device]).idle] == ["AMD"]
+    assert len(diagnose(machine, [replace(device, pci_address="0000:0e:00.0")]).idle) == 2
+    assert len(diagnose(machine, [replace(device, pci_address="", description="emulated")]).idle) == 2
+    way = ways(machine)["generated"]
+    assert (way.missing, way.steps) == (("a compiler for GPU kernels",), ("pip install ziglang",))
+    machine.tools |= {"nvcc"}
+    assert "generated: all that it needs is here" in said(machine)
+    (query,) = (command for command in machine.runs if command.startswith("nvidia-smi"))
+    machine.runs[query] = machine.runs[query].replace("8.9", "6.1")
+    assert ways(machine)["generated"].never.startswith("its compute capability (6.1) is too old; 7.5 is the first")
 
 
 def test_two_that_are_alike():
@@ -207,7 +224,7 @@ def test_the_document_is_json_and_says_the_same():
         found = diagnose(recorded(name), recorded(name).devices)
         document = json.loads(json.dumps(as_document(found)))
         assert [gpu["vendor"] for gpu in document["gpus"]] == [gpu.vendor for each in found.advice for gpu in each.gpus]
-    assert [way["backend"] for way in document["gpus"][0]["ways"]] == ["cuda"]
+    assert [way["backend"] for way in document["gpus"][0]["ways"]] == ["cuda", "generated"]
 
 
 @pytest.fixture

@@ -16,8 +16,14 @@ HINTS = {"LLAMAFILE": "ggml's products, which count where there is no C compiler
 """Features that matter and that a build of ggml may lack."""
 
 
+TOOLCHAINS_SHOWN = {"nvcc": "nvcc of CUDA's toolkit", "clang": "clang of the package ziglang"}
+NO_TOOLCHAIN = "nothing that is here; pip install ziglang, or --trust-kernels with engines of graphc compile --gpu"
+
+
 def devices(as_json: options.Json = False) -> None:
     """List ggml's devices, their memory, and what their backend was built with."""
+    from graphc.backends.generated import REGISTRY
+    from graphc.kernels.gpu.compile import find_toolchain
     from graphc.runtime.devices import absent, ggml_version
     from graphc.runtime.devices import devices as list_devices
 
@@ -34,6 +40,8 @@ def devices(as_json: options.Json = False) -> None:
     say_table(("device", "kind", "free", "memory", "description"), rows, "llrr")
     for name, why in absent().items():
         say(f"no {name}: {printable(why)}")
+    if any(each.backend == REGISTRY for each in found):
+        say(f"generated kernels are compiled by: {TOOLCHAINS_SHOWN.get(find_toolchain(), NO_TOOLCHAIN)}")
     for each in found:
         if each.features:
             on = [name if value == "1" else f"{name}={value}" for name, value in each.features.items() if value != "0"]

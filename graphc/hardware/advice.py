@@ -12,7 +12,7 @@ from graphc.hardware.machine import Machine
 from graphc.hardware.needs.check import Need
 from graphc.hardware.needs.compilers import BUILD, C_COMPILER
 from graphc.hardware.needs.table import NEEDS, Needs
-from graphc.hardware.suits import REGISTRIES, SUITS, Device, serves, why_never
+from graphc.hardware.suits import GENERATED, REGISTRIES, SUITS, Device, serves, why_never
 from graphc.hardware.system import System, system_of
 
 NO_GPU = "there is no GPU here that it suits"
@@ -132,6 +132,9 @@ class _Visit:
             return Way(backend, installed=True, never=NO_GPU if backend in REGISTRIES.values() else "")
         needs = NEEDS.get((backend, self.system.kind), Needs())
         run = needs.run if alike else ()
+        if backend == GENERATED:
+            missing, steps = self.mended((*run, *needs.build), gpu)
+            return Way(backend, missing=missing, steps=steps)
         missing, steps = self.mended(run if installed else (*run, *needs.build, *BUILD.get(self.system.kind, ())), gpu)
         again = () if installed and missing else (f"graphc backend install {backend}",)
         return Way(backend, installed=installed, missing=missing, steps=(*steps, *again))

@@ -8,10 +8,16 @@ from typing import Protocol
 from graphc.hardware.gpu import GPU, plain_name
 from graphc.hardware.system import version
 
+GENERATED = "generated"
+"""What is no backend of ggml's: kernels that graphc generates, for which there is nothing to be installed but compilers."""
+
+FIRST_GENERATED = (7, 5)
+"""The lowest compute capability for which kernels are generated."""
+
 SUITS: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("NVIDIA", "Linux"): ("cuda", "vulkan"),
-    ("NVIDIA", "WSL"): ("cuda",),
-    ("NVIDIA", "Windows"): ("cuda", "vulkan"),
+    ("NVIDIA", "Linux"): ("cuda", "vulkan", GENERATED),
+    ("NVIDIA", "WSL"): ("cuda", GENERATED),
+    ("NVIDIA", "Windows"): ("cuda", "vulkan", GENERATED),
     ("AMD", "Linux"): ("hip", "vulkan"),
     ("AMD", "WSL"): ("hip",),
     ("AMD", "Windows"): ("vulkan", "hip"),
@@ -38,7 +44,7 @@ ROCM_CHIPS = frozenset((
 """AMD's chips for which ROCm has libraries."""
 
 REGISTRIES = {"CUDA": "cuda", "ROCm": "hip", "MUSA": "musa", "MTL": "metal", "Vulkan": "vulkan", "SYCL": "sycl",
-              "OpenCL": "opencl"}  # fmt: skip
+              "OpenCL": "opencl", "generated": GENERATED}  # fmt: skip
 """Our names of the backends that ggml calls so."""
 
 
@@ -64,7 +70,7 @@ def serves(device: Device, backend: str, gpu: GPU) -> bool:
     if device.pci_address and gpu.pci_address:
         return device.pci_address == gpu.pci_address
     name = plain_name(device.description).casefold()
-    return backend not in ("vulkan", "opencl") or (gpu.model != "" and gpu.model.casefold() in name)
+    return backend not in ("vulkan", "opencl", GENERATED) or (gpu.model != "" and gpu.model.casefold() in name)
 
 
 def why_never(backend: str, gpu: GPU) -> str:
@@ -73,6 +79,10 @@ def why_never(backend: str, gpu: GPU) -> str:
         return f"ROCm has no libraries for its chip ({gpu.architecture})"
     if backend == "cuda" and (0,) < version(gpu.architecture) < (5, 0):
         return f"its compute capability ({gpu.architecture}) is too old; 5.0 is the first"
+    if backend == GENERATED and (0,) < version(gpu.architecture) < FIRST_GENERATED:
+        return (
+            f"its compute capability ({gpu.architecture}) is too old; 7.5 is the first for which kernels are generated"
+        )
     if backend == "metal" and not gpu.driver:
         return "macOS has no Metal for it"
     return ""

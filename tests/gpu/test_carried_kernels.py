@@ -171,3 +171,12 @@ def test_a_program_without_kernels_carries_none() -> None:
     program = compile_program(dense_model())
     assert program.device_code is None
     assert json.loads(compiled.DeviceCode("", False, {}).metadata()["graphc.kernels"])["code"] == {}
+
+
+@pytest.mark.parametrize("toolchain", ["nvcc", "clang", ""])
+def test_devices_say_what_compiles_kernels(graphc_command, toolchain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake()
+    monkeypatch.setattr("graphc.kernels.gpu.compile.find_toolchain", lambda: toolchain)
+    said = graphc_command("devices").out
+    assert "emulated0 (generated)  GPU" in said
+    assert f"generated kernels are compiled by: {toolchain or 'nothing that is here; pip install ziglang'}" in said

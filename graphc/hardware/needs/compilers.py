@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphc.hardware.needs.check import Need, everywhere, file, tool
+from graphc.hardware.needs.check import Lack, Need, everywhere, file, tool
+from graphc.hardware.needs.cuda import nvcc
 
 XCODE = "xcode-select --install"
 
@@ -17,6 +18,10 @@ CPP_COMPILER = Need(
     {"apt": "g++", "dnf": "gcc-c++", "zypper": "gcc-c++", "pacman": "gcc", "apk": "g++"},
 )
 CMAKE = Need(tool("cmake", "cmake"), {"*": "pip install cmake"})
+GPU_COMPILER = Need(
+    lambda machine, gpu: None if nvcc(machine) or machine.which("python-zig") else Lack("a compiler for GPU kernels"),
+    {"*": "pip install ziglang"},
+)
 MAKE = Need(tool("make", "make", "ninja"), everywhere("make"))
 MICROSOFT_COMPILER = Need(
     file("Microsoft's C++ compiler", "C:/Program Files*/Microsoft Visual Studio/*/*/VC/Tools/MSVC/*/bin/*/*/cl.exe"),

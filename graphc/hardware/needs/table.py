@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from graphc.hardware.needs.check import Need
+from graphc.hardware.needs.compilers import C_COMPILER, GPU_COMPILER
 from graphc.hardware.needs.cuda import CUDA_DRIVER, CUDA_TOOLKIT
 from graphc.hardware.needs.drivers import KFD, NVIDIA_DRIVER, RENDER, VULKAN_DRIVER, WINDOWS_DRIVER
 from graphc.hardware.needs.toolkits import LEVEL_ZERO, MUSA, ONEAPI, OPENCL, ROCM
 from graphc.hardware.needs.vulkan import GLSLC, SPIRV, VULKAN_HEADERS, VULKAN_SDK
+from graphc.hardware.suits import GENERATED
 
 
 class Needs(NamedTuple):
@@ -23,6 +25,9 @@ NEEDS: Mapping[tuple[str, str], Needs] = {
     ("cuda", "Linux"): Needs((NVIDIA_DRIVER, CUDA_DRIVER), (CUDA_TOOLKIT,)),
     ("cuda", "WSL"): Needs((NVIDIA_DRIVER, CUDA_DRIVER), (CUDA_TOOLKIT,)),
     ("cuda", "Windows"): Needs((WINDOWS_DRIVER, CUDA_DRIVER), (CUDA_TOOLKIT,)),
+    (GENERATED, "Linux"): Needs((NVIDIA_DRIVER,), (C_COMPILER, GPU_COMPILER)),
+    (GENERATED, "WSL"): Needs((NVIDIA_DRIVER,), (C_COMPILER, GPU_COMPILER)),
+    (GENERATED, "Windows"): Needs((WINDOWS_DRIVER,), (C_COMPILER, GPU_COMPILER)),
     ("hip", "Linux"): Needs((RENDER, KFD), (ROCM,)),
     ("hip", "WSL"): Needs((), (ROCM,)),
     ("hip", "Windows"): Needs((WINDOWS_DRIVER,), (ROCM,)),
