@@ -7,6 +7,7 @@ loads, about whose values nothing is assumed here.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -169,12 +170,38 @@ def _divided(value: Linear, by: Dim, operator: str) -> Linear:
         rest = value.plus(quotient, -by)
         if _within(rest, by):
             return quotient if operator == "//" else rest
+        factor = _common_factor(value, by)
+        if factor > 1:
+            return _divided_by_factor(value, by, operator, factor)
     inner = value.scalar()
     if operator == "//" and inner.kind == "operate" and inner.data == "//":
         first = inner.args[1].dim
         if first is not None and is_positive(first) and _fits(first * by):
             inner, by = inner.args[0], first * by
     return Linear({make("operate", I64, (inner, _size(by)), operator): 1}, 0)
+
+
+def _common_factor(value: Linear, by: Dim) -> int:
+    """The largest number that divides a size and all terms."""
+    sizes = [by, *value.terms.values()]
+    return (
+        math.gcd(*(size for size in sizes if isinstance(size, int)))
+        if all(map(_is_number, [*sizes, value.constant]))
+        else 1
+    )
+
+
+def _is_number(dim: Dim) -> bool:
+    return isinstance(dim, int)
+
+
+def _divided_by_factor(value: Linear, by: Dim, operator: str, factor: int) -> Linear:
+    """The quotient or the rest, where what is less than a common factor changes no quotient: (8x + 3) // 16 is x // 2."""
+    rest = value.constant % factor
+    smaller = Linear({atom: each // factor for atom, each in value.terms.items()}, value.constant // factor)
+    if operator == "//":
+        return _divided(smaller, by // factor, operator)
+    return Linear({}, rest).plus(_divided(smaller, by // factor, operator), factor)
 
 
 def _exact_part(value: Linear, by: Dim) -> Linear:

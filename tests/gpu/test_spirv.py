@@ -9,6 +9,7 @@ from typing import Any
 import lavapipe
 import numpy as np
 import pytest
+import test_blocks
 import test_pointwise_kernels
 from test_contraction import STEP, drawn, product
 from test_elements import agree
@@ -122,6 +123,20 @@ def test_products_one_by_one(
 )
 def test_products_of_cooperative_matrices(device: lavapipe.Vulkan, tile: str, sizes: tuple[int, int, int, int]) -> None:
     multiplied(device, f"{tile} coop_8x8x8_half_{device.lanes}lanes", F16, sizes)
+
+
+@pytest.mark.parametrize(
+    ("tile", "type", "sizes"),
+    [
+        ("m32n32k32 w16x16 s3 z1 fma_4x4_8lanes", "Q8_0", (33, 40, 96)),
+        ("m32n32k16 w16x16 s2 z2 coop_8x8x8_half_8lanes", "Q4_K", (9, 7, 256)),
+    ],
+)
+def test_products_of_blocks(device: lavapipe.Vulkan, tile: str, type: str, sizes: tuple[int, int, int]) -> None:
+    steps, expected = test_blocks.multiplied(type, tile, *sizes)
+    interpreted, found = both_ways(device, steps, {"m": sizes[0]})
+    assert np.abs(interpreted - expected).max() < 2e-6 * np.abs(expected).max()
+    assert np.abs(interpreted - found).max() < 2e-6 * np.abs(expected).max()
 
 
 # Values

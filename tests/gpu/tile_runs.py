@@ -36,8 +36,11 @@ def steps_of(what: Contraction, schedule: str, arrays: Sequence[np.ndarray], sym
     kernels = contraction(what, parsed(schedule))
     if len(kernels) == 1:
         return [(kernels[0], list(arrays))]
-    parts = np.full(integer(kernels[0].tensors[-1].size, symbols), np.nan, np.float32)
-    return [(kernels[0], [*arrays[:2], parts]), (kernels[1], [parts, *arrays[2:]])]
+    parts, operands = (
+        np.full(integer(kernels[0].tensors[-1].size, symbols), np.nan, np.float32),
+        len(kernels[0].tensors) - 1,
+    )
+    return [(kernels[0], [*arrays[:operands], parts]), (kernels[1], [parts, *arrays[operands:]])]
 
 
 def both_ways(steps: Steps, symbols: Mapping[str, int], seed: int = 0) -> tuple[np.ndarray, np.ndarray, list[Counters]]:

@@ -30,6 +30,7 @@ from graphc.kernels.gpu.tile import (
     Store,
     TileKernel,
     Wait,
+    neighbours,
     place,
     walk,
 )
@@ -132,8 +133,8 @@ class _Count:
 
     def map(self, it: Map) -> None:
         """Operations, and elements that are read one by one."""
-        size = it.tile.shape[0] * it.tile.shape[1] * holders(it.tile.layout) * self.steps
-        nodes = nodes_of(it.value)
+        size = it.tile.shape[0] * it.tile.shape[1] * holders(it.tile.layout) * self.steps // it.vector
+        nodes = nodes_of(*([it.value] if it.vector == 1 else neighbours(it)[1]))
         self.found.operations += size * sum(
             node.kind in ("operate", "apply") and node.dtype.kind == "f" for node in nodes
         )

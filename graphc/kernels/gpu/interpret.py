@@ -185,7 +185,14 @@ class _Block:
         self.tiles[it.tile] = self.narrowed(found, it.tile.dtype)
 
     def _map(self, it: Map) -> None:
-        values = np.broadcast_to(self.at(it.tile.shape)(it.value), it.tile.shape)
+        evaluation = self.at(it.tile.shape)
+        values = np.broadcast_to(evaluation(it.value), it.tile.shape)
+        if it.where is not None:
+            valid = np.broadcast_to(evaluation(it.where), it.tile.shape)
+            groups = valid.reshape(-1, it.vector)
+            if not (groups == groups[:, :1]).all():
+                raise KernelFault(f"{self.kernel.name}: {it.tile.name} is not computed by {it.vector}")
+            values = np.where(valid, values, np.zeros_like(values))
         self.tiles[it.tile] = self.narrowed(values, it.tile.dtype)
 
     def _reduce(self, it: Reduce) -> None:

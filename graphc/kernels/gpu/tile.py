@@ -25,6 +25,7 @@ import numpy as np
 from graphc.ir.types import F32, I64
 from graphc.kernels.gpu.instructions import MatrixInstruction
 from graphc.kernels.gpu.layout import Layout
+from graphc.kernels.nest import Rewrite, name
 from graphc.kernels.scalar import Operand, Scalar, constant, make, variable
 from graphc.shapes import Dim
 
@@ -212,10 +213,14 @@ class Get:
 
 @dataclass(frozen=True, eq=False)
 class Map:
-    """Compute every element of a tile; what it reads of other tiles, the same thread must have."""
+    """Compute every element of a tile; what it reads of other tiles, the same thread must have. Where `where` is false, it is 0,
+    though what its value reads must be there too. `vector` neighbours along a row share what they read of tensors: for them
+    there is one `where`, and they read no tiles."""
 
     tile: Tile
     value: Scalar
+    where: Where = None
+    vector: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -375,11 +380,11 @@ class Builder:
         self._add(Get(tile, source, index(stage), row, column, transposed))
         return tile
 
-    def map(self, tile: Tile, value: Scalar | Place | float) -> Tile:
+    def map(self, tile: Tile, value: Scalar | Place | float, where: Place | None = None, vector: int = 1) -> Tile:
         """See `Map`; a number fills the tile."""
         if not isinstance(value, Scalar):
             value = _at(value, tile.shape) if callable(value) else constant(value, tile.dtype)
-        self._add(Map(tile, value))
+        self._add(Map(tile, value, where and _at(where, tile.shape), vector))
         return tile
 
     def reduce(
@@ -430,6 +435,19 @@ def place(shape: tuple[int, int]) -> tuple[Scalar, Scalar]:
         variable(axis, size) if size > 1 else constant(0, I64) for axis, size in zip(AXES, shape, strict=True)
     )
     return row, column
+
+
+def neighbours(it: Map) -> tuple[Scalar, list[Scalar]]:
+    """The values of a `Map` for each of its `vector` neighbours, and last its condition if it has one, as functions of the row
+    and of the number of the neighbours' group in it, which comes first."""
+    row, column = place(it.tile.shape)
+    group = variable("group", it.tile.shape[1] // it.vector) if it.tile.shape[1] > it.vector else constant(0, I64)
+    found = []
+    for which, value in [(number, it.value) for number in range(it.vector)] + [(0, it.where)] * (it.where is not None):
+        assert value is not None
+        order = (*sorted(value.free - {row, column}, key=name), row, group)
+        found.append(Rewrite({column: group * it.vector + which}, order, ())(value))
+    return group, found
 
 
 def _at(value: Place, shape: tuple[int, int]) -> Scalar:

@@ -124,6 +124,10 @@ class _Check:
         self.inside(it.source, shape, *((it.column, it.row) if it.transposed else (it.row, it.column)))
 
     def _map(self, it: Map) -> None:
+        self.vector(it.vector, it.tile.name)
+        reads = any(node.kind == "tile" for node in walk_value(it.value))
+        alone = it.vector == 1 or (not reads and it.tile.layout.vector() % it.vector == 0)
+        self.need(alone, f"{it.tile.name} is computed by {it.vector}, which do not lie side by side or read tiles")
         for node in walk_value(it.value):
             if node.kind == "tile" and isinstance(node.data, Tile):
                 held = register_map(node.data.layout, it.tile.layout) is not None
@@ -195,7 +199,7 @@ class _Order:
                 self.fail(f"{array.name} is read before a barrier after {other.name} was written")
             if state.copied:
                 self.fail(f"{array.name} is read before a copy to {other.name} was waited for, and a barrier")
-            state.read = True
+        self.stages[array, number].read = True
 
     def write(self, array: Shared, stage: Scalar, copied: bool) -> tuple[Shared, int]:
         number = self.value(stage)

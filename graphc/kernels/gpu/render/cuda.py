@@ -34,6 +34,7 @@ from graphc.kernels.gpu.tile import (
     Tile,
     TileKernel,
     Wait,
+    neighbours,
     place,
 )
 from graphc.kernels.nest import name
@@ -229,10 +230,13 @@ class _Writer(Writer):
 
     def _map(self, it: Map) -> None:
         tile = it.tile
+        if it.vector > 1:
+            self.side_by_side(it)
+            return
         self.values.register = lambda source: self.register(source, tile)
         if not _is_packed(tile):
-            with self.groups(tile, 1, it.value):
-                self.say(f"{tile.name}[e] = {self.text(it.value)};")
+            with self.groups(tile, 1, it.value, it.where):
+                self.say(f"{tile.name}[e] = {self.valid(it)}{self.text(it.value)};")
             return
         row, column = place(tile.shape)
         with self.inside(f"UNROLL for (int w = 0; w < {_register_count(tile)}; w++)"):
@@ -240,8 +244,25 @@ class _Writer(Writer):
             with self.inside("UNROLL for (int h = 0; h < 2; h++)", [row, column]):
                 self.say("const int e = w * 2 + h;")
                 self.place(tile.layout, tile.shape, "e")
-                self.say(f"pair[h] = {self.text(it.value)};")
+                self.say(f"pair[h] = {self.valid(it)}{self.text(it.value)};")
             self.say(f"{tile.name}[w] = pack_{NARROW[tile.dtype]}(pair[0], pair[1]);")
+
+    def side_by_side(self, it: Map) -> None:
+        """Compute neighbours in statements of their own, so that what they share is read and computed once."""
+        group, values = neighbours(it)
+        self.values.expect(values)
+        with self.groups(it.tile, it.vector) as block:
+            if group.kind == "variable":
+                block.variables |= {group}
+                self.say(f"const int {name(group)} = column / {it.vector};")
+            texts = [self.text(each) for each in values]
+            chosen = "" if it.where is None else f"!({texts.pop()}) ? 0 : "
+            for place, text in enumerate(texts):
+                self.say(f"{it.tile.name}[e + {place}] = {chosen}{text};")
+
+    def valid(self, it: Map) -> str:
+        """What stands before a value that is 0 where a condition does not hold."""
+        return "" if it.where is None else f"!({self.text(it.where)}) ? 0 : "
 
     def register(self, source: Tile, target: Tile) -> str:
         """The register of a tile that holds what belongs to register `e` of another."""

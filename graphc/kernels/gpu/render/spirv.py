@@ -45,6 +45,7 @@ from graphc.kernels.gpu.tile import (
     TileKernel,
     Wait,
     index,
+    neighbours,
 )
 from graphc.kernels.scalar import Scalar, constant
 from graphc.shapes import lower_bound
@@ -270,13 +271,22 @@ class _Writer(Matrices):
             self.map_matrices(tile, it.value)
             return
         found = []
-        for register, _, _ in self.groups(tile, 1):
+        group, values = neighbours(it)
+        for register, _, column in self.groups(tile, it.vector):
             self.statement += 1
             self.register = lambda source, at=register: self.held(source, self.register_of(source, tile)[at])  # type: ignore[misc]
-            kind, narrow = kind_of(it.value), tile.dtype in (F16, BF16)
-            value = self.value(it.value)
-            same = it.value.dtype == tile.dtype and kind == kind_in_registers(tile.dtype) and not narrow
-            found.append(value if same else self.cast(value, kind, it.value.dtype, tile.dtype))
+            if group.kind == "variable" and it.vector > 1:
+                self.bound[group] = column // it.vector
+            for node in [it.value] if it.vector == 1 else values[: it.vector]:
+                kind, narrow = kind_of(node), tile.dtype in (F16, BF16)
+                value = self.value(node)
+                same = node.dtype == tile.dtype and kind == kind_in_registers(tile.dtype) and not narrow
+                value = value if same else self.cast(value, kind, node.dtype, tile.dtype)
+                if it.where is not None:
+                    kind = kind_in_registers(tile.dtype)
+                    value = self.choice(kind, self.value(it.where), value, self.constant(0, kind))
+                found.append(value)
+        self.bound.pop(group, None)
         for register, value in enumerate(found):
             self.hold(tile, register, value)
 

@@ -45,6 +45,10 @@ class Values(Emitter):
         self.kernel, self.parameters = kernel, parameters
         self.register: Callable[[Tile], str] = lambda tile: "0"
 
+    def expect(self, roots: Sequence[Scalar]) -> None:
+        """Say that more values are to be written."""
+        self.uses.update(arg for node in walk(*roots) for arg in node.args)
+
     def _fault(self, message: str) -> int:
         if message not in self.faults:
             self.faults.append(message)

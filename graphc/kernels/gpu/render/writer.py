@@ -122,14 +122,14 @@ class Writer:
         self.say(f"UNROLL for (int v = 0; v < {count}; v++) {line}")
 
     @contextmanager
-    def groups(self, tile: Tile | Part, width: int, *values: Scalar | None) -> Iterator[None]:
+    def groups(self, tile: Tile | Part, width: int, *values: Scalar | None) -> Iterator[Block]:
         """A loop over a thread's registers in steps, with the place of the first, as far as values need it (if there are any)."""
         row, column = place(tile.shape)
         layout = tile.layout
         step = "e++" if width == 1 else f"e += {width}"
-        with self.inside(f"UNROLL for (int e = 0; e < {layout.registers}; {step})", [row, column]):
+        with self.inside(f"UNROLL for (int e = 0; e < {layout.registers}; {step})", [row, column]) as block:
             self.place(layout, tile.shape, "e", *values)
-            yield
+            yield block
 
     def thread_rows(self, layout: Layout) -> str:
         """The row at which this warp's part of an operand begins."""

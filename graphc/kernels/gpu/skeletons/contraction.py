@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphc.ir.types import F32, I64
-from graphc.kernels.gpu.layout import spread
-from graphc.kernels.gpu.schedule import Schedule
-from graphc.kernels.gpu.skeletons.operands import RowPlace, Rows
+from graphc.kernels.gpu.layout import Layout, spread
+from graphc.kernels.gpu.schedule import Schedule, ScheduleError
+from graphc.kernels.gpu.skeletons.operands import Computed, RowPlace, Rows, tensors_of
 from graphc.kernels.gpu.tile import BLOCKS, Builder, Global, Part, Place, Shared, Swizzle, Tile, TileKernel, index
 from graphc.kernels.scalar import Scalar, constant
 from graphc.shapes import Dim, divisible
@@ -39,6 +39,8 @@ class Beside:
 class Contraction:
     """result[batch, m, n] = tail(sum over taps and channels of a[batch, m] * b[batch, n], what is beside it).
 
+    Numbers of an operand that is `Computed` are rounded to the type of the instruction's; there is at least one channel then.
+
     `tail` gets the sum and an element of each of `beside`, in float32. Columns are neighbours in it, and in what is beside.
     """
 
@@ -46,8 +48,8 @@ class Contraction:
     rows: Dim
     columns: Dim
     channels: Dim
-    a: Rows
-    b: Rows
+    a: Rows | Computed
+    b: Rows | Computed
     result_dtype: np.dtype
     result_size: Dim
     result_offset: RowPlace
@@ -138,8 +140,8 @@ class _Contraction:
     def __init__(self, what: Contraction, schedule: Schedule) -> None:
         self.what, self.schedule = what, schedule
         self.k = k = Builder(what.name, schedule.threads)
-        self.a = k.tensor("a", what.a.dtype, what.a.size)
-        self.b = k.tensor("b", what.b.dtype, what.b.size)
+        self.a, *_ = tensors_of(k, "a", what.a)
+        self.b, *_ = tensors_of(k, "b", what.b)
         self.beside = [k.tensor(each.name, each.dtype, each.size) for each in what.beside]
         self.result = k.tensor("result", what.result_dtype, what.result_size, written=True)
         self.first_row, self.first_column = BLOCKS[0] * schedule.rows, BLOCKS[1] * schedule.columns
@@ -154,6 +156,20 @@ class _Contraction:
         self.b_buffer = k.array("b_buffer", dtype, (schedule.columns, depth), stages, **order)
         self.a_rows = k.tile("a_rows", instruction.a_layout(schedule.warps, schedule.repeat[0]), dtype, "a")
         self.b_rows = k.tile("b_rows", instruction.b_layout(schedule.warps, schedule.repeat[1]), dtype, "b")
+        self.computed = {
+            buffer: k.tile(f"{buffer.name}_next", self.computed_layout(buffer))
+            for buffer, operand in ((self.a_buffer, what.a), (self.b_buffer, what.b))
+            if isinstance(operand, Computed)
+        }
+
+    def computed_layout(self, buffer: Shared) -> Layout:
+        """Who computes which elements of a stage: neighbours that are 16 bytes of shared memory, or fewer if threads are many."""
+        lanes, threads, width = self.schedule.instruction.lanes, self.schedule.threads, 16 // buffer.dtype.itemsize
+        while width * threads > buffer.shape[0] * buffer.shape[1]:
+            width //= 2
+        if width == 0:
+            raise ScheduleError(f"{self.schedule}: it has more threads than elements that are computed for a step")
+        return spread(buffer.shape, width, threads // lanes, lanes)
 
     @property
     def steps(self) -> Dim:
@@ -173,12 +189,14 @@ class _Contraction:
         for first in range(schedule.stages - 1):
             self.copies(constant(first, I64))
             k.commit()
+            self.puts(constant(first, I64))
         with k.loop("step", self.own_steps) as step:
             k.wait(schedule.stages - 2)
             k.barrier()
             self.copies(step + (schedule.stages - 1))
             k.commit()
             self.products(total, step % schedule.stages)
+            self.puts(step + (schedule.stages - 1))
         k.wait(0)
         k.barrier()
         self.results(total)
@@ -186,18 +204,21 @@ class _Contraction:
         return k.finished(*blocks)
 
     def copies(self, own_step: Scalar) -> None:
-        """Begin to copy a piece of both operands, if there is one."""
+        """Begin to copy a piece of both operands, if there is one, or to compute it."""
         what, depth = self.what, self.schedule.depth
         stage = own_step % self.schedule.stages
         step = self.part * self.own_steps + own_step
         whole = isinstance(what.channels, int) and what.channels % depth == 0
 
-        def channel(column: Scalar) -> tuple[Scalar, Scalar]:
-            if whole:
-                pieces = what.channels // depth
-                return step // pieces, step % pieces * depth + column
-            place = step * depth + column
+        def within(step: Scalar, column: Scalar) -> tuple[Scalar, Scalar]:
+            pieces = what.channels // depth
+            return step // pieces, step % pieces * depth + column
+
+        def apart(place: Scalar) -> tuple[Scalar, Scalar]:
             return (place // what.channels, place % what.channels) if what.taps > 1 else (constant(0, I64), place)
+
+        def channel(column: Scalar) -> tuple[Scalar, Scalar]:
+            return within(step, column) if whole else apart(step * depth + column)
 
         def copy(target: Shared, source: Global, rows: Rows, first: Scalar, count: Dim) -> None:
             def offset(row: Scalar, column: Scalar) -> Scalar:
@@ -215,8 +236,40 @@ class _Contraction:
             width = min(_width(what.channels, 16 // target.dtype.itemsize), rows.aligned)
             self.k.copy(target, stage, source, offset, where, width)
 
-        copy(self.a_buffer, self.a, what.a, self.first_row, what.rows)
-        copy(self.b_buffer, self.b, what.b, self.first_column, what.columns)
+        def compute(target: Shared, operand: Computed, first: Scalar, count: Dim) -> None:
+            tile, unit = self.computed[target], operand.together
+            filled = divisible(count, target.shape[0])
+
+            def value(row: Scalar, column: Scalar) -> Scalar:
+                """Of a place that there is, whatever the row and the step."""
+                if whole:
+                    place = within(step.minimum(index(self.steps - 1)), column)
+                else:
+                    last = what.channels * what.taps // unit - 1
+                    units = (step * (depth // unit) + column // unit).minimum(index(last))
+                    place = apart(units * unit + column % unit)
+                line = first + row if filled else (first + row).minimum(index(count - 1))
+                return operand.value(self.batch, line, *place)
+
+            def where(row: Scalar, column: Scalar) -> Scalar:
+                found = step < self.steps if whole else step * depth + column < index(what.channels * what.taps)
+                return found if filled else found.and_(first + row < index(count))
+
+            self.k.map(tile, value, where, min(unit, tile.layout.vector()))
+
+        for target, source, operand, first, count in (
+            (self.a_buffer, self.a, what.a, self.first_row, what.rows),
+            (self.b_buffer, self.b, what.b, self.first_column, what.columns),
+        ):
+            if isinstance(operand, Computed):
+                compute(target, operand, first, count)
+            else:
+                copy(target, source, operand, first, count)
+
+    def puts(self, own_step: Scalar) -> None:
+        """Write what was computed to where it would have been copied."""
+        for buffer, tile in self.computed.items():
+            self.k.put(buffer, tile, own_step % self.schedule.stages)
 
     def products(self, total: Tile, stage: Scalar) -> None:
         """Multiply what has arrived."""

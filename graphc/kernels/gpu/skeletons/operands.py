@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphc.kernels.gpu.tile import index
+from graphc.kernels.gpu.tile import Builder, Global, index
 from graphc.kernels.scalar import Scalar
 from graphc.shapes import Dim
 
@@ -25,6 +25,24 @@ class Rows:
     offset: RowPlace
     where: RowPlace | None = None
     aligned: int = 16
+
+
+@dataclass(frozen=True)
+class Computed:
+    """An operand whose elements are computed when they are read: the types and sizes of the `tensors` that they depend on, and
+    what one is, for a batch, a row, a tap and a channel, of elements of the kernel's tensors. `together` neighbours along the
+    channels, from multiples of so many, share what is read for them; it divides `channels`."""
+
+    tensors: tuple[tuple[np.dtype, Dim], ...]
+    value: Callable[[Scalar, Scalar, Scalar, Scalar], Scalar]
+    together: int = 1
+
+
+def tensors_of(k: Builder, name: str, operand: Rows | Computed) -> list[Global]:
+    """The tensors of an operand among those of a kernel."""
+    if isinstance(operand, Rows):
+        return [k.tensor(name, operand.dtype, operand.size)]
+    return [k.tensor(f"{name}_{number}", *each) for number, each in enumerate(operand.tensors)]
 
 
 def matrix(dtype: np.dtype, rows: Dim, columns: Dim, batch: Dim = 1, shared: bool = False) -> Rows:

@@ -24,6 +24,7 @@ from graphc.shapes import Dim
 from graphc.targets.ggml.generate import products, rows
 from graphc.targets.ggml.generate.arrays import ZERO, Array, Buffer, Index, K
 from graphc.targets.ggml.generate.attention import attended
+from graphc.targets.ggml.generate.blocks import FORMATS, decoded
 from graphc.targets.ggml.generate.elements import DTYPES, ELEMENTS, view
 from graphc.targets.ggml.generate.generator import MOST_BUFFERS, Generator, NotGenerated, renamed
 from graphc.targets.ggml.program.composites import COMPOSITES
@@ -169,11 +170,13 @@ class _Pass:
         return made[step.result]
 
     def read(self, arg: Arg) -> Any:
-        """An argument, with an array in a tensor's place. Raises NotGenerated for blocks of quantized weights."""
+        """An argument, with an array in a tensor's place. Raises NotGenerated for what kernels do not read."""
         if not isinstance(arg, Tensor):
             return arg
         if arg.call < 0 or arg.call in self.plain:
             tensor = arg if arg.call < 0 else self.plain[arg.call]
+            if tensor.type in FORMATS and tensor.weight >= 0 and tensor.contiguous:
+                return self.given.setdefault(tensor, decoded(tensor))
             if tensor.type not in DTYPES or (arg.call >= 0 and not tensor.contiguous):
                 raise NotGenerated(f"reads {tensor.type}")
             if tensor not in self.given:

@@ -34,7 +34,7 @@ from graphc.targets.ggml.generate.arrays import (
 )
 from graphc.targets.ggml.program.launch import LAUNCH, RESULT_TENSOR, Launch, Launches
 from graphc.targets.ggml.program.program import Call, Packing, Program
-from graphc.targets.ggml.program.tensor import STORAGE, Quad, checked, dense
+from graphc.targets.ggml.program.tensor import STORAGE, Quad, Tensor, checked, dense
 
 MOST_BUFFERS = 8
 """What a kernel reads at most: ggml's nodes have ten sources."""
@@ -158,19 +158,19 @@ class Generator:
     ) -> Buffer:
         """A buffer that kernels fill: their tensors are the buffers, in order, and the result."""
         (kernel,) = kernels
-        numbers = (*range(len(buffers)), RESULT_TENSOR)
-        return self.call(Launches((Launch(self.rendered(kernel), numbers),)), buffers, dtype, ne, order)
+        tensors = list(dict.fromkeys(each.tensor for each in buffers))  # one may be read as elements of several types
+        numbers = (*(tensors.index(each.tensor) for each in buffers), RESULT_TENSOR)
+        return self.call(Launches((Launch(self.rendered(kernel), numbers),)), tensors, dtype, ne, order)
 
-    def call(self, launches: Launches, buffers: Sequence[Buffer], dtype: np.dtype, ne: Quad, order: Order) -> Buffer:
+    def call(self, launches: Launches, tensors: Sequence[Tensor], dtype: np.dtype, ne: Quad, order: Order) -> Buffer:
         """A buffer that a call's launches fill."""
-        if len(buffers) > MOST_BUFFERS + 1:
-            raise NotGenerated(f"reads {len(buffers)} tensors")
+        if len(tensors) > MOST_BUFFERS + 1:
+            raise NotGenerated(f"reads {len(tensors)} tensors")
         calls = self.program.calls
         plain = same_place(Buffer(NOWHERE, dtype, ne, order), PLAIN)
         sizes = ne if plain else (product(ne), 1, 1, 1)
         result = checked(dense(STORAGE[dtype], sizes, 4 if plain else 1, call=len(calls)))
-        args = tuple(each.tensor for each in buffers)
-        calls.append(Call(LAUNCH, args, result, self.scope, self.source, launches=launches))
+        calls.append(Call(LAUNCH, tuple(tensors), result, self.scope, self.source, launches=launches))
         return Buffer(result, dtype, ne, order)
 
     def rendered(self, kernel: TileKernel) -> Rendered:

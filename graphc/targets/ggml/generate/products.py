@@ -9,7 +9,8 @@ import numpy as np
 from graphc.ir.types import F16, F32
 from graphc.kernels.gpu.schedule import Schedule, parsed
 from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction
-from graphc.kernels.gpu.skeletons.operands import RowPlace, Rows
+from graphc.kernels.gpu.skeletons.operands import Computed, RowPlace, Rows
+from graphc.kernels.gpu.skeletons.row import row_product
 from graphc.kernels.gpu.tile import index as scalar
 from graphc.kernels.linear import linear
 from graphc.kernels.scalar import Scalar, variable
@@ -27,8 +28,9 @@ from graphc.targets.ggml.generate.arrays import (
     repeated,
     unflat,
 )
+from graphc.targets.ggml.generate.blocks import TOGETHER, is_in_blocks
 from graphc.targets.ggml.generate.elements import conv_sizes
-from graphc.targets.ggml.generate.generator import Generator, NotGenerated, normal
+from graphc.targets.ggml.generate.generator import Generator, NotGenerated, normal, numbered
 from graphc.targets.ggml.program.tensor import Quad, Tensor
 
 KERNELS_LAST: Order = (3, 1, 0, 2)
@@ -79,7 +81,7 @@ def linear_product(g: Generator, result: Tensor, weight: Array, x: Array, relu: 
             return column, line, *halves(batch)
 
         lines, batches = m, b2 * b3
-    a, b = operand_rows(g, x, k, x_place), operand_rows(g, weight, k, w_place)
+    a, b = operand_rows(g, x, k, x_place), weight_rows(g, weight, k, w_place)
     tail = _Tail(g, result, place, relu, sums)
     return tail.contracted("linear", lines, weight.ne[1], k, a, b, 1, batches, PLAIN)
 
@@ -126,7 +128,7 @@ def convolution(
 
     inside = within if wide_taps * high_taps > 1 or p0 or p1 else None
     a = operand_rows(g, image, channels, image_place, CHANNELS_LAST, inside)
-    b = operand_rows(g, kernel, channels, kernel_place, KERNELS_LAST)
+    b = weight_rows(g, kernel, channels, kernel_place, KERNELS_LAST)
     added = () if bias is None else (of_channels(bias, result.ne),)
     tail = _Tail(g, result, place, relu, (*added, *sums))
     taps = wide_taps * high_taps
@@ -146,7 +148,29 @@ class Operand:
     """An operand in memory, and its rows."""
 
     def __init__(self, buffer: Buffer, rows: Rows) -> None:
-        self.buffer, self.rows = buffer, rows
+        self.buffer, self.rows, self.buffers = buffer, rows, [buffer]
+
+
+class ComputedOperand:
+    """An operand that is computed as it is read, of buffers."""
+
+    def __init__(self, buffers: Sequence[Buffer], rows: Computed) -> None:
+        self.buffers, self.rows = buffers, rows
+
+
+def weight_rows(
+    g: Generator, weight: Array, channels: Dim, place: OperandPlace, order: Order | None = None
+) -> Operand | ComputedOperand:
+    """The second operand of a product: blocks are read where they lie."""
+    if not is_in_blocks(weight) or channels == 0:
+        return operand_rows(g, weight, channels, place, order)
+    buffers = weight.buffers
+
+    def value(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Scalar:
+        return numbered(weight.element(place(batch, line, tap, channel)), buffers, 1)
+
+    types = tuple((each.dtype, product(each.ne)) for each in buffers)
+    return ComputedOperand(buffers, Computed(types, value, TOGETHER if divisible(channels, TOGETHER) else 1))
 
 
 def operand_rows(
@@ -228,7 +252,8 @@ class _Tail:
         return total.maximum(0) if self.relu else total
 
     def contracted(
-        self, name: str, lines: Dim, columns: Dim, channels: Dim, a: Operand, b: Operand, taps: int, batch: Dim, order: Order
+        self, name: str, lines: Dim, columns: Dim, channels: Dim, a: Operand, b: Operand | ComputedOperand, taps: int, batch: Dim,
+        order: Order,
     ) -> Array:  # fmt: skip
         """The result, in memory."""
 
@@ -239,8 +264,9 @@ class _Tail:
             name, lines, columns, channels, a.rows, b.rows, F32, product(self.result.ne), offset, taps, batch,
             self.beside, self.tail,
         )  # fmt: skip
-        kernels = contraction(what, schedule_for(lines, columns, a.rows.dtype))
-        buffers = [a.buffer, b.buffer, *self.buffers]
+        alone = lines == 1 and batch == 1 and taps == 1
+        kernels = [row_product(what)] if alone else contraction(what, schedule_for(lines, columns, a.rows.dtype))
+        buffers = [a.buffer, *b.buffers, *self.buffers]
         return Array.of(self.g.launched(kernels, buffers, F32, self.result.ne, order))
 
 

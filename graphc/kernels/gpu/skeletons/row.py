@@ -1,0 +1,92 @@
+"""A product with one row: every number of the matrix is used once, so memory alone decides how long it takes.
+
+A warp has a row of the matrix, its lanes neighbours of it. Each adds its products with those of the vector; then lanes are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphc.ir.types import I64
+from graphc.kernels.gpu.layout import spread
+from graphc.kernels.gpu.skeletons.contraction import Contraction
+from graphc.kernels.gpu.skeletons.operands import Computed, RowPlace, Rows, tensors_of
+from graphc.kernels.gpu.skeletons.pointwise import largest_width
+from graphc.kernels.gpu.tile import BLOCKS, Builder, Global, Place, Tile, TileKernel, index
+from graphc.kernels.scalar import Scalar, constant
+from graphc.shapes import Dim
+
+ROWS, COLUMNS = 8, 256
+"""Rows of the matrix that a block has, and of each the columns that it reads at a time."""
+
+ZERO = constant(0, I64)
+
+
+def row_product(what: Contraction, lanes: int = 32) -> TileKernel:
+    """The kernel of a contraction that has one row, no batches and no taps. Its tensors are those of a contraction."""
+    return _RowProduct(what, lanes).kernel()
+
+
+class _RowProduct:
+    def __init__(self, what: Contraction, lanes: int) -> None:
+        assert (what.rows, what.batch, what.taps) == (1, 1, 1)
+        self.what = what
+        self.layout = spread((ROWS, COLUMNS), 8, ROWS, lanes)
+        self.k = k = Builder(what.name, self.layout.threads)
+        self.tensors = [tensors_of(k, name, each)[0] for name, each in (("a", what.a), ("b", what.b))]
+        self.beside = [k.tensor(each.name, each.dtype, each.size) for each in what.beside]
+        self.result = k.tensor("result", what.result_dtype, what.result_size, written=True)
+        self.first = BLOCKS[0] * ROWS
+
+    def kernel(self) -> TileKernel:
+        """The kernel."""
+        k, what = self.k, self.what
+        a, b = k.tile("a_read", self.layout.without(0)), k.tile("b_read", self.layout)
+        partial = k.map(k.tile("partial", self.layout), 0.0)
+        with k.loop("step", -(-what.channels // COLUMNS)) as step:
+            self.read(a, what.a, self.tensors[0], step, lambda row: ZERO, 1)
+            self.read(b, what.b, self.tensors[1], step, lambda row: self.first + row, what.columns)
+            k.map(partial, partial.value + a.value * b.value)
+        total = k.reduce(k.tile("total", self.layout.without(1)), partial, 1, "sum")
+        self.write(total)
+        return k.finished(-(-what.columns // ROWS))
+
+    def read(
+        self, tile: Tile, operand: Rows | Computed, tensor: Global, step: Scalar, line: Callable[[Scalar], Scalar], count: Dim
+    ) -> None:  # fmt: skip
+        """Read, or compute, a piece of an operand's rows."""
+        channels, begin = self.what.channels, step * COLUMNS
+
+        def where(row: Scalar, column: Scalar) -> Scalar:
+            return (begin + column < index(channels)).and_(line(row) < index(count))
+
+        if isinstance(operand, Rows):
+            width = min(largest_width(channels, 16 // operand.dtype.itemsize), operand.aligned)
+            offset = operand.offset
+            self.k.load(tile, tensor, lambda row, column: offset(ZERO, line(row), ZERO) + begin + column, where, width)
+            return
+        unit, value = operand.together, operand.value
+
+        def computed(row: Scalar, column: Scalar) -> Scalar:
+            """Of a place that there is, whatever the row and the step."""
+            units = (step * (COLUMNS // unit) + column // unit).minimum(index(channels // unit - 1))
+            return value(ZERO, line(row).minimum(index(count - 1)), ZERO, units * unit + column % unit)
+
+        self.k.map(tile, computed, where, min(unit, tile.layout.vector()))
+
+    def write(self, total: Tile) -> None:
+        """Read what is beside, compute the tail, and write it."""
+        k, what = self.k, self.what
+
+        def at(offset: RowPlace) -> Place:
+            return lambda row, column: offset(ZERO, ZERO, self.first + row)
+
+        def where(row: Scalar, column: Scalar) -> Scalar:
+            return self.first + row < index(what.columns)
+
+        tiles = [
+            k.load(k.tile(f"{each.name}_here", total.layout), tensor, at(each.offset), where)
+            for each, tensor in zip(what.beside, self.beside, strict=True)
+        ]
+        k.map(total, what.tail(total.value, *(tile.value for tile in tiles)))
+        k.store(self.result, at(what.result_offset), total, where)

@@ -1,0 +1,75 @@
+"""Models whose weights are in blocks, on a device of generated kernels, beside the CPU."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulated_device import fake
+from test_generated_programs import executor_of
+
+import graphc
+from graphc.ggml_types import QUANTIZED
+from graphc.runtime.compare import relative_error
+from graphc.targets.ggml.program.launch import LAUNCH
+from graphc.targets.ggml.program.tensor import Tensor
+
+torch = pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+
+from export import export  # noqa: E402
+from zoo import EXAMPLES  # noqa: E402
+
+
+class Words(torch.nn.Module):
+    """A table, and products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.norm = torch.nn.Embedding(70, 256), torch.nn.LayerNorm(256)
+        self.first, self.second = torch.nn.Linear(256, 96), torch.nn.Linear(96, 256)
+        self.heads = torch.nn.Linear(256, 71, bias=False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Of numbers of rows [N, T]."""
+        x = self.table(ids)
+        return self.heads(x + self.second(torch.nn.functional.silu(self.first(self.norm(x)))))
+
+
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize(("dtype", "types"), [
+    (["*=q8_0"], {"Q8_0"}),
+    (["*=q4_k"], {"Q4_K", "Q5_0"}),
+    (["*=q6_k", "table*=q5_1", "heads*=q4_0"], {"Q6_K", "Q8_0", "Q5_1", "Q4_0"}),
+    (["*=q2_k", "table*=q3_k", "heads*=q5_k", "second*=q4_1"], {"Q2_K", "Q3_K", "Q5_K", "Q4_1"}),
+])  # fmt: skip
+def test_a_model(dtype: list[str], types: set[str], count: int, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    ids = torch.randint(0, 70, (1, count))
+    graphc.from_torch(Words().eval(), (ids,), dtype=dtype).save(tmp_path / "model.gguf")
+    agrees_with_the_cpu(tmp_path / "model.gguf", {"ids": ids.numpy()}, types)
+
+
+@pytest.mark.parametrize(("name", "type"), [("t5_encoder", "q8_0"), ("llama_cached", "q4_0"), ("swin", "q8_0")])
+def test_models_of_the_zoo(name: str, type: str, tmp_path: Path) -> None:
+    path = export(EXAMPLES[name], "dynamo", tmp_path)
+    inputs = dict(np.load(tmp_path / "inputs.npz"))
+    graphc.compile(path, tmp_path / "model.gguf", threads=1, dtype=type).close()
+    agrees_with_the_cpu(tmp_path / "model.gguf", inputs, {type.upper()})
+
+
+def agrees_with_the_cpu(path: Path, inputs: dict[str, np.ndarray], types: set[str]) -> None:
+    """A model whose weights in blocks are of these types, and read by kernels alone."""
+    fake()
+    with closing(graphc.load(path, threads=1)) as model:
+        expected = model.run(inputs)
+    with closing(graphc.load(path, device="emulated0", threads=1)) as model:
+        found = model.run(inputs)
+        program = executor_of(model).program
+    assert {each.tensor.type for each in program.weights} & set(QUANTIZED) == types
+    left = [call for call in program.calls if call.function != LAUNCH]
+    assert not [call for call in left if any(isinstance(arg, Tensor) and arg.type in QUANTIZED for arg in call.args)]
+    assert relative_error(found, expected) < 2e-6
