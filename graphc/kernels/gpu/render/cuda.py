@@ -7,13 +7,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphc.ir.types import BF16, BOOL, F16, I64
+from graphc.ir.types import BF16, F16, I64
 from graphc.kernels.c.emit import indented
 from graphc.kernels.c.language import Helper, computed_type
 from graphc.kernels.gpu.evaluate import identity
 from graphc.kernels.gpu.layout import register_map
 from graphc.kernels.gpu.render.values import NARROW, bits
-from graphc.kernels.gpu.render.writer import CHUNK, Writer, place_names, plus, scalars, times
+from graphc.kernels.gpu.render.writer import (
+    CHUNK,
+    Writer,
+    converted,
+    memory_type,
+    place_names,
+    plus,
+    scalars,
+    times,
+    zero,
+)
 from graphc.kernels.gpu.tile import (
     BLOCKS,
     Barrier,
@@ -131,8 +141,8 @@ class _Writer(Writer):
             if nbytes >= 4:
                 line = f"copy_async_{nbytes}({target}, {source}, {valid});"
             else:
-                kind = _memory_type(it.source.dtype)
-                line = f"store_shared<{kind}>({target}, {valid} ? load_global({source}) : {_zero(it.source.dtype)});"
+                kind = memory_type(it.source.dtype)
+                line = f"store_shared<{kind}>({target}, {valid} ? load_global({source}) : {zero(it.source.dtype)});"
             self.say(line if total % threads == 0 else f"if (chunk < {total}) {line}")
 
     def _commit(self, it: Commit) -> None:
@@ -151,16 +161,16 @@ class _Writer(Writer):
             valid = None if it.where is None else self.text(it.where)
             source = self.address(it.source, it.offset)
             if width == 1:
-                value = _converted(f"load_global({source})", kind, it.tile.dtype)
+                value = converted(f"load_global({source})", kind, it.tile.dtype)
                 self.say(f"{name}[e] = {value};" if valid is None else f"{name}[e] = {_branch(valid)} ? {value} : 0;")
                 return
             if valid is not None and not valid.isidentifier():
                 self.say(f"const bool valid = {valid};")
                 valid = "valid"
-            self.say(f"{_memory_type(kind)} read[{width}];")
+            self.say(f"{memory_type(kind)} read[{width}];")
             line = f"load_readonly_{width * kind.itemsize}(read, {source});"
             self.say(line if valid is None else f"if ({valid}) {line}")
-            value = _converted("read[v]", kind, it.tile.dtype)
+            value = converted("read[v]", kind, it.tile.dtype)
             self.each(width, f"{name}[e + v] = {value if valid is None else f'{valid} ? {value} : 0'};")
 
     def _store(self, it: Store) -> None:
@@ -170,10 +180,10 @@ class _Writer(Writer):
             valid = None if it.where is None else self.text(it.where)
             target = self.address(it.target, it.offset)
             if width == 1:
-                line = f"store_global({target}, {_converted(f'{name}[e]', it.tile.dtype, kind)});"
+                line = f"store_global({target}, {converted(f'{name}[e]', it.tile.dtype, kind)});"
             else:
-                self.say(f"{_memory_type(kind)} written[{width}];")
-                self.each(width, f"written[v] = {_converted(f'{name}[e + v]', it.tile.dtype, kind)};")
+                self.say(f"{memory_type(kind)} written[{width}];")
+                self.each(width, f"written[v] = {converted(f'{name}[e + v]', it.tile.dtype, kind)};")
                 line = f"store_global_{width * kind.itemsize}({target}, written);"
             self.say(line if valid is None else f"if ({valid}) {line}")
 
@@ -184,9 +194,9 @@ class _Writer(Writer):
         first = times(self.text(it.tile.index), layout.registers) if isinstance(it.tile, Part) else "0"
         width = min(layout.vector(), CHUNK // kind.itemsize)
         with self.groups(it.tile, width):
-            self.say(f"{_memory_type(kind)} written[{width}];")
+            self.say(f"{memory_type(kind)} written[{width}];")
             source = f"{tile.name}[{plus(first, 'e', 'v') if part else 'e + v'}]"
-            self.each(width, f"written[v] = {_converted(source, tile.dtype, kind)};")
+            self.each(width, f"written[v] = {converted(source, tile.dtype, kind)};")
             target = self.shared_place(it.target, it.stage, *place_names(it.tile.shape))
             self.say(f"store_shared_{width * kind.itemsize}({target}, written);")
 
@@ -199,10 +209,10 @@ class _Writer(Writer):
         with self.groups(it.tile, width):
             row, column = place_names(it.tile.shape)
             row, column = plus(row, str(it.row)), plus(column, str(it.column))
-            self.say(f"{_memory_type(kind)} read[{width}];")
+            self.say(f"{memory_type(kind)} read[{width}];")
             source = self.shared_place(it.source, it.stage, *((column, row) if it.transposed else (row, column)))
             self.say(f"load_shared_{width * kind.itemsize}(read, {source});")
-            self.each(width, f"{it.tile.name}[e + v] = {_converted('read[v]', kind, it.tile.dtype)};")
+            self.each(width, f"{it.tile.name}[e + v] = {converted('read[v]', kind, it.tile.dtype)};")
 
     def matrices(self, it: Get) -> None:
         """Read an operand of 16 bits by ldmatrix: 8 x 8 elements make a word of each lane, up to four of them at once. Each lane
@@ -376,13 +386,7 @@ def _branch(condition: str) -> str:
 
 
 def _declared(tensor: Global) -> str:
-    return f"{'' if tensor.written else 'const '}{_memory_type(tensor.dtype)} *{tensor.name}"
-
-
-def _memory_type(dtype: np.dtype) -> str:
-    if dtype == BOOL:
-        return "uint8_t"
-    return f"{NARROW[dtype]}_t" if dtype in NARROW else computed_type(dtype)
+    return f"{'' if tensor.written else 'const '}{memory_type(tensor.dtype)} *{tensor.name}"
 
 
 def _is_packed(tile: Tile) -> bool:
@@ -396,17 +400,3 @@ def _register_type(tile: Tile) -> str:
 
 def _register_count(tile: Tile) -> int:
     return tile.layout.registers // (2 if _is_packed(tile) else 1)
-
-
-def _zero(dtype: np.dtype) -> str:
-    return f"to_{NARROW[dtype]}(0.0f)" if dtype in NARROW else "0"
-
-
-def _converted(text: str, source: np.dtype, target: np.dtype) -> str:
-    """A number of one type in another; narrow floats go through float."""
-    if source == target:
-        return text
-    wide = f"to_float({text})" if source in NARROW else text
-    if target in NARROW:
-        return f"to_{NARROW[target]}({wide})"
-    return wide if target.kind == "f" and source in NARROW else f"({computed_type(target)}) {wide}"

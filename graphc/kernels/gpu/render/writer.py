@@ -7,10 +7,11 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from graphc.ir.types import BOOL
 from graphc.kernels.c.emit import Block
-from graphc.kernels.c.language import PRODUCT, SUM
+from graphc.kernels.c.language import PRODUCT, SUM, computed_type
 from graphc.kernels.gpu.layout import Layout
-from graphc.kernels.gpu.render.values import Parameters, Values, bits
+from graphc.kernels.gpu.render.values import NARROW, Parameters, Values, bits
 from graphc.kernels.gpu.tile import Global, Part, Shared, Tile, TileKernel, place, walk
 from graphc.kernels.scalar import Scalar
 
@@ -168,3 +169,25 @@ def place_names(shape: tuple[int, int]) -> tuple[str, str]:
     """The names of a place's row and column; 0 along an axis of size 1."""
     row, column = ("0" if size == 1 else axis for axis, size in zip(("row", "column"), shape, strict=True))
     return row, column
+
+
+def memory_type(dtype: np.dtype) -> str:
+    """What a number in memory is declared as."""
+    if dtype == BOOL:
+        return "uint8_t"
+    return f"{NARROW[dtype]}_t" if dtype in NARROW else computed_type(dtype)
+
+
+def zero(dtype: np.dtype) -> str:
+    """0 as a number in memory."""
+    return f"to_{NARROW[dtype]}(0.0f)" if dtype in NARROW else "0"
+
+
+def converted(text: str, source: np.dtype, target: np.dtype) -> str:
+    """A number of one type in another; narrow floats go through float."""
+    if source == target:
+        return text
+    wide = f"to_float({text})" if source in NARROW else text
+    if target in NARROW:
+        return f"to_{NARROW[target]}({wide})"
+    return wide if target.kind == "f" and source in NARROW else f"({computed_type(target)}) {wide}"
