@@ -10,6 +10,7 @@ from tile_runs import Steps, both_ways, steps_of
 from graphc.ggml_types import TYPES, dequantize, quantize
 from graphc.ir.types import F16, F32
 from graphc.kernels.gpu.evaluate import Evaluation
+from graphc.kernels.gpu.schedule import parsed
 from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction
 from graphc.kernels.gpu.skeletons.operands import Computed, Rows, Window, images, matrix
 from graphc.kernels.gpu.skeletons.row import row_product
@@ -58,7 +59,7 @@ def operand(array: Array, first: int) -> Computed:
 
 def multiplied(type: str, schedule: str, rows: int, columns: int, channels: int) -> tuple[Steps, np.ndarray]:
     """The kernels of a product of so many rows, and what it is."""
-    dtype = F32 if "fma" in schedule else F16
+    dtype = parsed(schedule).instruction.operand
     array, memory, weight = stored(type, (columns, 1, channels), 1)
     a = np.random.default_rng(2).standard_normal((rows, channels)).astype(dtype)
     bias, result = np.arange(columns, dtype=F32), np.full((rows, columns), np.nan, F32)

@@ -9,6 +9,7 @@ import torch
 from tile_runs import both_ways, steps_of
 
 from graphc.ir.types import BF16, F16, F32
+from graphc.kernels.gpu.interpret import split_tf32
 from graphc.kernels.gpu.schedule import ScheduleError, parsed
 from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction
 from graphc.kernels.gpu.skeletons.operands import Window, images, kernels, matrix
@@ -70,6 +71,41 @@ def test_products(schedule: str, dtype: np.dtype, rows: int, columns: int, chann
     if channels % 8 == columns % 8 == 0:
         assert all(each.wide_share > 0.99 for each in counters)
         assert sum(each.conflicts for each in counters) == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "channels", "parts"), [(65, 72, 328, 1), (3, 33, 37, 1), (64, 64, 4000, 3)]
+)
+def test_float32_on_tensor_cores(rows: int, columns: int, channels: int, parts: int) -> None:
+    a, b = drawn((rows, channels), F32, 0), drawn((columns, channels), F32, 1)
+    place = lambda number, row, column: row * columns + column  # noqa: E731
+    expected = a.astype(np.float64) @ b.T.astype(np.float64)
+    errors = {}
+    for instruction in ("fma_4x4", "m16n8k8_float_thrice", "m16n8k8_float_once"):
+        what = Contraction(
+            "product", M, columns, channels, matrix(F32, M, channels), matrix(F32, columns, channels), F32, M * columns, place
+        )  # fmt: skip
+        result = np.full((rows, columns), np.nan, F32)
+        schedule = f"m64n64k32 w32x32 s2 z{parts} {instruction}"
+        interpreted, emulated, counters = both_ways(steps_of(what, schedule, [a, b, result], {"m": rows}), {"m": rows})
+        assert np.array_equal(interpreted, emulated)
+        assert channels % 4 or sum(each.conflicts for each in counters) == 0
+        errors[instruction] = np.abs(interpreted - expected).max() / np.abs(expected).max()
+    assert errors["m16n8k8_float_thrice"] < 2 * errors["fma_4x4"] + 2.0**-22
+    assert 2.0**-14 < errors["m16n8k8_float_once"] < 2.0**-9
+
+
+def test_splitting_into_tf32() -> None:
+    numbers = np.array([1.0, 1 / 3, -np.pi, 1 + 2.0**-11, 3e38, 1e-38, 0.0, np.inf, np.nan], F32)
+    high, low = split_tf32(numbers)
+    with np.errstate(invalid="ignore"):
+        rest = np.abs(numbers.astype(np.float64) - high - low)[:7]
+    assert (rest <= np.abs(numbers[:7]) * 2.0**-22 + 2.0**-137).all()
+    assert not (high[:7].view(np.uint32) & 0x1FFF).any()
+    assert not (low[:7].view(np.uint32) & 0x1FFF).any()
+    assert high[3] == 1 + 2.0**-10, "ties go away from zero"
+    assert np.isinf(high[7])
+    assert np.isnan(high[8])
 
 
 CONVOLUTIONS = {

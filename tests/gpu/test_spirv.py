@@ -139,6 +139,12 @@ def test_products_of_blocks(device: lavapipe.Vulkan, tile: str, type: str, sizes
     assert np.abs(interpreted - found).max() < 2e-6 * np.abs(expected).max()
 
 
+def test_vulkan_has_no_tf32() -> None:
+    steps, _ = test_blocks.multiplied("Q8_0", "m32n32k32 w32x16 s2 z1 m16n8k8_float_thrice", 8, 32, 32)
+    with pytest.raises(GraphcError, match="Vulkan has no instruction m16n8k8_float_thrice"):
+        render(steps[0][0], 32)
+
+
 # Values
 
 SPECIAL = np.array(

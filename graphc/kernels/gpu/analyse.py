@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphc.errors import GraphcError
-from graphc.ir.types import F32
 from graphc.kernels.gpu.evaluate import Evaluation
 from graphc.kernels.gpu.layout import Layout
 from graphc.kernels.gpu.tile import (
@@ -43,6 +42,10 @@ MOST_PLACES = 1 << 21
 
 MOST_REGISTERS = 255
 """Registers of a thread; what it has more lies in memory."""
+
+TF32_PRODUCTS = (1, 2, 6)
+"""How long an instruction takes by the parts of its operands, as a multiple of what as many products of float16 take: one product
+of TF32 takes twice as long."""
 
 OTHER_REGISTERS = 32
 """Registers of a thread besides those of tiles: indices, addresses, what is copied."""
@@ -147,7 +150,7 @@ class _Count:
     def multiply(self, it: Multiply) -> None:
         amount = 2 * it.a.shape[0] * it.b.shape[0] * it.a.shape[1] * self.steps
         if it.instruction.function:
-            self.found.products += amount * (2 if it.instruction.operand == F32 else 1)
+            self.found.products += amount * TF32_PRODUCTS[it.instruction.parts]
         else:
             self.found.operations += amount
 

@@ -21,7 +21,9 @@ _SINGLES = ((0, 1), (0, 2), (1, 0), (2, 0), (4, 0))
 @dataclass(frozen=True)
 class MatrixInstruction:
     """What adds the product of an m x k and an n x k matrix to an m x n one. `a`, `b` and `total` say who holds what; `b` has a
-    row for each column of the result. `function` is what the dialect calls it, none where it is ordinary arithmetic."""
+    row for each column of the result. `function` is what the dialect calls it, none where it is ordinary arithmetic. Tensor
+    cores read of float32 11 binary digits (TF32): `parts` is of how many such numbers an operand's are the sum, 0 where they are
+    taken as they are. Of two parts there are three products, all but that of the small ones."""
 
     name: str
     function: str
@@ -29,6 +31,7 @@ class MatrixInstruction:
     a: Atom
     b: Atom
     total: Atom
+    parts: int = 0
 
     @property
     def m(self) -> int:
@@ -63,7 +66,7 @@ class MatrixInstruction:
         return Layout(self.b, (repeat, 1), ((warps[0], None), (warps[1], 0)))
 
 
-def _mma(name: str, operand: np.dtype, k: int) -> MatrixInstruction:
+def _mma(name: str, operand: np.dtype, k: int, parts: int = 0) -> MatrixInstruction:
     """A row of PTX's mma.sync with 8 columns and 16 rows."""
     lanes, width = (_SINGLES, 1) if operand == F32 else (_QUADS, 2)
     pair: tuple[Coordinates, ...] = ((0, 1),) if width == 2 else ()
@@ -73,6 +76,7 @@ def _mma(name: str, operand: np.dtype, k: int) -> MatrixInstruction:
         a=Atom((16, k), lanes, (*pair, (8, 0), *halves)),
         b=Atom((8, k), lanes, (*pair, *halves)),
         total=Atom((16, 8), _QUADS, ((0, 1), (8, 0))),
+        parts=parts,
     )  # fmt: skip
 
 
@@ -127,7 +131,8 @@ INSTRUCTIONS: dict[str, MatrixInstruction] = {
         _mma("m16n8k16_half", F16, 16),
         _mma("m16n8k16_bfloat16", BF16, 16),
         _mma("m16n8k8_half", F16, 8),
-        _mma("m16n8k8_tf32", F32, 8),
+        _mma("m16n8k8_float_once", F32, 8, 1),
+        _mma("m16n8k8_float_thrice", F32, 8, 2),
         *(_cooperative(*shape, F16, lanes) for shape in SHAPES for lanes in LANES),
     )
 }

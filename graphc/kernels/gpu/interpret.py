@@ -203,14 +203,26 @@ class _Block:
     def _multiply(self, it: Multiply) -> None:
         total, a, b = (self.elements(each) for each in (it.total, it.a, it.b))
         a, b = (each.astype(COMPUTED.get(each.dtype, each.dtype)) for each in (a, b))
-        total = total.copy()
         with np.errstate(all="ignore"):
-            for k in range(a.shape[1]):
-                if it.instruction.function:
-                    total += a[:, k : k + 1] * b[None, :, k]
-                else:  # as fmaf: one rounding
-                    total = (total + a[:, k : k + 1].astype(np.float64) * b[None, :, k]).astype(total.dtype)
-        self.tiles[it.total] = total
+            if it.instruction.parts == 2:
+                (a_high, a_low), (b_high, b_low) = split_tf32(a), split_tf32(b)
+                sums = np.zeros_like(total)
+                for pair in ((a_low, b_high), (a_high, b_low), (a_high, b_high)):
+                    sums = self.multiplied(sums, *pair, True)
+                self.tiles[it.total] = total + sums
+                return
+            if it.instruction.parts == 1:
+                a, b = split_tf32(a)[0], split_tf32(b)[0]
+            self.tiles[it.total] = self.multiplied(total, a, b, bool(it.instruction.function))
+
+    def multiplied(self, total: np.ndarray, a: np.ndarray, b: np.ndarray, twice: bool) -> np.ndarray:
+        """A total plus products, in order; rounded as product and as sum, or once as by fmaf."""
+        for k in range(a.shape[1]):
+            if twice:
+                total = total + a[:, k : k + 1] * b[None, :, k]
+            else:
+                total = (total + a[:, k : k + 1].astype(np.float64) * b[None, :, k]).astype(total.dtype)
+        return total
 
     def _loop(self, it: Loop) -> None:
         for step in range(integer(it.count, self.symbols)):
@@ -221,3 +233,14 @@ class _Block:
     def _if(self, it: If) -> None:
         if self.uniform_value(it.condition):
             self.run(it.body)
+
+
+def split_tf32(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """float32 numbers rounded to 11 binary digits, ties away from zero, as tensor cores take them; and so what is left over."""
+    high = _tf32(numbers)
+    return high, _tf32(numbers - high)
+
+
+def _tf32(numbers: np.ndarray) -> np.ndarray:
+    rounded = ((numbers.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.where(np.isfinite(numbers), rounded, numbers)

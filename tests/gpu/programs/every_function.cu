@@ -52,6 +52,9 @@ KERNEL(every_function, 64, 1, const float *x, float *y, half_t *h, bfloat16_t *b
 #ifdef AMPERE
     mma_m16n8k16_bfloat16(sums, a, a);
     mma_m16n8k8_tf32(sums, a, a);
+    float numbers[4] = {v, x[i], v, x[i]};
+    mma_m16n8k8_float_once(sums, numbers, numbers);
+    mma_m16n8k8_float_thrice(sums, numbers, numbers);
     store_global(u + 9, to_tf32(v));
 #endif
     v += sums[0] + half_low(half_sums[0]) + counts[3];

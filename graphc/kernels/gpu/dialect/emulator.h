@@ -100,3 +100,4 @@ DEVICE void copy_commit() { emulator::block().lane->committed++; }
 template <int groups> static inline void copy_wait() { emulator::copy_wait(groups); }
 
 #include "emulator_warp.h"
+#include "tf32.h"

@@ -336,6 +336,8 @@ class _Writer(Matrices):
     def do_multiply(self, it: Multiply) -> None:
         if it.instruction.total.opaque:
             self.multiply_matrices(it)
+        elif it.instruction.function:
+            raise self.fault(f"Vulkan has no instruction {it.instruction.name}")
         else:
             self.multiply_numbers(it)
 

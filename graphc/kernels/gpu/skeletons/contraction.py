@@ -149,7 +149,7 @@ class _Contraction:
         self.part = BLOCKS[2] // what.batch if schedule.parts > 1 else constant(0, I64)
         instruction, depth = schedule.instruction, schedule.depth
         item = instruction.operand.itemsize
-        swizzle = Swizzle(2, depth * item // 16 - 1) if item == 4 else row_swizzle(depth * item)
+        swizzle = row_swizzle(depth * item) if instruction.function else Swizzle(2, depth * item // 16 - 1)
         order = {"padding": PADDING} if instruction.total.opaque else {"swizzle": swizzle}
         dtype, stages = instruction.operand, schedule.stages
         self.a_buffer = k.array("a_buffer", dtype, (schedule.rows, depth), stages, **order)
