@@ -49,10 +49,11 @@ def simulate(
     """Say how long a run would take on a GPU that is not here, with kernels that graphc generates, and what limits it.
 
     Nothing is run or compiled: what each kernel computes, reads and writes is counted, and the time is what the data sheet
-    allows, with what is known of the architecture. "limit" is what a kernel waits for: tensor cores, other arithmetic, memory,
-    the second cache, latency (it waits for what it reads, with too little beside it), occupancy (it has too few blocks for all
-    multiprocessors), or its launch. Sizes are given with `--dim`.
+    allows, with what is known of the architecture. "limit" is what a kernel waits for: tensor cores, other arithmetic, shared
+    memory, memory, the second cache, latency (it waits for what it reads, with too little beside it), occupancy (it has too few
+    blocks for all multiprocessors), or its launch. Sizes are given with `--dim`.
     """
+    from graphc.kernels.gpu.scheduling import Scheduling
     from graphc.targets.ggml.generate.generate import generated
     from graphc.targets.ggml.generate.simulate import simulated
     from graphc.targets.ggml.lowering.compose import composed
@@ -60,7 +61,8 @@ def simulate(
     gpu = gpu_named(device)
     program = open_program(model, compiling.settings(model))
     sizes = _sizes(program, compiling.free_sizes(model, program))
-    found = simulated(generated(composed(program), fast), sizes, gpu)
+    scheduling = Scheduling.of(gpu)
+    found = simulated(generated(composed(program), fast, scheduling), sizes, gpu)
     layers = _together(found.steps, lambda step: (step.module, step.source))
     if as_json:
         _say_json(gpu, sizes, found, layers)

@@ -19,12 +19,14 @@ from graphc.kernels.gpu.tile import (
     BLOCKS,
     Barrier,
     Copy,
+    Get,
     Global,
     If,
     Load,
     Loop,
     Map,
     Multiply,
+    Put,
     Statement,
     Store,
     TileKernel,
@@ -54,13 +56,14 @@ OTHER_REGISTERS = 32
 @dataclass
 class Cost:
     """Of one block: bytes read of each tensor (by its number) and written, operations on tensor cores (those of TF32, which take
-    twice as long, count double) and others, barriers, and how often it waits for memory: a wait that leaves copies under way
-    counts as a part; of the kernel, its blocks."""
+    twice as long, count double) and others, bytes that go to and from shared memory, barriers, and how often it waits for memory:
+    a wait that leaves copies under way counts as a part; of the kernel, its blocks."""
 
     reads: Counter[int] = field(default_factory=Counter)
     written: int = 0
     products: int = 0
     operations: int = 0
+    shared: int = 0
     barriers: int = 0
     waits: float = 0.0
     blocks: int = 0
@@ -100,6 +103,7 @@ class _Count:
         for it in body:
             match it:
                 case Copy():
+                    self.found.shared += math.prod(it.target.shape) * it.target.dtype.itemsize * self.steps
                     self.read(it.source, self.elements(it.target.shape, it.where, it.vector))
                 case Load():
                     self.read(it.source, self.elements(it.tile.shape, it.where, it.vector) * holders(it.tile.layout))
@@ -110,6 +114,10 @@ class _Count:
                     self.map(it)
                 case Multiply():
                     self.multiply(it)
+                case Get() | Put():
+                    layout = it.tile.layout  # what lanes of a warp read of one place, they read together
+                    warps = layout.threads // layout.lanes
+                    self.found.shared += warps * math.prod(layout.warp_shape) * it.tile.dtype.itemsize * self.steps
                 case Barrier():
                     self.found.barriers += self.steps
                 case Wait():

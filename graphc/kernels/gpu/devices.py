@@ -37,6 +37,11 @@ class Gpu:
         """Bytes a second that all multiprocessors together get from the second cache."""
         return self.multiprocessors * self.clock * CACHE_BYTES
 
+    @property
+    def shared_bandwidth(self) -> float:
+        """Bytes a second that all multiprocessors together read from shared memory: a word of each of 32 banks in a clock."""
+        return self.multiprocessors * self.clock * 128
+
 
 CACHE_BYTES = 32
 """What a multiprocessor gets from the second cache in a clock. No data sheet has it: a sector in each clock is assumed."""

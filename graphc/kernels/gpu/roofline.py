@@ -28,17 +28,22 @@ RESERVED_SHARED = 1024
 FEW_WARPS = 4
 """Warps of a multiprocessor that its tensor cores and other units need at least: one for each of its four parts."""
 
+BESIDE = 0.15
+"""What else is done costs so much of its time, though it could be done at once: no schedule keeps all units busy all the time. So
+of two schedules with the same longest term, the one with less beside it is the faster."""
+
 UNEVEN = 1.5
 """Where multiprocessors stand still so much that it takes so many times as long, that is what limits a kernel."""
 
 
 @dataclass(frozen=True)
 class Coefficients:
-    """How many times as long as by the data sheet it takes: products on tensor cores, other operations, bytes of memory, bytes of
-    the second cache, waits, and launches."""
+    """How many times as long as by the data sheet it takes: products on tensor cores, other operations, bytes of shared memory,
+    of memory and of the second cache, waits, and launches."""
 
-    products: float = 1.15
+    products: float = 1.05
     operations: float = 1.5
+    shared: float = 1.0
     memory: float = 1.15
     cache: float = 1.0
     wait: float = 1.0
@@ -47,7 +52,7 @@ class Coefficients:
 
 TERMS = tuple(each.name for each in fields(Coefficients))
 
-USUAL: Mapping[str, Coefficients] = {"sm_90": Coefficients(products=1.7)}
+USUAL: Mapping[str, Coefficients] = {"sm_90": Coefficients(products=1.6)}
 """What is expected of an architecture before anything was measured on it; what is not here is as usual. Hopper's rates are those
 of wgmma, and mma.sync reaches about 0.6 of them (arXiv 2402.13499, 2501.12084)."""
 
@@ -101,34 +106,55 @@ def estimated(
     terms = {
         "products": counted.blocks * counted.products / gpu.half * uneven,
         "operations": counted.blocks * counted.operations / gpu.single * uneven,
+        "shared": counted.blocks * counted.shared / gpu.shared_bandwidth * uneven,
         "memory": nbytes / gpu.bandwidth,
         "cache": counted.blocks * (counted.read + counted.written) / gpu.cache_bandwidth * idle,
         "wait": math.ceil(counted.blocks / slots) * counted.waits * WAIT_SECONDS,
         "launch": LAUNCH_SECONDS,
     }
     seconds, limit = combined(terms, coefficients)
-    lost = {TENSOR_CORES: uneven, ARITHMETIC: uneven, CACHE: idle}
+    lost = {TENSOR_CORES: uneven, ARITHMETIC: uneven, SHARED: uneven, CACHE: idle}
     if lost.get(limit, 1.0) > UNEVEN:
         limit = OCCUPANCY
     return Estimate(seconds, limit, held, nbytes, operations, terms)
 
 
-TENSOR_CORES, ARITHMETIC, MEMORY, CACHE, LATENCY, OCCUPANCY, LAUNCH = (
-    "tensor cores", "arithmetic", "memory", "cache", "latency", "occupancy", "launch",
+TENSOR_CORES, ARITHMETIC, SHARED, MEMORY, CACHE, LATENCY, OCCUPANCY, LAUNCH = (
+    "tensor cores", "arithmetic", "shared memory", "memory", "cache", "latency", "occupancy", "launch",
 )  # fmt: skip
+
+
+LIMITS: Mapping[str, tuple[str, ...]] = {
+    TENSOR_CORES: ("products", "operations"),
+    SHARED: ("shared",),
+    MEMORY: ("memory",),
+    CACHE: ("cache",),
+    LATENCY: ("wait",),
+}
+"""What is done at once, and the terms that it takes, one after the other."""
+
+
+def parts_of(terms: Mapping[str, float], by: Coefficients) -> tuple[dict[str, float], str]:
+    """For each term, how much of its seconds by the data sheet a kernel takes; and what takes longest."""
+    factors = {name: getattr(by, name) for name in TERMS}
+    at_once = {limit: sum(factors[name] * terms[name] for name in names) for limit, names in LIMITS.items()}
+    longest = max(at_once, key=lambda limit: at_once[limit])
+    beside = {name for limit, names in LIMITS.items() if limit != longest for name in names}
+    weights = {name: BESIDE if name in beside else 1.0 for name in TERMS}
+    if at_once[longest] <= factors["launch"] * terms["launch"]:
+        return weights, LAUNCH
+    if (
+        longest == TENSOR_CORES
+        and factors["operations"] * terms["operations"] > factors["products"] * terms["products"]
+    ):
+        return weights, ARITHMETIC
+    return weights, longest
 
 
 def combined(terms: Mapping[str, float], by: Coefficients) -> tuple[float, str]:
     """Seconds of terms, and which of them is the longest."""
-    products, operations = by.products * terms["products"], by.operations * terms["operations"]
-    at_once = {
-        TENSOR_CORES if products >= operations else ARITHMETIC: products + operations,
-        MEMORY: by.memory * terms["memory"],
-        CACHE: by.cache * terms["cache"],
-        LATENCY: by.wait * terms["wait"],
-    }
-    limit, launch = max(at_once, key=lambda name: at_once[name]), by.launch * terms["launch"]
-    return launch + at_once[limit], limit if at_once[limit] > launch else LAUNCH
+    weights, limit = parts_of(terms, by)
+    return sum(weights[name] * getattr(by, name) * terms[name] for name in TERMS), limit
 
 
 def resident_blocks(threads: int, shared: int, own_registers: int, gpu: Gpu) -> int:

@@ -55,7 +55,7 @@ def write_kernels(
     users: dict[str, list[Call]] = {name: [] for name in generated.kernels}
     for call in calls:
         assert call.launches is not None
-        for name in dict.fromkeys(each.rendered.kernel.name for each in call.launches.each):
+        for name in dict.fromkeys(each.rendered.kernel.name for each in call.launches.all):
             users[name].append(call)
     files = {name: file_stem(name, users[name]) for name in generated.kernels}
     texts = texts_of(generated, changed or {})
@@ -151,7 +151,7 @@ def index_of(generated: Generated, calls: Sequence[Call], files: Mapping[str, st
     for call in calls:
         assert call.launches is not None
         result = f"{call.result.type.lower()} {listed(call.result.shape, sizes)}"
-        for each in call.launches.each:
+        for each in call.launches.all:
             kernel = each.rendered.kernel
             numbers = (listed(kernel.grid, sizes), str(kernel.threads), str(kernel.shared_bytes))
             rows.append((layer_of(call), result, *numbers, files[kernel.name] + ENDING))

@@ -16,6 +16,7 @@ import numpy as np
 
 from graphc.errors import GraphcError
 from graphc.kernels.gpu.render.cuda import Rendered, file_of
+from graphc.kernels.gpu.scheduling import Scheduling
 from graphc.kernels.nest import Rewrite, extent, walk
 from graphc.kernels.scalar import Scalar, make, result_index, trace
 from graphc.kernels.use import KernelUse
@@ -29,6 +30,7 @@ from graphc.targets.ggml.generate.elements import DTYPES, ELEMENTS, view
 from graphc.targets.ggml.generate.generator import MOST_BUFFERS, Generator, NotGenerated, renamed
 from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.cost import with_blocks
+from graphc.targets.ggml.program.launch import Launches
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program, Weight
 from graphc.targets.ggml.program.rules import VIEWS
 from graphc.targets.ggml.program.tensor import Arg, Tensor
@@ -68,15 +70,25 @@ class Generated:
     weights: list[Weight]
     """The weights, some of them packed."""
     fast: bool
+    scheduling: Scheduling | None = None
 
     @property
     def text(self) -> str:
         """All kernels, as one text of the dialect."""
         return file_of(list(self.kernels.values()))
 
+    def chosen(self, call: Call, binding: Mapping[str, int]) -> Launches:
+        """What a call launches for these sizes: the fastest of its ways, as far as is known."""
+        assert call.launches is not None
+        choice = call.launches.choice
+        if choice is None or self.scheduling is None or len(choice.ways) == 1:
+            return call.launches
+        return choice.ways[self.scheduling.best(choice.sizes.bound(binding), choice.ways)]
 
-def generated(program: Program, fast: bool = False) -> Generated:
-    """The program, which is composed, for devices of generated kernels; `fast` if products may be of float16."""
+
+def generated(program: Program, fast: bool = False, scheduling: Scheduling | None = None) -> Generated:
+    """The program, which is composed, for devices of generated kernels; `fast` if products may be of float16. `scheduling` names
+    schedules that suit a device; without, they are those of fixed rules, which suit none in particular."""
     reads = Counter(
         arg.weight
         for each in with_blocks(program)
@@ -85,7 +97,7 @@ def generated(program: Program, fast: bool = False) -> Generated:
         if isinstance(arg, Tensor)
     )
     reads.update(output.tensor.weight for each in with_blocks(program) for output in each.outputs)
-    found = Generated(program, {}, {}, {}, {}, reads, list(program.weights), fast)
+    found = Generated(program, {}, {}, {}, {}, reads, list(program.weights), fast, scheduling)
     return replace(found, program=_Pass(program, found).result())
 
 
@@ -94,7 +106,9 @@ class _Pass:
         self.old, self.generated = program, generated
         self.new = replace(program, calls=[], outputs=[], weights=generated.weights)
         generated.sources[self.new] = program
-        self.generator = Generator(self.new, generated.kernels, generated.names, generated.reads, generated.fast)
+        self.generator = Generator(
+            self.new, generated.kernels, generated.names, generated.reads, generated.fast, generated.scheduling
+        )
         self.arrays: dict[int, Array] = {}
         self.plain: dict[int, Tensor] = {}
         self.given: dict[Tensor, Array] = {}

@@ -9,8 +9,11 @@ from typing import Literal, TypeAlias, cast
 import numpy as np
 
 from graphc.ir.types import F16, F32, TensorType
+from graphc.kernels.gpu.candidates import Sizes
 from graphc.kernels.gpu.evaluate import KernelFault
 from graphc.kernels.gpu.render.cuda import Rendered, render
+from graphc.kernels.gpu.schedule import Schedule
+from graphc.kernels.gpu.scheduling import Scheduling
 from graphc.kernels.gpu.skeletons.pointwise import pointwise
 from graphc.kernels.gpu.skeletons.reduction import Stage, reduction
 from graphc.kernels.gpu.tile import TileKernel
@@ -32,7 +35,7 @@ from graphc.targets.ggml.generate.arrays import (
     unflat,
     variables,
 )
-from graphc.targets.ggml.program.launch import LAUNCH, RESULT_TENSOR, Launch, Launches
+from graphc.targets.ggml.program.launch import LAUNCH, RESULT_TENSOR, SCRATCH_TENSOR, Choice, Launch, Launches
 from graphc.targets.ggml.program.program import Call, Packing, Program
 from graphc.targets.ggml.program.tensor import STORAGE, Quad, Tensor, checked, dense
 
@@ -56,14 +59,15 @@ class NotGenerated(Exception):
 class Generator:
     """Adds calls to a program. `scope` and `source` are those of the call that is at hand; `kernels` are those of all programs
     that belong together, by their names, which `names` has by what they are called at first, and their texts. `reads` counts how
-    often each weight is read. If it is `fast`, products are of float16, added in float32."""
+    often each weight is read. If it is `fast`, products are of float16, added in float32. `scheduling` names the schedules of
+    contractions; without, fixed rules do."""
 
     def __init__(
         self, program: Program, kernels: dict[str, Rendered], names: dict[tuple[str, str], str], reads: Mapping[int, int],
-        fast: bool,
+        fast: bool, scheduling: Scheduling | None = None,
     ) -> None:  # fmt: skip
         self.program, self.kernels, self.names, self.reads = program, kernels, names, reads
-        self.fast = fast
+        self.fast, self.scheduling = fast, scheduling
         self.scope: tuple[str, ...] = ()
         self.source = ""
         self.made: dict[tuple[int, Order], tuple[Array, Buffer]] = {}
@@ -161,6 +165,29 @@ class Generator:
         tensors = list(dict.fromkeys(each.tensor for each in buffers))  # one may be read as elements of several types
         numbers = (*(tensors.index(each.tensor) for each in buffers), RESULT_TENSOR)
         return self.call(Launches((Launch(self.rendered(kernel), numbers),)), tensors, dtype, ne, order)
+
+    def contracted(
+        self, sizes: Sizes, kernels: Callable[[Schedule], Sequence[TileKernel]], schedules: Sequence[Schedule],
+        operands: Sequence[Buffer], beside: Sequence[Buffer], dtype: np.dtype, ne: Quad, order: Order,
+    ) -> Buffer:  # fmt: skip
+        """A buffer that the kernels of a contraction fill, in one of these schedules, which is chosen when sizes are known."""
+        tensors = list(dict.fromkeys(each.tensor for each in (*operands, *beside)))
+        first, second = ([tensors.index(each.tensor) for each in part] for part in (operands, beside))
+
+        def way(schedule: Schedule) -> Launches:
+            found = [self.rendered(each) for each in kernels(schedule)]
+            if len(found) == 1:
+                return Launches((Launch(found[0], (*first, *second, RESULT_TENSOR)),))
+            multiplying, adding = found
+            sums = multiplying.kernel.tensors[-1]
+            launches = (
+                Launch(multiplying, (*first, SCRATCH_TENSOR)),
+                Launch(adding, (SCRATCH_TENSOR, *second, RESULT_TENSOR)),
+            )
+            return Launches(launches, sums.size * sums.dtype.itemsize)
+
+        choice = Choice(sizes, {each: way(each) for each in schedules}, way)
+        return self.call(replace(choice.ways[schedules[0]], choice=choice), tensors, dtype, ne, order)
 
     def call(self, launches: Launches, tensors: Sequence[Tensor], dtype: np.dtype, ne: Quad, order: Order) -> Buffer:
         """A buffer that a call's launches fill."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from graphc.ir.types import F16, F32
+from graphc.kernels.gpu.candidates import Sizes
 from graphc.kernels.gpu.schedule import Schedule, parsed
 from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction
 from graphc.kernels.gpu.skeletons.operands import Computed, RowPlace, Rows
@@ -264,10 +266,16 @@ class _Tail:
             name, lines, columns, channels, a.rows, b.rows, F32, product(self.result.ne), offset, taps, batch,
             self.beside, self.tail,
         )  # fmt: skip
-        alone = lines == 1 and batch == 1 and taps == 1
-        kernels = [row_product(what)] if alone else contraction(what, schedule_for(lines, columns, a.rows.dtype))
-        buffers = [a.buffer, *b.buffers, *self.buffers]
-        return Array.of(self.g.launched(kernels, buffers, F32, self.result.ne, order))
+        operands = [a.buffer, *b.buffers]
+        if lines == 1 and batch == 1 and taps == 1:
+            kernels = [row_product(what)]
+            return Array.of(self.g.launched(kernels, [*operands, *self.buffers], F32, self.result.ne, order))
+        sizes = Sizes(a.rows.dtype, lines, columns, channels * taps, taps, batch)
+        schedules = [schedule_for(lines, columns, a.rows.dtype)]
+        if self.g.scheduling is not None and isinstance(b, Operand):
+            schedules = self.g.scheduling.schedules(sizes)
+        by = partial(contraction, what)
+        return Array.of(self.g.contracted(sizes, by, schedules, operands, self.buffers, F32, self.result.ne, order))
 
 
 def schedule_for(lines: Dim, columns: Dim, dtype: np.dtype) -> Schedule:

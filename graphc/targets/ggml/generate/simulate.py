@@ -62,7 +62,8 @@ def simulated(
             elif not _sizes(call) <= binding.keys():
                 unknown.append(call.source or call.function)
             else:
-                steps += [_step(call, each, binding, gpu, coefficients, known) for each in call.launches.each]
+                launches = found.chosen(call, binding)
+                steps += [_step(call, each, binding, gpu, coefficients, known) for each in launches.each]
     too_large = [each.kernel for each in steps if each.resident == 0]
     steps = [each for each in steps if each.resident]
     results = None if unknown else peak_bytes(found.program, binding)
@@ -96,5 +97,5 @@ def _step(
 def _sizes(call: Call) -> set[str]:
     """The names of sizes that a call's launches depend on."""
     assert call.launches is not None
-    kernels = [each.rendered.kernel for each in call.launches.each]
+    kernels = [each.rendered.kernel for each in call.launches.all]
     return set(symbols(*(size for each in kernels for size in (*each.grid, *(tensor.size for tensor in each.tensors)))))

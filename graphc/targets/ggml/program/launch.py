@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from graphc.kernels.gpu.candidates import Sizes
 from graphc.kernels.gpu.render.cuda import Rendered
+from graphc.kernels.gpu.schedule import Schedule
 from graphc.shapes import Dim
 
 LAUNCH = "graphc_launch"
@@ -24,7 +27,28 @@ class Launch:
 
 @dataclass(frozen=True, eq=False)
 class Launches:
-    """What a call launches, one after the other; the `scratch` is so many bytes, which all of them share."""
+    """What a call launches, one after the other; the `scratch` is so many bytes, which all of them share. With a `choice`, they
+    are the first of its ways, and another may be launched instead."""
 
     each: tuple[Launch, ...]
     scratch: Dim = 0
+    choice: Choice | None = None
+
+    @property
+    def all(self) -> Iterator[Launch]:
+        """The launches of every way."""
+        if self.choice is None:
+            yield from self.each
+        else:
+            for way in self.choice.ways.values():
+                yield from way.each
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The ways in which a contraction can be launched, by their schedules, and what decides which of them is the fastest. `make`
+    makes one of any schedule."""
+
+    sizes: Sizes
+    ways: dict[Schedule, Launches]
+    make: Callable[[Schedule], Launches]

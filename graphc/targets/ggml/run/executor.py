@@ -27,6 +27,7 @@ from graphc.targets.ggml.program.program import Call, Program
 from graphc.targets.ggml.program.sections import Section, sections
 from graphc.targets.ggml.run.choose.choices import choices_for
 from graphc.targets.ggml.run.choose.library import load_own
+from graphc.targets.ggml.run.choose.schedules import scheduling_for
 from graphc.targets.ggml.run.context import Context, Contexts
 from graphc.targets.ggml.run.device.devices import backend_name, check_threads, is_generated, open_backends
 from graphc.targets.ggml.run.device.options import Limit, names_cpu, split_devices
@@ -103,7 +104,9 @@ class Executor:
             return
         if len(self.backends) > 2:
             raise InputError("a device of generated kernels computes a model alone, or with the CPU")
-        found = generated(self.program, fast=not is_exact())
+        # code in an engine is of fixed rules' schedules
+        scheduling = None if self.trust and self.program.device_code is not None else scheduling_for(own[0])
+        found = generated(self.program, not is_exact(), scheduling)
         self.program, self.launched = found.program, LaunchedKernels(found, own[0], self.folder, self.trust)
 
     def most_runs(self, wanted: int | None = None) -> int:

@@ -71,9 +71,9 @@ class LaunchedKernels:
 
     def work(self, call: Call, binding: Mapping[str, int]) -> Work:
         """What a call's node does, for these sizes."""
-        assert call.launches is not None
-        scratch = integer(call.launches.scratch, binding)
-        return Work([self._launch(each, binding, scratch) for each in call.launches.each])
+        launches = self.generated.chosen(call, binding)
+        scratch = integer(launches.scratch, binding)
+        return Work([self._launch(each, binding, scratch) for each in launches.each])
 
     def node(self, context: Any, work: Work, call: Call, args: Sequence[Any], binding: Mapping[str, int]) -> Any:
         """The tensor that a call's kernels make of others."""

@@ -86,7 +86,7 @@ def remember(path: Path, device: str, found: Mapping[str, str]) -> None:
     """Add lines to a file, or put them in the place of those that it has: what stands behind the `=` for each key. What other
     processes add meanwhile stays. Raises OSError."""
     own = load_own()
-    with _alone():
+    with alone(KEPT_IN):
         before = chosen(path).splitlines()
         kept = [line.decode(errors="replace") for line in before if own is None or not own.wrong_choice(line)]
         known = {line.partition("=")[0].strip(): line for line in kept if "=" in line.partition("#")[0]}
@@ -128,9 +128,10 @@ def _warn_once(message: str) -> None:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """No other process is in such a block at the same time. The system opens the lock if a process ends."""
-    with (make_cache_folder(KEPT_IN) / "lock").open("ab") as file:
+def alone(folder: str) -> Iterator[None]:
+    """No other process is in such a block, of this folder of the cache, at the same time. The system opens the lock if a process
+    ends."""
+    with (make_cache_folder(folder) / "lock").open("ab") as file:
         if sys.platform == "win32":
             import msvcrt
 

@@ -1,0 +1,199 @@
+"""Schedules that a contraction may have on a GPU, and how long each takes before any was measured.
+
+Candidates are made of what the hardware works in: instructions, warps, rows of shared memory. Which of them is the fastest
+depends on sizes, so the guess must cost microseconds: `guess` is `roofline.estimate` of the kernels in closed form.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphc.ir.types import F16, F32
+from graphc.kernels.gpu.analyse import MOST_REGISTERS, OTHER_REGISTERS, Cost
+from graphc.kernels.gpu.devices import Gpu
+from graphc.kernels.gpu.instructions import INSTRUCTIONS, MatrixInstruction
+from graphc.kernels.gpu.roofline import Coefficients, combined, estimated
+from graphc.kernels.gpu.schedule import Schedule
+from graphc.shapes import Dim, integer, symbols
+
+ROWS, COLUMNS = (16, 32, 64, 128, 256), (32, 64, 128, 256)
+"""Of a block."""
+
+WARPS = ((64, 64), (64, 32), (32, 32), (16, 32))
+"""Rows and columns of a warp, the largest first: the larger, the fewer operands are read for each product."""
+
+FEWEST_WARPS, MOST_WARPS = 4, 8
+"""Of a block, as far as it is large enough: each of a multiprocessor's four parts has something to do."""
+
+MOST_TOTALS = 128
+"""Sums that a thread holds in registers."""
+
+ROW_BYTES = (64, 128)
+"""Of shared memory: what is copied of each row of the operands at a time."""
+
+STAGES = (2, 3, 4)
+"""Buffers for what is copied, one of which is multiplied."""
+
+PARTS = (1, 2, 4, 8, 16)
+"""In which a sum is cut where there are too few blocks."""
+
+FEWEST_STEPS = 4
+"""Of each part."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the time of a contraction depends on: the type that is multiplied, rows, columns and length of a sum in all taps,
+    which are several for a convolution, and how many products there are."""
+
+    operand: np.dtype
+    rows: Dim
+    columns: Dim
+    depth: Dim
+    taps: int = 1
+    batch: Dim = 1
+
+    @property
+    def free(self) -> bool:
+        """True if some of it is known only when the program runs."""
+        return bool(symbols(self.rows, self.columns, self.depth, self.batch))
+
+    def bound(self, binding: Mapping[str, int]) -> Sizes:
+        """The sizes with values of their symbols."""
+        rows, columns, depth, batch = (
+            integer(each, binding) for each in (self.rows, self.columns, self.depth, self.batch)
+        )
+        return Sizes(self.operand, rows, columns, depth, self.taps, batch)
+
+    def __str__(self) -> str:
+        """A line's key: `f16 m8192 n320 k2880 t9 b1`."""
+        name = {F16: "f16", F32: "f32"}[self.operand]
+        return f"{name} m{self.rows} n{self.columns} k{self.depth} t{self.taps} b{self.batch}"
+
+
+def instruction_for(operand: np.dtype, gpu: Gpu) -> MatrixInstruction:
+    """What multiplies numbers of a type on a GPU."""
+    if operand == F32:
+        return INSTRUCTIONS["fma_4x4"]
+    return INSTRUCTIONS["m16n8k8_half" if gpu.architecture == "sm_75" else "m16n8k16_half"]
+
+
+def candidates(operand: np.dtype, gpu: Gpu) -> Iterator[Schedule]:
+    """All schedules of contractions that a GPU can have, with sums in one part."""
+    instruction = instruction_for(operand, gpu)
+    for rows in ROWS:
+        for columns in COLUMNS:
+            for warp, nbytes, stages in itertools.product(warps_of(rows, columns, instruction), ROW_BYTES, STAGES):
+                found = Schedule(rows, columns, nbytes // operand.itemsize, *warp, stages, 1, instruction)
+                if found.refusal() is None and fits(found, gpu):
+                    yield found
+
+
+def warps_of(rows: int, columns: int, instruction: MatrixInstruction) -> list[tuple[int, int]]:
+    """The parts of a block that a warp may have: those of which there are enough and not too many; of a small block, that of
+    which there are most."""
+    counts = {
+        (height, width): rows // height * (columns // width)
+        for height, width in WARPS
+        if rows % height == columns % width == height % instruction.m == width % instruction.n == 0
+        and height * width <= MOST_TOTALS * instruction.lanes
+    }
+    found = [warp for warp, count in counts.items() if FEWEST_WARPS <= count <= MOST_WARPS]
+    few = [warp for warp, count in counts.items() if count < FEWEST_WARPS]
+    return found or few[-1:]
+
+
+def fits(schedule: Schedule, gpu: Gpu) -> bool:
+    """True if a multiprocessor can hold a block."""
+    registers = registers_of(schedule)
+    return (
+        registers < MOST_REGISTERS
+        and registers * schedule.threads <= gpu.registers
+        and shared_of(schedule) <= gpu.block_shared
+    )
+
+
+def shared_of(schedule: Schedule) -> int:
+    """Bytes of shared memory: buffers of the operands, and where they were, rows of sums."""
+    buffers = (
+        schedule.stages * (schedule.rows + schedule.columns) * schedule.depth * schedule.instruction.operand.itemsize
+    )
+    return max(buffers, schedule.warps[0] * schedule.instruction.m * schedule.columns * 4)
+
+
+def registers_of(schedule: Schedule) -> int:
+    """About how many registers a thread needs."""
+    one, item = schedule.instruction, schedule.instruction.operand.itemsize
+    totals = schedule.warp_rows * schedule.warp_columns // one.lanes
+    operands = (schedule.repeat[0] * one.a.count + schedule.repeat[1] * one.b.count) * item // 4
+    rows = 2 * schedule.warps[0] * one.m * schedule.columns // schedule.threads
+    return min(totals + operands + rows + OTHER_REGISTERS, MOST_REGISTERS)
+
+
+def in_parts(schedule: Schedule, sizes: Sizes, gpu: Gpu) -> Iterator[Schedule]:
+    """A schedule, and where it gives a GPU too few blocks, the same with sums in parts."""
+    rows, columns, depth, batch = _numbers(sizes)
+    blocks = -(-rows // schedule.rows) * -(-columns // schedule.columns) * batch
+    steps = -(-depth // schedule.depth)
+    for parts in PARTS:
+        if parts == 1 or (blocks * parts <= 4 * gpu.multiprocessors and steps >= FEWEST_STEPS * parts):
+            yield Schedule(
+                schedule.rows, schedule.columns, schedule.depth, schedule.warp_rows, schedule.warp_columns, schedule.stages,
+                parts, schedule.instruction,
+            )  # fmt: skip
+
+
+def guess(sizes: Sizes, schedule: Schedule, gpu: Gpu, coefficients: Coefficients) -> float:
+    """Seconds of a contraction of known sizes."""
+    return combined(terms_of(sizes, schedule, gpu), coefficients)[0]
+
+
+def terms_of(sizes: Sizes, schedule: Schedule, gpu: Gpu) -> Mapping[str, float]:
+    """What a contraction of known sizes takes by the data sheet, term by term."""
+    rows, columns, depth, batch = _numbers(sizes)
+    item, parts, one = sizes.operand.itemsize, schedule.parts, schedule.instruction
+    blocks = -(-rows // schedule.rows) * -(-columns // schedule.columns) * batch * parts
+    steps = -(-depth // (schedule.depth * parts))
+    length = steps * schedule.depth
+    tile = schedule.rows * schedule.columns
+    products = 2 * tile * length
+    fragments = schedule.warps[0] * schedule.warps[1] * (schedule.warp_rows + schedule.warp_columns) * length * item
+    own = min(schedule.rows, rows), min(schedule.columns, columns)
+    first = Cost(
+        reads=Counter({number: size * min(length, depth) * item for number, size in enumerate(own)}),
+        written=4 * own[0] * own[1],
+        products=products if one.function else 0,
+        operations=tile if one.function else tile + products,
+        shared=fragments + (schedule.rows + schedule.columns) * length * item + 8 * tile,
+        waits=1 + steps / (schedule.stages - 1),
+        blocks=blocks,
+    )
+    sums = 4 * parts * batch * rows * columns
+    tensors = [batch * rows * depth // sizes.taps * item, batch * columns * depth * item, sums]
+    needs = schedule.threads, shared_of(schedule), registers_of(schedule)
+    found = estimated(first, tensors, *needs, gpu, Coefficients()).terms
+    if parts == 1:
+        return found
+    adding = Cost(
+        reads=Counter({0: parts * ADDED_BYTES}), written=ADDED_BYTES, operations=parts * ADDED_BYTES // 4, waits=parts,
+        blocks=-(-rows // ADDED[0]) * -(-columns // ADDED[1]) * batch,
+    )  # fmt: skip
+    added = estimated(adding, [sums, sums // parts], 256, 0, 2 * OTHER_REGISTERS, gpu, Coefficients()).terms
+    return {name: found[name] + added[name] for name in found}
+
+
+ADDED = 16, 128
+"""Rows and columns of a block that adds parts of sums."""
+
+ADDED_BYTES = 4 * 16 * 128
+
+
+def _numbers(sizes: Sizes) -> tuple[int, int, int, int]:
+    rows, columns, depth, batch = sizes.rows, sizes.columns, sizes.depth, sizes.batch
+    assert isinstance(rows, int) and isinstance(columns, int) and isinstance(depth, int) and isinstance(batch, int)  # noqa: PT018
+    return max(rows, 1), max(columns, 1), max(depth, 1), max(batch, 1)

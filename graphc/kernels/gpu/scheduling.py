@@ -1,0 +1,133 @@
+"""Which schedules the contractions of a program have on a GPU.
+
+Where a contraction was measured on the device, the fastest schedule counts; else the one that is guessed to be it. Sizes stay
+free: a kernel serves all of them, but which schedule is the fastest depends on how many blocks there are. So a contraction whose
+sizes are free is compiled in up to two schedules when the program is loaded: the one that is best over a wide range of sizes, and
+a second if the two are clearly faster together. Which of them is launched is decided when sizes are known, by measurements or the
+guess; that takes microseconds, and another size never compiles anything. Each further schedule would take as much time to compile
+as the first, and gain less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from graphc.kernels.gpu.candidates import Sizes, candidates, fits, guess, in_parts, instruction_for
+from graphc.kernels.gpu.devices import Gpu
+from graphc.kernels.gpu.roofline import Coefficients, usual
+from graphc.kernels.gpu.schedule import Schedule
+
+RANGE = (32, 128, 512, 2048, 8192, 32768)
+"""What a free size may turn out to be."""
+
+FREE_BATCH = 8
+"""What a free number of products is taken for."""
+
+MOST_WAYS = 2
+"""Schedules in which a contraction of free sizes is compiled."""
+
+CLEARLY = 0.9
+"""A second schedule must bring the time, over the whole range, down to so much of that by the first."""
+
+Measured = Mapping[Sizes, Mapping[Schedule, float]]
+"""Seconds of contractions of known sizes, by their schedules."""
+
+
+@dataclass
+class Scheduling:
+    """The schedules for a GPU, by what was measured there and by coefficients of its roofline."""
+
+    gpu: Gpu
+    coefficients: Coefficients = field(default_factory=Coefficients)
+    measured: Measured = field(default_factory=dict)
+    _all: dict[np.dtype, list[Schedule]] = field(default_factory=dict)
+    _chosen: dict[str, list[Schedule]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(gpu: Gpu) -> Scheduling:
+        """For a GPU of which nothing was measured."""
+        return Scheduling(gpu, usual(gpu))
+
+    def schedules(self, sizes: Sizes) -> list[Schedule]:
+        """Those in which a contraction is compiled, the most important first."""
+        key = str(sizes)
+        if key not in self._chosen:
+            self._chosen[key] = self._for_free(sizes) if sizes.free else self.ranked(sizes)[:1]
+        return self._chosen[key]
+
+    def best(self, sizes: Sizes, among: Iterable[Schedule]) -> Schedule:
+        """The fastest of some schedules for known sizes: of those that were measured, if any was."""
+        times = self.measured.get(sizes, {})
+        found = list(among)
+        known = [each for each in found if each in times]
+        return min(known or found, key=lambda each: (self.seconds(sizes, each), str(each)))
+
+    def ranked(self, sizes: Sizes) -> list[Schedule]:
+        """All schedules for known sizes, those that were measured first, then those that are guessed to be the fastest."""
+        times = {each: time for each, time in self.measured.get(sizes, {}).items() if self.takes(each, sizes.operand)}
+        found = {
+            each: guess(sizes, each, self.gpu, self.coefficients)
+            for whole in self.candidates(sizes.operand)
+            for each in in_parts(whole, sizes, self.gpu)
+            if each not in times
+        }
+        return [*_fastest_first(times), *_fastest_first(found)]
+
+    def seconds(self, sizes: Sizes, schedule: Schedule) -> float:
+        """How long a contraction of known sizes takes, measured or guessed."""
+        time = self.measured.get(sizes, {}).get(schedule)
+        return guess(sizes, schedule, self.gpu, self.coefficients) if time is None else time
+
+    def candidates(self, operand: np.dtype) -> list[Schedule]:
+        """All schedules that the GPU can have."""
+        if operand not in self._all:
+            self._all[operand] = list(candidates(operand, self.gpu))
+        return self._all[operand]
+
+    def takes(self, schedule: Schedule, operand: np.dtype) -> bool:
+        """True if the GPU can have a schedule, which somebody may have written."""
+        return schedule.instruction is instruction_for(operand, self.gpu) and fits(schedule, self.gpu)
+
+    def _for_free(self, sizes: Sizes) -> list[Schedule]:
+        """A few schedules that serve all sizes; those that were measured to be the fastest for some are always among them."""
+        samples = [_sample(sizes, size) for size in RANGE]
+        offered = {self.ranked(each)[0] for each in samples}
+        times = {each: [self.seconds(sample, each) for sample in samples] for each in sorted(offered, key=str)}
+        chosen: list[Schedule] = []
+        while len(chosen) < min(MOST_WAYS, len(times)):
+            found = min(times, key=lambda each: _mean([*chosen, each], times))
+            if chosen and _mean([*chosen, found], times) > CLEARLY * _mean(chosen, times):
+                break
+            chosen.append(found)
+        known = [self.ranked(each)[0] for each in self.measured if _may_be(each, sizes)]
+        return list(dict.fromkeys([*chosen, *known]))
+
+
+def _fastest_first(times: Mapping[Schedule, float]) -> list[Schedule]:
+    return sorted(times, key=lambda each: (times[each], str(each)))
+
+
+def _mean(chosen: list[Schedule], times: Mapping[Schedule, list[float]]) -> float:
+    """The geometric mean over all samples, each by the fastest of the chosen."""
+    best = [min(column) for column in zip(*(times[each] for each in chosen), strict=True)]
+    return math.exp(sum(map(math.log, best)) / len(best))
+
+
+def _sample(sizes: Sizes, size: int) -> Sizes:
+    """Known sizes, where each that is free has this value."""
+    rows, columns, depth = (
+        each if isinstance(each, int) else size for each in (sizes.rows, sizes.columns, sizes.depth)
+    )
+    batch = sizes.batch if isinstance(sizes.batch, int) else FREE_BATCH
+    return replace(sizes, rows=rows, columns=columns, depth=depth, batch=batch)
+
+
+def _may_be(known: Sizes, sizes: Sizes) -> bool:
+    """True if sizes may turn out to be these."""
+    names = ("operand", "taps", "rows", "columns", "depth", "batch")
+    pairs = ((getattr(known, name), getattr(sizes, name)) for name in names)
+    return all(own == other or (isinstance(own, int) and not isinstance(other, int | np.dtype)) for own, other in pairs)
