@@ -1,0 +1,139 @@
+"""Schedules that are chosen for a device: what may be chosen can be made, the guess is the roofline of the kernels, few kernels
+serve all sizes, and measurements decide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from graphc.errors import GraphcError
+from graphc.ir.types import F16, F32
+from graphc.kernels.gpu.candidates import Sizes, candidates, guess, in_parts, terms_of
+from graphc.kernels.gpu.devices import GPUS
+from graphc.kernels.gpu.fitting import error, fitted
+from graphc.kernels.gpu.roofline import Coefficients, combined, estimate, usual
+from graphc.kernels.gpu.schedule import parsed
+from graphc.kernels.gpu.scheduling import CLEARLY, MOST_WAYS, RANGE, Scheduling
+from graphc.kernels.gpu.skeletons.contraction import Contraction, contraction
+from graphc.kernels.gpu.skeletons.operands import matrix
+from graphc.kernels.gpu.verify import verify
+from graphc.shapes import symbol
+
+H200 = GPUS["h200"]
+
+
+def product(dtype: np.dtype, rows: int, columns: int, channels: int) -> Contraction:
+    a, b = matrix(dtype, rows, channels), matrix(dtype, columns, channels)
+    return Contraction(
+        "product", rows, columns, channels, a, b, F32, rows * columns, lambda batch, row, column: row * columns + column
+    )
+
+
+@pytest.mark.parametrize("gpu", ["t4", "rtx3090", "h200"])
+@pytest.mark.parametrize("dtype", [F16, F32], ids=["f16", "f32"])
+def test_candidates_can_be_made_and_the_guess_is_about_their_roofline(gpu: str, dtype: np.dtype) -> None:
+    """Every kernel is one, also of sizes that fill no block; in closed form it is as fast as counted, within a fifth."""
+    device = GPUS[gpu]
+    found = list(candidates(dtype, device))
+    assert 20 < len(found) < 200
+    for number, whole in enumerate(found):
+        schedule = replace(whole, parts=(1, 4)[number % 2])
+        rows, columns, channels = ((300, 520, 1100), (129, 40, 77), (1, 8, 640))[number % 3]
+        kernels = contraction(product(dtype, rows, columns, channels), schedule)
+        for kernel in kernels:
+            verify(kernel)
+            assert kernel.shared_bytes <= device.block_shared
+        by = usual(device)
+        counted = sum(estimate(kernel, {}, device, by).seconds for kernel in kernels)
+        assert guess(Sizes(dtype, rows, columns, channels), schedule, device, by) == pytest.approx(counted, rel=0.25), schedule
+
+
+def test_sums_are_cut_where_there_are_few_blocks() -> None:
+    few, many = Sizes(F16, 128, 1280, 11520, 9), Sizes(F16, 8192, 8192, 4096)
+    schedule = parsed("m128n128k32 w64x32 s3 z1 m16n8k16_half")
+    assert [each.parts for each in in_parts(schedule, many, H200)] == [1]
+    assert len(list(in_parts(schedule, few, H200))) > 3
+    scheduling = Scheduling.of(H200)
+    assert scheduling.schedules(few)[0].parts > 1
+    assert scheduling.schedules(many)[0].parts == 1
+
+
+def test_larger_products_have_larger_blocks() -> None:
+    scheduling = Scheduling.of(H200)
+    small, large = (scheduling.schedules(Sizes(F16, size, size, 1024))[0] for size in (64, 8192))
+    assert small.rows * small.columns < large.rows * large.columns
+
+
+def test_few_kernels_serve_all_sizes() -> None:
+    scheduling = Scheduling.of(H200)
+    for columns, depth, taps in ((320, 2880, 9), (1280, 11520, 9), (2560, 320, 1)):
+        free = Sizes(F16, symbol("h") * symbol("w"), columns, depth, taps)
+        compiled = scheduling.schedules(free)
+        assert 1 <= len(compiled) <= MOST_WAYS
+        alone, together, wanted = 1.0, 1.0, 1.0
+        for rows in RANGE:
+            known = free.bound({"h": rows, "w": 1})
+            assert known.rows == rows
+            alone *= scheduling.seconds(known, compiled[0])
+            together *= scheduling.seconds(known, scheduling.best(known, compiled))
+            wanted *= scheduling.seconds(known, scheduling.schedules(known)[0])
+        assert wanted <= together <= alone < 3 ** len(RANGE) * wanted
+        assert len(compiled) == 1 or together < alone * CLEARLY ** len(RANGE) * 1.001
+
+
+def test_measurements_decide() -> None:
+    known = Sizes(F16, 4096, 320, 2880, 9)
+    guessed = Scheduling.of(H200).ranked(known)
+    slow, fast = guessed[0], guessed[30]
+    scheduling = Scheduling(H200, usual(H200), {known: {slow: 2e-4, fast: 1e-4}})
+    assert scheduling.schedules(known) == [fast]
+    assert scheduling.best(known, [slow, fast, guessed[1]]) == fast
+    free = replace(known, rows=symbol("rows"))
+    assert fast in scheduling.schedules(free)
+    assert fast not in scheduling.schedules(replace(free, columns=640))
+    other = replace(known, rows=128)
+    assert scheduling.best(other, guessed[:5]) == Scheduling.of(H200).best(other, guessed[:5])
+
+
+def test_what_was_measured_of_what_a_device_cannot_have_does_not_count() -> None:
+    known = Sizes(F16, 4096, 320, 2880, 9)
+    foreign = parsed("m64n64k32 w32x32 s2 z1 m16n8k8_half")
+    scheduling = Scheduling(H200, usual(H200), {known: {foreign: 1e-9}})
+    assert foreign not in scheduling.schedules(known)
+
+
+TRUE = Coefficients(products=2.2, operations=1.9, shared=1.3, memory=1.6, cache=1.4, wait=0.6, launch=1.5)
+SHAPES = [
+    Sizes(F16, *shape) for shape in (
+        (8192, 320, 2880, 9), (2048, 640, 5760, 9), (128, 1280, 11520, 9), (4096, 4096, 4096), (64, 32768, 512), (32, 64, 64),
+    )
+]  # fmt: skip
+
+
+def samples(by: Coefficients, shapes: list[Sizes], noise: float = 0.0) -> list:
+    random = np.random.default_rng(0)
+    terms = [terms_of(shape, each, H200) for shape in shapes for each in Scheduling.of(H200).ranked(shape)[:40:5]]
+    return [(each, combined(each, by)[0] * float(np.exp(noise * random.standard_normal()))) for each in terms]
+
+
+def test_measurements_refit_the_guess() -> None:
+    believed = usual(H200)
+    learnt, held = samples(TRUE, SHAPES[::2], 0.03), samples(TRUE, SHAPES[1::2])
+    found = fitted(learnt, believed)
+    assert error(learnt, found) < 0.5 * error(learnt, believed)
+    assert error(held, found) < 0.7 * error(held, believed)
+
+
+def test_a_fit_stays_with_what_is_believed_where_nothing_was_measured() -> None:
+    believed = usual(H200)
+    assert fitted([], believed) == believed
+    assert fitted(samples(believed, SHAPES), believed) == believed
+    wild = fitted([(samples(believed, SHAPES[:1])[0][0], 100.0)], believed)
+    assert all(0 < value < np.inf for value in vars(wild).values())
+
+
+def test_a_schedule_that_is_none_is_refused() -> None:
+    with pytest.raises(GraphcError):
+        parsed("m16n16k16")
