@@ -16,8 +16,11 @@ from graphc.files import check_target
 from graphc.trace import terminal_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    import numpy as np
+
+    from graphc.runtime.model import Model
     from graphc.runtime.tuning import Measured
 
 
@@ -40,6 +43,8 @@ def tune(
     chosen if it is clearly faster than the one that fixed rules take. Results stay exact to rounding, but their last bits may
     change. Measure while the machine does nothing else. `--output` is for C++ programs (`--ways FILE`) and other processes
     (`GRAPHC_WAYS=FILE`).
+
+    On a device of generated kernels it is the schedules of products and convolutions that are measured, by the device's events.
     """
     from graphc.runtime.busy import Watch
     from graphc.runtime.tuning import tune as measure
@@ -49,6 +54,12 @@ def tune(
         check_target(output)
     loaded = open_model(model, compiling.settings(model), where)
     executor = loaded.executor
+    if executor.launched is not None:
+        if output is not None:
+            raise InputError("--output is for ways of the CPU and of ggml's backends; C++ programs choose no schedules")
+        sizes = compiling.free_sizes(model, loaded.program)
+        _tune_schedules(model, loaded, given_or_random(loaded.program, input, inputs, sizes, random), as_json)
+        return
     store = store_for(executor.backends, executor.threads)
     if store is None:
         raise InputError("ways are measured on one device of this machine; on the CPU that needs a C compiler (set CC)")
@@ -82,6 +93,47 @@ def tune(
         )
     for path in filter(None, (store.path, output)):
         note(f"wrote {printable(path)}")
+
+
+def _tune_schedules(path: Path, model: Model, inputs: Mapping[str, np.ndarray], as_json: bool) -> None:
+    """Measure schedules on a device of generated kernels, and remember them."""
+    from graphc.runtime.schedules import tune_schedules
+    from graphc.targets.ggml.run.choose.schedules import device_of, remember
+
+    device = device_of(model.executor.backends[0])
+    measured = tune_schedules(model, inputs, terminal_progress())
+    remember(device, {each.sizes: each.seconds for each in measured})
+    if as_json:
+        rows = [
+            {
+                "sizes": str(each.sizes), "count": each.count, "usual": str(each.usual), "best": str(each.best),
+                "saved": each.saved, "seconds": {str(schedule): time for schedule, time in each.seconds.items()},
+            }
+            for each in measured
+        ]  # fmt: skip
+        say_json({"device": device.description, "file": device.path, "calls": rows})
+        return
+    saved = seconds_text(sum(each.saved for each in measured))
+    others = sum(each.best != each.usual for each in measured)
+    say(f"{printable(path)} on {printable(device.description)}: {len(measured)} kinds of products and convolutions")
+    say(
+        f"{others} of them in another schedule than before, which saves {saved} in a run"
+        if others
+        else "schedules stay"
+    )
+    say()
+    table = [
+        (
+            each.sizes,
+            each.count,
+            seconds_text(each.seconds[each.usual]),
+            seconds_text(each.seconds[each.best]),
+            each.best,
+        )
+        for each in measured
+    ]
+    say_table(("product or convolution", "count", "before", "now", "schedule"), table, "lrrr")
+    note(f"wrote {printable(device.path)}")
 
 
 def _say(measured: Sequence[Measured]) -> None:

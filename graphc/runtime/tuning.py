@@ -111,14 +111,14 @@ def measure(graph: BuiltGraph, index: int) -> dict[str, list[float]]:
     try:
         if len(graphs) == 1:
             return {}
-        arrays = _arrays(graphs[usual])
-        first = {way: min(_seconds(each, arrays) for _ in range(2)) for way, each in graphs.items()}
+        arrays = numbers_for(graphs[usual])
+        first = {way: min(compute_once(each, arrays) for _ in range(2)) for way, each in graphs.items()}
         kept = [way for way in first if way == usual or first[way] < HOPELESS * min(first.values())]
         fewest, most = ROUNDS
         rounds = max(fewest, min(most, int(SECONDS / sum(first[way] for way in kept))))
         times = {way: [seconds] for way, seconds in first.items()} | {way: [] for way in kept}
         for way in kept * rounds:
-            times[way].append(_seconds(graphs[way], arrays))
+            times[way].append(compute_once(graphs[way], arrays))
         return times
     finally:
         for each in graphs.values():
@@ -163,18 +163,21 @@ def alone(graph: BuiltGraph, index: int) -> Section:
     return Section(tuple(sorted(calls)), given, (index,), tuple(sorted(inputs)), (), frozenset(), uses)
 
 
-def _arrays(graph: BuiltGraph) -> list[np.ndarray]:
+def numbers_for(graph: BuiltGraph) -> list[np.ndarray]:
     """Numbers for what a graph is given."""
     rng = np.random.default_rng(0)
+    floats: dict[int, type] = {ggml.GGML_TYPE_F32: np.float32, ggml.GGML_TYPE_F16: np.float16}
     sizes = [(ggml.ggml_nbytes(tensor), tensor.contents.type) for tensor in graph.given]
     return [
-        (rng.random(nbytes // 4, np.float32) - 0.5) if type == ggml.GGML_TYPE_F32 else np.zeros(nbytes, np.uint8)
+        (rng.random(nbytes // np.dtype(floats[type]).itemsize, np.float32) - 0.5).astype(floats[type])
+        if type in floats
+        else np.zeros(nbytes, np.uint8)
         for nbytes, type in sizes
     ]
 
 
-def _seconds(graph: BuiltGraph, arrays: list[np.ndarray]) -> float:
-    """What it takes to compute a graph once. Raises GraphcError if ggml cannot."""
+def compute_once(graph: BuiltGraph, arrays: list[np.ndarray]) -> float:
+    """The seconds that it takes to compute a graph once. Raises GraphcError if ggml cannot."""
     owner = graph.owner
     owner.compute.place(graph.placement)
     if len(owner.backends) == 1:

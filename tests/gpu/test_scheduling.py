@@ -47,7 +47,9 @@ def test_candidates_can_be_made_and_the_guess_is_about_their_roofline(gpu: str, 
             assert kernel.shared_bytes <= device.block_shared
         by = usual(device)
         counted = sum(estimate(kernel, {}, device, by).seconds for kernel in kernels)
-        assert guess(Sizes(dtype, rows, columns, channels), schedule, device, by) == pytest.approx(counted, rel=0.25), schedule
+        assert guess(Sizes(dtype, rows, columns, channels), schedule, device, by) == pytest.approx(counted, rel=0.25), (
+            schedule
+        )
 
 
 def test_sums_are_cut_where_there_are_few_blocks() -> None:

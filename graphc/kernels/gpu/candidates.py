@@ -70,6 +70,13 @@ class Sizes:
         )
         return Sizes(self.operand, rows, columns, depth, self.taps, batch)
 
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        """Rows, columns, length of a sum and number of products, where they are known."""
+        rows, columns, depth, batch = self.rows, self.columns, self.depth, self.batch
+        assert isinstance(rows, int) and isinstance(columns, int) and isinstance(depth, int) and isinstance(batch, int)  # noqa: PT018
+        return rows, columns, depth, batch
+
     def __str__(self) -> str:
         """A line's key: `f16 m8192 n320 k2880 t9 b1`."""
         name = {F16: "f16", F32: "f32"}[self.operand]
@@ -194,6 +201,6 @@ ADDED_BYTES = 4 * 16 * 128
 
 
 def _numbers(sizes: Sizes) -> tuple[int, int, int, int]:
-    rows, columns, depth, batch = sizes.rows, sizes.columns, sizes.depth, sizes.batch
-    assert isinstance(rows, int) and isinstance(columns, int) and isinstance(depth, int) and isinstance(batch, int)  # noqa: PT018
-    return max(rows, 1), max(columns, 1), max(depth, 1), max(batch, 1)
+    """The numbers, none of which is 0: what there is nothing of takes no time worth a thought."""
+    rows, columns, depth, batch = (max(each, 1) for each in sizes.numbers)
+    return rows, columns, depth, batch

@@ -69,13 +69,21 @@ class Scheduling:
     def ranked(self, sizes: Sizes) -> list[Schedule]:
         """All schedules for known sizes, those that were measured first, then those that are guessed to be the fastest."""
         times = {each: time for each, time in self.measured.get(sizes, {}).items() if self.takes(each, sizes.operand)}
-        found = {
+        return list(dict.fromkeys([*_fastest_first(times), *self.guessed(sizes)]))
+
+    def guessed(self, sizes: Sizes) -> list[Schedule]:
+        """All candidates for known sizes, those that are guessed to be the fastest first."""
+        times = {
             each: guess(sizes, each, self.gpu, self.coefficients)
             for whole in self.candidates(sizes.operand)
             for each in in_parts(whole, sizes, self.gpu)
-            if each not in times
         }
-        return [*_fastest_first(times), *_fastest_first(found)]
+        return _fastest_first(times)
+
+    def learn(self, sizes: Sizes, times: Mapping[Schedule, float]) -> None:
+        """Take measurements into account from now on."""
+        self.measured = {**self.measured, sizes: {**self.measured.get(sizes, {}), **times}}
+        self._chosen.clear()
 
     def seconds(self, sizes: Sizes, schedule: Schedule) -> float:
         """How long a contraction of known sizes takes, measured or guessed."""
@@ -89,7 +97,7 @@ class Scheduling:
         return self._all[operand]
 
     def takes(self, schedule: Schedule, operand: np.dtype) -> bool:
-        """True if the GPU can have a schedule, which somebody may have written."""
+        """True if the GPU can have a schedule, which somebody may have written, for numbers of a type."""
         return schedule.instruction is instruction_for(operand, self.gpu) and fits(schedule, self.gpu)
 
     def _for_free(self, sizes: Sizes) -> list[Schedule]:

@@ -47,6 +47,9 @@ int fake_cuda_misuses(char * text, size_t size) {
 
 void fake_cuda_seed(uint32_t value) { seed = value; }
 
+/// How long launches take from now on, in seconds, by their blocks, threads and bytes of shared memory; NULL: a millisecond each.
+void fake_cuda_pace(double (*seconds)(uint32_t blocks, uint32_t threads, uint32_t shared)) { pace = seconds; }
+
 int fake_cuda_depth(void) { return depth; }
 
 const char * fake_cuda_fault(void) { return fault; }

@@ -44,7 +44,7 @@ static int run_kernel(struct operation * o, int device) {
     const struct EmulatorLaunch launch = {{o->grid[0], o->grid[1], o->grid[2]}, o->threads, o->shared, draw(1u << 16), 1,
                                           kernel->parameter_count, arguments, count, buffers};
     struct EmulatorReport report = {0};
-    devices[device].seconds += 1e-3;
+    devices[device].seconds += pace == NULL ? 1e-3 : pace(o->grid[0] * o->grid[1] * o->grid[2], o->threads, o->shared);
     if (function->entry(&launch, &report) != 0) return crash(device, report.error);
     for (const struct object * each = objects; each != NULL; each = each->next) {
         if (each->kind == MEMORY && !zones_are_whole(each)) return crash(device, "a kernel wrote outside of its memory");

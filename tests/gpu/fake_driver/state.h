@@ -95,6 +95,7 @@ static struct {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct object * objects;
 static int misuses, device_count = 2;
+static double (*pace)(uint32_t blocks, uint32_t threads, uint32_t shared);  // seconds of a launch, if a test sets the clock
 static size_t memory_size = (size_t) 1 << 30;
 static uint32_t seed = 1;
 static char misuse_text[TEXT], fault[TEXT];

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +16,27 @@ from graphc.ggml_library import ggml
 from graphc.kernels.gpu.code import best_target, code_for
 from graphc.kernels.gpu.dialect import Divisor
 from graphc.kernels.gpu.launch import arguments, grid
+from graphc.kernels.gpu.render.cuda import file_of
+from graphc.kernels.gpu.schedule import Schedule
 from graphc.shapes import integer
 from graphc.targets.ggml.generate.folder import read_kernels
 from graphc.targets.ggml.generate.generate import Generated
 from graphc.targets.ggml.program.device_code import DeviceCode, checksum
-from graphc.targets.ggml.program.launch import SCRATCH_TENSOR, Launch
+from graphc.targets.ggml.program.launch import SCRATCH_TENSOR, Choice, Launch, Launches
 from graphc.targets.ggml.program.program import Call
 from graphc.targets.ggml.run.device.devices import features
 
 
 class LaunchedKernels:
     """The kernels of a program on a device of generated kernels: those that are `changed` from the texts of a folder, the others
-    from the program's code, if that may be trusted and is theirs. Raises GraphcError if they cannot be compiled or loaded."""
+    from the program's code, if that may be trusted and is theirs. `forced` are schedules that calls have while they are measured.
+    Raises GraphcError if they cannot be compiled or loaded."""
 
     def __init__(self, generated: Generated, backend: Any, folder: Path | None = None, trust: bool = False) -> None:
         self.backend, self.generated = backend, generated
         self.device = ggml.ggml_backend_get_device(backend)
         self.architecture = features(ggml.ggml_backend_dev_backend_reg(self.device)).get("ARCHITECTURE", "")
+        self.forced: dict[Call, Schedule] = {}
         self.changed = read_kernels(folder, generated.kernels) if folder is not None else {}
         module = Module(self.device, self._image(trust)) if generated.kernels else None
         self.kernels = {
@@ -46,7 +50,10 @@ class LaunchedKernels:
         carried = self.generated.program.device_code
         if carried is None:
             return self._compiled(self.generated.text)
-        misfit = misfit_of(carried, self.generated, self.architecture)
+        text = (
+            self.generated.text if trust else None
+        )  # untrusted code is not used; this program's schedules may be others
+        misfit = misfit_of(carried, self.generated.fast, self.architecture, text)
         if trust and not misfit:
             return carried.code[best_target(self.architecture, carried.code)].encode() + b"\0"
         if trust:
@@ -69,9 +76,27 @@ class LaunchedKernels:
         except BuildError as error:
             raise BuildError(f"{path}: {error}") from error
 
+    def chosen(self, call: Call, binding: Mapping[str, int]) -> Launches:
+        """What a call launches for these sizes: what is forced, else the fastest way that is known."""
+        if call not in self.forced:
+            return self.generated.chosen(call, binding)
+        assert call.launches is not None
+        assert call.launches.choice is not None
+        return call.launches.choice.ways[self.forced[call]]
+
+    def prepare(self, choice: Choice, schedules: Iterable[Schedule]) -> None:
+        """Have a call be able to be launched in other ways too. Raises GraphcError if they cannot be compiled or loaded."""
+        ways = {each: choice.make(each) for each in schedules if each not in choice.ways}
+        rendered = [each.rendered for way in ways.values() for each in way.each]
+        new = {each.kernel.name: each for each in rendered if each.kernel.name not in self.kernels}
+        if new:
+            module = Module(self.device, self._compiled(file_of(list(new.values()))))
+            self.kernels |= {name: module.kernel(name, each.kernel.shared_bytes) for name, each in new.items()}
+        choice.ways.update(ways)
+
     def work(self, call: Call, binding: Mapping[str, int]) -> Work:
         """What a call's node does, for these sizes."""
-        launches = self.generated.chosen(call, binding)
+        launches = self.chosen(call, binding)
         scratch = integer(launches.scratch, binding)
         return Work([self._launch(each, binding, scratch) for each in launches.each])
 
@@ -89,15 +114,15 @@ class LaunchedKernels:
         return DeviceLaunch(found, grid(rendered, binding), kernel.threads, given, kernel.shared_bytes, scratch)
 
 
-def misfit_of(carried: DeviceCode, generated: Generated, architecture: str) -> str:
-    """Why code is not that of kernels on a device of an architecture; empty if it is."""
+def misfit_of(carried: DeviceCode, fast: bool, architecture: str, text: str | None = None) -> str:
+    """Why code is not that of kernels on a device of an architecture, of this text if it is given; empty if it is."""
     if not best_target(architecture, carried.code):
         return f"they are for {', '.join(carried.code) or 'nothing'}, and the device is {architecture}"
-    if carried.fast != generated.fast:
+    if carried.fast != fast:
         return "they multiply float16, as with --fast" if carried.fast else "they multiply float32, as without --fast"
-    return (
-        "" if carried.text == checksum(generated.text) else "they are of another program, or another graphc made them"
-    )
+    if text is not None and carried.text != checksum(text):
+        return "they are of another program, or another graphc made them"
+    return ""
 
 
 def _value(argument: Place | Scratch | int | Divisor) -> Place | Scratch | Value:
