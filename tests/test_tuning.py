@@ -102,7 +102,7 @@ def test_what_was_measured_is_followed_from_then_on(graphc_command, tmp_path, mo
     usual = graphc.compile(path, threads=2)
     before = usual.run(INPUTS)
     seconds = {"winograd": [3.0], "tiles": [2.0], "direct": [1.0], "flash": [2.0], "scores": [1.0]}
-    monkeypatch.setattr(tuning, "_seconds", lambda graph, arrays: seconds[next(iter(graph.taken.values())).way][0])
+    monkeypatch.setattr(tuning, "compute_once", lambda graph, arrays: seconds[next(iter(graph.taken.values())).way][0])
     done = graphc_command("tune", path, "--threads", 2, "--dim", "h=12", "--dim", "w=10", "--output", "ways.txt")
     assert done.status == 0, done.err
     assert "3 of them in another way than usual" in done.out
@@ -123,7 +123,7 @@ def test_what_a_busy_machine_measures_chooses_nothing(graphc_command, tmp_path, 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = stored(images(), tmp_path)
     turns = itertools.count()
-    monkeypatch.setattr(tuning, "_seconds", lambda graph, arrays: 4.0 ** (next(turns) % 7))
+    monkeypatch.setattr(tuning, "compute_once", lambda graph, arrays: 4.0 ** (next(turns) % 7))
     done = graphc_command("tune", path, "--threads", 1, "--dim", "h=12", "--dim", "w=10")
     assert done.status == 0, done.err
     assert "3 could not be measured, because the machine did something else too" in done.err
