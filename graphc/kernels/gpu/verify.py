@@ -23,6 +23,7 @@ from graphc.kernels.gpu.tile import (
     Loop,
     Map,
     Multiply,
+    Part,
     Put,
     Reduce,
     Shared,
@@ -89,7 +90,8 @@ class _Check:
         """Values depend on what is known there: indices, the place within the tile, and tiles of the kernel."""
         shape = _shape(statement)
         places = {each for each in place(shape) if each.kind == "variable"} if shape else set()
-        for value in vars(statement).values():
+        for given in vars(statement).values():
+            value = given.index if isinstance(given, Part) else given
             if isinstance(value, Scalar) and not isinstance(statement, Loop):
                 unknown = sorted(name(each) for each in value.free - known - places)
                 self.need(not unknown, f"{type(statement).__name__} depends on {', '.join(unknown)}")

@@ -253,7 +253,7 @@ class _Writer(Writer):
             self.say("float pair[2];")
             with self.inside("UNROLL for (int h = 0; h < 2; h++)", [row, column]):
                 self.say("const int e = w * 2 + h;")
-                self.place(tile.layout, tile.shape, "e")
+                self.place(tile.layout, tile.shape, "e", it.value, it.where)
                 self.say(f"pair[h] = {self.valid(it)}{self.text(it.value)};")
             self.say(f"{tile.name}[w] = pack_{NARROW[tile.dtype]}(pair[0], pair[1]);")
 

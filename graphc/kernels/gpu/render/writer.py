@@ -50,13 +50,13 @@ class Writer:
 
     def place(self, layout: Layout, shape: tuple[int, int], register: str, *values: Scalar | None) -> None:
         """Declare the row and the column that a register has in this thread, if a value needs them, or none is given."""
-        own = self.thread_place(layout)
         atom, count = layout.atom, layout.atom.count
         for axis, variable in enumerate(place(shape)):
             if variable.kind != "variable" or (
                 values and not any(value is not None and variable in value.free for value in values)
             ):
                 continue
+            own = self.thread_place(layout)
             inner = int(np.prod(layout.repeat[axis + 1 :], dtype=int)) * count
             repetition = "0"
             if layout.repeat[axis] > 1:
