@@ -14,6 +14,7 @@ from graphc.commands.output import bytes_text, note, printable, say, say_json, s
 from graphc.commands.run import check_dump, dump_kernels, given_or_random, note_memory, open_model
 from graphc.errors import GraphcError, InputError
 from graphc.files import check_target, replacing
+from graphc.kernels.gpu.devices import Gpu
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,12 +58,13 @@ def profile(
     GFLOP/s and GB/s are of the steps' own operations and of the bytes that they read and write. "of peak" is how near the
     larger of the two comes to what this machine's CPU can do, which is measured once; it is above 100% where data is in a cache,
     or where an algorithm needs fewer operations than it counts for. With `--device`, steps are told apart by device too, copies
-    from one to another are steps, and there are no peaks.
+    from one to another are steps, and there are no peaks. Of a device of generated kernels there is its data sheet: "of roofline"
+    is how near a kernel comes to what that allows for its operations or its bytes, whichever takes longer.
     """
     from graphc.commands.charts import roofline as draw
     from graphc.runtime.busy import Watch
     from graphc.runtime.peaks import peaks
-    from graphc.runtime.profile import chrome_trace, is_product, together, totals, whole_run
+    from graphc.runtime.profile import chrome_trace, is_product, sheet_of, together, totals, whole_run
     from graphc.runtime.profile import profile as measure
     from graphc.targets.ggml.run.device.devices import default_threads
 
@@ -84,6 +86,7 @@ def profile(
         timings = measure(loaded, given, rounds)
         run = whole_run(loaded, given, rounds)
     note_memory(loaded, where)
+    sheet = sheet_of(loaded.executor)
     whole = sum(each.seconds for each in timings)
     for remark in filter(None, (watch.warning, _apart(whole, run, len(timings)))):
         note(f"warning: {remark}")
@@ -100,6 +103,7 @@ def profile(
         found = {
             "run": run,
             "peaks": most and asdict(most),
+            "data_sheet": sheet and asdict(sheet),
             "products": asdict(products),
             "copies": asdict(copies),
             "kinds": kinds,
@@ -110,18 +114,20 @@ def profile(
     say(f"{printable(model)}: {len(timings)} steps, {times}; medians of {rounds} runs")
     if most is not None:
         say(f"peaks of this machine: {most.gflops:.0f} GFLOP/s, {most.gbytes:.0f} GB/s with {most.threads} threads")
+    elif sheet is not None:
+        say(f"by the data sheet of {printable(sheet.name)}: {sheet.rates}")
     elif on_cpu:
         say("peaks of this machine: not measured, for want of a C compiler (set CC)")
     say(f"products, convolutions and attention: {products.count} steps, {_part(products, whole)} of the time")
     say(f"copies: {copies.count} steps, {_part(copies, whole)}, {bytes_text(copies.nbytes)} read and written")
     say()
-    _say_totals("step", by_step, whole, most)
+    _say_totals("kernel" if sheet else "step", by_step, whole, most or sheet)
     if not on_cpu:
         say()
-        _say_totals("device", totals(timings, lambda each: each.device), whole, most)
+        _say_totals("device", totals(timings, lambda each: each.device), whole, most or sheet)
     if len(by_module) > 1:
         say()
-        _say_totals("module", by_module[:SHOWN], whole, most)
+        _say_totals("module", by_module[:SHOWN], whole, most or sheet)
     say()
     longest = sorted(timings, key=lambda each: -each.seconds)[:SHOWN]
     rows = [
@@ -152,7 +158,9 @@ def _write(target: Path, text: str) -> None:
         unfinished.write_text(text, encoding="utf-8")
 
 
-def _share(total: Total, most: Peaks | None) -> str:
+def _share(total: Total, most: Peaks | Gpu | None) -> str:
+    if isinstance(most, Gpu):
+        return f"{100 * total.roofline / total.seconds:.1f}%" if total.roofline and total.seconds else ""
     return "" if most is None else f"{100 * most.share(total.operations, total.nbytes, total.seconds):.0f}%"
 
 
@@ -160,15 +168,17 @@ def _part(total: Total, whole: float) -> str:
     return f"{100 * total.seconds / whole:.1f}%" if whole else ""
 
 
-def _say_totals(kind: str, rows: Sequence[Total], whole: float, most: Peaks | None) -> None:
-    titles = (kind, "count", "time", "share", "GFLOP/s", "GB/s", "of peak")
+def _say_totals(kind: str, rows: Sequence[Total], whole: float, most: Peaks | Gpu | None) -> None:
+    on_gpu = isinstance(most, Gpu)
+    rate, limit = ("TFLOP/s", "of roofline") if on_gpu else ("GFLOP/s", "of peak")
+    titles = (kind, "count", "time", "share", rate, "GB/s", limit)
     shown = [
         (
             each.name,
             each.count,
             seconds_text(each.seconds),
             _part(each, whole),
-            f"{each.gflops:.1f}",
+            f"{each.gflops / 1000:.2f}" if on_gpu else f"{each.gflops:.1f}",
             f"{each.gbytes:.1f}",
             _share(each, most),
         )

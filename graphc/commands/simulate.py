@@ -116,10 +116,7 @@ def _say(model: str, gpu: Gpu, found: Simulated, layers: list[Layer]) -> None:
     whole = found.seconds
     operations, nbytes = (sum(getattr(each, name) for each in found.steps) for name in ("operations", "nbytes"))
     say(f"{model} on {gpu.name}: {seconds_text(whole)} expected, {len(found.steps)} launches")
-    rates = (
-        f"{gpu.half / 1e12:.4g} TFLOP/s on tensor cores, {gpu.single / 1e12:.3g} others, {gpu.bandwidth / 1e9:.0f} GB/s"
-    )
-    say(f"by its data sheet: {gpu.multiprocessors} multiprocessors, {rates}")
+    say(f"by its data sheet: {gpu.rates}")
     say(f"operations: {count_text(operations)}; read and written in the device's memory: {bytes_text(nbytes)}")
     results = "" if found.result_bytes is None else f", intermediate results {bytes_text(found.result_bytes)} at least"
     needed = found.weight_bytes + (found.result_bytes or 0)

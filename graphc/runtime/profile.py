@@ -18,15 +18,20 @@ import numpy as np
 from graphc.backends.generated import timed_nodes
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
+from graphc.kernels.gpu.devices import Gpu
+from graphc.kernels.gpu.roofline import estimate
+from graphc.kernels.gpu.tile import TileKernel
 from graphc.runtime.model import Model, prepared
 from graphc.shapes import integer
 from graphc.targets.ggml.program.calls import VIEWS
 from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX
 from graphc.targets.ggml.program.cost import count_of, is_copy, numbered
 from graphc.targets.ggml.program.program import Call
+from graphc.targets.ggml.run.choose.schedules import device_of
 from graphc.targets.ggml.run.device.computing import compute
 from graphc.targets.ggml.run.device.devices import backend_name, device_name
 from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address, download, new_context
+from graphc.targets.ggml.run.executor import Executor
 from graphc.targets.ggml.run.graph import BuiltGraph
 from graphc.targets.ggml.run.memory.results import ComputeMemory
 from graphc.targets.ggml.run.memory.streams import Streams
@@ -39,7 +44,9 @@ PRODUCTS = ("mul_mat", "linear", "conv", "matmul", "attention", "out_prod")
 class Timing:
     """One step: what computes it, for which node and module of the model, its result, seconds, when it began in the run,
     floating-point operations, bytes that it reads and writes, the number of its call (`cost.numbered`; -1 for what is no call:
-    a copy from one device to another, a wait for weights that are streamed), whether it only copies, and the device."""
+    a copy from one device to another, a wait for weights that are streamed), whether it only copies, the device, and the seconds
+    of the roofline by the device's data sheet: 0 where it is not known. Of generated kernels, operations and bytes are those that
+    kernels have, of whole tiles and of the device's memory."""
 
     step: str
     source: str
@@ -52,6 +59,7 @@ class Timing:
     number: int
     copies: bool
     device: str = "CPU"
+    roofline: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,7 @@ class Total:
     seconds: float
     operations: int
     nbytes: int
+    roofline: float = 0.0
 
     @property
     def gflops(self) -> float:
@@ -225,6 +234,8 @@ def between(step: str, seconds: float, nbytes: int, device: str) -> Timing:
 
 def described(graph: BuiltGraph, call: Call, number: int, parts: Sequence[Computed]) -> Timing:
     """What is known of a call that was computed by these nodes, the last of which is its result."""
+    if call.launches is not None:
+        return launched(graph, call, number, parts)
     operations = integer(count_of(graph.program, call)[1], graph.binding)
     copies = is_copy(graph.program, call)
     node, made = parts[-1].node, {address(each.node) for each in parts}
@@ -245,6 +256,39 @@ def described(graph: BuiltGraph, call: Call, number: int, parts: Sequence[Comput
     )
 
 
+def launched(graph: BuiltGraph, call: Call, number: int, parts: Sequence[Computed]) -> Timing:
+    """The same of a call that launches kernels."""
+    kernels, gpu = kernels_of(graph, call), sheet_of(graph.executor)
+    assert gpu is not None
+    costs = [estimate(each, graph.binding, gpu) for each in kernels]
+    node = parts[-1].node
+    return Timing(
+        step=step_name(graph, call),
+        source=call.source,
+        module=".".join(call.scope),
+        result=f"{list(node.contents.ne)[: max(call.result.rank, 1)][::-1]}",
+        seconds=sum(each.seconds for each in parts),
+        start=0.0,
+        operations=sum(each.operations for each in costs),
+        nbytes=sum(each.nbytes for each in costs),
+        number=number,
+        copies=False,
+        device=parts[-1].device,
+        roofline=sum(each.roofline for each in costs),
+    )
+
+
+def sheet_of(executor: Executor) -> Gpu | None:
+    """The data sheet of a device of generated kernels, of the nearest that is known; None for other devices."""
+    return None if executor.launched is None else device_of(executor.launched.backend).gpu
+
+
+def kernels_of(graph: BuiltGraph, call: Call) -> list[TileKernel]:
+    """What a call of a graph launches."""
+    assert graph.executor.launched is not None
+    return [each.rendered.kernel for each in graph.executor.launched.chosen(call, graph.binding).each]
+
+
 def bytes_read(source: Any, node: Any, copies: bool) -> int:
     """Of a source of a node: all, but a copy reads no more elements than it writes."""
     most = ggml.ggml_nelements(node) * ggml.ggml_type_size(source.contents.type)
@@ -254,7 +298,7 @@ def bytes_read(source: Any, node: Any, copies: bool) -> int:
 def step_name(graph: BuiltGraph, call: Call) -> str:
     """What a call is called, with the way in which a composite is computed and what it does on its way out."""
     if call.launches is not None:
-        return launched_name(call)
+        return ", ".join(each.name for each in kernels_of(graph, call))
     if call.function not in COMPOSITES:
         return count_of(graph.program, call)[0]
     composite, taken = COMPOSITES[call.function], graph.taken.get(call.result.call)
@@ -285,6 +329,7 @@ def together(name: str, timings: Sequence[Timing]) -> Total:
         sum(each.seconds for each in timings),
         sum(each.operations for each in timings),
         sum(each.nbytes for each in timings),
+        sum(each.roofline for each in timings),
     )
 
 

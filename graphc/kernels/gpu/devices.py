@@ -33,6 +33,12 @@ class Gpu:
     threads: int = 2048
 
     @property
+    def rates(self) -> str:
+        """What it can do, in words."""
+        compute = f"{self.half / 1e12:.4g} TFLOP/s on tensor cores, {self.single / 1e12:.3g} others"
+        return f"{self.multiprocessors} multiprocessors, {compute}, {self.bandwidth / 1e9:.0f} GB/s"
+
+    @property
     def cache_bandwidth(self) -> float:
         """Bytes a second that all multiprocessors together get from the second cache."""
         return self.multiprocessors * self.clock * CACHE_BYTES

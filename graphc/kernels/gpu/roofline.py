@@ -59,8 +59,9 @@ of wgmma, and mma.sync reaches about 0.6 of them (arXiv 2402.13499, 2501.12084).
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds, at least; what limits them; blocks that a multiprocessor holds at once; bytes of the device's memory and floating-
-    point operations of all blocks; and the data sheet's seconds of each of `TERMS`."""
+    """Seconds; what limits them; blocks that a multiprocessor holds at once; bytes of the device's memory and floating-point
+    operations of all blocks; the data sheet's seconds of each of `TERMS`; and those of the plain roofline, which nothing goes
+    below: of operations, or of bytes, with all units busy all the time."""
 
     seconds: float
     limit: str
@@ -68,6 +69,7 @@ class Estimate:
     nbytes: int
     operations: int
     terms: Mapping[str, float]
+    roofline: float = 0.0
 
 
 def usual(gpu: Gpu) -> Coefficients:
@@ -116,7 +118,8 @@ def estimated(
     lost = {TENSOR_CORES: uneven, ARITHMETIC: uneven, SHARED: uneven, CACHE: idle}
     if lost.get(limit, 1.0) > UNEVEN:
         limit = OCCUPANCY
-    return Estimate(seconds, limit, held, nbytes, operations, terms)
+    computing = counted.blocks * (counted.products / gpu.half + counted.operations / gpu.single)
+    return Estimate(seconds, limit, held, nbytes, operations, terms, max(computing, terms["memory"]))
 
 
 TENSOR_CORES, ARITHMETIC, SHARED, MEMORY, CACHE, LATENCY, OCCUPANCY, LAUNCH = (
