@@ -34,11 +34,18 @@ REGISTRY = "generated"
 EMULATED = "GRAPHC_EMULATED"
 """The variable of the environment with the path of a stand-in for libcuda, whose devices are called emulated0, … For tests."""
 
-DRIVERS: Mapping[str, tuple[str, ...]] = {
-    "linux": ("libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"),
-    "win32": ("nvcuda.dll",),
+DRIVERS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "cuda": {"linux": ("libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"), "win32": ("nvcuda.dll",)},
+    "vulkan": {
+        "linux": ("libvulkan.so.1",),
+        "win32": ("vulkan-1.dll",),
+        "darwin": ("libvulkan.1.dylib", "libMoltenVK.dylib"),
+    },
 }
-"""NVIDIA's driver as a library, by system."""
+"""The libraries of drivers, by what their devices are called, and by system."""
+
+ABSENT: Mapping[str, str] = {"cuda": "NVIDIA's driver is not here", "vulkan": "Vulkan's loader is not here"}
+"""What is said where there is none."""
 
 
 class DeviceError(GraphcError):
@@ -69,10 +76,20 @@ class Generated:
 
 
 _HANDLE = ctypes.c_void_p
+
+
+class Feature(ctypes.Structure):
+    """What ggml calls `struct ggml_backend_feature`; a null name ends an array of them."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("value", ctypes.c_char_p))
+
+
+_FEATURES = ctypes.POINTER(Feature)
 _TIMER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_double)
 SIGNATURES: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("graphc_gpu_register", ctypes.c_char_p, (_HANDLE, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p)),
     ("graphc_gpu_is", ctypes.c_bool, (_HANDLE,)),
+    ("graphc_gpu_features", _FEATURES, (_HANDLE,)),
     ("graphc_gpu_error", ctypes.c_char_p, ()),
     ("graphc_gpu_module", _HANDLE, (_HANDLE, ctypes.c_char_p, ctypes.c_size_t)),
     ("graphc_gpu_module_free", None, (_HANDLE,)),
@@ -100,16 +117,32 @@ def library() -> Generated:
 @once
 def load_generated() -> dict[str, str]:
     """Make the devices of generated kernels known, once. Returns why there are none, by the name that they would have."""
-    emulated, missing = os.environ.get(EMULATED, ""), _no_driver()
-    absent = {"cuda": missing}
-    try:
-        if not missing:
-            absent["cuda"] = library().register("cuda", "cuda")
-        if emulated:
-            absent["emulated"] = library().register("cuda", "emulated", emulated)
-    except BuildError as error:
-        absent["cuda"] = str(error)
+    absent = {driver: _registered(driver) for driver in DRIVERS}
+    if emulated := os.environ.get(EMULATED, ""):
+        absent["emulated"] = library().register("cuda", "emulated", emulated)
     return {prefix: why for prefix, why in absent.items() if why}
+
+
+def _registered(driver: str) -> str:
+    """Make a driver's devices known to ggml; why there are none, or nothing."""
+    try:
+        return _no_driver(driver) or library().register(driver, driver)
+    except BuildError as error:
+        return str(error)
+
+
+def device_features(device: Any) -> dict[str, str]:
+    """What is known of a device of generated kernels, ggml's handle, by names."""
+    return named_features(library().library.graphc_gpu_features(device))
+
+
+def named_features(listed: Any) -> dict[str, str]:
+    """Features by their names, of an array of `Feature`s."""
+    found: dict[str, str] = {}
+    while listed and listed[len(found)].name:
+        each = listed[len(found)]
+        found[each.name.decode()] = (each.value or b"").decode(errors="replace")
+    return found
 
 
 def device_error() -> str:
@@ -143,15 +176,16 @@ def timed_nodes(backends: Iterable[Any]) -> Iterator[dict[int, float]]:
             _used[0].library.graphc_gpu_set_timer(each, _TIMER(), None)
 
 
-def _no_driver() -> str:
-    """Why there is no driver of NVIDIA's; empty if there is one."""
-    for each in DRIVERS.get(sys.platform, ()):
+def _no_driver(driver: str) -> str:
+    """Why a driver is not there; empty if it is."""
+    places = DRIVERS[driver].get(sys.platform, ())
+    for each in places:
         try:
             ctypes.CDLL(each)
             return ""
         except OSError:
             continue
-    return "NVIDIA's driver is not here" + (f" (no {DRIVERS[sys.platform][0]})" if sys.platform in DRIVERS else "")
+    return ABSENT[driver] + (f" (no {places[0]})" if places else "")
 
 
 def file_text(name: str) -> str:

@@ -140,6 +140,7 @@ def dump_kernels(model: Model, folder: Path, inputs: Mapping[str, np.ndarray]) -
     """Write the kernels that a model launches for inputs of these sizes, and say so. Raises GraphcError and OSError."""
     from graphc.kernels.gpu.code import target_for
     from graphc.kernels.gpu.compile import find_toolchain
+    from graphc.kernels.gpu.forms import Text
     from graphc.runtime.model import check_inputs
     from graphc.targets.ggml.generate.folder import write_kernels
 
@@ -148,9 +149,10 @@ def dump_kernels(model: Model, folder: Path, inputs: Mapping[str, np.ndarray]) -
         raise InputError(
             "--dump is for devices of generated kernels (`graphc devices`); for others, `graphc compile --gpu`"
         )
-    targets = [target_for(launched.architecture)] if find_toolchain() else []
+    form = launched.generated.form
+    targets = [target_for(form.architecture)] if isinstance(form, Text) and find_toolchain() else []
     write_kernels(folder, launched.generated, check_inputs(model.program, inputs), targets, launched.changed)
-    without = "" if targets else "; no PTX, for there is no compiler for GPU kernels"
+    without = "" if targets or not isinstance(form, Text) else "; no PTX, for there is no compiler for GPU kernels"
     note(f"{printable(folder)}: {len(launched.generated.kernels)} kernels{without}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from graphc.commands.output import printable, say
 from graphc.commands.run import given_or_random, open_model, open_program
 from graphc.errors import InputError
 from graphc.files import beside, check_target, replacing
+
+if TYPE_CHECKING:
+    from graphc.kernels.gpu.forms import Form
 
 ROUNDS = 3
 """Timed runs; the median of each step's times is shown."""
@@ -56,10 +59,10 @@ def view(
         program, sizes = loaded.program, check_inputs(loaded.program, given)
         shown = document(loaded.executor.program if texts else program, sizes, measure(loaded, given, ROUNDS), texts)
     elif gpu is not None or where != options.Where():
-        check_shown(where, gpu)
+        form = shown_form(where, gpu)
         program = open_program(model, settings)
-        found = generated(composed(program), fast=where.fast)
-        changed = read_kernels(where.kernels, found.kernels) if where.kernels is not None else {}
+        found = generated(composed(program), where.fast, form=form)
+        changed = read_kernels(where.kernels, found) if where.kernels is not None else {}
         shown = document(found.program, compiling.free_sizes(model, program), texts=texts_of(found, changed))
     else:
         program = open_program(model, settings)
@@ -69,20 +72,25 @@ def view(
     say(f"wrote {printable(target)}")
 
 
-def check_shown(where: options.Where, gpu: str | None) -> None:
-    """Raises GraphcError unless kernels are generated for the GPU or the device that is named."""
+def shown_form(where: options.Where, gpu: str | None) -> Form:
+    """How kernels are written for the GPU or the device that is named. Raises GraphcError unless some are generated for it."""
     from graphc.backends.load import load_backends
     from graphc.kernels.gpu.compile import parse_targets
+    from graphc.kernels.gpu.forms import CUDA
     from graphc.targets.ggml.run.device.devices import find_device, is_generated
     from graphc.targets.ggml.run.device.options import split_devices
+    from graphc.targets.ggml.run.launches import form_for
 
+    form: Form = CUDA
     shown = options.Where(where.device if gpu is None else "cpu", fast=where.fast, kernels=where.kernels)
     names = split_devices(shown.device)
     if gpu is not None:
         parse_targets(gpu)
     elif len(names) == 1 and names != ["cpu"]:
         load_backends()
-        shown = shown if is_generated(find_device(names[0])) else options.Where()
+        device = find_device(names[0])
+        shown = shown if is_generated(device) else options.Where()
+        form = form_for(device) if is_generated(device) else CUDA
     else:
         shown = options.Where()
     if where != shown:
@@ -90,3 +98,4 @@ def check_shown(where: options.Where, gpu: str | None) -> None:
             "--device, --memory, --fast, --threads and --kernels say where --profile runs the model; without it, a --device of "
             "generated kernels shows what it is given, and so does --gpu"
         )
+    return form

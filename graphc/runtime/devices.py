@@ -6,10 +6,10 @@ import ctypes
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphc.backends.generated import REGISTRY, load_generated
+from graphc.backends.generated import REGISTRY, device_features, load_generated
 from graphc.backends.load import load_backends
 from graphc.ggml_library import ggml
-from graphc.targets.ggml.run.device.devices import features, shown_name
+from graphc.targets.ggml.run.device.devices import features, is_generated, shown_name
 
 KINDS = {0: "CPU", 1: "GPU", 2: "integrated GPU", 3: "accelerator"}
 """`enum ggml_backend_dev_type`."""
@@ -67,7 +67,7 @@ def _device(handle: Any) -> Device:
         memory_free=properties.memory_free,
         memory_total=properties.memory_total,
         pci_address=_text(properties.device_id),
-        features=features(registry),
+        features=device_features(handle) if is_generated(handle) else features(registry),
     )
 
 

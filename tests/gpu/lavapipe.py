@@ -99,6 +99,21 @@ def loader(libraries: Path) -> list[str]:
     return [str(libraries / "ld-linux-x86-64.so.2"), "--library-path", f"{libraries}:/usr/lib/x86_64-linux-gnu"]
 
 
+def settings(libraries: Path, folder: Path, validate: bool) -> dict[str, str]:
+    """The environment in which Vulkan is these libraries' software device, with the validation layer if wanted; a folder keeps
+    what they read."""
+    driver = {"api_version": "1.4.0", "library_path": str(libraries / "libvulkan_lvp.so")}
+    (folder / "lavapipe.json").write_text(json.dumps({"ICD": driver, "file_format_version": "1.0.1"}))
+    found = {"VK_DRIVER_FILES": str(folder / "lavapipe.json")}
+    if validate:
+        layers = libraries.parents[1] / "share/vulkan/explicit_layer.d"
+        layer = json.loads((layers / "VkLayer_khronos_validation.json").read_text())
+        layer["layer"]["library_path"] = str(libraries / "libVkLayer_khronos_validation.so")
+        (folder / "validation.json").write_text(json.dumps(layer))
+        found |= {"VK_LAYER_PATH": str(folder), "VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation"}
+    return found
+
+
 @functools.cache
 def library() -> str:
     """The driver by Vulkan, compiled."""
@@ -125,22 +140,13 @@ class Vulkan:
             "LP_NATIVE_VECTOR_WIDTH": str(width),
             "LP_NUM_THREADS": "2",
             "GALLIVM_PERF": "nopt",
+            "GGML_VK_VISIBLE_DEVICES": "0",
         }
         command = [os.path.realpath(sys.executable), str(HERE / "vulkan_worker.py"), library()]
         self.folder = tempfile.TemporaryDirectory()
         if libraries is not None:
-            driver = {"api_version": "1.4.0", "library_path": str(libraries / "libvulkan_lvp.so")}
-            file = Path(self.folder.name, "lavapipe.json")
-            file.write_text(json.dumps({"ICD": driver, "file_format_version": "1.0.1"}))
-            environment["VK_DRIVER_FILES"] = str(file)
+            environment |= settings(libraries, Path(self.folder.name), validate)
             command = [*loader(libraries), *command]
-        if validate and libraries is not None:
-            layers = libraries.parents[1] / "share/vulkan/explicit_layer.d"
-            layer = json.loads((layers / "VkLayer_khronos_validation.json").read_text())
-            layer["layer"]["library_path"] = str(libraries / "libVkLayer_khronos_validation.so")
-            Path(self.folder.name, "validation.json").write_text(json.dumps(layer))
-            environment["VK_LAYER_PATH"] = self.folder.name
-            environment["VK_INSTANCE_LAYERS"] = "VK_LAYER_KHRONOS_validation"
         self.errors = Path(self.folder.name, "errors")
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(

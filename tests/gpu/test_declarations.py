@@ -133,6 +133,7 @@ VULKAN_STRUCTURES = {
     "instance_info": "InstanceCreateInfo", "queue_info": "DeviceQueueCreateInfo", "device_info": "DeviceCreateInfo",
     "extension": "ExtensionProperties", "family": "QueueFamilyProperties", "properties": "PhysicalDeviceProperties2",
     "pci": "PhysicalDevicePCIBusInfoPropertiesEXT", "maintenance": "PhysicalDeviceMaintenance3Properties",
+    "properties_12": "PhysicalDeviceVulkan12Properties",
     "subgroup": "PhysicalDeviceSubgroupProperties", "subgroup_sizes": "PhysicalDeviceSubgroupSizeControlProperties",
     "subgroup_required": "PipelineShaderStageRequiredSubgroupSizeCreateInfo", "memory_kinds": "PhysicalDeviceMemoryProperties2",
     "budget": "PhysicalDeviceMemoryBudgetPropertiesEXT", "buffer_info": "BufferCreateInfo", "requirements": "MemoryRequirements",
@@ -172,13 +173,15 @@ def test_vulkans_structures_are_what_they_are_declared_to_be(tmp_path):
     (tmp_path / "vulkan_calls.h").write_text(text)
     declared = set(re.findall(r"^struct vulkan_(\w+) \{|^VULKAN_TRUTHS\(vulkan_(\w+),", text, re.M))
     named = {first or second for first, second in declared}
-    assert named - set(VULKAN_STRUCTURES) == {"head", "library", "functions", "features_cooperative"}
+    assert named - set(VULKAN_STRUCTURES) == {"head", "library", "functions", "features_cooperative", "shape"}
     checks = [f"sizeof(struct vulkan_{own}) == sizeof(Vk{theirs})" for own, theirs in VULKAN_STRUCTURES.items()]
     whole, limits = "VkPhysicalDeviceProperties2", "properties.limits."
     checks += [
         f"offsetof(struct vulkan_properties, limits.{own}) == offsetof({whole}, {limits}{theirs})"
         for own, theirs in VULKAN_LIMITS.items()
     ]
+    keeps = "offsetof(VkPhysicalDeviceVulkan12Properties, shaderSignedZeroInfNanPreserveFloat32)"
+    checks.append(f"offsetof(struct vulkan_properties_12, keeps_specials) == {keeps}")
     for own, theirs in VULKAN_TRUTHS.items():
         struct, _, member = f"VkPhysicalDevice{theirs}".partition(".")
         head = 0 if struct.endswith("DeviceFeatures") else "sizeof(struct vulkan_head)"

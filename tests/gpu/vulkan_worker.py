@@ -30,6 +30,10 @@ class Facts(ctypes.Structure):
         ("multiprocessors", ctypes.c_int),
         ("registers", ctypes.c_int),
         ("threads", ctypes.c_int),
+        ("lanes", ctypes.c_int),
+        ("arguments", SIZE),
+        ("abilities", ctypes.c_char * 128),
+        ("matrices", ctypes.c_char * 128),
     )
 
 

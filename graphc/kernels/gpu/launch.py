@@ -7,7 +7,7 @@ from typing import TypeAlias, TypeVar
 
 from graphc.kernels.gpu.dialect import Divisor, divisor
 from graphc.kernels.gpu.evaluate import KernelFault
-from graphc.kernels.gpu.render.cuda import Rendered
+from graphc.kernels.gpu.forms import Rendered
 from graphc.shapes import Dim, integer
 
 MOST_ELEMENTS = 2**31 - 1

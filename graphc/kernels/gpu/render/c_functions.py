@@ -16,8 +16,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from graphc.errors import GraphcError
 from graphc.ir.types import BOOL, F32, I64
+from graphc.kernels.gpu.evaluate import KernelFault
 from graphc.kernels.gpu.render.c_numbers import I32, U32, U64, Value, chosen, converted, operated, truth
 from graphc.kernels.scalar import Scalar, constant, make
 
@@ -58,7 +58,7 @@ class Function:
     body: tuple[str, ...]
 
 
-class NotUnderstood(GraphcError):
+class NotUnderstood(KernelFault):
     """A text is more C than is understood here."""
 
 

@@ -73,6 +73,11 @@ class Rendered:
     parameters: tuple[Parameter, ...]
     faults: tuple[str, ...]
 
+    @property
+    def code(self) -> str:
+        """The text."""
+        return self.text
+
     def named(self, name: str) -> Rendered:
         """The same kernel under another name."""
         text = self.text.replace(f"KERNEL({self.kernel.name},", f"KERNEL({name},", 1)

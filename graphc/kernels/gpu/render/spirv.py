@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from graphc.kernels.gpu.evaluate import identity
 from graphc.kernels.gpu.layout import register_map
 from graphc.kernels.gpu.render.cuda import Parameter
 from graphc.kernels.gpu.render.spirv_matrices import Matrices
-from graphc.kernels.gpu.render.spirv_memory import CHUNK
-from graphc.kernels.gpu.render.spirv_module import Block, Module, words
+from graphc.kernels.gpu.render.spirv_memory import CHUNK, LEAST_PUSHED
+from graphc.kernels.gpu.render.spirv_module import Block, Module, renamed, words
 from graphc.kernels.gpu.render.spirv_numbers import kind_in_registers
 from graphc.kernels.gpu.render.spirv_tiles import register_count
 from graphc.kernels.gpu.render.spirv_values import kind_of
@@ -65,14 +65,23 @@ class Binary:
     code: bytes
     parameters: tuple[Parameter, ...]
     faults: tuple[str, ...]
+    capabilities: frozenset[str]
+
+    def named(self, name: str) -> Binary:
+        """The same kernel under another name."""
+        code = renamed(self.code, self.kernel.name, name)
+        return replace(self, kernel=replace(self.kernel, name=name), code=code)
 
 
-def render(kernel: TileKernel, lanes: int, fused: bool = True) -> Binary:
+def render(
+    kernel: TileKernel, lanes: int, fused: bool = True, pushed: int = LEAST_PUSHED, explicit: bool = True
+) -> Binary:
     """The SPIR-V of a kernel for subgroups of so many lanes. Products and sums are `fused` on GPUs, with one rounding, which
-    functions rely on; where they are not, as on Mesa's software device, float64 stands in. Raises GraphcError for what Vulkan
-    cannot do."""
+    functions rely on; where they are not, as on Mesa's software device, float64 stands in. Arguments of more bytes than are
+    `pushed` lie in memory, whose address is pushed. Shared memory is seen in several ways where its layout is `explicit`. Raises
+    KernelFault for what Vulkan cannot do."""
     writer = _Writer(kernel, lanes)
-    writer.fused = fused
+    writer.fused, writer.pushed, writer.is_seen = fused, pushed, explicit
     return writer.written()
 
 
@@ -107,10 +116,11 @@ class _Writer(Matrices):
         sizes = [Parameter(kind, name, dim) for (kind, dim), name in names.items()]
         begin += self.start(kernel.tensors, [(each.kind, each.name) for each in sizes])
         self.root.words[:0] = begin
-        code = module.finished(kernel.name, kernel.threads, self.lanes, self.declared, self.root)
+        processed = f"lanes {self.lanes} pushed {self.pushed}"
+        code = module.finished(kernel.name, kernel.threads, processed, self.declared, self.root)
         tensors = [Parameter("tensor", each.name, each.number) for each in kernel.tensors]
         fault = [Parameter("fault", "fault", 0)] * bool(self.faults)
-        return Binary(kernel, code, (*tensors, *sizes, *fault), tuple(self.faults))
+        return Binary(kernel, code, (*tensors, *sizes, *fault), tuple(self.faults), frozenset(module.capabilities))
 
     def places(self) -> list[int]:
         """The instructions that say which lane, warp and block this is."""

@@ -107,7 +107,7 @@ def on_floats(name: str, operands: list[Scalar]) -> Scalar:
 
 
 def expanded(node: Scalar) -> Scalar:
-    """A node of kind `apply` as what SPIR-V has. Raises GraphcError for what it has not."""
+    """A node of kind `apply` as what SPIR-V has. Raises KernelFault for what it has not."""
     check_template(str(node.data))
     wide = F64 if F64 in (node.dtype, *(each.dtype for each in node.args)) else F32
     operands = [NO_INPUTS.cast(each, wide) if each.dtype in FLOATS else each for each in node.args]

@@ -1,5 +1,6 @@
 """Memory in SPIR-V: tensors by their addresses, which push constants give, and a block's shared memory, which is one array that
-is seen in several ways. Both are read and written in pieces of 1, 2, 4, 8 or 16 bytes."""
+is seen in several ways; on devices that cannot see it so, one of words. Both are read and written in pieces of 1, 2, 4, 8 or 16
+bytes."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from graphc.kernels.scalar import Scalar
 
 CHUNK = 16
 """Bytes that an access moves at most, and that swizzles keep together."""
-MOST_PUSHED = 256
-"""Bytes of push constants that devices of Vulkan 1.4, and nearly all others, have."""
+LEAST_PUSHED = 128
+"""Bytes of push constants that every device has."""
 FAULT = -1
 """The number of the place where faults are told, which comes behind the tensors."""
 ALIGNED, NON_PRIVATE = 2, 0x20
@@ -28,6 +29,8 @@ class Memory(Values):
 
     def __init__(self, kernel: TileKernel, module: Module, block: Block, parameters: Parameters) -> None:
         super().__init__(kernel, module, block, parameters)
+        self.pushed = LEAST_PUSHED
+        self.is_seen = True
         self.views: dict[tuple[int, int], int] = {}
         self.addresses = {each.number: module.fresh() for each in kernel.tensors} | {FAULT: module.fresh()}
         self.fault_place = Global("fault", np.dtype("int32"), 1, FAULT, written=True)
@@ -63,12 +66,27 @@ class Memory(Values):
             module.decorate(self.seen[element], "Aliased")
         return module.pointer("Workgroup", element), self.seen[element]
 
+    def shared_words(self, index: int, nbytes: int) -> list[int]:
+        """Pointers to the words of a piece of shared memory that is nothing but words."""
+        module, count = self.module, nbytes // 4
+        if nbytes < 4:
+            raise self.fault(f"pieces of {nbytes} bytes of shared memory, which the device sees as words alone")
+        if 0 not in self.seen:
+            size = module.number(-(-self.kernel.shared_bytes // CHUNK) * CHUNK // 4)
+            self.seen[0] = module.variable("Workgroup", module.declared("TypeArray", self.type("i32"), size))
+        first = self.i32("IMul", index, count) if count > 1 else index
+        places = [self.i32("IAdd", first, word) if word else first for word in range(count)]
+        pointer = module.pointer("Workgroup", self.type("i32"))
+        return [self.block.make("AccessChain", pointer, self.seen[0], place) for place in places]
+
     def piece(self, pointer: tuple[int, int], index: int) -> int:
         """A pointer to a piece."""
         return self.block.make("AccessChain", *pointer, self.module.number(0), index)
 
     def read_words(self, at: Global | None, index: int, nbytes: int) -> list[int]:
         """A piece of a tensor, or of shared memory, as words; a small one as the lowest bits of one."""
+        if at is None and not self.is_seen:
+            return [self.make("i32", "Load", each, NON_PRIVATE) for each in self.shared_words(index, nbytes)]
         pointer = self.shared_pointer(nbytes) if at is None else self.tensor_pointer(at, nbytes)
         access = [NON_PRIVATE] if at is None else [ALIGNED, nbytes]
         found = self.block.make("Load", self.word_type(nbytes), self.piece(pointer, index), *access)
@@ -79,6 +97,10 @@ class Memory(Values):
 
     def write_words(self, at: Global | None, index: int, nbytes: int, parts: Sequence[int]) -> None:
         """Write words, or the lowest bits of one."""
+        if at is None and not self.is_seen:
+            for place, part in zip(self.shared_words(index, nbytes), parts, strict=True):
+                self.block.do("Store", place, part, NON_PRIVATE)
+            return
         pointer = self.shared_pointer(nbytes) if at is None else self.tensor_pointer(at, nbytes)
         kind, value = self.word_type(nbytes), parts[0]
         if nbytes != 4:
@@ -109,8 +131,8 @@ class Memory(Values):
         self.write_words(self.fault_place, self.module.number(0), 4, [self.module.number(number)])
 
     def start(self, tensors: Sequence[Global], sizes: Sequence[tuple[str, str]]) -> list[int]:
-        """The instructions that bring addresses and sizes from push constants: tensors first, then sizes as (kind, name), then
-        where faults are told. Raises GraphcError if there are more than devices have."""
+        """The instructions that bring addresses and sizes from push constants, or from memory whose address they are: tensors
+        first, then sizes as (kind, name), then where faults are told."""
         module, found = self.module, []
         word, address = (
             self.type("i32"),
@@ -125,13 +147,19 @@ class Memory(Values):
             step = 8 if type == address else 4
             offsets.append(-(-used // step) * step)
             used = offsets[-1] + step
-        if used > MOST_PUSHED:
-            raise self.fault(f"its tensors and sizes are {used} bytes, and devices take {MOST_PUSHED}")
-        pushed = module.variable("PushConstant", module.structure([type for type, _ in fields], offsets))
+        block, where = module.structure([type for type, _ in fields], offsets), "PushConstant"
+        if used <= self.pushed:
+            given = module.variable(where, block)
+        else:
+            type, pointer, given = module.pointer("PhysicalStorageBuffer", block), module.fresh(), module.fresh()
+            pushed = module.variable(where, module.structure([type], [0]))
+            found += words("AccessChain", module.pointer(where, type), pointer, pushed, module.number(0))
+            found += words("Load", type, given, pointer)
+            where = "PhysicalStorageBuffer"
         for place, (type, number) in enumerate(fields):
-            pointer = module.fresh()
-            found += words("AccessChain", module.pointer("PushConstant", type), pointer, pushed, module.number(place))
-            found += words("Load", type, number, pointer)
+            pointer, access = module.fresh(), [ALIGNED, 8 if type == address else 4] if used > self.pushed else []
+            found += words("AccessChain", module.pointer(where, type), pointer, given, module.number(place))
+            found += words("Load", type, number, pointer, *access)
         for (tensor, nbytes), view in self.views.items():
             pointer = module.pointer("PhysicalStorageBuffer", module.array_block(self.word_type(nbytes), nbytes))
             found += words("Bitcast", pointer, view, self.addresses[tensor])

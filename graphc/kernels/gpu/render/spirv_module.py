@@ -59,6 +59,8 @@ DECORATIONS = {
 BUILT_IN = {"WorkgroupId": 26, "LocalInvocationId": 27, "SubgroupId": 40, "SubgroupLocalInvocationId": 41}
 
 UNROLL, DONT_UNROLL = 1, 2
+HEADER = 5
+"""Words before the first instruction."""
 
 
 def words(operation: str, *operands: int) -> list[int]:
@@ -71,6 +73,21 @@ def text(string: str) -> list[int]:
     data = string.encode() + b"\0"
     data += b"\0" * (-len(data) % 4)
     return list(struct.unpack(f"<{len(data) // 4}I", data))
+
+
+def renamed(code: bytes, old: str, new: str) -> bytes:
+    """A module whose function has another name."""
+    found = list(struct.unpack(f"<{len(code) // 4}I", code))
+    before, behind, at = text(old), text(new), HEADER
+    while found[at] & 0xFFFF != OPCODES["Function"]:
+        size, operation = found[at] >> 16, found[at] & 0xFFFF
+        place = at + {OPCODES["EntryPoint"]: 3, OPCODES["Name"]: 2}.get(operation, size)
+        if found[place : place + len(before)] == before and place < at + size:
+            found[place : place + len(before)] = behind
+            size += len(behind) - len(before)
+            found[at] = size << 16 | operation
+        at += size
+    return struct.pack(f"<{len(found)}I", *found)
 
 
 class Module:
@@ -210,8 +227,8 @@ class Module:
             self.decorate(self.known[key], "BuiltIn", BUILT_IN[name])
         return self.known[key]
 
-    def finished(self, name: str, threads: int, lanes: int, variables: Sequence[int], body: Block) -> bytes:
-        """The module, with one function that uses variables of its own."""
+    def finished(self, name: str, threads: int, processed: str, variables: Sequence[int], body: Block) -> bytes:
+        """The module, with one function that uses variables of its own; `processed` is what it says of itself."""
         main, kind = self.fresh(), self.declared("TypeFunction", self.void())
         code = [0x07230203, 0x00010600, 0, 0, 0]
         for capability in self.capabilities:
@@ -225,7 +242,7 @@ class Module:
         if "SignedZeroInfNanPreserve" in self.capabilities:
             code += words("ExecutionMode", main, 4461, 32)
         code += words("Name", main, *text(name))
-        code += words("ModuleProcessed", *text(f"lanes {lanes}"))
+        code += words("ModuleProcessed", *text(processed))
         code += [*self.decorations, *self.globals]
         code += [*words("Function", self.void(), main, 0, kind), *words("Label", body.first), *variables, *body.words]
         code += [*words("Return"), *words("FunctionEnd")]

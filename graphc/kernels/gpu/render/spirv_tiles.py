@@ -24,7 +24,7 @@ class Tiles(Memory):
         self.lane, self.warp = variable("lane", lanes), variable("warp", max(kernel.threads // lanes, 1))
         self.declared: list[int] = []
         self.homes: dict[tuple[Tile, int], int] = {}
-        self.current: dict[tuple[Tile, int], int] = {}
+        self.current: dict[tuple[Tile, int], tuple[Block, int]] = {}
         self.changed: dict[tuple[Tile, int], None] = {}
 
     # Registers
@@ -50,21 +50,22 @@ class Tiles(Memory):
         return self.homes[key]
 
     def held(self, tile: Tile, register: int) -> int:
-        """What a register holds."""
+        """What a register holds. What was read in a branch is not known beside it."""
         key = tile, register
-        if key not in self.current:
-            self.current[key] = self.block.make("Load", self.type_of(tile), self.home_of(tile, register))
-        return self.current[key]
+        if key not in self.current or not self.block.is_within(self.current[key][0]):
+            assert key not in self.changed
+            self.current[key] = self.block, self.block.make("Load", self.type_of(tile), self.home_of(tile, register))
+        return self.current[key][1]
 
     def hold(self, tile: Tile, register: int, value: int) -> None:
         """Change a register."""
-        self.current[tile, register] = value
+        self.current[tile, register] = self.block, value
         self.changed[tile, register] = None
 
     def settle_registers(self) -> None:
         """Changed registers go to their variables, before the block ends or others begin."""
         for key in self.changed:
-            self.block.do("Store", self.home_of(*key), self.current[key])
+            self.block.do("Store", self.home_of(*key), self.current[key][1])
         self.changed.clear()
         self.current.clear()
 

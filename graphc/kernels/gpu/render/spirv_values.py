@@ -7,9 +7,8 @@ from typing import cast
 
 import numpy as np
 
-from graphc.errors import GraphcError
 from graphc.ir.types import BOOL, F32, F64, I64
-from graphc.kernels.gpu.evaluate import identity
+from graphc.kernels.gpu.evaluate import KernelFault, identity
 from graphc.kernels.gpu.render.c_numbers import NO_INPUTS
 from graphc.kernels.gpu.render.spirv_functions import NATIVE, OPERATORS, expanded, rounded_once
 from graphc.kernels.gpu.render.spirv_module import Block, Module
@@ -47,9 +46,9 @@ class Values(Numbers):
         self.register: Callable[[Tile], int] = lambda tile: 0
         self.read: Callable[[int, int], int] = lambda number, offset: 0
 
-    def fault(self, message: str) -> GraphcError:
+    def fault(self, message: str) -> KernelFault:
         """What this kernel cannot do."""
-        return GraphcError(f"{self.kernel.name}: {message}")
+        return KernelFault(f"{self.kernel.name}: {message}")
 
     # Where values are computed
 

@@ -19,6 +19,9 @@ from graphc.kernels.nest import Nest, Rewrite, extent, walk
 from graphc.kernels.scalar import Kernel, Scalar, constant, make
 from graphc.shapes import Dim, divisible
 
+THREADS = 128
+"""Of a block."""
+
 WIDE, TALL, FLAT = (4, 256), (64, 16), (1, 1024)
 """Rows and columns of a block: where the innermost loop is long, where it is short, and where it is all there is."""
 
@@ -39,7 +42,7 @@ class _Pointwise:
         shape = FLAT if rows == 1 else TALL if isinstance(columns, int) and columns <= TALL[1] else WIDE
         widest = max(each.itemsize for each in (dtype, *(each.dtype for each in inputs)))
         self.vector = largest_width(columns, min(16 // widest, 8))
-        layout = spread(shape, self.vector, 4, lanes)
+        layout = spread(shape, self.vector, THREADS // lanes, lanes)
         self.k = k = Builder(name, layout.threads)
         self.tensors = [k.tensor(f"x{number}", each.dtype, each.size) for number, each in enumerate(inputs)]
         result = k.tensor("result", dtype, size, written=True)

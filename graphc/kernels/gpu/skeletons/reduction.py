@@ -33,18 +33,23 @@ class Stage:
 
 
 def reduction(
-    name: str, rows: Dim, columns: Dim, inputs: Sequence[tuple[np.dtype, Dim]], stages: Sequence[Stage]
+    name: str,
+    rows: Dim,
+    columns: Dim,
+    inputs: Sequence[tuple[np.dtype, Dim]],
+    stages: Sequence[Stage],
+    lanes: int = 32,
 ) -> TileKernel:
     """result[stage, row], float32. `inputs` are the types and sizes of the tensors that values read, as elements of those
     numbers; the result comes last. Each lane adds what it reads in order; then lanes and warps are added in pairs."""
-    return _Reduction(name, rows, columns, inputs).kernel(stages)
+    return _Reduction(name, rows, columns, inputs, lanes).kernel(stages)
 
 
 class _Reduction:
-    def __init__(self, name: str, rows: Dim, columns: Dim, inputs: Sequence[tuple[np.dtype, Dim]]) -> None:
+    def __init__(self, name: str, rows: Dim, columns: Dim, inputs: Sequence[tuple[np.dtype, Dim]], lanes: int) -> None:
         self.rows, self.columns = rows, columns
         self.shape = (ROWS, COLUMNS) if isinstance(columns, int) and columns < LONG else (1, ROWS * COLUMNS)
-        self.layout = spread(self.shape, 4, 8)
+        self.layout = spread(self.shape, 4, 8, lanes)
         self.k = k = Builder(name, self.layout.threads)
         for number, (dtype, size) in enumerate(inputs):
             k.tensor(f"x{number}", dtype, size)

@@ -18,7 +18,13 @@ def attended(
 ) -> Array | None:
     """`graphc_attention`; None where it has no kernel of its own."""
     width, results = q.ne[0], v.ne[0]
-    if not g.fast or not isinstance(width, int) or not isinstance(results, int) or max(width, results) > MOST_WIDTH:
+    if (
+        not g.fast
+        or not g.form.attends
+        or not isinstance(width, int)
+        or not isinstance(results, int)
+        or max(width, results) > MOST_WIDTH
+    ):
         return None
     rows, heads, count = q.ne[1:]
     keys = k.ne[1]

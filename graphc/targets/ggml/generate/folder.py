@@ -12,7 +12,9 @@ from pathlib import Path
 from graphc.errors import InputError
 from graphc.files import read_file, replacing_folder
 from graphc.kernels.gpu.compile import compile_ptx
-from graphc.kernels.gpu.render.cuda import Rendered, file_of
+from graphc.kernels.gpu.forms import Rendered
+from graphc.kernels.gpu.render.cuda import file_of
+from graphc.kernels.gpu.render.spirv import Binary
 from graphc.shapes import Dim, bind_known
 from graphc.targets.ggml.generate.generate import Generated
 from graphc.targets.ggml.program.cost import with_blocks
@@ -20,9 +22,6 @@ from graphc.targets.ggml.program.program import Call
 
 INDEX = "index.txt"
 """The file of a folder that says which call launches which kernel."""
-
-ENDING = ".cu"
-"""How the names of kernels' texts end, which begin with the kernel's name and a point."""
 
 LONGEST_FILE, LONGEST_NAME = 1 << 22, 80
 """Bytes of a kernel's file, and characters of a layer in its name."""
@@ -36,10 +35,10 @@ BLOCKS = 2
 
 @dataclass(frozen=True)
 class Changed:
-    """A kernel's text that is not the generated one."""
+    """A kernel that is not the generated one: text, or SPIR-V."""
 
     path: Path
-    text: str
+    content: str | bytes
 
 
 def write_kernels(
@@ -49,8 +48,8 @@ def write_kernels(
     targets: Sequence[str] = (),
     changed: Mapping[str, Changed] | None = None,
 ) -> None:
-    """Write every kernel's text, those that are `changed` with their own, its PTX for each of the targets, and an index of the
-    calls, with numbers where the `sizes` give them. Raises BuildError where PTX cannot be compiled, and OSError."""
+    """Write every kernel's text or SPIR-V, those that are `changed` with their own, a text's PTX for each of the targets, and an
+    index of the calls, with numbers where the `sizes` give them. Raises BuildError where PTX cannot be compiled, and OSError."""
     calls = [call for program in with_blocks(generated.program) for call in program.calls if call.launches is not None]
     users: dict[str, list[Call]] = {name: [] for name in generated.kernels}
     for call in calls:
@@ -58,11 +57,14 @@ def write_kernels(
         for name in dict.fromkeys(each.rendered.kernel.name for each in call.launches.all):
             users[name].append(call)
     files = {name: file_stem(name, users[name]) for name in generated.kernels}
-    texts = texts_of(generated, changed or {})
+    codes = {name: own_part(each.content) for name, each in (changed or {}).items()}
+    codes = {name: codes.get(name, content_of(each)) for name, each in generated.kernels.items()}
+    texts = {name: code for name, code in codes.items() if isinstance(code, str)}
     with replacing_folder(folder) as content:
-        for name, text in texts.items():
+        for name, code in codes.items():
             head = head_of(generated.kernels[name], users[name])
-            (content / (files[name] + ENDING)).write_text(head + text, encoding="utf-8")
+            written = code if isinstance(code, bytes) else (head + code).encode()
+            (content / (files[name] + generated.form.ending)).write_bytes(written)
         with ThreadPoolExecutor() as pool:
             pairs = [(name, target) for target in targets for name in texts]
             made = [pool.submit(compile_ptx, texts[name], target) for name, target in pairs]
@@ -72,36 +74,57 @@ def write_kernels(
 
 
 def texts_of(generated: Generated, changed: Mapping[str, Changed]) -> dict[str, str]:
-    """Each kernel's text by its name, with what it calls; of those that are `changed`, their own."""
-    own = {name: own_text(each.text) for name, each in changed.items()}
-    return {name: own.get(name, file_of([each])) for name, each in generated.kernels.items()}
+    """Each kernel's text by its name, with what it calls; of those that are `changed`, their own; of SPIR-V its length."""
+    codes = {name: own_part(each.content) for name, each in changed.items()}
+    codes = {name: codes.get(name, content_of(each)) for name, each in generated.kernels.items()}
+    return {name: code if isinstance(code, str) else f"SPIR-V, {len(code)} bytes" for name, code in codes.items()}
 
 
-def read_kernels(folder: Path, kernels: Mapping[str, Rendered]) -> dict[str, Changed]:
-    """The texts of a folder that are not the generated ones, by the kernels' names. Raises InputError where the folder has not
-    one file for each kernel, or one is no text of the kernel that its name says."""
+def content_of(rendered: Rendered) -> str | bytes:
+    """A kernel's SPIR-V, or its text with what it calls."""
+    return rendered.code if isinstance(rendered, Binary) else file_of([rendered])
+
+
+def read_kernels(folder: Path, generated: Generated) -> dict[str, Changed]:
+    """The kernels of a folder that are not the generated ones, by their names. Raises InputError where the folder has not one
+    file for each kernel, or one is no text of the kernel that its name says."""
     if not folder.is_dir():
         raise InputError(f"{folder}: there is no such folder; --dump writes one")
     found: dict[str, Changed] = {}
-    for path in sorted(folder.glob(f"*{ENDING}")):
+    kernels = generated.kernels
+    for path in sorted(folder.glob(f"*{generated.form.ending}")):
         name = path.name.split(".")[0]
         if name in found:
             raise InputError(f"{path}: {found[name].path.name} is {name} too")
         if name not in kernels:
             raise InputError(f"{path}: the model has no kernel {name} on this device; --dump says which it has")
-        try:
-            text = read_file(path, LONGEST_FILE).decode()
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: it is no text: {error}") from error
-        check_head(path, text, kernels[name])
-        found[name] = Changed(path, text)
+        content = read_file(path, LONGEST_FILE)
+        found[name] = Changed(
+            path, content if isinstance(kernels[name], Binary) else text_of(path, content, kernels[name])
+        )
     if missing := [name for name in kernels if name not in found]:
         raise InputError(f"{folder}: there is no file of {shortened(missing)}; --dump writes all")
-    return {name: each for name, each in found.items() if own_text(each.text) != file_of([kernels[name]])}
+    return {name: each for name, each in found.items() if own_part(each.content) != content_of(kernels[name])}
+
+
+def text_of(path: Path, content: bytes, rendered: Rendered) -> str:
+    """A file's text. Raises InputError unless it is that of a kernel."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: it is no text: {error}") from error
+    check_head(path, text, rendered)
+    return text
+
+
+def own_part(content: str | bytes) -> str | bytes:
+    """What a file has besides the comments that a text begins with."""
+    return own_text(content) if isinstance(content, str) else content
 
 
 def check_head(path: Path, text: str, rendered: Rendered) -> None:
     """Raises InputError unless a text has one kernel, which can be launched as the generated one."""
+    assert not isinstance(rendered, Binary)
     heads = [signature(each) for each in HEAD.findall(COMMENT.sub(" ", text))]
     (wanted,) = (signature(each) for each in HEAD.findall(rendered.text))
     if len(heads) != 1:
@@ -154,7 +177,7 @@ def index_of(generated: Generated, calls: Sequence[Call], files: Mapping[str, st
         for each in call.launches.all:
             kernel = each.rendered.kernel
             numbers = (listed(kernel.grid, sizes), str(kernel.threads), str(kernel.shared_bytes))
-            rows.append((layer_of(call), result, *numbers, files[kernel.name] + ENDING))
+            rows.append((layer_of(call), result, *numbers, files[kernel.name] + generated.form.ending))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     left = [f"computed by ggml: {plain_text(name)}: {plain_text(why)}" for name, why in generated.left.items()]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphcError
-from graphc.kernels.gpu.render.cuda import Rendered, file_of
+from graphc.kernels.gpu.forms import CUDA, Form, Rendered
 from graphc.kernels.gpu.scheduling import Scheduling
 from graphc.kernels.nest import Rewrite, extent, walk
 from graphc.kernels.scalar import Scalar, make, result_index, trace
@@ -56,7 +56,7 @@ CHEAP, DEEP = 2, 48
 
 @dataclass(frozen=True)
 class Generated:
-    """A program whose calls launch kernels, and the kernels' text, by their names."""
+    """A program whose calls launch kernels, and the kernels as they are written for a device, by their names."""
 
     program: Program
     kernels: dict[str, Rendered]
@@ -64,18 +64,21 @@ class Generated:
     """What ggml computes, and why."""
     sources: dict[Program, Program]
     """What the program, and each inside it, was made of."""
-    names: dict[tuple[str, str], str]
+    names: dict[tuple[str, str | bytes], str]
     reads: Mapping[int, int]
     """See `Generator`."""
     weights: list[Weight]
     """The weights, some of them packed."""
     fast: bool
     scheduling: Scheduling | None = None
+    form: Form = CUDA
 
     @property
     def text(self) -> str:
-        """All kernels, as one text of the dialect."""
-        return file_of(list(self.kernels.values()))
+        """All kernels of a form that is text, as one."""
+        return "".join(
+            content for content, _ in self.form.files(list(self.kernels.values())) if isinstance(content, str)
+        )
 
     def chosen(self, call: Call, binding: Mapping[str, int]) -> Launches:
         """What a call launches for these sizes: the fastest of its ways, as far as is known."""
@@ -86,9 +89,11 @@ class Generated:
         return choice.ways[self.scheduling.best(choice.sizes.bound(binding), choice.ways)]
 
 
-def generated(program: Program, fast: bool = False, scheduling: Scheduling | None = None) -> Generated:
-    """The program, which is composed, for devices of generated kernels; `fast` if products may be of float16. `scheduling` names
-    schedules that suit a device; without, they are those of fixed rules, which suit none in particular."""
+def generated(
+    program: Program, fast: bool = False, scheduling: Scheduling | None = None, form: Form = CUDA
+) -> Generated:
+    """The program, which is composed, for devices that take kernels in a form; `fast` if products may be of float16. `scheduling`
+    names schedules that suit a device; without, they are those of the form's fixed rules."""
     reads = Counter(
         arg.weight
         for each in with_blocks(program)
@@ -97,7 +102,7 @@ def generated(program: Program, fast: bool = False, scheduling: Scheduling | Non
         if isinstance(arg, Tensor)
     )
     reads.update(output.tensor.weight for each in with_blocks(program) for output in each.outputs)
-    found = Generated(program, {}, {}, {}, {}, reads, list(program.weights), fast, scheduling)
+    found = Generated(program, {}, {}, {}, {}, reads, list(program.weights), fast, scheduling, form)
     return replace(found, program=_Pass(program, found).result())
 
 
@@ -107,7 +112,13 @@ class _Pass:
         self.new = replace(program, calls=[], outputs=[], weights=generated.weights)
         generated.sources[self.new] = program
         self.generator = Generator(
-            self.new, generated.kernels, generated.names, generated.reads, generated.fast, generated.scheduling
+            self.new,
+            generated.kernels,
+            generated.names,
+            generated.reads,
+            generated.fast,
+            generated.scheduling,
+            generated.form,
         )
         self.arrays: dict[int, Array] = {}
         self.plain: dict[int, Tensor] = {}

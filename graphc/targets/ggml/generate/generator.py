@@ -11,7 +11,7 @@ import numpy as np
 from graphc.ir.types import F16, F32, TensorType
 from graphc.kernels.gpu.candidates import Sizes
 from graphc.kernels.gpu.evaluate import KernelFault
-from graphc.kernels.gpu.render.cuda import Rendered, render
+from graphc.kernels.gpu.forms import CUDA, Form, Rendered
 from graphc.kernels.gpu.schedule import Schedule
 from graphc.kernels.gpu.scheduling import Scheduling
 from graphc.kernels.gpu.skeletons.pointwise import pointwise
@@ -59,15 +59,15 @@ class NotGenerated(Exception):
 class Generator:
     """Adds calls to a program. `scope` and `source` are those of the call that is at hand; `kernels` are those of all programs
     that belong together, by their names, which `names` has by what they are called at first, and their texts. `reads` counts how
-    often each weight is read. If it is `fast`, products are of float16, added in float32. `scheduling` names the schedules of
-    contractions; without, fixed rules do."""
+    often each weight is read. If it is `fast`, products are of float16, added in float32, where the `form` has them. `scheduling`
+    names the schedules of contractions; without, the form's fixed rules do."""
 
     def __init__(
-        self, program: Program, kernels: dict[str, Rendered], names: dict[tuple[str, str], str], reads: Mapping[int, int],
-        fast: bool, scheduling: Scheduling | None = None,
+        self, program: Program, kernels: dict[str, Rendered], names: dict[tuple[str, str | bytes], str], reads: Mapping[int, int],
+        fast: bool, scheduling: Scheduling | None = None, form: Form = CUDA,
     ) -> None:  # fmt: skip
         self.program, self.kernels, self.names, self.reads = program, kernels, names, reads
-        self.fast, self.scheduling = fast, scheduling
+        self.form, self.fast, self.scheduling = form, fast and form.is_narrow, scheduling
         self.scope: tuple[str, ...] = ()
         self.source = ""
         self.made: dict[tuple[int, Order], tuple[Array, Buffer]] = {}
@@ -125,7 +125,7 @@ class Generator:
         types = [TensorType(each.dtype, (product(each.ne),)) for each in buffers]
         if loops.body.dtype != array.dtype:
             raise NotGenerated(f"{loops.body.dtype} instead of {array.dtype}")
-        kernel = pointwise("pointwise", loops, types, array.dtype, product(array.ne))
+        kernel = pointwise("pointwise", loops, types, array.dtype, product(array.ne), self.form.lanes)
         return self.launched([kernel], buffers, array.dtype, array.ne, order)
 
     def reduced(self, name: str, ne: Quad, columns: Dim, *stages: ColumnStage) -> list[Array]:
@@ -141,7 +141,7 @@ class Generator:
             return Stage(kind, at, finish)
 
         types = [(each.dtype, product(each.ne)) for each in found]
-        kernel = reduction(name, product(ne), columns, types, [stage(each) for each in stages])
+        kernel = reduction(name, product(ne), columns, types, [stage(each) for each in stages], self.form.lanes)
         shape: Quad = (product(ne), len(stages), 1, 1)
         buffer = self.launched([kernel], found, F32, shape)
 
@@ -203,12 +203,12 @@ class Generator:
     def rendered(self, kernel: TileKernel) -> Rendered:
         """A kernel's text, under a name that no other text has. Raises NotGenerated for what devices cannot do."""
         try:
-            found = render(kernel)
+            found = self.form.render(kernel)
         except KernelFault as error:
             raise NotGenerated(str(error)) from error
         if found.faults:
             raise NotGenerated("a kernel on a device cannot report what its values are")
-        key = kernel.name, found.text
+        key = kernel.name, found.code
         if key not in self.names:
             number = sum(base == kernel.name for base, _ in self.names)
             self.names[key] = f"{kernel.name}_{number}" if number else kernel.name

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import numpy as np
-
-from graphc.ir.types import F16, F32
+from graphc.ir.types import F32
 from graphc.kernels.gpu.candidates import Sizes
-from graphc.kernels.gpu.schedule import Schedule, parsed
 from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction
 from graphc.kernels.gpu.skeletons.operands import Computed, RowPlace, Rows
 from graphc.kernels.gpu.skeletons.row import row_product
@@ -268,21 +265,11 @@ class _Tail:
         )  # fmt: skip
         operands = [a.buffer, *b.buffers]
         if lines == 1 and batch == 1 and taps == 1:
-            kernels = [row_product(what)]
+            kernels = [row_product(what, self.g.form.lanes)]
             return Array.of(self.g.launched(kernels, [*operands, *self.buffers], F32, self.result.ne, order))
         sizes = Sizes(a.rows.dtype, lines, columns, channels * taps, taps, batch)
-        schedules = [schedule_for(lines, columns, a.rows.dtype)]
+        schedules = [self.g.form.schedule(columns, a.rows.dtype)]
         if self.g.scheduling is not None and isinstance(b, Operand):
             schedules = self.g.scheduling.schedules(sizes)
         by = partial(contraction, what)
         return Array.of(self.g.contracted(sizes, by, schedules, operands, self.buffers, F32, self.result.ne, order))
-
-
-def schedule_for(lines: Dim, columns: Dim, dtype: np.dtype) -> Schedule:
-    """The schedule that fixed rules name."""
-    most = columns if isinstance(columns, int) else 64
-    if dtype == F16:
-        if most >= 128:
-            return parsed("m128n128k32 w64x32 s3 z1 m16n8k16_half")
-        return parsed(f"m64n{64 if most > 32 else 32}k32 w{'32x32' if most > 32 else '16x32'} s3 z1 m16n8k16_half")
-    return parsed("m64n32k32 w16x32 s2 z1 fma_4x4" if most <= 32 else "m64n64k32 w32x32 s2 z1 fma_4x4")

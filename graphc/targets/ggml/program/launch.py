@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from graphc.kernels.gpu.candidates import Sizes
-from graphc.kernels.gpu.render.cuda import Rendered
+from graphc.kernels.gpu.forms import Rendered
 from graphc.kernels.gpu.schedule import Schedule
 from graphc.shapes import Dim
 

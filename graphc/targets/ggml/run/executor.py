@@ -34,7 +34,7 @@ from graphc.targets.ggml.run.device.options import Limit, names_cpu, split_devic
 from graphc.targets.ggml.run.device.tensors import give_back
 from graphc.targets.ggml.run.graph import BuiltGraph
 from graphc.targets.ggml.run.kernels import load_kernels
-from graphc.targets.ggml.run.launches import LaunchedKernels
+from graphc.targets.ggml.run.launches import LaunchedKernels, form_for
 from graphc.targets.ggml.run.memory.limits import Fitting
 from graphc.targets.ggml.run.memory.weights import Weights
 from graphc.targets.ggml.run.run import Run
@@ -106,7 +106,8 @@ class Executor:
             raise InputError("a device of generated kernels computes a model alone, or with the CPU")
         # code in an engine is of fixed rules' schedules
         scheduling = None if self.trust and self.program.device_code is not None else scheduling_for(own[0])
-        found = generated(self.program, not is_exact(), scheduling)
+        form = form_for(ggml.ggml_backend_get_device(own[0]))
+        found = generated(self.program, not is_exact(), scheduling, form)
         self.program, self.launched = found.program, LaunchedKernels(found, own[0], self.folder, self.trust)
 
     def most_runs(self, wanted: int | None = None) -> int:

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from graphc.backends.generated import device_features
 from graphc.backends.launches import Kernel, Module, Place, Scratch, Value, Work
 from graphc.backends.launches import Launch as DeviceLaunch
 from graphc.cache import warn_once
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml
-from graphc.kernels.gpu.code import best_target, code_for
+from graphc.kernels.gpu.code import best_target
 from graphc.kernels.gpu.dialect import Divisor
+from graphc.kernels.gpu.forms import Form, Rendered, Text, form_of
 from graphc.kernels.gpu.launch import arguments, grid
-from graphc.kernels.gpu.render.cuda import file_of
 from graphc.kernels.gpu.schedule import Schedule
 from graphc.shapes import integer
 from graphc.targets.ggml.generate.folder import read_kernels
@@ -24,55 +25,57 @@ from graphc.targets.ggml.generate.generate import Generated
 from graphc.targets.ggml.program.device_code import DeviceCode, checksum
 from graphc.targets.ggml.program.launch import SCRATCH_TENSOR, Choice, Launch, Launches
 from graphc.targets.ggml.program.program import Call
-from graphc.targets.ggml.run.device.devices import features
+
+
+def form_for(device: Any) -> Form:
+    """How kernels are written for a device, ggml's handle."""
+    return form_of(ggml.ggml_backend_dev_name(device).decode(), device_features(device))
 
 
 class LaunchedKernels:
-    """The kernels of a program on a device of generated kernels: those that are `changed` from the texts of a folder, the others
+    """The kernels of a program on a device of generated kernels: those that are `changed` from the files of a folder, the others
     from the program's code, if that may be trusted and is theirs. `forced` are schedules that calls have while they are measured.
     Raises GraphcError if they cannot be compiled or loaded."""
 
     def __init__(self, generated: Generated, backend: Any, folder: Path | None = None, trust: bool = False) -> None:
         self.backend, self.generated = backend, generated
         self.device = ggml.ggml_backend_get_device(backend)
-        self.architecture = features(ggml.ggml_backend_dev_backend_reg(self.device)).get("ARCHITECTURE", "")
         self.forced: dict[Call, Schedule] = {}
-        self.changed = read_kernels(folder, generated.kernels) if folder is not None else {}
-        module = Module(self.device, self._image(trust)) if generated.kernels else None
-        self.kernels = {
-            name: self._changed(name) if name in self.changed else module.kernel(name, each.kernel.shared_bytes)
-            for name, each in generated.kernels.items()
-            if module is not None
+        self.changed = read_kernels(folder, generated) if folder is not None else {}
+        self.kernels = self._loaded(generated.kernels, trust) | {name: self._changed(name) for name in self.changed}
+
+    def _loaded(self, kernels: Mapping[str, Rendered], trust: bool = False) -> dict[str, Kernel]:
+        """Kernels as they are generated."""
+        return {
+            name: module.kernel(name, kernels[name].kernel.shared_bytes)
+            for content, names in self.generated.form.files(list(kernels.values()))
+            for module in [Module(self.device, self._image(content, trust))]
+            for name in names
         }
 
-    def _image(self, trust: bool) -> bytes:
-        """The code of all kernels as they are generated."""
-        carried = self.generated.program.device_code
-        if carried is None:
-            return self._compiled(self.generated.text)
-        text = (
-            self.generated.text if trust else None
-        )  # untrusted code is not used; this program's schedules may be others
-        misfit = misfit_of(carried, self.generated.fast, self.architecture, text)
+    def _image(self, content: str | bytes, trust: bool) -> bytes:
+        """The code of kernels as they are generated."""
+        form, carried = self.generated.form, self.generated.program.device_code
+        if carried is None or not isinstance(form, Text):
+            return form.image(content)
+        # code that is not trusted is not used, and this program's schedules may be others
+        text = self.generated.text if trust else None
+        misfit = misfit_of(carried, self.generated.fast, form.architecture, text)
         if trust and not misfit:
-            return carried.code[best_target(self.architecture, carried.code)].encode() + b"\0"
+            return carried.code[best_target(form.architecture, carried.code)].encode() + b"\0"
         if trust:
             warn_once(f"the kernels in the engine are not used: {misfit}")
         try:
-            return self._compiled(self.generated.text)
+            return form.image(content)
         except BuildError as error:
             hint = "" if misfit else "; or use the kernels in the engine, if you trust who made it: --trust-kernels"
             raise BuildError(f"{error}{hint}") from error
 
-    def _compiled(self, text: str) -> bytes:
-        return code_for(ggml.ggml_backend_dev_name(self.device).decode(), self.architecture, text)
-
     def _changed(self, name: str) -> Kernel:
-        path, text = self.changed[name].path, self.changed[name].text
+        path, content = self.changed[name].path, self.changed[name].content
         try:
-            return Module(self.device, self._compiled(text)).kernel(
-                name, self.generated.kernels[name].kernel.shared_bytes
-            )
+            module = Module(self.device, self.generated.form.image(content))
+            return module.kernel(name, self.generated.kernels[name].kernel.shared_bytes)
         except BuildError as error:
             raise BuildError(f"{path}: {error}") from error
 
@@ -90,8 +93,7 @@ class LaunchedKernels:
         rendered = [each.rendered for way in ways.values() for each in way.each]
         new = {each.kernel.name: each for each in rendered if each.kernel.name not in self.kernels}
         if new:
-            module = Module(self.device, self._compiled(file_of(list(new.values()))))
-            self.kernels |= {name: module.kernel(name, each.kernel.shared_bytes) for name, each in new.items()}
+            self.kernels |= self._loaded(new)
         choice.ways.update(ways)
 
     def work(self, call: Call, binding: Mapping[str, int]) -> Work:

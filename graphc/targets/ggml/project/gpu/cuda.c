@@ -163,7 +163,7 @@ static enum gpu_status cuda_describe(struct gpu_driver * driver, int index, stru
     for (char * each = facts->address; *each != 0; each++) *each = (char) tolower((unsigned char) *each);
     snprintf(facts->architecture, sizeof facts->architecture, "sm_%d%d", major, minor);
     facts->integrated = integrated != 0, facts->shared = (size_t) shared, facts->cache = (size_t) cache;
-    facts->largest = facts->memory;
+    facts->largest = facts->memory, facts->lanes = 32, facts->arguments = 4096;
     return GPU_DONE;
 }
 

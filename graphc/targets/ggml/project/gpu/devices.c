@@ -122,31 +122,29 @@ static size_t device_count(ggml_backend_reg_t registry) { return (size_t) ((stru
 
 static ggml_backend_dev_t device_at(ggml_backend_reg_t registry, size_t index) { return &((struct gpu_host *) registry)->units[index].ggml; }
 
-/// What ggml calls the features of a backend: names and values, which a null name ends.
-struct feature {
-    const char *name, *value;
-};
-
-enum { FEATURES = 8, FEATURE_TEXT = 40 };
-
 /// Those of the first device. ggml knows features of a whole backend alone.
-static const struct feature * features_of(ggml_backend_reg_t registry) {
-    static char texts[FEATURES][FEATURE_TEXT];
-    static struct feature found[FEATURES + 1];
-    const struct gpu_facts * facts = &((struct gpu_host *) registry)->units[0].facts;
+static const struct gpu_feature * features_of(ggml_backend_reg_t registry) { return ((struct gpu_host *) registry)->units[0].features; }
+
+static void name_features(struct gpu_unit * unit) {
+    const struct gpu_facts * facts = &unit->facts;
+    const struct gpu_feature texts[] = {
+        {"ARCHITECTURE", facts->architecture}, {"ABILITIES", facts->abilities}, {"MATRICES", facts->matrices}};
     const struct {
         const char * name;
         long long value;
     } numbers[] = {{"MULTIPROCESSORS", facts->multiprocessors}, {"REGISTERS", facts->registers}, {"THREADS", facts->threads},
-                   {"SHARED_MEMORY", (long long) facts->shared}, {"CACHE", (long long) facts->cache}};
-    found[0] = (struct feature) {"ARCHITECTURE", facts->architecture};
-    int count = 1;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++, count++) {
-        snprintf(texts[count], FEATURE_TEXT, "%lld", numbers[i].value);
-        found[count] = (struct feature) {numbers[i].name, texts[count]};
+                   {"SHARED_MEMORY", (long long) facts->shared}, {"CACHE", (long long) facts->cache}, {"LANES", facts->lanes},
+                   {"ARGUMENTS", (long long) facts->arguments}};
+    int count = 0;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (texts[i].value[0] != 0) unit->features[count++] = texts[i];
     }
-    found[count] = (struct feature) {NULL, NULL};
-    return found;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (numbers[i].value == 0) continue;
+        snprintf(unit->feature_texts[count], GPU_FEATURE_TEXT, "%lld", numbers[i].value);
+        unit->features[count].name = numbers[i].name, unit->features[count].value = unit->feature_texts[count];
+        count++;
+    }
 }
 
 static void * function_named(ggml_backend_reg_t registry, const char * name) {
@@ -171,6 +169,8 @@ static const struct ggml_backend_device device_functions = {
 
 bool graphc_gpu_is(ggml_backend_dev_t device) { return device != NULL && device->get_name == name_of; }
 
+const struct gpu_feature * graphc_gpu_features(ggml_backend_dev_t device) { return gpu_unit_of(device)->features; }
+
 static bool new_unit(struct gpu_host * host, int index, const char * prefix) {
     struct gpu_unit * unit = &host->units[index];
     unit->ggml = device_functions;
@@ -179,7 +179,9 @@ static bool new_unit(struct gpu_host * host, int index, const char * prefix) {
     snprintf(unit->name, sizeof unit->name, "%s%d", prefix, index);
     gpu_lock_new(&unit->lock);
     gpu_buffer_type_new(unit);
-    return gpu_check(unit, host->calls->describe(host->driver, index, &unit->facts), "looking at the device");
+    const bool fine = gpu_check(unit, host->calls->describe(host->driver, index, &unit->facts), "looking at the device");
+    name_features(unit);
+    return fine;
 }
 
 /// Every ggml has some backend, at least the CPU's, and all are of one version.

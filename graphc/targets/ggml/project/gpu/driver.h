@@ -41,7 +41,11 @@ struct gpu_facts {
     size_t memory;           // bytes
     size_t largest;          // bytes of one allocation
     size_t shared, cache;    // bytes of shared memory for a block, of the second cache
-    int multiprocessors, registers, threads;  // registers and threads are those of a multiprocessor
+    int multiprocessors, registers, threads;  // registers and threads are those of a multiprocessor, if the driver knows any
+    int lanes;               // of a warp
+    size_t arguments;        // bytes that a kernel is given directly
+    char abilities[128];     // what not every device of the driver has, in words
+    char matrices[128];      // shapes of matrices of float16 that instructions multiply, "8x8x8 16x16x16"
 };
 
 struct gpu_place {

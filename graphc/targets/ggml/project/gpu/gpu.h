@@ -37,6 +37,10 @@ const char * graphc_gpu_register(const struct graphc_gpu_ggml * ggml, const char
 /// True for the devices that it makes known.
 bool graphc_gpu_is(ggml_backend_dev_t device);
 
+/// What is known of such a device: names and values (`ARCHITECTURE`, `LANES`, …), which a null name ends.
+struct gpu_feature;
+const struct gpu_feature * graphc_gpu_features(ggml_backend_dev_t device);
+
 /// The first error of this thread since it was asked before, or NULL. The text stays until the next error of the thread.
 const char * graphc_gpu_error(void);
 

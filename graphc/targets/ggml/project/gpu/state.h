@@ -17,6 +17,13 @@ enum {
     GPU_ALIGNMENT = 256,  // bytes: of tensors, and of scratch memory
     GPU_NAME = 64,
     GPU_MOST_QUEUES = 8,  // that are kept for copies
+    GPU_FEATURES = 10,
+    GPU_FEATURE_TEXT = 24,
+};
+
+/// What ggml calls the features of a backend: names and values, which a null name ends.
+struct gpu_feature {
+    const char *name, *value;
 };
 
 struct gpu_host;
@@ -29,6 +36,8 @@ struct gpu_unit {
     int index;
     char name[GPU_NAME];
     struct gpu_facts facts;
+    struct gpu_feature features[GPU_FEATURES + 1];
+    char feature_texts[GPU_FEATURES][GPU_FEATURE_TEXT];
 
     gpu_lock lock;
     int users;

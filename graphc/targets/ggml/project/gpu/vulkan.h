@@ -8,6 +8,7 @@
 enum {
     VULKAN_MOST_DEVICES = 16,
     VULKAN_MOST_PUSHED = 256,
+    VULKAN_ARGUMENTS = 1024,      // bytes of a kernel's arguments
     VULKAN_STAGING = 32 << 20,    // bytes of host memory that copies go through
     VULKAN_MOST_DOWNLOADS = 256,  // that wait for their end
     VULKAN_MOST_COMMANDS = 256,   // in a command buffer that is not submitted yet
@@ -61,6 +62,7 @@ struct vulkan_queue {
     uint64_t last;
     struct vulkan_memory * staging;
     size_t staged;
+    struct vulkan_memory * arguments;  // of kernels that have more than can be pushed
     int download_count;
     struct vulkan_download downloads[VULKAN_MOST_DOWNLOADS];
     struct vulkan_recording * recording;  // while one is made
@@ -79,13 +81,14 @@ struct vulkan_recording {
 
 struct vulkan_kernel {
     struct vulkan_kernel * next;
+    uint32_t pushed;
     vulkan_number pipeline;
     char name[];
 };
 
 struct vulkan_module {
     vulkan_number shader;
-    uint32_t lanes;
+    uint32_t lanes, pushed;
     bool cooperative;
     size_t size;
     struct vulkan_kernel * kernels;
@@ -120,6 +123,9 @@ void vulkan_memory_free(struct vulkan_device * d, struct vulkan_memory * memory)
 
 /// The command buffer to which the next command is added, behind a barrier.
 enum gpu_status vulkan_commands(struct vulkan_device * d, struct vulkan_queue * queue, vulkan_object * commands);
+
+/// Lanes of a warp, of those that kernels are written for; 0 if there is no such number.
+uint32_t vulkan_lanes(const struct vulkan_subgroup * subgroup, const struct vulkan_subgroup_sizes * sizes);
 
 /// Wait until the device has come so far.
 enum gpu_status vulkan_wait_for(struct vulkan_device * d, uint64_t done);

@@ -22,6 +22,7 @@ enum {
     VULKAN_OUT_OF_HOST_MEMORY = -1, VULKAN_OUT_OF_DEVICE_MEMORY = -2, VULKAN_DEVICE_LOST = -4, VULKAN_INCOMPATIBLE_DRIVER = -9,
     VULKAN_VERSION_1_3 = 1 << 22 | 3 << 12,
     VULKAN_INTEGRATED = 1, VULKAN_SOFTWARE = 4,
+    VULKAN_SUBGROUP_BASIC = 1, VULKAN_SUBGROUP_SHUFFLE = 0x10, VULKAN_SCOPE_SUBGROUP = 3, VULKAN_HALF = 0, VULKAN_SINGLE = 1,
     VULKAN_QUEUE_COMPUTE = 2,
     VULKAN_MEMORY_DEVICE = 1, VULKAN_MEMORY_VISIBLE = 2, VULKAN_MEMORY_COHERENT = 4, VULKAN_MEMORY_CACHED = 8,
     VULKAN_BUFFER_USES = 1 | 2 | 0x20 | 0x20000,  // source, target, storage, address
@@ -47,7 +48,7 @@ enum vulkan_structure {
     VULKAN_SEMAPHORE_TYPE = 1000207002, VULKAN_TIMELINE_SUBMIT = 1000207003, VULKAN_SEMAPHORE_WAIT = 1000207004,
     VULKAN_PCI = 1000212000, VULKAN_SUBGROUP_SIZES = 1000225000, VULKAN_SUBGROUP_REQUIRED = 1000225001,
     VULKAN_BUDGET = 1000237000, VULKAN_ADDRESS_INFO = 1000244001, VULKAN_EXPLICIT_LAYOUT = 1000336000,
-    VULKAN_COOPERATIVE = 1000506000,
+    VULKAN_COOPERATIVE = 1000506000, VULKAN_COOPERATIVE_SHAPE = 1000506001, VULKAN_PROPERTIES_12 = 52,
 };
 
 /// The features of structures that are asked for, as places among their truth values.
@@ -100,6 +101,9 @@ struct vulkan_properties {
     uint32_t sparse[5];
 };
 struct vulkan_pci { struct vulkan_head head; uint32_t domain, bus, device, function; };
+/// Of those of Vulkan 1.2 only what is looked at.
+struct vulkan_properties_12 { struct vulkan_head head; uint32_t before[132]; vulkan_bool keeps_specials_16, keeps_specials; uint32_t later[46]; };
+struct vulkan_shape { struct vulkan_head head; uint32_t m, n, k; int32_t a, b, c, result; vulkan_bool saturating; int32_t scope; };
 struct vulkan_maintenance { struct vulkan_head head; uint32_t sets; uint64_t largest; };
 struct vulkan_subgroup { struct vulkan_head head; uint32_t size, stages, operations; vulkan_bool quads; };
 struct vulkan_subgroup_sizes { struct vulkan_head head; uint32_t least, most, groups, stages; };
@@ -188,6 +192,7 @@ struct vulkan_submit_info {
     X(CmdPushConstants, void, (vulkan_object, vulkan_number, uint32_t, uint32_t, uint32_t, const void *))                          \
     X(CmdDispatch, void, (vulkan_object, uint32_t, uint32_t, uint32_t))                                                            \
     X(CmdCopyBuffer, void, (vulkan_object, vulkan_number, vulkan_number, uint32_t, const struct vulkan_region *))                  \
+    X(CmdUpdateBuffer, void, (vulkan_object, vulkan_number, uint64_t, uint64_t, const void *))                                      \
     X(CmdFillBuffer, void, (vulkan_object, vulkan_number, uint64_t, uint64_t, uint32_t))                                           \
     X(CmdPipelineBarrier, void,                                                                                                    \
       (vulkan_object, uint32_t, uint32_t, uint32_t, uint32_t, const struct vulkan_barrier *, uint32_t, const void *, uint32_t, const void *)) \

@@ -12,7 +12,7 @@ enum {
     SPIRV_ENTRY_POINT = 15,
     SPIRV_CAPABILITY = 17,
     SPIRV_COOPERATIVE = 6022,
-    SPIRV_PROCESSED = 330,  // says "lanes 32": how many lanes the kernels are written for
+    SPIRV_PROCESSED = 330,  // says "lanes 32 pushed 128": what the kernels are written for
 };
 
 /// The text in the words of an instruction from a place on; NULL if its end is not there.
@@ -31,7 +31,7 @@ static bool look_through(struct vulkan_module * module, const char * name) {
         const char * entry = operation == SPIRV_ENTRY_POINT ? text_in(instruction, 3, count) : NULL;
         const char * lanes = operation == SPIRV_PROCESSED ? text_in(instruction, 1, count) : NULL;
         if (operation == SPIRV_CAPABILITY && count == 2 && instruction[1] == SPIRV_COOPERATIVE) module->cooperative = true;
-        if (lanes != NULL) sscanf(lanes, "lanes %u", &module->lanes);
+        if (lanes != NULL) sscanf(lanes, "lanes %u pushed %u", &module->lanes, &module->pushed);
         found = found || name == NULL || (entry != NULL && strcmp(entry, name) == 0);
         at += count;
     }
@@ -45,7 +45,7 @@ enum gpu_status vulkan_module_load(struct gpu_device * device, const void * imag
     memcpy(module->code, image, size);
     module->size = size;
     if (size % sizeof *module->code != 0 || size < SPIRV_HEADER * sizeof *module->code || module->code[0] != SPIRV_MAGIC ||
-        !look_through(module, NULL)) {
+        !look_through(module, NULL) || module->pushed > d->pushed) {
         return free(module), gpu_say("this is no SPIR-V"), GPU_FAILED;
     }
     if (module->cooperative && !d->cooperative) {
@@ -94,6 +94,7 @@ static enum gpu_status new_kernel(struct vulkan_device * d, struct vulkan_module
     struct vulkan_kernel * kernel = (struct vulkan_kernel *) calloc(1, sizeof *kernel + strlen(name) + 1);
     if (kernel == NULL) return vulkan_no_memory();
     memcpy(kernel->name, name, strlen(name) + 1);
+    kernel->pushed = module->pushed;
     const enum gpu_status status = pipeline_of(d, module, name, &kernel->pipeline);
     if (status != GPU_DONE) return free(kernel), status;
     kernel->next = module->kernels, module->kernels = kernel;
@@ -133,21 +134,36 @@ static uint32_t packed(const struct gpu_work * work, uint8_t * bytes, uint32_t r
     return used;
 }
 
+/// Have the device bring arguments to where the next kernel of the queue finds them.
+static enum gpu_status put_arguments(struct vulkan_device * d, struct vulkan_queue * queue, const uint8_t * bytes, uint32_t size) {
+    vulkan_object commands = NULL;
+    if (queue->arguments == NULL) VULKAN_CHECK(vulkan_memory_new(d, VULKAN_ARGUMENTS, false, &queue->arguments));
+    VULKAN_CHECK(vulkan_commands(d, queue, &commands));
+    d->vk.CmdUpdateBuffer(commands, queue->arguments->buffer, 0, size, bytes);
+    return GPU_DONE;
+}
+
 enum gpu_status vulkan_launch(struct gpu_device * device, struct gpu_queue * queue, const struct gpu_work * work) {
     struct vulkan_device * d = (struct vulkan_device *) device;
     const struct vulkan_kernel * kernel = (const struct vulkan_kernel *) work->kernel;
-    uint8_t bytes[VULKAN_MOST_PUSHED] = {0};
-    const uint32_t size = packed(work, bytes, d->pushed);
-    if (size == 0) return gpu_say("%s has more arguments than the %u bytes that the device takes", kernel->name, d->pushed), GPU_FAILED;
+    uint8_t bytes[VULKAN_ARGUMENTS] = {0};
+    const uint32_t size = packed(work, bytes, sizeof bytes);
+    if (size == 0) return gpu_say("%s has more arguments than %d bytes", kernel->name, VULKAN_ARGUMENTS), GPU_FAILED;
     for (int axis = 0; axis < 3; axis++) {
         if (work->grid[axis] <= d->properties.limits.groups[axis]) continue;
         gpu_say("%s has %u blocks, and the device takes %u", kernel->name, work->grid[axis], d->properties.limits.groups[axis]);
         return GPU_FAILED;
     }
     vulkan_object commands = NULL;
+    const bool beside = size > kernel->pushed;
+    if (beside) VULKAN_CHECK(put_arguments(d, (struct vulkan_queue *) queue, bytes, size));
     VULKAN_CHECK(vulkan_commands(d, (struct vulkan_queue *) queue, &commands));
     d->vk.CmdBindPipeline(commands, 1, kernel->pipeline);
-    d->vk.CmdPushConstants(commands, d->layout, VULKAN_STAGE_COMPUTE, 0, size, bytes);
+    if (beside) {
+        d->vk.CmdPushConstants(commands, d->layout, VULKAN_STAGE_COMPUTE, 0, sizeof(uint64_t), &((struct vulkan_queue *) queue)->arguments->address);
+    } else {
+        d->vk.CmdPushConstants(commands, d->layout, VULKAN_STAGE_COMPUTE, 0, size, bytes);
+    }
     d->vk.CmdDispatch(commands, work->grid[0], work->grid[1], work->grid[2]);
     return GPU_DONE;
 }

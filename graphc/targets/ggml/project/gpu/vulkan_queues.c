@@ -93,6 +93,7 @@ void vulkan_queue_free(struct gpu_device * device, struct gpu_queue * handle) {
     if (queue->last != 0) vulkan_wait_for(d, queue->last);
     d->vk.DestroyCommandPool(d->device, queue->pool, NULL);
     vulkan_memory_free(d, queue->staging);
+    vulkan_memory_free(d, queue->arguments);
     free(queue);
 }
 

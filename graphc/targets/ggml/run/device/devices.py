@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphc.backends.generated import REGISTRY, check_devices
+from graphc.backends.generated import REGISTRY, Feature, check_devices, named_features
 from graphc.backends.load import load_backends
 from graphc.backends.precision import settle_precision
 from graphc.backends.rpc import SCHEME, Address, connect, is_address
@@ -139,21 +139,9 @@ def device_name(backend: Any) -> str:
     return str(ggml.ggml_backend_dev_name(device).decode())
 
 
-class _Feature(ctypes.Structure):
-    """`struct ggml_backend_feature`; a null name ends the array."""
-
-    _fields_ = (("name", ctypes.c_char_p), ("value", ctypes.c_char_p))
-
-
 def features(registry: Any) -> dict[str, str]:
     """What a backend says of itself, by ggml's names."""
     address = ggml.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_get_features")
     if not address:
         return {}
-    listed = ctypes.CFUNCTYPE(ctypes.POINTER(_Feature), ctypes.c_void_p)(address)(registry)
-    found: dict[str, str] = {}
-    index = 0
-    while listed and listed[index].name:
-        found[listed[index].name.decode()] = (listed[index].value or b"").decode(errors="replace")
-        index += 1
-    return found
+    return named_features(ctypes.CFUNCTYPE(ctypes.POINTER(Feature), ctypes.c_void_p)(address)(registry))

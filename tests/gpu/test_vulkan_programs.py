@@ -1,0 +1,181 @@
+"""Whole models on a device of Vulkan's, whose kernels graphc writes as SPIR-V: Mesa's software device."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import lavapipe
+import numpy as np
+import pytest
+from small_models import dense_model, dense_result
+from software_device import counted
+
+import graphc
+from graphc.kernels.gpu.forms import Spirv, form_of
+from graphc.runtime.compare import relative_error
+from graphc.runtime.devices import devices
+from graphc.runtime.profile import profile
+from graphc.targets.ggml.generate.generate import generated
+from graphc.targets.ggml.lowering.compose import composed
+from graphc.targets.ggml.run import launches
+
+torch = pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+
+from export import export  # noqa: E402
+from zoo import EXAMPLES  # noqa: E402
+
+DEVICE = "lavapipe0"
+BOUND = 3e-6
+HALF_BOUND = 4e-3
+X = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _device() -> None:
+    counted()
+
+
+def engine_of(name: str, folder: Path) -> tuple[Path, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """A model of the zoo as an engine, its inputs, and what PyTorch gives for them."""
+    path = export(EXAMPLES[name], "dynamo", folder)
+    graphc.compile(path, folder / "model.gguf", threads=1).close()
+    return folder / "model.gguf", dict(np.load(folder / "inputs.npz")), dict(np.load(folder / "outputs.npz"))
+
+
+def dense_error(model: graphc.Model, x: np.ndarray = X) -> float:
+    """How far off a small model is."""
+    return relative_error(model.run(x=x), dict(zip(("scores", "product"), dense_result(x), strict=True)))
+
+
+def test_the_device_is_listed() -> None:
+    (found,) = (each for each in devices() if each.name == f"{DEVICE} (generated)")
+    assert "llvmpipe" in found.description
+    assert found.features["ARCHITECTURE"] == f"vulkan_{found.features['LANES']}"
+    assert int(found.features["ARGUMENTS"]) >= 128
+    assert found.memory_total > 0
+
+
+@pytest.mark.parametrize("name", ["tiny_cnn", "sd15_clip_small", "t5_encoder", "sd15_vae_decoder_small"])
+def test_models(name: str, tmp_path: Path) -> None:
+    engine, inputs, expected = engine_of(name, tmp_path)
+    with closing(graphc.load(engine, device=DEVICE)) as model:
+        assert relative_error(model.run(inputs), expected) < BOUND
+        made = counted().counts()["CreateComputePipelines"]
+        assert relative_error(model.run(inputs), expected) < BOUND  # the graph that was recorded
+        assert counted().counts()["CreateComputePipelines"] == made
+
+
+def test_another_size_compiles_nothing() -> None:
+    with closing(graphc.compile(dense_model(), device=DEVICE)) as model:
+        made = counted().counts()["CreateComputePipelines"]
+        for rows in (5, 1, 3, 5):
+            assert dense_error(model, X[:rows]) < BOUND
+        assert counted().counts()["CreateComputePipelines"] == made
+
+
+def test_each_kernel_has_its_time() -> None:
+    with closing(graphc.compile(dense_model(), device=DEVICE)) as model:
+        found = [each for each in profile(model, {"x": X}) if each.device == DEVICE]
+    assert {each.step for each in found} >= {"linear", "pointwise"}
+    assert all(each.seconds > 0 for each in found)
+
+
+def test_without_matrices_of_float16_products_are_of_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high")
+    monkeypatch.setattr(launches, "form_of", lambda *known: replace(form_of(*known), matrices=()))
+    with closing(graphc.compile(dense_model(), device=DEVICE)) as model:
+        assert dense_error(model) < BOUND
+
+
+def test_arguments_that_cannot_be_pushed_lie_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launches, "form_of", lambda *known: replace(form_of(*known), arguments=8))
+    before = counted().counts()["CmdUpdateBuffer"]
+    with closing(graphc.compile(dense_model(), device=DEVICE)) as model:
+        for rows in (5, 2, 5, 5, 5):
+            assert dense_error(model, X[:rows]) < BOUND
+    assert counted().counts()["CmdUpdateBuffer"] > before
+
+
+def test_what_a_device_cannot_do_is_left_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launches, "form_of", lambda *known: replace(form_of(*known), threads=16))
+    with closing(graphc.compile(dense_model(), device=DEVICE)) as model:
+        assert dense_error(model) < BOUND
+        assert model.executor.launched is not None
+        assert not model.executor.launched.kernels
+        assert any("threads, and the device has 16" in why for why in model.executor.launched.generated.left.values())
+
+
+def test_kernels_are_files(tmp_path: Path, graphc_command) -> None:
+    graphc.compile(dense_model(), tmp_path / "model.gguf").close()
+    run = ("run", tmp_path / "model.gguf", "--device", DEVICE, "--random", 0, "--dim", "batch=5")
+    done = graphc_command(*run, "--dump", "kernels", "-o", "first.npz")
+    assert done.status == 0, done.err
+    files = sorted(Path("kernels").glob("*.spv"))
+    assert [each.name for each in files] == ["linear.dense.spv", "pointwise.Relu.spv"]
+    done = graphc_command(*run, "--kernels", "kernels", "-o", "second.npz")
+    assert (done.status, "generated: none" in done.err) == (0, True), done.err
+    files[0].write_bytes(files[0].read_bytes()[:-4])
+    done = graphc_command(*run, "--kernels", "kernels")
+    assert done.status == 1
+    assert "this is no SPIR-V" in done.err
+
+
+FORMS = {
+    "rich": Spirv(32, 1024, 48 << 10, 256, frozenset(("fused", "float64", "int64", "layout")), ((16, 16, 16), (8, 8, 16))),
+    "poor": Spirv(64, 1024, 32 << 10, 128, frozenset(("fused",))),
+    "few lanes": Spirv(4, 512, 16 << 10, 128, frozenset(("int64", "layout")), ((8, 8, 8),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_spirv_of_other_devices_is_valid(form: Spirv, tmp_path: Path) -> None:
+    """Of devices that nobody has at hand: SPIRV-Tools look at every kernel."""
+    try:
+        libraries = lavapipe.newer()
+    except lavapipe.Missing as error:
+        pytest.skip(str(error))
+    checker = [
+        *lavapipe.loader(libraries), str(libraries.parents[1] / "bin/spirv-val"), "--target-env", "vulkan1.3",
+    ]  # fmt: skip
+    for name in ("sd15_clip_small", "tiny_cnn"):
+        engine, *_ = engine_of(name, tmp_path / name)
+        program = composed(graphc.targets.ggml.engine.read_engine(engine)[0])
+        kernels = generated(program, True, form).kernels
+        assert len(kernels) > 3
+        for kernel, rendered in kernels.items():
+            done = subprocess.run([*checker, "-"], input=rendered.code, capture_output=True, check=False)
+            assert done.returncode == 0, (kernel, done.stderr, done.stdout)
+
+
+@pytest.mark.parametrize("precision", ["highest", "high"])
+def test_the_validation_layer_has_nothing_to_say(precision: str, tmp_path: Path) -> None:
+    """Of a newer Mesa, in a process of its own, which has cooperative matrices."""
+    try:
+        libraries = lavapipe.newer()
+    except lavapipe.Missing as error:
+        pytest.skip(str(error))
+    errors = []
+    for name in ("tiny_cnn", "sd15_clip_small"):
+        engine, _, expected = engine_of(name, tmp_path / name)
+        command = [
+            *lavapipe.loader(libraries), os.path.realpath(sys.executable), str(Path(__file__).with_name("vulkan_model.py")),
+            str(engine), precision,
+        ]  # fmt: skip
+        environment = os.environ | lavapipe.settings(libraries, tmp_path, validate=True)
+        environment |= {"GGML_VK_VISIBLE_DEVICES": "0", "GALLIVM_PERF": "nopt", "LP_NUM_THREADS": "2"}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, cwd=tmp_path / name, timeout=600, check=False
+        )
+        assert (done.returncode, done.stderr, done.stdout) == (0, "", ""), (done.stdout, done.stderr)
+        errors.append(relative_error(dict(np.load(tmp_path / name / "found.npz")), expected))
+    if precision == "highest":
+        assert max(errors) < BOUND
+    else:
+        assert 1e-5 < max(errors) < HALF_BOUND

@@ -1,0 +1,15 @@
+"""Runs an engine on vulkan0 (generated) in this process, and writes what it gives: found.npz, from inputs.npz in this folder."""
+
+import sys
+
+import numpy as np
+
+import graphc
+
+graphc.set_float32_matmul_precision(sys.argv[2])
+model = graphc.load(sys.argv[1], device="vulkan0 (generated)", threads=1)
+inputs = dict(np.load("inputs.npz"))
+for _ in range(3):
+    found = model.run(inputs)
+np.savez("found.npz", **found)
+model.close()
