@@ -67,7 +67,7 @@ def test_a_device_without_memory_says_how_much_was_wanted() -> None:
     life()
     counted().fail("AllocateMemory", 1, FULL)
     said = life()
-    assert said.startswith(f"{DEVICE}: ")
+    assert said.startswith(f"{DEVICE} does not have the 0 MiB that the weights need")
     assert "MiB of memory: vkAllocateMemory: the device has no memory left (-2)" in said
 
 

@@ -120,6 +120,8 @@ class Executor:
     def close(self) -> None:
         """Free the device's memory; the executor cannot be used afterwards."""
         self._finalizer()
+        if self.launched is not None:
+            self.launched.free()
 
     def check(self) -> None:
         """Raises GraphcError once it is closed, or if it does not belong to this process."""

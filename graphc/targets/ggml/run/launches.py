@@ -71,6 +71,11 @@ class LaunchedKernels:
             hint = "" if misfit else "; or use the kernels in the engine, if you trust who made it: --trust-kernels"
             raise BuildError(f"{error}{hint}") from error
 
+    def free(self) -> None:
+        """Give the kernels' code back; nothing can be launched afterwards."""
+        for each in self.kernels.values():
+            each.module.free()
+
     def _changed(self, name: str) -> Kernel:
         path, content = self.changed[name].path, self.changed[name].content
         try:
