@@ -89,6 +89,13 @@ class Text(Form):
         return parsed("m64n32k32 w16x32 s2 z1 fma_4x4" if most <= 32 else "m64n64k32 w32x32 s2 z1 fma_4x4")
 
 
+FEW_LANES = 32
+"""Warps of fewer lanes are those of software, whose compilers take long over what is written out."""
+
+BLOCKS = {False: ((64, 128), (64, 64), (32, 128), (32, 64)), True: ((32, 32),)}
+"""Rows that a block of a product may have, and bytes of those of its shared memory, the best first; where lanes are few or not."""
+
+
 @dataclass(frozen=True)
 class Spirv(Form):
     """SPIR-V, for warps of so many lanes, blocks of so many threads and bytes of shared memory, and so many bytes of arguments
@@ -146,17 +153,14 @@ class Spirv(Form):
         """See `Form`: the first that fits twice into shared memory, so that two blocks can be there at once."""
         instruction = self.instruction(dtype)
         assert instruction is not None
-        few = self.lanes < 32  # those of software, whose compilers take long over what is written out
-        side, line = (1, 32) if few else (32, 128)
-        down, across = max(side, instruction.m), max(side, instruction.n)
+        few = self.lanes < FEW_LANES
+        down, across = (max(1 if few else 32, each) for each in (instruction.m, instruction.n))
         wide = 32 if few or (isinstance(columns, int) and columns <= 32) else 64
-        for high in (32,) if few else (64, 32):
-            for depth in (line // instruction.operand.itemsize, line // 2 // instruction.operand.itemsize):
-                schedule = parsed(
-                    f"m{high}n{wide}k{max(depth, instruction.k)} w{down}x{across} s2 z1 {instruction.name}"
-                )
-                if schedule.threads <= self.threads and 2 * self.bytes_for(schedule) <= self.shared:
-                    return schedule
+        for rows, nbytes in BLOCKS[few]:
+            depth = max(nbytes // instruction.operand.itemsize, instruction.k)
+            schedule = parsed(f"m{rows}n{wide}k{depth} w{down}x{across} s2 z1 {instruction.name}")
+            if schedule.threads <= self.threads and 2 * self.bytes_for(schedule) <= self.shared:
+                break
         return schedule
 
     @staticmethod
