@@ -93,7 +93,7 @@ FEW_LANES = 32
 """Warps of fewer lanes are those of software, whose compilers take long over what is written out."""
 
 BLOCKS = {False: ((64, 128), (64, 64), (32, 128), (32, 64)), True: ((32, 32),)}
-"""Rows that a block of a product may have, and bytes of those of its shared memory, the best first; where lanes are few or not."""
+"""Rows that a block of a product may have, and bytes of those of its shared memory, the best first, by whether lanes are few."""
 
 
 @dataclass(frozen=True)
