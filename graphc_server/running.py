@@ -12,6 +12,7 @@ from types import FrameType
 
 import uvicorn
 
+from graphc_server import cut_off
 from graphc_server.app import create_app
 from graphc_server.service import Service, Setup
 
@@ -66,6 +67,7 @@ def run(setup: Setup, host: str, port: int, listen: Path | None, certificate: Pa
     """Serve until a signal. Raises ImageError for folders that are not there, OSError for an address that is taken."""
     log_lines("graphc.server", "uvicorn.error")
     sys.setswitchinterval(HANDED_OVER)
+    cut_off.guard()
     app = create_app(setup)
     config = uvicorn.Config(
         app,

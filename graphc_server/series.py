@@ -13,6 +13,7 @@ from graphc_images import sd_upscale
 from graphc_images.pictures.files import Notes, save_picture
 from graphc_images.pictures.grids import grid_of, labelled_grid
 from graphc_images.pictures.parameters import without
+from graphc_server import cut_off
 from graphc_server.store import HINT
 
 if TYPE_CHECKING:
@@ -61,13 +62,15 @@ class Finished(NamedTuple):
 
 
 def steps_of(order: Order, models: Models, wish: Callable[[], Wish]) -> Iterator[Progress]:
-    """The steps of all requests of an order, whose batches are counted on. Raises as `Models.pipeline` and `Pipeline.paint`."""
+    """The steps of all requests of an order, whose batches are counted on. Raises as `Models.pipeline` and `Pipeline.paint`, and
+    ModelError for a file that became shorter meanwhile."""
     before, last = 0, None
     for number, settings in enumerate(order.requests):
         if number % order.loops and last is not None:
             settings = replace(settings, image=last)
         pipeline = models.pipeline(*order.files_of(number), order.text)
         for progress in _painted(order, pipeline, settings, wish):
+            cut_off.check()
             batches = order.batches if order.enlarging is None else progress.batches * len(order.requests)
             yield replace(progress, batch=before + progress.batch, batches=batches)
             last = progress.pictures[-1].image if progress.pictures else last

@@ -16,6 +16,7 @@ import numpy as np
 from graphc_images import SettingError
 from graphc_images.models import ImageModel
 from graphc_images.upscalers.upscaler import Upscaler
+from graphc_server import cut_off
 from graphc_server.comfyui.checking import Graph, converted, is_link, links_of, node_of, problems_of_value
 from graphc_server.comfyui.files import Files
 from graphc_server.comfyui.library import Library
@@ -161,6 +162,7 @@ class Executor:
         try:
             inputs = self._inputs(room, name, node, marks)
             found = node.function(room, **inputs)
+            cut_off.check()
         except Interrupted:
             raise
         except Exception as error:

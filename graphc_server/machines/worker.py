@@ -20,6 +20,7 @@ import dramatiq
 import redis
 
 from graphc import GraphcError
+from graphc_server import cut_off
 from graphc_server.errors import status_of
 from graphc_server.machines.lanes import STEP
 from graphc_server.machines.wire import ACTOR, LEASE, QUEUE, Said, Wire
@@ -173,6 +174,7 @@ def _job(attempt: str, work: Mapping[str, Any]) -> Job:
 def run(work: Work) -> None:
     """Work until a signal. Raises ImageError, and redis.RedisError if Redis is not to be reached."""
     worker = Worker(work)
+    cut_off.guard()
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, worker.leave)
     worker.run()

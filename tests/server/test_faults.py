@@ -4,6 +4,8 @@ import errno
 import os
 import shutil
 import sqlite3
+import sys
+import threading
 
 import httpx
 import pytest
@@ -49,6 +51,31 @@ def test_a_model_that_is_cut_off_while_it_is_used(models, tmp_path):
         assert served.paint(override_settings={"sd_model_checkpoint": "one"})["images"] == first
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not let go of a mapped file, or ends who reads it")
+def test_a_model_file_that_something_writes_over(models, tmp_path):
+    """`cp` makes a file shorter before it writes: what is mapped of it is gone, in the midst of a run."""
+    path = models / "models" / "Stable-diffusion" / "one.safetensors"
+    whole = path.read_bytes()
+    server = Process(models, tmp_path / "data")
+    first = server.client.post("/sdapi/v1/txt2img", json=SMALL).json()["images"]
+    for size in (0, len(whole) // 3):
+        answers = []
+        body = {**SMALL, "steps": 60, "width": 128, "height": 128}
+        asking = threading.Thread(target=lambda: answers.append(server.client.post("/sdapi/v1/txt2img", json=body)))  # noqa: B023
+        asking.start()
+        until(lambda: any(each.get("step", 0) > 1 for each in server.client.get("/graphc/v1/progress").json()))
+        os.truncate(path, size)
+        asking.join()
+        (answer,) = answers
+        assert (answer.status_code, "one.safetensors" in answer.json()["detail"]) == (500, True), answer.text
+        other = {**SMALL, "override_settings": {"sd_model_checkpoint": "two"}}
+        assert server.client.post("/sdapi/v1/txt2img", json=other).status_code == 200
+        path.write_bytes(whole)
+        one = {**SMALL, "override_settings": {"sd_model_checkpoint": "one"}}
+        assert server.client.post("/sdapi/v1/txt2img", json=one).json()["images"] == first
+    server.end()
+
+
 def test_a_picture_that_memory_is_too_small_for(models, tmp_path):
     with Served(Setup((models,), tmp_path / "data", threads=1, memory="24MiB")) as served:
         first = served.paint()["images"]
@@ -81,8 +108,6 @@ def test_a_database_that_is_locked_while_a_picture_is_painted(models, tmp_path):
     with Served(Setup((models,), tmp_path / "data", threads=1)) as served:
         expected = served.paint(steps=30)["images"]
         answers = []
-        import threading
-
         thread = threading.Thread(target=lambda: answers.append(served.paint(steps=30)["images"]))
         thread.start()
         until(lambda: served.service.painter.turn)
