@@ -51,7 +51,9 @@ def test_a_model_that_is_cut_off_while_it_is_used(models, tmp_path):
         assert served.paint(override_settings={"sd_model_checkpoint": "one"})["images"] == first
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not let go of a mapped file, or ends who reads it")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="elsewhere the system does not let go of a mapped file, or ends who reads it"
+)
 def test_a_model_file_that_something_writes_over(models, tmp_path):
     """`cp` makes a file shorter before it writes: what is mapped of it is gone, in the midst of a run."""
     path = models / "models" / "Stable-diffusion" / "one.safetensors"
