@@ -37,7 +37,8 @@ class ControlUnit:
     `union_control_type` says what the picture shows, to ControlNets that tell that apart; else the module says it.
     `advanced_weighting` are weights for each residual in the place of `weight`. Where a part of a picture is painted alone,
     `inpaint_crop_input_image` has that part of the image followed. With `save_detected_map`, what the preprocessor made is
-    handed out beside the pictures.
+    handed out beside the pictures. `clip_vision` is the file of CLIP's encoder of pictures that an IP-Adapter
+    reads, where it is not in the folders of models.
     """
 
     model: str | os.PathLike[str] = ""
@@ -59,6 +60,7 @@ class ControlUnit:
     advanced_weighting: tuple[float, ...] = field(default=())
     inpaint_crop_input_image: bool = True
     save_detected_map: bool = True
+    clip_vision: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():

@@ -33,7 +33,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "upscaler": ("esrgan", "realesrgan", "upscale_models"),
     "preprocessor": ("preprocessors", "controlnetpreprocessor", "annotators"),
     "image encoder": ("clip_vision",),
-    "ip-adapter": ("ipadapter",),
+    "ip-adapter": ("ipadapter", "ip-adapter"),
     "inpainter": ("inpaint",),
     "wildcards": ("wildcards",),
 }
@@ -47,7 +47,7 @@ ENDINGS = {
 }
 """Of the files of a kind, where they are not weights alone."""
 
-SAME_NAMES = {"checkpoint": ("checkpoint", "diffusion model")}
+SAME_NAMES = {"checkpoint": ("checkpoint", "diffusion model"), "controlnet": ("controlnet", "ip-adapter")}
 """Kinds that are looked for together: what is asked for as a model may be a checkpoint or its main part."""
 
 
@@ -102,7 +102,7 @@ class ModelFolders:
 
         Raises ModelError that says which names come near, or that several fit.
         """
-        if self.paths and (Path(name).is_file() or (kind in SAME_NAMES and Path(name).is_dir())):
+        if self.paths and (Path(name).is_file() or (kind == "checkpoint" and Path(name).is_dir())):
             return Path(name)
         files = self.of(kind)
         for spelled in (str, str.lower):

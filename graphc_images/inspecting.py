@@ -15,6 +15,7 @@ from graphc_images.errors import SettingError
 from graphc_images.headers import metadata_of
 from graphc_images.models import load_model
 from graphc_images.models.components import TINY_MARKS
+from graphc_images.models.ip_adapters import encoder_in, is_ip_adapter
 from graphc_images.pictures.files import FORMATS, open_picture
 from graphc_images.prompts.embeddings import Embedding
 from graphc_images.upscalers.networks import network_of
@@ -186,6 +187,8 @@ def _tiny(tensors: Tensors, path: Path) -> Iterator[str]:
 
 
 KINDS: tuple[Kind, ...] = (
+    Kind("an IP-Adapter", is_ip_adapter, _nothing),
+    Kind("CLIP's encoder of pictures", lambda tensors: bool(encoder_in(tensors)), _nothing),
     Kind("a LoRA", lambda tensors: any(mark in name for name in tensors for mark in LORA_MARKS), _lora),
     Kind("an embedding", _is_embedding, _embedding),
     Kind(

@@ -13,15 +13,29 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+import graphc
 from graphc_images.control_units import ControlUnit
 from graphc_images.detectors import Detectors
 from graphc_images.errors import ModelError, SettingError
 from graphc_images.folders import ModelFolders
 from graphc_images.from_files import FromFiles
+from graphc_images.image_prompts import ImagePrompt, Looking, by_times, image_prompt
 from graphc_images.masking import box_alone, prepared_mask
 from graphc_images.models import Conditioning, ImageModel
 from graphc_images.models.controls import CONTROLS, Control, ControlKind, Look, load_control
 from graphc_images.models.denoisers import WHOLE
+from graphc_images.models.ip_adapters import (
+    ADAPTERS,
+    CLIPS,
+    AdapterKind,
+    IPAdapter,
+    PictureEncoder,
+    encoder_in,
+    is_ip_adapter,
+    load_ip_adapter,
+    nothing,
+    prepared,
+)
 from graphc_images.pictures.arrays import flatten
 from graphc_images.pictures.colour import lab_to_rgb, rgb_to_lab
 from graphc_images.pictures.filters import levels
@@ -94,26 +108,22 @@ class Steer:
 
 
 class Steering:
-    """The controls of a pass. `step` is the number of steps that are done."""
+    """The controls of a pass, and the pictures that it looks at. `step` is the number of steps that are done."""
 
-    def __init__(self, model: ImageModel, steers: Sequence[Steer]) -> None:
-        self.model, self.steers = model, steers
+    def __init__(self, model: ImageModel, steers: Sequence[Steer], prompts: Sequence[ImagePrompt] = ()) -> None:
+        self.model, self.steers, self.looking = model, steers, Looking(prompts)
         self.step = 0
-        self.counts: Callable[[Steer, float], bool] = lambda steer, time: True
+        self.counts: Callable[[float, float, float], bool] = lambda start, end, time: True
 
     def begin(self, way: Plan) -> Steering:
         """Itself, at the beginning of a pass. Whether a control counts depends on the share of the steps that are done; for
         ComfyUI on the model's times."""
         self.step, steps = 0, way.steps
 
-        def by_steps(steer: Steer, time: float) -> bool:
-            return steer.unit.guidance_start <= self.step / steps <= steer.unit.guidance_end
+        def by_steps(start: float, end: float, time: float) -> bool:
+            return start <= self.step / steps <= end
 
-        def by_times(steer: Steer, time: float) -> bool:
-            start, end = ((1 - share) * 999 for share in (steer.unit.guidance_start, steer.unit.guidance_end))
-            return (start >= 999 or time <= start) and (end <= 0 or time >= end)
-
-        self.counts = by_times if way.mode == "comfyui" else by_steps
+        self.counts = (lambda start, end, time: by_times(time, start, end)) if way.mode == "comfyui" else by_steps
         return self
 
     def denoise(
@@ -121,17 +131,25 @@ class Steering:
     ) -> np.ndarray:
         """What the model predicts with what all controls add together; see `ImageModel.denoise`."""
         times = np.ascontiguousarray(np.broadcast_to(np.asarray(time, np.float32), (len(x),)))
+        now, told = float(times[0]), conditioning
+        if self.steers:
+            told = self._added(x, times, conditioning)
+        if self.looking.prompts:
+            told = self.looking.told(x, told, [self.counts(each.start, each.end, now) for each in self.looking.prompts])
+        return self.model.denoise(x, time, told, weakening)
+
+    def _added(self, x: np.ndarray, times: np.ndarray, conditioning: Conditioning) -> Conditioning:
+        """What is told, with what all controls that count now add."""
         residuals, features = (
             [np.zeros((len(x), *shape), np.float32) for shape in shapes]
             for shapes in self.model.added_shapes(*x.shape[2:])
         )
         for steer in self.steers:
-            if self.counts(steer, float(times[0])):
+            if self.counts(steer.unit.guidance_start, steer.unit.guidance_end, float(times[0])):
                 into = features if steer.control.kind.adapter else residuals
                 for place, each in enumerate(steer.added(x, times, conditioning)):
                     into[place] += each
-        told = replace(conditioning, residuals=tuple(residuals), features=tuple(features))
-        return self.model.denoise(x, time, told, weakening)
+        return replace(conditioning, residuals=tuple(residuals), features=tuple(features))
 
     def wrap(self, model: PairDenoiser) -> PairDenoiser:
         """A denoiser that keeps what modules say of the picture's colours, or of what is not to be made up."""
@@ -261,14 +279,19 @@ FINISHED: Mapping[str, Callable[[Image.Image, np.ndarray], Image.Image]] = {
 
 
 class Controls:
-    """The controls of a model, by file, and the preprocessors that are ONNX files."""
+    """The controls of a model, by file, the preprocessors that are ONNX files, and the encoders of pictures for IP-Adapters."""
 
     def __init__(
-        self, model: ImageModel, folders: ModelFolders | None, kinds: Sequence[ControlKind] = CONTROLS
+        self,
+        model: ImageModel,
+        folders: ModelFolders | None,
+        kinds: Sequence[ControlKind] = CONTROLS,
+        adapters: Sequence[AdapterKind] = ADAPTERS,
     ) -> None:
-        self.model, self.folders, self.kinds = model, folders, kinds
+        self.model, self.folders, self.kinds, self.adapters = model, folders, kinds, adapters
         self.detectors = Detectors(folders)
-        self._known: FromFiles[Control] = FromFiles(Control.close)
+        self._known: FromFiles[Control | IPAdapter] = FromFiles(_close)
+        self._encoders: FromFiles[PictureEncoder] = FromFiles(PictureEncoder.close, most=1)
 
     def path(self, name: str | os.PathLike[str]) -> Path:
         """The file of a control. Raises ModelError if there is none."""
@@ -290,6 +313,9 @@ class Controls:
         )
         for path in set(self._known.names()) - {unit.model for unit in units}:
             self._known.drop(path)
+        if not any(isinstance(each, IPAdapter) for each in self._known.values()):
+            for path in self._encoders.names():
+                self._encoders.drop(path)
         return replace(settings, controls=units)
 
     def steerings(self, first: Settings, second: Settings | None) -> tuple[Steering | None, Steering | None]:
@@ -302,15 +328,71 @@ class Controls:
         return self._steering(first, "High res only", again=False), self._steering(second, "Low res only", again=True)
 
     def _steering(self, settings: Settings, left_out: str, *, again: bool) -> Steering | None:
-        steers = [self._steer(unit, settings, again) for unit in settings.controls if unit.hr_option != left_out]
-        return Steering(self.model, steers) if steers else None
+        steers, prompts = list[Steer](), list[ImagePrompt]()
+        for unit in settings.controls:
+            control = self._control(unit)
+            if unit.hr_option == left_out:
+                continue
+            if isinstance(control, IPAdapter):
+                prompts.append(self._prompt(unit, control, settings))
+            else:
+                steers.append(self._steer(unit, control, settings, again))
+        return Steering(self.model, steers, prompts) if steers or prompts else None
 
-    def _control(self, unit: ControlUnit) -> Control:
+    def _control(self, unit: ControlUnit) -> Control | IPAdapter:
         path = Path(unit.model)
-        return self._known(path, lambda: load_control(self.model, path, self.kinds), path)
 
-    def _steer(self, unit: ControlUnit, settings: Settings, again: bool) -> Steer:
-        control = self._control(unit)
+        def load() -> Control | IPAdapter:
+            if is_ip_adapter(graphc.open_checkpoint(path)):
+                adapter = load_ip_adapter(path, self.adapters)
+                adapter.check(self.model)
+                return adapter
+            return load_control(self.model, path, self.kinds)
+
+        return self._known(path, load, path)
+
+    def _prompt(self, unit: ControlUnit, adapter: IPAdapter, settings: Settings) -> ImagePrompt:
+        """What an IP-Adapter makes of a unit's picture, or of the one that painting begins with."""
+        picture = unit.image if unit.image is not None else settings.image
+        if picture is None:
+            raise SettingError(f"controls: {unit.model} has no image to look at")
+        encoder = self._encoder(unit, adapter)
+        both = np.stack([prepared(flatten(picture)), nothing(black=settings.mode == "comfyui")])
+        reads = adapter.projection.reads
+        seen, none = np.split(encoder.see(both)[reads], 2)
+        region = None if unit.effective_region_mask is None else _region(unit.effective_region_mask)
+        return image_prompt(
+            adapter,
+            seen,
+            none if reads == "states" else np.zeros_like(seen),
+            unit.weight,
+            layers=unit.advanced_weighting,
+            region=region,
+            start=unit.guidance_start,
+            end=unit.guidance_end,
+            for_prompt=unit.control_mode == "ControlNet is more important",
+        )
+
+    def _encoder(self, unit: ControlUnit, adapter: IPAdapter) -> PictureEncoder:
+        """The file of CLIP's encoder of pictures that an adapter reads: the unit's, or one of the folders. Raises ModelError."""
+        given = [Path(unit.clip_vision)] if unit.clip_vision else []
+        if given and self.folders is not None:
+            given = [self.folders.find("image encoder", str(unit.clip_vision))]
+        there = given or ([] if self.folders is None else [each.path for each in self.folders.of("image encoder")])
+        for path in there:
+            try:
+                found = encoder_in(graphc.open_checkpoint(path))
+            except graphc.GraphcError:
+                if given:
+                    raise
+                continue
+            if found == adapter.encoder:
+                return self._encoders(path, lambda: PictureEncoder(self.model, path), path)  # noqa: B023
+        kind = CLIPS.get(adapter.encoder, adapter.encoder)
+        where = f"{given[0]} is another" if given else "there is none in the folder clip_vision"
+        raise ModelError(f"{adapter.file}: it reads what CLIP's {kind} sees in a picture, and {where}")
+
+    def _steer(self, unit: ControlUnit, control: Control, settings: Settings, again: bool) -> Steer:
         module = unit.module if self.detectors.has(unit.module) else preprocessor_of(unit.module)
         if module == "inpaint_only" and settings.mask is not None:
             module = "inpaint"  # what stays is kept already
@@ -329,6 +411,11 @@ class Controls:
         scales = _scales(unit, control, forced)
         pooled = not control.kind.adapter and "shuffle" in Path(control.file).stem.lower()
         return Steer(unit, control, look, scales, hint, module, pooled, region, again)
+
+
+def _close(control: Control | IPAdapter) -> None:
+    if isinstance(control, Control):
+        control.close()
 
 
 def _shown(unit: ControlUnit, settings: Settings, *, masked: bool) -> tuple[np.ndarray, FitMode]:

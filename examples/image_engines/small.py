@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from examples.image_engines import autoencoders, controls, flux2, qwen_image, table
 from examples.image_engines import networks as kinds
+from examples.image_engines.clip_vision import CLIP_VISION
 from examples.image_engines.free_u import free
+from examples.image_engines.image_prompts import prompted
 from examples.image_engines.language_models import QWEN
 from examples.image_engines.networks import Config
 from examples.image_engines.qwen_vision import SEEING, VISUAL
@@ -44,6 +46,15 @@ CLIP_48: Config = {**table.CLIP_L, **CLIP, "hidden_size": 48, "intermediate_size
 CLIP_16: Config = {**table.CLIP_L, **CLIP, "hidden_size": 16, "intermediate_size": 64}
 CLIP_H: Config = {**CLIP_48, "hidden_act": "gelu"}
 CLIP_32: Config = {**table.CLIP_G, **CLIP, "hidden_size": 32, "intermediate_size": 128, "projection_dim": 32}
+VISION: Config = {
+    **table.VISION_H,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "patch_size": 56,
+    "projection_dim": 16,
+}
 T5: Config = {**table.T5_XXL, "d_model": 48, "d_kv": 12, "d_ff": 96, "num_layers": 2, "num_heads": 4}
 SD3: Config = {
     **table.SD3,
@@ -168,6 +179,9 @@ SMALL = {
     "unet_sdxl_controlled": Shipped(controls.controlled(SDXL), SDXL),
     "unet_sd1_free": Shipped(free(SD1), SD1),
     "unet_sdxl_free": Shipped(free(SDXL), SDXL),
+    "unet_sd1_prompted": Shipped(prompted(SD1), SD1),
+    "unet_sdxl_prompted": Shipped(prompted(SDXL), SDXL),
+    "clip_vision": Shipped(CLIP_VISION, VISION),
     "controlnet_sd1": Shipped(controls.controlnet(SD1), SD1),
     "controlnet_sdxl": Shipped(controls.controlnet(SDXL), SDXL),
     "controlnet_sdxl_mid": Shipped(controls.controlnet(SDXL_MID), SDXL_MID),

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from examples.image_engines import autoencoders, controls, flux2, qwen_image, tiny
 from examples.image_engines import networks as kinds
+from examples.image_engines.clip_vision import CLIP_VISION
 from examples.image_engines.free_u import free
+from examples.image_engines.image_prompts import prompted
 from examples.image_engines.language_models import QWEN
 from examples.image_engines.networks import Config, Kind
 from examples.image_engines.qwen_vision import SEEING, VISUAL
@@ -134,6 +136,24 @@ CLIP_G: Config = {
     "num_hidden_layers": 32,
     "num_attention_heads": 20,
     "hidden_act": "gelu",
+    "projection_dim": 1280,
+}
+# laion/CLIP-ViT-H-14-laion2B-s32B-b79K, laion/CLIP-ViT-bigG-14-laion2B-39B-b160k
+VISION_H: Config = {
+    "hidden_size": 1280,
+    "intermediate_size": 5120,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 16,
+    "hidden_act": "gelu",
+    "image_size": 224,
+    "patch_size": 14,
+    "projection_dim": 1024,
+}
+VISION_G: Config = {
+    **VISION_H,
+    "hidden_size": 1664,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 48,
     "projection_dim": 1280,
 }
 # google/t5-v1_1-xxl
@@ -348,6 +368,10 @@ SHIPPED = {
     "unet_sdxl_refiner_free": Shipped(free(REFINER), REFINER),
     "unet_ssd1b_free": Shipped(free(SSD1B), SSD1B),
     "unet_shapes_free": Shipped(free(SHAPES_UNET), SHAPES_UNET),
+    "unet_sd1_prompted": Shipped(prompted(SD1), SD1, (("unet_sd1_inpaint_prompted", 9),)),
+    "unet_sdxl_prompted": Shipped(prompted(SDXL), SDXL, (("unet_sdxl_inpaint_prompted", 9),)),
+    "clip_vision_h": Shipped(CLIP_VISION, VISION_H),
+    "clip_vision_g": Shipped(CLIP_VISION, VISION_G),
     "controlnet_sd1": Shipped(controls.controlnet(SD1), SD1),
     "controlnet_sd2": Shipped(controls.controlnet(SD2), SD2),
     "controlnet_sdxl": Shipped(controls.controlnet(SDXL), SDXL),

@@ -336,8 +336,8 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
     ),
     "Controls": (
         Option(
-            "controls", "A ControlNet or T2I-Adapter: module=canny (or any ONNX file), weight=0.8, guidance_end=0.5, …; may be "
-            "repeated.", ("--control",), list[str], _controls, "FILE[,NAME=VALUE,…]",
+            "controls", "A ControlNet, T2I-Adapter or IP-Adapter: module=canny (or any ONNX file), weight=0.8, "
+            "guidance_end=0.5, …; may be repeated.", ("--control",), list[str], _controls, "FILE[,NAME=VALUE,…]",
         ),
     ),
     "Second pass": (

@@ -50,7 +50,7 @@ def load_autoencoder(source: Source, place: Place) -> ImageModel:
     if not found:
         raise ModelError(f"{named(source)}: it is no autoencoder; it has {', '.join(list(tensors)[:3])}, …")
     prefix, channels = found[0][0], found[0][1].shape[1]
-    fitting = [each for each in place.architectures if each.latent.channels == channels]
+    fitting = [each for each in place.architectures if each.latent.channels == channels * each.latent.packed**2]
 
     def made(architecture: Architecture) -> ImageModel:
         part = architecture.vae

@@ -28,7 +28,10 @@ class Conditioning:
     [batch, channels, height, width] of pictures that Flux Kontext, Flux.2 and Qwen-Image-Edit look at. `residuals` are what
     ControlNets add to a U-Net's skips, the middle's last, and `features` what T2I-Adapters add within its encoder; there are
     both or none. `positive` [batch] is 1 for what the prompt says and 0 for the negative prompt, None for 1: some controls
-    are for the prompt alone. `free` [batch, 6] are the numbers of FreeU (`FreeU.numbers`).
+    are for the prompt alone. `free` [batch, 6] are the numbers of FreeU (`FreeU.numbers`). `looked` are what a
+    U-Net's layers look at besides words: of each width of layers keys, and then values [batch, layers, pictures, tokens, width],
+    the narrowest first; `shares` say how much each picture counts where, for each size that places are halved to [batch,
+    pictures, places].
     """
 
     words: np.ndarray
@@ -42,6 +45,8 @@ class Conditioning:
     features: tuple[np.ndarray, ...] = ()
     positive: np.ndarray | None = None
     free: np.ndarray | None = None
+    looked: tuple[np.ndarray, ...] = ()
+    shares: tuple[np.ndarray, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,8 @@ def run(
     switches = switches_of(inputs, len(x), weakening)
     free = conditioning.free
     scaled = {} if free is None else free_inputs(inputs, each(free, len(x), "free"), shape)
-    (found,) = engine({**takes.inputs(x, times, conditioning), **switches, **scaled}).values()
+    looked = looked_inputs(inputs, conditioning, len(x)) if conditioning.looked else {}
+    (found,) = engine({**takes.inputs(x, times, conditioning), **switches, **scaled, **looked}).values()
     return takes.result(found, shape)
 
 
@@ -94,6 +100,26 @@ def switches_of(inputs: Mapping[str, tuple[Any, ...]], batch: int, weakening: We
         found["kept"][:, list(weakening.layers)] = 0
     elif weakening.layers:
         raise SettingError("this model can skip no layers: those of Stable Diffusion 3.5, Flux and Chroma can")
+    return found
+
+
+def looked_inputs(inputs: Mapping[str, tuple[Any, ...]], given: Conditioning, batch: int) -> Arrays:
+    """What an engine with these inputs is told of pictures that it looks at. Raises SettingError for what is for other models."""
+    widths, levels = (
+        sorted(int(name.removeprefix(kind)) for name in inputs if name.startswith(kind))
+        for kind in ("keys_", "words_share_")
+    )
+    names = [f"{kind}_{width}" for width in widths for kind in ("keys", "values")]
+    if len(names) != len(given.looked):
+        raise SettingError("an IP-Adapter is for another kind of U-Net than the model's")
+    found = {
+        name: np.ascontiguousarray(each(one, batch, name).swapaxes(0, 1))
+        for name, one in zip(names, given.looked, strict=True)
+    }
+    for level in levels:
+        shares = each(given.shares[level], batch, "shares")
+        found[f"pictures_share_{level}"] = shares
+        found[f"words_share_{level}"] = np.ones((batch, shares.shape[2]), np.float32)
     return found
 
 

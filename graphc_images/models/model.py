@@ -34,8 +34,9 @@ ENGINES = Path(__file__).parents[1] / "engines"
 Types = str | Mapping[str, str]
 """A type of graphc's for weights, for all parts or by part."""
 
-PLAIN, CONTROLLED, FREE = "denoiser", "denoiser controlled", "denoiser free"
-"""The programs of a denoiser: as it is, with what ControlNets and adapters add, and with FreeU too. All have the same weights."""
+PLAIN, CONTROLLED, FREE, PROMPTED = "denoiser", "denoiser controlled", "denoiser free", "denoiser prompted"
+"""The programs of a denoiser: as it is, with what ControlNets and adapters add, and with FreeU too, or with pictures that it
+looks at. All have the same weights."""
 
 ALIKE = 4
 """Latents that a processor evaluates at once: with up to so many, sums have one order, and each latent the bits it has alone."""
@@ -100,7 +101,7 @@ class ImageModel:
         self, x: np.ndarray, times: np.ndarray, conditioning: Conditioning, weakening: Weakening
     ) -> np.ndarray:
         key = self._turn_to(self._program(conditioning))
-        if key == FREE and not conditioning.residuals:
+        if key in (FREE, PROMPTED) and not conditioning.residuals:
             residuals, features = self.added_shapes(*x.shape[2:])
             nothing = [tuple(np.zeros((1, *shape), np.float32) for shape in shapes) for shapes in (residuals, features)]
             conditioning = replace(conditioning, residuals=nothing[0], features=nothing[1])
@@ -110,8 +111,10 @@ class ImageModel:
 
     def _program(self, conditioning: Conditioning) -> str:
         """Which of the denoiser's programs takes this. Raises SettingError."""
+        if conditioning.looked and conditioning.free is not None:
+            raise SettingError("free_u: it cannot be used with an IP-Adapter, whose U-Net is another")
         if conditioning.free is None:
-            return CONTROLLED if conditioning.residuals else PLAIN
+            return PROMPTED if conditioning.looked else CONTROLLED if conditioning.residuals else PLAIN
         if self.architecture.kind != "unet":
             raise SettingError(f"free_u: {self.architecture.name} has no U-Net, whose decoder could be scaled")
         return FREE
@@ -121,9 +124,9 @@ class ImageModel:
         latent of this size. Raises ModelError if nothing can be added to it."""
         sizes = {"height": height, "width": width, "batch": 1, "tokens": 1}
         key = self._turn_to(CONTROLLED if self._denoiser == PLAIN else self._denoiser)
-        found = [(each.name, each.sizes(sizes)[1:]) for each in self._engine(key).inputs]
+        inputs = self._engine(key).inputs
         residuals, features = (
-            [shape for name, shape in found if name.startswith(kind)] for kind in ("residual", "feature")
+            [each.sizes(sizes)[1:] for each in inputs if each.name.startswith(kind)] for kind in ("residual", "feature")
         )
         return residuals, features
 
@@ -375,7 +378,7 @@ class ImageModel:
             engine = graphc.load(
                 path,
                 weights=found.tensors,
-                component=found.component,
+                component=found.component or None,
                 dtype=self._type(key),
                 circular=self._seamless if self._convolves(key) else "",
                 threads=self.threads,

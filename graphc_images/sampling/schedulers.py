@@ -307,17 +307,17 @@ def stretched(levels: Sequence[float], last: float) -> list[float]:
     return with_zero(1 - (1 - sigmas) * (1 - last) / (1 - sigmas[-1]) if len(sigmas) > 1 else sigmas)
 
 
-def laplace(want: Wanted) -> list[float]:
+def laplace(want: Wanted, mu: float = 0.0, beta: float = 0.5) -> list[float]:
     """Hang, Gu, Improved Noise Schedule for Diffusion Training (2024); mu 0, beta 0.5, ComfyUI. There is no 0 at its end."""
     share = linspace(0, 1, want.steps)
-    logarithm = -0.5 * np.sign(0.5 - share) * np.log(1 - 2 * np.abs(0.5 - share) + 1e-5)
+    logarithm = mu - beta * np.sign(0.5 - share) * np.log(1 - 2 * np.abs(0.5 - share) + 1e-5)
     return [float(sigma) for sigma in rounded(np.clip(np.exp(logarithm), want.low, want.high))]
 
 
-def vp(want: Wanted) -> list[float]:
+def vp(want: Wanted, growth: float = 19.9, least: float = 0.1, last: float = 1e-3) -> list[float]:
     """Song et al., Score-Based Generative Modeling (2021): the continuous variance-preserving process, 19.9 and 0.1."""
-    time = linspace(1, 1e-3, want.steps)
-    return with_zero(np.sqrt(np.expm1(19.9 * time**2 / 2 + 0.1 * time)))
+    time = linspace(1, last, want.steps)
+    return with_zero(np.sqrt(np.expm1(growth * time**2 / 2 + least * time)))
 
 
 def logit_normal(want: Wanted) -> list[float]:

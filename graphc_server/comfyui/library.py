@@ -13,6 +13,7 @@ from graphc_images.inversions import Inversions
 from graphc_images.models import ARCHITECTURES, Architecture, ImageModel, load_model
 from graphc_images.models.alone import Place, load_autoencoder, load_encoders
 from graphc_images.models.controls import CONTROLS, Control, ControlKind, load_control
+from graphc_images.models.ip_adapters import ADAPTERS, AdapterKind, IPAdapter, PictureEncoder, load_ip_adapter
 from graphc_images.models.model import ENGINES
 from graphc_images.networks import Networks
 from graphc_images.prompts.embeddings import Embedding
@@ -55,9 +56,10 @@ class Library:
         engines: Path = ENGINES,
         architectures: Sequence[Architecture] = ARCHITECTURES,
         controls: Sequence[ControlKind] = CONTROLS,
+        adapters: Sequence[AdapterKind] = ADAPTERS,
     ) -> None:
-        """Other `engines`, `architectures` and kinds of `controls` are for tests."""
-        self.models, self.limits, self.files, self._kinds = models, limits, files, controls
+        """Other `engines`, `architectures`, and kinds of `controls` and `adapters` are for tests."""
+        self.models, self.limits, self.files, self._kinds, self._adapters = models, limits, files, controls, adapters
         self._given = {"engines": engines, "architectures": architectures}
         self._open: dict[Hashable, Any] = {}
         self._used: set[Hashable] = set()
@@ -126,6 +128,17 @@ class Library:
         """A ControlNet or adapter of a model. Raises ModelError if it is for others."""
         return self._once(("control", id(model), path), lambda: load_control(model, path, self._kinds))
 
+    def ip_adapter(self, path: Path) -> IPAdapter:
+        """An IP-Adapter."""
+        return self._once(("ip-adapter", path, *stamp(path)), lambda: load_ip_adapter(path, self._adapters))
+
+    def picture_encoder(self, path: Path) -> PictureEncoder:
+        """CLIP's encoder of pictures, beside no model."""
+        place = self._place()
+        return self._once(
+            ("vision", path, *stamp(path)), lambda: PictureEncoder(place.model(place.architectures[0], {}), path)
+        )
+
     def put_on(self, model: ImageModel, loras: LoraStrengths, part: str) -> None:
         """Have a model's denoiser, or its text encoders (`part`), with these LoRAs; the other keeps those that it has."""
         networks, on = self._once(
@@ -171,7 +184,7 @@ class Library:
             opened.close()
             for other in [each for each in self._open if isinstance(each, tuple) and each[1] == id(opened)]:
                 self._close(other)
-        elif isinstance(opened, Control | Upscaler):
+        elif isinstance(opened, Control | Upscaler | PictureEncoder):
             opened.close()
 
 

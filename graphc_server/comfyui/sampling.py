@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc_images import SettingError
+from graphc_images.image_prompts import ImagePrompt, image_prompt, looking
 from graphc_images.inpainting import Region
 from graphc_images.models.free_u import freed
 from graphc_images.noise import brownian_noise
@@ -26,7 +27,7 @@ from graphc_images.sampling.plan import plan
 from graphc_images.sampling.samplers import PairDenoiser
 from graphc_server.comfyui.steered import Steering
 from graphc_server.comfyui.telling import Mixture, Teller, beside, controlled_as
-from graphc_server.comfyui.values import ChosenSampler, Guider, Latent, Model, Texts
+from graphc_server.comfyui.values import ChosenSampler, Guider, Latent, Looked, Model, Texts
 
 if TYPE_CHECKING:
     from graphc_server.comfyui.executor import Room
@@ -158,7 +159,7 @@ def mask_for(mask: np.ndarray, latent: np.ndarray) -> np.ndarray:
 def guided_by(room: Room, guider: Guider, latent: Latent, begun: np.ndarray, way: Plan) -> Guided:
     """A denoiser that is told what the guider says."""
     model, image_model = guider.model, guider.model.image_model
-    teller = Teller(image_model, way.levels, latent, begun)
+    teller = Teller(image_model, way.levels, latent, begun, signed=bool(model.looks))
     positive, negative = guider.positive, guider.negative
     if negative is not None:
         positive, negative = beside(positive, negative), beside(controlled_as(negative, positive), positive)
@@ -170,9 +171,21 @@ def guided_by(room: Room, guider: Guider, latent: Latent, begun: np.ndarray, way
     ]
     prompts = Prompts([(told[0], 1.0)], told[1], told[2])
     steering = Steering(room.library, image_model, way, _controls(positive, negative))
-    controlled = lambda *given: freed(steering.with_controls(*given), model.free_u)  # noqa: E731
+    looks = [_prompt(room, model, each) for each in model.looks]
+    controlled = lambda *given: looking(freed(steering.with_controls(*given), model.free_u), looks)  # noqa: E731
     mixture = Mixture(image_model, way, model.prediction or predicted_by(image_model), controlled)
     return Guided(mixture, lambda evaluation: prompts, guidance_of(guider, way), way.evaluations)
+
+
+def _prompt(room: Room, model: Model, looked: Looked) -> ImagePrompt:
+    """What an IP-Adapter makes of pictures for a model. Raises ModelError if it is for others."""
+    adapter = room.library.ip_adapter(looked.adapter)
+    adapter.check(model.image_model)
+    region = None if looked.mask is None else looked.mask[0]
+    return image_prompt(
+        adapter, looked.seen, looked.nothing, looked.weight, looked.kind, looked.scaling,
+        region=region, start=looked.start, end=looked.end,
+    )  # fmt: skip
 
 
 def _controls(*given: Texts | None) -> bool:

@@ -85,9 +85,12 @@ def controlled_as(texts: Texts, others: Texts) -> Texts:
 class Teller:
     """Makes pieces of texts for latents of a shape."""
 
-    def __init__(self, model: ImageModel, levels: Levels, latent: Latent, start: np.ndarray) -> None:
-        """`start` [batch, channels, height, width] is the latent as the denoiser takes it."""
-        self.model, self.levels, self.latent, self.start = model, levels, latent, start
+    def __init__(
+        self, model: ImageModel, levels: Levels, latent: Latent, start: np.ndarray, *, signed: bool = False
+    ) -> None:
+        """`start` [batch, channels, height, width] is the latent as the denoiser takes it. If `signed`, each says whether it is
+        of the prompt or of the negative one, for a model that looks at pictures."""
+        self.model, self.levels, self.latent, self.start, self.signed = model, levels, latent, start, signed
         self.rows, self.columns = start.shape[2:]
 
     def pieces(self, texts: Texts, *, negative: bool) -> Pieces:
@@ -125,6 +128,8 @@ class Teller:
         """A text as this model takes it, for the whole latent."""
         architecture = self.model.architecture
         found: dict[str, Any] = {"latents": self._joined(told)}
+        if self.signed:
+            found["positive"] = np.array([0.0 if negative else 1.0], np.float32)
         if architecture.sizes:
             found["sizes"] = self._sizes(told, negative)
         if architecture.defaults.guidance is not None:

@@ -31,6 +31,22 @@ class Weaker:
     rescale: float = 0.0
 
 
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """Pictures that a model looks at: an IP-Adapter's file, what CLIP sees in them and where there are none, their weight, its
+    kind and what it scales, where they count [1, height, width], and between which shares of the way."""
+
+    adapter: Path
+    seen: np.ndarray
+    nothing: np.ndarray
+    weight: float
+    kind: str = "linear"
+    scaling: str = "V only"
+    mask: np.ndarray | None = None
+    start: float = 0.0
+    end: float = 1.0
+
+
 @dataclass(frozen=True)
 class Model:
     """MODEL: a denoiser, its LoRAs, and what differs from its usual noise levels, prediction and guidance.
@@ -49,6 +65,7 @@ class Model:
     differential: float | None = None
     noise_factor: float = 1.0
     free_u: FreeU | None = None
+    looks: tuple[Looked, ...] = ()
 
 
 @dataclass(frozen=True)

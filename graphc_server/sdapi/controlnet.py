@@ -22,7 +22,7 @@ from graphc_server.answers import Json
 from graphc_server.errors import RequestError
 from graphc_server.pictures import base64_of, decoded, encoded
 from graphc_server.sdapi.painting import Served
-from graphc_server.sdapi.units import module_of
+from graphc_server.sdapi.units import LOOKING, module_of
 from graphc_server.service import Service
 
 router = APIRouter(prefix="/controlnet")
@@ -59,6 +59,7 @@ TYPES: Mapping[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
     "Tile": (("tile", "blur"), "tile_resample", ("tile", "blur")),
     "Inpaint": (("inpaint",), "inpaint_only", ("inpaint",)),
     "Recolor": (("recolor",), "recolor_luminance", ("recolor",)),
+    "IP-Adapter": (("ip-adapter",), "ip-adapter-auto", ("ip-adapter", "ip_adapter")),
     "T2I-Adapter": ((), "none", ("t2i", "adapter")),
 }
 """By type: words in the names of preprocessors, the usual one, words in the names of models; no words for all."""
@@ -110,7 +111,7 @@ def _hash(path: Path) -> str:
 
 
 def _modules(service: Service) -> list[str]:
-    return [*PREPROCESSORS, *(each.name for each in service.models.files("preprocessor"))]
+    return [*PREPROCESSORS, *LOOKING[:1], *(each.name for each in service.models.files("preprocessor"))]
 
 
 def _alias(name: str) -> str:
@@ -119,7 +120,7 @@ def _alias(name: str) -> str:
 
 
 def _detail(name: str) -> dict[str, Any]:
-    found = PREPROCESSORS.get(name, Preprocessor(lambda pixels, a, b, seed: pixels, scaled=True))
+    found = PREPROCESSORS.get(name, Preprocessor(lambda pixels, a, b, seed: pixels, scaled=name not in LOOKING))
     resolution = {"name": "Preprocessor Resolution", "value": RESOLUTION, "min": 64, "max": LONGEST}
     names = (*SLIDERS.get(name, ()), "", "")
     numbers = [

@@ -44,6 +44,12 @@ SHOWS: Mapping[str, str | None] = {
 }  # fmt: skip
 """The types of ControlNets for several kinds of pictures that are called otherwise here."""
 
+LOOKING = (
+    "ip-adapter-auto", "ip-adapter_clip_h", "ip-adapter_clip_g", "ip-adapter_clip_sd15", "ip-adapter_clip_sdxl",
+    "ip-adapter_clip_sdxl_plus_vith", "clip_h", "clip_g",
+)  # fmt: skip
+"""Modules of IP-Adapters. Which of CLIP's encoders of pictures one reads, its file says."""
+
 HASHED = re.compile(r" \[[0-9a-fA-F]{8}\]$")
 Decode = Callable[[str, str], Image.Image]
 
@@ -101,6 +107,8 @@ def module_of(name: str, models: Models) -> str:
             return f"{each.name}{each.path.suffix}"
     if name.lower().endswith((".onnx", ".gguf")):
         raise SettingError(f"module: there is no file {name[:60]!r}")
+    if name.lower() in LOOKING:
+        return "none"
     try:
         return preprocessor_of(name)
     except SettingError as problem:

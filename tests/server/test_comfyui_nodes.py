@@ -19,7 +19,7 @@ from graphc_server.comfyui.table import CHOICE, NODES, WIDGETS  # noqa: E402
 FILES = {
     "sd1": "Stable Diffusion 1", "inpaint": "Stable Diffusion 1 inpainting", "edit": "Stable Diffusion 1 instruct-pix2pix",
     "xl": "Stable Diffusion XL", "refiner": "Stable Diffusion XL refiner", "sd3": "Stable Diffusion 3.5 medium",
-    "flux": "Flux dev", "fill": "Flux Fill", "chroma": "Chroma", "z": "Z-Image", "qwen": "Qwen-Image",
+    "flux": "Flux dev", "fill": "Flux Fill", "chroma": "Chroma", "z": "Z-Image", "qwen": "Qwen-Image", "klein": "Flux.2 klein 4B",
 }  # fmt: skip
 FOLDERS = (
     "checkpoints",
@@ -64,6 +64,8 @@ def bench(tmp_path_factory):
     """A bench whose library has small files of all kinds."""
     from architecture_models import ENGINES, SMALL, VARIANTS
     from test_controls import KINDS, original_controlnet
+    from test_ip_adapters import FAMILIES, KNOWN
+    from test_ip_adapters import files as adapter_files
     from test_qwen_edit import visual
     from test_upscalers import Compact, seeded
 
@@ -93,6 +95,13 @@ def bench(tmp_path_factory):
         "text_encoders/qwen_2.5_vl_7b": "text_encoders.qwen25_7b.transformer.",
     }.items():  # fmt: skip
         save_file(part(qwen, prefix), root / "models" / f"{file}.safetensors")
+    klein = known["Flux.2 klein 4B"].weights()
+    save_file(part(klein, "model.diffusion_model."), root / "models" / "diffusion_models" / "klein.safetensors")
+    save_file(part(klein, "first_stage_model."), root / "models" / "vae" / "klein_vae.safetensors")
+    (text,) = {
+        name[: name.index("model.layers.0.")] for name in klein if name.endswith("layers.0.mlp.gate_proj.weight")
+    }
+    save_file(part(klein, text), root / "models" / "text_encoders" / "klein_qwen.safetensors")
     save_file({**qwen, **visual(np.float32)}, place["checkpoints"] / "seeing.safetensors")
     write_lora(place["loras"] / "style.safetensors")
     from architecture_models import original
@@ -106,14 +115,24 @@ def bench(tmp_path_factory):
         place["upscale_models"] / "double.safetensors",
     )
     write_preprocessor(place["preprocessors"])
-    for name in ("clip_vision", "ipadapter", "inpaint"):
-        (place[name] / "nobody_opens_it.safetensors").write_bytes(b"")
+    adapter, vision, _ = adapter_files(root, "Stable Diffusion 1", "plus")
+    adapter.rename(place["ipadapter"] / "adapter.safetensors")
+    vision.rename(place["clip_vision"] / "vision.safetensors")
+    (place["inpaint"] / "nobody_opens_it.safetensors").write_bytes(b"")
     rows = sorted((each.architecture for each in known.values()), key=lambda row: -len(row.marks))
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setattr("graphc_images.models.encoders.CLIPS", {16: "clip_l", 32: "clip_g", 48: "clip_l"})
+    monkeypatch.setattr("graphc_images.models.ip_adapters.ENCODERS", KNOWN)
     for area in ("EDITED_PIXELS", "LOOKED_AT_PIXELS"):
         monkeypatch.setattr(f"graphc_images.seen.{area}", 64 * 64)
-    made = Bench(root / "data", root / "models", engines=ENGINES, architectures=rows, controls=KINDS)
+    made = Bench(
+        root / "data",
+        root / "models",
+        engines=ENGINES,
+        architectures=rows,
+        controls=KINDS,
+        adapters=[FAMILIES["Stable Diffusion 1"][1]],
+    )
     picture(alpha=True).save(made.files.folders["input"] / "picture.png")
     made.files.handed.put("picture", content_of(picture(alpha=True)))
     yield made
@@ -137,6 +156,11 @@ def base(file="sd1"):
         "upscaler": node("UpscaleModelLoader", model_name="double.safetensors"),
         "tiles": node("ETN_TileLayout", image=["picture", 0], min_tile_size=64, padding=16, blending=8, multiple=8),
         "spot": node("ETN_LoadMaskBase64", mask=SPOT_TEXT),
+        "vision": node("CLIPVisionLoader", clip_name="vision.safetensors"),
+        "adapter": node("IPAdapterModelLoader", ipadapter_file="adapter.safetensors"),
+        "seen": node(
+            "IPAdapterEncoder", ipadapter=["adapter", 0], image=["picture", 0], weight=1.0, clip_vision=["vision", 0]
+        ),
     }
 
 
@@ -144,7 +168,7 @@ SOURCES = {
     "MODEL": ["ckpt", 0], "CLIP": ["ckpt", 1], "VAE": ["ckpt", 2], "CONDITIONING": ["text", 0], "LATENT": ["latent", 0],
     "IMAGE": ["picture", 0], "MASK": ["picture", 1], "SIGMAS": ["sigmas", 0], "SAMPLER": ["sampler", 0],
     "NOISE": ["noise", 0], "GUIDER": ["guider", 0], "CONTROL_NET": ["control", 0], "UPSCALE_MODEL": ["upscaler", 0],
-    "TileLayout": ["tiles", 0],
+    "TileLayout": ["tiles", 0], "CLIP_VISION": ["vision", 0], "IPADAPTER": ["adapter", 0], "EMBEDS": ["seen", 0],
 }  # fmt: skip
 
 
@@ -192,6 +216,18 @@ SINKS = {
     "TileLayout": lambda link: {
         "cut": node("ETN_ExtractImageTile", image=["picture", 0], layout=link, index=1), **shown(["cut", 0]),
     },
+    "CLIP_VISION": lambda link: SINKS["IPADAPTER"](["adapter", 0], link),
+    "IPADAPTER": lambda link, vision=("vision", 0): {
+        "looked": node("IPAdapterEncoder", ipadapter=link, image=["picture", 0], weight=1.0, clip_vision=list(vision)),
+        **SINKS["EMBEDS"](["looked", 0]),
+    },
+    "EMBEDS": lambda link: {
+        "looks": node(
+            "IPAdapterEmbeds", model=["ckpt", 0], ipadapter=["adapter", 0], pos_embed=link, weight=1.0, weight_type="linear",
+            start_at=0.0, end_at=1.0, embeds_scaling="V only", clip_vision=["vision", 0],
+        ),
+        **SINKS["MODEL"](["looks", 0]),
+    },
     "NOISE": lambda link: custom(noise=link), "GUIDER": lambda link: custom(guider=link),
     "INT": lambda link: {"empty": node("EmptyImage", width=link, height=16, batch_size=1, color=255), **shown(["empty", 0])},
     "FLOAT": lambda link: {"solid": node("SolidMask", value=link, width=16, height=16), **SINKS["MASK"](["solid", 0])},
@@ -213,6 +249,7 @@ ONLY = {
     "InpaintModelConditioning": "inpaint", "InstructPixToPixConditioning": "edit", "EmptySD3LatentImage": "flux",
     "UNETLoader": "flux", "VAELoader": "flux", "DualCLIPLoader": "flux", "TripleCLIPLoader": "sd3", "CLIPLoader": "chroma",
     "INPAINT_VAEEncodeInpaintConditioning": "inpaint", "OptimalStepsScheduler": "flux", "Flux2Scheduler": "flux",
+    "EmptyFlux2LatentImage": "klein",
 }  # fmt: skip
 """The model of nodes that are not for Stable Diffusion 1."""
 
@@ -356,6 +393,37 @@ def test_separate_files_of_qwen_image(bench):
     assert (found == whole).all()
 
 
+def test_separate_files_of_flux2(bench):
+    """As in ComfyUI's template of it."""
+
+    def drawn(model, clip, vae):
+        return base("klein") | {
+            "text": node("CLIPTextEncode", text="a red circle", clip=clip),
+            "other": node("ConditioningZeroOut", conditioning=["text", 0]),
+            "latent": node("EmptyFlux2LatentImage", width=64, height=48, batch_size=1),
+            "sigmas": node("Flux2Scheduler", steps=2, width=64, height=48),
+            "guider": node("CFGGuider", model=model, positive=["text", 0], negative=["other", 0], cfg=1.0),
+            **custom(),
+            "decoded": node("VAEDecode", samples=["sampled", 0], vae=vae),
+            "encoded": node("VAEEncode", pixels=["decoded", 0], vae=vae),
+            "again": node("VAEDecode", samples=["encoded", 0], vae=vae),
+            **shown(["again", 0]),
+        }
+
+    parts = {
+        "own": node("UNETLoader", unet_name="klein.safetensors", weight_dtype="default"),
+        "read": node("CLIPLoader", clip_name="klein_qwen.safetensors", type="flux2"),
+        "vae": node("VAELoader", vae_name="klein_vae.safetensors"),
+    }
+    found, whole = (
+        bench.pictures(bench.run({**drawn(*names), **parts}).shown["end"])[0]
+        for names in ((["own", 0], ["read", 0], ["vae", 0]), (["ckpt", 0], ["ckpt", 1], ["ckpt", 2]))
+    )
+    assert found.shape[:2] == (48, 64)
+    assert found.std() > 0
+    assert (found == whole).all()
+
+
 PATCHES = [each.name for each in NODES.values() if each.function.__module__ == nodes.patches.__name__]
 
 
@@ -384,6 +452,35 @@ def test_all_nodes_of_the_first_cut_are_there():
     assert all(each.about.endswith(".") for each in NODES.values())
     assert changed(base(), "latent", width=8)["latent"]["inputs"]["width"] == 8
     assert IMAGES.is_dir()
+
+
+def test_pictures_that_are_looked_at(bench):
+    """By any of the nodes the same; not where a mask is black; and no FaceID without a network for faces."""
+
+    def made(kind="IPAdapterAdvanced", **inputs):
+        usual = {
+            "model": ["ckpt", 0],
+            "ipadapter": ["adapter", 0],
+            "image": ["picture", 0],
+            "weight": 0.8,
+            "start_at": 0.0,
+        }
+        usual |= {"end_at": 1.0, "weight_type": "linear", "combine_embeds": "concat", "embeds_scaling": "V only"}
+        graph = {
+            **base(),
+            "black": node("SolidMask", value=0.0, width=64, height=64),
+            "looks": node(kind, **usual | inputs),
+        }
+        return bench.pictures(bench.run({**graph, **SINKS["MODEL"](["looks", 0])}).shown["end"])[0]
+
+    plain = bench.pictures(bench.run({**base(), **SINKS["MODEL"](["ckpt", 0])}).shown["end"])[0]
+    looked = made(clip_vision=["vision", 0])
+    assert (looked != plain).any()
+    assert (made("IPAdapter", weight_type="standard") == looked).all()
+    assert (made("IPAdapterEmbeds", pos_embed=["seen", 0]) == looked).all()
+    assert (made("IPAdapter", weight_type="style transfer") != looked).any()
+    for nothing in ({"attn_mask": ["black", 0]}, {"weight": 0.0}, {"start_at": 1.0}):
+        assert np.abs(made(**nothing).astype(int) - plain).max() <= 1, nothing
 
 
 def test_texts_beside_pictures(bench):

@@ -190,22 +190,17 @@ def test_a_part_anew(served):
 
 def test_what_cannot_be_done_is_said_before(served):
     graph = of_prompt() | {
-        "sees": node("CLIPVisionLoader", clip_name="clip-vision_vit-h.safetensors"),
-        "adapter": node("IPAdapterModelLoader", ipadapter_file="ip-adapter_sd15.safetensors"),
-        "picture": node("ETN_LoadImageCache", id=sent(served, picture())),
-        "embeds": node(
-            "IPAdapterEncoder", image=["picture", 0], ipadapter=["adapter", 0], clip_vision=["sees", 0], weight=1.0
+        "patch": node(
+            "INPAINT_LoadFooocusInpaint", head="MAT_Places512_G_fp16.safetensors", patch="inpaint_v26.fooocus.patch"
         ),
-        "adapted": node(
-            "IPAdapterEmbeds", model=["model", 0], ipadapter=["adapter", 0], pos_embed=["embeds", 0], weight=1.0
-        ),
-        "guider": node("BasicGuider", model=["adapted", 0], conditioning=["prompt", 0]),
+        "patched": node("INPAINT_ApplyFooocusInpaint", model=["model", 0], patch=["patch", 0], latent=["latent", 0]),
+        "guider": node("BasicGuider", model=["patched", 0], conditioning=["prompt", 0]),
     }
     answer = served.client.post("/prompt", json={"prompt": graph})
     assert answer.status_code == 400
     said = answer.json()
-    assert {"adapter", "embeds", "adapted"} <= said["node_errors"].keys()
-    assert "IP-Adapter" in said["error"]["details"]
+    assert {"patch", "patched"} <= said["node_errors"].keys()
+    assert "Fooocus" in said["error"]["details"]
     german = of_prompt() | {
         "english": node("ETN_Translate", text="lang:de ein roter Kreis"),
         "prompt": node("CLIPTextEncode", clip=["model", 1], text=["english", 0]),

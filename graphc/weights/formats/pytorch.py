@@ -51,7 +51,8 @@ class Name:
 
 
 def read_pytorch(path: Path) -> Tensors:
-    """The tensors by name, as views of the mapped file: of `WITHIN` where it holds one of these among other things.
+    """The tensors by name, as views of the mapped file: of `WITHIN` where it holds one of these among other things. Where it
+    holds dictionaries of tensors alone, their names are before those of the tensors, with a point between.
 
     Raises CheckpointError if the file is damaged, calls what is no part of a tensor, or holds no tensors by name.
     """
@@ -64,11 +65,18 @@ def read_pytorch(path: Path) -> Tensors:
     for within in WITHIN:
         if isinstance(found, dict) and isinstance(found.get(within), dict):
             found = found[within]
-    entries = found.items() if isinstance(found, dict) else ()
-    tensors: Tensors = {name: each for name, each in entries if isinstance(name, str) and isinstance(each, np.ndarray)}
+    tensors = _tensors(found)
+    if not tensors and isinstance(found, dict):
+        tensors = {f"{outer}.{name}": each for outer, inner in found.items() for name, each in _tensors(inner).items()}
     if not tensors:
         raise CheckpointError("it holds no tensors by name")
     return tensors
+
+
+def _tensors(found: Any) -> Tensors:
+    """What is a tensor by name, of what a pickle holds."""
+    entries = found.items() if isinstance(found, dict) else ()
+    return {name: each for name, each in entries if isinstance(name, str) and isinstance(each, np.ndarray)}
 
 
 class _Archive:

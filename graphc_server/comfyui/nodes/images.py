@@ -18,6 +18,7 @@ from graphc_images.from_files import Stamp, stamp
 from graphc_images.models.memory import TooLarge
 from graphc_images.pictures.files import Notes, save_picture
 from graphc_images.pictures.graphs import parameters_of_graph
+from graphc_images.pictures.masks import bilinear
 from graphc_images.pictures.outpaint import Margins, margin_mask
 from graphc_images.pictures.parameters import write_parameters
 from graphc_images.pictures.tiles import run_tiled
@@ -318,6 +319,31 @@ def from_batch(room: Room, image: np.ndarray, batch_index: int, length: int) -> 
     """Some of a batch."""
     first = min(batch_index, len(image) - 1)
     return image[first : first + length].copy()
+
+
+@node("RepeatImageBatch", "image/batch", CLEAR, whole("amount", 1, 1, 4096, limit="pictures"), gives="IMAGE")
+def repeat(room: Room, image: np.ndarray, amount: int) -> np.ndarray:
+    """Each batch so many times."""
+    room.check_pixels(image.shape[2], image.shape[1], len(image) * amount)
+    return np.tile(image, (amount, 1, 1, 1))
+
+
+COMPOSITING = "mask/compositing"
+
+
+@node("SplitImageWithAlpha", COMPOSITING, CLEAR, gives="IMAGE MASK", title="Split Image with Alpha")
+def split(room: Room, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pictures without their opacity, and a mask that is white where one looks through."""
+    clear = 1 - image[..., 3] if image.shape[-1] > 3 else np.zeros(image.shape[:3])
+    return np.ascontiguousarray(image[..., :3]), clear.astype(np.float32)
+
+
+@node("JoinImageWithAlpha", COMPOSITING, IMAGE, link("alpha", "MASK"), gives="IMAGE", title="Join Image with Alpha")
+def join(room: Room, image: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    """Pictures through which one looks where a mask is white."""
+    count = min(len(image), len(alpha))
+    opacity = np.stack([1 - bilinear(each, *image.shape[1:3]) for each in alpha[:count]])
+    return np.concatenate([image[:count], opacity[..., None]], -1).astype(np.float32)
 
 
 @node(

@@ -13,12 +13,9 @@ from graphc_server.comfyui.executor import Room
 from graphc_server.comfyui.nodes.loaders import file_in
 from graphc_server.comfyui.table import Input, link, node
 
-ADAPTERS = (
-    "pictures of reference (IP-Adapter) cannot be followed yet; without them, write in the prompt what is to be seen"
-)
+FACES = "faces of reference (FaceID) cannot be followed yet: there is no network that reads them; other IP-Adapters can be used"
 FOOOCUS = "Fooocus' patch for inpainting cannot be used yet; below 80% strength, or with a model for inpainting, none is wanted"
 REMOVERS = "networks that fill holes (MAT, LaMa) are not known yet; fill with what is around, or with grey"
-EMBEDS = "EMBEDS"
 
 
 def _lacking(reason: str, name: str, *inputs: Input, gives: str) -> None:
@@ -32,13 +29,7 @@ def _lacking(reason: str, name: str, *inputs: Input, gives: str) -> None:
     node(name, "not here", *inputs, gives=gives, refused=refused)(run)
 
 
-_lacking(ADAPTERS, "CLIPVisionLoader", file_in("clip_vision", "clip_name"), gives="CLIP_VISION")
-_lacking(ADAPTERS, "IPAdapterModelLoader", file_in("ipadapter", "ipadapter_file"), gives="IPADAPTER")
-_lacking(ADAPTERS, "IPAdapter", link("model"), link("ipadapter"), link("image"), gives="MODEL")
-_lacking(ADAPTERS, "IPAdapterEncoder", link("ipadapter"), link("image"), gives=f"{EMBEDS} {EMBEDS}")
-_lacking(ADAPTERS, "IPAdapterCombineEmbeds", link("embed1", EMBEDS), gives=EMBEDS)
-_lacking(ADAPTERS, "IPAdapterEmbeds", link("model"), link("ipadapter"), link("pos_embed", EMBEDS), gives="MODEL")
-_lacking(ADAPTERS, "IPAdapterFaceID", link("model"), link("ipadapter"), link("image"), gives="MODEL")
+_lacking(FACES, "IPAdapterFaceID", link("model"), link("ipadapter"), link("image"), gives="MODEL")
 _lacking(
     FOOOCUS,
     "INPAINT_LoadFooocusInpaint",

@@ -22,7 +22,7 @@ GROUP = "latent"
 SAMPLES, PIXELS, VAE, MASK = link("samples", "LATENT"), link("pixels", "IMAGE"), link("vae"), link("mask")
 USUAL = Tiles()
 UNIT = 8
-"""Pixels of a cell, of all latents that these nodes make."""
+"""Pixels of a cell, of all latents but Flux.2's."""
 
 TILE, OVERLAP = whole("tile_size", 512, 64, 4096, 64), whole("overlap", 64, 0, 4096, 32, optional=True)
 
@@ -51,12 +51,21 @@ def empty_of_sixteen(room: Room, width: int, height: int, batch_size: int) -> La
     return _empty(room, 16, width, height, batch_size)
 
 
-def _pixels(pixels: np.ndarray) -> np.ndarray:
+@node(
+    "EmptyFlux2LatentImage", GROUP, side("width", 1024, step=16), side("height", 1024, step=16), BATCH, gives="LATENT",
+    title="Empty Flux 2 Latent",
+)  # fmt: skip
+def empty_of_flux2(room: Room, width: int, height: int, batch_size: int) -> Latent:
+    """Nothing, to begin with, for Flux.2, whose cells are of 16 pixels."""
+    return _empty(room, 128, width, height, batch_size, 16)
+
+
+def _pixels(pixels: np.ndarray, unit: int = UNIT) -> np.ndarray:
     """As an autoencoder takes them: [batch, 3, height, width], -1 to 1, cut to whole cells in the middle."""
-    high, wide = (side // UNIT * UNIT for side in pixels.shape[1:3])
+    high, wide = (side // unit * unit for side in pixels.shape[1:3])
     if not (high and wide):
-        raise SettingError(f"pixels: {pixels.shape[2]} x {pixels.shape[1]} are less than a cell of {UNIT}")
-    top, left = pixels.shape[1] % UNIT // 2, pixels.shape[2] % UNIT // 2
+        raise SettingError(f"pixels: {pixels.shape[2]} x {pixels.shape[1]} are less than a cell of {unit}")
+    top, left = pixels.shape[1] % unit // 2, pixels.shape[2] % unit // 2
     cut = pixels[:, top : top + high, left : left + wide, :3]
     return np.ascontiguousarray(cut.transpose(0, 3, 1, 2) * np.float32(2) - np.float32(1))
 
@@ -64,7 +73,7 @@ def _pixels(pixels: np.ndarray) -> np.ndarray:
 def _encode(room: Room, vae: Vae, pixels: np.ndarray, tiles: Tiles = USUAL) -> np.ndarray:
     room.check_pixels(pixels.shape[2], pixels.shape[1], len(pixels))
     vae.image_model.tiles = tiles
-    return vae.image_model.encode_pixels(_pixels(pixels))
+    return vae.image_model.encode_pixels(_pixels(pixels, vae.image_model.architecture.latent.pixels))
 
 
 def _decode(room: Room, vae: Vae, samples: np.ndarray, tiles: Tiles = USUAL) -> np.ndarray:

@@ -21,6 +21,7 @@ KINDS: Mapping[str, Callable[[Architecture], bool]] = {
     "sd3": lambda row: row.kind == "sd3",
     "flux": lambda row: row.kind == "flux",
     "chroma": lambda row: row.kind == "chroma",
+    "flux2": lambda row: row.kind == "flux2",
     "lumina2": lambda row: row.kind == "z_image",
     "qwen_image": lambda row: row.kind == "qwen_image",
 }

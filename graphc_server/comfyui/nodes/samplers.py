@@ -152,6 +152,14 @@ def select(room: Room, sampler_name: str) -> ChosenSampler:
     return chosen(sampler_name)
 
 
+@node(
+    "SamplerEulerCFGpp", "_for_testing", choice("version", ("regular",)), gives="SAMPLER", title="SamplerEulerCFG++",
+)  # fmt: skip
+def euler_cfg_pp(room: Room, version: str) -> ChosenSampler:
+    """Euler whose steps go by the negative text's estimate (CFG++)."""
+    return chosen("euler_cfg_pp")
+
+
 ETA, NOISE = number("eta", 1.0, 0.0, 100.0), number("s_noise", 1.0, 0.0, 100.0)
 KINDS = "sampling/custom_sampling/samplers"
 

@@ -61,6 +61,27 @@ def polyexponential(room: Room, steps: int, sigma_max: float, sigma_min: float, 
     return _between(schedulers.polyexponential, steps, sigma_max, sigma_min, rho)
 
 
+@node(
+    "LaplaceScheduler", GROUP, STEPS, *ENDS, number("mu", 0.0, -10.0, 10.0, 0.1), number("beta", 0.5, 0.0, 10.0, 0.1),
+    gives="SIGMAS",
+)  # fmt: skip
+def laplace(room: Room, steps: int, sigma_max: float, sigma_min: float, mu: float, beta: float) -> Levels:
+    """By Laplace's distribution, between two levels; there is no 0 at its end."""
+    return _between(lambda want: schedulers.laplace(want, mu, beta), steps, sigma_max, sigma_min)
+
+
+@node(
+    "VPScheduler", GROUP, STEPS, _end("beta_d", 19.9), _end("beta_min", 0.1), number("eps_s", 0.001, 0.0, 1.0, 0.0001),
+    gives="SIGMAS",
+)  # fmt: skip
+def variance_preserving(room: Room, steps: int, beta_d: float, beta_min: float, eps_s: float) -> Levels:
+    """Of the process that preserves the variance."""
+    found = schedulers.vp(replace(USUAL, steps=steps), beta_d, beta_min, eps_s)
+    if not np.isfinite(found).all():
+        raise SettingError(f"beta_d: the levels of {beta_d:g} are not finite")
+    return list(found)
+
+
 @node("SDTurboScheduler", GROUP, link("model"), whole("steps", 1, 1, 10), DENOISE, gives="SIGMAS")
 def sd_turbo(room: Room, model: Model, steps: int, denoise: float) -> Levels:
     """Of ten even times, the first ones; with less `denoise`, later ones."""
