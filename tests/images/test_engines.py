@@ -16,6 +16,7 @@ from graphc.targets.ggml.engine import read_stripped_engine
 from graphc.weights.layouts import detect
 from graphc.weights.refit import Refit
 from graphc_images.models import ARCHITECTURES
+from graphc_images.models.ip_adapters import encoder_in
 from graphc_images.models.model import ENGINES
 
 ROWS = {each.name: each for each in ARCHITECTURES}
@@ -88,6 +89,55 @@ def test_the_autoencoder_of_wan_takes_the_files(named, half):
 def test_text_encoders_take_the_files(engine):
     require(engine)
     fits(engine, arrays(TEXTS[engine]), "text_encoder")
+
+
+LAYERS = {
+    "unet_sd1_prompted": ("Stable Diffusion 1", {320: 5, 640: 5, 1280: 6}),
+    "unet_sd1_inpaint_prompted": ("Stable Diffusion 1 inpainting", {320: 5, 640: 5, 1280: 6}),
+    "unet_sdxl_prompted": ("Stable Diffusion XL", {640: 10, 1280: 60}),
+    "unet_sdxl_inpaint_prompted": ("Stable Diffusion XL inpainting", {640: 10, 1280: 60}),
+}
+"""How many layers of each width attend to words, of those U-Nets that also look at pictures."""
+
+
+@pytest.mark.parametrize("engine", LAYERS)
+def test_unets_that_look_at_pictures(engine):
+    require(engine)
+    name, layers = LAYERS[engine]
+    program, _ = read_stripped_engine(ENGINES / f"{engine}.gguf.gz")
+    found = {each.name: each.shape[0] for each in program.inputs if each.name.startswith(("keys_", "values_"))}
+    assert found == {f"{kind}_{width}": count for kind in ("keys", "values") for width, count in layers.items()}
+    fits(engine, arrays(original.prefixed("model.diffusion_model.", FILES[name])), ROWS[name].denoiser.component)
+
+
+@pytest.mark.parametrize(
+    ("engine", "sizes"), [("clip_vision_h", (1280, 5120, 32, 1024)), ("clip_vision_g", (1664, 8192, 48, 1280))]
+)
+def test_encoders_of_pictures_take_the_files(engine, sizes):
+    require(engine)
+    width, inner, layers, projected = sizes
+    norm = {"weight": (width,), "bias": (width,)}
+    shapes = {
+        "embeddings.class_embedding": (width,),
+        "embeddings.patch_embedding.weight": (width, 3, 14, 14),
+        "embeddings.position_embedding.weight": (257, width),
+        **{f"{name}.{part}": shape for name in ("pre_layrnorm", "post_layernorm") for part, shape in norm.items()},
+    }
+    for layer in (f"encoder.layers.{number}" for number in range(layers)):
+        shapes |= {
+            f"{layer}.{name}.{part}": shape for name in ("layer_norm1", "layer_norm2") for part, shape in norm.items()
+        }
+        for name in "qkv":
+            shapes |= {
+                f"{layer}.self_attn.{name}_proj.weight": (width, width),
+                f"{layer}.self_attn.{name}_proj.bias": (width,),
+            }
+        shapes |= {f"{layer}.self_attn.out_proj.weight": (width, width), f"{layer}.self_attn.out_proj.bias": (width,)}
+        shapes |= {f"{layer}.mlp.fc1.weight": (inner, width), f"{layer}.mlp.fc1.bias": (inner,)}
+        shapes |= {f"{layer}.mlp.fc2.weight": (width, inner), f"{layer}.mlp.fc2.bias": (width,)}
+    file = {**original.prefixed("vision_model.", shapes), "visual_projection.weight": (projected, width)}
+    assert encoder_in(arrays(file)) == engine
+    fits(engine, arrays(file), None)
 
 
 def test_they_are_small():
