@@ -8,7 +8,7 @@ import { promptField } from './words.js';
 
 const GROUPS = [
   { name: 'size', label: 'Size', says: () => `${value('width')} × ${value('height')}${pictures() > 1 ? `, ${pictures()} pictures` : ''}` },
-  { name: 'sampling', label: 'Sampling', says: () => `${value('steps')} steps, ${value('sampler')}, ${value('cfg_scale')}` },
+  { name: 'sampling', label: 'Sampling', says: () => `${value('steps')} steps, ${value('sampler')}, CFG ${value('cfg_scale')}` },
   { name: 'seed', label: 'Seed', says: () => (value('seed') < 0 ? 'any' : `${value('seed')}`) + (value('subseed_strength') ? ', varied' : '') },
   { name: 'picture', label: 'Begin with a picture', says: () => (state.start ? `${state.start.width} × ${state.start.height}` : 'none') },
   { name: 'mask', label: 'Mask', says: () => `${value('inpainting_fill')}, ${value('only_masked') ? 'the masked part alone' : 'the whole picture'}`, shown: () => hasMask() },

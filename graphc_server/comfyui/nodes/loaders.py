@@ -77,11 +77,11 @@ DEVICE = choice("device", ("default", "cpu"), "default", optional=True)
 
 @node(
     "CLIPLoader", "advanced/loaders", file_in("text_encoders", "clip_name"),
-    choice("type", ("stable_diffusion", "chroma", "lumina2", "qwen_image")), DEVICE, gives="CLIP", title="Load CLIP",
+    choice("type", ("stable_diffusion", "chroma", "flux2", "lumina2", "qwen_image")), DEVICE, gives="CLIP", title="Load CLIP",
     changed=changed_with("text_encoders", "clip_name"),
 )  # fmt: skip
 def clip(room: Room, clip_name: str, type: str, device: str | None) -> Clip:
-    """Load a text encoder: CLIP of Stable Diffusion 1 or 2, Chroma's T5, Z-Image's Qwen (lumina2) or Qwen-Image's."""
+    """Load a text encoder: CLIP of Stable Diffusion 1 or 2, Chroma's T5, the Qwen of Flux.2, Z-Image (lumina2) or Qwen-Image."""
     return _encoders(room, [clip_name], type)
 
 
