@@ -1,0 +1,176 @@
+"""Kernels as models have them, of the sizes that a Stable Diffusion has: those of which the assembler is asked what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from graphc.ir.types import F16, F32, TensorType
+from graphc.kernels.gpu.schedule import parsed
+from graphc.kernels.gpu.skeletons.attention import Attention, attention
+from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction
+from graphc.kernels.gpu.skeletons.operands import Computed, Rows, Window, images, kernels, matrix
+from graphc.kernels.gpu.skeletons.pointwise import pointwise
+from graphc.kernels.gpu.skeletons.reduction import Stage, reduction
+from graphc.kernels.gpu.skeletons.row import row_product
+from graphc.kernels.gpu.tile import TileKernel
+from graphc.kernels.nest import Nest
+from graphc.kernels.scalar import Kernel, Scalar, constant, make, variable
+from graphc.shapes import Dim, symbol
+from graphc.shapes import product as size_of
+from graphc.targets.ggml.generate.arrays import ZERO
+from graphc.targets.ggml.generate.blocks import TOGETHER, decoded
+from graphc.targets.ggml.generate.generator import numbered
+from graphc.targets.ggml.program.tensor import dense
+
+K = Kernel(())
+M, N, H, W = map(symbol, "mnhw")
+COLUMNS, CHANNELS = 1280, 640
+BIAS = Beside("bias", F32, COLUMNS, lambda batch, row, column: column, by_column=True)
+
+SCHEDULES = {
+    "large, float16": "m128n128k32 w64x32 s3 z1 m16n8k16_half",
+    "middle, float16": "m64n64k32 w32x32 s3 z1 m16n8k16_half",
+    "small, float16": "m64n32k32 w16x32 s3 z1 m16n8k16_half",
+    "in parts, float16": "m64n64k32 w32x32 s3 z4 m16n8k16_half",
+    "middle, float32": "m64n64k32 w32x32 s2 z1 fma_4x4",
+    "small, float32": "m64n32k32 w16x32 s2 z1 fma_4x4",
+}
+"""Of products and convolutions, by what they are called."""
+THRICE = "m64n64k32 w32x32 s2 z1 m16n8k8_float_thrice"
+"""Needs tensor cores for TF32."""
+
+
+def standard_kernels(with_tf32: bool) -> Iterator[tuple[str, TileKernel]]:
+    """Every kernel, by what it is called."""
+    for name, schedule in SCHEDULES.items():
+        first, *second = contraction(product(matrix_of(schedule)), parsed(schedule))
+        yield f"product, {name}", first
+        if second:
+            yield f"sum of parts, {name}", second[0]
+            continue
+        (kernel,) = contraction(convolution(parsed(schedule).instruction.operand), parsed(schedule))
+        yield f"convolution 3 x 3, {name}", kernel
+    if with_tf32:
+        yield "product, middle, float32 of TF32", contraction(product(matrix_of(THRICE)), parsed(THRICE))[0]
+    for type in ("Q8_0", "Q4_K"):
+        for name in ("middle, float16", "middle, float32"):
+            schedule = parsed(SCHEDULES[name])
+            (kernel,) = contraction(product(blocks(type), schedule.instruction.operand), schedule)
+            yield f"product, {name}, {type} weights", kernel
+    for name, b in (("float16", matrix(F16, COLUMNS, CHANNELS)), ("Q4_K", blocks("Q4_K"))):
+        many = product(b)
+        row = replace(many, rows=1, a=matrix(F32, 1, many.channels), result_size=COLUMNS)
+        yield f"one row, {name} weights", row_product(row)
+    for width in (40, 64, 128):
+        yield f"attention of {width}", attended(width, False)
+    yield "attention of 64, masked", attended(64, True)
+    for columns in (320, 40960):
+        yield f"mean and deviation of {columns}", statistics(columns)
+        yield f"softmax's numbers of {columns}", powers(columns)
+    yield "normalization, SiLU", normalized()
+    yield "gate", gated()
+
+
+def matrix_of(schedule: str) -> Rows:
+    """The second operand of a product."""
+    return matrix(parsed(schedule).instruction.operand, COLUMNS, CHANNELS)
+
+
+def blocks(type: str) -> Computed:
+    """The second operand of a product, in blocks; of more channels, for whole blocks."""
+    array = decoded(dense(type, (2 * CHANNELS, COLUMNS, 1, 1), 2, weight=0))
+
+    def value(batch: Scalar, row: Scalar, tap: Scalar, channel: Scalar) -> Scalar:
+        return numbered(array.element((channel, row, ZERO, ZERO)), array.buffers, 1)
+
+    return Computed(tuple((each.dtype, size_of(each.ne)) for each in array.buffers), value, TOGETHER)
+
+
+def product(b: Rows | Computed, dtype: np.dtype = F16) -> Contraction:
+    """A product with a bias and SiLU."""
+    channels = CHANNELS if isinstance(b, Rows) else 2 * CHANNELS
+    return Contraction(
+        "product", M, COLUMNS, channels, matrix(b.dtype if isinstance(b, Rows) else dtype, M, channels), b, F32, M * COLUMNS,
+        lambda batch, row, column: row * COLUMNS + column, beside=(BIAS,), tail=lambda total, bias: silu(total + bias),
+    )  # fmt: skip
+
+
+def silu(x: Scalar) -> Scalar:
+    """x times its sigmoid."""
+    return K.call("({0} / (1 + exp{f}(-{0})))", x)
+
+
+def convolution(dtype: np.dtype) -> Contraction:
+    """3 x 3 with a pad, a bias, and a number for each channel and image."""
+    windows = Window(H, 3, H, pad=1), Window(W, 3, W, pad=1)
+    rows: Dim = N * H * W
+    return Contraction(
+        "convolution", rows, COLUMNS, CHANNELS, images(dtype, N, *windows, CHANNELS), kernels(dtype, COLUMNS, 9, CHANNELS), F32,
+        rows * COLUMNS, lambda batch, row, column: row * COLUMNS + column, taps=9, beside=(BIAS,),
+        tail=lambda total, bias: total + bias,
+    )  # fmt: skip
+
+
+def attended(width: int, masked: bool) -> TileKernel:
+    """Attention of several heads."""
+    mask = (((F32, M * N),), lambda batch, row, key: make("element", F32, (row * N + key,), 3)) if masked else ()
+    q, k, v = matrix(F16, M, width, H), matrix(F16, N, width, H), matrix(F16, N, width, H)
+    size = H * M * width
+    return attention(Attention(
+        "attention", H, M, N, width, width, width**-0.5, q, k, v, size,
+        lambda batch, row, column: (batch * M + row) * width + column, *mask,
+    ))  # fmt: skip
+
+
+def x_at(row: Scalar, column: Scalar, columns: int) -> Scalar:
+    """An element of rows."""
+    return make("element", F32, (row * columns + column,), 0)
+
+
+def statistics(columns: int) -> TileKernel:
+    """A row's mean, and 1 divided by its deviation."""
+
+    def square(row: Scalar, column: Scalar, mean: Scalar) -> Scalar:
+        difference = x_at(row, column, columns) - mean
+        return difference * difference
+
+    return reduction("row_statistics", M, columns, [(F32, M * columns)], [
+        Stage("sum", lambda row, column: x_at(row, column, columns), lambda total: total / columns),
+        Stage("sum", square, lambda total: 1.0 / K.call("sqrt", total / columns + 1e-5)),
+    ])  # fmt: skip
+
+
+def powers(columns: int) -> TileKernel:
+    """A row's largest number, and the sum of the powers."""
+    return reduction("softmax_statistics", M, columns, [(F32, M * columns)], [
+        Stage("max", lambda row, column: x_at(row, column, columns)),
+        Stage("sum", lambda row, column, largest: K.call("exp", x_at(row, column, columns) - largest)),
+    ])  # fmt: skip
+
+
+def normalized() -> TileKernel:
+    """What becomes of numbers, by their row's mean and deviation, a scale and a shift; and SiLU."""
+    row, column = variable("i0", M), variable("i1", CHANNELS)
+    place = row * CHANNELS + column
+
+    def element(number: int, offset: Scalar) -> Scalar:
+        return make("element", F32, (offset,), number)
+
+    value = (element(0, place) - element(1, row)) * element(1, row + make("size", row.dtype, (), M))
+    value = silu(value * element(2, column) + element(3, column))
+    inputs = [TensorType(F32, (size,)) for size in (M * CHANNELS, 2 * M, CHANNELS, CHANNELS)]
+    return pointwise("normalized", Nest((row, column), value, place), inputs, F32, M * CHANNELS)
+
+
+def gated() -> TileKernel:
+    """GELU of one half of each row, times the other."""
+    row, column = variable("i0", M), variable("i1", COLUMNS)
+    x, other = (make("element", F16, (row * (2 * COLUMNS) + column + begin,), 0) for begin in (0, COLUMNS))
+    x, other = K.cast(x, F32), K.cast(other, F32)
+    gelu = other * 0.5 * (K.call("erf", other * 0.7071067811865476) + 1)
+    place = row * COLUMNS + column + constant(0, row.dtype)
+    inputs = [TensorType(F16, (2 * M * COLUMNS,))]
+    return pointwise("gate", Nest((row, column), K.cast(x * gelu, F16), place), inputs, F16, M * COLUMNS)

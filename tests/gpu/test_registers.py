@@ -1,0 +1,66 @@
+"""What standard kernels need of a multiprocessor, as NVIDIA's assembler says, for seven architectures: registers are those of the
+table registers.json but for a few, and nothing is spilled. `GRAPHC_UPDATE=1 pytest -n 0` of this file writes the table anew."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from standard_kernels import standard_kernels
+
+from graphc.kernels.gpu.compile import TOOLCHAINS, compile_ptx
+from graphc.kernels.gpu.registers import Resources, find_assembler, resources
+from graphc.kernels.gpu.render.cuda import file_of, render
+from graphc.kernels.gpu.verify import verify
+
+TABLE = Path(__file__).parent / "registers.json"
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+MOST_SHARED = {"sm_75": 64 << 10, "sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10,
+               "sm_100": 227 << 10, "sm_120": 99 << 10}  # fmt: skip
+"""Bytes of shared memory that a block may have (CUDA's programming guide, compute capabilities)."""
+TOO_LARGE = {("sm_75", "attention of 128"): "80 KiB, of which a block there may have 64"}
+"""What does not fit, and why."""
+TOLERANCE = 12
+"""Registers that another version of a compiler may need more or less."""
+
+pytestmark = [
+    pytest.mark.skipif(find_assembler() is None, reason="ptxas is not installed (nvidia-cuda-nvcc)"),
+    pytest.mark.skipif(TOOLCHAINS["clang"]() is None, reason="ziglang is not installed"),
+]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Of one kernel, with the shared memory that its launch asks for."""
+
+    resources: Resources
+    shared: int
+
+
+def needs(architecture: str) -> dict[str, Needs]:
+    """What each kernel needs."""
+    every = dict(standard_kernels(with_tf32=architecture != "sm_75"))
+    for kernel in every.values():
+        verify(kernel)
+    rendered = {name: render(kernel).named(f"kernel_{number}") for number, (name, kernel) in enumerate(every.items())}
+    found = resources(compile_ptx(file_of(list(rendered.values())), architecture, "clang"), architecture)
+    return {name: Needs(found[each.kernel.name], each.kernel.shared_bytes) for name, each in rendered.items()}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_what_kernels_need(architecture: str) -> None:
+    found = needs(architecture)
+    table = json.loads(TABLE.read_text()) if TABLE.exists() else {}
+    if os.environ.get("GRAPHC_UPDATE"):
+        table[architecture] = {name: each.resources.registers for name, each in found.items()}
+        TABLE.write_text(json.dumps(table, indent=1) + "\n")
+    for name, each in found.items():
+        it = each.resources
+        assert (it.spilled, it.reloaded, it.stack) == (0, 0, 0), name
+        fits = each.shared + it.shared <= MOST_SHARED[architecture]
+        assert fits == ((architecture, name) not in TOO_LARGE), name
+        assert abs(it.registers - table[architecture][name]) <= TOLERANCE, f"{name}; GRAPHC_UPDATE=1 accepts it"
+    assert set(found) == set(table[architecture])
