@@ -16,6 +16,7 @@ from graphc.kernels.gpu.render.values import NARROW, bits
 from graphc.kernels.gpu.render.writer import (
     CHUNK,
     Writer,
+    chosen,
     converted,
     memory_type,
     place_names,
@@ -167,7 +168,7 @@ class _Writer(Writer):
             source = self.address(it.source, it.offset)
             if width == 1:
                 value = converted(f"load_global({source})", kind, it.tile.dtype)
-                self.say(f"{name}[e] = {value};" if valid is None else f"{name}[e] = {_branch(valid)} ? {value} : 0;")
+                self.say(f"{name}[e] = {chosen(valid, value)};")
                 return
             if valid is not None and not valid.isidentifier():
                 self.say(f"const bool valid = {valid};")
@@ -175,8 +176,7 @@ class _Writer(Writer):
             self.say(f"{memory_type(kind)} read[{width}];")
             line = f"load_readonly_{width * kind.itemsize}(read, {source});"
             self.say(line if valid is None else f"if ({valid}) {line}")
-            value = converted("read[v]", kind, it.tile.dtype)
-            self.each(width, f"{name}[e + v] = {value if valid is None else f'{valid} ? {value} : 0'};")
+            self.each(width, f"{name}[e + v] = {chosen(valid, converted('read[v]', kind, it.tile.dtype))};")
 
     def _store(self, it: Store) -> None:
         kind, name = it.target.dtype, it.tile.name
@@ -251,7 +251,7 @@ class _Writer(Writer):
         self.values.register = lambda source: self.register(source, tile)
         if not _is_packed(tile):
             with self.groups(tile, 1, it.value, it.where):
-                self.say(f"{tile.name}[e] = {self.valid(it)}{self.text(it.value)};")
+                self.say(f"{tile.name}[e] = {self.mapped(it)};")
             return
         row, column = place(tile.shape)
         with self.inside(f"UNROLL for (int w = 0; w < {_register_count(tile)}; w++)"):
@@ -259,7 +259,7 @@ class _Writer(Writer):
             with self.inside("UNROLL for (int h = 0; h < 2; h++)", [row, column]):
                 self.say("const int e = w * 2 + h;")
                 self.place(tile.layout, tile.shape, "e", it.value, it.where)
-                self.say(f"pair[h] = {self.valid(it)}{self.text(it.value)};")
+                self.say(f"pair[h] = {self.mapped(it)};")
             self.say(f"{tile.name}[w] = pack_{NARROW[tile.dtype]}(pair[0], pair[1]);")
 
     def side_by_side(self, it: Map) -> None:
@@ -271,13 +271,13 @@ class _Writer(Writer):
                 block.variables |= {group}
                 self.say(f"const int {name(group)} = column / {it.vector};")
             texts = [self.text(each) for each in values]
-            chosen = "" if it.where is None else f"!({texts.pop()}) ? 0 : "
+            valid = None if it.where is None else texts.pop()
             for place, text in enumerate(texts):
-                self.say(f"{it.tile.name}[e + {place}] = {chosen}{text};")
+                self.say(f"{it.tile.name}[e + {place}] = {chosen(valid, text)};")
 
-    def valid(self, it: Map) -> str:
-        """What stands before a value that is 0 where a condition does not hold."""
-        return "" if it.where is None else f"!({self.text(it.where)}) ? 0 : "
+    def mapped(self, it: Map) -> str:
+        """The value at the place at hand."""
+        return chosen(None if it.where is None else self.text(it.where), self.text(it.value))
 
     def register(self, source: Tile, target: Tile) -> str:
         """The register of a tile that holds what belongs to register `e` of another."""
@@ -383,11 +383,6 @@ class _Writer(Writer):
         condition = self.text(it.condition)
         with self.inside(f"if ({condition})", barrier=True):
             self.statements(it.body)
-
-
-def _branch(condition: str) -> str:
-    """A condition as it stands before a question mark."""
-    return condition if condition.isidentifier() else f"({condition})"
 
 
 def _declared(tensor: Global) -> str:

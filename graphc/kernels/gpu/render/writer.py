@@ -191,3 +191,10 @@ def converted(text: str, source: np.dtype, target: np.dtype) -> str:
     if target in NARROW:
         return f"to_{NARROW[target]}({wide})"
     return wide if target.kind == "f" and source in NARROW else f"({computed_type(target)}) {wide}"
+
+
+def chosen(condition: str | None, value: str) -> str:
+    """A value, and 0 where a condition does not hold."""
+    if condition is None or condition == "true":
+        return value
+    return f"{condition if condition.isidentifier() else f'({condition})'} ? {value} : 0"
