@@ -234,8 +234,8 @@ def between(step: str, seconds: float, nbytes: int, device: str) -> Timing:
 
 def described(graph: BuiltGraph, call: Call, number: int, parts: Sequence[Computed]) -> Timing:
     """What is known of a call that was computed by these nodes, the last of which is its result."""
-    if call.launches is not None:
-        return launched(graph, call, number, parts)
+    if call.launches is not None and (sheet := sheet_of(graph.executor)) is not None:
+        return launched(graph, call, number, parts, sheet)
     operations = integer(count_of(graph.program, call)[1], graph.binding)
     copies = is_copy(graph.program, call)
     node, made = parts[-1].node, {address(each.node) for each in parts}
@@ -256,11 +256,9 @@ def described(graph: BuiltGraph, call: Call, number: int, parts: Sequence[Comput
     )
 
 
-def launched(graph: BuiltGraph, call: Call, number: int, parts: Sequence[Computed]) -> Timing:
-    """The same of a call that launches kernels."""
-    kernels, gpu = kernels_of(graph, call), sheet_of(graph.executor)
-    assert gpu is not None
-    costs = [estimate(each, graph.binding, gpu) for each in kernels]
+def launched(graph: BuiltGraph, call: Call, number: int, parts: Sequence[Computed], sheet: Gpu) -> Timing:
+    """The same of a call that launches kernels, on a GPU with a data sheet."""
+    costs = [estimate(each, graph.binding, sheet) for each in kernels_of(graph, call)]
     node = parts[-1].node
     return Timing(
         step=step_name(graph, call),
@@ -279,8 +277,10 @@ def launched(graph: BuiltGraph, call: Call, number: int, parts: Sequence[Compute
 
 
 def sheet_of(executor: Executor) -> Gpu | None:
-    """The data sheet of a device of generated kernels, of the nearest that is known; None for other devices."""
-    return None if executor.launched is None else device_of(executor.launched.backend).gpu
+    """The data sheet of a device of generated kernels, or what is expected by that of the nearest GPU; None for devices that are
+    not NVIDIA's."""
+    gpu = None if executor.launched is None else device_of(executor.launched.backend).gpu
+    return gpu if gpu is not None and gpu.architecture.startswith("sm_") else None
 
 
 def kernels_of(graph: BuiltGraph, call: Call) -> list[TileKernel]:

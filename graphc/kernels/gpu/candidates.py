@@ -17,7 +17,7 @@ from graphc.ir.types import F16, F32
 from graphc.kernels.gpu.analyse import MOST_REGISTERS, OTHER_REGISTERS, Cost
 from graphc.kernels.gpu.devices import Gpu
 from graphc.kernels.gpu.instructions import INSTRUCTIONS, MatrixInstruction
-from graphc.kernels.gpu.roofline import Coefficients, combined, estimated
+from graphc.kernels.gpu.roofline import Coefficients, combined, resident_blocks, sheet_terms
 from graphc.kernels.gpu.schedule import Schedule
 from graphc.shapes import Dim, integer, symbols
 
@@ -38,6 +38,9 @@ ROW_BYTES = (64, 128)
 
 STAGES = (2, 3, 4)
 """Buffers for what is copied, one of which is multiplied."""
+
+MOST_STAGES = 2
+"""Numbers of buffers that are candidates, the largest that fit."""
 
 PARTS = (1, 2, 4, 8, 16)
 """In which a sum is cut where there are too few blocks."""
@@ -95,10 +98,12 @@ def candidates(operand: np.dtype, gpu: Gpu) -> Iterator[Schedule]:
     instruction = instruction_for(operand, gpu)
     for rows in ROWS:
         for columns in COLUMNS:
-            for warp, nbytes, stages in itertools.product(warps_of(rows, columns, instruction), ROW_BYTES, STAGES):
-                found = Schedule(rows, columns, nbytes // operand.itemsize, *warp, stages, 1, instruction)
-                if found.refusal() is None and fits(found, gpu):
-                    yield found
+            for warp, nbytes in itertools.product(warps_of(rows, columns, instruction), ROW_BYTES):
+                made = [
+                    Schedule(rows, columns, nbytes // operand.itemsize, *warp, stages, 1, instruction)
+                    for stages in STAGES
+                ]
+                yield from [each for each in made if each.refusal() is None and fits(each, gpu)][-MOST_STAGES:]
 
 
 def warps_of(rows: int, columns: int, instruction: MatrixInstruction) -> list[tuple[int, int]]:
@@ -182,15 +187,15 @@ def terms_of(sizes: Sizes, schedule: Schedule, gpu: Gpu) -> Mapping[str, float]:
     )
     sums = 4 * parts * batch * rows * columns
     tensors = [batch * rows * depth // sizes.taps * item, batch * columns * depth * item, sums]
-    needs = schedule.threads, shared_of(schedule), registers_of(schedule)
-    found = estimated(first, tensors, *needs, gpu, Coefficients()).terms
+    held = resident_blocks(schedule.threads, shared_of(schedule), registers_of(schedule), gpu)
+    found = sheet_terms(first, tensors, schedule.threads, held, gpu)
     if parts == 1:
         return found
     adding = Cost(
         reads=Counter({0: parts * ADDED_BYTES}), written=ADDED_BYTES, operations=parts * ADDED_BYTES // 4, waits=parts,
         blocks=-(-rows // ADDED[0]) * -(-columns // ADDED[1]) * batch,
     )  # fmt: skip
-    added = estimated(adding, [sums, sums // parts], 256, 0, 2 * OTHER_REGISTERS, gpu, Coefficients()).terms
+    added = sheet_terms(adding, [sums, sums // parts], 256, resident_blocks(256, 0, 2 * OTHER_REGISTERS, gpu), gpu)
     return {name: found[name] + added[name] for name in found}
 
 

@@ -96,30 +96,44 @@ def estimated(
     """The same for what was counted; `sizes` are the bytes of the kernel's tensors, of which the last is written."""
     held = resident_blocks(threads, shared, own_registers, gpu)
     operations = counted.blocks * (counted.products + counted.operations)
+    terms = sheet_terms(counted, sizes, threads, held, gpu)
     if held == 0:
-        return Estimate(math.inf, "its blocks do not fit", 0, 0, operations, dict.fromkeys(TERMS, math.inf))
-    nbytes = _memory_bytes(counted, sizes, held, gpu)
+        return Estimate(math.inf, "its blocks do not fit", 0, 0, operations, terms)
     if counted.blocks == 0:
-        return Estimate(0.0, "nothing", held, 0, 0, dict.fromkeys(TERMS, 0.0))
-    slots = gpu.multiprocessors * held
-    idle = gpu.multiprocessors / min(counted.blocks, gpu.multiprocessors)
-    busy = min(1.0, threads / 32 * min(held, math.ceil(counted.blocks / gpu.multiprocessors)) / FEW_WARPS)
-    uneven = math.ceil(counted.blocks / gpu.multiprocessors) * gpu.multiprocessors / counted.blocks / busy
-    terms = {
-        "products": counted.blocks * counted.products / gpu.half * uneven,
-        "operations": counted.blocks * counted.operations / gpu.single * uneven,
-        "shared": counted.blocks * counted.shared / gpu.shared_bandwidth * uneven,
-        "memory": nbytes / gpu.bandwidth,
-        "cache": counted.blocks * (counted.read + counted.written) / gpu.cache_bandwidth * idle,
-        "wait": math.ceil(counted.blocks / slots) * counted.waits * WAIT_SECONDS,
-        "launch": LAUNCH_SECONDS,
-    }
+        return Estimate(0.0, "nothing", held, 0, 0, terms)
     seconds, limit = combined(terms, coefficients)
+    uneven, idle = uneven_and_idle(counted.blocks, threads, held, gpu)
     lost = {TENSOR_CORES: uneven, ARITHMETIC: uneven, SHARED: uneven, CACHE: idle}
     if lost.get(limit, 1.0) > UNEVEN:
         limit = OCCUPANCY
     computing = counted.blocks * (counted.products / gpu.half + counted.operations / gpu.single)
+    nbytes = _memory_bytes(counted, sizes, held, gpu)
     return Estimate(seconds, limit, held, nbytes, operations, terms, max(computing, terms["memory"]))
+
+
+def sheet_terms(counted: Cost, sizes: list[int], threads: int, held: int, gpu: Gpu) -> dict[str, float]:
+    """The seconds of each term by the data sheet, for blocks of which a multiprocessor holds so many."""
+    blocks = counted.blocks
+    if held == 0 or blocks == 0:
+        return dict.fromkeys(TERMS, 0.0 if held else math.inf)
+    uneven, idle = uneven_and_idle(blocks, threads, held, gpu)
+    return {
+        "products": blocks * counted.products / gpu.half * uneven,
+        "operations": blocks * counted.operations / gpu.single * uneven,
+        "shared": blocks * counted.shared / gpu.shared_bandwidth * uneven,
+        "memory": _memory_bytes(counted, sizes, held, gpu) / gpu.bandwidth,
+        "cache": blocks * (counted.read + counted.written) / gpu.cache_bandwidth * idle,
+        "wait": math.ceil(blocks / (gpu.multiprocessors * held)) * counted.waits * WAIT_SECONDS,
+        "launch": LAUNCH_SECONDS,
+    }
+
+
+def uneven_and_idle(blocks: int, threads: int, held: int, gpu: Gpu) -> tuple[float, float]:
+    """How many times as long it takes because blocks do not fill multiprocessors evenly, or them with too few warps; and because
+    there are fewer blocks than multiprocessors."""
+    each = math.ceil(blocks / gpu.multiprocessors)
+    busy = min(1.0, threads / 32 * min(held, each) / FEW_WARPS)
+    return each * gpu.multiprocessors / blocks / busy, gpu.multiprocessors / min(blocks, gpu.multiprocessors)
 
 
 TENSOR_CORES, ARITHMETIC, SHARED, MEMORY, CACHE, LATENCY, OCCUPANCY, LAUNCH = (

@@ -21,7 +21,7 @@ from graphc.kernels.gpu.devices import Gpu
 from graphc.kernels.gpu.roofline import Coefficients, usual
 from graphc.kernels.gpu.schedule import Schedule
 
-RANGE = (32, 128, 512, 2048, 8192, 32768)
+RANGE = (64, 512, 4096, 32768)
 """What a free size may turn out to be."""
 
 FREE_BATCH = 8
