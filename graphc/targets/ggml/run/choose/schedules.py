@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.backends.generated import device_features
 from graphc.cache import cache_folder, warn_once
 from graphc.files import replacing
 from graphc.ggml_library import ggml
@@ -30,7 +31,6 @@ from graphc.kernels.gpu.roofline import Coefficients, usual
 from graphc.kernels.gpu.schedule import Schedule, ScheduleError, parsed
 from graphc.kernels.gpu.scheduling import Scheduling
 from graphc.targets.ggml.run.choose.choices import alone
-from graphc.targets.ggml.run.device.devices import features
 
 KEPT_IN = "schedules"
 """The folder of the cache."""
@@ -72,7 +72,7 @@ def device_of(backend: Any) -> Device:
     """The device of a backend."""
     handle = ggml.ggml_backend_get_device(backend)
     description = ggml.ggml_backend_dev_description(handle).decode()
-    said = features(ggml.ggml_backend_dev_backend_reg(handle))
+    said = device_features(handle)
     architecture, count = said.get("ARCHITECTURE", ""), int(said.get("MULTIPROCESSORS", 0))
     slug = re.sub(r"\W+", "-", description.lower()).strip("-")[:40]
     gpu = replace(gpu_like(description, architecture, count), architecture=architecture)
