@@ -147,7 +147,7 @@ def comfyui_graph(settings: Settings, model: str) -> dict[str, Any]:
 
 
 def again_of(labels: Mapping[str, str]) -> bool:
-    """Whether a text is of a picture with a second pass, whose strength it says."""
+    """True if a text describes a picture with a second pass, whose strength it says."""
     return "Hires upscale" in labels or "Hires resize" in labels
 
 
@@ -162,12 +162,12 @@ def always(settings: Settings) -> bool:
 
 
 def again(settings: Settings) -> bool:
-    """Whether there is a second pass."""
+    """True if there is a second pass."""
     return settings.hires_scale > 1 or bool(settings.hires_width or settings.hires_height)
 
 
 def masked(settings: Settings) -> bool:
-    """Whether a part of a picture is painted."""
+    """True if a part of a picture is painted."""
     return settings.mask is not None
 
 
@@ -177,7 +177,7 @@ def only_masked(settings: Settings) -> bool:
 
 
 def varied(settings: Settings) -> bool:
-    """Whether the noise is that of two seeds."""
+    """True if the noise is that of two seeds."""
     return settings.subseed_strength > 0
 
 

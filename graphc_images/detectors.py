@@ -127,7 +127,7 @@ class Detectors:
         self._loaded: tuple[tuple[Path, Stamp], graphc.Model] | None = None
 
     def has(self, name: str | os.PathLike[str]) -> bool:
-        """Whether a preprocessor is a file."""
+        """True if a preprocessor is a file."""
         return Path(name).suffix.lower() in (".onnx", ".gguf")
 
     def hint(

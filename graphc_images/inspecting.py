@@ -137,7 +137,7 @@ def _embedding(tensors: Tensors, path: Path) -> Iterator[str]:
 
 
 def _has(*names: str) -> Callable[[Tensors], bool]:
-    """Whether there is a tensor of one of these names, or one that begins so."""
+    """True if there is a tensor of one of these names, or one that begins so."""
     return lambda tensors: any(name in tensors or any(each.startswith(name) for each in tensors) for name in names)
 
 

@@ -80,7 +80,7 @@ class Settings:
     old_timelines: bool = False
     """In `[from:to:when]`, a number below 1 is a share of the steps, another one a step, in both passes (A1111's first way)."""
     pad_prompts: Literal["off", "empty", "last"] = "off"
-    """Whether the shorter of prompt and negative prompt is filled up: by the empty prompt, or the negative one by its last
+    """True if the shorter of prompt and negative prompt is filled up: by the empty prompt, or the negative one by its last
     vector, and cut where it is longer (A1111's pad_cond_uncond and pad_cond_uncond_v0)."""
     t5_mask_pad: int = 0
     """Padding behind the text that Chroma sees; it was trained with 1, and Forge and ComfyUI leave it out."""
@@ -112,13 +112,13 @@ class Settings:
     uni_pc_skip: Literal["time_uniform", "time_quadratic"] = "time_uniform"
     uni_pc_order: int = 3
     uni_pc_lower_order_final: bool = True
-    """Whether UniPC's last steps look back less far."""
+    """True if UniPC's last steps look back less far."""
 
     cfg_rescale: float = 0.0
     skip_early_cfg: float = 0.0
     s_min_uncond: float = 0.0
     s_min_uncond_all: bool = False
-    """Whether that counts in each step, not in each second one."""
+    """True if that counts in every step, not only in every second one."""
     image_cfg_scale: float = 1.5
     """How strongly the picture guides that instruct-pix2pix changes."""
     pag_scale: float = 0.0
@@ -191,7 +191,7 @@ class Settings:
     mask_blur_y: float | None = None
     """The same down, if it is another than across."""
     overlay: bool = True
-    """Whether the picture outside of the mask is put over the result."""
+    """True if the picture outside of the mask is put over the result."""
     invert_mask: bool = False
     round_mask: bool = True
     inpainting_fill: Fill = "original"
@@ -232,7 +232,7 @@ class Settings:
     tiling: Literal["off", "on", "x", "y"] = "off"
     """The picture can be laid beside itself without a seam: in both directions (`on`), or in one."""
     vae_tiling: Use = "auto"
-    """Whether the autoencoder works on tiles: by itself, where the whole picture would not fit into memory."""
+    """True if the autoencoder works on tiles: by itself, where the whole picture would not fit into memory."""
     vae_tile: int = 512
     """The side of a tile in pixels."""
     upscale_tile: int = 192

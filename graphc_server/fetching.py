@@ -26,7 +26,7 @@ def addresses_of(host: str, port: int) -> list[str]:
 
 
 def public(address: str) -> bool:
-    """Whether an address is somewhere on the internet, and no group of machines."""
+    """True if an address is that of one machine on the internet."""
     found = ipaddress.ip_address(address.partition("%")[0])
     inner = getattr(found, "ipv4_mapped", None) or found
     return bool(inner.is_global and not inner.is_multicast)
@@ -38,7 +38,7 @@ class Fetching:
 
     allowed: bool = False
     private: bool = False
-    """Whether addresses of this machine and its network may be."""
+    """True if addresses of this machine and its network are allowed."""
     longest: int = 32 << 20
     """Bytes."""
     seconds: float = 20.0

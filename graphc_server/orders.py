@@ -56,7 +56,7 @@ class Order:
     quality: int = 80
     kept: bool = False
     notes: bool = True
-    """Whether the pictures say how they were made."""
+    """True if the pictures say how they were made."""
     look: Look = field(default_factory=Look)
     others: tuple[Settings, ...] = ()
     """What is painted after `settings`."""

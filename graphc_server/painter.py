@@ -55,7 +55,7 @@ class Turn:
     step: int = 0
     steps: int = 0
     second: bool = False
-    """Whether it is the second pass."""
+    """True if it is the second pass."""
     preview: bytes | None = None
     previews: int = 0
     """How many there were, which names the last one."""
@@ -283,7 +283,7 @@ class Painter(threading.Thread):
 
     @property
     def closing(self) -> bool:
-        """Whether the server stops."""
+        """True if the server is stopping."""
         return self._closing
 
     def _run_errands(self) -> None:

@@ -89,7 +89,7 @@ class Guard:
 
 
 def _can_answer(scope: Scope) -> bool:
-    """Whether there can be a response: always for HTTP; for a WebSocket that is not accepted, if the server knows how."""
+    """True if there can be a response: always for HTTP; for a WebSocket that is not accepted, if the server knows how."""
     return scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {})
 
 

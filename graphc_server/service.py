@@ -49,7 +49,7 @@ class Setup:
     """For all models together: bytes, or such as "6GiB"."""
     threads: int | None = None
     stoppable: bool = False
-    """Whether clients may stop the server (`/sdapi/v1/server-stop`)."""
+    """True if clients may stop the server (`/sdapi/v1/server-stop`)."""
     patience: float = 30.0
     """Seconds for the picture at hand when the server stops."""
     broker: str | None = None
@@ -147,7 +147,7 @@ class Service:
         return job
 
     def _left_alone(self, id: str) -> bool:
-        """Whether the server stops, and the job is none that is finished before."""
+        """True if the server is stopping and does not finish the job first."""
         return self.painter.closing and id not in self.painter.turns
 
     def files_of(self, job: Job) -> list[bytes]:

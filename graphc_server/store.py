@@ -301,7 +301,7 @@ class Store:
         return json.loads(rows[0]["said"]) if rows else None
 
     def needed(self, file: str) -> bool:
-        """Whether a job that is not over needs a file, whose name is its content's hash."""
+        """True if a job that is not over needs a file, whose name is its content's hash."""
         looked_for = "SELECT 1 FROM jobs WHERE state IN ('waiting', 'painting') AND INSTR(work, ?) LIMIT 1"
         return bool(self._rows(looked_for, file))
 

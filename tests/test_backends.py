@@ -17,9 +17,9 @@ from graphc.backends.table import BACKENDS, find_backend
 from graphc.compiler import compile_program
 from graphc.errors import BuildError, InputError
 from graphc.runtime.arena import graphs, known_sections, stand_ins
+from graphc.targets.ggml.program.in_c import c_text
 from graphc.targets.ggml.run.choose import assign as assigning
 from graphc.targets.ggml.run.choose.assign import assign
-from graphc.targets.ggml.run.choose.library import file_text
 from graphc.targets.ggml.run.executor import Executor
 
 
@@ -189,7 +189,7 @@ def chain(*operators, size=8):
 
 
 SUPPORTS = re.findall(
-    r"\(\*(\w+)\)|graphc_\w+ \* (\w+);", file_text("build.h").partition("struct graphc_ggml {")[2]
+    r"\(\*(\w+)\)|graphc_\w+ \* (\w+);", c_text("build.h").partition("struct graphc_ggml {")[2]
 ).index(("backend_supports_op", ""))
 """Where a backend is asked whether it supports a node, among ggml's functions."""
 

@@ -171,8 +171,6 @@ def test_a_star_stands_for_all_calls_of_a_kind_that_no_line_is_about():
 
 
 def test_ways_are_those_of_c():
-    own = load_own()
-    assert own is not None
     assert own.ways("conv_2d") == ["winograd", "tiles", "direct", "columns"]
     assert own.ways("attention") == ["flash", "scores"]
     assert own.ways("poetry") == []

@@ -12,6 +12,7 @@ import onnx
 import pytest
 from cpp_hosts import HOSTED, X
 from cpp_programs import OTHERS, PROGRAMS, arrays, dtypes, hostile, hostile_steps, replaced
+from nodes import text_of
 from onnx.backend.test.loader import load_model_tests
 
 import graphc
@@ -51,6 +52,9 @@ set(CMAKE_C_FLAGS "-O1 -std=gnu11 -fwrapv -ffp-contract=off")
 set(CMAKE_CXX_FLAGS "-O0 {warnings}")
 file(GLOB runtime flat/runtime/graphc/*.cpp flat/runtime/gpu/*.c)
 set(products flat/runtime/graphc/variant.c)
+add_library(nodes OBJECT {nodes})
+target_include_directories(nodes PRIVATE flat/runtime)
+target_link_libraries(nodes PRIVATE ggml::ggml)
 set_source_files_properties(${{products}} PROPERTIES
   COMPILE_OPTIONS "-O3;-ffp-contract=fast;{machine}" COMPILE_DEFINITIONS GRAPHC_VARIANT=graphc_single)
 add_library(runtime STATIC ${{runtime}} ${{products}})
@@ -60,9 +64,11 @@ foreach(model IN ITEMS {names})
   file(GLOB kernels ${{model}}/kernels.c)
   add_executable(${{model}} ${{model}}/main.cpp ${{model}}/model.cpp ${{model}}/weights.cpp ${{kernels}})
   target_include_directories(${{model}} BEFORE PRIVATE ${{model}}/include)
-  target_link_libraries(${{model}} PRIVATE runtime)
+  target_link_libraries(${{model}} PRIVATE nodes runtime "-Wl,--wrap=ggml_backend_sched_graph_compute")
 endforeach()
 """
+
+NODES = Path(__file__).parent / "cpp_nodes" / "nodes.c"
 
 pytestmark = [
     pytest.mark.slow,
@@ -128,9 +134,8 @@ def compiled(tmp_path_factory):
     for name, model in hosted().items():
         write_project(model.program, folder / name, name)
         model.save(folder / name / "model.gguf")
-    text = GATHERED.format(
-        warnings=WARNINGS, machine=";".join(machine_flags()), names=" ".join((*ALL, *SUITE, *HOSTED))
-    )
+    names = " ".join((*ALL, *SUITE, *HOSTED))
+    text = GATHERED.format(warnings=WARNINGS, machine=";".join(machine_flags()), names=names, nodes=NODES)
     (folder / "CMakeLists.txt").write_text(text)
     configure = [find_cmake(), "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={installed_ggml()}"]
     for command in (configure, [find_cmake(), "--build", folder / "build", "--parallel", "2"]):
@@ -224,6 +229,19 @@ def compare(compiled, folder, name, executor, inputs, sizes, *args):
         assert got.shape == expected.shape
         assert got.tobytes() == expected.tobytes()
     return results
+
+
+@pytest.mark.parametrize("name", [*ALL, *SUITE])
+def test_the_calls_are_those_of_the_process(compiled, tmp_path, monkeypatch, name):
+    """Which of ggml's calls a graph has, which functions of ours, in which order, with which settings: the same text."""
+    program, weights, given = suite_cases()[name] if name in SUITE else (ALL[name](), None, None)
+    monkeypatch.setenv("GRAPHC_TEST_NODES", str(tmp_path / "nodes.txt"))
+    for sizes in SIZES.get(name, [{}]):
+        (tmp_path / "nodes.txt").unlink(missing_ok=True)
+        executor = Executor(program, weights if name in SUITE else arrays(program), threads=2)
+        compare(compiled, tmp_path, name, executor, given if name in SUITE else inputs_of(program, sizes), sizes)
+        met = (tmp_path / "nodes.txt").read_text().split("\n\n")[:-1]
+        assert {f"{each}\n" for each in met} == set(map(text_of, executor.graphs))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import numpy as np
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.runtime.model import Model, prepared
+from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX
 from graphc.targets.ggml.program.sections import Section
 from graphc.targets.ggml.program.tensor import Tensor
 from graphc.targets.ggml.run.choose.choices import kind_of
@@ -130,8 +131,7 @@ def _graphs(graph: BuiltGraph, index: int) -> dict[str, BuiltGraph]:
     executor, key = graph.executor, graph.taken[index].key
     section = alone(graph, index)
     found = {}
-    assert executor.own is not None
-    for way in executor.own.ways(kind_of(key)):
+    for way in COMPOSITES[PREFIX + kind_of(key)].ways:
         executor.choices = f"{key} = {way}".encode()
         made = BuiltGraph(graph.owner, graph.program, section, graph.binding)
         if index in made.taken and made.taken[index].way == way:

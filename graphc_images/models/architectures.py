@@ -68,7 +68,7 @@ class Architecture:
 
     @property
     def refers(self) -> bool:
-        """Whether it looks at pictures of reference: which of its files were trained for that, nothing in them says."""
+        """True if it looks at pictures of reference; nothing in a file says whether it was trained for that."""
         return self.kind in ("flux", "flux2", "qwen_image")
 
 

@@ -42,7 +42,7 @@ class ControlKind:
 
     @property
     def adapter(self) -> bool:
-        """Whether it adds within the encoder, the same in all steps."""
+        """True if it adds within the encoder, the same in all steps."""
         return not self.engine
 
     @property

@@ -42,7 +42,7 @@ class Loaded:
 
     @property
     def streams(self) -> bool:
-        """Whether an engine may be larger than the limit, because its weights come to the device when they are read."""
+        """True if an engine may be larger than the limit, because its weights are copied to the device when they are read."""
         return self.device != "cpu"
 
     def get(self, key: object, size: int, load: Callable[[], graphc.Model], copied: int = 0) -> graphc.Model:

@@ -227,7 +227,7 @@ class ImageModel:
 
     @property
     def _tiny(self) -> bool:
-        """Whether the autoencoder is a tiny one."""
+        """True if the autoencoder is a tiny one."""
         return "vae" in self.components and self.components["vae"].component == "tiny"
 
     def _decode_tiny(self, name: str, latent: np.ndarray) -> np.ndarray:
@@ -286,7 +286,7 @@ class ImageModel:
             self.free(*filter(self._convolves, self._used))
 
     def _convolves(self, key: str) -> bool:
-        """Whether an engine is another one for seamless pictures."""
+        """True if there is another engine for seamless pictures."""
         return key.partition(" ")[0] not in self.architecture.text
 
     @property

@@ -50,7 +50,7 @@ class Call:
         return int(len(self.x) * self.x.shape[2] * self.x.shape[3])
 
     def fits(self, other: Call) -> bool:
-        """Whether both can be rows of one batch."""
+        """True if both can be rows of one batch."""
         return (
             self.key == other.key
             and self.weakening == other.weakening
@@ -165,7 +165,7 @@ def _evaluate(group: Sequence[Call]) -> None:
 
 
 def alike(one: Conditioning, other: Conditioning) -> bool:
-    """Whether both can be told to rows of one batch."""
+    """True if both can be told to rows of one batch."""
     return _shapes(one) == _shapes(other)
 
 

@@ -89,7 +89,7 @@ FIELDS: Mapping[str, Callable[[Facts], object]] = {
 
 
 def has_fields(pattern: str) -> bool:
-    """Whether something stands in brackets that is filled in."""
+    """True if something in brackets is filled in."""
     return any(match[1] in FIELDS or match[1] == "number" for match in FIELD.finditer(pattern))
 
 

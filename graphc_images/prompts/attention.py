@@ -34,7 +34,7 @@ class Piece(NamedTuple):
 
     @property
     def is_break(self) -> bool:
-        """Whether the chunk of tokens ends here."""
+        """True if the chunk of tokens ends here."""
         return self == ("BREAK", BREAK_WEIGHT)
 
 

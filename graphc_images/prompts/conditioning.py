@@ -29,7 +29,7 @@ def sinusoids(values: Iterable[float], size: int = 256, longest: float = 10_000.
 
 
 def is_zeroed(family: str, mode: Mode, negative_prompts: Iterable[str]) -> bool:
-    """Whether all of a negative conditioning is zeros: in A1111's mode, where all its stages are the empty text."""
+    """True if all of a negative conditioning is zeros: in A1111's mode, where all its stages are the empty text."""
     return mode == "a1111" and family in ZEROED_FAMILIES and all(text == "" for text in negative_prompts)
 
 

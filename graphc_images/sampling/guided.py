@@ -128,7 +128,7 @@ class Guided:
         return self._evaluate(x, sigma, None)
 
     def skips(self, sigma: float) -> bool:
-        """Whether skip-early or NGMS leaves out the negative prompt now."""
+        """True if skip-early or NGMS leaves out the negative prompt now."""
         guidance = self.guidance
         if guidance.skip_early > 0 and self.count / self.evaluations <= guidance.skip_early:
             return True
@@ -139,7 +139,7 @@ class Guided:
         )
 
     def _alone(self, prompts: Prompts, skipped: bool | None) -> bool:
-        """Whether the negative prompt is not evaluated: because it is skipped, not there, or does not count."""
+        """True if the negative prompt is not evaluated: it is skipped, is not there, or does not count."""
         guidance = self.guidance
         if skipped or prompts.negative is None:
             return True

@@ -33,7 +33,7 @@ class Path:
     """How picture and noise mix at a noise level: x = alpha * picture + sigma * noise."""
 
     flow: bool = False
-    """Whether alpha is 1 - sigma, and not 1."""
+    """True if alpha is 1 - sigma; else it is 1."""
 
     largest: float = math.inf
     """The largest noise level at which something of the picture is left; samplers that need its share start there, not at 1."""

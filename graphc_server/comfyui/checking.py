@@ -1,4 +1,4 @@
-"""Whether a graph can be carried out: what is wrong is said as ComfyUI says it, `error` and `node_errors`.
+"""True if a graph can be carried out: what is wrong is said as ComfyUI says it, `error` and `node_errors`.
 
 Source: ComfyUI's execution.py (validate_prompt, validate_inputs).
 """
@@ -36,7 +36,7 @@ def problem(kind: str, message: str, details: str = "", **extra: Any) -> Problem
 
 
 def is_link(value: Any) -> bool:
-    """Whether an input comes from a node."""
+    """True if an input comes from a node."""
     return isinstance(value, list)
 
 

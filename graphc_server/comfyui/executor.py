@@ -46,7 +46,7 @@ class Watcher(Protocol):
     """Who is told what happens, and says whether to go on."""
 
     def goes_on(self) -> bool:
-        """Whether the graph is to be carried out further."""
+        """True if the graph is to be carried out further."""
         ...
 
     def cached(self, names: Sequence[str]) -> None:

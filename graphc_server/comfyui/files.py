@@ -58,7 +58,7 @@ class Files:
         return sorted(each.relative_to(root).as_posix() for each in found)
 
     def has(self, image: Mapping[str, Any]) -> bool:
-        """Whether a picture is there, as an output node said it."""
+        """True if a picture is there, as an output node said it."""
         if "id" in image:
             return self.handed.has(image["id"])
         try:

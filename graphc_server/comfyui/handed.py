@@ -37,7 +37,7 @@ class Handed:
         return self.folder / name
 
     def has(self, name: str) -> bool:
-        """Whether it is there."""
+        """True if it is there."""
         return self.path(name).is_file()
 
     def put(self, name: str, content: bytes) -> None:

@@ -84,7 +84,7 @@ class Graphs:
         self.executor, self.sockets, self.inspected = Executor(), Sockets(), Inspected(self.library)
 
     def _names(self, handed: str) -> bool:
-        """Whether a graph that is not done yet names a handed picture."""
+        """True if a graph that is not done yet names a handed picture."""
         jobs = self.service.store.of_protocol(PROTOCOL, "waiting", "painting")
         return any(handed in job.work["graph"] for job in jobs)
 

@@ -99,7 +99,7 @@ class Sockets:
             socket.send(message)
 
     def listens(self, client: str | None) -> bool:
-        """Whether a client has a connection."""
+        """True if a client has a connection."""
         return client in self._open
 
     def preview(self, picture: Callable[[], bytes], said: Mapping[str, Any], client: str) -> None:

@@ -122,7 +122,7 @@ class Node:
 
     @property
     def fixed(self) -> bool:
-        """Whether it is described the same whatever files there are."""
+        """True if it is described the same whatever files there are."""
         return not any(callable(each.choices) for each in self.inputs)
 
     @property

@@ -43,7 +43,7 @@ class Piece:
     controls: tuple[Applied, ...]
 
     def counts(self, sigma: float) -> bool:
-        """Whether it does at a noise level."""
+        """True if it does at a noise level."""
         return (self.highest is None or sigma <= self.highest) and (self.lowest is None or sigma >= self.lowest)
 
 

@@ -93,7 +93,7 @@ class Lanes(Painter):
                 time.sleep(PAUSE)
 
     def _attempt(self, turn: Turn) -> bool:
-        """Whether an attempt came to its end. Raises RequestError if that was an error."""
+        """True if an attempt came to its end. Raises RequestError if that was an error."""
         attempt = uuid.uuid4().hex
         for name in pictures_of(turn.job.work):
             self.wire.put_file(name, (self.uploads / name).read_bytes())

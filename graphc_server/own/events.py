@@ -58,7 +58,7 @@ def of_one(service: Service, job: str) -> list[Event]:
 
 
 def wanted(job: str | None, kinds: list[Kind] | None) -> Callable[[Event], bool]:
-    """Whether somebody who asks for this wants an event."""
+    """True if somebody who asks for this wants an event."""
     some = kinds or KINDS
     return lambda event: event.kind in some and job in (None, event.job)
 

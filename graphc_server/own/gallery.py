@@ -116,7 +116,7 @@ def _said(service: Service, notes: Notes) -> dict[str, Any]:
 
 
 def _restored(name: str) -> bool:
-    """Whether a text says all of a setting: it does not have the pictures of some."""
+    """True if a text says all of a setting: it does not have the pictures of some."""
     return name in BY_NAME and BY_NAME[name].kind not in ("picture", "pictures", "controls")
 
 

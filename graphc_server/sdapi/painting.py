@@ -85,7 +85,7 @@ def _asked(service: Service, request: Request, ask: Any) -> Json:
 
 @router.get("/internal/ping")
 async def ping() -> Json:
-    """Whether there is anybody."""
+    """True if there is anybody."""
     return Json({})
 
 

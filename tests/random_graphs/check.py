@@ -78,7 +78,7 @@ def examples(draw: st.DrawFn, most: int = MOST_NODES, among: Sequence[str] = tup
     made = {name for node in d.nodes for name in node.output}
     outputs = [t for t in d.tensors if t.name in made and (t.name not in d.read or d.number(0, 3) == 0)]
     own = load_own()
-    ways = {kind: d.pick(("", *own.ways(kind))) for kind in ("conv_2d", "attention")} if own else {}
+    ways = {name: d.pick(("", *each.ways)) for name, each in COMPOSITES.items() if each.ways} if own else {}
     return Example(d, d.nodes, outputs, d.flag(), ways)
 
 

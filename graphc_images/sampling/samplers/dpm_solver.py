@@ -101,7 +101,7 @@ class Controller:
         self.errors: list[float] = []
 
     def accepts(self, error: float) -> bool:
-        """Whether a step with this error is taken; the next one's length follows from it."""
+        """True if a step with this error is taken; the next one's length follows from it."""
         inverse = 1 / (error + 1e-8)
         past = [inverse, *self.errors] if self.errors else [inverse] * 3
         factor = math.prod(each**power for each, power in zip(past, self.powers, strict=True))

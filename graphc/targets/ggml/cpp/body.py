@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphc.shapes import Expr
+from graphc.targets.ggml.cpp.composites import composite_call
 from graphc.targets.ggml.cpp.functions import Function, Functions, Invocation, Operand, Step
 from graphc.targets.ggml.cpp.loops import Loop, find_loops
 from graphc.targets.ggml.cpp.names import comment, identifier, singular
@@ -20,7 +21,7 @@ from graphc.targets.ggml.cpp.shapes import ShapeComments
 from graphc.targets.ggml.cpp.sizes import SizeNames
 from graphc.targets.ggml.cpp.variables import Birth, Variables
 from graphc.targets.ggml.program.calls import CALLS
-from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX
+from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.program import Call
 from graphc.targets.ggml.program.tensor import TYPE_SIZES, Arg, Constant, ProgramError, Tensor
 
@@ -28,12 +29,6 @@ WIDTH = 110
 INDENT = "    "
 LEAST_HEADED = 3
 """Steps of a module without a function of its own from which on a comment names it."""
-
-OPTIONAL_LAST = ("graphc_gelu", "graphc_silu", "graphc_rotary")
-"""Composites whose last tensor need not be given."""
-
-IN_THE_NAME = ("direct",)
-"""What is true or false of a composite and stands behind its name in C++."""
 
 CONSTANT = re.compile(r"GGML_[A-Z0-9_]+", re.ASCII)
 
@@ -283,24 +278,6 @@ def wrapped(prefix: str, parts: Sequence[str], suffix: str, indent: str) -> list
             line = indent
         line += text + (" " if index + 1 < len(parts) else "")
     return [*lines, line]
-
-
-def composite_call(call: Call, texts: Sequence[str]) -> tuple[str, list[str]]:
-    """The C++ function of a composite, and its arguments, the context first: tensors of which there may be any number in braces,
-    then what is true or false, by name. What is left out at the end is false, or no tensor."""
-    composite = COMPOSITES[call.function]
-    fixed = list(zip(composite.parameters, call.args, texts[1:], strict=False))
-    more = texts[1 + len(fixed) :]
-    function = f"graphc::{call.function.removeprefix(PREFIX)}"
-    function += "".join(f"_{name}" for name, arg, _ in fixed if name in IN_THE_NAME and arg is True)
-    flags = [f"/*{name}=*/{text}" for name, arg, text in fixed if isinstance(arg, bool) and name not in IN_THE_NAME]
-    while flags and flags[-1].endswith("false"):
-        flags.pop()
-    plain = [text for _, arg, text in fixed if not isinstance(arg, bool)]
-    listed = [f"{{{', '.join(more)}}}"] if more or (composite.more and flags) else []
-    if not flags and call.function in OPTIONAL_LAST and plain[-1] == "nullptr":
-        plain.pop()
-    return function, [texts[0], *plain, *listed, *flags]
 
 
 def literal(arg: Arg, sizes: SizeNames) -> str:

@@ -18,8 +18,9 @@ from graphc.targets.ggml.cpp.regions import regions
 from graphc.targets.ggml.cpp.scopes import placed, split_path
 from graphc.targets.ggml.cpp.sizes import SizeNames
 from graphc.targets.ggml.cpp.weights import WeightTree
-from graphc.targets.ggml.lowering.compose import composed
+from graphc.targets.ggml.lowering.compose import composed, expanded
 from graphc.targets.ggml.program.composites import PREFIX
+from graphc.targets.ggml.program.in_c import built_in_c
 from graphc.targets.ggml.program.program import Call, Program
 from graphc.targets.ggml.program.tensor import STORAGE
 from graphc.targets.ggml.program.text import digest, write_text
@@ -116,7 +117,7 @@ class ModelCode:
     def __init__(self, program: Program, title: str) -> None:
         _check_values(program)
         self.sha256 = digest(write_text(program))
-        self.stored, program = program, composed(program)
+        self.stored, program = program, expanded(composed(program), built_in_c())
         self.program, self.title = program, title
         self.class_name = type_name(title)
         if self.class_name in STRUCTS:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from graphc.files import replacing_folder
 from graphc.kernels.c.render import FLAGS, declarations
 from graphc.targets.ggml.cpp.code import ModelCode
+from graphc.targets.ggml.cpp.composites import calls_header
 from graphc.targets.ggml.cpp.example import render_example, render_readme
 from graphc.targets.ggml.cpp.header import render_header
 from graphc.targets.ggml.cpp.source import render_source, render_weights
+from graphc.targets.ggml.program.in_c import GENERATED
 from graphc.targets.ggml.program.program import Program
 
 RUNTIME = "runtime"
@@ -67,17 +68,19 @@ def render_project(program: Program, name: str = "") -> dict[str, str]:
     }
     if code.kernels:
         texts |= {"kernels.c": code.kernels.text, "kernels.h": declarations(code.kernels)}
-    for path, file in runtime_files():
-        texts[f"{RUNTIME}/{path}"] = file.read_text(encoding="utf-8")
-    return texts
+    return texts | {f"{RUNTIME}/{path}": text for path, text in runtime_files()}
 
 
-def runtime_files() -> Iterator[tuple[str, Traversable]]:
-    """The fixed files of every project, by their paths in its folder `RUNTIME`."""
+def runtime_files() -> Iterator[tuple[str, str]]:
+    """The files that are the same in all projects, by their paths in its folder `RUNTIME`: those that are fixed, and what is made
+    of the composites."""
     folder = files("graphc.targets.ggml").joinpath("project")
-    for path in ("", "graphc/", "gpu/"):
+    for path in ("", "graphc/", "graphc/composites/", "gpu/"):
         inside = [file for file in folder.joinpath(path).iterdir() if file.is_file()]
-        yield from ((path + file.name, file) for file in sorted(inside, key=lambda file: file.name))
+        for file in sorted(inside, key=lambda file: file.name):
+            yield path + file.name, file.read_text(encoding="utf-8")
+    yield from ((f"graphc/{name}", make()) for name, make in GENERATED.items())
+    yield "graphc/calls.h", calls_header()
 
 
 def _cmake(code: ModelCode) -> str:

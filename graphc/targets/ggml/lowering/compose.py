@@ -7,16 +7,19 @@ together; each composite's file says of what (`program/composites/`). Reshapes o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from graphc.ir import module_path
 from graphc.targets.ggml.program.calls import CALLS
-from graphc.targets.ggml.program.composites import RAISED, TAILS, VECTORS
+from graphc.targets.ggml.program.composites import COMPOSITES, RAISED, TAILS, VECTORS
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program
 from graphc.targets.ggml.program.prune import live_calls
 from graphc.targets.ggml.program.rules import RESHAPES
 from graphc.targets.ggml.program.tensor import Arg, ProgramError, Tensor
+
+A = TypeVar("A", bound=Arg)
 
 
 def composed(program: Program) -> Program:
@@ -24,19 +27,51 @@ def composed(program: Program) -> Program:
     result = replace(program, calls=[], outputs=[])
     moved: dict[int, Tensor] = {}
 
-    def of(arg: Arg) -> Arg:
-        return replace(moved[arg.call], rank=arg.rank) if isinstance(arg, Tensor) and arg.call >= 0 else arg
-
     for index, call in _composed(program):
         tensor = replace(call.result, call=len(result.calls))
         host = call.host and replace(call.host, blocks=tuple(map(composed, call.host.blocks)))
         scope = tuple(map(module_path, call.scope))  # engines of an older version have them as the exporter did
-        result.calls.append(replace(call, args=tuple(map(of, call.args)), result=tensor, host=host, scope=scope))
+        result.calls.append(replace(call, args=_moved(call.args, moved), result=tensor, host=host, scope=scope))
         moved[index] = tensor
     for output in program.outputs:
-        made = moved.get(output.tensor.call, output.tensor)
-        result.outputs.append(replace(output, tensor=replace(made, rank=output.tensor.rank)))
+        (tensor,) = _moved([output.tensor], moved)
+        result.outputs.append(replace(output, tensor=tensor))
     return result
+
+
+def expanded(program: Program, kept: Container[str]) -> Program:
+    """The same program, with the calls that composites stand for in place of those that are not kept."""
+    result = replace(program, calls=[], outputs=[])
+    moved: dict[int, Tensor] = {}
+
+    def append(call: Call, function: str, args: Iterable[Arg], layout: Tensor) -> Tensor:
+        tensor = replace(layout, call=len(result.calls))
+        result.calls.append(replace(call, function=function, args=tuple(args), result=tensor))
+        return tensor
+
+    for index, call in enumerate(program.calls):
+        args = _moved(call.args, moved)
+        if call.function not in COMPOSITES or call.function in kept:
+            host = call.host and replace(call.host, blocks=tuple(expanded(each, kept) for each in call.host.blocks))
+            moved[index] = append(replace(call, host=host), call.function, args, call.result)
+            continue
+        made: dict[Tensor, Tensor] = {}
+        for step in COMPOSITES[call.function].expansion(args):
+            given = [made.get(arg, arg) if isinstance(arg, Tensor) else arg for arg in step.args]
+            made[step.result] = append(call, step.function, given, step.result)
+        moved[index] = replace(made[step.result], rank=call.result.rank)
+    for output in program.outputs:
+        (tensor,) = _moved([output.tensor], moved)
+        result.outputs.append(replace(output, tensor=tensor))
+    return result
+
+
+def _moved(args: Iterable[A], moved: Mapping[int, Tensor]) -> tuple[A, ...]:
+    """Arguments where other calls make them."""
+    return tuple(
+        replace(moved[arg.call], rank=arg.rank) if isinstance(arg, Tensor) and arg.call in moved else arg
+        for arg in args
+    )
 
 
 def _composed(program: Program) -> Iterator[tuple[int, Call]]:

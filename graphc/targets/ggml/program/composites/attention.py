@@ -6,11 +6,11 @@ from graphc.targets.ggml.program.composites.composite import Expansion, composit
 from graphc.targets.ggml.program.tensor import Tensor
 
 
-@composite(made=8)
+@composite(made=8, ways=("flash", "scores"))
 def attention(call: Expansion, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    """q is [N, H, M, D], k [N, G, L, D], v [N, G, L, E], with contiguous rows of q and k; G divides H, and a head of k and v
-    serves H / G adjacent heads of q. The mask is [.., M, L], contiguous. The result has the heads of a query beside one
-    another: [N, M, H, E]."""
+    """`softmax(q @ k^T * scale + mask) @ v`. q is [N, H, M, D], k [N, G, L, D], v [N, G, L, E], with contiguous rows of q and
+    k; G divides H, and a head of k and v serves H / G adjacent heads of q. The mask is [.., M, L], contiguous. The result has
+    the heads of a query beside one another: [N, M, H, E]."""
     scores = call("ggml_mul_mat", k, q)
     weights = call("ggml_soft_max_ext", scores, mask, scale, 0.0)
     columns = call("ggml_cont", call("ggml_permute", v, 1, 0, 2, 3))

@@ -24,7 +24,7 @@ def linear(call: Expansion, weight: Tensor, x: Tensor, relu: bool, *sums: Tensor
     return summed(call, call("ggml_mul_mat", weight, x), sums, relu)
 
 
-@composite()
+@composite(ways=("winograd", "tiles", "direct", "columns"))
 def conv_2d(
     call: Expansion, kernel: Tensor, image: Tensor, bias: Tensor | None, s0: int, s1: int, p0: int, p1: int, d0: int, d1: int,
     direct: bool, relu: bool, *sums: Tensor,

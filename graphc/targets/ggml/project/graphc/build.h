@@ -72,12 +72,10 @@ GRAPHC_API void graphc_builder_free(struct graphc_builder * b);
 /// A device that computes what is built, besides the CPU: its backend's name, and whether it may round what it multiplies.
 GRAPHC_API void graphc_builder_device(struct graphc_builder * b, ggml_backend_t device, const char * name, bool fast);
 
-/// Way `index` of those in which a kind of composite may be computed, of which each device has some; NULL behind the last.
-GRAPHC_API const char * graphc_way(const char * kind, int index);
-
 /// Takes the ways that were measured to be the fastest (by `graphc tune`), a line for each: what the choice depends on, `=`, the way.
-/// "conv_2d *" stands for all calls of a kind that no other line is about. What stands behind a `#` is a remark. Returns 0, or the number of the first line that is no choice between ways that there are; the
-/// other lines count. Without a builder they are only looked at.
+/// "conv_2d *" stands for all calls of a kind that no other line is about. What stands behind a `#` is a remark. Returns 0, or the
+/// number of the first line that is no choice between ways that there are; the other lines count. Without a builder they are only
+/// looked at.
 GRAPHC_API int graphc_builder_choose(struct graphc_builder * b, const char * text, size_t size);
 
 /// Factors of a change that is beside a weight: products with the weight have up (down x) added.
@@ -86,33 +84,6 @@ GRAPHC_API void graphc_builder_beside(struct graphc_builder * b, const struct gg
 
 /// The key of the call that was built last and the way that it took, where there are several; told once.
 GRAPHC_API bool graphc_builder_taken(struct graphc_builder * b, const char ** key, const char ** way);
-
-/// The composites, whose operands and results `program/composites/` tells of. The results are tensors of the builder's context; NULL
-/// without memory.
-GRAPHC_API struct ggml_tensor * graphc_build_attention(struct graphc_builder * b, struct ggml_tensor * q, struct ggml_tensor * k,
-                                                       struct ggml_tensor * v, struct ggml_tensor * mask, float scale);
-GRAPHC_API struct ggml_tensor * graphc_build_linear(struct graphc_builder * b, struct ggml_tensor * weight, struct ggml_tensor * x, bool relu,
-                                                    struct ggml_tensor ** sums, int count);
-GRAPHC_API struct ggml_tensor * graphc_build_conv_2d(struct graphc_builder * b, struct ggml_tensor * kernel, struct ggml_tensor * image,
-                                                     struct ggml_tensor * bias, int s0, int s1, int p0, int p1, int d0, int d1, bool direct,
-                                                     bool relu, struct ggml_tensor ** sums, int count);
-GRAPHC_API struct ggml_tensor * graphc_build_layer_norm(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * scale,
-                                                        struct ggml_tensor * shift, float epsilon);
-GRAPHC_API struct ggml_tensor * graphc_build_rms_norm(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * scale,
-                                                      struct ggml_tensor * shift, float epsilon);
-GRAPHC_API struct ggml_tensor * graphc_build_group_norm(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * scale,
-                                                        struct ggml_tensor * shift, int groups, float epsilon, bool silu);
-GRAPHC_API struct ggml_tensor * graphc_build_relu(struct graphc_builder * b, struct ggml_tensor * x);
-GRAPHC_API struct ggml_tensor * graphc_build_gelu(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * other);
-GRAPHC_API struct ggml_tensor * graphc_build_silu(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * other);
-GRAPHC_API struct ggml_tensor * graphc_build_gate(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * other, float linear,
-                                                  float cubic);
-GRAPHC_API struct ggml_tensor * graphc_build_rotary(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * cos,
-                                                    struct ggml_tensor * sin, struct ggml_tensor * rest, bool interleaved);
-GRAPHC_API struct ggml_tensor * graphc_build_copy(struct graphc_builder * b, struct ggml_tensor * x);
-GRAPHC_API struct ggml_tensor * graphc_build_concat(struct graphc_builder * b, int axis, struct ggml_tensor ** parts, int count);
-GRAPHC_API struct ggml_tensor * graphc_build_pad(struct graphc_builder * b, struct ggml_tensor * x, int before0, int behind0, int before1,
-                                                 int behind1, int before2, int behind2, int before3, int behind3);
 
 #ifdef __cplusplus
 }

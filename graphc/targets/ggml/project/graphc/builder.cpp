@@ -23,12 +23,12 @@ const graphc_ggml & functions_of_ggml() {
     return table;
 }
 
+}  // namespace
+
 Tensor checked(Tensor tensor) {
     if (tensor == nullptr) throw Error("not enough memory for a graph");
     return tensor;
 }
-
-}  // namespace
 
 Builder::Builder(ggml_context * context, const Backends & backends, const Weights & weights)
     : context_(context), builder_(nullptr, graphc_builder_free) {
@@ -56,67 +56,6 @@ std::vector<std::pair<ggml_tensor *, ggml_backend_t>> pinned(ggml_backend_t devi
         if (sides[i] == GRAPHC_LAUNCHED) found.emplace_back(node, device);
     }
     return found;
-}
-
-Tensor attention(const Builder & ctx, Tensor q, Tensor k, Tensor v, Tensor mask, float scale) {
-    return checked(graphc_build_attention(ctx, q, k, v, mask, scale));
-}
-
-Tensor linear(const Builder & ctx, Tensor weight, Tensor x, Tensors sums, bool relu) {
-    std::vector<Tensor> list(sums);
-    return checked(graphc_build_linear(ctx, weight, x, relu, list.data(), static_cast<int>(list.size())));
-}
-
-Tensor conv_2d(const Builder & ctx, Tensor kernel, Tensor image, Tensor bias, int s0, int s1, int p0, int p1, int d0, int d1, Tensors sums,
-               bool relu) {
-    std::vector<Tensor> list(sums);
-    const int count = static_cast<int>(list.size());
-    return checked(graphc_build_conv_2d(ctx, kernel, image, bias, s0, s1, p0, p1, d0, d1, false, relu, list.data(), count));
-}
-
-Tensor conv_2d_direct(const Builder & ctx, Tensor kernel, Tensor image, Tensor bias, int s0, int s1, int p0, int p1, int d0, int d1,
-                      Tensors sums, bool relu) {
-    std::vector<Tensor> list(sums);
-    const int count = static_cast<int>(list.size());
-    return checked(graphc_build_conv_2d(ctx, kernel, image, bias, s0, s1, p0, p1, d0, d1, true, relu, list.data(), count));
-}
-
-Tensor layer_norm(const Builder & ctx, Tensor x, Tensor scale, Tensor shift, float epsilon) {
-    return checked(graphc_build_layer_norm(ctx, x, scale, shift, epsilon));
-}
-
-Tensor rms_norm(const Builder & ctx, Tensor x, Tensor scale, Tensor shift, float epsilon) {
-    return checked(graphc_build_rms_norm(ctx, x, scale, shift, epsilon));
-}
-
-Tensor group_norm(const Builder & ctx, Tensor x, Tensor scale, Tensor shift, int groups, float epsilon, bool silu) {
-    return checked(graphc_build_group_norm(ctx, x, scale, shift, groups, epsilon, silu));
-}
-
-Tensor relu(const Builder & ctx, Tensor x) { return checked(graphc_build_relu(ctx, x)); }
-
-Tensor gelu(const Builder & ctx, Tensor x, Tensor other) { return checked(graphc_build_gelu(ctx, x, other)); }
-
-Tensor silu(const Builder & ctx, Tensor x, Tensor other) { return checked(graphc_build_silu(ctx, x, other)); }
-
-Tensor gate(const Builder & ctx, Tensor x, Tensor other, float linear, float cubic) {
-    return checked(graphc_build_gate(ctx, x, other, linear, cubic));
-}
-
-Tensor rotary(const Builder & ctx, Tensor x, Tensor cos, Tensor sin, Tensor rest, bool interleaved) {
-    return checked(graphc_build_rotary(ctx, x, cos, sin, rest, interleaved));
-}
-
-Tensor copy(const Builder & ctx, Tensor x) { return checked(graphc_build_copy(ctx, x)); }
-
-Tensor concat(const Builder & ctx, int axis, Tensors parts) {
-    std::vector<Tensor> list(parts);
-    return checked(graphc_build_concat(ctx, axis, list.data(), static_cast<int>(list.size())));
-}
-
-Tensor pad(const Builder & ctx, Tensor x, int before0, int behind0, int before1, int behind1, int before2, int behind2, int before3,
-           int behind3) {
-    return checked(graphc_build_pad(ctx, x, before0, behind0, before1, behind1, before2, behind2, before3, behind3));
 }
 
 }  // namespace graphc

@@ -12,7 +12,8 @@ from graphc.backends.precision import is_exact
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX
-from graphc.targets.ggml.run.choose.library import Own, file_text
+from graphc.targets.ggml.program.in_c import c_text
+from graphc.targets.ggml.run.choose.library import Own
 from graphc.targets.ggml.run.device.devices import backend_name
 
 KINDS = {float: ctypes.c_float, int: ctypes.c_int, bool: ctypes.c_bool}
@@ -86,7 +87,7 @@ def _build_function(library: ctypes.CDLL, function: str) -> Any:
 @cache
 def ggml_functions() -> Any:
     """`graphc_ggml`: ggml's functions, in the order in which the header names them."""
-    text = file_text("build.h")
+    text = c_text("build.h")
     struct = text[text.index("struct graphc_ggml {") : text.index("};")]
     names = re.findall(r"\(\*(\w+)\)|graphc_\w+ \* (\w+);", struct)
     functions = [getattr(ggml, f"ggml_{pointer or call}") for pointer, call in names]

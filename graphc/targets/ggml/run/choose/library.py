@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-from importlib.resources import files
-from itertools import count, takewhile
 from typing import Any
 
 from graphc.errors import BuildError
@@ -17,6 +15,7 @@ from graphc.kernels.c.compiler import find_compiler
 from graphc.kernels.c.joined import joined
 from graphc.kernels.c.render import FLAGS
 from graphc.once import once
+from graphc.targets.ggml.program.in_c import c_text
 from graphc.trace import LOG
 
 FAST_FLAGS = tuple("-ffp-contract=fast" if flag == "-ffp-contract=off" else flag for flag in FLAGS)
@@ -34,16 +33,9 @@ class Own:
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
         self.table = ctypes.c_void_p(ctypes.addressof(ctypes.c_byte.in_dll(library, TABLE)))
-        names = re.findall(r"F\((\w+)\)", file_text("variants.h"))
+        names = re.findall(r"F\((\w+)\)", c_text("variants.h"))
         found = {name: ctypes.cast(getattr(library, f"graphc_{name}"), ctypes.c_void_p).value for name in names}
         self._names: dict[int | None, str] = {place: name for name, place in found.items()}
-
-    def ways(self, kind: str) -> list[str]:
-        """The ways in which a kind of composite may be computed, of which each device has some."""
-        way = self.library.graphc_way
-        way.restype = ctypes.c_char_p
-        found = (way(kind.encode(), index) for index in count())
-        return [each.decode() for each in takewhile(bool, found)]
 
     def wrong_choice(self, text: bytes) -> int:
         """The number of the first line that is no choice between ways that there are; 0 if all are."""
@@ -72,9 +64,4 @@ def load_own() -> Own | None:
 
 def source(names: tuple[str, ...] = FILES) -> str:
     """The files as one, each with what it includes of others."""
-    return f"#define GRAPHC_API\n#define GRAPHC_VARIANT {TABLE}\n" + joined(names, file_text)
-
-
-def file_text(name: str) -> str:
-    """One of the project's fixed files."""
-    return files("graphc.targets.ggml").joinpath("project", "graphc", name).read_text(encoding="utf-8")
+    return f"#define GRAPHC_API\n#define GRAPHC_VARIANT {TABLE}\n" + joined(names, c_text)

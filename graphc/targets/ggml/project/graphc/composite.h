@@ -1,0 +1,106 @@
+// What composites are built with: of `build.c`, for the files of `composites/`. Valid as C and as C++.
+
+#pragma once
+
+#include "build.h"
+#include "composites.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    KEY_SIZE = 512,
+    SIZES_SIZE = 84,
+    MOST_DEVICES = 16,
+    MOST_SOURCES = 6,  // tensors that a function of ours reads
+};
+
+/// Bytes of a matrix of scores, or of columns, above which it is not made by choice.
+#define MOST_BYTES ((size_t) 256 << 20)
+
+/// Memory that is kept as long as the builder.
+struct kept {
+    struct kept * next;
+};
+
+struct choice {
+    const char * key, * way;
+    struct choice * next;
+};
+
+struct factors {
+    const struct ggml_tensor * weight;
+    struct ggml_tensor * down, * up;
+    struct factors * next;
+};
+
+struct graphc_builder {
+    struct ggml_context * context;
+    const struct graphc_ggml * ggml;
+    const struct graphc_functions * own;  // none: ggml computes everything
+    int threads, devices;
+    ggml_backend_t device[MOST_DEVICES];
+    bool vulkan;  // its products read their operands wrong, or rounded, unless those lie together; its direct convolutions are fast
+    bool halves;  // the devices' functions may read float32 as float16: they are no less exact than products then, or may be
+    struct kept * kept;
+    struct choice * choices;
+    struct factors * factors;
+    char key[KEY_SIZE];
+    const char * way;
+};
+
+/// So many bytes, all 0, that live as long as the builder; NULL without memory.
+static inline void * keep(struct graphc_builder * b, size_t size) {
+    const size_t head = 64;  // a line of the cache
+    struct kept * made = (struct kept *) calloc(1, head + size);
+    if (made == NULL) return NULL;
+    made->next = b->kept, b->kept = made;
+    return (char *) made + head;
+}
+
+static inline bool same(const char * a, const char * b) { return strcmp(a, b) == 0; }
+
+/// The way that was chosen for the call whose key the builder has, or else for all calls of its kind; "" if none was.
+static inline const char * chosen(const struct graphc_builder * b) {
+    const char * of_all = "";
+    for (const struct choice * each = b->choices; each != NULL; each = each->next) {
+        if (same(each->key, b->key)) return each->way;
+        const char * star = strstr(each->key, " *");
+        if (star != NULL && strncmp(each->key, b->key, (size_t) (star + 1 - each->key)) == 0 && *of_all == 0) of_all = each->way;
+    }
+    return of_all;
+}
+
+/// A tensor's sizes as a part of a key.
+static inline const char * sizes_of(const struct ggml_tensor * t, char * text) {
+    snprintf(text, SIZES_SIZE, "%" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64, t->ne[0], t->ne[1], t->ne[2], t->ne[3]);
+    return text;
+}
+
+static inline bool is_supported(const struct graphc_builder * b, const struct ggml_tensor * tensor) {
+    for (int i = 0; i < b->devices; ++i) {
+        if (!b->ggml->backend_supports_op(b->device[i], tensor)) return false;
+    }
+    return true;
+}
+
+/// A tensor of float32 that a function of ours computes.
+static inline struct ggml_tensor * computed(struct graphc_builder * b, ggml_custom_op_t function, void * settings, const int64_t * ne,
+                                            struct ggml_tensor ** sources, int count) {
+    return b->ggml->custom_4d(b->context, GGML_TYPE_F32, ne[0], ne[1], ne[2], ne[3], sources, count, function, GGML_N_TASKS_MAX, settings);
+}
+
+/// A tensor times another, if there is one; and plus another, if there is one.
+static inline struct ggml_tensor * times(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * other) {
+    return other == NULL ? x : b->ggml->mul(b->context, x, other);
+}
+static inline struct ggml_tensor * plus(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * other) {
+    return other == NULL ? x : b->ggml->add(b->context, x, other);
+}
+
+/// A vector with the axes of an image, a number for each channel; what has them stays.
+static inline struct ggml_tensor * along_channels(struct graphc_builder * b, struct ggml_tensor * x) {
+    return x == NULL || x->ne[1] * x->ne[2] * x->ne[3] != 1 ? x : b->ggml->reshape_4d(b->context, x, 1, 1, x->ne[0], 1);
+}

@@ -1,0 +1,49 @@
+// Copies: contiguous, joined, and with zeros around them, by our own code where it is faster.
+
+#include "../composite.h"
+
+struct ggml_tensor * graphc_build_copy(struct graphc_builder * b, struct ggml_tensor * x) {
+    if (b->own == NULL || !b->own->takes_permuted_copy(x)) return b->ggml->cont(b->context, x);
+    return computed(b, b->own->permuted_copy, NULL, x->ne, &x, 1);
+}
+
+/// At most MOST_SOURCES tensors as one, or two.
+static struct ggml_tensor * joined(struct graphc_builder * b, int axis, struct ggml_tensor ** parts, int count) {
+    bool own = b->own != NULL;
+    for (int i = 0; i < count; ++i) own = own && b->own->takes_concat(parts[i]);
+    if (!own) {
+        struct ggml_tensor * found = parts[0];
+        for (int i = 1; i < count; ++i) found = b->ggml->concat(b->context, found, parts[i], axis);
+        return found;
+    }
+    struct graphc_concat_settings * settings = (struct graphc_concat_settings *) keep(b, sizeof *settings);
+    if (settings == NULL) return NULL;
+    settings->axis = axis;
+    int64_t ne[4];
+    memcpy(ne, parts[0]->ne, sizeof ne);
+    for (int i = 1; i < count; ++i) ne[axis] += parts[i]->ne[axis];
+    return computed(b, b->own->concat, settings, ne, parts, count);
+}
+
+struct ggml_tensor * graphc_build_concat(struct graphc_builder * b, int axis, struct ggml_tensor ** parts, int count) {
+    struct ggml_tensor * found = parts[0];
+    for (int next = 1, more; next < count; next += more) {
+        struct ggml_tensor * some[MOST_SOURCES] = {found};
+        for (more = 0; more < MOST_SOURCES - 1 && next + more < count; ++more) some[1 + more] = parts[next + more];
+        found = joined(b, axis, some, 1 + more);
+    }
+    return found;
+}
+
+struct ggml_tensor * graphc_build_pad(struct graphc_builder * b, struct ggml_tensor * x, int before0, int behind0, int before1, int behind1,
+                                      int before2, int behind2, int before3, int behind3) {
+    if (b->own == NULL || !b->own->takes_pad(x)) {
+        return b->ggml->pad_ext(b->context, x, before0, behind0, before1, behind1, before2, behind2, before3, behind3);
+    }
+    struct graphc_pad_settings * settings = (struct graphc_pad_settings *) keep(b, sizeof *settings);
+    if (settings == NULL) return NULL;
+    const int before[] = {before0, before1, before2, before3}, behind[] = {behind0, behind1, behind2, behind3};
+    int64_t ne[4];
+    for (int i = 0; i < 4; ++i) settings->before[i] = before[i], ne[i] = x->ne[i] + before[i] + behind[i];
+    return computed(b, b->own->pad, settings, ne, &x, 1);
+}

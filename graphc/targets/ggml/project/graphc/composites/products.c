@@ -1,0 +1,139 @@
+// Products and convolutions, with what is added to them on the way.
+
+#include "../composite.h"
+
+/// Bytes of a matrix of columns from which a device is better off without it: some devices' largest buffer is 128 MiB.
+#define LARGE_COLUMNS ((size_t) 1 << 26)
+
+/// What ggml's direct convolution reserves: one column and its result must fit. ggml's GGML_IM2COL_WORK_SIZE.
+#define DIRECT_WORKSPACE ((int64_t) 16 << 20)
+
+/// Bytes: what devices want at most; Vulkan's limit minStorageBufferOffsetAlignment.
+#define ALIGNMENT 256
+
+/// The tensor, or a copy of it if it has gaps, or its only row an odd stride, or it is a view that begins at an odd place.
+static struct ggml_tensor * lying_together(struct graphc_builder * b, struct ggml_tensor * x) {
+    const bool odd = x->nb[1] != b->ggml->row_size(x->type, x->ne[0]) || x->view_offs % ALIGNMENT != 0;
+    return odd || !b->ggml->is_contiguous(x) ? graphc_build_copy(b, x) : x;
+}
+
+/// What is left to be added to a product or a convolution, and its ReLU.
+static struct ggml_tensor * with_rest(struct graphc_builder * b, struct ggml_tensor * found, struct ggml_tensor ** sums, int count, bool relu) {
+    for (int i = 0; i < count; ++i) found = b->ggml->add(b->context, found, sums[i]);
+    return relu ? graphc_build_relu(b, found) : found;
+}
+
+/// These tensors behind another one; NULL without memory.
+static struct ggml_tensor ** with_first(struct graphc_builder * b, struct ggml_tensor * first, struct ggml_tensor ** rest, int count) {
+    struct ggml_tensor ** made = (struct ggml_tensor **) keep(b, sizeof *made * (size_t) (count + 1));
+    if (made == NULL) return NULL;
+    made[0] = first;
+    for (int i = 0; i < count; ++i) made[i + 1] = rest[i];
+    return made;
+}
+
+/// How many of these our code adds to a result of such sizes on the way, besides what it reads anyway.
+static int taken_sums(const struct graphc_builder * b, const int64_t * ne, struct ggml_tensor ** sums, int count, bool image) {
+    struct ggml_tensor result;
+    memset(&result, 0, sizeof result);
+    memcpy(result.ne, ne, sizeof result.ne);
+    int taken = 0;
+    while (taken < count && taken < MOST_SOURCES - 2 && b->own->takes_sum(sums[taken], &result, image)) ++taken;
+    return taken;
+}
+
+static struct ggml_tensor * product(struct graphc_builder * b, struct ggml_tensor * weight, struct ggml_tensor * x, bool relu,
+                                    struct ggml_tensor ** sums, int count) {
+    if (b->own != NULL) {
+        struct graphc_mul_mat_settings * settings = (struct graphc_mul_mat_settings *) keep(b, sizeof *settings);
+        if (settings == NULL) return NULL;
+        settings->types = b->ggml->get_type_traits(weight->type);
+        if (b->own->takes_mul_mat(weight, x, settings)) {
+            const int64_t ne[] = {weight->ne[1], x->ne[1], x->ne[2], x->ne[3]};
+            const int taken = taken_sums(b, ne, sums, count, false);
+            struct ggml_tensor * sources[MOST_SOURCES] = {weight, x};
+            for (int i = 0; i < taken; ++i) sources[2 + i] = sums[i];
+            settings->relu = relu && taken == count;
+            struct ggml_tensor * found = computed(b, b->own->mul_mat, settings, ne, sources, 2 + taken);
+            return taken == count ? found : with_rest(b, found, sums + taken, count - taken, relu);
+        }
+    }
+    if (b->vulkan) weight = lying_together(b, weight), x = lying_together(b, x);
+    return with_rest(b, b->ggml->mul_mat(b->context, weight, x), sums, count, relu);
+}
+
+struct ggml_tensor * graphc_build_linear(struct graphc_builder * b, struct ggml_tensor * weight, struct ggml_tensor * x, bool relu,
+                                         struct ggml_tensor ** sums, int count) {
+    for (const struct factors * each = b->factors; each != NULL; each = each->next) {
+        if (each->weight != weight) continue;
+        struct ggml_tensor * change = product(b, each->up, product(b, each->down, x, false, NULL, 0), false, NULL, 0);
+        struct ggml_tensor ** more = with_first(b, change, sums, count);
+        return more == NULL ? NULL : product(b, weight, x, relu, more, count + 1);
+    }
+    return product(b, weight, x, relu, sums, count);
+}
+
+/// One of our convolutions; NULL where they do not take it, or another way was chosen.
+static struct ggml_tensor * own_convolution(struct graphc_builder * b, struct ggml_tensor * kernel, struct ggml_tensor * image, const int64_t * ne,
+                                            struct graphc_conv_2d_settings * settings, const char * way, struct ggml_tensor ** sums, int count) {
+    const bool preferred = same(way, "winograd") || (!same(way, "tiles") && b->own->prefers_winograd(kernel, image, settings));
+    const bool winograd = preferred && b->own->takes_winograd(kernel, image, settings);
+    if (!winograd && !b->own->takes_conv_2d(kernel, image, settings)) return NULL;
+    const bool relu = settings->relu != 0;
+    const int taken = taken_sums(b, ne, sums, count, true);
+    struct ggml_tensor * sources[MOST_SOURCES + 1] = {kernel, image};
+    int first = 2;
+    if (winograd) {
+        const int64_t size[] = {b->own->winograd_size(kernel, image, settings, b->threads), 1, 1, 1};
+        sources[1] = computed(b, b->own->winograd_operands, settings, size, sources, 2);
+        sources[0] = image, sources[2] = kernel, first = 3;
+    }
+    for (int i = 0; i < taken; ++i) sources[first + i] = sums[i];
+    settings->relu = relu && taken == count;
+    struct ggml_tensor * found = computed(b, winograd ? b->own->winograd : b->own->conv_2d, settings, ne, sources, first + taken);
+    if (taken < count) found = with_rest(b, found, sums + taken, count - taken, relu);
+    b->way = winograd ? "winograd" : "tiles";
+    return found;
+}
+
+static int64_t conv_size(int64_t size, int64_t kernel, int stride, int pad, int dilation) {
+    return (size + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
+}
+
+struct ggml_tensor * graphc_build_conv_2d(struct graphc_builder * b, struct ggml_tensor * kernel, struct ggml_tensor * image,
+                                          struct ggml_tensor * bias, int s0, int s1, int p0, int p1, int d0, int d1, bool direct, bool relu,
+                                          struct ggml_tensor ** sums, int count) {
+    if (bias != NULL && (sums = with_first(b, along_channels(b, bias), sums, count++)) == NULL) return NULL;
+    const int64_t * k = kernel->ne;
+    char of_kernel[SIZES_SIZE], of_image[SIZES_SIZE];
+    snprintf(b->key, sizeof b->key, "conv_2d %s %s %s stride %dx%d pad %dx%d dilation %dx%d", b->ggml->type_name(kernel->type),
+             sizes_of(kernel, of_kernel), sizes_of(image, of_image), s0, s1, p0, p1, d0, d1);
+    const char * chosen_way = chosen(b), * way = NULL;
+    const int64_t ne[] = {conv_size(image->ne[0], k[0], s0, p0, d0), conv_size(image->ne[1], k[1], s1, p1, d1), k[3], image->ne[3]};
+    const size_t columns = sizeof(float) * (size_t) (ne[0] * ne[1] * ne[3] * k[0] * k[1] * k[2]);
+    const bool fits = (int64_t) sizeof(float) * (k[0] * k[1] * k[2] + k[3]) <= DIRECT_WORKSPACE;
+    bool wanted = direct;
+    if (b->own != NULL && same(chosen_way, "direct") && kernel->type == GGML_TYPE_F32 && fits) {
+        wanted = true, way = "direct";
+    } else if (b->own != NULL) {
+        struct graphc_conv_2d_settings * settings = (struct graphc_conv_2d_settings *) keep(b, sizeof *settings);
+        if (settings == NULL) return NULL;
+        settings->s0 = s0, settings->s1 = s1, settings->p0 = p0, settings->p1 = p1, settings->d0 = d0, settings->d1 = d1;
+        settings->relu = relu, settings->types = b->ggml->get_type_traits(kernel->type);
+        struct ggml_tensor * found = own_convolution(b, kernel, image, ne, settings, chosen_way, sums, count);
+        if (found != NULL) return found;
+    } else if (b->devices > 0) {
+        const bool by_columns = same(chosen_way, "columns") && (!direct || columns <= MOST_BYTES);
+        wanted = fits && !by_columns && (direct || same(chosen_way, "direct") || (b->vulkan && columns > LARGE_COLUMNS));
+    }
+    struct ggml_tensor * found = NULL;
+    if (wanted) {
+        found = b->ggml->conv_2d_direct(b->context, kernel, image, s0, s1, p0, p1, d0, d1);
+        if (!direct && !is_supported(b, found)) found = NULL;
+    }
+    if (b->devices > 0) way = found != NULL ? "direct" : "columns";
+    if (found == NULL) found = b->ggml->conv_2d(b->context, kernel, image, s0, s1, p0, p1, d0, d1);
+    found = with_rest(b, found, sums, count, relu);
+    b->way = way;
+    return found;
+}
