@@ -17,6 +17,7 @@ from graphc.ops.attention import Attention
 from graphc.ops.base import Op
 from graphc.ops.conv import Conv
 from graphc.targets.ggml.lowering.lower import lower
+from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX
 from graphc.targets.ggml.run.choose.choices import choices_for, chosen, remember, store_for
 from graphc.targets.ggml.run.choose.library import load_own
 from graphc.targets.ggml.run.device.devices import open_backends
@@ -170,10 +171,16 @@ def test_a_star_stands_for_all_calls_of_a_kind_that_no_line_is_about():
         assert [each.way for each in built(op, shapes, choices)[2].taken.values()] == [way]
 
 
-def test_ways_are_those_of_c():
-    assert own.ways("conv_2d") == ["winograd", "tiles", "direct", "columns"]
-    assert own.ways("attention") == ["flash", "scores"]
-    assert own.ways("poetry") == []
+def test_c_knows_the_ways_of_composites():
+    own = load_own()
+    assert own is not None
+    ways = {name.removeprefix(PREFIX): each.ways for name, each in COMPOSITES.items() if each.ways}
+    assert ways["attention"] == ("flash", "scores")
+    for kind, names in ways.items():
+        assert [own.wrong_choice(f"{kind} * = {name}".encode()) for name in (*names, "slowly")] == [0] * len(names) + [
+            1
+        ]
+    assert own.wrong_choice(b"linear * = flash") == own.wrong_choice(b"poetry * = flash") == 1
 
 
 def test_processes_that_write_at_once_lose_nothing(tmp_path):

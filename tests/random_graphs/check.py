@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from graphc import onnx_backend
 from graphc.errors import GraphcError
-from graphc.targets.ggml.run.choose.library import load_own
+from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX
 
 from .drawing import F32, Drawing, Rejected, Tensor, difference, info, model_of, reads
 from .nodes import NODES
@@ -77,8 +77,7 @@ def examples(draw: st.DrawFn, most: int = MOST_NODES, among: Sequence[str] = tup
         d.add("Identity", d.leaf(d.array(F32, ())), exact=True)
     made = {name for node in d.nodes for name in node.output}
     outputs = [t for t in d.tensors if t.name in made and (t.name not in d.read or d.number(0, 3) == 0)]
-    own = load_own()
-    ways = {name: d.pick(("", *each.ways)) for name, each in COMPOSITES.items() if each.ways} if own else {}
+    ways = {name.removeprefix(PREFIX): d.pick(("", *each.ways)) for name, each in COMPOSITES.items() if each.ways}
     return Example(d, d.nodes, outputs, d.flag(), ways)
 
 

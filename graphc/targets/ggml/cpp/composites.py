@@ -21,6 +21,7 @@ HEADER = """\
 // best there: `composites/`. Tensors that may be missing are null. They throw Error without memory.
 
 #include "graphc/builder.h"
+#include "graphc/composites.h"
 
 namespace graphc {{
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TypeVar
 
 from graphc.ir import module_path
 from graphc.targets.ggml.program.calls import CALLS
@@ -18,8 +17,6 @@ from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program
 from graphc.targets.ggml.program.prune import live_calls
 from graphc.targets.ggml.program.rules import RESHAPES
 from graphc.targets.ggml.program.tensor import Arg, ProgramError, Tensor
-
-A = TypeVar("A", bound=Arg)
 
 
 def composed(program: Program) -> Program:
@@ -31,11 +28,10 @@ def composed(program: Program) -> Program:
         tensor = replace(call.result, call=len(result.calls))
         host = call.host and replace(call.host, blocks=tuple(map(composed, call.host.blocks)))
         scope = tuple(map(module_path, call.scope))  # engines of an older version have them as the exporter did
-        result.calls.append(replace(call, args=_moved(call.args, moved), result=tensor, host=host, scope=scope))
+        result.calls.append(replace(call, args=_all_moved(call.args, moved), result=tensor, host=host, scope=scope))
         moved[index] = tensor
     for output in program.outputs:
-        (tensor,) = _moved([output.tensor], moved)
-        result.outputs.append(replace(output, tensor=tensor))
+        result.outputs.append(replace(output, tensor=_moved(output.tensor, moved)))
     return result
 
 
@@ -50,7 +46,7 @@ def expanded(program: Program, kept: Container[str]) -> Program:
         return tensor
 
     for index, call in enumerate(program.calls):
-        args = _moved(call.args, moved)
+        args = _all_moved(call.args, moved)
         if call.function not in COMPOSITES or call.function in kept:
             host = call.host and replace(call.host, blocks=tuple(expanded(each, kept) for each in call.host.blocks))
             moved[index] = append(replace(call, host=host), call.function, args, call.result)
@@ -61,17 +57,18 @@ def expanded(program: Program, kept: Container[str]) -> Program:
             made[step.result] = append(call, step.function, given, step.result)
         moved[index] = replace(made[step.result], rank=call.result.rank)
     for output in program.outputs:
-        (tensor,) = _moved([output.tensor], moved)
-        result.outputs.append(replace(output, tensor=tensor))
+        result.outputs.append(replace(output, tensor=_moved(output.tensor, moved)))
     return result
 
 
-def _moved(args: Iterable[A], moved: Mapping[int, Tensor]) -> tuple[A, ...]:
+def _moved(tensor: Tensor, moved: Mapping[int, Tensor]) -> Tensor:
+    """A tensor where another call makes it."""
+    return replace(moved[tensor.call], rank=tensor.rank) if tensor.call in moved else tensor
+
+
+def _all_moved(args: Iterable[Arg], moved: Mapping[int, Tensor]) -> tuple[Arg, ...]:
     """Arguments where other calls make them."""
-    return tuple(
-        replace(moved[arg.call], rank=arg.rank) if isinstance(arg, Tensor) and arg.call in moved else arg
-        for arg in args
-    )
+    return tuple(_moved(arg, moved) if isinstance(arg, Tensor) else arg for arg in args)
 
 
 def _composed(program: Program) -> Iterator[tuple[int, Call]]:

@@ -6,7 +6,7 @@ import re
 import textwrap
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from importlib.resources.abc import Traversable
 
 from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX, Composite
 
@@ -20,8 +20,8 @@ KINDS = {float: "float", int: "int", bool: "bool"}
 """What C takes for a composite's numbers; for all else it takes a tensor."""
 
 DECLARATIONS = """\
-// The composites that the files of `composites/` build. What they compute is said in graphc's `program/composites/`, of which this
-// header is made. The results are tensors of the builder's context; NULL without memory. Valid as C and as C++.
+// The composites that the files of `composites/` build. What they compute is said in graphc's `program/composites/`, of which
+// this header is made. The results are tensors of the builder's context; NULL without memory. Valid as C and as C++.
 
 #pragma once
 
@@ -92,7 +92,7 @@ def _composite_files() -> list[str]:
     return [f"{FOLDER}/{name}" for name in sorted(found) if name.endswith(".c")]
 
 
-def _folder() -> Any:
+def _folder() -> Traversable:
     return files("graphc.targets.ggml").joinpath("project", "graphc")
 
 

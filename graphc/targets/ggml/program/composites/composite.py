@@ -1,5 +1,5 @@
 """Composite calls: what a program may call beside ggml's functions. Each stands for several calls of ggml's, its expansion, which
-says what it computes and what runs where nothing better is known. Its way is chosen when a graph is built: `build.c`.
+says what it computes and what runs where nothing better is known. Its way is chosen when a graph is built, by C: `project/graphc/composites/`.
 """
 
 from __future__ import annotations

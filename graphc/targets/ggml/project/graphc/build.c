@@ -1,4 +1,4 @@
-// Composite calls: which way each is computed, and by which tensors. Valid as C and as C++.
+// The builder of composite calls, which are built by the files of `composites/`, and the choices between ways. Valid as C and as C++.
 
 #include "composite.h"
 

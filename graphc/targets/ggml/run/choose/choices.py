@@ -3,7 +3,7 @@
     conv_2d f32 3x3x128x3 512x512x128x1 stride 1x1 pad 1x1 dilation 1x1 = winograd  # winograd 155 ms, tiles 282 ms
 
 Before the `=` stands what a choice depends on: the kind of call, the type of its weights, sizes in ggml's order. `graphc tune`
-(`runtime/tuning.py`) measures; for calls that no line is about, fixed rules decide. `build.c` has the ways, and reads the lines.
+(`runtime/tuning.py`) measures; for calls that no line is about, fixed rules decide. `build.c` reads the lines.
 """
 
 from __future__ import annotations
