@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -90,6 +90,24 @@ class ModelFolders:
         """The files of a kind."""
         return [file for file in self.files if file.kind in SAME_NAMES.get(kind, (kind,))]
 
+    def modules(
+        self, names: Iterable[str], kinds: Sequence[str] = ("vae", "text encoder")
+    ) -> tuple[Path | None, list[Path]]:
+        """An autoencoder, if one is named, and text encoders, by names of one list, as Forge has them; a path is that of an
+        autoencoder. Raises ModelError."""
+        found: dict[str, list[Path]] = {"vae": [], "text encoder": []}
+        for name in names:
+            kind = next((kind for kind in kinds if self._is_path(kind, name) or self._named(kind, name)), None)
+            if kind is None:
+                what = " or ".join("autoencoder" if kind == "vae" else kind for kind in kinds)
+                raise ModelError(f"there is no {what} {name[:60]!r}")
+            found[kind].append(self.find(kind, name))
+        autoencoders = list(dict.fromkeys(found["vae"]))
+        if len(autoencoders) > 1:
+            several = ", ".join(path.name for path in autoencoders)
+            raise ModelError(f"one autoencoder can be given, and not {several}")
+        return next(iter(autoencoders), None), found["text encoder"]
+
     def place(self, kind: str) -> Path | None:
         """The first folder that is for files of a kind; None if there is none."""
         return next(
@@ -102,18 +120,28 @@ class ModelFolders:
 
         Raises ModelError that says which names come near, or that several fit.
         """
-        if self.paths and (Path(name).is_file() or (kind == "checkpoint" and Path(name).is_dir())):
+        if self._is_path(kind, name):
             return Path(name)
-        files = self.of(kind)
+        fitting = self._named(kind, name)
+        if not fitting:
+            raise ModelError(f"there is no {kind} {name!r}{_nearest(name, self.of(kind))}")
+        if len(fitting) > 1:
+            several = ", ".join(file.name for file in fitting)
+            raise ModelError(f"{kind} {name!r} may be any of {several}: give its folder too")
+        return fitting[0].path
+
+    def _is_path(self, kind: str, name: str) -> bool:
+        """True if a file elsewhere is named, or a folder where a model may be one."""
+        return self.paths and (Path(name).is_file() or (kind == "checkpoint" and Path(name).is_dir()))
+
+    def _named(self, kind: str, name: str) -> list[ModelFile]:
+        """The files of a kind that are called so: as the name is spelled, or in large or small letters."""
+        plain = _without_ending(name)
         for spelled in (str, str.lower):
             for part in (_whole, _last):
-                fitting = [file for file in files if spelled(_without_ending(name)) == spelled(part(file))]
-                if len(fitting) == 1:
-                    return fitting[0].path
-                if fitting:
-                    several = ", ".join(file.name for file in fitting)
-                    raise ModelError(f"{kind} {name!r} may be any of {several}: give its folder too")
-        raise ModelError(f"there is no {kind} {name!r}{_nearest(name, files)}")
+                if fitting := [file for file in self.of(kind) if spelled(plain) == spelled(part(file))]:
+                    return fitting
+        return []
 
 
 def _files_of(folder: Path) -> Iterator[ModelFile]:

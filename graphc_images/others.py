@@ -82,17 +82,13 @@ class Others:
 
     def _modules(self, names: Sequence[str]) -> Modules:
         """The files of names."""
-        vae, text = [], []
-        for name in names:
-            try:
-                vae.append(self._named("vae", name))
-            except ModelError:
-                text.append(self._named("text encoder", name))
-        if len(vae) > 1:
-            raise SettingError(f"hires_modules: one autoencoder can be given, and not {', '.join(names)}")
-        return Modules(vae[0] if vae else None, text)
-
-    def _named(self, kind: str, name: str) -> Path:
+        if not names:
+            return Modules()
         if self.folders is None:
-            raise SettingError(f"hires_modules: {name!r} is looked for in the folders of models, and none was given")
-        return self.folders.find(kind, name)
+            raise SettingError(
+                f"hires_modules: {names[0]!r} is looked for in the folders of models, and none was given"
+            )
+        try:
+            return Modules(*self.folders.modules(names))
+        except ModelError as error:
+            raise SettingError(f"hires_modules: {error}") from None

@@ -81,6 +81,11 @@ class Models:
         """The names of all that makes pictures larger, A1111's "None" first."""
         return ["None", *(name for name in FILTERS if name != "None"), *(each.name for each in self.files("upscaler"))]
 
+    def modules(self, names: Sequence[str], kinds: Sequence[str]) -> tuple[Path | None, list[Path]]:
+        """The autoencoder and the text encoders of these names, as they lie there now. Raises ModelError."""
+        self.files("vae")
+        return self.folders.modules(names, kinds)
+
     def find_file(self, kind: str, name: str) -> ModelFile:
         """A file of a kind by its name. Raises ModelError."""
         found = self.files(kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphc_images import ModelError
 from graphc_server.errors import RequestError
 from graphc_server.models import Models
 
@@ -15,18 +16,9 @@ def modules_called(
     models: Models, names: Sequence[str], field: str, kinds: Sequence[str] = ("vae", "text encoder")
 ) -> Chosen:
     """The names without their folders. Raises RequestError that names the field."""
-    what = " or ".join({"vae": "autoencoder"}.get(kind, kind) for kind in kinds)
-    found: dict[str, list[str]] = {"vae": [], "text encoder": []}
-    for given in names:
-        name = str(given).replace("\\", "/").rpartition("/")[2]
-        kind = next((kind for kind in kinds if name in _names(models, kind)), None)
-        if kind is None:
-            raise RequestError(f"{field}: there is no {what} {name[:60]!r}")
-        found[kind].append(name)
-    if len(set(found["vae"])) > 1:
-        raise RequestError(f"{field}: one autoencoder can be given, and not {', '.join(found['vae'])}")
-    return next(iter(found["vae"]), None), tuple(found["text encoder"])
-
-
-def _names(models: Models, kind: str) -> set[str]:
-    return {name for each in models.files(kind) for name in (each.name, each.path.name)}
+    plain = [str(given).replace("\\", "/").rpartition("/")[2] for given in names]
+    try:
+        autoencoder, text = models.modules(plain, kinds)
+    except ModelError as error:
+        raise RequestError(f"{field}: {error}") from None
+    return autoencoder and autoencoder.name, tuple(path.name for path in text)

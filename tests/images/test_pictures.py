@@ -20,7 +20,6 @@ from graphc_images.pictures import (
     tiles,
 )
 from graphc_images.pictures.masks import Box
-from graphc_images.pictures.previews import PREVIEWS, preview
 from graphc_images.pictures.sizes import resize
 
 
@@ -339,22 +338,3 @@ def test_masks_of_comfyui_are_resized_as_torch_does():
         expected = torch.nn.functional.interpolate(torch.tensor(drawn)[None, None], size, mode="bilinear")[0, 0]
         np.testing.assert_allclose(masks.bilinear(drawn, *size), expected, atol=1e-6)
     assert masks.bilinear(np.ones((1, 1)), 3, 3).tolist() == [[1] * 3] * 3
-
-
-def test_previews():
-    assert {name: len(table.factors) for name, table in PREVIEWS.items()} == {
-        "sd1": 4,
-        "sdxl": 4,
-        "sd3": 16,
-        "flux": 16,
-    }
-    latent = np.zeros((4, 1, 1), np.float32)
-    latent[1] = 1
-    assert preview(latent, "sd1").getpixel((0, 0)) == tuple(
-        int((each + 1) / 2 * 255) for each in (0.3250, 0.4974, 0.2350)
-    )
-    assert preview(np.zeros((16, 2, 3)), "flux").size == (3, 2)
-    with pytest.raises(SettingError, match="no quick preview"):
-        preview(latent, "other")
-    with pytest.raises(SettingError, match=r"is \[16, height, width\]"):
-        preview(latent, "sd3")

@@ -1,4 +1,4 @@
-// The builder of composite calls, which are built by the files of `composites/`, and the choices between ways. Valid as C and as C++.
+// What composite calls are built with, and the choices between their ways. Valid as C and as C++.
 
 #include "composite.h"
 

@@ -1,4 +1,4 @@
-"""What the composite calls of one graph become, by the code that decides it for Python and C++: `build.c` and `composites/`."""
+"""What the composite calls of one graph become, by the C that decides it for Python and C++: `build.c`, `composites/`."""
 
 from __future__ import annotations
 
