@@ -32,8 +32,9 @@ RAISE = [*movement.CANCEL, *algebra.RULES, *activation.RULES, *norm.RULES, *atte
 
 SIMPLIFY = [
     *masks.RULES,
+    *attention.MASKS,
     *movement.CANCEL,
-    *masks.ORDER,
+    *attention.ROWS,
     *movement.SINK,
     *many_axes.RULES,
     *movement.ABSORB,

@@ -54,6 +54,11 @@ class Modules(Builder):
         x = self.binary("ggml_mul", x, self.weight(f"{name}.weight", size))
         return self.binary("ggml_add", x, self.weight(f"{name}.bias", size))
 
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+        """Attention over four axes."""
+        found = self.call("graphc_attention", self.rows(q), self.rows(k), v, mask, self.single(scale), rank=4)
+        return self.transpose(found, (0, 2, 1, 3))
+
     def conv(self, x: Tensor, path: str, inputs: int, outputs: int, stride: int) -> Tensor:
         """A 3x3 convolution with a bias."""
         self.at(*path.split("/"))

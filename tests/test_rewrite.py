@@ -19,7 +19,7 @@ from graphc.passes.common import common
 from graphc.rewrite.engine import Log, rewrite, rule
 from graphc.rewrite.pattern import Apply, Number
 from graphc.rewrite.pattern import parse as parse_pattern
-from graphc.rewrite.rules import masks
+from graphc.rewrite.rules import attention, masks
 from graphc.runtime.bisect import bisect
 
 RULES = {rule.name: rule for rule in [*RAISE, *SIMPLIFY]}
@@ -386,6 +386,6 @@ def test_parameters_are_no_masks_whatever_they_hold():
     graph.declare_parameter(weight, "a.weight")
     condition = graph.add(Binary("Equal"), [weight, graph.constant(np.zeros((), np.float32))]).output
     graph.output(graph.add(Where(), [condition, x, weight]).output, "y")
-    rewrite(graph, masks.RULES)
+    rewrite(graph, [*masks.RULES, *attention.MASKS])
     assert [node.op.name for node in graph.nodes] == ["Equal", "Where"]
     assert not weight.origin.pinned

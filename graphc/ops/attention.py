@@ -78,7 +78,7 @@ class Attention(Op):
         return (emit(MatMul(), emit(Softmax(3), scores), v),)
 
     def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | None:
-        """Two `ggml_mul_mat`, which serve several heads of q by one of k and v, around a `ggml_soft_max_ext`; float32."""
+        """The composite, whose heads of k and v may each serve several of q; float32."""
         q, k, v = inputs[:3]
         mask = b.cont(inputs[3]) if len(inputs) == 4 else None
         types = b.types[:4]
@@ -86,7 +86,8 @@ class Attention(Op):
             return None
         if mask is not None and (mask.rank < 2 or mask.ne[:2] != (k.ne[1], q.ne[1])):
             return None
-        return b.attention(q, k, v, mask, self.scale)
+        found = b.call("graphc_attention", b.rows(q), b.rows(k), v, mask, b.single(self.scale), rank=4)
+        return b.transpose(found, (0, 2, 1, 3))
 
 
 def repeat_heads(emit: Emit, x: Value, heads: Dim) -> Value:

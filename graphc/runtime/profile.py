@@ -36,7 +36,10 @@ from graphc.targets.ggml.run.graph import BuiltGraph
 from graphc.targets.ggml.run.memory.results import ComputeMemory
 from graphc.targets.ggml.run.memory.streams import Streams
 
-PRODUCTS = ("mul_mat", "linear", "conv", "matmul", "attention", "out_prod")
+PRODUCTS = (
+    *("mul_mat", "matmul", "conv", "out_prod"),
+    *(name.removeprefix(PREFIX) for name, each in COMPOSITES.items() if each.product),
+)
 """Parts of the names of steps that are products."""
 
 
@@ -334,7 +337,7 @@ def together(name: str, timings: Sequence[Timing]) -> Total:
 
 
 def is_product(step: str) -> bool:
-    """True if a step of this name is a product, a convolution or attention."""
+    """True if a step of this name multiplies matrices."""
     return any(part in step.lower() for part in PRODUCTS)
 
 

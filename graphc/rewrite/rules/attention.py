@@ -16,6 +16,7 @@ from graphc.ops.pointwise import Binary, Where
 from graphc.ops.reduce import Reduce
 from graphc.ops.softmax import Softmax
 from graphc.rewrite.engine import Refusal, Site, rule
+from graphc.rewrite.rules.masks import everywhere
 from graphc.shapes import Dim
 
 EXCLUDES = -1e30
@@ -117,6 +118,26 @@ def values_as_columns(
     emit.source = a.source
     v = emit(Transpose((0, 1, 3, 2)), emit(Reshape((1, *matrix, rows)), columns))
     return emit(a.op, q, k, v, *([] if mask is None else [mask]))
+
+
+@rule("a := Attention(q, k, v, mask)")
+def mask_of_nothing(emit: Emit, q: Value, k: Value, v: Value, mask: Value, a: Node) -> Value | Refusal:
+    """Attention needs no mask that adds 0 to all scores."""
+    number = everywhere(mask)
+    if number is None or number != 0:
+        return Refusal("the mask is not known to be 0 everywhere")
+    return emit(a.op, q, k, v)
+
+
+@rule("t := Transpose(w := Where(rows, number, x))")
+def transpose_of_some_rows(emit: Site, rows: Value, number: Value, x: Value, t: Node, w: Node) -> Value | Refusal:
+    """Rows are replaced by a number behind a transpose, where that costs nothing: it is a part of attention."""
+    assert isinstance(t.op, Transpose)
+    if x.producer is None or x.producer.op.name not in ("Attention", "Transpose") or not emit.alone(w.output):
+        return Refusal("what is transposed is no result of attention, or something else reads it")
+    if number.type.size != 1 or rows.shape[-1:] != (1,) or len(rows.shape) != len(x.shape) or x.type != w.output.type:
+        return Refusal("what is replaced are not whole rows, or it is not by one number")
+    return emit(Where(), emit(t.op, rows), number, emit(t.op, x))
 
 
 def _attention(emit: Emit, scores: Value, v: Value, s: Node, product: Node) -> tuple[Value, Value | None] | Refusal:
@@ -229,6 +250,12 @@ def _as_four(emit: Emit, value: Value, lead: tuple[Dim, ...]) -> Value | None:
 
 
 RULES = [attention, guarded_attention, attention_of_some_rows, grouped_heads]
+
+MASKS = [mask_of_nothing]
+"""What is done when it is known what masks let through."""
+
+ROWS = [transpose_of_some_rows]
+"""What is done when it is known what attention is."""
 
 VALUES = [values_as_columns]
 """What is done when a product's constant lies as ggml reads it."""

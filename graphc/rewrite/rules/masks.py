@@ -9,10 +9,10 @@ import numpy as np
 from graphc.ir.graph import Node, Value
 from graphc.ir.numbers import decided, has_parameter
 from graphc.ops.base import Emit
-from graphc.ops.movement import Expand, Transpose
+from graphc.ops.movement import Expand
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
 from graphc.ops.reduce import Reduce
-from graphc.rewrite.engine import Refusal, Site, rule
+from graphc.rewrite.engine import Refusal, rule
 from graphc.shapes import lower_bound, product
 
 LARGEST = 1 << 20
@@ -32,31 +32,6 @@ def choice_of_one(emit: Emit, c: Value, a: Value, b: Value, w: Node) -> Value | 
         return Refusal("the condition is not known to be the same everywhere")
     chosen = a if condition else b
     return chosen if chosen.type == w.output.type else emit(Expand(w.output.shape), chosen)
-
-
-@rule("a := Attention(q, k, v, mask)")
-def mask_of_nothing(emit: Emit, q: Value, k: Value, v: Value, mask: Value, a: Node) -> Value | Refusal:
-    """Attention needs no mask that adds 0 to all scores."""
-    number = everywhere(mask)
-    if number is None or number != 0:
-        return Refusal("the mask is not known to be 0 everywhere")
-    return emit(a.op, q, k, v)
-
-
-@rule("t := Transpose(w := Where(rows, number, x))")
-def transpose_of_some_rows(emit: Site, rows: Value, number: Value, x: Value, t: Node, w: Node) -> Value | Refusal:
-    """Rows are replaced by a number behind a transpose, where that costs nothing: it is a part of attention."""
-    assert isinstance(t.op, Transpose)
-    if x.producer is None or x.producer.op.name not in ("Attention", "Transpose") or not emit.alone(w.output):
-        return Refusal("what is transposed is no result of attention, or something else reads it")
-    if (
-        product(number.shape) != 1
-        or rows.shape[-1:] != (1,)
-        or len(rows.shape) != len(x.shape)
-        or x.type != w.output.type
-    ):
-        return Refusal("what is replaced are not whole rows, or it is not by one number")
-    return emit(Where(), emit(t.op, rows), number, emit(t.op, x))
 
 
 def everywhere(value: Value, farthest: int = FARTHEST) -> Any:
@@ -89,7 +64,4 @@ def _the_only(array: np.ndarray) -> Any:
     return first if (array == first).all() else None
 
 
-RULES = [choice_of_one, mask_of_nothing]
-
-ORDER = [transpose_of_some_rows]
-"""What is done when it is known what attention is."""
+RULES = [choice_of_one]

@@ -54,6 +54,12 @@ class Builder(ImageCalls):
         """Append a generated kernel."""
         return self.program.call_kernel(use, [self.cont(tensor) for tensor in args], self.scope, self.source)
 
+    @staticmethod
+    def single(number: float) -> float:
+        """The number as float32 holds it, so that C++ and Python pass the same bits."""
+        with np.errstate(over="ignore"):
+            return float(np.float32(number))
+
     # Conditions
 
     def floats(self, *tensors: Tensor) -> bool:
@@ -153,7 +159,7 @@ class Builder(ImageCalls):
         """A function of one float32 tensor; None for other types."""
         if not self.floats(x):
             return None
-        return self.call(function, self.cont(x), *map(single, settings), rank=x.rank)
+        return self.call(function, self.cont(x), *map(self.single, settings), rank=x.rank)
 
     def scale(self, x: Tensor, factor: float, bias: float = 0.0) -> Tensor | None:
         """`x * factor + bias` for float32; None for other types."""
@@ -189,17 +195,11 @@ class Builder(ImageCalls):
             a = self.call("ggml_repeat_4d", self.rows(a), *a.ne[:2], *batch, rank=rank)
         return self.call("ggml_mul_mat", self.rows(b_transposed), self.rows(a), rank=rank)
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-        """`softmax(q @ k^T * scale + mask) @ v` over the last two of four axes, float32; a head of k and v may serve
-        several of q. The mask is contiguous."""
-        found = self.call("graphc_attention", self.rows(q), self.rows(k), v, mask, single(scale), rank=4)
-        return self.transpose(found, (0, 2, 1, 3))
-
     def gate(self, x: Tensor, linear: float, cubic: float = 0.0) -> Tensor | None:
         """`x * sigmoid(linear * x + cubic * x^3)` for float32; None for other types."""
         if not self.floats(x):
             return None
-        return self.call("graphc_gate", self.cont(x), None, single(linear), single(cubic), rank=x.rank)
+        return self.call("graphc_gate", self.cont(x), None, self.single(linear), self.single(cubic), rank=x.rank)
 
     def rotary(self, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor | None:
         """`x * cos + exchanged(x) * sin`, where the elements of each pair of the last axis are exchanged: neighbours, or those at
@@ -215,10 +215,4 @@ class Builder(ImageCalls):
         """A function along the last axis of a float32 tensor that keeps it (of size 1 for sums); None for other types."""
         if not self.floats(x) or x.rank == 0:
             return None
-        return self.call(function, self.cont(x), *map(single, settings), rank=x.rank)
-
-
-def single(number: float) -> float:
-    """The number as float32 holds it, so that C++ and Python pass the same bits."""
-    with np.errstate(over="ignore"):
-        return float(np.float32(number))
+        return self.call(function, self.cont(x), *map(self.single, settings), rank=x.rank)
