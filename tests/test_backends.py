@@ -1,6 +1,5 @@
 """Installing backends, with a build that is made up; `test_device.py` uses one that is built."""
 
-import ctypes
 import os
 import re
 import subprocess
@@ -9,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from pretended import functions_with
 
 from graphc.backends import install as installing
 from graphc.backends import precision
@@ -17,7 +17,6 @@ from graphc.backends.table import BACKENDS, find_backend
 from graphc.compiler import compile_program
 from graphc.errors import BuildError, InputError
 from graphc.runtime.arena import graphs, known_sections, stand_ins
-from graphc.targets.ggml.program.in_c import c_text
 from graphc.targets.ggml.run.choose import assign as assigning
 from graphc.targets.ggml.run.choose.assign import assign
 from graphc.targets.ggml.run.executor import Executor
@@ -188,12 +187,6 @@ def chain(*operators, size=8):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-SUPPORTS = re.findall(
-    r"\(\*(\w+)\)|graphc_\w+ \* (\w+);", c_text("build.h").partition("struct graphc_ggml {")[2]
-).index(("backend_supports_op", ""))
-"""Where a backend is asked whether it supports a node, among ggml's functions."""
-
-
 @pytest.fixture
 def split(monkeypatch):
     """What a device that refuses some operators computes of a chain, what it refuses, what stays with those."""
@@ -209,11 +202,7 @@ def split(monkeypatch):
         )
 
     def run(*operators, refused, size=8):
-        supports = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.POINTER(ggml.ggml_tensor))(
-            lambda backend, node: name(node) not in refused
-        )
-        functions = type(assigning.ggml_functions())(*assigning.ggml_functions())
-        functions[SUPPORTS] = ctypes.cast(supports, ctypes.c_void_p).value
+        functions = functions_with(lambda node: name(node) not in refused)
         monkeypatch.setattr(assigning, "ggml_functions", lambda: functions)
         program = compile_program(chain(*operators, size=size))
         executor = Executor(program, stand_ins(program), "cpu", 1)

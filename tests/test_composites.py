@@ -10,7 +10,7 @@ from cpp_programs import PROGRAMS, arrays
 from engine_fuzz.seeds import OTHERS, Tensors
 
 from graphc.ggml_library import ggml
-from graphc.targets.ggml.lowering.compose import composed
+from graphc.targets.ggml.lowering.compose import composed, expanded
 from graphc.targets.ggml.program.composites import COMPOSITES, RAISED, TAILS
 from graphc.targets.ggml.program.program import Output, Program
 from graphc.targets.ggml.program.sections import Section
@@ -202,6 +202,16 @@ def described(graph) -> Counter:
         (shown(node), tuple(node.contents.op_params), tuple(shown(each) for each in node.contents.src if each))
         for node in nodes
     )
+
+
+@pytest.mark.parametrize("function", COMPOSITES)
+def test_what_no_file_of_c_builds_is_its_expansion_in_cpp(function):
+    program = composed(alone(function))
+    plain = expanded(program, ())
+    assert not COMPOSITES.keys() & {call.function for call in plain.calls}
+    assert [each.tensor.shape for each in plain.outputs] == [each.tensor.shape for each in program.outputs]
+    for found, expected in zip(ran(plain, False), ran(program, False), strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("own", [False, True])

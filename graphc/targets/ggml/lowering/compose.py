@@ -52,10 +52,11 @@ def expanded(program: Program, kept: Container[str]) -> Program:
             moved[index] = append(replace(call, host=host), call.function, args, call.result)
             continue
         made: dict[Tensor, Tensor] = {}
-        for step in COMPOSITES[call.function].expansion(args):
+        *before, last = COMPOSITES[call.function].expansion(args)
+        for step, layout in (*((each, each.result) for each in before), (last, call.result)):
             given = [made.get(arg, arg) if isinstance(arg, Tensor) else arg for arg in step.args]
-            made[step.result] = append(call, step.function, given, step.result)
-        moved[index] = replace(made[step.result], rank=call.result.rank)
+            made[step.result] = append(call, step.function, given, layout)
+        moved[index] = made[last.result]
     for output in program.outputs:
         result.outputs.append(replace(output, tensor=_moved(output.tensor, moved)))
     return result
