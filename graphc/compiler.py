@@ -256,7 +256,7 @@ def load(
 
 
 def no_model(source: Any) -> str:
-    """What a file is that is no ONNX model, and what to do with it; "" if that is not known."""
+    """What a file is that is not an ONNX model, and what to do with it; "" if that is not known."""
     if not isinstance(source, str | os.PathLike) or not Path(source).exists():
         return ""
     if is_engine(source) and not is_checkpoint(Path(source)):
@@ -270,7 +270,7 @@ def no_model(source: Any) -> str:
 
 
 def no_engine(path: str | os.PathLike[str]) -> str:
-    """What a file is that is no engine, and what to do with it; "" if it may be one."""
+    """What a file is that is not an engine, and what to do with it; "" if it may be one."""
     file = Path(path)
     if not file.is_file() or (is_engine(file) and not is_checkpoint(file)):
         return ""

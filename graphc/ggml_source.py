@@ -88,7 +88,7 @@ def unpack(archive: Path, target: Path, sha256: str = SHA256) -> None:
 
 
 def _place_of(member: tarfile.TarInfo) -> PurePosixPath | None:
-    """Where a file goes, relative to the target; None for what is no file of ggml's folder. Raises BuildError."""
+    """Where a file goes, relative to the target; None for what is not a file of ggml's folder. Raises BuildError."""
     path = PurePosixPath(member.name)
     if path.is_absolute() or ".." in path.parts or "\\" in member.name or ":" in member.name:
         raise BuildError(f"the archive of ggml's source has an entry that leads out of it: {member.name!r}")

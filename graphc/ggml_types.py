@@ -108,9 +108,7 @@ def quantize(type: str, array: np.ndarray) -> np.ndarray:
     row = array.shape[-1]
     assert fits(type, row)
     if type in GUIDED:
-        raise GraphcError(
-            f"ggml makes {type} only of what it knows the importance of; take it from a checkpoint that has it"
-        )
+        raise GraphcError(f"ggml makes {type} only with an importance matrix; take a checkpoint that is stored so")
     if not np.abs(array).max(initial=0) <= LARGEST[type]:
         raise GraphcError(
             f"an element that is not finite, or larger than {LARGEST[type]:g}, cannot be stored in {type}"

@@ -100,7 +100,7 @@ def names() -> list[str]:
 
 
 def checked(given: Iterable[str]) -> frozenset[str]:
-    """The names, as a set. Raises InputError where one is no rule or pass."""
+    """The names, as a set. Raises InputError where one is not a rule or pass."""
     chosen, known = frozenset(given), names()
     if unknown := sorted(chosen.difference(known)):
         raise InputError(f"no rule or pass is called {', '.join(unknown)}; there are {', '.join(known)}")
@@ -108,7 +108,7 @@ def checked(given: Iterable[str]) -> frozenset[str]:
 
 
 def explained(name: str, graph: Graph, log: Log | None = None) -> Explanation:
-    """Why the rule of this name fired or not while a graph is optimized. Raises InputError where it is no rule."""
+    """Why the rule of this name fired or not while a graph is optimized. Raises InputError where it is not a rule."""
     rules = {rule.name: rule for stage in STAGES if not callable(stage.work) for rule in stage.work}
     if name not in rules:
         raise InputError(f"no rule is called {name}; there are {', '.join(rules)}")

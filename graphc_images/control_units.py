@@ -69,7 +69,7 @@ class ControlUnit:
         for name, (low, high) in RANGES.items():
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and low <= value <= high):
-                raise SettingError(f"{name}: {value!r} is no number from {low} to {high}")
+                raise SettingError(f"{name}: {value!r} is not a number from {low} to {high}")
         if self.guidance_start > self.guidance_end:
             raise SettingError(f"guidance_start: {self.guidance_start:g} is above guidance_end, {self.guidance_end:g}")
 

@@ -255,7 +255,7 @@ def _unless(same: str, setting: str, label: str, when: Callable[[Settings], bool
 def _sizes(text: str) -> tuple[int, int]:
     match = SIZE.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no size")
+        raise ValueError(f"{text!r} is not a size")
     return int(match[1]), int(match[2])
 
 

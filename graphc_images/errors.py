@@ -14,4 +14,4 @@ class SettingError(ImageError):
 
 
 class ModelError(ImageError):
-    """A file is no model that is known, or lacks what is needed of it; the message names the file or the tensor."""
+    """A file is not a model that is known, or lacks what is needed of it; the message names the file or the tensor."""

@@ -30,8 +30,8 @@ class Inversions:
     def named(self, settings: Settings) -> tuple[Embedding, ...]:
         """Those whose names stand somewhere in the prompts. In ComfyUI's mode the log names those that there are not.
 
-        Raises SettingError for a file that is no embedding, and CheckpointError for a damaged one: also for one of the settings
-        that no prompt names.
+        Raises SettingError for a file that is not an embedding, and CheckpointError for a damaged one: also for one of the
+        settings that no prompt names.
         """
         text = _text(settings)
         for name, file in settings.embeddings.items():

@@ -118,7 +118,7 @@ class Networks:
         if self.folders is not None:
             return self.folders.find("lora", name)
         if not Path(name).is_file():
-            raise ModelError(f"there is no LoRA {name!r}: it is no file, and no folder of models was given")
+            raise ModelError(f"there is no LoRA {name!r}: it is not a file, and no folder of models was given")
         return Path(name)
 
 

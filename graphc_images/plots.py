@@ -133,7 +133,7 @@ def _sizes(values: Sequence[str]) -> Pairs:
     for value in values:
         match = SIZE.fullmatch(value)
         if match is None:
-            raise SettingError(f"axis Size: {value!r} is no width x height, such as 512x768")
+            raise SettingError(f"axis Size: {value!r} is not a width x height, such as 512x768")
         pairs.append((value, change(int(match[1]), int(match[2]))))
     return pairs
 

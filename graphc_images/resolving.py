@@ -52,11 +52,11 @@ def unit_of(architecture: Architecture) -> int:
 
 
 def check_size(architecture: Architecture, width: int | None, height: int | None) -> None:
-    """Raises SettingError for a size that is no multiple of the model's unit."""
+    """Raises SettingError for a size that is not a multiple of the model's unit."""
     unit = unit_of(architecture)
     for name, side in (("width", width), ("height", height)):
         if side is None or side % unit or side < unit:
-            raise SettingError(f"{name}: {side} is no multiple of {unit}, which {architecture.name} needs")
+            raise SettingError(f"{name}: {side} is not a multiple of {unit}, which {architecture.name} needs")
 
 
 def _down(side: int, unit: int) -> int:

@@ -32,7 +32,7 @@ EDITED_UNIT = 32
 @dataclass(frozen=True)
 class Seen:
     """Arrays for a batch: `channels` [batch, extra, height, width] are joined to the latent, `without` are the same where there
-    is no picture, for guidance by it. `references` are latents [1, channels, height, width] of any size, and `looks` the same
+    is not a picture, for guidance by it. `references` are latents [1, channels, height, width] of any size, and `looks` the same
     pictures for a language model that sees."""
 
     channels: np.ndarray | None = None

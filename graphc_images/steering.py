@@ -298,7 +298,9 @@ class Controls:
         if self.folders is not None:
             return self.folders.find("controlnet", os.fspath(name))
         if not Path(name).is_file():
-            raise ModelError(f"there is no ControlNet {str(name)!r}: it is no file, and no folder of models was given")
+            raise ModelError(
+                f"there is no ControlNet {str(name)!r}: it is not a file, and no folder of models was given"
+            )
         return Path(name)
 
     def resolved(self, settings: Settings) -> Settings:

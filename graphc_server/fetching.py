@@ -64,7 +64,7 @@ class Fetching:
         except ValueError:
             raise RequestError("Invalid image url") from None
         if parts.scheme not in PORTS or not parts.hostname or parts.username is not None:
-            raise RequestError("Invalid image url: it is no plain http or https address")
+            raise RequestError("Invalid image url: it is not a plain http or https address")
         connection = self._connection(parts, parts.hostname, port)
         try:
             path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -25,7 +25,7 @@ class Guard:
     (401), a body that is too large (413).
 
     The check of the Host stops pages whose name was made to mean this machine (DNS rebinding): browsers send the page's name. An
-    address is no name, and passes.
+    address is not a name, and passes.
     """
 
     def __init__(

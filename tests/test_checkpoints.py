@@ -115,7 +115,7 @@ def test_shards_lie_beside_their_index(tmp_path: Path, file: str) -> None:
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 3}}', "[" * 100_000])
 def test_an_index_that_is_none(tmp_path: Path, content: str) -> None:
-    with pytest.raises(CheckpointError, match="it is no index"):
+    with pytest.raises(CheckpointError, match="it is not an index"):
         open_checkpoint(written(tmp_path / "m.index.json", content.encode()))
 
 
@@ -135,12 +135,12 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         "overlaps|past the end",
     ),
     "sizes that overflow": (lambda: safetensors(ARRAYS, scale={"shape": [1 << 62, 4]}), "larger than any file"),
-    "negative sizes": (lambda: safetensors(ARRAYS, ids={"shape": [-2, -3]}), "sizes that are no numbers"),
+    "negative sizes": (lambda: safetensors(ARRAYS, ids={"shape": [-2, -3]}), "sizes that are not numbers"),
     "other sizes": (lambda: safetensors(ARRAYS, ids={"shape": [2, 2]}), r"tensor 'ids': .*\[2, 2\] has 6 elements"),
     "half an element": (lambda: safetensors(ARRAYS, scale={"dtype": "F64"}), "has 4 bytes"),
     "no shape": (lambda: safetensors({}, a={"dtype": "F32", "data_offsets": [0, 0]}), "header is not valid"),
-    "a size that is true": (lambda: safetensors(ARRAYS, scale={"shape": [True]}), "sizes that are no numbers"),
-    "sizes that are an object": (lambda: safetensors(ARRAYS, scale={"shape": {}}), "sizes that are no numbers"),
+    "a size that is true": (lambda: safetensors(ARRAYS, scale={"shape": [True]}), "sizes that are not numbers"),
+    "sizes that are an object": (lambda: safetensors(ARRAYS, scale={"shape": {}}), "sizes that are not numbers"),
     "65 axes": (lambda: safetensors(ARRAYS, scale={"shape": [1] * 65}), "65 axes, more than 64"),
     "no elements of terabytes": (
         lambda: safetensors({}, a={"dtype": "F32", "shape": [0, 1 << 62, 1 << 62], "data_offsets": [0, 0]}),
@@ -225,9 +225,9 @@ def test_gguf(tmp_path: Path) -> None:
     [
         ([0, 5], r"of \[0, 5\] has 32 elements|no tensor of \[0, 5\]"),
         ([1 << 30, 0, 1 << 30], "larger than any file"),
-        ([-4, -8], "sizes that are no numbers"),
+        ([-4, -8], "sizes that are not numbers"),
         ([31], "31"),
-        ("32", "sizes that are no numbers"),
+        ("32", "sizes that are not numbers"),
     ],
 )
 def test_shapes_that_a_gguf_file_cannot_have(tmp_path: Path, shape: list[int] | str, message: str) -> None:
@@ -484,5 +484,5 @@ def test_arrays_by_name_are_copied() -> None:
     found = open_checkpoint(given)
     given["w"][:] = 7
     np.testing.assert_array_equal(found["w"], np.ones(3))  # type: ignore[arg-type]
-    with pytest.raises(CheckpointError, match="w is no array of numbers"):
+    with pytest.raises(CheckpointError, match="w is not an array of numbers"):
         open_checkpoint({"w": object()})

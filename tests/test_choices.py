@@ -140,7 +140,7 @@ def test_a_line_that_is_no_choice_does_not_count_and_is_mended(tmp_path, wrong):
     path.write_bytes(
         f"{KEY} = winograd\n".encode() + wrong + f"\n\n # a remark = tiles\n{OTHER} = direct # best".encode()
     )
-    with remarked("line 2 is no choice between ways that there are") as warned:
+    with remarked("line 2 is not a choice between known ways") as warned:
         assert chosen(path) == chosen(path) == path.read_bytes()
     assert len(warned) == 1
     shapes, op, _ = CONVOLUTIONS["pointwise"]

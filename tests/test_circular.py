@@ -76,7 +76,7 @@ def test_other_weights_and_saved_engines_are_circular_too(engine, tmp_path):
 
 
 def test_what_cannot_be_circular_is_refused(engine, tmp_path):
-    with pytest.raises(InputError, match="'z' is no axis of pictures"):
+    with pytest.raises(InputError, match="'z' is not an axis of pictures"):
         graphc.load(engine, circular="xz")
     graphc.from_torch(torch.nn.Linear(4, 4), (torch.randn(2, 4),), tmp_path / "flat.gguf").close()
     with pytest.raises(InputError, match="flat has no convolution that looks beyond the edges"):

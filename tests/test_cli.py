@@ -468,10 +468,10 @@ def test_refit_puts_other_weights_in(graphc_command, model: Path, checkpoint: Pa
         (("refit", "whole.gguf", "missing.safetensors", "-o", "new.gguf"), "missing.safetensors: no such file"),
         (("refit", "whole.gguf", "whole.gguf", "-o", "new.gguf"), "it has none of the model's parameters"),
         (("refit", "x.npy", "whole.gguf", "-o", "new.gguf"), "it is not a GGUF file"),
-        (("refit", "whole.gguf", "x.npy", "-o", "new.gguf"), "it is no checkpoint"),
+        (("refit", "whole.gguf", "x.npy", "-o", "new.gguf"), "it is not a checkpoint"),
         (("refit", "whole.gguf", "x.npy", "-o", "x.npy"), "would overwrite the checkpoint"),
-        (("run", "whole.gguf", "--random", "1", "--weights", "x.npy"), "it is no checkpoint"),
-        (("compile", "model.onnx", "--names", "x.npy", "-o", "new.gguf"), "it is no checkpoint"),
+        (("run", "whole.gguf", "--random", "1", "--weights", "x.npy"), "it is not a checkpoint"),
+        (("compile", "model.onnx", "--names", "x.npy", "-o", "new.gguf"), "it is not a checkpoint"),
     ],
 )
 def test_a_bad_checkpoint_is_one_message(graphc_command, model: Path, arguments: tuple[str, ...], message: str) -> None:

@@ -296,7 +296,7 @@ def test_loras_go_beside_weights_in_blocks(watched, tmp_path):
     done = run(watched, "beside", tmp_path, *checkpoints)
     assert done.returncode == 0, done.stdout + done.stderr[:8000]
     assert "'table.weight', which is stored in q8_0 and is not only multiplied with" in done.stdout
-    assert "fc: it has elements that are no numbers" in done.stdout
+    assert "fc: it has elements that are not numbers" in done.stdout
     assert done.stdout.count("wrong") == done.stdout.count(": 0 wrong") == 3, done.stdout
     model = graphc.load(tmp_path / "wide.gguf", threads=1)
     plain = model.run(inputs)["y"]

@@ -130,7 +130,7 @@ def resize_by_sizes(net: Net) -> str:
 
 
 def resize_by_scales(net: Net) -> str:
-    """Linear, by a scale that is no whole number."""
+    """Linear, by a scale that is not a whole number."""
     return net("Resize", "x", "", np.array([1, 1, 1.5, 2], np.float32), mode="linear")
 
 

@@ -210,7 +210,7 @@ def test_what_does_not_fit_is_said_and_changes_nothing(case: str, model: graphc.
 
 def test_a_file_that_is_none(model: graphc.Model, tmp_path: Path) -> None:
     (tmp_path / "x.pt").write_bytes(b"\0" * 100)
-    with pytest.raises(CheckpointError, match=r"x\.pt: it is no checkpoint"):
+    with pytest.raises(CheckpointError, match=r"x\.pt: it is not a checkpoint"):
         model.load_embeddings({"<a>": tmp_path / "x.pt"})
 
 

@@ -53,7 +53,7 @@ BAD: dict[str, tuple[str, Callable[[Tensors], tuple[Any, ...]], str]] = {
     "an offset within an element": ("ggml_view_1d", lambda t: (t.x, 8, 3), "no multiple"),
     "a bias without a mask": ("ggml_soft_max_ext", lambda t: (t.x, None, 1.0, 8.0), "no bias"),
     "half a pad": ("ggml_pool_2d", lambda t: (t.x, AVG, 2, 2, 2, 2, 0.5, 0.0), "whole"),
-    "a pad that is no number": ("ggml_pool_2d", lambda t: (t.x, AVG, 2, 2, 2, 2, float("nan"), 0.0), "wrong kind"),
+    "a pad that is not a number": ("ggml_pool_2d", lambda t: (t.x, AVG, 2, 2, 2, 2, float("nan"), 0.0), "wrong kind"),
     "columns of another type": ("ggml_im2col", lambda t: (t.kernel, t.x, 1, 1, 1, 1, 1, 1, True, F16), "F16 as the kernel"),
     "a large pad": ("ggml_conv_2d", lambda t: (t.kernel, t.x, 1, 1, 2**30, 1, 1, 1), "from 0 to"),
     "half a stride": ("ggml_conv_transpose_2d_p0", lambda t: (t.other, t.x, 0.5), "from 0 to"),

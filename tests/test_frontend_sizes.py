@@ -98,7 +98,7 @@ def test_sizes_used_as_numbers() -> None:
 
 
 def test_division_of_sizes_is_never_guessed() -> None:
-    """h / 2 is no size if it may have a fraction, and h - 9 may be negative, where ONNX truncates."""
+    """h / 2 is not a size if it may have a fraction, and h - 9 may be negative, where ONNX truncates."""
     for arithmetic in (
         [node("Cast", "s", "f", to=TensorProto.FLOAT), node("Div", "f two_float", "half")],
         [node("Sub", "s nine", "less"), node("Div", "less two", "quotient"), node("Cast", "quotient", "half", to=1)],

@@ -295,7 +295,7 @@ def test_what_is_given_to_run() -> None:
     for given in (ONES, [ONES], 3, "x"):
         with pytest.raises(InputError, match="arrays are given by name"):
             found.run(given)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="x: is no array"):
+    with pytest.raises(InputError, match="x: is not an array"):
         found.run(x=[[1], [2, 3]])  # type: ignore[arg-type]
     np.testing.assert_array_equal(found.run(x=ONES.astype(">f4"))["y"], -ONES)
     found.close()

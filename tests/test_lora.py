@@ -372,8 +372,8 @@ WRONG: dict[str, tuple[Callable[[], dict[str, np.ndarray]], str]] = {
     "another base": (
         lambda: {f"lora_unet_{each}.diff": some(2) for each in "pqrs"},
         r"another base or component: it changes lora_unet_p, lora_unet_q, lora_unet_r, …, and the model has first\.weight, "),
-    "no LoRA": (lambda: {"first.weight": some(8, 6)}, r"it is no LoRA: it has first\.weight$"),
-    "nothing": (dict, "it is no LoRA: it has none$"),
+    "no LoRA": (lambda: {"first.weight": some(8, 6)}, r"it is not a LoRA: it has first\.weight$"),
+    "nothing": (dict, "it is not a LoRA: it has none$"),
     "another width": (
         lambda: {**low_rank("first", 8, (7,)), **FILES["d"]},
         r"\n  first, for first\.weight: it is of \[8, 7\], must be \[8, 6\]$"),
@@ -387,12 +387,12 @@ WRONG: dict[str, tuple[Callable[[], dict[str, np.ndarray]], str]] = {
     "rank 0": (
         lambda: {"first.lora_up.weight": UP[:, :0], "first.lora_down.weight": DOWN[:0]}, "it has a tensor without elements"),
     "a vector": (lambda: {"first.lora_up.weight": UP[0], "first.lora_down.weight": DOWN}, "its tensors do not fit together"),
-    "alpha is no number": (
-        lambda: {**low_rank("first", 8, (6,)), "first.alpha": np.float32("nan")}, "its alpha is no number"),
-    "alphas": (lambda: {**low_rank("first", 8, (6,)), "first.alpha": some(2)}, "its alpha is no number"),
+    "alpha is not a number": (
+        lambda: {**low_rank("first", 8, (6,)), "first.alpha": np.float32("nan")}, "its alpha is not a number"),
+    "alphas": (lambda: {**low_rank("first", 8, (6,)), "first.alpha": some(2)}, "its alpha is not a number"),
     "not finite": (
         lambda: {"first.lora_up.weight": UP, "first.lora_down.weight": np.where(DOWN > 0, np.inf, DOWN)},
-        "first: down has elements that are no numbers"),
+        "first: down has elements that are not numbers"),
     "a huge product": (
         lambda: {"first.lora_up.weight": some(1 << 20, 1), "first.lora_down.weight": some(1, 1 << 20)},
         r"it is of \[1048576, 1048576\], must be \[8, 6\]"),
@@ -448,11 +448,11 @@ def test_names_and_strengths_are_checked() -> None:
             lambda: found.load_lora(FILES["b"], name="a"),
             "a LoRA 'a' is loaded; unload it, or give this one another name",
         ),
-        (lambda: found.load_lora(FILES["b"], float("nan")), "strength nan is no number"),
-        (lambda: found.load_lora(FILES["b"], "much"), "strength 'much' is no number"),
+        (lambda: found.load_lora(FILES["b"], float("nan")), "strength nan is not a number"),
+        (lambda: found.load_lora(FILES["b"], "much"), "strength 'much' is not a number"),
         (lambda: found.load_lora(FILES["b"], {"vae": 1}), "strengths 'vae': its names are no components"),
         (lambda: found.set_lora({"b": 1}), "no LoRA 'b' is loaded; there is a"),
-        (lambda: found.set_lora({"a": float("inf")}), "strength inf is no number"),
+        (lambda: found.set_lora({"a": float("inf")}), "strength inf is not a number"),
         (lambda: found.unload_lora("b"), "no LoRA 'b' is loaded"),
     ):
         with pytest.raises(InputError, match=message):
@@ -560,9 +560,9 @@ def test_loras_on_the_command_line(graphc_command, engine: Path, tmp_path: Path)
     [
         (("refit", "-o", "new.gguf"), "give a checkpoint, a LoRA with --lora, or"),
         (("refit", "--lora", "none.safetensors:0.5", "-o", "new.gguf"), "none.safetensors: no such file"),
-        (("refit", "--lora", "bad.safetensors", "-o", "new.gguf"), "bad.safetensors: it is no LoRA: it has w"),
+        (("refit", "--lora", "bad.safetensors", "-o", "new.gguf"), "bad.safetensors: it is not a LoRA: it has w"),
         (("refit", "--lora", "bad.safetensors", "-o", "bad.safetensors"), "would overwrite a LoRA"),
-        (("run", "--random", "1", "--lora", "bad.safetensors:2"), "bad.safetensors: it is no LoRA: it has w"),
+        (("run", "--random", "1", "--lora", "bad.safetensors:2"), "bad.safetensors: it is not a LoRA: it has w"),
         (("run", "--random", "1", "--lora", "x:nan"), "x: no such file"),
     ],
 )

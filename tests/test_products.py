@@ -559,7 +559,7 @@ def few_rows(
 
 
 def test_halves_of_all_kinds():
-    """Each float16: the smallest, the largest, infinite ones and what is no number."""
+    """Each float16: the smallest, the largest, infinite ones and what is not a number."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(256, 256)
     for rows in (1, 2, 40):
         result = weighed("mul_mat", "F16", (256, 256), halves, np.eye(256, dtype=np.float32)[:rows])

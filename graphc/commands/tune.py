@@ -88,9 +88,7 @@ def tune(
     say()
     _say(measured)
     if len(lines) < len(measured):
-        note(
-            f"{len(measured) - len(lines)} could not be measured, because the machine did something else too: try again"
-        )
+        note(f"{len(measured) - len(lines)} could not be measured, because other programs used the machine: try again")
     for path in filter(None, (store.path, output)):
         note(f"wrote {printable(path)}")
 

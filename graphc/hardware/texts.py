@@ -1,4 +1,4 @@
-"""Reading what tools print. Nothing here raises, whatever the text: what is no number is 0, what is no JSON is None."""
+"""Reading what tools print. Nothing here raises, whatever the text: what is not a number is 0, what is not JSON is None."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 MIB = 1 << 20
 UNITS = {"KB": 1 << 10, "MB": MIB, "GB": 1 << 30, "TB": 1 << 40}
 LARGEST = 1 << 50
-"""Bytes; a larger number is no GPU's memory."""
+"""Bytes; a larger number is not a GPU's memory."""
 
 
 LONGEST_VALUE = 1000

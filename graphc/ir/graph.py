@@ -157,7 +157,7 @@ class Graph:
 
     def declare_parameter(self, value: Value, name: str) -> None:
         """Say that checkpoints have a constant under this name. It stays in `parameters` when no node reads it any more."""
-        assert value.origin is not None, f"{value} is no constant"
+        assert value.origin is not None, f"{value} is not a constant"
         value.origin.parameter = name
         self.parameters.append(value)
 

@@ -234,7 +234,7 @@ class _Rebuilt:
         return self._node(node)
 
     def _node(self, node: Scalar) -> tuple[int, Scalar]:
-        """A node that is no number: how many were seen before it first, and what takes its place."""
+        """A node that is not a number: how many were seen before it first, and what takes its place."""
         if node in self.done:
             return self.done[node]
         data: Hashable = node.data

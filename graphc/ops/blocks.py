@@ -101,7 +101,7 @@ class DepthToSpace(_BySteps, Op):
         n, c, h, w = x.shape
         if c % (block * block) != 0:
             whole = c // (block * block) * block * block
-            raise ShapeError(f"{x} is no image whose channels are whole blocks of {block}×{block}", [(c, whole)])
+            raise ShapeError(f"{x} is not an image whose channels are whole blocks of {block}×{block}", [(c, whole)])
         return (TensorType(x.dtype, (n, c // (block * block), h * block, w * block)),)
 
     def _steps(self, shape: Sequence[Dim]) -> tuple[Reshape, Transpose, Reshape]:
@@ -126,7 +126,7 @@ class SpaceToDepth(_BySteps, Op):
         n, c, h, w = x.shape
         differ = [(size, size // block * block) for size in (h, w) if size % block != 0]
         if differ:
-            raise ShapeError(f"{x} is no image of whole blocks of {block}×{block}", differ)
+            raise ShapeError(f"{x} is not an image of whole blocks of {block}×{block}", differ)
         return (TensorType(x.dtype, (n, c * block * block, h // block, w // block)),)
 
     def _steps(self, shape: Sequence[Dim]) -> tuple[Reshape, Transpose, Reshape]:

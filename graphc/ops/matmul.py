@@ -108,7 +108,7 @@ def matrix(x: TensorType, transposed: bool, missing: tuple[int, int]) -> tuple[D
     """An operand's shape with at least two axes; a vector becomes a row or a column: `missing` says which axis is added
     (0 for the one before, 1 for the one after, as a pair of counts). Raises ShapeError."""
     if x.rank == 0 or (transposed and x.rank == 1):
-        raise ShapeError(f"{x} is no operand of a matrix product" + (" that swaps its axes" if transposed else ""))
+        raise ShapeError(f"{x} is not an operand of a matrix product" + (" that swaps its axes" if transposed else ""))
     if x.rank == 1:
         return (*[1] * missing[0], *x.shape, *[1] * missing[1])
     return (*x.shape[:-2], x.shape[-1], x.shape[-2]) if transposed else x.shape

@@ -90,7 +90,7 @@ class Transpose(Op):
         """See `Op.infer`."""
         (x,) = inputs
         if sorted(self.perm) != list(range(x.rank)):
-            raise ShapeError(f"{list(self.perm)} is no order of the {x.rank} axes")
+            raise ShapeError(f"{list(self.perm)} is not an order of the {x.rank} axes")
         return (TensorType(x.dtype, tuple(x.shape[axis] for axis in self.perm)),)
 
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:

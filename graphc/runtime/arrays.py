@@ -49,7 +49,7 @@ def _load(path: Path) -> Any:
     except OSError as error:
         raise InputError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     except _DAMAGE as error:
-        raise InputError(f"{path}: is no array file, or is damaged") from error
+        raise InputError(f"{path}: is not an array file, or is damaged") from error
 
 
 def _member(archive: Any, name: str, path: Path) -> np.ndarray:

@@ -163,7 +163,7 @@ class Model:
         the model does not have is in the result's `unmatched`, and a warning says it; what is for other components is not.
 
         Raises CheckpointError if the file is damaged, of another base, or changes weights that the engine does not tell exactly,
-        InputError for a name that is taken or a strength that is no number; the model is as before then.
+        InputError for a name that is taken or a strength that is not a number; the model is as before then.
         """
         with self._changes.all:
             lora, after = self._loras.load(source, strength, name)
@@ -264,7 +264,7 @@ def prepared(program: Program, given: Mapping[str, np.ndarray]) -> tuple[dict[st
 
 
 def as_arrays(feed: Any, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """What was given by names and as keywords, in this machine's order of bytes. Raises InputError for what is no array."""
+    """What was given by names and as keywords, in this machine's order of bytes. Raises InputError for what is not an array."""
     if feed is not None and not isinstance(feed, Mapping):
         raise InputError(f"arrays are given by name, as keywords or in one mapping, not as {type(feed).__name__}")
     found = {}
@@ -272,7 +272,7 @@ def as_arrays(feed: Any, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
         try:
             array = np.asarray(given)
         except (ValueError, TypeError) as error:
-            raise InputError(f"{name}: is no array ({error})") from error
+            raise InputError(f"{name}: is not an array ({error})") from error
         found[name] = array.astype(array.dtype.newbyteorder("="), copy=False)
     return found
 

@@ -66,7 +66,9 @@ class SessionOptions:
 
     def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
         """Raises GraphcError: sizes are known by their names."""
-        raise GraphcError(f"sizes have names and no denotation {denotation!r}: add_free_dimension_override_by_name")
+        raise GraphcError(
+            f"sizes are known by name, not by denotation {denotation!r}: add_free_dimension_override_by_name"
+        )
 
     def add_initializer(self, name: str, value: Any) -> None:
         """Raises GraphcError: weights come from a checkpoint."""

@@ -46,7 +46,7 @@ PRODUCTS = (
 @dataclass(frozen=True)
 class Timing:
     """One step: what computes it, for which node and module of the model, its result, seconds, when it began in the run,
-    floating-point operations, bytes that it reads and writes, the number of its call (`cost.numbered`; -1 for what is no call:
+    floating-point operations, bytes that it reads and writes, the number of its call (`cost.numbered`; -1 for what is not a call:
     a copy from one device to another, a wait for weights that are streamed), whether it only copies, the device, and the seconds
     of the roofline by the device's data sheet: 0 where it is not known. Of generated kernels, operations and bytes are those that
     kernels have, of whole tiles and of the device's memory."""
@@ -231,7 +231,7 @@ def arriving(nodes: Iterable[Any], own: Set[int]) -> int:
 
 
 def between(step: str, seconds: float, nbytes: int, device: str) -> Timing:
-    """What is done between nodes, and is no call of the program."""
+    """What is done between nodes, and is not a call of the program."""
     return Timing(step, "", "", "", seconds, 0.0, 0, nbytes, -1, nbytes > 0, device)
 
 

@@ -259,7 +259,7 @@ def _load(model: str | os.PathLike[str] | bytes, place: Place, dims: Mapping[str
         )
     if dims:
         raise InputError(
-            f"sizes are given ({', '.join(dims)}) for an engine, which was compiled with its own: give them then"
+            f"sizes are given ({', '.join(dims)}) for an engine, which was compiled with its own: give them when it is compiled"
         )
     return load(model, device=place.device, threads=place.threads, memory=place.memory, contexts=place.contexts)
 

@@ -222,7 +222,7 @@ def dtype_of(element_type: Any) -> np.dtype:
         known = isinstance(element_type, int)
         return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type) if known else element_type)
     except (TypeError, KeyError, ValueError) as error:
-        raise InputError(f"{element_type!r} is no element type") from error
+        raise InputError(f"{element_type!r} is not an element type") from error
 
 
 def arrays_of(given: Mapping[str, Any]) -> dict[str, Any]:

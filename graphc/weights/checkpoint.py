@@ -28,7 +28,7 @@ ENDINGS = ("*.index*.json", "*.safetensors", "*.gguf", "*.bin", "*.pt", "*.pth",
 """What is looked for in a folder, the first that is there."""
 
 USUAL = re.compile(r"(diffusion_pytorch_model|model|pytorch_model)\.(safetensors|bin)(\.index\.json)?")
-"""Of several files, the one that is meant: how it is called if it is no variant, as `model.fp16.safetensors`."""
+"""Of several files, the one that is meant: how it is called if it is not a variant, as `model.fp16.safetensors`."""
 
 SCALES = ("scale_weight", "weight_scale")
 """What the numbers are called by which a module's weight is scaled."""
@@ -67,7 +67,7 @@ def open_checkpoint(source: Source) -> Tensors:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """True if it is a folder, an index, or a file that begins as one of weights does, and is no ONNX model or engine."""
+    """True if it is a folder, an index, or a file that begins as one of weights does, and is not an ONNX model or engine."""
     if path.is_dir() or fnmatch(path.name, ENDINGS[0]):
         return True
     try:
@@ -89,7 +89,7 @@ def _read(path: Path) -> Tensors:
         for fits, read in FORMATS:
             if fits(start):
                 return _unscaled(read(path))
-        raise CheckpointError("it is no checkpoint: not safetensors, GGUF or PyTorch's")
+        raise CheckpointError("it is not a checkpoint: not safetensors, GGUF or PyTorch's")
     except (CheckpointError, EngineError) as error:
         raise CheckpointError(f"{path}: {error}") from error
 
@@ -145,7 +145,7 @@ def _array(name: str, given: Any) -> np.ndarray:
         given = given.float() if str(given.dtype) == "torch.bfloat16" else given
     array = np.asarray(given)
     if array.dtype == object:
-        raise CheckpointError(f"{name} is no array of numbers")
+        raise CheckpointError(f"{name} is not an array of numbers")
     return np.array(array) if array.flags.writeable else array
 
 

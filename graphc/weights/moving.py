@@ -79,7 +79,7 @@ def _cut(op: Any, parts: Sequence[Blocks]) -> np.ndarray | None:
 
 
 def _cut_between_blocks(op: Any, x: Blocks, axis: int) -> np.ndarray | None:
-    """A part of an axis, the last that is cut, of which an element is no whole blocks, but the part is."""
+    """A part of an axis, the last that is cut, of which an element is not whole blocks, but the part is."""
     first, size = (integer(each[axis], {}) * prod(x.shape[axis + 1 :]) for each in (op.starts, op.sizes))
     if op.steps[axis] != 1 or not x.whole(axis) or any(each % TYPES[x.type].elements for each in (first, size)):
         return None

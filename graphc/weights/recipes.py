@@ -267,7 +267,7 @@ def _type(declared: Any) -> TensorType:
 def _bytes(type: TensorType) -> int:
     size = type.nbytes
     if not isinstance(size, int) or not is_static(*type.shape) or not 0 <= size < 1 << 62:
-        raise ValueError(f"{type} is no type of a stored array")
+        raise ValueError(f"{type} is not a type of a stored array")
     return size
 
 

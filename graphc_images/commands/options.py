@@ -99,7 +99,7 @@ def _pictures(paths: Iterable[Path]) -> tuple[Image.Image, ...]:
 def _size(text: str) -> tuple[int, int]:
     width, _, height = text.partition("x")
     if not (width.isdecimal() and height.isdecimal()):
-        raise ValueError(f"{text!r} is no width x height, such as 512x768")
+        raise ValueError(f"{text!r} is not a width x height, such as 512x768")
     return int(width), int(height)
 
 
@@ -107,7 +107,7 @@ def _numbers(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(item) for item in text.split(","))
     except ValueError:
-        raise ValueError(f"{text!r} are no numbers with commas between") from None
+        raise ValueError(f"{text!r} are not numbers with commas between") from None
 
 
 def _strengths(texts: Iterable[str]) -> dict[str, float]:

@@ -48,7 +48,7 @@ def load_autoencoder(source: Source, place: Place) -> ImageModel:
         if prefix + name in tensors
     ]
     if not found:
-        raise ModelError(f"{named(source)}: it is no autoencoder; it has {', '.join(list(tensors)[:3])}, …")
+        raise ModelError(f"{named(source)}: it is not an autoencoder; it has {', '.join(list(tensors)[:3])}, …")
     prefix, channels = found[0][0], found[0][1].shape[1]
     fitting = [each for each in place.architectures if each.latent.channels == channels * each.latent.packed**2]
 
@@ -106,4 +106,4 @@ def _first_that_fits(
             problem = error
             continue
         return model
-    raise problem or ModelError(f"{file}: it is no part of a model that is known")
+    raise problem or ModelError(f"{file}: it is not a part of a model that is known")

@@ -241,7 +241,7 @@ def unrolled(rows: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def moved(image: np.ndarray, moment: int) -> np.ndarray:
-    """Where the pixels of an image lie [pixels, 4]: a moment, row, column, and 0 for what is no word."""
+    """Where the pixels of an image lie [pixels, 4]: a moment, row, column, and 0 for what is not a word."""
     found = np.zeros((*image.shape[2:], 4), np.float32)
     found[..., 0] = moment
     found[..., 1] = np.arange(image.shape[2])[:, None]

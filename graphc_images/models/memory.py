@@ -136,7 +136,7 @@ def held_by(engine: graphc.Model) -> int:
 
 
 def limit_of(memory: Memory, device: str) -> int | None:
-    """The bytes that may be used; None where nothing says how many. Raises graphc.InputError for what is no size."""
+    """The bytes that may be used; None where nothing says how many. Raises graphc.InputError for what is not a size."""
     sizes = graphc.memory_limits(memory)
     if sizes and None not in sizes:
         return sum(size for size in sizes if size is not None)

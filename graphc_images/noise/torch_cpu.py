@@ -102,7 +102,7 @@ class TorchCpu:
     def normal(self, shape: Sequence[int], dtype: type = np.float32) -> np.ndarray:
         """`torch.randn` in float32 or float16.
 
-        A float16 array is the rounded float32 one, except where its size is no multiple of 16: the last sixteen numbers are
+        A float16 array is the rounded float32 one, except where its size is not a multiple of 16: the last sixteen numbers are
         made anew, and PyTorch has then drawn as many uniform numbers as the array has elements for float32, and a multiple
         of 16 for float16.
         """

@@ -19,7 +19,7 @@ def to_array(picture: Image.Image) -> np.ndarray:
 
 
 def to_picture(array: np.ndarray, rounding: Rounding = "truncate") -> Image.Image:
-    """The picture of [3, height, width]; what is no number is black."""
+    """The picture of [3, height, width]; what is not a number is black."""
     if array.ndim != 3 or array.shape[0] != 3:
         raise SettingError(f"a picture is made from an array [3, height, width], not {list(array.shape)}")
     levels = np.clip((np.nan_to_num(array, nan=-1.0).astype(np.float32) + 1) / 2, 0, 1) * np.float32(255)
@@ -36,6 +36,6 @@ def flatten(picture: Image.Image, background: str = "#ffffff") -> Image.Image:
     try:
         solid = Image.new("RGBA", picture.size, background)
     except ValueError:
-        raise SettingError(f"background: {background[:40]!r} is no colour, such as #ffffff") from None
+        raise SettingError(f"background: {background[:40]!r} is not a colour, such as #ffffff") from None
     solid.alpha_composite(picture)
     return solid.convert("RGB")

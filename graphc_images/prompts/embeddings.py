@@ -71,7 +71,7 @@ class EmbeddingFinder:
 
 
 def missing_embeddings(prompt: str, embeddings: Iterable[Embedding]) -> list[str]:
-    """The names of `embedding:name` in a prompt of ComfyUI that no embedding has; `:1.2` of a weight is no part of one."""
+    """The names of `embedding:name` in a prompt of ComfyUI that no embedding has; `:1.2` of a weight is not a part of one."""
     known = {each.name for each in embeddings}
     found = [name.strip(",") for name in MENTION.findall(prompt)]
     return [name for name in dict.fromkeys(found) if name not in known and name.rpartition(":")[0] not in known]

@@ -64,7 +64,7 @@ def _network(kind: str, inside: str, whole: str) -> Network:
         model_weight = float(given.get("unet", text_weight))
         rank = int(given["dyn"]) if "dyn" in given else None
     except ValueError:
-        raise SettingError(f"{whole}: a weight is no number") from None
+        raise SettingError(f"{whole}: a weight is not a number") from None
     if not (math.isfinite(text_weight) and math.isfinite(model_weight)):
         raise SettingError(f"{whole}: a weight is not finite")
     return Network(ALIASES.get(kind, kind), positional[0], text_weight, model_weight, rank)

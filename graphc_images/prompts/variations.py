@@ -50,7 +50,7 @@ def _numbers(item: str, kind: type[int] | type[float]) -> list:
         count = _few(int((last - first) / step + 1e-9) + 1, item)
         return [first + place * step for place in range(count)]
     except (ValueError, OverflowError):
-        raise SettingError(f"{item!r} is no number and no range such as 1-5, 1-5 (+2) or 1-10 [5]") from None
+        raise SettingError(f"{item!r} is not a number and no range such as 1-5, 1-5 (+2) or 1-10 [5]") from None
 
 
 def _few(count: int, item: str) -> int:

@@ -77,7 +77,7 @@ class T5Tokenizer:
         came_from = [0] * len(best)
         for start in range(len(word)):
             so_far = best[start]
-            unknown = self._unknown_score  # what a single character has that is no piece
+            unknown = self._unknown_score  # what a single character has that is not a piece
             for stop in range(start + 1, min(start + self._longest, len(word)) + 1):
                 score = self._scores.get(word[start:stop], unknown)
                 unknown = float("-inf")

@@ -37,7 +37,7 @@ class Enlargers:
 
     def __call__(self, name: str, tile: int = 192, overlap: int = 8) -> Resizer:
         """What makes a picture of another size: of a name in `FILTERS`, a file, or a name in the folders of models. Raises
-        SettingError if there is none, and ModelError for a file that is no upscaler."""
+        SettingError if there is none, and ModelError for a file that is not an upscaler."""
         if name in FILTERS:
             return lambda picture, width, height: picture.resize((width, height), FILTERS[name])
         return partial(self.network(name).upscaled, tile=tile, overlap=overlap)
@@ -51,7 +51,7 @@ class Enlargers:
             except ModelError as error:
                 raise SettingError(f"{error}; without a file there are {', '.join(NAMES)}") from error
         if not path.is_file():
-            raise SettingError(f"there is no upscaler {name!r}: it is no file, and none of {', '.join(NAMES)}")
+            raise SettingError(f"there is no upscaler {name!r}: it is not a file, and none of {', '.join(NAMES)}")
         return self._opened(path, lambda: load_upscaler(path, loaded=self.loaded, threads=self.threads), path)
 
 

@@ -41,7 +41,7 @@ class Network:
 
 
 def network_of(tensors: Mapping[str, Any]) -> Network:
-    """What a file has. Raises ModelError if that is no upscaler that is known."""
+    """What a file has. Raises ModelError if that is not an upscaler that is known."""
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items() if hasattr(tensor, "shape")}
     for first, make in KINDS.items():
         if len(shapes.get(first, ())) == 4:
@@ -54,7 +54,7 @@ def network_of(tensors: Mapping[str, Any]) -> Network:
                 raise ModelError(f"it is like {made.kind}, but has more: {', '.join(unread[:3])}")
             return made
     some = ", ".join(list(shapes)[:3]) or "nothing"
-    raise ModelError(f"it is no upscaler that is known (ESRGAN, RRDBNet, SRVGGNetCompact); it has {some}, …")
+    raise ModelError(f"it is not an upscaler that is known (ESRGAN, RRDBNet, SRVGGNetCompact); it has {some}, …")
 
 
 class Writer:

@@ -78,7 +78,7 @@ def check(graph: Any, library: Library, wanted: Sequence[str] | None = None) -> 
 
 
 def _unlike_a_graph(graph: Any) -> Problem | None:
-    """What is wrong if it is no graph of nodes that there are."""
+    """What is wrong if it is not a graph of nodes that there are."""
     if not isinstance(graph, dict) or not graph:
         return problem("prompt_no_outputs", "Prompt has no outputs")
     if len(graph) > MOST_NODES:
@@ -220,7 +220,7 @@ def converted(each: Input, value: Any) -> Any:
     """A value as the node gets it. Raises ValueError, TypeError and OverflowError for what is none of its type."""
     if each.type == CHOICE:
         if not isinstance(value, str | int | float):
-            raise TypeError(f"{type(value).__name__} is no name")
+            raise TypeError(f"{type(value).__name__} is not a name")
         return str(value)
     if isinstance(value, dict | list) or value is None:
         raise TypeError(f"{type(value).__name__} is no {each.type}")
@@ -228,7 +228,7 @@ def converted(each: Input, value: Any) -> Any:
         raise ValueError("it is too long")
     found = CONVERTED[each.type](value)
     if each.type == "FLOAT" and found != found:
-        raise ValueError("it is no number")
+        raise ValueError("it is not a number")
     if each.type == "STRING":
         found.encode()
     return found

@@ -40,7 +40,7 @@ class Files:
     def file(self, kind: str, below: str, name: str) -> Path:
         """A file in a folder, which need not be there. Raises RequestError for a name that leads elsewhere."""
         if not name or name != name.replace("\\", "/").rpartition("/")[2] or ODD.search(name) or len(name) > LONGEST:
-            raise RequestError(f"filename: {name[:80]!r} is no name of a file", 400)
+            raise RequestError(f"filename: {name[:80]!r} is not a name of a file", 400)
         return self._inside(self.folder(kind, below), name, 400)
 
     def named(self, name: str, kind: str = "input") -> Path:
@@ -105,11 +105,11 @@ class Files:
 
     def _inside(self, folder: Path, below: str, status: int) -> Path:
         if "\x00" in below or len(below) > 4 * LONGEST:
-            raise RequestError("subfolder: it is no name of a folder", 400)
+            raise RequestError("subfolder: it is not a name of a folder", 400)
         try:
             found = (folder / below).resolve()
         except (OSError, RuntimeError, ValueError):  # the last also for halves of characters
-            raise RequestError("subfolder: it is no name of a folder", 400) from None
+            raise RequestError("subfolder: it is not a name of a folder", 400) from None
         if not found.is_relative_to(folder):
             raise RequestError(f"{below[:80]!r} is outside of the folder", status)
         return found

@@ -31,9 +31,9 @@ class Handed:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, name: str) -> Path:
-        """The file of a name, which need not be there. Raises RequestError for what is no name."""
+        """The file of a name, which need not be there. Raises RequestError for what is not a name."""
         if not NAME.fullmatch(name) or name.startswith("."):
-            raise RequestError(f"id: {name[:80]!r} is no name: letters, digits, and . _ -", 400)
+            raise RequestError(f"id: {name[:80]!r} is not a name: letters, digits, and . _ -", 400)
         return self.folder / name
 
     def has(self, name: str) -> bool:

@@ -83,7 +83,7 @@ def changed(picture: Image.Image, preview: str | None, channel: str | None) -> t
 async def _form(request: Request) -> FormData:
     """A form of several parts. Raises RequestError for a body that is none."""
     if "multipart/form-data" not in request.headers.get("content-type", "").lower():
-        raise RequestError("the body is no multipart/form-data", 400)
+        raise RequestError("the body is not multipart/form-data", 400)
     return await request.form()
 
 

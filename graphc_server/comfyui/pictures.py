@@ -15,7 +15,7 @@ CROPS = ("disabled", "center")
 
 
 def to_picture(pixels: np.ndarray) -> Image.Image:
-    """The picture of [height, width, 3], 0 to 1; fractions of levels are cut off, and what is no number is black."""
+    """The picture of [height, width, 3], 0 to 1; fractions of levels are cut off, and what is not a number is black."""
     levels = np.clip(np.nan_to_num(pixels.astype(np.float32), nan=0.0), 0, 1) * np.float32(255)
     return Image.fromarray(np.ascontiguousarray(levels.astype(np.uint8)))
 

@@ -42,7 +42,7 @@ def finite(text: str) -> float:
     """A number of JSON. Raises ValueError for one that is too large to be one."""
     found = float(text)
     if not math.isfinite(found):
-        raise ValueError(f"{text} is no number")
+        raise ValueError(f"{text} is not a number")
     return found
 
 
@@ -54,9 +54,9 @@ async def body_of(request: Request) -> dict[str, Any]:
     try:
         found = json.loads(content, parse_float=finite, parse_constant=finite)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"the body is no JSON: {str(error)[:200]}", 400) from None
+        raise RequestError(f"the body is not JSON: {str(error)[:200]}", 400) from None
     if not isinstance(found, dict):
-        raise RequestError("the body is no JSON object", 400)
+        raise RequestError("the body is not a JSON object", 400)
     return found
 
 
@@ -190,7 +190,7 @@ def _whole(name: str, least: int) -> Callable[..., Awaitable[int | None]]:
         try:
             return max(int(given[:20]), least)
         except ValueError:
-            raise RequestError(f"{name}: {given[:40]!r} is no whole number", 400) from None
+            raise RequestError(f"{name}: {given[:40]!r} is not a whole number", 400) from None
 
     return read
 

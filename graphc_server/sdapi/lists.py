@@ -62,7 +62,7 @@ async def _object(request: Request) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise RequestError("the body is no JSON object of options")
+        raise RequestError("the body is not a JSON object of options")
     return found
 
 

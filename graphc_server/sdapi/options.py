@@ -35,7 +35,7 @@ class Option:
         if isinstance(self.usual, int | float) and not isinstance(self.usual, bool):
             fits = isinstance(value, int | float) and not isinstance(value, bool)
             if not fits or value != value or abs(value) == float("inf"):
-                raise RequestError(f"{self.name}: {str(value)[:60]!r} is no number")
+                raise RequestError(f"{self.name}: {str(value)[:60]!r} is not a number")
         if self.only is not None and value not in (self.usual, *self.only):
             raise RequestError(f"{self.name}: {str(value)[:60]!r} cannot be done; there is {self.usual!r}")
 

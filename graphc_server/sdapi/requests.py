@@ -191,13 +191,13 @@ def look_of(options: Mapping[str, Any]) -> Look:
 
 
 def check_text(values: Any) -> None:
-    """Raises RequestError for halves of characters, which JSON can have and nobody can write, and for what is no number."""
+    """Raises RequestError for halves of characters, which JSON can have and nobody can write, and for what is not a number."""
     try:
         json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
         raise RequestError("a text holds half of a character (a lone surrogate)") from None
     except ValueError:
-        raise RequestError("a value is no number (NaN or infinite)") from None
+        raise RequestError("a value is not a number (NaN or infinite)") from None
 
 
 def _settings(fields: Sequence[Field], explicit: set[str], given: Given, said: Mapping[str, Any]) -> dict[str, Any]:

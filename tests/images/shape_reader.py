@@ -11,7 +11,7 @@ from scipy import ndimage
 from examples.shapes.scenes import BACKGROUNDS, COLOURS, PLACES, RELATIONS, SHAPES, Scene, Thing, draw_shape
 
 SMALLEST = 0.004
-"""Of the picture's area: less is no shape but a speck."""
+"""Of the picture's area: less is not a shape but a speck."""
 TEMPLATE = 64
 
 

@@ -96,7 +96,7 @@ def test_a_limit_that_cannot_be_kept_is_an_error(file):
     ):
         pipeline(**ASKED)
     assert pipeline.model.loaded.nbytes == 0
-    with pytest.raises(graphc.GraphcError, match="is no size of memory"):
+    with pytest.raises(graphc.GraphcError, match="is not an amount of memory"):
         graphc_images.load(file, **KNOWN, memory="much")
 
 

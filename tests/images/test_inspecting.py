@@ -61,7 +61,7 @@ def test_other_kinds(tmp_path, tensors, lines):
 
 
 def test_what_is_nothing_is_said(tmp_path):
-    with pytest.raises(ImageError, match=r"x\.safetensors: it is no model of pictures that is known"):
+    with pytest.raises(ImageError, match=r"x\.safetensors: it is not a model of pictures that is known"):
         told(write(tmp_path / "x.safetensors", {"a": (1,), "b": (2,), "c": (3,), "d": (4,)}))
 
 

@@ -99,7 +99,7 @@ def test_latents_of_flux2_are_previewed(tmp_path):
     own = diffusers.Flux2KleinPipeline._unpatchify_latents(torch.from_numpy(latent)).numpy()
     expected = np.einsum("bchw,cr->brhw", own, np.array(format.colours)) + np.array(format.bias)[:, None, None]
     assert np.abs(format.preview(latent) - expected).max() < 1e-5
-    with pytest.raises(SettingError, match="width: 24 is no multiple of 16"):
+    with pytest.raises(SettingError, match="width: 24 is not a multiple of 16"):
         pipeline("words", width=24, height=32)
 
 

@@ -232,7 +232,7 @@ def test_an_embedding_stands_for_its_vectors(pipeline, modules, tmp_path, caplog
 
 
 WRONG = {
-    "width: 100 is no multiple of 8": {"width": 100},
+    "width: 100 is not a multiple of 8": {"width": 100},
     "steps: 0 is not a whole number from 1": {"steps": 0},
     "there is no sampler 'Eular'": {"sampler": "Eular"},
     "there is no scheduler 'Karas'": {"scheduler": "Karas"},
@@ -253,7 +253,7 @@ WRONG = {
     "generator: there is no 'gp'": {"generator": "gp"},
     "hires_upscaler: there is no upscaler 'Lanczoz'": {"hires_scale": 2, "hires_upscaler": "Lanczoz"},
     "there is no sampler 'Haun'": {"hires_scale": 2, "hires_sampler": "Haun"},
-    "width: 100 is no multiple": {"hires_width": 100, "hires_height": 128},
+    "width: 100 is not a multiple": {"hires_width": 100, "hires_height": 128},
     "<hypernet:x>: only LoRAs": {"prompt": "a <hypernet:x:1>"},
 }  # fmt: skip
 

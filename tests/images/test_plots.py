@@ -70,5 +70,5 @@ def test_a_plot(tmp_path):
     assert grid.width >= 3 * 64
     alone = pipeline("a red circle", width=64, height=64, steps=1, seed=2, cfg_scale=4.0)
     assert made.pictures[4].image.tobytes() == alone[0].image.tobytes()
-    with pytest.raises(SettingError, match="width: 60 is no multiple of 8"):
+    with pytest.raises(SettingError, match="width: 60 is not a multiple of 8"):
         Plot(pipeline, asked, axis_of("Size", "64x64, 60x64"))

@@ -156,7 +156,7 @@ def test_networks():
         *[Network("lora", "x"), Network("lora", "y", 0.5, 0.2, 8)],
         *[Network("hypernet", "z", 0.1, 2.0), Network("lora", "w", 3.0, 3.0, 4)],
     ]
-    with pytest.raises(SettingError, match="<lora:x:much>: a weight is no number"):
+    with pytest.raises(SettingError, match="<lora:x:much>: a weight is not a number"):
         take_networks("a <lora:x:much>")
 
 

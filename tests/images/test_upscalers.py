@@ -228,7 +228,7 @@ def test_extras(file):
     ):
         ways("shrap")
     with pytest.raises(
-        SettingError, match=r"there is no upscaler 'none': it is no file, and none of Latent, .*Lanczos, Nearest"
+        SettingError, match=r"there is no upscaler 'none': it is not a file, and none of Latent, .*Lanczos, Nearest"
     ):
         Enlargers(None, Loaded(), 1)("none")
     with pytest.raises(SettingError, match="scale: 0"):
@@ -291,7 +291,7 @@ def test_what_differs_is_named(file):
     ):
         with pytest.raises(ModelError, match=message):
             network_of({**tensors, **change})
-    with pytest.raises(ModelError, match=r"the upscaler: it is no upscaler that is known .* it has unet\.weight"):
+    with pytest.raises(ModelError, match=r"the upscaler: it is not an upscaler that is known .* it has unet\.weight"):
         load_upscaler({"unet.weight": np.zeros((4, 4), np.float32)})
     old = in_old_names(seeded(RRDB()), 2)
     del old["model.1.sub.1.RDB2.conv3.0.weight"]

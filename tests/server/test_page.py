@@ -365,7 +365,7 @@ def test_a_plot_fills_a_table(browser, served):
     ]  # fmt: skip
     write(browser, "#axis-x + input", "1-")
     browser.click("#paint")
-    assert "'1-' is no number" in browser.until("document.getElementById('faults').innerText")
+    assert "'1-' is not a number" in browser.until("document.getElementById('faults').innerText")
 
 
 def test_parameters_are_kept_and_those_that_count_are_shown(browser, served):

@@ -31,7 +31,7 @@ PLAIN_DRIVER = "display.inf"
 def from_controllers(printed: str, registry: str = "") -> list[GPU]:
     """`Get-CimInstance Win32_VideoController | ConvertTo-Json`, with the sizes of memory from the registry.
 
-    What is not on the PCI bus is no GPU (remote desktops, virtual screens), except for Qualcomm's.
+    What is not on the PCI bus is not a GPU (remote desktops, virtual screens), except for Qualcomm's.
     """
     sizes = registry_memory(registry)
     return [each for controller in objects(document(printed)) for each in _of_controller(controller, sizes)]

@@ -18,7 +18,7 @@ vectors on the stack where its own instructions fault, and clang needs Microsoft
 def find_compiler() -> tuple[str, ...] | None:
     """The command of the C compiler: `CC` if it is set, else the first of `COMPILERS`, else ziglang's; None if there is none.
 
-    Raises BuildError if `CC` names what is not installed, or is no command.
+    Raises BuildError if `CC` names what is not installed, or is not a command.
     """
     chosen = os.environ.get("CC", "").strip()
     if chosen:

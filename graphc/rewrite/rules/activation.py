@@ -24,7 +24,7 @@ def silu(emit: Emit, x: Value) -> Value:
 def swish(emit: Emit, x: Value, factor: Value) -> Value | Refusal:
     """x * sigmoid(factor * x)."""
     if not factor.is_constant or factor.type.size != 1 or factor.type.rank > x.type.rank:
-        return Refusal("the factor is no number")
+        return Refusal("the factor is not a number")
     return emit(Swish(float(read_numbers(factor).item())), x)
 
 

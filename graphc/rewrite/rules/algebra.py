@@ -53,7 +53,7 @@ def reciprocal(emit: Emit, x: Value, y: Node) -> Value | Refusal:
 def reciprocal_root(emit: Emit, x: Value, y: Node) -> Value | Refusal:
     """1 / sqrt(x)."""
     if x.type != y.output.type or x.dtype not in FLOATS - set(NARROW):
-        return Refusal("the constant broadcasts, or it is no float of full precision")
+        return Refusal("the constant broadcasts, or it is not a float of full precision")
     return emit(Unary("Reciprocal"), emit(Unary("Sqrt"), x))
 
 

@@ -146,7 +146,7 @@ def _attention(emit: Emit, scores: Value, v: Value, s: Node, product: Node) -> t
     assert isinstance(product.op, MatMul)
     rank, shape = len(scores.shape), scores.shape
     if rank not in (3, 4) or s.op.axis != rank - 1 or product.op.transpose_a or product.op.transpose_b:
-        return Refusal("it is no softmax along the rows of a product of matrices")
+        return Refusal("it is not a softmax along the rows of a product of matrices")
     if product.inputs[0].shape[-2:] != shape[-2:]:
         return Refusal("more than batch and heads are merged")
     found = _scores(emit, scores)

@@ -84,7 +84,7 @@ def reshape_of_slice(emit: Emit, x: Value, outer: Node, part: Node) -> Value | R
     shape = outer.output.shape
     block = next((each for each in blocks(part.output.shape, shape) if each.before[-1:] == tuple(cut)), None)
     if block is None or any(x.shape[axis] != 1 for axis in block.before[:-1]) or part.op.steps[cut[0]] != 1:
-        return Refusal("it is no part of one axis, or that axis is merged with others")
+        return Refusal("it is not a part of one axis, or that axis is merged with others")
     first, *rest = block.after
     inner = product(shape[axis] for axis in rest)
     start, size = part.op.starts[cut[0]], x.shape[cut[0]]
@@ -110,7 +110,7 @@ def slice_of_concat(emit: Emit, x: Value, part: Node) -> Value | Refusal:
     """A part of one of the tensors that were joined needs no others."""
     assert isinstance(part.op, Slice)
     if x.producer is None or not isinstance(x.producer.op, Concat):
-        return Refusal("it is no part of a concatenation")
+        return Refusal("it is not a part of a concatenation")
     axis = x.producer.op.axis
     first, count, step = part.op.starts[axis], part.op.sizes[axis], part.op.steps[axis]
     if not isinstance(first, int) or not isinstance(count, int) or count < 1 or step < 1:

@@ -57,7 +57,7 @@ def rms_norm(emit: Emit, x: Value, mean: Node, epsilon: Value) -> Value | Refusa
     """x divided by the root of the mean of its squares."""
     axis = _last_axes(mean)
     if axis is None or not epsilon.is_constant or epsilon.type.size != 1:
-        return Refusal("the mean is not over the last axes, or epsilon is no number")
+        return Refusal("the mean is not over the last axes, or epsilon is not a number")
     return emit(RMSNorm(axis, float(read_numbers(epsilon).item())), x)
 
 
@@ -74,7 +74,7 @@ def layer_norm(emit: Emit, x: Value, mean: Node, n: Node) -> Value | Refusal:
 def norm_parameter(emit: Site, x: Value, factor: Value, n: Node, scale: Value | None = None) -> Value | Refusal:
     """A constant that the normalized is multiplied with is its scale; one that is added then, its bias."""
     if not factor.static or broadcast_shapes(factor.shape, x.shape) != x.shape or not emit.alone(n.output):
-        return Refusal("it is no constant of at most these sizes, or something else reads the normalized")
+        return Refusal("it is not a constant of at most these sizes, or something else reads the normalized")
     return emit(n.op, *n.inputs, factor)
 
 

@@ -173,7 +173,7 @@ def concatenated_integers(emit: Emit, c: Node, **parts: Value) -> Value | Refusa
     """Integers of one scale are joined before they are scaled."""
     makers = [x.producer for x in parts.values()]
     if any(node is None or not isinstance(node.op, Dequantize) for node in makers):
-        return Refusal("a part is no dequantized tensor")
+        return Refusal("a part is not a dequantized tensor")
     (first, *scales), (zero, *zeros), tensors = (
         [node.inputs[index] for node in makers if node is not None] for index in (1, 2, 0)
     )

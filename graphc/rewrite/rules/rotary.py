@@ -63,7 +63,7 @@ def rotary_of_parts(emit: Emit, a: Value, b: Value, cos: Value, sin: Value, y: N
         start = int(first[0]) - 1
         pairs = np.stack([first, second], int(interleaved)).ravel() - start
         if not np.array_equal(pairs, 1 + np.arange(pairs.size)):
-            return Refusal("they are no pairs of neighbours, or of halves, where they are joined so")
+            return Refusal("they are not pairs of neighbours, or of halves, where they are joined so")
         x = x if x.shape == y.output.shape else columns(emit, x, start, count)
         return emit(RotaryEmbedding(interleaved), x, *for_each_of_a_pair(emit, cos, sin, interleaved))
     return Refusal("they are no parts of the rows of one tensor")

@@ -115,7 +115,7 @@ def read_container(
 ) -> tuple[dict[str, Any], list[Entry], list[np.ndarray]]:
     """Metadata, the tensors, and the bytes of each as a view of the mapped file.
 
-    Raises EngineError if the file is missing, is no GGUF file, is one of another architecture, or is damaged.
+    Raises EngineError if the file is missing, is not a GGUF file, is one of another architecture, or is damaged.
     """
     reader = _Reader(_mapped(Path(path)))
     metadata, tensors = reader.head()
@@ -131,7 +131,7 @@ def read_container(
 def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[Entry], list[np.ndarray]]:
     """The metadata of any GGUF file, its tensors by where they lie, and the bytes of each as a view of the mapped file.
 
-    Raises EngineError if the file is missing, is no GGUF file, is damaged, or has a tensor of a type that is not known.
+    Raises EngineError if the file is missing, is not a GGUF file, is damaged, or has a tensor of a type that is not known.
     """
     reader = _Reader(_mapped(Path(path)))
     metadata, count = reader.head()
@@ -154,7 +154,7 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[Ent
 def _alignment(metadata: Mapping[str, Any]) -> int:
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-        raise EngineError("it is damaged: an alignment that is no power of two")
+        raise EngineError("it is damaged: an alignment that is not a power of two")
     return alignment
 
 

@@ -54,7 +54,7 @@ def read_pytorch(path: Path) -> Tensors:
     """The tensors by name, as views of the mapped file: of `WITHIN` where it holds one of these among other things. Where it
     holds dictionaries of tensors alone, their names are before those of the tensors, with a point between.
 
-    Raises CheckpointError if the file is damaged, calls what is no part of a tensor, or holds no tensors by name.
+    Raises CheckpointError if the file is damaged, calls what is not a part of a tensor, or holds no tensors by name.
     """
     raw = mapped(path)
     try:
@@ -204,7 +204,7 @@ class _Unpickler:
         """A storage's elements: the persistent identity is ("storage", its type, its entry, its device, its size)."""
         kind, type, entry, _, count = self.take(1)[0]
         if kind != "storage" or not isinstance(type, Name) or type.module != "torch" or type.name not in STORAGES:
-            raise CheckpointError("it refers to something that is no storage of numbers")
+            raise CheckpointError("it refers to something that is not a storage of numbers")
         elements = self.archive.bytes(f"data/{entry}").view(STORAGES[type.name])
         if elements.size != count:
             raise CheckpointError(f"it is damaged: a storage of {count} elements holds {elements.size}")
@@ -215,7 +215,7 @@ class _Unpickler:
         check_shape(shape)
         numbers = (offset, *strides)
         if not isinstance(storage, np.ndarray) or not all(type(each) is int and each >= 0 for each in numbers):
-            raise CheckpointError("it is damaged: a tensor of no storage, or with strides that are no numbers")
+            raise CheckpointError("it is damaged: a tensor of no storage, or with strides that are not numbers")
         last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
         if 0 not in shape and last >= storage.size:
             raise CheckpointError("it is damaged: a tensor goes past the end of its storage")

@@ -65,7 +65,7 @@ def read_index(path: Path) -> list[Path]:
     except OSError as error:
         raise CheckpointError(str(error.strerror or error).lower()) from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"it is no index of files of weights ({error})") from error
+        raise CheckpointError(f"it is not an index of files of weights ({error})") from error
     if bad:
         raise CheckpointError(f"it names a file that is not beside it: {bad[0]!r}")
     return [path.parent / name for name in files]
@@ -97,7 +97,7 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def _span(declared: Any) -> tuple[int, int]:
     begin, end = declared["data_offsets"]
     if not all(type(each) is int for each in (begin, end)) or not 0 <= begin <= end:
-        raise ValueError("offsets that are no numbers")
+        raise ValueError("offsets that are not numbers")
     if not isinstance(declared["dtype"], str):
         raise ValueError("a type without a name")
     return begin, end

@@ -36,7 +36,7 @@ MOST_REPEATED = 1 << 24
 
 
 def shaped(raw: np.ndarray, shape: Any) -> np.ndarray:
-    """An array's elements in the shape that a file declares. Raises CheckpointError for what is no shape, or another's."""
+    """An array's elements in the shape that a file declares. Raises CheckpointError for what is not a shape, or another's."""
     check_shape(shape)
     if prod(shape) != raw.size:
         raise CheckpointError(f"it is damaged: a tensor of {list(shape)} has {raw.size} elements")
@@ -46,7 +46,7 @@ def shaped(raw: np.ndarray, shape: Any) -> np.ndarray:
 def check_shape(shape: Any) -> None:
     """Raise CheckpointError for what no array has as its shape."""
     if not isinstance(shape, list | tuple) or not all(type(size) is int and size >= 0 for size in shape):
-        raise CheckpointError("it is damaged: a tensor with sizes that are no numbers")
+        raise CheckpointError("it is damaged: a tensor with sizes that are not numbers")
     if len(shape) > MOST_AXES:
         raise CheckpointError(f"a tensor has {len(shape)} axes, more than {MOST_AXES}")
     if prod(size for size in shape if size) >= 1 << 59:

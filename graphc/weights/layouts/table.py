@@ -75,7 +75,7 @@ class Flat:
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The first two axes."""
         if prod(shape[2:]) != 1:
-            raise ValueError(f"{list(shape)} is no convolution of 1 x 1")
+            raise ValueError(f"{list(shape)} is not a convolution of 1 x 1")
         return shape[:2]
 
     def apply(self, array: Array) -> Array:
@@ -90,7 +90,7 @@ class Transposed:
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Columns by rows."""
         if len(shape) != 2:
-            raise ValueError(f"{list(shape)} is no matrix")
+            raise ValueError(f"{list(shape)} is not a matrix")
         return shape[::-1]
 
     def apply(self, array: Array) -> Array:

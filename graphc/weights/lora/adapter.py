@@ -57,12 +57,12 @@ class Adapter:
 
     @cached_property
     def own_scale(self) -> float:
-        """What the product of the factors is multiplied by. Raises ValueError if that is no number."""
+        """What the product of the factors is multiplied by. Raises ValueError if that is not a number."""
         alpha, rank = self.tensors.get("alpha"), self.algebra.rank(self.tensors)
         if self.scale is not None or alpha is None or rank is None:
             return 1.0 if self.scale is None else self.scale
         if alpha.size != 1 or not np.isfinite(alpha.astype(np.float64)).all():
-            raise ValueError("its alpha is no number")
+            raise ValueError("its alpha is not a number")
         return float(alpha.reshape(-1)[0]) / rank
 
     def check(self, shape: tuple[int, ...]) -> None:
@@ -70,7 +70,7 @@ class Adapter:
         _ = self.own_scale
         for name, array in self.tensors.items():
             if not np.isfinite(array.astype(np.float32, copy=False)).all():
-                raise ValueError(f"{name} has elements that are no numbers")
+                raise ValueError(f"{name} has elements that are not numbers")
         if self._lengths is not None:
             rows = self.algebra.shape(self.tensors)[0]
             if self._lengths.size != (shape[1] if self._by_columns else rows):

@@ -73,7 +73,7 @@ class Loras:
         """One more, which is called `name`, or as its file is, and these with it.
 
         Raises CheckpointError if the file is damaged, of another base, or changes what cannot be computed again, InputError if
-        the name is taken or the strength is no number, and EngineError if the program has no recipes.
+        the name is taken or the strength is not a number, and EngineError if the program has no recipes.
         """
         shown = "" if isinstance(source, Mapping) else str(source)
         name = name or Path(shown).stem or "lora"
@@ -91,7 +91,7 @@ class Loras:
         return lora, after
 
     def set(self, strengths: Mapping[str, Strength]) -> Loras:
-        """With other strengths. Raises InputError for a name that there is not, or a strength that is no number."""
+        """With other strengths. Raises InputError for a name that there is not, or a strength that is not a number."""
         self._look_for(strengths)
         changed = {
             name: replace(self.loaded[name], strength=_strength(each, self.loaded[name].component))
@@ -244,5 +244,5 @@ def _strength(given: Strength, component: str) -> float:
         group = "text_encoder" if component.startswith("text_encoder") else component
         given = known.get(component, known.get(group, 1.0))
     if isinstance(given, bool) or not isinstance(given, int | float | np.number) or not isfinite(given):
-        raise InputError(f"strength {given!r} is no number")
+        raise InputError(f"strength {given!r} is not a number")
     return float(given)

@@ -79,7 +79,7 @@ def match(file: LoraFile, parameters: Sequence[Value]) -> Match:
     """
     if not file.adapters:
         found = [name for names in file.unknown.values() for name in names]
-        raise CheckpointError(f"it is no LoRA: it has {some(found)}")
+        raise CheckpointError(f"it is not a LoRA: it has {some(found)}")
     spellings = _Spellings(parameters)
     best = max((_matched(file, component, spellings) for component in file.adapters), key=lambda each: each.quality)
     if not best.changes:

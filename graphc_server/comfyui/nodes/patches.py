@@ -37,7 +37,7 @@ MODEL = link("model")
 def _shifted(model: Model, shift: float, of_flux: bool) -> Model:
     if not isinstance(levels_for(model), FlowLevels):
         raise SettingError(
-            f"model: {model.image_model.architecture.name} is no flow model, whose levels could be shifted"
+            f"model: {model.image_model.architecture.name} is not a flow model, whose levels could be shifted"
         )
     return replace(model, levels=FlowLevels(shift, of_flux))
 

@@ -140,7 +140,7 @@ class Layout:
     def of(cls, height: int, width: int, least: int, padding: int, blending: int, multiple: int) -> Layout:
         """Tiles of `least` pixels or more. Raises SettingError for what does not fit together."""
         if height % multiple or width % multiple or least % multiple:
-            raise SettingError(f"multiple: {width} x {height} and tiles of {least} are no multiples of {multiple}")
+            raise SettingError(f"multiple: {width} x {height} and tiles of {least} are not multiples of {multiple}")
         if blending > padding:
             raise SettingError(f"blending: {blending} is above padding, {padding}")
         if least <= 2 * padding:

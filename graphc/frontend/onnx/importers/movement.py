@@ -26,7 +26,7 @@ def transpose(node: OnnxNode, emit: SizeEmit) -> Value:
     x = node.input(0)
     perm = tuple(normalize_axis(axis, x.type.rank) for axis in node.ints("perm", range(x.type.rank)[::-1]))
     if sorted(perm) != list(range(x.type.rank)):
-        raise ModelError(f"perm {list(perm)} is no permutation of the axes of {x.type}")
+        raise ModelError(f"perm {list(perm)} is not a permutation of the axes of {x.type}")
     return x if perm == tuple(range(x.type.rank)) else emit(Transpose(perm), x)
 
 

@@ -45,7 +45,7 @@ def regex_full_match(node: OnnxNode, emit: SizeEmit) -> Value:
     try:
         pattern = re.compile(node.string("pattern"))
     except re.error as error:
-        raise ModelError(f"attribute pattern is no regular expression: {error}") from error
+        raise ModelError(f"attribute pattern is not a regular expression: {error}") from error
     x = strings(node, emit, 0)
     return emit.constant(np.array([bool(pattern.fullmatch(text)) for text in x.flat], BOOL).reshape(x.shape))
 

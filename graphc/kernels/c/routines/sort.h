@@ -5,7 +5,7 @@
 // A key that is larger for a larger element.
 static inline uint64_t graphc_key_T(T element) {
     const V x = LOAD(element);
-    if ((V) 0.5 != 0) return graphc_float_key((double) x);                     // V is no integer
+    if ((V) 0.5 != 0) return graphc_float_key((double) x);                     // V is not an integer
     return (V) -1 < (V) 1 ? (uint64_t) x ^ (uint64_t) 1 << 63 : (uint64_t) x;  // V has a sign, or not
 }
 

@@ -281,7 +281,7 @@ def wrapped(prefix: str, parts: Sequence[str], suffix: str, indent: str) -> list
 
 
 def literal(arg: Arg, sizes: SizeNames) -> str:
-    """An argument that is no tensor, in C++. Raises ProgramError for a constant that is no name of ggml's."""
+    """An argument that is not a tensor, in C++. Raises ProgramError for a constant that is not a name of ggml's."""
     match arg:
         case None:
             return "nullptr"

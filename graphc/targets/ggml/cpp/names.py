@@ -25,7 +25,7 @@ LONGEST = 40
 
 
 def identifier(text: str, fallback: str = "value") -> str:
-    """A C++ identifier that resembles the text; deterministic, not unique. It is no keyword, and no macro by its looks."""
+    """A C++ identifier that resembles the text; deterministic, not unique. It is not a keyword, and no macro by its looks."""
     name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")
     name = re.sub(r"__+", "_", name)[:LONGEST].rstrip("_") or fallback
     if name[0].isdigit():

@@ -19,7 +19,7 @@ from graphc.targets.ggml.program.tensor import Tensor
 PARAMETER = re.compile(r"\w+(\.\w+)+", re.ASCII)
 
 DEEPEST = 50
-"""Modules inside each other from which on a name is no parameter's."""
+"""Modules inside each other from which on a name is not a parameter's."""
 
 ROLES: Mapping[tuple[str, int], str] = {
     ("ggml_conv_2d_dw_direct", 0): "weight",

@@ -27,7 +27,7 @@ def circular(program: Program, axes: Collection[str]) -> Program:
     """The program with convolutions that are circular along these axes. Raises InputError for other axes than x and y, and where
     there is no convolution that looks beyond the edges."""
     if unknown := sorted(set(axes) - AXES.keys()):
-        raise InputError(f"circular: {unknown[0]!r} is no axis of pictures; there are x and y")
+        raise InputError(f"circular: {unknown[0]!r} is not an axis of pictures; there are x and y")
     if not axes:
         return program
     made = _Circular(program, [AXES[axis] for axis in sorted(set(axes))])

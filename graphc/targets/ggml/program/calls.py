@@ -116,7 +116,7 @@ def _reshape(a: Tensor, *sizes: Dim) -> Layout:
 
 @rule("ggml_permute")
 def _permute(a: Tensor, *axes: int) -> Layout:
-    require(sorted(axes) == [0, 1, 2, 3], f"{axes} is no order of four axes")
+    require(sorted(axes) == [0, 1, 2, 3], f"{axes} is not an order of four axes")
     ne: list[Dim] = [0] * 4
     nb: list[Dim] = [0] * 4
     for source, target in enumerate(axes):
@@ -155,7 +155,7 @@ def _view(a: Tensor, sizes: tuple[Dim, ...], strides: tuple[Dim, ...], offset: D
         full.append(full[-1] * ne[len(full) - 1])
     nb = (full[0], full[1], full[2], full[3])
     for number in (offset, *nb):
-        require(divisible(number, full[0]), "an offset or stride that is no multiple of an element")  # type: ignore[arg-type]
+        require(divisible(number, full[0]), "an offset or stride that is not a multiple of an element")  # type: ignore[arg-type]
     static = [offset, *ne, *nb, *a.ne, *a.nb]
     if all(isinstance(number, int) for number in static):
         require(offset >= 0 and min(ne) >= 0 and min(nb) > 0, "negative sizes, or strides that are not positive")

@@ -315,7 +315,7 @@ class _Reader:
     def host(self, declared: Mapping[str, Any], args: Sequence[Any], label: tuple[tuple[str, ...], str]) -> None:
         """What the host does; the sizes of its results, or the one that it measures, are known after it."""
         if not all(isinstance(arg, Tensor) for arg in args):
-            raise ValueError("an argument that is no tensor")
+            raise ValueError("an argument that is not a tensor")
         inputs = self.types(declared["inputs"])
         documents = [_object(each) for each in _list(declared["blocks"])]
         blocks = tuple(self.block(each, self.result.block(_text(each["name"]))) for each in documents)

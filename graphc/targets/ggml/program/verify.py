@@ -160,7 +160,7 @@ def check_kernel(use: KernelUse) -> KernelUse:
     assert isinstance(use.op, Op)
     for value in vars(use.op).values():
         if isinstance(value, str) and not re.fullmatch(r"[A-Za-z0-9_]*", value):
-            raise ProgramError(f"{type(use.op).__name__} has an attribute that is no name")
+            raise ProgramError(f"{type(use.op).__name__} has an attribute that is not a name")
     inputs = [TensorType(dtype, shape) for dtype, shape in use.inputs]
     for each in (*inputs, TensorType(use.dtype, use.shape)):
         each.check_size()

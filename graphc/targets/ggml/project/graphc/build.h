@@ -74,7 +74,7 @@ GRAPHC_API void graphc_builder_device(struct graphc_builder * b, ggml_backend_t 
 
 /// Takes the ways that were measured to be the fastest (by `graphc tune`), a line for each: what the choice depends on, `=`, the way.
 /// "conv_2d *" stands for all calls of a kind that no other line is about. What stands behind a `#` is a remark. Returns 0, or the
-/// number of the first line that is no choice between ways that there are; the other lines count. Without a builder they are only
+/// number of the first line that is not a choice between known ways; the other lines count. Without a builder they are only
 /// looked at.
 GRAPHC_API int graphc_builder_choose(struct graphc_builder * b, const char * text, size_t size);
 

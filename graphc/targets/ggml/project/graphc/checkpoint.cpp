@@ -38,7 +38,7 @@ Checkpoint::Checkpoint(const void * data, size_t size) : Checkpoint("the checkpo
 Checkpoint::Checkpoint(std::string path, Mapping mapped) : path_(std::move(path)) {
     const auto mapping = std::make_shared<const Mapping>(std::move(mapped));
     try {
-        if (mapping->size() < 8) throw Error("is no file of weights");
+        if (mapping->size() < 8) throw Error("is not a file of weights");
         if (std::memcmp(mapping->data(), "GGUF", 4) == 0) {
             read_tensors(mapping);
         } else {

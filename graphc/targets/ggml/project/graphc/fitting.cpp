@@ -36,7 +36,7 @@ std::optional<size_t> parse_limit(const std::string & given) {
     double number = 0;
     text >> number;
     if (number == 0 || units.count(unit) == 0) {
-        throw Error("'" + given + "' is no size of memory; write bytes, or 512MiB, 4GiB, auto");
+        throw Error("'" + given + "' is not an amount of memory; write bytes, or 512MiB, 4GiB, auto");
     }
     return static_cast<size_t>(std::min(number * units.at(unit), static_cast<double>(unknown)));
 }

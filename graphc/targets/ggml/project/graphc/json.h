@@ -16,7 +16,7 @@ class Json {
     using List = std::vector<Json>;
     using Object = std::map<std::string, Json, std::less<>>;
 
-    /// Throws Error for what is no JSON, is deeper than 64, or has a name twice in an object.
+    /// Throws Error for what is not JSON, is deeper than 64, or has a name twice in an object.
     static Json parse(std::string_view text);
 
     bool is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }

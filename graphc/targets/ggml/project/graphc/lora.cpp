@@ -63,7 +63,7 @@ std::map<std::string, std::map<std::string, Group>> groups_of(const Checkpoint &
         }
         const auto ending = std::find_if(endings.begin(), endings.end(), [&](const auto & each) { return ends(name, each.first); });
         if (ending == endings.end()) {
-            throw Error(file.path() + " is no LoRA of a kind that C++ knows (" + key + "); Python may put it into an engine");
+            throw Error(file.path() + " is not a LoRA of a kind that C++ knows (" + key + "); Python may put it into an engine");
         }
         found[component][name.substr(0, name.size() - ending->first.size())][ending->second] = float32(values);
     }
@@ -98,7 +98,7 @@ LoraFactors factors(const std::string & module, const Group & group, const Param
         found.scale = alpha->second.floats()[0] / static_cast<double>(rank);
     }
     if (!finite(found.up) || !finite(found.down) || !std::isfinite(found.scale)) {
-        throw Error(module + ": it has elements that are no numbers");
+        throw Error(module + ": it has elements that are not numbers");
     }
     return found;
 }
@@ -238,7 +238,7 @@ Lora read_lora(const Checkpoint & file, const Recipes & recipes) {
     } catch (const Error & error) {
         throw Error(file.path() + " does not fit the model: " + error.what());
     }
-    if (best.changes.empty()) throw Error(file.path() + " is no LoRA, or one of another base or component: it names no module of the model");
+    if (best.changes.empty()) throw Error(file.path() + " is not a LoRA, or one of another base or component: it names no module of the model");
     return best;
 }
 

@@ -23,7 +23,7 @@ inline std::filesystem::path path_of(const std::string & text) {
 #endif
 }
 
-/// True if something is there that is no regular file: a folder, a device, a pipe that one would wait for.
+/// True if something is there that is not a regular file: a folder, a device, a pipe that one would wait for.
 inline bool is_special(const std::filesystem::path & path) {
     std::error_code none;
     const std::filesystem::file_status status = std::filesystem::status(path, none);

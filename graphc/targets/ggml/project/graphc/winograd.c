@@ -185,7 +185,7 @@ static bool some_are_not_finite(const float * x, int64_t count) {
     return found;
 }
 
-/// The transforms subtract pixels: of an infinity, or of numbers whose sum is none, they make what is no number, in pixels too that meet
+/// The transforms subtract pixels: of an infinity, or of numbers whose sum is none, they make what is not a number, in pixels too that meet
 /// none of it. In such places of a line from (x, y) on there comes the sum of products itself.
 static __attribute__((noinline)) void mend_line(const struct plan * p, int64_t batch, int64_t channel, int64_t x, int64_t y, int64_t count, float * line) {
     const int64_t plane = p->image->ne[0] * p->image->ne[1];

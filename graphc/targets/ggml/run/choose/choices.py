@@ -78,7 +78,7 @@ def chosen(path: Path) -> bytes:
         return b""
     own = load_own()
     if own is not None and (line := own.wrong_choice(text)):
-        _warn_once(f"{path}: line {line} is no choice between ways that there are, and does not count")
+        _warn_once(f"{path}: line {line} is not a choice between known ways, and is ignored")
     return text
 
 

@@ -38,7 +38,7 @@ class Own:
         self._names: dict[int | None, str] = {place: name for name, place in found.items()}
 
     def wrong_choice(self, text: bytes) -> int:
-        """The number of the first line that is no choice between ways that there are; 0 if all are."""
+        """The number of the first line that is not a choice between known ways; 0 if all are."""
         return int(self.library.graphc_builder_choose(None, text, ctypes.c_size_t(len(text))))
 
     def function_of(self, tensor: Any) -> str:

@@ -60,7 +60,7 @@ def names_cpu(device: str) -> bool:
 
 
 def memory_limits(memory: Memory) -> list[Limit]:
-    """One limit for each of the first devices. Raises InputError for what is no number of bytes."""
+    """One limit for each of the first devices. Raises InputError for what is not a number of bytes."""
     each = memory.split(",") if isinstance(memory, str) else memory if isinstance(memory, Sequence) else [memory]
     return [_limit(one) for one in each] if memory is not None else []
 
@@ -72,5 +72,5 @@ def _limit(given: int | str | None) -> Limit:
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,3})?) ?([a-z]*)", text, re.ASCII)
     number, unit = match.groups() if match else ("0", "")
     if unit not in UNITS or not float(number):
-        raise InputError(f"{given!r} is no size of memory; write bytes, or 512MiB, 4GiB, auto")
+        raise InputError(f"{given!r} is not an amount of memory; write bytes, or 512MiB, 4GiB, auto")
     return int(float(number) * UNITS[unit])
