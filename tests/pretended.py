@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Callable
 from typing import Any
 
 from graphc.ggml_library import ggml
-from graphc.targets.ggml.program.in_c import c_text
-from graphc.targets.ggml.run.choose.building import ggml_functions
-
-SUPPORTS = re.findall(
-    r"\(\*(\w+)\)|graphc_\w+ \* (\w+);", c_text("build.h").partition("struct graphc_ggml {")[2]
-).index(("backend_supports_op", ""))
-"""Where a backend is asked whether it supports a node, among ggml's functions."""
+from graphc.targets.ggml.run.choose.building import ggml_functions, ggml_names
 
 
 def functions_with(supports: Callable[[Any], bool]) -> Any:
@@ -22,6 +15,6 @@ def functions_with(supports: Callable[[Any], bool]) -> Any:
     kind = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.POINTER(ggml.ggml_tensor))
     answer = kind(lambda backend, node: supports(node))
     functions = type(ggml_functions())(*ggml_functions())
-    functions[SUPPORTS] = ctypes.cast(answer, ctypes.c_void_p).value
+    functions[ggml_names().index("ggml_backend_supports_op")] = ctypes.cast(answer, ctypes.c_void_p).value
     functions.answer = answer
     return functions

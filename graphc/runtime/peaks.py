@@ -77,7 +77,7 @@ def _measure(threads: int) -> Peaks | None:
     compiler, include = find_compiler(), ggml_include()
     if compiler is None or include is None:
         return None
-    text = source(("products.h", "tiles.h")) + files("graphc.runtime").joinpath("peaks.c").read_text(encoding="utf-8")
+    text = source(("own/tiles.h",)) + files("graphc.runtime").joinpath("peaks.c").read_text(encoding="utf-8")
     try:
         library = load_library(text, compiler, include, FAST_FLAGS)
     except BuildError:

@@ -75,7 +75,7 @@ def runtime_files() -> Iterator[tuple[str, str]]:
     """The files that are the same in all projects, by their paths in its folder `RUNTIME`: those that are fixed, and what is made
     of the composites."""
     folder = files("graphc.targets.ggml").joinpath("project")
-    for path in ("", "graphc/", "graphc/composites/", "gpu/"):
+    for path in ("", "graphc/", "graphc/composites/", "graphc/own/", "gpu/"):
         inside = [file for file in folder.joinpath(path).iterdir() if file.is_file()]
         for file in sorted(inside, key=lambda file: file.name):
             yield path + file.name, file.read_text(encoding="utf-8")

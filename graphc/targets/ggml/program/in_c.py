@@ -1,16 +1,15 @@
-"""Composites in C: those that a file of `project/graphc/composites` builds, and what is made of their Python functions for it."""
+"""The C of `project/graphc`: composites, our own code for the CPU, and the files that are made so that nobody lists them."""
 
 from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX, Composite
-
-FOLDER = "composites"
 
 WIDTH = 130
 
@@ -51,7 +50,7 @@ def c_text(path: str) -> str:
 @cache
 def built_in_c() -> dict[str, Composite]:
     """The composites that C builds, by the names that programs have for them; others are computed by their expansions."""
-    text = "".join(map(c_text, _composite_files()))
+    text = "".join(map(c_text, _c_files("composites")))
     names = {f"{PREFIX}{name}" for name in re.findall(r"^struct ggml_tensor \* graphc_build_(\w+)\(", text, re.M)}
     return {name: each for name, each in sorted(COMPOSITES.items()) if name in names}
 
@@ -82,19 +81,40 @@ def _head(composite: Composite) -> str:
     return f"{TENSOR} graphc_build_{name}({', '.join(['struct graphc_builder * b', *parameters, *more])})"
 
 
-def _all_included() -> str:
-    """The C file that includes those of all composites."""
-    return "".join(f'#include "{path}"\n' for path in _composite_files())
+def own_functions() -> list[str]:
+    """What our own code declares, without its prefix."""
+    text = "".join(map(c_text, _own_headers()))
+    return re.findall(r"^GRAPHC_API [\w ]+?\bgraphc_(\w+)\(", text, re.M)
 
 
-def _composite_files() -> list[str]:
-    found = [each.name for each in _folder().joinpath(FOLDER).iterdir()]
-    return [f"{FOLDER}/{name}" for name in sorted(found) if name.endswith(".c")]
+def _own_header() -> str:
+    """The header that includes those of our own code, and lists its functions."""
+    listed = folded(" ".join(["#define GRAPHC_FUNCTIONS(F)", *(f"F({name})" for name in own_functions())]))
+    return "#pragma once\n\n" + _included(_own_headers()) + "\n" + listed.replace("\n", " \\\n") + "\n"
+
+
+def _own_headers() -> list[str]:
+    """Those that have a C file beside them."""
+    return [f"{path.removesuffix('.c')}.h" for path in _c_files("own")]
+
+
+def _included(paths: Iterable[str]) -> str:
+    return "".join(f'#include "{path}"\n' for path in paths)
+
+
+def _c_files(folder: str) -> list[str]:
+    found = [each.name for each in _folder().joinpath(folder).iterdir()]
+    return [f"{folder}/{name}" for name in sorted(found) if name.endswith(".c")]
 
 
 def _folder() -> Traversable:
     return files("graphc.targets.ggml").joinpath("project", "graphc")
 
 
-GENERATED = {"composites.h": declarations, "composites.c": _all_included}
+GENERATED: Mapping[str, Callable[[], str]] = {
+    "composites.h": declarations,
+    "composites.c": lambda: _included(_c_files("composites")),
+    "own.h": _own_header,
+    "own.c": lambda: _included(_c_files("own")),
+}
 """Files that are made, by their names."""

@@ -12,53 +12,18 @@
 extern "C" {
 #endif
 
-typedef struct ggml_tensor * graphc_of_one(struct ggml_context *, struct ggml_tensor *);
-typedef struct ggml_tensor * graphc_of_two(struct ggml_context *, struct ggml_tensor *, struct ggml_tensor *);
-typedef struct ggml_tensor * graphc_with_number(struct ggml_context *, struct ggml_tensor *, float);
-typedef struct ggml_tensor * graphc_convolved(struct ggml_context *, struct ggml_tensor *, struct ggml_tensor *, int, int, int, int, int, int);
+/// What is called of ggml, without its prefix: linked in a C++ program, found by name in Python.
+#define GRAPHC_GGML(F) \
+    F(custom_4d) F(cont) F(relu) F(silu) F(gelu_erf) F(sigmoid) F(sqr) F(add) F(mul) F(mul_mat) F(swiglu_split) \
+    F(geglu_erf_split) F(norm) F(rms_norm) F(scale) F(conv_2d) F(conv_2d_direct) F(scale_bias) F(group_norm) F(concat) \
+    F(pad_ext) F(permute) F(reshape_4d) F(view_4d) F(soft_max_ext) F(flash_attn_ext) F(flash_attn_ext_set_prec) \
+    F(is_contiguous) F(are_same_shape) F(row_size) F(type_name) F(get_type_traits) F(backend_supports_op) \
+    F(graph_n_nodes) F(graph_node) F(nbytes) F(type_size) F(is_quantized)
 
-/// What is called of ggml: linked in a C++ program, found by name in Python.
+#define GRAPHC_GGML_FIELD(name) GRAPHC_POINTER(ggml_##name) name;
+
 struct graphc_ggml {
-    struct ggml_tensor * (*custom_4d)(struct ggml_context *, enum ggml_type, int64_t, int64_t, int64_t, int64_t, struct ggml_tensor **, int,
-                                      ggml_custom_op_t, int, void *);
-    graphc_of_one * cont;
-    graphc_of_one * relu;
-    graphc_of_one * silu;
-    graphc_of_one * gelu_erf;
-    graphc_of_one * sigmoid;
-    graphc_of_one * sqr;
-    graphc_of_two * add;
-    graphc_of_two * mul;
-    graphc_of_two * mul_mat;
-    graphc_of_two * swiglu_split;
-    graphc_of_two * geglu_erf_split;
-    graphc_with_number * norm;
-    graphc_with_number * rms_norm;
-    graphc_with_number * scale;
-    graphc_convolved * conv_2d;
-    graphc_convolved * conv_2d_direct;
-    struct ggml_tensor * (*scale_bias)(struct ggml_context *, struct ggml_tensor *, float, float);
-    struct ggml_tensor * (*group_norm)(struct ggml_context *, struct ggml_tensor *, int, float);
-    struct ggml_tensor * (*concat)(struct ggml_context *, struct ggml_tensor *, struct ggml_tensor *, int);
-    struct ggml_tensor * (*pad_ext)(struct ggml_context *, struct ggml_tensor *, int, int, int, int, int, int, int, int);
-    struct ggml_tensor * (*permute)(struct ggml_context *, struct ggml_tensor *, int, int, int, int);
-    struct ggml_tensor * (*reshape_4d)(struct ggml_context *, struct ggml_tensor *, int64_t, int64_t, int64_t, int64_t);
-    struct ggml_tensor * (*view_4d)(struct ggml_context *, struct ggml_tensor *, int64_t, int64_t, int64_t, int64_t, size_t, size_t, size_t, size_t);
-    struct ggml_tensor * (*soft_max_ext)(struct ggml_context *, struct ggml_tensor *, struct ggml_tensor *, float, float);
-    struct ggml_tensor * (*flash_attn_ext)(struct ggml_context *, struct ggml_tensor *, struct ggml_tensor *, struct ggml_tensor *,
-                                           struct ggml_tensor *, float, float, float);
-    void (*flash_attn_ext_set_prec)(struct ggml_tensor *, enum ggml_prec);
-    bool (*is_contiguous)(const struct ggml_tensor *);
-    bool (*are_same_shape)(const struct ggml_tensor *, const struct ggml_tensor *);
-    size_t (*row_size)(enum ggml_type, int64_t);
-    const char * (*type_name)(enum ggml_type);
-    const struct ggml_type_traits * (*get_type_traits)(enum ggml_type);
-    bool (*backend_supports_op)(ggml_backend_t, const struct ggml_tensor *);
-    int (*graph_n_nodes)(struct ggml_cgraph *);
-    struct ggml_tensor * (*graph_node)(struct ggml_cgraph *, int);
-    size_t (*nbytes)(const struct ggml_tensor *);
-    size_t (*type_size)(enum ggml_type);
-    bool (*is_quantized)(enum ggml_type);
+    GRAPHC_GGML(GRAPHC_GGML_FIELD)
 };
 
 /// What one graph's calls are built with. It lives as long as the graph, whose custom operators read their settings in it.

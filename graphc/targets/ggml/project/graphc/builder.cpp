@@ -10,16 +10,10 @@ namespace graphc {
 
 namespace {
 
+#define GRAPHC_GGML_ENTRY(name) ggml_##name,
+
 const graphc_ggml & functions_of_ggml() {
-    static const graphc_ggml table = {
-        ggml_custom_4d,    ggml_cont,     ggml_relu,    ggml_silu,           ggml_gelu_erf,       ggml_sigmoid,
-        ggml_sqr,          ggml_add,      ggml_mul,     ggml_mul_mat,        ggml_swiglu_split,   ggml_geglu_erf_split,
-        ggml_norm,         ggml_rms_norm, ggml_scale,   ggml_conv_2d,        ggml_conv_2d_direct, ggml_scale_bias,
-        ggml_group_norm,   ggml_concat,   ggml_pad_ext, ggml_permute,        ggml_reshape_4d,     ggml_view_4d,
-        ggml_soft_max_ext, ggml_flash_attn_ext, ggml_flash_attn_ext_set_prec, ggml_is_contiguous, ggml_are_same_shape,
-        ggml_row_size,     ggml_type_name, ggml_get_type_traits, ggml_backend_supports_op, ggml_graph_n_nodes,
-        ggml_graph_node,   ggml_nbytes,    ggml_type_size,       ggml_is_quantized,
-    };
+    static const graphc_ggml table = {GRAPHC_GGML(GRAPHC_GGML_ENTRY)};
     return table;
 }
 

@@ -6,21 +6,7 @@
 
 #include "variants.h"
 
-#include "products.c"
-
-#include "convolution.c"
-
-#include "winograd.c"
-
-#include "attention.c"
-
-#include "activations.c"
-
-#include "norm.c"
-
-#include "rotary.c"
-
-#include "copies.c"
+#include "own.c"
 
 #define GRAPHC_ENTRY(name) graphc_##name,
 

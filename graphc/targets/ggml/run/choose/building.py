@@ -84,11 +84,13 @@ def _build_function(library: ctypes.CDLL, function: str) -> Any:
     return found
 
 
+def ggml_names() -> list[str]:
+    """What is called of ggml in C, in the order of `graphc_ggml`."""
+    return [f"ggml_{name}" for name in re.findall(r"\bF\((\w+)\)", c_text("build.h"))]
+
+
 @cache
 def ggml_functions() -> Any:
-    """`graphc_ggml`: ggml's functions, in the order in which the header names them."""
-    text = c_text("build.h")
-    struct = text[text.index("struct graphc_ggml {") : text.index("};")]
-    names = re.findall(r"\(\*(\w+)\)|graphc_\w+ \* (\w+);", struct)
-    functions = [getattr(ggml, f"ggml_{pointer or call}") for pointer, call in names]
-    return (ctypes.c_void_p * len(functions))(*(ctypes.cast(each, ctypes.c_void_p).value for each in functions))
+    """`graphc_ggml`."""
+    functions = [ctypes.cast(getattr(ggml, name), ctypes.c_void_p).value for name in ggml_names()]
+    return (ctypes.c_void_p * len(functions))(*functions)

@@ -5,7 +5,6 @@ computed (`building.py`). It is among the fixed files of the C++ project: the sa
 from __future__ import annotations
 
 import ctypes
-import re
 from typing import Any
 
 from graphc.errors import BuildError
@@ -15,7 +14,7 @@ from graphc.kernels.c.compiler import find_compiler
 from graphc.kernels.c.joined import joined
 from graphc.kernels.c.render import FLAGS
 from graphc.once import once
-from graphc.targets.ggml.program.in_c import c_text
+from graphc.targets.ggml.program.in_c import c_text, own_functions
 from graphc.trace import LOG
 
 FAST_FLAGS = tuple("-ffp-contract=fast" if flag == "-ffp-contract=off" else flag for flag in FLAGS)
@@ -33,8 +32,9 @@ class Own:
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
         self.table = ctypes.c_void_p(ctypes.addressof(ctypes.c_byte.in_dll(library, TABLE)))
-        names = re.findall(r"F\((\w+)\)", c_text("variants.h"))
-        found = {name: ctypes.cast(getattr(library, f"graphc_{name}"), ctypes.c_void_p).value for name in names}
+        found = {
+            name: ctypes.cast(getattr(library, f"graphc_{name}"), ctypes.c_void_p).value for name in own_functions()
+        }
         self._names: dict[int | None, str] = {place: name for name, place in found.items()}
 
     def wrong_choice(self, text: bytes) -> int:

@@ -2,6 +2,8 @@
 
 #include "../composite.h"
 
+typedef struct ggml_tensor * two_operands(struct ggml_context *, struct ggml_tensor *, struct ggml_tensor *);
+
 struct ggml_tensor * graphc_build_relu(struct graphc_builder * b, struct ggml_tensor * x) {
     if (b->own == NULL || !b->own->takes_activation(x)) return b->ggml->relu(b->context, x);
     return computed(b, b->own->relu, NULL, x->ne, &x, 1);
@@ -17,7 +19,7 @@ static struct ggml_tensor * activated(struct graphc_builder * b, ggml_custom_op_
 }
 
 /// An activation and what it is multiplied with in one step of a device; NULL where it has none.
-static struct ggml_tensor * split(struct graphc_builder * b, graphc_of_two * function, struct ggml_tensor * x, struct ggml_tensor * other) {
+static struct ggml_tensor * split(struct graphc_builder * b, two_operands * function, struct ggml_tensor * x, struct ggml_tensor * other) {
     const struct graphc_ggml * ggml = b->ggml;
     if (b->devices == 0 || other == NULL || !ggml->are_same_shape(x, other) || !ggml->is_contiguous(x) || !ggml->is_contiguous(other)) return NULL;
     struct ggml_tensor * found = function(b->context, x, other);

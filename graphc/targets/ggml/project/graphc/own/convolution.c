@@ -1,6 +1,6 @@
 // Convolutions by blocks: products of the kernel with what it meets in the image, of which panels are packed when they are multiplied.
 
-#include "products.h"
+#include "convolution.h"
 
 #include "blocks.h"
 #include "tiles.h"

@@ -3,7 +3,7 @@
 // transformed kernel, and transformed back. A large image's kernel is transformed once, by an operator before; where there are few
 // tiles, that would take more memory and time than the products, and each part of the kernel is transformed when it is needed.
 
-#include "products.h"
+#include "winograd.h"
 
 #include "tiles.h"
 #include "widen.h"

@@ -2,7 +2,7 @@
 // exponentials against the largest score so far, and their share of the result, which lies transposed until the end. When a
 // larger score comes, what was summed up before is scaled down. The lanes of a vector are queries, so nothing is summed across.
 
-#include "products.h"
+#include "attention.h"
 
 #include "tiles.h"
 

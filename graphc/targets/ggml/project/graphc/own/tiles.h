@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "products.h"
+#include "turns.h"
 
 #if defined(__AVX512F__)
 enum { WIDTH = 16, ROWS = 12 };

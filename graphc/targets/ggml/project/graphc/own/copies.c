@@ -1,7 +1,7 @@
 // Copies: tensors joined along an axis or with zeros around them, a row at a time, and tensors whose axes were permuted, a square at a time.
 // ggml copies all of them element by element.
 
-#include "products.h"
+#include "copies.h"
 
 #include "tiles.h"
 

@@ -1,6 +1,6 @@
 // Normalizations with their scale and shift, and SiLU after one of groups if asked for: read three times, written once.
 
-#include "products.h"
+#include "norm.h"
 
 #include "tiles.h"
 

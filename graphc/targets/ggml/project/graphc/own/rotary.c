@@ -1,6 +1,6 @@
 // Rotary embeddings: the elements of a row rotated in pairs, neighbours or those at one place of its halves. Read once, written once.
 
-#include "products.h"
+#include "rotary.h"
 
 #include "tiles.h"
 

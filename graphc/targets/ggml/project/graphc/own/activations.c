@@ -1,7 +1,7 @@
 // Activations, several elements at a time: ReLU that keeps NaN, GELU by the error function, and what is x times a sigmoid; times
 // another tensor if there is one.
 
-#include "products.h"
+#include "activations.h"
 
 #include "tiles.h"
 

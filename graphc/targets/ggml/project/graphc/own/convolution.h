@@ -1,0 +1,28 @@
+#pragma once
+
+// Convolutions of images of float32, by tiles.
+
+#include "turns.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// The settings of a convolution: its userdata. With `relu`, what is negative in the end becomes 0. `types` is what
+/// `ggml_get_type_traits` has for the kernel.
+struct graphc_conv_2d_settings {
+    int s0, s1, p0, p1, d0, d1, relu;
+    const struct ggml_type_traits * types;
+    struct graphc_turns turns;
+};
+
+/// True if `graphc_conv_2d` computes the convolution of this kernel and image.
+GRAPHC_API bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
+                                     const struct graphc_conv_2d_settings * settings);
+
+/// What `ggml_conv_2d` gives for the kernel src[0], the image src[1] and the settings, plus src[2] and all behind it.
+GRAPHC_API void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,31 @@
+#pragma once
+
+// Matrix products of float32, with what is added to them.
+
+#include "turns.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// The settings of a product: its userdata. `types` is what `ggml_get_type_traits` has for src[0].
+struct graphc_mul_mat_settings {
+    int relu;
+    const struct ggml_type_traits * types;
+    struct graphc_turns turns;
+};
+
+/// True if `graphc_mul_mat` computes the product of these two tensors, faster or more exactly than ggml does: `a` may be of any type
+/// that can be read as float32, `b` stays as it is.
+GRAPHC_API bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b,
+                                     const struct graphc_mul_mat_settings * settings);
+
+/// What `ggml_mul_mat` gives for src[0] and src[1], plus src[2] and all behind it (see `graphc_takes_sum`).
+GRAPHC_API void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// True if a tensor can be added to a product, or to a convolution's image, on the way: it is float32 and broadcasts to it.
+GRAPHC_API bool graphc_takes_sum(const struct ggml_tensor * sum, const struct ggml_tensor * result, bool image);
+
+#ifdef __cplusplus
+}
+#endif
