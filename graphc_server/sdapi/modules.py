@@ -21,4 +21,4 @@ def modules_called(
         autoencoder, text = models.modules(plain, kinds)
     except ModelError as error:
         raise RequestError(f"{field}: {error}") from None
-    return autoencoder and autoencoder.name, tuple(path.name for path in text)
+    return autoencoder.name if autoencoder else None, tuple(path.name for path in text)

@@ -6,9 +6,10 @@ A kernel's text includes nothing. What a toolchain needs before it is one of the
 from __future__ import annotations
 
 import functools
-import re
 from pathlib import Path
 from typing import NamedTuple
+
+from graphc.kernels.c.joined import joined
 
 FOLDER = Path(__file__).parent
 
@@ -39,25 +40,9 @@ def divisor(number: int) -> Divisor:
 @functools.cache
 def prelude(toolchain: str) -> str:
     """All that stands before a kernel's text, as one text."""
-    included: set[str] = set()
-    return "".join(_expanded(TOOLCHAINS[toolchain], included))
+    return joined([TOOLCHAINS[toolchain]], lambda name: (FOLDER / name).read_text(encoding="utf-8"))
 
 
 def complete(toolchain: str, text: str) -> str:
     """A kernel's text as the toolchain can compile it. Messages count lines from the text's first."""
     return f'{prelude(toolchain)}\n#line 1 "kernel"\n{text}'
-
-
-def _expanded(name: str, included: set[str]) -> list[str]:
-    """The lines of a header, with those that it includes from this folder in their place."""
-    if name in included:
-        return []
-    included.add(name)
-    lines = []
-    for line in (FOLDER / name).read_text(encoding="utf-8").splitlines(keepends=True):
-        other = re.match(r'#include "(.+)"', line)
-        if other:
-            lines += _expanded(other[1], included)
-        elif not line.startswith("#pragma once"):
-            lines.append(line)
-    return lines

@@ -21,7 +21,7 @@ void graphc_builder_free(struct graphc_builder * b) {
 }
 
 void graphc_builder_device(struct graphc_builder * b, ggml_backend_t device, const char * name, bool fast) {
-    const bool vulkan = strcmp(name, "Vulkan") == 0;  // its attention is as exact as products; of others, keys and values are rounded
+    const bool vulkan = strcmp(name, "Vulkan") == 0;  // its functions are as exact as products; others round what they read
     b->vulkan = b->vulkan || vulkan;
     b->halves = b->halves && (vulkan || fast);
     if (b->devices < MOST_DEVICES) b->device[b->devices++] = device;
