@@ -195,15 +195,22 @@ def test_the_operator_and_the_rule_of_contributing_work(tmp_path):
     for place, code in zip(places, code_of(ROOT / "CONTRIBUTING.md", "python"), strict=True):
         (tmp_path / "graphc" / place).write_text(code)
     paths = os.pathsep.join(map(str, (tmp_path, ROOT / "tests", DOCS)))
-    done = subprocess.run(
-        [sys.executable, "-c", CHECK],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": paths},
-    )
-    assert done.returncode == 0, done.stderr
+
+    def checked(code):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        assert done.returncode == 0, done.stderr
+
+    checked(CHECK + COMPOSITE.format(called="ggml_sqr(", operator="SQR"))
+    (code,) = code_of(ROOT / "CONTRIBUTING.md", "c")
+    (tmp_path / "graphc/targets/ggml/project/graphc/composites/squared.c").write_text(code)
+    checked(CHECK + COMPOSITE.format(called="graphc::squared(", operator="CUSTOM"))
 
 
 CHECK = """
@@ -244,6 +251,15 @@ graph = parse_graph('''graph g(%x: float32[9])
 executor = Executor(lower(graph), [])
 assert [call.function for call in executor.program.calls] == ["graphc_squared"]
 close(executor.run({"x": x}, {})[0], x * x)
+"""
+
+COMPOSITE = """
+from graphc.ggml_library import ggml
+from graphc.targets.ggml.cpp.project import render_project
+
+assert "{called}" in render_project(executor.program)["model.cpp"]
+(built,) = executor.graphs
+assert ggml.ggml_op_name(built.results[0].contents.op).decode() == "{operator}"
 """
 
 
