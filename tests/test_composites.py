@@ -10,12 +10,13 @@ from cpp_programs import PROGRAMS, arrays
 from engine_fuzz.seeds import OTHERS, Tensors
 
 from graphc.ggml_library import ggml
+from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.lowering.compose import composed, expanded
 from graphc.targets.ggml.program.composites import COMPOSITES, RAISED, TAILS, VECTORS
 from graphc.targets.ggml.program.program import Output, Program
 from graphc.targets.ggml.program.sections import Section
 from graphc.targets.ggml.program.tensor import Tensor
-from graphc.targets.ggml.run.device.tensors import address
+from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address
 from graphc.targets.ggml.run.executor import Executor
 from graphc.targets.ggml.run.graph import most_tensors
 
@@ -206,6 +207,20 @@ def test_c_makes_what_the_expansion_says(function, own):
         context.forget()
         executor.own = None
         assert made == described(context.graph(executor.program, section, {}))
+
+
+def test_attention_reads_values_where_they_lie():
+    """A copy of them in another order would give the same numbers."""
+    b = Builder(Program("some"))
+    q, k, v = (b.program.add_input(name, np.dtype(np.float32), (1, 2, 64, 8), "F32") for name in "qkv")
+    result = b.call("graphc_attention", q, k, v, None, 0.5, rank=4)
+    b.program.outputs.append(Output("y", np.dtype(np.float32), result.shape, result))
+    executor = Executor(b.program, [], threads=1)
+    with executor.context() as context:
+        (section,) = executor.sections(executor.program)
+        nodes = context.graph(executor.program, section, {}).placement.nodes
+        (node,) = (node for node in nodes if node.contents.op not in VIEW_OPS)
+        assert executor.own.function_of(node) == "attention"
 
 
 def described(graph) -> Counter:
