@@ -190,7 +190,7 @@ def test_a_type_that_is_not_known_is_no_error_until_it_is_needed(tmp_path: Path)
     "content", [b"", b"GG", b"hello, world", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", b"PK\x03\x04"]
 )
 def test_what_is_no_checkpoint(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(CheckpointError, match=r"no checkpoint|before 1\.6|damaged"):
+    with pytest.raises(CheckpointError, match=r"not a checkpoint|before 1\.6|damaged"):
         open_checkpoint(written(tmp_path / "m", content))
 
 
@@ -403,12 +403,12 @@ PICKLES: dict[str, tuple[Any, str]] = {
         {"w": Tensor("0", ARRAYS["a.weight"], shape=(0, 1 << 62), strides=(1, 1))},
         "larger than any file",
     ),
-    "negative strides": ({"w": Tensor("0", ARRAYS["a.weight"], strides=(-4, 1))}, "no numbers"),
+    "negative strides": ({"w": Tensor("0", ARRAYS["a.weight"], strides=(-4, 1))}, "not numbers"),
     "another size of storage": (
         {"w": Tensor("0", ARRAYS["a.weight"], "DoubleStorage")},
         "a storage of 12 elements holds 6",
     ),
-    "a storage of nothing": ({"w": Tensor("0", ARRAYS["a.weight"], "system")}, "no storage of numbers"),
+    "a storage of nothing": ({"w": Tensor("0", ARRAYS["a.weight"], "system")}, "not a storage of numbers"),
     "an entry that is not there": ({"w": Tensor("../../data.pkl", ARRAYS["a.weight"])}, "cannot be read"),
     "no tensors": ([1, 2, 3], "no tensors by name"),
     "tensors without names": ({1: WEIGHT}, "no tensors by name"),

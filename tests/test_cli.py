@@ -162,7 +162,7 @@ def test_names_of_a_model_stay_names(graphc_command, tmp_path: Path) -> None:
         (("run", "m.onnx"), "give the inputs"),
         (("run", "m.onnx", "--input", "x"), "must be NAME=FILE"),
         (("run", "m.onnx", "--input", "x=missing.npy"), "no such file"),
-        (("run", "m.onnx", "--input", "x=text.onnx"), "no array file"),
+        (("run", "m.onnx", "--input", "x=text.onnx"), "not an array file"),
         (("run", "m.onnx", "--input", "y=x.npy"), "no such input"),
         (("run", "m.onnx", "--inputs", "x.npy"), "not an .npz file"),
         (("run", "m.onnx", "--inputs", "cut.npz"), "cut.npz"),
@@ -375,11 +375,11 @@ def test_every_command_that_runs_a_model_takes_a_device(graphc_command, model: P
     for place, message in (
         (("--device", "abacus7"), "no device 'abacus7'; there is CPU"),
         (("--device", "rpc://"), "no address of a server"),
-        (("--memory", "much"), "no size of memory"),
+        (("--memory", "much"), "not an amount of memory"),
         (("--memory", "1GiB"), "1 limits of memory are given for the CPU, which uses weights where they lie"),
     ):
         done = graphc_command(*arguments, *place)
-        if name == "bench" and "size" not in message:  # a runtime that fails is a row of its table
+        if name == "bench" and "amount" not in message:  # a runtime that fails is a row of its table
             assert message[:40] in done.out
             continue
         assert (done.status, done.err.count("error: ")) == (1, 1), done.err

@@ -346,7 +346,7 @@ def test_loras_go_on_and_off(watched, tmp_path):
     others = {
         "half": ({"table.lora_up.weight": np.ones((10, 2), np.float32)}, "table: one of its two factors is missing"),
         "sizes": (wrong, "factors of [9, 2] and [2, 6] do not make table.weight of [10, 6]"),
-        "kinds": ({"table.hada_w1_a": np.ones((2, 2), np.float32)}, "no LoRA of a kind that C++ knows (table.hada_w1_a)"),
+        "kinds": ({"table.hada_w1_a": np.ones((2, 2), np.float32)}, "not a LoRA of a kind that C++ knows (table.hada_w1_a)"),
         "stranger": ({name.replace("table", "a"): array for name, array in wrong.items()}, "it names no module"),
     }  # fmt: skip
     bad = [refitting.file_of(tmp_path / f"{name}.bad", tensors) for name, (tensors, _) in others.items()]

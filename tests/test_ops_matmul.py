@@ -126,7 +126,7 @@ def test_symbolic_sizes() -> None:
     [
         (MatMul(), (F32, (2, 3)), (F32, (4, 5)), "inner sizes 3 and 4"),
         (MatMul(), (F32, (2, 3, 4)), (F32, (3, 4, 5)), "do not broadcast"),
-        (MatMul(), (F32, ()), (F32, (4, 5)), "no operand"),
+        (MatMul(), (F32, ()), (F32, (4, 5)), "not an operand"),
         (MatMul(transpose_b=True), (F32, (4,)), (F32, (4,)), "swaps its axes"),
         (MatMul(), (F32, (2, 3)), (I32, (3, 5)), "one type"),
         (MatMul(), (BOOL, (2, 3)), (BOOL, (3, 5)), "numeric"),

@@ -234,7 +234,7 @@ REFUSED = [
     (Where(), [f32(2), f32(2), f32(2)], "not bool"),
     (Reshape((A, 2)), [f32(A)], "as many elements"),
     (Reshape((A // 2, 2)), [f32(A)], "for every value"),
-    (Transpose((0, 0)), [f32(2, 2)], "no order"),
+    (Transpose((0, 0)), [f32(2, 2)], "not an order"),
     (Expand((3,)), [f32(2)], "broadcast"),
     (Slice((0,), (3,), (1,)), [f32(2)], "no 3 elements"),
     (Slice((-1,), (1,), (1,)), [f32(2)], "no 1 elements"),

@@ -125,7 +125,7 @@ def test_a_session_runs_on_devices_with_so_much_memory(engine: Path, fake_device
     for settings, message in (
         ({"providers": [cuda], "device": "cuda1"}, "providers or a device, and not both"),
         ({"providers": [cuda], "provider_options": [{}, {}]}, "2 provider_options are given for 1 providers"),
-        ({"device": "cuda1", "memory": "much"}, "no size of memory"),
+        ({"device": "cuda1", "memory": "much"}, "not an amount of memory"),
     ):
         with pytest.raises(InputError, match=message):
             graphc.Session(engine, **settings)

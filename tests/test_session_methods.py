@@ -302,7 +302,7 @@ def test_what_is_not_there_is_refused_by_name(path: Path, engine: Path) -> None:
         (lambda: graphc.RunOptions().add_active_adapter(None), "Model.load_lora"),
         (lambda: graphc.OrtValue.ortvalue_from_numpy(X, "cuda", 0), "values lie on the CPU, and not on 'cuda'"),
         (lambda: graphc.Session(path).io_binding().bind_output("scores", "cuda"), "not on 'cuda'"),
-        (lambda: graphc.Session(path).io_binding().bind_input("x", "cpu", 0, "words", [1], 0), "no element type"),
+        (lambda: graphc.Session(path).io_binding().bind_input("x", "cpu", 0, "words", [1], 0), "not an element type"),
     ):
         with pytest.raises(GraphcError, match=message):
             attempt()

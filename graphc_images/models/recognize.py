@@ -106,7 +106,7 @@ def nearest(tensors: Tensors, rows: Iterable[tuple[Row, Sequence[str]]], what: s
     if closest is not None:
         raise ModelError(f"it is like {closest[1].name}, but of other sizes: {'; '.join(closest[2])}")
     some = ", ".join(list(tensors)[:3]) or "nothing"
-    raise ModelError(f"it is no {what} that is known; it has {some}, …")
+    raise ModelError(f"it is not a {what} that is known; it has {some}, …")
 
 
 def differences(tensors: Tensors, marks: Sizes, prefix: str) -> list[str] | None:

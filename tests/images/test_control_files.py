@@ -69,9 +69,9 @@ def test_what_differs_is_said():
     shapes = {**CONTROL_1, "control_model.input_blocks.0.0.weight": (320, 9, 3, 3)}
     with pytest.raises(ModelError, match=r"like a ControlNet of .*input_blocks.0.0.weight is \[320, 9, 3, 3\], not"):
         load_control(load_model(SD1), arrays(shapes))
-    with pytest.raises(ModelError, match="it is no ControlNet or T2I-Adapter that is known; it has x"):
+    with pytest.raises(ModelError, match="it is not a ControlNet or T2I-Adapter that is known; it has x"):
         load_control(load_model(SD1), {"x": np.zeros(3, np.float32)})
-    with pytest.raises(ModelError, match="no ControlNet or T2I-Adapter that is known"):
+    with pytest.raises(ModelError, match="not a ControlNet or T2I-Adapter that is known"):
         load_control(load_model(SD1), SD1)
 
 

@@ -29,7 +29,7 @@ def test_axes(name):
 
 WRONG = {
     "there is no axis 'Stepz'; there are Seed, ": ("Stepz", "1"),
-    "no width x height": ("Size", "64"),
+    "not a width x height": ("Size", "64"),
     "the prompt does not hold 'pink', which is": ("Prompt S/R", "pink, red"),
     "the prompt does not hold 'pink'": ("Prompt order", "pink, red"),
     "steps: 0 is not": ("Steps", "0"),

@@ -131,7 +131,7 @@ def test_relatives_of_qwen_image_are_named(more):
 
 
 def test_something_else_is_refused():
-    with pytest.raises(ModelError, match=r"no model of pictures that is known; it has shared\.weight"):
+    with pytest.raises(ModelError, match=r"not a model of pictures that is known; it has shared\.weight"):
         recognize(arrays(original.t5(64, 1)), ARCHITECTURES)
     with pytest.raises(ModelError, match="nothing"):
         recognize({}, ARCHITECTURES)

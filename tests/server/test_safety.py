@@ -185,7 +185,7 @@ def test_redirects_are_looked_at(page):
     assert reach.fetch(f"{first}?to=http://first.example:{page}/b") == b"content"
     with pytest.raises(RequestError, match="redirects more than 3"):
         reach.fetch(f"{first}loop")
-    for target, says in (("file:///etc/passwd", "no plain http"), ("http://u@first.example/", "no plain http")):
+    for target, says in (("file:///etc/passwd", "not a plain http"), ("http://u@first.example/", "not a plain http")):
         with pytest.raises(RequestError, match=says):
             reach.fetch(f"{first}?to={target}")
     strict = Fetching(allowed=True, look_up=lambda host, port: ["93.184.216.34", "10.0.0.1"])
