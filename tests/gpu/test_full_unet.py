@@ -1,0 +1,78 @@
+"""The U-Net of Stable Diffusion 1.5 at full size, as it would run on GPUs that are not here. Its weights are holes in a file:
+nothing of them is looked at."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphc.compiler import Settings, compile_program
+from graphc.kernels.gpu.devices import GPUS
+from graphc.kernels.gpu.scheduling import Scheduling
+from graphc.targets.ggml.generate.generate import generated
+from graphc.targets.ggml.generate.simulate import Simulated, simulated
+from graphc.targets.ggml.lowering.compose import composed
+
+torch = pytest.importorskip("torch")
+diffusers = pytest.importorskip("diffusers")
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+
+SIZES = {"batch": 2, "height": 64, "width": 64, "tokens": 77}
+
+
+def exported(folder: Path) -> Path:
+    """The model, exported without its weights."""
+    import onnx_ir
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from zoo.build import built
+    from zoo.diffusion import SD15_UNET, UNET_AXES
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        inputs = {
+            "sample": torch.randn(2, 4, 64, 64),
+            "timestep": torch.tensor([601]),
+            "encoder_hidden_states": torch.randn(2, 77, 768),
+        }
+        module, inputs = built(
+            diffusers.UNet2DConditionModel(**SD15_UNET).eval().requires_grad_(False), inputs, "sample"
+        )
+        shapes = (tuple(dict(UNET_AXES.get(name, {})) for name in inputs),)
+        program = torch.onnx.export(
+            module, tuple(inputs.values()), input_names=list(inputs), output_names=["out_sample"], opset_version=20,
+            dynamo=True, verbose=False, optimize=False, dynamic_shapes=shapes,
+        )  # fmt: skip
+    end = 0
+    for name, value in program.model.graph.initializers.items():
+        tensor = value.const_value
+        if isinstance(tensor.raw, torch._subclasses.fake_tensor.FakeTensor):
+            shape, nbytes = onnx_ir.Shape(list(tensor.shape)), tensor.nbytes
+            value.const_value = onnx_ir.ExternalTensor(
+                "weights", end, nbytes, tensor.dtype, shape=shape, name=name, base_dir=str(folder)
+            )
+            end += -(-nbytes // 4096) * 4096
+    with (folder / "weights").open("wb") as file:
+        file.truncate(end)
+    (folder / "model.onnx").write_bytes(onnx_ir.to_proto(program.model).SerializeToString())
+    return folder / "model.onnx"
+
+
+@pytest.mark.slow
+def test_a_step_takes_what_it_should(tmp_path: Path) -> None:
+    """1.61 TFLOP in products. The best that was published for a step of both halves, 512 x 512: 18 ms on an A100 and 15 ms on an
+    RTX 4090 (`chengzeyi/stable-fast`), PyTorch's own 31 and 40; nothing is faster than tensor cores and memory allow."""
+    program = composed(compile_program(exported(tmp_path), Settings()))
+
+    def on(name: str, fast: bool = True) -> Simulated:
+        gpu = GPUS[name]
+        return simulated(generated(program, fast, Scheduling.of(gpu)), SIZES, gpu)
+
+    found = on("h200")
+    assert 1.5e12 < sum(each.operations for each in found.steps) < 2.2e12
+    assert not found.on_cpu
+    assert not found.unknown
+    assert 1.6e9 < found.weight_bytes < 1.8e9
+    assert 4e-3 < found.seconds < 20e-3
+    assert 12e-3 < on("rtx4090").seconds < 45e-3
+    assert on("h200", fast=False).seconds > 3 * found.seconds
