@@ -217,6 +217,11 @@ class BodyWriter:
             type, numbers = f"GGML_TYPE_{call.result.type}", self._numbers(position)
             listed = [f"{{{', '.join(each)}}}" for each in (numbers[:4], operands, numbers[4:])]
             return "kernels.call", ["ctx", self.kernels[call.kernel], type, *listed[: 3 if numbers[4:] else 2]]
+        if call.launches is not None:
+            (constant,) = (arg.name for arg in call.args if isinstance(arg, Constant))
+            numbers = self._numbers(position)
+            listed = [f"{{{', '.join(each)}}}" for each in (numbers[:4], operands, numbers[4:])]
+            return "kernels.launch", ["ctx", constant, type_constant(call.result), *listed]
         function, args = checked_function(call), ["ctx", *self._arguments(position, call, operands)]
         if function in COMPOSITES:
             function, args = composite_call(call, args)

@@ -11,6 +11,7 @@ from graphc.kernels.c.render import Rendered, render
 from graphc.shapes import Expr
 from graphc.targets.ggml.cpp.body import BodyWriter, Needs
 from graphc.targets.ggml.cpp.functions import Function, Functions, Invocation
+from graphc.targets.ggml.cpp.launches import LaunchedCode
 from graphc.targets.ggml.cpp.names import RESERVED, Names, identifier, singular, snake, type_name
 from graphc.targets.ggml.cpp.numbers import Labelled
 from graphc.targets.ggml.cpp.parts import has_parts, split
@@ -104,7 +105,7 @@ class GraphCode:
                 call = self.program.calls[step]
                 apart = {number.position for number in self.functions.numbers(step)}
                 sizes |= any(isinstance(arg, Expr) for place, arg in enumerate(call.args) if place not in apart)
-                kernels |= call.kernel >= 0
+                kernels |= call.kernel >= 0 or call.launches is not None
         return Needs(sizes, kernels)
 
 
@@ -117,7 +118,12 @@ class ModelCode:
     def __init__(self, program: Program, title: str) -> None:
         _check_values(program)
         self.sha256 = digest(write_text(program))
-        self.stored, program = program, expanded(composed(program), built_in_c())
+        self.stored, whole = program, composed(program)
+        program = self.composed = expanded(whole, built_in_c())
+        self.launched: LaunchedCode | None = None
+        if self.stored.device_code is not None:
+            self.launched = LaunchedCode(self.stored.device_code, whole)
+            program = expanded(self.launched.program, built_in_c())
         self.program, self.title = program, title
         self.class_name = type_name(title)
         if self.class_name in STRUCTS:
@@ -133,12 +139,17 @@ class ModelCode:
         self.block = split(program, Names().fresh) if has_parts(program) else None
         self.parts = self.block.parts if self.block else []
         parts = [part.program for part in self.parts] if self.block else [program]
-        self.tree = WeightTree([placed(part) for part in parts] or [program], self.class_name)
+        named = parts
+        if self.launched:  # what reads a weight says what it is called, and kernels say nothing
+            whole = self.composed
+            named = [part.program for part in split(whole, Names().fresh).parts] if self.block else [whole]
+        self.tree = WeightTree([placed(part) for part in named] or [program], self.class_name)
         self.input_members = _members(each.name for each in program.inputs)
         self.output_members = _members(each.name for each in program.outputs)
         methods = [f"build_{part.name}" for part in parts] if self.block else ["build"]
         structs = {struct.name for struct in self.tree.structs}
         members = {part.member for part in self.parts}
+        members |= set(self.launched.constants.values() if self.launched else ())
         self.names = Names(frozenset({*RESERVED, self.namespace, self.class_name, *structs, *methods, *members}))
         functions = self.kernels.functions if self.kernels else ()
         self.graphs = [

@@ -9,7 +9,7 @@ from typing import TypeAlias, Union
 from graphc.shapes import Dim, Expr, lower_bound, symbols
 from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.program import Call
-from graphc.targets.ggml.program.tensor import Arg, Tensor
+from graphc.targets.ggml.program.tensor import Arg
 
 Value: TypeAlias = Union[Dim, float]
 
@@ -73,8 +73,8 @@ class Number:
 def numbers(call: Call) -> list[Number]:
     """The numbers of a call, in order."""
     result = [Number(size, -1, "size", axis) for axis, size in enumerate(call.result.ne)]
-    if call.kernel >= 0:
-        given = [(i, arg) for i, arg in enumerate(call.args) if not isinstance(arg, Tensor)]
+    if call.kernel >= 0 or call.launches is not None:
+        given = [(i, arg) for i, arg in enumerate(call.args) if _is_number(arg)]
         return result + [Number(arg, i, arg.label if isinstance(arg, Labelled) else "size") for i, arg in given]  # type: ignore[arg-type]
     return [*_arguments(call), *(result if may_be_empty(call) else [])]
 

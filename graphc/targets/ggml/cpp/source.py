@@ -17,7 +17,7 @@ from graphc.targets.ggml.cpp.names import comment, string_literal
 from graphc.targets.ggml.cpp.parts import Part
 from graphc.targets.ggml.cpp.sizes import symbol_limits
 from graphc.targets.ggml.cpp.steps import render_compute
-from graphc.targets.ggml.program.program import Input, Program
+from graphc.targets.ggml.program.program import Input, Program, Weight
 from graphc.targets.ggml.program.tensor import Tensor
 from graphc.targets.ggml.run.memory.residence import Reads, weights_read
 from graphc.targets.ggml.run.rows import counts_from_end
@@ -64,6 +64,8 @@ def render_source(code: ModelCode) -> str:
         inner.append(_values_of(code))
     if derived := code.sizes.functions():
         inner.insert(0, derived)
+    if code.launched:
+        inner.insert(0, code.launched.declarations)
     if inner:
         parts += ["namespace {\n", *inner, "}  // namespace\n"]
     parts += methods
@@ -83,17 +85,28 @@ def render_weights(code: ModelCode) -> str:
         "    return {",
     ]
     for index, weight in enumerate(code.program.weights):
-        sizes = ", ".join(map(str, weight.tensor.ne))
+        stored = code.stored.weights[index].tensor
+        sizes = ", ".join(map(str, stored.ne))
         place = code.tree.access[code.tree.paths[index]]
         name = string_literal(weight.name)
         rows = [str(limits[index])] if index in limits else []
         use = [f"graphc::Use::{uses[index]}"] if rows or uses[index] != "whole" else []
+        if weight.packing is not None:
+            use, rows = [f"graphc::Use::{uses[index]}"], [str(limits.get(index, 0)), packing_literal(weight)]
         rest = "".join(f", {each}" for each in (*use, *rows))
-        lines.append(f"        {{&{place}, {name}, {type_constant(weight.tensor)}, {{{sizes}}}{rest}}},")
+        lines.append(f"        {{&{place}, {name}, {type_constant(stored)}, {{{sizes}}}{rest}}},")
     groups = [f"{{{', '.join(map(str, each))}}}" for each in dict.fromkeys(reads.together) if len(each) > 1]
     lines += ["    };", "}", "", "/// The weights that one call reads with others.", f"{TOGETHER} {{", "    return {"]
     lines += wrapped("        ", groups, ",", " " * 8) if groups else []
     return "\n".join([*lines, "    };", "}", "", f"}}  // namespace {code.namespace}", ""])
+
+
+def packing_literal(weight: Weight) -> str:
+    """The `graphc::Packing` of a weight, whose axes are those that ggml knows: four."""
+    assert weight.packing is not None
+    before = 4 - len(weight.packing.order)
+    order = [*range(before), *(axis + before for axis in weight.packing.order)]
+    return f"graphc::Packing{{{{{', '.join(map(str, order))}}}, {type_constant(weight.tensor)}}}"
 
 
 def _uses(code: ModelCode, reads: Reads) -> list[str]:
@@ -172,6 +185,8 @@ def _describe(code: ModelCode) -> str:
     lines.append(f"    info.symbols = {{{symbols}}};")
     if code.kernels:
         lines.append(f"    info.faults = {{{', '.join(map(string_literal, code.kernels.faults))}}};")
+    if code.launched:
+        lines.append(f"    info.gpu = {code.launched.description};")
     lines += ["    return info;", "}", ""]
     return "\n".join(lines)
 
@@ -255,7 +270,7 @@ def _check(code: ModelCode) -> str:
     for check in code.program.checks:
         sides = f"{code.sizes.expression(check.left)}, {code.sizes.expression(check.right)}"
         lines.append(f"    graphc::require_equal({sides}, {string_literal(check.message)});")
-    lines += _conditions(code, code.program) if code.block is None else []
+    lines += _conditions(code, code.composed) if code.block is None else []
     used = _uses_sizes(lines)
     values = "values" if used else "/*values*/"
     head = f"void {code.class_name}::check(const std::vector<int64_t> & {values}) const {{"

@@ -219,6 +219,8 @@ class Variables:
         call = self.functions.program.calls[index]
         if call.kernel >= 0:
             return getattr(self.functions.program.kernels[call.kernel].op, "name", "result").lower()
+        if call.launches is not None:
+            return call.launches.each[-1].rendered.kernel.name.rstrip("_0123456789")
         plain = call.function.removeprefix("ggml_").removeprefix("graphc_")
         if call.function in VIEWS and call.function not in CALL_NAMES:
             return "part" if plain.startswith("view") else "reshaped"

@@ -53,6 +53,12 @@ std::string_view Engine::recipes() const {
     return found->second;
 }
 
+std::string_view Engine::kernels(const std::string & target) const {
+    const auto found = contents_.texts.find("graphc.kernels." + target);
+    if (found == contents_.texts.end()) throw Error(path_ + " has no kernels for " + target + ", which this code needs; compile it again");
+    return found->second;
+}
+
 const StoredTensor * Engine::find(const std::string & name) const {
     const std::vector<StoredTensor> & tensors = contents_.tensors;
     const auto found = std::lower_bound(tensors.begin(), tensors.end(), name, [](const StoredTensor & each, const std::string & wanted) {

@@ -42,6 +42,9 @@ class Engine {
     /// How each weight is made of parameters: see `Recipes`. Throws Error if the engine does not say it.
     std::string_view recipes() const;
 
+    /// The code of kernels for a GPU. Throws Error if there is none for that target. Nobody knows who made it.
+    std::string_view kernels(const std::string & target) const;
+
     const Mapping & mapping() const { return mapping_; }
     const std::string & path() const { return path_; }
 

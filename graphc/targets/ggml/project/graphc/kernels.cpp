@@ -10,8 +10,8 @@ ggml_tensor * empty_tensor(ggml_context * ctx, ggml_type type, const Sizes4 & ne
     return tensor;
 }
 
-Kernels::Kernels(const std::vector<int64_t> & sizes, std::vector<const char *> faults)
-    : data_(1, {0}), faults_(std::move(faults)) {
+Kernels::Kernels(const std::vector<int64_t> & sizes, std::vector<const char *> faults, const DeviceKernels * device)
+    : data_(1, {0}), faults_(std::move(faults)), device_(device) {
     data_.front().insert(data_.front().end(), sizes.begin(), sizes.end());
 }
 
@@ -25,6 +25,14 @@ ggml_tensor * Kernels::call(ggml_context * ctx, ggml_custom_op_t kernel, ggml_ty
     }
     return ggml_custom_4d(ctx, type, ne[0], ne[1], ne[2], ne[3], inputs.data(), static_cast<int>(inputs.size()), kernel,
                           GGML_N_TASKS_MAX, data->data());
+}
+
+ggml_tensor * Kernels::launch(ggml_context * ctx, const Launched & launched, ggml_type type, const Sizes4 & ne,
+                              std::vector<ggml_tensor *> inputs, std::initializer_list<int64_t> numbers) {
+    if (has_no_elements(ne)) return empty_tensor(ctx, type, ne);
+    graphc_launches * launches = work_.emplace_back(launched, *device_, numbers).launches();
+    return ggml_custom_4d(ctx, type, ne[0], ne[1], ne[2], ne[3], inputs.data(), static_cast<int>(inputs.size()), graphc_gpu_node, 1,
+                          launches);
 }
 
 void Kernels::reset() {

@@ -52,6 +52,15 @@ const ModelInfo & grown(ModelInfo & info, const Engine & engine) {
     return info;
 }
 
+/// The kernels of a model that was compiled for GPUs. They are for the tables that the program had.
+std::unique_ptr<const DeviceKernels> kernels_of(const ModelInfo & info, const Engine & engine, const Backends & backends) {
+    if (info.gpu.code.empty()) return nullptr;
+    if (engine.growth_of(info.program_sha256).rows != 0) {
+        throw Error(engine.path() + " has more tokens than this code has kernels for; compile it again without --gpu");
+    }
+    return std::make_unique<DeviceKernels>(engine, info.gpu, backends);
+}
+
 /// The whole model as one graph, which depends on all of its sizes.
 PartInfo whole(const ModelInfo & info) {
     PartInfo part{info.tensor_count, info.inputs, info.outputs, std::vector<size_t>(info.symbols.size())};
@@ -75,7 +84,7 @@ size_t most_runs(int wanted, const Backends & backends, const Memory & memory) {
 Model::Model(ModelInfo info, Engine engine, const Options & options)
     : info_(std::move(info)), engine_(std::move(engine)),
       backends_(options.device, options.threads, options.fast, options.ways.empty() ? "" : read_choices(options.ways)),
-      memory_(backends_, options.memory), whole_(*this, &Model::build, whole(grown(info_, engine_))), options_(options) {}
+      device_kernels_(kernels_of(info_, engine_, backends_)), memory_(backends_, options.memory), whole_(*this, &Model::build, whole(grown(info_, engine_))), options_(options) {}
 
 void Model::load(std::vector<WeightSlot> slots, const std::vector<std::vector<size_t>> & together) {
     const Growth growth = engine_.growth_of(info_.program_sha256);
@@ -107,6 +116,9 @@ void Model::change(const std::function<void(const Recipes & recipes, Base & base
         for (size_t i = base.weights.size(); i < slots_.size(); ++i) base.weights.push_back(memory_.weights().stored(i));
         change(recipes, base, loras);
         const Changed wanted = with_loras(base, loras, recipes, slots_);
+        if (device_kernels_ != nullptr && !wanted.beside.empty()) {
+            throw Error("a LoRA beside quantized weights is not possible in a model that was compiled with --gpu");
+        }
         for (size_t i = 0; i < slots_.size(); ++i) {
             if (wanted.weights[i].data != memory_.weights().stored(i).data) values[i] = wanted.weights[i];
         }

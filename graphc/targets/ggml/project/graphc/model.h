@@ -5,6 +5,7 @@
 #include "graphc/engine.h"
 #include "graphc/host.h"
 #include "graphc/memory.h"
+#include "graphc/launches.h"
 #include "graphc/lora.h"
 #include "graphc/part.h"
 #include "graphc/sizes.h"
@@ -38,6 +39,7 @@ struct ModelInfo {
     std::vector<InputInfo> inputs;
     std::vector<OutputInfo> outputs;
     std::vector<Symbol> symbols;
+    GpuCode gpu = {};
 };
 
 /// The base of every generated model. Any number of threads may call `run` at once: each run has a `Context` of its own, and they
@@ -50,6 +52,9 @@ class Model {
 
     const ModelInfo & info() const { return info_; }
     const Backends & backends() const { return backends_; }
+
+    /// What the model launches on a GPU; nullptr if it was not compiled for any.
+    const DeviceKernels * device_kernels() const { return device_kernels_.get(); }
 
     /// Where weights and intermediate results lie.
     const Memory & memory() const { return memory_; }
@@ -111,6 +116,7 @@ class Model {
     ModelInfo info_;
     Engine engine_;
     Backends backends_;
+    std::unique_ptr<const DeviceKernels> device_kernels_;
     Memory memory_;
     Part whole_;
     Options options_;

@@ -7,7 +7,7 @@ std::vector<Array> Part::run(Context & context, const Sizes & sizes, const std::
     for (size_t place : info_.sizes) own.push_back(sizes[place]);
     const auto calls = [&](const Builder & ctx, Kernels & kernels, const Tensors & tensors) { return build_(ctx, kernels, sizes, tensors); };
     Graph & graph = context.graph(this, own, [&] {
-        return std::make_unique<Graph>(context.memory(), context.backends(), info_.inputs, inputs, Kernels(sizes, faults_),
+        return std::make_unique<Graph>(context.memory(), context.backends(), info_.inputs, inputs, Kernels(sizes, faults_, device_),
                                        info_.tensor_count, calls);
     });
     context.share_threads();

@@ -26,7 +26,7 @@ class Part {
     template <class M>
     Part(const M & model, std::vector<GraphOutput> (M::*build)(const Builder &, Kernels &, const Sizes &, const Tensors &) const,
          PartInfo info)
-        : faults_(model.info().faults), info_(std::move(info)),
+        : faults_(model.info().faults), info_(std::move(info)), device_(model.device_kernels()),
           build_([&model, build](const Builder & ctx, Kernels & kernels, const Sizes & sizes, const Tensors & inputs) {
               return (model.*build)(ctx, kernels, sizes, inputs);
           }) {}
@@ -45,6 +45,7 @@ class Part {
   private:
     std::vector<const char *> faults_;
     PartInfo info_;
+    const DeviceKernels * device_;
     std::function<std::vector<GraphOutput>(const Builder &, Kernels &, const Sizes &, const Tensors &)> build_;
 };
 

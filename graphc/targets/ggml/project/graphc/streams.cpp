@@ -88,7 +88,8 @@ void Stream::fill(size_t number) {
         ggml_tensor target = *weights_.tensors()[index];
         move_tensor(&target, buffer, base + offset);
         ggml_backend_buffer_init_tensor(buffer, &target);  // some pad rows of blocks with zeros
-        ggml_backend_tensor_set(&target, weights_.stored(index).data, 0, weights_.stored(index).nbytes());
+        const Values values = weights_.placed(index);
+        ggml_backend_tensor_set(&target, values.data, 0, values.nbytes());
         check_devices();
     }
     filled_.insert(number);

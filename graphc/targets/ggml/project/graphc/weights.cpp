@@ -60,10 +60,27 @@ Weights::Weights(const Engine & engine, const std::vector<WeightSlot> & slots, c
             const StoredTensor & found = *find(engine, slot, i);
             held_.stored.push_back({{found.type, Shape(slot.ne.rbegin(), slot.ne.rend()), found.data, nullptr}, mapped});
         }
-        *slot.tensor = ggml_new_tensor_4d(context_.get(), slot.type, slot.ne[0], slot.ne[1], slot.ne[2], slot.ne[3]);
+        packings_.push_back(slot.packing);
+        if (slot.packing) {
+            const int64_t count = slot.ne[0] * slot.ne[1] * slot.ne[2] * slot.ne[3];
+            *slot.tensor = ggml_new_tensor_1d(context_.get(), slot.packing->type, count);
+        } else {
+            *slot.tensor = ggml_new_tensor_4d(context_.get(), slot.type, slot.ne[0], slot.ne[1], slot.ne[2], slot.ne[3]);
+        }
         ggml_set_name(*slot.tensor, slot.name);
         held_.tensors.push_back(*slot.tensor);
     }
+}
+
+Values Weights::placed(size_t index) const {
+    const Values & found = stored(index);
+    if (index >= own_ || !packings_[index]) return found;
+    const Packing & packing = *packings_[index];
+    Shape shape(4 - std::min<size_t>(found.shape.size(), 4), 1);
+    shape.insert(shape.end(), found.shape.begin(), found.shape.end());
+    const Values moved = transposed(reshaped(found, shape), {packing.order.begin(), packing.order.end()});
+    if (moved.type == packing.type) return moved;
+    return packing.type == GGML_TYPE_F32 ? float32(moved) : narrowed(float32(moved), packing.type);
 }
 
 std::vector<Factors> Weights::factors() const {
@@ -186,13 +203,19 @@ void Weights::clear() {
     for (ggml_tensor * tensor : held_.tensors) move_tensor(tensor, nullptr, nullptr);
     residence_.reset();
     slots_.assign(backends_.devices().size(), {});
+    packed_.clear();
     buffers_.clear();
     buffers_.resize(backends_.devices().size());
 }
 
-/// Use a weight where it lies in the file.
+/// Use a weight where it lies in the file, or a packed one in memory.
 void Weights::map(size_t index) {
-    ggml_backend_tensor_alloc(held_.stored[index].buffer.get(), held_.tensors[index], const_cast<std::byte *>(held_.stored[index].values.data));
+    const Stored * here = &held_.stored[index];
+    if (index < own_ && packings_[index] && here->values.nbytes() != 0) {
+        const Values values = placed(index);
+        here = &packed_.emplace_back(Stored{values, buffer_around(values.data, values.nbytes())});
+    }
+    ggml_backend_tensor_alloc(here->buffer.get(), held_.tensors[index], const_cast<std::byte *>(here->values.data));
 }
 
 /// Copy weights to a device, into as many buffers as it takes. Throws Error.
@@ -211,9 +234,9 @@ void Weights::copy(size_t device, const std::vector<size_t> & own) {
         ggml_backend_buffer_t buffer = new_buffer(device, filled);
         std::byte * base = static_cast<std::byte *>(ggml_backend_buffer_get_base(buffer));
         for (size_t i = begin; i < end; ++i) {
-            const Values & stored = held_.stored[own[i]].values;
+            const Values values = placed(own[i]);
             ggml_backend_tensor_alloc(buffer, held_.tensors[own[i]], base + offsets[i - begin]);
-            ggml_backend_tensor_set(held_.tensors[own[i]], stored.data, 0, stored.nbytes());
+            ggml_backend_tensor_set(held_.tensors[own[i]], values.data, 0, values.nbytes());
             check_devices();
         }
     }

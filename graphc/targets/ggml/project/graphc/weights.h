@@ -17,6 +17,12 @@ namespace graphc {
 /// nothing but by kernels, which run on the CPU; nothing.
 enum class Use { whole, products, rows, kernels, none };
 
+/// How kernels of a GPU read a weight: the order of its four axes in memory (of the shape, the outermost first), and the type.
+struct Packing {
+    std::array<int64_t, 4> order;
+    ggml_type type;
+};
+
 /// Where the model's code keeps a weight, and what the weight must be. Slot `i` is tensor `w<i>` of the engine; they are in the order
 /// in which a run first reads them. A weight that numbers the rows of a table says how many `rows` the table has.
 struct WeightSlot {
@@ -26,6 +32,7 @@ struct WeightSlot {
     Sizes4 ne;
     Use use = Use::whole;
     int64_t rows = 0;
+    std::optional<Packing> packing = {};
 };
 
 /// What is added to the products with a weight: those with `up [rows, rank]` of those with `down [rank, columns]`, both float32.
@@ -61,6 +68,9 @@ class Weights {
 
     /// A weight in the memory of the process: in the mapped file, or where it was made.
     const Values & stored(size_t index) const { return held_.stored[index].values; }
+
+    /// The same as its tensor holds it: packed, if kernels of a GPU read it so. Throws Error.
+    Values placed(size_t index) const;
 
     /// Use other numbers, of the same types and shapes; weights without a value stay. What is beside weights becomes this, in the
     /// order of the weights; if that needs other tensors than before, nothing has a place any more when `renew` is called. Nothing
@@ -113,6 +123,8 @@ class Weights {
 
     const Backends & backends_;
     const size_t own_;  // weights of the model
+    std::vector<std::optional<Packing>> packings_;  // of those
+    std::vector<Stored> packed_;                    // what lies in the memory of the process
     ggml_context_ptr context_;
     Held held_;
     std::vector<std::vector<ggml_backend_buffer_ptr>> buffers_;  // of each device
