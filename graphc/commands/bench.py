@@ -86,6 +86,8 @@ def bench(
         stop_after=settings.stop_after,
         device=where.device,
         memory=place.memory,
+        kernels=where.kernels,
+        trust_kernels=where.trust_kernels,
         fast=where.fast,
         dtype=tuple(dtype or ()),
         engine=engine,

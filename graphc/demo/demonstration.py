@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 from time import perf_counter
@@ -58,7 +58,7 @@ def demonstrate(directory: Path, chosen: int, place: Place, progress: Progress =
     program = compile_program(onnx, progress=progress)
     write(program, engine, progress)
     write_project(program, project)
-    model = load(engine, device=place.device, threads=place.threads, memory=place.memory)
+    model = load(engine, **asdict(place))
     pixels = images[:, None].astype(np.float32)
     scores = model.run(pixels=pixels)["scores"]
     reference = run(graph, {"pixels": pixels})["scores"]

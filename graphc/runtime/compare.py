@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -133,7 +133,7 @@ def compare(
 
 def by_engine(engine: str | os.PathLike[str], inputs: Mapping[str, np.ndarray], place: Place) -> dict[str, np.ndarray]:
     """The outputs of an engine. Raises GraphcError."""
-    model = load(engine, device=place.device, threads=place.threads, memory=place.memory)
+    model = load(engine, **asdict(place))
     try:
         return model.run(inputs)
     finally:

@@ -40,6 +40,8 @@ class Task:
     stop_after: int | None = None
     device: str = "cpu"
     memory: Memory = None
+    kernels: Path | None = None
+    trust_kernels: bool = False
     fast: bool = False
     dtype: Sequence[str] = ()
     engine: Path | None = None
@@ -83,7 +85,14 @@ def _engine(task: Task) -> Model:
     import graphc
 
     graphc.set_float32_matmul_precision("high" if task.fast else "highest")
-    load = partial(graphc.load, device=task.device, threads=task.threads, memory=task.memory)
+    load = partial(
+        graphc.load,
+        device=task.device,
+        threads=task.threads,
+        memory=task.memory,
+        kernels=task.kernels,
+        trust_kernels=task.trust_kernels,
+    )
     if task.engine is not None:
         return load(task.engine)
     with tempfile.TemporaryDirectory(prefix="graphc-bench-", ignore_cleanup_errors=True) as folder:

@@ -111,7 +111,7 @@ def render_readme(code: ModelCode) -> str:
     return README.format(
         title=comment(code.title),
         namespace=code.namespace,
-        options=options,
+        options=f"{options} --device cuda0" if code.launched else options,
         example=render_example(code),
         kernels=KERNELS if code.kernels else "",
     )

@@ -30,6 +30,8 @@ ggml_tensor * Kernels::call(ggml_context * ctx, ggml_custom_op_t kernel, ggml_ty
 ggml_tensor * Kernels::launch(ggml_context * ctx, const Launched & launched, ggml_type type, const Sizes4 & ne,
                               std::vector<ggml_tensor *> inputs, std::initializer_list<int64_t> numbers) {
     if (has_no_elements(ne)) return empty_tensor(ctx, type, ne);
+    for (const ggml_tensor * each : inputs) require_countable(Shape(each->ne, each->ne + GGML_MAX_DIMS));
+    require_countable(Shape(ne.begin(), ne.end()));
     graphc_launches * launches = work_.emplace_back(launched, *device_, numbers).launches();
     return ggml_custom_4d(ctx, type, ne[0], ne[1], ne[2], ne[3], inputs.data(), static_cast<int>(inputs.size()), graphc_gpu_node, 1,
                           launches);

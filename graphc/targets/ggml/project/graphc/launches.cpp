@@ -118,6 +118,12 @@ graphc_argument place_of(int parameter) {
 
 }  // namespace
 
+void require_countable(const Shape & shape) {
+    if (element_count(shape, 1) > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+        throw Error("kernels count to 2147483647, and an array is " + to_string(shape));
+    }
+}
+
 DeviceKernels::DeviceKernels(const Engine & engine, const GpuCode & info, const Backends & backends)
     : module_(module_of(engine, info, backends), graphc_gpu_module_free) {
     for (const auto & [name, shared] : info.kernels) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "graphc/array.h"
 #include "graphc/device.h"
 #include "graphc/engine.h"
 
@@ -53,6 +54,9 @@ class DeviceKernels {
     std::unique_ptr<graphc_module, void (*)(graphc_module *)> module_;
     std::map<std::string, graphc_kernel *> kernels_;
 };
+
+/// Throws Error for an array of more elements than kernels count to.
+void require_countable(const Shape & shape);
 
 /// What a node of a graph launches. The node has its address.
 class LaunchWork {
