@@ -75,7 +75,7 @@ def projects(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiling, "compile_ptx", emulated_code)
         for name in NAMES:
-            patch.setattr("graphc.backends.precision._chosen", "high" if name in FAST else None)
+            patch.setattr("graphc.backends.precision._chosen", "high" if name in FAST else "highest")
             program = program_of(name)
             program.name = name
             weights = arrays(program)
@@ -116,7 +116,7 @@ def ran(projects: Path, folder: Path, name: str, inputs: dict, *options: object)
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_bits_are_those_of_python(projects: Path, tmp_path: Path, name: str, monkeypatch) -> None:
-    monkeypatch.setattr("graphc.backends.precision._chosen", "high" if name in FAST else None)
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high" if name in FAST else "highest")
     program = program_of(name)
     with closing(Executor(program, arrays(program), DEVICE, threads=2)) as executor:
         for sizes in SIZES.get(name.removesuffix("_fast"), [{}]):
