@@ -20,7 +20,6 @@ from graphc.kernels.gpu.compile import find_toolchain
 from graphc.kernels.gpu.emulate import emulated_image
 from graphc.targets.ggml.engine import read_engine
 from graphc.targets.ggml.generate import compiled
-from graphc.targets.ggml.run import launches
 
 DEVICE = "emulated0"
 X = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
@@ -49,7 +48,7 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> bytes:
         raise BuildError("there is no compiler for GPU kernels")
 
-    monkeypatch.setattr(launches, "code_for", none)
+    monkeypatch.setattr("graphc.kernels.gpu.forms.code_for", none)
 
 
 def scores(engine: Path, trust: bool = False) -> np.ndarray:
