@@ -240,6 +240,9 @@ class Model:
     @property
     def given_up(self) -> str:
         """What the device's products lack for float32's precision; empty if nothing. See `set_float32_matmul_precision`."""
+        launched = self.executor.launched
+        if launched is not None and not launched.generated.form.is_narrow:
+            return ""
         return "; ".join(filter(None, dict.fromkeys(map(given_up, self.executor.backend_names))))
 
     def close(self) -> None:

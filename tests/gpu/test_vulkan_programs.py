@@ -91,6 +91,17 @@ def test_without_matrices_of_float16_products_are_of_float32(monkeypatch: pytest
     monkeypatch.setattr(launches, "form_of", lambda *known: replace(form_of(*known), matrices=()))
     with closing(graphc.compile(dense_model(), device=DEVICE)) as model:
         assert dense_error(model) < BOUND
+        assert model.given_up == ""
+
+
+def test_memory_limits_give_the_same_bits(tmp_path: Path) -> None:
+    engine, inputs, expected = engine_of("bert", tmp_path)
+    found = []
+    for memory in (None, "600KiB"):
+        with closing(graphc.load(engine, device=DEVICE, memory=memory)) as model:
+            found.append(model.run(inputs))
+            assert relative_error(found[-1], expected) < BOUND
+    assert all(np.array_equal(found[0][name], found[1][name]) for name in expected)
 
 
 def test_arguments_that_cannot_be_pushed_lie_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
