@@ -36,7 +36,7 @@ def test_attention(batch: int, rows: int, keys: int, width: int, results: int, m
 
     what = Attention(
         "attention", batch, m, n, width, results, 0.3, matrix(F16, m, width, batch), matrix(F16, n, width, batch),
-        matrix(F16, n, results, batch), batch * m * results,
+        matrix(F16, n, results, batch), batch * m * results, F32,
         lambda number, row, column: (number * m + row) * results + column,
         ((F32, m * n),) if masked else (), added if masked else None,
     )  # fmt: skip

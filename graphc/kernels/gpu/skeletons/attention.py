@@ -36,7 +36,7 @@ K = Kernel(())
 @dataclass(frozen=True)
 class Attention:
     """result[batch, row] for queries [batch, rows, width], keys [batch, keys, width] and values [batch, keys, results], float16;
-    the result is float32. `mask` is added to the scores, for a batch, a row and a key; it reads the tensors `masks`, which are
+    the result is of `result_dtype`. `mask` is added to the scores, for a batch, a row and a key; it reads the tensors `masks`, which are
     numbered from 3."""
 
     name: str
@@ -50,6 +50,7 @@ class Attention:
     k: Rows
     v: Rows
     result_size: Dim
+    result_dtype: np.dtype
     result_offset: RowPlace
     masks: Sequence[tuple[np.dtype, Dim]] = ()
     mask: Callable[[Scalar, Scalar, Scalar], Scalar] | None = None
@@ -69,7 +70,7 @@ class _Attention:
         ]
         for number, (dtype, size) in enumerate(what.masks):
             k.tensor(f"mask_{number}", dtype, size)
-        self.result = k.tensor("result", F32, what.result_size, written=True)
+        self.result = k.tensor("result", what.result_dtype, what.result_size, written=True)
         self.rows = WARPS * INSTRUCTION.m
         self.first, self.batch = BLOCKS[0] * self.rows, BLOCKS[2]
         self.q_buffer = self.buffer("q_buffer", self.rows, what.width, 1)

@@ -33,9 +33,10 @@ K = Kernel(())
 ZERO = constant(0, I64)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Buffer:
-    """Memory: the tensor of the new program that it is, the element type, sizes, and the order of its axes."""
+    """Memory: the tensor of the new program that it is, the element type, sizes, and the order of its axes. What is filled by a
+    kernel that is not launched yet is no tensor until then (`Generator.later`)."""
 
     tensor: Tensor
     dtype: np.dtype

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from graphc.ir.types import F32
 from graphc.kernels.gpu.skeletons.attention import MOST_WIDTH, Attention, attention
 from graphc.kernels.scalar import Scalar, variable
 from graphc.shapes import product
 from graphc.targets.ggml.generate.arrays import Array, Index, buffers_of, repeated, unflat
 from graphc.targets.ggml.generate.elements import wide
-from graphc.targets.ggml.generate.generator import Generator, normal, numbered
+from graphc.targets.ggml.generate.generator import Generator, normal, numbered, widened
 from graphc.targets.ggml.generate.products import operand_rows, shared_batch
 from graphc.targets.ggml.program.tensor import Quad, Tensor
 
@@ -58,6 +57,6 @@ def attended(
 
     what = Attention(
         "attention", heads * count, rows, keys, width, results, scale, q_rows.rows, k_rows.rows, v_rows.rows,
-        product(result.ne), place, [(each.dtype, product(each.ne)) for each in read], None if mask is None else numbered_mask,
+        product(result.ne), g.result_dtype, place, [(each.dtype, product(each.ne)) for each in read], None if mask is None else numbered_mask,
     )  # fmt: skip
-    return Array.of(g.launched([attention(what)], [*buffers, *read], F32, result.ne))
+    return widened(Array.of(g.launched([attention(what)], [*buffers, *read], g.result_dtype, result.ne)))

@@ -27,7 +27,8 @@ from graphc.targets.ggml.generate.arrays import ZERO, Array, Buffer, Index, K
 from graphc.targets.ggml.generate.attention import attended
 from graphc.targets.ggml.generate.blocks import FORMATS, decoded
 from graphc.targets.ggml.generate.elements import DTYPES, ELEMENTS, view
-from graphc.targets.ggml.generate.generator import MOST_BUFFERS, Generator, NotGenerated, renamed
+from graphc.targets.ggml.generate.generator import MOST_BUFFERS, Generator, NotGenerated, renamed, widened
+from graphc.targets.ggml.generate.narrow import narrow
 from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.cost import with_blocks
 from graphc.targets.ggml.program.launch import Launches
@@ -120,6 +121,7 @@ class _Pass:
             generated.scheduling,
             generated.form,
         )
+        self.narrow = narrow(program) if self.generator.fast else set()
         self.arrays: dict[int, Array] = {}
         self.plain: dict[int, Tensor] = {}
         self.given: dict[Tensor, Array] = {}
@@ -130,8 +132,9 @@ class _Pass:
         """The new program."""
         for index, call in enumerate(self.old.calls):
             self.generator.scope, self.generator.source = call.scope, call.source
+            self.generator.narrow = index in self.narrow
             try:
-                self.arrays[index] = self.array(call)
+                self.arrays[index] = self.shared(index, self.array(call))
             except NotGenerated as reason:
                 self.leave(call, reason)
         for output in self.old.outputs:
@@ -140,6 +143,20 @@ class _Pass:
         return self.new
 
     # Arrays
+
+    def shared(self, index: int, array: Array) -> Array:
+        """An array that several calls read: what it is computed of is not launched later, as a part of one of them."""
+        if self.uses[index] > 1 and any(each in self.generator.unfinished for each in array.buffers):
+            if array.work:
+                return self.in_memory(index, array)
+            self.generator.finish(*array.buffers)
+        return array
+
+    def in_memory(self, index: int, array: Array) -> Array:
+        """An array in memory, in the type in which it is read."""
+        if index in self.narrow:
+            return widened(self.generator.stored(self.generator.narrowed(array)))
+        return self.generator.stored(array)
 
     def array(self, call: Call) -> Array:
         """What a call computes. Raises NotGenerated."""
@@ -209,7 +226,7 @@ class _Pass:
             return self.given[tensor]
         found = self.arrays[arg.call]
         if self.uses[arg.call] > 1 and found.work > CHEAP:
-            found = self.arrays[arg.call] = self.generator.stored(found)
+            found = self.arrays[arg.call] = self.in_memory(arg.call, found)
         return found
 
     def brought(self, array: Array) -> Array:

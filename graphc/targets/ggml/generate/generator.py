@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Literal, TypeAlias, cast
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+from typing import cast as typed
 
 import numpy as np
 
@@ -14,12 +15,12 @@ from graphc.kernels.gpu.evaluate import KernelFault
 from graphc.kernels.gpu.forms import CUDA, Form, Rendered
 from graphc.kernels.gpu.schedule import Schedule
 from graphc.kernels.gpu.scheduling import Scheduling
-from graphc.kernels.gpu.skeletons.pointwise import pointwise
+from graphc.kernels.gpu.skeletons.pointwise import always_computed, pointwise
 from graphc.kernels.gpu.skeletons.reduction import Stage, reduction
 from graphc.kernels.gpu.tile import TileKernel
 from graphc.kernels.gpu.tile import index as scalar
 from graphc.kernels.nest import Nest, Rewrite, extent, merged, name, rewritten, rows, walk
-from graphc.kernels.scalar import Scalar, make, variable
+from graphc.kernels.scalar import Scalar, constant, make, variable
 from graphc.shapes import Dim, product
 from graphc.targets.ggml.generate.arrays import (
     PLAIN,
@@ -57,7 +58,8 @@ class NotGenerated(Exception):
 
 
 class Generator:
-    """Adds calls to a program. `scope` and `source` are those of the call that is at hand; `kernels` are those of all programs
+    """Adds calls to a program. `scope` and `source` are those of the call that is at hand, and `narrow` says whether its result
+    is stored as products read it (`narrow.py`); `kernels` are those of all programs
     that belong together, by their names, which `names` has by what they are called at first, and their texts. `reads` counts how
     often each weight is read. If it is `fast`, products are of float16, added in float32, where the `form` has them. `scheduling`
     names the schedules of contractions; without, the form's fixed rules do."""
@@ -70,14 +72,17 @@ class Generator:
         self.form, self.fast, self.scheduling = form, fast and form.is_narrow, scheduling
         self.scope: tuple[str, ...] = ()
         self.source = ""
+        self.narrow = False
+        self.unfinished: dict[Buffer, Unfinished] = {}
         self.made: dict[tuple[int, Order], tuple[Array, Buffer]] = {}
-        self.narrowed: dict[int, tuple[Array, Array]] = {}
+        self.narrow_arrays: dict[int, tuple[Array, Array]] = {}
 
     # Buffers
 
     def stored(self, array: Array, order: Order | None = None) -> Array:
         """The same elements in memory; in an order of axes, or in any."""
         if array.buffer is not None and (order is None or same_place(array.buffer, order)):
+            self.finish(array.buffer)
             return array
         if order is not None and (packed := self.packed(array, order, array.dtype)):
             return packed
@@ -101,20 +106,81 @@ class Generator:
         self.program.weights[buffer.tensor.weight] = replace(weight, tensor=tensor, packing=packing)
         return Array.of(Buffer(tensor, dtype, buffer.ne, order))
 
+    @property
+    def multiplied(self) -> np.dtype:
+        """The type of the numbers that are multiplied."""
+        return F16 if self.fast else F32
+
     def operand(self, array: Array, order: Order) -> Array:
         """What products multiply of an array: its numbers in the type that they are multiplied in. Weights are brought so."""
-        dtype = F16 if self.fast else F32
+        packed = array.dtype != self.multiplied and self.packed(array, order, self.multiplied)
+        return packed or self.narrowed(array)
+
+    def narrowed(self, array: Array) -> Array:
+        """The numbers of an array in the type that they are multiplied in."""
+        dtype = self.multiplied
         if array.dtype == dtype:
             return array
-        if packed := self.packed(array, order, dtype):
-            return packed
-        if id(array) not in self.narrowed:
-            narrowed = computed(array.ne, [array], lambda at: K.cast(array.element(at), dtype), 1, dtype)
-            self.narrowed[id(array)] = array, narrowed
-        return self.narrowed[id(array)][1]
+        if id(array) not in self.narrow_arrays:
+            narrowed = computed(array.ne, [array], lambda at: cast(array.element(at), dtype), 1, dtype)
+            self.narrow_arrays[id(array)] = array, narrowed
+        return self.narrow_arrays[id(array)][1]
+
+    @property
+    def result_dtype(self) -> np.dtype:
+        """The type in which the call's result is stored, if it is one of products."""
+        return self.multiplied if self.narrow else F32
+
+    # What is launched later
+
+    def later(self, buffer: Buffer, launch: LaunchedLater) -> Array:
+        """What a kernel computes that is launched when it is known what becomes of its result: what alone reads it, an element at
+        a time, becomes a part of it. `buffer` is the result where nothing does."""
+        self.unfinished[buffer] = Unfinished(launch, self.scope, self.source)
+        return widened(Array.of(buffer))
+
+    def finish(self, *buffers: Buffer) -> None:
+        """Launch the kernels of buffers, if they are not launched yet."""
+        for buffer in buffers:
+            if buffer in self.unfinished:
+                buffer.tensor = self._launched_later(buffer, unchanged, buffer).tensor
+
+    def _launched_later(self, buffer: Buffer, tail: Tail, target: Buffer) -> Buffer:
+        unfinished, here = self.unfinished.pop(buffer), (self.scope, self.source)
+        self.scope, self.source = unfinished.scope, unfinished.source
+        try:
+            return unfinished.launch(tail, target)
+        except NotGenerated:
+            self.unfinished[buffer] = unfinished
+            raise
+        finally:
+            self.scope, self.source = here
+
+    def as_tail(self, array: Array, order: Order) -> Buffer | None:
+        """An array in memory, computed by the kernel of what it reads; None if there is none that could."""
+        for buffer in array.buffers:
+            if buffer in self.unfinished and array.dtype in (F32, F16) and array.ne == buffer.ne:
+                target = Buffer(NOWHERE, array.dtype, array.ne, order)
+                if not same_place(buffer, order) or not in_place(array, buffer):
+                    continue
+
+                def tail(at: Index, value: Scalar, own: Buffer = buffer) -> Scalar:
+                    found = array.element(at)
+                    places = {each: value for each in walk(found) if each.kind == "element" and each.data is own}
+                    return Substitution(places)(found)
+
+                others = [each for each in array.buffers if each is not buffer]
+                self.finish(*others)
+                try:
+                    return self._launched_later(buffer, tail, target)
+                except NotGenerated:
+                    continue
+        return None
 
     def pointwise(self, array: Array, order: Order) -> Buffer:
         """Compute an array, an element at a time."""
+        if (found := self.as_tail(array, order)) is not None:
+            return found
         at = variables(array.ne)
         place = Buffer(NOWHERE, array.dtype, array.ne, order).offset(at)
         axes = tuple(at[axis] for axis in order if at[axis].kind == "variable")
@@ -162,6 +228,7 @@ class Generator:
     ) -> Buffer:
         """A buffer that kernels fill: their tensors are the buffers, in order, and the result."""
         (kernel,) = kernels
+        self.finish(*buffers)
         tensors = list(dict.fromkeys(each.tensor for each in buffers))  # one may be read as elements of several types
         numbers = (*(tensors.index(each.tensor) for each in buffers), RESULT_TENSOR)
         return self.call(Launches((Launch(self.rendered(kernel), numbers),)), tensors, dtype, ne, order)
@@ -171,6 +238,7 @@ class Generator:
         operands: Sequence[Buffer], beside: Sequence[Buffer], dtype: np.dtype, ne: Quad, order: Order,
     ) -> Buffer:  # fmt: skip
         """A buffer that the kernels of a contraction fill, in one of these schedules, which is chosen when sizes are known."""
+        self.finish(*operands, *beside)
         tensors = list(dict.fromkeys(each.tensor for each in (*operands, *beside)))
         first, second = ([tensors.index(each.tensor) for each in part] for part in (operands, beside))
 
@@ -218,6 +286,59 @@ class Generator:
 
 
 NOWHERE = dense("F32", (1, 1, 1, 1), 1)
+"""What stands for a tensor that there is not yet."""
+
+Tail: TypeAlias = Callable[[Index, Scalar], Scalar]
+"""What is done with a result on its way out: the element that is stored, of its index and of the result's element there."""
+
+LaunchedLater: TypeAlias = Callable[[Tail, Buffer], Buffer]
+"""Launches a kernel with a tail, for a buffer as the given one. Raises NotGenerated if it cannot have the tail."""
+
+
+@dataclass(frozen=True, eq=False)
+class Unfinished:
+    """A kernel that is not launched yet, and what it is of."""
+
+    launch: LaunchedLater
+    scope: tuple[str, ...]
+    source: str
+
+
+def unchanged(at: Index, value: Scalar) -> Scalar:
+    """The tail of what is stored as it is."""
+    return value
+
+
+def cast(value: Scalar, dtype: np.dtype) -> Scalar:
+    """A float in another type; what was of that type before it was made wider is itself."""
+    return value.args[0] if value.kind == "cast" and value.args[0].dtype == dtype else K.cast(value, dtype)
+
+
+def widened(array: Array) -> Array:
+    """The same numbers as float32, which `cast` undoes."""
+    if array.dtype == F32:
+        return array
+    return computed(array.ne, [array], lambda at: K.cast(array.element(at), F32), 0)
+
+
+def in_place(array: Array, buffer: Buffer) -> bool:
+    """True if each element of an array reads of a buffer, which is as large, only the element at its own index."""
+    at = variables(array.ne)
+    own = normal(buffer.offset(at))
+    read = [node for node in walk(array.element(at)) if node.kind == "element" and node.data is buffer]
+    return all(normal(each.args[0]) is own for each in read)
+
+
+def tail_elements(tail: Tail, at: Index, wanted: Scalar) -> tuple[Scalar, list[Scalar]]:
+    """What a tail makes of a result, and the elements of buffers that it reads for it. Raises NotGenerated if it reads some on
+    conditions, or at places that others tell."""
+    value = cast(tail(at, wanted), F32)
+    elements = always_computed(value)
+    if len(elements) != sum(each.kind == "element" for each in walk(value)):
+        raise NotGenerated("what a tail reads depends on what it finds")
+    if Substitution(dict.fromkeys([wanted, *elements], constant(0.0, F32)))(value).free:
+        raise NotGenerated("a tail depends on where its result goes")
+    return value, elements
 
 
 def normal(value: Scalar) -> Scalar:
@@ -264,7 +385,7 @@ class Renaming(Substitution):
 
 def renamed(node: Scalar, args: tuple[Scalar, ...], names: Mapping[Scalar, Scalar]) -> Scalar:
     """A reduction with other variables."""
-    kind, bound = cast("tuple[str, tuple[Scalar, ...]]", node.data)
+    kind, bound = typed("tuple[str, tuple[Scalar, ...]]", node.data)
     return make("reduce", node.dtype, args, (kind, tuple(names[each] for each in bound)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import cast as typed
 
 from graphc.ir.types import F32
 from graphc.kernels.gpu.candidates import Sizes
@@ -21,6 +22,7 @@ from graphc.targets.ggml.generate.arrays import (
     Array,
     Buffer,
     Index,
+    K,
     Order,
     buffers_of,
     computed,
@@ -29,7 +31,16 @@ from graphc.targets.ggml.generate.arrays import (
 )
 from graphc.targets.ggml.generate.blocks import TOGETHER, is_in_blocks
 from graphc.targets.ggml.generate.elements import conv_sizes
-from graphc.targets.ggml.generate.generator import Generator, NotGenerated, normal, numbered
+from graphc.targets.ggml.generate.generator import (
+    NOWHERE,
+    Generator,
+    NotGenerated,
+    Substitution,
+    Tail,
+    normal,
+    numbered,
+    tail_elements,
+)
 from graphc.targets.ggml.program.tensor import Quad, Tensor
 
 KERNELS_LAST: Order = (3, 1, 0, 2)
@@ -43,6 +54,9 @@ ResultPlace = Callable[[Scalar, Scalar, Scalar], Index]
 
 BATCH, LINE, TAP = (variable(name, 2**31 - 1) for name in ("batch", "line", "tap"))
 """Any batch, row and tap."""
+
+TOTAL = K.cast(variable("total", 2), F32)
+"""Any sum."""
 
 
 def linear_product(g: Generator, result: Tensor, weight: Array, x: Array, relu: bool, *sums: Array) -> Array:
@@ -81,8 +95,8 @@ def linear_product(g: Generator, result: Tensor, weight: Array, x: Array, relu: 
 
         lines, batches = m, b2 * b3
     a, b = operand_rows(g, x, k, x_place), weight_rows(g, weight, k, w_place)
-    tail = _Tail(g, result, place, relu, sums)
-    return tail.contracted("linear", lines, weight.ne[1], k, a, b, 1, batches, PLAIN)
+    found = _Sums(g, result, place, relu, sums)
+    return found.contracted("linear", lines, weight.ne[1], k, a, b, 1, batches, PLAIN)
 
 
 def shared_batch(entry: Scalar, few: Dim, many: Dim) -> Scalar:
@@ -129,9 +143,9 @@ def convolution(
     a = operand_rows(g, image, channels, image_place, CHANNELS_LAST, inside)
     b = weight_rows(g, kernel, channels, kernel_place, KERNELS_LAST)
     added = () if bias is None else (of_channels(bias, result.ne),)
-    tail = _Tail(g, result, place, relu, (*added, *sums))
+    found = _Sums(g, result, place, relu, (*added, *sums))
     taps = wide_taps * high_taps
-    return tail.contracted("convolution", product(pixels), results, channels, a, b, taps, 1, CHANNELS_LAST)
+    return found.contracted("convolution", product(pixels), results, channels, a, b, taps, 1, CHANNELS_LAST)
 
 
 def of_channels(vector: Array, ne: Quad) -> Array:
@@ -211,65 +225,78 @@ def _alignment(steps: Sequence[Dim]) -> int:
     return next(width for width in (16, 8, 4, 2, 1) if all(divisible(step, width) for step in steps))
 
 
-class _Tail:
-    """What is done with sums on their way out, and where they go."""
+class _Sums:
+    """What becomes of the sums of a product: where they go, and what is done with them on their way out."""
 
-    def __init__(self, g: Generator, result: Tensor, place: ResultPlace, relu: bool, sums: Sequence[Array]) -> None:
-        self.g, self.result, self.place, self.relu = g, result, place, relu
-        self.buffers: list[Buffer] = []
-        self.beside = tuple(self.added(number, each) for number, each in enumerate(sums))
+    def __init__(self, g: Generator, result: Tensor, place: ResultPlace, relu: bool, added: Sequence[Array]) -> None:
+        self.g, self.ne, self.place, self.relu = g, result.ne, place, relu
+        self.column = variable("column", result.ne[0] if result.ne[0] != 1 else 2)
+        self.added = [self.readable(each) for each in added]
 
-    def added(self, number: int, array: Array) -> Beside:
-        """A tensor that is added."""
-        column = variable("column", self.result.ne[0] if self.result.ne[0] != 1 else 2)
-        value = self.value(array, BATCH, LINE, column)
-        if value.kind != "element" or buffers_of(*value.args):
-            array = self.g.stored(array)
-            value = self.value(array, BATCH, LINE, column)
-        form = linear(normal(value.args[0]))
-        others = {atom: factor for atom, factor in form.terms.items() if atom is not column}
-        side_by_side = form.terms.get(column) == 1 and not any(column in atom.free for atom in others)
-        neighbours = _alignment([*others.values(), form.constant]) if side_by_side else 1
-        buffer = value.data
-        assert isinstance(buffer, Buffer)
-        self.buffers.append(buffer)
+    def readable(self, array: Array) -> Array:
+        """What is added, in memory unless it can be computed of what is read for each sum."""
+        try:
+            tail_elements(lambda at, total: total + repeated(array, at, self.ne), self.anywhere, TOTAL)
+        except NotGenerated:
+            return self.g.stored(array)
+        return array if len(array.buffers) == 1 else self.g.stored(array)
 
-        def offset(batch: Scalar, line: Scalar, column: Scalar) -> Scalar:
-            return normal(self.value(array, batch, line, column).args[0])
+    @property
+    def anywhere(self) -> Index:
+        """Any index of the result."""
+        return self.place(BATCH, LINE, self.column)
 
-        by_column = not {BATCH, LINE} & value.free
-        return Beside(f"sum_{number}", buffer.dtype, product(buffer.ne), offset, by_column, neighbours)
-
-    def value(self, array: Array, batch: Scalar, line: Scalar, column: Scalar) -> Scalar:
-        """The element of an array that belongs to one of the result."""
-        return repeated(array, self.place(batch, line, column), self.result.ne)
-
-    def tail(self, total: Scalar, *beside: Scalar) -> Scalar:
-        """What becomes of a sum."""
-        for each in beside:
-            total = total + each
+    def own(self, at: Index, total: Scalar) -> Scalar:
+        """What the product itself makes of a sum."""
+        for each in self.added:
+            total = total + repeated(each, at, self.ne)
         return total.maximum(0) if self.relu else total
 
     def contracted(
         self, name: str, lines: Dim, columns: Dim, channels: Dim, a: Operand, b: Operand | ComputedOperand, taps: int, batch: Dim,
         order: Order,
     ) -> Array:  # fmt: skip
-        """The result, in memory."""
+        """The result, in memory; what alone reads it becomes a part of the kernel."""
+        g = self.g
+        g.finish(a.buffer, *b.buffers, *(buffer for each in self.added for buffer in each.buffers))
 
         def offset(batch_: Scalar, line: Scalar, column: Scalar) -> Scalar:
             return (batch_ * lines + line) * columns + column if batch != 1 else line * columns + column
 
-        what = Contraction(
-            name, lines, columns, channels, a.rows, b.rows, F32, product(self.result.ne), offset, taps, batch,
-            self.beside, self.tail,
-        )  # fmt: skip
-        operands = [a.buffer, *b.buffers]
-        if lines == 1 and batch == 1 and taps == 1:
-            kernels = [row_product(what, self.g.form.lanes)]
-            return Array.of(self.g.launched(kernels, [*operands, *self.buffers], F32, self.result.ne, order))
-        sizes = Sizes(a.rows.dtype, lines, columns, channels * taps, taps, batch)
-        schedules = [self.g.form.schedule(columns, a.rows.dtype)]
-        if self.g.scheduling is not None and isinstance(b, Operand):
-            schedules = self.g.scheduling.schedules(sizes)
-        by = partial(contraction, what)
-        return Array.of(self.g.contracted(sizes, by, schedules, operands, self.buffers, F32, self.result.ne, order))
+        def launch(tail: Tail, target: Buffer) -> Buffer:
+            value, elements = tail_elements(lambda at, total: tail(at, self.own(at, total)), self.anywhere, TOTAL)
+            read = [typed("Buffer", each.data) for each in elements]
+
+            def finished(total: Scalar, *beside: Scalar) -> Scalar:
+                return Substitution(dict(zip([TOTAL, *elements], [total, *beside], strict=True)))(value)
+
+            what = Contraction(
+                name, lines, columns, channels, a.rows, b.rows, target.dtype, product(self.ne), offset, taps, batch,
+                tuple(self.beside(number, each) for number, each in enumerate(elements)), finished,
+            )  # fmt: skip
+            operands = [a.buffer, *b.buffers]
+            if lines == 1 and batch == 1 and taps == 1:
+                return g.launched([row_product(what, g.form.lanes)], [*operands, *read], target.dtype, target.ne, target.order)
+            sizes = Sizes(a.rows.dtype, lines, columns, channels * taps, taps, batch)
+            schedules = [g.form.schedule(columns, a.rows.dtype)]
+            if g.scheduling is not None and isinstance(b, Operand):
+                schedules = g.scheduling.schedules(sizes)
+            by = partial(contraction, what)
+            return g.contracted(sizes, by, schedules, operands, read, target.dtype, target.ne, target.order)
+
+        return g.later(Buffer(NOWHERE, g.result_dtype, self.ne, order), launch)
+
+    def beside(self, number: int, element: Scalar) -> Beside:
+        """What the tail reads, for any index of the result."""
+        column, buffer = self.column, element.data
+        assert isinstance(buffer, Buffer)
+        form = linear(normal(element.args[0]))
+        others = {atom: factor for atom, factor in form.terms.items() if atom is not column}
+        side_by_side = form.terms.get(column) == 1 and not any(column in atom.free for atom in others)
+        neighbours = _alignment([*others.values(), form.constant]) if side_by_side else 1
+
+        def offset(batch: Scalar, line: Scalar, here: Scalar) -> Scalar:
+            return normal(Substitution({BATCH: batch, LINE: line, column: here})(element.args[0]))
+
+        by_column = not {BATCH, LINE} & element.free
+        return Beside(f"beside_{number}", buffer.dtype, product(buffer.ne), offset, by_column, neighbours)
