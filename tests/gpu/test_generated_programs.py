@@ -174,4 +174,4 @@ def test_a_profile_names_the_kernels(tmp_path: Path) -> None:
     graphc.from_torch(Net().eval(), (x,)).save(tmp_path / "model.gguf")
     with closing(graphc.load(tmp_path / "model.gguf", device=DEVICE)) as model:
         steps = {each.step.split("_")[0] for each in profile(model, {"x": x.numpy()})}
-    assert {"convolution", "linear", "group", "row", "softmax"} <= steps
+    assert {"convolution", "linear", "group", "layer", "softmax"} <= steps

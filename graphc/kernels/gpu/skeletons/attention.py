@@ -23,9 +23,11 @@ from graphc.kernels.scalar import Kernel, Scalar, constant
 from graphc.shapes import Dim
 
 WARPS, KEYS = 4, 64
-"""Warps of a block, and keys of a tile."""
+"""Warps of a block, and keys of a tile, half as many where heads are wider than `WIDE`: the tiles are in shared memory."""
 
-MOST_WIDTH = 128
+WIDE = 128
+
+MOST_WIDTH = 160
 """What a head has at most: more would not fit into registers."""
 
 INSTRUCTION = INSTRUCTIONS["m16n8k16_half"]
@@ -35,8 +37,8 @@ K = Kernel(())
 
 @dataclass(frozen=True)
 class Attention:
-    """result[batch, row] for queries [batch, rows, width], keys [batch, keys, width] and values [batch, keys, results], float16;
-    the result is of `result_dtype`. `mask` is added to the scores, for a batch, a row and a key; it reads the tensors `masks`, which are
+    """result[batch, row], of `result_dtype`, for queries [batch, rows, width], keys [batch, keys, width] and values [batch, keys,
+    results], float16. `mask` is added to the scores, for a batch, a row and a key; it reads the tensors `masks`, which are
     numbered from 3."""
 
     name: str
@@ -64,6 +66,7 @@ def attention(what: Attention) -> TileKernel:
 class _Attention:
     def __init__(self, what: Attention) -> None:
         self.what = what
+        self.tile_keys = KEYS if max(what.width, what.results) <= WIDE else KEYS // 2
         self.k = k = Builder(what.name, WARPS * INSTRUCTION.lanes)
         self.sources = [
             k.tensor(name, F16, each.size) for name, each in zip("qkv", (what.q, what.k, what.v), strict=True)
@@ -74,15 +77,15 @@ class _Attention:
         self.rows = WARPS * INSTRUCTION.m
         self.first, self.batch = BLOCKS[0] * self.rows, BLOCKS[2]
         self.q_buffer = self.buffer("q_buffer", self.rows, what.width, 1)
-        self.k_buffer = self.buffer("k_buffer", KEYS, what.width, 2)
-        self.v_buffer = self.buffer("v_buffer", KEYS, what.results, 2)
+        self.k_buffer = self.buffer("k_buffer", self.tile_keys, what.width, 2)
+        self.v_buffer = self.buffer("v_buffer", self.tile_keys, what.results, 2)
         warps = (WARPS, 1)
         self.q_rows = k.tile("q_rows", INSTRUCTION.a_layout(warps, 1), F16, "a")
         self.k_rows = k.tile("k_rows", INSTRUCTION.b_layout(warps, 2), F16, "b")
         self.v_rows = k.tile("v_rows", INSTRUCTION.b_layout(warps, -(-what.results // 8)), F16, "b")
         self.powers = k.tile("powers", INSTRUCTION.a_layout(warps, 1), F16, "a")
         self.scores = [
-            k.tile(f"scores_{number}", INSTRUCTION.total_layout(warps, (1, 2))) for number in range(KEYS // DEPTH)
+            k.tile(f"scores_{number}", INSTRUCTION.total_layout(warps, (1, 2))) for number in range(self.tile_keys // DEPTH)
         ]
         self.total = k.tile("total", INSTRUCTION.total_layout(warps, (1, -(-what.results // 8))), role="total")
         column = self.total.layout.without(1)
@@ -91,9 +94,8 @@ class _Attention:
         )
 
     def buffer(self, name: str, rows: int, width: int, stages: int) -> Shared:
-        """Shared memory for rows, which are as long as a power of two."""
-        padded = max(64, 1 << (width - 1).bit_length())
-        return self.k.array(name, F16, (rows, padded), stages, Swizzle(0, 7))
+        """Shared memory for rows, which are multiples of all banks long."""
+        return self.k.array(name, F16, (rows, -(-width // 64) * 64), stages, Swizzle(0, 7))
 
     def kernel(self) -> TileKernel:
         """The kernel."""
@@ -104,7 +106,7 @@ class _Attention:
         self.copy(self.q_buffer, constant(0, I64), self.sources[0], what.q, self.first, what.rows, what.width)
         self.copies(constant(0, I64))
         k.commit()
-        with k.loop("step", -(-what.keys // KEYS)) as step:
+        with k.loop("step", -(-what.keys // self.tile_keys)) as step:
             k.wait(0)
             k.barrier()
             self.copies(step + 1)
@@ -137,8 +139,8 @@ class _Attention:
     def copies(self, step: Scalar) -> None:
         """Begin to copy a tile of keys and values."""
         what, stage = self.what, step % 2
-        self.copy(self.k_buffer, stage, self.sources[1], what.k, step * KEYS, what.keys, what.width)
-        self.copy(self.v_buffer, stage, self.sources[2], what.v, step * KEYS, what.keys, what.results)
+        self.copy(self.k_buffer, stage, self.sources[1], what.k, step * self.tile_keys, what.keys, what.width)
+        self.copy(self.v_buffer, stage, self.sources[2], what.v, step * self.tile_keys, what.keys, what.results)
 
     def score(self, step: Scalar) -> None:
         """The scores of a tile of keys, and the largest of each row so far."""
@@ -152,7 +154,7 @@ class _Attention:
                 k.multiply(tile, self.q_rows, self.k_rows, INSTRUCTION)
         k.map(self.rise, self.largest.value)
         for number, tile in enumerate(self.scores):
-            k.map(tile, self.masked(tile, step * KEYS + number * DEPTH))
+            k.map(tile, self.masked(tile, step * self.tile_keys + number * DEPTH))
             k.reduce(self.part, tile, 1, "max")
             k.map(self.largest, self.largest.value.maximum(self.part.value))
         k.map(self.rise, K.call("exp", self.rise.value - self.base()))

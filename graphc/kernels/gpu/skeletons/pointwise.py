@@ -78,14 +78,7 @@ class _Pointwise:
 
     def is_row(self, node: Scalar) -> bool:
         """True for elements that lie side by side as those of the result do, from places where as many can be read at once."""
-        offset = linear(node.args[0])
-        if self.inner is None or offset.terms.get(self.inner) != 1:
-            return False
-        others = {atom: factor for atom, factor in offset.terms.items() if atom is not self.inner}
-        steps = [*others.values(), offset.constant]
-        return all(self.inner not in atom.free for atom in others) and all(
-            divisible(step, self.vector) for step in steps
-        )
+        return self.inner is not None and in_rows(node.args[0], self.inner, self.vector)
 
     def store(self, result: Global, offset: Scalar, found: Tile) -> None:
         """Write the result, side by side where it lies so."""
@@ -94,6 +87,16 @@ class _Pointwise:
 
 
 NO_INPUTS = Kernel(())
+
+
+def in_rows(offset: Scalar, column: Scalar, width: int) -> bool:
+    """True if what has an offset lies side by side for columns side by side, and begins at multiples of so many elements."""
+    form = linear(offset)
+    if form.terms.get(column) != 1:
+        return False
+    others = {atom: factor for atom, factor in form.terms.items() if atom is not column}
+    steps = [*others.values(), form.constant]
+    return all(column not in atom.free for atom in others) and all(divisible(step, width) for step in steps)
 
 
 def always(value: Scalar) -> Place:

@@ -1,22 +1,30 @@
-"""Sums, largest and smallest values along rows: of anything that is a function of the row and the column."""
+"""Sums, largest and smallest values along rows, of anything that is a function of the row and the column; and rows that are
+computed of them, such as normalized ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from graphc.ir.types import F32
-from graphc.kernels.gpu.evaluate import identity
+from graphc.kernels.gpu.evaluate import COMPUTED, identity
 from graphc.kernels.gpu.layout import spread
-from graphc.kernels.gpu.tile import BLOCKS, Builder, Shared, Tile, TileKernel, index
-from graphc.kernels.scalar import Kernel, Scalar
-from graphc.shapes import Dim
+from graphc.kernels.gpu.skeletons.pointwise import NO_INPUTS, always, always_computed, in_rows, largest_width
+from graphc.kernels.gpu.tile import BLOCKS, Builder, Global, Shared, Tile, TileKernel, index, place
+from graphc.kernels.nest import Rewrite
+from graphc.kernels.nest import name as name_of
+from graphc.kernels.scalar import Kernel, Scalar, make
+from graphc.shapes import Dim, divisible
 
 ROWS, COLUMNS = 8, 256
 """Of a block, where rows are not long."""
+
+NEIGHBOURS = 4
+"""Columns that a lane has side by side."""
 
 LONG = 4096
 """Columns from which on a row has a block of its own."""
@@ -32,65 +40,93 @@ class Stage:
     finish: Callable[[Scalar], Scalar] = lambda total: total
 
 
+@dataclass(frozen=True)
+class WrittenRows:
+    """result[row, column]: a value for the row, the column, and the numbers of all stages, of a type."""
+
+    dtype: np.dtype
+    value: Callable[..., Scalar]
+
+
 def reduction(
-    name: str,
-    rows: Dim,
-    columns: Dim,
-    inputs: Sequence[tuple[np.dtype, Dim]],
-    stages: Sequence[Stage],
-    lanes: int = 32,
-) -> TileKernel:
-    """result[stage, row], float32. `inputs` are the types and sizes of the tensors that values read, as elements of those
-    numbers; the result comes last. Each lane adds what it reads in order; then lanes and warps are added in pairs."""
-    return _Reduction(name, rows, columns, inputs, lanes).kernel(stages)
+    name: str, rows: Dim, columns: Dim, inputs: Sequence[tuple[np.dtype, Dim]], stages: Sequence[Stage],
+    written: WrittenRows | None = None, lanes: int = 32,
+) -> TileKernel:  # fmt: skip
+    """result[stage, row], float32, or the rows that are `written`. `inputs` are the types and sizes of the tensors that values
+    read, as elements of those numbers; the result comes last. Each lane adds what it reads in order; then lanes and warps are
+    added in pairs."""
+    return _Reduction(name, rows, columns, inputs, lanes).kernel(stages, written)
 
 
 class _Reduction:
     def __init__(self, name: str, rows: Dim, columns: Dim, inputs: Sequence[tuple[np.dtype, Dim]], lanes: int) -> None:
         self.rows, self.columns = rows, columns
         self.shape = (ROWS, COLUMNS) if isinstance(columns, int) and columns < LONG else (1, ROWS * COLUMNS)
-        self.layout = spread(self.shape, 4, 8, lanes)
+        self.layout = spread(self.shape, NEIGHBOURS, 8, lanes)
         self.k = k = Builder(name, self.layout.threads)
-        for number, (dtype, size) in enumerate(inputs):
-            k.tensor(f"x{number}", dtype, size)
+        self.tensors = [k.tensor(f"x{number}", dtype, size) for number, (dtype, size) in enumerate(inputs)]
         self.partial = k.tile("partial", self.layout)
-        self.first = BLOCKS[0] * self.shape[0]
+        self.row, self.column = place(self.shape)
+        self.line = BLOCKS[0] * self.shape[0] + self.row
 
-    def kernel(self, stages: Sequence[Stage]) -> TileKernel:
+    def kernel(self, stages: Sequence[Stage], written: WrittenRows | None) -> TileKernel:
         """The kernel."""
-        k = self.k
-        result = k.tensor("result", F32, len(stages) * self.rows, written=True)
+        k, rows = self.k, self.rows
+        size = len(stages) * rows if written is None else rows * self.columns
+        result = k.tensor("result", F32 if written is None else written.dtype, size, written=True)
         totals: list[Tile] = []
         for number, stage in enumerate(stages):
             totals.append(self.total(number, stage, totals))
-            begin = index(number * self.rows)
-            k.store(result, lambda row, column, begin=begin: begin + self.first + row, totals[-1], self.within)  # type: ignore[misc]
-        return k.finished(-(-self.rows // self.shape[0]))
+        if written is not None:
+            self.write(result, written, totals)
+        else:
+            for number, total in enumerate(totals):
+                k.store(result, always(index(number * rows) + self.line), total, always(self.line < index(rows)))
+        return k.finished(-(-rows // self.shape[0]))
 
-    def within(self, row: Scalar, column: Scalar) -> Scalar:
-        """True for a row that there is."""
-        return self.first + row < index(self.rows)
+    @contextmanager
+    def columns_of_rows(self, name: str) -> Iterator[tuple[Scalar, Scalar]]:
+        """A loop over columns: those of a tile, and whether a place is one that there is."""
+        with self.k.loop(name, -(-self.columns // self.shape[1])) as step:
+            here = step * self.shape[1] + self.column
+            yield here, (self.line < index(self.rows)).and_(here < index(self.columns))
 
     def total(self, number: int, stage: Stage, before: Sequence[Tile]) -> Tile:
         """One stage: a number for each row of the block."""
         k, partial = self.k, self.partial
         nothing = float(identity(stage.kind, F32))
         k.map(partial, nothing)
-        with k.loop(f"step_{number}", -(-self.columns // self.shape[1])) as step:
-
-            def added(row: Scalar, column: Scalar) -> Scalar:
-                place = step * self.shape[1] + column
-                inside = self.within(row, column).and_(place < index(self.columns))
-                value = stage.value(self.first + row, place, *(each.value for each in before))
-                read = Kernel.select(Kernel(()), inside, value, nothing)
-                if stage.kind == "sum":
-                    return partial.value + read
-                return partial.value.maximum(read) if stage.kind == "max" else partial.value.minimum(read)
-
-            k.map(partial, added)
+        with self.columns_of_rows(f"step_{number}") as (here, inside):
+            value = self.read(stage.value(self.line, here, *(each.value for each in before)), inside)
+            found = Kernel.select(NO_INPUTS, inside, value, nothing)
+            if stage.kind == "sum":
+                k.map(partial, partial.value + found)
+            else:
+                k.map(partial, partial.value.maximum(found) if stage.kind == "max" else partial.value.minimum(found))
         total = k.tile(f"total_{number}", self.layout.without(1))
         k.reduce(total, partial, 1, stage.kind, self.scratch())
         return k.map(total, stage.finish(total.value))
+
+    def write(self, result: Global, written: WrittenRows, totals: Sequence[Tile]) -> None:
+        """Compute the rows and write them."""
+        k = self.k
+        found = k.tile("found", self.layout)
+        width = largest_width(self.columns, NEIGHBOURS)
+        with self.columns_of_rows("step_written") as (here, inside):
+            value = self.read(written.value(self.line, here, *(each.value for each in totals)), inside)
+            k.map(found, Kernel.select(NO_INPUTS, inside, value, 0.0))
+            k.store(result, always(self.line * self.columns + here), found, always(inside), width)
+
+    def read(self, value: Scalar, inside: Scalar) -> Scalar:
+        """A value whose elements that lie in rows are read several at a time."""
+        k, tiles = self.k, {}
+        for node in always_computed(value):
+            if in_rows(node.args[0], self.column, NEIGHBOURS) and divisible(self.columns, NEIGHBOURS):
+                tensor = self.tensors[node.data]  # type: ignore[call-overload]
+                tile = k.tile(f"read_{len(k.tiles)}", self.layout, COMPUTED.get(tensor.dtype, tensor.dtype))
+                k.load(tile, tensor, always(node.args[0]), always(inside), NEIGHBOURS)
+                tiles[node] = make("tile", tensor.dtype, (), tile)
+        return Rewrite(tiles, tuple(sorted(value.free, key=name_of)), ())(value) if tiles else value
 
     def scratch(self) -> Shared | None:
         """Shared memory for what warps tell each other, if several hold parts of a row."""

@@ -57,6 +57,7 @@ def attended(
 
     what = Attention(
         "attention", heads * count, rows, keys, width, results, scale, q_rows.rows, k_rows.rows, v_rows.rows,
-        product(result.ne), g.result_dtype, place, [(each.dtype, product(each.ne)) for each in read], None if mask is None else numbered_mask,
+        product(result.ne), g.result_dtype, place, [(each.dtype, product(each.ne)) for each in read],
+        None if mask is None else numbered_mask,
     )  # fmt: skip
     return widened(Array.of(g.launched([attention(what)], [*buffers, *read], g.result_dtype, result.ne)))

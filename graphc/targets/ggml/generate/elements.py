@@ -263,15 +263,24 @@ def _get_rows(result: Tensor, a: Array, rows: Array) -> Array:
 
 @element("ggml_interpolate")
 def _interpolate(result: Tensor, a: Array, *rest: Any) -> Array | None:
-    factors = [factor for new, old in zip(result.ne, a.ne, strict=True) if (factor := _times(new, old))]
-    if rest[-1].name != "GGML_SCALE_MODE_NEAREST" or len(factors) < 4:
+    if rest[-1].name != "GGML_SCALE_MODE_NEAREST":
         return None
 
     def value(at: Index) -> Scalar:
-        found = [each // factor if factor > 1 else each for each, factor in zip(at, factors, strict=True)]
+        found = [_nearest(*each) for each in zip(at, result.ne, a.ne, strict=True)]
         return a.element((found[0], found[1], found[2], found[3]))
 
     return computed(result.ne, [a], value, 1)
+
+
+def _nearest(place: Scalar, new: Dim, old: Dim) -> Scalar:
+    """The element that stands at a place of an axis of another size. Where that size is no multiple, it is found as ggml does:
+    by a quotient of float32 numbers, cut off."""
+    factor = _times(new, old)
+    if factor is not None:
+        return place // factor if factor > 1 else place
+    ratio = K.cast(scalar(new), F32) / K.cast(scalar(old), F32)
+    return K.cast(K.cast(place, F32) / ratio, I64).minimum(scalar(old) - 1)
 
 
 def _times(new: Dim, old: Dim) -> int | None:

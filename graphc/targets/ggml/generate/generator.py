@@ -16,7 +16,7 @@ from graphc.kernels.gpu.forms import CUDA, Form, Rendered
 from graphc.kernels.gpu.schedule import Schedule
 from graphc.kernels.gpu.scheduling import Scheduling
 from graphc.kernels.gpu.skeletons.pointwise import always_computed, pointwise
-from graphc.kernels.gpu.skeletons.reduction import Stage, reduction
+from graphc.kernels.gpu.skeletons.reduction import Stage, WrittenRows, reduction
 from graphc.kernels.gpu.tile import TileKernel
 from graphc.kernels.gpu.tile import index as scalar
 from graphc.kernels.nest import Nest, Rewrite, extent, merged, name, rewritten, rows, walk
@@ -51,6 +51,21 @@ ColumnStage: TypeAlias = tuple[Literal["sum", "max"], Callable[..., Scalar], Cal
 def same(value: Scalar) -> Scalar:
     """The value itself."""
     return value
+
+
+def stage_of(stage: ColumnStage, ne: Quad, buffers: Sequence[Buffer]) -> Stage:
+    """A stage of a kernel that reads buffers, for the lines of an index."""
+    kind, value, finish = stage
+
+    def at(line: Scalar, column: Scalar, *before: Scalar) -> Scalar:
+        return normal(numbered(value(unflat(line, ne), column, *before), buffers))
+
+    return Stage(kind, at, finish)
+
+
+def of_index(value: Callable[..., Scalar]) -> Callable[..., Scalar]:
+    """A value of an index and of numbers before, as one of a row's index, a column and the numbers."""
+    return lambda at, column, *before: value((column, *at[1:]), *before)
 
 
 class NotGenerated(Exception):
@@ -197,17 +212,9 @@ class Generator:
     def reduced(self, name: str, ne: Quad, columns: Dim, *stages: ColumnStage) -> list[Array]:
         """Arrays of float32 in memory, by one kernel: for each of their indices, and each stage, a number of all columns."""
         found = self.stage_buffers(ne, columns, stages)
-
-        def stage(each: ColumnStage) -> Stage:
-            kind, value, finish = each
-
-            def at(line: Scalar, column: Scalar, *before: Scalar) -> Scalar:
-                return normal(numbered(value(unflat(line, ne), column, *before), found))
-
-            return Stage(kind, at, finish)
-
         types = [(each.dtype, product(each.ne)) for each in found]
-        kernel = reduction(name, product(ne), columns, types, [stage(each) for each in stages], self.form.lanes)
+        stages_of = [stage_of(each, ne, found) for each in stages]
+        kernel = reduction(name, product(ne), columns, types, stages_of, lanes=self.form.lanes)
         shape: Quad = (product(ne), len(stages), 1, 1)
         buffer = self.launched([kernel], found, F32, shape)
 
@@ -215,6 +222,25 @@ class Generator:
             return lambda at: buffer.element((flat(at, ne), scalar(number), ZERO, ZERO))
 
         return [Array(F32, ne, element(number), (buffer,)) for number in range(len(stages))]
+
+    def rows(self, name: str, ne: Quad, value: Callable[..., Scalar], *stages: ColumnStage) -> Array:
+        """An array, each element a value of its index and the numbers of its row, by one kernel that is launched later."""
+        lines: Quad = (1, *ne[1:])
+        read = self.stage_buffers(lines, ne[0], (*stages, ("sum", of_index(value), same)))
+        self.finish(*read)
+
+        def launch(tail: Tail, target: Buffer) -> Buffer:
+            def written(at: Index, *numbers: Scalar) -> Scalar:
+                return cast(tail(at, value(at, *numbers)), F32)
+
+            found = self.stage_buffers(lines, ne[0], (*stages, ("sum", of_index(written), same)))
+            types = [(each.dtype, product(each.ne)) for each in found]
+            *before, last = (stage_of(each, lines, found) for each in (*stages, ("sum", of_index(written), same)))
+            rows = WrittenRows(target.dtype, last.value)
+            kernel = reduction(name, product(lines), ne[0], types, before, rows, self.form.lanes)
+            return self.launched([kernel], found, target.dtype, target.ne)
+
+        return self.later(Buffer(NOWHERE, self.result_dtype, ne), launch)
 
     def stage_buffers(self, ne: Quad, columns: Dim, stages: Sequence[ColumnStage]) -> list[Buffer]:
         """What stages read."""

@@ -33,17 +33,12 @@ def layer_norm(
         difference = x.element((column, *at[1:])) - mean
         return difference * difference
 
-    mean, inverse = g.reduced(
-        "row_statistics", (1, *x.ne[1:]), x.ne[0],
+    found = g.rows(
+        "layer_norm", x.ne, lambda at, mean, inverse: (x.element(at) - mean) * inverse,
         ("sum", lambda at, column: x.element((column, *at[1:])), _mean(x.ne[0])),
         ("sum", squared, _inverse_root(x.ne[0], epsilon)),
     )  # fmt: skip
-
-    def value(at: Index) -> Scalar:
-        row: Index = (ZERO, *at[1:])
-        return (x.element(at) - mean.element(row)) * inverse.element(row)
-
-    return affine(result, computed(result.ne, [x, mean, inverse], value, 3), scale, shift)
+    return affine(result, found, scale, shift)
 
 
 def rms_norm(g: Generator, result: Tensor, x: Array, scale: Array | None, shift: Array | None, epsilon: float) -> Array:
@@ -55,12 +50,8 @@ def rms_norm(g: Generator, result: Tensor, x: Array, scale: Array | None, shift:
         return read * read
 
     finish = _inverse_root(x.ne[0], epsilon)
-    (inverse,) = g.reduced("row_squares", (1, *x.ne[1:]), x.ne[0], ("sum", squared, finish))
-
-    def value(at: Index) -> Scalar:
-        return x.element(at) * inverse.element((ZERO, *at[1:]))
-
-    return affine(result, computed(result.ne, [x, inverse], value, 2), scale, shift)
+    found = g.rows("rms_norm", x.ne, lambda at, inverse: x.element(at) * inverse, ("sum", squared, finish))
+    return affine(result, found, scale, shift)
 
 
 def affine(result: Tensor, x: Array, scale: Array | None, shift: Array | None) -> Array:
@@ -125,17 +116,11 @@ def soft_max(
         found = x.element(at) * scale if scale != 1.0 else x.element(at)
         return found if mask is None else found + wide(repeated(mask, at, result.ne))
 
-    largest, total = g.reduced(
-        "softmax_statistics", (1, *x.ne[1:]), x.ne[0],
+    return g.rows(
+        "softmax", x.ne, lambda at, largest, total: K.call("exp", score(at) - largest) / total,
         ("max", lambda at, column: score((column, *at[1:])), same),
         ("sum", lambda at, column, largest: K.call("exp", score((column, *at[1:])) - largest), same),
     )  # fmt: skip
-
-    def power(at: Index) -> Scalar:
-        return K.call("exp", score(at) - largest.element((ZERO, *at[1:])))
-
-    sources = [each for each in (x, mask, largest, total) if each is not None]
-    return computed(result.ne, sources, lambda at: power(at) / total.element((ZERO, *at[1:])), 6)
 
 
 def mean(g: Generator, result: Tensor, x: Array) -> Array:
