@@ -175,3 +175,46 @@ def test_a_profile_names_the_kernels(tmp_path: Path) -> None:
     with closing(graphc.load(tmp_path / "model.gguf", device=DEVICE)) as model:
         steps = {each.step.split("_")[0] for each in profile(model, {"x": x.numpy()})}
     assert {"convolution", "linear", "group", "layer", "softmax"} <= steps
+
+
+class Block(torch.nn.Module):
+    """A transformer's block, with a gated feed-forward network."""
+
+    def __init__(self, width: int = 64, heads: int = 2) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.q, self.k, self.v, self.out = (torch.nn.Linear(width, width) for _ in range(4))
+        self.gate, self.up, self.down = (torch.nn.Linear(*sizes) for sizes in ((width, 96), (width, 96), (96, width)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x: [batch, tokens, width]."""
+        seen = self.first(x)
+        heads = [each(seen).unflatten(2, (self.heads, -1)).transpose(1, 2) for each in (self.q, self.k, self.v)]
+        x = x + self.out(torch.nn.functional.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2))
+        seen = self.second(x)
+        return x + self.down(torch.nn.functional.gelu(self.gate(seen)) * self.up(seen))
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_what_alone_reads_a_result_is_a_part_of_its_kernel(fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high" if fast else "highest")
+    torch.manual_seed(0)
+    net, x = Block().eval(), torch.randn(2, 9, 64)
+    with closing(graphc.from_torch(net, (x,), device=DEVICE)) as model:
+        (result,) = model.run({"x": x.numpy()}).values()
+        executor = executor_of(model)
+        assert executor.launched is not None
+        names = Counter(
+            launch.rendered.kernel.name.rstrip("_0123456789")
+            for call in executor.program.calls
+            for launch in call.launches.each  # type: ignore[union-attr]
+        )
+    expected = net(x).detach().numpy()
+    assert np.abs(result - expected).max() < (2e-3 if fast else BOUND) * np.abs(expected).max()
+    if fast:  # the norms write what products read, and gates, sums and conversions need no kernel of their own
+        assert names == {"layer_norm": 2, "linear": 7, "attention": 1}
+    else:
+        assert names["layer_norm"] == 2
+        assert names["linear"] == 7 + 2, "attention's two products"
+        assert names["softmax"] == 1

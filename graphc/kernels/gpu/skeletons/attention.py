@@ -85,7 +85,8 @@ class _Attention:
         self.v_rows = k.tile("v_rows", INSTRUCTION.b_layout(warps, -(-what.results // 8)), F16, "b")
         self.powers = k.tile("powers", INSTRUCTION.a_layout(warps, 1), F16, "a")
         self.scores = [
-            k.tile(f"scores_{number}", INSTRUCTION.total_layout(warps, (1, 2))) for number in range(self.tile_keys // DEPTH)
+            k.tile(f"scores_{number}", INSTRUCTION.total_layout(warps, (1, 2)))
+            for number in range(self.tile_keys // DEPTH)
         ]
         self.total = k.tile("total", INSTRUCTION.total_layout(warps, (1, -(-what.results // 8))), role="total")
         column = self.total.layout.without(1)
