@@ -134,7 +134,8 @@ class _Pass:
             self.generator.scope, self.generator.source = call.scope, call.source
             self.generator.narrow = index in self.narrow
             try:
-                self.arrays[index] = self.shared(index, self.array(call))
+                found = self.array(call)
+                self.arrays[index] = found if self.uses[index] <= 1 else self.settled(index, found)
             except NotGenerated as reason:
                 self.leave(call, reason)
         for output in self.old.outputs:
@@ -143,20 +144,6 @@ class _Pass:
         return self.new
 
     # Arrays
-
-    def shared(self, index: int, array: Array) -> Array:
-        """An array that several calls read: what it is computed of is not launched later, as a part of one of them."""
-        if self.uses[index] > 1 and any(each in self.generator.unfinished for each in array.buffers):
-            if array.work:
-                return self.in_memory(index, array)
-            self.generator.finish(*array.buffers)
-        return array
-
-    def in_memory(self, index: int, array: Array) -> Array:
-        """An array in memory, in the type in which it is read."""
-        if index in self.narrow:
-            return widened(self.generator.stored(self.generator.narrowed(array)))
-        return self.generator.stored(array)
 
     def array(self, call: Call) -> Array:
         """What a call computes. Raises NotGenerated."""
@@ -201,15 +188,23 @@ class _Pass:
 
     def expanded(self, function: str, args: Sequence[Arg], read: Callable[[Arg], Any]) -> Array:
         """A composite by the calls that it stands for."""
+        steps = COMPOSITES[function].expansion(args)
+        uses = Counter(arg for step in steps for arg in step.args if isinstance(arg, Tensor))
         made: dict[Tensor, Array] = {}
 
         def inner(arg: Arg) -> Any:
-            return made[arg] if isinstance(arg, Tensor) and arg in made else read(arg)
+            if not isinstance(arg, Tensor):
+                return arg
+            if arg not in made:
+                made[arg] = read(arg) if uses[arg] == 1 else self.generator.settled(read(arg))
+            return made[arg]
 
-        for step in COMPOSITES[function].expansion(args):
+        for step in steps:
             found = self.computed(step.function, step.args, step.result, inner)
+            if uses[step.result] > 1:
+                found = self.generator.settled(found)
             made[step.result] = self.generator.stored(found) if found.work > CHEAP else found
-        return made[step.result]
+        return made[steps[-1].result]
 
     def read(self, arg: Arg) -> Any:
         """An argument, with an array in a tensor's place. Raises NotGenerated for what kernels do not read."""
@@ -228,6 +223,18 @@ class _Pass:
         if self.uses[arg.call] > 1 and found.work > CHEAP:
             found = self.arrays[arg.call] = self.in_memory(arg.call, found)
         return found
+
+    def settled(self, index: int, array: Array) -> Array:
+        """What a call computes that several read: nothing of it is launched as a part of one of them."""
+        if array.work and self.generator.reads_unfinished(array):
+            return self.in_memory(index, array)
+        return self.generator.settled(array)
+
+    def in_memory(self, index: int, array: Array) -> Array:
+        """What a call computes in memory, in the type in which it is read."""
+        if index in self.narrow:
+            return widened(self.generator.stored(self.generator.narrowed(array)))
+        return self.generator.stored(array)
 
     def brought(self, array: Array) -> Array:
         """An array that ggml computed, copied by itself: its scheduler brings at most 30 tensors to a device at once, and looks

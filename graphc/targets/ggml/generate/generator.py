@@ -160,6 +160,17 @@ class Generator:
             if buffer in self.unfinished:
                 buffer.tensor = self._launched_later(buffer, unchanged, buffer).tensor
 
+    def settled(self, array: Array) -> Array:
+        """An array that may be read several times: nothing of it is launched as a part of one of its readers."""
+        if array.work and self.reads_unfinished(array):
+            return self.stored(array)
+        self.finish(*array.buffers)
+        return array
+
+    def reads_unfinished(self, array: Array) -> bool:
+        """True if an array is computed of what is launched later."""
+        return any(each in self.unfinished for each in array.buffers)
+
     def _launched_later(self, buffer: Buffer, tail: Tail, target: Buffer) -> Buffer:
         unfinished, here = self.unfinished.pop(buffer), (self.scope, self.source)
         self.scope, self.source = unfinished.scope, unfinished.source
@@ -291,6 +302,7 @@ class Generator:
         plain = same_place(Buffer(NOWHERE, dtype, ne, order), PLAIN)
         sizes = ne if plain else (product(ne), 1, 1, 1)
         result = checked(dense(STORAGE[dtype], sizes, 4 if plain else 1, call=len(calls)))
+        assert NOWHERE not in tensors, "a result is read that became a part of another kernel"
         calls.append(Call(LAUNCH, tuple(tensors), result, self.scope, self.source, launches=launches))
         return Buffer(result, dtype, ne, order)
 
