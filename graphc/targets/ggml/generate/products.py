@@ -276,7 +276,9 @@ class _Sums:
             )  # fmt: skip
             operands = [a.buffer, *b.buffers]
             if lines == 1 and batch == 1 and taps == 1:
-                return g.launched([row_product(what, g.form.lanes)], [*operands, *read], target.dtype, target.ne, target.order)
+                return g.launched(
+                    [row_product(what, g.form.lanes)], [*operands, *read], target.dtype, target.ne, target.order
+                )
             sizes = Sizes(a.rows.dtype, lines, columns, channels * taps, taps, batch)
             schedules = [g.form.schedule(columns, a.rows.dtype)]
             if g.scheduling is not None and isinstance(b, Operand):
