@@ -13,7 +13,7 @@ from graphc.kernels.gpu.skeletons.attention import Attention, attention
 from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction
 from graphc.kernels.gpu.skeletons.operands import Computed, Rows, Window, images, kernels, matrix
 from graphc.kernels.gpu.skeletons.pointwise import pointwise
-from graphc.kernels.gpu.skeletons.reduction import Stage, reduction
+from graphc.kernels.gpu.skeletons.reduction import Stage, WrittenRows, reduction
 from graphc.kernels.gpu.skeletons.row import row_product
 from graphc.kernels.gpu.tile import TileKernel
 from graphc.kernels.nest import Nest
@@ -64,12 +64,13 @@ def standard_kernels(with_tf32: bool) -> Iterator[tuple[str, TileKernel]]:
         many = product(b)
         row = replace(many, rows=1, a=matrix(F32, 1, many.channels), result_size=COLUMNS)
         yield f"one row, {name} weights", row_product(row)
-    for width in (40, 64, 128):
+    for width in (40, 64, 128, 160):
         yield f"attention of {width}", attended(width, False)
     yield "attention of 64, masked", attended(64, True)
     for columns in (320, 40960):
-        yield f"mean and deviation of {columns}", statistics(columns)
-        yield f"softmax's numbers of {columns}", powers(columns)
+        yield f"mean and deviation of {columns}", statistics(columns, False)
+        yield f"normalization of {columns}", statistics(columns, True)
+        yield f"softmax of {columns}", powers(columns)
     yield "normalization, SiLU", normalized()
     yield "gate", gated()
 
@@ -120,7 +121,7 @@ def attended(width: int, masked: bool) -> TileKernel:
     q, k, v = matrix(F16, M, width, H), matrix(F16, N, width, H), matrix(F16, N, width, H)
     size = H * M * width
     return attention(Attention(
-        "attention", H, M, N, width, width, width**-0.5, q, k, v, size,
+        "attention", H, M, N, width, width, width**-0.5, q, k, v, size, F16,
         lambda batch, row, column: (batch * M + row) * width + column, *mask,
     ))  # fmt: skip
 
@@ -130,25 +131,31 @@ def x_at(row: Scalar, column: Scalar, columns: int) -> Scalar:
     return make("element", F32, (row * columns + column,), 0)
 
 
-def statistics(columns: int) -> TileKernel:
-    """A row's mean, and 1 divided by its deviation."""
+def statistics(columns: int, written: bool) -> TileKernel:
+    """A row's mean, and 1 divided by its deviation, or the row that is normalized by them, float16."""
 
     def square(row: Scalar, column: Scalar, mean: Scalar) -> Scalar:
         difference = x_at(row, column, columns) - mean
         return difference * difference
 
+    rows = WrittenRows(F16, lambda row, column, mean, inverse: (x_at(row, column, columns) - mean) * inverse)
     return reduction("row_statistics", M, columns, [(F32, M * columns)], [
         Stage("sum", lambda row, column: x_at(row, column, columns), lambda total: total / columns),
         Stage("sum", square, lambda total: 1.0 / K.call("sqrt", total / columns + 1e-5)),
-    ])  # fmt: skip
+    ], rows if written else None)  # fmt: skip
 
 
 def powers(columns: int) -> TileKernel:
-    """A row's largest number, and the sum of the powers."""
-    return reduction("softmax_statistics", M, columns, [(F32, M * columns)], [
+    """Softmax of rows."""
+
+    def power(row: Scalar, column: Scalar, largest: Scalar) -> Scalar:
+        return K.call("exp", x_at(row, column, columns) - largest)
+
+    rows = WrittenRows(F32, lambda row, column, largest, total: power(row, column, largest) / total)
+    return reduction("softmax", M, columns, [(F32, M * columns)], [
         Stage("max", lambda row, column: x_at(row, column, columns)),
-        Stage("sum", lambda row, column, largest: K.call("exp", x_at(row, column, columns) - largest)),
-    ])  # fmt: skip
+        Stage("sum", power),
+    ], rows)  # fmt: skip
 
 
 def normalized() -> TileKernel:

@@ -21,7 +21,10 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"
 MOST_SHARED = {"sm_75": 64 << 10, "sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10,
                "sm_100": 227 << 10, "sm_120": 99 << 10}  # fmt: skip
 """Bytes of shared memory that a block may have (CUDA's programming guide, compute capabilities)."""
-TOO_LARGE = {("sm_75", "attention of 128"): "80 KiB, of which a block there may have 64"}
+TOO_LARGE = {
+    ("sm_75", "attention of 128"): "80 KiB, of which a block there may have 64",
+    ("sm_75", "attention of 160"): "72 KiB",
+}
 """What does not fit, and why."""
 TOLERANCE = 12
 """Registers that another version of a compiler may need more or less."""
@@ -59,8 +62,8 @@ def test_what_kernels_need(architecture: str) -> None:
         TABLE.write_text(json.dumps(table, indent=1) + "\n")
     for name, each in found.items():
         it = each.resources
-        assert (it.spilled, it.reloaded, it.stack) == (0, 0, 0), name
         fits = each.shared + it.shared <= MOST_SHARED[architecture]
+        assert (it.spilled, it.reloaded, it.stack) == (0, 0, 0) or not fits, name
         assert fits == ((architecture, name) not in TOO_LARGE), name
         assert abs(it.registers - table[architecture][name]) <= TOLERANCE, f"{name}; GRAPHC_UPDATE=1 accepts it"
     assert set(found) == set(table[architecture])
