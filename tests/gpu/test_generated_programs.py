@@ -218,3 +218,32 @@ def test_what_alone_reads_a_result_is_a_part_of_its_kernel(fast: bool, monkeypat
         assert names["layer_norm"] == 2
         assert names["linear"] == 7 + 2, "attention's two products"
         assert names["softmax"] == 1
+
+
+class Turned(torch.nn.Module):
+    """Heads that are normalized and rotated by their places: what the rotation reads twice is in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.out = torch.nn.Linear(24, 32), torch.nn.Linear(32, 8)
+        self.norm = torch.nn.RMSNorm(16)
+
+    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        """x: [batch, tokens, 24]; cos and sin: [tokens, 16]."""
+        heads = self.norm(self.linear(x).unflatten(2, (2, 16)).transpose(1, 2))
+        first, second = heads.chunk(2, 3)
+        turned = heads * cos + torch.cat([-second, first], 3) * sin
+        return self.out(turned.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_what_is_read_twice_is_in_memory(fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high" if fast else "highest")
+    torch.manual_seed(0)
+    net, inputs = Turned().eval(), (torch.randn(2, 5, 24), torch.rand(5, 16), torch.rand(5, 16))
+    with closing(graphc.from_torch(net, inputs, device=DEVICE)) as model:
+        names = [each.name for each in model.inputs]
+        (result,) = model.run({name: x.numpy() for name, x in zip(names, inputs, strict=True)}).values()
+        assert not computed_by_ggml(model)
+    expected = net(*inputs).detach().numpy()
+    assert np.abs(result - expected).max() < (2e-3 if fast else BOUND) * np.abs(expected).max()

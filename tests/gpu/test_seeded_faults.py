@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 from faults import TILE_OPERATORS, in_text
-from test_blocks import multiplied
 from test_contraction import M, drawn, product
+from test_weights_in_blocks import multiplied
 from tile_runs import launch, steps_of
 
 from graphc.errors import BuildError, GraphcError

@@ -9,8 +9,8 @@ from typing import Any
 import lavapipe
 import numpy as np
 import pytest
-import test_blocks
 import test_pointwise_kernels
+import test_weights_in_blocks
 from test_contraction import STEP, drawn, product
 from test_elements import agree
 from test_elements import drawn as drawn_use
@@ -133,14 +133,14 @@ def test_products_of_cooperative_matrices(device: lavapipe.Vulkan, tile: str, si
     ],
 )
 def test_products_of_blocks(device: lavapipe.Vulkan, tile: str, type: str, sizes: tuple[int, int, int]) -> None:
-    steps, expected = test_blocks.multiplied(type, tile, *sizes)
+    steps, expected = test_weights_in_blocks.multiplied(type, tile, *sizes)
     interpreted, found = both_ways(device, steps, {"m": sizes[0]})
     assert np.abs(interpreted - expected).max() < 2e-6 * np.abs(expected).max()
     assert np.abs(interpreted - found).max() < 2e-6 * np.abs(expected).max()
 
 
 def test_vulkan_has_no_tf32() -> None:
-    steps, _ = test_blocks.multiplied("Q8_0", "m32n32k32 w32x16 s2 z1 m16n8k8_float_thrice", 8, 32, 32)
+    steps, _ = test_weights_in_blocks.multiplied("Q8_0", "m32n32k32 w32x16 s2 z1 m16n8k8_float_thrice", 8, 32, 32)
     with pytest.raises(GraphcError, match="Vulkan has no instruction m16n8k8_float_thrice"):
         render(steps[0][0], 32)
 
