@@ -257,7 +257,7 @@ GIVEN = {
     "FreSca": {"freq_cutoff": 2}, "ReferenceLatent": {"latent": ["encoded", 0]},
     "CheckpointLoaderSimple": {"ckpt_name": "sd1.safetensors"}, "ModelSamplingSD3": {"shift": 5.0},
     "ModelSamplingFlux": {"width": 512},
-    "CLIPLoader": {"clip_name": "t5.safetensors", "type": "chroma"},
+    "UNETLoader": {"unet_name": "unet.safetensors"}, "CLIPLoader": {"clip_name": "t5.safetensors", "type": "chroma"},
     "DualCLIPLoader": {"clip_name1": "t5.safetensors", "clip_name2": "clip_l.safetensors", "type": "flux"},
     "TripleCLIPLoader": {f"clip_name{n}": f"{name}.safetensors" for n, name in enumerate(("clip_l", "t5", "clip_g"), 1)},
     "ModelSamplingDiscrete": {"sampling": "v_prediction"}, "CLIPSetLastLayer": {"stop_at_clip_layer": -2},

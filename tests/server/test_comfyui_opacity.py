@@ -19,6 +19,7 @@ pytestmark = pytest.mark.torch
 CLEAR = {
     *("SaveImage", "PreviewImage", "SaveImageWebsocket", "ETN_SaveImageCache", "ETN_SendImageWebSocket", "ImageToMask"),
     *("ImageScale", "ImageScaleBy", "ImageScaleToTotalPixels", "FluxKontextImageScale", "ImageCrop", "ImageFromBatch"),
+    *("RepeatImageBatch", "SplitImageWithAlpha"),
 }
 """Nodes that see it. The others get the colours alone."""
 
