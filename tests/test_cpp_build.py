@@ -240,8 +240,9 @@ def test_the_calls_are_those_of_the_process(compiled, tmp_path, monkeypatch, nam
         (tmp_path / "nodes.txt").unlink(missing_ok=True)
         executor = Executor(program, weights if name in SUITE else arrays(program), threads=2)
         compare(compiled, tmp_path, name, executor, given if name in SUITE else inputs_of(program, sizes), sizes)
-        met = (tmp_path / "nodes.txt").read_text().split("\n\n")[:-1]
-        assert {f"{each}\n" for each in met} == set(map(text_of, executor.graphs))
+        written = tmp_path / "nodes.txt"  # there is none where there is nothing to compute
+        met = written.read_text().split("\n\n")[:-1] if written.exists() else []
+        assert {f"{each}\n" for each in met} == set(map(text_of, executor.graphs)) - {""}
 
 
 @pytest.mark.parametrize(
