@@ -83,9 +83,9 @@ def test_a_second_pass(sd1, monkeypatch):  # noqa: F811
     monkeypatch.setattr(steering, "Coloured", lambda model, latent, radius, share: radii.append(radius) or model)
     real = steering.Steering
 
-    def noted(model, steers):
+    def noted(model, steers, prompts):
         seen.append([(steer.unit.hr_option, steer.hint.shape[:2]) for steer in steers])
-        return real(model, steers)
+        return real(model, steers, prompts)
 
     monkeypatch.setattr(steering, "Steering", noted)
     units = tuple(
