@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from cpp_programs import OTHERS, PROGRAMS, arrays, narrow
 from emulated_device import fake, stand_in
-from test_cpp_build import GATHERED, SIZES, WARNINGS, inputs_of, run_program
+from test_cpp_build import GATHERED, NODES, SIZES, WARNINGS, inputs_of, run_program
 
 import graphc
 from graphc.build import installed_ggml
@@ -82,7 +82,7 @@ def projects(tmp_path_factory):
             add_device_code(program, ["sm_75", "sm_80"])
             write_project(program, folder / name)
             write_engine(folder / name / "model.gguf", program, weights.__getitem__)
-    text = GATHERED.format(names=" ".join(NAMES), machine=";".join(machine_flags()), warnings=WARNINGS)
+    text = GATHERED.format(names=" ".join(NAMES), machine=";".join(machine_flags()), warnings=WARNINGS, nodes=NODES)
     (folder / "CMakeLists.txt").write_text(text)
     prefix = f"-DCMAKE_PREFIX_PATH={installed_ggml()}"
     for command in (
