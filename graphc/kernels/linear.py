@@ -177,7 +177,11 @@ def _divided(value: Linear, by: Dim, operator: str) -> Linear:
     if operator == "//" and inner.kind == "operate" and inner.data == "//":
         first = inner.args[1].dim
         if first is not None and is_positive(first) and _fits(first * by):
-            return _divided(linear(inner.args[0]), first * by, "//")
+            whole, by = linear(inner.args[0]), first * by
+            quotient = _exact_part(whole, by)
+            if _within(whole.plus(quotient, -by), by):
+                return quotient
+            inner = inner.args[0]
     return Linear({make("operate", I64, (inner, _size(by)), operator): 1}, 0)
 
 
