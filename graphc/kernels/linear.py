@@ -166,10 +166,9 @@ def _divided(value: Linear, by: Dim, operator: str) -> Linear:
     """The quotient or the rest of a division. What divides exactly is taken out if that leaves no division: a partial
     quotient would hide that `(x // 4) // 3` and `x // 12` are one."""
     if value.low is not None and value.high is not None:
-        quotient = _exact_part(value, by)
-        rest = value.plus(quotient, -by)
-        if _within(rest, by):
-            return quotient if operator == "//" else rest
+        quotient = _exact_quotient(value, by)
+        if quotient is not None:
+            return quotient if operator == "//" else value.plus(quotient, -by)
         factor = _common_factor(value, by)
         if factor > 1:
             return _divided_by_factor(value, by, operator, factor)
@@ -177,11 +176,10 @@ def _divided(value: Linear, by: Dim, operator: str) -> Linear:
     if operator == "//" and inner.kind == "operate" and inner.data == "//":
         first = inner.args[1].dim
         if first is not None and is_positive(first) and _fits(first * by):
-            whole, by = linear(inner.args[0]), first * by
-            quotient = _exact_part(whole, by)
-            if _within(whole.plus(quotient, -by), by):
+            inner, by = inner.args[0], first * by
+            quotient = _exact_quotient(linear(inner), by)
+            if quotient is not None:
                 return quotient
-            inner = inner.args[0]
     return Linear({make("operate", I64, (inner, _size(by)), operator): 1}, 0)
 
 
@@ -208,11 +206,12 @@ def _divided_by_factor(value: Linear, by: Dim, operator: str, factor: int) -> Li
     return Linear({}, rest).plus(_divided(smaller, by // factor, operator), factor)
 
 
-def _exact_part(value: Linear, by: Dim) -> Linear:
-    """The quotients of the terms that a size divides, and of the constant rounded down."""
+def _exact_quotient(value: Linear, by: Dim) -> Linear | None:
+    """The quotients of the terms that a size divides, and of the constant rounded down, if what is left is proven to be less."""
     exact = {atom: coefficient // by for atom, coefficient in value.terms.items() if coefficient % by == 0}
     static = not isinstance(by, Expr) and not isinstance(value.constant, Expr)
-    return Linear(exact, value.constant // by if static or value.constant % by == 0 else 0)
+    quotient = Linear(exact, value.constant // by if static or value.constant % by == 0 else 0)
+    return quotient if _within(value.plus(quotient, -by), by) else None
 
 
 def _fits(dim: Dim) -> bool:

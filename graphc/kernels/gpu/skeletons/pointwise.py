@@ -91,12 +91,18 @@ NO_INPUTS = Kernel(())
 
 def in_rows(offset: Scalar, column: Scalar, width: int) -> bool:
     """True if what has an offset lies side by side for columns side by side, and begins at multiples of so many elements."""
+    steps = steps_of_rows(offset, column)
+    return steps is not None and all(divisible(step, width) for step in steps)
+
+
+def steps_of_rows(offset: Scalar, column: Scalar) -> list[Dim] | None:
+    """What the places where rows begin are sums of multiples of, if what has an offset lies side by side for columns side by
+    side; else None."""
     form = linear(offset)
-    if form.terms.get(column) != 1:
-        return False
     others = {atom: factor for atom, factor in form.terms.items() if atom is not column}
-    steps = [*others.values(), form.constant]
-    return all(column not in atom.free for atom in others) and all(divisible(step, width) for step in steps)
+    if form.terms.get(column) != 1 or any(column in atom.free for atom in others):
+        return None
+    return [*others.values(), form.constant]
 
 
 def always(value: Scalar) -> Place:

@@ -57,8 +57,7 @@ def write_kernels(
         for name in dict.fromkeys(each.rendered.kernel.name for each in call.launches.all):
             users[name].append(call)
     files = {name: file_stem(name, users[name]) for name in generated.kernels}
-    codes = {name: own_part(each.content) for name, each in (changed or {}).items()}
-    codes = {name: codes.get(name, content_of(each)) for name, each in generated.kernels.items()}
+    codes = contents(generated, changed or {})
     texts = {name: code for name, code in codes.items() if isinstance(code, str)}
     with replacing_folder(folder) as content:
         for name, code in codes.items():
@@ -75,9 +74,16 @@ def write_kernels(
 
 def texts_of(generated: Generated, changed: Mapping[str, Changed]) -> dict[str, str]:
     """Each kernel's text by its name, with what it calls; of those that are `changed`, their own; of SPIR-V its length."""
-    codes = {name: own_part(each.content) for name, each in changed.items()}
-    codes = {name: codes.get(name, content_of(each)) for name, each in generated.kernels.items()}
+    codes = contents(generated, changed)
     return {name: code if isinstance(code, str) else f"SPIR-V, {len(code)} bytes" for name, code in codes.items()}
+
+
+def contents(generated: Generated, changed: Mapping[str, Changed]) -> dict[str, str | bytes]:
+    """What each kernel is, by its name: the generated text or SPIR-V, or that of the `changed` ones."""
+    return {
+        name: own_part(changed[name].content) if name in changed else content_of(each)
+        for name, each in generated.kernels.items()
+    }
 
 
 def content_of(rendered: Rendered) -> str | bytes:

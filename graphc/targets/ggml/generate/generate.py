@@ -27,7 +27,7 @@ from graphc.targets.ggml.generate.arrays import ZERO, Array, Buffer, Index, K
 from graphc.targets.ggml.generate.attention import attended
 from graphc.targets.ggml.generate.blocks import FORMATS, decoded
 from graphc.targets.ggml.generate.elements import DTYPES, ELEMENTS, view
-from graphc.targets.ggml.generate.generator import MOST_BUFFERS, Generator, NotGenerated, renamed, widened
+from graphc.targets.ggml.generate.generator import MOST_BUFFERS, Generator, NotGenerated, renamed
 from graphc.targets.ggml.generate.narrow import narrow
 from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.cost import with_blocks
@@ -135,7 +135,9 @@ class _Pass:
             self.generator.narrow = index in self.narrow
             try:
                 found = self.array(call)
-                self.arrays[index] = found if self.uses[index] <= 1 else self.settled(index, found)
+                self.arrays[index] = (
+                    found if self.uses[index] <= 1 else self.generator.settled(found, index in self.narrow)
+                )
             except NotGenerated as reason:
                 self.leave(call, reason)
         for output in self.old.outputs:
@@ -221,20 +223,8 @@ class _Pass:
             return self.given[tensor]
         found = self.arrays[arg.call]
         if self.uses[arg.call] > 1 and found.work > CHEAP:
-            found = self.arrays[arg.call] = self.in_memory(arg.call, found)
+            found = self.arrays[arg.call] = self.generator.in_memory(found, arg.call in self.narrow)
         return found
-
-    def settled(self, index: int, array: Array) -> Array:
-        """What a call computes that several read: nothing of it is launched as a part of one of them."""
-        if array.work and self.generator.reads_unfinished(array):
-            return self.in_memory(index, array)
-        return self.generator.settled(array)
-
-    def in_memory(self, index: int, array: Array) -> Array:
-        """What a call computes in memory, in the type in which it is read."""
-        if index in self.narrow:
-            return widened(self.generator.stored(self.generator.narrowed(array)))
-        return self.generator.stored(array)
 
     def brought(self, array: Array) -> Array:
         """An array that ggml computed, copied by itself: its scheduler brings at most 30 tensors to a device at once, and looks

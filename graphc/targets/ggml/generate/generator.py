@@ -160,16 +160,16 @@ class Generator:
             if buffer in self.unfinished:
                 buffer.tensor = self._launched_later(buffer, unchanged, buffer).tensor
 
-    def settled(self, array: Array) -> Array:
+    def settled(self, array: Array, narrow: bool = False) -> Array:
         """An array that may be read several times: nothing of it is launched as a part of one of its readers."""
-        if array.work and self.reads_unfinished(array):
-            return self.stored(array)
+        if array.work and any(each in self.unfinished for each in array.buffers):
+            return self.in_memory(array, narrow)
         self.finish(*array.buffers)
         return array
 
-    def reads_unfinished(self, array: Array) -> bool:
-        """True if an array is computed of what is launched later."""
-        return any(each in self.unfinished for each in array.buffers)
+    def in_memory(self, array: Array, narrow: bool) -> Array:
+        """An array in memory, in any order; if it is `narrow`, as products read it."""
+        return widened(self.stored(self.narrowed(array))) if narrow else self.stored(array)
 
     def _launched_later(self, buffer: Buffer, tail: Tail, target: Buffer) -> Buffer:
         unfinished, here = self.unfinished.pop(buffer), (self.scope, self.source)
@@ -237,16 +237,16 @@ class Generator:
     def rows(self, name: str, ne: Quad, value: Callable[..., Scalar], *stages: ColumnStage) -> Array:
         """An array, each element a value of its index and the numbers of its row, by one kernel that is launched later."""
         lines: Quad = (1, *ne[1:])
-        read = self.stage_buffers(lines, ne[0], (*stages, ("sum", of_index(value), same)))
-        self.finish(*read)
+        self.finish(*self.stage_buffers(lines, ne[0], (*stages, ("sum", of_index(value), same))))
 
         def launch(tail: Tail, target: Buffer) -> Buffer:
             def written(at: Index, *numbers: Scalar) -> Scalar:
                 return cast(tail(at, value(at, *numbers)), F32)
 
-            found = self.stage_buffers(lines, ne[0], (*stages, ("sum", of_index(written), same)))
+            every = (*stages, ("sum", of_index(written), same))
+            found = self.stage_buffers(lines, ne[0], every)
             types = [(each.dtype, product(each.ne)) for each in found]
-            *before, last = (stage_of(each, lines, found) for each in (*stages, ("sum", of_index(written), same)))
+            *before, last = (stage_of(each, lines, found) for each in every)
             rows = WrittenRows(target.dtype, last.value)
             kernel = reduction(name, product(lines), ne[0], types, before, rows, self.form.lanes)
             return self.launched([kernel], found, target.dtype, target.ne)

@@ -10,6 +10,7 @@ from graphc.ir.types import F32
 from graphc.kernels.gpu.candidates import Sizes
 from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction
 from graphc.kernels.gpu.skeletons.operands import Computed, RowPlace, Rows
+from graphc.kernels.gpu.skeletons.pointwise import steps_of_rows
 from graphc.kernels.gpu.skeletons.row import row_product
 from graphc.kernels.gpu.tile import index as scalar
 from graphc.kernels.linear import linear
@@ -292,10 +293,8 @@ class _Sums:
         """What the tail reads, for any index of the result."""
         column, buffer = self.column, element.data
         assert isinstance(buffer, Buffer)
-        form = linear(normal(element.args[0]))
-        others = {atom: factor for atom, factor in form.terms.items() if atom is not column}
-        side_by_side = form.terms.get(column) == 1 and not any(column in atom.free for atom in others)
-        neighbours = _alignment([*others.values(), form.constant]) if side_by_side else 1
+        steps = steps_of_rows(normal(element.args[0]), column)
+        neighbours = 1 if steps is None else _alignment(steps)
 
         def offset(batch: Scalar, line: Scalar, here: Scalar) -> Scalar:
             return normal(Substitution({BATCH: batch, LINE: line, column: here})(element.args[0]))
