@@ -110,7 +110,7 @@ def attended() -> tuple[TileKernel, list[np.ndarray], dict[str, int]]:
     """Attention with a mask."""
     n = symbol("n")
     what = Attention(
-        "attention", 2, M, n, 16, 24, 0.3, matrix(F16, M, 16, 2), matrix(F16, n, 16, 2), matrix(F16, n, 24, 2), 2 * M * 24,
+        "attention", 2, M, n, 16, 24, 0.3, matrix(F16, M, 16, 2), matrix(F16, n, 16, 2), matrix(F16, n, 24, 2), 2 * M * 24, F32,
         lambda number, row, column: (number * M + row) * 24 + column, ((F32, M * n),),
         lambda number, row, key: make("element", F32, (row * n + key,), 3),
     )  # fmt: skip

@@ -157,7 +157,7 @@ def test_spirv_of_other_devices_is_valid(form: Spirv, tmp_path: Path) -> None:
     for name in ("sd15_clip_small", "tiny_cnn"):
         engine, *_ = engine_of(name, tmp_path / name)
         program = composed(graphc.targets.ggml.engine.read_engine(engine)[0])
-        kernels = generated(program, True, form).kernels
+        kernels = generated(program, fast=True, form=form).kernels
         assert len(kernels) > 3
         for kernel, rendered in kernels.items():
             done = subprocess.run([*checker, "-"], input=rendered.code, capture_output=True, check=False)

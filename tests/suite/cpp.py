@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-import graphc
 from graphc.build import installed_ggml
 from graphc.cmake import find_cmake
 from graphc.kernels.c.compiled import machine_flags
@@ -19,6 +18,7 @@ from graphc.onnx_backend import Prepared
 from graphc.runtime.model import Model
 from graphc.runtime.specializing import flat
 from graphc.targets.ggml.cpp import render_project
+from graphc.targets.ggml.cpp.project import RUNTIME, runtime_files
 
 from .cases import Case
 from .pool import WORKERS, run_all
@@ -28,7 +28,6 @@ PIECE = 64
 """Models that are compiled as one file: the headers cost as much as ten models."""
 
 RUNNER = Path(__file__).parent / "runner"
-RUNTIME = Path(graphc.__file__).parent / "targets" / "ggml" / "project"
 
 SOURCES = ("model.cpp", "weights.cpp", "kernels.h", "kernels.c")
 """The files of a project that every model has for itself and that are compiled."""
@@ -114,10 +113,13 @@ def _save(path: Path, array: np.ndarray) -> None:
 
 def build(root: Path, numbers: Sequence[int]) -> None:
     """Compile the models into `build/runner`. A model that the compiler does not take is left out, with its `failed.txt`."""
+    for path, text in runtime_files():
+        (root / RUNTIME / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / RUNTIME / path).write_text(text)
     settings = {
         "CMAKE_PREFIX_PATH": installed_ggml(),
         "CASES": root,
-        "RUNTIME": RUNTIME,
+        "RUNTIME": root / RUNTIME,
         "KERNEL_FLAGS": " ".join((*quick_flags(), *machine_flags())),
     }
     configure = [

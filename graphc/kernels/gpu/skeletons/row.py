@@ -16,8 +16,9 @@ from graphc.kernels.gpu.tile import BLOCKS, Builder, Global, Place, Tile, TileKe
 from graphc.kernels.scalar import Scalar, constant
 from graphc.shapes import Dim
 
-ROWS, COLUMNS = 8, 256
-"""Rows of the matrix that a block has, and of each the columns that it reads at a time."""
+ROWS, COLUMNS, VECTOR = 8, 256, 8
+"""Rows of the matrix that a block has, of each the columns that it reads at a time, at least, and how many of them a lane has
+side by side."""
 
 ZERO = constant(0, I64)
 
@@ -31,7 +32,8 @@ class _RowProduct:
     def __init__(self, what: Contraction, lanes: int) -> None:
         assert (what.rows, what.batch, what.taps) == (1, 1, 1)
         self.what = what
-        self.layout = spread((ROWS, COLUMNS), 8, ROWS, lanes)
+        self.columns = max(COLUMNS, VECTOR * lanes)
+        self.layout = spread((ROWS, self.columns), VECTOR, ROWS, lanes)
         self.k = k = Builder(what.name, self.layout.threads)
         self.tensors = [tensors_of(k, name, each)[0] for name, each in (("a", what.a), ("b", what.b))]
         self.beside = [k.tensor(each.name, each.dtype, each.size) for each in what.beside]
@@ -43,7 +45,7 @@ class _RowProduct:
         k, what = self.k, self.what
         a, b = k.tile("a_read", self.layout.without(0)), k.tile("b_read", self.layout)
         partial = k.map(k.tile("partial", self.layout), 0.0)
-        with k.loop("step", -(-what.channels // COLUMNS)) as step:
+        with k.loop("step", -(-what.channels // self.columns)) as step:
             self.read(a, what.a, self.tensors[0], step, lambda row: ZERO, 1)
             self.read(b, what.b, self.tensors[1], step, lambda row: self.first + row, what.columns)
             k.map(partial, partial.value + a.value * b.value)
@@ -55,7 +57,7 @@ class _RowProduct:
         self, tile: Tile, operand: Rows | Computed, tensor: Global, step: Scalar, line: Callable[[Scalar], Scalar], count: Dim
     ) -> None:  # fmt: skip
         """Read, or compute, a piece of an operand's rows."""
-        channels, begin = self.what.channels, step * COLUMNS
+        channels, begin = self.what.channels, step * self.columns
 
         def where(row: Scalar, column: Scalar) -> Scalar:
             return (begin + column < index(channels)).and_(line(row) < index(count))
@@ -69,7 +71,7 @@ class _RowProduct:
 
         def computed(row: Scalar, column: Scalar) -> Scalar:
             """Of a place that there is, whatever the row and the step."""
-            units = (step * (COLUMNS // unit) + column // unit).minimum(index(channels // unit - 1))
+            units = (step * (self.columns // unit) + column // unit).minimum(index(channels // unit - 1))
             return value(ZERO, line(row).minimum(index(count - 1)), ZERO, units * unit + column % unit)
 
         self.k.map(tile, computed, where, min(unit, tile.layout.vector()))

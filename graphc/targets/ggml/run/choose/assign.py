@@ -59,7 +59,6 @@ def assign(own: Own | None, backend: Any, graph: Any) -> Assignment:
         sides = [_side(name, backend, node) for node in nodes]
     else:
         made = (ctypes.c_ubyte * len(nodes))()
-        own.library.graphc_assign.restype = ctypes.c_bool
         given = ctypes.c_void_p(backend), name.encode(), ctypes.cast(graph, ctypes.c_void_p)
         if not own.library.graphc_assign(ggml_functions(), *given, made):
             raise GraphcError("not enough memory for a graph")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 from graphc.backends.precision import is_exact
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
-from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX
+from graphc.once import once
+from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.in_c import c_text
 from graphc.targets.ggml.run.choose.library import Own
 from graphc.targets.ggml.run.device.devices import backend_name
@@ -32,7 +32,6 @@ class Building:
     ) -> None:
         self.own, self.library = own, own.library
         table = own.table if fast else None
-        self.library.graphc_builder_new.restype = ctypes.c_void_p
         made = self.library.graphc_builder_new(ctypes.c_void_p(context), ggml_functions(), table, threads)
         if not made:
             raise GraphcError("not enough memory for a graph")
@@ -44,25 +43,22 @@ class Building:
 
     def knows(self, function: str) -> bool:
         """True if a composite may become anything but its expansion."""
-        return _build_function(self.library, function) is not None
+        return function in self.own.builds
 
     def call(self, function: str, args: Sequence[Any]) -> Any:
         """The tensor of a composite call that is known, given ggml's tensors and numbers."""
-        build = _build_function(self.library, function)
-        assert build is not None
         composite = COMPOSITES[function]
         kinds = map(KINDS.get, composite.parameters.values())
         given: list[Any] = [arg if kind is None else kind(arg) for kind, arg in zip(kinds, args, strict=False)]
         if composite.more:
             more = args[len(given) :]
             given += [(ctypes.POINTER(ggml.ggml_tensor) * len(more))(*more), len(more)]
-        return build(self._builder, *given)
+        return self.own.builds[function](self._builder, *given)
 
     def taken(self) -> tuple[str, str] | None:
         """What the choice for the call that was built last depends on, and the way that it took, told once; None where there are
         not several."""
         key, way = ctypes.c_char_p(), ctypes.c_char_p()
-        self.library.graphc_builder_taken.restype = ctypes.c_bool
         if not self.library.graphc_builder_taken(self._builder, ctypes.byref(key), ctypes.byref(way)):
             return None
         assert key.value is not None
@@ -75,22 +71,13 @@ class Building:
         self._builder = ctypes.c_void_p()
 
 
-@cache
-def _build_function(library: ctypes.CDLL, function: str) -> Any:
-    """What builds a composite; None if C has nothing of it."""
-    found = getattr(library, f"graphc_build_{function.removeprefix(PREFIX)}", None)
-    if found is not None:
-        found.restype = ctypes.POINTER(ggml.ggml_tensor)
-    return found
-
-
 def ggml_names() -> list[str]:
     """What is called of ggml in C, in the order of `graphc_ggml`."""
     return [f"ggml_{name}" for name in re.findall(r"\bF\((\w+)\)", c_text("build.h"))]
 
 
-@cache
+@once
 def ggml_functions() -> Any:
-    """`graphc_ggml`."""
+    """`graphc_ggml`. Builders read it where it lies, so there must be one, which stays."""
     functions = [ctypes.cast(getattr(ggml, name), ctypes.c_void_p).value for name in ggml_names()]
     return (ctypes.c_void_p * len(functions))(*functions)

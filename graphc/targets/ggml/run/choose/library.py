@@ -14,7 +14,8 @@ from graphc.kernels.c.compiler import find_compiler
 from graphc.kernels.c.joined import joined
 from graphc.kernels.c.render import FLAGS
 from graphc.once import once
-from graphc.targets.ggml.program.in_c import c_text, own_functions
+from graphc.targets.ggml.program.composites import PREFIX
+from graphc.targets.ggml.program.in_c import built_in_c, c_text, own_functions
 from graphc.trace import LOG
 
 FAST_FLAGS = tuple("-ffp-contract=fast" if flag == "-ffp-contract=off" else flag for flag in FLAGS)
@@ -24,6 +25,9 @@ TABLE = "graphc_own"
 """The table of all functions that compute."""
 
 FILES = ("variant.c", "build.c", "assign.c")
+
+RESULTS = {"builder_new": ctypes.c_void_p, "builder_taken": ctypes.c_bool, "assign": ctypes.c_bool}
+"""What functions give that do not give an int."""
 
 
 class Own:
@@ -36,6 +40,13 @@ class Own:
             name: ctypes.cast(getattr(library, f"graphc_{name}"), ctypes.c_void_p).value for name in own_functions()
         }
         self._names: dict[int | None, str] = {place: name for name, place in found.items()}
+        # Before any thread has it: a function whose result is not declared yet gives half a pointer.
+        for name, result in RESULTS.items():
+            getattr(library, f"graphc_{name}").restype = result
+        self.builds = {name: getattr(library, f"graphc_build_{name.removeprefix(PREFIX)}") for name in built_in_c()}
+        """What builds the composites that C builds."""
+        for build in self.builds.values():
+            build.restype = ctypes.POINTER(ggml.ggml_tensor)
 
     def wrong_choice(self, text: bytes) -> int:
         """The number of the first line that is not a choice between known ways; 0 if all are."""
