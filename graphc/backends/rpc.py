@@ -13,6 +13,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from time import sleep
 from typing import Any, TypeVar
 
 from graphc.backends.guard import ServerLost, guarded
@@ -158,15 +159,26 @@ class Servers:
 
     def _description(self, error: ServerLost) -> str:
         """What a person reads: which server is lost, if that can be told, and why."""
-        gone = [each for each in self.addresses if not _listens(each)]
+        gone = _ended(self.addresses)
         _lost.update(gone or self.addresses)
         which = " or ".join(map(str, gone or self.addresses))
         return f"lost the server {which}: {'it ended' if gone else error}; the model cannot be used any more"
 
 
+def _ended(addresses: Sequence[Address]) -> list[Address]:
+    """Those where nobody listens. Of a process that ends, connections may close a moment before its port does."""
+    for pause in (0.0, 0.1, 0.4):
+        sleep(pause)
+        if gone := [each for each in addresses if not _listens(each)]:
+            return gone
+    return []
+
+
 def _listens(address: Address) -> bool:
     try:
         socket.create_connection((address.host, address.port), 1.0).close()
+    except TimeoutError:  # it hangs, and its queue is full
+        return True
     except OSError:
         return False
     return True
