@@ -10,7 +10,7 @@ from graphc.backends.table import find_backend
 from graphc.cmake import run_cmake
 from graphc.cross import BASELINE, TARGETS, Target, cross_options, find_target
 from graphc.errors import BuildError
-from graphc.ggml_library import ggml
+from graphc.ggml_library import ggml_folder
 from graphc.ggml_source import ggml_source
 from graphc.trace import SILENT, Progress
 
@@ -83,7 +83,7 @@ def target_options(target: Target, cpu: str | None, folder: Path, progress: Prog
 
 def installed_ggml() -> Path:
     """The folder below which ggml-python installed ggml for cmake. Raises BuildError if it did not."""
-    prefix = Path(ggml.__file__).resolve().parent.parent
+    prefix = ggml_folder.parent
     if not (prefix / "lib" / "cmake" / "ggml" / "ggml-config.cmake").is_file():
         raise BuildError(f"there is no ggml for cmake in {prefix}; build from source with --backend cpu")
     return prefix

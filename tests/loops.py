@@ -6,9 +6,9 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import ggml
 import numpy as np
 
+from graphc.ggml_library import ggml
 from graphc.ir import TensorType
 from graphc.kernels.scalar import Kernel, Scalar
 from graphc.kernels.use import KernelUse

@@ -13,13 +13,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import ggml
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphc.errors import EngineError
+from graphc.ggml_library import ggml
 from graphc.ir.types import BF16, BOOL, F32, I32, I64, U8
 from graphc.shapes import Dim, ceil_div, dim_max, dim_min, product, symbol
 from graphc.targets.ggml.engine import read_engine, write_engine

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ggml
 import numpy as np
 import pytest
 from remarks import remarked
 
+from graphc.ggml_library import ggml
 from graphc.ggml_types import GUIDED, QUANTIZED, TYPES, narrowed, widened
 from graphc.ir.graph import Graph
 from graphc.ir.interp import evaluate

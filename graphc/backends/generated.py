@@ -198,5 +198,5 @@ def _ggml_functions() -> Any:
     text = file_text("gpu.h")
     struct = text[text.index("struct graphc_gpu_ggml {") :]
     names = re.findall(r"\(\*(\w+)\)", struct[: struct.index("};")])
-    found = [ctypes.cast(getattr(ggml.lib, f"ggml_{name}"), ctypes.c_void_p).value for name in names]
+    found = [ctypes.cast(ggml.symbol(f"ggml_{name}"), ctypes.c_void_p).value for name in names]
     return (ctypes.c_void_p * len(found))(*found)

@@ -17,7 +17,7 @@ from graphc.backends.table import BACKENDS, Backend, find_backend
 from graphc.cache import cache_folder, is_own, make_cache_folder, warn_once
 from graphc.cmake import run_cmake
 from graphc.errors import BuildError
-from graphc.ggml_library import ggml
+from graphc.ggml_library import ggml_folder
 from graphc.ggml_source import RELEASE, ggml_source
 from graphc.trace import LOG, SILENT, Progress
 
@@ -123,7 +123,7 @@ def _build(
     """The library, built in a folder that is removed afterwards."""
     options = [
         f"-DGGML_SOURCE_DIR={source}",
-        f"-DGGML_LIBRARY_DIR={Path(ggml.__file__).resolve().parent / 'lib'}",
+        f"-DGGML_LIBRARY_DIR={ggml_folder / 'lib'}",
         *backend.options,
         *cmake_args,
     ]

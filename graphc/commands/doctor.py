@@ -11,6 +11,7 @@ import typer
 
 from graphc.commands import options
 from graphc.commands.output import bytes_text, note, printable, say, say_json
+from graphc.errors import GraphcError
 from graphc.files import replacing
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def what_ggml_has() -> tuple[list[Device], list[str], str]:
         from graphc.runtime.devices import devices
 
         return devices(), list(installed()), "ggml has no device"
-    except (ImportError, OSError, RuntimeError) as error:
+    except (GraphcError, OSError) as error:
         return [], [], f"ggml cannot be loaded ({error})"
 
 
