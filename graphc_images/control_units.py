@@ -24,21 +24,23 @@ CONTROL_MODES: tuple[ControlMode, ...] = (
 )
 HiresOption = Literal["Both", "Low res only", "High res only"]
 HIRES_OPTIONS: tuple[HiresOption, ...] = ("Both", "Low res only", "High res only")
+LOOKS = "ip-adapter"
+"""The module of what looks at the picture itself."""
 
 
 @dataclass(frozen=True)
 class ControlUnit:
     """A control and its picture. Raises SettingError that names what a field cannot be.
 
-    `model` is a file, or a name in the folders of models; `module` the preprocessor: a name of `pictures/hints.py`, or an ONNX
-    file. Without an `image`, the one that painting begins with is followed. `mask` is white where an inpainting module has
-    something made up. `processor_res` is the preprocessor's resolution; `pixel_perfect` finds one that needs no scaling.
-    `guidance_start` and `guidance_end` are shares of the steps. `effective_region_mask` is white where the control counts.
-    `union_control_type` says what the picture shows, to ControlNets that tell that apart; else the module says it.
-    `advanced_weighting` are weights for each residual in the place of `weight`. Where a part of a picture is painted alone,
-    `inpaint_crop_input_image` has that part of the image followed. With `save_detected_map`, what the preprocessor made is
-    handed out beside the pictures. `clip_vision` is the file of CLIP's encoder of pictures that an IP-Adapter
-    reads, where it is not in the folders of models.
+    `model` is a file, or a name in the folders of models; `module` the preprocessor: a name of `pictures/hints.py`, an ONNX file,
+    or `LOOKS` for IP-Adapters, which look at the picture itself. Without an `image`, the one that painting begins with is
+    followed. `mask` is white where an inpainting module has something made up. `processor_res` is the preprocessor's resolution;
+    `pixel_perfect` finds one that needs no scaling. `guidance_start` and `guidance_end` are shares of the steps.
+    `effective_region_mask` is white where the control counts. `union_control_type` says what the picture shows, to ControlNets
+    that tell that apart; else the module says it. `advanced_weighting` are weights for each residual in the place of `weight`.
+    Where a part of a picture is painted alone, `inpaint_crop_input_image` has that part of the image followed. With
+    `save_detected_map`, what the preprocessor made is handed out beside the pictures. `clip_vision` is the file of CLIP's encoder
+    of pictures that an IP-Adapter reads, where it is not in the folders of models.
     """
 
     model: str | os.PathLike[str] = ""

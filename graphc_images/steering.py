@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 import graphc
-from graphc_images.control_units import ControlUnit
+from graphc_images.control_units import LOOKS, ControlUnit
 from graphc_images.detectors import Detectors
 from graphc_images.errors import ModelError, SettingError
 from graphc_images.folders import ModelFolders
@@ -355,6 +355,10 @@ class Controls:
 
     def _prompt(self, unit: ControlUnit, adapter: IPAdapter, settings: Settings) -> ImagePrompt:
         """What an IP-Adapter makes of a unit's picture, or of the one that painting begins with."""
+        if unit.module not in ("none", LOOKS):
+            raise SettingError(
+                f"module: {unit.model} is an IP-Adapter and looks at the picture itself, not at {unit.module}"
+            )
         picture = unit.image if unit.image is not None else settings.image
         if picture is None:
             raise SettingError(f"controls: {unit.model} has no image to look at")
@@ -395,6 +399,8 @@ class Controls:
         raise ModelError(f"{adapter.file}: it reads what CLIP's {kind} sees in a picture, and {where}")
 
     def _steer(self, unit: ControlUnit, control: Control, settings: Settings, again: bool) -> Steer:
+        if unit.module == LOOKS:
+            raise SettingError(f"module: {LOOKS} is for IP-Adapters, and {unit.model} is none")
         module = unit.module if self.detectors.has(unit.module) else preprocessor_of(unit.module)
         if module == "inpaint_only" and settings.mask is not None:
             module = "inpaint"  # what stays is kept already

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.concurrency import run_in_threadpool
 
 from graphc_images import SettingError
+from graphc_images.control_units import LOOKS
 from graphc_images.hashes import short_hash
 from graphc_images.pictures.hints import PREPROCESSORS, RESOLUTION, Preprocessor
 from graphc_server.answers import Json
@@ -171,6 +172,7 @@ async def detect(service: Served, body: Detection) -> Json:
             module = module_of(body.controlnet_module, service.models)
         except SettingError:
             raise RequestError("Module not available") from None
+        module = "none" if module == LOOKS else module  # the picture itself is what is looked at
         return module, _inputs(service, body, module)
 
     module, pictures = await run_in_threadpool(read)

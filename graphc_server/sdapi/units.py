@@ -12,7 +12,7 @@ from typing import Any
 from PIL import Image
 
 from graphc_images import ModelError, SettingError
-from graphc_images.control_units import CONTROL_MODES, HIRES_OPTIONS, ControlUnit
+from graphc_images.control_units import CONTROL_MODES, HIRES_OPTIONS, LOOKS, ControlUnit
 from graphc_images.pictures.hints import FIT_MODES, preprocessor_of
 from graphc_server.errors import RequestError
 from graphc_server.models import Models
@@ -108,7 +108,7 @@ def module_of(name: str, models: Models) -> str:
     if name.lower().endswith((".onnx", ".gguf")):
         raise SettingError(f"module: there is no file {name[:60]!r}")
     if name.lower() in LOOKING:
-        return "none"
+        return LOOKS
     try:
         return preprocessor_of(name)
     except SettingError as problem:

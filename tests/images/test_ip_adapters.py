@@ -220,6 +220,8 @@ def test_what_is_refused(tmp_path):
         painted(pipeline, start, SIGMAS, controls=(replace(unit, clip_vision=None),))
     with pytest.raises(SettingError, match="no image to look at"):
         painted(pipeline, start, SIGMAS, controls=(replace(unit, image=None),))
+    with pytest.raises(SettingError, match="looks at the picture itself, not at canny"):
+        painted(pipeline, start, SIGMAS, controls=(replace(unit, module="canny"),))
     with pytest.raises(SettingError, match="16 weights, and not 3"):
         painted(pipeline, start, SIGMAS, controls=(replace(unit, advanced_weighting=(1.0, 2.0, 3.0)),))
     with pytest.raises(SettingError, match="free_u"):

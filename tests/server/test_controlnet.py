@@ -138,6 +138,7 @@ REFUSED = {
     "args[0].weight": {"weight": 1e300},
     "args[0].guidance_start": {"guidance_start": 1.0, "guidance_end": 0.5},
     "args[0].control_mode": {"control_mode": 7},
+    "module: ip-adapter is for IP-Adapters": {"module": "ip-adapter_clip_h"},
     "args[0].ipadapter_input": {"ipadapter_input": ["x"]},
     "args[0].union_control_type": {"union_control_type": "smell"},
     "args[0].advanced_weighting": {"advanced_weighting": "x"},
