@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graphc.backends.precision import set_float32_matmul_precision
     from graphc.cache import make_cache_folder
-    from graphc.compiler import compile, load
+    from graphc.compiler import compile
     from graphc.errors import GraphcError, NothingFitsError
     from graphc.files import open_regular, replacing
     from graphc.frontend.torch import from_torch
     from graphc.graph_text import parse_graph
     from graphc.ir.graph import Graph
+    from graphc.loading import load
     from graphc.runtime.devices import Device, devices
     from graphc.runtime.model import Model, TensorInfo
     from graphc.runtime.options import RunOptions, SessionOptions
@@ -54,7 +55,7 @@ __all__ = [
 _HOMES = {
     "compile": "graphc.compiler",
     "from_torch": "graphc.frontend.torch",
-    "load": "graphc.compiler",
+    "load": "graphc.loading",
     "set_float32_matmul_precision": "graphc.backends.precision",
     "Graph": "graphc.ir.graph",
     "parse_graph": "graphc.graph_text",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +12,11 @@ import numpy as np
 
 from graphc.backends.precision import is_exact
 from graphc.debug import Debug
-from graphc.errors import EngineError, InputError, ModelError
+from graphc.errors import InputError, ModelError
 from graphc.ir.graph import Graph
 from graphc.ir.interp import evaluate
 from graphc.kernels.gpu.compile import check_target
+from graphc.loading import load
 from graphc.optimize import checked, optimize
 from graphc.passes.fold import check_grown
 from graphc.rewrite.engine import Log
@@ -23,7 +24,6 @@ from graphc.runtime.model import Model
 from graphc.shapes.ranges import Size
 from graphc.targets.ggml.engine import is_engine
 from graphc.targets.ggml.generate.generate import Generated, generated
-from graphc.targets.ggml.lowering.circular import circular as made_circular
 from graphc.targets.ggml.lowering.compose import composed
 from graphc.targets.ggml.lowering.dtypes import Asked, Dtypes
 from graphc.targets.ggml.lowering.lower import lower
@@ -200,61 +200,6 @@ def require_checkpoint(dtype: Asked | Dtypes, weights: Source | None) -> None:
         raise InputError("--dtype checkpoint: say which one with --weights, or leave them out with --strip-weights")
 
 
-def load(
-    path: str | os.PathLike[str],
-    *,
-    weights: Source | None = None,
-    component: str | None = None,
-    dtype: Asked = (),
-    device: str = "cpu",
-    threads: int | None = None,
-    memory: Memory = None,
-    contexts: int | None = None,
-    kernels: str | os.PathLike[str] | None = None,
-    trust_kernels: bool = False,
-    circular: Collection[str] = (),
-) -> Model:
-    """Load an engine file; its weights are mapped, and copied only to a device that is not the CPU.
-
-    `device` is one that `graphc devices` lists, the address of a server (`rpc://HOST:PORT`, see `graphc serve-device`), or
-    several with commas between, each of which computes a part of the model. `memory` are the bytes that a device may use for
-    weights and intermediate results, as a number or a text (`"4GiB"`), one for each device (`"4GiB,2GiB"`); else what is free.
-    Weights that do not fit are streamed to it in every run, or computed by the CPU, if that is among the devices.
-
-    Several threads may run the model at once. `threads` are the CPU's that all runs share; `contexts` are the most runs at once,
-    each of which has memory for its intermediate results: on the CPU as many as threads if not given, and always one on other
-    devices. Further runs wait for their turn. `kernels` is a folder of kernels, which `graphc run --dump` wrote and somebody
-    changed: a device of generated kernels takes the texts there. An engine may have the code of kernels for GPUs; it is taken if
-    `trust_kernels` says that the file is from somebody whom you would let run programs on this machine. Else they are compiled.
-
-    With `weights` and `component` (see `Model.load_weights`) it has those, also if the engine has none. They are kept in the
-    engine's types, or in those that `dtype` asks for, as for `compile`; with `"checkpoint"` in those that the checkpoint has,
-    and what is only moved is used where it lies in the file. (An engine takes narrow types best if it was compiled with that.)
-
-    `circular` are axes of pictures, `"x"` and `"y"`, along which convolutions see the other end of the picture beyond an edge
-    instead of zeros, as PyTorch's with `padding_mode="circular"`: what comes out can be laid beside itself without a seam.
-
-    Raises EngineError if the file is missing, damaged, of another version, or without its weights, CheckpointError if those
-    given do not fit, and InputError for a type that there is not, and where there is nothing to be circular.
-    """
-    from graphc.targets.ggml.engine import read_engine, read_stripped_engine
-
-    place = Place(device, threads, memory, contexts, kernels, trust_kernels)
-    dtypes = Dtypes.parsed(dtype) if dtype else None
-    if hint := no_engine(path):
-        raise EngineError(f"{os.fspath(path)}: it is {hint}")
-    if weights is None:
-        if dtypes is not None:
-            raise InputError("--dtype: say of which weights with --weights")
-        program, arrays = read_engine(path)
-        return Model(made_circular(program, circular), arrays, place=place)
-    program, stored = read_stripped_engine(path)
-    found = Refit(program, stored, weights, component=component, dtypes=dtypes)
-    return Model(
-        made_circular(found.program, circular), map(found.array, range(len(stored))), given=found.given, place=place
-    )
-
-
 def no_model(source: Any) -> str:
     """What a file is that is not an ONNX model, and what to do with it; "" if that is not known."""
     if not isinstance(source, str | os.PathLike) or not Path(source).exists():
@@ -266,18 +211,6 @@ def no_model(source: Any) -> str:
             "a checkpoint: weights, without the computation that they are for. Export the model itself to ONNX "
             "(docs/python.md), or put these weights into an engine of the same architecture: graphc refit ENGINE CHECKPOINT"
         )
-    return ""
-
-
-def no_engine(path: str | os.PathLike[str]) -> str:
-    """What a file is that is not an engine, and what to do with it; "" if it may be one."""
-    file = Path(path)
-    if not file.is_file() or (is_engine(file) and not is_checkpoint(file)):
-        return ""
-    if is_checkpoint(file):
-        return "a checkpoint, weights alone: give it as weights=, with an engine of its architecture"
-    if file.suffix == ".onnx":
-        return "an ONNX model, no engine: graphc.compile(path) compiles and loads it; graphc.compile(path, engine) writes one"
     return ""
 
 

@@ -342,7 +342,7 @@ def test_changed_programs_that_are_read_run(tmp_path: Path) -> None:
     """What passes the checks computes something: neither ggml nor a kernel ends the process."""
     code = """
 import sys
-from graphc.compiler import load
+from graphc.loading import load
 from graphc.errors import GraphcError
 from graphc.runtime.arrays import random_inputs
 ran = 0
@@ -386,3 +386,11 @@ def test_reading_needs_no_model_library(engine: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, engine], capture_output=True, text=True, check=True)
     assert not {"onnx", "torch", "gguf", "onnx_ir"} & set(done.stdout.split())
+
+
+def test_running_needs_no_compiler(engine: Path) -> None:
+    """What compiles models and generates kernels is not even imported."""
+    code = "import sys, graphc; graphc.load(sys.argv[1]); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, engine], capture_output=True, text=True, check=True)
+    compiler = {"onnx", "graphc.compiler", "graphc.rewrite.engine", "graphc.optimize", "graphc.kernels.gpu.tile"}
+    assert not compiler & set(done.stdout.split())

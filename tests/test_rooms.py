@@ -31,6 +31,7 @@ ROOMS = (
     "targets.ggml.engine",
     "targets.ggml.cpp",
     "runtime.model runtime.turns runtime.arrays runtime.devices",
+    "loading",
     "compiler build debug",
     "runtime",
     "frontend.torch onnx_backend",

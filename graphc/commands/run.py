@@ -106,7 +106,8 @@ def open_model(
 ) -> Model:
     """An engine file, loaded, or an ONNX file, compiled in memory; with other weights if given, in these types. Remarks what is
     given up for speed. Raises GraphcError."""
-    from graphc.compiler import compile_weights, in_memory, load, require_checkpoint
+    from graphc.compiler import compile_weights, in_memory, require_checkpoint
+    from graphc.loading import load
     from graphc.targets.ggml.engine import is_engine
 
     place, progress = where.place(), terminal_progress()

@@ -13,10 +13,11 @@ from time import perf_counter
 
 import numpy as np
 
-from graphc.compiler import compile_program, load, write, write_project
+from graphc.compiler import compile_program, write, write_project
 from graphc.files import replacing
 from graphc.frontend.onnx import load as load_onnx
 from graphc.ir.interp import run
+from graphc.loading import load
 from graphc.targets.ggml.run.device.options import Place
 from graphc.trace import SILENT, Progress
 

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from graphc.compiler import DEFAULTS, Settings, evaluated, load
+from graphc.compiler import DEFAULTS, Settings, evaluated
 from graphc.errors import GraphcError
 from graphc.ir.graph import Graph, Value
 from graphc.ir.interp import trace
+from graphc.loading import load
 from graphc.rewrite.engine import Log
 from graphc.runtime.model import Model, check_inputs
 from graphc.shapes import integer, symbols

@@ -246,7 +246,8 @@ def _choose_device(wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str
 
 
 def _load(model: str | os.PathLike[str] | bytes, place: Place, dims: Mapping[str, int]) -> Model:
-    from graphc.compiler import compile, load
+    from graphc.compiler import compile
+    from graphc.loading import load
 
     if isinstance(model, bytes | bytearray | memoryview):
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

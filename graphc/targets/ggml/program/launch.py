@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from graphc.kernels.gpu.candidates import Sizes
-from graphc.kernels.gpu.forms import Rendered
-from graphc.kernels.gpu.schedule import Schedule
 from graphc.shapes import Dim
+
+if TYPE_CHECKING:  # what runs on the CPU alone starts without the generator
+    from graphc.kernels.gpu.candidates import Sizes
+    from graphc.kernels.gpu.forms import Rendered
+    from graphc.kernels.gpu.schedule import Schedule
 
 LAUNCH = "graphc_launch"
 """What stands for a function in such a call; its arguments are the tensors that its kernels read."""

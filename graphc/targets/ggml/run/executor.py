@@ -11,33 +11,32 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphc.backends.guard import ServerLost
-from graphc.backends.precision import is_exact
 from graphc.backends.rpc import Servers
 from graphc.errors import InputError
 from graphc.ggml_library import ggml
-from graphc.targets.ggml.generate.generate import generated
 from graphc.targets.ggml.lowering.compose import composed
 from graphc.targets.ggml.program.cost import with_blocks
 from graphc.targets.ggml.program.program import Call, Program
 from graphc.targets.ggml.program.sections import Section, sections
 from graphc.targets.ggml.run.choose.choices import choices_for
 from graphc.targets.ggml.run.choose.library import load_own
-from graphc.targets.ggml.run.choose.schedules import scheduling_for
 from graphc.targets.ggml.run.context import Context, Contexts
 from graphc.targets.ggml.run.device.devices import backend_name, check_threads, is_generated, open_backends
 from graphc.targets.ggml.run.device.options import Limit, names_cpu, split_devices
 from graphc.targets.ggml.run.device.tensors import give_back
 from graphc.targets.ggml.run.graph import BuiltGraph
 from graphc.targets.ggml.run.kernels import load_kernels
-from graphc.targets.ggml.run.launches import LaunchedKernels, form_for
 from graphc.targets.ggml.run.memory.limits import Fitting
 from graphc.targets.ggml.run.memory.weights import Weights
 from graphc.targets.ggml.run.run import Run
+
+if TYPE_CHECKING:
+    from graphc.targets.ggml.run.launches import LaunchedKernels
 
 
 class Executor:
@@ -104,11 +103,10 @@ class Executor:
             return
         if len(self.backends) > 2:
             raise InputError("a device of generated kernels computes a model alone, or with the CPU")
-        # code in an engine is of fixed rules' schedules
-        scheduling = None if self.trust and self.program.device_code is not None else scheduling_for(own[0])
-        form = form_for(ggml.ggml_backend_get_device(own[0]))
-        found = generated(self.program, not is_exact(), scheduling, form)
-        self.program, self.launched = found.program, LaunchedKernels(found, own[0], self.folder, self.trust)
+        from graphc.targets.ggml.run.launches import launched  # a CPU's program starts without the generator
+
+        self.launched = launched(self.program, own[0], self.folder, self.trust)
+        self.program = self.launched.generated.program
 
     def most_runs(self, wanted: int | None = None) -> int:
         """How many runs may happen at once, where so many are wanted, or as many as threads. The memory of devices is for one.

@@ -11,6 +11,7 @@ import numpy as np
 from graphc.backends.generated import device_features
 from graphc.backends.launches import Kernel, Module, Place, Scratch, Value, Work
 from graphc.backends.launches import Launch as DeviceLaunch
+from graphc.backends.precision import is_exact
 from graphc.cache import warn_once
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml
@@ -21,15 +22,24 @@ from graphc.kernels.gpu.launch import arguments, grid
 from graphc.kernels.gpu.schedule import Schedule
 from graphc.shapes import integer
 from graphc.targets.ggml.generate.folder import read_kernels
-from graphc.targets.ggml.generate.generate import Generated
+from graphc.targets.ggml.generate.generate import Generated, generated
 from graphc.targets.ggml.program.device_code import DeviceCode, checksum
 from graphc.targets.ggml.program.launch import SCRATCH_TENSOR, Choice, Launch, Launches
-from graphc.targets.ggml.program.program import Call
+from graphc.targets.ggml.program.program import Call, Program
+from graphc.targets.ggml.run.choose.schedules import scheduling_for
 
 
 def form_for(device: Any) -> Form:
     """How kernels are written for a device, ggml's handle."""
     return form_of(ggml.ggml_backend_dev_name(device).decode(), device_features(device))
+
+
+def launched(program: Program, backend: Any, folder: Path | None, trust: bool) -> LaunchedKernels:
+    """The kernels of a program, which are generated for a device; see `LaunchedKernels`. Raises GraphcError."""
+    # code in an engine is of fixed rules' schedules
+    scheduling = None if trust and program.device_code is not None else scheduling_for(backend)
+    form = form_for(ggml.ggml_backend_get_device(backend))
+    return LaunchedKernels(generated(program, not is_exact(), scheduling, form), backend, folder, trust)
 
 
 class LaunchedKernels:
