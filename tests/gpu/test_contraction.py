@@ -13,6 +13,8 @@ from graphc.kernels.gpu.interpret import split_tf32
 from graphc.kernels.gpu.schedule import ScheduleError, parsed
 from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction
 from graphc.kernels.gpu.skeletons.operands import Window, images, kernels, matrix
+from graphc.kernels.gpu.skeletons.row import row_product
+from graphc.kernels.gpu.tile import index
 from graphc.kernels.scalar import Kernel, Scalar
 from graphc.shapes import symbol
 
@@ -69,6 +71,55 @@ def test_products(schedule: str, dtype: np.dtype, rows: int, columns: int, chann
     assert np.abs(interpreted.astype(np.float64) - emulated.astype(np.float64)).max() < limit
     assert dtype == F32 or (interpreted == emulated).mean() > 0.999  # exp may differ in its last bit
     if channels % 8 == columns % 8 == 0:
+        assert all(each.wide_share > 0.99 for each in counters)
+        assert sum(each.conflicts for each in counters) == 0
+
+
+SEVERAL = [
+    ("m64n64k64 w32x32 s3 z1 m16n8k16_half", F16, 130, (72, 8, 200), 96),
+    ("m64n64k64 w32x32 s2 z3 m16n8k16_half", F16, 65, (64, 136), 328),
+    ("m64n64k32 w32x32 s2 z1 fma_4x4", F32, 3, (33, 7, 64), 7),
+    ("m64n32k32 w16x32 s2 z2 fma_4x4", F32, 1, (130, 131), 40),
+    ("one row", F32, 1, (33, 7, 16), 300),
+]
+
+
+@pytest.mark.parametrize(("schedule", "dtype", "rows", "columns", "channels"), SEVERAL)
+def test_products_of_one_operand(
+    schedule: str, dtype: np.dtype, rows: int, columns: tuple[int, ...], channels: int
+) -> None:
+    """Of several widths, each with a tail of its own, one result behind the other."""
+    a, bs = drawn((rows, channels), dtype, 0), [drawn((each, channels), dtype, 1 + each) for each in columns]
+    bias, scale = drawn((columns[0],), F32, 2), drawn((columns[1],), F32, 3)
+    m = 1 if schedule == "one row" else M
+    parts = []
+    for number, each in enumerate(columns):
+        before = sum(columns[:number])
+
+        def place(batch: Scalar, row: Scalar, column: Scalar, each: int = each, before: int = before) -> Scalar:
+            return index(m * before) + row * each + column
+
+        name = {0: "bias", 1: "scale"}.get(number)
+        beside = () if name is None else (Beside(name, F32, each, lambda batch, row, column: column, by_column=True),)
+        parts.append(Contraction(
+            "products", m, each, channels, matrix(dtype, m, channels), matrix(dtype, each, channels), dtype, m * sum(columns),
+            place, beside=beside,
+            tail=[lambda total, bias: (total + bias).maximum(0), lambda total, scale: total * scale, lambda total: total][number],
+        ))  # fmt: skip
+    result = np.full(rows * sum(columns), np.nan, dtype)
+    arrays, symbols = [a, *bs, bias, scale, result], {"m": rows}
+    if schedule == "one row":
+        steps = [(row_product(parts[0], others=parts[1:]), arrays)]
+    else:
+        steps = steps_of(parts[0], schedule, arrays, symbols, parts[1:])
+    interpreted, emulated, counters = both_ways(steps, symbols)
+    totals = [a.astype(np.float64) @ b.T.astype(np.float64) for b in bs]
+    totals[:2] = np.maximum(totals[0] + bias, 0), totals[1] * scale
+    expected = np.concatenate([each.ravel() for each in totals])
+    limit = STEP[dtype] * np.abs(expected).max()
+    assert np.abs(interpreted - expected).max() < limit
+    assert np.abs(emulated - expected).max() < limit
+    if dtype == F16:
         assert all(each.wide_share > 0.99 for each in counters)
         assert sum(each.conflicts for each in counters) == 0
 

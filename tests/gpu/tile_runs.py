@@ -31,9 +31,11 @@ def launch(
     return counters
 
 
-def steps_of(what: Contraction, schedule: str, arrays: Sequence[np.ndarray], symbols: Mapping[str, int]) -> Steps:
-    """The kernels of a contraction, each with its arrays."""
-    kernels = contraction(what, parsed(schedule))
+def steps_of(
+    what: Contraction, schedule: str, arrays: Sequence[np.ndarray], symbols: Mapping[str, int], others: Sequence[Contraction] = ()
+) -> Steps:  # fmt: skip
+    """The kernels of a contraction, and of others with it, each with its arrays."""
+    kernels = contraction(what, parsed(schedule), others)
     if len(kernels) == 1:
         return [(kernels[0], list(arrays))]
     parts, operands = (

@@ -134,7 +134,7 @@ class _Count:
     def loop(self, it: Loop) -> None:
         """Count the steps of a loop together, as many as fit; one by one where a branch depends on the step."""
         together = MOST_PLACES // (_largest(it) * self.steps)
-        if any(isinstance(each, If) for each in walk(it.body)):
+        if any(isinstance(each, If) and it.index in each.condition.free for each in walk(it.body)):
             together = 1
         axes = max(2, *map(np.ndim, self.indices.values()))
         for first, steps in _parts(integer(it.count, self.symbols), max(together, 1)):

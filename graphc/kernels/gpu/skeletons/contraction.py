@@ -4,12 +4,15 @@ The two operands are rows of `channels` neighbours, for each of `taps` (the plac
 block copies the rows that it needs, a piece of the channels at a time, through a ring of buffers in shared memory, while tensor
 cores multiply what has arrived. What is done on the way out (`tail`) is any Scalar of the sum, of tensors beside it and of the
 place; it is computed where rows lie side by side again, so that all of memory is read and written 16 bytes at a time.
+
+Several contractions that read the same rows of the first operand may be one kernel. Each block has columns of one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 
@@ -35,6 +38,11 @@ class Beside:
     neighbours: int = 16
 
 
+def unchanged(total: Scalar) -> Scalar:
+    """The tail of sums that are written as they are."""
+    return total
+
+
 @dataclass(frozen=True)
 class Contraction:
     """result[batch, m, n] = tail(sum over taps and channels of a[batch, m] * b[batch, n], what is beside it).
@@ -56,47 +64,87 @@ class Contraction:
     taps: int = 1
     batch: Dim = 1
     beside: tuple[Beside, ...] = ()
-    tail: Callable[..., Scalar] = lambda total: total
+    tail: Callable[..., Scalar] = unchanged
 
 
-def contraction(what: Contraction, schedule: Schedule) -> list[TileKernel]:
-    """The kernels of a contraction. The tensors of one are a, b, those beside, and the result. Where the sums are cut into parts,
-    there are two: the first writes its sums, float32 [parts, batch, rows, columns], the second adds them; its tensors are the
-    sums, those beside, and the result."""
+def contraction(what: Contraction, schedule: Schedule, others: Sequence[Contraction] = ()) -> list[TileKernel]:
+    """The kernels of a contraction, and of `others` with the same first operand and result, and the same sizes but columns. The
+    tensors of one are a, every b, those beside, whose names differ, and the result. Where the sums are cut into parts, there are
+    two: the first writes its sums, float32 [parts, batch, rows, columns], those of one contraction behind those of the other; the
+    second adds them; its tensors are the sums, those beside, and the result."""
+    every = (what, *others)
     if schedule.parts == 1:
-        return [_Contraction(what, schedule).kernel()]
-    size = what.batch * what.rows * what.columns
+        return [_Contraction(every, schedule).kernel()]
+    size = schedule.parts * what.batch * what.rows * sum(each.columns for each in every)
+    begins = (0, *accumulate(each.columns for each in every))
 
-    def place(batch: Scalar, row: Scalar, column: Scalar) -> Scalar:
-        return (batch * what.rows + row) * what.columns + column
+    def place(each: Contraction, before: Dim) -> RowPlace:
+        def offset(batch: Scalar, row: Scalar, column: Scalar) -> Scalar:
+            own = (batch * what.rows + row) * each.columns + column
+            return own if before == 0 else own + index(schedule.parts * what.batch * what.rows * before)
 
-    parts = replace(
-        what, name=f"{what.name}_parts", result_dtype=F32, result_size=schedule.parts * size, result_offset=place, beside=(),
-        tail=lambda total: total,
-    )  # fmt: skip
-    return [_Contraction(parts, schedule).kernel(), _added(what, schedule, place)]
+        return offset
+
+    places = [place(each, before) for each, before in zip(every, begins, strict=False)]
+    sums = replace(what, name=f"{what.name}_parts", result_dtype=F32, result_size=size, beside=(), tail=unchanged)
+    parts = [
+        replace(sums, columns=each.columns, b=each.b, result_offset=place)
+        for each, place in zip(every, places, strict=True)
+    ]
+    return [_Contraction(parts, schedule).kernel(), _added(every, schedule, size, places)]
 
 
-def _added(what: Contraction, schedule: Schedule, place: RowPlace) -> TileKernel:
-    """The kernel that adds parts of sums, and does the tail."""
-    parts, layout = schedule.parts, spread((16, 128), 8, 8, schedule.instruction.lanes)
+def _added(every: Sequence[Contraction], schedule: Schedule, size: Dim, places: Sequence[RowPlace]) -> TileKernel:
+    """The kernel that adds parts of sums, `size` in all, and does the tails."""
+    what, parts, layout = every[0], schedule.parts, spread((16, 128), 8, 8, schedule.instruction.lanes)
     k = Builder(f"{what.name}_sum", layout.threads)
-    size = what.batch * what.rows * what.columns
-    sums = k.tensor("sums", F32, parts * size)
-    beside = [k.tensor(each.name, each.dtype, each.size) for each in what.beside]
+    sums = k.tensor("sums", F32, size)
+    beside = tensors_beside(k, every)
     result = k.tensor("result", what.result_dtype, what.result_size, written=True)
-    out = _Out(
-        k, what, BLOCKS[2] if what.batch != 1 else constant(0, I64), lambda row: BLOCKS[0] * 16 + row, BLOCKS[1] * 128
-    )
+    batch = BLOCKS[2] if what.batch != 1 else constant(0, I64)
     total = k.map(k.tile("total", layout), 0.0)
     one = k.tile("one", layout)
-    with k.loop("part", parts) as part:
-        k.load(
-            one, sums, lambda row, column: part * index(size) + out.at(place)(row, column), out.within, out.width(F32)
-        )
-        k.map(total, total.value + one.value)
-    out.write(total, beside, result)
-    return k.finished(-(-what.rows // 16), -(-what.columns // 128), what.batch)
+    columns = Columns(k, every, 128)
+    for number, (each, first) in enumerate(columns.of(BLOCKS[1])):
+        out = _Out(k, each, batch, lambda row: BLOCKS[0] * 16 + row, first)
+        here, own = out.at(places[number]), index(what.batch * what.rows * each.columns)
+        with k.loop("part" if number == 0 else f"part_{number}", parts) as part:
+
+            def offset(row: Scalar, column: Scalar, here: Place = here, before: Scalar = part * own) -> Scalar:
+                return before + here(row, column)
+
+            k.load(one, sums, offset, out.within, out.width(F32))
+            k.map(total, total.value + one.value)
+        out.write(total, beside[number], result)
+    return k.finished(-(-what.rows // 16), columns.count, what.batch)
+
+
+def tensors_beside(k: Builder, every: Sequence[Contraction]) -> list[list[Global]]:
+    """The tensors beside each contraction among those of a kernel."""
+    return [[k.tensor(it.name, it.dtype, it.size) for it in each.beside] for each in every]
+
+
+def second_operands(k: Builder, every: Sequence[Contraction]) -> list[Global]:
+    """The tensors of each contraction's second operand among those of a kernel: the first of each."""
+    return [tensors_of(k, "b" if len(every) == 1 else f"b{number}", each.b)[0] for number, each in enumerate(every)]
+
+
+class Columns:
+    """Which of several contractions has a block's columns, if each has so many: `count` blocks along an axis of the grid."""
+
+    def __init__(self, k: Builder, every: Sequence[Contraction], width: int) -> None:
+        self.k, self.every, self.width = k, every, width
+        self.ends = list(accumulate(-(-each.columns // width) for each in every))
+        self.count = self.ends[-1]
+
+    def of(self, block: Scalar) -> Iterator[tuple[Contraction, Scalar]]:
+        """Each contraction, and a block's first column. What is added meanwhile happens in the contraction's blocks alone."""
+        if len(self.every) == 1:
+            yield self.every[0], block * self.width
+            return
+        for each, begin, end in zip(self.every, (0, *self.ends), self.ends, strict=False):
+            with self.k.when((block >= index(begin)).and_(block < index(end))):
+                yield each, (block - index(begin)) * self.width
 
 
 class _Out:
@@ -137,14 +185,15 @@ class _Out:
 
 
 class _Contraction:
-    def __init__(self, what: Contraction, schedule: Schedule) -> None:
-        self.what, self.schedule = what, schedule
+    def __init__(self, every: Sequence[Contraction], schedule: Schedule) -> None:
+        self.every, self.schedule = every, schedule
+        self.what = what = every[0]
         self.k = k = Builder(what.name, schedule.threads)
         self.a, *_ = tensors_of(k, "a", what.a)
-        self.b, *_ = tensors_of(k, "b", what.b)
-        self.beside = [k.tensor(each.name, each.dtype, each.size) for each in what.beside]
+        self.b = second_operands(k, every)
+        self.beside = tensors_beside(k, every)
         self.result = k.tensor("result", what.result_dtype, what.result_size, written=True)
-        self.first_row, self.first_column = BLOCKS[0] * schedule.rows, BLOCKS[1] * schedule.columns
+        self.first_row, self.columns = BLOCKS[0] * schedule.rows, Columns(k, every, schedule.columns)
         self.batch = BLOCKS[2] % what.batch if what.batch != 1 else constant(0, I64)
         self.part = BLOCKS[2] // what.batch if schedule.parts > 1 else constant(0, I64)
         instruction, depth = schedule.instruction, schedule.depth
@@ -200,8 +249,7 @@ class _Contraction:
         k.wait(0)
         k.barrier()
         self.results(total)
-        blocks = -(-what.rows // schedule.rows), -(-what.columns // schedule.columns), what.batch * schedule.parts
-        return k.finished(*blocks)
+        return k.finished(-(-what.rows // schedule.rows), self.columns.count, what.batch * schedule.parts)
 
     def copies(self, own_step: Scalar) -> None:
         """Begin to copy a piece of both operands, if there is one, or to compute it."""
@@ -257,14 +305,15 @@ class _Contraction:
 
             self.k.map(tile, value, where, min(unit, tile.layout.vector()))
 
-        for target, source, operand, first, count in (
-            (self.a_buffer, self.a, what.a, self.first_row, what.rows),
-            (self.b_buffer, self.b, what.b, self.first_column, what.columns),
-        ):
+        def bring(target: Shared, source: Global, operand: Rows | Computed, first: Scalar, count: Dim) -> None:
             if isinstance(operand, Computed):
                 compute(target, operand, first, count)
             else:
                 copy(target, source, operand, first, count)
+
+        bring(self.a_buffer, self.a, what.a, self.first_row, what.rows)
+        for source, (each, first_column) in zip(self.b, self.columns.of(BLOCKS[1]), strict=True):
+            bring(self.b_buffer, source, each.b, first_column, each.columns)
 
     def puts(self, own_step: Scalar) -> None:
         """Write what was computed to where it would have been copied."""
@@ -297,7 +346,8 @@ class _Contraction:
             k.put(buffer, Part(total, number))
             k.barrier()
             k.get(sums, buffer)
-            _Out(k, what, batch, row_of, self.first_column).write(sums, self.beside, self.result)
+            for beside, (each, first) in zip(self.beside, self.columns.of(BLOCKS[1]), strict=True):
+                _Out(k, each, batch, row_of, first).write(sums, beside, self.result)
             k.barrier()
 
 

@@ -5,11 +5,11 @@ A warp has a row of the matrix, its lanes neighbours of it. Each adds its produc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from graphc.ir.types import I64
 from graphc.kernels.gpu.layout import spread
-from graphc.kernels.gpu.skeletons.contraction import Contraction
+from graphc.kernels.gpu.skeletons.contraction import Columns, Contraction, second_operands, tensors_beside
 from graphc.kernels.gpu.skeletons.operands import Computed, RowPlace, Rows, tensors_of
 from graphc.kernels.gpu.skeletons.pointwise import largest_width
 from graphc.kernels.gpu.tile import BLOCKS, Builder, Global, Place, Tile, TileKernel, index
@@ -23,22 +23,22 @@ side by side."""
 ZERO = constant(0, I64)
 
 
-def row_product(what: Contraction, lanes: int = 32) -> TileKernel:
-    """The kernel of a contraction that has one row, no batches and no taps. Its tensors are those of a contraction."""
-    return _RowProduct(what, lanes).kernel()
+def row_product(what: Contraction, lanes: int = 32, others: Sequence[Contraction] = ()) -> TileKernel:
+    """The kernel of a contraction, and others, that have one row, no batches and no taps. Its tensors are those of
+    `contraction`."""
+    return _RowProduct((what, *others), lanes).kernel()
 
 
 class _RowProduct:
-    def __init__(self, what: Contraction, lanes: int) -> None:
+    def __init__(self, every: Sequence[Contraction], lanes: int) -> None:
+        self.what = what = every[0]
         assert (what.rows, what.batch, what.taps) == (1, 1, 1)
-        self.what = what
         self.columns = max(COLUMNS, VECTOR * lanes)
         self.layout = spread((ROWS, self.columns), VECTOR, ROWS, lanes)
         self.k = k = Builder(what.name, self.layout.threads)
-        self.tensors = [tensors_of(k, name, each)[0] for name, each in (("a", what.a), ("b", what.b))]
-        self.beside = [k.tensor(each.name, each.dtype, each.size) for each in what.beside]
+        self.a, self.b, self.beside = tensors_of(k, "a", what.a)[0], second_operands(k, every), tensors_beside(k, every)
         self.result = k.tensor("result", what.result_dtype, what.result_size, written=True)
-        self.first = BLOCKS[0] * ROWS
+        self.rows = Columns(k, every, ROWS)
 
     def kernel(self) -> TileKernel:
         """The kernel."""
@@ -46,18 +46,23 @@ class _RowProduct:
         a, b = k.tile("a_read", self.layout.without(0)), k.tile("b_read", self.layout)
         partial = k.map(k.tile("partial", self.layout), 0.0)
         with k.loop("step", -(-what.channels // self.columns)) as step:
-            self.read(a, what.a, self.tensors[0], step, lambda row: ZERO, 1)
-            self.read(b, what.b, self.tensors[1], step, lambda row: self.first + row, what.columns)
+            self.read(a, what.a, self.a, step, ZERO, 1)
+            for tensor, (each, first) in zip(self.b, self.rows.of(BLOCKS[0]), strict=True):
+                self.read(b, each.b, tensor, step, first, each.columns)
             k.map(partial, partial.value + a.value * b.value)
         total = k.reduce(k.tile("total", self.layout.without(1)), partial, 1, "sum")
-        self.write(total)
-        return k.finished(-(-what.columns // ROWS))
+        for beside, (each, first) in zip(self.beside, self.rows.of(BLOCKS[0]), strict=True):
+            self.write(total, each, first, beside)
+        return k.finished(self.rows.count)
 
     def read(
-        self, tile: Tile, operand: Rows | Computed, tensor: Global, step: Scalar, line: Callable[[Scalar], Scalar], count: Dim
+        self, tile: Tile, operand: Rows | Computed, tensor: Global, step: Scalar, first: Scalar, count: Dim
     ) -> None:  # fmt: skip
         """Read, or compute, a piece of an operand's rows."""
         channels, begin = self.what.channels, step * self.columns
+
+        def line(row: Scalar) -> Scalar:
+            return row if first is ZERO else first + row
 
         def where(row: Scalar, column: Scalar) -> Scalar:
             return (begin + column < index(channels)).and_(line(row) < index(count))
@@ -76,19 +81,19 @@ class _RowProduct:
 
         self.k.map(tile, computed, where, min(unit, tile.layout.vector()))
 
-    def write(self, total: Tile) -> None:
+    def write(self, total: Tile, what: Contraction, first: Scalar, beside: Sequence[Global]) -> None:
         """Read what is beside, compute the tail, and write it."""
-        k, what = self.k, self.what
+        k = self.k
 
         def at(offset: RowPlace) -> Place:
-            return lambda row, column: offset(ZERO, ZERO, self.first + row)
+            return lambda row, column: offset(ZERO, ZERO, first + row)
 
         def where(row: Scalar, column: Scalar) -> Scalar:
-            return self.first + row < index(what.columns)
+            return first + row < index(what.columns)
 
         tiles = [
             k.load(k.tile(f"{each.name}_here", total.layout), tensor, at(each.offset), where)
-            for each, tensor in zip(what.beside, self.beside, strict=True)
+            for each, tensor in zip(what.beside, beside, strict=True)
         ]
         k.map(total, what.tail(total.value, *(tile.value for tile in tiles)))
         k.store(self.result, at(what.result_offset), total, where)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from graphc.targets.ggml.generate.blocks import FORMATS, decoded
 from graphc.targets.ggml.generate.elements import DTYPES, ELEMENTS, view
 from graphc.targets.ggml.generate.generator import MOST_BUFFERS, Generator, NotGenerated, renamed
 from graphc.targets.ggml.generate.narrow import narrow
+from graphc.targets.ggml.generate.together import together
 from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.cost import with_blocks
 from graphc.targets.ggml.program.launch import Launches
@@ -122,6 +124,7 @@ class _Pass:
             generated.form,
         )
         self.narrow = narrow(program) if self.generator.fast else set()
+        self.together = together(program, self.narrow, KERNELS, MOST_BUFFERS)
         self.arrays: dict[int, Array] = {}
         self.plain: dict[int, Tensor] = {}
         self.given: dict[Tensor, Array] = {}
@@ -133,6 +136,10 @@ class _Pass:
         for index, call in enumerate(self.old.calls):
             self.generator.scope, self.generator.source = call.scope, call.source
             self.generator.narrow = index in self.narrow
+            if index in self.together:
+                self.products(self.together[index])
+            if index in self.arrays:
+                continue
             try:
                 found = self.array(call)
                 self.arrays[index] = (
@@ -144,6 +151,21 @@ class _Pass:
             tensor = replace(self.in_order(output.tensor), rank=output.tensor.rank)
             self.new.outputs.append(replace(output, tensor=tensor))
         return self.new
+
+    def products(self, numbers: Sequence[int]) -> None:
+        """Launch products of one operand together; what no kernel can be generated for is tried alone."""
+        calls = [self.old.calls[number] for number in numbers]
+        levels = zip(*(call.scope for call in calls), strict=False)
+        self.generator.scope = tuple(names[0] for names in takewhile(lambda names: len(set(names)) == 1, levels))
+        try:
+            x = self.read(calls[0].args[1])
+            each = [
+                (call.result, self.read(call.args[0]), call.args[2:3] == (True,), [*map(self.read, call.args[3:])])
+                for call in calls
+            ]
+            self.arrays.update(zip(numbers, products.linear_products(self.generator, x, each), strict=True))
+        except NotGenerated:
+            self.generator.scope = calls[0].scope
 
     # Arrays
 

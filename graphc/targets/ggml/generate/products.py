@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import cast as typed
+
+import numpy as np
 
 from graphc.ir.types import F32
 from graphc.kernels.gpu.candidates import Sizes
@@ -41,6 +44,8 @@ from graphc.targets.ggml.generate.generator import (
     normal,
     numbered,
     tail_elements,
+    unchanged,
+    widened,
 )
 from graphc.targets.ggml.program.tensor import Quad, Tensor
 
@@ -65,39 +70,96 @@ def linear_product(g: Generator, result: Tensor, weight: Array, x: Array, relu: 
     k, m, b2, b3 = x.ne
     w2, w3 = weight.ne[2:]
     if w2 == w3 == 1:
-        outer: Quad = (m, b2, b3, 1)
+        return linear_products(g, x, [(result, weight, relu, sums)])[0]
 
-        def x_place(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
-            return channel, *unflat(line, outer)[:3]
+    def halves(batch: Scalar) -> tuple[Scalar, Scalar]:
+        second, third, *_ = unflat(batch, (b2, b3, 1, 1))
+        return second, third
 
-        def w_place(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
-            return channel, line, ZERO, ZERO
+    def x_place(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
+        return channel, line, *halves(batch)
 
-        def place(batch: Scalar, line: Scalar, column: Scalar) -> Index:
-            return column, *unflat(line, outer)[:3]
+    def w_place(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
+        second, third = halves(batch)
+        return channel, line, shared_batch(second, w2, b2), shared_batch(third, w3, b3)
 
-        lines: Dim = m * b2 * b3
-        batches: Dim = 1
-    else:
+    def place(batch: Scalar, line: Scalar, column: Scalar) -> Index:
+        return column, line, *halves(batch)
 
-        def halves(batch: Scalar) -> tuple[Scalar, Scalar]:
-            second, third, *_ = unflat(batch, (b2, b3, 1, 1))
-            return second, third
-
-        def x_place(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
-            return channel, line, *halves(batch)
-
-        def w_place(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
-            second, third = halves(batch)
-            return channel, line, shared_batch(second, w2, b2), shared_batch(third, w3, b3)
-
-        def place(batch: Scalar, line: Scalar, column: Scalar) -> Index:
-            return column, line, *halves(batch)
-
-        lines, batches = m, b2 * b3
     a, b = operand_rows(g, x, k, x_place), weight_rows(g, weight, k, w_place)
     found = _Sums(g, result, place, relu, sums)
-    return found.contracted("linear", lines, weight.ne[1], k, a, b, 1, batches, PLAIN)
+    return found.contracted("linear", m, weight.ne[1], k, a, b, 1, b2 * b3, PLAIN)
+
+
+def linear_products(
+    g: Generator, x: Array, products: Sequence[tuple[Tensor, Array, bool, Sequence[Array]]]
+) -> list[Array]:
+    """Products of one operand with matrices: of each the result, the matrix, and what else `linear_product` takes. Several are
+    one launch, at once; their results lie one behind the other."""
+    k, m, b2, b3 = x.ne
+    outer: Quad = (m, b2, b3, 1)
+
+    def x_place(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
+        return channel, *unflat(line, outer)[:3]
+
+    def w_place(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
+        return channel, line, ZERO, ZERO
+
+    def place(batch: Scalar, line: Scalar, column: Scalar) -> Index:
+        return column, *unflat(line, outer)[:3]
+
+    lines, a = m * b2 * b3, operand_rows(g, x, k, x_place)
+    if len(products) == 1:
+        ((result, weight, relu, sums),) = products
+        b = weight_rows(g, weight, k, w_place)
+        return [_Sums(g, result, place, relu, sums).contracted("linear", lines, weight.ne[1], k, a, b, 1, 1, PLAIN)]
+    g.finish(a.buffer)
+    every: list[Contraction] = []
+    operands, read = [a.buffer], list[Buffer]()
+    begins = [0, *accumulate(weight.ne[1] for _, weight, _, _ in products)]
+    size = lines * begins[-1]
+    for begin, (result, weight, relu, sums) in zip(begins, products, strict=False):
+        b = weight_rows(g, weight, k, w_place, len(operands))
+        own = _Sums(g, result, place, relu, sums)
+        own_place = partial(_behind, lines * begin, weight.ne[1])
+        beside, what = own.contraction(
+            "linear", lines, weight.ne[1], k, a, b, 1, 1, unchanged, g.result_dtype, size, own_place, len(read)
+        )
+        every.append(what)
+        operands += b.buffers
+        read += beside
+    found = launched(g, every, operands, read, g.result_dtype, (size, 1, 1, 1), PLAIN)
+    results = []
+    for begin, (result, *_) in zip(begins, products, strict=False):
+        offset = lines * begin * found.dtype.itemsize
+        tensor = g.program.call("ggml_view_1d", (found.tensor, product(result.ne), offset), 1, g.scope, g.source)
+        results.append(widened(Array.of(Buffer(tensor, found.dtype, result.ne))))
+    return results
+
+
+def _behind(begin: Dim, columns: Dim, batch: Scalar, line: Scalar, column: Scalar) -> Scalar:
+    """The place of an element of a matrix that begins somewhere."""
+    return scalar(begin) + line * columns + column
+
+
+def launched(
+    g: Generator, every: Sequence[Contraction], operands: Sequence[Buffer], read: Sequence[Buffer], dtype: np.dtype, ne: Quad,
+    order: Order,
+) -> Buffer:  # fmt: skip
+    """A buffer that contractions with the same first operand fill, by one kernel for all of them; the buffers are in the order
+    of its tensors."""
+    what, *others = every
+    assert isinstance(what.a, Rows)
+    if what.rows == 1 and what.batch == 1 and what.taps == 1:
+        return g.launched([row_product(what, g.form.lanes, others)], [*operands, *read], dtype, ne, order)
+    widest = max(each.columns for each in every) if others else what.columns
+    columns = sum(each.columns for each in every)
+    sizes = Sizes(what.a.dtype, what.rows, columns, what.channels * what.taps, what.taps, what.batch)
+    schedules = [g.form.schedule(widest, what.a.dtype)]
+    if g.scheduling is not None and isinstance(what.b, Rows):
+        schedules = g.scheduling.schedules(sizes)
+    by = partial(contraction, what, others=others)
+    return g.contracted(sizes, by, schedules, operands, read, dtype, ne, order)
 
 
 def shared_batch(entry: Scalar, few: Dim, many: Dim) -> Scalar:
@@ -142,7 +204,7 @@ def convolution(
 
     inside = within if wide_taps * high_taps > 1 or p0 or p1 else None
     a = operand_rows(g, image, channels, image_place, CHANNELS_LAST, inside)
-    b = weight_rows(g, kernel, channels, kernel_place, KERNELS_LAST)
+    b = weight_rows(g, kernel, channels, kernel_place, order=KERNELS_LAST)
     added = () if bias is None else (of_channels(bias, result.ne),)
     found = _Sums(g, result, place, relu, (*added, *sums))
     taps = wide_taps * high_taps
@@ -173,15 +235,15 @@ class ComputedOperand:
 
 
 def weight_rows(
-    g: Generator, weight: Array, channels: Dim, place: OperandPlace, order: Order | None = None
+    g: Generator, weight: Array, channels: Dim, place: OperandPlace, first: int = 1, order: Order | None = None
 ) -> Operand | ComputedOperand:
-    """The second operand of a product: blocks are read where they lie."""
+    """The second operand of a product: blocks are read where they lie, from the kernel's tensor `first` on."""
     if not is_in_blocks(weight) or channels == 0:
         return operand_rows(g, weight, channels, place, order)
     buffers = weight.buffers
 
     def value(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Scalar:
-        return numbered(weight.element(place(batch, line, tap, channel)), buffers, 1)
+        return numbered(weight.element(place(batch, line, tap, channel)), buffers, first)
 
     types = tuple((each.dtype, product(each.ne)) for each in buffers)
     return ComputedOperand(buffers, Computed(types, value, TOGETHER if divisible(channels, TOGETHER) else 1))
@@ -265,29 +327,28 @@ class _Sums:
             return (batch_ * lines + line) * columns + column if batch != 1 else line * columns + column
 
         def launch(tail: Tail, target: Buffer) -> Buffer:
-            value, elements = tail_elements(lambda at, total: tail(at, self.own(at, total)), self.anywhere, TOTAL)
-            read = [typed("Buffer", each.data) for each in elements]
-
-            def finished(total: Scalar, *beside: Scalar) -> Scalar:
-                return Substitution(dict(zip([TOTAL, *elements], [total, *beside], strict=True)))(value)
-
-            what = Contraction(
-                name, lines, columns, channels, a.rows, b.rows, target.dtype, product(self.ne), offset, taps, batch,
-                tuple(self.beside(number, each) for number, each in enumerate(elements)), finished,
-            )  # fmt: skip
-            operands = [a.buffer, *b.buffers]
-            if lines == 1 and batch == 1 and taps == 1:
-                return g.launched(
-                    [row_product(what, g.form.lanes)], [*operands, *read], target.dtype, target.ne, target.order
-                )
-            sizes = Sizes(a.rows.dtype, lines, columns, channels * taps, taps, batch)
-            schedules = [g.form.schedule(columns, a.rows.dtype)]
-            if g.scheduling is not None and isinstance(b, Operand):
-                schedules = g.scheduling.schedules(sizes)
-            by = partial(contraction, what)
-            return g.contracted(sizes, by, schedules, operands, read, target.dtype, target.ne, target.order)
+            read, what = self.contraction(
+                name, lines, columns, channels, a, b, taps, batch, tail, target.dtype, product(self.ne), offset
+            )
+            return launched(g, [what], [a.buffer, *b.buffers], read, target.dtype, target.ne, target.order)
 
         return g.later(Buffer(NOWHERE, g.result_dtype, self.ne, order), launch)
+
+    def contraction(
+        self, name: str, lines: Dim, columns: Dim, channels: Dim, a: Operand, b: Operand | ComputedOperand, taps: int, batch: Dim,
+        tail: Tail, dtype: np.dtype, size: Dim, offset: RowPlace, before: int = 0,
+    ) -> tuple[list[Buffer], Contraction]:  # fmt: skip
+        """The contraction whose sums they are, and what its tail reads, behind so many that others read."""
+        value, elements = tail_elements(lambda at, total: tail(at, self.own(at, total)), self.anywhere, TOTAL)
+
+        def finished(total: Scalar, *beside: Scalar) -> Scalar:
+            return Substitution(dict(zip([TOTAL, *elements], [total, *beside], strict=True)))(value)
+
+        beside = tuple(self.beside(before + number, each) for number, each in enumerate(elements))
+        what = Contraction(
+            name, lines, columns, channels, a.rows, b.rows, dtype, size, offset, taps, batch, beside, finished
+        )
+        return [typed("Buffer", each.data) for each in elements], what
 
     def beside(self, number: int, element: Scalar) -> Beside:
         """What the tail reads, for any index of the result."""
