@@ -10,7 +10,7 @@ import numpy as np
 from graphc.ir.types import F16, F32, TensorType
 from graphc.kernels.gpu.schedule import parsed
 from graphc.kernels.gpu.skeletons.attention import Attention, attention
-from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction
+from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction, unchanged
 from graphc.kernels.gpu.skeletons.operands import Computed, Rows, Window, images, kernels, matrix
 from graphc.kernels.gpu.skeletons.pointwise import pointwise
 from graphc.kernels.gpu.skeletons.reduction import Stage, WrittenRows, reduction
@@ -53,6 +53,9 @@ def standard_kernels(with_tf32: bool) -> Iterator[tuple[str, TileKernel]]:
             continue
         (kernel,) = contraction(convolution(parsed(schedule).instruction.operand), parsed(schedule))
         yield f"convolution 3 x 3, {name}", kernel
+        if name.startswith("large") or name == "middle, float32":
+            (kernel,) = contraction(product(matrix_of(schedule)), parsed(schedule), two_more(schedule))
+            yield f"products of one operand, {name}", kernel
     if with_tf32:
         yield "product, middle, float32 of TF32", contraction(product(matrix_of(THRICE)), parsed(THRICE))[0]
     for type in ("Q8_0", "Q4_K"):
@@ -78,6 +81,12 @@ def standard_kernels(with_tf32: bool) -> Iterator[tuple[str, TileKernel]]:
 def matrix_of(schedule: str) -> Rows:
     """The second operand of a product."""
     return matrix(parsed(schedule).instruction.operand, COLUMNS, CHANNELS)
+
+
+def two_more(schedule: str) -> list[Contraction]:
+    """Products of the same operand as `product`'s, one with its tail and one with none."""
+    same = product(matrix_of(schedule))
+    return [replace(same, beside=(replace(BIAS, name="other"),)), replace(same, beside=(), tail=unchanged)]
 
 
 def blocks(type: str) -> Computed:
