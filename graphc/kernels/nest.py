@@ -18,7 +18,7 @@ from graphc.shapes import Dim, product
 
 @dataclass(frozen=True)
 class Nest:
-    """The loops over `axes` (variables, the outermost first, at most two) around `body`, whose value is stored at `place`.
+    """The loops over `axes` (variables, the outermost first) around `body`, whose value is stored at `place`.
 
     In `body`, a node of kind `element` reads input `data` at the offset that is its argument: offsets, as `place`, count
     elements.
@@ -30,11 +30,16 @@ class Nest:
 
 
 def nest(use: KernelUse) -> Nest:
-    """The loops of a kernel. Raises GraphcError if its operator has no loop form."""
+    """The loops of a kernel, at most two. Raises GraphcError if its operator has no loop form."""
+    return rows(ordered(use))
+
+
+def ordered(use: KernelUse) -> Nest:
+    """The loops of a kernel, as many as it needs. Raises GraphcError if its operator has no loop form."""
     index = result_index(use.shape)
     loops = Nest(tuple(entry for entry in index if entry.kind == "variable"), trace(use), flat(index, use.shape))
     loops = rewritten(loops, {}, loops.axes, [shape for _, shape in use.inputs])
-    return rows(reordered(merged(loops)))
+    return reordered(merged(loops))
 
 
 def flat(index: Sequence[Scalar], shape: Sequence[Dim]) -> Scalar:

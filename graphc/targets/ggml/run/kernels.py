@@ -4,6 +4,7 @@ where there is none."""
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -13,8 +14,11 @@ from graphc.ggml_library import ggml, ggml_include
 from graphc.kernels.c.compiled import load_library
 from graphc.kernels.c.compiler import find_compiler
 from graphc.kernels.c.render import Rendered, render
+from graphc.kernels.c.routine import routine_of
 from graphc.kernels.shared import Number
 from graphc.kernels.use import KernelUse
+from graphc.targets.ggml.run.choose.library import load_own
+from graphc.targets.ggml.run.interpreted import InterpretedKernel
 from graphc.targets.ggml.run.numpy_kernels import EvaluatedKernel, new_userdata
 
 
@@ -54,6 +58,11 @@ def load_kernels(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None
         raise GraphcError(f"a kernel of the program cannot be made: {error}") from error
     compiler = find_compiler()
     include = ggml_include()
+    own = load_own()
+    if os.environ.get("GRAPHC_KERNELS") == "interpreted" and own is not None:
+        return [
+            EvaluatedKernel(use, rendered.symbols) if routine_of(use) else InterpretedKernel(use, own) for use in uses
+        ]
     if compiler is None or include is None:
         warn_once("no C compiler (set CC, or `pip install ziglang`): generated kernels run in NumPy, which is slow")
         return [EvaluatedKernel(use, rendered.symbols) for use in uses]

@@ -1,0 +1,56 @@
+"""Kernels without a C compiler: our own code interprets their instructions, a block of elements at a time."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from graphc.errors import GraphcError
+from graphc.ggml_library import ggml
+from graphc.kernels.use import KernelUse
+from graphc.kernels.vectors.code import words_of
+from graphc.kernels.vectors.translate import translate
+from graphc.shapes import integer
+from graphc.targets.ggml.run.choose.library import Own
+
+NO_MEMORY = -1
+"""The fault of a kernel that got no memory for its registers."""
+
+
+class InterpretedKernel:
+    """A kernel's instructions. Raises GraphcError if it has no loop form."""
+
+    def __init__(self, use: KernelUse, own: Own) -> None:
+        self.own = own
+        self.code = translate(use)
+        self.words = self.code.packed(lambda name: operator(own, name))
+        self.function = ctypes.cast(own.library.graphc_vectors, ggml.ggml_custom_op_t)
+
+    def userdata(self, binding: Mapping[str, int]) -> Any:
+        """See `LoadedKernel`."""
+        numbers = [
+            int.from_bytes(bits, "little", signed=True) if bits is not None else integer(dim, binding)
+            for bits, dim in self.code.numbers
+        ]
+        return (ctypes.c_int64 * (2 + len(numbers)))(0, self.words.ctypes.data, *words_of(numbers).tolist())
+
+    def reset(self, userdata: Any) -> None:
+        """See `LoadedKernel`."""
+        userdata[0] = 0
+
+    def fault(self, userdata: Any) -> str | None:
+        """See `LoadedKernel`."""
+        if userdata[0] == NO_MEMORY:
+            return "there is no memory for a kernel's numbers"
+        return self.code.faults[userdata[0] - 1] if userdata[0] else None
+
+
+@lru_cache(maxsize=None)
+def operator(own: Own, name: str) -> int:
+    """The number of an operator of the interpreter."""
+    number: int = own.library.graphc_vectors_operator(name.encode())
+    if number < 0:
+        raise GraphcError(f"the interpreter of kernels has no {name}")
+    return number
