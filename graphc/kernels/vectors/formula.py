@@ -72,7 +72,8 @@ def _function(name: str) -> str:
     found = re.fullmatch(r"graphc_((?:to|from)_b?f16)(_float)?", name)
     if found:
         return found[1]
-    return name.removesuffix("f") if name != "erf" else name
+    name = name.removesuffix("f") if name != "erf" else name
+    return {"pow": "power"}.get(name, name)
 
 
 def _operated(name: str, values: Sequence[Register | Number], operate: Operate) -> Register:

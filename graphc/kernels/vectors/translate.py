@@ -79,6 +79,10 @@ class Region:
         self.masked: Register | None = None
         self.wide: dict[tuple[Register, int], Register] = {}
 
+    def around(self) -> list[Region]:
+        """The region and those that it is in."""
+        return [self, *([] if self.parent is None else self.parent.around())]
+
 
 class _Translation:
     def __init__(self, roots: Sequence[Scalar]) -> None:
@@ -162,9 +166,8 @@ class _Translation:
             return value
         if value.number in self.literals:
             return self.constant(*self.literals[value.number], lanes).read_as(value.type)
-        home = self.homes[value.number]
-        place = region
-        while place is not home and place.kind != "once":
+        home, around, place = self.homes[value.number], region.around(), region
+        while home in around and place is not home and place.kind != "once":
             assert place.parent is not None
             place = place.parent
         found_wide = place.wide.get((value, lanes))
@@ -321,7 +324,9 @@ class _Translation:
         branch = self.branch(region, first, node.data == "and")
         second = self.value(node.args[1], branch)
         self.close(branch)
-        return self.operate(region, str(node.data), "u8", first, second)
+        if node.data == "and":
+            return self.operate(region, "and", "u8", first, second)
+        return self.operate(region, "select", "u8", first, first, second)
 
     def branch(self, region: Region, condition: Register, holds: bool) -> Region:
         """What is done where a condition holds, or does not."""

@@ -172,7 +172,7 @@ static inline u16 to_bfloat(f32 x) {
 #define SELECT_(F) WIDTHS_(F, select)
 
 /// So many lanes of an operator; where it has fewer operands, the others are not read.
-typedef void function(int64_t n, void * restrict to, const void * restrict a, const void * restrict b, const void * restrict c);
+typedef void vectors_operator(int64_t n, void * restrict to, const void * restrict a, const void * restrict b, const void * restrict c);
 
 #define DEFINE_UNARY(type, R, name, result) \
     static void name##_##type(int64_t n, void * restrict to, const void * restrict pa, const void * restrict pb, const void * restrict pc) { \
@@ -233,7 +233,7 @@ SELECT_(DEFINE_SELECT)
 
 static const struct {
     const char * name;
-    function * compute;
+    vectors_operator * compute;
 } operators[] = {UNARY_(ROW_UNARY) BINARY_(ROW_BINARY) TOTAL_(ROW_TOTAL) SELECT_(ROW)};
 
 int graphc_vectors_operator(const char * name) {
@@ -317,7 +317,7 @@ struct vectors_span {
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static void * slot(const struct vectors * v, i32 number) { return v->memory + v->registers[number].place; }
+static void * place_of(const struct vectors * v, i32 number) { return v->memory + v->registers[number].place; }
 
 #define WITH_SIZE(size, F) \
     switch (size) { \
@@ -329,7 +329,7 @@ static void * slot(const struct vectors * v, i32 number) { return v->memory + v-
 
 enum { SHORT = 16 };  // elements for which a call would take longer than the loop
 
-static void copy(void * to, const void * from, int64_t offset, int64_t stride, int64_t count, i32 size) {
+static void copy_lanes(void * to, const void * from, int64_t offset, int64_t stride, int64_t count, i32 size) {
     if (stride == 1 && count > SHORT) {
         memcpy(to, (const char *) from + offset * size, count * size);
         return;
@@ -343,7 +343,7 @@ static void copy(void * to, const void * from, int64_t offset, int64_t stride, i
     WITH_SIZE(size, COPY)
 }
 
-static void fill(void * to, const void * value, int64_t count, i32 size) {
+static void fill_lanes(void * to, const void * value, int64_t count, i32 size) {
 #define FILL(T) \
     { \
         const T x = *(const T *) value; \
@@ -352,7 +352,7 @@ static void fill(void * to, const void * value, int64_t count, i32 size) {
     WITH_SIZE(size, FILL)
 }
 
-static bool any(const u8 * mask, int64_t n) { return memchr(mask, 1, n) != NULL; }
+static bool any_set(const u8 * mask, int64_t n) { return memchr(mask, 1, n) != NULL; }
 
 /// True if a block's elements lie one after the other in a tensor.
 static bool in_order(const struct vectors_span * span, const int64_t * base, i32 lanes) {
@@ -365,7 +365,7 @@ static bool in_order(const struct vectors_span * span, const int64_t * base, i32
     return true;
 }
 
-static void load(const struct vectors * v, const struct vectors_span * span, const struct vectors_instruction * x) {
+static void load_lanes(const struct vectors * v, const struct vectors_span * span, const struct vectors_instruction * x) {
     const char * data = (const char *) v->dst->src[x->a]->data;
     const int64_t * base = (const int64_t *) v->at[x->b], stride = *(const int64_t *) v->at[x->c];
     const i32 size = v->registers[x->to].size;
@@ -373,11 +373,11 @@ static void load(const struct vectors * v, const struct vectors_span * span, con
         v->at[x->to] = (void *) (data + (base[0] + span->first) * size);
         return;
     }
-    char * to = (char *) (v->at[x->to] = slot(v, x->to));
+    char * to = (char *) (v->at[x->to] = place_of(v, x->to));
     EACH_ROW(span) {
         const int64_t offset = base[x->e == 0 ? 0 : row] + from * stride;
         if (x->d < 0) {
-            copy(to + lane * size, data, offset, stride, count, size);
+            copy_lanes(to + lane * size, data, offset, stride, count, size);
             continue;
         }
         const u8 * mask = (const u8 *) v->at[x->d] + lane;
@@ -385,13 +385,13 @@ static void load(const struct vectors * v, const struct vectors_span * span, con
             const u8 is = mask[i];
             const u8 * other = (const u8 *) memchr(mask + i, !is, count - i);
             stop = other == NULL ? count : other - mask;
-            if (is) copy(to + (lane + i) * size, data, offset + i * stride, stride, stop - i, size);
+            if (is) copy_lanes(to + (lane + i) * size, data, offset + i * stride, stride, stop - i, size);
             else memset(to + (lane + i) * size, 0, (stop - i) * size);
         }
     }
 }
 
-static void gather(const struct vectors * v, int64_t n, const struct vectors_instruction * x) {
+static void gather_lanes(const struct vectors * v, int64_t n, const struct vectors_instruction * x) {
     const void * data = v->dst->src[x->a]->data;
     const int64_t * at = (const int64_t *) v->at[x->b];
     void * to = v->at[x->to];
@@ -405,24 +405,24 @@ static void gather(const struct vectors * v, int64_t n, const struct vectors_ins
     }
 }
 
-static void expand(const struct vectors * v, const struct vectors_span * span, const struct vectors_instruction * x) {
+static void expand_lanes(const struct vectors * v, const struct vectors_span * span, const struct vectors_instruction * x) {
     const i32 size = v->registers[x->to].size;
     const char * value = (const char *) v->at[x->a];
     char * to = (char *) v->at[x->to];
     if (x->e == 0) {
-        fill(to, value, span->lanes[x->lanes], size);
+        fill_lanes(to, value, span->lanes[x->lanes], size);
     } else {
-        EACH_ROW(span) fill(to + lane * size, value + row * size, count, size);
+        EACH_ROW(span) fill_lanes(to + lane * size, value + row * size, count, size);
     }
 }
 
-static void aim(const struct vectors * v, const struct vectors_span * span, const struct vectors_instruction * x) {
+static void aim_lanes(const struct vectors * v, const struct vectors_span * span, const struct vectors_instruction * x) {
     const int64_t * base = (const int64_t *) v->at[x->b];
     const bool direct = *(const int64_t *) v->at[x->c] == 1 && in_order(span, base, x->e);
-    v->at[x->to] = direct ? (char *) v->dst->data + (base[0] + span->first) * v->registers[x->to].size : slot(v, x->to);
+    v->at[x->to] = direct ? (char *) v->dst->data + (base[0] + span->first) * v->registers[x->to].size : place_of(v, x->to);
 }
 
-static void store(const struct vectors * v, const struct vectors_span * span, const struct vectors_instruction * x) {
+static void store_lanes(const struct vectors * v, const struct vectors_span * span, const struct vectors_instruction * x) {
     const i32 size = v->registers[x->a].size;
     const int64_t * base = (const int64_t *) v->at[x->b], stride = *(const int64_t *) v->at[x->c];
     const char * value = (const char *) v->at[x->a];
@@ -430,7 +430,7 @@ static void store(const struct vectors * v, const struct vectors_span * span, co
     EACH_ROW(span) {
         char * to = (char *) v->dst->data + (base[x->e == 0 ? 0 : row] + from * stride) * size;
         if (stride == 1) {
-            copy(to, value, lane, 1, count, size);
+            copy_lanes(to, value, lane, 1, count, size);
             continue;
         }
 #define SCATTER(T) for (int64_t i = 0; i < count; ++i) ((T *) to)[i * stride] = ((const T *) value)[lane + i];
@@ -446,7 +446,7 @@ static int64_t elements_of(const struct vectors * v, const struct vectors_frame 
     return total;
 }
 
-static void reduce(const struct vectors * v, int64_t n, const struct vectors_instruction * x) {
+static void reduce_lanes(const struct vectors * v, int64_t n, const struct vectors_instruction * x) {
     const struct vectors_frame * frame = &v->frames[x->a];
     const struct vectors_import * imports = v->imports + frame->first_import;
     const int64_t total = elements_of(v, frame);
@@ -454,14 +454,14 @@ static void reduce(const struct vectors * v, int64_t n, const struct vectors_ins
     for (int64_t lane = 0; lane < n; ++lane) {
         if (x->d >= 0 && !((const u8 *) v->at[x->d])[lane]) continue;
         for (i32 i = 0; i < frame->imports; ++i) {
-            copy(v->at[imports[i].to], v->at[imports[i].from], lane, 1, 1, v->registers[imports[i].to].size);
+            copy_lanes(v->at[imports[i].to], v->at[imports[i].from], lane, 1, 1, v->registers[imports[i].to].size);
         }
         run_frame(v, frame, 0, total);
-        copy((char *) v->at[x->to] + lane * size, v->at[x->c], 0, 1, 1, size);
+        copy_lanes((char *) v->at[x->to] + lane * size, v->at[x->c], 0, 1, 1, size);
     }
 }
 
-static void execute(const struct vectors * v, const struct vectors_span * span, i32 begin, i32 end) {
+static void carry_out(const struct vectors * v, const struct vectors_span * span, i32 begin, i32 end) {
     for (i32 i = begin; i < end; ++i) {
         const struct vectors_instruction * x = &v->instructions[i];
         const int64_t n = span->lanes[x->lanes];
@@ -470,13 +470,13 @@ static void execute(const struct vectors * v, const struct vectors_span * span, 
             continue;
         }
         switch (x->operator) {
-            case LOAD: load(v, span, x); break;
-            case GATHER: gather(v, n, x); break;
-            case EXPAND: expand(v, span, x); break;
-            case AIM: aim(v, span, x); break;
-            case STORE: store(v, span, x); break;
+            case LOAD: load_lanes(v, span, x); break;
+            case GATHER: gather_lanes(v, n, x); break;
+            case EXPAND: expand_lanes(v, span, x); break;
+            case AIM: aim_lanes(v, span, x); break;
+            case STORE: store_lanes(v, span, x); break;
             case SKIP:
-                if (!any((const u8 *) v->at[x->a], n)) i = x->b - 1;
+                if (!any_set((const u8 *) v->at[x->a], n)) i = x->b - 1;
                 break;
             case LOOP:
                 *(int64_t *) v->at[x->to] = 0;
@@ -488,10 +488,10 @@ static void execute(const struct vectors * v, const struct vectors_span * span, 
                 break;
             }
             case FAULT:
-                if (any((const u8 *) v->at[x->a], n)) *v->fault = x->b;
+                if (any_set((const u8 *) v->at[x->a], n)) *v->fault = x->b;
                 break;
             default:
-                reduce(v, n, x);
+                reduce_lanes(v, n, x);
                 i = v->frames[x->a].end - 1;
         }
     }
@@ -513,7 +513,7 @@ static void run_frame(const struct vectors * v, const struct vectors_frame * fra
     const int64_t most = least(v->block, end - begin);
     const struct vectors_axis * axes = v->axes + frame->first_axis, * inner = axes + frame->axes - 1;
     struct vectors_span span = {{1, most, most}, 0, v->numbers[inner->extent]};
-    execute(v, &span, frame->once, frame->body);
+    carry_out(v, &span, frame->once, frame->body);
     for (; begin < end; begin += v->block) {
         const int64_t n = least(v->block, end - begin), first_row = begin / span.extent;
         span.first = begin % span.extent;
@@ -531,7 +531,7 @@ static void run_frame(const struct vectors * v, const struct vectors_frame * fra
                 for (int64_t i = 0; i < count; ++i) to[lane + i] = from + i;
             }
         }
-        execute(v, &span, frame->body, frame->end);
+        carry_out(v, &span, frame->body, frame->end);
     }
 }
 
@@ -553,10 +553,10 @@ void graphc_vectors(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         return;
     }
     v.memory = (char *) (v.at + code->registers);
-    for (i32 i = 0; i < code->registers; ++i) v.at[i] = slot(&v, i);
+    for (i32 i = 0; i < code->registers; ++i) v.at[i] = place_of(&v, i);
     const int64_t most[] = {1, code->block, code->block};
     for (i32 i = 0; i < code->constants; ++i) {
-        fill(v.at[constants[i].to], &data->numbers[constants[i].number], most[constants[i].lanes], registers[constants[i].to].size);
+        fill_lanes(v.at[constants[i].to], &data->numbers[constants[i].number], most[constants[i].lanes], registers[constants[i].to].size);
     }
     run_frame(&v, frames, first, end);
     free(v.at);
