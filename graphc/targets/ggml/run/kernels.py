@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from graphc.cache import warn_once
-from graphc.errors import GraphcError
+from graphc.errors import BuildError, GraphcError, InputError
 from graphc.ggml_library import ggml, ggml_include
 from graphc.kernels.c.compiled import load_library
 from graphc.kernels.c.compiler import find_compiler
@@ -42,12 +42,22 @@ class LoadedKernel(Protocol):
 def load_kernels(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None) -> list[LoadedKernel]:
     """The kernels, in order. `symbols`: see `render`.
 
-    Raises GraphcError for an operator without a loop form, BuildError if there is a compiler and it fails.
+    Raises GraphcError for an operator without a loop form, BuildError if there is a compiler and it fails, InputError if
+    `GRAPHC_KERNELS` is none of `WAYS`.
     """
+    way = os.environ.get(SETTING, "").strip() or ("compiled" if find_compiler() and ggml_include() else "interpreted")
+    if way not in WAYS:
+        raise InputError(f"{SETTING} is {way!r}, must be {' or '.join(WAYS)}")
+    return kernels_by(way, uses, symbols)
+
+
+def kernels_by(way: str, uses: Sequence[KernelUse], symbols: Sequence[str] | None = None) -> list[LoadedKernel]:
+    """The kernels by one of `WAYS`; what cannot be interpreted is evaluated."""
     if not uses:
         return []
     try:
         rendered = render(uses, symbols)
+        return WAYS[way](uses, rendered)
     except (
         ArithmeticError,
         AttributeError,
@@ -56,21 +66,42 @@ def load_kernels(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None
         ValueError,
     ) as error:  # of an engine from a stranger
         raise GraphcError(f"a kernel of the program cannot be made: {error}") from error
-    compiler = find_compiler()
-    include = ggml_include()
-    own = load_own()
-    if os.environ.get("GRAPHC_KERNELS") == "interpreted" and own is not None:
-        return [
-            EvaluatedKernel(use, rendered.symbols) if routine_of(use) else InterpretedKernel(use, own) for use in uses
-        ]
+
+
+def _compiled(uses: Sequence[KernelUse], rendered: Rendered) -> list[LoadedKernel]:
+    compiler, include = find_compiler(), ggml_include()
     if compiler is None or include is None:
-        warn_once("no C compiler (set CC, or `pip install ziglang`): generated kernels run in NumPy, which is slow")
-        return [EvaluatedKernel(use, rendered.symbols) for use in uses]
+        raise BuildError("there is no C compiler (set CC, or `pip install ziglang`)")
     library = load_library(rendered.text, compiler, include)
     return [
         NativeKernel(library, function, rendered, arguments)
         for function, arguments in zip(rendered.functions, rendered.arguments, strict=True)
     ]
+
+
+def _interpreted(uses: Sequence[KernelUse], rendered: Rendered) -> list[LoadedKernel]:
+    own = load_own()
+    if own is None:
+        return _evaluated(uses, rendered)
+    return [
+        EvaluatedKernel(use, rendered.symbols) if routine_of(use) else InterpretedKernel(use, own) for use in uses
+    ]
+
+
+def _evaluated(uses: Sequence[KernelUse], rendered: Rendered) -> list[LoadedKernel]:
+    warn_once("no C compiler (set CC, or `pip install ziglang`): generated kernels run in NumPy, which is slow")
+    return [EvaluatedKernel(use, rendered.symbols) for use in uses]
+
+
+SETTING = "GRAPHC_KERNELS"
+"""The environment variable that names one of `WAYS`."""
+
+WAYS: Mapping[str, Callable[[Sequence[KernelUse], Rendered], list[LoadedKernel]]] = {
+    "compiled": _compiled,
+    "interpreted": _interpreted,
+    "evaluated": _evaluated,
+}
+"""How kernels are run: by a C compiler, by our own code, or by NumPy."""
 
 
 class NativeKernel:
