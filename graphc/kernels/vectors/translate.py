@@ -22,7 +22,7 @@ from graphc.kernels.scalar import Scalar, make, variable
 from graphc.kernels.use import KernelUse
 from graphc.kernels.vectors.code import ELEMENTS, ONE, ROWS, Argument, Code, Frame, Instruction, Register
 from graphc.kernels.vectors.formula import formula
-from graphc.shapes import Dim, Expr
+from graphc.shapes import Dim, Expr, lower_bound, product
 
 SHORT_REDUCTION = 32
 """Numbers up to which a reduction is a loop around all results at once, even if these do not lie side by side in memory."""
@@ -56,7 +56,7 @@ def translate(use: KernelUse) -> Code:
     """A kernel's instructions. Raises GraphcError if its operator has no loop form."""
     loops = ordered(use)
     axes = loops.axes or (variable("i0", 1),)
-    made = _Translation([loops.place, loops.body])
+    made = _Translation([loops.place, loops.body], [product(shape) for _, shape in use.inputs])
     main = made.frame(None, axes)
     made.store(loops.place, loops.body, use.dtype, main)
     return made.code(main)
@@ -85,7 +85,10 @@ class Region:
 
 
 class _Translation:
-    def __init__(self, roots: Sequence[Scalar]) -> None:
+    """The instructions of expressions; `sizes` are the numbers of elements of the kernel's inputs."""
+
+    def __init__(self, roots: Sequence[Scalar], sizes: Sequence[Dim]) -> None:
+        self.sizes = sizes
         self.uses = Counter(arg for node in walk(*roots) for arg in node.args)
         self.registers: list[Register] = []
         self.constants: dict[object, Register] = {}
@@ -144,7 +147,7 @@ class _Translation:
     def operate(self, region: Region, name: str, type: str, *args: Register | float) -> Register:
         """The result of an operator, for as many lanes as its operands have."""
         first = next(arg for arg in args if isinstance(arg, Register))
-        of = f"u{first.type[1:]}" if name in OF_ANY_SIGN and first.type[0] == "i" else first.type
+        of = _unsigned(name, first)
         if name.startswith("select"):
             of = next(arg.type for arg in args[1:] if isinstance(arg, Register)).replace("f", "u").replace("i", "u")
         registers = [arg if isinstance(arg, Register) else self.literal(arg, first.type) for arg in args]
@@ -237,21 +240,30 @@ class _Translation:
 
     def home(self, node: Scalar, region: Region) -> Region:
         """The outermost region that can compute a value that is needed here. It leaves whole loops, and branches if it is needed
-        again and reads nothing."""
+        again, or reads what is surely there."""
         home = region
         while region.parent is not None:
             if region.variables & node.free or (region.barrier and not self.is_safe(node, region.parent)):
                 break
-            if region.kind != "branch" or (node.total and self.uses[node] > 1):
+            if region.kind != "branch" or (node.total and self.uses[node] > 1) or self.is_there(node):
                 home = region.parent
             region = region.parent
         return home
 
     def is_safe(self, node: Scalar, region: Region) -> bool:
         """True if a value can be computed in a region even where the condition that guards it does not hold."""
-        if node.total or self.find(node, region) is not None:
+        if node.total or self.is_there(node) or self.find(node, region) is not None:
             return True
         return node.kind in ("operate", "apply", "select", "cast") and all(self.is_safe(arg, region) for arg in node.args)
+
+    def is_there(self, node: Scalar) -> bool:
+        """True if a node reads an element that is proven to be in its tensor, whatever conditions hold."""
+        if node.kind != "element" or not node.args[0].total:
+            return False
+        offset = linear(node.args[0])
+        low, high = offset.low, offset.high
+        least = None if low is None else lower_bound(low)
+        return least is not None and least >= 0 and high is not None and is_positive(self.sizes[int(node.data)] - high)  # type: ignore[call-overload]
 
     # Kinds of nodes
 
@@ -419,16 +431,15 @@ class _Translation:
         kind, dtype = str(node.data[0]), node.dtype  # type: ignore[index]
         name = TOTALS[kind]
         if dtype in FLOATS and kind in ("sum", "prod"):
-            return "f64", np.float64(kind == "prod").tobytes(), f"{name}_f64"
+            return "f64", np.float64(kind == "prod").tobytes(), name
         type = register_type(dtype)
         if dtype in FLOATS:
             infinity = np.array(-np.inf if kind == "max" else np.inf, np.float64 if type == "f64" else np.float32)
-            return type, infinity.tobytes(), f"{name}_{type}"
+            return type, infinity.tobytes(), name
         if dtype == BOOL:
-            return type, int(kind in ("prod", "min")), f"{'max' if kind in ('sum', 'max') else 'min'}_{type}"
-        of = f"u{type[1:]}" if kind in ("sum", "prod") else type
+            return type, int(kind in ("prod", "min")), "max" if kind in ("sum", "max") else "min"
         limits = np.iinfo(dtype)
-        return type, int({"sum": 0, "prod": 1, "max": limits.min, "min": limits.max}[kind]), f"{name}_{of}"
+        return type, int({"sum": 0, "prod": 1, "max": limits.min, "min": limits.max}[kind]), name
 
     def _in_lanes(self, node: Scalar, region: Region) -> Register:
         type, first, name = self.total(node)
@@ -439,11 +450,11 @@ class _Translation:
             inner.barrier = not is_positive(extent(each))
             index = inner.values[each] = self.register("i64", ONE, inner)
             opened.append((inner, size, index))
-        value = self.converted(self.value(node.args[0], inner), type, inner)
+        value = self.value(node.args[0], inner)
         total = self.register(type, value.lanes, region)
         start = self.constant(first, type, ONE)
         self.emit(region, "expand", total, start, None, None, None, ONE)
-        self.emit(inner, f"total_{name}", total, value)
+        self.emit(inner, f"total_{name}_{_unsigned(name, value)}", total, value)
         for each, size, index in reversed(opened):
             assert each.parent is not None
             each.parts.insert(0, Instruction("loop", ONE, index, [size]))
@@ -459,8 +470,8 @@ class _Translation:
         assert once is not None
         total = self.register(type, ONE, once)
         self.emit(once, "expand", total, self.constant(first, type), None, None, None, ONE)
-        value = self.converted(self.value(node.args[0], body), type, body)
-        self.emit(body, f"fold_{name}", total, self.expanded(value, ELEMENTS, body), lanes=ELEMENTS)
+        value = self.expanded(self.value(node.args[0], body), ELEMENTS, body)
+        self.emit(body, f"fold_{name}_{_unsigned(name, value)}", total, value, lanes=ELEMENTS)
         mask = self.mask(region)
         lanes = max([ONE if mask is None else mask.lanes, *(source.lanes for source, _ in frame.imports)])
         frame.imports = [(self.expanded(source, lanes, region), to) for source, to in frame.imports]
@@ -525,6 +536,11 @@ class _Translation:
         add(main.parent)
         add(main)
         return Code(found, self.frames, self.registers, self.places, self.numbers, repeated, tuple(self.faults))
+
+
+def _unsigned(name: str, register: Register) -> str:
+    """The type of which the interpreter has an operator for a register."""
+    return f"u{register.type[1:]}" if name in OF_ANY_SIGN and register.type[0] == "i" else register.type
 
 
 def register_type(dtype: np.dtype) -> str:

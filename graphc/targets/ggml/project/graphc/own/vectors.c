@@ -163,11 +163,11 @@ static inline u16 to_bfloat(f32 x) {
     WIDTHS_(F, T, u8, equal, a == b) REAL_(F, T, u8, equal, a == b) \
     WIDTHS_(F, T, u8, not_equal, a != b) REAL_(F, T, u8, not_equal, a != b)
 
-/// What reductions do with a total `a` and the next number `b`.
+/// What reductions do with a total `a`, of the type that comes first, and the next number `b`.
 #define TOTAL_(F) \
-    WIDTHS_(F, add, a + b) DOUBLE_(F, add, a + b) WIDTHS_(F, multiply, a * b) DOUBLE_(F, multiply, a * b) \
-    WHOLE_(F, max, a > b ? a : b) REAL_(F, max, a > b || a != a ? a : b) \
-    WHOLE_(F, min, a < b ? a : b) REAL_(F, min, a < b || a != a ? a : b)
+    WIDTHS_(F, T, add, a + b) REAL_(F, f64, add, a + b) WIDTHS_(F, T, multiply, a * b) REAL_(F, f64, multiply, a * b) \
+    WHOLE_(F, T, max, a > b ? a : b) REAL_(F, T, max, a > b || a != a ? a : b) \
+    WHOLE_(F, T, min, a < b ? a : b) REAL_(F, T, min, a < b || a != a ? a : b)
 
 #define SELECT_(F) WIDTHS_(F, select)
 
@@ -198,21 +198,24 @@ UNARY_(DEFINE_UNARY)
 BINARY_(DEFINE_BINARY)
 
 /// `fold` adds lanes to one total, in order; `gather` each lane to a total of its own.
-#define DEFINE_TOTAL(type, name, result) \
+#define DEFINE_TOTAL(type, R, name, result) \
     static void fold_##name##_##type(int64_t n, void * restrict to, const void * restrict pa, const void * restrict pb, const void * restrict pc) { \
+        typedef type T; \
         (void) pb, (void) pc; \
-        type a = *(type *) to; \
+        R a = *(R *) to; \
         for (int64_t i = 0; i < n; ++i) { \
-            const type b = ((const type *) pa)[i]; \
-            a = (type) (result); \
+            const T b = ((const T *) pa)[i]; \
+            a = (R) (result); \
         } \
-        *(type *) to = a; \
+        *(R *) to = a; \
     } \
     static void total_##name##_##type(int64_t n, void * restrict to, const void * restrict pa, const void * restrict pb, const void * restrict pc) { \
+        typedef type T; \
         (void) pb, (void) pc; \
         for (int64_t i = 0; i < n; ++i) { \
-            const type a = ((const type *) to)[i], b = ((const type *) pa)[i]; \
-            ((type *) to)[i] = (type) (result); \
+            const R a = ((const R *) to)[i]; \
+            const T b = ((const T *) pa)[i]; \
+            ((R *) to)[i] = (R) (result); \
         } \
     }
 TOTAL_(DEFINE_TOTAL)
@@ -229,7 +232,7 @@ SELECT_(DEFINE_SELECT)
 #define ROW(T, name) {#name "_" #T, name##_##T},
 #define ROW_UNARY(T, R, name, result) ROW(T, name)
 #define ROW_BINARY(T, B, R, name, result) ROW(T, name)
-#define ROW_TOTAL(T, name, result) ROW(T, fold_##name) ROW(T, total_##name)
+#define ROW_TOTAL(T, R, name, result) ROW(T, fold_##name) ROW(T, total_##name)
 
 static const struct {
     const char * name;
@@ -327,20 +330,19 @@ static void * place_of(const struct vectors * v, i32 number) { return v->memory 
         default: F(u64) \
     }
 
-enum { SHORT = 16 };  // elements for which a call would take longer than the loop
+enum { SHORT = 64 };  // bytes for which a call would take longer than the loop
 
-static void copy_lanes(void * to, const void * from, int64_t offset, int64_t stride, int64_t count, i32 size) {
-    if (stride == 1 && count > SHORT) {
-        memcpy(to, (const char *) from + offset * size, count * size);
-        return;
-    }
 #define COPY(T) \
-    { \
-        const T * x = (const T *) from + offset; \
-        if (stride == 1) for (int64_t i = 0; i < count; ++i) ((T *) to)[i] = x[i]; \
-        else for (int64_t i = 0; i < count; ++i) ((T *) to)[i] = x[i * stride]; \
+    static inline void copy_##T(T * restrict to, const T * restrict from, int64_t stride, int64_t count) { \
+        if (stride == 1 && count * (int64_t) sizeof(T) > SHORT) memcpy(to, from, count * sizeof(T)); \
+        else if (stride == 1) for (int64_t i = 0; i < count; ++i) to[i] = from[i]; \
+        else for (int64_t i = 0; i < count; ++i) to[i] = from[i * stride]; \
     }
-    WITH_SIZE(size, COPY)
+COPY(u8) COPY(u16) COPY(u32) COPY(u64)
+
+static void copy_one(void * to, const void * from, int64_t lane, i32 size) {
+#define COPY_ONE(T) *(T *) to = ((const T *) from)[lane];
+    WITH_SIZE(size, COPY_ONE)
 }
 
 static void fill_lanes(void * to, const void * value, int64_t count, i32 size) {
@@ -373,20 +375,23 @@ static void load_lanes(const struct vectors * v, const struct vectors_span * spa
         v->at[x->to] = (void *) (data + (base[0] + span->first) * size);
         return;
     }
-    char * to = (char *) (v->at[x->to] = place_of(v, x->to));
+    void * to = v->at[x->to] = place_of(v, x->to);
+    const int64_t step = x->e == 0 ? 0 : 1;
+    if (x->d < 0) {
+#define LOAD_ALL(T) EACH_ROW(span) copy_##T((T *) to + lane, (const T *) data + base[row * step] + from * stride, stride, count);
+        WITH_SIZE(size, LOAD_ALL)
+        return;
+    }
     EACH_ROW(span) {
-        const int64_t offset = base[x->e == 0 ? 0 : row] + from * stride;
-        if (x->d < 0) {
-            copy_lanes(to + lane * size, data, offset, stride, count, size);
-            continue;
-        }
         const u8 * mask = (const u8 *) v->at[x->d] + lane;
+        const int64_t offset = base[row * step] + from * stride;
         for (int64_t i = 0, stop; i < count; i = stop) {
             const u8 is = mask[i];
             const u8 * other = (const u8 *) memchr(mask + i, !is, count - i);
             stop = other == NULL ? count : other - mask;
-            if (is) copy_lanes(to + (lane + i) * size, data, offset + i * stride, stride, stop - i, size);
-            else memset(to + (lane + i) * size, 0, (stop - i) * size);
+            if (!is) memset((char *) to + (lane + i) * size, 0, (stop - i) * size);
+#define LOAD_SOME(T) if (is) copy_##T((T *) to + lane + i, (const T *) data + offset + i * stride, stride, stop - i);
+            WITH_SIZE(size, LOAD_SOME)
         }
     }
 }
@@ -427,15 +432,14 @@ static void store_lanes(const struct vectors * v, const struct vectors_span * sp
     const int64_t * base = (const int64_t *) v->at[x->b], stride = *(const int64_t *) v->at[x->c];
     const char * value = (const char *) v->at[x->a];
     if (value == (char *) v->dst->data + (base[0] + span->first) * size) return;  // it was aimed there
-    EACH_ROW(span) {
-        char * to = (char *) v->dst->data + (base[x->e == 0 ? 0 : row] + from * stride) * size;
-        if (stride == 1) {
-            copy_lanes(to, value, lane, 1, count, size);
-            continue;
-        }
-#define SCATTER(T) for (int64_t i = 0; i < count; ++i) ((T *) to)[i * stride] = ((const T *) value)[lane + i];
-        WITH_SIZE(size, SCATTER)
+    const int64_t step = x->e == 0 ? 0 : 1;
+#define STORE_ALL(T) \
+    EACH_ROW(span) { \
+        T * to = (T *) v->dst->data + base[row * step] + from * stride; \
+        if (stride == 1) copy_##T(to, (const T *) value + lane, 1, count); \
+        else for (int64_t i = 0; i < count; ++i) to[i * stride] = ((const T *) value)[lane + i]; \
     }
+    WITH_SIZE(size, STORE_ALL)
 }
 
 static void run_frame(const struct vectors * v, const struct vectors_frame * frame, int64_t begin, int64_t end);
@@ -454,10 +458,10 @@ static void reduce_lanes(const struct vectors * v, int64_t n, const struct vecto
     for (int64_t lane = 0; lane < n; ++lane) {
         if (x->d >= 0 && !((const u8 *) v->at[x->d])[lane]) continue;
         for (i32 i = 0; i < frame->imports; ++i) {
-            copy_lanes(v->at[imports[i].to], v->at[imports[i].from], lane, 1, 1, v->registers[imports[i].to].size);
+            copy_one(v->at[imports[i].to], v->at[imports[i].from], lane, v->registers[imports[i].to].size);
         }
         run_frame(v, frame, 0, total);
-        copy_lanes((char *) v->at[x->to] + lane * size, v->at[x->c], 0, 1, 1, size);
+        copy_one((char *) v->at[x->to] + lane * size, v->at[x->c], 0, size);
     }
 }
 
