@@ -6,7 +6,7 @@ A register is an array of so many lanes: one (`ONE`), one for each row of a bloc
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, Union
 
@@ -89,7 +89,7 @@ class Code:
     frames: list[Frame]
     registers: list[Register]
     constants: list[tuple[Register, int]]
-    numbers: list[tuple[bytes, None] | tuple[None, Dim]]
+    numbers: list[bytes | Dim]
     repeated: list[tuple[int, int]]
     faults: tuple[str, ...] = ()
 
@@ -174,12 +174,12 @@ def _aligned(size: int) -> int:
 
 
 def _word(arg: Argument, operator: int) -> int:
-    """An argument as the interpreter reads it; what an operator does not read is register 0, what a control does not have is -1."""
+    """An argument as the interpreter reads it: register 0 for what an operator does not read, -1 for what a control has not."""
     if isinstance(arg, Register):
         return arg.number
     return arg if arg is not None else 0 if operator >= 0 else -1
 
 
-def words_of(numbers: Sequence[int]) -> np.ndarray:
-    """Numbers of 64 bits."""
-    return np.array([(number + 2**63) % 2**64 - 2**63 for number in numbers], np.int64)
+def wrapped(number: int) -> int:
+    """A number as int64 has it."""
+    return (number + 2**63) % 2**64 - 2**63

@@ -19,7 +19,15 @@ INFIX = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide", ast.NotEq: "not_equal",
 }  # fmt: skip
 
-GIVES = {"ilogb": "i32", "signbit": "u8", "not_equal": "u8", "to_f16": "u16", "to_bf16": "u16", "from_f16": "f32", "from_bf16": "f32"}
+GIVES = {
+    "ilogb": "i32",
+    "signbit": "u8",
+    "not_equal": "u8",
+    "to_f16": "u16",
+    "to_bf16": "u16",
+    "from_f16": "f32",
+    "from_bf16": "f32",
+}
 """The results of operators that do not have their first operand's type."""
 
 SHORT = {"float": "f32", "double": "f64"}
@@ -51,17 +59,21 @@ def type_of(c_type: str) -> str:
 
 def _value(node: ast.expr, args: Sequence[Register], operate: Operate) -> Register | Number:
     match node:
-        case ast.Constant(value=int() | float()):
-            return node.value
+        case ast.Constant(value=int() | float() as number):
+            return number
         case ast.Name():
             return args[int(node.id[1:])]
         case ast.UnaryOp(op=ast.USub()):
             value = _value(node.operand, args, operate)
             return _operated("negate", [value], operate) if isinstance(value, Register) else -value
         case ast.BinOp():
-            return _operated(INFIX[type(node.op)], [_value(each, args, operate) for each in (node.left, node.right)], operate)
+            return _operated(
+                INFIX[type(node.op)], [_value(each, args, operate) for each in (node.left, node.right)], operate
+            )
         case ast.Compare(ops=[operator], comparators=[right]):
-            return _operated(INFIX[type(operator)], [_value(each, args, operate) for each in (node.left, right)], operate)
+            return _operated(
+                INFIX[type(operator)], [_value(each, args, operate) for each in (node.left, right)], operate
+            )
         case ast.Call(func=ast.Name(name)):
             return _operated(_function(name), [_value(each, args, operate) for each in node.args], operate)
     raise SyntaxError

@@ -1,24 +1,23 @@
-"""Turns an expression of one element into instructions for blocks of elements, each in the outermost place where it can be done.
+"""Turns an expression of one element into instructions for blocks of elements, each in the outermost place where it can be.
 
-The values are those that `kernels/c/emit.py` makes of the same expression, bit by bit. Where a condition decides what is computed,
-both sides are, for a whole block, unless none of its elements needs one of them; tensors are read, and faults found, only where the
-conditions around hold (a mask).
+The values are those that `kernels/c/emit.py` makes of the same expression, bit by bit. Where a condition decides what is
+computed, both sides are, for a whole block, unless none of its elements needs one of them; tensors are read, and faults found,
+only where the conditions around hold (a mask).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Union
 
 import numpy as np
 
 from graphc.errors import GraphcError
-from graphc.ir.types import BF16, BOOL, F16, F32, F64, FLOATS, I64, INTEGERS, NARROW
+from graphc.ir.types import BF16, BOOL, F16, F64, FLOATS, INTEGERS, NARROW
 from graphc.kernels.lanes import variables_of
 from graphc.kernels.linear import Linear, is_positive, linear
 from graphc.kernels.nest import extent, ordered, walk
-from graphc.kernels.scalar import Scalar, make, variable
+from graphc.kernels.scalar import Scalar, variable
 from graphc.kernels.use import KernelUse
 from graphc.kernels.vectors.code import ELEMENTS, ONE, ROWS, Argument, Code, Frame, Instruction, Register
 from graphc.kernels.vectors.formula import formula
@@ -45,7 +44,20 @@ COMPARISONS = frozenset({"less", "less_equal", "equal", "not_equal"})
 OF_BOOLS = {"+": "or", "*": "and", "max": "or", "min": "and", "~": "not", "-": "xor"}
 
 OF_ANY_SIGN = frozenset(
-    {"add", "subtract", "multiply", "and", "or", "xor", "shift_left", "equal", "not_equal", "negate", "complement", "truth"}
+    {
+        "add",
+        "subtract",
+        "multiply",
+        "and",
+        "or",
+        "xor",
+        "shift_left",
+        "equal",
+        "not_equal",
+        "negate",
+        "complement",
+        "truth",
+    }
 )
 """Operators that are the same for integers with and without a sign: the interpreter has those without."""
 
@@ -65,8 +77,8 @@ def translate(use: KernelUse) -> Code:
 class Region:
     """Instructions that are done together: `once` in a frame, the `body` of a frame, of a loop, or of a `branch`.
 
-    `variables` are the indices that it makes. A `barrier` may not run at all, so that what reads memory must stay inside. `values`
-    are the registers in which values are.
+    `variables` are the indices that it makes. A `barrier` may not run at all, so that what reads memory must stay inside.
+    `values` are the registers in which values are.
     """
 
     def __init__(self, kind: str, parent: Region | None, frame: Frame, variables: Sequence[Scalar] = ()) -> None:
@@ -94,8 +106,7 @@ class _Translation:
         self.constants: dict[object, Register] = {}
         self.literals: dict[int, tuple[bytes | Dim, str]] = {}
         self.places: list[tuple[Register, int]] = []
-        self.numbers: list[tuple[bytes, None] | tuple[None, Dim]] = []
-        self.known: dict[object, int] = {}
+        self.numbers: dict[bytes | Dim, int] = {}
         self.frames: list[Frame] = []
         self.inner: dict[int, Scalar] = {}
         self.homes: dict[int, Region] = {}
@@ -111,13 +122,9 @@ class _Translation:
         self.homes[found.number] = home
         return found
 
-    def number(self, bits: bytes | None, dim: Dim) -> int:
+    def number(self, value: bytes | Dim) -> int:
         """The place of a constant's bits, or of a size, among the numbers."""
-        key = (bits, dim)
-        if key not in self.known:
-            self.known[key] = len(self.numbers)
-            self.numbers.append((bits, None) if bits is not None else (None, dim))
-        return self.known[key]
+        return self.numbers.setdefault(value, len(self.numbers))
 
     def constant(self, value: bytes | Dim, type: str, lanes: int = ONE) -> Register:
         """A register that holds a number in all lanes; integers as sizes."""
@@ -126,14 +133,14 @@ class _Translation:
         if key not in self.constants:
             found = Register(len(self.registers), type, lanes)
             self.registers.append(found)
-            number = self.number(value, 0) if isinstance(value, bytes) else self.number(None, value)
+            number = self.number(value)
             self.constants[key], self.literals[found.number] = found, (value, type)
             self.places.append((found, number))
         return self.constants[key]
 
     def frame(self, parent: Region | None, axes: Sequence[Scalar]) -> Region:
         """The body of a new frame."""
-        frame = Frame([(self.number(None, extent(axis)), None) for axis in axes])
+        frame = Frame([(self.number(extent(axis)), None) for axis in axes])
         self.frames.append(frame)
         self.axes[id(frame)] = tuple(axes)
         once = Region("once", parent, frame)
@@ -254,7 +261,9 @@ class _Translation:
         """True if a value can be computed in a region even where the condition that guards it does not hold."""
         if node.total or self.is_there(node) or self.find(node, region) is not None:
             return True
-        return node.kind in ("operate", "apply", "select", "cast") and all(self.is_safe(arg, region) for arg in node.args)
+        return node.kind in ("operate", "apply", "select", "cast") and all(
+            self.is_safe(arg, region) for arg in node.args
+        )
 
     def is_there(self, node: Scalar) -> bool:
         """True if a node reads an element that is proven to be in its tensor, whatever conditions hold."""
@@ -296,8 +305,8 @@ class _Translation:
         return self.operate(region, "from_f16" if dtype == F16 else "from_bf16", "f32", raw)
 
     def affine(self, index: Scalar, region: Region) -> tuple[Register, Register] | None:
-        """The offset of a row's first element, and from there the distance of one to the next; None if they are not so regular, or
-        the same for a whole row."""
+        """The offset of a row's first element, and from there the distance of one to the next; None if they are not so
+        regular, or the same for a whole row."""
         axis = self.axes[id(region.frame)][-1]
         terms = linear(index).terms
         stride = terms.get(axis)
@@ -455,11 +464,11 @@ class _Translation:
         start = self.constant(first, type, ONE)
         self.emit(region, "expand", total, start, None, None, None, ONE)
         self.emit(inner, f"total_{name}_{_unsigned(name, value)}", total, value)
-        for each, size, index in reversed(opened):
-            assert each.parent is not None
-            each.parts.insert(0, Instruction("loop", ONE, index, [size]))
-            each.parts.append(Instruction("next", ONE, None, [index]))
-            each.parent.parts.append(each)
+        for loop, size, index in reversed(opened):
+            assert loop.parent is not None
+            loop.parts.insert(0, Instruction("loop", ONE, index, [size]))
+            loop.parts.append(Instruction("next", ONE, None, [index]))
+            loop.parent.parts.append(loop)
         return self.converted(total, register_type(node.dtype), region)
 
     def _in_frame(self, node: Scalar, region: Region) -> Register:
@@ -496,7 +505,12 @@ class _Translation:
             value = self.value(body, region)
         value = self.expanded(value, ELEMENTS, region)
         last = region.parts[-1] if region.parts else None
-        if isinstance(last, Instruction) and last.to is not None and last.to.number == value.number and last.name[-1].isdigit():
+        if (
+            isinstance(last, Instruction)
+            and last.to is not None
+            and last.to.number == value.number
+            and last.name[-1].isdigit()
+        ):
             region.parts.insert(-1, Instruction("aim", ELEMENTS, value, [None, base, stride, None, base.lanes]))
         self.emit(region, "store", None, value, base, stride, None, base.lanes, lanes=ELEMENTS)
 
@@ -535,7 +549,7 @@ class _Translation:
         assert main.parent is not None
         add(main.parent)
         add(main)
-        return Code(found, self.frames, self.registers, self.places, self.numbers, repeated, tuple(self.faults))
+        return Code(found, self.frames, self.registers, self.places, list(self.numbers), repeated, tuple(self.faults))
 
 
 def _unsigned(name: str, register: Register) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.kernels.use import KernelUse
-from graphc.kernels.vectors.code import words_of
+from graphc.kernels.vectors.code import wrapped
 from graphc.kernels.vectors.translate import translate
 from graphc.shapes import integer
 from graphc.targets.ggml.run.choose.library import Own
@@ -31,10 +31,10 @@ class InterpretedKernel:
     def userdata(self, binding: Mapping[str, int]) -> Any:
         """See `LoadedKernel`."""
         numbers = [
-            int.from_bytes(bits, "little", signed=True) if bits is not None else integer(dim, binding)
-            for bits, dim in self.code.numbers
+            int.from_bytes(each, "little", signed=True) if isinstance(each, bytes) else wrapped(integer(each, binding))
+            for each in self.code.numbers
         ]
-        return (ctypes.c_int64 * (2 + len(numbers)))(0, self.words.ctypes.data, *words_of(numbers).tolist())
+        return (ctypes.c_int64 * (2 + len(numbers)))(0, self.words.ctypes.data, *numbers)
 
     def reset(self, userdata: Any) -> None:
         """See `LoadedKernel`."""
@@ -47,7 +47,7 @@ class InterpretedKernel:
         return self.code.faults[userdata[0] - 1] if userdata[0] else None
 
 
-@lru_cache(maxsize=None)
+@cache
 def operator(own: Own, name: str) -> int:
     """The number of an operator of the interpreter."""
     number: int = own.library.graphc_vectors_operator(name.encode())

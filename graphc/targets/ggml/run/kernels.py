@@ -83,9 +83,7 @@ def _interpreted(uses: Sequence[KernelUse], rendered: Rendered) -> list[LoadedKe
     own = load_own()
     if own is None:
         return _evaluated(uses, rendered)
-    return [
-        EvaluatedKernel(use, rendered.symbols) if routine_of(use) else InterpretedKernel(use, own) for use in uses
-    ]
+    return [EvaluatedKernel(use, rendered.symbols) if routine_of(use) else InterpretedKernel(use, own) for use in uses]
 
 
 def _evaluated(uses: Sequence[KernelUse], rendered: Rendered) -> list[LoadedKernel]:
