@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import ggml
 import numpy as np
 
 import graphc
+from graphc.ggml_library import ggml
 from graphc.ir import TensorType
 from graphc.ir.types import BOOL, F16, F32, F64, FLOATS, I32, I64, U8
 from graphc.kernels.use import KernelUse
@@ -78,7 +78,7 @@ def typical(elements: int) -> Iterator[tuple[str, KernelUse]]:
         ("slice, int64", Slice((1,), (1023,), (2,)), [(I64, (2048 * n,))]),
         ("concat, int64", Concat(1), [(I64, (n, 512)), (I64, (n, 512))]),
         ("pad, reflected", Pad((0, 0, 1, 1), (0, 0, 1, 1), "reflect"), [(F32, image)]),
-        ("trilu", Trilu(True), [(F32, rows), (I64, ())]),
+        ("trilu", Trilu(True), [(F32, rows)]),
         ("gather rows", Gather(0), [(F32, rows), (I64, (n,))]),
         ("resize, cubic", Resize(image, (1.0, 1.0, 2.0, 2.0), "cubic"), [(F32, (*image[:2], image[2] // 2, 32))]),
         ("resize, nearest", Resize(image, (1.0, 1.0, 1.5, 1.5)), [(F32, (*image[:2], image[2] * 2 // 3, 42))]),
@@ -89,11 +89,7 @@ def typical(elements: int) -> Iterator[tuple[str, KernelUse]]:
         ("argmax", ArgMax(1, False, False), [(F32, rows)]),
     ]
     for name, op, inputs in cases:
-        try:
-            (result,) = op.infer(*(TensorType(dtype, shape) for dtype, shape in inputs))
-        except Exception as error:
-            print(f"{name}: {error}")
-            continue
+        (result,) = op.infer(*(TensorType(dtype, shape) for dtype, shape in inputs))
         yield name, KernelUse(op, tuple(inputs), result.dtype, result.shape)
 
 

@@ -27,6 +27,7 @@ from graphc.ops.movement import Reshape, Slice, Transpose
 from graphc.ops.pointwise import Binary, Unary
 from graphc.ops.reduce import Reduce
 from graphc.shapes import Dim, symbol
+from graphc.targets.ggml.run import kernels
 from graphc.targets.ggml.run.kernels import load_kernels
 
 
@@ -133,6 +134,7 @@ def test_without_a_compiler_numpy_computes(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(compiler.shutil, "which", lambda name: None)
     monkeypatch.setattr(compiler, "find_zig", lambda: None)
+    monkeypatch.setattr(kernels, "load_own", lambda: None)
     warn_once.cache_clear()
     n = symbol("n")
     uses = [

@@ -21,7 +21,8 @@ import graphc
 from graphc.errors import GraphcError, InputError
 from graphc.once import once
 from graphc.runtime.turns import Turns
-from graphc.targets.ggml.run import executor, kernels
+from graphc.targets.ggml.run import executor
+from graphc.targets.ggml.run.interpreted import InterpretedKernel
 from graphc.targets.ggml.run.kernels import NativeKernel
 from graphc.targets.ggml.run.memory import streams
 from graphc.targets.ggml.run.numpy_kernels import EvaluatedKernel
@@ -136,12 +137,13 @@ lookup (float[n, 4] x, int64[n, 2] which) => (float[n, 2] y) { y = GatherElement
 
 
 @pytest.mark.filterwarnings("ignore:no C compiler")
-@pytest.mark.parametrize("compiled", [True, False])
-def test_an_error_belongs_to_the_run_that_made_it(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not compiled:
-        monkeypatch.setattr(kernels, "find_compiler", lambda: None)
+@pytest.mark.parametrize(
+    ("way", "kind"), {"compiled": NativeKernel, "interpreted": InterpretedKernel, "evaluated": EvaluatedKernel}.items()
+)
+def test_an_error_belongs_to_the_run_that_made_it(way: str, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHC_KERNELS", way)
     model = graphc.compile(onnx.parser.parse_model(LOOKUP), threads=4)
-    assert isinstance(model.executor.kernels[0], NativeKernel if compiled else EvaluatedKernel)
+    assert isinstance(model.executor.kernels[0], kind)
 
     def work(number: int) -> None:
         x = np.full((3, 4), number, np.float32)

@@ -1,5 +1,5 @@
-"""Makes kernels runnable in this process: compiled by the system's C compiler or the `ziglang` package's, or evaluated by NumPy
-where there is none."""
+"""Makes kernels runnable in this process: compiled by the system's C compiler or the `ziglang` package's, or where there is none
+interpreted by our own code, or evaluated by NumPy."""
 
 from __future__ import annotations
 
@@ -52,12 +52,11 @@ def load_kernels(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None
 
 
 def kernels_by(way: str, uses: Sequence[KernelUse], symbols: Sequence[str] | None = None) -> list[LoadedKernel]:
-    """The kernels by one of `WAYS`; what cannot be interpreted is evaluated."""
+    """The kernels by one of `WAYS`."""
     if not uses:
         return []
     try:
-        rendered = render(uses, symbols)
-        return WAYS[way](uses, rendered)
+        return WAYS[way](uses, symbols)
     except (
         ArithmeticError,
         AttributeError,
@@ -68,7 +67,8 @@ def kernels_by(way: str, uses: Sequence[KernelUse], symbols: Sequence[str] | Non
         raise GraphcError(f"a kernel of the program cannot be made: {error}") from error
 
 
-def _compiled(uses: Sequence[KernelUse], rendered: Rendered) -> list[LoadedKernel]:
+def _compiled(uses: Sequence[KernelUse], symbols: Sequence[str] | None) -> list[LoadedKernel]:
+    rendered = render(uses, symbols)
     compiler, include = find_compiler(), ggml_include()
     if compiler is None or include is None:
         raise BuildError("there is no C compiler (set CC, or `pip install ziglang`)")
@@ -79,27 +79,32 @@ def _compiled(uses: Sequence[KernelUse], rendered: Rendered) -> list[LoadedKerne
     ]
 
 
-def _interpreted(uses: Sequence[KernelUse], rendered: Rendered) -> list[LoadedKernel]:
+def _interpreted(uses: Sequence[KernelUse], symbols: Sequence[str] | None) -> list[LoadedKernel]:
+    """Routines, which have no instructions, are evaluated; and all, where our own code is not there either."""
     own = load_own()
     if own is None:
-        return _evaluated(uses, rendered)
-    return [EvaluatedKernel(use, rendered.symbols) if routine_of(use) else InterpretedKernel(use, own) for use in uses]
+        return _evaluated(uses, symbols)
+    routines = {place: use for place, use in enumerate(uses) if routine_of(use) is not None}
+    evaluated = dict(zip(routines, _evaluated(list(routines.values()), symbols) if routines else [], strict=True))
+    return [evaluated.get(place) or InterpretedKernel(use, own) for place, use in enumerate(uses)]
 
 
-def _evaluated(uses: Sequence[KernelUse], rendered: Rendered) -> list[LoadedKernel]:
-    warn_once("no C compiler (set CC, or `pip install ziglang`): generated kernels run in NumPy, which is slow")
+def _evaluated(uses: Sequence[KernelUse], symbols: Sequence[str] | None) -> list[LoadedKernel]:
+    what = ", ".join(sorted({use.op.name for use in uses}))  # type: ignore[attr-defined]
+    warn_once(f"no C compiler (set CC, or `pip install ziglang`): what computes {what} runs in NumPy, which is slow")
+    rendered = render(uses, symbols)
     return [EvaluatedKernel(use, rendered.symbols) for use in uses]
 
 
 SETTING = "GRAPHC_KERNELS"
 """The environment variable that names one of `WAYS`."""
 
-WAYS: Mapping[str, Callable[[Sequence[KernelUse], Rendered], list[LoadedKernel]]] = {
+WAYS: Mapping[str, Callable[[Sequence[KernelUse], Sequence[str] | None], list[LoadedKernel]]] = {
     "compiled": _compiled,
     "interpreted": _interpreted,
     "evaluated": _evaluated,
 }
-"""How kernels are run: by a C compiler, by our own code, or by NumPy."""
+"""How kernels are run: by a C compiler, by our own code, or by NumPy. All give the same, the first two bit by bit."""
 
 
 class NativeKernel:

@@ -37,21 +37,23 @@ typedef double f64;
 /// A function of C's for the type of an operand.
 #define MATH(name, ...) _Generic(a, f32: name##f, default: name)(__VA_ARGS__)
 
-#define DIVIDED(a, b, T) ((b) == 0 ? 0 : (T) -1 < 0 && (b) == (T) -1 ? (T) (0 - (u64) (a)) : (T) ((a) / (b)))
-#define REST(a, b, T) ((b) == 0 || ((T) -1 < 0 && (b) == (T) -1) ? 0 : (T) ((a) % (b)))
+/// Integers are divided by 0 to give 0, and by -1 to wrap around.
+#define DIVIDED(a, b, T) ((b) == 0 ? 0 : (b) == -1 ? (T) (0 - (u64) (a)) : (T) ((a) / (b)))
+#define REST(a, b, T) ((b) == 0 || (b) == -1 ? 0 : (T) ((a) % (b)))
 
-#define POWER_(T) \
-    static T power_of_##T(T a, T b) { \
-        if ((T) -1 < 0 && b < 0) return a == 1 ? 1 : a == (T) -1 ? (b & 1 ? -1 : 1) : 0; \
-        u64 result = 1, base = (u64) a; \
-        for (; b != 0; b >>= 1) { \
-            result *= b & 1 ? base : 1; \
-            base *= base; \
-        } \
-        return (T) result; \
+static u64 power_of(u64 base, u64 exponent) {
+    u64 result = 1;
+    for (; exponent != 0; exponent >>= 1) {
+        result *= exponent & 1 ? base : 1;
+        base *= base;
     }
-#define POWER(T, ...) POWER_(T)
-WHOLE_(POWER, _)
+    return result;
+}
+
+static u64 signed_power_of(i64 base, i64 exponent) {
+    if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent & 1 ? (u64) -1 : 1) : 0;
+    return power_of((u64) base, (u64) exponent);
+}
 
 #define ROUNDED(T, f) \
     static T floor_quotient_##T(T a, T b) { \
@@ -145,17 +147,15 @@ static inline u16 to_bfloat(f32 x) {
     WIDTHS_(F, T, T, shift_left, b < 8 * sizeof(T) ? (T) ((u64) a << b) : 0) \
     SIGNED_(F, T, T, shift_right, (T) (a >> ((u64) b < 8 * sizeof(T) ? b : (T) (8 * sizeof(T) - 1)))) \
     WIDTHS_(F, T, T, shift_right, b < 8 * sizeof(T) ? (T) (a >> b) : 0) \
-    WHOLE_(F, T, T, divide, DIVIDED(a, b, T)) REAL_(F, T, T, divide, a / b) \
-    WHOLE_(F, T, T, remainder, REST(a, b, T)) REAL_(F, T, T, remainder, MATH(fmod, a, b)) \
+    SIGNED_(F, T, T, divide, DIVIDED(a, b, T)) WIDTHS_(F, T, T, divide, b == 0 ? 0 : a / b) REAL_(F, T, T, divide, a / b) \
+    SIGNED_(F, T, T, remainder, REST(a, b, T)) WIDTHS_(F, T, T, remainder, b == 0 ? 0 : a % b) REAL_(F, T, T, remainder, MATH(fmod, a, b)) \
     SIGNED_(F, T, T, floor_divide, (T) (DIVIDED(a, b, T) - (REST(a, b, T) != 0 && (a < 0) != (b < 0)))) \
-    WIDTHS_(F, T, T, floor_divide, DIVIDED(a, b, T)) \
+    WIDTHS_(F, T, T, floor_divide, b == 0 ? 0 : a / b) \
     SINGLE_(F, T, T, floor_divide, floor_quotient_f32(a, b)) DOUBLE_(F, T, T, floor_divide, floor_quotient_f64(a, b)) \
     SIGNED_(F, T, T, modulo, (T) (REST(a, b, T) + (REST(a, b, T) != 0 && (REST(a, b, T) < 0) != (b < 0) ? b : 0))) \
-    WIDTHS_(F, T, T, modulo, REST(a, b, T)) \
+    WIDTHS_(F, T, T, modulo, b == 0 ? 0 : a % b) \
     SINGLE_(F, T, T, modulo, modulo_of_f32(a, b)) DOUBLE_(F, T, T, modulo, modulo_of_f64(a, b)) \
-    F(i8, T, T, power, power_of_i8(a, b)) F(i16, T, T, power, power_of_i16(a, b)) F(i32, T, T, power, power_of_i32(a, b)) \
-    F(i64, T, T, power, power_of_i64(a, b)) F(u8, T, T, power, power_of_u8(a, b)) F(u16, T, T, power, power_of_u16(a, b)) \
-    F(u32, T, T, power, power_of_u32(a, b)) F(u64, T, T, power, power_of_u64(a, b)) REAL_(F, T, T, power, MATH(pow, a, b)) \
+    SIGNED_(F, T, T, power, signed_power_of(a, b)) WIDTHS_(F, T, T, power, power_of(a, b)) REAL_(F, T, T, power, MATH(pow, a, b)) \
     WHOLE_(F, T, T, max, a > b ? a : b) REAL_(F, T, T, max, a > b || a != a ? a : b) \
     WHOLE_(F, T, T, min, a < b ? a : b) REAL_(F, T, T, min, a < b || a != a ? a : b) \
     REAL_(F, T, T, fmax, MATH(fmax, a, b)) SINGLE_(F, i32, T, ldexp, ldexpf(a, b)) \
@@ -291,6 +291,12 @@ struct vectors_frame {
 struct vectors_code {
     i32 block, bytes, registers, constants, imports, axes, frames, instructions;  // how many there are of each
     i32 words[];                                                                  // all of them, in the same order
+};
+
+struct vectors_data {
+    int64_t fault;      // 0, or the number of the check that failed; -1 without memory
+    int64_t code;       // the address of a `struct vectors_code`
+    int64_t numbers[];  // sizes and constants, each the bits of its type
 };
 
 /// What a thread needs for a kernel.
@@ -540,7 +546,7 @@ static void run_frame(const struct vectors * v, const struct vectors_frame * fra
 }
 
 void graphc_vectors(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    struct graphc_vectors_data * data = (struct graphc_vectors_data *) userdata;
+    struct vectors_data * data = (struct vectors_data *) userdata;
     const struct vectors_code * code = (const struct vectors_code *) (intptr_t) data->code;
     const struct vectors_register * registers = (const struct vectors_register *) code->words;
     const struct vectors_constant * constants = (const struct vectors_constant *) (registers + code->registers);
