@@ -1,5 +1,8 @@
 """ggml's libraries: those that a wheel of graphc brings, else those that ggml-python installed.
 
+A wheel has a library for each kind of processor, with ggml's code for the CPU and our own; the best that this processor can run
+is taken.
+
 ggml-python's are loaded such that their threads wait for a moment and then sleep, unless the environment says otherwise. OpenMP
 reads this when it is loaded. By itself it has a thread spin for milliseconds: where other programs need the processors too, every
 step of a model then waits for a thread that has to be given one again, and becomes many times slower. A thread that sleeps at
@@ -13,6 +16,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,32 +26,77 @@ from graphc.ggml_bindings import Ggml
 TURNS = "4000"
 """Some ten microseconds."""
 
+BROUGHT = Path(__file__).parent / "ggml"
+"""Where a wheel has ggml."""
+
 NAMES = {"win32": "{}.dll", "darwin": "lib{}.dylib"}.get(sys.platform, "lib{}.so")
 """How the system calls libraries."""
 
-PARTS = ("ggml-base", "ggml-cpu", "ggml")
-"""ggml's libraries, each behind those that it needs."""
+VARIANT = "GRAPHC_CPU_VARIANT"
+"""The environment variable that names the kind of processor whose code is taken instead of the best."""
 
 
-def _installed() -> Path:
-    """The folder of ggml-python's package. Raises GraphcError."""
+@dataclass(frozen=True)
+class Loaded:
+    """ggml's libraries. Of a wheel, `own` is the one that has our own code too, and `variant` the kind of processor it is for."""
+
+    ggml: Ggml
+    folder: Path
+    own: ctypes.CDLL | None = None
+    variant: str = ""
+
+
+def load_brought(folder: Path) -> Loaded:
+    """A wheel's libraries. Raises GraphcError if one is damaged or none is for this processor."""
+    advice = "install graphc's wheel again"
+    base, registry = (_open(folder / "lib" / NAMES.format(part), advice) for part in ("ggml-base", "ggml"))
+    before, after = NAMES.format("ggml-cpu-*").split("*")
+    found = sorted((folder / "lib").glob(f"{before}*{after}"))
+    variants = {path.name.removeprefix(before).removesuffix(after): _open(path, advice) for path in found}
+    scores = {name: _score(each) for name, each in variants.items()}
+    best = sorted((name for name, score in scores.items() if score > 0), key=lambda name: scores[name])
+    if not best:
+        known = ", ".join(variants) or "none"
+        raise GraphcError(f"this processor is of none of the kinds that graphc's wheel has code for: {known}")
+    variant = os.environ.get(VARIANT) or best[-1]
+    if variant not in best:
+        raise GraphcError(f"{VARIANT} is {variant!r}; for this processor there is {', '.join(best)}")
+    loaded = Ggml((variants[variant], base, registry))
+    start = loaded.symbol("ggml_backend_init")
+    start.restype = ctypes.c_void_p
+    register = loaded.symbol("ggml_backend_register")
+    register.argtypes = [ctypes.c_void_p]
+    register(start())
+    return Loaded(loaded, folder, variants[variant], variant)
+
+
+def _score(library: ctypes.CDLL) -> int:
+    """How good a library is for this processor; 0 if it cannot run it. One without an opinion is for all."""
+    try:
+        return int(library.ggml_backend_score())
+    except AttributeError:
+        return 1
+
+
+def load_installed() -> Loaded:
+    """ggml-python's libraries. Raises GraphcError if one is not there or cannot be loaded."""
     spec = find_spec("ggml")
     if spec is None or not spec.submodule_search_locations:
-        raise GraphcError("there is no ggml: graphc's wheel brings it, and without one `pip install ggml-python` does")
-    return Path(spec.submodule_search_locations[0]).resolve()
+        raise GraphcError("there is no ggml: a wheel of graphc brings it, and else `pip install ggml-python`")
+    folder = Path(spec.submodule_search_locations[0]).resolve()
+    with _short_waits():  # these do not say where the others lie, but take what is there already
+        parts = [
+            _open(folder / "lib" / NAMES.format(part), "install ggml-python again", ctypes.RTLD_GLOBAL)
+            for part in ("ggml-base", "ggml-cpu", "ggml")
+        ]
+    return Loaded(Ggml(parts[::-1]), folder)
 
 
-def _load(folder: Path) -> Ggml:
-    """The libraries in a folder. Raises GraphcError if one is not there or cannot be loaded."""
-    libraries = []
-    for part in PARTS:
-        path = folder / NAMES.format(part)
-        try:
-            # ggml-python's do not say where the others lie, but take what is there already.
-            libraries.append(ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL))
-        except OSError as error:
-            raise GraphcError(f"{path} cannot be loaded: {error}; install ggml-python again") from error
-    return Ggml(libraries[::-1])
+def _open(path: Path, advice: str, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path), mode=mode)
+    except OSError as error:
+        raise GraphcError(f"{path} cannot be loaded: {error}; {advice}") from error
 
 
 @contextmanager
@@ -63,11 +112,10 @@ def _short_waits() -> Iterator[None]:
             del os.environ["GOMP_SPINCOUNT"]
 
 
-ggml_folder = _installed()
+loaded = load_brought(BROUGHT) if BROUGHT.is_dir() else load_installed()
+ggml = loaded.ggml
+ggml_folder = loaded.folder
 """Where ggml lies: its libraries in `lib`, its headers in `include`, here or beside."""
-
-with _short_waits():
-    ggml = _load(ggml_folder / "lib")
 
 
 def ggml_include() -> Path | None:

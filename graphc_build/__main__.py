@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,10 @@ import typer
 
 from graphc.ggml_source import ggml_source
 from graphc_build.declarations import module, read_headers
+from graphc_build.libraries import build_libraries
+from graphc_build.symbols import check_libraries
+from graphc_build.targets import TARGETS, find_target
+from graphc_build.wheel import complete, installed_size, licenses_of, pure_wheel
 
 ROOT = Path(__file__).parent.parent
 
@@ -29,6 +34,29 @@ def declarations(
     """Write what Python knows of ggml's functions."""
     folder = headers or ggml_source() / "include"
     (ROOT / "graphc" / "ggml_declarations.py").write_text(module(read_headers(folder)), encoding="utf-8")
+
+
+@app.command()
+def wheel(
+    targets: Annotated[list[str], typer.Option("--target", help=f"For which system: {', '.join(TARGETS)}, or all.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder of the wheels.")] = Path("dist"),
+    jobs: Annotated[
+        int | None, typer.Option(help="Files that are compiled at once; without it, one a processor.")
+    ] = None,
+) -> None:
+    """Make a wheel for each system, with ggml and our own code compiled for it."""
+    chosen = [*TARGETS.values()] if targets == ["all"] else [*map(find_target, targets)]
+    output.mkdir(parents=True, exist_ok=True)
+    source = ggml_source()
+    with tempfile.TemporaryDirectory() as temporary:
+        pure = pure_wheel(Path(temporary))
+        for target in chosen:
+            folder = Path(temporary) / target.name
+            folder.mkdir()
+            libraries = build_libraries(target, source, folder, jobs)
+            check_libraries(libraries, target)
+            made = complete(pure, target, libraries, source, licenses_of(source, target), output)
+            typer.echo(f"{made}: {made.stat().st_size / 1e6:.1f} MB, {installed_size(made) / 1e6:.1f} MB installed")
 
 
 if __name__ == "__main__":

@@ -96,7 +96,8 @@ def reinstall() -> str:
         needed = metadata.requires("graphc") or []
     except metadata.PackageNotFoundError:
         needed = []
-    package = next((each for each in needed if each.startswith("ggml-python")), "ggml-python")
+    own = "graphc" if needed else "ggml-python"  # a wheel that brings ggml does not ask for the package
+    package = next((each for each in needed if each.startswith("ggml-python")), own)
     return f"pip install --force-reinstall --no-deps --no-cache-dir {package}"
 
 

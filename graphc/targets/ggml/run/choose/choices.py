@@ -25,8 +25,7 @@ from graphc.errors import GraphcError
 from graphc.files import replacing
 from graphc.ggml_library import ggml
 from graphc.kernels.c.compiled import machine
-from graphc.kernels.c.compiler import find_compiler
-from graphc.targets.ggml.run.choose.library import FAST_FLAGS, load_own, source
+from graphc.targets.ggml.run.choose.library import load_own, source
 from graphc.targets.ggml.run.device.devices import backend_name
 from graphc.trace import LOG
 
@@ -117,9 +116,9 @@ def store_for(backends: Sequence[Any], threads: int) -> Store | None:
 
 @functools.cache
 def own_code() -> str:
-    """What the speed of our own code depends on besides the processor; empty without a C compiler."""
-    compiler = find_compiler()
-    return "" if compiler is None else "\0".join((source(), *compiler, *FAST_FLAGS))
+    """What the speed of our own code depends on besides the processor; empty where there is none."""
+    own = load_own()
+    return "" if own is None else "\0".join((source(), *own.compiled_by))
 
 
 @functools.cache

@@ -5,10 +5,11 @@ computed (`building.py`). It is among the fixed files of the C++ project: the sa
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 from graphc.errors import BuildError
-from graphc.ggml_library import ggml, ggml_include
+from graphc.ggml_library import ggml, ggml_include, loaded
 from graphc.kernels.c.compiled import load_library
 from graphc.kernels.c.compiler import find_compiler
 from graphc.kernels.c.joined import joined
@@ -31,10 +32,11 @@ RESULTS = {"builder_new": ctypes.c_void_p, "builder_taken": ctypes.c_bool, "assi
 
 
 class Own:
-    """The code, compiled for this machine."""
+    """The code, compiled for this machine or one of its kind. `compiled_by` is what its speed depends on besides."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, library: ctypes.CDLL, compiled_by: Sequence[str]) -> None:
         self.library = library
+        self.compiled_by = (*compiled_by, *FAST_FLAGS)
         self.table = ctypes.c_void_p(ctypes.addressof(ctypes.c_byte.in_dll(library, TABLE)))
         found = {
             name: ctypes.cast(getattr(library, f"graphc_{name}"), ctypes.c_void_p).value for name in own_functions()
@@ -62,17 +64,19 @@ class Own:
 
 @once
 def load_own() -> Own | None:
-    """The code; None where there is no C compiler, or, with a warning, one that cannot do it."""
+    """The code, which a wheel brings; else None where there is no C compiler, or, with a warning, one that cannot do it."""
+    if loaded.own is not None:
+        return Own(loaded.own, (loaded.variant,))
     compiler, include = find_compiler(), ggml_include()
     if compiler is None or include is None:
         return None
     try:
-        return Own(load_library(source(), compiler, include, FAST_FLAGS))
+        return Own(load_library(source(), compiler, include, FAST_FLAGS), compiler)
     except BuildError as error:
         LOG.warning(f"ggml computes everything, several times slower: {error}")
         return None
 
 
-def source(names: tuple[str, ...] = FILES) -> str:
-    """The files as one, each with what it includes of others."""
-    return f"#define GRAPHC_API\n#define GRAPHC_VARIANT {TABLE}\n" + joined(names, c_text)
+def source(names: tuple[str, ...] = FILES, export: str = "") -> str:
+    """The files as one, each with what it includes of others; `export` is how C has a name be known outside of a library."""
+    return f"#define GRAPHC_API {export}\n#define GRAPHC_VARIANT {export} {TABLE}\n" + joined(names, c_text)

@@ -1,0 +1,123 @@
+"""What a library needs of the system that it is for, read from the file itself: other libraries, and versions of glibc."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphc.errors import BuildError
+from graphc_build.targets import Target
+
+ALLOWED: dict[str, str] = {
+    "linux": r"lib(c|m|dl|rt|pthread)\.so\.[0-9]|ld-linux.*|lib(ggml-base)\.so",
+    "musl": r"libc\.so|lib(ggml-base)\.so",
+    "windows": r"(?i)(kernel32|ntdll|advapi32|ws2_32|shell32|user32|api-ms-win-crt-[a-z0-9-]*|ucrtbase|msvcrt|ggml-base)\.dll",
+    "macos": r"/usr/lib/lib(System|objc)\..*|@rpath/lib.*\.dylib",
+}
+"""The libraries that every such system has, and ours."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The names of the libraries that one is linked with, and the newest version of glibc among those of its symbols."""
+
+    libraries: tuple[str, ...]
+    glibc: tuple[int, ...] = ()
+
+
+def needs_of(library: Path) -> Needs:
+    """What a library needs. Raises BuildError if it is no library that is understood."""
+    content = library.read_bytes()
+    try:
+        if content.startswith(b"\x7fELF\x02\x01"):
+            return _elf(content)
+        if content.startswith(b"MZ"):
+            return _pe(content)
+        if content.startswith(b"\xcf\xfa\xed\xfe"):
+            return _macho(content)
+    except (struct.error, IndexError, ValueError, KeyError) as error:
+        raise BuildError(f"{library} is damaged: {error}") from error
+    raise BuildError(f"{library} is no library")
+
+
+def check_libraries(libraries: Sequence[Path], target: Target) -> None:
+    """Raises BuildError if one needs more than the tag of the target's wheels promises."""
+    promised = re.match(r"manylinux_(\d+)_(\d+)", target.tag)
+    for library in libraries:
+        needs = needs_of(library)
+        foreign = [each for each in needs.libraries if not re.fullmatch(ALLOWED[target.system], each)]
+        if foreign:
+            raise BuildError(f"{library.name} needs {', '.join(foreign)}, which not every system has")
+        if promised is not None and needs.glibc > tuple(map(int, promised.groups())):
+            raise BuildError(
+                f"{library.name} needs glibc {'.'.join(map(str, needs.glibc))}, {target.tag} promises less"
+            )
+
+
+def _text(content: bytes, at: int) -> str:
+    return content[at : content.index(b"\0", at)].decode()
+
+
+def _elf(content: bytes) -> Needs:
+    (start,) = struct.unpack_from("<Q", content, 40)
+    size, count = struct.unpack_from("<HH", content, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", content, start + size * number) for number in range(count)]
+    needed: list[str] = []
+    versions: list[tuple[int, ...]] = []
+    for _, kind, _, _, offset, length, link, info, _, _ in sections:
+        texts = sections[link][4] if link < count else 0
+        if kind == 6:  # what the loader reads
+            entries = struct.iter_unpack("<qQ", content[offset : offset + length])
+            needed += [_text(content, texts + value) for tag, value in entries if tag == 1]
+        if kind == 0x6FFFFFFE:  # versions that are needed
+            at = offset
+            for _ in range(info):
+                _, entries_of, _, first, following = struct.unpack_from("<HHIII", content, at)
+                place = at + first
+                for _ in range(entries_of):
+                    _, _, _, name, step = struct.unpack_from("<IHHII", content, place)
+                    version = re.fullmatch(r"GLIBC_([0-9.]+)", _text(content, texts + name))
+                    versions += [tuple(map(int, version[1].split(".")))] if version else []
+                    place += step
+                at += following
+    return Needs(tuple(needed), max(versions, default=()))
+
+
+def _pe(content: bytes) -> Needs:
+    (header,) = struct.unpack_from("<I", content, 0x3C)
+    if content[header : header + 4] != b"PE\0\0":
+        raise ValueError("no header")
+    count, optional = (
+        struct.unpack_from("<H", content, header + 6)[0],
+        struct.unpack_from("<H", content, header + 20)[0],
+    )
+    sections = [struct.unpack_from("<8sIIII", content, header + 24 + optional + 40 * number) for number in range(count)]
+
+    def place(address: int) -> int:
+        for _, size, virtual, length, raw in sections:
+            if virtual <= address < virtual + max(size, length):
+                return int(raw + address - virtual)
+        raise ValueError("an address outside of the file")
+
+    (imports,) = struct.unpack_from("<I", content, header + 24 + 112 + 8)
+    names = []
+    if imports:
+        at = place(imports)
+        while name := struct.unpack_from("<I", content, at + 12)[0]:
+            names.append(_text(content, place(name)))
+            at += 20
+    return Needs(tuple(names))
+
+
+def _macho(content: bytes) -> Needs:
+    (count,) = struct.unpack_from("<I", content, 16)
+    at, names = 32, []
+    for _ in range(count):
+        kind, size = struct.unpack_from("<II", content, at)
+        if kind & 0x7FFFFFFF in (0x0C, 0x18, 0x1F):  # a library, one that may be missing, one that is exported again
+            names.append(_text(content, at + struct.unpack_from("<I", content, at + 8)[0]))
+        at += size
+    return Needs(tuple(names))

@@ -1,0 +1,101 @@
+"""The systems that wheels are made for, and the kinds of processors that each has code for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graphc.errors import BuildError
+
+X86_64: Mapping[str, tuple[str, ...]] = {
+    "sse42": ("SSE42",),
+    "haswell": ("SSE42", "AVX", "F16C", "FMA", "AVX2", "BMI2"),
+    "alderlake": ("SSE42", "AVX", "F16C", "FMA", "AVX2", "BMI2", "AVX_VNNI"),
+    "skylakex": ("SSE42", "AVX", "F16C", "FMA", "AVX2", "BMI2", "AVX512"),
+    "icelake": ("SSE42", "AVX", "F16C", "FMA", "AVX2", "BMI2", "AVX512", "AVX512_VBMI", "AVX512_VNNI"),
+    "zen4": ("SSE42", "AVX", "F16C", "FMA", "AVX2", "BMI2", "AVX512", "AVX512_VBMI", "AVX512_VNNI", "AVX512_BF16"),
+}
+"""Kinds of processors by ggml's names of them, with what it calls their features. One without SSE4.2 is older than 2009."""
+
+ARMV8: Mapping[str, tuple[str, ...]] = {
+    "armv8.0": (),
+    "armv8.2": ("DOTPROD", "FP16_VECTOR_ARITHMETIC"),
+    "armv8.6": ("DOTPROD", "FP16_VECTOR_ARITHMETIC", "MATMUL_INT8"),
+}
+
+APPLE: Mapping[str, tuple[str, ...]] = {
+    "apple_m1": ("DOTPROD",),
+    "apple_m2": ("DOTPROD", "MATMUL_INT8"),
+}
+
+WINDOWS_ARM: Mapping[str, tuple[str, ...]] = {"armv8.2": ("DOTPROD", "FP16_VECTOR_ARITHMETIC")}
+"""ggml cannot ask Windows what the processor has; all on which Windows 11 runs have this."""
+
+ZIG: Mapping[str, str] = {
+    "SSE42": "sse3+ssse3+sse4_1+sse4_2+popcnt",
+    "AVX": "avx",
+    "F16C": "f16c",
+    "FMA": "fma",
+    "AVX2": "avx2",
+    "BMI2": "bmi2",
+    "AVX_VNNI": "avxvnni",
+    "AVX512": "avx512f+avx512cd+avx512vl+avx512dq+avx512bw",
+    "AVX512_VBMI": "avx512vbmi",
+    "AVX512_VNNI": "avx512vnni",
+    "AVX512_BF16": "avx512bf16",
+    "DOTPROD": "v8_2a+dotprod",
+    "FP16_VECTOR_ARITHMETIC": "fullfp16",
+    "MATMUL_INT8": "i8mm",
+}
+"""zig's names of features: those that ggml looks for before it takes the code, and no others that such processors have."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A system: zig's name, the tag of its wheels, how it calls libraries, the least processor (zig's name), and the kinds of
+    processors that there is code for."""
+
+    name: str
+    triple: str
+    tag: str
+    library: str
+    least: str
+    variants: Mapping[str, tuple[str, ...]]
+
+    @property
+    def system(self) -> str:
+        """The kind of system, as in its name."""
+        return self.name.split("-")[0]
+
+    @property
+    def processor(self) -> str:
+        """The kind of processor, as ggml's folders are called."""
+        return "x86" if self.triple.startswith("x86_64") else "arm"
+
+    def cpu(self, variant: str) -> str:
+        """zig's name of a kind of processor."""
+        return "+".join([self.least, *(ZIG[feature] for feature in self.variants[variant])])
+
+
+TARGETS: Mapping[str, Target] = {
+    each.name: each
+    for each in (
+        Target("linux-x86_64", "x86_64-linux-gnu.2.17", "manylinux_2_17_x86_64", "lib{}.so", "x86_64", X86_64),
+        Target("linux-arm64", "aarch64-linux-gnu.2.17", "manylinux_2_17_aarch64", "lib{}.so", "generic", ARMV8),
+        Target("musl-x86_64", "x86_64-linux-musl", "musllinux_1_2_x86_64", "lib{}.so", "x86_64", X86_64),
+        Target("musl-arm64", "aarch64-linux-musl", "musllinux_1_2_aarch64", "lib{}.so", "generic", ARMV8),
+        Target("windows-x86_64", "x86_64-windows-gnu", "win_amd64", "{}.dll", "x86_64", X86_64),
+        Target("windows-arm64", "aarch64-windows-gnu", "win_arm64", "{}.dll", "generic", WINDOWS_ARM),
+        Target("macos-x86_64", "x86_64-macos.11.0", "macosx_11_0_x86_64", "lib{}.dylib", "x86_64", X86_64),
+        Target("macos-arm64", "aarch64-macos.11.0", "macosx_11_0_arm64", "lib{}.dylib", "apple_m1", APPLE),
+    )
+}
+"""By name."""
+
+
+def find_target(name: str) -> Target:
+    """The target of that name. Raises BuildError if there is none."""
+    found = TARGETS.get(name.lower())
+    if found is None:
+        raise BuildError(f"no target {name!r}; there is {', '.join(TARGETS)}")
+    return found

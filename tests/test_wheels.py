@@ -1,0 +1,231 @@
+"""Wheels with libraries: which are made, what is in them, and which library is taken where one is installed."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import os
+import platform
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.utils import parse_wheel_filename
+
+from graphc.errors import BuildError, GraphcError
+from graphc.ggml_library import NAMES, VARIANT, ggml_folder, load_brought
+from graphc.kernels.c.compiler import find_compiler
+from graphc.zig import find_zig
+from graphc_build.symbols import check_libraries, needs_of
+from graphc_build.targets import TARGETS, ZIG, find_target
+from graphc_build.wheel import complete
+
+ROOT = Path(__file__).parent.parent
+
+METADATA = """\
+Metadata-Version: 2.4
+Name: graphc
+Version: 0.1.0
+License-File: LICENSE
+Requires-Dist: ggml-python==0.0.45
+Requires-Dist: numpy
+"""
+
+LIBRARY = """
+int ggml_backend_score(void) {{ return {score}; }}
+void * ggml_backend_init(void) {{ static int here; return &here; }}
+int registered;
+void ggml_backend_register(void * registry) {{ registered = registry == ggml_backend_init(); }}
+"""
+
+
+def test_the_table():
+    assert len({each.tag for each in TARGETS.values()}) == len(TARGETS)
+    for target in TARGETS.values():
+        (tag,) = parse_wheel_filename(f"graphc-0.1.0-py3-none-{target.tag}.whl")[3]
+        assert tag.platform == target.tag
+        assert target.processor == ("arm" if target.tag.endswith(("arm64", "aarch64")) else "x86")
+        for variant, features in target.variants.items():
+            assert set(features) <= set(ZIG)
+            assert target.cpu(variant).startswith(target.least)
+    with pytest.raises(BuildError, match="no target 'beos'; there is linux-x86_64, "):
+        find_target("beos")
+
+
+def library(path: Path, source: str) -> Path:
+    """A library of C source."""
+    compiler = find_compiler()
+    assert compiler is not None
+    text = path.with_suffix(".c")
+    text.write_text(source)
+    subprocess.run([*compiler, "-shared", "-fPIC", str(text), "-o", str(path)], check=True)
+    text.unlink()
+    return path
+
+
+def brought(folder: Path, **scores: int) -> Path:
+    """A folder as a wheel has it, with code for processors of these scores."""
+    (folder / "lib").mkdir(parents=True)
+    for name in ("ggml-base", "ggml"):
+        library(folder / "lib" / NAMES.format(name), "int nothing;")
+    for name, score in scores.items():
+        library(folder / "lib" / NAMES.format(f"ggml-cpu-{name}"), LIBRARY.format(score=score))
+    return folder
+
+
+def test_the_best_for_the_processor_is_taken(tmp_path, monkeypatch):
+    folder = brought(tmp_path / "some", old=1, new=20, other=0, better=3)
+    found = load_brought(folder)
+    assert found.variant == "new"
+    assert found.folder == folder
+    assert found.own is not None
+    assert found.ggml.symbol("ggml_backend_score")() == 20
+    monkeypatch.setenv(VARIANT, "better")
+    assert load_brought(folder).variant == "better"
+    monkeypatch.setenv(VARIANT, "other")
+    with pytest.raises(
+        GraphcError, match="GRAPHC_CPU_VARIANT is 'other'; for this processor there is old, better, new"
+    ):
+        load_brought(folder)
+
+
+def test_a_processor_that_is_too_old(tmp_path):
+    with pytest.raises(GraphcError, match="of none of the kinds that graphc's wheel has code for: avx, sse"):
+        load_brought(brought(tmp_path / "new", sse=0, avx=0))
+    with pytest.raises(GraphcError, match="has code for: none"):
+        load_brought(brought(tmp_path / "empty"))
+
+
+def test_a_damaged_wheel(tmp_path):
+    folder = brought(tmp_path / "damaged", old=1)
+    path = folder / "lib" / NAMES.format("ggml-cpu-old")
+    path.write_bytes(b"nonsense" * 100)
+    with pytest.raises(GraphcError, match=r"ggml-cpu-old.* cannot be loaded: .*; install graphc's wheel again"):
+        load_brought(folder)
+    other = brought(tmp_path / "other", old=1)
+    (other / "lib" / NAMES.format("ggml-base")).unlink()
+    with pytest.raises(GraphcError, match=r"ggml-base.* cannot be loaded"):
+        load_brought(other)
+
+
+def test_what_libraries_need(tmp_path):
+    """Of each system's format, as zig links them."""
+    zig = find_zig()
+    assert zig is not None
+    source = tmp_path / "some.c"
+    source.write_text("#include <math.h>\ndouble of(double x) { return pow(x, 0.3); }\n")
+    needed = {
+        "linux-x86_64": "libm.so.6",
+        "windows-x86_64": "KERNEL32.dll",
+        "macos-arm64": "/usr/lib/libSystem.B.dylib",
+    }
+    for name, expected in needed.items():
+        target = TARGETS[name]
+        path = tmp_path / target.library.format(name)
+        command = [str(zig), "cc", "-target", target.triple, "-shared", str(source), "-o", str(path), "-lm"]
+        subprocess.run(command, check=True)
+        assert expected in needs_of(path).libraries
+        check_libraries([path], target)
+        content = path.read_bytes()
+        for cut in (0, 3, 5, 40, 100):
+            path.write_bytes(content[:cut])
+            with pytest.raises(BuildError, match=r"is damaged|is no library"):
+                needs_of(path)
+    assert needs_of(Path(sys.executable).resolve()) is not None
+
+
+def test_a_library_that_needs_too_much():
+    """ggml-python's need what the machine has that compiled them."""
+    base = ggml_folder / "lib" / NAMES.format("ggml-base")
+    with pytest.raises(BuildError, match=r"ggml-base.* needs .*, which not every system has"):
+        check_libraries([base], TARGETS["musl-x86_64"])
+
+
+def test_what_is_in_a_wheel(tmp_path):
+    pure = tmp_path / "graphc-0.1.0-py3-none-any.whl"
+    with zipfile.ZipFile(pure, "w") as archive:
+        archive.writestr("graphc/__init__.py", "")
+        archive.writestr("graphc-0.1.0.dist-info/METADATA", METADATA)
+        archive.writestr(
+            "graphc-0.1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr("graphc-0.1.0.dist-info/RECORD", "nonsense")
+    own = tmp_path / "libggml-cpu-new.so"
+    own.write_bytes(b"code")
+    headers = tmp_path / "ggml"
+    (headers / "include").mkdir(parents=True)
+    for name in ("ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu.h", "gguf.h"):
+        (headers / "include" / name).write_text(name)
+    made = []
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        made.append(complete(pure, TARGETS["linux-arm64"], [own], headers, {"LICENSE.ggml": "MIT"}, folder))
+        os.utime(own, (number, number))
+    assert made[0].name == "graphc-0.1.0-py3-none-manylinux_2_17_aarch64.whl"
+    assert made[0].read_bytes() == made[1].read_bytes()
+    with zipfile.ZipFile(made[0]) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    info = "graphc-0.1.0.dist-info"
+    assert files["graphc/ggml/lib/libggml-cpu-new.so"] == b"code"
+    assert files["graphc/ggml/include/ggml.h"] == b"ggml.h"
+    assert files[f"{info}/licenses/LICENSE.ggml"] == b"MIT"
+    assert "ggml-python" not in files[f"{info}/METADATA"].decode()
+    assert "Requires-Dist: numpy\n" in files[f"{info}/METADATA"].decode()
+    assert "License-File: LICENSE\nLicense-File: LICENSE.ggml\n" in files[f"{info}/METADATA"].decode()
+    assert files[f"{info}/WHEEL"].decode() == (
+        "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: py3-none-manylinux_2_17_aarch64\n"
+    )
+    rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(files[f"{info}/RECORD"].decode()))}
+    assert rows.pop(f"{info}/RECORD") == ["", ""]
+    assert set(rows) == set(files) - {f"{info}/RECORD"}
+    for name, (digest, size) in rows.items():
+        assert digest == "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(files[name]).digest()).decode().rstrip("=")
+        assert int(size) == len(files[name])
+
+
+CHECK = """
+from graphc.ggml_library import loaded
+from graphc.kernels.c.compiler import find_compiler
+from graphc.targets.ggml.run.choose.library import load_own
+
+assert loaded.own is not None
+assert load_own().library is loaded.own
+assert find_compiler() is None
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(sys.platform != "linux", reason="the wheel of this machine is made")
+def test_a_wheel_without_a_compiler(tmp_path):
+    """It is installed where there is neither a compiler nor ggml-python, and everything runs."""
+    environment = {"PATH": str(tmp_path / "venv" / "bin"), "HOME": str(tmp_path), "TERM": "dumb"}
+
+    def run(*command: object, **more: str) -> str:
+        """What a command says on its standard error."""
+        words, given = list(map(str, command)), {**environment, **more}
+        done = subprocess.run(words, env=given, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    name = f"linux-{'arm64' if platform.machine() == 'aarch64' else 'x86_64'}"
+    build = [sys.executable, "-m", "graphc_build", "wheel", "--target", name, "--output", str(tmp_path / "dist")]
+    subprocess.run(build, cwd=ROOT, check=True)
+    (wheel,) = (tmp_path / "dist").iterdir()
+    assert wheel.stat().st_size < 40e6
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", f"{wheel}[images]"], check=True)
+    assert run(python, "-c", CHECK) == ""
+    run(python, "-m", "graphc", "demo")
+    pictures = [tmp_path / "wheel.png", tmp_path / "compiled.png"]
+    run(python, "-m", "graphc", "image", "a red circle", "--seed", 1, "-o", pictures[0])
+    image = [sys.executable, "-m", "graphc", "image", "a red circle", "--seed", "1", "-o", str(pictures[1])]
+    subprocess.run(image, cwd=ROOT, check=True)
+    assert pictures[0].read_bytes() == pictures[1].read_bytes()
