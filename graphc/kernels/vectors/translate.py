@@ -380,6 +380,8 @@ class _Translation:
         holds = self.branch(region, condition, True)
         value = self.value(node.args[1], holds)
         self.close(holds)
+        if node.dtype in FLOATS:  # what is there where it fails may be anything but an index
+            return value
         return self.operate(region, "select", value.type, condition, value, self.literal(0, value.type))
 
     def fault(self, message: str) -> int:

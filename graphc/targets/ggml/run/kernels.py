@@ -5,18 +5,22 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from graphc.cache import warn_once
 from graphc.errors import BuildError, GraphcError, InputError
 from graphc.ggml_library import ggml, ggml_include
-from graphc.kernels.c.compiled import load_library
+from graphc.kernels.c.compiled import is_kept, load_library
 from graphc.kernels.c.compiler import find_compiler
 from graphc.kernels.c.render import Rendered, render
 from graphc.kernels.c.routine import routine_of
+from graphc.kernels.lanes import variables_of
+from graphc.kernels.nest import extent, ordered, walk
 from graphc.kernels.shared import Number
 from graphc.kernels.use import KernelUse
+from graphc.shapes import Dim, Expr, product
 from graphc.targets.ggml.run.choose.library import load_own
 from graphc.targets.ggml.run.interpreted import InterpretedKernel
 from graphc.targets.ggml.run.numpy_kernels import EvaluatedKernel, new_userdata
@@ -39,8 +43,11 @@ class LoadedKernel(Protocol):
         """What went wrong in the last run with this buffer, or None."""
 
 
-def load_kernels(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None) -> list[LoadedKernel]:
-    """The kernels, in order. `symbols`: see `render`.
+def load_kernels(
+    uses: Sequence[KernelUse], symbols: Sequence[str] | None = None, at_once: bool = False
+) -> list[LoadedKernel]:
+    """The kernels, in order. `symbols`: see `render`. With `at_once`, what is little work and was not compiled before is
+    interpreted where it can be: starting a compiler takes longer than that saves.
 
     Raises GraphcError for an operator without a loop form, BuildError if there is a compiler and it fails, InputError if
     `GRAPHC_KERNELS` is none of `WAYS`.
@@ -48,23 +55,44 @@ def load_kernels(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None
     way = os.environ.get(SETTING, "").strip() or ("compiled" if find_compiler() and ggml_include() else "interpreted")
     if way not in WAYS:
         raise InputError(f"{SETTING} is {way!r}, must be {' or '.join(WAYS)}")
+    with _of_strangers():
+        if at_once and uses and not os.environ.get(SETTING) and _is_little(uses) and not _is_compiled(uses):
+            way = "interpreted"
     return kernels_by(way, uses, symbols)
+
+
+@contextmanager
+def _of_strangers() -> Iterator[None]:
+    """What an engine from a stranger may lead to is one error."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise GraphcError(f"a kernel of the program cannot be made: {error}") from error
+
+
+def _is_little(uses: Sequence[KernelUse]) -> bool:
+    """True if our own code can interpret kernels, and with all of them computes few numbers."""
+    if load_own() is None or any(routine_of(use) is not None for use in uses):
+        return False
+    total: Dim = 0
+    for use in uses:
+        loops = ordered(use)
+        steps = [product(map(extent, variables_of(node))) for node in walk(loops.body) if node.kind == "reduce"]
+        total += product(use.shape) * (1 + sum(steps))
+    return not isinstance(total, Expr) and total <= LITTLE
+
+
+def _is_compiled(uses: Sequence[KernelUse]) -> bool:
+    compiler, include = find_compiler(), ggml_include()
+    return compiler is not None and is_kept(render(uses).text, compiler, include)
 
 
 def kernels_by(way: str, uses: Sequence[KernelUse], symbols: Sequence[str] | None = None) -> list[LoadedKernel]:
     """The kernels by one of `WAYS`."""
     if not uses:
         return []
-    try:
+    with _of_strangers():
         return WAYS[way](uses, symbols)
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ) as error:  # of an engine from a stranger
-        raise GraphcError(f"a kernel of the program cannot be made: {error}") from error
 
 
 def _compiled(uses: Sequence[KernelUse], symbols: Sequence[str] | None) -> list[LoadedKernel]:
@@ -98,6 +126,9 @@ def _evaluated(uses: Sequence[KernelUse], symbols: Sequence[str] | None) -> list
 
 SETTING = "GRAPHC_KERNELS"
 """The environment variable that names one of `WAYS`."""
+
+LITTLE = 1 << 15
+"""Elements, those that reductions add up included, of which compiled kernels would save less than 10 microseconds a run."""
 
 WAYS: Mapping[str, Callable[[Sequence[KernelUse], Sequence[str] | None], list[LoadedKernel]]] = {
     "compiled": _compiled,

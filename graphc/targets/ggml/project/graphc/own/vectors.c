@@ -383,7 +383,7 @@ static void load_lanes(const struct vectors * v, const struct vectors_span * spa
     }
     void * to = v->at[x->to] = place_of(v, x->to);
     const int64_t step = x->e == 0 ? 0 : 1;
-    if (x->d < 0) {
+    if (x->d < 0 || memchr(v->at[x->d], 0, span->lanes[2]) == NULL) {
 #define LOAD_ALL(T) EACH_ROW(span) copy_##T((T *) to + lane, (const T *) data + base[row * step] + from * stride, stride, count);
         WITH_SIZE(size, LOAD_ALL)
         return;
