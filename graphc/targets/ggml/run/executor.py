@@ -64,7 +64,7 @@ class Executor:
         self.launched: LaunchedKernels | None = None
         self.folder, self.trust = kernels, trust
         self.threads = check_threads(threads)
-        self.kernels = load_kernels(program.kernels, at_once=True)
+        self.kernels = load_kernels(program.kernels)
         self.steps: dict[Program, list[Section | Call]] = {}
         self.observer: Callable[[BuiltGraph], None] | None = None
         self.servers = Servers(split_devices(device))
