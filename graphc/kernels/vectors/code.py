@@ -159,7 +159,7 @@ class Code:
                 seen(source, frame.once - 1)
                 seen(target, frame.once - 1)
             for _, index in frame.axes:
-                seen(index, frame.body)
+                seen(index, frame.body - 1)  # it is written before
         for register, _ in self.constants:
             first[register.number], last[register.number] = -1, end
         for begin, stop in sorted(self.repeated, key=lambda each: each[1] - each[0]):
