@@ -21,6 +21,7 @@ from graphc.runtime.profile import profile
 from graphc.targets.ggml.lowering.lower import lower
 from graphc.targets.ggml.program.launch import LAUNCH
 from graphc.targets.ggml.program.rules import VIEWS
+from graphc.targets.ggml.program.tensor import Tensor
 from graphc.targets.ggml.run.executor import Executor
 
 torch = pytest.importorskip("torch")
@@ -249,3 +250,37 @@ def test_what_is_read_twice_is_in_memory(fast: bool, monkeypatch: pytest.MonkeyP
         assert not computed_by_ggml(model)
     expected = net(*inputs).detach().numpy()
     assert np.abs(result - expected).max() < (2e-3 if fast else BOUND) * np.abs(expected).max()
+
+
+class Skip(torch.nn.Module):
+    """Images side by side along their channels, normalized, and added by a shortcut: what a U-Net does with what it kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Conv2d(3, 12, 3, padding=1), torch.nn.Conv2d(12, 20, 3, padding=1)
+        self.norm, self.third = torch.nn.GroupNorm(4, 32), torch.nn.Conv2d(32, 8, 3, padding=1)
+        self.shortcut = torch.nn.Conv2d(32, 8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x: [batch, 3, height, width]."""
+        kept = self.first(x)
+        both = torch.cat([self.second(kept), kept], 1)
+        return self.third(torch.nn.functional.silu(self.norm(both))) + self.shortcut(both)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_what_lies_side_by_side_is_not_stored(fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its readers, the norm in its two kernels and the shortcut's operand, take it from where its parts lie."""
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high" if fast else "highest")
+    torch.manual_seed(0)
+    net, x = Skip().eval(), torch.randn(2, 3, 9, 7)
+    with closing(graphc.from_torch(net, (x,), device=DEVICE)) as model:
+        (result,) = model.run({"x": x.numpy()}).values()
+        calls = [call for call in executor_of(model).program.calls if call.launches is not None]
+    expected = net(x).detach().numpy()
+    assert np.abs(result - expected).max() < (2e-3 if fast else BOUND) * np.abs(expected).max()
+    names = [call.launches.each[0].rendered.kernel.name.rstrip("_0123456789") for call in calls if call.launches]
+    parts = [sum(isinstance(arg, Tensor) and arg.call >= 0 for arg in call.args) for call in calls]
+    assert ("group_statistics", 2) in zip(names, parts, strict=True)
+    # the picture and the result are brought into order, operands of products into memory: the second's only as float16
+    assert names.count("pointwise") == 4 + fast

@@ -162,7 +162,7 @@ class Generator:
 
     def settled(self, array: Array, narrow: bool = False) -> Array:
         """An array that may be read several times: nothing of it is launched as a part of one of its readers."""
-        if array.work and any(each in self.unfinished for each in array.buffers):
+        if array.work and any(each in self.unfinished and each.ne == array.ne for each in array.buffers):
             return self.in_memory(array, narrow)
         self.finish(*array.buffers)
         return array
@@ -434,8 +434,10 @@ def same_place(buffer: Buffer, order: Order) -> bool:
 
 
 def natural_order(array: Array) -> Order:
-    """The order of axes in which an array is computed with the least movement: that of a buffer of its sizes that it reads."""
-    for buffer in array.buffers:
-        if buffer.ne == array.ne:
-            return buffer.order
+    """The order of axes in which an array is computed with the least movement: that of a buffer that it reads, of its sizes, or
+    of its sizes but along one axis, as where several are joined."""
+    for differing in range(2):
+        for buffer in array.buffers:
+            if sum(own != other for own, other in zip(array.ne, buffer.ne, strict=True)) == differing:
+                return buffer.order
     return PLAIN

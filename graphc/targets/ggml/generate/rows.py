@@ -10,7 +10,7 @@ from graphc.kernels.scalar import Scalar
 from graphc.shapes import Dim
 from graphc.targets.ggml.generate.arrays import CHANNELS_LAST, ZERO, Array, Index, K, computed, repeated
 from graphc.targets.ggml.generate.elements import UNARY, wide
-from graphc.targets.ggml.generate.generator import Generator, same
+from graphc.targets.ggml.generate.generator import Generator, natural_order, same
 from graphc.targets.ggml.generate.products import of_channels
 from graphc.targets.ggml.program.tensor import Quad, Tensor
 
@@ -75,7 +75,7 @@ def group_norm(
     own = channels // groups
     ne: Quad = (groups, count, 1, 1)
     columns = width * height * own
-    last = any(buffer.ne == x.ne and buffer.order == CHANNELS_LAST for buffer in x.buffers)
+    last = natural_order(x) == CHANNELS_LAST
 
     def place(at: Index, column: Scalar) -> Index:
         if last:
