@@ -162,7 +162,9 @@ class Generator:
 
     def settled(self, array: Array, narrow: bool = False) -> Array:
         """An array that may be read several times: nothing of it is launched as a part of one of its readers."""
-        if array.work and any(each in self.unfinished and each.ne == array.ne for each in array.buffers):
+        unfinished = [each for each in array.buffers if each in self.unfinished]
+        # images side by side along their channels are read where they lie
+        if array.work and any(each.order == PLAIN or each.ne == array.ne for each in unfinished):
             return self.in_memory(array, narrow)
         self.finish(*array.buffers)
         return array
