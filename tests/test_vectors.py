@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,11 +19,9 @@ from graphc.kernels.c.routine import routine_of
 from graphc.kernels.scalar import COMPARISONS, OPERATORS, Kernel, Scalar, make
 from graphc.kernels.use import KernelUse
 from graphc.kernels.vectors.code import BLOCK
-from graphc.ops.sequences import CumSum
-from graphc.shapes import Dim, symbol
-from graphc.targets.ggml.run.choose.library import load_own
+from graphc.shapes import symbol
 from graphc.targets.ggml.run.interpreted import InterpretedKernel
-from graphc.targets.ggml.run.kernels import LITTLE, NativeKernel, kernels_by, load_kernels
+from graphc.targets.ggml.run.kernels import NativeKernel, kernels_by, load_kernels
 from graphc.targets.ggml.run.numpy_kernels import EvaluatedKernel
 
 ALL = sorted(FLOATS | INTEGERS | {BOOL}, key=str)
@@ -241,25 +238,6 @@ def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAPHC_KERNELS", "quickly")
     with pytest.raises(InputError, match="GRAPHC_KERNELS is 'quickly', must be compiled or interpreted or evaluated"):
         load_kernels([use])
-
-
-def test_little_work_is_not_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    load_own()
-    monkeypatch.delenv("GRAPHC_KERNELS", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
-    def kind_of(size: Dim) -> type:
-        use = loop(lambda k, i: k.load(0, i) * 41, F32, (size,), (F32, (size,)))
-        return type(load_kernels([use], at_once=True)[0])
-
-    n = symbol("n")
-    assert [kind_of(LITTLE), kind_of(LITTLE + 1), kind_of(n)] == [InterpretedKernel, NativeKernel, NativeKernel]
-    summed = loop(lambda k, i: k.reduce("sum", [LITTLE], lambda at: k.load(0, at)), F32, (2,), (F32, (LITTLE,)))
-    routine = KernelUse(CumSum(0, False, False), ((F32, (3,)),), F32, (3,))
-    assert [type(load_kernels([use], at_once=True)[0]) for use in (summed, routine)] == [NativeKernel, NativeKernel]
-    few = loop(lambda k, i: k.load(0, i) * 43, F32, (5,), (F32, (5,)))
-    kinds = [type(load_kernels([few], at_once=at_once)[0]) for at_once in (True, False, True)]
-    assert kinds == [InterpretedKernel, NativeKernel, NativeKernel]  # the last, because it was compiled
 
 
 def test_a_function_that_the_interpreter_lacks_is_named() -> None:

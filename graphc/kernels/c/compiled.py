@@ -53,12 +53,6 @@ def load_library(
     return _loaded[key]
 
 
-def is_kept(source: str, compiler: tuple[str, ...], include: Path | None = None) -> bool:
-    """True if the source need not be compiled, because it was before."""
-    key, _ = _recipe(source, compiler, include, None)
-    return key in _loaded or next(kept(KEPT_IN, key, ENDING), None) is not None
-
-
 def library_bytes(
     source: str, compiler: tuple[str, ...], include: Path | None = None, flags: Sequence[str] | None = None
 ) -> bytes:

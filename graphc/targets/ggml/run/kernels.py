@@ -12,15 +12,12 @@ from typing import Any, Protocol
 from graphc.cache import warn_once
 from graphc.errors import BuildError, GraphcError, InputError
 from graphc.ggml_library import ggml, ggml_include
-from graphc.kernels.c.compiled import is_kept, load_library
+from graphc.kernels.c.compiled import load_library
 from graphc.kernels.c.compiler import find_compiler
 from graphc.kernels.c.render import Rendered, render
 from graphc.kernels.c.routine import routine_of
-from graphc.kernels.lanes import variables_of
-from graphc.kernels.nest import extent, ordered, walk
 from graphc.kernels.shared import Number
 from graphc.kernels.use import KernelUse
-from graphc.shapes import Dim, Expr, product
 from graphc.targets.ggml.run.choose.library import load_own
 from graphc.targets.ggml.run.interpreted import InterpretedKernel
 from graphc.targets.ggml.run.numpy_kernels import EvaluatedKernel, new_userdata
@@ -43,11 +40,8 @@ class LoadedKernel(Protocol):
         """What went wrong in the last run with this buffer, or None."""
 
 
-def load_kernels(
-    uses: Sequence[KernelUse], symbols: Sequence[str] | None = None, at_once: bool = False
-) -> list[LoadedKernel]:
-    """The kernels, in order. `symbols`: see `render`. With `at_once`, what is little work and was not compiled before is
-    interpreted where it can be: starting a compiler takes longer than that saves.
+def load_kernels(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None) -> list[LoadedKernel]:
+    """The kernels, in order. `symbols`: see `render`.
 
     Raises GraphcError for an operator without a loop form, BuildError if there is a compiler and it fails, InputError if
     `GRAPHC_KERNELS` is none of `WAYS`.
@@ -55,9 +49,6 @@ def load_kernels(
     way = os.environ.get(SETTING, "").strip() or ("compiled" if find_compiler() and ggml_include() else "interpreted")
     if way not in WAYS:
         raise InputError(f"{SETTING} is {way!r}, must be {' or '.join(WAYS)}")
-    with _of_strangers():
-        if at_once and uses and not os.environ.get(SETTING) and _is_little(uses) and not _is_compiled(uses):
-            way = "interpreted"
     return kernels_by(way, uses, symbols)
 
 
@@ -68,23 +59,6 @@ def _of_strangers() -> Iterator[None]:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise GraphcError(f"a kernel of the program cannot be made: {error}") from error
-
-
-def _is_little(uses: Sequence[KernelUse]) -> bool:
-    """True if our own code can interpret kernels, and with all of them computes few numbers."""
-    if load_own() is None or any(routine_of(use) is not None for use in uses):
-        return False
-    total: Dim = 0
-    for use in uses:
-        loops = ordered(use)
-        steps = [product(map(extent, variables_of(node))) for node in walk(loops.body) if node.kind == "reduce"]
-        total += product(use.shape) * (1 + sum(steps))
-    return not isinstance(total, Expr) and total <= LITTLE
-
-
-def _is_compiled(uses: Sequence[KernelUse]) -> bool:
-    compiler, include = find_compiler(), ggml_include()
-    return compiler is not None and is_kept(render(uses).text, compiler, include)
 
 
 def kernels_by(way: str, uses: Sequence[KernelUse], symbols: Sequence[str] | None = None) -> list[LoadedKernel]:
@@ -119,16 +93,14 @@ def _interpreted(uses: Sequence[KernelUse], symbols: Sequence[str] | None) -> li
 
 def _evaluated(uses: Sequence[KernelUse], symbols: Sequence[str] | None) -> list[LoadedKernel]:
     what = ", ".join(sorted({use.op.name for use in uses}))  # type: ignore[attr-defined]
-    warn_once(f"no C compiler (set CC, or `pip install ziglang`): what computes {what} runs in NumPy, which is slow")
+    why = "" if find_compiler() and ggml_include() else "no C compiler (set CC, or `pip install ziglang`): "
+    warn_once(f"{why}what computes {what} runs in NumPy, which is slow")
     rendered = render(uses, symbols)
     return [EvaluatedKernel(use, rendered.symbols) for use in uses]
 
 
 SETTING = "GRAPHC_KERNELS"
 """The environment variable that names one of `WAYS`."""
-
-LITTLE = 1 << 15
-"""Elements, those that reductions add up included, of which compiled kernels would save less than 10 microseconds a run."""
 
 WAYS: Mapping[str, Callable[[Sequence[KernelUse], Sequence[str] | None], list[LoadedKernel]]] = {
     "compiled": _compiled,
