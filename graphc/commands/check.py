@@ -15,7 +15,10 @@ from graphc.trace import terminal_progress
 if TYPE_CHECKING:
     from graphc.runtime.assigned import Assigned
 
-NO_COMPILER = "no C compiler is found (set CC, or `pip install ziglang`): routines run in NumPy, which is slow, and kernels are interpreted"
+NO_COMPILER = (
+    "no C compiler is found (set CC, or `pip install ziglang`): routines run in NumPy, which is slow, and kernels are "
+    "interpreted"
+)
 
 NOT_ASKED = (
     "what {} can compute is not known: servers cannot be asked, and end at what their device cannot. `graphc check` with that "

@@ -107,7 +107,8 @@ WAYS: Mapping[str, Callable[[Sequence[KernelUse], Sequence[str] | None], list[Lo
     "interpreted": _interpreted,
     "evaluated": _evaluated,
 }
-"""How kernels are run: by a C compiler, by our own code, or by NumPy. All give the same, the first two bit by bit."""
+"""How kernels are run: by a C compiler, by our own code, or by NumPy. All give the same, the first two bit by bit, but for the
+sign of a zero: gcc makes one rounding of a cast to an integer and back, which keeps it."""
 
 
 class NativeKernel:
