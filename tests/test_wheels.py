@@ -223,9 +223,10 @@ def test_a_wheel_without_a_compiler(tmp_path):
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", f"{wheel}[images]"], check=True)
     assert run(python, "-c", CHECK) == ""
-    run(python, "-m", "graphc", "demo")
+    run(python.with_name("graphc"), "demo")
+    image = ("image", "a red circle", "--seed", "1", "-o")
     pictures = [tmp_path / "wheel.png", tmp_path / "compiled.png"]
-    run(python, "-m", "graphc", "image", "a red circle", "--seed", 1, "-o", pictures[0])
-    image = [sys.executable, "-m", "graphc", "image", "a red circle", "--seed", "1", "-o", str(pictures[1])]
-    subprocess.run(image, cwd=ROOT, check=True)
+    run(python.with_name("graphc"), *image, pictures[0])
+    compiled = [sys.executable, "-c", "from graphc.cli import main; main()", *image, str(pictures[1])]
+    subprocess.run(compiled, cwd=ROOT, check=True)
     assert pictures[0].read_bytes() == pictures[1].read_bytes()
