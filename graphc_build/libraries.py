@@ -7,6 +7,7 @@ looks for matters here. So the commands are these: the files of ggml's folders, 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from graphc.errors import BuildError
 from graphc.targets.ggml.run.choose.library import FAST_FLAGS, source
 from graphc.trace import SILENT, Progress
 from graphc.zig import find_zig
+from graphc_build.symbols import needs_of
 from graphc_build.targets import Target
 
 NATIVE = Path(__file__).parent / "native"
@@ -57,6 +59,12 @@ LINKING: dict[str, tuple[str, ...]] = {
 }
 LINKING["musl"] = LINKING["linux"]
 
+EXPORT = '__attribute__((visibility("default")))'
+"""What has a name be known outside of a library."""
+
+EXPORTED = re.compile(r"(ggml|gguf|graphc|quantize|dequantize|iq\d)")
+"""How the names begin that libraries are linked or looked up by."""
+
 TIME_LIMIT = 1800
 
 
@@ -84,7 +92,7 @@ class Recipe:
         yield Library("ggml-base", [(sources / name, (*BUILD, *about)) for name in BASE])
         yield Library("ggml", [(sources / name, BUILD) for name in REGISTRY], ("ggml-base",))
         own = self.folder / "own.c"
-        own.write_text(source(export=_export(self.target)), encoding="utf-8")
+        own.write_text(source(export=EXPORT), encoding="utf-8")
         for variant in self.target.variants:
             yield Library(f"ggml-cpu-{variant}", [*self._variant(variant, own)], ("ggml-base",))
 
@@ -165,6 +173,14 @@ def build_libraries(
             step(1)
     for library in libraries:
         _run(recipe.linked(library, made[library.name]))
+        if (
+            target.system == "windows"
+        ):  # everything was exported, C's own functions too, which others must not take from there
+            path = folder / recipe.file_name(library.name)
+            names = filter(EXPORTED.match, needs_of(path).exports)
+            exports = path.with_suffix(".def")
+            exports.write_text("EXPORTS\n" + "".join(f"{name}\n" for name in names), encoding="utf-8")
+            _run(recipe.linked(library, [*made[library.name], exports]))
     return [folder / recipe.file_name(library.name) for library in libraries]
 
 
@@ -181,11 +197,6 @@ def zig_program() -> Path:
     if found is None:
         raise BuildError("wheels are compiled by the package ziglang: `pip install ziglang`")
     return found
-
-
-def _export(target: Target) -> str:
-    """What has a name be known outside of a library."""
-    return "__declspec(dllexport)" if target.system == "windows" else '__attribute__((visibility("default")))'
 
 
 def _version(ggml: Path) -> str:

@@ -19,13 +19,18 @@ ALLOWED: dict[str, str] = {
 }
 """The libraries that every such system has, and ours."""
 
+ENTRIES = ("ggml_backend_init", "ggml_backend_cpu_init", "graphc_own", "graphc_builder_new")
+"""What is looked up in a library of a kind of processor, among others."""
+
 
 @dataclass(frozen=True)
 class Needs:
-    """The names of the libraries that one is linked with, and the newest version of glibc among those of its symbols."""
+    """The names of the libraries that one is linked with, the newest version of glibc among those of its symbols, and on Windows
+    what it gives others."""
 
     libraries: tuple[str, ...]
     glibc: tuple[int, ...] = ()
+    exports: tuple[str, ...] = ()
 
 
 def needs_of(library: Path) -> Needs:
@@ -48,6 +53,9 @@ def check_libraries(libraries: Sequence[Path], target: Target) -> None:
     promised = re.match(r"manylinux_(\d+)_(\d+)", target.tag)
     for library in libraries:
         needs = needs_of(library)
+        lacking = [each for each in ENTRIES if each not in needs.exports]
+        if target.system == "windows" and library.name.startswith("ggml-cpu") and lacking:
+            raise BuildError(f"{library.name} does not export {', '.join(lacking)}")
         foreign = [each for each in needs.libraries if not re.fullmatch(ALLOWED[target.system], each)]
         if foreign:
             raise BuildError(f"{library.name} needs {', '.join(foreign)}, which not every system has")
@@ -102,6 +110,13 @@ def _pe(content: bytes) -> Needs:
                 return int(raw + address - virtual)
         raise ValueError("an address outside of the file")
 
+    given = []
+    (exports,) = struct.unpack_from("<I", content, header + 24 + 112)
+    if exports:
+        table = place(exports)
+        (many,) = struct.unpack_from("<I", content, table + 24)
+        texts = place(struct.unpack_from("<I", content, table + 32)[0])
+        given = [_text(content, place(each)) for each in struct.unpack_from(f"<{many}I", content, texts)]
     (imports,) = struct.unpack_from("<I", content, header + 24 + 112 + 8)
     names = []
     if imports:
@@ -109,7 +124,7 @@ def _pe(content: bytes) -> Needs:
         while name := struct.unpack_from("<I", content, at + 12)[0]:
             names.append(_text(content, place(name)))
             at += 20
-    return Needs(tuple(names))
+    return Needs(tuple(names), exports=tuple(given))
 
 
 def _macho(content: bytes) -> Needs:
