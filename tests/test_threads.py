@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import threading
@@ -19,11 +20,16 @@ from test_memory import deep_model, rows
 
 import graphc
 from graphc.errors import GraphcError, InputError
+from graphc.ggml_library import ggml
+from graphc.ir.types import F16
+from graphc.kernels.use import KernelUse
 from graphc.once import once
+from graphc.ops.sequences import CumSum
 from graphc.runtime.turns import Turns
+from graphc.shapes import symbol
 from graphc.targets.ggml.run import executor
 from graphc.targets.ggml.run.interpreted import InterpretedKernel
-from graphc.targets.ggml.run.kernels import NativeKernel
+from graphc.targets.ggml.run.kernels import NativeKernel, kernels_by
 from graphc.targets.ggml.run.memory import streams
 from graphc.targets.ggml.run.numpy_kernels import EvaluatedKernel
 
@@ -156,6 +162,31 @@ def test_an_error_belongs_to_the_run_that_made_it(way: str, kind: type, monkeypa
                 np.testing.assert_array_equal(model.run(x=x, which=good)["y"], x[:, :2])
 
     at_once(4, work)
+
+
+def test_a_thread_writes_nothing_that_another_has_to_write() -> None:
+    """gcc's predictive commoning reads the cells beside those of a thread, and writes them back."""
+    rows, shape = 20000, (symbol("n"), 3)
+    (kernel,) = kernels_by("compiled", [KernelUse(CumSum(0, True, True), ((F16, shape),), F16, shape)])
+    x, y = np.zeros((rows, 3), np.float16), np.ones((rows, 3), np.float16)
+    source, result = ggml.ggml_tensor(), ggml.ggml_tensor()
+    source.data, result.data, result.src[0] = x.ctypes.data, y.ctypes.data, ctypes.pointer(source)
+    run, data = ctypes.cast(kernel.function, ggml.ggml_custom_op_t), kernel.userdata({"n": rows})
+    ended = time.monotonic() + 0.3
+
+    def compute() -> None:
+        while time.monotonic() < ended:
+            run(ctypes.pointer(result), 1, 2, ctypes.addressof(data))
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(compute)
+        turn = 0
+        while not other.done():
+            turn = (turn + 1) % 1000
+            y[:, 0] = turn
+            assert (y[:, 0] == turn).all()
+        other.result()
+    assert not y[:, 1:].any()
 
 
 def repeat(

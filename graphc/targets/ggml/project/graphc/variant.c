@@ -4,6 +4,11 @@
 #define GRAPHC_API static
 #endif
 
+#if defined(__GNUC__) && !defined(__clang__)
+// It would read cells that another thread writes, and write them back.
+#pragma GCC optimize("no-predictive-commoning")
+#endif
+
 #include "variants.h"
 
 #include "own.c"
