@@ -31,7 +31,7 @@ def cache_folder(name: str) -> Path:
 
 
 def make_cache_folder(name: str) -> Path:
-    """The same, made if it is not there. Raises OSError where nothing can be written to it."""
+    """A folder of this name in the user's cache, made if it is not there. Raises OSError where nothing can be written to it."""
     folder = cache_folder(name)
     folder.parent.parent.mkdir(parents=True, exist_ok=True)
     for each in (folder.parent, folder):

@@ -3,6 +3,7 @@
 import functools
 import os
 import shutil
+import struct
 import subprocess
 import warnings
 from pathlib import Path
@@ -410,6 +411,16 @@ def test_a_wrong_command_line_is_one_message(compiled, tmp_path, args, message):
     assert done.returncode == 1
     assert message in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_engine_of_another_format_is_refused(compiled, tmp_path):
+    content = (compiled / "blocks" / "model.gguf").read_bytes()
+    written, other = (b"graphc.version" + struct.pack("<II", 4, number) for number in (1, 2))
+    assert content.count(written) == 1
+    (tmp_path / "e.gguf").write_bytes(content.replace(written, other))
+    status, said = run_program(compiled / "build" / "blocks", "--engine", tmp_path / "e.gguf", "--random", "1")
+    assert status == 1
+    assert "e.gguf is an engine of format 2, and this program reads format 1" in said
 
 
 @pytest.mark.skipif(os.name == "nt", reason="files of POSIX systems")

@@ -26,6 +26,7 @@ from graphc.shapes import integer, is_static
 from graphc.targets.ggml.program.program import Program
 from graphc.targets.ggml.program.tensor import ProgramError
 from graphc.targets.ggml.program.text import DTYPES, READ_ERRORS, read_operator, write_operator
+from graphc.versions import check_format
 
 VERSION = 1
 
@@ -200,8 +201,7 @@ class _Reader:
     """Makes the graph again, from a document whose every part may be wrong."""
 
     def __init__(self, document: Any, program: Program) -> None:
-        if document["version"] != VERSION:
-            raise EngineError(f"its recipes are of format {document['version']}, and this graphc reads {VERSION}")
+        check_format("its recipes are", document["version"], VERSION)
         self.document, self.program = document, program
         self.graph = Graph("recipes")
         self.largest = 0

@@ -1,7 +1,8 @@
 """The engine file: a program with its weights in one GGUF file, which runs without the model that it was made from.
 
 Tensor `w<i>` holds weight `i`, aligned so that it is used where it lies in the mapped file; its full name is in the
-program. Metadata: `graphc.version` (the format's number), `graphc.program` (see `text.py`), `graphc.program.sha256`,
+program. Metadata: `graphc.version` (the format's number), `graphc.needs` (the least graphc that reads it, see
+`graphc/versions.py`), `graphc.program` (see `text.py`), `graphc.program.sha256`,
 `graphc.recipes` (see `graphc/weights/recipes.py`) with its own checksum, `graphc.example`, sizes to try the model with,
 `graphc.about`, what the model's file says of itself, and `graphc.kernels`, code for GPUs (`program/device_code.py`).
 """
@@ -28,11 +29,17 @@ from graphc.targets.ggml.program.tensor import ProgramError
 from graphc.targets.ggml.program.text import digest, read_text, write_text
 from graphc.targets.ggml.program.verify import check_row_numbers
 from graphc.trace import SILENT, Progress
+from graphc.versions import check_format, check_reader, least_reader
 from graphc.weights.formats.gguf import GZIP, Entry, read_container, write_container
 from graphc.weights.recipes import recipes_of
 
 ARCHITECTURE = "graphc"
 VERSION = 1
+NEEDS = "graphc.needs"
+"""What the metadata call the least graphc that reads the engine."""
+
+FIRST = "0.1.0"
+"""The least graphc that reads an engine which does not say so: such were written before the first release."""
 
 GROWTH = "graphc.growth."
 """Before what the metadata say of a table that grew."""
@@ -65,6 +72,7 @@ def write_engine(
         "general.architecture": ARCHITECTURE,
         "general.name": program.name.encode(errors="replace").decode(),
         "graphc.version": VERSION,
+        NEEDS: least_reader(),
         "graphc.program": text,
         "graphc.program.sha256": digest(text),
         "graphc.recipes": program.recipes,
@@ -118,9 +126,8 @@ def read_stripped_engine(path: str | os.PathLike[str]) -> tuple[Program, list[np
 
 def _read(path: str | os.PathLike[str]) -> tuple[Program, list[np.ndarray | None]]:
     metadata, entries, data = read_container(path, ARCHITECTURE)
-    version = metadata.get("graphc.version")
-    if version != VERSION:
-        raise EngineError(f"it is an engine of format {version}, and this graphc reads {VERSION}; compile it again")
+    check_reader(metadata.get(NEEDS, FIRST))
+    check_format("it is an engine", metadata.get("graphc.version"), VERSION)
     text = metadata.get("graphc.program")
     if not isinstance(text, str) or metadata.get("graphc.program.sha256") != digest(text):
         raise EngineError("it is damaged: the program is not the one that its checksum was made of")

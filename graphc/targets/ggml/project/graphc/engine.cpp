@@ -9,6 +9,8 @@ namespace graphc {
 
 namespace {
 
+constexpr const char * format_key = "graphc.version";
+constexpr uint32_t engine_format = 1;
 constexpr const char * program_key = "graphc.program.sha256";
 constexpr const char * recipes_key = "graphc.recipes";
 constexpr const char * growth_key = "graphc.growth.program";
@@ -42,6 +44,11 @@ Engine::Engine(std::string path, Mapping mapping) : path_(std::move(path)), mapp
 
 Growth Engine::growth_of(const std::string & sha256) const {
     if (program_.empty()) throw Error(path_ + " is not an engine: it holds no program");
+    const uint32_t format = number(contents_, format_key);
+    if (format != engine_format) {
+        throw Error(path_ + " is an engine of format " + std::to_string(format) + ", and this program reads format " +
+                    std::to_string(engine_format) + "; compile the engine and this code by one graphc");
+    }
     if (program_ == sha256) return {};
     if (growth_.program == sha256) return growth_;
     throw Error(path_ + " is the engine of another program; use the one that was compiled together with this code");
