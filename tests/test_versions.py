@@ -175,3 +175,14 @@ def test_the_variables_of_the_page_are_those_that_are_read() -> None:
             elif path.suffix in (".c", ".h", ".cpp"):
                 read |= set(re.findall(r'getenv\("(GRAPHC_\w+)"', path.read_text()))
     assert read == set(re.findall(r"`(GRAPHC_[A-Z_]+)`", page))
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    sections = re.findall(r"^## (.*)$", changelog, re.MULTILINE)
+    for section in sections:
+        assert re.fullmatch(r"\[\d+\.\d+\.\d+\] (\(unreleased\)|- \d{4}-\d\d-\d\d)", section), section
+    assert sections[0].startswith(f"[{graphc.__version__}]")
+    assert not any("unreleased" in section for section in sections[1:])
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.*)$", changelog, re.MULTILINE)) <= kinds
