@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from graphc.errors import InputError
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
 
 ELEMENTS = {"float32": "float", "float64": "double"}
 """Types that onnxruntime calls by other names than NumPy."""
+
+_NAMES = """
+    float32 uint8 int8 uint16 int16 int32 int64 object bool float16 float64 uint32 uint64 complex64 complex128 bfloat16
+    float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz uint4 int4 float4_e2m1fn float8_e8m0fnu uint2 int2
+    float6_e2m3fn float6_e3m2fn
+"""
+ELEMENT_TYPES: dict[int, np.dtype] = {
+    number: np.dtype(getattr(ml_dtypes, name, name)) for number, name in enumerate(_NAMES.split(), 1)
+}
+"""NumPy's types by ONNX's numbers (`TensorProto.DataType`); `object` are strings."""
 
 
 def type_text(dtype: np.dtype) -> str:
@@ -68,10 +79,12 @@ class OrtValue:
         return list(self._array.shape)
 
     def element_type(self) -> int:
-        """ONNX's number of the type."""
-        import onnx
-
-        return int(onnx.helper.np_dtype_to_tensor_dtype(self._array.dtype))
+        """ONNX's number of the type. Raises InputError for a type that has none."""
+        kind = np.dtype(object) if self._array.dtype.kind == "U" else self._array.dtype
+        number = next((number for number, known in ELEMENT_TYPES.items() if known == kind), None)
+        if number is None:
+            raise InputError(f"ONNX has no elements of type {kind}")
+        return number
 
     def data_type(self) -> str:
         """The type as onnxruntime writes it."""
@@ -216,11 +229,8 @@ def at_address(address: int, shape: Sequence[int], dtype: np.dtype) -> np.ndarra
 
 def dtype_of(element_type: Any) -> np.dtype:
     """NumPy's type of a type of its own, or of ONNX's number. Raises InputError."""
-    import onnx
-
     try:
-        known = isinstance(element_type, int)
-        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type) if known else element_type)
+        return ELEMENT_TYPES[element_type] if isinstance(element_type, int) else np.dtype(element_type)
     except (TypeError, KeyError, ValueError) as error:
         raise InputError(f"{element_type!r} is not an element type") from error
 
