@@ -69,6 +69,15 @@ def test_there_are_engines_of_every_format() -> None:
     assert formats == {str(number) for number in range(1, engine.VERSION + 1)}
 
 
+def test_what_older_engines_have_besides_is_read() -> None:
+    code = engine.read_engine(ROOT / "tests/engines/1/carried.gguf.gz")[0].device_code
+    assert code is not None
+    assert code.code == {"sm_80": "// a target's code"}
+    growth = engine.read_engine(ROOT / "tests/engines/1/grown.gguf.gz")[0].growth
+    assert growth is not None
+    assert growth.rows == 1
+
+
 def test_an_engine_says_which_graphc_it_needs(tmp_path: Path) -> None:
     graphc.compile(ROOT / "graphc/demo/digits.onnx", tmp_path / "digits.gguf", threads=1).close()
     metadata, _, _ = read_container(tmp_path / "digits.gguf", engine.ARCHITECTURE)
