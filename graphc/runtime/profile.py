@@ -38,7 +38,7 @@ from graphc.targets.ggml.run.memory.streams import Streams
 
 PRODUCTS = (
     *("mul_mat", "matmul", "conv", "out_prod"),
-    *(name.removeprefix(PREFIX) for name, each in COMPOSITES.items() if each.product),
+    *(name.removeprefix(PREFIX) for name, each in COMPOSITES.items() if each.multiplied),
 )
 """Parts of the names of steps that are products."""
 

@@ -23,12 +23,11 @@ from graphc.kernels.scalar import Scalar, make, result_index, trace
 from graphc.kernels.use import KernelUse
 from graphc.ops.base import Op
 from graphc.shapes import Dim
-from graphc.targets.ggml.generate import products, rows
 from graphc.targets.ggml.generate.arrays import ZERO, Array, Buffer, Index, K
-from graphc.targets.ggml.generate.attention import attended
 from graphc.targets.ggml.generate.blocks import FORMATS, decoded
 from graphc.targets.ggml.generate.elements import DTYPES, ELEMENTS, view
 from graphc.targets.ggml.generate.generator import MOST_BUFFERS, Generator, NotGenerated, renamed
+from graphc.targets.ggml.generate.kernels import KERNELS, products
 from graphc.targets.ggml.generate.narrow import narrow
 from graphc.targets.ggml.generate.together import together
 from graphc.targets.ggml.program.composites import COMPOSITES
@@ -37,21 +36,6 @@ from graphc.targets.ggml.program.launch import Launches
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program, Weight
 from graphc.targets.ggml.program.rules import VIEWS
 from graphc.targets.ggml.program.tensor import Arg, Tensor
-
-KERNELS: dict[str, Callable[..., Array | None]] = {
-    "graphc_attention": attended,
-    "graphc_linear": products.linear_product,
-    "ggml_mul_mat": lambda g, result, weight, x: products.linear_product(g, result, weight, x, False),
-    "graphc_conv_2d": products.convolution,
-    "graphc_layer_norm": rows.layer_norm,
-    "graphc_rms_norm": rows.rms_norm,
-    "graphc_group_norm": rows.group_norm,
-    "ggml_soft_max": rows.soft_max,
-    "ggml_soft_max_ext": rows.soft_max,
-    "ggml_mean": rows.mean,
-    "ggml_sum_rows": rows.sum_rows,
-}
-"""What has kernels of its own, and what makes them; None where it does not, as a composite's expansion then does."""
 
 CHEAP, DEEP = 2, 48
 """How much may be computed again wherever it is read, and how much for one element before it is put into memory."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.program import Call, Program
 from graphc.targets.ggml.program.rules import VIEWS
 from graphc.targets.ggml.program.tensor import Tensor
 
-OPERANDS = {"graphc_linear": 2, "ggml_mul_mat": 2, "graphc_conv_2d": 2, "graphc_attention": 3}
+OPERANDS = {"ggml_mul_mat": 2} | {name: each.multiplied for name, each in COMPOSITES.items()}
 """How many of a call's first arguments it multiplies."""
 
 SAME_NUMBERS = {*VIEWS, "ggml_cont", "graphc_copy"}

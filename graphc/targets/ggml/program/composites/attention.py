@@ -6,7 +6,7 @@ from graphc.targets.ggml.program.composites.composite import Expansion, composit
 from graphc.targets.ggml.program.tensor import Tensor
 
 
-@composite(made=8, ways=("flash", "scores"), product=True)
+@composite(made=8, ways=("flash", "scores"), multiplied=3)
 def attention(call: Expansion, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """`softmax(q @ k^T * scale + mask) @ v`. q is [N, H, M, D], k [N, G, L, D], v [N, G, L, E], with contiguous rows of q and
     k; G divides H, and a head of k and v serves H / G adjacent heads of q. The mask is [.., M, L], contiguous. The result has

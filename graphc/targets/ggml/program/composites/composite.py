@@ -43,7 +43,8 @@ class Expansion:
 class Composite:
     """What a program may call: a function that makes its expansion, the kinds of its arguments by their names, what any number
     of tensors is called that may follow ("" if none), how many tensors are made for it at most, besides one for each
-    argument, the names of the ways in which it may be computed, if there are several, and whether it multiplies matrices."""
+    argument, the names of the ways in which it may be computed, if there are several, and how many of its first arguments
+    it multiplies as matrices."""
 
     name: str
     expand: Callable[..., Tensor]
@@ -51,7 +52,7 @@ class Composite:
     more: str
     made: int
     ways: tuple[str, ...]
-    product: bool
+    multiplied: int
 
     def expansion(self, args: Sequence[Arg]) -> list[Step]:
         """The calls that one with these arguments stands for; the last has its result. Raises ProgramError."""
@@ -81,19 +82,17 @@ VECTORS: dict[str, Vectors] = {}
 for its own arguments, the place of the operand and the vector. None if it takes no vector there."""
 
 
-def composite(
-    made: int = 4, ways: tuple[str, ...] = (), product: bool = False
-) -> Callable[[Callable[..., Tensor]], str]:
+def composite(made: int = 4, ways: tuple[str, ...] = (), multiplied: int = 0) -> Callable[[Callable[..., Tensor]], str]:
     """Register a composite by the function that makes its expansion: of what makes a call, and the composite's arguments. What
     ggml accepts of the expansion, a program may call. In the function's place is the composite's name. Of several `ways`, a
-    device has some; a `product` multiplies matrices."""
+    device has some; of the arguments the first `multiplied` are matrices of products."""
 
     def register(expand: Callable[..., Tensor]) -> str:
         name = PREFIX + expand.__name__
         kinds = list(inspect.signature(expand, eval_str=True).parameters.values())[1:]
         fixed = {each.name: each.annotation for each in kinds if each.kind is not each.VAR_POSITIONAL}
         more = "".join(each.name for each in kinds if each.kind is each.VAR_POSITIONAL)
-        COMPOSITES[name] = Composite(name, expand, fixed, more, made, ways, product)
+        COMPOSITES[name] = Composite(name, expand, fixed, more, made, ways, multiplied)
 
         @rule(name)
         def _layout(*args: Any) -> Layout:

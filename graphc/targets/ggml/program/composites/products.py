@@ -17,14 +17,14 @@ from graphc.targets.ggml.program.composites.composite import (
 from graphc.targets.ggml.program.tensor import Tensor
 
 
-@composite(product=True)
+@composite(multiplied=2)
 def linear(call: Expansion, weight: Tensor, x: Tensor, relu: bool, *sums: Tensor) -> Tensor:
     """`x @ weight^T`, for x [..., M, K] and weight [..., N, K], plus each of `sums`, which broadcast to it; ReLU of that if
     `relu`."""
     return summed(call, call("ggml_mul_mat", weight, x), sums, relu)
 
 
-@composite(ways=("winograd", "tiles", "direct", "columns"), product=True)
+@composite(ways=("winograd", "tiles", "direct", "columns"), multiplied=2)
 def conv_2d(
     call: Expansion, kernel: Tensor, image: Tensor, bias: Tensor | None, s0: int, s1: int, p0: int, p1: int, d0: int, d1: int,
     direct: bool, relu: bool, *sums: Tensor,

@@ -47,6 +47,7 @@ from graphc.targets.ggml.generate.generator import (
     unchanged,
     widened,
 )
+from graphc.targets.ggml.generate.kernels.registry import kernels_of
 from graphc.targets.ggml.program.tensor import Quad, Tensor
 
 KERNELS_LAST: Order = (3, 1, 0, 2)
@@ -65,6 +66,7 @@ TOTAL = K.cast(variable("total", 2), F32)
 """Any sum."""
 
 
+@kernels_of("graphc_linear")
 def linear_product(g: Generator, result: Tensor, weight: Array, x: Array, relu: bool, *sums: Array) -> Array:
     """`graphc_linear`."""
     k, m, b2, b3 = x.ne
@@ -89,6 +91,12 @@ def linear_product(g: Generator, result: Tensor, weight: Array, x: Array, relu: 
     a, b = operand_rows(g, x, k, x_place), weight_rows(g, weight, k, w_place)
     found = _Sums(g, result, place, relu, sums)
     return found.contracted("linear", m, weight.ne[1], k, a, b, 1, b2 * b3, PLAIN)
+
+
+@kernels_of("ggml_mul_mat")
+def matrix_product(g: Generator, result: Tensor, weight: Array, x: Array) -> Array:
+    """`ggml_mul_mat`."""
+    return linear_product(g, result, weight, x, False)
 
 
 def linear_products(
@@ -169,6 +177,7 @@ def shared_batch(entry: Scalar, few: Dim, many: Dim) -> Scalar:
     return ZERO if few == 1 else entry // (many // few)
 
 
+@kernels_of("graphc_conv_2d")
 def convolution(
     g: Generator, result: Tensor, kernel: Array, image: Array, bias: Array | None, s0: int, s1: int, p0: int, p1: int, d0: int,
     d1: int, direct: bool, relu: bool, *sums: Array,

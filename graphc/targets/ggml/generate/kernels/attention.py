@@ -8,10 +8,12 @@ from graphc.shapes import product
 from graphc.targets.ggml.generate.arrays import Array, Index, buffers_of, repeated, unflat
 from graphc.targets.ggml.generate.elements import wide
 from graphc.targets.ggml.generate.generator import Generator, normal, numbered, widened
-from graphc.targets.ggml.generate.products import operand_rows, shared_batch
+from graphc.targets.ggml.generate.kernels.products import operand_rows, shared_batch
+from graphc.targets.ggml.generate.kernels.registry import kernels_of
 from graphc.targets.ggml.program.tensor import Quad, Tensor
 
 
+@kernels_of("graphc_attention")
 def attended(
     g: Generator, result: Tensor, q: Array, k: Array, v: Array, mask: Array | None, scale: float
 ) -> Array | None:

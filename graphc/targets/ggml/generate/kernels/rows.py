@@ -11,7 +11,8 @@ from graphc.shapes import Dim
 from graphc.targets.ggml.generate.arrays import CHANNELS_LAST, ZERO, Array, Index, K, computed, repeated
 from graphc.targets.ggml.generate.elements import UNARY, wide
 from graphc.targets.ggml.generate.generator import Generator, natural_order, same
-from graphc.targets.ggml.generate.products import of_channels
+from graphc.targets.ggml.generate.kernels.products import of_channels
+from graphc.targets.ggml.generate.kernels.registry import kernels_of
 from graphc.targets.ggml.program.tensor import Quad, Tensor
 
 
@@ -23,6 +24,7 @@ def _inverse_root(count: Dim, epsilon: float) -> Callable[[Scalar], Scalar]:
     return lambda total: 1.0 / K.call("sqrt", total / K.cast(scalar(count), F32) + epsilon)
 
 
+@kernels_of("graphc_layer_norm")
 def layer_norm(
     g: Generator, result: Tensor, x: Array, scale: Array | None, shift: Array | None, epsilon: float
 ) -> Array:
@@ -41,6 +43,7 @@ def layer_norm(
     return affine(result, found, scale, shift)
 
 
+@kernels_of("graphc_rms_norm")
 def rms_norm(g: Generator, result: Tensor, x: Array, scale: Array | None, shift: Array | None, epsilon: float) -> Array:
     """`graphc_rms_norm`."""
     x = g.stored(x) if x.work > 2 else x
@@ -66,6 +69,7 @@ def affine(result: Tensor, x: Array, scale: Array | None, shift: Array | None) -
     return computed(result.ne, [each for each in (x, scale, shift) if each is not None], value, 2)
 
 
+@kernels_of("graphc_group_norm")
 def group_norm(
     g: Generator, result: Tensor, x: Array, scale: Array | None, shift: Array | None, groups: int, epsilon: float, silu: bool
 ) -> Array:  # fmt: skip
@@ -106,6 +110,7 @@ def group_norm(
     return computed(result.ne, [found], lambda at: UNARY["silu"](found.element(at)), 4)
 
 
+@kernels_of("ggml_soft_max", "ggml_soft_max_ext")
 def soft_max(
     g: Generator, result: Tensor, x: Array, mask: Array | None = None, scale: float = 1.0, bias: float = 0.0
 ) -> Array:
@@ -123,11 +128,13 @@ def soft_max(
     )  # fmt: skip
 
 
+@kernels_of("ggml_mean")
 def mean(g: Generator, result: Tensor, x: Array) -> Array:
     """`ggml_mean`."""
     return _summed(g, result, x, "row_means", _mean(x.ne[0]))
 
 
+@kernels_of("ggml_sum_rows")
 def sum_rows(g: Generator, result: Tensor, x: Array) -> Array:
     """`ggml_sum_rows`."""
     return _summed(g, result, x, "row_sums", same)
