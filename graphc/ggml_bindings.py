@@ -84,3 +84,9 @@ class Ggml:
             except AttributeError:
                 continue
         raise AttributeError(f"the libraries of ggml have no {name}")
+
+    def table(self, names: Sequence[str]) -> Any:
+        """The addresses of functions, as a struct of C's that has nothing else. Who gives it to C keeps it."""
+        return (ctypes.c_void_p * len(names))(
+            *(ctypes.cast(self.symbol(name), ctypes.c_void_p).value for name in names)
+        )

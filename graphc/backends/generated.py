@@ -197,6 +197,4 @@ def _ggml_functions() -> Any:
     """`graphc_gpu_ggml`: ggml's functions, in the order in which the header names them."""
     text = file_text("gpu.h")
     struct = text[text.index("struct graphc_gpu_ggml {") :]
-    names = re.findall(r"\(\*(\w+)\)", struct[: struct.index("};")])
-    found = [ctypes.cast(ggml.symbol(f"ggml_{name}"), ctypes.c_void_p).value for name in names]
-    return (ctypes.c_void_p * len(found))(*found)
+    return ggml.table([f"ggml_{name}" for name in re.findall(r"\(\*(\w+)\)", struct[: struct.index("};")])])

@@ -79,5 +79,4 @@ def ggml_names() -> list[str]:
 @once
 def ggml_functions() -> Any:
     """`graphc_ggml`. Builders read it where it lies, so there must be one, which stays."""
-    functions = [ctypes.cast(getattr(ggml, name), ctypes.c_void_p).value for name in ggml_names()]
-    return (ctypes.c_void_p * len(functions))(*functions)
+    return ggml.table(ggml_names())

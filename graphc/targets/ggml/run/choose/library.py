@@ -5,6 +5,7 @@ computed (`building.py`). It is among the fixed files of the C++ project: the sa
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,6 +78,7 @@ def load_own() -> Own | None:
         return None
 
 
+@functools.cache
 def source(names: tuple[str, ...] = FILES, export: str = "") -> str:
     """The files as one, each with what it includes of others; `export` is how C has a name be known outside of a library."""
     return f"#define GRAPHC_API {export}\n#define GRAPHC_VARIANT {export} {TABLE}\n" + joined(names, c_text)
