@@ -13,6 +13,7 @@ from graphc_build.declarations import module, read_headers
 from graphc_build.libraries import build_libraries
 from graphc_build.symbols import check_libraries
 from graphc_build.targets import TARGETS, find_target
+from graphc_build.vulkan import compiled_shaders, copy_headers, vulkan_library
 from graphc_build.wheel import complete, installed_size, licenses_of, pure_wheel
 
 ROOT = Path(__file__).parent.parent
@@ -50,12 +51,16 @@ def wheel(
     source = ggml_source()
     with tempfile.TemporaryDirectory() as temporary:
         pure = pure_wheel(Path(temporary))
+        included = Path(temporary) / "headers"
+        also = []
+        if any(target.has_vulkan for target in chosen):
+            also = [vulkan_library(source, copy_headers(included), compiled_shaders(source))]
         for target in chosen:
             folder = Path(temporary) / target.name
             folder.mkdir()
-            libraries = build_libraries(target, source, folder, jobs)
+            libraries = build_libraries(target, source, folder, jobs, also=also if target.has_vulkan else ())
             check_libraries(libraries, target)
-            made = complete(pure, target, libraries, source, licenses_of(source, target), output)
+            made = complete(pure, target, libraries, source, licenses_of(source, target, included), output)
             typer.echo(f"{made}: {made.stat().st_size / 1e6:.1f} MB, {installed_size(made) / 1e6:.1f} MB installed")
 
 

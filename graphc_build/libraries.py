@@ -52,6 +52,7 @@ LINKING: dict[str, tuple[str, ...]] = {
         "-Wl,--gc-sections",
         "-Wl,-z,relro",
         "-Wl,-z,now",
+        "-Wl,-z,defs",
         "-lm",
     ),
     "windows": ("-s",),
@@ -153,11 +154,17 @@ class Recipe:
 
 
 def build_libraries(
-    target: Target, ggml: Path, folder: Path, jobs: int | None = None, progress: Progress = SILENT
+    target: Target,
+    ggml: Path,
+    folder: Path,
+    jobs: int | None = None,
+    progress: Progress = SILENT,
+    also: Sequence[Library] = (),
 ) -> list[Path]:
-    """Compile all libraries for a system into a folder; returns them. Raises BuildError with what the compiler says."""
+    """Compile all libraries for a system, and others, into a folder; returns them. Raises BuildError with what the compiler
+    says."""
     recipe = Recipe(target, ggml, folder)
-    libraries = [*recipe.libraries()]
+    libraries = [*recipe.libraries(), *also]
     made: dict[str, list[Path]] = {}
     commands = []
     for library in libraries:
@@ -169,10 +176,10 @@ def build_libraries(
             commands.append(recipe.compiled(file, options, output))
     pool = ThreadPoolExecutor(jobs or os.cpu_count() or 1)
     with pool, progress.stage(f"compile for {target.name}", len(commands)) as step:
-        for _ in pool.map(_run, commands):
+        for _ in pool.map(run, commands):
             step(1)
     for library in libraries:
-        _run(recipe.linked(library, made[library.name]))
+        run(recipe.linked(library, made[library.name]))
         if (
             target.system == "windows"
         ):  # everything was exported, C's own functions too, which others must not take from there
@@ -180,11 +187,12 @@ def build_libraries(
             names = filter(EXPORTED.match, needs_of(path).exports)
             exports = path.with_suffix(".def")
             exports.write_text("EXPORTS\n" + "".join(f"{name}\n" for name in names), encoding="utf-8")
-            _run(recipe.linked(library, [*made[library.name], exports]))
+            run(recipe.linked(library, [*made[library.name], exports]))
     return [folder / recipe.file_name(library.name) for library in libraries]
 
 
-def _run(command: Sequence[str]) -> None:
+def run(command: Sequence[str]) -> None:
+    """Run a command to its end. Raises BuildError with what it says if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT, check=False)
     if done.returncode:
         said = "\n".join(done.stderr.strip().splitlines()[:20])

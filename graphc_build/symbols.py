@@ -19,8 +19,11 @@ ALLOWED: dict[str, str] = {
 }
 """The libraries that every such system has, and ours."""
 
-ENTRIES = ("ggml_backend_init", "ggml_backend_cpu_init", "graphc_own", "graphc_builder_new")
-"""What is looked up in a library of a kind of processor, among others."""
+ENTRIES = {
+    "ggml-cpu": ("ggml_backend_init", "ggml_backend_cpu_init", "graphc_own", "graphc_builder_new"),
+    "ggml-vulkan": ("ggml_backend_init",),
+}
+"""What is looked up in libraries, among others, by how their names begin."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,9 @@ def check_libraries(libraries: Sequence[Path], target: Target) -> None:
     promised = re.match(r"manylinux_(\d+)_(\d+)", target.tag)
     for library in libraries:
         needs = needs_of(library)
-        lacking = [each for each in ENTRIES if each not in needs.exports]
-        if target.system == "windows" and library.name.startswith("ggml-cpu") and lacking:
+        entries = [each for name, of in ENTRIES.items() if library.name.startswith(name) for each in of]
+        lacking = [each for each in entries if each not in needs.exports]
+        if target.system == "windows" and lacking:
             raise BuildError(f"{library.name} does not export {', '.join(lacking)}")
         foreign = [each for each in needs.libraries if not re.fullmatch(ALLOWED[target.system], each)]
         if foreign:

@@ -72,6 +72,11 @@ class Target:
         """The kind of processor, as ggml's folders are called."""
         return "x86" if self.triple.startswith("x86_64") else "arm"
 
+    @property
+    def has_vulkan(self) -> bool:
+        """True if drivers of Vulkan come with such systems or their devices; for macOS they do not."""
+        return self.system != "macos"
+
     def cpu(self, variant: str) -> str:
         """zig's name of a kind of processor."""
         return "+".join([self.least, *(ZIG[feature] for feature in self.variants[variant])])

@@ -15,6 +15,7 @@ from graphc.errors import BuildError
 from graphc_build.declarations import HEADERS
 from graphc_build.libraries import zig_program
 from graphc_build.targets import Target
+from graphc_build.vulkan import license_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -87,8 +88,9 @@ def installed_size(wheel: Path) -> int:
         return sum(each.file_size for each in archive.infolist())
 
 
-def licenses_of(ggml: Path, target: Target) -> dict[str, str]:
-    """The licences of what the libraries hold, by the names of their files: ggml, and what zig links into them."""
+def licenses_of(ggml: Path, target: Target, headers: Path) -> dict[str, str]:
+    """The licences of what the libraries hold, by the names of their files: ggml, what zig links into them, and Vulkan's headers,
+    which lie in a folder if the target has Vulkan."""
     zig = zig_program().parent / "lib"
     parts = {
         "ggml": ggml / "LICENSE",
@@ -97,4 +99,7 @@ def licenses_of(ggml: Path, target: Target) -> dict[str, str]:
     }
     if target.system == "windows":
         parts["mingw-w64"] = zig / "libc" / "mingw" / "COPYING"
-    return {f"LICENSE.{name}": path.read_text(encoding="utf-8") for name, path in parts.items()}
+    found = {f"LICENSE.{name}": path.read_text(encoding="utf-8") for name, path in parts.items()}
+    if target.has_vulkan:
+        found["LICENSE.vulkan-headers"] = license_of(headers, found["LICENSE.ggml"])
+    return found

@@ -17,12 +17,18 @@ from pathlib import Path
 import pytest
 from packaging.utils import parse_wheel_filename
 
+from graphc.backends import install as installing
+from graphc.backends import load as loading
 from graphc.errors import BuildError, GraphcError
 from graphc.ggml_library import NAMES, VARIANT, ggml_folder, load_brought
 from graphc.kernels.c.compiler import find_compiler
+from graphc.targets.ggml.run.device.devices import find_device
 from graphc.zig import find_zig
+from graphc_build import vulkan
+from graphc_build.libraries import LINKING, NATIVE
 from graphc_build.symbols import check_libraries, needs_of
 from graphc_build.targets import TARGETS, ZIG, find_target
+from graphc_build.vulkan import INCLUDED, compiled_shaders, copy_headers, license_of, vulkan_library
 from graphc_build.wheel import complete
 
 ROOT = Path(__file__).parent.parent
@@ -137,6 +143,178 @@ def test_what_libraries_need(tmp_path):
             with pytest.raises(BuildError, match=r"is damaged|is no library"):
                 needs_of(path)
     assert needs_of(Path(sys.executable).resolve()) is not None
+
+
+VULKAN = """
+typedef void (*Function)(void);
+Function vkGetInstanceProcAddr(void *, const char *);
+void vkCmdCopyBuffer(void *, void *, void *, unsigned, const void *);
+void vkGetPhysicalDeviceFeatures2(void *, void *);
+__attribute__((visibility("default"))) int ggml_backend_init(void) {
+    int answer = ((int (*)(unsigned *))vkGetInstanceProcAddr(0, "vkEnumerateInstanceVersion"))(0);
+    if (answer) return answer;
+    int features = 0;
+    vkGetPhysicalDeviceFeatures2(0, &features);
+    vkCmdCopyBuffer(0, 0, &features, 7, 0);
+    return features;
+}
+"""
+"""Calls Vulkan by the names by which ggml does."""
+
+LOADER = """
+typedef void (*Function)(void);
+static int version(unsigned * version) { return 0; }
+Function vkGetInstanceProcAddr(void * instance, const char * name) { return (Function)version; }
+void vkGetPhysicalDeviceFeatures2(void * device, int * features) { *features = 100; }
+void vkCmdCopyBuffer(void * commands, void * from, int * to, unsigned count, const void * regions) { *to += count; }
+"""
+
+CALL = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).ggml_backend_init())"
+
+
+@pytest.mark.parametrize("name", ["linux-x86_64", "linux-arm64", "windows-x86_64"])
+def test_a_library_for_vulkan_is_linked_without_it(tmp_path, name):
+    """For each system, all names are there, and no library of Vulkan's is asked for."""
+    zig, target = find_zig(), TARGETS[name]
+    (tmp_path / "some.c").write_text(VULKAN)
+    path = tmp_path / target.library.format("ggml-vulkan")
+    options = [each.format(name=path.name) for each in LINKING[target.system]]
+    command = [zig, "cc", "-target", target.triple, "-shared", "-fPIC", "-fvisibility=hidden", "-fno-sanitize=all"]
+    subprocess.run([*command, tmp_path / "some.c", NATIVE / "vulkan.c", *options, "-o", path], check=True)
+    assert not any("vulkan" in each.lower() for each in needs_of(path).libraries)
+    check_libraries([path], target)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the loader's name is Linux'")
+def test_vulkan_is_there_or_not(tmp_path):
+    """The loader is looked for when it is first called; without it there is no driver, and nothing breaks."""
+    backend = library(tmp_path / "libggml-vulkan.so", VULKAN + (NATIVE / "vulkan.c").read_text())
+    folders = {"none": tmp_path / "none", "wrong": tmp_path / "wrong", "right": tmp_path / "right"}
+    for folder in folders.values():
+        folder.mkdir()
+    (folders["none"] / "libvulkan.so.1").write_text("no library")
+    library(folders["wrong"] / "libvulkan.so.1", "int other;")
+    library(folders["right"] / "libvulkan.so.1", LOADER)
+    for name, answer in {"none": None, "wrong": -9, "right": 107}.items():
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(folders[name])}
+        command = [sys.executable, "-c", CALL, str(backend)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        if answer is not None:  # the loader passes over what is no library, and takes the system's if there is one
+            assert int(done.stdout) == answer
+
+
+def test_headers_that_are_too_old_or_not_there(tmp_path, monkeypatch):
+    sdk = tmp_path / "sdk" / "include"
+    monkeypatch.setenv("VULKAN_SDK", str(sdk.parent))
+    for file in INCLUDED.values():
+        (sdk / file).parent.mkdir(parents=True, exist_ok=True)
+        (sdk / file).write_text("// Copyright 2015-2025 The Khronos Group Inc.\n")
+    core = sdk / "vulkan" / "vulkan_core.h"
+    for complete_version, patch, fits in ((3, 272, True), (4, 1, True), (3, 271, False), (2, 300, False)):
+        core.write_text(
+            f"#define VK_HEADER_VERSION {patch}\n"
+            f"#define VK_HEADER_VERSION_COMPLETE VK_MAKE_API_VERSION(0, 1, {complete_version}, VK_HEADER_VERSION)\n"
+        )
+        if fits:
+            copy_headers(tmp_path / "headers")
+            continue
+        with pytest.raises(
+            BuildError, match=rf"of version 1\.{complete_version}\.{patch}, older than 1\.3\.272: .*VULKAN_SDK"
+        ):
+            copy_headers(tmp_path / "headers")
+    mit = "MIT License\n\nCopyright (c) others\n\nPermission is hereby granted, to all\n"
+    assert license_of(tmp_path / "headers", mit) == (
+        "Copyright 2015-2025 The Khronos Group Inc.\n\nPermission is hereby granted, to all\n"
+    )
+
+
+ZIG_STAND_IN = """\
+#!{python}
+import os, shutil, sys
+shutil.copy(sys.argv[-3], sys.argv[-1])
+os.chmod(sys.argv[-1], 0o755)
+"""
+"""Compiles what is a program already."""
+
+GENERATOR = """\
+#!{python}
+import sys
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+if "bad" in given.get("--source", ""):
+    sys.exit("cannot compile bad")
+for option in ("--target-hpp",) if "--source" not in given else ("--target-cpp",):
+    open(given[option], "w").write("made")
+"""
+"""Does what ggml's generator of shaders does, with nothing in them."""
+
+
+def test_shaders_are_compiled_once(tmp_path, monkeypatch):
+    (tmp_path / "cache").mkdir()
+    for function in ("cache_folder", "make_cache_folder"):  # zig keeps the cache that it has
+        monkeypatch.setattr(vulkan, function, lambda name: tmp_path / "cache")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BuildError, match="install the package glslc"):
+        compiled_shaders(tmp_path)
+    glslc = tmp_path / "glslc"
+    glslc.write_text("#!/bin/sh\necho version 1\n")
+    glslc.chmod(0o755)
+    source = tmp_path / "src" / "ggml-vulkan" / "vulkan-shaders"
+    source.mkdir(parents=True)
+    (source / "vulkan-shaders-gen.cpp").write_text(GENERATOR.format(python=sys.executable))
+    zig = tmp_path / "zig"
+    zig.write_text(ZIG_STAND_IN.format(python=sys.executable))
+    zig.chmod(0o755)
+    monkeypatch.setattr(vulkan, "zig_program", lambda: zig)
+    (source / "add.comp").write_text("one")
+    made = compiled_shaders(tmp_path)
+    assert sorted(each.name for each in made.iterdir()) == ["add.comp.cpp", "ggml-vulkan-shaders.hpp"]
+    stamp = (made / "add.comp.cpp").stat().st_mtime_ns
+    assert compiled_shaders(tmp_path) == made
+    assert (made / "add.comp.cpp").stat().st_mtime_ns == stamp
+    (source / "add.comp").write_text("other")
+    assert compiled_shaders(tmp_path) != made
+    (source / "bad.comp").write_text("bad")
+    with pytest.raises(BuildError, match="cannot compile bad"):
+        compiled_shaders(tmp_path)
+    assert len(list(made.parent.iterdir())) == 2, "nothing is left of what failed"
+    files = [path.name for path, _ in vulkan_library(tmp_path, tmp_path, made).objects]
+    assert files == ["ggml-vulkan.cpp", "vulkan.c", "add.comp.cpp"]
+
+
+CRASH = "#include <signal.h>\n__attribute__((constructor)) static void begin(void) { raise(SIGSEGV); }\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes end otherwise elsewhere")
+def test_a_driver_that_crashes_or_hangs(tmp_path, monkeypatch):
+    """It ends the process that tries it, and no other; nothing else opens it afterwards."""
+    crashing = library(tmp_path / "libggml-vulkan.so", CRASH)
+    refused = {}
+    monkeypatch.setattr(loading, "refused", refused)
+    monkeypatch.setattr(loading, "installed", dict)
+    monkeypatch.setattr(loading, "brought", lambda: {"vulkan": crashing})
+    monkeypatch.setattr("graphc.backends.brought.no_driver", lambda name: "")
+    loading.load_brought.cache_clear()
+    try:
+        why = "the driver crashes: libggml-vulkan.so was tried, which ended with SIGSEGV"
+        assert loading.load_brought() == refused == {"vulkan": why}
+        with pytest.raises(GraphcError, match=rf"no device 'vulkan0': {why}; there is .*CPU"):
+            find_device("vulkan0")
+        loading.load_brought.cache_clear()
+        refused.clear()
+        library(crashing, "#include <unistd.h>\n__attribute__((constructor)) static void begin(void) { sleep(60); }\n")
+        monkeypatch.setattr(installing, "PROBE_SECONDS", 2)
+        why = "the driver says nothing: libggml-vulkan.so was tried for 2 seconds"
+        assert loading.load_brought() == refused == {"vulkan": why}
+        loading.load_brought.cache_clear()
+        refused.clear()
+        crashing.write_text("no library")
+        assert "libggml-vulkan.so: " in loading.load_brought()["vulkan"]
+        assert not refused
+        loading.load_brought.cache_clear()
+        monkeypatch.setattr("graphc.backends.brought.no_driver", lambda name: "Vulkan's loader is not here")
+        assert loading.load_brought() == {"vulkan": "Vulkan's loader is not here"}
+    finally:
+        loading.load_brought.cache_clear()
 
 
 def test_a_library_that_needs_too_much():

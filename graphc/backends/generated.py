@@ -100,6 +100,9 @@ SIGNATURES: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
 )
 """The functions of gpu.h: what they return and take."""
 
+refused: dict[str, str] = {}
+"""Why drivers are not asked for devices, by what these are called: they failed where another process tried them."""
+
 _used: list[Generated] = []
 """The backend, once it is compiled."""
 
@@ -126,7 +129,7 @@ def load_generated() -> dict[str, str]:
 def _registered(driver: str) -> str:
     """Make a driver's devices known to ggml; why there are none, or nothing."""
     try:
-        return _no_driver(driver) or library().register(driver, driver)
+        return refused.get(driver) or no_driver(driver) or library().register(driver, driver)
     except BuildError as error:
         return str(error)
 
@@ -176,7 +179,7 @@ def timed_nodes(backends: Iterable[Any]) -> Iterator[dict[int, float]]:
             _used[0].library.graphc_gpu_set_timer(each, _TIMER(), None)
 
 
-def _no_driver(driver: str) -> str:
+def no_driver(driver: str) -> str:
     """Why a driver is not there; empty if it is."""
     places = DRIVERS[driver].get(sys.platform, ())
     for each in places:

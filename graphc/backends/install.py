@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,12 +27,23 @@ ENDINGS = (".so", ".dylib", ".dll")
 PROBE = """
 import json, sys
 from graphc.backends.load import open_library
+from graphc.errors import GraphcError
 from graphc.runtime.devices import devices_of
-print(json.dumps([f"{each.name}: {each.description}" for each in devices_of(open_library(sys.argv[1]))]))
+try:
+    print(json.dumps([f"{each.name}: {each.description}" for each in devices_of(open_library(sys.argv[1]))]))
+except GraphcError as error:
+    sys.exit(str(error))
 """
 """Loads a library in a process of its own, which a broken driver may end, and prints its devices."""
 
 PROBE_SECONDS = 120
+
+FAILED = 1
+"""The status of a Python process that ends with an error; Windows has larger ones for those that crash."""
+
+
+class DriverFailed(BuildError):
+    """A driver ended the process that tried it, or did not answer."""
 
 
 def backends_folder() -> Path:
@@ -103,18 +115,30 @@ def remove(name: str) -> bool:
 
 
 def probe(library: Path) -> list[str]:
-    """The devices that a backend's library finds, as text. Raises BuildError if it cannot be loaded."""
+    """The devices that a backend's library finds, as text. Raises BuildError if it cannot be loaded, and DriverFailed."""
     command = [sys.executable, "-c", PROBE, str(library)]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=PROBE_SECONDS, check=False
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
+        raise DriverFailed(f"the driver says nothing: {library.name} was tried for {PROBE_SECONDS} seconds") from error
+    except OSError as error:
         raise BuildError(f"{library.name} was built, but loading it failed: {error}") from error
+    if done.returncode < 0 or done.returncode > FAILED:
+        raise DriverFailed(f"the driver crashes: {library.name} was tried, which ended with {_ending(done.returncode)}")
     if done.returncode:
         said = "\n".join(done.stderr.strip().splitlines()[-5:]) or f"the process ended with status {done.returncode}"
         raise BuildError(f"{library.name} was built, but cannot be loaded:\n{said}")
     return [str(each) for each in json.loads(done.stdout.splitlines()[-1])]
+
+
+def _ending(status: int) -> str:
+    """How a process ended that did not end itself."""
+    if status < 0:
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-status).name
+    return f"status {status & 0xFFFFFFFF:#x}"
 
 
 def _build(

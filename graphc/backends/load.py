@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from graphc.backends.generated import load_generated
-from graphc.backends.install import installed
+from graphc.backends.brought import brought, without_devices
+from graphc.backends.generated import load_generated, refused
+from graphc.backends.install import DriverFailed, installed
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml
 from graphc.once import once
@@ -33,7 +34,28 @@ def load_backends() -> None:
             open_library(library)
         except BuildError as error:
             LOG.warning(f"backend {name}: {error}; `graphc doctor` may know why")
+    load_brought()
     load_generated()
+
+
+@once
+def load_brought() -> dict[str, str]:
+    """Load the backends that a wheel brings, once, but not those that were installed besides. Returns why others have no devices,
+    by what these would be called."""
+    there = installed()
+    absent = {}
+    for name, library in brought().items():
+        if name in there:
+            continue
+        try:
+            absent[name] = without_devices(name, library)
+            if not absent[name]:
+                open_library(library)
+        except BuildError as error:
+            absent[name] = str(error).splitlines()[-1]
+            if isinstance(error, DriverFailed):
+                refused[name] = absent[name]
+    return {name: why for name, why in absent.items() if why}
 
 
 def open_library(path: str | os.PathLike[str]) -> Any:

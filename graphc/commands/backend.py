@@ -36,11 +36,12 @@ def install(
 @backend.command("list", cls=Command)
 def list_backends() -> None:
     """List what there is, and what is installed."""
+    from graphc.backends.brought import brought
     from graphc.backends.install import installed
     from graphc.backends.table import BACKENDS
 
-    there = installed()
-    rows = [(each.name, "yes" if each.name in there else "", each.runs_on, each.needs) for each in BACKENDS.values()]
+    there = dict.fromkeys(brought(), "by the wheel") | dict.fromkeys(installed(), "yes")
+    rows = [(each.name, there.get(each.name, ""), each.runs_on, each.needs) for each in BACKENDS.values()]
     say_table(("backend", "installed", "runs on", "to build it, there must be"), rows, "llll")
 
 

@@ -62,10 +62,11 @@ def doctor(backends: Backends = None, as_json: options.Json = False, record: Rec
 def what_ggml_has() -> tuple[list[Device], list[str], str]:
     """The devices, the backends that were built, and what is wrong if there are none, not even the CPU."""
     try:
+        from graphc.backends.brought import brought
         from graphc.backends.install import installed
         from graphc.runtime.devices import devices
 
-        return devices(), list(installed()), "ggml has no device"
+        return devices(), [*installed(), *brought()], "ggml has no device"
     except (GraphcError, OSError) as error:
         return [], [], f"ggml cannot be loaded ({error})"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphc.backends.generated import REGISTRY, device_features, load_generated
-from graphc.backends.load import load_backends
+from graphc.backends.load import load_backends, load_brought
 from graphc.ggml_library import ggml
 from graphc.targets.ggml.run.device.devices import features, is_generated, shown_name
 
@@ -44,9 +44,10 @@ def devices() -> list[Device]:
 
 
 def absent() -> dict[str, str]:
-    """Why there is no device for generated kernels, by the name that it would have."""
+    """Why there is no device of a backend that a wheel brings, or for generated kernels, by the name that it would have."""
     load_backends()
-    return {f"{prefix}0 ({REGISTRY})": why for prefix, why in load_generated().items()}
+    brought = {f"{prefix}0": why for prefix, why in load_brought().items()}
+    return brought | {f"{prefix}0 ({REGISTRY})": why for prefix, why in load_generated().items()}
 
 
 def devices_of(registry: Any) -> list[Device]:

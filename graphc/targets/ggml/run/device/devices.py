@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphc.backends.generated import REGISTRY, Feature, check_devices, named_features
-from graphc.backends.load import load_backends
+from graphc.backends.load import load_backends, load_brought
 from graphc.backends.precision import settle_precision
 from graphc.backends.rpc import SCHEME, Address, connect, is_address
 from graphc.errors import GraphcError, InputError
@@ -102,7 +102,8 @@ def find_device(name: str) -> Any:
         if name.lower() in (plain, plain.removesuffix("0"), shown_name(handle).lower()):
             return handle
     known = ", ".join(map(shown_name, handles))
-    raise GraphcError(f"no device {name!r}; there is {known} (`graphc doctor` says how to get others to work)")
+    why = "".join(f": {why}" for each, why in load_brought().items() if name.lower().rstrip("0123456789") == each)
+    raise GraphcError(f"no device {name!r}{why}; there is {known} (`graphc doctor` says how to get others to work)")
 
 
 def is_generated(device: Any) -> bool:
