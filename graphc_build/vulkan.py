@@ -1,7 +1,7 @@
 """What ggml's Vulkan backend is compiled of besides its source: its shaders as SPIR-V, and the headers of Vulkan and SPIR-V.
 
 The shaders are compiled once for all systems, by ggml's generator and glslc, and kept in the cache. Those that need newer
-extensions of GLSL (cooperative matrices, dot products of int8, bfloat16) are left out, whatever glslc could compile: a wheel has no room.
+extensions of GLSL (cooperative matrices, dot products of int8, bfloat16) are left out: not every glslc has these.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ def vulkan_library(ggml: Path, included: Path, compiled: Path) -> Library:
         f"-ffile-prefix-map={included}=vulkan",
         f"-ffile-prefix-map={compiled}=shaders",
     )
-    files = [ggml / "src" / "ggml-vulkan" / "ggml-vulkan.cpp", NATIVE / "vulkan.c", *sorted(compiled.glob("*.cpp"))]
-    return Library("ggml-vulkan", [(each, (*BACKEND, *places)) for each in files], ("ggml-base",))
+    before = ("-include", str(NATIVE / "vulkan_shaders.hpp"))
+    files = [(ggml / "src" / "ggml-vulkan" / "ggml-vulkan.cpp", before), (NATIVE / "vulkan.c", ())]
+    files += [(each, ()) for each in sorted(compiled.glob("*.cpp"))]
+    return Library("ggml-vulkan", [(file, (*BACKEND, *places, *more)) for file, more in files], ("ggml-base",))
 
 
 def copy_headers(folder: Path) -> Path:
