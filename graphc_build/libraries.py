@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphc.errors import BuildError
-from graphc.targets.ggml.run.choose.library import FAST_FLAGS, source
+from graphc.kernels.c.ready import ready_text
+from graphc.targets.ggml.run.choose.library import FAST_FLAGS, ROUTINE_FLAGS, source
 from graphc.trace import SILENT, Progress
 from graphc.zig import find_zig
 from graphc_build.symbols import needs_of
@@ -94,10 +95,12 @@ class Recipe:
         yield Library("ggml", [(sources / name, BUILD) for name in REGISTRY], ("ggml-base",))
         own = self.folder / "own.c"
         own.write_text(source(export=EXPORT), encoding="utf-8")
+        routines = self.folder / "routines.c"
+        routines.write_text(ready_text(EXPORT), encoding="utf-8")
         for variant in self.target.variants:
-            yield Library(f"ggml-cpu-{variant}", [*self._variant(variant, own)], ("ggml-base",))
+            yield Library(f"ggml-cpu-{variant}", [*self._variant(variant, own, routines)], ("ggml-base",))
 
-    def _variant(self, variant: str, own: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    def _variant(self, variant: str, own: Path, routines: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
         folder = self.ggml / "src" / "ggml-cpu"
         arch = folder / "arch" / self.target.processor
         arm = self.target.processor == "arm"
@@ -112,6 +115,7 @@ class Recipe:
             yield arch / FEATURES, (*BACKEND, *defined)
         yield NATIVE / "openmp.cpp", ()
         yield own, (*FAST_FLAGS, *machine)
+        yield routines, (*ROUTINE_FLAGS, *machine)
 
     def file_name(self, library: str) -> str:
         """How the system calls a library."""

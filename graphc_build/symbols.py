@@ -20,7 +20,7 @@ ALLOWED: dict[str, str] = {
 """The libraries that every such system has, and ours."""
 
 ENTRIES = {
-    "ggml-cpu": ("ggml_backend_init", "ggml_backend_cpu_init", "graphc_own", "graphc_builder_new"),
+    "ggml-cpu": ("ggml_backend_init", "ggml_backend_cpu_init", "graphc_own", "graphc_builder_new", "graphc_routine"),
     "ggml-vulkan": ("ggml_backend_init",),
 }
 """What is looked up in libraries, among others, by how their names begin."""

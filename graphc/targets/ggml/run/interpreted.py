@@ -1,4 +1,5 @@
-"""Kernels without a C compiler: our own code interprets their instructions, a block of elements at a time."""
+"""Kernels without a C compiler: our own code interprets their instructions, a block of elements at a time; routines are there
+compiled, for all types."""
 
 from __future__ import annotations
 
@@ -9,11 +10,14 @@ from typing import Any
 
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
+from graphc.kernels.c.ready import ready_name, ready_numbers
 from graphc.kernels.use import KernelUse
 from graphc.kernels.vectors.code import wrapped
 from graphc.kernels.vectors.translate import translate
+from graphc.ops.base import Routine
 from graphc.shapes import integer
-from graphc.targets.ggml.run.choose.library import Own
+from graphc.targets.ggml.run.choose.library import Own, load_routines
+from graphc.targets.ggml.run.numpy_kernels import new_userdata
 
 NO_MEMORY = -1
 """The fault of a kernel that got no memory for its registers."""
@@ -45,6 +49,33 @@ class InterpretedKernel:
         if userdata[0] == NO_MEMORY:
             return "there is no memory for a kernel's numbers"
         return self.code.faults[userdata[0] - 1] if userdata[0] else None
+
+
+class ReadyKernel:
+    """A routine that is there compiled, at an address, and what it is given."""
+
+    def __init__(self, routine: Routine, address: int) -> None:
+        self.routine, self.numbers = routine, ready_numbers(routine)
+        self.function = ctypes.cast(address, ggml.ggml_custom_op_t)
+
+    def userdata(self, binding: Mapping[str, int]) -> Any:
+        """See `LoadedKernel`."""
+        return new_userdata((), binding, self.numbers)
+
+    def reset(self, userdata: Any) -> None:
+        """See `LoadedKernel`."""
+        userdata[0] = 0
+
+    def fault(self, userdata: Any) -> str | None:
+        """See `LoadedKernel`."""
+        return self.routine.faults[userdata[0] - 1] if userdata[0] else None
+
+
+def ready_kernel(routine: Routine) -> ReadyKernel | None:
+    """The kernel of a routine; None if it is not there for its types."""
+    library = load_routines()
+    address = None if library is None else library.graphc_routine(ready_name(routine).encode())
+    return None if address is None else ReadyKernel(routine, address)
 
 
 @cache

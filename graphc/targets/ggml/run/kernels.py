@@ -18,8 +18,8 @@ from graphc.kernels.c.render import Rendered, render
 from graphc.kernels.c.routine import routine_of
 from graphc.kernels.shared import Number
 from graphc.kernels.use import KernelUse
-from graphc.targets.ggml.run.choose.library import load_own
-from graphc.targets.ggml.run.interpreted import InterpretedKernel
+from graphc.targets.ggml.run.choose.library import Own, load_own
+from graphc.targets.ggml.run.interpreted import InterpretedKernel, ready_kernel
 from graphc.targets.ggml.run.numpy_kernels import EvaluatedKernel, new_userdata
 
 
@@ -82,13 +82,19 @@ def _compiled(uses: Sequence[KernelUse], symbols: Sequence[str] | None) -> list[
 
 
 def _interpreted(uses: Sequence[KernelUse], symbols: Sequence[str] | None) -> list[LoadedKernel]:
-    """Routines, which have no instructions, are evaluated; and all, where our own code is not there either."""
+    """What our own code lacks is evaluated: a routine, or all."""
     own = load_own()
     if own is None:
         return _evaluated(uses, symbols)
-    routines = {place: use for place, use in enumerate(uses) if routine_of(use) is not None}
-    evaluated = dict(zip(routines, _evaluated(list(routines.values()), symbols) if routines else [], strict=True))
-    return [evaluated.get(place) or InterpretedKernel(use, own) for place, use in enumerate(uses)]
+    kernels = [_of_own_code(use, own) for use in uses]
+    missing = [use for use, kernel in zip(uses, kernels, strict=True) if kernel is None]
+    evaluated = iter(_evaluated(missing, symbols) if missing else ())
+    return [kernel or next(evaluated) for kernel in kernels]
+
+
+def _of_own_code(use: KernelUse, own: Own) -> LoadedKernel | None:
+    routine = routine_of(use)
+    return InterpretedKernel(use, own) if routine is None else ready_kernel(routine)
 
 
 def _evaluated(uses: Sequence[KernelUse], symbols: Sequence[str] | None) -> list[LoadedKernel]:

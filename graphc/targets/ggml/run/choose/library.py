@@ -14,6 +14,7 @@ from graphc.ggml_library import ggml, ggml_include, loaded
 from graphc.kernels.c.compiled import load_library
 from graphc.kernels.c.compiler import find_compiler
 from graphc.kernels.c.joined import joined
+from graphc.kernels.c.ready import ready_text
 from graphc.kernels.c.render import FLAGS
 from graphc.once import once
 from graphc.targets.ggml.program.composites import PREFIX
@@ -22,6 +23,9 @@ from graphc.trace import LOG
 
 FAST_FLAGS = tuple("-ffp-contract=fast" if flag == "-ffp-contract=off" else flag for flag in FLAGS)
 """A fused multiplication and addition rounds once: what these sums want."""
+
+ROUTINE_FLAGS = tuple("-O2" if flag == "-O3" else flag for flag in FLAGS)
+"""How routines for all types are compiled: the same bits as in a file of kernels, in half the room."""
 
 TABLE = "graphc_own"
 """The table of all functions that compute."""
@@ -76,6 +80,18 @@ def load_own() -> Own | None:
     except BuildError as error:
         LOG.warning(f"ggml computes everything, several times slower: {error}")
         return None
+
+
+@once
+def load_routines() -> ctypes.CDLL | None:
+    """The routines for all types, which a wheel brings; else None where there is no C compiler. Raises BuildError if it fails."""
+    found, compiler, include = loaded.own, find_compiler(), ggml_include()
+    if found is None:
+        if compiler is None or include is None:
+            return None
+        found = load_library(ready_text(), compiler, include, ROUTINE_FLAGS)
+    found.graphc_routine.restype = ctypes.c_void_p
+    return found
 
 
 @functools.cache
