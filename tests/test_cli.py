@@ -267,7 +267,7 @@ def test_check_says_how_operators_are_computed(graphc_command, tmp_path: Path, m
     assert "1 routines, 1 generated kernels" in shown
     assert re.search(r"CumSum +1  routine\n", shown)
     assert "NumPy" not in shown
-    monkeypatch.setattr("graphc.kernels.c.compiler.find_compiler", lambda: None)
+    monkeypatch.setattr("graphc.targets.ggml.run.choose.library.find_compiler", lambda: None)
     assert "run in NumPy" in graphc_command("check", path).out
 
 

@@ -197,6 +197,15 @@ def test_backends_that_are_asked_for():
     assert report(used, []) == ["cuda: works, as --device CUDA0"]
 
 
+def test_a_wheel_needs_no_compiler():
+    """Where compiled code of our own is there, the CPU is as fast as it gets."""
+    machine = recorded("apple-intel")
+    for installed in ((), ("cpu",)):
+        found = diagnose(machine, machine.devices, installed)
+        assert found.cpu.installed == bool(installed)
+        assert ("with a C compiler" in "\n".join(report(found, machine.devices))) == (not installed)
+
+
 def test_a_container_that_shows_gpus_and_does_not_give_them():
     machine = recorded("nvidia-ubuntu")
     machine.files = {path: text for path, text in machine.files.items() if not path.startswith("/dev")} | {

@@ -165,7 +165,7 @@ def test_more_than_there_are_cannot_be_sorted() -> None:
 
 
 def test_numpy_serves_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "find_compiler", lambda: None)
+    monkeypatch.setattr(kernels, "c_tools", lambda: None)
     monkeypatch.setattr(kernels, "load_own", lambda: None)
     n = symbol("n", low=0)
     use = KernelUse(NonZero(n), ((F32, (3, 4)),), I64, (2, n))

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from graphc.runtime.assigned import Assigned
 
 NO_COMPILER = (
-    "no C compiler is found (set CC, or `pip install ziglang`): routines run in NumPy, which is slow, and kernels are "
-    "interpreted"
+    "there is no C compiler (set CC, or `pip install ziglang`): routines and kernels run in NumPy, which is slow"
 )
 
 NOT_ASKED = (
@@ -36,9 +35,9 @@ def check(
     the CPU computes instead of the devices, how much is copied for it, and with `--memory` what lies where.
     """
     from graphc.compiler import compile_program
-    from graphc.kernels.c.compiler import find_compiler
     from graphc.runtime.assigned import assigned
     from graphc.targets.ggml.lowering.methods import Methods, method_of
+    from graphc.targets.ggml.run.choose.library import has_own_code
 
     methods = Methods()
     try:
@@ -75,7 +74,7 @@ def check(
     say_table(("operator", "nodes", "computed by"), rows, "lrl")
     if found.devices:
         say_assigned(found)
-    if kinds and find_compiler() is None:
+    if kinds and not has_own_code():
         say(f"\n{NO_COMPILER}")
 
 

@@ -67,11 +67,10 @@ def say_unused(devices: Sequence[Device]) -> None:
 
 def compiled_here() -> str:
     """Who computes what matters most on the CPU."""
+    from graphc.ggml_library import loaded
     from graphc.kernels.c.compiler import find_compiler
 
+    if loaded.own is not None:
+        return f"graphc's own, as the wheel has it ({loaded.variant})"
     compiler = find_compiler()
-    return (
-        "ggml's; with a C compiler, faster code of graphc's own"
-        if compiler is None
-        else f"graphc's own ({compiler[0]})"
-    )
+    return f"graphc's own ({compiler[0]})" if compiler else "ggml's; with a C compiler, faster code of graphc's own"

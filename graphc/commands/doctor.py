@@ -64,9 +64,12 @@ def what_ggml_has() -> tuple[list[Device], list[str], str]:
     try:
         from graphc.backends.brought import brought
         from graphc.backends.install import installed
+        from graphc.ggml_library import loaded
+        from graphc.hardware.advice import CPU
         from graphc.runtime.devices import devices
 
-        return devices(), [*installed(), *brought()], "ggml has no device"
+        there = [*installed(), *brought(), *([] if loaded.own is None else [CPU])]
+        return devices(), there, "ggml has no device"
     except (GraphcError, OSError) as error:
         return [], [], f"ggml cannot be loaded ({error})"
 

@@ -15,6 +15,9 @@ from graphc.hardware.needs.table import NEEDS, Needs
 from graphc.hardware.suits import GENERATED, REGISTRIES, SUITS, Device, serves, why_never
 from graphc.hardware.system import System, system_of
 
+CPU = "cpu"
+"""What installed code for the CPU is called, which a wheel brings."""
+
 NO_GPU = "there is no GPU here that it suits"
 
 
@@ -115,9 +118,11 @@ class _Visit:
         return SUITS.get((gpu.vendor, self.system.kind), ())
 
     def cpu(self) -> Way:
-        """What would make the CPU faster."""
+        """What would make the CPU faster: nothing, where compiled code of our own is there."""
+        if CPU in self.installed:
+            return Way(CPU, installed=True)
         missing, steps = self.mended([C_COMPILER], GPU())
-        return Way("cpu", missing=missing, steps=steps)
+        return Way(CPU, missing=missing, steps=steps)
 
     def way(self, backend: str, alike: Sequence[GPU]) -> Way:
         """The way to use GPUs that are alike, or of none, what the backend lacks to be built."""

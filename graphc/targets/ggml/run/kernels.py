@@ -11,14 +11,13 @@ from typing import Any, Protocol
 
 from graphc.cache import warn_once
 from graphc.errors import BuildError, GraphcError, InputError
-from graphc.ggml_library import ggml, ggml_include
+from graphc.ggml_library import ggml
 from graphc.kernels.c.compiled import load_library
-from graphc.kernels.c.compiler import find_compiler
 from graphc.kernels.c.render import Rendered, render
 from graphc.kernels.c.routine import routine_of
 from graphc.kernels.shared import Number
 from graphc.kernels.use import KernelUse
-from graphc.targets.ggml.run.choose.library import Own, load_own
+from graphc.targets.ggml.run.choose.library import Own, c_tools, load_own
 from graphc.targets.ggml.run.interpreted import InterpretedKernel, ready_kernel
 from graphc.targets.ggml.run.numpy_kernels import EvaluatedKernel, new_userdata
 
@@ -46,7 +45,7 @@ def load_kernels(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None
     Raises GraphcError for an operator without a loop form, BuildError if there is a compiler and it fails, InputError if
     `GRAPHC_KERNELS` is none of `WAYS`.
     """
-    way = os.environ.get(SETTING, "").strip() or ("compiled" if find_compiler() and ggml_include() else "interpreted")
+    way = os.environ.get(SETTING, "").strip() or ("compiled" if c_tools() else "interpreted")
     if way not in WAYS:
         raise InputError(f"{SETTING} is {way!r}, must be {' or '.join(WAYS)}")
     return kernels_by(way, uses, symbols)
@@ -71,10 +70,10 @@ def kernels_by(way: str, uses: Sequence[KernelUse], symbols: Sequence[str] | Non
 
 def _compiled(uses: Sequence[KernelUse], symbols: Sequence[str] | None) -> list[LoadedKernel]:
     rendered = render(uses, symbols)
-    compiler, include = find_compiler(), ggml_include()
-    if compiler is None or include is None:
+    tools = c_tools()
+    if tools is None:
         raise BuildError("there is no C compiler (set CC, or `pip install ziglang`)")
-    library = load_library(rendered.text, compiler, include)
+    library = load_library(rendered.text, *tools)
     return [
         NativeKernel(library, function, rendered, arguments)
         for function, arguments in zip(rendered.functions, rendered.arguments, strict=True)
@@ -99,7 +98,7 @@ def _of_own_code(use: KernelUse, own: Own) -> LoadedKernel | None:
 
 def _evaluated(uses: Sequence[KernelUse], symbols: Sequence[str] | None) -> list[LoadedKernel]:
     what = ", ".join(sorted({use.op.name for use in uses}))  # type: ignore[attr-defined]
-    why = "" if find_compiler() and ggml_include() else "no C compiler (set CC, or `pip install ziglang`): "
+    why = "" if c_tools() else "no C compiler (set CC, or `pip install ziglang`): "
     warn_once(f"{why}what computes {what} runs in NumPy, which is slow")
     rendered = render(uses, symbols)
     return [EvaluatedKernel(use, rendered.symbols) for use in uses]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from graphc.errors import BuildError
@@ -67,16 +68,27 @@ class Own:
         return self._names.get(place, "")
 
 
+def c_tools() -> tuple[tuple[str, ...], Path] | None:
+    """The C compiler, and the folder of ggml's headers that what it compiles includes; None without either."""
+    compiler, include = find_compiler(), ggml_include()
+    return None if compiler is None or include is None else (compiler, include)
+
+
+def has_own_code() -> bool:
+    """True if a wheel brought our own code, or there is what compiles it."""
+    return loaded.own is not None or c_tools() is not None
+
+
 @once
 def load_own() -> Own | None:
     """The code, which a wheel brings; else None where there is no C compiler, or, with a warning, one that cannot do it."""
     if loaded.own is not None:
         return Own(loaded.own, (loaded.variant,))
-    compiler, include = find_compiler(), ggml_include()
-    if compiler is None or include is None:
+    tools = c_tools()
+    if tools is None:
         return None
     try:
-        return Own(load_library(source(), compiler, include, FAST_FLAGS), compiler)
+        return Own(load_library(source(), *tools, FAST_FLAGS), tools[0])
     except BuildError as error:
         LOG.warning(f"ggml computes everything, several times slower: {error}")
         return None
@@ -85,11 +97,12 @@ def load_own() -> Own | None:
 @once
 def load_routines() -> ctypes.CDLL | None:
     """The routines for all types, which a wheel brings; else None where there is no C compiler. Raises BuildError if it fails."""
-    found, compiler, include = loaded.own, find_compiler(), ggml_include()
+    found = loaded.own
     if found is None:
-        if compiler is None or include is None:
+        tools = c_tools()
+        if tools is None:
             return None
-        found = load_library(ready_text(), compiler, include, ROUTINE_FLAGS)
+        found = load_library(ready_text(), *tools, ROUTINE_FLAGS)
     found.graphc_routine.restype = ctypes.c_void_p
     return found
 
