@@ -77,12 +77,14 @@ def translate(use: KernelUse) -> Code:
 class Region:
     """Instructions that are done together: `once` in a frame, the `body` of a frame, of a loop, or of a `branch`.
 
-    `variables` are the indices that it makes. A `barrier` may not run at all, so that what reads memory must stay inside.
-    `values` are the registers in which values are.
+    `variables` are the indices that it makes, `axes` those of its frame. A `barrier` may not run at all, so that what reads
+    memory must stay inside. `values` are the registers in which values are.
     """
 
-    def __init__(self, kind: str, parent: Region | None, frame: Frame, variables: Sequence[Scalar] = ()) -> None:
-        self.kind, self.parent, self.frame = kind, parent, frame
+    def __init__(
+        self, kind: str, parent: Region | None, frame: Frame, axes: tuple[Scalar, ...], variables: Sequence[Scalar] = ()
+    ) -> None:
+        self.kind, self.parent, self.frame, self.axes = kind, parent, frame, axes
         self.variables = frozenset(variables)
         self.barrier = kind == "branch"
         self.condition: tuple[Register, bool] | None = None
@@ -108,18 +110,17 @@ class _Translation:
         self.places: list[tuple[Register, int]] = []
         self.numbers: dict[bytes | Dim, int] = {}
         self.frames: list[Frame] = []
-        self.inner: dict[int, Scalar] = {}
         self.homes: dict[int, Region] = {}
         self.faults: list[str] = []
-        self.axes: dict[int, tuple[Scalar, ...]] = {}
 
     # Registers and regions
 
-    def register(self, type: str, lanes: int, home: Region) -> Register:
-        """A new register, of a region."""
+    def register(self, type: str, lanes: int, home: Region | None) -> Register:
+        """A new register, of a region; of none, if it holds a constant."""
         found = Register(len(self.registers), type, lanes)
         self.registers.append(found)
-        self.homes[found.number] = home
+        if home is not None:
+            self.homes[found.number] = home
         return found
 
     def number(self, value: bytes | Dim) -> int:
@@ -131,21 +132,18 @@ class _Translation:
         value = value.ljust(8, b"\0") if isinstance(value, bytes) else value
         key = (value, type, lanes)
         if key not in self.constants:
-            found = Register(len(self.registers), type, lanes)
-            self.registers.append(found)
-            number = self.number(value)
-            self.constants[key], self.literals[found.number] = found, (value, type)
-            self.places.append((found, number))
+            found = self.constants[key] = self.register(type, lanes, None)
+            self.literals[found.number] = value, type
+            self.places.append((found, self.number(value)))
         return self.constants[key]
 
     def frame(self, parent: Region | None, axes: Sequence[Scalar]) -> Region:
         """The body of a new frame."""
         frame = Frame([(self.number(extent(axis)), None) for axis in axes])
         self.frames.append(frame)
-        self.axes[id(frame)] = tuple(axes)
-        once = Region("once", parent, frame)
+        once = Region("once", parent, frame, tuple(axes))
         once.barrier = not all(is_positive(extent(axis)) for axis in axes)
-        return Region("body", once, frame, axes)
+        return Region("body", once, frame, once.axes, axes)
 
     def emit(self, region: Region, name: str, to: Register | None, *args: Argument, lanes: int | None = None) -> None:
         """Add an instruction."""
@@ -238,9 +236,8 @@ class _Translation:
 
     def index(self, node: Scalar, region: Region) -> Register:
         """The register of a frame's index."""
-        axes = self.axes[id(region.frame)]
-        place = axes.index(node)
-        found = self.register("i64", ELEMENTS if node is axes[-1] else ROWS, region)
+        place = region.axes.index(node)
+        found = self.register("i64", ELEMENTS if node is region.axes[-1] else ROWS, region)
         region.frame.axes[place] = region.frame.axes[place][0], found
         region.values[node] = found
         return found
@@ -307,7 +304,7 @@ class _Translation:
     def affine(self, index: Scalar, region: Region) -> tuple[Register, Register] | None:
         """The offset of a row's first element, and from there the distance of one to the next; None if they are not so
         regular, or the same for a whole row."""
-        axis = self.axes[id(region.frame)][-1]
+        axis = region.axes[-1]
         terms = linear(index).terms
         stride = terms.get(axis)
         if stride is None or any(axis in atom.free for atom in terms if atom is not axis):
@@ -320,7 +317,7 @@ class _Translation:
         order: dict[Scalar, int] = {}
         place: Region | None = region
         while place is not None:
-            axes = self.axes[id(place.frame)] if place.kind == "body" else tuple(place.variables)
+            axes = place.axes if place.kind == "body" else tuple(place.variables)
             order = {axis: level for level, axis in enumerate([*axes, *order])}
             place = place.parent
         return lambda atom: max((order.get(axis, 0) for axis in atom.free), default=-1)
@@ -351,7 +348,7 @@ class _Translation:
 
     def branch(self, region: Region, condition: Register, holds: bool) -> Region:
         """What is done where a condition holds, or does not."""
-        made = Region("branch", region, region.frame)
+        made = Region("branch", region, region.frame, region.axes)
         made.condition = condition, holds
         return made
 
@@ -425,7 +422,7 @@ class _Translation:
 
     def side_by_side(self, node: Scalar, region: Region) -> bool:
         """True if a reduction is a loop around all lanes at once, rather than one lane after the other."""
-        axis = self.axes[id(region.frame)][-1]
+        axis = region.axes[-1]
         count = 1
         for each in variables_of(node):
             size = extent(each)
@@ -457,7 +454,7 @@ class _Translation:
         inner, opened = region, []
         for each in variables_of(node):
             size = self.constant(extent(each), "i64")
-            inner = Region("loop", inner, region.frame, [each])
+            inner = Region("loop", inner, region.frame, region.axes, [each])
             inner.barrier = not is_positive(extent(each))
             index = inner.values[each] = self.register("i64", ONE, inner)
             opened.append((inner, size, index))
