@@ -11,10 +11,11 @@ import typer
 from graphc.ggml_source import ggml_source
 from graphc_build.declarations import module, read_headers
 from graphc_build.libraries import build_libraries
+from graphc_build.parts import parts_of
 from graphc_build.symbols import check_libraries
 from graphc_build.targets import TARGETS, find_target
 from graphc_build.vulkan import compiled_shaders, copy_headers, vulkan_library
-from graphc_build.wheel import complete, installed_size, licenses_of, pure_wheel
+from graphc_build.wheel import complete, installed_size, pure_wheel
 
 ROOT = Path(__file__).parent.parent
 
@@ -60,7 +61,7 @@ def wheel(
             folder.mkdir()
             libraries = build_libraries(target, source, folder, jobs, also=also if target.has_vulkan else ())
             check_libraries(libraries, target)
-            made = complete(pure, target, libraries, source, licenses_of(source, target, included), output)
+            made = complete(pure, target, libraries, source, parts_of(source, target, included), output)
             typer.echo(f"{made}: {made.stat().st_size / 1e6:.1f} MB, {installed_size(made) / 1e6:.1f} MB installed")
 
 

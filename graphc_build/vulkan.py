@@ -54,15 +54,19 @@ def copy_headers(folder: Path) -> Path:
         if place is None:
             raise BuildError(f"ggml's Vulkan backend needs {file}: {ADVICE}")
         shutil.copytree(place / name, folder / name, dirs_exist_ok=True)
-    text = (folder / "vulkan" / "vulkan_core.h").read_text(encoding="utf-8")
-    found = re.search(r"#define VK_HEADER_VERSION (\d+)", text)
-    minor = re.search(r"VK_MAKE_API_VERSION\(0, 1, (\d+), VK_HEADER_VERSION\)", text)
-    version = tuple(int(each[1]) if each else 0 for each in (minor, found))
-    if version < (3, LEAST):
-        raise BuildError(
-            f"Vulkan's headers are of version 1.{version[0]}.{version[1]}, older than 1.3.{LEAST}: {ADVICE}"
-        )
+    version = version_of_headers(folder)
+    if version < (1, 3, LEAST):
+        shown = ".".join(map(str, version))
+        raise BuildError(f"Vulkan's headers are of version {shown}, older than 1.3.{LEAST}: {ADVICE}")
     return folder
+
+
+def version_of_headers(folder: Path) -> tuple[int, int, int]:
+    """The version of Vulkan's headers in a folder, with 0 for what they do not say."""
+    text = (folder / "vulkan" / "vulkan_core.h").read_text(encoding="utf-8")
+    minor = re.search(r"VK_MAKE_API_VERSION\(0, 1, (\d+), VK_HEADER_VERSION\)", text)
+    patch = re.search(r"#define VK_HEADER_VERSION (\d+)", text)
+    return 1, int(minor[1]) if minor else 0, int(patch[1]) if patch else 0
 
 
 def compiled_shaders(ggml: Path, progress: Progress = SILENT) -> Path:

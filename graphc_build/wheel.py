@@ -8,14 +8,13 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from graphc.errors import BuildError
 from graphc_build.declarations import HEADERS
-from graphc_build.libraries import zig_program
+from graphc_build.parts import Part, bill_of_materials
 from graphc_build.targets import Target
-from graphc_build.vulkan import license_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -40,9 +39,10 @@ def pure_wheel(folder: Path) -> Path:
 
 
 def complete(
-    pure: Path, target: Target, libraries: list[Path], ggml: Path, licenses: Mapping[str, str], folder: Path
+    pure: Path, target: Target, libraries: list[Path], ggml: Path, parts: Sequence[Part], folder: Path
 ) -> Path:
-    """Write the wheel of a system into a folder: what the pure one has, with ggml and the texts of licences by their names."""
+    """Write the wheel of a system into a folder: what the pure one has, with ggml, and what is said of the parts that are
+    others' (PEP 639, PEP 770)."""
     name, version = pure.name.split("-")[:2]
     info = f"{name}-{version}.dist-info"
     tag = f"py3-none-{target.tag}"
@@ -51,6 +51,7 @@ def complete(
     metadata, about = files[f"{info}/METADATA"].decode(), files[f"{info}/WHEEL"].decode()
     if not INSTEAD.search(metadata):
         raise BuildError(f"{pure.name} does not ask for ggml-python")
+    licenses = {f"LICENSE.{part.name}": part.text for part in parts if part.text}
     listed = "".join(f"License-File: {each}\n" for each in sorted(licenses))
     metadata = INSTEAD.sub("", metadata).replace("License-File: LICENSE\n", f"License-File: LICENSE\n{listed}")
     files[f"{info}/METADATA"] = metadata.encode()
@@ -60,6 +61,7 @@ def complete(
     files |= {f"graphc/ggml/lib/{each.name}": each.read_bytes() for each in libraries}
     files |= {f"graphc/ggml/include/{each}": (ggml / "include" / each).read_bytes() for each in HEADERS}
     files |= {f"{info}/licenses/{each}": text.encode() for each, text in licenses.items()}
+    files[f"{info}/sboms/{name}.cdx.json"] = bill_of_materials(name, version, parts).encode()
     del files[f"{info}/RECORD"]
     files[f"{info}/RECORD"] = _record(files, f"{info}/RECORD").encode()
     wheel = folder / f"{name}-{version}-{tag}.whl"
@@ -86,20 +88,3 @@ def installed_size(wheel: Path) -> int:
     """Bytes of what a wheel installs."""
     with zipfile.ZipFile(wheel) as archive:
         return sum(each.file_size for each in archive.infolist())
-
-
-def licenses_of(ggml: Path, target: Target, headers: Path) -> dict[str, str]:
-    """The licences of what the libraries hold, by the names of their files: ggml, what zig links into them, and Vulkan's headers,
-    which lie in a folder if the target has Vulkan."""
-    zig = zig_program().parent / "lib"
-    parts = {
-        "ggml": ggml / "LICENSE",
-        "libcxx": zig / "libcxx" / "LICENSE.TXT",
-        "libunwind": zig / "libunwind" / "LICENSE.TXT",
-    }
-    if target.system == "windows":
-        parts["mingw-w64"] = zig / "libc" / "mingw" / "COPYING"
-    found = {f"LICENSE.{name}": path.read_text(encoding="utf-8") for name, path in parts.items()}
-    if target.has_vulkan:
-        found["LICENSE.vulkan-headers"] = license_of(headers, found["LICENSE.ggml"])
-    return found

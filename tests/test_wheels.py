@@ -6,8 +6,10 @@ import base64
 import csv
 import hashlib
 import io
+import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import venv
@@ -26,6 +28,7 @@ from graphc.targets.ggml.run.device.devices import find_device
 from graphc.zig import find_zig
 from graphc_build import vulkan
 from graphc_build.libraries import LINKING, NATIVE
+from graphc_build.parts import Part, bill_of_materials, parts_of
 from graphc_build.symbols import check_libraries, needs_of
 from graphc_build.targets import TARGETS, ZIG, find_target
 from graphc_build.vulkan import INCLUDED, compiled_shaders, copy_headers, license_of, vulkan_library
@@ -339,11 +342,15 @@ def test_what_is_in_a_wheel(tmp_path):
     (headers / "include").mkdir(parents=True)
     for name in ("ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu.h", "gguf.h"):
         (headers / "include" / name).write_text(name)
+    parts = [
+        Part("ggml", "0.15", "MIT", "MIT's", "https://ggml.ai"),
+        Part("table", "", "Apache-2.0", "", "https://t5.ai", "data"),
+    ]
     made = []
     for number in range(2):
         folder = tmp_path / str(number)
         folder.mkdir()
-        made.append(complete(pure, TARGETS["linux-arm64"], [own], headers, {"LICENSE.ggml": "MIT"}, folder))
+        made.append(complete(pure, TARGETS["linux-arm64"], [own], headers, parts, folder))
         os.utime(own, (number, number))
     assert made[0].name == "graphc-0.1.0-py3-none-manylinux_2_17_aarch64.whl"
     assert made[0].read_bytes() == made[1].read_bytes()
@@ -352,19 +359,49 @@ def test_what_is_in_a_wheel(tmp_path):
     info = "graphc-0.1.0.dist-info"
     assert files["graphc/ggml/lib/libggml-cpu-new.so"] == b"code"
     assert files["graphc/ggml/include/ggml.h"] == b"ggml.h"
-    assert files[f"{info}/licenses/LICENSE.ggml"] == b"MIT"
+    assert files[f"{info}/licenses/LICENSE.ggml"] == b"MIT's"
     assert "ggml-python" not in files[f"{info}/METADATA"].decode()
     assert "Requires-Dist: numpy\n" in files[f"{info}/METADATA"].decode()
     assert "License-File: LICENSE\nLicense-File: LICENSE.ggml\n" in files[f"{info}/METADATA"].decode()
     assert files[f"{info}/WHEEL"].decode() == (
         "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: py3-none-manylinux_2_17_aarch64\n"
     )
+    listed = json.loads(files[f"{info}/sboms/graphc.cdx.json"])
+    assert listed["metadata"]["component"]["purl"] == "pkg:pypi/graphc@0.1.0"
+    found = [(each["name"], each.get("version"), each["licenses"][0]["expression"]) for each in listed["components"]]
+    assert found == [("ggml", "0.15", "MIT"), ("table", None, "Apache-2.0")]
     rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(files[f"{info}/RECORD"].decode()))}
     assert rows.pop(f"{info}/RECORD") == ["", ""]
     assert set(rows) == set(files) - {f"{info}/RECORD"}
     for name, (digest, size) in rows.items():
         assert digest == "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(files[name]).digest()).decode().rstrip("=")
         assert int(size) == len(files[name])
+
+
+def test_what_wheels_hold_of_others(tmp_path):
+    ggml, headers = tmp_path / "ggml", tmp_path / "headers"
+    ggml.mkdir()
+    numbers = zip(("MAJOR", "MINOR", "PATCH"), (1, 2, 3), strict=True)
+    (ggml / "CMakeLists.txt").write_text("".join(f"set(GGML_VERSION_{part} {number})\n" for part, number in numbers))
+    (ggml / "LICENSE").write_text("Permission is hereby granted, to all\n")
+    for file in (*INCLUDED.values(), "vulkan/vulkan_core.h"):
+        (headers / file).parent.mkdir(parents=True, exist_ok=True)
+        (headers / file).write_text("// Copyright others\n")
+    (headers / "vulkan" / "vulkan_core.h").write_text(
+        "#define VK_HEADER_VERSION 280\n#define VK_HEADER_VERSION_COMPLETE VK_MAKE_API_VERSION(0, 1, 4, VK_HEADER_VERSION)\n"
+    )
+    for target in TARGETS.values():
+        found = {part.name: part for part in parts_of(ggml, target, headers)}
+        assert found["ggml"].version == "1.2.3"
+        assert ("mingw-w64" in found) == (target.system == "windows")
+        assert ("vulkan-headers" in found) == target.has_vulkan
+        if target.has_vulkan:
+            assert found["vulkan-headers"].version == "1.4.280"
+        for part in found.values():
+            assert part.kind == "data" or (re.fullmatch(r"\d+\.\d+(\.\d+)?", part.version) and len(part.text) > 20), (
+                part
+            )
+        assert bill_of_materials("graphc", "1", list(found.values())).isascii()
 
 
 CHECK = """
