@@ -18,8 +18,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from examples.image_engines.networks import Config, Kind, with_forward, without_numbers
 from examples.image_engines.table import Shipped
 from examples.quiet import quiet
-from graphc.compiler import Settings, compile_program, write
+from graphc.compiler import Settings, compile_program, weights_of
 from graphc.errors import ModelError
+from graphc.targets.ggml.engine import write_engine
 from graphc.weights.recipes import recipes_of
 
 OPSET = 20
@@ -128,7 +129,7 @@ def engine(name: str, path: Path) -> bytes:
         names = ", ".join(each.parameter for each in pinned)
         raise ModelError(f"{name}: the program depends on the numbers of {names}")
     target = path.parent / "engine.gguf"
-    write(program, target, strip_weights=True)
+    write_engine(target, program, weights_of(program), stripped=True, needed="")
     return gzip.compress(target.read_bytes(), 9, mtime=0)
 
 

@@ -60,24 +60,26 @@ def write_engine(
     arrays: Callable[[int], np.ndarray],
     progress: Progress = SILENT,
     stripped: bool = False,
+    needed: str = least_reader(),
 ) -> None:
     """Write an engine file whole or not at all.
 
     `arrays(i)` gives weight `i` as it is stored (`Weight.stored`); it is called once for each, in order, so one
-    weight at a time is in memory. If `stripped`, those with a recipe are left out. Raises OSError where the file cannot be
-    written.
+    weight at a time is in memory. If `stripped`, those with a recipe are left out. `needed` is the least graphc that reads
+    the file; "" if it never leaves the one that it comes with. Raises OSError where the file cannot be written.
     """
     text = write_text(program)
     metadata: dict[str, str | int] = {
         "general.architecture": ARCHITECTURE,
         "general.name": program.name.encode(errors="replace").decode(),
         "graphc.version": VERSION,
-        NEEDS: least_reader(),
         "graphc.program": text,
         "graphc.program.sha256": digest(text),
         "graphc.recipes": program.recipes,
         "graphc.recipes.sha256": digest(program.recipes),
     }
+    if needed:
+        metadata[NEEDS] = needed
     indices: Sequence[int] = range(len(program.weights))
     if program.example:
         metadata[EXAMPLE] = json.dumps(program.example)
