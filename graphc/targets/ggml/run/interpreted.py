@@ -17,7 +17,7 @@ from graphc.kernels.vectors.translate import translate
 from graphc.ops.base import Routine
 from graphc.shapes import integer
 from graphc.targets.ggml.run.choose.library import Own, load_routines
-from graphc.targets.ggml.run.numpy_kernels import new_userdata
+from graphc.targets.ggml.run.native_kernels import NativeKernel
 
 NO_MEMORY = -1
 """The fault of a kernel that got no memory for its registers."""
@@ -51,24 +51,11 @@ class InterpretedKernel:
         return self.code.faults[userdata[0] - 1] if userdata[0] else None
 
 
-class ReadyKernel:
-    """A routine that is there compiled, at an address, and what it is given."""
+class ReadyKernel(NativeKernel):
+    """A routine that is there compiled, at an address."""
 
     def __init__(self, routine: Routine, address: int) -> None:
-        self.routine, self.numbers = routine, ready_numbers(routine)
-        self.function = ctypes.cast(address, ggml.ggml_custom_op_t)
-
-    def userdata(self, binding: Mapping[str, int]) -> Any:
-        """See `LoadedKernel`."""
-        return new_userdata((), binding, self.numbers)
-
-    def reset(self, userdata: Any) -> None:
-        """See `LoadedKernel`."""
-        userdata[0] = 0
-
-    def fault(self, userdata: Any) -> str | None:
-        """See `LoadedKernel`."""
-        return self.routine.faults[userdata[0] - 1] if userdata[0] else None
+        super().__init__(address, (), routine.faults, ready_numbers(routine))
 
 
 def ready_kernel(routine: Routine) -> ReadyKernel | None:

@@ -3,7 +3,6 @@ interpreted by our own code, or evaluated by NumPy."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,15 +10,14 @@ from typing import Any, Protocol
 
 from graphc.cache import warn_once
 from graphc.errors import BuildError, GraphcError, InputError
-from graphc.ggml_library import ggml
 from graphc.kernels.c.compiled import load_library
-from graphc.kernels.c.render import Rendered, render
+from graphc.kernels.c.render import render
 from graphc.kernels.c.routine import routine_of
-from graphc.kernels.shared import Number
 from graphc.kernels.use import KernelUse
 from graphc.targets.ggml.run.choose.library import Own, c_tools, load_own
 from graphc.targets.ggml.run.interpreted import InterpretedKernel, ready_kernel
-from graphc.targets.ggml.run.numpy_kernels import EvaluatedKernel, new_userdata
+from graphc.targets.ggml.run.native_kernels import NativeKernel
+from graphc.targets.ggml.run.numpy_kernels import EvaluatedKernel
 
 
 class LoadedKernel(Protocol):
@@ -75,7 +73,7 @@ def _compiled(uses: Sequence[KernelUse], symbols: Sequence[str] | None) -> list[
         raise BuildError("there is no C compiler (set CC, or `pip install ziglang`)")
     library = load_library(rendered.text, *tools)
     return [
-        NativeKernel(library, function, rendered, arguments)
+        NativeKernel(getattr(library, function), rendered.symbols, rendered.faults, arguments)
         for function, arguments in zip(rendered.functions, rendered.arguments, strict=True)
     ]
 
@@ -114,24 +112,3 @@ WAYS: Mapping[str, Callable[[Sequence[KernelUse], Sequence[str] | None], list[Lo
 }
 """How kernels are run: by a C compiler, by our own code, or by NumPy. All give the same, the first two bit by bit, but for the
 sign of a zero: gcc makes one rounding of a cast to an integer and back, which keeps it."""
-
-
-class NativeKernel:
-    """A function of a compiled file, and what it is given."""
-
-    def __init__(self, library: ctypes.CDLL, function: str, rendered: Rendered, arguments: Sequence[Number]) -> None:
-        self.library = library
-        self.function = ctypes.cast(getattr(library, function), ggml.ggml_custom_op_t)
-        self.symbols, self.faults, self.arguments = rendered.symbols, rendered.faults, arguments
-
-    def userdata(self, binding: Mapping[str, int]) -> Any:
-        """See `LoadedKernel`."""
-        return new_userdata(self.symbols, binding, self.arguments)
-
-    def reset(self, userdata: Any) -> None:
-        """See `LoadedKernel`."""
-        userdata[0] = 0
-
-    def fault(self, userdata: Any) -> str | None:
-        """See `LoadedKernel`."""
-        return self.faults[userdata[0] - 1] if userdata[0] else None
