@@ -90,7 +90,7 @@ class Recipe:
     def libraries(self) -> Iterator[Library]:
         """Each behind those that it needs."""
         sources = self.ggml / "src"
-        about = (f'-DGGML_VERSION="{_version(self.ggml)}"', '-DGGML_COMMIT="unknown"')
+        about = (f'-DGGML_VERSION="{ggml_version(self.ggml)}"', '-DGGML_COMMIT="unknown"')
         yield Library("ggml-base", [(sources / name, (*BUILD, *about)) for name in BASE])
         yield Library("ggml", [(sources / name, BUILD) for name in REGISTRY], ("ggml-base",))
         own = self.folder / "own.c"
@@ -184,9 +184,8 @@ def build_libraries(
             step(1)
     for library in libraries:
         run(recipe.linked(library, made[library.name]))
-        if (
-            target.system == "windows"
-        ):  # everything was exported, C's own functions too, which others must not take from there
+        if target.system == "windows":
+            # Everything was exported, C's own functions too, which others must not take from there.
             path = folder / recipe.file_name(library.name)
             names = filter(EXPORTED.match, needs_of(path).exports)
             exports = path.with_suffix(".def")
@@ -211,7 +210,7 @@ def zig_program() -> Path:
     return found
 
 
-def _version(ggml: Path) -> str:
+def ggml_version(ggml: Path) -> str:
     """The version that ggml's build says."""
     text = (ggml / "CMakeLists.txt").read_text(encoding="utf-8")
     parts = [text.split(f"set(GGML_VERSION_{part} ")[1].split(")")[0] for part in ("MAJOR", "MINOR", "PATCH")]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import version as version_of
 from pathlib import Path
 
-from graphc_build.libraries import zig_program
+from graphc_build.libraries import ggml_version, zig_program
 from graphc_build.targets import Target
 from graphc_build.vulkan import license_of, version_of_headers
 
@@ -47,12 +47,10 @@ def parts_of(ggml: Path, target: Target, headers: Path) -> list[Part]:
         Part(name, llvm, exception, _text(lib / name / "LICENSE.TXT"), "https://github.com/llvm/llvm-project")
         for name in ("libcxx", "libunwind")
     ]
-    source = _text(ggml / "CMakeLists.txt")
-    release = [re.search(rf"set\(GGML_VERSION_{each} (\d+)\)", source) for each in ("MAJOR", "MINOR", "PATCH")]
     found = [
         Part(
             "ggml",
-            ".".join(each[1] for each in release if each),
+            ggml_version(ggml),
             "MIT",
             _text(ggml / "LICENSE"),
             "https://github.com/ggml-org/ggml",
