@@ -102,8 +102,9 @@ def find_device(name: str) -> Any:
         if name.lower() in (plain, plain.removesuffix("0"), shown_name(handle).lower()):
             return handle
     known = ", ".join(map(shown_name, handles))
-    why = "".join(f": {why}" for each, why in load_brought().items() if name.lower().rstrip("0123456789") == each)
-    raise GraphcError(f"no device {name!r}{why}; there is {known} (`graphc doctor` says how to get others to work)")
+    why = load_brought().get(name.lower().rstrip("0123456789"))
+    said = f": {why}" if why else ""
+    raise GraphcError(f"no device {name!r}{said}; there is {known} (`graphc doctor` says how to get others to work)")
 
 
 def is_generated(device: Any) -> bool:
