@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,7 +47,7 @@ class Loaded:
     variant: str = ""
 
 
-def load_brought(folder: Path) -> Loaded:
+def load_wheel(folder: Path) -> Loaded:
     """A wheel's libraries. Raises GraphcError if one is damaged or none is for this processor."""
     advice = "install graphc's wheel again"
     base, registry = (_open(folder / "lib" / NAMES.format(part), advice) for part in ("ggml-base", "ggml"))
@@ -94,9 +95,27 @@ def load_installed() -> Loaded:
 
 def _open(path: Path, advice: str, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
     try:
-        return ctypes.CDLL(str(path), mode=mode)
+        return opened(path, mode)
     except OSError as error:
         raise GraphcError(f"{path} cannot be loaded: {error}; {advice}") from error
+
+
+def opened(path: Path, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
+    """Load a library. Raises OSError, also for one whose end is missing: Linux would end the process instead (SIGBUS)."""
+    if _is_cut_off(path):
+        raise OSError("the end of the file is missing")
+    return ctypes.CDLL(str(path), mode=mode)
+
+
+def _is_cut_off(path: Path) -> bool:
+    """True for an ELF library of 64 bits that ends before its table of sections does, which linkers write last."""
+    with path.open("rb") as file:
+        header = file.read(64)
+        size = file.seek(0, os.SEEK_END)
+    if len(header) < 64 or header[:5] != b"\x7fELF\x02":
+        return False
+    (begin,), (each, count) = struct.unpack_from("<Q", header, 40), struct.unpack_from("<2H", header, 58)
+    return bool(begin + each * count > size)
 
 
 @contextmanager
@@ -112,7 +131,7 @@ def _short_waits() -> Iterator[None]:
             del os.environ["GOMP_SPINCOUNT"]
 
 
-loaded = load_brought(BROUGHT) if BROUGHT.is_dir() else load_installed()
+loaded = load_wheel(BROUGHT) if BROUGHT.is_dir() else load_installed()
 ggml = loaded.ggml
 ggml_folder = loaded.folder
 """Where ggml lies: its libraries in `lib`, its headers in `include`, here or beside."""

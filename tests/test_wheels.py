@@ -22,7 +22,7 @@ from packaging.utils import parse_wheel_filename
 from graphc.backends import install as installing
 from graphc.backends import load as loading
 from graphc.errors import BuildError, GraphcError
-from graphc.ggml_library import NAMES, VARIANT, ggml_folder, load_brought
+from graphc.ggml_library import NAMES, VARIANT, ggml_folder, load_wheel
 from graphc.kernels.c.compiler import find_compiler
 from graphc.targets.ggml.run.device.devices import find_device
 from graphc.zig import find_zig
@@ -89,25 +89,25 @@ def brought(folder: Path, **scores: int) -> Path:
 
 def test_the_best_for_the_processor_is_taken(tmp_path, monkeypatch):
     folder = brought(tmp_path / "some", old=1, new=20, other=0, better=3)
-    found = load_brought(folder)
+    found = load_wheel(folder)
     assert found.variant == "new"
     assert found.folder == folder
     assert found.own is not None
     assert found.ggml.symbol("ggml_backend_score")() == 20
     monkeypatch.setenv(VARIANT, "better")
-    assert load_brought(folder).variant == "better"
+    assert load_wheel(folder).variant == "better"
     monkeypatch.setenv(VARIANT, "other")
     with pytest.raises(
         GraphcError, match="GRAPHC_CPU_VARIANT is 'other'; for this processor there is old, better, new"
     ):
-        load_brought(folder)
+        load_wheel(folder)
 
 
 def test_a_processor_that_is_too_old(tmp_path):
     with pytest.raises(GraphcError, match="of none of the kinds that graphc's wheel has code for: avx, sse"):
-        load_brought(brought(tmp_path / "new", sse=0, avx=0))
+        load_wheel(brought(tmp_path / "new", sse=0, avx=0))
     with pytest.raises(GraphcError, match="has code for: none"):
-        load_brought(brought(tmp_path / "empty"))
+        load_wheel(brought(tmp_path / "empty"))
 
 
 def test_a_damaged_wheel(tmp_path):
@@ -115,11 +115,18 @@ def test_a_damaged_wheel(tmp_path):
     path = folder / "lib" / NAMES.format("ggml-cpu-old")
     path.write_bytes(b"nonsense" * 100)
     with pytest.raises(GraphcError, match=r"ggml-cpu-old.* cannot be loaded: .*; install graphc's wheel again"):
-        load_brought(folder)
+        load_wheel(folder)
+    cut = brought(tmp_path / "cut", old=1)
+    path = cut / "lib" / NAMES.format("ggml-cpu-old")
+    content = path.read_bytes()
+    for end in (64, 1000, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:end])
+        with pytest.raises(GraphcError, match=r"ggml-cpu-old.* cannot be loaded: .*; install graphc's wheel again"):
+            load_wheel(cut)
     other = brought(tmp_path / "other", old=1)
     (other / "lib" / NAMES.format("ggml-base")).unlink()
     with pytest.raises(GraphcError, match=r"ggml-base.* cannot be loaded"):
-        load_brought(other)
+        load_wheel(other)
 
 
 def test_what_libraries_need(tmp_path):
@@ -296,28 +303,28 @@ def test_a_driver_that_crashes_or_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr(loading, "installed", dict)
     monkeypatch.setattr(loading, "brought", lambda: {"vulkan": crashing})
     monkeypatch.setattr("graphc.backends.brought.no_driver", lambda name: "")
-    loading.load_brought.cache_clear()
+    loading.load_wheel.cache_clear()
     try:
         why = "the driver crashes: libggml-vulkan.so was tried, which ended with SIGSEGV"
-        assert loading.load_brought() == refused == {"vulkan": why}
+        assert loading.load_wheel() == refused == {"vulkan": why}
         with pytest.raises(GraphcError, match=rf"no device 'vulkan0': {why}; there is .*CPU"):
             find_device("vulkan0")
-        loading.load_brought.cache_clear()
+        loading.load_wheel.cache_clear()
         refused.clear()
         library(crashing, "#include <unistd.h>\n__attribute__((constructor)) static void begin(void) { sleep(60); }\n")
         monkeypatch.setattr(installing, "PROBE_SECONDS", 2)
         why = "the driver says nothing: libggml-vulkan.so was tried for 2 seconds"
-        assert loading.load_brought() == refused == {"vulkan": why}
-        loading.load_brought.cache_clear()
+        assert loading.load_wheel() == refused == {"vulkan": why}
+        loading.load_wheel.cache_clear()
         refused.clear()
         crashing.write_text("no library")
-        assert "libggml-vulkan.so: " in loading.load_brought()["vulkan"]
+        assert "libggml-vulkan.so: " in loading.load_wheel()["vulkan"]
         assert not refused
-        loading.load_brought.cache_clear()
+        loading.load_wheel.cache_clear()
         monkeypatch.setattr("graphc.backends.brought.no_driver", lambda name: "Vulkan's loader is not here")
-        assert loading.load_brought() == {"vulkan": "Vulkan's loader is not here"}
+        assert loading.load_wheel() == {"vulkan": "Vulkan's loader is not here"}
     finally:
-        loading.load_brought.cache_clear()
+        loading.load_wheel.cache_clear()
 
 
 def test_a_library_that_needs_too_much():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import os
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from graphc.backends.brought import brought, without_devices
 from graphc.backends.generated import load_generated, refused
 from graphc.backends.install import DriverFailed, installed
 from graphc.errors import BuildError
-from graphc.ggml_library import ggml
+from graphc.ggml_library import ggml, opened
 from graphc.once import once
 from graphc.trace import LOG
 
@@ -62,7 +61,7 @@ def open_library(path: str | os.PathLike[str]) -> Any:
     """Load a backend's library; its registry. Raises BuildError."""
     library = Path(path)
     try:
-        ctypes.CDLL(str(library))  # says why it cannot be loaded, where ggml only says that
+        opened(library)  # says why it cannot be loaded, where ggml only says that
     except OSError as error:
         raise BuildError(str(error)) from error
     registry = ggml.ggml_backend_load(os.fsencode(library))
