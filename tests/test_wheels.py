@@ -303,28 +303,28 @@ def test_a_driver_that_crashes_or_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr(loading, "installed", dict)
     monkeypatch.setattr(loading, "brought", lambda: {"vulkan": crashing})
     monkeypatch.setattr("graphc.backends.brought.no_driver", lambda name: "")
-    loading.load_wheel.cache_clear()
+    loading.load_brought.cache_clear()
     try:
         why = "the driver crashes: libggml-vulkan.so was tried, which ended with SIGSEGV"
-        assert loading.load_wheel() == refused == {"vulkan": why}
+        assert loading.load_brought() == refused == {"vulkan": why}
         with pytest.raises(GraphcError, match=rf"no device 'vulkan0': {why}; there is .*CPU"):
             find_device("vulkan0")
-        loading.load_wheel.cache_clear()
+        loading.load_brought.cache_clear()
         refused.clear()
         library(crashing, "#include <unistd.h>\n__attribute__((constructor)) static void begin(void) { sleep(60); }\n")
         monkeypatch.setattr(installing, "PROBE_SECONDS", 2)
         why = "the driver says nothing: libggml-vulkan.so was tried for 2 seconds"
-        assert loading.load_wheel() == refused == {"vulkan": why}
-        loading.load_wheel.cache_clear()
+        assert loading.load_brought() == refused == {"vulkan": why}
+        loading.load_brought.cache_clear()
         refused.clear()
         crashing.write_text("no library")
-        assert "libggml-vulkan.so: " in loading.load_wheel()["vulkan"]
+        assert "libggml-vulkan.so: " in loading.load_brought()["vulkan"]
         assert not refused
-        loading.load_wheel.cache_clear()
+        loading.load_brought.cache_clear()
         monkeypatch.setattr("graphc.backends.brought.no_driver", lambda name: "Vulkan's loader is not here")
-        assert loading.load_wheel() == {"vulkan": "Vulkan's loader is not here"}
+        assert loading.load_brought() == {"vulkan": "Vulkan's loader is not here"}
     finally:
-        loading.load_wheel.cache_clear()
+        loading.load_brought.cache_clear()
 
 
 def test_a_library_that_needs_too_much():
