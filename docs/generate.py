@@ -58,6 +58,14 @@ constants there.
 
 {onnx_rows}
 
+## onnxruntime's operators
+
+What onnxruntime's optimizers and quantizers, Optimum and Olive put into files: the domain `com.microsoft`, and
+`com.microsoft.nchwc` ("nchwc" below), images in blocks of channels, which the optimizer writes at its full level. Tests compare
+each with onnxruntime on drawn inputs; what onnxruntime has for GPUs alone, with the formula of its schema.
+
+{onnxruntime_rows}
+
 Other domains: {others}.
 """
 
@@ -73,7 +81,12 @@ def page() -> str:
         oldest=onnx_operators.OLDEST_OPSET,
         newest=onnx.defs.onnx_opset_version(),
         onnx_rows="\n".join([onnx_operators.HEAD, *onnx_operators.rows()]),
-        others=", ".join(f"`{domain}.{name}`" for domain, name in sorted(onnx_operators.IMPORTERS) if domain),
+        onnxruntime_rows="\n".join([onnx_operators.ONNXRUNTIME_HEAD, *onnx_operators.onnxruntime_rows()]),
+        others=", ".join(
+            f"`{domain}.{name}`"
+            for domain, name in sorted(onnx_operators.IMPORTERS)
+            if domain and not domain.startswith(onnx_operators.MICROSOFT)
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""How each operator of ONNX's own domain is imported: seen by importing ONNX's own tests of it."""
+"""How each operator of ONNX's own domain is imported: seen by importing ONNX's own tests of it. And what onnxruntime adds."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from onnx.backend.test.loader import load_model_tests
 from graphc.errors import GraphcError, UnsupportedError
 from graphc.frontend.onnx import load
 from graphc.frontend.onnx.importer import OLDEST_OPSET
+from graphc.frontend.onnx.importers.microsoft.refused import REFUSED
 from graphc.frontend.onnx.specialize import specialize
-from graphc.frontend.onnx.table import IMPORTERS
+from graphc.frontend.onnx.table import IMPORTERS, MICROSOFT
 
 HEAD = "| operator | versions | becomes | remarks |\n| --- | --- | --- | --- |"
 
 SHOWN = 8
 """The most core operators that are named."""
+
+ONNXRUNTIME_HEAD = "| operator | remarks |\n| --- | --- |"
 
 NOT_YET = {
     "MaxRoiPool": "windows whose sizes are data",
@@ -48,6 +51,18 @@ def rows() -> list[str]:
             schemas[schema.name].append(schema)
     seen = observe()
     return [row(name, schemas[name], seen.get(name, Seen())) for name in sorted(schemas)]
+
+
+def onnxruntime_rows() -> list[str]:
+    """A line for each operator of onnxruntime's own domains that is known, those that are refused by name at the end."""
+    known = sorted((domain, name) for domain, name in IMPORTERS if domain.startswith(MICROSOFT))
+    imported = [
+        f"| {domain.removeprefix(MICROSOFT).removeprefix('.')}{' ' if domain != MICROSOFT else ''}{name} | "
+        f"{first_line(IMPORTERS[domain, name].__doc__)} |"
+        for domain, name in known
+        if name not in REFUSED or domain != MICROSOFT
+    ]
+    return imported + [f"| {name} | Refused: {reason}. |" for name, (reason, _) in sorted(REFUSED.items())]
 
 
 def stale() -> list[str]:

@@ -310,6 +310,7 @@ class Importer:
             tensors=self._tensors,
             run=lambda graph, inputs: self._subgraph(frame, graph, inputs),
             body=partial(self._body, frame),
+            model=self._model.graph,
         )
 
     def _refuse_unknown(self, node: onnx_ir.Node, view: OnnxNode, frame: Frame) -> None:

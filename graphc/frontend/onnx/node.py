@@ -36,7 +36,7 @@ MISSING: Any = object()
 class OnnxNode:
     """A node of the model. `inputs` has None for an input that is left out; `opset` is the version of its domain;
     `run` imports a graph that is an attribute, in place, for inputs that it is given; `body` imports one as a graph of its
-    own (see `Importer`).
+    own (see `Importer`); `model` is the graph of the whole model.
 
     The accessors raise ModelError when an attribute or input is missing or of a wrong kind.
     """
@@ -49,6 +49,7 @@ class OnnxNode:
     tensors: TensorReader
     run: Callable[[onnx_ir.Graph, Sequence[Item]], tuple[Item, ...]]
     body: Callable[[onnx_ir.Graph, Sequence[TensorType], Bind | None], ImportedBody]
+    model: onnx_ir.Graph
 
     def has(self, name: str) -> bool:
         """True if the attribute is given."""

@@ -18,6 +18,9 @@ Importing: TypeAlias = "Callable[[OnnxNode, SizeEmit], Results]"
 
 F = TypeVar("F", bound="Importing")
 
+MICROSOFT = "com.microsoft"
+"""The domain of onnxruntime's own operators."""
+
 IMPORTERS: dict[tuple[str, str], Importing] = {}
 """Importers by domain ("" is ai.onnx) and operator. One function knows every version's spelling of its operator."""
 

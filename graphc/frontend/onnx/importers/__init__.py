@@ -1,7 +1,7 @@
 """The importers, in one module for each group of operators. Importing this package imports all of them, which fills the table."""
 
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
-for module in iter_modules(__path__, f"{__name__}."):
+for module in walk_packages(__path__, f"{__name__}."):
     import_module(module.name)

@@ -26,15 +26,21 @@ def matmul(node: OnnxNode, emit: SizeEmit) -> Value:
 @onnx_op("Gemm")
 def gemm(node: OnnxNode, emit: SizeEmit) -> Value:
     """alpha * A' B' + beta * C; C may be left out since opset 11."""
+    return general_product(node, emit)
+
+
+def general_product(node: OnnxNode, emit: SizeEmit) -> Value:
+    """Gemm of the node's inputs, with its settings."""
     a, b, c = node.input(0), node.input(1), node.optional(2)
     if a.type.rank != 2 or b.type.rank != 2:
         raise ModelError(f"Gemm of {a.type} and {b.type}, which are not matrices")
     product = emit(MatMul(bool(node.int("transA", 0)), bool(node.int("transB", 0))), a, b)
-    product = _scaled(emit, product, node.float("alpha", 1.0))
-    return product if c is None else emit(Binary("Add"), product, _scaled(emit, c, node.float("beta", 1.0)))
+    product = scaled(emit, product, node.float("alpha", 1.0))
+    return product if c is None else emit(Binary("Add"), product, scaled(emit, c, node.float("beta", 1.0)))
 
 
-def _scaled(emit: SizeEmit, x: Value, factor: float) -> Value:
+def scaled(emit: SizeEmit, x: Value, factor: float) -> Value:
+    """x times a number."""
     if factor == 1.0:
         return x
     refuse_unless(x.dtype in FLOATS or factor == int(factor), f"integers are multiplied by {factor}")

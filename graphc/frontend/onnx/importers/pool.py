@@ -43,9 +43,14 @@ def _window(node: OnnxNode, x: Value) -> Window:
 def max_pool(node: OnnxNode, emit: SizeEmit) -> Value | tuple[Value, ...]:
     """The largest element, and its index in the whole tensor."""
     x = node.input(0)
+    y = maxima(node, emit, x)
+    return (y, _largest(node, emit, x, _window(node, x), y.shape)) if node.wants(1) else y
+
+
+def maxima(node: OnnxNode, emit: SizeEmit, x: Value) -> Value:
+    """The largest element of each window that the node's settings say."""
     w = _window(node, x)
-    y = emit(MaxPool(w.kernel, w.strides, w.dilations, w.before, w.after, bool(node.int("ceil_mode", 0))), x)
-    return (y, _largest(node, emit, x, w, y.shape)) if node.wants(1) else y
+    return emit(MaxPool(w.kernel, w.strides, w.dilations, w.before, w.after, bool(node.int("ceil_mode", 0))), x)
 
 
 def _largest(node: OnnxNode, emit: SizeEmit, x: Value, w: Window, shape: Sequence[Dim]) -> Value:
@@ -89,7 +94,11 @@ def _largest(node: OnnxNode, emit: SizeEmit, x: Value, w: Window, shape: Sequenc
 @onnx_op("AveragePool")
 def average_pool(node: OnnxNode, emit: SizeEmit) -> Value:
     """The mean, with or without the padding."""
-    x = node.input(0)
+    return averages(node, emit, node.input(0))
+
+
+def averages(node: OnnxNode, emit: SizeEmit, x: Value) -> Value:
+    """The mean of each window that the node's settings say."""
     return emit(_average(node, _window(node, x), bool(node.int("count_include_pad", 0))), x)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
-from graphc.frontend.onnx.importers.microsoft import DOMAIN
 from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.node import OnnxNode, refuse_unless
-from graphc.frontend.onnx.table import onnx_op
+from graphc.frontend.onnx.table import MICROSOFT, onnx_op
 from graphc.ir import Value
 from graphc.ir.types import I64
 from graphc.ops.indexing import Gather
@@ -27,9 +26,9 @@ def rotary_embedding(node: OnnxNode, emit: SizeEmit) -> Value:
     return _rotated(node, emit, cos, sin)
 
 
-@onnx_op("RotaryEmbedding", domain=DOMAIN)
+@onnx_op("RotaryEmbedding", domain=MICROSOFT)
 def microsoft_rotary_embedding(node: OnnxNode, emit: SizeEmit) -> Value:
-    """The same; one position is that of the first row."""
+    """As ONNX's, with other inputs: one position alone is that of the first row."""
     x, positions, caches = node.input(0), node.input(1), (node.input(2), node.input(3))
     refuse_unless(not node.int("is_packed_batching", 0), "batches of packed sequences are not supported")
     refuse_unless(node.float("scale", 1.0) == 1.0, "a scale is not supported")
