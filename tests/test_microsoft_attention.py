@@ -48,7 +48,13 @@ def _first_seen(mask: np.ndarray) -> np.ndarray:
 
 
 def attention(random: np.random.Generator) -> Case:
-    batch, rows, heads, depth, past = size(random, 3), size(random, 5), size(random, 3), size(random, 4), size(random, 3)
+    batch, rows, heads, depth, past = (
+        size(random, 3),
+        size(random, 5),
+        size(random, 3),
+        size(random, 4),
+        size(random, 3),
+    )
     width = heads * depth
     before = sometimes(random, floats(random, 2, batch, heads, past, depth))
     total = rows + (0 if before is None else past)
@@ -74,11 +80,17 @@ def attention(random: np.random.Generator) -> Case:
 
 
 def multi_head(random: np.random.Generator) -> Case:
-    batch, rows, heads, depth, past = size(random, 3), size(random, 5), size(random, 3), size(random, 4), size(random, 3)
+    batch, rows, heads, depth, past = (
+        size(random, 3),
+        size(random, 5),
+        size(random, 3),
+        size(random, 4),
+        size(random, 3),
+    )
     width = heads * depth
     settings: dict[str, object] = {"num_heads": heads}
     cached = random.random() < 0.4
-    keys = size(random, 5)
+    keys = rows if random.random() < 0.5 else size(random, 5)
     bias = sometimes(random, floats(random, 3 * width))
     before: list[np.ndarray | None] = [None, None]
     parts = [floats(random, batch, rows, width)]
@@ -86,7 +98,7 @@ def multi_head(random: np.random.Generator) -> Case:
         parts += [floats(random, batch, heads, keys, depth) for _ in range(2)]
     else:
         parts += [floats(random, batch, keys, width) for _ in range(2)]
-        settings["unidirectional"] = size(random, 1, 0)
+        settings["unidirectional"] = int(keys == rows and random.random() < 0.5)
         if random.random() < 0.5:
             before = [floats(random, batch, heads, past, depth) for _ in range(2)]
             keys += past
@@ -137,9 +149,10 @@ def grouped(random: np.random.Generator) -> Case:
         angles = floats(random, 12, half)
         inputs += [np.cos(angles), np.sin(angles)]
         settings |= {"do_rotary": 1, "rotary_interleaved": size(random, 1, 0)}
+        inputs.append(sometimes(random, random.integers(0, 8, (batch, rows))))
     else:
-        inputs += [None, None]
-    inputs += [None, sometimes(random, floats(random, 1, heads, rows, total)), sometimes(random, floats(random, heads))]
+        inputs += [None, None, None]
+    inputs += [sometimes(random, floats(random, 1, heads, rows, total)), sometimes(random, floats(random, heads))]
     if random.random() < 0.5:
         settings["local_window_size"] = size(random, 4)
     if random.random() < 0.5:

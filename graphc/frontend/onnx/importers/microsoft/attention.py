@@ -81,7 +81,9 @@ def _half(emit: SizeEmit, past: Value, which: int) -> Value:
 def multi_head_attention(node: OnnxNode, emit: SizeEmit) -> tuple[Value | None, ...]:
     """Of queries to keys and values, each [B, S, H * D]; or these in one tensor [B, S, H, 3, D], or [B, T, H, 2, D] for keys
     and values; or those of another layer's cache, [B, H, T, D]. A bias may be added, and a cache come before."""
-    refuse_unless(node.optional(8) is None and node.optional(9) is None, "caches that are written in place are not supported")
+    refuse_unless(
+        node.optional(8) is None and node.optional(9) is None, "caches that are written in place are not supported"
+    )
     refuse_unless(not node.wants(3), "the scores as an output are not supported")
     heads = node.int("num_heads")
     q, k, v = _operands(node, emit, heads)
@@ -151,8 +153,12 @@ def _padding(node: OnnxNode, emit: SizeEmit, mask: Value, q: Value, k: Value) ->
     filler = node.float("mask_filter_value", MASKED)
     if mask.shape in ((batch, total), (batch, rows, total)):
         hidden = emit(Binary("LessOrEqual"), mask, emit.constant(0, like=mask))
-        return masked(emit, to_shape(emit, hidden, (batch, 1, *([1] if mask.type.rank == 2 else []), *mask.shape[1:])), filler, q)
-    refuse_unless(mask.shape in ((batch,), (batch * 2,)), f"a mask {mask.type} for scores of {rows} x {total} is not supported")
+        return masked(
+            emit, to_shape(emit, hidden, (batch, 1, *([1] if mask.type.rank == 2 else []), *mask.shape[1:])), filler, q
+        )
+    refuse_unless(
+        mask.shape in ((batch,), (batch * 2,)), f"a mask {mask.type} for scores of {rows} x {total} is not supported"
+    )
     _, columns = places(emit, rows, total)
     mask = mask if mask.dtype == I64 else emit(Cast(I64), mask)
     hidden = emit(Binary("GreaterOrEqual"), columns, _of_each(emit, mask, 0, batch))

@@ -18,7 +18,7 @@ from graphc.ir.types import I64
 from graphc.ops.indexing import Gather
 from graphc.ops.movement import Expand, Pad
 from graphc.ops.norm import RMSNorm
-from graphc.ops.pointwise import Binary, Cast
+from graphc.ops.pointwise import Binary, Cast, Where
 from graphc.ops.rotary import RotaryEmbedding, for_each_of_a_pair
 from graphc.ops.scatter import ScatterElements
 from graphc.ops.sequences import Range
@@ -46,13 +46,13 @@ def group_query_attention(node: OnnxNode, emit: SizeEmit) -> tuple[Value, Value,
     lengths = plus(emit, lengths if lengths.dtype == I64 else emit(Cast(I64), lengths), emit.size(1))
     first = emit(Binary("Max"), emit(Binary("Sub"), lengths, emit.size(rows)), emit.size(0))
     numbers = plus(emit, first, emit(Range(0, rows, 1, I64)))
-    if node.int("do_rotary", 0):
-        given = node.optional(9)
-        q, k = _rotated(node, emit, (q, k), numbers if given is None else given)
     past_k, past_v = node.optional(3), node.optional(4)
-    total: Dim = rows
+    cached = past_k is not None and past_v is not None
+    total: Dim = emit.measured(node.input(6), "the total length", 1) if cached else rows
+    if node.int("do_rotary", 0):
+        positions = numbers if node.optional(9) is None else _positions(emit, node.input(9), rows, total)
+        q, k = _rotated(node, emit, (q, k), positions)
     if past_k is not None and past_v is not None:
-        total = emit.measured(node.input(6), "the total length", 1)
         k, v = (_written(emit, past, new, numbers, total) for past, new in ((past_k, k), (past_v, v)))
     seen_k, seen_v = (cut(emit, x, 2, 0, total) for x in (k, v))
     return joined(emit, attend(emit, q, seen_k, seen_v, _scores(node, emit, q, lengths, numbers, total))), k, v
@@ -77,12 +77,19 @@ def _operands(node: OnnxNode, emit: SizeEmit) -> list[Value]:
     return found
 
 
+def _positions(emit: SizeEmit, given: Value, rows: Dim, total: Dim) -> Value:
+    """Positions [B, S] that are given. Of a first prompt onnxruntime reads the very first alone, and counts on."""
+    first = plus(emit, cut(emit, cut(emit, given, 0, 0, 1), 1, 0, 1), emit(Range(0, rows, 1, I64)))
+    prompt = emit(Binary("Equal"), emit.size(total), emit.size(rows))
+    return emit(Where(), prompt, first, given)
+
+
 def _rotated(node: OnnxNode, emit: SizeEmit, parts: tuple[Value, ...], positions: Value) -> list[Value]:
     """Queries and keys, rotated by the angles of their positions [B, S]."""
     interleaved = bool(node.int("rotary_interleaved", 0))
-    angles = (emit(Gather(0), node.input(cache), positions) for cache in (7, 8))
-    apart = (to_shape(emit, x, (x.shape[0], 1, *x.shape[1:])) for x in angles)
-    pair = for_each_of_a_pair(emit, *apart, interleaved)
+    cos, sin = (emit(Gather(0), node.input(cache), positions) for cache in (7, 8))
+    cos, sin = (to_shape(emit, x, (x.shape[0], 1, *x.shape[1:])) for x in (cos, sin))
+    pair = for_each_of_a_pair(emit, cos, sin, interleaved)
     return [emit(RotaryEmbedding(interleaved), part, *pair) for part in parts]
 
 
