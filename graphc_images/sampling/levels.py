@@ -103,7 +103,8 @@ class DiscreteLevels(Levels):
     def __init__(self, sigmas: np.ndarray, alphas: np.ndarray | None = None) -> None:
         """`sigmas` ascend and are above 0. `alphas` are what they were made of, where that cannot be told from them."""
         self.sigmas = rounded(sigmas)
-        self.logarithms = rounded(np.log(sigmas))
+        # NumPy's logarithm of a float32 depends on the processor; rounded from float64, it is the same everywhere.
+        self.logarithms = rounded(np.log(sigmas, dtype=np.float64).astype(sigmas.dtype))
         self._alphas = alphas
 
     @property
