@@ -116,10 +116,11 @@ def qlinear_matmul(node: OnnxNode, emit: SizeEmit) -> Value:
     if left.type.rank == 1 and left.shape[0] != 1:
         left = to_shape(emit, left, (*left.shape, 1))
     factor = emit(Binary("Mul"), left, converted(emit, b_scale, F32))
-    return _requantized(emit, total, emit(Binary("Div"), factor, converted(emit, y_scale, F32)), y_zero)
+    return requantized(emit, total, emit(Binary("Div"), factor, converted(emit, y_scale, F32)), y_zero)
 
 
-def _requantized(emit: SizeEmit, total: Value, factor: Value, zero: Value) -> Value:
+def requantized(emit: SizeEmit, total: Value, factor: Value, zero: Value) -> Value:
+    """int32 times a factor, rounded, plus a zero point, in its type."""
     factor, zero = (to_shape(emit, each, ()) if each.type.size == 1 else each for each in (factor, zero))
     if zero.dtype in SMALL:
         return emit(Requantize(), total, factor, zero)
@@ -136,11 +137,16 @@ def conv_integer(node: OnnxNode, emit: SizeEmit) -> Value:
 @onnx_op("QLinearConv")
 def qlinear_conv(node: OnnxNode, emit: SizeEmit) -> Value:
     """A convolution of integers with an int32 bias, scaled for each output channel and rounded."""
-    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (node.input(index) for index in range(8))
+    return convolved(node, emit, node.input(0))
+
+
+def convolved(node: OnnxNode, emit: SizeEmit, x: Value) -> Value:
+    """QLinearConv of an image, with the node's other inputs."""
+    x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (node.input(index) for index in range(1, 8))
     total = _integer_conv(node, emit, x, w, x_zero, w_zero, node.optional(8))
     factor = emit(Binary("Div"), emit(Binary("Mul"), x_scale, w_scale), y_scale)
     shape = () if factor.type.size == 1 else along(factor.shape[0], 1, x.type.rank)
-    return _requantized(emit, total, to_shape(emit, factor, shape), y_zero)
+    return requantized(emit, total, to_shape(emit, factor, shape), y_zero)
 
 
 def _integer_conv(
