@@ -1,0 +1,130 @@
+"""Weights of a few bits: several to a byte, the lowest bits first, with a scale and a zero point for each block of a row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphc.errors import ModelError
+from graphc.frontend.onnx.emit import SizeEmit
+from graphc.frontend.onnx.importers.microsoft.activations import biased
+from graphc.frontend.onnx.importers.movement import cut
+from graphc.frontend.onnx.importers.pointwise import converted
+from graphc.frontend.onnx.importers.sizes import to_shape
+from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
+from graphc.frontend.onnx.table import MICROSOFT, onnx_op
+from graphc.ir import Value
+from graphc.ir.types import I64, U8
+from graphc.ops.base import normalize_axis
+from graphc.ops.indexing import Gather
+from graphc.ops.matmul import MatMul
+from graphc.ops.movement import Concat, Expand
+from graphc.ops.pointwise import Binary, Cast
+from graphc.shapes import Dim, ceil_div
+
+BITS = (2, 4, 8)
+
+NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+)  # fmt: skip
+FP4 = (0.0, 5.208333333e-03, 0.6666667, 1.0, 0.3333333, 0.5, 0.1666667, 0.25)
+"""Levels of the types of bitsandbytes (arXiv 2305.14314 has the first); the second one's other eight are these, negated."""
+
+
+@onnx_op("MatMulNBits", domain=MICROSOFT)
+def matmul_few_bits(node: OnnxNode, emit: SizeEmit) -> Value:
+    """[..., K] by a matrix [N, K] of 2, 4 or 8 bits, swapped, with a bias. Zero points are bits too, or numbers."""
+    x, packed, scales, zeros = node.input(0), node.input(1), node.input(2), node.optional(3)
+    refuse_unless(node.optional(4) is None, "columns in another order (g_idx) are not supported")
+    refuse_unless(not node.int("weight_prepacked", 0), "weights in the order of a device are not supported")
+    bits, size, rows, columns = _bits(node), node.int("block_size"), node.int("N"), node.int("K")
+    blocks: Dim = ceil_div(columns, size)
+    codes = to_shape(emit, unpacked(emit, packed, bits), (rows, blocks, size))
+    if zeros is None:
+        zero = emit.constant(float(1 << (bits - 1)), like=x)
+    elif zeros.dtype == U8:
+        per_row = to_shape(emit, zeros, (rows, ceil_div(blocks * bits, 8)))
+        zero = converted(emit, cut(emit, unpacked(emit, per_row, bits), 1, 0, blocks), x.dtype)
+    else:
+        zero = zeros
+    if zero.type.rank:
+        zero = to_shape(emit, zero, (rows, blocks, 1))
+    scaled = _scaled(emit, converted(emit, codes, x.dtype), zero, to_shape(emit, scales, (rows, blocks, 1)))
+    w = cut(emit, to_shape(emit, scaled, (rows, blocks * size)), 1, 0, columns)
+    return biased(emit, emit(MatMul(transpose_b=True), x, w), node.optional(5))
+
+
+def _bits(node: OnnxNode) -> int:
+    bits: int = node.int("bits", 4)
+    refuse_unless(bits in BITS, f"weights of {bits} bits are not supported")
+    return bits
+
+
+def _scaled(emit: SizeEmit, codes: Value, zero: Value, scale: Value) -> Value:
+    return emit(Binary("Mul"), emit(Binary("Sub"), codes, zero), scale)
+
+
+def unpacked(emit: SizeEmit, packed: Value, bits: int) -> Value:
+    """Bytes as the numbers in them, along the last axis."""
+    if packed.dtype != U8:
+        raise ModelError(f"{packed.type} does not hold bytes")
+    if bits == 8:
+        return packed
+    count = 8 // bits
+    shifts = emit.constant((np.arange(count) * bits).astype(np.uint8))
+    moved = emit(Binary("BitShiftRight"), to_shape(emit, packed, (*packed.shape, 1)), shifts)
+    found = emit(Binary("BitwiseAnd"), moved, emit.constant(np.array((1 << bits) - 1, np.uint8)))
+    return to_shape(emit, found, (*packed.shape[:-1], packed.shape[-1] * count))
+
+
+@onnx_op("GatherBlockQuantized", domain=MICROSOFT)
+def gather_few_bits(node: OnnxNode, emit: SizeEmit) -> Value:
+    """Places of an axis of a table whose other axis is in blocks, as numbers."""
+    data, places, scales, zeros = node.input(0), node.input(1), node.input(2), node.optional(3)
+    rank, size = data.type.rank, node.int("block_size", 128)
+    axis, blocked = (normalize_axis(node.int(name, usual), rank) for name, usual in (("gather_axis", 0), ("quantize_axis", 1)))
+    refuse_unless(size > 0 and axis != blocked, "blocks along the axis that is gathered are not supported")
+    few = data.dtype == U8
+    bits = _bits(node) if few else 0
+    middle = 1 << (bits - 1) if few else 0
+
+    def taken(x: Value) -> Value:
+        return emit(Gather(axis), x, places)
+
+    after = blocked + places.type.rank - 1 if blocked > axis else blocked
+    rows = converted(emit, unpacked(emit, taken(data), bits) if few else taken(data), scales.dtype)
+    scale = taken(scales)
+    if zeros is None:
+        zero = emit.constant(middle, like=scale)
+    else:
+        found = taken(zeros)
+        found = cut(emit, unpacked(emit, found, bits), found.type.rank - 1, 0, scale.shape[-1]) if few else found
+        zero = _repeated(emit, converted(emit, found, scales.dtype), after, size, rows.shape[after])
+    return _scaled(emit, rows, zero, _repeated(emit, scale, after, size, rows.shape[after]))
+
+
+def _repeated(emit: SizeEmit, x: Value, axis: int, times: int, size: Dim) -> Value:
+    """Each element of an axis so many times, and of these the first `size`."""
+    before, count, behind = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+    wide = emit(Expand((*before, count, times, *behind)), to_shape(emit, x, (*before, count, 1, *behind)))
+    return cut(emit, to_shape(emit, wide, (*before, count * times, *behind)), axis, 0, size)
+
+
+@onnx_op("MatMulBnb4", domain=MICROSOFT)
+def matmul_bitsandbytes(node: OnnxNode, emit: SizeEmit) -> Value:
+    """[..., K] by a matrix [N, K] of 4 bits that number the levels of a type of bitsandbytes, the highest bits first."""
+    x, packed, scales = node.input(0), node.input(1), node.input(2)
+    rows, columns, size = node.int("N"), node.int("K"), node.int("block_size")
+    levels = NF4 if node.int("quant_type") else (*FP4, *(-level for level in FP4))
+    count = fixed_size(packed.type.size, "the number of bytes")
+    high = emit(Binary("BitShiftRight"), packed, emit.constant(np.array(4, np.uint8)))
+    low = emit(Binary("BitwiseAnd"), packed, emit.constant(np.array(15, np.uint8)))
+    pairs = (to_shape(emit, part, (count, 1)) for part in (high, low))
+    codes = emit(Cast(I64), to_shape(emit, emit(Concat(1), *pairs), (2 * count,)))
+    table = emit.constant(np.array(levels, scales.dtype))
+    every = to_shape(emit, scales, (scales.type.size,))
+    scale = _repeated(emit, every, 0, size, rows * columns)
+    flat = emit(Binary("Mul"), cut(emit, emit(Gather(0), table, codes), 0, 0, rows * columns), scale)
+    w = to_shape(emit, flat, (rows, columns))
+    return emit(MatMul(transpose_b=bool(node.int("transB", 1))), x, w)
