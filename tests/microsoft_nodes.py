@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
+import graphc
 from graphc.frontend.onnx import load
 from graphc.ir import interp
 
@@ -70,10 +71,10 @@ def run_onnxruntime(proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> 
     return dict(zip(names, session.run(names, dict(feeds)), strict=True))
 
 
-def agrees(case: Case, wanted: Mapping[str, np.ndarray] | None = None) -> None:
-    """graphc's NumPy reference gives what onnxruntime does, or what is wanted."""
+def agrees(case: Case, wanted: Mapping[str, np.ndarray] | None = None, compiled: bool = False) -> None:
+    """graphc's NumPy reference, or the compiled model, gives what onnxruntime does, or what is wanted."""
     proto, feeds = case.model(), case.feeds()
-    found = interp.run(load(proto), feeds)
+    found = graphc.compile(proto).run(feeds) if compiled else interp.run(load(proto), feeds)
     for name, array in (wanted or run_onnxruntime(proto, feeds)).items():
         counts = case.counts.get(name, True)
         here, there = (np.where(counts, each, np.zeros((), each.dtype)) for each in (found[name], array))

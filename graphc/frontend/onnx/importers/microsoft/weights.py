@@ -83,7 +83,9 @@ def gather_few_bits(node: OnnxNode, emit: SizeEmit) -> Value:
     """Places of an axis of a table whose other axis is in blocks, as numbers."""
     data, places, scales, zeros = node.input(0), node.input(1), node.input(2), node.optional(3)
     rank, size = data.type.rank, node.int("block_size", 128)
-    axis, blocked = (normalize_axis(node.int(name, usual), rank) for name, usual in (("gather_axis", 0), ("quantize_axis", 1)))
+    axis, blocked = (
+        normalize_axis(node.int(name, usual), rank) for name, usual in (("gather_axis", 0), ("quantize_axis", 1))
+    )
     refuse_unless(size > 0 and axis != blocked, "blocks along the axis that is gathered are not supported")
     few = data.dtype == U8
     bits = _bits(node) if few else 0
