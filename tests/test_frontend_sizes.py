@@ -182,6 +182,53 @@ def test_sizes_that_must_agree_narrow_the_symbols() -> None:
     assert graph.inputs[0].shape[2] == symbol("w", 2, None, 2)
 
 
+TWO_SEQUENCES = """<ir_version: 10, opset_import: ["": 21]>
+    joined (float[batch, img, 8] x, float[batch, text, 8] y, float[ids_1, 8] p, float[ids_2, 8] q) => (float[batch, n, 8] out) {
+        both = Concat<axis = 1>(y, x)
+        ids = Concat<axis = 0>(q, p)
+        turned = Cos(ids)
+        out = Mul(both, turned)
+    }"""
+CACHED = """<ir_version: 10, opset_import: ["": 21]>
+    cached (float[1, 2, past, 8] k, float[1, 2, 1, 8] now, float[1, 1, 1, length] mask) => (float[1, 2, 1, n] out) {
+        keys = Concat<axis = 2>(k, now)
+        turned = Transpose<perm = [0, 1, 3, 2]>(keys)
+        scores = MatMul(now, turned)
+        out = Add(scores, mask)
+    }"""
+
+
+@pytest.mark.parametrize(("text", "told", "fitting", "unfit", "problem"), [
+    (TWO_SEQUENCES, {"q": "-ids_1 + img + text"},
+     ({"img": 5, "text": 3, "ids_1": 4, "ids_2": 4}, {"img": 5, "text": 3, "ids_1": 7, "ids_2": 1}),
+     {"img": 5, "text": 3, "ids_1": 4, "ids_2": 5}, r"q: axis 0 has size 5, must be 4 \(-ids_1 \+ img \+ text\)"),
+    (CACHED, {"mask": "past + 1"}, ({"past": 4, "length": 5}, {"past": 1, "length": 2}),
+     {"past": 4, "length": 4}, r"mask: axis 3 has size 4, must be 5 \(past \+ 1\)"),
+])  # fmt: skip
+def test_a_size_that_others_tell(
+    text: str, told: dict[str, str], fitting: tuple[dict[str, int], ...], unfit: dict[str, int], problem: str
+) -> None:
+    """By sums of sizes, which no input has alone; whatever else is given is refused when the model runs."""
+    proto = onnx.parser.parse_model(text)
+    compiled = graphc.compile(proto)
+    shapes = {each.name: each.shape for each in compiled.inputs}
+    assert {name: next(str(size) for size in shapes[name] if str(size) == text) for name, text in told.items()} == told
+
+    def inputs(sizes: dict[str, int]) -> dict[str, np.ndarray]:
+        named = {**sizes, "batch": 2}
+        return {
+            each.name: floats(*(named.get(d.dim_param, d.dim_value) for d in each.type.tensor_type.shape.dim))
+            for each in proto.graph.input
+        }
+
+    reference = onnx.reference.ReferenceEvaluator(proto)
+    for sizes in fitting:
+        feed = inputs(sizes)
+        np.testing.assert_allclose(compiled.run(feed)["out"], reference.run(None, feed)[0], rtol=1e-5, atol=1e-6)
+    with pytest.raises(GraphcError, match=problem):
+        compiled.run(inputs(unfit))
+
+
 def test_broadcasts_that_cannot_be() -> None:
     with pytest.raises(ModelError, match="broadcast"):
         load(model([node("Add", "x w", "y")], [value("x", ["n", 3])], [value("y", None)], {"w": floats(4)}))

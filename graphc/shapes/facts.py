@@ -2,13 +2,13 @@
 
 Where an operator needs two sizes to be equal and they are not for every value of their symbols, the model only works for
 some values. If those are all numbers in a range, all multiples of a number, or if one symbol is just another name of a
-second, the symbol is declared so, and the import starts again with it: derived sizes then simplify by themselves, and the
-runtime refuses other values in the input's own words.
+second or a sum of others, the symbol is declared so, and the import starts again with it: derived sizes then simplify by
+themselves, and the runtime refuses other values in the input's own words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import gcd
 
 from graphc.shapes.dim import Atom, Dim, Expr, bind, integer, lower_bound, symbol, symbols
@@ -25,15 +25,21 @@ USUAL = (64, 16, 1024, 1)
 """Sizes that the other symbols are given, one after the other, while the values of one are tried out."""
 
 
-def learn(facts: dict[str, Dim], differ: Iterable[tuple[object, object]]) -> bool:
-    """Add to `facts` (what each symbol is, by name) what makes the first pair of sizes equal that can be.
+def learn(facts: dict[str, Dim], differ: Iterable[tuple[object, object]], order: Sequence[str] = ()) -> bool:
+    """Add to `facts` (what each symbol is, by name) what makes the first pair of sizes equal that can be. `order` are the symbols
+    of inputs: of those that could be told by others, the last is.
 
     Returns False if nothing simple does; the sizes then really do not fit.
     """
     for left, right in differ:
         assert isinstance(left, int | Expr)
         assert isinstance(right, int | Expr)
-        found = _one_symbol(left, right) or _two_symbols(left, right) or _one_of_many(left, right)
+        found = (
+            _one_symbol(left, right)
+            or _two_symbols(left, right)
+            or _solved(left, right, order)
+            or _one_of_many(left, right)
+        )
         if found:
             name, dim = found
             facts[name] = dim
@@ -97,6 +103,23 @@ def _two_symbols(left: Dim, right: Dim) -> tuple[str, Dim] | None:
             return None
         return (atom.name, symbol_of(kept)) if both == range_of(kept) else (kept.name, both.symbol(kept.name))
     return None
+
+
+def _solved(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | None:
+    """A symbol of which nothing is known, by sums of others: `past + 1 = mask - 1` says what `mask` is.
+
+    What it is may not be at least 1 for all values of the others (`img + text = ids_1 + ids_2`). It is the size of an input,
+    which is looked at when the model is run.
+    """
+    atoms = symbols(left, right)
+    solutions = [
+        (name, symbol_of(atoms[name]) + difference)
+        for name in reversed(order)
+        for difference in (left - right, right - left)
+        if name in atoms and range_of(atoms[name]) == ANY
+    ]
+    found = [(name, dim) for name, dim in solutions if name not in symbols(dim)]
+    return min(found, key=lambda each: (lower_bound(each[1]) or 0) < 1, default=None)
 
 
 def _one_of_many(left: Dim, right: Dim) -> tuple[str, Dim] | None:

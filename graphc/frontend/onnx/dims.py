@@ -44,7 +44,7 @@ class Dimensions:
         self.measured_symbols: set[str] = set()
         self._facts = dict(facts or {})
         self._dims: dict[str, Dim] = {}
-        self._taken: set[str] = set()
+        self._taken: dict[str, None] = {}
         self._used: set[str] = set()
 
     def named(self, text: str) -> Dim:
@@ -75,6 +75,10 @@ class Dimensions:
     def names(self) -> list[str]:
         """The symbols that inputs have so far, and the given names that were met."""
         return sorted(set(symbols(*self._dims.values())) | self._used)
+
+    def of_inputs(self) -> list[str]:
+        """The symbols that inputs have, in their order."""
+        return [name for name in self._taken if name not in self.measured_symbols]
 
     def unused(self) -> list[str]:
         """The given names that the model does not have."""
@@ -125,7 +129,7 @@ class Dimensions:
             name = f"d_{name}"
         while name in self._taken:
             name += "_"
-        self._taken.add(name)
+        self._taken[name] = None
         if name in self._pinned:
             self._used.add(name)
             return self._pinned[name]
