@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -267,6 +268,158 @@ private:
     std::uint64_t seed_;
     MakeGenerator make_;
     std::shared_ptr<NormalGenerator> generator_;
+};
+
+/// NumPy's SeedSequence (O'Neill's seed_seq): words for a seed, of which children have keys.
+class SeedSequence {
+public:
+    SeedSequence(std::uint64_t seed, const std::vector<std::uint64_t> & key, std::size_t pool_size) : pool_(pool_size, 0) {
+        std::vector<std::uint32_t> entropy = split(seed);
+        if (!key.empty()) entropy.resize(std::max(entropy.size(), pool_size), 0);
+        for (const std::uint64_t each : key) {
+            const auto more = split(each);
+            entropy.insert(entropy.end(), more.begin(), more.end());
+        }
+        std::uint32_t constant = 0x43B0D7E5;
+        for (std::size_t i = 0; i < pool_size; ++i) pool_[i] = hashed(i < entropy.size() ? entropy[i] : 0, constant);
+        for (std::size_t from = 0; from < pool_size; ++from) {
+            for (std::size_t to = 0; to < pool_size; ++to) {
+                if (from != to) pool_[to] = mixed(pool_[to], hashed(pool_[from], constant));
+            }
+        }
+        for (std::size_t from = pool_size; from < entropy.size(); ++from) {
+            for (std::uint32_t & to : pool_) to = mixed(to, hashed(entropy[from], constant));
+        }
+    }
+
+    /// The first word of `generate_state`.
+    std::uint32_t first() const {
+        const std::uint32_t constant = 0x8B51F9DD * 0x58F38DED;
+        const std::uint32_t word = (pool_[0] ^ 0x8B51F9DD) * constant;
+        return word ^ word >> 16;
+    }
+
+private:
+    static std::vector<std::uint32_t> split(std::uint64_t number) {
+        std::vector<std::uint32_t> words = {static_cast<std::uint32_t>(number)};
+        if (number >> 32 != 0) words.push_back(static_cast<std::uint32_t>(number >> 32));
+        return words;
+    }
+
+    static std::uint32_t hashed(std::uint32_t value, std::uint32_t & constant) {
+        value ^= constant;
+        constant *= 0x931E8875;
+        value *= constant;
+        return value ^ value >> 16;
+    }
+
+    static std::uint32_t mixed(std::uint32_t x, std::uint32_t y) {
+        const std::uint32_t result = 0xCA01F9DD * x - 0x4973F715 * y;
+        return result ^ result >> 16;
+    }
+
+    std::vector<std::uint32_t> pool_;
+};
+
+/// torchsde 0.2.6's BrownianTree: Li, Wong, Chen, Duvenaud, Scalable Gradients for Stochastic Differential Equations (2020).
+///
+/// Half of an interval is known when its middle is drawn, from a seed that its place in the tree gives; so the values do not
+/// depend on the order of the questions. Times are rounded to six digits.
+class BrownianTree {
+public:
+    /// A Brownian motion on [start, end], an array of `size` elements at each time.
+    BrownianTree(double start, double end, std::size_t size, std::uint64_t seed, MakeGenerator make)
+        : size_(size), seed_(seed), make_(std::move(make)), whole_{0, 0, six_digits(start), six_digits(end)} {
+        increment_ = make_(SeedSequence(seed, {}, pool).first())->normal(size) * std::sqrt(end - start);
+    }
+
+    /// The increment from `start` to `end`, of which the first is the smaller; what lies outside counts as the boundary.
+    Array operator()(double start, double end) {
+        start = six_digits(std::min(std::max(start, whole_.start), whole_.end));
+        end = six_digits(std::min(std::max(end, whole_.start), whole_.end));
+        if (start == end) return Array(size_, 0.0f);
+        Array total;
+        add_pieces(total, whole_, increment_, start, end);
+        if (remembered_.size() > most) remembered_.clear();
+        return total;
+    }
+
+private:
+    static constexpr std::size_t pool = 24, most = 96;
+
+    /// An interval of the tree: its number within its depth, and its ends.
+    struct Node {
+        std::uint64_t key, depth;
+        double start, end;
+    };
+
+    /// Rounded to six decimals, exactly as Python rounds.
+    static double six_digits(double time) {
+        char text[64];
+        std::snprintf(text, sizeof text, "%.6f", time);
+        return std::strtod(text, nullptr);
+    }
+
+    /// The increments of the nodes that make up [start, end], from left to right.
+    void add_pieces(Array & total, const Node & node, const Array & increment, double start, double end) {
+        if (start == node.start && end == node.end) {
+            total = total.empty() ? increment : total + increment;
+            return;
+        }
+        const double middle = six_digits(0.5 * (node.end + node.start));
+        const Node left{2 * node.key, node.depth + 1, node.start, middle}, right{2 * node.key + 1, node.depth + 1, middle, node.end};
+        const Array of_left = left_half(node, middle, increment);
+        if (start < middle) add_pieces(total, left, of_left, start, std::min(end, middle));
+        if (end > middle) add_pieces(total, right, increment - of_left, std::max(start, middle), end);
+    }
+
+    /// Brownian bridge: what falls to the left half, given the whole increment.
+    Array left_half(const Node & node, double middle, const Array & increment) {
+        const auto found = remembered_.find({node.depth, node.key});
+        if (found != remembered_.end()) return found->second;
+        const Array noise = make_(SeedSequence(seed_, {node.key, node.depth}, pool).first())->normal(size_);
+        const double before = middle - node.start, after = node.end - middle, share = 1 / (node.end - node.start);
+        const Array left = increment * before * share + noise * std::sqrt(before * after * share);
+        return remembered_[{node.depth, node.key}] = left;
+    }
+
+    std::size_t size_;
+    std::uint64_t seed_;
+    MakeGenerator make_;
+    Node whole_;
+    Array increment_;
+    std::map<std::pair<std::uint64_t, std::uint64_t>, Array> remembered_;
+};
+
+/// Noise for the way from one noise level to another, as k-diffusion's BrownianTreeNoiseSampler gives it: for samplers of SDEs.
+class BrownianNoise {
+public:
+    /// `size` is the number of elements of one image; there is a tree for each image, with its seed (A1111). For one tree for a
+    /// whole batch (ComfyUI), give its size and one seed. The levels are those of the whole schedule.
+    BrownianNoise(std::size_t size, const std::vector<std::uint64_t> & seeds, const std::vector<float> & sigmas,
+                  const std::string & generator = "gpu") {
+        float low = std::numeric_limits<float>::infinity(), high = 0;
+        for (const float sigma : sigmas) {
+            if (sigma > 0) low = std::min(low, sigma), high = std::max(high, sigma);
+        }
+        if (high == 0) throw SettingError("a schedule for Brownian noise needs a noise level above 0");
+        if (seeds.empty()) throw SettingError("there are no seeds: Brownian noise needs one for each image");
+        for (const std::uint64_t seed : seeds) trees_.emplace_back(low, high, size, seed, generator_of(generator));
+    }
+
+    /// The noise of all images; its sign turns where the noise level falls.
+    Array operator()(double sigma, double sigma_next) {
+        const auto from = static_cast<float>(sigma), to = static_cast<float>(sigma_next);
+        const float length = std::sqrt(std::abs(to - from)), sign = sigma_next < sigma ? -1.0f : 1.0f;
+        Array noise;
+        for (BrownianTree & tree : trees_) {
+            for (const float each : tree(std::min(from, to), std::max(from, to))) noise.push_back(sign * each / length);
+        }
+        return noise;
+    }
+
+private:
+    std::vector<BrownianTree> trees_;
 };
 
 GRAPHC_ROUNDED_END

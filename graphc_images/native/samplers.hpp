@@ -9,10 +9,15 @@
 #define GRAPHC_IMAGES_SAMPLERS_HPP
 
 #include "names.hpp"
+#include "samplers/dpm_solver.hpp"
 #include "samplers/dpmpp.hpp"
 #include "samplers/euler.hpp"
+#include "samplers/exponential.hpp"
 #include "samplers/multistep.hpp"
+#include "samplers/restart.hpp"
 #include "samplers/runge_kutta.hpp"
+#include "samplers/sa_solver.hpp"
+#include "samplers/unipc.hpp"
 
 namespace graphc::images {
 
@@ -41,6 +46,8 @@ inline const std::vector<Sampler> & sampler_table() {
         {{"dpm_2", "DPM2", "KDPM2Discrete", "k_dpm_2"}, dpm_2, "karras", false, true, true},
         {{"dpm_2_ancestral", "DPM2 a", "KDPM2AncestralDiscrete", "k_dpm_2_a"}, dpm_2_ancestral, "karras", false, true, true},
         {{"lms", "LMSDiscrete", "k_lms"}, lms},
+        {{"dpm_fast", "DPM fast", "k_dpm_fast"}, dpm_fast},
+        {{"dpm_adaptive", "DPM adaptive", "k_dpm_ad"}, dpm_adaptive},
         {{"dpmpp_2s_ancestral", "DPM++ 2S a", "dpm++2s_a", "k_dpmpp_2s_a", "DPMSolverSinglestep"}, dpmpp_2s_ancestral, "karras"},
         {{"dpmpp_sde", "DPM++ SDE", "DPMSolverSDE", "k_dpmpp_sde", "dpmpp_sde_gpu"}, dpmpp_sde, "karras", true},
         {{"dpmpp_2m", "DPM++ 2M", "DPMSolverMultistep", "dpm++2m", "k_dpmpp_2m"}, dpmpp_2m, "karras"},
@@ -48,14 +55,26 @@ inline const std::vector<Sampler> & sampler_table() {
         {{"dpmpp_2m_sde", "DPM++ 2M SDE", "dpm++2m_sde", "k_dpmpp_2m_sde", "dpm++2m_sde_bt", "dpmpp_2m_sde_gpu"}, dpmpp_2m_sde, "exponential", true},
         {{"dpmpp_2m_sde_heun", "DPM++ 2M SDE Heun", "k_dpmpp_2m_sde_heun", "dpmpp_2m_sde_heun_gpu"}, dpmpp_2m_sde_heun, "exponential", true},
         {{"dpmpp_3m_sde", "DPM++ 3M SDE", "k_dpmpp_3m_sde", "dpmpp_3m_sde_gpu"}, dpmpp_3m_sde, "exponential", true, true},
+        {{"restart"}, restart, "karras"},
         {{"ddim_trailing"}, ddim_trailing, "simple"},
+        {{"uni_pc", "UniPC", "UniPCMultistep"}, unipc_bh1, "uniform", false, false, true},
+        {{"uni_pc_bh2"}, unipc_bh2, "uniform", false, false, true},
         {{"lcm", "k_lcm", "FlowMatchLCM"}, lcm},
         {{"ddpm"}, ddpm},
         {{"ipndm"}, ipndm},
         {{"ipndm_v"}, ipndm_v},
+        {{"deis", "DEISMultistep"}, deis},
         {{"res_multistep", "Res Multistep"}, res_multistep},
         {{"res_multistep_ancestral", "Res Multistep a"}, res_multistep_ancestral},
+        {{"res_2s"}, res_2s},
+        {{"er_sde", "ER SDE"}, er_sde},
         {{"gradient_estimation", "Gradient Estimation", "euler_ge"}, gradient_estimation},
+        {{"seeds_2", "SEEDS 2"}, seeds_2},
+        {{"seeds_3", "SEEDS 3"}, seeds_3},
+        {{"exp_heun_2_x0"}, exp_heun_2_x0},
+        {{"exp_heun_2_x0_sde"}, exp_heun_2_x0_sde},
+        {{"sa_solver", "SA Solver", "SASolver"}, sa_solver},
+        {{"sa_solver_pece"}, sa_solver_pece},
         {{"tcd"}, tcd, "turbo"},
     };
     return table;

@@ -56,6 +56,33 @@ Array noise(std::istringstream & words) {
     return numbers;
 }
 
+/// Two images' noise: their seeds and size, how many levels there are, the levels; then ways from a level to another.
+Array brownian(std::istringstream & words) {
+    std::string generator;
+    std::vector<std::uint64_t> seeds(2);
+    std::size_t size = 0, count = 0;
+    words >> generator >> seeds[0] >> seeds[1] >> size >> count;
+    std::vector<float> sigmas(count);
+    for (float & sigma : sigmas) words >> sigma;
+    BrownianNoise source(size, seeds, sigmas, generator);
+    Array found;
+    const auto ways = rest<double>(words);
+    for (std::size_t i = 0; i + 1 < ways.size(); i += 2) {
+        const Array way = source(ways[i], ways[i + 1]);
+        found.insert(found.end(), way.begin(), way.end());
+    }
+    return found;
+}
+
+/// An increment of a tree: seed, size, ends of the tree, ends of the increment.
+Array tree(std::istringstream & words) {
+    std::uint64_t seed = 0;
+    std::size_t size = 0;
+    words >> seed >> size;
+    const auto ends = rest<double>(words);
+    return BrownianTree(ends.at(0), ends.at(1), size, seed, generator_of("cpu"))(ends.at(2), ends.at(3));
+}
+
 Array of_schedule(std::istringstream & words) {
     std::string name, levels, mode;
     int steps = 0;
@@ -96,7 +123,9 @@ Array of_sampler(std::istringstream & words) {
     settings.noisy_from = of_model->sigma_at(0.2);
     settings.noisy_to = of_model->sigma_at(0.8);
     if (eta >= 0) settings.eta = eta;
-    if (model == "sine") {
+    if (model == "sine") {  // the levels of the programs' numbers
+        settings.noisy_from = of_model->path.flow ? 0.9231 : 5.0924;
+        settings.noisy_to = of_model->path.flow ? 0.4285 : 0.5712;
         const auto half = [count](double, double) { return Array(count, 0.5f); };
         return sample(name, model_of(model), Array(count, sigmas[0]), sigmas, half, settings);
     }
@@ -131,6 +160,8 @@ int main() {
         try {
             const Array answer = question == "noise"      ? noise(words)
                                  : question == "schedule" ? of_schedule(words)
+                                 : question == "brownian" ? brownian(words)
+                                 : question == "tree"     ? tree(words)
                                  : question == "times"    ? times(words)
                                  : question == "sample"   ? of_sampler(words)
                                                           : names(words);

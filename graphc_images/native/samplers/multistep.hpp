@@ -2,6 +2,9 @@
 #ifndef GRAPHC_IMAGES_SAMPLERS_MULTISTEP_HPP
 #define GRAPHC_IMAGES_SAMPLERS_MULTISTEP_HPP
 
+#include <utility>
+
+#include "linear_algebra.hpp"
 #include "steps.hpp"
 
 namespace graphc::images::samplers {
@@ -103,6 +106,59 @@ inline Array ipndm_v(const Model & model, Array x, const Sigmas & sigmas, const 
         for (std::size_t back = 0; back < slopes.size(); ++back) steps.push_back(sigmas[index + 1 - back] - sigmas[index - back]);
         const bool last = settings.mode == Mode::comfyui && sigma_next == 0;
         x = x + combined(last ? std::vector<double>{1.0} : variable_factors(steps), slopes) * (sigma_next - sigma);
+        show(settings, index, sigma, x, denoised);
+    }
+    return x;
+}
+
+/// The times of a variance-preserving process over which DEIS integrates, from EDM's noise levels (0.002 to 80).
+struct DeisTimes {
+    static constexpr double first = 1e-3;
+    double low = std::log(square(0.002) + 1), high = std::log(square(80.0) + 1);
+    double slope = 2 * (low / first - high) / (first - 1), base = high - slope / 2;
+
+    /// The time of a noise level.
+    double time(double sigma) const { return (std::sqrt(square(base) + 2 * slope * std::log(square(sigma) + 1)) - base) / slope; }
+
+    /// What the direction is integrated with.
+    double weight(double time) const {
+        const double alpha = std::exp(-0.5 * square(time) * slope - time * base);
+        return 0.5 * (time * slope + base) / std::sqrt(alpha * (1 - alpha));
+    }
+
+    /// Factors of the directions at `times`, newest first, for a step from the first of them to `end`.
+    std::vector<double> factors(const std::vector<double> & times, double end) const {
+        const std::vector<double> places = even(times[0], end, 10000);
+        const double length = (end - times[0]) / 10000;
+        std::vector<double> found, terms(places.size());
+        for (const double own : times) {
+            for (std::size_t i = 0; i < places.size(); ++i) {
+                double polynomial = 1;
+                for (const double other : times) {
+                    if (other != own) polynomial *= (places[i] - other) / (own - other);
+                }
+                terms[i] = weight(places[i]) * length * polynomial;
+            }
+            found.push_back(total(terms));
+        }
+        return found;
+    }
+};
+
+/// Zhang, Chen, Fast Sampling of Diffusion Models with Exponential Integrator (2022), tAB-DEIS of order 3 (zju-pi/diff-sampler).
+inline Array deis(const Model & model, Array x, const Sigmas & sigmas, const Noise &, const Settings & settings) {
+    const DeisTimes times;
+    std::vector<Array> slopes;
+    for (const auto & [index, sigma, sigma_next] : pairs(sigmas)) {
+        const Array denoised = model(x, sigma);
+        remember(slopes, (x - denoised) / sigma, 3);
+        if (sigma_next <= 0 || slopes.size() == 1) {
+            x = toward(x, denoised, sigma_next / sigma);
+        } else {
+            std::vector<double> known;
+            for (std::size_t back = 0; back < slopes.size(); ++back) known.push_back(times.time(sigmas[index - back]));
+            x = x + combined(times.factors(known, times.time(sigma_next)), slopes);
+        }
         show(settings, index, sigma, x, denoised);
     }
     return x;

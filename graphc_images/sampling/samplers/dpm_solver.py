@@ -146,7 +146,7 @@ def dpm_adaptive(
         low = solver.order_1(further) if order == 2 else solver.order_2(further, 1 / 3)
         high = solver.order_2(further) if order == 2 else solver.order_3(further)
         delta = np.maximum(atol, rtol * np.maximum(np.abs(low), np.abs(before)))
-        if controller.accepts(float(np.linalg.norm((low - high) / delta)) / math.sqrt(x.size)):
+        if controller.accepts(float(np.linalg.norm(((low - high) / delta).astype(np.float64))) / math.sqrt(x.size)):
             denoised = x - solver.eps * math.exp(-t)
             sigma, before, x = math.exp(-t), low, high
             if up and noise is not None:
