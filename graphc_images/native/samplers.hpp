@@ -9,6 +9,7 @@
 #define GRAPHC_IMAGES_SAMPLERS_HPP
 
 #include "names.hpp"
+#include "samplers/cfg_pp.hpp"
 #include "samplers/dpm_solver.hpp"
 #include "samplers/dpmpp.hpp"
 #include "samplers/euler.hpp"
@@ -17,13 +18,15 @@
 #include "samplers/restart.hpp"
 #include "samplers/runge_kutta.hpp"
 #include "samplers/sa_solver.hpp"
+#include "samplers/times.hpp"
 #include "samplers/unipc.hpp"
 
 namespace graphc::images {
 
 /// A sampler by noise levels, and how programs use it.
-struct Sampler {
-    using Function = Array (*)(const Model &, Array, const std::vector<double> &, const Noise &, const SamplerSettings &);
+template <typename ModelKind>
+struct SamplerOf {
+    using Function = Array (*)(const ModelKind &, Array, const std::vector<double> &, const Noise &, const SamplerSettings &);
 
     /// Its own, then those of A1111, ComfyUI, diffusers and stable-diffusion.cpp, in any case of letters.
     std::vector<std::string> names;
@@ -35,6 +38,11 @@ struct Sampler {
     /// Where the penultimate noise level is left out of the schedule.
     bool discard_a1111 = false, discard_comfyui = false;
 };
+
+using Sampler = SamplerOf<Model>;
+
+/// A sampler of CFG++, which goes back along the noise of the negative prompt.
+using PairSampler = SamplerOf<PairModel>;
 
 inline const std::vector<Sampler> & sampler_table() {
     using namespace samplers;
@@ -80,6 +88,20 @@ inline const std::vector<Sampler> & sampler_table() {
     return table;
 }
 
+inline const std::vector<PairSampler> & pair_sampler_table() {
+    using namespace samplers;
+    static const std::vector<PairSampler> table = {
+        {{"euler_cfg_pp", "Euler CFG++"}, euler_cfg_pp},
+        {{"euler_ancestral_cfg_pp", "Euler a CFG++", "euler_a_cfg_pp"}, euler_ancestral_cfg_pp},
+        {{"dpmpp_2s_ancestral_cfg_pp", "DPM++ 2S a CFG++"}, dpmpp_2s_ancestral_cfg_pp},
+        {{"dpmpp_2m_cfg_pp", "DPM++ 2M CFG++"}, dpmpp_2m_cfg_pp},
+        {{"res_multistep_cfg_pp", "Res Multistep CFG++"}, res_multistep_cfg_pp},
+        {{"res_multistep_ancestral_cfg_pp"}, res_multistep_ancestral_cfg_pp},
+        {{"gradient_estimation_cfg_pp"}, gradient_estimation_cfg_pp},
+    };
+    return table;
+}
+
 /// The sampler of this name.
 inline const Sampler & find_sampler(const std::string & name) { return named(sampler_table(), name, "sampler"); }
 
@@ -90,21 +112,32 @@ inline Path path_of(const Sampler & sampler, const Levels & levels, Mode mode) {
     return mode == Mode::comfyui || (flow != nullptr && flow->of_flux && known) ? levels.path : Path{};
 }
 
-/// From x at the first of the noise levels, which descend, to the last: the picture, if that is 0. `noise` may be empty for
-/// samplers that add none. With fewer than two levels there is nothing to do.
-inline Array sample(const std::string & name, const Model & model, Array x, const std::vector<float> & sigmas, const Noise & noise = {},
-                    const SamplerSettings & settings = {}) {
-    const Sampler & sampler = find_sampler(name);
-    if (sigmas.size() < 2) return x;
+/// A sampler's picture; see `sample`.
+template <typename ModelKind>
+Array sample_by(const SamplerOf<ModelKind> & sampler, const ModelKind & model, Array x, const std::vector<float> & sigmas,
+                const Noise & noise, const SamplerSettings & settings) {
     for (std::size_t i = 0; i < sigmas.size(); ++i) {
         if (!(sigmas[i] >= 0) || (i > 0 && sigmas[i] >= sigmas[i - 1])) {
-            throw SettingError("noise levels must fall and end at 0 or above; number " + std::to_string(i) + " is " + std::to_string(sigmas[i]));
+            throw SettingError("noise levels must fall and end at 0 or above; number " + std::to_string(i) + " is " +
+                               std::to_string(sigmas[i]));
         }
     }
-    const Noise drawn = noise ? noise : [&](double, double) -> Array {
-        throw SettingError("the sampler " + sampler.names.front() + " adds noise: it needs a source");
-    };
-    return sampler.function(model, std::move(x), std::vector<double>(sigmas.begin(), sigmas.end()), drawn, settings);
+    if (sigmas.size() < 2) return x;
+    const std::vector<double> exact(sigmas.begin(), sigmas.end());
+    return sampler.function(model, std::move(x), exact, samplers::needed(noise, sampler.names.front()), settings);
+}
+
+/// From x at the first of the noise levels, which descend, to the last: the picture, if that is 0. `noise` may be empty for
+/// samplers that add none. With fewer than two levels there is nothing to do.
+inline Array sample(const std::string & name, const Model & model, Array x, const std::vector<float> & sigmas,
+                    const Noise & noise = {}, const SamplerSettings & settings = {}) {
+    return sample_by(find_sampler(name), model, std::move(x), sigmas, noise, settings);
+}
+
+/// The same with a sampler of CFG++ and a model that tells the negative estimate too.
+inline Array sample(const std::string & name, const PairModel & model, Array x, const std::vector<float> & sigmas,
+                    const Noise & noise = {}, const SamplerSettings & settings = {}) {
+    return sample_by(named(pair_sampler_table(), name, "sampler of CFG++"), model, std::move(x), sigmas, noise, settings);
 }
 
 }  // namespace graphc::images

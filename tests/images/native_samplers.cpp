@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "noise.hpp"
+#include "predictions.hpp"
 #include "samplers.hpp"
 #include "schedules.hpp"
 
@@ -142,6 +143,50 @@ Array of_sampler(std::istringstream & words) {
     return found;
 }
 
+/// A sampler of CFG++ (on levels), or one on times; the negative estimate is half of the other.
+Array of_pairs(std::istringstream & words) {
+    std::string name, levels;
+    double eta = 0;
+    bool on_times = false, from_picture = false;
+    words >> name >> levels >> eta >> on_times >> from_picture;
+    const auto of_model = levels_of(levels, Mode::a1111);
+    const std::size_t count = 35;
+    SamplerSettings settings;
+    settings.path = of_model->path;
+    if (eta >= 0) settings.eta = eta;
+    const PairModel model = [one = model_of("rational")](const Array & x, double sigma) {
+        const Array denoised = one(x, sigma);
+        return std::make_pair(denoised, denoised * 0.5);
+    };
+    BatchNoise source(count, 3);
+    const Array x = source.first();
+    if (on_times) {
+        const auto & table = dynamic_cast<const DiscreteLevels &>(*of_model);
+        if (name != "ddim_cfg_pp") return sample_on_times(name, model_of("rational"), x, rest<int>(words), table, source, settings, from_picture);
+        return sample_on_times(name, model, x, rest<int>(words), table, source, settings, from_picture);
+    }
+    const auto sigmas = rest<float>(words);
+    return sample(name, model, x * static_cast<double>(sigmas[0]), sigmas, source, settings);
+}
+
+/// A network's predictions as estimates, with guidance.
+Array of_prediction(std::istringstream & words) {
+    std::string name, levels, mode;
+    double scale = 0;
+    words >> name >> levels >> mode >> scale;
+    const auto of_model = levels_of(levels, mode_of(mode));
+    Array found;
+    for (const double sigma : rest<double>(words)) {
+        const auto estimate = [&](double factor) {
+            const Network network = [&](const Array & x, double time) { return x * factor + x * (time / 1000); };
+            return denoiser(network, prediction_of(name), *of_model, mode == "comfyui")(TorchCpu(3).normal(35) * sigma, sigma);
+        };
+        const Array more = guided(estimate(0.75), estimate(-0.4), scale);
+        found.insert(found.end(), more.begin(), more.end());
+    }
+    return found;
+}
+
 Array names(std::istringstream &) {
     for (const Sampler & sampler : sampler_table()) {
         for (const std::string & name : sampler.names) std::printf("%s|", name.c_str());
@@ -161,6 +206,8 @@ int main() {
             const Array answer = question == "noise"      ? noise(words)
                                  : question == "schedule" ? of_schedule(words)
                                  : question == "brownian" ? brownian(words)
+                                 : question == "pairs"    ? of_pairs(words)
+                                 : question == "predict"  ? of_prediction(words)
                                  : question == "tree"     ? tree(words)
                                  : question == "times"    ? times(words)
                                  : question == "sample"   ? of_sampler(words)

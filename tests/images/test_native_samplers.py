@@ -14,14 +14,17 @@ from test_samplers import FLOW, VE
 from toys import flow, karras
 
 import graphc_images
-from graphc_images.noise import GENERATORS, BatchNoise, brownian_noise
+from graphc_images.noise import GENERATORS, BatchNoise, TorchCpu, brownian_noise
+from graphc_images.sampling.guidance import Moment, classifier_free
 from graphc_images.sampling.levels import ContinuousLevels, flow_levels, scaled_linear
 from graphc_images.sampling.names import SAMPLERS, SCHEDULERS, find_sampler
 from graphc_images.sampling.plan import Plan
+from graphc_images.sampling.predictions import denoiser, prediction_of
+from graphc_images.sampling.samplers.times import a1111_timesteps
 from graphc_images.sampling.schedulers import Wanted
 
 HEADERS = Path(graphc_images.__file__).parent / "native"
-ALONE = ("noise", "schedules", "samplers")
+ALONE = ("noise", "schedules", "samplers", "predictions")
 PROGRAM = Path(__file__).parent / "native_samplers.cpp"
 WARNINGS = ["-std=c++17", "-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
 
@@ -222,6 +225,76 @@ def test_samplers_have_the_same_bits(ask, mode, levels_name):
         np.testing.assert_array_equal(numbers(line), x, question)
 
 
+class Rational:
+    """The same, with another estimate for the negative prompt."""
+
+    def __call__(self, x, sigma):
+        return rational(x, sigma)
+
+    def pair(self, x, sigma):
+        return rational(x, sigma), rational(x, sigma) * 0.5
+
+
+@pytest.mark.parametrize("levels_name", ["sd", "flux"])
+def test_samplers_of_cfg_pp_have_the_same_bits(ask, levels_name):
+    levels = levels_of(levels_name, "a1111")
+    want = {each.name: each.function for each in SCHEDULERS}["sgm_uniform"]
+    questions, expected = [], []
+    for sampler in (each for each in SAMPLERS if each.pair and not each.on_times):
+        for steps in (1, 2, 12):
+            sigmas = want(Wanted(steps, levels, levels.lowest, levels.highest))
+            for eta in ({}, {"eta": 0.6}):
+                source = BatchNoise([1, 1, 5, 7], 3)
+                given = {"noise": source, "path": levels.path, **eta, **sampler.settings}
+                given = {name: value for name, value in given.items() if name in sampler.takes}
+                *_, last = sampler.function(Rational(), source.first() * sigmas[0], sigmas, **given)
+                expected.append(last.x.reshape(-1))
+                levels_asked = " ".join(map(repr, sigmas))
+                questions.append(f"pairs {sampler.name} {levels_name} {eta.get('eta', -1)} 0 0 {levels_asked}")
+    assert len(questions) == 42
+    for question, line, x in zip(questions, ask(questions), expected, strict=True):
+        np.testing.assert_array_equal(numbers(line), x, question)
+
+
+@pytest.mark.parametrize("name", ["ddim", "ddim_cfg_pp", "plms", "unipc"])
+def test_samplers_on_times_have_the_same_bits(ask, name):
+    levels = levels_of("sd", "a1111")
+    sampler, _ = find_sampler(name, "a1111")
+    questions, expected = [], []
+    for steps in (1, 2, 5, 20):
+        for eta, picture in ((-1, 0), (0.6, 0), (-1, 1)):
+            chosen = a1111_timesteps(steps)[: max(steps // 2, 1) if picture else None]
+            source = BatchNoise([1, 1, 5, 7], 3)
+            x = source.first()
+            made = Plan(sampler, levels, "a1111", [], [], chosen, 1 if picture else None)
+            steps_taken = list(made.run(Rational(), x, source, eta=None if eta < 0 else eta))
+            expected.append((steps_taken[-1].x if steps_taken else x).reshape(-1))
+            questions.append(f"pairs {name} sd {eta} 1 {picture} {' '.join(map(str, chosen))}")
+    for question, line, x in zip(questions, ask(questions), expected, strict=True):
+        np.testing.assert_array_equal(numbers(line), x, question)
+
+
+@pytest.mark.parametrize("mode", ["a1111", "comfyui"])
+@pytest.mark.parametrize(("name", "levels_name"), [("eps", "sd"), ("v", "sd"), ("edm", "edm"), ("flow", "sd3")])
+def test_predictions_and_guidance_have_the_same_bits(ask, name, levels_name, mode):
+    levels = levels_of(levels_name, mode)
+    sigmas = levels.sigmas[:: len(levels.sigmas) // 10].tolist()
+    noise = TorchCpu(3).normal([35])
+    expected = []
+    for sigma in sigmas:
+
+        def estimate(factor, sigma=sigma):
+            def network(x, time):
+                return x * factor + x * (time / 1000)
+
+            return denoiser(network, prediction_of(name), levels, mode == "comfyui")(noise * sigma, sigma)
+
+        positive, negative = estimate(0.75), estimate(-0.4)
+        expected.append(classifier_free(Moment(noise, sigma, positive, negative, 7.5)))
+    question = f"predict {name} {levels_name} {mode} 7.5 {' '.join(map(repr, sigmas))}"
+    np.testing.assert_array_equal(numbers(ask([question])[0]), np.concatenate(expected))
+
+
 OTHER_NAMES = {
     "lms of k-diffusion": ("lms", "a1111"),
     "lms of ComfyUI": ("lms", "comfyui"),
@@ -274,6 +347,9 @@ def test_samplers_are_described_as_in_python(ask):
         ("schedule karras 0 sd a1111", "number of steps must be 1 or more, not 0"),
         ("schedule align_your_steps 5 sd a1111 100 wan", 'no noise levels for "wan"'),
         ("schedule lcm 5 edm a1111", "not finite"),
+        ("pairs ddim sd 0.5 1 0 5 5", "number 1 is 5"),
+        ("pairs ddim sd 0.5 1 0 5 1000", "number 1 is 1000"),
+        ("predict x0 sd a1111 1 2", 'no prediction "x0"'),
         ("sample eular a1111 sd rational -1 4 2 1 0", 'no sampler "eular"'),
         ("sample euler a1111 sd rational -1 4 2 3 0", "number 1 is 3"),
         ("sample euler a1111 sd rational -1 4 2 1 1", "number 2 is 1"),

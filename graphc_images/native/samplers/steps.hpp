@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../arrays.hpp"
@@ -15,6 +16,10 @@ namespace graphc::images {
 
 /// A model as samplers see it: (x, its noise level) -> an estimate of the picture without noise, as large as x.
 using Model = std::function<Array(const Array & x, double sigma)>;
+
+/// A model with guidance, which tells apart what it estimates with the prompt and without it: (x, its noise level) -> the estimate
+/// with guidance, and the one for the negative prompt alone.
+using PairModel = std::function<std::pair<Array, Array>(const Array & x, double sigma)>;
 
 /// Normal noise as large as x, for the way from one noise level to another.
 using Noise = std::function<Array(double sigma, double sigma_next)>;
@@ -45,6 +50,14 @@ GRAPHC_ROUNDED
 
 using Sigmas = std::vector<double>;
 using Settings = SamplerSettings;
+
+/// The source of noise; where there is none, one that says that the sampler needs it.
+inline Noise needed(const Noise & noise, const std::string & sampler) {
+    if (noise) return noise;
+    return [sampler](double, double) -> Array {
+        throw SettingError("the sampler " + sampler + " adds noise: it needs a source");
+    };
+}
 
 struct Pair {
     std::size_t index;

@@ -1,0 +1,82 @@
+// What a network predicts, what estimate of the picture follows from it, and guidance; graphc_images/sampling/predictions.py in
+// C++.
+//
+// Karras, Aittala, Aila, Laine, Elucidating the Design Space of Diffusion-Based Generative Models (2022), section 5, for the
+// form: the network sees `scale * x`, and the estimate is `skip * x + out * prediction`.
+#ifndef GRAPHC_IMAGES_PREDICTIONS_HPP
+#define GRAPHC_IMAGES_PREDICTIONS_HPP
+
+#include <cmath>
+#include <functional>
+#include <string>
+
+#include "arrays.hpp"
+#include "levels.hpp"
+#include "names.hpp"
+
+namespace graphc::images {
+
+GRAPHC_ROUNDED
+
+/// A model as it was trained: (its input, its time) -> its prediction, an array as large as the input.
+using Network = std::function<Array(const Array & x, double time)>;
+
+/// How the picture follows from a network's prediction at a noise level.
+struct Prediction {
+    std::vector<std::string> names;
+    /// What x is multiplied by before the network sees it.
+    double (*scale)(double sigma);
+    double (*skip)(double sigma);
+    double (*out)(double sigma);
+
+    /// The estimate of the picture.
+    Array denoised(const Array & x, const Array & prediction, double sigma) const {
+        return x * skip(sigma) + prediction * out(sigma);
+    }
+};
+
+/// The prediction of this name: "eps", "v", "edm", "flow", or what stable-diffusion.cpp and diffusers call them.
+inline const Prediction & prediction_of(const std::string & name) {
+    static const auto one = [](double) { return 1.0; };
+    static const auto minus = [](double sigma) { return -sigma; };
+    static const auto unit = [](double sigma) { return 1 / std::hypot(sigma, 1.0); };
+    static const std::vector<Prediction> table = {
+        // the noise: nearly all of Stable Diffusion 1 and SDXL
+        {{"eps", "epsilon"}, unit, one, minus},
+        // Salimans, Ho, Progressive Distillation (2022): Stable Diffusion 2, v-prediction checkpoints, CosXL
+        {{"v", "v_prediction", "edm_v"},
+         unit,
+         [](double sigma) { return 1 / (sigma * sigma + 1); },
+         [](double sigma) { return -sigma / std::hypot(sigma, 1.0); }},
+        // Karras et al. (2022), for pictures with the standard deviation 0.5: Playground 2.5
+        {{"edm"},
+         [](double sigma) { return 1 / std::hypot(sigma, 0.5); },
+         [](double sigma) { return 0.25 / (sigma * sigma + 0.25); },
+         [](double sigma) { return sigma * 0.5 / std::hypot(sigma, 0.5); }},
+        // Liu, Gong, Liu, Flow Straight and Fast (2022): the direction from picture to noise
+        {{"flow", "sd3_flow", "flux_flow", "flow_prediction"}, one, one, minus},
+    };
+    return named(table, name, "prediction");
+}
+
+/// A network as samplers see it, which take what this gives for their model. `whole`: its times are rounded (ComfyUI, Forge), else
+/// lie between (A1111). The levels have to live as long.
+inline std::function<Array(const Array & x, double sigma)> denoiser(Network network, const Prediction & prediction,
+                                                                    const Levels & levels, bool whole) {
+    return [network = std::move(network), &prediction, &levels, whole](const Array & x, double sigma) {
+        const Array predicted = network(x * prediction.scale(sigma), levels.timestep(sigma, whole));
+        return prediction.denoised(x, predicted, sigma);
+    };
+}
+
+/// Ho, Salimans, Classifier-Free Diffusion Guidance (2022): from the negative estimate through the positive one, as far as the
+/// scale says.
+inline Array guided(const Array & positive, const Array & negative, double scale) {
+    return negative + (positive - negative) * scale;
+}
+
+GRAPHC_ROUNDED_END
+
+}  // namespace graphc::images
+
+#endif
