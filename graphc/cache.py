@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from graphc.files import open_regular, replacing
@@ -90,6 +91,22 @@ def kept(folder: str, key: str, ending: str) -> Iterator[bytes]:
         else:
             with contextlib.suppress(OSError):
                 path.unlink()
+
+
+@contextmanager
+def alone(folder: str) -> Iterator[None]:
+    """No other process is in such a block, of this folder of the cache, at the same time. The system opens the lock if a process
+    ends."""
+    with (make_cache_folder(folder) / "lock").open("ab") as file:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @functools.cache

@@ -21,6 +21,7 @@ from graphc.commands.backend import backend
 from graphc.commands.bench import bench
 from graphc.commands.bisect import bisect
 from graphc.commands.build import build
+from graphc.commands.bundle import bundle
 from graphc.commands.check import check
 from graphc.commands.compile import compile
 from graphc.commands.demo import demo
@@ -57,6 +58,7 @@ COMMANDS = (
     bisect,
     explain,
     build,
+    bundle,
     devices,
     serve_device,
     doctor,

@@ -7,6 +7,7 @@ must be a regular file, so that nobody waits for a pipe.
 from __future__ import annotations
 
 import errno
+import filecmp
 import os
 import shutil
 import stat
@@ -92,7 +93,7 @@ def check_folder(path: str | os.PathLike[str]) -> Path:
 @contextmanager
 def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A folder to write to; its files take the places of those that were written to `path` before, when the block ends
-    without an error. Other files there stay.
+    without an error. Those that are the same stay, so that nothing is compiled again for them, and so do other files there.
 
     Raises OSError where that cannot be, FileExistsError where a file would be replaced that graphc did not write.
     """
@@ -113,6 +114,8 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
             if name not in before and os.path.lexists(real / name):
                 raise FileExistsError(errno.EEXIST, "graphc did not write this file", str(target / name))
         for name in (LIST, *written):
+            if _same(content / name, real / name):
+                continue
             (real / name).parent.mkdir(parents=True, exist_ok=True)
             os.replace(content / name, real / name)
         for name in before.difference(written, [LIST]):
@@ -174,6 +177,15 @@ def _beside(folder: Path | None, target: Path) -> Iterator[Path]:
         if error.filename is None or BESIDE in str(error.filename):
             raise OSError(error.errno, error.strerror or str(error), str(target)) from error
         raise
+
+
+def _same(file: Path, other: Path) -> bool:
+    """True if the other is a file, too, with the same bytes and permissions."""
+    try:
+        status, there = file.lstat(), other.lstat()
+    except OSError:
+        return False
+    return status.st_mode == there.st_mode and filecmp.cmp(file, other, shallow=False)
 
 
 def _put(file: Path, target: Path) -> None:

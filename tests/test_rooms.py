@@ -32,7 +32,7 @@ ROOMS = (
     "targets.ggml.cpp",
     "runtime.model runtime.turns runtime.arrays runtime.devices",
     "loading",
-    "compiler build debug",
+    "compiler build bundle debug",
     "runtime",
     "frontend.torch onnx_backend",
     "demo view",

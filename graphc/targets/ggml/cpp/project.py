@@ -56,9 +56,13 @@ def write_project(program: Program, directory: str | os.PathLike[str], name: str
 
 def render_project(program: Program, name: str = "") -> dict[str, str]:
     """Every file of the project by its path in the folder."""
-    code = ModelCode(program, name or program.name or "model")
+    return render_model(ModelCode(program, name or program.name or "model"), RUNTIME) | render_runtime()
+
+
+def render_model(code: ModelCode, runtime: str) -> dict[str, str]:
+    """The files of a model by their paths in its folder; `runtime` is where cmake finds the fixed files."""
     texts = {
-        "CMakeLists.txt": _cmake(code),
+        "CMakeLists.txt": _cmake(code, runtime),
         "README.md": render_readme(code),
         f"include/{code.header}": render_header(code),
         "model.cpp": render_source(code),
@@ -68,7 +72,12 @@ def render_project(program: Program, name: str = "") -> dict[str, str]:
     }
     if code.kernels:
         texts |= {"kernels.c": code.kernels.text, "kernels.h": declarations(code.kernels)}
-    return texts | {f"{RUNTIME}/{path}": text for path, text in runtime_files()}
+    return texts
+
+
+def render_runtime() -> dict[str, str]:
+    """The files that all projects have by their paths in a project."""
+    return {f"{RUNTIME}/{path}": text for path, text in runtime_files()}
 
 
 def runtime_files() -> Iterator[tuple[str, str]]:
@@ -83,6 +92,6 @@ def runtime_files() -> Iterator[tuple[str, str]]:
     yield "graphc/calls.h", calls_header()
 
 
-def _cmake(code: ModelCode) -> str:
+def _cmake(code: ModelCode, runtime: str) -> str:
     kernels = CMAKE_KERNELS.format(flags=" ".join(FLAGS)) if code.kernels else ""
-    return CMAKE.format(namespace=code.namespace, runtime=RUNTIME, kernels=kernels)
+    return CMAKE.format(namespace=code.namespace, runtime=runtime, kernels=kernels)

@@ -1,41 +1,35 @@
 #include "graphc/command.h"
 
+#include "graphc/arguments.h"
 #include "graphc/npy.h"
+#include "graphc/npz.h"
 #include "graphc/paths.h"
 #include "graphc/random.h"
 #include "graphc/variants.h"
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <set>
-
-#ifdef _WIN32
-#ifndef NOMINMAX
-#define NOMINMAX
-#endif
-#include <windows.h>
-
-#include <shellapi.h>
-#endif
 
 namespace graphc {
 
 namespace {
 
-constexpr const char * usage =
-    "usage: %s --engine FILE [options]\n"
-    "  --engine FILE        the engine (.gguf) that was compiled together with this program\n"
-    "  --weights FILE       other weights, of a safetensors or GGUF file\n"
-    "  --lora FILE          a LoRA, with its full strength; once for each\n"
-    "  --input NAME=FILE    an input, from a .npy file; once for each\n"
+constexpr const char * options_text =
+    "  FILE.npy ...         the inputs, in their order\n"
+    "  --input NAME=FILE    an input by its name, from a .npy file; once for each\n"
     "  --random SEED        seeded random numbers for the inputs that are not given\n"
     "  --dim NAME=SIZE      a named size, for random inputs\n"
+    "  -o, --output FILE    write the outputs: all into FILE.npz, or the only one into FILE.npy\n"
     "  --output DIR         write every output into a folder, as NAME.npy\n"
-    "  --output NAME=FILE   write one output\n"
+    "  --output NAME=FILE   write one output into a .npy file\n"
+    "  --engine FILE        %s\n"
+    "  --weights FILE       other weights, of a safetensors or GGUF file\n"
+    "  --lora FILE          a LoRA, with its full strength; once for each\n"
     "  --threads N          threads of the CPU (default: one for each processor)\n"
     "  --device NAME,...    where to compute (default: cpu; gpu is the first graphics processor)\n"
     "  --memory SIZE,...    what each device may use, as 512MiB or 4GiB (default: what is free)\n"
@@ -44,113 +38,28 @@ constexpr const char * usage =
     "  --repeat N           run N times and print the fastest\n"
     "  --list               print inputs, outputs and devices\n";
 
-struct Arguments {
-    std::string engine;
-    std::vector<std::string> loras;
-    Options options;
-    std::vector<std::string> inputs;
-    std::map<std::string, int64_t> dims;
-    std::vector<std::string> outputs;
-    bool random = false;
-    uint64_t seed = 0;
-    int64_t repeat = 1;
-    bool list = false;
-    bool help = false;
-};
-
-int64_t parse_number(const std::string & option, const std::string & text, int64_t low) {
-    char * end = nullptr;
-    errno = 0;
-    const long long value = std::strtoll(text.c_str(), &end, 10);
-    if (text.empty() || *end != '\0' || errno != 0 || value < low) {
-        throw Error(option + " takes a whole number from " + std::to_string(low) + ", not '" + text + "'");
-    }
-    return value;
+/// "from 1 to 64, a multiple of 8"
+std::string range_text(const Symbol & symbol) {
+    std::string text = "from " + std::to_string(symbol.low);
+    if (symbol.high != std::numeric_limits<int64_t>::max()) text += " to " + std::to_string(symbol.high);
+    return symbol.multiple == 1 ? text : text + ", a multiple of " + std::to_string(symbol.multiple);
 }
 
-std::pair<std::string, std::string> parse_pair(const std::string & option, const std::string & text) {
-    const size_t equals = text.find('=');
-    if (equals == std::string::npos) throw Error(option + " takes NAME=VALUE, not '" + text + "'");
-    return {text.substr(0, equals), text.substr(equals + 1)};
-}
-
-using Setter = std::function<void(Arguments &, const std::string & option, const std::string & value)>;
-
-/// What each option with a value does.
-const std::map<std::string, Setter> setters = {
-    {"--engine", [](Arguments & a, const std::string &, const std::string & v) { a.engine = v; }},
-    {"--weights", [](Arguments & a, const std::string &, const std::string & v) { a.options.weights = path_of(v); }},
-    {"--lora", [](Arguments & a, const std::string &, const std::string & v) { a.loras.push_back(v); }},
-    {"--device", [](Arguments & a, const std::string &, const std::string & v) { a.options.device = v; }},
-    {"--ways", [](Arguments & a, const std::string &, const std::string & v) { a.options.ways = path_of(v); }},
-    {"--memory", [](Arguments & a, const std::string &, const std::string & v) { a.options.memory = v; }},
-    {"--output", [](Arguments & a, const std::string &, const std::string & v) { a.outputs.push_back(v); }},
-    {"--input", [](Arguments & a, const std::string & o, const std::string & v) { parse_pair(o, v), a.inputs.push_back(v); }},
-    {"--threads",
-     [](Arguments & a, const std::string & o, const std::string & v) {
-         a.options.threads = static_cast<int>(std::min<int64_t>(parse_number(o, v, 1), GGML_MAX_N_THREADS + 1));
-     }},
-    {"--repeat", [](Arguments & a, const std::string & o, const std::string & v) { a.repeat = parse_number(o, v, 1); }},
-    {"--random",
-     [](Arguments & a, const std::string & o, const std::string & v) {
-         a.random = true;
-         a.seed = static_cast<uint64_t>(parse_number(o, v, 0));
-     }},
-    {"--dim",
-     [](Arguments & a, const std::string & o, const std::string & v) {
-         const auto [name, size] = parse_pair(o, v);
-         a.dims[name] = parse_number(o + " " + name, size, 0);
-     }},
-};
-
-/// What each option without a value does.
-const std::map<std::string, std::function<void(Arguments &)>> flags = {
-    {"--fast", [](Arguments & a) { a.options.fast = true; }},
-    {"--list", [](Arguments & a) { a.list = true; }},
-    {"--help", [](Arguments & a) { a.help = true; }},
-    {"-h", [](Arguments & a) { a.help = true; }},
-};
-
-/// The arguments, in UTF-8. What `main` gets is on Windows in a code page that lacks most characters.
-std::vector<std::string> utf8_arguments(int argc, char ** argv) {
-#ifdef _WIN32
-    SetConsoleOutputCP(CP_UTF8);
-    (void) argv;
-    wchar_t ** wide = CommandLineToArgvW(GetCommandLineW(), &argc);
-    std::vector<std::string> arguments;
-    for (int i = 1; i < argc; ++i) arguments.push_back(text_of(wide[i]));
-    LocalFree(wide);
-    return arguments;
-#else
-    return {argv + std::min(argc, 1), argv + argc};
-#endif
-}
-
-Arguments parse(const std::vector<std::string> & words) {
-    Arguments arguments;
-    for (size_t i = 0; i < words.size(); ++i) {
-        const std::string & option = words[i];
-        if (const auto flag = flags.find(option); flag != flags.end()) {
-            flag->second(arguments);
-        } else {
-            const auto setter = setters.find(option);
-            if (setter == setters.end()) throw Error("unknown option '" + option + "'; --help lists them");
-            if (i + 1 == words.size()) throw Error(option + " needs a value");
-            setter->second(arguments, option, words[++i]);
-        }
-    }
-    return arguments;
-}
-
-void list(const ModelInfo & info) {
-    std::printf("%s\ninputs:\n", info.name);
-    for (const InputInfo & each : info.inputs) {
+void describe(const Runnable & model) {
+    std::printf("%s\ninputs:\n", model.name.empty() ? model.info.name : model.name.c_str());
+    for (const InputInfo & each : model.info.inputs) {
         std::printf("  %s: %s%s\n", each.name.c_str(), dtype_name(each.dtype), each.shape.c_str());
     }
     std::printf("outputs:\n");
-    for (const OutputInfo & each : info.outputs) {
+    for (const OutputInfo & each : model.info.outputs) {
         std::printf("  %s: %s%s\n", each.name.c_str(), dtype_name(each.dtype), each.shape.c_str());
     }
+    if (!model.info.symbols.empty()) std::printf("sizes:\n");
+    for (const Symbol & each : model.info.symbols) std::printf("  %s: %s\n", each.name, range_text(each).c_str());
+}
+
+void list(const std::vector<const Runnable *> & models) {
+    for (const Runnable * each : models) describe(*each);
     std::printf("devices:\n");
     for (const DeviceInfo & each : devices()) {
         std::printf("  %s: %s, %zu of %zu MiB free\n", each.name.c_str(), each.description.c_str(), each.free_bytes >> 20,
@@ -159,14 +68,31 @@ void list(const ModelInfo & info) {
     std::printf("code for the CPU: %s\n", cpu_variant().name);
 }
 
-std::vector<int64_t> sizes_for_random(const ModelInfo & info, const Arguments & arguments) {
+void help(const char * program, const std::vector<const Runnable *> & models, bool named) {
+    const bool whole = static_cast<bool>(models.front()->engine);
+    std::printf("usage: %s%s%s [FILE.npy ...] [options]\n\n", program, named ? " MODEL" : "", whole ? "" : " --engine FILE");
+    for (const Runnable * each : models) {
+        describe(*each);
+        std::printf("\n");
+    }
+    std::printf("options:\n");
+    std::printf(options_text, whole ? "another engine of the same program, with other weights"
+                                    : "the engine (.gguf) that was compiled together with this program");
+    if (whole) std::printf("  --verify             compare the engines with their checksums\n");
+}
+
+/// Sizes that were asked for, else those of the example with which the model was exported.
+std::vector<int64_t> sizes_for_random(const ModelInfo & info, const Arguments & arguments, const std::map<std::string, int64_t> & example) {
     std::vector<int64_t> sizes;
     std::set<std::string> known;
     for (const Symbol & symbol : info.symbols) {
         known.insert(symbol.name);
         const auto found = arguments.dims.find(symbol.name);
-        if (found == arguments.dims.end()) throw Error(std::string("random inputs need --dim ") + symbol.name + "=SIZE");
-        sizes.push_back(found->second);
+        const auto usual = example.find(symbol.name);
+        if (found == arguments.dims.end() && usual == example.end()) {
+            throw Error(std::string("random inputs need --dim ") + symbol.name + "=SIZE");
+        }
+        sizes.push_back(found == arguments.dims.end() ? usual->second : found->second);
     }
     for (const auto & each : arguments.dims) {
         if (known.count(each.first) == 0) throw Error("the model has no size named " + each.first);
@@ -188,10 +114,28 @@ template <class Info> std::pair<std::string, std::string> split(const std::strin
     return found;
 }
 
-std::map<std::string, Array> read_inputs(const Model & model, const Arguments & arguments) {
-    std::map<std::string, Array> inputs;
+/// The inputs by name, and the file of each: those with names, and then the others, in their order.
+std::vector<std::pair<std::string, std::string>> input_files(const ModelInfo & info, const Arguments & arguments) {
+    std::vector<std::pair<std::string, std::string>> found;
+    std::set<std::string> named;
     for (const std::string & text : arguments.inputs) {
-        const auto [name, path] = split(text, model.info().inputs);
+        found.push_back(split(text, info.inputs));
+        named.insert(found.back().first);
+    }
+    auto input = info.inputs.begin();
+    for (const std::string & file : arguments.files) {
+        while (input != info.inputs.end() && named.count(input->name) != 0) ++input;
+        if (input == info.inputs.end()) {
+            throw Error("'" + file + "' is one file too many: the model has no more inputs");
+        }
+        found.emplace_back((input++)->name, file);
+    }
+    return found;
+}
+
+std::map<std::string, Array> read_inputs(const Model & model, const Arguments & arguments, const std::map<std::string, int64_t> & example) {
+    std::map<std::string, Array> inputs;
+    for (const auto & [name, path] : input_files(model.info(), arguments)) {
         Array array = load_npy(path_of(path));
         for (const InputInfo & info : model.info().inputs) {
             if (info.name == name) array.interpret(info.dtype);
@@ -199,7 +143,7 @@ std::map<std::string, Array> read_inputs(const Model & model, const Arguments & 
         inputs[name] = std::move(array);
     }
     if (!arguments.random) return inputs;
-    const std::vector<Shape> shapes = model.input_shapes(sizes_for_random(model.info(), arguments));
+    const std::vector<Shape> shapes = model.input_shapes(sizes_for_random(model.info(), arguments, example));
     for (size_t i = 0; i < shapes.size(); ++i) {
         const InputInfo & info = model.info().inputs[i];
         if (inputs.count(info.name) == 0) inputs[info.name] = random_array(info, shapes[i], arguments.seed, i);
@@ -229,25 +173,54 @@ bool has_output(const ModelInfo & info, const std::string & name) {
     return std::any_of(info.outputs.begin(), info.outputs.end(), [&](const OutputInfo & each) { return each.name == name; });
 }
 
-/// Where each output goes. Throws Error for an unknown name.
-std::map<std::string, std::filesystem::path> targets(const ModelInfo & info, const std::vector<std::string> & options) {
-    std::map<std::string, std::filesystem::path> found;
-    for (const std::string & option : options) {
-        if (option.find('=') != std::string::npos) {
-            const auto [name, path] = split(option, info.outputs);
-            if (!has_output(info, name)) throw Error("the model has no output named '" + name + "'");
-            found[name] = path_of(path);
-            continue;
-        }
-        std::set<std::string> taken;
-        for (const OutputInfo & output : info.outputs) {
-            std::string name = file_name(output.name);
-            while (!taken.insert(name).second) name = "_" + name;
-            found.emplace(output.name, path_of(option) / name);
-        }
-        std::filesystem::create_directories(path_of(option));
+/// A different file name for each output.
+std::map<std::string, std::string> file_names(const ModelInfo & info) {
+    std::map<std::string, std::string> found;
+    std::set<std::string> taken;
+    for (const OutputInfo & output : info.outputs) {
+        std::string name = file_name(output.name);
+        while (!taken.insert(name).second) name = "_" + name;
+        found.emplace(output.name, name);
     }
     return found;
+}
+
+/// Where outputs go: files by output, and archives of all.
+struct Targets {
+    std::map<std::string, std::filesystem::path> files;
+    std::vector<std::filesystem::path> archives;
+};
+
+/// Makes folders that are asked for. Throws Error for an unknown name.
+Targets targets(const ModelInfo & info, const std::vector<std::string> & options) {
+    Targets found;
+    for (const std::string & option : options) {
+        const std::filesystem::path path = path_of(option);
+        if (option.find('=') != std::string::npos) {
+            const auto [name, file] = split(option, info.outputs);
+            if (!has_output(info, name)) throw Error("the model has no output named '" + name + "'");
+            found.files[name] = path_of(file);
+        } else if (path.extension() == ".npz") {
+            found.archives.push_back(path);
+        } else if (path.extension() == ".npy") {
+            if (info.outputs.size() != 1) {
+                throw Error(option + " takes one output, and the model has " + std::to_string(info.outputs.size()) +
+                            "; write a folder or a .npz file, or --output NAME=FILE.npy");
+            }
+            found.files[info.outputs[0].name] = path;
+        } else {
+            for (const auto & [output, own] : file_names(info)) found.files.emplace(output, path / own);
+            std::filesystem::create_directories(path);
+        }
+    }
+    return found;
+}
+
+void write(const ModelInfo & info, const std::map<std::string, Array> & outputs, const Targets & targets) {
+    for (const auto & [name, path] : targets.files) save_npy(path, outputs.at(name));
+    std::map<std::string, const Array *> members;
+    for (const auto & [name, file] : file_names(info)) members[file] = &outputs.at(name);
+    for (const std::filesystem::path & path : targets.archives) save_npz(path, members);
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -268,24 +241,71 @@ std::map<std::string, Array> timed_runs(Model & model, const std::map<std::strin
     return outputs;
 }
 
-void execute(const Arguments & arguments, const OpenModel & open) {
-    if (arguments.engine.empty()) throw Error("--engine is missing; --help lists the options");
+/// The engine that is asked for, or the program's own. Throws Error without either.
+Engine engine_of(const Runnable & model, const Arguments & arguments) {
+    if (!arguments.engine.empty()) return path_of(arguments.engine);
+    if (!model.engine) throw Error("--engine is missing; --help lists the options");
+    return model.engine();
+}
+
+void execute(const Arguments & arguments, const Runnable & runnable) {
     const auto start = std::chrono::steady_clock::now();
-    const std::unique_ptr<Model> model = open(path_of(arguments.engine), arguments.options);
+    Engine engine = engine_of(runnable, arguments);
+    const std::map<std::string, int64_t> example = engine.example();
+    const std::unique_ptr<Model> model = runnable.open(std::move(engine), arguments.options);
     for (const std::string & lora : arguments.loras) {
         for (const std::string & module : model->load_lora(lora, path_of(lora))) {
             std::fprintf(stderr, "warning: the model has no %s, which %s changes\n", module.c_str(), lora.c_str());
         }
     }
-    const auto paths = targets(model->info(), arguments.outputs);
+    const Targets written = targets(model->info(), arguments.outputs);
     std::printf("load: %.3f ms on %s\n", seconds_since(start) * 1e3, model->device_name().c_str());
-    const std::map<std::string, Array> outputs = timed_runs(*model, read_inputs(*model, arguments), arguments.repeat);
+    const std::map<std::string, Array> outputs = timed_runs(*model, read_inputs(*model, arguments, example), arguments.repeat);
     for (const std::string & line : model->memory().text()) std::printf("%s\n", line.c_str());
     for (const OutputInfo & info : model->info().outputs) {
         const Array & array = outputs.at(info.name);
         std::printf("%s: %s%s\n", info.name.c_str(), dtype_name(array.dtype()), to_string(array.shape()).c_str());
-        const auto path = paths.find(info.name);
-        if (path != paths.end()) save_npy(path->second, array);
+    }
+    write(model->info(), outputs, written);
+}
+
+/// The model that the first word names, which is taken away then; nullptr if it names none.
+const Runnable * chosen(std::vector<std::string> & words, const std::vector<Runnable> & models) {
+    for (const Runnable & each : models) {
+        if (!words.empty() && !each.name.empty() && words.front() == each.name) {
+            words.erase(words.begin());
+            return &each;
+        }
+    }
+    return models.size() == 1 ? &models.front() : nullptr;
+}
+
+void command(const char * program, std::vector<std::string> words, const std::vector<Runnable> & models) {
+    const Runnable * model = chosen(words, models);
+    std::vector<const Runnable *> all;
+    std::string names;
+    for (const Runnable & each : models) {
+        if (model == nullptr || model == &each) all.push_back(&each);
+        names += (names.empty() ? "" : ", ") + each.name;
+    }
+    if (model == nullptr && !words.empty() && words.front().compare(0, 1, "-") != 0) {
+        throw Error("there is no model '" + words.front() + "'; there is " + names);
+    }
+    const Arguments arguments = parse_arguments(words);
+    if (arguments.help) {
+        help(program, all, models.size() > 1);
+    } else if (arguments.list) {
+        list(all);
+    } else if (arguments.verify) {
+        for (const Runnable * each : all) {
+            if (!each->verify) throw Error("--verify is for programs that bring their engine");
+            each->verify();
+            std::printf("%s: as it was written\n", each->name.c_str());
+        }
+    } else if (model == nullptr) {
+        throw Error("say which model, with the first word: " + names + "; --help describes them");
+    } else {
+        execute(arguments, *model);
     }
 }
 
@@ -297,17 +317,10 @@ void fail(const char * message) {
 
 }  // namespace
 
-int run_command(int argc, char ** argv, const ModelInfo & info, const OpenModel & open) {
+int run_command(int argc, char ** argv, const std::vector<Runnable> & models) {
     ggml_set_abort_callback(fail);
     try {
-        const Arguments arguments = parse(utf8_arguments(argc, argv));
-        if (arguments.help) {
-            std::printf(usage, argv[0]);
-        } else if (arguments.list) {
-            list(info);
-        } else {
-            execute(arguments, open);
-        }
+        command(argc > 0 ? argv[0] : "model", command_words(argc, argv), models);
         return 0;
     } catch (const std::exception & error) {
         std::fprintf(stderr, "error: %s\n", error.what());

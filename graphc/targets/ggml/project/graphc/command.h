@@ -7,16 +7,26 @@
 
 namespace graphc {
 
-using OpenModel = std::function<std::unique_ptr<Model>(const std::filesystem::path & engine, const Options & options)>;
+/// A model that a command line runs.
+struct Runnable {
+    ModelInfo info;
+    std::function<std::unique_ptr<Model>(Engine engine, const Options & options)> open;
+    std::string name = {};                    // what the command line calls it, where there may be several
+    std::function<Engine()> engine = {};      // the one that comes with the program; without it, the option --engine says which
+    std::function<void()> verify = {};        // throws Error unless every byte of that engine is as it was written
+};
 
-/// A command line around a model: .npy files in, .npy files out. Returns the exit status; errors go to stderr.
-int run_command(int argc, char ** argv, const ModelInfo & info, const OpenModel & open);
+/// A generated model class as a command line runs it.
+template <class M> Runnable runnable() {
+    const auto open = [](Engine engine, const Options & options) { return std::make_unique<M>(std::move(engine), options); };
+    return {M::describe(), open};
+}
+
+/// A command line around models: .npy files in, .npy files out. Of several models, the first word is the name of one.
+/// Returns the exit status; errors go to stderr.
+int run_command(int argc, char ** argv, const std::vector<Runnable> & models);
 
 /// The command line of a generated model class.
-template <class M> int run_command(int argc, char ** argv) {
-    return run_command(argc, argv, M::describe(), [](const std::filesystem::path & engine, const Options & options) {
-        return std::make_unique<M>(engine, options);
-    });
-}
+template <class M> int run_command(int argc, char ** argv) { return run_command(argc, argv, {runnable<M>()}); }
 
 }  // namespace graphc

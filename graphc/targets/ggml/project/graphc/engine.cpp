@@ -1,6 +1,7 @@
 #include "graphc/engine.h"
 
 #include "graphc/error.h"
+#include "graphc/json.h"
 #include "graphc/paths.h"
 
 #include <algorithm>
@@ -58,6 +59,19 @@ std::string_view Engine::recipes() const {
     const auto found = contents_.texts.find(recipes_key);
     if (found == contents_.texts.end()) throw Error(path_ + " does not say how its weights are made; compile it again");
     return found->second;
+}
+
+std::map<std::string, int64_t> Engine::example() const {
+    const auto found = contents_.texts.find("graphc.example");
+    std::map<std::string, int64_t> sizes;
+    if (found == contents_.texts.end()) return sizes;
+    try {
+        const Json document = Json::parse(found->second);
+        for (const auto & [name, size] : document.object()) sizes[name] = size.integer();
+    } catch (const Error & error) {
+        throw Error(path_ + " is damaged: the sizes of its example: " + error.what());
+    }
+    return sizes;
 }
 
 std::string_view Engine::kernels(const std::string & target) const {

@@ -2,6 +2,7 @@
 
 #include "graphc/gguf.h"
 
+#include <map>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -28,9 +29,9 @@ class Engine {
     Engine(const Path & path) : Engine(std::filesystem::path(path)) {}
     Engine(const std::filesystem::path & path);
 
-    /// Bytes in memory. They are used where they lie, at a multiple of 32, else copied; they must live as long as the model.
-    /// Throws Error if they are damaged or no engine.
-    Engine(const void * data, size_t size) : Engine("the engine in memory", Mapping(data, size)) {}
+    /// Bytes in memory, and what messages call them. They are used where they lie, at a multiple of 32, else copied; they must live
+    /// as long as the model. Throws Error if they are damaged or no engine.
+    Engine(const void * data, size_t size, std::string name = "the engine in memory") : Engine(std::move(name), Mapping(data, size)) {}
 
     /// What is more in this engine than in the program with that checksum: usually nothing. Throws Error if it is the engine of
     /// another program.
@@ -41,6 +42,9 @@ class Engine {
 
     /// How each weight is made of parameters: see `Recipes`. Throws Error if the engine does not say it.
     std::string_view recipes() const;
+
+    /// The sizes that the model was exported with, by the names of its symbols; empty if the engine does not say them.
+    std::map<std::string, int64_t> example() const;
 
     /// The code of kernels for a GPU. Throws Error if there is none for that target. Nobody knows who made it.
     std::string_view kernels(const std::string & target) const;

@@ -173,7 +173,9 @@ Array read(std::istream & file) {
     return array;
 }
 
-std::string header_text(const Array & array) {
+}  // namespace
+
+std::string npy_header(const Array & array) {
     const char * descr = "|V1";
     for (const Description & each : descriptions) {
         if (each.dtype == array.dtype()) {
@@ -188,22 +190,10 @@ std::string header_text(const Array & array) {
     text += "), }";
     const size_t prefix = sizeof magic + 4;
     text.append((header_alignment - (prefix + text.size() + 1) % header_alignment) % header_alignment, ' ');
-    return text + "\n";
+    text += '\n';
+    const char version_and_length[] = {1, 0, static_cast<char>(text.size() & 0xff), static_cast<char>(text.size() >> 8)};
+    return std::string(magic, sizeof magic) + std::string(version_and_length, sizeof version_and_length) + text;
 }
-
-void write(const std::filesystem::path & path, const Array & array) {
-    std::ofstream file(path, std::ios::binary);
-    const std::string header = header_text(array);
-    file.write(magic, sizeof magic);
-    const char version_and_length[] = {1, 0, static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
-    file.write(version_and_length, sizeof version_and_length);
-    file.write(header.data(), static_cast<std::streamsize>(header.size()));
-    file.write(reinterpret_cast<const char *>(array.bytes().data()), static_cast<std::streamsize>(array.bytes().size()));
-    file.close();
-    if (!file) throw Error("cannot be written");
-}
-
-}  // namespace
 
 Array load_npy(const std::filesystem::path & path) {
     try {
@@ -217,7 +207,13 @@ Array load_npy(const std::filesystem::path & path) {
     }
 }
 
-void save_npy(const std::filesystem::path & path, const Array & array) {
+void write_file(const std::filesystem::path & path, const std::function<void(std::ostream & file)> & write) {
+    const auto written = [&](const std::filesystem::path & place) {
+        std::ofstream file(place, std::ios::binary);
+        write(file);
+        file.close();
+        if (!file) throw Error("cannot be written");
+    };
     std::error_code ignored;
     std::filesystem::path target = path;
     for (int links = 0; links < 40 && std::filesystem::is_symlink(target, ignored); ++links) {
@@ -227,9 +223,9 @@ void save_npy(const std::filesystem::path & path, const Array & array) {
     std::filesystem::path beside = target;
     beside += ".part";
     try {
-        if (device) return write(path, array);
+        if (device) return written(path);
         if (is_special(path)) throw Error("is not a file");
-        write(beside, array);
+        written(beside);
         std::filesystem::rename(beside, target);
     } catch (const Error & error) {
         std::filesystem::remove(beside, ignored);
@@ -238,6 +234,14 @@ void save_npy(const std::filesystem::path & path, const Array & array) {
         std::filesystem::remove(beside, ignored);
         throw Error(text_of(path) + " cannot be written");
     }
+}
+
+void save_npy(const std::filesystem::path & path, const Array & array) {
+    write_file(path, [&](std::ostream & file) {
+        const std::string header = npy_header(array);
+        file.write(header.data(), static_cast<std::streamsize>(header.size()));
+        file.write(reinterpret_cast<const char *>(array.bytes().data()), static_cast<std::streamsize>(array.bytes().size()));
+    });
 }
 
 }  // namespace graphc

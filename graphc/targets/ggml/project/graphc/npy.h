@@ -3,6 +3,9 @@
 #include "graphc/array.h"
 
 #include <filesystem>
+#include <functional>
+#include <ostream>
+#include <string>
 
 namespace graphc {
 
@@ -13,5 +16,11 @@ Array load_npy(const std::filesystem::path & path);
 
 /// Write a .npy file: beside it first, so that a full disk leaves nothing half-written. Throws Error.
 void save_npy(const std::filesystem::path & path, const Array & array);
+
+/// What a .npy file of an array has before its elements.
+std::string npy_header(const Array & array);
+
+/// Write a file: beside it first, and then in its place. Throws Error with the file's name.
+void write_file(const std::filesystem::path & path, const std::function<void(std::ostream & file)> & write);
 
 }  // namespace graphc

@@ -12,15 +12,13 @@ import functools
 import hashlib
 import os
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graphc.backends.precision import is_exact
-from graphc.cache import cache_folder, make_cache_folder
+from graphc.cache import alone, cache_folder
 from graphc.errors import GraphcError
 from graphc.files import replacing
 from graphc.ggml_library import ggml
@@ -124,19 +122,3 @@ def own_code() -> str:
 @functools.cache
 def _warn_once(message: str) -> None:
     LOG.warning(message)
-
-
-@contextmanager
-def alone(folder: str) -> Iterator[None]:
-    """No other process is in such a block, of this folder of the cache, at the same time. The system opens the lock if a process
-    ends."""
-    with (make_cache_folder(folder) / "lock").open("ab") as file:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from graphc.backends.generated import device_features
-from graphc.cache import cache_folder, warn_once
+from graphc.cache import alone, cache_folder, warn_once
 from graphc.files import replacing
 from graphc.ggml_library import ggml
 from graphc.ir.types import F16, F32
@@ -30,7 +30,6 @@ from graphc.kernels.gpu.fitting import fitted
 from graphc.kernels.gpu.roofline import Coefficients, usual
 from graphc.kernels.gpu.schedule import Schedule, ScheduleError, parsed
 from graphc.kernels.gpu.scheduling import Scheduling
-from graphc.targets.ggml.run.choose.choices import alone
 
 KEPT_IN = "schedules"
 """The folder of the cache."""
