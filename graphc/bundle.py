@@ -55,10 +55,10 @@ def bundle(
 ) -> Path:
     """Make one program of models, ONNX or engine files, each under a name; returns where it was written.
 
-    The program is `output` (with the ending .exe for Windows), and the engines lie behind it in the same file; with `folder`, that
-    is a folder with the program and the engines. `target` is another system (`cross.TARGETS`), `cpu` the least processor that it may
-    assume (see `build.build`), any of its kind if not given. Raises GraphcError for a model that cannot be had, InputError for what
-    the system could not start, BuildError where the program cannot be built, and OSError.
+    The program is `output` (with the ending .exe for Windows), and the engines lie behind it in the same file. With `folder`,
+    that is a folder with the program and the engines. `target` is another system (`cross.TARGETS`), `cpu` the least processor
+    that it may assume (see `build.build`), any of its kind if not given. Raises GraphcError for a model that cannot be had,
+    InputError for what the system could not start, BuildError where the program cannot be built, and OSError.
     """
     system = _system(find_target(target) if target is not None else None)
     program = Path(os.path.abspath(output))
