@@ -208,7 +208,7 @@ def test_free_sizes_are_those_of_the_arrays_or_asked_for(alone):
             "takes one output, and the model has 2; write a folder or a .npz file",
         ),
         (["pair", "--random", "0", "-o", "absent/y.npz"], "absent/y.npz cannot be written"),
-        (["pair", "--random", "0", "-o", "/dev/full"], "File exists"),
+        (["pair", "--random", "0", "-o", "/dev/full"], "/dev/full is not a folder, and none can be made there"),
         (["rows", "x.npy", "--frobnicate"], "unknown option '--frobnicate'; --help lists them"),
         (["rows", "x.npy", "--engine", "app"], "app is not a GGUF file"),
     ],
@@ -223,7 +223,7 @@ def test_a_wrong_command_line_is_one_message(alone, words, message):
 @pytest.mark.slow
 def test_arrays_that_do_not_fit_are_refused(alone):
     for name, array, message in (
-        ("x", np.zeros((5, 23), np.float32), "x: axis 1 has size 23, must be 24"),
+        ("x", np.zeros((5, 23), np.float32), "x: axis 1 has size 23, must be 24 (the shape is [n, 24])"),
         ("x", np.zeros((5, 24)), "x: dtype float64, must be float32"),
         ("x", np.zeros(24, np.float32), "x: 1 axes [24], must be 2 [n, 24]"),
     ):
@@ -351,7 +351,7 @@ def test_what_cannot_be_made_is_refused_before_anything_is_built(folder, tmp_pat
         bundle({"empty": tmp_path / "empty.gguf"}, tmp_path / "empty.gguf")
     with pytest.raises(FileNotFoundError):
         bundle(models, tmp_path / "absent" / "app")
-    with pytest.raises(InputError, match="a-b and a_b are both called a_b in C"):
+    with pytest.raises(InputError, match="a-b and a_b are both called ab_model in C"):
         bundle({"a-b": folder / "rows.onnx", "a_b": folder / "rows.onnx"}, tmp_path / "app")
     monkeypatch.setattr(bundling, "build", lambda *_, **__: folder / "model")
     with pytest.raises(InputError, match="would be called as an engine"):

@@ -210,7 +210,9 @@ Targets targets(const ModelInfo & info, const std::vector<std::string> & options
             found.files[info.outputs[0].name] = path;
         } else {
             for (const auto & [output, own] : file_names(info)) found.files.emplace(output, path / own);
-            std::filesystem::create_directories(path);
+            std::error_code problem;
+            std::filesystem::create_directories(path, problem);
+            if (!std::filesystem::is_directory(path)) throw Error(option + " is not a folder, and none can be made there");
         }
     }
     return found;
