@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphc.backends.precision import set_float32_matmul_precision
+    from graphc.build import build_application
     from graphc.cache import make_cache_folder
     from graphc.compiler import compile
     from graphc.errors import GraphcError, NothingFitsError
@@ -39,6 +40,7 @@ __all__ = [
     "Session",
     "SessionOptions",
     "TensorInfo",
+    "build_application",
     "compile",
     "devices",
     "from_torch",
@@ -53,6 +55,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "build_application": "graphc.build",
     "compile": "graphc.compiler",
     "from_torch": "graphc.frontend.torch",
     "load": "graphc.loading",

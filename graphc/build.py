@@ -46,6 +46,23 @@ def build(
     project = Path(directory).resolve()
     if not (project / "runtime" / "model.cmake").is_file() or not (project / "CMakeLists.txt").is_file():
         raise BuildError(f"{project} is not a C++ project of graphc; `graphc compile MODEL --cpp DIR` writes one")
+    return build_application(project, "model", backend, cmake_args, jobs, progress, target=target, cpu=cpu)
+
+
+def build_application(
+    directory: str | os.PathLike[str],
+    program: str,
+    backend: str | None = None,
+    cmake_args: Sequence[str] = (),
+    jobs: int | None = None,
+    progress: Progress = SILENT,
+    *,
+    target: str | None = None,
+    cpu: str | None = None,
+) -> Path:
+    """Build an application, a folder with a `CMakeLists.txt` that has C++ projects of graphc in it; returns the program of this
+    name. The rest is as in `build`."""
+    project = Path(directory).resolve()
     everywhere = cpu == EVERY_CPU
     if target is None and cpu is not None and not everywhere:
         raise BuildError(
@@ -56,11 +73,11 @@ def build(
     if target is None:
         backend = "cpu" if everywhere and backend is None else backend
         folder = project / "-".join(filter(None, ("build", backend and backend.lower(), cpu)))
-        options, name = backend_options(backend, progress), "model.exe" if os.name == "nt" else "model"
+        options, name = backend_options(backend, progress), f"{program}.exe" if os.name == "nt" else program
     else:
         system = find_target(target)
         folder = project / "-".join(filter(None, ("build", system.name, cpu)))
-        options, name = target_options(system, BASELINE if everywhere else cpu, folder, progress), system.program
+        options, name = target_options(system, BASELINE if everywhere else cpu, folder, progress), system.called(program)
     if everywhere:
         options += VARIANT_OPTIONS
     run_cmake(project, folder, [*options, *cmake_args], jobs=jobs, progress=progress)

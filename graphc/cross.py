@@ -37,7 +37,11 @@ class Target:
     @property
     def program(self) -> str:
         """The file name of a project's program."""
-        return "model.exe" if self.system == "Windows" else "model"
+        return self.called("model")
+
+    def called(self, program: str) -> str:
+        """The file name of a program of this name."""
+        return f"{program}.exe" if self.system == "Windows" else program
 
 
 TARGETS: Mapping[str, Target] = {

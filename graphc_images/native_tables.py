@@ -1,4 +1,4 @@
-"""The tables of the native program, as C++: Unicode's characters as this Python knows them, and CLIP's pairs."""
+"""The tables of the native program, as C++: Unicode's characters as this Python knows them, CLIP's pairs, names of samplers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable
 
+from graphc_images.sampling.names import SAMPLERS, SCHEDULERS, Sampler, find_sampler, plain
 from graphc_images.tokenizers.clip import pairs_of, words_of
 from graphc_images.tokenizers.pairs import ID_OF_BYTE, STAND_INS
 
@@ -40,10 +41,35 @@ def tables_source() -> str:
         _list("Composition", "compositions", _compositions(decomposed)),
         _list("char32_t", "zeros", map(_code, zeros)),
         _list("uint16_t[2]", "clip_pairs", (f"{{{id_of_word[a]},{id_of_word[b]}}}" for a, b in pairs)),
+        *_names(),
         f"const uint16_t clip_bytes[256] = {{{','.join(str(ID_OF_BYTE[byte]) for byte in range(256))}}};",
         "}  // namespace graphc::images::tables\n",
     ]
     return "\n".join(parts)
+
+
+def _names() -> Iterable[str]:
+    """Samplers and schedulers, and what people call them in A1111's mode."""
+    names = dict.fromkeys(plain(name) for each in SAMPLERS for name in each.names)
+    meant = {name: find_sampler(name, "a1111")[0] for name in names}
+    rows = list(dict.fromkeys(id(each) for each in meant.values()))
+    samplers = {id(each): each for each in meant.values()}
+    yield _list("KnownSampler", "known_samplers", (_sampler(samplers[row]) for row in rows))
+    yield _list("Name", "sampler_names", (f"{{{_text(name)},{rows.index(id(each))}}}" for name, each in meant.items()))
+    known = dict.fromkeys((plain(name), row) for row, each in enumerate(SCHEDULERS) for name in each.names)
+    yield _list("KnownScheduler", "known_schedulers", (f"{{{_text(each.name)},{_text(each.label)}}}" for each in SCHEDULERS))
+    yield _list("Name", "scheduler_names", (f"{{{_text(name)},{row}}}" for name, row in known))
+
+
+def _sampler(sampler: Sampler) -> str:
+    evaluations = 2 if sampler.evaluations == 2 else 1  # as `Plan.evaluations` has it
+    words = ",".join(map(_text, (sampler.name, sampler.label, sampler.scheduler)))
+    return f"{{{words},{evaluations},{str('a1111' in sampler.discard).lower()}}}"
+
+
+def _text(text: str) -> str:
+    """A text of ASCII without signs that mean something to C++."""
+    return f'"{text}"'
 
 
 def _code(character: str) -> str:

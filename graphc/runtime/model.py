@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -251,11 +252,18 @@ class Model:
         with self.alone() as executor:
             executor.close()
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the engine file."""
+    def save(self, path: str | os.PathLike[str], *, cpp: str | os.PathLike[str] | None = None) -> None:
+        """Write the engine file, and with `cpp` the C++ project that runs it, whose class is called as the file is.
+
+        Raises OSError, and GraphcError for what C++ cannot say.
+        """
         from graphc.targets.ggml.engine import write_engine
 
         with self._changes.all:
+            if cpp is not None:
+                from graphc.targets.ggml.cpp import write_project
+
+                write_project(self.program, cpp, Path(path).stem)
             write_engine(path, self.program, lambda index: self.executor.arrays[index])
 
 

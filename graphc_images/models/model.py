@@ -297,6 +297,10 @@ class ImageModel:
         """Load the engine of a part, `vae encoder` and the like for its halves. Raises ModelError if its tensors do not fit."""
         self._engine(part)
 
+    def save(self, part: str, path: str | os.PathLike[str], *, cpp: str | os.PathLike[str]) -> None:
+        """Write the engine of a part, with its weights, and the C++ project that runs it. Raises ModelError and OSError."""
+        self._engine(part).save(path, cpp=cpp)
+
     def close(self) -> None:
         """Free what is loaded of this model; it is loaded again if it is needed."""
         self._seen.clear()

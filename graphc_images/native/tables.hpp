@@ -24,10 +24,26 @@ struct Composition {
     char32_t first, second, composed;
 };
 
-/// A name that people type, in lower case, and the number of what it means.
+/// A name that people type, as `plain` has it, and the number of the row that it means.
 struct Name {
     const char * name;
     int row;
+};
+
+/// A sampler: its own name and A1111's, the scheduler that A1111 takes for "Automatic", how often it evaluates the model in a step,
+/// as A1111 counts it, and whether the last noise level but one is left out.
+struct KnownSampler {
+    const char * name;
+    const char * label;
+    const char * scheduler;
+    int evaluations;
+    bool discards;
+};
+
+/// A scheduler: its own name and A1111's.
+struct KnownScheduler {
+    const char * name;
+    const char * label;
 };
 
 template <class T> struct List {
@@ -59,5 +75,10 @@ extern const List<uint16_t[2]> clip_pairs;
 
 /// The id of each byte within a word; at its end it is 256 more.
 extern const uint16_t clip_bytes[256];
+
+extern const List<KnownSampler> known_samplers;
+extern const List<Name> sampler_names;
+extern const List<KnownScheduler> known_schedulers;
+extern const List<Name> scheduler_names;
 
 }  // namespace graphc::images::tables

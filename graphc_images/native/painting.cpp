@@ -1,0 +1,258 @@
+#include "painting.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <memory>
+#include <random>
+
+#include "names.hpp"
+#include "noise.hpp"
+#include "samplers.hpp"
+#include "schedules.hpp"
+#include "tables.hpp"
+#include "text.hpp"
+
+namespace graphc::images {
+
+GRAPHC_ROUNDED
+
+namespace {
+
+/// A sampler, and the scheduler that stood behind its name, as in "DPM++ 2M Karras".
+struct Chosen {
+    const tables::KnownSampler * sampler;
+    const tables::KnownScheduler * scheduler = nullptr;
+};
+
+template <class Row> const Row * found_in(const tables::List<tables::Name> & names, const tables::List<Row> & rows, const std::string & name) {
+    for (const tables::Name & each : names) {
+        if (plain(name) == each.name) return &rows.rows[each.row];
+    }
+    return nullptr;
+}
+
+template <class Row> std::string all(const tables::List<Row> & rows) {
+    std::string names;
+    for (const Row & row : rows) names += (names.empty() ? "" : ", ") + std::string(row.name);
+    return names;
+}
+
+Chosen sampler_named(const std::string & name) {
+    using namespace tables;
+    if (const KnownSampler * sampler = found_in(sampler_names, known_samplers, name)) return {sampler};
+    const std::string wanted = plain(name);
+    for (const KnownScheduler & scheduler : known_schedulers) {
+        const std::string ending = " " + plain(scheduler.label);
+        if (ending.size() == 1 || wanted.size() <= ending.size()) continue;
+        const size_t before = wanted.size() - ending.size();
+        const KnownSampler * sampler = found_in(sampler_names, known_samplers, wanted.substr(0, before));
+        if (wanted.substr(before) == ending && sampler != nullptr) return {sampler, &scheduler};
+    }
+    throw SettingError("there is no sampler '" + name + "'; there are " + all(known_samplers));
+}
+
+const tables::KnownScheduler & scheduler_named(const std::string & name) {
+    const tables::KnownScheduler * found = found_in(tables::scheduler_names, tables::known_schedulers, name);
+    if (found == nullptr) throw SettingError("there is no scheduler '" + name + "'; there are " + all(tables::known_schedulers));
+    return *found;
+}
+
+bool is_automatic(const tables::KnownScheduler & scheduler) { return scheduler.name == std::string("automatic"); }
+
+/// The scheduler that was asked for; for "Automatic" the one behind the sampler's name.
+const tables::KnownScheduler & scheduler_of(const Asked & asked) {
+    const tables::KnownScheduler & named = scheduler_named(asked.scheduler.value());
+    const tables::KnownScheduler * behind = sampler_named(asked.sampler.value()).scheduler;
+    return is_automatic(named) && behind != nullptr ? *behind : named;
+}
+
+/// The noise levels that a picture goes through.
+std::vector<float> sigmas_of(const Asked & asked, const Levels & levels) {
+    const tables::KnownSampler & sampler = *sampler_named(*asked.sampler).sampler;
+    const tables::KnownScheduler & scheduler = scheduler_of(asked);
+    const std::string own = *sampler.scheduler == '\0' ? "uniform" : sampler.scheduler;
+    std::vector<float> sigmas = schedule(is_automatic(scheduler) ? own : scheduler.name, *asked.steps + sampler.discards, levels);
+    if (sampler.discards && sigmas.size() > 2) sigmas.erase(sigmas.end() - 2);
+    return sigmas;
+}
+
+/// What the denoiser is told over the evaluations.
+class Prompts {
+public:
+    Prompts(const ImageModel & model, const Asked & asked, int evaluations) {
+        const auto read = [&](const std::string & text, bool negative) {
+            const auto characters = decoded(text);
+            if (!characters) throw SettingError("a prompt is no text in UTF-8");
+            return read_prompt(*characters, evaluations, negative);
+        };
+        positive_ = read(asked.prompt, false);
+        if (*asked.cfg != 1) negative_ = read(asked.negative, true);
+        for (const std::vector<Part> * parts : {&positive_, &negative_}) {
+            for (const Part & part : *parts) told_.push_back(told(model, part, asked.clip_skip));
+        }
+    }
+
+    /// The weights of the prompt's parts.
+    std::vector<double> weights() const {
+        std::vector<double> found;
+        for (const Part & part : positive_) found.push_back(part.weight);
+        return found;
+    }
+
+    /// The words of the prompt's parts in an evaluation, and then those of the negative prompt, if there is one.
+    std::vector<const Words *> at(int evaluation) const {
+        std::vector<const Words *> found;
+        for (size_t part = 0; part < told_.size(); ++part) {
+            const bool negative = part >= positive_.size();
+            found.push_back(&told_[part].at((negative ? negative_ : positive_)[negative ? 0 : part].at(evaluation)));
+        }
+        return found;
+    }
+
+private:
+    using Told = std::map<std::u32string, Words>;
+
+    /// What the stages of a part tell; they go through the encoder together.
+    static Told told(const ImageModel & model, const Part & part, int clip_skip) {
+        std::vector<std::u32string> texts;
+        for (const Stage & stage : part.stages) {
+            if (std::find(texts.begin(), texts.end(), stage.text) == texts.end()) texts.push_back(stage.text);
+        }
+        std::vector<Words> words = model.encode(texts, clip_skip);
+        Told found;
+        for (size_t text = 0; text < texts.size(); ++text) found.emplace(texts[text], std::move(words[text]));
+        return found;
+    }
+
+    std::vector<Part> positive_, negative_;
+    std::vector<Told> told_;
+};
+
+/// The model with its prompts and the guidance scale, as samplers see it.
+class Guided {
+public:
+    Guided(const ImageModel & model, const Prompts & prompts, const Levels & levels, const Size & size, double scale)
+        : model_(model), prompts_(prompts), levels_(levels), size_(size), scale_(scale) {}
+
+    Array operator()(const Array & x, double sigma) {
+        std::vector<const Words *> told = prompts_.at(count_++);
+        const std::vector<double> weights = prompts_.weights();
+        const bool one = weights.size() == 1 && weights[0] == 1;
+        const bool plain = one && std::abs(scale_ - 1) <= 1e-9 * std::max(std::abs(scale_), 1.0);  // as Python's isclose
+        const bool alone = plain || told.size() == weights.size();
+        if (alone) told.resize(weights.size());
+        const std::vector<Array> found = model_.estimate(x, size_, sigma, levels_.timestep(sigma, false), told);
+        const Array & negative = alone ? found.front() : found.back();
+        Array positive = one ? found[0] : negative;
+        for (size_t part = 0; !one && part < weights.size(); ++part) {
+            positive = positive + (found[part] - negative) * weights[part];
+        }
+        return alone ? positive : negative + (positive - negative) * scale_;
+    }
+
+private:
+    const ImageModel & model_;
+    const Prompts & prompts_;
+    const Levels & levels_;
+    Size size_;
+    double scale_;
+    int count_ = 0;
+};
+
+int side_of(const char * name, int side, const Facts & facts) {
+    const int unit = facts.whole("unit");
+    if (unit < 1 || side % unit != 0) {
+        throw SettingError(std::string(name) + ": " + std::to_string(side) + " is not a multiple of " + std::to_string(unit) +
+                           ", which " + facts.text("architecture") + " needs");
+    }
+    return side;
+}
+
+/// A number as Python writes it, a whole one without its point.
+std::string written(double number) {
+    if (number == std::floor(number)) return std::to_string(static_cast<long long>(number));
+    char text[64];
+    const auto form = std::abs(number) < 1e-4 ? std::chars_format::scientific : std::chars_format::fixed;
+    return {text, std::to_chars(text, text + sizeof text, number, form).ptr};
+}
+
+/// A value in the line of settings: as JSON where it could not be told from what is around it.
+std::string quoted(const std::string & text) {
+    if (text.find_first_of(",:\n") == std::string::npos) return text;
+    std::string json = "\"";
+    for (const char each : text) {
+        if (each == '"' || each == '\\') json += '\\';
+        json += each;
+    }
+    return json + '"';
+}
+
+}  // namespace
+
+Asked resolved(Asked asked, const Facts & facts) {
+    if (!asked.scheduler) asked.scheduler = asked.sampler ? "Automatic" : facts.text("scheduler");
+    if (!asked.sampler) asked.sampler = facts.text("sampler");
+    asked.width = side_of("width", asked.width.value_or(facts.whole("width")), facts);
+    asked.height = side_of("height", asked.height.value_or(facts.whole("height")), facts);
+    asked.steps = asked.steps.value_or(facts.whole("steps"));
+    asked.cfg = asked.cfg.value_or(facts.number("cfg"));
+    if (asked.seed.value_or(-1) < 0) asked.seed = static_cast<int64_t>(std::random_device()() % 4294967294u);
+    scheduler_of(asked);
+    generator_of(asked.generator);
+    return asked;
+}
+
+Picture paint(const ImageModel & model, const Asked & asked, const OnStep & on_step) {
+    const Facts & facts = model.facts();
+    const int unit = facts.whole("unit");
+    const Size size{*asked.height / unit, *asked.width / unit};
+    const tables::KnownSampler & sampler = *sampler_named(*asked.sampler).sampler;
+    const DiscreteLevels levels = scaled_linear(facts.whole("zero_snr") != 0, true);
+    const std::vector<float> sigmas = sigmas_of(asked, levels);
+    const int steps = static_cast<int>(sigmas.size()) - 1;
+    const Prompts prompts(model, asked, std::max(steps, 1) * sampler.evaluations);
+    Guided guided(model, prompts, levels, size, *asked.cfg);
+    ImageNoise noise(size.count(), {static_cast<std::uint64_t>(*asked.seed)}, asked.generator);
+    const Array x = noise.first() * sigmas.front();
+    SamplerSettings settings;
+    settings.levels = &levels;
+    settings.watch = [&](size_t index, double, const Array &, const Array &) { on_step(static_cast<int>(index) + 1, steps); };
+    const Array latent = sample(sampler.name, std::ref(guided), x, sigmas, std::ref(noise), settings);
+    return model.decode(latent, size);
+}
+
+std::string described(const Asked & asked, const Facts & facts) {
+    const Chosen chosen = sampler_named(*asked.sampler);
+    const tables::KnownScheduler & scheduler = scheduler_of(asked);
+    const auto label = [](const auto & row) { return std::string(*row.label == '\0' ? row.name : row.label); };
+    std::string generator = asked.generator;
+    for (char & each : generator) each = static_cast<char>(std::toupper(static_cast<unsigned char>(each)));
+    const std::vector<std::pair<std::string, std::string>> pairs = {
+        {"Steps", std::to_string(*asked.steps)},
+        {"Sampler", label(*chosen.sampler)},
+        {"Schedule type", label(scheduler)},
+        {"CFG scale", written(*asked.cfg)},
+        {"Seed", std::to_string(*asked.seed)},
+        {"Size", std::to_string(*asked.width) + "x" + std::to_string(*asked.height)},
+        {"Model hash", facts.text("Model_hash")},
+        {"Model", facts.text("Model")},
+        {"VAE hash", facts.text("VAE_hash")},
+        {"VAE", facts.text("VAE")},
+        {"Clip skip", asked.clip_skip > 1 ? std::to_string(asked.clip_skip) : ""},
+        {"RNG", generator == "GPU" ? "" : generator},
+        {"Version", "graphc " + facts.text("graphc")},
+    };
+    std::string line;
+    for (const auto & [name, value] : pairs) {
+        if (!value.empty()) line += (line.empty() ? "" : ", ") + name + ": " + quoted(value);
+    }
+    std::string text = asked.prompt + "\n";
+    if (!asked.negative.empty()) text += "Negative prompt: " + asked.negative + "\n";
+    const auto whole = decoded(text + line);
+    return whole ? encoded(stripped(*whole)) : line;
+}
+
+GRAPHC_ROUNDED_END
+
+}  // namespace graphc::images
