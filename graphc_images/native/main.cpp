@@ -62,6 +62,17 @@ fs::path own_folder() {
 #endif
 }
 
+/// GNU OpenMP's threads, which ggml may use, wait for each other by spinning, for milliseconds if nobody says otherwise: where other
+/// programs need the processors too, each step of a model then waits for a thread that was put aside. It is read when the program
+/// is loaded, so the program is begun again with what Python has there.
+void wait_for_a_moment([[maybe_unused]] char ** argv) {
+#ifdef __linux__
+    if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+    setenv("GOMP_SPINCOUNT", "4000", 1);
+    execv("/proc/self/exe", argv);  // where that cannot be, it goes on as it is
+#endif
+}
+
 /// One more than the largest number of five digits or more that a name in the current folder begins with.
 long long next_number() {
     long long next = 0;
@@ -136,6 +147,7 @@ int failed(const char * message, int status) {
 
 int main(int argc, char ** argv) {
     using namespace graphc::images;
+    wait_for_a_moment(argv);
     // ggml ends the process where a condition of its own fails: then this is the message, as of any other error.
     ggml_set_abort_callback([](const char * message) { std::_Exit(failed(message, 1)); });
     try {

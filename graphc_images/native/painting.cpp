@@ -68,11 +68,14 @@ const tables::KnownScheduler & scheduler_of(const Asked & asked) {
 }
 
 /// The noise levels that a picture goes through.
-std::vector<float> sigmas_of(const Asked & asked, const Levels & levels) {
+std::vector<float> sigmas_of(const Asked & asked, const Levels & levels, const Facts & facts) {
     const tables::KnownSampler & sampler = *sampler_named(*asked.sampler).sampler;
     const tables::KnownScheduler & scheduler = scheduler_of(asked);
     const std::string own = *sampler.scheduler == '\0' ? "uniform" : sampler.scheduler;
-    std::vector<float> sigmas = schedule(is_automatic(scheduler) ? own : scheduler.name, *asked.steps + sampler.discards, levels);
+    ScheduleSettings settings;
+    settings.tokens = *asked.width / facts.whole("unit") * (*asked.height / facts.whole("unit")) / 4;
+    const std::string name = is_automatic(scheduler) ? own : scheduler.name;
+    std::vector<float> sigmas = schedule(name, *asked.steps + sampler.discards, levels, settings);
     if (sampler.discards && sigmas.size() > 2) sigmas.erase(sigmas.end() - 2);
     return sigmas;
 }
@@ -209,7 +212,7 @@ Picture paint(const ImageModel & model, const Asked & asked, const OnStep & on_s
     const Size size{*asked.height / unit, *asked.width / unit};
     const tables::KnownSampler & sampler = *sampler_named(*asked.sampler).sampler;
     const DiscreteLevels levels = scaled_linear(facts.whole("zero_snr") != 0, true);
-    const std::vector<float> sigmas = sigmas_of(asked, levels);
+    const std::vector<float> sigmas = sigmas_of(asked, levels, facts);
     const int steps = static_cast<int>(sigmas.size()) - 1;
     const Prompts prompts(model, asked, std::max(steps, 1) * sampler.evaluations);
     Guided guided(model, prompts, levels, size, *asked.cfg);
