@@ -77,7 +77,10 @@ def build_application(
     else:
         system = find_target(target)
         folder = project / "-".join(filter(None, ("build", system.name, cpu)))
-        options, name = target_options(system, BASELINE if everywhere else cpu, folder, progress), system.called(program)
+        options, name = (
+            target_options(system, BASELINE if everywhere else cpu, folder, progress),
+            system.called(program),
+        )
     if everywhere:
         options += VARIANT_OPTIONS
     run_cmake(project, folder, [*options, *cmake_args], jobs=jobs, progress=progress)

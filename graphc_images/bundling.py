@@ -1,4 +1,4 @@
-"""A model as a program of its own, which paints without Python: the C++ of `native/`, compiled around the model's engines."""
+"""A model as a program that paints without Python: the C++ of `native/painter`, compiled around the model's engines."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ from graphc_images.pipeline import Pipeline
 from graphc_images.resolving import unit_of
 
 PROGRAM = "painter"
+NATIVE = Path(__file__).with_name("native")
+"""The headers with samplers, schedulers and noise, and beside them a folder with the program that uses them."""
+
 FACTS = "model.txt"
-"""The file beside the engines that says what `native/model.hpp` has to know of a model."""
+"""The file beside the engines that says what `native/painter/model.hpp` has to know of a model."""
 
 READ = ("sd1", "sd2")
 """Families of models that the program knows: those with one of CLIP's encoders."""
@@ -89,10 +92,11 @@ def _project(folder: str | os.PathLike[str] | None) -> Iterator[Path]:
 
 def write_sources(project: Path) -> None:
     """Write the program's own C++ into the folder of a project."""
-    native = Path(__file__).with_name("native")
-    for file in (path for ending in ("hpp", "cpp", "txt") for path in native.rglob(f"*.{ending}")):
-        (project / file.relative_to(native)).parent.mkdir(exist_ok=True)
-        shutil.copy(file, project / file.relative_to(native))
+    for folder in (NATIVE, NATIVE / "samplers", NATIVE / PROGRAM):
+        for file in (each for each in folder.iterdir() if each.is_file()):
+            place = project if folder.name == PROGRAM else project / folder.relative_to(NATIVE)
+            place.mkdir(exist_ok=True)
+            shutil.copy(file, place)
     (project / "tables.cpp").write_text(tables_source(), encoding="utf-8")
 
 

@@ -26,7 +26,7 @@ namespace graphc::images::tables {{
 
 
 def tables_source() -> str:
-    """`tables.cpp`, which belongs to `native/tables.hpp`."""
+    """`tables.cpp`, which belongs to `native/painter/tables.hpp`."""
     characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
     pairs = pairs_of()
     id_of_word = {word: place for place, word in enumerate(words_of(pairs))}
@@ -36,7 +36,9 @@ def tables_source() -> str:
         HEAD.format(unicode=unicodedata.unidata_version),
         _list("Range", "kinds", _ranges(characters, _kind)),
         _list("Range", "combining_classes", _ranges(characters, unicodedata.combining)),
-        _list("Spelling", "lower_cases", (_spelling(each, each.lower()) for each in characters if each.lower() != each)),
+        _list(
+            "Spelling", "lower_cases", (_spelling(each, each.lower()) for each in characters if each.lower() != each)
+        ),
         _list("Spelling", "decompositions", (_spelling(*each) for each in decomposed)),
         _list("Composition", "compositions", _compositions(decomposed)),
         _list("char32_t", "zeros", map(_code, zeros)),
@@ -57,7 +59,9 @@ def _names() -> Iterable[str]:
     yield _list("KnownSampler", "known_samplers", (_sampler(samplers[row]) for row in rows))
     yield _list("Name", "sampler_names", (f"{{{_text(name)},{rows.index(id(each))}}}" for name, each in meant.items()))
     known = dict.fromkeys((plain(name), row) for row, each in enumerate(SCHEDULERS) for name in each.names)
-    yield _list("KnownScheduler", "known_schedulers", (f"{{{_text(each.name)},{_text(each.label)}}}" for each in SCHEDULERS))
+    yield _list(
+        "KnownScheduler", "known_schedulers", (f"{{{_text(each.name)},{_text(each.label)}}}" for each in SCHEDULERS)
+    )
     yield _list("Name", "scheduler_names", (f"{{{_text(name)},{row}}}" for name, row in known))
 
 
@@ -126,4 +130,8 @@ def _list(kind: str, name: str, rows: Iterable[str]) -> str:
     lines = (",".join(found[start : start + 8]) for start in range(0, len(found), 8))
     element, sizes = kind.partition("[")[::2]
     whole = f"{element} {name}_rows[]{'[' + sizes if sizes else ''}"
-    return f"static const {whole} = {{\n" + ",\n".join(lines) + f"}};\nconst List<{kind}> {name} = {{{name}_rows, {len(found)}}};"
+    return (
+        f"static const {whole} = {{\n"
+        + ",\n".join(lines)
+        + f"}};\nconst List<{kind}> {name} = {{{name}_rows, {len(found)}}};"
+    )

@@ -95,6 +95,43 @@ def info(
         typer.echo(f"SHA-256: {whole} (A1111's short hash: {whole[:10]})")
 
 
+@image.command()
+def bundle(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.", show_default=False)
+    ],
+    model: Annotated[
+        Path | None, typer.Option("--model", "-m", metavar="FILE", help="A checkpoint; the small model if not given.")
+    ] = None,
+    vae: Annotated[Path | None, typer.Option(metavar="FILE", help="Another autoencoder.")] = None,
+    types: Annotated[
+        list[str] | None, typer.Option("--type", metavar="[PART=]TYPE", help="Keep weights as q8_0, f16, …")
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="SYSTEM", help="Another system: x86_64-linux, x86_64-windows, aarch64-macos, …"),
+    ] = None,
+    cpu: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The processor that it may assume there, or `all`.")
+    ] = None,
+    cpp: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the C++ project in this folder.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Files that are compiled at once.")] = None,
+) -> None:
+    """Make a program of a model, which paints without Python: compiled for this computer, or another system."""
+    from graphc_images.bundling import bundle as write_bundle
+    from graphc_images.commands.paint import types_of
+    from graphc_images.pipeline import load
+
+    pipeline = load(model, vae=vae, types=types_of(types or ()))
+    typer.echo("compiling: a few minutes", err=True)
+    program = write_bundle(pipeline, output, target=target, cpu=cpu, cpp=cpp, jobs=jobs)
+    typer.echo(f"{program}: {_size(program)}; its folder holds all that it needs: {_size_of_folder(output)}")
+
+
+def _size_of_folder(folder: Path) -> str:
+    return f"{sum(each.stat().st_size for each in folder.iterdir()) / 2**20:.1f} MiB"
+
+
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     """Print aligned columns."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]

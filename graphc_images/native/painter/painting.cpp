@@ -67,6 +67,23 @@ const tables::KnownScheduler & scheduler_of(const Asked & asked) {
     return is_automatic(named) && behind != nullptr ? *behind : named;
 }
 
+/// True if the sampler is in `samplers.hpp`. Those with Brownian noise, and A1111's LCM, need more than is there.
+bool is_known(const tables::KnownSampler & wanted) {
+    const auto & known = sampler_table();
+    return std::any_of(known.begin(), known.end(), [&](const Sampler & each) {
+        return each.names.front() == wanted.name && !each.brownian && each.function != samplers::lcm;
+    });
+}
+
+void check_known(const tables::KnownSampler & sampler) {
+    if (is_known(sampler)) return;
+    std::string names;
+    for (const tables::KnownSampler & each : tables::known_samplers) {
+        if (is_known(each)) names += (names.empty() ? "" : ", ") + std::string(each.name);
+    }
+    throw SettingError("this program has no sampler " + std::string(sampler.name) + ", but " + names);
+}
+
 /// The noise levels that a picture goes through.
 std::vector<float> sigmas_of(const Asked & asked, const Levels & levels, const Facts & facts) {
     const tables::KnownSampler & sampler = *sampler_named(*asked.sampler).sampler;
@@ -201,6 +218,7 @@ Asked resolved(Asked asked, const Facts & facts) {
     asked.steps = asked.steps.value_or(facts.whole("steps"));
     asked.cfg = asked.cfg.value_or(facts.number("cfg"));
     if (asked.seed.value_or(-1) < 0) asked.seed = static_cast<int64_t>(std::random_device()() % 4294967294u);
+    check_known(*sampler_named(*asked.sampler).sampler);
     scheduler_of(asked);
     generator_of(asked.generator);
     return asked;

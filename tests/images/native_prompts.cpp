@@ -26,9 +26,9 @@ int main() {
         for (const int id : tokenizer.encode(*text)) std::printf("%d ", id);
         try {
             for (const Part & part : read_prompt(*text, evaluations, false)) {
-                std::printf("; %a", part.weight);
+                std::printf(" ; %a", part.weight);
                 for (const Stage & stage : part.stages) {
-                    std::printf(", %d", stage.until);
+                    std::printf(" , %d", stage.until);
                     for (const Chunk & chunk : chunk_prompt(stage.text, tokenizer, 0)) {
                         std::printf(" |");
                         for (size_t i = 0; i < chunk.ids.size(); ++i) std::printf(" %d*%a", chunk.ids[i], chunk.weights[i]);
