@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "graphc/paths.h"
+#include "predictions.hpp"
 
 namespace graphc::images {
 
@@ -139,18 +140,15 @@ std::vector<Words> ImageModel::encode(const std::vector<std::u32string> & texts,
 
 std::vector<Array> ImageModel::estimate(const Array & x, const Size & size, double sigma, double time,
                                    const std::vector<const Words *> & told) const {
-    const bool velocity = facts_.text("prediction") == "v";
-    const double scale = 1 / std::hypot(sigma, 1.0);
-    const double skip = velocity ? 1 / (sigma * sigma + 1) : 1.0;
-    const double out = velocity ? -sigma / std::hypot(sigma, 1.0) : -sigma;
-    const Array scaled = x * scale;
+    const Prediction & prediction = prediction_of(facts_.text("prediction"));
+    const Array scaled = x * prediction.scale(sigma);
     std::vector<Array> found;
     const size_t together = std::clamp<size_t>(room * 4 / size.count(), 1, alike);
     for (size_t begin = 0, end = 0; begin < told.size(); begin = end) {  // neighbours of the same length go together
         while (end < told.size() && end - begin < together && told[end]->tokens == told[begin]->tokens) ++end;
         for (const Array & each : predict(scaled, size, time, {told.begin() + static_cast<std::ptrdiff_t>(begin),
                                                                told.begin() + static_cast<std::ptrdiff_t>(end)})) {
-            found.push_back(x * skip + each * out);
+            found.push_back(prediction.denoised(x, each, sigma));
         }
     }
     return found;

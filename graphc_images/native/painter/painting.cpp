@@ -8,6 +8,7 @@
 
 #include "names.hpp"
 #include "noise.hpp"
+#include "predictions.hpp"
 #include "samplers.hpp"
 #include "schedules.hpp"
 #include "tables.hpp"
@@ -67,12 +68,24 @@ const tables::KnownScheduler & scheduler_of(const Asked & asked) {
     return is_automatic(named) && behind != nullptr ? *behind : named;
 }
 
-/// True if the sampler is in `samplers.hpp`. Those with Brownian noise, and A1111's LCM, need more than is there.
+/// The row of a table of `samplers.hpp`; nullptr if there is none.
+template <class Row> const Row * row_of(const std::vector<Row> & table, const tables::KnownSampler & wanted) {
+    for (const Row & row : table) {
+        if (row.names.front() == wanted.name) return &row;
+    }
+    return nullptr;
+}
+
+bool is_on_times(const tables::KnownSampler & sampler) { return row_of(samplers_on_times(), sampler) != nullptr; }
+
+bool is_pair(const tables::KnownSampler & sampler) { return row_of(pair_sampler_table(), sampler) != nullptr; }
+
+bool is(const tables::KnownSampler & sampler, const char * name) { return sampler.name == std::string(name); }
+
+/// True if the sampler is in `samplers.hpp`. A1111's LCM has a model of its own, which is not there.
 bool is_known(const tables::KnownSampler & wanted) {
-    const auto & known = sampler_table();
-    return std::any_of(known.begin(), known.end(), [&](const Sampler & each) {
-        return each.names.front() == wanted.name && !each.brownian && each.function != samplers::lcm;
-    });
+    const bool by_levels = row_of(sampler_table(), wanted) != nullptr && !is(wanted, "lcm");
+    return by_levels || is_pair(wanted) || is_on_times(wanted);
 }
 
 void check_known(const tables::KnownSampler & sampler) {
@@ -89,9 +102,10 @@ std::vector<float> sigmas_of(const Asked & asked, const Levels & levels, const F
     const tables::KnownSampler & sampler = *sampler_named(*asked.sampler).sampler;
     const tables::KnownScheduler & scheduler = scheduler_of(asked);
     const std::string own = *sampler.scheduler == '\0' ? "uniform" : sampler.scheduler;
+    std::string name = is_automatic(scheduler) ? own : scheduler.name;
+    if (is(sampler, "dpm_fast") || is(sampler, "dpm_adaptive")) name = "exponential";  // whatever is asked for, as in A1111
     ScheduleSettings settings;
     settings.tokens = *asked.width / facts.whole("unit") * (*asked.height / facts.whole("unit")) / 4;
-    const std::string name = is_automatic(scheduler) ? own : scheduler.name;
     std::vector<float> sigmas = schedule(name, *asked.steps + sampler.discards, levels, settings);
     if (sampler.discards && sigmas.size() > 2) sigmas.erase(sigmas.end() - 2);
     return sigmas;
@@ -155,23 +169,33 @@ public:
     Guided(const ImageModel & model, const Prompts & prompts, const Levels & levels, const Size & size, double scale)
         : model_(model), prompts_(prompts), levels_(levels), size_(size), scale_(scale) {}
 
+    /// The estimate with guidance. Where the scale is 1, the negative prompt is not evaluated.
     Array operator()(const Array & x, double sigma) {
+        const bool plain = one() && std::abs(scale_ - 1) <= 1e-9 * std::max(std::abs(scale_), 1.0);  // as Python's isclose
+        return evaluate(x, sigma, plain).first;
+    }
+
+    /// The same, and the estimate for the negative prompt.
+    std::pair<Array, Array> pair(const Array & x, double sigma) { return evaluate(x, sigma, false); }
+
+private:
+    /// True if the prompt has one part, which counts once.
+    bool one() const { return prompts_.weights() == std::vector<double>{1.0}; }
+
+    std::pair<Array, Array> evaluate(const Array & x, double sigma, bool alone) {
         std::vector<const Words *> told = prompts_.at(count_++);
         const std::vector<double> weights = prompts_.weights();
-        const bool one = weights.size() == 1 && weights[0] == 1;
-        const bool plain = one && std::abs(scale_ - 1) <= 1e-9 * std::max(std::abs(scale_), 1.0);  // as Python's isclose
-        const bool alone = plain || told.size() == weights.size();
+        alone = alone || told.size() == weights.size();
         if (alone) told.resize(weights.size());
         const std::vector<Array> found = model_.estimate(x, size_, sigma, levels_.timestep(sigma, false), told);
         const Array & negative = alone ? found.front() : found.back();
-        Array positive = one ? found[0] : negative;
-        for (size_t part = 0; !one && part < weights.size(); ++part) {
+        Array positive = one() ? found[0] : negative;
+        for (size_t part = 0; !one() && part < weights.size(); ++part) {
             positive = positive + (found[part] - negative) * weights[part];
         }
-        return alone ? positive : negative + (positive - negative) * scale_;
+        return {alone ? positive : guided(positive, negative, scale_), negative};
     }
 
-private:
     const ImageModel & model_;
     const Prompts & prompts_;
     const Levels & levels_;
@@ -230,16 +254,35 @@ Picture paint(const ImageModel & model, const Asked & asked, const OnStep & on_s
     const Size size{*asked.height / unit, *asked.width / unit};
     const tables::KnownSampler & sampler = *sampler_named(*asked.sampler).sampler;
     const DiscreteLevels levels = scaled_linear(facts.whole("zero_snr") != 0, true);
-    const std::vector<float> sigmas = sigmas_of(asked, levels, facts);
-    const int steps = static_cast<int>(sigmas.size()) - 1;
+    const bool on_times = is_on_times(sampler), pair = is_pair(sampler) || is(sampler, "ddim_cfg_pp");
+    const std::vector<int> times = on_times ? a1111_timesteps(*asked.steps) : std::vector<int>{};
+    const std::vector<float> sigmas = on_times ? std::vector<float>{} : sigmas_of(asked, levels, facts);
+    const int steps = static_cast<int>(std::max(times.size(), sigmas.size())) - 1;
     const Prompts prompts(model, asked, std::max(steps, 1) * sampler.evaluations);
-    Guided guided(model, prompts, levels, size, *asked.cfg);
-    ImageNoise noise(size.count(), {static_cast<std::uint64_t>(*asked.seed)}, asked.generator);
-    const Array x = noise.first() * sigmas.front();
+    Guided guidance(model, prompts, levels, size, *asked.cfg / (is(sampler, "ddim_cfg_pp") ? 12.5 : 1.0));
+    const PairModel both = [&](const Array & x, double sigma) { return guidance.pair(x, sigma); };
+
+    const std::vector<std::uint64_t> seeds = {static_cast<std::uint64_t>(*asked.seed)};
+    ImageNoise noise(size.count(), seeds, asked.generator);
+    const Array first = noise.first();
+    Noise more = std::ref(noise);
+    const Sampler * by_levels = row_of(sampler_table(), sampler);
+    if (!on_times && by_levels != nullptr && by_levels->brownian) more = BrownianNoise(size.count(), seeds, sigmas, asked.generator);
+
     SamplerSettings settings;
     settings.levels = &levels;
+    settings.noisy_from = levels.sigma_at(0.2);
+    settings.noisy_to = levels.sigma_at(0.8);
     settings.watch = [&](size_t index, double, const Array &, const Array &) { on_step(static_cast<int>(index) + 1, steps); };
-    const Array latent = sample(sampler.name, std::ref(guided), x, sigmas, std::ref(noise), settings);
+    Array latent;
+    if (on_times) {
+        latent = pair ? sample_on_times(sampler.name, both, first, times, levels, more, settings)
+                      : sample_on_times(sampler.name, Model(std::ref(guidance)), first, times, levels, more, settings);
+    } else {
+        const Array x = first * sigmas.front();
+        latent = pair ? sample(sampler.name, both, x, sigmas, more, settings)
+                      : sample(sampler.name, Model(std::ref(guidance)), x, sigmas, more, settings);
+    }
     return model.decode(latent, size);
 }
 
