@@ -20,6 +20,8 @@
 #include <unistd.h>
 #ifdef __APPLE__
 #include <mach-o/dyld.h>
+#else
+#include <sys/auxv.h>
 #endif
 #endif
 
@@ -58,7 +60,11 @@ fs::path own_folder() {
     _NSGetExecutablePath(path.data(), &size);
     return fs::canonical(path.c_str()).parent_path();
 #else
-    return fs::read_symlink("/proc/self/exe").parent_path();
+    std::error_code none;
+    const fs::path path = fs::read_symlink("/proc/self/exe", none);
+    if (!none) return path.parent_path();
+    const auto begun = getauxval(AT_EXECFN);  // where there is no /proc: the path by which it was begun
+    return begun == 0 ? fs::path() : fs::path(reinterpret_cast<const char *>(begun)).parent_path();
 #endif
 }
 
