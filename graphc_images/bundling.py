@@ -69,6 +69,7 @@ def bundle(
         engines.mkdir(exist_ok=True)
         for name, part in parts.items():
             pipeline.model.save(part, engines / f"{name}.gguf", cpp=project / name)
+            pipeline.model.free(part)  # compilers need memory too
         write_sources(project)
         program = graphc.build_application(project, PROGRAM, jobs=jobs, target=target, cpu=cpu)
         made.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,7 @@
 """The program that a model becomes paints what the Python pipeline paints, bit for bit."""
 
+import fcntl
+import os
 import random
 import re
 import shutil
@@ -39,8 +41,13 @@ def pipeline():
 
 @pytest.fixture(scope="module")
 def program(pipeline, tmp_path_factory):
-    """The program of the small model, built once."""
-    return bundle(pipeline, tmp_path_factory.mktemp("native") / "painter")
+    """The program of the small model, built once for all processes that run tests."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    with (folder / "painter.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = folder / "painter"
+        return made / PROGRAM if (made / "model.txt").exists() else bundle(pipeline, made)
 
 
 FLAGS = {"negative_prompt": "--negative", "cfg_scale": "--cfg-scale", "clip_skip": "--clip-skip"}
