@@ -217,6 +217,14 @@ inline DiscreteLevels scaled_linear(bool zero_snr = false, bool narrow = false) 
     return narrow ? scaled_linear_in<float>(zero_snr) : scaled_linear_in<double>(zero_snr);
 }
 
+/// The 50 levels on which latent consistency models are distilled: every twentieth of a thousand, from the highest.
+inline DiscreteLevels lcm_levels(const DiscreteLevels & levels) {
+    const std::size_t skipped = levels.sigmas.size() / 50;
+    std::vector<double> few;
+    for (std::size_t i = skipped - 1; i < levels.sigmas.size(); i += skipped) few.push_back(levels.sigmas[i]);
+    return DiscreteLevels(few);
+}
+
 /// Flux' mu for an image of so many tokens (2 x 2 latent pixels each): linear through 256 and 4096 tokens.
 inline double flux_mu(int tokens) { return 0.5 + (1.15 - 0.5) * (tokens - 256) / (4096 - 256); }
 

@@ -69,6 +69,19 @@ inline std::function<Array(const Array & x, double sigma)> denoiser(Network netw
     };
 }
 
+/// A1111's model of the LCM sampler: the nearest of the 50 levels, and the consistency model's boundary condition.
+///
+/// Luo, Tan, Huang, Li, Zhao, Latent Consistency Models (2023), equation 9; A1111 modules/sd_samplers_lcm.py.
+inline std::function<Array(const Array & x, double sigma)> lcm_denoiser(Network network, const Prediction & prediction,
+                                                                        const DiscreteLevels & levels) {
+    const double skipped = static_cast<double>(levels.sigmas.size() / 50);
+    return [network = std::move(network), &prediction, few = lcm_levels(levels), skipped](const Array & x, double sigma) {
+        const double time = few.timestep(sigma) * skipped + skipped - 1, scaled = time * 10;
+        const Array estimate = prediction.denoised(x, network(x * prediction.scale(sigma), time), sigma);
+        return estimate * (scaled / std::hypot(scaled, 0.5)) + x * (0.25 / (scaled * scaled + 0.25));
+    };
+}
+
 /// Ho, Salimans, Classifier-Free Diffusion Guidance (2022): from the negative estimate through the positive one, as far as the
 /// scale says.
 inline Array guided(const Array & positive, const Array & negative, double scale) {

@@ -344,6 +344,14 @@ inline Sigmas lcm(const Wanted & want) {
     return at_times(want, each_step(want.steps, [&](int step) { return (50 - 50 * step / want.steps) * 20 - 1.0; }));
 }
 
+/// A1111's LCM sampler with the Automatic scheduler: even in times, between levels of the fifty.
+inline Sigmas lcm_sampler(const Wanted & want) {
+    const auto * levels = dynamic_cast<const DiscreteLevels *>(&want.levels);
+    if (levels == nullptr) throw SettingError("A1111's LCM sampler needs a model with a table of noise levels");
+    const DiscreteLevels few = lcm_levels(*levels);
+    return with_zero(each(linspace(49, 0, want.steps), [&](double time) { return few.sigma(time); }));
+}
+
 /// Even times of a flow from 1, shifted by e**mu.
 inline Sigmas shifted(double mu, const Wanted & want) {
     const FlowLevels levels(std::exp(mu), true);
@@ -418,6 +426,7 @@ inline const std::vector<Named> & table() {
         {{"bong_tangent", "Bong Tangent"}, bong_tangent},
         {{"smoothstep"}, smoothstep},
         {{"lcm"}, lcm},
+        {{"lcm_sampler"}, lcm_sampler},
         {{"flux"}, flux},
         {{"flux2"}, flux2},
         {{"qwen_image"}, qwen_image},

@@ -179,7 +179,9 @@ Array of_prediction(std::istringstream & words) {
     for (const double sigma : rest<double>(words)) {
         const auto estimate = [&](double factor) {
             const Network network = [&](const Array & x, double time) { return x * factor + x * (time / 1000); };
-            return denoiser(network, prediction_of(name), *of_model, mode == "comfyui")(TorchCpu(3).normal(35) * sigma, sigma);
+            const Array x = TorchCpu(3).normal(35) * sigma;
+            if (mode == "lcm") return lcm_denoiser(network, prediction_of(name), dynamic_cast<const DiscreteLevels &>(*of_model))(x, sigma);
+            return denoiser(network, prediction_of(name), *of_model, mode == "comfyui")(x, sigma);
         };
         const Array more = guided(estimate(0.75), estimate(-0.4), scale);
         found.insert(found.end(), more.begin(), more.end());

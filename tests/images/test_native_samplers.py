@@ -14,16 +14,19 @@ from test_samplers import FLOW, VE
 from toys import flow, karras
 
 import graphc_images
-from graphc_images.noise import GENERATORS, BatchNoise, TorchCpu, brownian_noise
+from graphc_images.noise import GENERATORS, BatchNoise, ImageNoise, TorchCpu, brownian_noise
 from graphc_images.sampling.guidance import Moment, classifier_free
 from graphc_images.sampling.levels import ContinuousLevels, flow_levels, scaled_linear
 from graphc_images.sampling.names import SAMPLERS, SCHEDULERS, find_sampler
 from graphc_images.sampling.plan import Plan
-from graphc_images.sampling.predictions import denoiser, prediction_of
+from graphc_images.sampling.predictions import denoiser, lcm_denoiser, prediction_of
+from graphc_images.sampling.samplers.euler import euler_ancestral
 from graphc_images.sampling.samplers.times import a1111_timesteps
-from graphc_images.sampling.schedulers import Wanted
+from graphc_images.sampling.schedulers import Wanted, lcm_sampler
+from graphc_images.sampling.schedulers import karras as karras_schedule
 
 HEADERS = Path(graphc_images.__file__).parent / "native"
+MODES = ("a1111", "comfyui")
 ALONE = ("noise", "schedules", "samplers", "predictions")
 PROGRAM = Path(__file__).parent / "native_samplers.cpp"
 WARNINGS = ["-std=c++17", "-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
@@ -132,7 +135,7 @@ def test_the_tree_is_torchsde(ask, case):
 LEFT_OUT = ("automatic", "gits", "logit_normal")
 
 
-@pytest.mark.parametrize("mode", ["a1111", "comfyui"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     "scheduler", [each for each in SCHEDULERS if each.name not in LEFT_OUT], ids=lambda each: each.name
 )
@@ -149,6 +152,15 @@ def test_schedules_have_the_same_bits(ask, scheduler, mode):
             expected.append(np.array(list(dict.fromkeys(scheduler.function(want))), np.float32))
     for question, line, sigmas in zip(questions, ask(questions), expected, strict=True):
         np.testing.assert_array_equal(numbers(line), sigmas, question)
+
+
+def test_the_schedule_of_a1111s_lcm_has_the_same_bits(ask):
+    levels = levels_of("sd", "a1111")
+    for steps, line in zip(
+        (1, 4, 9), ask(f"schedule lcm_sampler {steps} sd a1111" for steps in (1, 4, 9)), strict=True
+    ):
+        want = Wanted(steps, levels, levels.lowest, levels.highest)
+        np.testing.assert_array_equal(numbers(line), np.array(lcm_sampler(want), np.float32))
 
 
 def test_schedules_are_the_programs(ask):
@@ -173,7 +185,7 @@ def test_every_scheduler_has_the_names_that_python_knows(ask):
         assert not line.startswith("error"), name
 
 
-@pytest.mark.parametrize("mode", ["a1111", "comfyui"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["sd", "zero_snr", "edm", "sd3"])
 def test_times_have_the_same_bits(ask, name, mode):
     levels = levels_of(name, mode)
@@ -198,7 +210,7 @@ def known(ask):
 
 
 @pytest.mark.parametrize("levels_name", ["sd", "sd3", "flux"])
-@pytest.mark.parametrize("mode", ["a1111", "comfyui"])
+@pytest.mark.parametrize("mode", MODES)
 def test_samplers_have_the_same_bits(ask, mode, levels_name):
     levels = levels_of(levels_name, mode)
     function = {each.name: each.function for each in SCHEDULERS}["sgm_uniform"]
@@ -274,10 +286,15 @@ def test_samplers_on_times_have_the_same_bits(ask, name):
         np.testing.assert_array_equal(numbers(line), x, question)
 
 
-@pytest.mark.parametrize("mode", ["a1111", "comfyui"])
-@pytest.mark.parametrize(("name", "levels_name"), [("eps", "sd"), ("v", "sd"), ("edm", "edm"), ("flow", "sd3")])
+@pytest.mark.parametrize(
+    ("name", "levels_name", "mode"),
+    [
+        *[(*each, mode) for each in (("eps", "sd"), ("v", "sd"), ("edm", "edm"), ("flow", "sd3")) for mode in MODES],
+        ("eps", "sd", "lcm"),
+    ],
+)
 def test_predictions_and_guidance_have_the_same_bits(ask, name, levels_name, mode):
-    levels = levels_of(levels_name, mode)
+    levels = levels_of(levels_name, "comfyui" if mode == "comfyui" else "a1111")
     sigmas = levels.sigmas[:: len(levels.sigmas) // 10].tolist()
     noise = TorchCpu(3).normal([35])
     expected = []
@@ -287,7 +304,10 @@ def test_predictions_and_guidance_have_the_same_bits(ask, name, levels_name, mod
             def network(x, time):
                 return x * factor + x * (time / 1000)
 
-            return denoiser(network, prediction_of(name), levels, mode == "comfyui")(noise * sigma, sigma)
+            prediction = prediction_of(name)
+            if mode == "lcm":
+                return lcm_denoiser(network, prediction, levels)(noise * sigma, sigma)
+            return denoiser(network, prediction, levels, mode == "comfyui")(noise * sigma, sigma)
 
         positive, negative = estimate(0.75), estimate(-0.4)
         expected.append(classifier_free(Moment(noise, sigma, positive, negative, 7.5)))
@@ -349,6 +369,7 @@ def test_samplers_are_described_as_in_python(ask):
         ("schedule lcm 5 edm a1111", "not finite"),
         ("pairs ddim sd 0.5 1 0 5 5", "number 1 is 5"),
         ("pairs ddim sd 0.5 1 0 5 1000", "number 1 is 1000"),
+        ("schedule lcm_sampler 4 flux a1111", "table of noise levels"),
         ("predict x0 sd a1111 1 2", 'no prediction "x0"'),
         ("sample eular a1111 sd rational -1 4 2 1 0", 'no sampler "eular"'),
         ("sample euler a1111 sd rational -1 4 2 3 0", "number 1 is 3"),
@@ -364,3 +385,18 @@ def test_nothing_to_do(ask):
     first, alone = map(numbers, ask(["noise cpu 3 5", "sample euler a1111 sd rational -1 5 2"]))
     np.testing.assert_array_equal(alone, first * np.float32(2))
     assert ask(["sample euler a1111 sd rational -1 0 2 1 0"]) == [""]
+
+
+def test_the_example_of_the_page(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "images.md").read_text()
+    (source,) = re.findall(r"```cpp\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "example.cpp").write_text(source)
+    command = ["c++", "-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{HEADERS}", "example.cpp", "-o", "example"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=100)
+    printed = subprocess.run([tmp_path / "example"], capture_output=True, text=True, check=True, timeout=60).stdout
+
+    levels, noise = scaled_linear(), ImageNoise([4, 64, 64], [42])
+    sigmas = karras_schedule(Wanted(20, levels, levels.lowest, levels.highest))
+    x = noise.first() * sigmas[0]
+    *_, last = euler_ancestral(lambda x, sigma: x * (0.25 / (0.25 + sigma * sigma)), x, sigmas, noise=noise)
+    np.testing.assert_array_equal(np.array(printed.split(), np.float32), last.x.reshape(-1)[:4])
