@@ -69,16 +69,34 @@ inline std::function<Array(const Array & x, double sigma)> denoiser(Network netw
     };
 }
 
-/// A1111's model of the LCM sampler: the nearest of the 50 levels, and the consistency model's boundary condition.
+/// What A1111's LCM sampler makes of a model: the nearest of the 50 levels, and the consistency model's boundary condition.
 ///
 /// Luo, Tan, Huang, Li, Zhao, Latent Consistency Models (2023), equation 9; A1111 modules/sd_samplers_lcm.py.
+class ConsistencyModel {
+public:
+    explicit ConsistencyModel(const DiscreteLevels & levels)
+        : few_(lcm_levels(levels)), skipped_(static_cast<double>(levels.sigmas.size() / 50)) {}
+
+    /// The time of a noise level.
+    double time(double sigma) const { return few_.timestep(sigma) * skipped_ + skipped_ - 1; }
+
+    /// The network's estimate at a time, of x.
+    Array bounded(const Array & x, const Array & estimate, double time) const {
+        const double scaled = time * 10;
+        return estimate * (scaled / std::hypot(scaled, 0.5)) + x * (0.25 / (scaled * scaled + 0.25));
+    }
+
+private:
+    DiscreteLevels few_;
+    double skipped_;
+};
+
+/// `denoiser` for A1111's LCM sampler.
 inline std::function<Array(const Array & x, double sigma)> lcm_denoiser(Network network, const Prediction & prediction,
                                                                         const DiscreteLevels & levels) {
-    const double skipped = static_cast<double>(levels.sigmas.size() / 50);
-    return [network = std::move(network), &prediction, few = lcm_levels(levels), skipped](const Array & x, double sigma) {
-        const double time = few.timestep(sigma) * skipped + skipped - 1, scaled = time * 10;
-        const Array estimate = prediction.denoised(x, network(x * prediction.scale(sigma), time), sigma);
-        return estimate * (scaled / std::hypot(scaled, 0.5)) + x * (0.25 / (scaled * scaled + 0.25));
+    return [network = std::move(network), &prediction, lcm = ConsistencyModel(levels)](const Array & x, double sigma) {
+        const double time = lcm.time(sigma);
+        return lcm.bounded(x, prediction.denoised(x, network(x * prediction.scale(sigma), time), sigma), time);
     };
 }
 

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <random>
 
 #include "names.hpp"
@@ -82,10 +83,9 @@ bool is_pair(const tables::KnownSampler & sampler) { return row_of(pair_sampler_
 
 bool is(const tables::KnownSampler & sampler, const char * name) { return sampler.name == std::string(name); }
 
-/// True if the sampler is in `samplers.hpp`. A1111's LCM has a model of its own, which is not there.
+/// True if the sampler is in `samplers.hpp`.
 bool is_known(const tables::KnownSampler & wanted) {
-    const bool by_levels = row_of(sampler_table(), wanted) != nullptr && !is(wanted, "lcm");
-    return by_levels || is_pair(wanted) || is_on_times(wanted);
+    return row_of(sampler_table(), wanted) != nullptr || is_pair(wanted) || is_on_times(wanted);
 }
 
 void check_known(const tables::KnownSampler & sampler) {
@@ -101,7 +101,7 @@ void check_known(const tables::KnownSampler & sampler) {
 std::vector<float> sigmas_of(const Asked & asked, const Levels & levels, const Facts & facts) {
     const tables::KnownSampler & sampler = *sampler_named(*asked.sampler).sampler;
     const tables::KnownScheduler & scheduler = scheduler_of(asked);
-    const std::string own = *sampler.scheduler == '\0' ? "uniform" : sampler.scheduler;
+    const std::string own = is(sampler, "lcm") ? "lcm_sampler" : *sampler.scheduler == '\0' ? "uniform" : sampler.scheduler;
     std::string name = is_automatic(scheduler) ? own : scheduler.name;
     if (is(sampler, "dpm_fast") || is(sampler, "dpm_adaptive")) name = "exponential";  // whatever is asked for, as in A1111
     ScheduleSettings settings;
@@ -166,8 +166,10 @@ private:
 /// The model with its prompts and the guidance scale, as samplers see it.
 class Guided {
 public:
-    Guided(const ImageModel & model, const Prompts & prompts, const Levels & levels, const Size & size, double scale)
-        : model_(model), prompts_(prompts), levels_(levels), size_(size), scale_(scale) {}
+    Guided(const ImageModel & model, const Prompts & prompts, const DiscreteLevels & levels, const Size & size, double scale, bool lcm)
+        : model_(model), prompts_(prompts), levels_(levels), size_(size), scale_(scale) {
+        if (lcm) consistency_.emplace(levels);
+    }
 
     /// The estimate with guidance. Where the scale is 1, the negative prompt is not evaluated.
     Array operator()(const Array & x, double sigma) {
@@ -187,7 +189,11 @@ private:
         const std::vector<double> weights = prompts_.weights();
         alone = alone || told.size() == weights.size();
         if (alone) told.resize(weights.size());
-        const std::vector<Array> found = model_.estimate(x, size_, sigma, levels_.timestep(sigma, false), told);
+        const double time = consistency_ ? consistency_->time(sigma) : levels_.timestep(sigma, false);
+        std::vector<Array> found = model_.estimate(x, size_, sigma, time, told);
+        if (consistency_) {
+            for (Array & each : found) each = consistency_->bounded(x, each, time);
+        }
         const Array & negative = alone ? found.front() : found.back();
         Array positive = one() ? found[0] : negative;
         for (size_t part = 0; !one() && part < weights.size(); ++part) {
@@ -198,9 +204,10 @@ private:
 
     const ImageModel & model_;
     const Prompts & prompts_;
-    const Levels & levels_;
+    const DiscreteLevels & levels_;
     Size size_;
     double scale_;
+    std::optional<ConsistencyModel> consistency_;
     int count_ = 0;
 };
 
@@ -259,7 +266,8 @@ Picture paint(const ImageModel & model, const Asked & asked, const OnStep & on_s
     const std::vector<float> sigmas = on_times ? std::vector<float>{} : sigmas_of(asked, levels, facts);
     const int steps = static_cast<int>(std::max(times.size(), sigmas.size())) - 1;
     const Prompts prompts(model, asked, std::max(steps, 1) * sampler.evaluations);
-    Guided guidance(model, prompts, levels, size, *asked.cfg / (is(sampler, "ddim_cfg_pp") ? 12.5 : 1.0));
+    const double scale = *asked.cfg / (is(sampler, "ddim_cfg_pp") ? 12.5 : 1.0);
+    Guided guidance(model, prompts, levels, size, scale, is(sampler, "lcm"));
     const PairModel both = [&](const Array & x, double sigma) { return guidance.pair(x, sigma); };
 
     const std::vector<std::uint64_t> seeds = {static_cast<std::uint64_t>(*asked.seed)};
