@@ -66,6 +66,13 @@ each with onnxruntime on drawn inputs; what onnxruntime has for GPUs alone, with
 
 {onnxruntime_rows}
 
+## Classical machine learning
+
+The domain `ai.onnx.ml`, which skl2onnx and its relatives write. Tests compare each operator with onnxruntime. Labels have to be
+numbers, and `ZipMap`'s maps have to be left out (`options={{'zipmap': False}}`).
+
+{learning_rows}
+
 Other domains: {others}.
 """
 
@@ -82,10 +89,11 @@ def page() -> str:
         newest=onnx.defs.onnx_opset_version(),
         onnx_rows="\n".join([onnx_operators.HEAD, *onnx_operators.rows()]),
         onnxruntime_rows="\n".join([onnx_operators.ONNXRUNTIME_HEAD, *onnx_operators.onnxruntime_rows()]),
+        learning_rows="\n".join([onnx_operators.ONNXRUNTIME_HEAD, *onnx_operators.learning_rows()]),
         others=", ".join(
             f"`{domain}.{name}`"
             for domain, name in sorted(onnx_operators.IMPORTERS)
-            if domain and not domain.startswith(onnx_operators.MICROSOFT)
+            if domain and domain != onnx_operators.LEARNING and not domain.startswith(onnx_operators.MICROSOFT)
         ),
     )
 

@@ -16,6 +16,7 @@ from onnx.backend.test.loader import load_model_tests
 from graphc.errors import GraphcError, UnsupportedError
 from graphc.frontend.onnx import load
 from graphc.frontend.onnx.importer import OLDEST_OPSET
+from graphc.frontend.onnx.importers.classical.domain import DOMAIN as LEARNING
 from graphc.frontend.onnx.importers.microsoft.refused import REFUSED
 from graphc.frontend.onnx.specialize import specialize
 from graphc.frontend.onnx.table import IMPORTERS, MICROSOFT
@@ -63,6 +64,12 @@ def onnxruntime_rows() -> list[str]:
         if name not in REFUSED or domain != MICROSOFT
     ]
     return imported + [f"| {name} | Refused: {reason}. |" for name, (reason, _) in sorted(REFUSED.items())]
+
+
+def learning_rows() -> list[str]:
+    """A line for each operator of classical machine learning."""
+    known = sorted((name, importer) for (domain, name), importer in IMPORTERS.items() if domain == LEARNING)
+    return [f"| {name} | {first_line(importer.__doc__)} |" for name, importer in known]
 
 
 def stale() -> list[str]:

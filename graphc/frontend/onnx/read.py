@@ -22,6 +22,12 @@ SAID_ELSEWHERE = ("No Op registered for", "is deprecated in", "should be stored 
 """What onnx's checker says of operators that it does not know or that became others, and of external data; here the importer
 and the reader of tensors do."""
 
+MAPS, MAPS_HELP = (
+    "maps are not supported, only tensors",
+    "export the model without them (skl2onnx: options={'zipmap': False})",
+)
+"""What is said of values that are maps, and what helps."""
+
 
 def read(source: str | os.PathLike | onnx.ModelProto | onnx_ir.Model) -> tuple[onnx_ir.Model, Path | None]:
     """The model, and the folder in which its external data lies (None for a model in memory).
@@ -134,6 +140,9 @@ def _deserialize(proto: onnx.ModelProto) -> onnx_ir.Model:
     sparse = [tensor.values.name for graph in _graphs(proto.graph) for tensor in graph.sparse_initializer]
     if sparse:
         raise UnsupportedError([Problem(name or "initializer", "initializer", "is sparse") for name in sparse])
+    maps = [each.name for graph in _graphs(proto.graph) for each in (*graph.input, *graph.output) if _is_map(each.type)]
+    if maps:
+        raise UnsupportedError([Problem(name, "map", MAPS, MAPS_HELP) for name in maps])
     try:
         with quiet("onnx_ir"):
             return onnx_ir.from_proto(proto)
@@ -141,6 +150,13 @@ def _deserialize(proto: onnx.ModelProto) -> onnx_ir.Model:
         raise UnsupportedError([Problem("model", "model", _first_lines(str(error)))]) from error
     except Exception as error:  # onnx_ir raises whatever its assumptions fail with
         raise ModelError(f"not a valid ONNX model: {_first_lines(_root(error))}") from error
+
+
+def _is_map(kind: onnx.TypeProto) -> bool:
+    """True for a map, or a sequence of them."""
+    if kind.HasField("sequence_type"):
+        return _is_map(kind.sequence_type.elem_type)
+    return bool(kind.HasField("map_type"))
 
 
 @contextmanager

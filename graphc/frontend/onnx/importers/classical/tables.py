@@ -1,4 +1,4 @@
-"""Classical machine learning (the domain ai.onnx.ml), and n-grams: tables that are looked up, as comparisons and sums."""
+"""Tables that are looked up, as comparisons and sums: labels, n-grams, places of features."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
+from graphc.frontend.onnx.importers.classical.domain import DOMAIN
 from graphc.frontend.onnx.importers.movement import cut
 from graphc.frontend.onnx.importers.pointwise import converted
 from graphc.frontend.onnx.importers.sizes import to_shape
@@ -23,7 +24,6 @@ from graphc.ops.movement import Expand
 from graphc.ops.pointwise import Binary, Unary, Where
 from graphc.ops.reduce import Reduce
 
-DOMAIN = "ai.onnx.ml"
 LARGEST_TABLE = 4096
 """Entries of a table that is compared with one by one."""
 
@@ -69,6 +69,23 @@ def label_encoder(node: OnnxNode, emit: SizeEmit) -> Value:
             same = emit(Binary("Equal"), x, emit.constant(np.asarray(key)))
         result = emit(Where(), same, emit.constant(np.asarray(value)), result)
     return result
+
+
+@onnx_op("CategoryMapper", domain=DOMAIN)
+def category_mapper(node: OnnxNode, emit: SizeEmit) -> Value:
+    """The number of a text, or the text of a number."""
+    x = node.input(0)
+    texts, numbers = node.strings("cats_strings"), node.ints("cats_int64s")
+    if len(texts) != len(numbers):
+        raise ModelError(f"{len(texts)} texts for {len(numbers)} numbers")
+    if x.dtype == STRING:
+        given, known = strings(node, emit, 0), dict(zip(texts, numbers, strict=True))
+        default = node.int("default_int64", -1)
+        return emit.constant(np.array([known.get(each, default) for each in given.ravel()], I64).reshape(given.shape))
+    places = emit.array(x, "a number of a text")
+    names = dict(zip(numbers, texts, strict=True))
+    unknown = node.string("default_string", "_Unused")
+    return emit.constant(of_strings([names.get(each, unknown) for each in places.ravel().tolist()], places.shape))
 
 
 KINDS = {"strings": "strings", "int64s": "ints", "floats": "floats"}

@@ -1,0 +1,22 @@
+"""What all operators of classical machine learning have in common."""
+
+from __future__ import annotations
+
+from graphc.errors import ModelError
+from graphc.frontend.onnx.emit import SizeEmit
+from graphc.frontend.onnx.importers.pointwise import converted
+from graphc.frontend.onnx.importers.sizes import to_shape
+from graphc.frontend.onnx.node import OnnxNode
+from graphc.ir import Value
+from graphc.ir.types import F32
+
+DOMAIN = "ai.onnx.ml"
+
+
+def features(node: OnnxNode, emit: SizeEmit, index: int = 0) -> Value:
+    """An input [N, C] as float32; [C] is one row."""
+    x = node.input(index)
+    if x.type.rank not in (1, 2):
+        raise ModelError(f"features of {x.type}")
+    rows = to_shape(emit, x, (1, *x.shape)) if x.type.rank == 1 else x
+    return converted(emit, rows, F32)
