@@ -72,7 +72,7 @@ const tables::KnownScheduler & scheduler_of(const Asked & asked) {
 /// The row of a table of `samplers.hpp`; nullptr if there is none.
 template <class Row> const Row * row_of(const std::vector<Row> & table, const tables::KnownSampler & wanted) {
     for (const Row & row : table) {
-        if (row.names.front() == wanted.name) return &row;
+        if (std::find(row.names.begin(), row.names.end(), wanted.name) != row.names.end()) return &row;
     }
     return nullptr;
 }
@@ -82,20 +82,6 @@ bool is_on_times(const tables::KnownSampler & sampler) { return row_of(samplers_
 bool is_pair(const tables::KnownSampler & sampler) { return row_of(pair_sampler_table(), sampler) != nullptr; }
 
 bool is(const tables::KnownSampler & sampler, const char * name) { return sampler.name == std::string(name); }
-
-/// True if the sampler is in `samplers.hpp`.
-bool is_known(const tables::KnownSampler & wanted) {
-    return row_of(sampler_table(), wanted) != nullptr || is_pair(wanted) || is_on_times(wanted);
-}
-
-void check_known(const tables::KnownSampler & sampler) {
-    if (is_known(sampler)) return;
-    std::string names;
-    for (const tables::KnownSampler & each : tables::known_samplers) {
-        if (is_known(each)) names += (names.empty() ? "" : ", ") + std::string(each.name);
-    }
-    throw SettingError("this program has no sampler " + std::string(sampler.name) + ", but " + names);
-}
 
 /// The noise levels that a picture goes through.
 std::vector<float> sigmas_of(const Asked & asked, const Levels & levels, const Facts & facts) {
@@ -249,7 +235,7 @@ Asked resolved(Asked asked, const Facts & facts) {
     asked.steps = asked.steps.value_or(facts.whole("steps"));
     asked.cfg = asked.cfg.value_or(facts.number("cfg"));
     if (asked.seed.value_or(-1) < 0) asked.seed = static_cast<int64_t>(std::random_device()() % 4294967294u);
-    check_known(*sampler_named(*asked.sampler).sampler);
+    sampler_named(*asked.sampler);
     scheduler_of(asked);
     generator_of(asked.generator);
     return asked;
