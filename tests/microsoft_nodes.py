@@ -31,6 +31,9 @@ class Case:
     """How many, or a text with a letter for each that is wanted and `-` for one that is not."""
 
     domain: str = DOMAIN
+    opset: int = 17
+    """Of ONNX's own domain."""
+
     tolerance: float = 1e-5
     steps: int = 0
     """By how much whole numbers may differ: a rounding that falls to the other side."""
@@ -52,7 +55,7 @@ class Case:
         held = [numpy_helper.from_array(np.asarray(self.inputs[i]), f"x{i}") for i in self.constants]
         outputs = [helper.make_empty_tensor_value_info(name) for name in results if name]
         graph = helper.make_graph([node], "node", given, outputs, held)
-        opsets = [helper.make_opsetid(domain, version) for domain, version in OPSETS.items()]
+        opsets = [helper.make_opsetid(domain, version) for domain, version in {**OPSETS, "": self.opset}.items()]
         return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
     def feeds(self) -> dict[str, np.ndarray]:

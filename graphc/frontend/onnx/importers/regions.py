@@ -53,8 +53,8 @@ def roi_align(node: OnnxNode, emit: SizeEmit) -> Value:
     shape = (count, row_bins * samples, column_bins * samples)
     total: Value | None = None
     for (row, row_weight), (column, column_weight) in combinations(rows, columns):
-        places = [_spread(emit, row, 2, shape), _spread(emit, column, 1, shape)]
-        weight = math("Mul", _spread(emit, row_weight, 2, shape), _spread(emit, column_weight, 1, shape))
+        places = [spread_over(emit, row, 2, shape), spread_over(emit, column, 1, shape)]
+        weight = math("Mul", spread_over(emit, row_weight, 2, shape), spread_over(emit, column_weight, 1, shape))
         points = shape[1] * shape[2]
         weight = to_shape(emit, emit(Cast(x.dtype), weight), (count, 1, points))
         found = emit(Binary("Mul"), read(emit, flat, places, [width, 1], points), weight)
@@ -83,7 +83,7 @@ def _between(math: Arithmetic, place: Value, size: Dim) -> list[tuple[Value, Val
     ]
 
 
-def _spread(emit: SizeEmit, x: Value, new_axis: int, shape: tuple[Dim, ...]) -> Value:
+def spread_over(emit: SizeEmit, x: Value, new_axis: int, shape: tuple[Dim, ...]) -> Value:
     """[R, n] at every place of the other axis, as [R, rows * columns]."""
     wide = to_shape(emit, x, (*x.shape[:new_axis], 1, *x.shape[new_axis:]))
     return to_shape(emit, emit(Expand(shape), wide), (shape[0], shape[1] * shape[2]))

@@ -53,13 +53,18 @@ def places_of(emit: SizeEmit, flags: Value, what: str) -> Value:
 @onnx_op("Unique")
 def unique(node: OnnxNode, emit: SizeEmit) -> tuple[Value, ...]:
     """Different elements, or slices of an axis, where each is first, which each one is, and how often each occurs. Two NaN are
-    the same.
-
-    Equal rows are adjacent once they are sorted; where a row differs from the one before, a group begins.
-    """
+    the same."""
     x = node.input(0)
     axis = normalize_axis(node.int("axis"), x.type.rank) if node.has("axis") else 0
     whole = x if node.has("axis") else to_shape(emit, x, (x.type.size,))
+    return different(emit, whole, axis, bool(node.int("sorted", 1)))
+
+
+def different(emit: SizeEmit, whole: Value, axis: int, in_order: bool) -> tuple[Value, ...]:
+    """What Unique gives for the slices of an axis, sorted or in the order in which they come.
+
+    Equal rows are adjacent once they are sorted; where a row differs from the one before, a group begins.
+    """
     rows = _rows(emit, whole, axis)
     order = emit(ArgSortRows(), rows)
     changed = _changed(emit, emit(Gather(0), rows, order))
@@ -71,7 +76,7 @@ def unique(node: OnnxNode, emit: SizeEmit) -> tuple[Value, ...]:
     groups = emit(CumSum(0), emit(Cast(I64), changed))
     inverse = emit(ScatterElements(0), order, order, groups)
     counts = emit(ScatterElements(0, "add"), _filled(emit, 0, count), groups, _filled(emit, 1, rows.shape[0]))
-    if not node.int("sorted", 1):
+    if not in_order:
         found = emit(ArgSort(0, count), first)
         first, counts = emit(Gather(0), first, found), emit(Gather(0), counts, found)
         ranks = emit(ScatterElements(0), found, found, emit(Range(0, count, 1, I64)))

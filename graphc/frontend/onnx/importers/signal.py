@@ -37,7 +37,7 @@ def dft(node: OnnxNode, emit: SizeEmit) -> Value:
     natural = 2 * (size - 1) if inverse and one_sided else size
     count = natural if length is None else emit.ints(length, "the length")[0]
     if inverse and one_sided:
-        return _real_inverse(emit, x, axis, count)
+        return real_inverse(emit, x, axis, count)
     return transform(emit, fitted(emit, x, axis, count), axis, inverse, count // 2 + 1 if one_sided else count)
 
 
@@ -82,7 +82,7 @@ def _waved(emit: SizeEmit, x: Value, matrix: np.ndarray) -> Value:
     return emit(MatMul(transpose_b=True), x, emit.constant(matrix))
 
 
-def _real_inverse(emit: SizeEmit, x: Value, axis: int, count: int) -> Value:
+def real_inverse(emit: SizeEmit, x: Value, axis: int, count: int) -> Value:
     """From half a spectrum, whose other half is its conjugate, to real numbers [..., count, ..., 1]."""
     half = fitted(emit, x, axis, count // 2 + 1)
     cosine, sine = waves(count, count, True, x.dtype)
@@ -159,10 +159,10 @@ def det(node: OnnxNode, emit: SizeEmit) -> Value:
     if x.type.rank < 2 or x.shape[-2] != size:
         raise ModelError(f"the determinant of {x.type}")
     refuse_unless(1 <= size <= 4, f"the determinant of matrices of size {size}")
-    return to_shape(emit, _minor(emit, x, list(range(size)), list(range(size))), x.shape[:-2])
+    return to_shape(emit, minor(emit, x, list(range(size)), list(range(size))), x.shape[:-2])
 
 
-def _minor(emit: SizeEmit, x: Value, rows: list[int], columns: list[int]) -> Value:
+def minor(emit: SizeEmit, x: Value, rows: list[int], columns: list[int]) -> Value:
     """The determinant [..., 1, 1] of some rows and columns."""
     rank = x.type.rank
     first = [cut(emit, cut(emit, x, rank - 2, rows[0], 1), rank - 1, column, 1) for column in columns]
@@ -171,7 +171,7 @@ def _minor(emit: SizeEmit, x: Value, rows: list[int], columns: list[int]) -> Val
     total: Value | None = None
     for index, (entry, column) in enumerate(zip(first, columns, strict=True)):
         rest = [other for other in columns if other != column]
-        term = emit(Binary("Mul"), entry, _minor(emit, x, rows[1:], rest))
+        term = emit(Binary("Mul"), entry, minor(emit, x, rows[1:], rest))
         if index % 2:
             term = emit(Unary("Neg"), term)
         total = term if total is None else emit(Binary("Add"), total, term)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from graphc.frontend.onnx.emit import SizeEmit
+from graphc.frontend.onnx.importers.matmul import scaled
 from graphc.frontend.onnx.importers.movement import cut
+from graphc.frontend.onnx.importers.pointwise import converted
 from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.node import OnnxNode, refuse_unless
 from graphc.frontend.onnx.table import MICROSOFT, onnx_op
 from graphc.ir import Value
-from graphc.ops.activations import ACTIVATIONS, Gelu, Swish
+from graphc.ops.activations import ACTIVATIONS, Clip, Gelu, Swish
 from graphc.ops.base import normalize_axis
 from graphc.ops.functions import UNARY
 from graphc.ops.matmul import MatMul
@@ -40,6 +42,41 @@ def gemm_fast_gelu(node: OnnxNode, emit: SizeEmit) -> Value:
 def quick_gelu(node: OnnxNode, emit: SizeEmit) -> Value:
     """x * sigmoid(1.702 * x)."""
     return emit(Swish(node.float("alpha", 1.702)), node.input(0))
+
+
+@onnx_op("ScaledSiLU", domain=MICROSOFT)
+def scaled_silu(node: OnnxNode, emit: SizeEmit) -> Value:
+    """SiLU of x times a number, which is an input or the attribute alpha."""
+    x, factor = node.input(0), node.optional(1)
+    if factor is None:
+        return emit(Unary("Silu"), scaled(emit, x, node.float("alpha", 1.0)))
+    return emit(Unary("Silu"), emit(Binary("Mul"), x, converted(emit, factor, x.dtype)))
+
+
+@onnx_op("SwiGLU", domain=MICROSOFT)
+def swiglu(node: OnnxNode, emit: SizeEmit) -> Value:
+    """SwiGLU of two tensors, or of the halves of one's last axis."""
+    gate, up, limit = node.input(0), node.optional(1), node.float("limit", 0.0)
+    if up is None:
+        axis, half = gate.type.rank - 1, gate.shape[-1] // 2
+        gate, up = (cut(emit, gate, axis, start, half) for start in (0, half))
+    return gated(node, emit, gate, up, limit if limit > 0 else None)
+
+
+def gated(node: OnnxNode, emit: SizeEmit, gate: Value, up: Value, limit: float | None) -> Value:
+    """SwiGLU with the settings of a node: numbers are kept below a limit first if there is one."""
+    if limit is not None:
+        gate, up = emit(Clip(None, limit), gate), emit(Clip(-limit, limit), up)
+    beta = node.float("activation_beta", 0.0)
+    up = up if beta == 0.0 else emit(Binary("Add"), up, emit.constant(beta, like=up))
+    return emit(Binary("Mul"), emit(Swish(node.float("activation_alpha", 1.0)), gate), up)
+
+
+@onnx_op("GatedAdd", domain=MICROSOFT)
+def gated_add(node: OnnxNode, emit: SizeEmit) -> Value:
+    """x + y * gate."""
+    refuse_unless(node.optional(3) is None, "a gate that is projected is not supported")
+    return emit(Binary("Add"), node.input(0), emit(Binary("Mul"), node.input(1), node.input(2)))
 
 
 @onnx_op("BiasSplitGelu", domain=MICROSOFT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.importers.microsoft.activations import biased
 from graphc.frontend.onnx.importers.microsoft.layouts import channels_first, channels_last
+from graphc.frontend.onnx.importers.pointwise import converted
 from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.node import OnnxNode, refuse_unless
 from graphc.frontend.onnx.table import MICROSOFT, onnx_op
@@ -12,6 +13,7 @@ from graphc.ir import Value
 from graphc.ops.base import normalize_axis
 from graphc.ops.norm import GroupNorm, LayerNorm, RMSNorm
 from graphc.ops.pointwise import Binary, Unary
+from graphc.shapes import Dim
 
 
 @onnx_op("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
@@ -37,6 +39,35 @@ def simplified_layer_normalization(node: OnnxNode, emit: SizeEmit) -> Value:
     x = node.input(0)
     operator = RMSNorm(normalize_axis(node.int("axis", -1), x.type.rank), node.float("epsilon", 1e-5))
     return emit(operator, x, node.input(1))
+
+
+@onnx_op("GatedRMSNorm", domain=MICROSOFT)
+def gated_rms_norm(node: OnnxNode, emit: SizeEmit) -> Value:
+    """The norm of each group of the last axis that is as long as the weights, times an activated gate."""
+    x, weight = node.input(0), node.input(1)
+    kind = node.choice("activation", "silu", ("silu", "swish", "sigmoid"))
+    gate = emit(Unary("Sigmoid" if kind == "sigmoid" else "Silu"), node.input(2))
+    width = weight.shape[0]
+    y = _of_groups(emit, x, (x.shape[-1] // width, width), node.float("epsilon", 1e-5), weight)
+    return emit(Binary("Mul"), y, gate)
+
+
+@onnx_op("BranchwiseRMSNorm", domain=MICROSOFT)
+def branchwise_rms_norm(node: OnnxNode, emit: SizeEmit) -> Value:
+    """The norm of each branch, which is the last axis, or a part of it; weights may be those of one branch or of all."""
+    x, weight, count = node.input(0), node.optional(1), node.int("num_branches", 0)
+    groups = (count, x.shape[-1] // count) if count else x.shape[-2:]
+    if weight is not None and weight.type.rank == 1 and weight.shape[0] != groups[1]:
+        weight = to_shape(emit, weight, groups)
+    return _of_groups(emit, x, groups, node.float("epsilon", 1e-5), weight)
+
+
+def _of_groups(emit: SizeEmit, x: Value, groups: tuple[Dim, ...], epsilon: float, weight: Value | None) -> Value:
+    """The root mean square norm of each of a number of groups, [groups, width], which are the last axis or the last two."""
+    lead = x.shape[:-2] if x.shape[-2:] == groups else x.shape[:-1]
+    apart = to_shape(emit, x, (*lead, *groups))
+    scale = () if weight is None else (converted(emit, weight, x.dtype),)
+    return to_shape(emit, emit(RMSNorm(apart.type.rank - 1, epsilon), apart, *scale), x.shape)
 
 
 @onnx_op("GroupNorm", domain=MICROSOFT)

@@ -20,10 +20,10 @@ from graphc.frontend.onnx.importers.sizes import to_shape, unique_axes
 from graphc.frontend.onnx.node import OnnxNode, refuse_unless
 from graphc.frontend.onnx.table import MICROSOFT, onnx_op
 from graphc.ir import Value
-from graphc.ir.types import F32, U8
+from graphc.ir.types import F32, I32, U8
 from graphc.ops.activations import Clip, LeakyRelu
 from graphc.ops.base import normalize_axis
-from graphc.ops.matmul import swap
+from graphc.ops.matmul import MatMul, swap
 from graphc.ops.movement import Concat
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
 from graphc.ops.quantized import Dequantize, Quantize
@@ -227,3 +227,31 @@ def _table(node: OnnxNode, emit: SizeEmit, index: int, scale: int, zero: int) ->
     if x is None:
         return None
     return emit.unfolded(Dequantize(), x, _number(emit, node.input(scale)), _zero(emit, node.optional(zero), x))
+
+
+@onnx_op("MatMulInteger16", domain=MICROSOFT)
+def matmul_integer_16(node: OnnxNode, emit: SizeEmit) -> Value:
+    """Products of 16-bit integers, in 32 bits."""
+    signed = all(node.input(index).dtype.kind == "i" for index in range(2))
+    return emit(
+        MatMul(), *(emit(Cast(I32 if signed else np.dtype(np.uint32)), node.input(index)) for index in range(2))
+    )
+
+
+@onnx_op("MulInteger", domain=MICROSOFT)
+def mul_integer(node: OnnxNode, emit: SizeEmit) -> Value:
+    """Products of bytes less their zero points, in int32."""
+    parts = []
+    for index in (0, 2):
+        x, zero = emit(Cast(I32), node.input(index)), node.optional(index + 1)
+        parts.append(x if zero is None else emit(Binary("Sub"), x, emit(Cast(I32), zero)))
+    return emit(Binary("Mul"), *parts)
+
+
+@onnx_op("ReduceSumInteger", domain=MICROSOFT)
+def reduce_sum_integer(node: OnnxNode, emit: SizeEmit) -> Value:
+    """Sums of bytes along axes, in 32 bits."""
+    x = node.input(0)
+    axes = unique_axes(node.ints("axes"), x.type.rank)
+    wide = emit(Cast(I32 if x.dtype.kind == "i" else np.dtype(np.uint32)), x)
+    return emit(Reduce("sum", axes, bool(node.int("keepdims"))), wide)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from graphc.errors import ModelError
@@ -14,11 +16,13 @@ from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import MICROSOFT, onnx_op
 from graphc.ir import Value
 from graphc.ir.types import I64, U8
-from graphc.ops.base import normalize_axis
+from graphc.ops.activations import Gelu
+from graphc.ops.base import Op, normalize_axis
 from graphc.ops.indexing import Gather
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Expand
-from graphc.ops.pointwise import Binary, Cast
+from graphc.ops.norm import RMSNorm
+from graphc.ops.pointwise import Binary, Cast, Unary
 from graphc.shapes import Dim, ceil_div
 
 BITS = (2, 4, 8)
@@ -35,10 +39,26 @@ FP4 = (0.0, 5.208333333e-03, 0.6666667, 1.0, 0.3333333, 0.5, 0.1666667, 0.25)
 @onnx_op("MatMulNBits", domain=MICROSOFT)
 def matmul_few_bits(node: OnnxNode, emit: SizeEmit) -> Value:
     """[..., K] by a matrix [N, K] of 2, 4 or 8 bits, swapped, with a bias. Zero points are bits too, or numbers."""
-    x, packed, scales, zeros = node.input(0), node.input(1), node.input(2), node.optional(3)
     refuse_unless(node.optional(4) is None, "columns in another order (g_idx) are not supported")
     refuse_unless(not node.int("weight_prepacked", 0), "weights in the order of a device are not supported")
-    bits, size, rows, columns = _bits(node), node.int("block_size"), node.int("N"), node.int("K")
+    weight = Packed(node.input(1), node.input(2), node.optional(3), node.optional(5))
+    return product_of_few_bits(node, emit, node.input(0), weight, node.int("N"))
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A matrix of a few bits: the bits, the scales of its blocks, zero points, and a bias behind the product."""
+
+    codes: Value
+    scales: Value
+    zeros: Value | None
+    bias: Value | None
+
+
+def product_of_few_bits(node: OnnxNode, emit: SizeEmit, x: Value, weight: Packed, rows: int) -> Value:
+    """[..., K] by a matrix of so many rows, with the node's settings."""
+    packed, scales, zeros = weight.codes, weight.scales, weight.zeros
+    bits, size, columns = bits_of(node.int("bits", 4)), node.int("block_size"), node.int("K")
     blocks: Dim = ceil_div(columns, size)
     codes = to_shape(emit, unpacked(emit, packed, bits), (rows, blocks, size))
     if zeros is None:
@@ -52,11 +72,44 @@ def matmul_few_bits(node: OnnxNode, emit: SizeEmit) -> Value:
         zero = to_shape(emit, zero, (rows, blocks, 1))
     scaled = _scaled(emit, converted(emit, codes, x.dtype), zero, to_shape(emit, scales, (rows, blocks, 1)))
     w = cut(emit, to_shape(emit, scaled, (rows, blocks * size)), 1, 0, columns)
-    return biased(emit, emit(MatMul(transpose_b=True), x, w), node.optional(5))
+    return biased(emit, emit(MatMul(transpose_b=True), x, w), weight.bias)
 
 
-def _bits(node: OnnxNode) -> int:
-    bits: int = node.int("bits", 4)
+@onnx_op("MatMulNBitsQkv", domain=MICROSOFT)
+def projections_of_few_bits(node: OnnxNode, emit: SizeEmit) -> tuple[Value | None, ...]:
+    """Queries, keys and values: three products of MatMulNBits with the norm of the input, and the sum before the norm."""
+    x, total = _normalized(node, emit, 1, 2)
+    sizes = (node.int("Nq"), node.int("Nkv"), node.int("Nkv"))
+    return *(product_of_few_bits(node, emit, x, _given(node, 3 + 3 * i), size) for i, size in enumerate(sizes)), total
+
+
+@onnx_op("MatMulNBitsMlp", domain=MICROSOFT)
+def gate_of_few_bits(node: OnnxNode, emit: SizeEmit) -> tuple[Value, Value | None]:
+    """Two products of MatMulNBits with the input or its norm, of which the first, activated, gates the other."""
+    x, total = _normalized(node, emit, 1, 2)
+    kind = node.string("activation")
+    refuse_unless(kind in ("silu", "gelu", "relu"), f"the activation {kind} is not supported")
+    gate, up = (product_of_few_bits(node, emit, x, _given(node, 3 + 3 * i), node.int("N")) for i in range(2))
+    activation: Op = Gelu("none") if kind == "gelu" else Unary(kind.capitalize())
+    return emit(Binary("Mul"), emit(activation, gate), up), total
+
+
+def _given(node: OnnxNode, place: int) -> Packed:
+    """The matrix whose inputs begin at a place."""
+    return Packed(node.input(place), node.input(place + 1), None, node.optional(place + 2))
+
+
+def _normalized(node: OnnxNode, emit: SizeEmit, skip: int, weight: int) -> tuple[Value, Value | None]:
+    """The first input, normalized if there are weights, after something is added; and that sum, if there is one."""
+    x, added, scale = node.input(0), node.optional(skip), node.optional(weight)
+    total = None if added is None else emit(Binary("Add"), x, added)
+    y = x if total is None else total
+    usual = 1e-6 if node.operator == "MatMulNBitsQkv" else 1e-5
+    return y if scale is None else emit(RMSNorm(y.type.rank - 1, node.float("epsilon", usual)), y, scale), total
+
+
+def bits_of(bits: int) -> int:
+    """A number of bits that weights may have. Raises Refused for others."""
     refuse_unless(bits in BITS, f"weights of {bits} bits are not supported")
     return bits
 
@@ -88,7 +141,7 @@ def gather_few_bits(node: OnnxNode, emit: SizeEmit) -> Value:
     )
     refuse_unless(size > 0 and axis != blocked, "blocks along the axis that is gathered are not supported")
     few = data.dtype == U8
-    bits = _bits(node) if few else 0
+    bits = bits_of(node.int("bits", 4)) if few else 0
     middle = 1 << (bits - 1) if few else 0
 
     def taken(x: Value) -> Value:
