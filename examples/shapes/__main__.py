@@ -5,9 +5,11 @@
     python -m examples.shapes denoiser DIRECTORY --steps 20000
     python -m examples.shapes write DIRECTORY -o graphc_images/shapes/shapes.safetensors
     python -m examples.shapes lora|embedding|controlnet DIRECTORY --steps 1000
+    python -m examples.shapes read DIRECTORY -i graphc_images/shapes/shapes.safetensors
 
 Needs torch, diffusers, transformers and peft. Each stage goes on where it was stopped: its state is in DIRECTORY. The autoencoder
 learns first, and what words mean; then the text encoder and the U-Net together, on latents; then what can be added to them.
+`read` takes a written file in the place of the first three: the denoiser learns on, velocities too if it predicted noise.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import torch
 from examples.shapes.additions import train_controlnet, train_embedding, train_lora
 from examples.shapes.autoencoder import train_autoencoder
 from examples.shapes.denoiser import train_denoiser
-from examples.shapes.files import write
+from examples.shapes.files import read, write
 from examples.shapes.words import train_words
 
 ALONE = {"autoencoder": train_autoencoder, "words": train_words}
@@ -31,11 +33,12 @@ LATENTS = {"denoiser": train_denoiser, "lora": train_lora, "embedding": train_em
 def main() -> None:
     """Run a stage."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=(*ALONE, *LATENTS, "write"))
+    parser.add_argument("stage", choices=(*ALONE, *LATENTS, "write", "read"))
     parser.add_argument("directory", type=Path)
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("-i", "--input", type=Path, default=Path("shapes.safetensors"))
     parser.add_argument("-o", "--output", type=Path, default=Path("shapes.safetensors"))
     settings = parser.parse_args()
     torch.set_num_threads(settings.threads)
@@ -44,6 +47,8 @@ def main() -> None:
         ALONE[settings.stage](settings.directory, settings.steps)
     elif settings.stage == "write":
         write(settings.directory, settings.output)
+    elif settings.stage == "read":
+        read(settings.directory, settings.input)
     else:
         LATENTS[settings.stage](settings.directory, settings.steps, settings.batch)
 

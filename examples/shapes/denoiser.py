@@ -18,10 +18,11 @@ WITHOUT_CAPTION = 0.1
 def train_denoiser(directory: Path, steps: int, batch: int) -> None:
     """Learn from latents of drawn scenes and their captions."""
     latents, captions = latents_of(directory)
-    text = build_text_encoder()
-    text.load_state_dict(averages(directory / "words.pt", "text"))
-    modules = nn.ModuleDict({"unet": build_unet(), "text": text})
-    stage = Stage(directory / "denoiser.pt", modules, 1.5e-3, steps)
+    text, path = build_text_encoder(), directory / "denoiser.pt"
+    if not path.exists():
+        text.load_state_dict(averages(directory / "words.pt", "text"))
+    stage = Stage(path, nn.ModuleDict({"unet": build_unet(), "text": text}), 1.5e-3, steps)
+    modules = stage.modules
     empty = torch.tensor(tokens_of(""))
     length = longest(captions)
 

@@ -1,4 +1,4 @@
-"""The trained model as one file, as Stable Diffusion 1 is published."""
+"""The trained model as one file, as Stable Diffusion 1 is published, and what training goes on from of such a file."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ from pathlib import Path
 
 import torch
 from diffusers import AutoencoderKL
-from safetensors.torch import save_file
-from torch import Tensor
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 from examples.shapes.latents import measure
-from examples.shapes.networks import State, averages, trained_autoencoder
-from graphc.weights.layouts.table import Flat
+from examples.shapes.networks import (
+    State,
+    averages,
+    build_autoencoder,
+    build_text_encoder,
+    build_unet,
+    trained_autoencoder,
+)
+from examples.shapes.training import Stage
+from graphc.weights.layouts.table import Flat, Table
 from graphc.weights.layouts.text import CLIP
 from graphc.weights.layouts.unet import UNET, VAE
 
 SCALING_FACTOR = 0.18215
+LAYOUT = {"first_stage_model.": VAE, "model.diffusion_model.": UNET, "cond_stage_model.transformer.": CLIP}
+"""What the names of each part begin with, and the others of its layout."""
 NOTES = {"format": "pt", "modelspec.title": "coloured shapes", "modelspec.license": "MIT"}
 
 
@@ -44,21 +54,41 @@ def with_white_latents(vae: AutoencoderKL, mean: Tensor, matrix: Tensor) -> Auto
     return vae
 
 
+def read(directory: Path, checkpoint: Path) -> None:
+    """Write into `directory` what the stages that made a file left there, but for their optimizers' state: training goes on."""
+    vae, unet, text = read_checkpoint(checkpoint)
+    Stage(directory / "autoencoder.pt", nn.ModuleDict({"vae": vae}), 1e-3, 0).save()
+    Stage(directory / "denoiser.pt", nn.ModuleDict({"unet": unet, "text": text}), 1.5e-3, 0).save()
+    torch.save((torch.zeros(4), torch.eye(4) * SCALING_FACTOR), directory / "white.pt")
+
+
+def read_checkpoint(path: Path) -> tuple[nn.Module, nn.Module, nn.Module]:
+    """The autoencoder, the U-Net and the text encoder of a file that `write` made."""
+    file, modules = load_file(path), (build_autoencoder(), build_unet(), build_text_encoder())
+    for (prefix, table), module in zip(LAYOUT.items(), modules, strict=True):
+        own = published_names(table, module.state_dict())
+        module.load_state_dict({
+            name: file[prefix + theirs].float().reshape(tensor.shape) for name, (theirs, tensor, _) in own.items()
+        })  # fmt: skip
+    return modules
+
+
 def write_checkpoint(unet: State, vae: State, text: State, output: Path, others: State | None = None) -> None:
     """Write tensors under the names of Stable Diffusion 1's own layout, in float16, and others as they are."""
-    parts = {
-        "model.diffusion_model.": (UNET, unet),
-        "first_stage_model.": (VAE, vae),
-        "cond_stage_model.transformer.": (
-            CLIP,
-            {f"text_model.{name.removeprefix('text_model.')}": text[name] for name in text},
-        ),
-    }
     tensors = dict(others or {})
-    for prefix, (table, named) in parts.items():
-        for ours, source in table.theirs(named).items():
-            tensor = named[ours].half().contiguous()
-            if any(isinstance(step, Flat) for step in source.steps) and tensor.ndim == 2:
-                tensor = tensor[:, :, None, None]
-            tensors[prefix + source.name] = tensor
+    for (prefix, table), state in zip(LAYOUT.items(), (vae, unet, text), strict=True):
+        for theirs, tensor, flat in published_names(table, state).values():
+            half = tensor.half().contiguous()
+            tensors[prefix + theirs] = half[:, :, None, None] if flat and half.ndim == 2 else half
     save_file(tensors, output, NOTES)
+
+
+def published_names(table: Table, state: State) -> dict[str, tuple[str, Tensor, bool]]:
+    """Of each tensor of a module, by its name there: the name in a published layout, the tensor, and whether a matrix is a
+    convolution of 1 x 1 there."""
+    names = {f"text_model.{name.removeprefix('text_model.')}" if table is CLIP else name: name for name in state}
+    found = table.theirs({ours: state[name] for ours, name in names.items()})
+    return {
+        names[ours]: (source.name, state[names[ours]], any(isinstance(step, Flat) for step in source.steps))
+        for ours, source in found.items()
+    }

@@ -44,6 +44,8 @@ def encoded(directory: Path, drawn: Sequence[Scene], style: Style = PLAIN) -> Te
 def measure(directory: Path) -> tuple[Tensor, Tensor]:
     """The mean [4] of the autoencoder's latents, and a matrix [4, 4] that makes their channels independent, with a spread of
     about 1: what hardly varies stays small, so that what is only rounded does not become as large as what counts."""
+    if (directory / "white.pt").exists():  # they are so already (`files.read`)
+        return tuple(torch.load(directory / "white.pt", weights_only=True))
     latents = torch.load(directory / "latents.pt", weights_only=True)["latents"].double()
     rows = latents.movedim(1, -1).flatten(0, 2)
     values, axes = torch.linalg.eigh(torch.cov(rows.T))

@@ -68,12 +68,13 @@ class Stage:
             losses.append(float(value.detach()))
             if (step + 1) % SAVE_EVERY == 0 or step + 1 == self.steps:
                 self.done = step + 1
-                self._save()
+                self.save()
                 pace = (time.monotonic() - begun) / len(losses)
                 mean = np.mean(losses[-SAVE_EVERY:])
                 print(f"{self.path.stem} {self.done}: loss {mean:.5f}, {pace:.2f} s a step", flush=True)
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write the file that training goes on from."""
         beside = self.path.with_suffix(".new")
         torch.save({**{name: part.state_dict() for name, part in self.parts.items()}, "done": self.done}, beside)
         beside.replace(self.path)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import load_file
 from shape_reader import background_of, differences, shapes_in
 
 import graphc_images
@@ -28,6 +29,28 @@ def pipeline():
 
 def painted(pipeline, prompt, seeds=4, **settings):
     return [each.image for each in pipeline(prompt, seed=1, batch_size=seeds, **settings)]
+
+
+@pytest.mark.torch
+def test_training_goes_on_from_the_file(tmp_path):
+    pytest.importorskip("diffusers")
+    torch = pytest.importorskip("torch")
+    from examples.shapes.denoiser import train_denoiser
+    from examples.shapes.files import read, write
+    from examples.shapes.networks import tokens_of, trained_denoiser
+
+    shipped = Path(graphc_images.__file__).parent / "shapes" / "shapes.safetensors"
+    read(tmp_path, shipped)
+    write(tmp_path, tmp_path / "again.safetensors")
+    before, after = load_file(shipped), load_file(tmp_path / "again.safetensors")
+    assert before.keys() == after.keys() - {"v_pred"}
+    for name, tensor in before.items():
+        np.testing.assert_allclose(after[name], tensor, atol=1e-2 if name.endswith("quant_conv.bias") else 0)
+    latents, captions = torch.randn(4, 4, 16, 16).half(), torch.tensor([tokens_of("a red circle")] * 4)
+    torch.save({"latents": latents, "captions": captions}, tmp_path / "latents.pt")
+    known = trained_denoiser(tmp_path)[0].conv_in.weight.clone()
+    train_denoiser(tmp_path, 1, 2)
+    assert 0 < (trained_denoiser(tmp_path)[0].conv_in.weight - known).abs().max() < 1e-2
 
 
 def most(found):
