@@ -9,6 +9,7 @@
 
 Needs torch, diffusers, transformers and peft. Each stage goes on where it was stopped: its state is in DIRECTORY. The autoencoder
 learns first, and what words mean; then the text encoder and the U-Net together, on latents; then what can be added to them.
+Small batches keep few cores busy: `--processes 2` is faster on two cores than two threads are.
 `read` takes a written file in the place of the first three: the denoiser learns on, velocities too if it predicted noise.
 """
 
@@ -18,39 +19,34 @@ import argparse
 from pathlib import Path
 
 import torch
+import torch.multiprocessing
 
-from examples.shapes.additions import train_controlnet, train_embedding, train_lora
-from examples.shapes.autoencoder import train_autoencoder
-from examples.shapes.denoiser import train_denoiser
-from examples.shapes.files import read, write
-from examples.shapes.words import train_words
-
-ALONE = {"autoencoder": train_autoencoder, "words": train_words}
-LATENTS = {"denoiser": train_denoiser, "lora": train_lora, "embedding": train_embedding, "controlnet": train_controlnet}
-"""The stages that learn from latents."""
+from examples.shapes.latents import latents_of
+from examples.shapes.stages import ALONE, LATENTS, run, run_together
 
 
 def main() -> None:
-    """Run a stage."""
+    """Read the command line, and run a stage."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=(*ALONE, *LATENTS, "write", "read"))
     parser.add_argument("directory", type=Path)
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument(
+        "--processes", type=int, default=1, help="that train the denoiser together, each with batches of its own"
+    )
     parser.add_argument("-i", "--input", type=Path, default=Path("shapes.safetensors"))
     parser.add_argument("-o", "--output", type=Path, default=Path("shapes.safetensors"))
     settings = parser.parse_args()
     torch.set_num_threads(settings.threads)
     settings.directory.mkdir(parents=True, exist_ok=True)
-    if settings.stage in ALONE:
-        ALONE[settings.stage](settings.directory, settings.steps)
-    elif settings.stage == "write":
-        write(settings.directory, settings.output)
-    elif settings.stage == "read":
-        read(settings.directory, settings.input)
+    if settings.processes == 1 or settings.stage != "denoiser":
+        run(settings)
     else:
-        LATENTS[settings.stage](settings.directory, settings.steps, settings.batch)
+        latents_of(settings.directory)  # made once for all
+        (settings.directory / "processes").unlink(missing_ok=True)
+        torch.multiprocessing.spawn(run_together, (settings,), settings.processes)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed
 from torch import Tensor, nn
 
 from examples.shapes.scenes import PLAIN, Scene, Style, draw_scene
@@ -52,14 +53,19 @@ class Stage:
                 self.schedule.step()
 
     def train(self, loss: Callable[[int], Tensor]) -> None:
-        """Minimize `loss(step)`, which draws its own examples."""
+        """Minimize `loss(draw)`, which draws its own examples: others for each number. Processes that train together draw apart,
+        and take their steps by the mean of their gradients."""
+        together = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+        own = torch.distributed.get_rank() if together > 1 else 0
         begun, losses = time.monotonic(), []
         weights = list(self.modules.parameters())
         for step in range(self.done, self.steps):
             with torch.autocast("cpu", torch.bfloat16):
-                value = loss(step)
+                value = loss(step * together + own)
             self.optimizer.zero_grad()
             value.backward()
+            if together > 1:
+                average([each.grad for each in weights if each.grad is not None], together)
             nn.utils.clip_grad_norm_(weights, 1.0)
             self.optimizer.step()
             self.schedule.step()
@@ -68,6 +74,8 @@ class Stage:
             losses.append(float(value.detach()))
             if (step + 1) % SAVE_EVERY == 0 or step + 1 == self.steps:
                 self.done = step + 1
+                if own:
+                    continue
                 self.save()
                 pace = (time.monotonic() - begun) / len(losses)
                 mean = np.mean(losses[-SAVE_EVERY:])
@@ -78,6 +86,14 @@ class Stage:
         beside = self.path.with_suffix(".new")
         torch.save({**{name: part.state_dict() for name, part in self.parts.items()}, "done": self.done}, beside)
         beside.replace(self.path)
+
+
+def average(gradients: list[Tensor], processes: int) -> None:
+    """Make the gradients of each of several processes their mean, in place."""
+    whole = torch.cat([each.flatten() for each in gradients])
+    torch.distributed.all_reduce(whole)
+    parts = (whole / processes).split([each.numel() for each in gradients])
+    torch._foreach_copy_(gradients, [part.view_as(each) for part, each in zip(parts, gradients, strict=True)])
 
 
 def velocity_error(predict: Callable[[Tensor, Tensor], Tensor], clean: Tensor) -> Tensor:
