@@ -266,6 +266,19 @@ def test_ways_that_were_chosen_have_the_bits_of_the_process(compiled, tmp_path, 
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
 
 
+def test_fast_products_have_the_bits_of_the_process(compiled, tmp_path, monkeypatch):
+    """Others than usual where the processor multiplies bfloat16, and else the same."""
+    program = replaced()
+    inputs = inputs_of(program, {})
+    before = Executor(program, arrays(program), threads=2).run(inputs, {})
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high")
+    fast = Executor(program, arrays(program), threads=2)
+    after = compare(compiled, tmp_path, "replaced", fast, inputs, {}, "--fast")
+    assert fast.rounds == any(a.tobytes() != b.tobytes() for a, b in zip(before, after, strict=True))
+    for got, expected in zip(after, before, strict=True):
+        np.testing.assert_allclose(got, expected, atol=0.03 * np.abs(expected).max())
+
+
 def run_hosted(compiled, folder, name, feed):
     """Run a model in which the host acts: its exit status, what it prints, and its outputs by name."""
     args = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from remarks import remarked
@@ -92,6 +93,118 @@ def test_products(a, b):
 @pytest.mark.parametrize(("image", "kernel", "strides", "pads", "dilations"), CONVOLUTIONS)
 def test_convolutions(image, kernel, strides, pads, dilations):
     check(Conv(strides, dilations, pads, pads), image, kernel)
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    """To bfloat16 and back."""
+    return x.astype(ml_dtypes.bfloat16).astype(np.float64)
+
+
+def filtered(kernel: np.ndarray, axis: int) -> np.ndarray:
+    """Three numbers along an axis as Winograd's four, rounded as our code does."""
+    first, second, third = (kernel.take(i, axis) for i in range(3))
+    outer, inner = (first + third) / 2, second / 2
+    return np.stack([first, outer + inner, outer - inner, third], axis)
+
+
+def by_winograd(image: np.ndarray, kernel: np.ndarray, pads: tuple[int, int]) -> np.ndarray:
+    """A convolution of 3 x 3, of transformed tiles and a transformed kernel that are rounded to bfloat16."""
+    height, width = (size + 2 * pad - 2 for size, pad in zip(image.shape[2:], pads, strict=True))
+    y, x = height % 2, width % 2
+    padded = np.pad(image, ((0, 0), (0, 0), (pads[0], pads[0] + y), (pads[1], pads[1] + x)))
+    tiles = np.lib.stride_tricks.sliding_window_view(padded, (4, 4), (2, 3))[:, :, ::2, ::2]
+    a, b, c, d = (tiles[..., i, :] for i in range(4))
+    lines = np.stack([a - c, b + c, c - b, b - d], -2)
+    a, b, c, d = (lines[..., i] for i in range(4))
+    tiles = np.stack([a - c, b + c, c - b, b - d], -1)
+    kernels = filtered(filtered(kernel, 2), 3)
+    sums = np.einsum("bituyx,oiyx->botuyx", rounded(tiles), rounded(kernels), optimize=True)
+    back = np.float64([[1, 1, 1, 0], [0, 1, -1, -1]])
+    pixels = np.einsum("ay,bx,notuyx->notaub", back, back, sums, optimize=True)
+    return pixels.reshape(*pixels.shape[:2], height + y, width + x)[:, :, :height, :width]
+
+
+needs_pairs = pytest.mark.skipif(
+    getattr(load_own(), "multiplies_pairs", False) is False, reason="needs a processor that multiplies bfloat16"
+)
+
+
+def check_fast(op: Op, arrays: list[np.ndarray], expected: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
+    """What is computed fast, for any number of threads, is what is expected."""
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high")
+    result, *others = (computed(op, arrays, threads, True)[0] for threads in (1, 2, 3))
+    assert np.abs(result - expected).max() <= 3e-6 * np.abs(expected).max()
+    for each in others:
+        np.testing.assert_array_equal(each, result)
+    monkeypatch.undo()
+    assert np.abs(computed(op, arrays, 1, True)[0] - expected).max() >= 2e-4 * np.abs(expected).max()
+    return result
+
+
+@needs_pairs
+@pytest.mark.parametrize(("a", "b"), [each for each in PRODUCTS if each[0][-2] > 8])
+def test_fast_products_are_those_of_bfloat16(a, b, monkeypatch):
+    arrays = [RANDOM.standard_normal(shape).astype(np.float32) for shape in (a, b)]
+    check_fast(MatMul(), arrays, rounded(arrays[0]) @ rounded(arrays[1]), monkeypatch)
+
+
+@needs_pairs
+@pytest.mark.parametrize(("image", "kernel", "strides", "pads", "dilations"), CONVOLUTIONS)
+def test_fast_convolutions_are_those_of_bfloat16(image, kernel, strides, pads, dilations, monkeypatch):
+    arrays = [RANDOM.standard_normal(shape).astype(np.float32) for shape in (image, kernel)]
+    op, winograd = Conv(strides, dilations, pads, pads), (image, kernel) in [each[:2] for each in CONVOLUTIONS[7:]]
+    (direct,) = op.eval(*map(rounded, arrays))
+    check_fast(op, arrays, by_winograd(*arrays, pads) if winograd else direct, monkeypatch)
+
+
+@needs_pairs
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("q", "keys", "values", "hidden"),
+    [((1, 2, 70, 40), 300, 24, False), ((2, 4, 300, 17), 601, 50, True), ((1, 1, 20, 128), 1, 128, False),
+     ((1, 1, 40, 300), 77, 9, True)],
+)  # fmt: skip
+def test_fast_attention_is_that_of_bfloat16(q, keys, values, hidden, turned, monkeypatch):
+    """Queries, keys and values are rounded, and exponentials, but not their sum; nothing where heads are large."""
+    shapes = q, (*q[:2], keys, q[3]), (*q[:2], keys, values)
+    arrays = [RANDOM.standard_normal(shape).astype(np.float32) for shape in shapes]
+    arrays += [masked(q[2], keys)] if hidden else []
+    graph = Graph()
+    inputs = dict(zip("qkvm", arrays, strict=False))
+    if turned:
+        inputs["v"] = np.ascontiguousarray(arrays[2].swapaxes(2, 3))
+    given = [graph.input(name, TensorType(each.dtype, each.shape)) for name, each in inputs.items()]
+    given[2] = graph.add(Transpose((0, 1, 3, 2)), [given[2]]).output if turned else given[2]
+    graph.output(graph.add(Attention(0.3), given).output, "y")
+    found = {}
+    for precision, threads in (("highest", 1), ("high", 1), ("high", 2), ("high", 3)):
+        monkeypatch.setattr("graphc.backends.precision._chosen", precision)
+        executor = Executor(lower(graph), [], threads=threads)
+        (found[precision, threads],) = executor.run(inputs, {})
+        executor.close()
+    usual, result = found["highest", 1], found["high", 1]
+    np.testing.assert_array_equal(found["high", 2], result)
+    np.testing.assert_array_equal(found["high", 3], result)
+    if q[3] > 128:
+        np.testing.assert_array_equal(usual, result)
+        return
+    scores = np.einsum("bhqd,bhkd->bhqk", rounded(arrays[0] * np.float32(0.3)), rounded(arrays[1]))
+    scores = scores + (arrays[3] if hidden else 0)
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    shares /= shares.sum(-1, keepdims=True)
+    error = np.abs(result - shares @ rounded(arrays[2]))
+    assert (error <= 2**-8 * (shares @ np.abs(arrays[2])) + 1e-6).all()
+    assert np.abs(result - usual).max() > 1e-4
+
+
+@needs_pairs
+def test_what_is_no_number_stays_so_in_fast_products(monkeypatch):
+    """Numbers that round to infinity, infinity and NaN, also one whose bits are all in the lower half."""
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high")
+    x = np.eye(40, dtype=np.float32)
+    x[0, 0], x[1, 1], x[2, 2], x[3, 3] = 3.4e38, -np.inf, np.nan, np.uint32(0x7F800001).view(np.float32)
+    result, _ = computed(MatMul(), [x, np.ones((40, 33), np.float32)], 1, True)
+    np.testing.assert_array_equal(result[:, 0], [np.inf, -np.inf, np.nan, np.nan] + [1] * 36)
 
 
 def masked(queries: int, keys: int) -> np.ndarray:

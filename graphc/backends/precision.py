@@ -1,4 +1,4 @@
-"""How exactly devices other than the CPU multiply matrices of float32: as float32, or in what they are fastest with.
+"""How exactly matrices of float32 are multiplied: as float32, or in what a device is fastest with.
 
 Backends read this from the environment when a device is opened, so it is one choice for a process.
 """
@@ -20,16 +20,18 @@ GIVES_UP: Mapping[str, str] = {
     "Vulkan": "products are computed in float16, about three digits",
     "CUDA": "products are computed in TF32, about three digits",
     "generated": "products are computed of float16, about three digits",
+    "CPU": "products are computed of bfloat16, two to three digits",
 }
-"""What "high" costs, by backend; on others it changes nothing."""
+"""What "high" costs, by backend; on others it changes nothing, and on the CPU only where the processor multiplies bfloat16."""
 
 _chosen = "highest"
 _opened: set[str] = set()
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Choose how devices opened from now on multiply matrices of float32: "highest" (the default), as float32, with PyTorch's
-    numbers to rounding; "high", as fast as they can, in float16 or TF32 inside (`GIVES_UP`). The CPU always does the first.
+    """Choose how models that are loaded from now on multiply matrices of float32: "highest" (the default), as float32, with
+    PyTorch's numbers to rounding; "high", as fast as the device can, in float16, TF32 or bfloat16 inside (`GIVES_UP`). On the CPU
+    that needs our own code and a processor with AVX512_BF16; else the choice changes nothing there.
 
     Raises InputError for another word, or once a device was opened with the other choice.
     """

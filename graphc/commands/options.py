@@ -145,7 +145,10 @@ class Where:
         ),
     ] = None
     fast: Annotated[
-        bool, typer.Option("--fast", help="Let the device multiply float32 in float16 or TF32, where it is faster so.")
+        bool,
+        typer.Option(
+            "--fast", help="Let float32 be multiplied as float16, TF32 or bfloat16 where the device is faster so."
+        ),
     ] = False
     threads: Threads = None
     kernels: Annotated[

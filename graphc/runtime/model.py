@@ -244,7 +244,8 @@ class Model:
         launched = self.executor.launched
         if launched is not None and not launched.generated.form.is_narrow:
             return ""
-        return "; ".join(filter(None, dict.fromkeys(map(given_up, self.executor.backend_names))))
+        names = [name for name in self.executor.backend_names if name != "CPU" or self.executor.rounds]
+        return "; ".join(filter(None, dict.fromkeys(map(given_up, names))))
 
     def close(self) -> None:
         """Free the device's memory now, instead of when the model is collected. Waits for what other threads run; what they run

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc.backends.guard import ServerLost
+from graphc.backends.precision import is_exact
 from graphc.backends.rpc import Servers
 from graphc.errors import InputError
 from graphc.ggml_library import ggml
@@ -67,6 +68,7 @@ class Executor:
         self.kernels = load_kernels(program.kernels)
         self.steps: dict[Program, list[Section | Call]] = {}
         self.observer: Callable[[BuiltGraph], None] | None = None
+        self.fast = not is_exact()
         self.servers = Servers(split_devices(device))
         self.servers.call(lambda: self._open(weights, device, memory, planning))
         self.own = load_own()
@@ -74,6 +76,11 @@ class Executor:
         self._finalizer = weakref.finalize(self, _free, self.servers, self.contexts, self.weights, list(self.backends))
         # at exit threads may still compute on the CPU; and none can be started, which servers need
         self._finalizer.atexit = len(self.backends) > 1 and not self.servers.addresses
+
+    @property
+    def rounds(self) -> bool:
+        """True if our own code rounds what it multiplies to bfloat16."""
+        return self.own is not None and self.uses_own and self.fast and self.own.multiplies_pairs
 
     def _open(self, weights: Iterable[np.ndarray], device: str, memory: Sequence[Limit], planning: bool) -> None:
         """Nothing is left on devices if it fails."""

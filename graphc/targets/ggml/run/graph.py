@@ -62,7 +62,13 @@ class BuiltGraph:
         try:
             if executor.own is not None:
                 self.building = Building(
-                    executor.own, self.context, executor.uses_own, executor.threads, devices, executor.choices
+                    executor.own,
+                    self.context,
+                    executor.threads,
+                    devices,
+                    executor.choices,
+                    uses_own=executor.uses_own,
+                    fast=executor.fast,
                 )
             self._describe()
             self._expand(count)

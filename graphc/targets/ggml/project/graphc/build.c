@@ -3,10 +3,11 @@
 #include "composite.h"
 
 struct graphc_builder * graphc_builder_new(struct ggml_context * context, const struct graphc_ggml * ggml,
-                                           const struct graphc_functions * own, int threads) {
+                                           const struct graphc_functions * own, int threads, bool fast) {
     struct graphc_builder * b = (struct graphc_builder *) calloc(1, sizeof *b);
     if (b == NULL) return NULL;
     b->context = context, b->ggml = ggml, b->own = own, b->threads = threads, b->halves = true;
+    b->pairs = fast && own != NULL && own->multiplies_pairs();
     return b;
 }
 

@@ -29,9 +29,10 @@ struct graphc_ggml {
 /// What one graph's calls are built with. It lives as long as the graph, whose custom operators read their settings in it.
 struct graphc_builder;
 
-/// A builder of tensors in a context, computed by this code of ours (none: NULL) with so many threads; NULL without memory.
+/// A builder of tensors in a context, computed by this code of ours (none: NULL) with so many threads; NULL without memory. If `fast`, that
+/// code may round what it multiplies to bfloat16, where the processor has an instruction for it.
 GRAPHC_API struct graphc_builder * graphc_builder_new(struct ggml_context * context, const struct graphc_ggml * ggml,
-                                                      const struct graphc_functions * own, int threads);
+                                                      const struct graphc_functions * own, int threads, bool fast);
 GRAPHC_API void graphc_builder_free(struct graphc_builder * b);
 
 /// A device that computes what is built, besides the CPU: its backend's name, and whether it may round what it multiplies.

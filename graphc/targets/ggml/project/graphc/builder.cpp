@@ -27,7 +27,7 @@ Tensor checked(Tensor tensor) {
 Builder::Builder(ggml_context * context, const Backends & backends, const Weights & weights)
     : context_(context), builder_(nullptr, graphc_builder_free) {
     const graphc_functions * own = backends.accelerated() ? nullptr : cpu_variant().functions;
-    builder_.reset(graphc_builder_new(context, &functions_of_ggml(), own, backends.threads()));
+    builder_.reset(graphc_builder_new(context, &functions_of_ggml(), own, backends.threads(), backends.fast()));
     if (builder_ == nullptr) throw Error("not enough memory for a graph");
     for (ggml_backend_t device : backends.devices()) {
         graphc_builder_device(builder_.get(), device, backend_name(device).c_str(), backends.fast());

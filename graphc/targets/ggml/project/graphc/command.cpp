@@ -33,7 +33,7 @@ constexpr const char * options_text =
     "  --threads N          threads of the CPU (default: one for each processor)\n"
     "  --device NAME,...    where to compute (default: cpu; gpu is the first graphics processor)\n"
     "  --memory SIZE,...    what each device may use, as 512MiB or 4GiB (default: what is free)\n"
-    "  --fast               let the device multiply float32 in float16 or TF32\n"
+    "  --fast               let float32 be multiplied as float16, TF32 or bfloat16\n"
     "  --ways FILE          what graphc tune wrote for this device\n"
     "  --repeat N           run N times and print the fastest\n"
     "  --list               print inputs, outputs and devices\n";

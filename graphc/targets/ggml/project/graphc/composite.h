@@ -42,6 +42,7 @@ struct graphc_builder {
     const struct graphc_functions * own;  // none: ggml computes everything
     int threads, devices;
     ggml_backend_t device[MOST_DEVICES];
+    bool pairs;   // our code rounds what it multiplies to bfloat16
     bool vulkan;  // its products read their operands wrong, or rounded, unless those lie together; its direct convolutions are fast
     bool halves;  // the devices' functions may read float32 as float16: they are no less exact than products then, or may be
     struct kept * kept;

@@ -34,7 +34,7 @@ class Backends {
     /// `device` is a name as `devices()` gives it, in any case and with or without a final 0 ("cuda"), or the address of a
     /// server of ggml's RPC ("rpc://HOST:PORT"), or "gpu" for the first graphics processor, or several with commas between; empty
     /// for the CPU. `threads` below 1 means `default_threads()`. If `fast`, devices may multiply float32 in float16 or
-    /// TF32; the choice of a process's first model holds for the others. `choices` are between ways of computing (`read_choices`);
+    /// TF32, where the choice of a process's first model holds for the others, and the CPU in bfloat16. `choices` are between ways of computing (`read_choices`);
     /// they do not count for several devices. Throws Error.
     Backends(const std::string & device, int threads, bool fast = false, std::string choices = {});
 
@@ -57,7 +57,7 @@ class Backends {
     /// True if the CPU is one of several devices that were named, so that it gets what the others have no room for.
     bool spill() const { return spill_; }
 
-    /// True if devices may give up digits of float32.
+    /// True if products may give up digits of float32.
     bool fast() const { return fast_; }
 
     const std::string & choices() const { return choices_; }

@@ -23,7 +23,7 @@ namespace graphc {
 struct Options {
     std::string device = {};           // one, or several with commas between; "gpu": the first graphics processor; empty: the CPU
     int threads = 0;                   // of the CPU, for all runs together; below 1: one for each processor that this process may use
-    bool fast = false;                 // let the device multiply float32 in float16 or TF32
+    bool fast = false;                 // let float32 be multiplied as float16, TF32 or bfloat16 where the device is faster so
     std::filesystem::path ways = {};   // what `graphc tune --output` wrote for this device
     std::string memory = {};           // what each device may use ("4GiB", or "4GiB,2GiB" for two); empty, or "auto": what is free
     std::filesystem::path weights = {};  // a checkpoint to take the weights from, for an engine with or without its own

@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from graphc.backends.precision import is_exact
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.once import once
@@ -23,22 +22,30 @@ KINDS = {float: ctypes.c_float, int: ctypes.c_int, bool: ctypes.c_bool}
 class Building:
     """Makes tensors in a context of ggml's. It is freed after the graph, whose custom operators read their settings in it.
 
-    `fast` says whether our own code may compute; `devices` are the backends but for the CPU's, `choices` what was measured, as
-    `graphc tune` writes it.
+    `devices` are the backends but for the CPU's, `choices` what was measured, as `graphc tune` writes it. `uses_own` says whether
+    our own code may compute, and `fast` whether what is multiplied may be rounded.
     """
 
     def __init__(
-        self, own: Own, context: Any, fast: bool, threads: int, devices: Sequence[Any], choices: bytes
+        self,
+        own: Own,
+        context: Any,
+        threads: int,
+        devices: Sequence[Any],
+        choices: bytes,
+        *,
+        uses_own: bool,
+        fast: bool,
     ) -> None:
         self.own, self.library = own, own.library
-        table = own.table if fast else None
-        made = self.library.graphc_builder_new(ctypes.c_void_p(context), ggml_functions(), table, threads)
+        table = own.table if uses_own else None
+        made = self.library.graphc_builder_new(ctypes.c_void_p(context), ggml_functions(), table, threads, fast)
         if not made:
             raise GraphcError("not enough memory for a graph")
         self._builder = ctypes.c_void_p(made)
         for device in devices:
             name = backend_name(device).encode()
-            self.library.graphc_builder_device(self._builder, ctypes.c_void_p(device), name, not is_exact())
+            self.library.graphc_builder_device(self._builder, ctypes.c_void_p(device), name, fast)
         self.library.graphc_builder_choose(self._builder, choices, ctypes.c_size_t(len(choices)))
 
     def knows(self, function: str) -> bool:

@@ -101,7 +101,7 @@ def store_for(backends: Sequence[Any], threads: int) -> Store | None:
     description = ggml.ggml_backend_dev_description(ggml.ggml_backend_get_device(backend)).decode()
     if len(backends) == 1:
         code = own_code()
-        device, depends = f"{description}, {threads} thread" + "s" * (threads > 1), (machine(), code)
+        device, depends = f"{description}, {threads} thread" + "s" * (threads > 1), (machine(), code, *rounding())
     else:
         code = ggml.ggml_version().decode() + ggml.ggml_commit().decode()
         device, depends = f"{name}, {description}", (code, str(is_exact()))
@@ -110,6 +110,12 @@ def store_for(backends: Sequence[Any], threads: int) -> Store | None:
     digest = hashlib.sha256("\0".join((device, *depends)).encode()).hexdigest()[:12]
     slug = re.sub(r"\W+", "-", device.lower()).strip("-")[:60]
     return Store(device, cache_folder(KEPT_IN) / f"{slug}-{digest}.txt")
+
+
+def rounding() -> tuple[str, ...]:
+    """What our own code rounds what it multiplies to; nothing where it does not."""
+    own = load_own()
+    return ("bfloat16",) if own is not None and own.multiplies_pairs and not is_exact() else ()
 
 
 @functools.cache

@@ -33,7 +33,12 @@ TABLE = "graphc_own"
 
 FILES = ("variant.c", "build.c", "assign.c")
 
-RESULTS = {"builder_new": ctypes.c_void_p, "builder_taken": ctypes.c_bool, "assign": ctypes.c_bool}
+RESULTS = {
+    "builder_new": ctypes.c_void_p,
+    "builder_taken": ctypes.c_bool,
+    "assign": ctypes.c_bool,
+    "multiplies_pairs": ctypes.c_bool,
+}
 """What functions give that do not give an int."""
 
 
@@ -51,6 +56,8 @@ class Own:
         # Before any thread has it: a function whose result is not declared yet gives half a pointer.
         for name, result in RESULTS.items():
             getattr(library, f"graphc_{name}").restype = result
+        self.multiplies_pairs = bool(library.graphc_multiplies_pairs())
+        """True if it can multiply float32 as bfloat16, by an instruction."""
         self.builds = {name: getattr(library, f"graphc_build_{name.removeprefix(PREFIX)}") for name in built_in_c()}
         """What builds the composites that C builds."""
         for build in self.builds.values():

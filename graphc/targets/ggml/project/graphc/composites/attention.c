@@ -14,7 +14,7 @@ static struct ggml_tensor * own_attention(struct graphc_builder * b, struct ggml
     if (!b->own->takes_attention(k, q, columns, mask)) return NULL;
     struct graphc_attention_settings * settings = (struct graphc_attention_settings *) keep(b, sizeof *settings);
     if (settings == NULL) return NULL;
-    settings->factor = scale;
+    settings->factor = scale, settings->pairs = b->pairs;
     const int64_t ne[] = {v->ne[0], q->ne[2], q->ne[1], q->ne[3]};
     struct ggml_tensor * sources[] = {k, q, columns, mask};
     return computed(b, b->own->attention, settings, ne, sources, mask == NULL ? 3 : 4);

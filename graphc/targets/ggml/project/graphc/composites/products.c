@@ -47,7 +47,7 @@ static struct ggml_tensor * product(struct graphc_builder * b, struct ggml_tenso
     if (b->own != NULL) {
         struct graphc_mul_mat_settings * settings = (struct graphc_mul_mat_settings *) keep(b, sizeof *settings);
         if (settings == NULL) return NULL;
-        settings->types = b->ggml->get_type_traits(weight->type);
+        settings->types = b->ggml->get_type_traits(weight->type), settings->pairs = b->pairs;
         if (b->own->takes_mul_mat(weight, x, settings)) {
             const int64_t ne[] = {weight->ne[1], x->ne[1], x->ne[2], x->ne[3]};
             const int taken = taken_sums(b, ne, sums, count, false);
@@ -119,7 +119,7 @@ struct ggml_tensor * graphc_build_conv_2d(struct graphc_builder * b, struct ggml
         struct graphc_conv_2d_settings * settings = (struct graphc_conv_2d_settings *) keep(b, sizeof *settings);
         if (settings == NULL) return NULL;
         settings->s0 = s0, settings->s1 = s1, settings->p0 = p0, settings->p1 = p1, settings->d0 = d0, settings->d1 = d1;
-        settings->relu = relu, settings->types = b->ggml->get_type_traits(kernel->type);
+        settings->relu = relu, settings->types = b->ggml->get_type_traits(kernel->type), settings->pairs = b->pairs;
         struct ggml_tensor * found = own_convolution(b, kernel, image, ne, settings, chosen_way, sums, count);
         if (found != NULL) return found;
     } else if (b->devices > 0) {

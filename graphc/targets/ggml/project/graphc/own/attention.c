@@ -1,17 +1,31 @@
 // Attention without a matrix of scores. A panel of queries passes all keys, a block at a time: the block's scores, their
 // exponentials against the largest score so far, and their share of the result, which lies transposed until the end. When a
 // larger score comes, what was summed up before is scaled down. The lanes of a vector are queries, so nothing is summed across.
+// With pairs, a block of keys and values is rounded once for several panels of queries.
 
 #include "attention.h"
 
 #include "tiles.h"
 
 enum { KEYS = 256, DEEPEST = 512, PART = 128, FEWEST_QUERIES = 16 };
+enum { TOGETHER = 4, DEEPEST_PAIRS = DEEPEST / TOGETHER, KEYS_IN_PAIRS = 128 };  // as much memory for results as without
 
 /// What a panel of queries has so far: the largest score, the sum of exponentials, and the result [elements of v][PANEL].
 struct state {
     vector largest[VECTORS], sum[VECTORS];
-    float result[DEEPEST * PANEL] __attribute__((aligned(64)));
+    float * result;
+};
+
+/// A block of keys and values in pairs: rows of keys; values in rows along the keys, or a row for each pair of keys.
+struct rounded {
+    float keys[KEYS_IN_PAIRS * DEEPEST_PAIRS / 2] __attribute__((aligned(64)));
+    float values[KEYS_IN_PAIRS / 2 * DEEPEST_PAIRS] __attribute__((aligned(64)));
+};
+
+/// A block of keys and values as tiles read them, and how far rows are apart.
+struct some_keys {
+    const float * keys, * values;
+    int64_t next_key, next_row;
 };
 
 /// The panel's rows of a tensor as columns, times a factor; columns without a row are 0.
@@ -52,6 +66,25 @@ static bool is_float_columns(const struct ggml_tensor * t) {
     return t->type == GGML_TYPE_F32 && t->nb[1] == sizeof(float) && t->nb[0] % sizeof(float) == 0;
 }
 
+/// The pairs of what two keys have as values.
+static void pair_values(const float * first, const float * second, int64_t count, float * to) {
+    int64_t i = 0;
+    for (; i + WIDTH <= count; i += WIDTH) *(words_anywhere *) (to + i) = paired(*(const unaligned *) (first + i), *(const unaligned *) (second + i));
+    for (; i < count; ++i) *(word *) (to + i) = paired(all(first[i]), all(second[i]))[0];
+}
+
+/// Rounds a block of so many keys, of whose values there may be rows along the keys.
+static struct some_keys round_keys(struct some_keys from, int64_t count, int64_t depth, int64_t values, bool rows, struct rounded * to) {
+    static const float nothing[DEEPEST_PAIRS];
+    for (int64_t i = 0; i < count; ++i) pair_row(from.keys + i * from.next_key, depth, to->keys + i * (DEEPEST_PAIRS / 2));
+    for (int64_t i = 0; rows && i < values; ++i) pair_row(from.values + i * from.next_row, count, to->values + i * (KEYS_IN_PAIRS / 2));
+    for (int64_t i = 0; !rows && i < count; i += 2) {
+        const float * first = from.values + i * from.next_row;
+        pair_values(first, i + 1 < count ? first + from.next_row : nothing, values, to->values + i / 2 * DEEPEST_PAIRS);
+    }
+    return (struct some_keys){to->keys, to->values, DEEPEST_PAIRS / 2, rows ? KEYS_IN_PAIRS / 2 : DEEPEST_PAIRS};
+}
+
 bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tensor * q, const struct ggml_tensor * v,
                             const struct ggml_tensor * mask) {
     return is_float_rows(k) && is_float_rows(q) && (is_float_rows(v) || is_float_columns(v)) && q->ne[0] <= DEEPEST && v->ne[1] <= DEEPEST &&
@@ -63,52 +96,75 @@ bool graphc_prefers_attention(const struct ggml_tensor * q) { return q->ne[1] >=
 void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     struct graphc_attention_settings * settings = userdata;
     const struct ggml_tensor * k = dst->src[0], * q = dst->src[1], * v = dst->src[2], * mask = dst->src[3];
-    const int64_t depth = q->ne[0], keys = k->ne[1], values = v->ne[1], queries = q->ne[1];
-    const int64_t panels = (queries + PANEL - 1) / PANEL, high = tile_rows(values);
-    const tile_function * parts = is_float_rows(v) ? tiles : transposed_tiles;
-    const int64_t lda = (is_float_rows(v) ? v->nb[1] : v->nb[0]) / sizeof(float);
+    const int64_t depth = q->ne[0], keys = k->ne[1], values = v->ne[1], queries = q->ne[1], high = tile_rows(values);
+    const bool pairs = settings->pairs && depth <= DEEPEST_PAIRS && values <= DEEPEST_PAIRS, rows_of_v = is_float_rows(v);
+    const int64_t most = pairs ? TOGETHER : 1, room = DEEPEST / most * PANEL, at_once = pairs ? KEYS_IN_PAIRS : KEYS;
+    const int64_t wide = most * PANEL, groups = (queries + wide - 1) / wide, deep = pairs ? pairs_in(depth) : depth;
+    const tile_function * along = pairs ? paired_tiles : tiles, * down = pairs ? transposed_paired_tiles : transposed_tiles;
+    const tile_function * parts = rows_of_v ? along : down;
     const size_t next_query = dst->nb[2], next_head = dst->nb[1];
-    float panel[DEEPEST * PANEL] __attribute__((aligned(64))), scores[KEYS * PANEL] __attribute__((aligned(64)));
-    struct state s;
-    const struct ahead nothing = {panel, 0};
-    const int64_t units = panels * q->ne[2] * q->ne[3];
+    float panels[DEEPEST * PANEL] __attribute__((aligned(64))), scores[KEYS * PANEL] __attribute__((aligned(64)));
+    float results[DEEPEST * PANEL] __attribute__((aligned(64)));
+    struct state states[TOGETHER];
+    struct rounded shared;
+    const struct ahead nothing = {panels, 0};
+    const int64_t units = groups * q->ne[2] * q->ne[3];
     for (int64_t unit; (unit = take(&settings->turns, units, ith, nth)) < units;) {
-        const int64_t first = unit % panels * PANEL, count = min_of(queries - first, PANEL);
-        const int64_t i2 = unit / panels % q->ne[2], i3 = unit / panels / q->ne[2];
+        const int64_t first = unit % groups * wide, count = min_of(queries - first, wide);
+        const int64_t i2 = unit / groups % q->ne[2], i3 = unit / groups / q->ne[2];
         const int64_t k2 = i2 / (q->ne[2] / k->ne[2]), k3 = i3 / (q->ne[3] / k->ne[3]);
         const int64_t v2 = i2 / (q->ne[2] / v->ne[2]), v3 = i3 / (q->ne[3] / v->ne[3]);
         const char * rows = (const char *) q->data + first * q->nb[1] + i2 * q->nb[2] + i3 * q->nb[3];
-        pack_queries(rows, q->nb[1], count, depth, settings->factor, panel);
-        for (int j = 0; j < VECTORS; ++j) s.largest[j] = all(-__builtin_inff()), s.sum[j] = all(0);
-        for (int64_t i = 0; i < values * PANEL; ++i) s.result[i] = 0;
-        for (int64_t key = 0; key < keys; key += KEYS) {
-            const int64_t block = min_of(keys - key, KEYS);
+        for (int64_t x = 0; x < count; x += PANEL) {
+            struct state * s = &states[x / PANEL];
+            float * panel = panels + x / PANEL * room;
+            pack_queries(rows + x * q->nb[1], q->nb[1], min_of(count - x, PANEL), depth, settings->factor, panel);
+            if (pairs) pair_panel(panel, depth, panel);
+            for (int j = 0; j < VECTORS; ++j) s->largest[j] = all(-__builtin_inff()), s->sum[j] = all(0);
+            s->result = results + x / PANEL * room;
+            for (int64_t i = 0; i < values * PANEL; ++i) s->result[i] = 0;
+        }
+        for (int64_t key = 0; key < keys; key += at_once) {
+            const int64_t block = min_of(keys - key, at_once);
             const char * from = (const char *) k->data + key * k->nb[1] + k2 * k->nb[2] + k3 * k->nb[3];
-            for (int64_t i = 0; i < block; i += ROWS) {
-                const float * a = (const float *) (from + i * k->nb[1]);
-                for (int64_t part = 0; part < depth; part += PART) {  // partial sums: rounding errors grow with their length
-                    tiles[min_of(block - i, ROWS)](a + part, k->nb[1] / sizeof(float), panel + part * PANEL, scores + i * PANEL, PANEL,
-                                                  (int) min_of(depth - part, PART), part == 0, nothing);
+            const char * to = (const char *) v->data + key * v->nb[0] + v2 * v->nb[2] + v3 * v->nb[3];
+            struct some_keys some = {(const float *) from, (const float *) to, k->nb[1] / sizeof(float), 0};
+            some.next_row = (rows_of_v ? v->nb[1] : v->nb[0]) / sizeof(float);
+            if (pairs) some = round_keys(some, block, depth, values, rows_of_v, &shared);
+            for (int64_t x = 0; x < count; x += PANEL) {
+                struct state * s = &states[x / PANEL];
+                const float * panel = panels + x / PANEL * room;
+                for (int64_t i = 0; i < block; i += ROWS) {
+                    const float * a = some.keys + i * some.next_key;
+                    for (int64_t part = 0; part < deep; part += PART) {  // partial sums: rounding errors grow with their length
+                        along[min_of(block - i, ROWS)](a + part, some.next_key, panel + part * PANEL, scores + i * PANEL, PANEL,
+                                                       (int) min_of(deep - part, PART), part == 0, nothing);
+                    }
+                }
+                if (mask != NULL) {
+                    const size_t above = i2 % mask->ne[2] * mask->nb[2] + i3 % mask->ne[3] * mask->nb[3];
+                    const char * at = (const char *) mask->data + (first + x) * mask->nb[1] + key * mask->nb[0] + above;
+                    add_mask(scores, at, mask->nb[1], min_of(count - x, PANEL), block);
+                }
+                soften(s, scores, block, values);
+                if (pairs) pair_panel(scores, block, scores);
+                for (int64_t i = 0; i < values; i += high) {
+                    const float * a = some.values + i * (rows_of_v ? some.next_row : 1);
+                    parts[min_of(values - i, high)](a, some.next_row, scores, s->result + i * PANEL, PANEL,
+                                                    (int) (pairs ? pairs_in(block) : block), false, nothing);
                 }
             }
-            if (mask != NULL) {
-                const size_t above = i2 % mask->ne[2] * mask->nb[2] + i3 % mask->ne[3] * mask->nb[3];
-                add_mask(scores, (const char *) mask->data + first * mask->nb[1] + key * mask->nb[0] + above, mask->nb[1], count, block);
-            }
-            soften(&s, scores, block, values);
-            const char * to = (const char *) v->data + key * v->nb[0] + v2 * v->nb[2] + v3 * v->nb[3];
-            for (int64_t i = 0; i < values; i += high) {
-                const float * a = (const float *) (to + i * v->nb[1]);
-                parts[min_of(values - i, high)](a, lda, scores, s.result + i * PANEL, PANEL, (int) block, false, nothing);
-            }
         }
-        for (int j = 0; j < VECTORS; ++j) {
-            const vector share = 1.0f / s.sum[j];
-            for (int64_t i = 0; i < values; ++i) *(vector *) (s.result + i * PANEL + j * WIDTH) *= share;
-        }
-        float * out = (float *) ((char *) dst->data + first * next_query + i2 * next_head + i3 * dst->nb[3]);
-        for (int64_t x = 0; x < count; ++x) {
-            for (int64_t i = 0; i < values; ++i) out[x * (next_query / sizeof(float)) + i] = s.result[i * PANEL + x];
+        for (int64_t x = 0; x < count; x += PANEL) {
+            const struct state * s = &states[x / PANEL];
+            for (int j = 0; j < VECTORS; ++j) {
+                const vector share = 1.0f / s->sum[j];
+                for (int64_t i = 0; i < values; ++i) *(vector *) (s->result + i * PANEL + j * WIDTH) *= share;
+            }
+            float * out = (float *) ((char *) dst->data + (first + x) * next_query + i2 * next_head + i3 * dst->nb[3]);
+            for (int64_t each = 0; each < min_of(count - x, PANEL); ++each) {
+                for (int64_t i = 0; i < values; ++i) out[each * (next_query / sizeof(float)) + i] = s->result[i * PANEL + each];
+            }
         }
     }
 }

@@ -16,9 +16,10 @@ GRAPHC_API bool graphc_takes_attention(const struct ggml_tensor * k, const struc
 /// True if it is then taken for faster than two products with a softmax between, unless that was measured.
 GRAPHC_API bool graphc_prefers_attention(const struct ggml_tensor * q);
 
-/// The settings of attention: its userdata.
+/// The settings of attention: its userdata. With `pairs`, what both products multiply is rounded to bfloat16, where heads are small.
 struct graphc_attention_settings {
     float factor;
+    bool pairs;
     struct graphc_turns turns;
 };
 

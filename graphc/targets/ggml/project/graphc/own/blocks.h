@@ -40,6 +40,14 @@ static inline const float * read_rows(const struct matrix * m, int64_t row, int6
     return workspace;
 }
 
+/// The same rows as pairs.
+static inline const float * read_pairs(const struct matrix * m, int64_t row, int64_t count, int64_t column, int depth, float * workspace, int64_t * lda) {
+    float wide[DEPTH];
+    *lda = pairs_in(DEPTH);
+    for (int64_t i = 0, unused; i < count; ++i) pair_row(read_rows(m, row + i, 1, column, depth, wide, &unused), depth, workspace + i * *lda);
+    return workspace;
+}
+
 /// Where a block begins in the result's axes.
 struct place {
     int64_t axis[4];
@@ -68,7 +76,14 @@ struct block {
     bool first;  // else the products are added to what `c` holds
     bool last;   // then comes what is added to the result
     bool relu;
+    bool pairs;  // `packed` has them, and `a` is read so
 };
+
+/// Columns of a block at most. Rows are read as pairs once for each block, so blocks are wide then; they take no more memory.
+static inline int64_t most_columns(bool pairs) { return pairs ? 2 * COLUMNS : COLUMNS; }
+
+/// Elements, or pairs, of a panel's columns.
+static inline int64_t panel_depth(bool pairs) { return pairs ? pairs_in(DEPTH) : DEPTH; }
 
 /// Adds to rows of the result what is added to it, and takes ReLU of that.
 static inline void finish(const struct block * b, int64_t top, int64_t bottom) {
@@ -89,12 +104,14 @@ static inline void finish(const struct block * b, int64_t top, int64_t bottom) {
 static inline void multiply(const struct block * b) {
     float workspace[BLOCK * ROWS * DEPTH] __attribute__((aligned(64)));
     const int64_t high = tile_rows(b->rows), tall = even_split((b->rows + high - 1) / high, BLOCK) * high;
+    const tile_function * with = b->pairs ? paired_tiles : tiles;
+    const int deep = b->pairs ? (int) pairs_in(b->depth) : b->depth;
     int64_t coming = 0, lda;
     for (int64_t top = 0; top < b->rows; top += tall) {
         const int64_t bottom = min_of(top + tall, b->rows);
-        const float * rows = read_rows(&b->a, top, bottom - top, 0, b->depth, workspace, &lda);
+        const float * rows = (b->pairs ? read_pairs : read_rows)(&b->a, top, bottom - top, 0, b->depth, workspace, &lda);
         for (int64_t j = 0; j < b->columns; j += PANEL) {
-            const float * panel = b->packed + j * DEPTH;
+            const float * panel = b->packed + j * panel_depth(b->pairs);
             const int64_t wide = min_of(b->columns - j, PANEL);
             for (int64_t i = top; i < bottom; i += high, coming += LINES) {
                 const int64_t count = min_of(bottom - i, high);
@@ -103,11 +120,11 @@ static inline void multiply(const struct block * b) {
                 struct ahead ahead = rows_ahead(a + high * lda, lda * (int64_t) sizeof(float));
                 if (coming < b->coming_rows) ahead = (struct ahead){b->coming + coming * b->coming_step, b->coming_step};
                 if (wide == PANEL) {
-                    tiles[count](a, lda, panel, c, b->ldc, b->depth, b->first, ahead);
+                    with[count](a, lda, panel, c, b->ldc, deep, b->first, ahead);
                     continue;
                 }
                 float edge[ROWS * PANEL];
-                tiles[count](a, lda, panel, edge, PANEL, b->depth, true, ahead);
+                with[count](a, lda, panel, edge, PANEL, deep, true, ahead);
                 for (int row = 0; row < count; ++row) {
                     for (int64_t x = 0; x < wide; ++x) {
                         float * target = c + row * b->ldc + x;
@@ -122,13 +139,14 @@ static inline void multiply(const struct block * b) {
 
 /// A thread's share of a result: rows and columns are cut into so many units that no thread waits long for another.
 struct units {
-    int64_t columns, rows, parts, count;
+    int64_t wide, columns, rows, parts, count;
 };
 
-static inline struct units cut(int64_t rows, int64_t columns, int64_t batches, int nth) {
-    struct units u = {(columns + COLUMNS - 1) / COLUMNS, rows, 1, 0};
+static inline struct units cut(int64_t rows, int64_t columns, int64_t batches, int nth, bool pairs) {
+    const int64_t wide = pairs ? (even_split(columns, most_columns(true)) + PANEL - 1) / PANEL * PANEL : COLUMNS;
+    struct units u = {wide, (columns + wide - 1) / wide, rows, 1, 0};
     while (u.columns * batches * u.parts < SPLIT * nth && rows / (2 * u.parts) >= LEAST_ROWS) u.parts *= 2;
-    const int64_t fewest = columns > COLUMNS && columns % COLUMNS != 0 ? 2 * nth : nth;  // units that differ must be more
+    const int64_t fewest = columns > wide && columns % wide != 0 ? 2 * nth : nth;  // units that differ must be more
     while (u.columns * batches * u.parts < fewest && rows / u.parts >= 2 * ROWS) u.parts *= 2;
     u.rows = ((rows + u.parts - 1) / u.parts + ROWS - 1) / ROWS * ROWS;
     u.parts = (rows + u.rows - 1) / u.rows;

@@ -7,18 +7,22 @@
 #include "rows.h"
 #include "tiles.h"
 
-/// Rows of a matrix from `row` on, their elements from `column` on, as the columns of panels; columns without a row are 0.
-static void pack_rows(const struct matrix * m, int64_t row, int64_t count, int64_t column, int depth, float * packed) {
+/// Rows of a matrix from `row` on, their elements from `column` on, as the columns of panels, or as columns of pairs; columns without a
+/// row are 0.
+static void pack_rows(const struct matrix * m, int64_t row, int64_t count, int64_t column, int depth, bool pairs, float * packed) {
+    const int deep = pairs ? (int) pairs_in(depth) : depth;
     float workspace[WIDTH * DEPTH] __attribute__((aligned(64)));
     for (int64_t j = 0; j < (count + PANEL - 1) / PANEL * PANEL; j += WIDTH) {
-        float * panel = packed + j / PANEL * PANEL * DEPTH + j % PANEL;
+        float * panel = packed + j / PANEL * PANEL * panel_depth(pairs) + j % PANEL;
         const int64_t there = min_of(count - j, WIDTH);
         int64_t ldb;
-        const float * rows = read_rows(m, row + j, there, column, depth, workspace, &ldb);
+        const float * rows = (pairs ? read_pairs : read_rows)(m, row + j, there, column, depth, workspace, &ldb);
         int k = 0;
-        for (; there == WIDTH && k + WIDTH <= depth; k += WIDTH) transpose(rows + k, ldb, panel + k * PANEL);
+        for (; there == WIDTH && k + WIDTH <= deep; k += WIDTH) transpose(rows + k, ldb, panel + k * PANEL);
         for (int x = 0; x < WIDTH; ++x) {
-            for (int rest = k; rest < depth; ++rest) panel[rest * PANEL + x] = x < there ? rows[x * ldb + rest] : 0;
+            for (int rest = k; rest < deep; ++rest) {
+                *(word *) (panel + rest * PANEL + x) = x < there ? *(const word *) (rows + x * ldb + rest) : 0;
+            }
         }
     }
 }
@@ -41,9 +45,11 @@ bool graphc_takes_sum(const struct ggml_tensor * sum, const struct ggml_tensor *
     return is_float_rows(sum) && (!image || one || plane);
 }
 
+bool graphc_multiplies_pairs(void) { return HAS_PAIRS; }
+
 static struct place find(const struct units * u, const struct ggml_tensor * dst, int64_t unit) {
     const int64_t batch = unit / u->parts / u->columns;
-    return (struct place){{unit / u->parts % u->columns * COLUMNS, unit % u->parts * u->rows, batch % dst->ne[2], batch / dst->ne[2]}};
+    return (struct place){{unit / u->parts % u->columns * u->wide, unit % u->parts * u->rows, batch % dst->ne[2], batch / dst->ne[2]}};
 }
 
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
@@ -52,7 +58,7 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
     const int64_t depth = b->ne[0], columns = dst->ne[0], rows = dst->ne[1];
     if (rows <= MOST_FEW) return multiply_few(dst, ith, nth, s);
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
-    const struct units u = cut(rows, columns, dst->ne[2] * dst->ne[3], nth);
+    const struct units u = cut(rows, columns, dst->ne[2] * dst->ne[3], nth, s->pairs);
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
         const struct place at = find(&u, dst, unit), then = find(&u, dst, min_of(unit + 1, u.count - 1));
         const struct matrix weights = columns_at(dst, s, at), later = columns_at(dst, s, then);
@@ -60,16 +66,16 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         char * c = (char *) dst->data;
         for (int each = 0; each < 4; ++each) c += at.axis[each] * dst->nb[each];
         struct block part = {.dst = dst, .at = at, .axis = 1, .c = (float *) c, .ldc = dst->nb[1] / sizeof(float)};
-        part.packed = packed, part.coming_step = weights.step, part.relu = s->relu;
+        part.packed = packed, part.coming_step = weights.step, part.relu = s->relu, part.pairs = s->pairs;
         part.rows = min_of(rows - at.axis[1], u.rows);
-        part.columns = min_of(columns - at.axis[0], COLUMNS);
+        part.columns = min_of(columns - at.axis[0], u.wide);
         for (int64_t k = 0; k < depth; k += DEPTH) {
             part.depth = (int) min_of(depth - k, DEPTH);
             part.first = k == 0, part.last = k + DEPTH >= depth;
             part.a = (struct matrix){left + k * sizeof(float), b->nb[1], GGML_TYPE_F32, NULL};
             part.coming = part.last ? element(&later, 0, 0) : element(&weights, 0, k + DEPTH);
-            part.coming_rows = min_of(columns - (part.last ? then : at).axis[0], COLUMNS);
-            pack_rows(&weights, 0, part.columns, k, part.depth, packed);
+            part.coming_rows = min_of(columns - (part.last ? then : at).axis[0], u.wide);
+            pack_rows(&weights, 0, part.columns, k, part.depth, s->pairs, packed);
             multiply(&part);
         }
     }

@@ -8,9 +8,14 @@
 extern "C" {
 #endif
 
-/// The settings of a product: its userdata. `types` is what `ggml_get_type_traits` has for src[0].
+/// True if this code can multiply pairs of bfloat16 by an instruction.
+GRAPHC_API bool graphc_multiplies_pairs(void);
+
+/// The settings of a product: its userdata. With `pairs`, both operands are rounded to bfloat16 (not where there are few rows).
+/// `types` is what `ggml_get_type_traits` has for src[0].
 struct graphc_mul_mat_settings {
     int relu;
+    bool pairs;
     const struct ggml_type_traits * types;
     struct graphc_turns turns;
 };

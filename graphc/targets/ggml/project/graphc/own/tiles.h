@@ -117,6 +117,73 @@ static inline vector sigmoid(vector x) {
     return choose(x < all(0), small, all(1)) / (1.0f + small);
 }
 
+// Pairs: two numbers that follow one another in a sum, rounded to bfloat16, in a word: the first in its lower half. They lie where a
+// float32 would, and are moved as such.
+
+typedef uint32_t word __attribute__((may_alias));
+typedef uint32_t words_of __attribute__((vector_size(WIDTH * 4), may_alias));
+typedef uint32_t words_anywhere __attribute__((vector_size(WIDTH * 4), aligned(4), may_alias));
+
+static inline int64_t pairs_in(int64_t count) { return (count + 1) / 2; }
+
+#if defined(__AVX512BF16__)
+enum { HAS_PAIRS = true };
+
+/// A sum and the products of two pairs, in float32.
+static inline vector add_products(vector sum, words_of a, words_of b) {
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+}
+
+/// The pairs of the numbers of two vectors that lie one after the other.
+static inline words_of in_pairs(vector first, vector second) {
+    words_of found;
+    __asm__("vcvtne2ps2bf16 %1, %2, %0" : "=v"(found) : "v"(first), "v"(second));
+    return found;
+}
+#else
+enum { HAS_PAIRS = false };  // so that nothing asks for them, for this takes longer than products of float32
+
+static inline vector add_products(vector sum, words_of a, words_of b) {
+    return sum + (vector) (a << 16) * (vector) (b << 16) + (vector) (a & 0xffff0000) * (vector) (b & 0xffff0000);
+}
+
+/// Numbers rounded to bfloat16, ties to even, in the upper halves of words. The lower halves hold anything.
+static inline words_of rounded(vector x) {
+    const words_of bits = (words_of) x;
+    return (words_of) choose(x == x, (vector) (bits + 0x7fff + (bits >> 16 & 1)), (vector) (bits | 0x400000));
+}
+
+static inline words_of in_pairs(vector first, vector second) {
+    float both[2 * WIDTH];
+    *(unaligned *) both = first, *(unaligned *) (both + WIDTH) = second;
+    return rounded(every_second(both)) >> 16 | (rounded(every_second(both + 1)) & 0xffff0000);
+}
+#endif
+
+/// The pairs of the numbers of two vectors, element by element.
+static inline words_of paired(vector first, vector second) { return in_pairs(interleave_first(first, second), interleave_last(first, second)); }
+
+/// `count` numbers that lie one after the other as pairs, the last one with a 0 where they are odd.
+static inline void pair_row(const float * from, int64_t count, float * to) {
+    int64_t i = 0;
+    for (; i + 2 * WIDTH <= count; i += 2 * WIDTH) {
+        *(words_anywhere *) (to + i / 2) = in_pairs(*(const unaligned *) (from + i), *(const unaligned *) (from + i + WIDTH));
+    }
+    for (; i < count; i += 2) *(word *) (to + i / 2) = in_pairs((vector){from[i], i + 1 < count ? from[i + 1] : 0}, all(0))[0];
+}
+
+/// Rows of a panel as rows of pairs, in half as many; the last one is paired with zeros where they are odd.
+static inline void pair_panel(const float * from, int64_t rows, float * to) {
+    for (int64_t k = 0; k < rows; k += 2) {
+        for (int j = 0; j < PANEL; j += WIDTH) {
+            const vector even = *(const vector *) (from + k * PANEL + j);
+            const vector odd = k + 1 < rows ? *(const vector *) (from + (k + 1) * PANEL + j) : all(0);
+            *(words_of *) (to + k / 2 * PANEL + j) = paired(even, odd);
+        }
+    }
+}
+
 /// Memory that is read soon: LINES lines of the cache in each of as many rows, `step` bytes apart.
 struct ahead {
     const void * at;
@@ -129,8 +196,9 @@ enum { LINE = 64, LINES = 16, SPREAD = 4096 };
 static inline struct ahead rows_ahead(const void * at, int64_t step) { return (struct ahead){at, step % SPREAD == 0 ? 0 : step}; }
 
 /// c[rows][PANEL] (+)= a[rows][depth] * panel[depth][PANEL]; rows of `a` are `down` elements apart, its columns `along`. `rows` and
-/// one of the two are constants where this is called. What lies ahead is fetched a line at a time, which costs nothing here.
-static inline __attribute__((always_inline)) void tile(int rows, const float * a, int64_t down, int64_t along, const float * panel,
+/// one of the two are constants where this is called, and so is `pairs`: true if an element stands for two numbers. What lies ahead is
+/// fetched a line at a time, which costs nothing here.
+static inline __attribute__((always_inline)) void tile(bool pairs, int rows, const float * a, int64_t down, int64_t along, const float * panel,
                                                        float * c, int64_t ldc, int depth, bool first, struct ahead ahead) {
     vector sums[ROWS][VECTORS];
 #pragma GCC unroll 16
@@ -149,7 +217,11 @@ static inline __attribute__((always_inline)) void tile(int rows, const float * a
 #pragma GCC unroll 16
         for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
-            for (int j = 0; j < VECTORS; ++j) sums[i][j] += thirds[i / 3][i % 3 * down] * column[j];
+            for (int j = 0; j < VECTORS; ++j) {
+                const float * element = &thirds[i / 3][i % 3 * down];
+                if (pairs) sums[i][j] = add_products(sums[i][j], (words_of){0} + *(const word *) element, (words_of) column[j]);
+                else sums[i][j] += *element * column[j];
+            }
         }
 #pragma GCC unroll 16
         for (int i = 0; i < rows; i += 3) thirds[i / 3] += along;
@@ -167,11 +239,19 @@ static inline __attribute__((always_inline)) void tile(int rows, const float * a
 #define TILE(n) \
     static __attribute__((noinline)) void tile_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
                                                    int depth, bool first, struct ahead ahead) { \
-        tile(n, a, lda, 1, panel, c, ldc, depth, first, ahead); \
+        tile(false, n, a, lda, 1, panel, c, ldc, depth, first, ahead); \
     } \
     static __attribute__((noinline)) void transposed_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
                                                      int depth, bool first, struct ahead ahead) { \
-        tile(n, a, 1, lda, panel, c, ldc, depth, first, ahead); \
+        tile(false, n, a, 1, lda, panel, c, ldc, depth, first, ahead); \
+    } \
+    static __attribute__((noinline)) void paired_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
+                                                     int depth, bool first, struct ahead ahead) { \
+        tile(true, n, a, lda, 1, panel, c, ldc, depth, first, ahead); \
+    } \
+    static __attribute__((noinline)) void transposed_pairs_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
+                                                               int depth, bool first, struct ahead ahead) { \
+        tile(true, n, a, 1, lda, panel, c, ldc, depth, first, ahead); \
     }
 TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
 #if defined(__AVX512F__)
@@ -192,6 +272,8 @@ typedef void (*tile_function)(const float *, int64_t, const float *, float *, in
 
 /// By the number of rows: tiles of a matrix whose rows lie one after the other, and of one whose columns do.
 static const tile_function tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(tile);
+static const tile_function paired_tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(paired);
+static const tile_function transposed_paired_tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(transposed_pairs);
 static const tile_function transposed_tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(transposed);
 
 /// The size of parts, `most` at most, of which as few as possible cover so many, as alike as possible.

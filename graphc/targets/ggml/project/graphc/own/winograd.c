@@ -27,6 +27,7 @@ struct plan {
     const struct graphc_conv_2d_settings * s;
     const struct ggml_tensor * kernel, * image;
     int64_t channels, rows, across, tiles, panels;
+    int64_t depth;  // of a panel: channels, or pairs of them
     bool few;     // tiles: each part of the kernel is transformed when it is needed, else all of it before
     bool shared;  // the images are transformed before, else by each thread for itself
     int64_t group, together;  // panels and channels of the result that are computed together
@@ -38,13 +39,14 @@ static struct plan plan_of(const struct ggml_tensor * kernel, const struct ggml_
     struct plan p = {.s = s, .kernel = kernel, .image = image, .channels = kernel->ne[2], .rows = kernel->ne[3], .across = (width + 1) / 2};
     p.tiles = p.across * ((height + 1) / 2);
     p.panels = (p.tiles + PANEL - 1) / PANEL;
+    p.depth = s->pairs ? pairs_in(p.channels) : p.channels;
     p.few = p.panels <= FEW;
-    p.images = p.panels * PLACES * p.channels * PANEL * image->ne[3];
+    p.images = p.panels * PLACES * p.depth * PANEL * image->ne[3];
     p.shared = p.few || p.images <= MOST_PIXELS;
     p.group = p.few ? p.panels : GROUP;
     p.together = p.few ? FEW_CHANNELS : even_split(p.rows, CHANNELS);
-    p.weights = p.few ? 0 : PLACES * p.channels * p.rows;
-    p.each = PLACES * (p.group * PANEL * p.together + (p.few ? p.together * p.channels : 0) + (p.shared ? 0 : p.group * PANEL * p.channels));
+    p.weights = p.few ? 0 : PLACES * p.depth * p.rows;
+    p.each = PLACES * (p.group * PANEL * p.together + (p.few ? p.together * p.depth : 0) + (p.shared ? 0 : p.group * PANEL * p.depth));
     if (!p.shared) p.images = 0;
     return p;
 }
@@ -53,10 +55,10 @@ static struct plan plan_of(const struct ggml_tensor * kernel, const struct ggml_
 struct work {
     struct plan plan;
     struct ggml_tensor * dst;
-    const float * panel;  // [panels][PLACES][channels][PANEL]
+    const float * panel;  // [panels][PLACES][depth][PANEL]
     float * workspace;         // for panels that are not shared
     float * products;     // [panels][PLACES][together][PANEL]
-    float * part;         // of the kernel, where there are few tiles: [PLACES][together][channels]
+    float * part;         // of the kernel, where there are few tiles: [PLACES][together][depth]
 };
 
 static float * room_of(const struct ggml_tensor * t) {
@@ -86,15 +88,15 @@ static inline void filter(vector g0, vector g1, vector g2, vector * to) {
     to[0] = g0, to[1] = outer + inner, to[2] = outer - inner, to[3] = g2;
 }
 
-/// A row of the kernel, [channels][9], as [PLACES][channels], `plane` elements from place to place.
-static void transform_row(const struct ggml_tensor * kernel, const struct graphc_conv_2d_settings * s, int64_t row, float * to, int64_t plane) {
-    const int64_t channels = kernel->ne[2];
+/// `channels` of a row of the kernel, [channels][9], from one on, as [PLACES][channels], `plane` elements from place to place.
+static void transform_channels(const struct ggml_tensor * kernel, const struct graphc_conv_2d_settings * s, int64_t row, int64_t channel,
+                               int64_t channels, float * to, int64_t plane) {
     float workspace[WIDTH * 10] = {0}, transposed[16 * PANEL] __attribute__((aligned(64)));
     for (int64_t c = 0; c < channels; c += WIDTH) {
         const int64_t count = min_of(channels - c, WIDTH);
-        const char * data = (const char *) kernel->data + row * kernel->nb[3] + c * kernel->nb[2];
+        const char * data = (const char *) kernel->data + row * kernel->nb[3] + (channel + c) * kernel->nb[2];
         const float * from = (const float *) data;
-        if (kernel->type != GGML_TYPE_F32 || c + WIDTH >= channels) {  // `transpose` reads more than 9 elements
+        if (kernel->type != GGML_TYPE_F32 || channel + c + WIDTH >= kernel->ne[2]) {  // `transpose` reads more than 9 elements
             widen(kernel->type, s->types, data, count * 9, workspace);
             from = workspace;
         }
@@ -112,6 +114,19 @@ static void transform_row(const struct ggml_tensor * kernel, const struct graphc
                 for (int64_t lane = 0; count < WIDTH && lane < count; ++lane) place[lane] = places[x][lane];
             }
         }
+    }
+}
+
+/// A row of the kernel as [PLACES][depth], `plane` elements from place to place.
+static void transform_row(const struct ggml_tensor * kernel, const struct graphc_conv_2d_settings * s, int64_t row, float * to, int64_t plane) {
+    enum { SOME = 2 * WIDTH };
+    const int64_t channels = kernel->ne[2];
+    if (!s->pairs) return transform_channels(kernel, s, row, 0, channels, to, plane);
+    float wide[PLACES * SOME];
+    for (int64_t c = 0; c < channels; c += SOME) {
+        const int64_t count = min_of(channels - c, SOME);
+        transform_channels(kernel, s, row, c, count, wide, SOME);
+        for (int place = 0; place < PLACES; ++place) pair_row(wide + place * SOME, count, to + place * plane + c / 2);
     }
 }
 
@@ -212,18 +227,27 @@ static void add_sums(const struct ggml_tensor * dst, int64_t channel, int64_t pi
     }
 }
 
-/// Transforms tiles of some channels, the panels from the tile `origin` on.
+/// Transforms the tiles of a panel in a channel's plane, from the tile `first` on, as [PLACES] rows that are `stride` apart.
+static void read_panel(const struct plan * p, const float * plane, int64_t first, float * to, int64_t stride) {
+    const int64_t end = min_of(first + PANEL, p->tiles);
+    for (int64_t t = first, along; t < end; t += along) {
+        const int64_t lane = t - first;
+        along = min_of(p->across - t % p->across, end - t);
+        transform(p->image, plane, p->s, t % p->across, t / p->across, along, to + lane, stride, PANEL - lane);
+    }
+}
+
+/// Transforms tiles of some channels, the panels from the tile `origin` on. `channel` is even.
 static void read_panels(const struct plan * p, int64_t batch, int64_t origin, int64_t panels, int64_t channel, int64_t count, float * to) {
-    const int64_t plane = p->image->ne[0] * p->image->ne[1], stride = p->channels * PANEL;
+    const int64_t plane = p->image->ne[0] * p->image->ne[1], stride = p->depth * PANEL, end = channel + count;
     const float * pixels = (const float *) p->image->data + batch * p->channels * plane;
+    float wide[PLACES * 2 * PANEL] __attribute__((aligned(64))) = {0};
     for (int64_t first = origin; panels > 0; --panels, first += PANEL, to += PLACES * stride) {
-        const int64_t end = min_of(first + PANEL, p->tiles);
-        for (int64_t c = channel; c < channel + count; ++c) {
-            for (int64_t t = first, along; t < end; t += along) {
-                const int64_t lane = t - first;
-                along = min_of(p->across - t % p->across, end - t);
-                transform(p->image, pixels + c * plane, p->s, t % p->across, t / p->across, along, to + c * PANEL + lane, stride, PANEL - lane);
-            }
+        for (int64_t c = channel; !p->s->pairs && c < end; ++c) read_panel(p, pixels + c * plane, first, to + c * PANEL, stride);
+        for (int64_t c = channel; p->s->pairs && c < end; c += 2) {
+            const int64_t both = min_of(end - c, 2);
+            for (int64_t i = 0; i < both; ++i) read_panel(p, pixels + (c + i) * plane, first, wide + i * PANEL, 2 * PANEL);
+            for (int place = 0; place < PLACES; ++place) pair_panel(wide + place * 2 * PANEL, both, to + place * stride + c / 2 * PANEL);
         }
     }
 }
@@ -236,27 +260,28 @@ void graphc_winograd_operands(struct ggml_tensor * dst, int ith, int nth, void *
     const int64_t pixels = p.shared ? parts * p.panels * p.image->ne[3] : 0;
     for (int64_t unit; (unit = take(&s->turns, rows + pixels, ith, nth)) < rows + pixels;) {
         for (int64_t row = unit * TURNED; unit < rows && row < min_of((unit + 1) * TURNED, p.rows); ++row) {
-            transform_row(p.kernel, s, row, kernel + row * p.channels, p.rows * p.channels);
+            transform_row(p.kernel, s, row, kernel + row * p.depth, p.rows * p.depth);
         }
         if (unit < rows) continue;
         const int64_t panel = (unit - rows) / parts, channel = (unit - rows) % parts * TURNED;
-        float * to = images + panel * PLACES * p.channels * PANEL;
+        float * to = images + panel * PLACES * p.depth * PANEL;
         read_panels(&p, panel / p.panels, panel % p.panels * PANEL, 1, channel, min_of(p.channels - channel, TURNED), to);
     }
 }
 
 /// The products of `count` rows of the transformed kernel with the panels.
 static void multiply_panels(const struct work * w, const float * kernel, int64_t plane, int64_t count, int64_t panels) {
-    const int64_t stride = w->plan.channels * PANEL, high = tile_rows(count);
+    const tile_function * with = w->plan.s->pairs ? paired_tiles : tiles;
+    const int64_t stride = w->plan.depth * PANEL, high = tile_rows(count);
     for (int64_t place = 0; place < PLACES; ++place) {
-        for (int64_t k = 0; k < w->plan.channels; k += DEEP) {
+        for (int64_t k = 0; k < w->plan.depth; k += DEEP) {
             for (int64_t i = 0; i < count; i += high) {
-                const float * a = kernel + place * plane + i * w->plan.channels + k;
+                const float * a = kernel + place * plane + i * w->plan.depth + k;
                 for (int64_t p = 0; p < panels; ++p) {
                     const float * panel = w->panel + (p * PLACES + place) * stride + k * PANEL;
                     float * c = w->products + ((p * PLACES + place) * w->plan.together + i) * PANEL;
-                    const struct ahead ahead = rows_ahead(a + high * w->plan.channels, w->plan.channels * (int64_t) sizeof(float));
-                    tiles[min_of(count - i, high)](a, w->plan.channels, panel, c, PANEL, (int) min_of(w->plan.channels - k, DEEP), k == 0, ahead);
+                    const struct ahead ahead = rows_ahead(a + high * w->plan.depth, w->plan.depth * (int64_t) sizeof(float));
+                    with[min_of(count - i, high)](a, w->plan.depth, panel, c, PANEL, (int) min_of(w->plan.depth - k, DEEP), k == 0, ahead);
                 }
             }
         }
@@ -294,8 +319,8 @@ void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata
     const float * kernel = room_of(operands), * images = kernel + p.weights;
     struct work w = {.plan = p, .dst = dst, .products = room_of(operands) + p.weights + p.images + ith * p.each};
     w.part = w.products + PLACES * p.group * PANEL * p.together;
-    w.workspace = w.part + (p.few ? PLACES * p.together * p.channels : 0);
-    const int64_t groups = (p.panels + p.group - 1) / p.group, batches = image->ne[3], size = PLACES * p.channels * PANEL;
+    w.workspace = w.part + (p.few ? PLACES * p.together * p.depth : 0);
+    const int64_t groups = (p.panels + p.group - 1) / p.group, batches = image->ne[3], size = PLACES * p.depth * PANEL;
     int64_t rows = p.shared ? p.together : p.rows;  // of a unit: images that each thread transforms are cut as little as possible
     while (groups * batches * ((p.rows + rows - 1) / rows) < 2 * nth && rows >= 2 * CHANNELS) rows /= 2;
     const int64_t parts = (p.rows + rows - 1) / rows, units = groups * parts * batches;
@@ -307,10 +332,10 @@ void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata
         for (int64_t first = unit % parts * rows; first < until; first += p.together) {
             const int64_t count = min_of(until - first, p.together);
             for (int64_t i = 0; p.few && i < count; ++i) {
-                transform_row(p.kernel, s, first + i, w.part + i * p.channels, p.together * p.channels);
+                transform_row(p.kernel, s, first + i, w.part + i * p.depth, p.together * p.depth);
             }
-            const float * part = p.few ? w.part : kernel + first * p.channels;
-            multiply_panels(&w, part, (p.few ? p.together : p.rows) * p.channels, count, panels);
+            const float * part = p.few ? w.part : kernel + first * p.depth;
+            multiply_panels(&w, part, (p.few ? p.together : p.rows) * p.depth, count, panels);
             write_panels(&w, batch, origin * PANEL, panels, first, count);
         }
     }
