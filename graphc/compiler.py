@@ -43,6 +43,7 @@ from graphc.weights.undo import Base, compiled_from
 
 if TYPE_CHECKING:
     import onnx
+    import onnx_ir
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ DEFAULTS = Settings()
 
 
 def compile(
-    source: str | os.PathLike[str] | onnx.ModelProto | Graph,
+    source: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model | Graph,
     output: str | os.PathLike[str] | None = None,
     *,
     cpp: str | os.PathLike[str] | None = None,
@@ -88,11 +89,12 @@ def compile(
 ) -> Model:
     """Compile a model and load it.
 
-    `source` is an ONNX file, an `onnx.ModelProto` or a graph. With `output`, the engine file is written there, the model is
-    called by its name, and runs from it with its weights mapped; without, the weights are kept in memory. With `cpp`, a C++
-    project is written to that folder. `dims` gives values to named sizes, or ranges (`"64..128:8"`; a size that may be 0 needs
-    `"0.."`). The rules and passes `without` are not applied, and no more after the first `stop_after` applications. `names` is
-    a checkpoint with the weights of this model, in which constants are looked for whose names the exporter lost.
+    `source` is an ONNX file, an `onnx.ModelProto`, an `onnx_ir.Model` or a graph. With `output`, the engine file is written
+    there, the model is called by its name, and runs from it with its weights mapped; without, the weights are kept in memory.
+    With `cpp`, a C++ project is written to that folder. `dims` gives values to named sizes, or ranges (`"64..128:8"`; a size
+    that may be 0 needs `"0.."`). The rules and passes `without` are not applied, and no more after the first `stop_after`
+    applications. `names` is a checkpoint with the weights of this model, in which constants are looked for whose names the
+    exporter lost.
 
     `dtype` is what the weights are stored in: a type of ggml's (`"q8_0"`), or several, each for those whose names fit a pattern
     (`["q8_0", "*.attn*.weight=q4_k"]`; the last that fits counts), or `"checkpoint"`: as `weights` has them. Where that is not
@@ -127,7 +129,7 @@ def compile(
 
 
 def compile_program(
-    source: str | os.PathLike[str] | onnx.ModelProto | Graph,
+    source: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model | Graph,
     settings: Settings = DEFAULTS,
     *,
     methods: Methods | None = None,
@@ -139,7 +141,7 @@ def compile_program(
 
 
 def compile_weights(
-    source: str | os.PathLike[str] | onnx.ModelProto | Graph,
+    source: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model | Graph,
     settings: Settings,
     *,
     methods: Methods | None = None,

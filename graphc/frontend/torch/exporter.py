@@ -1,4 +1,4 @@
-"""From a PyTorch module, through PyTorch's ONNX exporter. The only file of the package that imports torch."""
+"""From a PyTorch module, through PyTorch's ONNX exporter."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import logging
 import os
 import re
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,8 @@ from graphc.weights.checkpoint import Source
 if TYPE_CHECKING:
     import torch
     from torch.onnx import ONNXProgram
+
+_EXPORTING = threading.RLock()
 
 OPSET = 23
 """The opset that is asked of the exporter: the first in which attention and all normalizations are operators."""
@@ -111,13 +115,12 @@ def export(
         import torch
     except ImportError as error:
         raise GraphcError("from_torch needs PyTorch: pip install 'graphc[export]'") from error
-    if find_spec("onnxscript") is None:
-        raise GraphcError("PyTorch's exporter needs onnxscript: pip install 'graphc[export]'")
+    require_onnxscript()
     if isinstance(module, torch.export.ExportedProgram):
         if example_inputs is not None:
             raise InputError("an ExportedProgram has its example already; example_inputs are for a module")
         arguments, keywords = module.example_inputs or ((), {})
-        exported = _exported(module, (), {}, dynamic_shapes)
+        exported = exported_model(module, (), {}, dynamic_shapes)
         name = "model"
     elif isinstance(module, torch.nn.Module):
         if example_inputs is None:
@@ -134,6 +137,12 @@ def export(
     return exported, name
 
 
+def require_onnxscript() -> None:
+    """Raises GraphcError where PyTorch's exporter lacks what it needs."""
+    if find_spec("onnxscript") is None:
+        raise GraphcError("PyTorch's exporter needs onnxscript: pip install 'graphc[export]'")
+
+
 def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional and keyword arguments of a call."""
     if isinstance(example, dict):
@@ -147,19 +156,19 @@ def _evaluated(
     """The module exported in evaluation mode; each of its modules is in the mode that it was in afterwards."""
     modes = {each: each.training for each in module.modules()}
     try:
-        return _exported(module.eval(), arguments, keywords, dynamic_shapes)
+        return exported_model(module.eval(), arguments, keywords, dynamic_shapes)
     finally:
         for each, training in modes.items():
             each.training = training
 
 
-def _exported(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], dynamic_shapes: Any) -> ONNXProgram:
+def exported_model(
+    module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], dynamic_shapes: Any
+) -> ONNXProgram:
     """What PyTorch's exporter makes of it. Raises ModelError."""
     import torch
 
-    said = io.StringIO()  # remarks and graphs that the exporter prints
-    with warnings.catch_warnings(), silent_logs("torch"), redirect_stdout(said), redirect_stderr(said):
-        warnings.simplefilter("ignore")
+    with silent(), _kept_operators():
         try:
             exported = torch.onnx.export(
                 module,
@@ -175,6 +184,38 @@ def _exported(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any],
             raise ModelError(failure(error, module)) from error
     assert exported is not None
     return exported
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Keep what the exporter remarks and prints to itself."""
+    said = io.StringIO()
+    with warnings.catch_warnings(), silent_logs("torch"), redirect_stdout(said), redirect_stderr(said):
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def _kept_operators() -> Iterator[None]:
+    """Have the exporter make its table of operators once, and not for each model, which takes it a second. An exporter that has
+    it elsewhere does as it always does."""
+    try:
+        from torch.onnx._internal.exporter._registration import ONNXRegistry
+    except ImportError:
+        yield
+        return
+    with _EXPORTING:
+        before, make = vars(ONNXRegistry)["from_torchlib"], ONNXRegistry.from_torchlib
+        setattr(ONNXRegistry, "from_torchlib", staticmethod(partial(_operators, make)))  # noqa: B010
+        try:
+            yield
+        finally:
+            setattr(ONNXRegistry, "from_torchlib", before)  # noqa: B010
+
+
+@cache
+def _operators(make: Callable[..., Any], **settings: Any) -> Any:
+    return make(**settings)
 
 
 @contextmanager
