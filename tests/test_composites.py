@@ -138,6 +138,17 @@ def test_a_composite_does_what_is_behind_it(row):
     for own in (False, True):
         (found,), (*_, expected) = ran(program, own), ran(built(*FIRST[row[0]], BEHIND[row], twice=True), own)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    executor, met = met_by_own_code(program)
+    assert {executor.own.function_of(node) for node in met} == set(OWN[row[0]])
+
+
+def met_by_own_code(program: Program) -> tuple[Executor, list]:
+    """What is computed of a program by our own code."""
+    executor = Executor(program, arrays(program), threads=2)
+    with executor.context() as context:
+        (section,) = executor.sections(executor.program)
+        nodes = context.graph(executor.program, section, {}).placement.nodes
+        return executor, [node for node in nodes if node.contents.op not in VIEW_OPS]
 
 
 @pytest.mark.parametrize("row", BEHIND, ids=" ".join)
@@ -180,6 +191,17 @@ def test_a_composite_reads_vectors_along_channels(function, behind, read):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_sizes_that_are_given_back_need_no_call():
+    program = Program("some")
+    b = Builder(program)
+    x = program.add_input("x", np.dtype(np.float32), (2, 3, 4, 5), "F32")
+    flat = b.reshape(x, (*x.shape[:-2], x.shape[-2] * x.shape[-1]))
+    result = b.unary("ggml_neg", b.reshape(flat, x.shape))
+    program.outputs.append(Output("y", np.dtype(np.float32), result.shape, result))
+    assert [call.function for call in program.calls] == ["ggml_reshape_3d", "ggml_reshape_4d", "ggml_neg"]
+    assert [call.function for call in composed(program).calls] == ["ggml_neg"]
+
+
 @pytest.mark.parametrize("function", BY_ITSELF)
 def test_what_is_a_composite_by_itself(function):
     program = alone(function)
@@ -215,12 +237,8 @@ def test_attention_reads_values_where_they_lie():
     q, k, v = (b.program.add_input(name, np.dtype(np.float32), (1, 2, 64, 8), "F32") for name in "qkv")
     result = b.call("graphc_attention", q, k, v, None, 0.5, rank=4)
     b.program.outputs.append(Output("y", np.dtype(np.float32), result.shape, result))
-    executor = Executor(b.program, [], threads=1)
-    with executor.context() as context:
-        (section,) = executor.sections(executor.program)
-        nodes = context.graph(executor.program, section, {}).placement.nodes
-        (node,) = (node for node in nodes if node.contents.op not in VIEW_OPS)
-        assert executor.own.function_of(node) == "attention"
+    executor, (node,) = met_by_own_code(b.program)
+    assert executor.own.function_of(node) == "attention"
 
 
 def described(graph) -> Counter:

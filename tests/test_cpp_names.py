@@ -267,3 +267,25 @@ def test_any_title_names_a_namespace_and_a_class(title):
     assert name not in {"Inputs", "Outputs", "Sizes", "Weights", namespace}
     assert header_of(files) == f"include/{namespace}/model.h"
     assert f"graphc_add_model({namespace}" in files["CMakeLists.txt"]
+
+
+def test_names_say_what_tensors_are_to_those_that_read_them():
+    b = Modules("roles")
+    q, k, m = (b.program.add_input(name, F32, (1, 2, 4, 4), "F32") for name in "qkm")
+    b.at("layer")
+    cos, sin = (b.weight(name, 4, 4) for name in ("val_1", "val_2"))
+    q, k = (b.rotary(each, cos, sin, False) for each in (q, k))
+    v = b.matmul(b.weight("val_3", 1, 2, 4, 4), b.at("layer", "v").unary("ggml_neg", k))
+    b.at()
+    mask = b.unary("ggml_neg", b.unary("ggml_abs", m))
+    y = b.cont(b.at("layer").attention(q, k, v, mask, 0.5))
+    files = render_project(b.output(y, "y").program)
+    code = files["model.cpp"]
+    assert re.findall(r"&(weights[\w.]+)", files["weights.cpp"]) == [
+        "weights.layer.cos",
+        "weights.layer.sin",
+        "weights.layer.v.weight",
+    ]
+    assert "ggml_tensor * mask = ggml_abs(ctx, m);" in code
+    assert "mask = ggml_neg(ctx, mask);" in code
+    assert "v = graphc::linear(ctx, v, weights.layer.v.weight);" in code

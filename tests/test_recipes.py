@@ -20,8 +20,12 @@ import graphc
 from graphc.compiler import Settings, compile_program
 from graphc.errors import CheckpointError, EngineError
 from graphc.graph_text import parse_graph
+from graphc.ir.graph import Graph
 from graphc.ir.interp import evaluate
+from graphc.ir.types import F32, I32, TensorType
+from graphc.ops.pointwise import Binary, Cast
 from graphc.targets.ggml.engine import read_engine, write_engine
+from graphc.targets.ggml.lowering.lower import lower
 from graphc.targets.ggml.program.program import Program
 from graphc.targets.ggml.program.text import write_text
 from graphc.weights.recipes import described, recipes_of, write_recipes
@@ -63,6 +67,24 @@ def test_movements_that_undo_each_other_are_left_out_of_recipes() -> None:
     array = np.random.default_rng(3).standard_normal((6, 2, 3)).astype(np.float32)
     expected = evaluate(graph.outputs[0], {weight: array})
     assert Refit(program, [None], {"w": array}).array(0).tobytes() == expected.tobytes()
+
+
+def test_numbers_that_are_the_same_in_every_checkpoint_are_one_weight() -> None:
+    graph = Graph("g")
+    x = graph.input("x", TensorType(F32, (3,)))
+    for parameter, kind in (("", F32), ("", F32), ("w.weight", F32), ("", I32)):
+        constant = graph.constant(np.array([1, 2, 4], kind))
+        if parameter:
+            graph.declare_parameter(constant, parameter)
+        if kind == I32:
+            constant = graph.add(Cast(F32), [constant]).output
+        x = graph.add(Binary("Add"), [x, constant]).output
+    graph.output(x, "y")
+    assert [(each.dtype, each.value.parameter) for each in lower(graph).weights if each.value] == [
+        (np.float32, ""),
+        (np.float32, "w.weight"),
+        (np.float32, ""),
+    ]
 
 
 READS_NUMBERS = re.compile(r"\.data\b(?! is (not )?None)|\bevaluate\(")

@@ -8,7 +8,8 @@ for any numbers, and pins nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from hashlib import sha256
 from typing import TypeVar
 
 import numpy as np
@@ -47,6 +48,15 @@ def is_pinned(value: Value) -> bool:
 def has_parameter(value: Value) -> bool:
     """True if a value is computed from a parameter, among others."""
     return any(each.parameter for each in sources(value))
+
+
+def identity(value: Value, most_bytes: int) -> Hashable:
+    """What is equal for values that are the same in every checkpoint: the bits of a constant, if it is not large and no parameter
+    is in it; of any other value itself."""
+    data = value.data
+    if data is None or data.dtype.kind == "O" or data.nbytes > most_bytes or has_parameter(value):
+        return value
+    return value.type, sha256(data.tobytes()).digest()
 
 
 def sources(value: Value) -> Iterator[Value]:

@@ -11,12 +11,12 @@ from dataclasses import replace
 from itertools import takewhile
 
 from graphc.ir.graph import Graph, Node, Value
-from graphc.ir.numbers import has_parameter
+from graphc.ir.numbers import identity
 from graphc.ops.control import Control
 from graphc.rewrite.pattern import COMMUTATIVE
 
-FEW = 4096
-"""Elements of constants whose bits are compared."""
+FEW = 1 << 15
+"""Bytes of constants that are compared."""
 
 
 def common(graph: Graph) -> None:
@@ -27,12 +27,8 @@ def common(graph: Graph) -> None:
     kept: list[Node] = []
 
     def number(value: Value) -> int:
-        """A number for a value; constants of few elements are the same where they have the same bits, but for parameters,
-        which have others in other checkpoints."""
-        few = value.data is not None and value.data.size <= FEW and value.dtype.kind != "O"
-        if few and value.data is not None and not has_parameter(value):
-            return numbers.setdefault((value.type.dtype, value.shape, value.data.tobytes()), len(numbers))
-        return numbers.setdefault(value, len(numbers))
+        """A number for a value, and for those that are the same."""
+        return numbers.setdefault(identity(value, FEW), len(numbers))
 
     for node in graph.nodes:
         node.inputs = [replaced.get(value, value) for value in node.inputs]

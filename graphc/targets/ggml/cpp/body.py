@@ -70,12 +70,12 @@ class BodyWriter:
         self.sizes, self.kernels, self.needs = sizes, kernels, needs
 
     def write(self) -> Written:
-        """The statements of the function, in order; written twice, for the first time shows what goes from module to module."""
-        self._write(())
-        return self._write(self.variables.streams())
+        """The statements of the function, in order; written twice, for the first time shows what becomes of each variable."""
+        self._write((), {})
+        return self._write(self.variables.streams(), self.variables.at_last())
 
-    def _write(self, streams: Collection[Birth]) -> Written:
-        self.variables = Variables(self.functions, self.function, self.taken, streams)
+    def _write(self, streams: Collection[Birth], at_last: Mapping[Birth, str]) -> Written:
+        self.variables = Variables(self.functions, self.function, self.taken, streams, at_last)
         self.shapes = ShapeComments()
         self.lines: list[str] = []
         self.depth = 1

@@ -66,17 +66,23 @@ Birth: TypeAlias = tuple[int, int]
 
 
 class Variables:
-    """The variables of one function while its statements are written, in order. Those that are new for one of `streams`, which a
-    first writing finds, are called `STREAM`."""
+    """The variables of one function while its statements are written, in order. A first writing finds those that are called
+    `STREAM`, where they are new, and what each is `at_last`."""
 
     def __init__(
-        self, functions: Functions, function: Function, taken: Iterable[str], streams: Collection[Birth] = ()
+        self,
+        functions: Functions,
+        function: Function,
+        taken: Iterable[str],
+        streams: Collection[Birth] = (),
+        at_last: Mapping[Birth, str] | None = None,
     ) -> None:
         self.functions = functions
         self.function = function
         self.names = Names(frozenset(taken))
         self.of: dict[Operand, str] = {}
         self._streams = streams
+        self._at_last = at_last or {}
         self._births: dict[str, Birth] = {}
         self._born: dict[str, int] = {}
         self._modules: dict[str, str] = {}
@@ -117,18 +123,19 @@ class Variables:
         module, numbered = self._module(position)
         step = self.function.body.steps[position]
         stays = self._stays(operand) or len(self.functions.makes(step)) > 1
+        at_last = self._at_last.get((position, index), "")
         if (position, index) in self._streams:
-            module, numbered = STREAM, False
+            module, numbered = at_last if at_last and STREAM in self.names.taken else STREAM, False
         elif stays:
             module, numbered = self._lasting_name(position, index) or module, False
-        suggestion = module or (self._call_name(step) if isinstance(step, int) else step.function.name)
+        suggestion = module or at_last or (self._call_name(step) if isinstance(step, int) else step.function.name)
         name = self._fresh(identifier(suggestion, "x"))
         self._born[name] = position
         self._births[name] = position, index
         self.hold(name, operand)
         if stays:
             self._fixed.add(name)
-        if module and not numbered and module != STREAM:
+        if module and not numbered and (position, index) not in self._streams:
             self._modules[name] = module
         return name
 
@@ -146,10 +153,33 @@ class Variables:
         found = set()
         for (kind, place), name in self.of.items():
             if kind == "local" and isinstance(place, tuple) and name in self._births:
-                birth, module = self._births[name], self._module(int(place[0]))
-                if module != self._module(birth[0]) and (module[0] or place in self.function.results):
+                birth, position = self._births[name], int(place[0])
+                module, unit = self._module(position), self._unit(position)
+                other = module != self._module(birth[0]) or (module[1] and unit != self._unit(birth[0]))
+                if other and (module[0] or place in self.function.results):
                     found.add(birth)
         return found
+
+    def at_last(self) -> dict[Birth, str]:
+        """What each variable is at last to all that read it, or which of the model's outputs if there are several; by where it is
+        new."""
+        found = {
+            self._births[name]: self._final(operand) for name, operand in self._held.items() if name in self._births
+        }
+        return {birth: name for birth, name in found.items() if name}
+
+    def _final(self, operand: Operand) -> str:
+        """What an operand is to all that read it, or the output that it is of several; "" if that says nothing."""
+        role = self._role(operand)
+        if role:
+            return "" if role in PASSING else role
+        kind, place = operand
+        outputs = self.functions.program.outputs
+        if kind != "local" or not isinstance(place, tuple) or place not in self.function.results or len(outputs) < 2:
+            return ""
+        made = self.functions.makes(self.function.body.steps[place[0]])[place[1]]
+        names = [each.name for each in outputs if each.tensor.call == made]
+        return snake(names[0]) if len(names) == 1 else ""
 
     def is_free(self, operand: Operand, position: int) -> bool:
         """True if a step may take over an operand's variable: nothing reads it later, and its name does not say what it holds."""

@@ -22,6 +22,7 @@ DEEPEST = 50
 """Modules inside each other from which on a name is not a parameter's."""
 
 ROLES: Mapping[tuple[str, int], str] = {
+    ("graphc_linear", 1): "weight",
     ("ggml_conv_2d_dw_direct", 0): "weight",
     ("ggml_conv_transpose_2d_p0", 0): "weight",
     ("ggml_im2col", 0): "weight",
@@ -35,10 +36,11 @@ ROLES: Mapping[tuple[str, int], str] = {
 
 OPERANDS: Mapping[str, str] = {
     "weight": "weight", "kernel": "weight", "scale": "weight", "bias": "bias", "shift": "bias", "sums": "bias", "mask": "mask",
+    "cos": "cos", "sin": "sin",
 }  # fmt: skip
 """The same where a composite reads it, by what the composite calls the operand."""
 
-SHARED_ROLES = {"mask", "table", "rows"}
+SHARED_ROLES = {"mask", "table", "rows", "cos", "sin"}
 
 MOVES = VIEWS | {"graphc_copy", "ggml_cast", "ggml_repeat_4d"}
 """Calls that only move what they are given."""
@@ -298,9 +300,9 @@ def _role(reading: Sequence[tuple[Call, int]]) -> str:
 
 def _role_in(call: Call, position: int) -> str:
     """What a constant is called by one call that reads it."""
-    composite = COMPOSITES.get(call.function)
-    if composite is None:
-        return ROLES.get((call.function, position), "constant")
+    role, composite = ROLES.get((call.function, position)), COMPOSITES.get(call.function)
+    if role is not None or composite is None:
+        return role or "constant"
     names = [
         *composite.parameters,
         composite.more,

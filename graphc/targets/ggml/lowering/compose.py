@@ -1,7 +1,7 @@
 """Calls of ggml's that are composites, and composites that do what is behind them on their way out.
 
 A program as it is stored says of these what ggml computes, whoever runs it. Before it runs, or becomes C++, they are put
-together; each composite's file says of what (`program/composites/`). Reshapes of reshapes become one.
+together; each composite's file says of what (`program/composites/`). Reshapes of reshapes become one, or none.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ def composed(program: Program) -> Program:
     moved: dict[int, Tensor] = {}
 
     for index, call in _composed(program):
+        source = call.args[0] if call.function in RESHAPES else None
+        if isinstance(source, Tensor) and (source.ne, source.nb) == (call.result.ne, call.result.nb):
+            moved[index] = _moved(source, moved)
+            continue
         tensor = replace(call.result, call=len(result.calls))
         host = call.host and replace(call.host, blocks=tuple(map(composed, call.host.blocks)))
         scope = tuple(map(module_path, call.scope))  # engines of an older version have them as the exporter did

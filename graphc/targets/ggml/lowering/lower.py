@@ -7,14 +7,14 @@ alone makes no calls: such a value becomes a stored weight, evaluated when the e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import groupby
 
 import numpy as np
 
 from graphc.errors import GraphcError, Problem, UnsupportedError
 from graphc.ir.graph import Graph, Node, Value
-from graphc.ir.numbers import read_numbers
+from graphc.ir.numbers import identity, read_numbers
 from graphc.ir.types import I32, I64
 from graphc.kernels.c.routine import has_kernel, routine_of
 from graphc.kernels.scalar import trace
@@ -23,6 +23,7 @@ from graphc.ops.base import Emit, Op
 from graphc.ops.control import Control
 from graphc.ops.movement import Reshape
 from graphc.ops.pointwise import Cast
+from graphc.passes.fold import FOLD_BYTES
 from graphc.shapes import Dim, Expr, Undecidable, lower_bound, static_shape
 from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.lowering.methods import Methods
@@ -48,7 +49,7 @@ class Lowering:
     """The state of one lowering: which tensor holds each value. `weights` and `methods` are those of all graphs of the model."""
 
     def __init__(
-        self, graph: Graph, program: Program, weights: dict[Value, Tensor], methods: Methods | None = None
+        self, graph: Graph, program: Program, weights: dict[Hashable, Tensor], methods: Methods | None = None
     ) -> None:
         self.graph = graph
         self.methods = Methods() if methods is None else methods
@@ -97,9 +98,10 @@ class Lowering:
             shape = static_shape(value.shape)
             if shape is None:
                 raise GraphcError(f"the constant {value} has sizes that are only known when the model is run")
-            if value not in self.weights:
-                self.weights[value] = self.program.add_weight(value.name, value.dtype, shape, value)
-            self.tensors[value] = self.weights[value]
+            key = identity(value, FOLD_BYTES)
+            if key not in self.weights:
+                self.weights[key] = self.program.add_weight(value.name, value.dtype, shape, value)
+            self.tensors[value] = self.weights[key]
         tensor = self.tensors[value]
         return tensor if tensor.type == STORAGE[value.dtype] else self.widened(value, tensor)
 
