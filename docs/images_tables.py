@@ -35,7 +35,7 @@ def summary(function: object) -> str:
 
 
 def makes_noise(sampler: Sampler) -> bool:
-    """Whether it adds noise as it is called."""
+    """True if it adds noise as it is called."""
     known = signature(sampler.function).parameters
     if "noise" not in known:
         return False

@@ -81,7 +81,7 @@ class ImagePrompt:
     start: float = 0.0
     end: float = 1.0
     for_prompt: bool = False
-    """Whether the negative prompt looks at nothing at all."""
+    """True if the negative prompt looks at nothing at all."""
 
     @property
     def tokens(self) -> int:
@@ -203,6 +203,6 @@ def looking(denoise: Denoise, prompts: Sequence[ImagePrompt]) -> Denoise:
 
 
 def by_times(time: float, start: float, end: float) -> bool:
-    """Whether something counts at a time of the model's, 999 to 0, that does between two shares of the way."""
+    """True if something counts at a time of the model's, 999 to 0, that does between two shares of the way."""
     first, last = (1 - start) * 999, (1 - end) * 999
     return (first >= 999 or time <= first) and (last <= 0 or time >= last)

@@ -18,7 +18,7 @@ from graphc.ops.base import Op
 from graphc.ops.conv import Conv
 from graphc.targets.ggml.lowering.lower import lower
 from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX
-from graphc.targets.ggml.run.choose.choices import choices_for, chosen, remember, store_for
+from graphc.targets.ggml.run.choose.choices import choices_for, read_choices, remember, store_for
 from graphc.targets.ggml.run.choose.library import load_own
 from graphc.targets.ggml.run.device.devices import open_backends
 from graphc.targets.ggml.run.device.tensors import ggml
@@ -141,7 +141,7 @@ def test_a_line_that_is_no_choice_does_not_count_and_is_mended(tmp_path, wrong):
         f"{KEY} = winograd\n".encode() + wrong + f"\n\n # a remark = tiles\n{OTHER} = direct # best".encode()
     )
     with remarked("line 2 is not a choice between known ways") as warned:
-        assert chosen(path) == chosen(path) == path.read_bytes()
+        assert read_choices(path) == read_choices(path) == path.read_bytes()
     assert len(warned) == 1
     shapes, op, _ = CONVOLUTIONS["pointwise"]
     key = key_of(op, shapes)[0]

@@ -55,7 +55,7 @@ def mutated(thing: Any, chance: random.Random) -> Any:
 
 
 def answered(path: Path) -> bool:
-    """Whether there are tensors; all of them can be read."""
+    """True if there are tensors; all of them can be read."""
     said = ""
     try:
         for each in open_checkpoint(path).values():

@@ -20,13 +20,21 @@ import graphc
 from graphc.compiler import compile_program
 from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
-from graphc.runtime.assigned import assigned as who_computes
+from graphc.runtime.assigned import assigned
 from graphc.targets.ggml.cpp.project import render_project
 from graphc.targets.ggml.run import executor
 from graphc.targets.ggml.run.device.options import UNITS, Place, memory_limits
 from graphc.targets.ggml.run.device.tensors import VIEW_OPS
 from graphc.targets.ggml.run.memory import limits, streams
-from graphc.targets.ggml.run.memory.residence import HOST, SLOTS, Reads, TooSmall, assigned, chosen, weights_read
+from graphc.targets.ggml.run.memory.residence import (
+    HOST,
+    SLOTS,
+    Reads,
+    TooSmall,
+    devices_of_weights,
+    residence_for,
+    weights_read,
+)
 
 LAYERS = 9
 WIDTH = 32
@@ -217,12 +225,12 @@ def test_what_is_planned_is_what_happens(monkeypatch, device, memory):
     model.run(rows(3))
     with monkeypatch.context() as context:
         context.delattr("graphc.targets.ggml.run.memory.weights.upload")
-        found = who_computes(model.program, Place(device, 1, memory), {"n": 3})
+        found = assigned(model.program, Place(device, 1, memory), {"n": 3})
     assert found.memory == model.executor.fitting.text()
     steps = sum(node.contents.op not in VIEW_OPS for node in model.executor.graphs[0].placement.nodes)
     assert found.devices.total() + sum(each.total() for each in found.cpu.values()) == steps
     assert not found.unknown
-    assert who_computes(model.program, Place(device, 1, memory), {}).unknown == 1
+    assert assigned(model.program, Place(device, 1, memory), {}).unknown == 1
 
 
 def test_a_plan_frees_what_it_opened(monkeypatch):
@@ -232,13 +240,13 @@ def test_a_plan_frees_what_it_opened(monkeypatch):
     start, free = ggml.ggml_backend_cpu_init, ggml.ggml_backend_free
     monkeypatch.setattr(ggml, "ggml_backend_cpu_init", lambda: opened.append(start()) or opened[-1])
     monkeypatch.setattr(ggml, "ggml_backend_free", lambda backend: (freed.append(backend), free(backend)))
-    who_computes(program, Place("a"), {"n": 3})
+    assigned(program, Place("a"), {"n": 3})
     assert len(freed) == len(opened) > 2
     with pytest.raises(GraphcError, match="at least"):
-        who_computes(program, Place("a", memory=1000), {"n": 3})
+        assigned(program, Place("a", memory=1000), {"n": 3})
     assert len(freed) == len(opened) > 5
     monkeypatch.setattr("graphc.runtime.assigned.Executor", None)
-    assert not who_computes(program, Place("cpu"), {"n": 3}).devices
+    assert not assigned(program, Place("cpu"), {"n": 3}).devices
 
 
 def test_the_cpu_has_no_limit():
@@ -316,7 +324,7 @@ SIZES = st.lists(st.integers(1, 50), min_size=1, max_size=12)
 @given(SIZES, st.lists(st.integers(0, 120), min_size=1, max_size=3), st.booleans())
 def test_each_device_has_a_stretch(sizes, room, spill):
     order = list(range(len(sizes)))
-    device = assigned(order, sizes, room, {0}, spill)
+    device = devices_of_weights(order, sizes, room, {0}, spill)
     assert device[0] == HOST
     moved = [each for each in device[1:] if each != HOST]
     assert moved == sorted(moved)
@@ -333,13 +341,13 @@ def test_what_is_chosen_fits_and_wastes_no_room(sizes, space):
     reads = Reads(order, frozenset(), frozenset())
     device = [0] * len(sizes)
     if sum(sizes) <= space:
-        assert chosen(device, reads, sizes, [space]).streamed == frozenset()
+        assert residence_for(device, reads, sizes, [space]).streamed == frozenset()
     elif SLOTS * max(sizes) > space:
         with pytest.raises(TooSmall) as caught:
-            chosen(device, reads, sizes, [space])
+            residence_for(device, reads, sizes, [space])
         assert caught.value.nbytes == SLOTS * max(sizes)
     else:
-        found = chosen(device, reads, sizes, [space])
+        found = residence_for(device, reads, sizes, [space])
         left = space - sum(sizes[index] for index in found.resident(0)) - SLOTS * found.slots[0]
         assert 0 <= left < min(sizes[index] for index in found.streamed)
         assert found.slots[0] == max(sizes[index] for index in found.streamed)
@@ -374,10 +382,10 @@ int main() {
         const std::vector<double> room(space.begin(), space.end());
         Reads reads{{}, {together}, Indices(rows.begin(), rows.end()), {}};
         for (size_t index = 0; index < sizes.size(); ++index) reads.order.push_back(index);
-        const auto device = assigned(reads.order, sizes, room, Indices(host.begin(), host.end()), spill[0] != 0);
+        const auto device = devices_of_weights(reads.order, sizes, room, Indices(host.begin(), host.end()), spill[0] != 0);
         for (int each : device) std::cout << each << ' ';
         try {
-            const Residence found = chosen(device, reads, sizes, room);
+            const Residence found = residence_for(device, reads, sizes, room);
             for (int each : found.device) std::cout << each << ' ';
             for (size_t each : found.streamed) std::cout << each << ' ';
             for (size_t each : found.slots) std::cout << each << ' ';
@@ -394,10 +402,10 @@ int main() {
 def residence_text(sizes, room, host, rows, together, spill) -> str:
     """What the program in C++ prints of a case."""
     reads = Reads((*((index,) for index in range(len(sizes))), tuple(together)), frozenset(rows), frozenset())
-    device = assigned(range(len(sizes)), sizes, room, set(host), spill)
+    device = devices_of_weights(range(len(sizes)), sizes, room, set(host), spill)
     numbers = [*device]
     try:
-        found = chosen(device, reads, sizes, room)
+        found = residence_for(device, reads, sizes, room)
         numbers += [*found.device, *sorted(found.streamed), *found.slots]
     except TooSmall as error:
         return "".join(f"{each} " for each in numbers) + f"less than {error.nbytes} on {error.device}"

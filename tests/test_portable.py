@@ -52,7 +52,7 @@ def nodes(tree, guarded=False):
 
 
 def lacks_encoding(call):
-    """Whether a call opens a text file in an encoding that the system chooses."""
+    """True if a call opens a text file in an encoding that the system chooses."""
     name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
     if any(each.arg in ("encoding", None) for each in call.keywords):
         return False

@@ -79,7 +79,7 @@ class Scene:
 
     @property
     def held_out(self) -> bool:
-        """Whether it is kept for the test."""
+        """True if it is kept for the test."""
         return zlib.crc32(self.meaning.encode()) % HELD_OUT == 0
 
 

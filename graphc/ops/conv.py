@@ -259,7 +259,7 @@ class ConvTranspose(Op):
         return made[0] if len(made) == 1 else emit(Concat(1), *made)
 
     def one_phase(self, emit: Emit, x: Value, w: Value, met: Sequence[Met]) -> Value:
-        """The convolution with the elements of the kernel that meet the results of a phase, turned around."""
+        """The convolution with the elements of the kernel that meet the results of a phase, flipped."""
         channels, width = w.shape[:2]
         counts, steps = tuple(each.count for each in met), (-each.step for each in met)
         w = emit(Slice((0, 0, *(each.last for each in met)), (channels, width, *counts), (1, 1, *steps)), w)
@@ -374,7 +374,7 @@ def correlate(x: np.ndarray, w: np.ndarray, strides: Sequence[int], dilations: S
 
 
 def flipped(w: np.ndarray, group: int) -> np.ndarray:
-    """The kernel [C, M, *kernel] of a transposed convolution as [group * M, C / group, *kernel], turned around."""
+    """The kernel [C, M, *kernel] of a transposed convolution as [group * M, C / group, *kernel], flipped."""
     channels, width = w.shape[:2]
     grouped = w.reshape(group, channels // group, width, *w.shape[2:]).swapaxes(1, 2)
     flipped = np.flip(grouped, tuple(range(3, grouped.ndim)))

@@ -90,8 +90,8 @@ class RotaryEmbedding(Op):
             b.slice(x, (*zeros, start), (*x.shape[:-1], size), steps)
             for start, size in ((0, count), (count, x.shape[-1] - count))
         )
-        turned = None if part is None else b.rotary(part, cos, sin, self.interleaved)
-        return None if turned is None or rest is None else b.concat([turned, rest], x.rank - 1)
+        rotated = None if part is None else b.rotary(part, cos, sin, self.interleaved)
+        return None if rotated is None or rest is None else b.concat([rotated, rest], x.rank - 1)
 
     def _swapped(self, emit: Emit, x: Value) -> Value:
         *lead, count = x.shape

@@ -289,7 +289,7 @@ def sheet_of(executor: Executor) -> Gpu | None:
 def kernels_of(graph: BuiltGraph, call: Call) -> list[TileKernel]:
     """What a call of a graph launches."""
     assert graph.executor.launched is not None
-    return [each.rendered.kernel for each in graph.executor.launched.chosen(call, graph.binding).each]
+    return [each.rendered.kernel for each in graph.executor.launched.launches_for(call, graph.binding).each]
 
 
 def bytes_read(source: Any, node: Any, copies: bool) -> int:

@@ -219,7 +219,7 @@ def load_ip_adapter(source: Source, kinds: Sequence[AdapterKind] = ADAPTERS) -> 
 
 
 def is_ip_adapter(tensors: Tensors) -> bool:
-    """Whether a file is one, of whatever kind."""
+    """True if a file is one, of whatever kind."""
     return any(name.startswith("ip_adapter.") for name in tensors)
 
 

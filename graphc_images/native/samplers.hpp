@@ -33,7 +33,7 @@ struct SamplerOf {
     Function function;
     /// What A1111 takes for "Automatic".
     std::string scheduler = "uniform";
-    /// Whether its noise is Brownian.
+    /// True if its noise is Brownian.
     bool brownian = false;
     /// Where the penultimate noise level is left out of the schedule.
     bool discard_a1111 = false, discard_comfyui = false;

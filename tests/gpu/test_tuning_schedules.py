@@ -78,7 +78,7 @@ def launched(loaded: graphc.Model) -> list[str]:
             call = graph.program.calls[index]
             choice = call.launches and call.launches.choice
             if choice:
-                chosen = found.chosen(call, graph.binding)
+                chosen = found.launches_for(call, graph.binding)
                 (name,) = (str(each) for each, way in choice.ways.items() if way.each == chosen.each)
                 names.append(name)
     return names

@@ -48,7 +48,7 @@ class Tiny:
     latents: int
     widths: tuple[int, ...] = (64, 64, 64, 64)
     split: bool = True
-    """Whether its halves are in files of their own, whose names do not begin with them."""
+    """True if its halves are in files of their own, whose names do not begin with them."""
 
     def shapes(self, half):
         widths = list(self.widths if half == "decoder" else (64,) * 4)

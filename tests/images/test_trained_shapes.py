@@ -54,7 +54,7 @@ def test_training_goes_on_from_the_file(tmp_path):
 
 
 def most(found):
-    """Whether something holds of three pictures in four: a small model is wrong now and then."""
+    """True if something holds of three pictures in four: a small model is wrong now and then."""
     return sum(found) >= 0.75 * len(found)
 
 
@@ -129,7 +129,7 @@ def test_a_controlnet_says_where(pipeline):
     unit = ControlUnit(str(ADDED / "edges.safetensors"), Image.fromarray(edges))
 
     def there(picture):
-        """Whether each thing's shape is where its edges are."""
+        """True if each thing's shape is where its edges are."""
         found = [(each.shape, each.x, each.y) for each in shapes_in(picture)]
         return all(
             any(shape == thing.shape and max(abs(x - thing.x), abs(y - thing.y)) < 0.08 for shape, x, y in found)

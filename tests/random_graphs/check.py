@@ -82,7 +82,7 @@ def examples(draw: st.DrawFn, most: int = MOST_NODES, among: Sequence[str] = tup
 
 
 def check(example: Example) -> bool:
-    """Whether graphc runs the graph; with symbolic sizes it may refuse it, for what does not work for all of them.
+    """True if graphc runs the graph; with symbolic sizes it may refuse it, for what does not work for all of them.
 
     Raises AssertionError if a result is not right, and what graphc raises for a graph that it must take.
     """

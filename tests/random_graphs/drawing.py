@@ -231,7 +231,7 @@ def rounding(t: Tensor) -> np.ndarray:
 
 
 def broadcast(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether two shapes broadcast, to not too many elements."""
+    """True if two shapes broadcast, to not too many elements."""
     try:
         return bool(np.prod(np.broadcast_shapes(tuple(a), tuple(b))) <= MOST)
     except ValueError:

@@ -84,7 +84,7 @@ def outcome(case: Case, work: Callable[[Case], object]) -> Outcome:
 
 
 def is_random(case: Case) -> bool:
-    """Whether only dtypes and shapes of the results are determined."""
+    """True if only dtypes and shapes of the results are determined."""
     return expected_status(case.name) == "drawn"
 
 

@@ -27,9 +27,6 @@ class Form(ABC):
     lanes: int
     """Of a warp."""
 
-    attends: bool
-    """True if there is a kernel for attention with float16."""
-
     @abstractmethod
     def render(self, kernel: TileKernel) -> Rendered:
         """A kernel, written. Raises KernelFault for what the device cannot do."""
@@ -54,6 +51,10 @@ class Form(ABC):
     def is_narrow(self) -> bool:
         """True if it multiplies matrices of float16."""
 
+    @abstractmethod
+    def has(self, instruction: MatrixInstruction) -> bool:
+        """True if a kernel that multiplies by this instruction can be written."""
+
 
 @dataclass(frozen=True)
 class Text(Form):
@@ -62,7 +63,6 @@ class Text(Form):
     device: str = "cuda0"
     architecture: str = "sm_80"
     lanes = 32
-    attends = True
     is_narrow = True
     ending = ".cu"
 
@@ -88,6 +88,10 @@ class Text(Form):
             return parsed(f"m64n{64 if most > 32 else 32}k32 w{'32x32' if most > 32 else '16x32'} s3 z1 m16n8k16_half")
         return parsed("m64n32k32 w16x32 s2 z1 fma_4x4" if most <= 32 else "m64n64k32 w32x32 s2 z1 fma_4x4")
 
+    def has(self, instruction: MatrixInstruction) -> bool:
+        """See `Form`."""
+        return not instruction.total.opaque
+
 
 FEW_LANES = 32
 """Warps of fewer lanes are those of software, whose compilers take long over what is written out."""
@@ -108,7 +112,6 @@ class Spirv(Form):
     arguments: int = 128
     abilities: frozenset[str] = frozenset(("fused",))
     matrices: tuple[tuple[int, ...], ...] = ()
-    attends = False
     ending = ".spv"
 
     def render(self, kernel: TileKernel) -> spirv.Binary:
@@ -139,6 +142,10 @@ class Spirv(Form):
     def is_narrow(self) -> bool:
         """See `Form`."""
         return self.instruction(F16) is not None
+
+    def has(self, instruction: MatrixInstruction) -> bool:
+        """See `Form`."""
+        return instruction.total.opaque or not instruction.function
 
     def instruction(self, dtype: np.dtype) -> MatrixInstruction | None:
         """What multiplies numbers of a type; the largest matrices."""

@@ -1,4 +1,4 @@
-"""Whether a tile kernel is one: what each statement needs of its tiles, arrays and values, and what threads need to see what
+"""Checks that a tile kernel is one: what each statement needs of its tiles, arrays and values, and what threads need to see what
 others wrote. The interpreter, for which a block is one thread, cannot tell the latter; the emulator does it by running; here it
 is decided by what statements say, for some sizes."""
 

@@ -96,7 +96,7 @@ inline void forget_shared_memory(Block &b) {
 
 // ---- Global memory
 
-// Whether an access is within a buffer. Faults if not, or if it is not aligned.
+// True if an access is within a buffer. Faults if not, or if it is not aligned.
 static inline void check_global(Block &b, const Lane &lane, const void *address, uint64_t bytes, int line, const char *does) {
     const uint64_t at = (uint64_t) address;
     const EmulatorBuffer *buffer = b.last_buffer;

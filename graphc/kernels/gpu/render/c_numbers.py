@@ -27,7 +27,7 @@ def converted(value: Value, dtype: np.dtype) -> Scalar:
 
 
 def truth(value: Value) -> Scalar | bool:
-    """Whether a number is not 0; a bool where that is known."""
+    """True if a number is not 0; a bool where that is known."""
     if not isinstance(value, Scalar):
         return bool(value)
     if value.dtype != BOOL:

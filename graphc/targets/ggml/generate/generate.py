@@ -67,7 +67,7 @@ class Generated:
             content for content, _ in self.form.files(list(self.kernels.values())) if isinstance(content, str)
         )
 
-    def chosen(self, call: Call, binding: Mapping[str, int]) -> Launches:
+    def launches_for(self, call: Call, binding: Mapping[str, int]) -> Launches:
         """What a call launches for these sizes: the fastest of its ways, as far as is known."""
         assert call.launches is not None
         choice = call.launches.choice

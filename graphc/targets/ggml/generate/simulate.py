@@ -62,7 +62,7 @@ def simulated(
             elif not _sizes(call) <= binding.keys():
                 unknown.append(call.source or call.function)
             else:
-                launches = found.chosen(call, binding)
+                launches = found.launches_for(call, binding)
                 steps += [_step(call, each, binding, gpu, coefficients, known) for each in launches.each]
     too_large = [each.kernel for each in steps if each.resident == 0]
     steps = [each for each in steps if each.resident]

@@ -94,10 +94,10 @@ class LaunchedKernels:
         except BuildError as error:
             raise BuildError(f"{path}: {error}") from error
 
-    def chosen(self, call: Call, binding: Mapping[str, int]) -> Launches:
+    def launches_for(self, call: Call, binding: Mapping[str, int]) -> Launches:
         """What a call launches for these sizes: what is forced, else the fastest way that is known."""
         if call not in self.forced:
-            return self.generated.chosen(call, binding)
+            return self.generated.launches_for(call, binding)
         assert call.launches is not None
         assert call.launches.choice is not None
         return call.launches.choice.ways[self.forced[call]]
@@ -113,7 +113,7 @@ class LaunchedKernels:
 
     def work(self, call: Call, binding: Mapping[str, int]) -> Work:
         """What a call's node does, for these sizes."""
-        launches = self.chosen(call, binding)
+        launches = self.launches_for(call, binding)
         scratch = integer(launches.scratch, binding)
         return Work([self._launch(each, binding, scratch) for each in launches.each])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphc.kernels.gpu.skeletons.attention import MOST_WIDTH, Attention, attention
+from graphc.kernels.gpu.skeletons.attention import INSTRUCTION, MOST_WIDTH, Attention, attention
 from graphc.kernels.scalar import Scalar, variable
 from graphc.shapes import product
 from graphc.targets.ggml.generate.arrays import Array, Index, buffers_of, repeated, unflat
@@ -21,7 +21,7 @@ def attended(
     width, results = q.ne[0], v.ne[0]
     if (
         not g.fast
-        or not g.form.attends
+        or not g.form.has(INSTRUCTION)
         or not isinstance(width, int)
         or not isinstance(results, int)
         or max(width, results) > MOST_WIDTH

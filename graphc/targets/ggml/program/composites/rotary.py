@@ -14,8 +14,8 @@ def rotary(call: Expansion, x: Tensor, cos: Tensor, sin: Tensor, rest: Tensor | 
     Pairs are neighbours (`interleaved`), or the elements at one place of the two halves of a row. Cosines and sines broadcast
     to x before the last axis."""
     require(isinstance(x.ne[0], int) and divisible(x.ne[0], 2), "rows are of pairs")
-    turned = call("ggml_add", call("ggml_mul", x, cos), call("ggml_mul", exchanged(call, x, interleaved), sin))
-    return turned if rest is None else call("ggml_concat", turned, rest, 0)
+    rotated = call("ggml_add", call("ggml_mul", x, cos), call("ggml_mul", exchanged(call, x, interleaved), sin))
+    return rotated if rest is None else call("ggml_concat", rotated, rest, 0)
 
 
 def exchanged(call: Expansion, x: Tensor, interleaved: bool) -> Tensor:

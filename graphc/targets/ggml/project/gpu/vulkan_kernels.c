@@ -21,7 +21,7 @@ static const char * text_in(const uint32_t * instruction, uint32_t from, uint32_
     return from < count && memchr(text, 0, (count - from) * sizeof *instruction) != NULL ? text : NULL;
 }
 
-/// Whether the module has an entry point of this name; what it says of lanes is remembered on the way. False for what is no module.
+/// True if the module has an entry point of this name; what it says of lanes is remembered on the way. False for what is no module.
 static bool look_through(struct vulkan_module * module, const char * name) {
     const size_t size = module->size / sizeof *module->code;
     bool found = false;

@@ -106,7 +106,7 @@ Fitting::Fitting(Weights & weights, Reads reads, const Limits & limits) : weight
     const bool given = std::any_of(limits.begin(), limits.end(), [](const auto & limit) { return limit.has_value(); });
     bounded_ = given || 2 * total(reads_.order, sizes_) > sum(limits_);
     if (!bounded_) {
-        const auto device = assigned(reads_.order, sizes_, room(), host_, weights.backends().spill());
+        const auto device = devices_of_weights(reads_.order, sizes_, room(), host_, weights.backends().spill());
         weights.place({device, {}, std::vector<size_t>(devices.size())});
     }
 }
@@ -121,11 +121,11 @@ void Fitting::fit(const std::function<Needs()> & measure) {
         if (spill && static_cast<double>(total(reads_.order, sizes_)) > space) {
             host_.insert(reads_.by_rows.begin(), reads_.by_rows.end());
         }
-        const std::vector<int> device = assigned(reads_.order, sizes_, room(), host_, spill);
+        const std::vector<int> device = devices_of_weights(reads_.order, sizes_, room(), host_, spill);
         weights_.pretend(device);
         if (!suits(measure())) continue;
         try {
-            residence = chosen(device, reads_, sizes_, room());
+            residence = residence_for(device, reads_, sizes_, room());
         } catch (const TooSmall & error) {
             throw Error(too_small(error));
         }

@@ -44,8 +44,8 @@ std::vector<size_t> Residence::resident(size_t number) const {
     return found;
 }
 
-std::vector<int> assigned(const std::vector<size_t> & order, const std::vector<size_t> & sizes, const std::vector<double> & room,
-                          const Indices & host, bool spill) {
+std::vector<int> devices_of_weights(const std::vector<size_t> & order, const std::vector<size_t> & sizes,
+                                    const std::vector<double> & room, const Indices & host, bool spill) {
     std::vector<int> device(sizes.size(), on_host);
     std::vector<size_t> moved;
     for (size_t index : order) {
@@ -78,8 +78,8 @@ std::vector<int> assigned(const std::vector<size_t> & order, const std::vector<s
     return device;
 }
 
-Residence chosen(const std::vector<int> & device, const Reads & reads, const std::vector<size_t> & sizes,
-                 const std::vector<double> & room) {
+Residence residence_for(const std::vector<int> & device, const Reads & reads, const std::vector<size_t> & sizes,
+                        const std::vector<double> & room) {
     Residence found{device, {}, {}};
     for (size_t number = 0; number < room.size(); ++number) {
         const auto owned = [&] {

@@ -47,13 +47,13 @@ struct TooSmall {
 /// The device of each weight, `on_host` for those of `host` and those that nothing reads. `room` are the bytes that devices have
 /// for weights: each gets a share in proportion, in order. With `spill`, no more than there is room for, and the host computes
 /// the rest.
-std::vector<int> assigned(const std::vector<size_t> & order, const std::vector<size_t> & sizes, const std::vector<double> & room,
-                          const Indices & host, bool spill);
+std::vector<int> devices_of_weights(const std::vector<size_t> & order, const std::vector<size_t> & sizes,
+                                    const std::vector<double> & room, const Indices & host, bool spill);
 
 /// Which weights of each device are streamed: as few bytes as `room` allows, the largest first; those of which only rows are read
 /// stay on the host instead. Throws TooSmall.
-Residence chosen(const std::vector<int> & device, const Reads & reads, const std::vector<size_t> & sizes,
-                 const std::vector<double> & room);
+Residence residence_for(const std::vector<int> & device, const Reads & reads, const std::vector<size_t> & sizes,
+                        const std::vector<double> & room);
 
 /// The bytes of some weights together.
 template <class I> size_t total(const I & indices, const std::vector<size_t> & sizes) {

@@ -56,15 +56,15 @@ def choices_for(backends: Sequence[Any], threads: int) -> bytes:
     if named == "none" or len(backends) > 2:
         return b""
     if named:
-        return chosen(Path(named))
+        return read_choices(Path(named))
     try:
         store = store_for(backends, threads)
     except OSError:  # there is no cache
         return b""
-    return chosen(store.path) if store else b""
+    return read_choices(store.path) if store else b""
 
 
-def chosen(path: Path) -> bytes:
+def read_choices(path: Path) -> bytes:
     """The lines of a file, of which those that are choices will count, with a warning if there are others."""
     try:
         text = path.read_bytes()
@@ -84,7 +84,7 @@ def remember(path: Path, device: str, found: Mapping[str, str]) -> None:
     processes add meanwhile stays. Raises OSError."""
     own = load_own()
     with alone(KEPT_IN):
-        before = chosen(path).splitlines()
+        before = read_choices(path).splitlines()
         kept = [line.decode(errors="replace") for line in before if own is None or not own.wrong_choice(line)]
         known = {line.partition("=")[0].strip(): line for line in kept if "=" in line.partition("#")[0]}
         lines = {**known, **{key: f"{key} = {text}" for key, text in found.items()}}

@@ -11,7 +11,15 @@ from graphc.ggml_library import ggml
 from graphc.targets.ggml.program.program import Program
 from graphc.targets.ggml.run.device.devices import device_name
 from graphc.targets.ggml.run.device.options import Limit
-from graphc.targets.ggml.run.memory.residence import HOST, SLOTS, Residence, TooSmall, assigned, chosen, weights_read
+from graphc.targets.ggml.run.memory.residence import (
+    HOST,
+    SLOTS,
+    Residence,
+    TooSmall,
+    devices_of_weights,
+    residence_for,
+    weights_read,
+)
 from graphc.targets.ggml.run.memory.weights import Weights
 
 MARGIN = 1 / 16
@@ -66,12 +74,12 @@ class Fitting:
         while True:
             if self.spill and sum(self.sizes[index] for index in self.reads.order) > sum(self._room()):
                 self.host |= self.reads.by_rows
-            device = assigned(self.reads.order, self.sizes, self._room(), self.host, self.spill)
+            device = devices_of_weights(self.reads.order, self.sizes, self._room(), self.host, self.spill)
             self.weights.pretend(device)
             if not self._suits(*measure()):
                 continue
             try:
-                residence = chosen(device, self.reads, self.sizes, self._room())
+                residence = residence_for(device, self.reads, self.sizes, self._room())
             except TooSmall as error:
                 raise GraphcError(self._too_small(error)) from error
             if residence.device == device:
@@ -80,7 +88,7 @@ class Fitting:
 
     def whole(self) -> Residence:
         """Where weights lie that fit easily."""
-        device = assigned(self.reads.order, self.sizes, self.limits, self.host, self.spill)
+        device = devices_of_weights(self.reads.order, self.sizes, self.limits, self.host, self.spill)
         return Residence(device, frozenset(), (0,) * len(self.devices))
 
     def text(self, planned: Residence | None = None) -> list[str]:

@@ -88,7 +88,7 @@ def _root(tensor: Tensor, roots: dict[int, int]) -> int:
     return tensor.weight if tensor.weight >= 0 else roots.get(tensor.call, -1)
 
 
-def assigned(
+def devices_of_weights(
     order: Sequence[int], sizes: Sequence[int], room: Sequence[float], host: Collection[int], spill: bool
 ) -> tuple[int, ...]:
     """The device of each weight, HOST for those of `host` and those that nothing reads.
@@ -114,7 +114,7 @@ def assigned(
     return tuple(device)
 
 
-def chosen(device: Sequence[int], reads: Reads, sizes: Sequence[int], room: Sequence[float]) -> Residence:
+def residence_for(device: Sequence[int], reads: Reads, sizes: Sequence[int], room: Sequence[float]) -> Residence:
     """Which weights of each device are streamed: as few bytes as `room` allows, the largest first; those of which only rows
     are read stay on the host instead. Raises TooSmall."""
     places, streamed, slots = list(device), set[int](), []

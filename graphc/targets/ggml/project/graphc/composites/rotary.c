@@ -35,8 +35,8 @@ struct ggml_tensor * graphc_build_rotary(struct graphc_builder * b, struct ggml_
         if (all || rest == NULL) return found;
     } else {
         const struct graphc_ggml * ggml = b->ggml;
-        struct ggml_tensor * turned = ggml->mul(b->context, exchanged(b, x, interleaved), sin);
-        found = ggml->add(b->context, ggml->mul(b->context, x, cos), turned);
+        struct ggml_tensor * rotated = ggml->mul(b->context, exchanged(b, x, interleaved), sin);
+        found = ggml->add(b->context, ggml->mul(b->context, x, cos), rotated);
         if (rest == NULL) return found;
     }
     struct ggml_tensor * parts[] = {found, rest};

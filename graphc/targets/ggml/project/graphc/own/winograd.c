@@ -15,7 +15,7 @@ enum {
     CHANNELS = 8 * ROWS,     // of the result that are computed together
     FEW_CHANNELS = 2 * ROWS,
     DEEP = 256,              // channels of a partial sum
-    TURNED = 32,             // channels or rows of the kernel that a thread transforms before it takes others
+    TRANSFORMED = 32,             // channels or rows of the kernel that a thread transforms before it takes others
     LEAST_TILES = 40,
     LEAST_CHANNELS = 16,     // of the image
     MOST_WEIGHTS = 2 << 20,  // transformed, 128 MiB
@@ -256,16 +256,16 @@ void graphc_winograd_operands(struct ggml_tensor * dst, int ith, int nth, void *
     struct graphc_conv_2d_settings * s = userdata;
     const struct plan p = plan_of(dst->src[0], dst->src[1], s);
     float * kernel = room_of(dst), * images = kernel + p.weights;
-    const int64_t rows = p.few ? 0 : (p.rows + TURNED - 1) / TURNED, parts = (p.channels + TURNED - 1) / TURNED;
+    const int64_t rows = p.few ? 0 : (p.rows + TRANSFORMED - 1) / TRANSFORMED, parts = (p.channels + TRANSFORMED - 1) / TRANSFORMED;
     const int64_t pixels = p.shared ? parts * p.panels * p.image->ne[3] : 0;
     for (int64_t unit; (unit = take(&s->turns, rows + pixels, ith, nth)) < rows + pixels;) {
-        for (int64_t row = unit * TURNED; unit < rows && row < min_of((unit + 1) * TURNED, p.rows); ++row) {
+        for (int64_t row = unit * TRANSFORMED; unit < rows && row < min_of((unit + 1) * TRANSFORMED, p.rows); ++row) {
             transform_row(p.kernel, s, row, kernel + row * p.depth, p.rows * p.depth);
         }
         if (unit < rows) continue;
-        const int64_t panel = (unit - rows) / parts, channel = (unit - rows) % parts * TURNED;
+        const int64_t panel = (unit - rows) / parts, channel = (unit - rows) % parts * TRANSFORMED;
         float * to = images + panel * PLACES * p.depth * PANEL;
-        read_panels(&p, panel / p.panels, panel % p.panels * PANEL, 1, channel, min_of(p.channels - channel, TURNED), to);
+        read_panels(&p, panel / p.panels, panel % p.panels * PANEL, 1, channel, min_of(p.channels - channel, TRANSFORMED), to);
     }
 }
 
