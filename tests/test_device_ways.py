@@ -30,10 +30,9 @@ class Device:
         functions = functions_with(lambda node: ggml.ggml_op_desc(node).decode() != refused)
         monkeypatch.setattr(building, "ggml_functions", lambda: functions)
         monkeypatch.setattr(building, "backend_name", lambda device: name)
-        monkeypatch.setattr(building, "is_exact", lambda: exact)
         assert OWN is not None
         self.context = new_context(200)
-        self.building = Building(OWN, self.context, False, 1, open_backends("cpu", 1), choices)
+        self.building = Building(OWN, self.context, 1, open_backends("cpu", 1), choices, uses_own=False, fast=not exact)
 
     def tensor(self, *ne: int) -> Any:
         """Some float32 tensor, sizes in ggml's order."""

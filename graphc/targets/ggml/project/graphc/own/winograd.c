@@ -15,7 +15,7 @@ enum {
     CHANNELS = 8 * ROWS,     // of the result that are computed together
     FEW_CHANNELS = 2 * ROWS,
     DEEP = 256,              // channels of a partial sum
-    TRANSFORMED = 32,             // channels or rows of the kernel that a thread transforms before it takes others
+    TRANSFORMED = 32,        // channels or rows of the kernel that a thread transforms before it takes others
     LEAST_TILES = 40,
     LEAST_CHANNELS = 16,     // of the image
     MOST_WEIGHTS = 2 << 20,  // transformed, 128 MiB
