@@ -12,7 +12,7 @@ from uses import BINARY_USES, UNARY_USES, USES, Use
 from graphc.errors import GraphcError
 from graphc.ir.graph import Graph, Node
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, FLOATS, INTEGERS, NARROW, TensorType
-from graphc.ops.base import OPS, Emit, Op
+from graphc.ops.base import Emit, Op, operators
 from graphc.ops.control import Control
 from graphc.ops.pointwise import Binary, Unary
 from graphc.targets.ggml.lowering.lower import Lowering
@@ -62,9 +62,9 @@ class Way:
 
 
 def tables() -> list[tuple[str, list[str]]]:
-    """Titles and rows of the tables. Raises GraphcError if an operator of `OPS` has no typical use."""
+    """Titles and rows of the tables. Raises GraphcError if an operator has no typical use."""
     left_out = (Unary, Binary, Control)
-    described = [name for name, op in OPS.items() if not issubclass(op, left_out)]
+    described = [name for name, op in operators().items() if not issubclass(op, left_out)]
     if missing := [name for name in described if name not in USES]:
         raise GraphcError(f"docs/uses.py has no typical use of {', '.join(missing)}; add one")
     others = {name: USES[name] for name in described}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphc.ir.types import BOOL, F32, I8, I32, I64, INTEGERS
-from graphc.ops.activations import ACTIVATIONS, Clip, Elu, Gelu
+from graphc.ops.activations import Clip, Elu, Gelu, all_activations
 from graphc.ops.attention import Attention
 from graphc.ops.base import Op
 from graphc.ops.blocks import DepthToSpace, SpaceToDepth, Tile
@@ -111,7 +111,7 @@ BINARY_USES = {
 }
 
 USES: dict[str, list[Use]] = {
-    **{name: [use(op(), x(2, 8))] for name, op in ACTIVATIONS.items()},
+    **{name: [use(op(), x(2, 8))] for name, op in all_activations().items()},
     "Where": [use(Where(), Input((2, 8), BOOL), x(2, 8), x(2, 8))],
     "Cast": [
         Use(lambda dtype: Cast(F32), (x(2, 8),), "to float32"),

@@ -25,7 +25,7 @@ import numpy as np
 from graphc.errors import GraphcError
 from graphc.ir.graph import Graph, Value
 from graphc.ir.types import BF16, TensorType
-from graphc.ops.base import OPS, Op
+from graphc.ops.base import Op, operator_class
 from graphc.ops.functions import BINARY, UNARY
 from graphc.ops.pointwise import Binary, Unary
 from graphc.shapes import parse_dim
@@ -89,12 +89,14 @@ def _operator(name: str, attributes: str) -> Op:
         return Unary(name)
     if name in BINARY:
         return Binary(name)
-    if name not in OPS:
-        raise TextError(f"no operator {name!r}")
-    known = {field.name for field in fields(OPS[name])}  # type: ignore[arg-type]
+    try:
+        found = operator_class(name)
+    except KeyError:
+        raise TextError(f"no operator {name!r}") from None
+    known = {field.name for field in fields(found)}  # type: ignore[arg-type]
     if unknown := set(given) - known:
         raise TextError(f"{name} has no attribute {', '.join(sorted(unknown))}")
-    return OPS[name](**given)
+    return found(**given)
 
 
 def _attributes(text: str) -> dict[str, Any]:

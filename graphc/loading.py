@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from graphc.errors import EngineError, InputError
 from graphc.runtime.model import Model
 from graphc.targets.ggml.engine import is_engine, read_engine, read_stripped_engine
 from graphc.targets.ggml.lowering.circular import circular as made_circular
-from graphc.targets.ggml.lowering.dtypes import Asked, Dtypes
 from graphc.targets.ggml.run.device.options import Memory, Place
-from graphc.weights.checkpoint import Source, is_checkpoint
-from graphc.weights.refit import Refit
+
+if TYPE_CHECKING:
+    from graphc.targets.ggml.lowering.dtypes import Asked
+    from graphc.weights.checkpoint import Source
+
+Content = TypeVar("Content")
 
 
 def load(
@@ -54,23 +58,36 @@ def load(
     given do not fit, and InputError for a type that there is not, and where there is nothing to be circular.
     """
     place = Place(device, threads, memory, contexts, kernels, trust_kernels)
-    dtypes = Dtypes.parsed(dtype) if dtype else None
-    if hint := no_engine(path):
-        raise EngineError(f"{os.fspath(path)}: it is {hint}")
     if weights is None:
-        if dtypes is not None:
+        if dtype:
             raise InputError("--dtype: say of which weights with --weights")
-        program, arrays = read_engine(path)
+        program, arrays = _read(path, read_engine)
         return Model(made_circular(program, circular), arrays, place=place)
-    program, stored = read_stripped_engine(path)
+    from graphc.targets.ggml.lowering.dtypes import Dtypes
+    from graphc.weights.refit import Refit
+
+    dtypes = Dtypes.parsed(dtype) if dtype else None
+    program, stored = _read(path, read_stripped_engine)
     found = Refit(program, stored, weights, component=component, dtypes=dtypes)
     return Model(
         made_circular(found.program, circular), map(found.array, range(len(stored))), given=found.given, place=place
     )
 
 
+def _read(path: str | os.PathLike[str], read: Callable[[str | os.PathLike[str]], Content]) -> Content:
+    """What an engine file holds. Raises EngineError, which says what the file is if that is known."""
+    try:
+        return read(path)
+    except EngineError as error:
+        if hint := no_engine(path):
+            raise EngineError(f"{os.fspath(path)}: it is {hint}") from error
+        raise
+
+
 def no_engine(path: str | os.PathLike[str]) -> str:
     """What a file is that is not an engine, and what to do with it; "" if it may be one."""
+    from graphc.weights.checkpoint import is_checkpoint
+
     file = Path(path)
     if not file.is_file() or (is_engine(file) and not is_checkpoint(file)):
         return ""

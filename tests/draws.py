@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, FLOATS, I8, I32, I64, INTEGERS, NARROW, U8
-from graphc.ops.activations import ACTIVATIONS, Clip, Gelu
+from graphc.ops.activations import Clip, Gelu, all_activations
 from graphc.ops.base import Op
 from graphc.ops.blocks import Tile
 from graphc.ops.conv import Conv
@@ -465,7 +465,7 @@ DRAWS: dict[str, Callable[[Draw], Sample]] = {
     "Cast": cast,
     "BitCast": bit_cast,
     "Encode": encode,
-    **{name: activation(op) for name, op in ACTIVATIONS.items()},
+    **{name: activation(op) for name, op in all_activations().items()},
     "Clip": pointwise(lambda d: Clip(d.pick([None, 1]), d.pick([None, 3])), NUMBERS),
     "Gelu": pointwise(lambda d: Gelu(d.pick(["none", "tanh"])), FLOAT_TYPES),
     "Reshape": reshape,

@@ -12,7 +12,7 @@ import numpy as np
 from onnx.helper import get_attribute_value, tensor_dtype_to_np_dtype
 
 from graphc.ir.types import BOOL, FLOATS, INTEGERS
-from graphc.ops.activations import ACTIVATIONS, Clip, Gelu, IsInf
+from graphc.ops.activations import Clip, Gelu, IsInf, all_activations
 from graphc.ops.base import Op
 from graphc.ops.blocks import DepthToSpace, SpaceToDepth, Tile
 from graphc.ops.functions import BINARY, UNARY
@@ -96,7 +96,7 @@ def _extreme(op: type[ArgMax] | type[ArgMin]) -> Callable[[Attributes, Arrays], 
 MAKERS: dict[str, Callable[[Attributes, Arrays], Made | None]] = {
     **{name: (lambda a, x, name=name: (Unary(name), x)) for name in UNARY},
     **{name: (lambda a, x, name=name: (Binary(name), x) if len(x) == 2 else None) for name in BINARY},
-    **{name: (lambda a, x, op=op: (op(**a), x)) for name, op in ACTIVATIONS.items()},
+    **{name: (lambda a, x, op=op: (op(**a), x)) for name, op in all_activations().items()},
     "Mod": lambda a, x: (Binary("Fmod" if a.get("fmod") else "Mod"), x),
     "BitShift": lambda a, x: (Binary("BitShiftLeft" if a["direction"] == b"LEFT" else "BitShiftRight"), x),
     "Where": lambda a, x: (Where(), x),

@@ -192,7 +192,7 @@ def gathers() -> Iterator[Made]:
 
 def functions_with_settings() -> Iterator[Made]:
     made = [
-        *(op() for op in activations.ACTIVATIONS.values()),
+        *(op() for op in activations.all_activations().values()),
         activations.Clip(-1.0, 2.0),
         activations.Clip(None, 0.5),
         activations.Clip(2.0, -1.0),

@@ -18,7 +18,7 @@ from graphc.kernels.c.render import render
 from graphc.kernels.linear import compare, linear
 from graphc.kernels.scalar import Kernel, Scalar, constant, result_index, trace, variable
 from graphc.kernels.use import KernelUse
-from graphc.ops.base import OPS
+from graphc.ops.base import operator_class
 from graphc.ops.conv import Conv
 from graphc.ops.indexing import Gather
 from graphc.ops.matmul import MatMul
@@ -280,7 +280,7 @@ def test_an_index_out_of_range_is_a_fault(threads: int) -> None:
 
 def test_an_operator_without_a_loop_form_is_named() -> None:
     with pytest.raises(GraphcError, match="has no loop form"):
-        trace(KernelUse(OPS["DepthToSpace"](2, "DCR"), ((F32, (1, 4, 2, 2)),), F32, (1, 1, 4, 4)))
+        trace(KernelUse(operator_class("DepthToSpace")(2, "DCR"), ((F32, (1, 4, 2, 2)),), F32, (1, 1, 4, 4)))
     with pytest.raises(GraphcError, match="gives float32, not int8"):
         trace(loop(lambda k, i: k.load(0, i), I8, (3,), (F32, (3,))))
     with pytest.raises(GraphcError, match="complex64"):

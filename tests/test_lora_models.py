@@ -87,7 +87,7 @@ ALL = f"{ATTENTION}|proj_in|proj_out|proj|ff.net.2|conv1|conv2|conv_shortcut|con
 def close(model: graphc.Model, weights: dict[str, np.ndarray]) -> None:
     """The changed parameters are as exact as float32 can be."""
     for value in {value for lora in model.loras.values() for value in lora.match.changes}:
-        found, expected = model._loras._changed(value), weights[value.parameter]
+        found, expected = model._begun().loras._changed(value), weights[value.parameter]
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * np.abs(expected).max(), err_msg=value.parameter)
 
 

@@ -17,7 +17,7 @@ from graphc.ir.types import F32, I64, NARROW
 from graphc.kernels.c import compiled
 from graphc.kernels.c.routine import routine_of
 from graphc.kernels.use import KernelUse
-from graphc.ops.base import Op
+from graphc.ops.base import Op, operators
 from graphc.ops.pool import MaxPool
 from graphc.ops.scatter import REDUCTIONS, ScatterElements, ScatterND
 from graphc.ops.selection import NonZero
@@ -55,10 +55,8 @@ def same(samples: list[tuple[KernelUse, list[np.ndarray], dict[str, int]]]) -> N
 
 
 def test_no_operator_with_a_routine_is_forgotten() -> None:
-    ops = [*Op.__subclasses__()]
-    for each in ops:
-        ops += each.__subclasses__()
-    assert {each.__name__ for each in ops if each.routine is not Op.routine} == set(ROUTINES)
+    ops = operators()
+    assert {name for name, each in ops.items() if each.routine is not Op.routine} == set(ROUTINES)
 
 
 @pytest.mark.parametrize("name", ROUTINES)

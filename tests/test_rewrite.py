@@ -5,7 +5,6 @@ import pytest
 from operators import close
 from rule_graphs import ATTENTIONS, CONV, FIRES, NO_ATTENTIONS, REFUSES
 
-import graphc.ops  # noqa: F401  (registers the operators)
 from graphc.errors import InputError
 from graphc.graph_text import parse_graph
 from graphc.ir import interp

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import graphc.ops  # noqa: F401  (registers the operators)
 from graphc.ir import interp
 from graphc.ir.graph import Graph
 from graphc.ir.types import TensorType

@@ -29,8 +29,9 @@ from graphc.runtime.turns import Turns
 from graphc.shapes import symbol
 from graphc.targets.ggml.run import executor
 from graphc.targets.ggml.run.interpreted import InterpretedKernel
-from graphc.targets.ggml.run.kernels import NativeKernel, kernels_by
+from graphc.targets.ggml.run.kernels import kernels_by
 from graphc.targets.ggml.run.memory import streams
+from graphc.targets.ggml.run.native_kernels import NativeKernel
 from graphc.targets.ggml.run.numpy_kernels import EvaluatedKernel
 
 MIXED = """<ir_version: 10, opset_import: ["": 21]>

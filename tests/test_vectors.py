@@ -21,7 +21,8 @@ from graphc.kernels.use import KernelUse
 from graphc.kernels.vectors.code import BLOCK
 from graphc.shapes import symbol
 from graphc.targets.ggml.run.interpreted import InterpretedKernel
-from graphc.targets.ggml.run.kernels import NativeKernel, kernels_by, load_kernels
+from graphc.targets.ggml.run.kernels import kernels_by, load_kernels
+from graphc.targets.ggml.run.native_kernels import NativeKernel
 from graphc.targets.ggml.run.numpy_kernels import EvaluatedKernel
 
 ALL = sorted(FLOATS | INTEGERS | {BOOL}, key=str)

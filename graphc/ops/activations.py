@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from graphc.errors import ShapeError
 from graphc.ir.types import BOOL, FLOATS, TensorType
-from graphc.ops.base import Op
+from graphc.ops.base import Op, operators
 from graphc.ops.functions import NUMBERS, erf
 from graphc.ops.pointwise import on_dims, pointwise, widened
 from graphc.shapes import Dim, dim_max, dim_min
@@ -22,8 +22,13 @@ if TYPE_CHECKING:
     from graphc.targets.ggml.program.tensor import Tensor
 
 
-ACTIVATIONS: dict[str, type[Any]] = {}
-"""Every class of this kind by its name, from which importers, tests and pages have theirs."""
+_DEFINED: dict[str, type[Any]] = {}
+
+
+def all_activations() -> Mapping[str, type[Any]]:
+    """Every class of this kind by its name, from which importers, tests and pages have theirs."""
+    operators()
+    return _DEFINED
 
 
 class Activation:
@@ -38,7 +43,7 @@ class Activation:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        ACTIVATIONS[cls.__name__] = cls
+        _DEFINED[cls.__name__] = cls
 
     @classmethod
     def usual(cls) -> dict[str, Any]:

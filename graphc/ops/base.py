@@ -13,12 +13,16 @@ one of four ways, tried in this order, how a target computes it:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import graphc.ops
 from graphc.errors import ShapeError
 from graphc.ir.graph import Graph, Node, Source, Value
 from graphc.ir.types import TensorType
@@ -30,7 +34,20 @@ if TYPE_CHECKING:
     from graphc.targets.ggml.program.tensor import Tensor
 
 OPS: dict[str, type[Op]] = {}
-"""Every operator class by its name, which is how engine files and the text form of the IR refer to it."""
+"""The operator classes that are imported, by the names that engine files and the text form of the IR have for them."""
+
+
+@cache
+def operators() -> Mapping[str, type[Op]]:
+    """All operator classes, by name: every module of the package is imported, which takes longer than starting a model."""
+    for module in iter_modules(graphc.ops.__path__, f"{graphc.ops.__name__}."):
+        import_module(module.name)
+    return OPS
+
+
+def operator_class(name: str) -> type[Op]:
+    """The class of this name. Raises KeyError."""
+    return OPS[name] if name in OPS else operators()[name]
 
 
 @dataclass(frozen=True)

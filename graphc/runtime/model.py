@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,13 +21,13 @@ from graphc.targets.ggml.program.program import Input, Program
 from graphc.targets.ggml.run.device.options import CPU, Place, memory_limits
 from graphc.targets.ggml.run.executor import Executor
 from graphc.targets.ggml.run.rows import from_start
-from graphc.weights.checkpoint import Source
-from graphc.weights.embeddings import Embeddings, Vectors
-from graphc.weights.formats.tensors import Tensors
-from graphc.weights.lora.apply import Lora, Loras, Strength
-from graphc.weights.lora.beside import with_factors
-from graphc.weights.refit import Refit
-from graphc.weights.undo import Base
+
+if TYPE_CHECKING:
+    from graphc.runtime.added import Added
+    from graphc.weights.checkpoint import Source
+    from graphc.weights.embeddings import Vectors
+    from graphc.weights.formats.tensors import Tensors
+    from graphc.weights.lora.apply import Lora, Strength
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Model:
         self.executor = Executor(program, weights, *self._place)
         self._turns = Turns(self.executor.most_runs(place.contexts))
         self._changes = Turns(1)
-        self._loras = Loras(Base(program, self.executor.arrays.__getitem__, given))
-        self._embeddings = Embeddings(program)
+        self._given = given
+        self._added: Added | None = None
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, each)) or "nothing" for each in (self.inputs, self.outputs))
@@ -144,17 +144,20 @@ class Model:
         Raises CheckpointError with all that does not fit, and EngineError if the engine does not say how its weights are
         made; the model is as before then.
         """
+        from graphc.weights.refit import Refit
+
         with self._changes.all:
-            base = self._loras.base
+            added = self._begun()
+            base = added.loras.base
             stored = [base.weight(index) for index in range(len(base.program.weights))]
             found = Refit(base.program, stored, source, strict=strict, component=component)
             arrays = self.executor.placed(map(found.array, range(len(stored))))
-            self._use(self._loras.on(base.refitted(arrays.__getitem__, found.given)), self._embeddings)
+            self._use(replace(added, loras=added.loras.on(base.refitted(arrays.__getitem__, found.given))))
 
     @property
     def loras(self) -> dict[str, Lora]:
         """The LoRAs that are loaded, by name."""
-        return dict(self._loras.loaded)
+        return {} if self._added is None else dict(self._added.loras.loaded)
 
     def load_lora(self, source: Source, strength: Strength = 1.0, name: str | None = None) -> Lora:
         """Add a LoRA (or LoHa, LoKr, LoCon, DoRA, …) to the weights; it stays when other weights are loaded.
@@ -167,24 +170,27 @@ class Model:
         InputError for a name that is taken or a strength that is not a number; the model is as before then.
         """
         with self._changes.all:
-            lora, after = self._loras.load(source, strength, name)
-            self._use(after, self._embeddings)
+            added = self._begun()
+            lora, after = added.loras.load(source, strength, name)
+            self._use(replace(added, loras=after))
         return lora
 
     def set_lora(self, strengths: Mapping[str, Strength]) -> None:
         """Change strengths of LoRAs that are loaded, by name; 0 leaves one out. Raises InputError."""
         with self._changes.all:
-            self._use(self._loras.set(strengths), self._embeddings)
+            added = self._begun()
+            self._use(replace(added, loras=added.loras.set(strengths)))
 
     def unload_lora(self, name: str | None = None) -> None:
         """Take off a LoRA, or all: the weights are what they were, bit for bit. Raises InputError for a name there is not."""
         with self._changes.all:
-            self._use(self._loras.unload(name), self._embeddings)
+            added = self._begun()
+            self._use(replace(added, loras=added.loras.unload(name)))
 
     @property
     def embeddings(self) -> dict[str, list[int]]:
         """The tokens of textual inversion that are loaded, and the ids of each."""
-        return self._embeddings.ids
+        return {} if self._added is None else self._added.embeddings.ids
 
     def load_embeddings(self, given: Mapping[str, Vectors]) -> dict[str, list[int]]:
         """Add tokens of textual inversion to a text encoder, each with as many vectors as its file has; their ids are returned.
@@ -197,40 +203,43 @@ class Model:
         has no table of tokens that can grow; the model is as before then.
         """
         with self._changes.all:
-            self._use(self._loras, self._embeddings.load(given))
+            added = self._begun()
+            self._use(replace(added, embeddings=added.embeddings.load(given)))
             return {token: self.embeddings[token] for token in given}
 
     def unload_embeddings(self) -> None:
         """Take the tokens of textual inversion off again: the table is what it was."""
         with self._changes.all:
-            if self._embeddings.rows:
-                self._use(self._loras, Embeddings(self._embeddings.program))
+            added = self._begun()
+            if added.embeddings.rows:
+                self._use(replace(added, embeddings=added.embeddings.none()))
 
-    def _use(self, loras: Loras, embeddings: Embeddings) -> None:
-        """Have the weights that they make, in another program if it takes one; what stays the same is not computed. The executor
+    def _begun(self) -> Added:
+        """What is added to the weights. Only what changes them asks, in its turn."""
+        if self._added is None:
+            from graphc.runtime.added import nothing
+
+            self._added = nothing(self.program, self.executor.arrays.__getitem__, self._given)
+            self._given = None
+        return self._added
+
+    def _use(self, after: Added) -> None:
+        """Have the weights that this makes, in another program if it takes one; what stays the same is not computed. The executor
         that is there stays if the other cannot be made. Runs go on until all is computed."""
-        before, arrays = self._loras, self.executor.arrays
-        grown = embeddings is not self._embeddings
-        kept = [
-            loras.base is before.base and not loras.differs(before, index) and not (grown and index == embeddings.table)
-            for index in range(len(loras.base.program.weights))
-        ]
-        made = (
-            arrays[index] if same else embeddings.array(index, loras.weight(index)) for index, same in enumerate(kept)
-        )
-        if not grown and loras.ranks == before.ranks:
-            placed = self.executor.placed(chain(made, loras.factors))
+        before, arrays = self._begun(), self.executor.arrays
+        made = (after.weight(index, before, arrays) for index in range(len(after.loras.base.program.weights)))
+        if not after.is_other_program(before):
+            placed = self.executor.placed(chain(made, after.loras.factors))
             with self._turns.all:
                 self.executor.replace_weights(placed)
-                self._loras, self._embeddings = loras, embeddings
+                self._added = after
             return
-        program = with_factors(embeddings.grown(), loras.ranks)
+        program = after.program()
         self.executor.check()
-        executor = Executor(program, chain(made, loras.factors), *self._place)
+        executor = Executor(program, chain(made, after.loras.factors), *self._place)
         with self._turns.all:
             self.executor.close()
-            self.executor, self.program = executor, program
-            self._loras, self._embeddings = loras, embeddings
+            self.executor, self.program, self._added = executor, program, after
 
     @contextmanager
     def alone(self) -> Iterator[Executor]:

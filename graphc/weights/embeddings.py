@@ -50,6 +50,10 @@ class Embeddings:
         width = self.program.weights[self.table].shape[1]
         return Embeddings(self.program, {**self.rows, **{token: _rows(each, width) for token, each in given.items()}})
 
+    def none(self) -> Embeddings:
+        """Without tokens."""
+        return Embeddings(self.program)
+
     @cached_property
     def table(self) -> int:
         """The weight that the rows are added to. Raises EngineError if there is none."""

@@ -6,7 +6,7 @@ import copy
 from random import Random
 from typing import Any
 
-from graphc.ops.base import OPS
+from graphc.ops.base import operators
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.tensor import TYPE_SIZES
 from graphc.targets.ggml.program.text import DTYPES
@@ -68,7 +68,7 @@ def _size(random: Random) -> Any:
 
 
 def _text(value: str, sizes: list[str], random: Random) -> str:
-    for known in (CALLS, TYPE_SIZES, DTYPES, OPS):
+    for known in (CALLS, TYPE_SIZES, DTYPES, operators()):
         if value in known:
             return random.choice(sorted(known))
     return random.choice([*map(_size(random), sizes), f"{value} - 1", f"{value} + 1", f"({value})*2", "1", value])

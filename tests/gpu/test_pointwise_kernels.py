@@ -21,12 +21,12 @@ from graphc.kernels.gpu.skeletons.pointwise import pointwise
 from graphc.kernels.gpu.verify import verify
 from graphc.kernels.nest import nest
 from graphc.kernels.use import KernelUse
-from graphc.ops.base import OPS, Op
+from graphc.ops.base import Op, operator_class
 from graphc.shapes import integer
 
 TOGETHER = 12
 """Operators whose kernels are compiled in one go."""
-NAMES = [name for name in DRAWS if OPS[name.split("-")[0]].element is not Op.element]
+NAMES = [name for name in DRAWS if operator_class(name.split("-")[0]).element is not Op.element]
 BEYOND = {"BitCast", "Encode"}
 """What needs more C than devices are given."""
 

@@ -36,7 +36,7 @@ class Outcome:
 
 def quick_flags() -> tuple[str, ...]:
     """Options that compile kernels with few optimizations: there are thousands, each is run once."""
-    from graphc.kernels.c.render import FLAGS
+    from graphc.kernels.c.compiler import FLAGS
 
     return tuple("-O1" if flag == "-O3" else flag for flag in FLAGS)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from graphc.cache import checked_name, keep, kept, make_cache_folder
 from graphc.errors import BuildError
-from graphc.kernels.c.render import FLAGS
+from graphc.kernels.c.compiler import FLAGS
 
 KEPT_IN = "kernels"
 """The folder of the cache."""
@@ -164,10 +164,9 @@ def machine_flags() -> tuple[str, ...]:
 @functools.cache
 def machine() -> str:
     """What compiled code for this processor depends on: caches may be shared between machines."""
-    description = [platform.system(), platform.machine(), platform.processor()]
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        description += sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})
+        known = sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})
     except OSError:
-        pass
-    return "\n".join(description)
+        known = [platform.processor()]  # elsewhere, it starts a program to ask
+    return "\n".join([platform.system(), platform.machine(), *known])

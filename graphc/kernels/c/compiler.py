@@ -14,6 +14,9 @@ COMPILERS: Sequence[str] = () if os.name == "nt" else ("cc", "gcc", "clang")
 """Where `CC` is not set, the first of these that is installed compiles the kernels. On Windows it is ziglang's: there gcc puts
 vectors on the stack where its own instructions fault, and clang needs Microsoft's compiler beside it."""
 
+FLAGS = ("-std=gnu11", "-O3", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
+"""How to compile kernels: none of it changes a result, but `-fwrapv` and `-ffp-contract=off` are needed for the right one."""
+
 
 def find_compiler() -> tuple[str, ...] | None:
     """The command of the C compiler: `CC` if it is set, else the first of `COMPILERS`, else ziglang's; None if there is none.

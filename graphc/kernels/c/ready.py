@@ -16,8 +16,9 @@ from itertools import product
 import numpy as np
 
 from graphc.ir.types import BOOL, FLOATS, I8, INTEGERS, NARROW, U8
+from graphc.kernels.c.compiler import FLAGS
 from graphc.kernels.c.language import BITS, NARROW_TYPES
-from graphc.kernels.c.render import DATA, FLAGS, NUMBER, PREAMBLE
+from graphc.kernels.c.render import DATA, NUMBER, PREAMBLE
 from graphc.kernels.c.routine import FOLDER, definitions, function_name
 from graphc.ops.base import Routine
 from graphc.shapes import Dim

@@ -4,7 +4,7 @@ Each kernel is a `ggml_custom_op_t`. It reads `dst->src[i]->data` (contiguous, r
 `dst->data`; thread `ith` of `nth` computes its share. The userdata is a `graphc_kernel_data`: the values of the size symbols,
 in the order of `Rendered.symbols`, and room for the number of a fault, which counts `Rendered.faults` from 1.
 
-The file relies on integers that wrap around and on floating-point arithmetic as written: see `FLAGS`.
+The file relies on integers that wrap around and on floating-point arithmetic as written: see `compiler.FLAGS`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphc.ir.types import I64
+from graphc.kernels.c.compiler import FLAGS
 from graphc.kernels.c.emit import Block, Emitter, indented
 from graphc.kernels.c.language import (
     BITS,
@@ -33,9 +34,6 @@ from graphc.kernels.shared import Number, Place, Shared, share
 from graphc.kernels.use import KernelUse
 from graphc.ops.base import Routine
 from graphc.shapes import Dim, Expr, product, symbols
-
-FLAGS = ("-std=gnu11", "-O3", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
-"""How to compile the file: none of it changes a result, but `-fwrapv` and `-ffp-contract=off` are needed for the right one."""
 
 DATA = """\
 struct graphc_kernel_data {

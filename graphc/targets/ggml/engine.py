@@ -31,7 +31,6 @@ from graphc.targets.ggml.program.verify import check_row_numbers
 from graphc.trace import SILENT, Progress
 from graphc.versions import check_format, check_reader, least_reader
 from graphc.weights.formats.gguf import GZIP, Entry, read_container, write_container
-from graphc.weights.recipes import recipes_of
 
 ARCHITECTURE = "graphc"
 VERSION = 1
@@ -91,7 +90,7 @@ def write_engine(
         metadata |= {GROWTH + name: value for name, value in asdict(program.growth).items()}
     if stripped:
         metadata["graphc.stripped"] = 1
-        indices = [index for index, recipe in enumerate(recipes_of(program).weights) if recipe is None]
+        indices = _without_recipe(program)
 
     def data(place: int) -> np.ndarray:
         weight, array = program.weights[indices[place]], arrays(indices[place])
@@ -141,7 +140,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[Program, list[np.ndarray | None
     program.device_code = read_device_code(metadata)
     indices: Sequence[int] = range(len(program.weights))
     if metadata.get("graphc.stripped"):
-        indices = [index for index, recipe in enumerate(recipes_of(program).weights) if recipe is None]
+        indices = _without_recipe(program)
     if entries != [_entry(index, program.weights[index]) for index in indices]:
         raise EngineError("it is damaged: the tensors are not the weights of the program")
     arrays: list[np.ndarray | None] = [None] * len(program.weights)
@@ -152,6 +151,13 @@ def _read(path: str | os.PathLike[str]) -> tuple[Program, list[np.ndarray | None
     except ProgramError as error:
         raise EngineError(f"it is damaged: {error}") from error
     return program, arrays
+
+
+def _without_recipe(program: Program) -> list[int]:
+    """The weights that no checkpoint has, by number."""
+    from graphc.weights.recipes import recipes_of
+
+    return [index for index, recipe in enumerate(recipes_of(program).weights) if recipe is None]
 
 
 def _recipes(metadata: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Elementwise operators. Those of the tables `UNARY`, `BINARY` and `ACTIVATIONS` are imported by their rows."""
+"""Elementwise operators. Those of the tables `UNARY` and `BINARY`, and activations, are imported by their names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphc.frontend.onnx.node import OnnxNode
 from graphc.frontend.onnx.table import IMPORTERS, Importing, onnx_op
 from graphc.ir import Value
 from graphc.ir.types import F32, FLOATS, I32, NARROW
-from graphc.ops.activations import ACTIVATIONS, Clip, Gelu, IsInf
+from graphc.ops.activations import Clip, Gelu, IsInf, all_activations
 from graphc.ops.base import normalize_axis
 from graphc.ops.functions import BINARY, UNARY
 from graphc.ops.narrow import ROUNDING, WIDTHS, BitCast, Decode, Encode
@@ -50,7 +50,7 @@ def second(node: OnnxNode, emit: SizeEmit) -> Value:
 ROWS: dict[str, Importing] = {
     **{name: _unary(name) for name in UNARY},
     **{name: _binary(name) for name in BINARY},
-    **{name: _with_settings(op) for name, op in ACTIVATIONS.items()},
+    **{name: _with_settings(op) for name, op in all_activations().items()},
 }
 """Importers of what the tables have; an operator that is spelled otherwise has one of its own, here or elsewhere."""
 

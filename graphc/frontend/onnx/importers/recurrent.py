@@ -22,7 +22,7 @@ from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import TensorType, Value
 from graphc.ir.types import BOOL, I64
-from graphc.ops.activations import ACTIVATIONS, Clip
+from graphc.ops.activations import Clip, all_activations
 from graphc.ops.base import Op
 from graphc.ops.indexing import Gather
 from graphc.ops.matmul import MatMul
@@ -198,7 +198,7 @@ def _functions(node: OnnxNode, cell: Cell, directions: int) -> list[list[Op]]:
     found = []
     for name in (each.lower() for each in names):
         refuse_unless(name in known, f"the activation {name} is not supported")
-        op = ACTIVATIONS.get(known[name])
+        op = all_activations().get(known[name])
         settings = {} if op is None else {key: next(given[key], usual) for key, usual in op.usual().items()}
         found.append(Unary(known[name]) if op is None else op(**settings))
     count = len(cell.functions)

@@ -8,7 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from graphc.files import replacing_folder
-from graphc.kernels.c.render import FLAGS, declarations
+from graphc.kernels.c.compiler import FLAGS
+from graphc.kernels.c.render import declarations
 from graphc.targets.ggml.cpp.code import ModelCode
 from graphc.targets.ggml.cpp.composites import calls_header
 from graphc.targets.ggml.cpp.example import render_example, render_readme

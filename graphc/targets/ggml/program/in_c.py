@@ -40,6 +40,7 @@ extern "C" {{
 """
 
 
+@cache
 def c_text(path: str) -> str:
     """One of the project's files for the library `graphc`: fixed, or made of the composites."""
     if path in GENERATED:
@@ -107,6 +108,7 @@ def _c_files(folder: str) -> list[str]:
     return [f"{folder}/{name}" for name in sorted(found) if name.endswith(".c")]
 
 
+@cache
 def _folder() -> Traversable:
     return files("graphc.targets.ggml").joinpath("project", "graphc")
 

@@ -19,7 +19,7 @@ import numpy as np
 from graphc.errors import EngineError, GraphcError
 from graphc.ir.types import TensorType
 from graphc.kernels.use import KernelUse
-from graphc.ops.base import OPS, Op
+from graphc.ops.base import Op, operator_class
 from graphc.shapes import Dim, Expr, Undecidable, bind, parse_dim, symbol, symbols
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Check, Host, Input, Output, Program
 from graphc.targets.ggml.program.tensor import LARGEST, STORAGE, Constant, ProgramError, Tensor, checked
@@ -278,8 +278,7 @@ class _Reader:
         check_input(self.result.inputs[-1])
 
     def operator(self, declared: Any) -> Op:
-        _import_operators()
-        cls = OPS[_text(_object(declared)["operator"])]
+        cls = operator_class(_text(_object(declared)["operator"]))
         given = _object(declared["attributes"])
         if set(given) != {field.name for field in fields(cls)}:  # type: ignore[arg-type]
             raise ValueError(f"the attributes of a {cls.__name__} are others")
@@ -391,11 +390,6 @@ class _Reader:
     def check_known(self, names: set[str]) -> None:
         if unknown := names - self.known:
             raise ValueError(f"no tensor says what {min(unknown)} is")
-
-
-def _import_operators() -> None:
-    """Fill the table of operators."""
-    import graphc.ops  # noqa: F401
 
 
 def _element(items: Sequence[Any], index: int) -> Any:

@@ -22,12 +22,12 @@ from graphc.targets.ggml.run.choose.apart import expand_apart
 from graphc.targets.ggml.run.choose.assign import assign
 from graphc.targets.ggml.run.choose.building import Building
 from graphc.targets.ggml.run.device.tensors import address, download, new_context, new_tensor, upload
-from graphc.targets.ggml.run.kernels import LoadedKernel
 from graphc.targets.ggml.run.memory.results import Placement
 
 if TYPE_CHECKING:
     from graphc.targets.ggml.run.context import Context
     from graphc.targets.ggml.run.executor import Executor
+    from graphc.targets.ggml.run.kernels import LoadedKernel
 
 
 def most_tensors(program: Program) -> int:

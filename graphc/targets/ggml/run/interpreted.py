@@ -11,6 +11,7 @@ from typing import Any
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.kernels.c.ready import ready_name, ready_numbers
+from graphc.kernels.c.routine import routine_of
 from graphc.kernels.use import KernelUse
 from graphc.kernels.vectors.code import wrapped
 from graphc.kernels.vectors.translate import translate
@@ -56,6 +57,12 @@ class ReadyKernel(NativeKernel):
 
     def __init__(self, routine: Routine, address: int) -> None:
         super().__init__(address, (), routine.faults, ready_numbers(routine))
+
+
+def kernel_of(use: KernelUse, own: Own) -> InterpretedKernel | ReadyKernel | None:
+    """The kernel; None if it is a routine that is not there for its types. Raises GraphcError."""
+    routine = routine_of(use)
+    return InterpretedKernel(use, own) if routine is None else ready_kernel(routine)
 
 
 def ready_kernel(routine: Routine) -> ReadyKernel | None:

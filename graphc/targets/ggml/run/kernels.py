@@ -1,5 +1,5 @@
 """Makes kernels runnable in this process: compiled by the system's C compiler or the `ziglang` package's, or where there is none
-interpreted by our own code, or evaluated by NumPy."""
+interpreted by our own code, or evaluated by NumPy. Each way is imported when it is taken: many programs have no kernels."""
 
 from __future__ import annotations
 
@@ -11,13 +11,8 @@ from typing import Any, Protocol
 from graphc.cache import warn_once
 from graphc.errors import BuildError, GraphcError, InputError
 from graphc.kernels.c.compiled import load_library
-from graphc.kernels.c.render import render
-from graphc.kernels.c.routine import routine_of
 from graphc.kernels.use import KernelUse
-from graphc.targets.ggml.run.choose.library import Own, c_tools, load_own
-from graphc.targets.ggml.run.interpreted import InterpretedKernel, ready_kernel
-from graphc.targets.ggml.run.native_kernels import NativeKernel
-from graphc.targets.ggml.run.numpy_kernels import EvaluatedKernel
+from graphc.targets.ggml.run.choose.library import c_tools, load_own
 
 
 class LoadedKernel(Protocol):
@@ -67,6 +62,9 @@ def kernels_by(way: str, uses: Sequence[KernelUse], symbols: Sequence[str] | Non
 
 
 def _compiled(uses: Sequence[KernelUse], symbols: Sequence[str] | None) -> list[LoadedKernel]:
+    from graphc.kernels.c.render import render
+    from graphc.targets.ggml.run.native_kernels import NativeKernel
+
     rendered = render(uses, symbols)
     tools = c_tools()
     if tools is None:
@@ -80,21 +78,21 @@ def _compiled(uses: Sequence[KernelUse], symbols: Sequence[str] | None) -> list[
 
 def _interpreted(uses: Sequence[KernelUse], symbols: Sequence[str] | None) -> list[LoadedKernel]:
     """What our own code lacks is evaluated: a routine, or all."""
+    from graphc.targets.ggml.run.interpreted import kernel_of
+
     own = load_own()
     if own is None:
         return _evaluated(uses, symbols)
-    kernels = [_of_own_code(use, own) for use in uses]
+    kernels = [kernel_of(use, own) for use in uses]
     missing = [use for use, kernel in zip(uses, kernels, strict=True) if kernel is None]
     evaluated = iter(_evaluated(missing, symbols) if missing else ())
     return [kernel or next(evaluated) for kernel in kernels]
 
 
-def _of_own_code(use: KernelUse, own: Own) -> LoadedKernel | None:
-    routine = routine_of(use)
-    return InterpretedKernel(use, own) if routine is None else ready_kernel(routine)
-
-
 def _evaluated(uses: Sequence[KernelUse], symbols: Sequence[str] | None) -> list[LoadedKernel]:
+    from graphc.kernels.c.render import render
+    from graphc.targets.ggml.run.numpy_kernels import EvaluatedKernel
+
     what = ", ".join(sorted({use.op.name for use in uses}))  # type: ignore[attr-defined]
     why = "" if c_tools() else "no C compiler (set CC, or `pip install ziglang`): "
     warn_once(f"{why}what computes {what} runs in NumPy, which is slow")

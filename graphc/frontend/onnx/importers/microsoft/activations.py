@@ -10,7 +10,7 @@ from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.node import OnnxNode, refuse_unless
 from graphc.frontend.onnx.table import MICROSOFT, onnx_op
 from graphc.ir import Value
-from graphc.ops.activations import ACTIVATIONS, Clip, Gelu, Swish
+from graphc.ops.activations import Clip, Gelu, Swish, all_activations
 from graphc.ops.base import normalize_axis
 from graphc.ops.functions import UNARY
 from graphc.ops.matmul import MatMul
@@ -125,10 +125,11 @@ def activated(node: OnnxNode, emit: SizeEmit, x: Value) -> Value:
         return x
     if name in UNARY:
         return emit(Unary(name), x)
-    refuse_unless(name in ACTIVATIONS, f"the activation {name} is not supported")
-    settings = ACTIVATIONS[name].usual()
+    known = all_activations()
+    refuse_unless(name in known, f"the activation {name} is not supported")
+    settings = known[name].usual()
     if node.has("activation_params"):
         given = dict(zip(settings, node.floats("activation_params"), strict=False))
     else:
         given = {each: node.float(f"activation_{each}", usual) for each, usual in settings.items()}
-    return emit(ACTIVATIONS[name](**given), x)
+    return emit(known[name](**given), x)

@@ -13,10 +13,8 @@ from typing import Any
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml, ggml_include, loaded
 from graphc.kernels.c.compiled import load_library
-from graphc.kernels.c.compiler import find_compiler
+from graphc.kernels.c.compiler import FLAGS, find_compiler
 from graphc.kernels.c.joined import joined
-from graphc.kernels.c.ready import ready_text
-from graphc.kernels.c.render import FLAGS
 from graphc.once import once
 from graphc.targets.ggml.program.composites import PREFIX
 from graphc.targets.ggml.program.in_c import built_in_c, c_text, own_functions
@@ -109,6 +107,8 @@ def load_routines() -> ctypes.CDLL | None:
         tools = c_tools()
         if tools is None:
             return None
+        from graphc.kernels.c.ready import ready_text  # with it come the operators
+
         found = load_library(ready_text(), *tools, ROUTINE_FLAGS)
     found.graphc_routine.restype = ctypes.c_void_p
     return found

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from graphc.backends.generated import REGISTRY, Feature, check_devices, named_features
-from graphc.backends.load import load_backends, load_brought
 from graphc.backends.precision import settle_precision
 from graphc.backends.rpc import SCHEME, Address, connect, is_address
 from graphc.errors import GraphcError, InputError
@@ -66,6 +65,8 @@ def open_backends(device: str, threads: int) -> list[Any]:
     such device, or it is named twice."""
     names = [each for each in split_devices(device) if each != "cpu"]
     if names:
+        from graphc.backends.load import load_backends
+
         _drivers.use()
         settle_precision()
         load_backends()
@@ -101,6 +102,8 @@ def find_device(name: str) -> Any:
         plain = ggml.ggml_backend_dev_name(handle).decode().lower()
         if name.lower() in (plain, plain.removesuffix("0"), shown_name(handle).lower()):
             return handle
+    from graphc.backends.load import load_brought
+
     known = ", ".join(map(shown_name, handles))
     why = load_brought().get(name.lower().rstrip("0123456789"))
     said = f": {why}" if why else ""

@@ -1,0 +1,41 @@
+"""What starting a model imports: only what every model needs, since the rest takes longer than all of that."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ENGINES = Path(__file__).parent / "engines/1"
+ADDED = ("graphc.runtime.added", "graphc.weights.lora", "graphc.weights.embeddings", "graphc.weights.checkpoint")
+KERNELS = ("graphc.kernels.c.render", "graphc.kernels.scalar", "graphc.kernels.vectors", "graphc.ops.norm")
+NEVER = ("graphc.compiler", "graphc.frontend", "graphc.backends.install", "onnx", "typer", "rich")
+
+
+def imported(code: str) -> list[str]:
+    """The modules that are there after some code in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, graphc\n{code}\nprint(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("code", "missing", "there"),
+    [
+        ("", (*ADDED, *KERNELS, *NEVER, "numpy"), ()),
+        (f"graphc.load({str(ENGINES / 'layers.gguf.gz')!r})", (*ADDED, *KERNELS, *NEVER), ()),
+        (f"graphc.load({str(ENGINES / 'integers.gguf.gz')!r})", (*ADDED, *NEVER), ("graphc.ops.integers",)),
+        (f"graphc.load({str(ENGINES / 'layers.gguf.gz')!r}).unload_lora()", NEVER, ADDED[:2]),
+    ],
+    ids=["import", "layers", "kernels", "loras"],
+)
+def test_what_is_imported(code: str, missing: tuple[str, ...], there: tuple[str, ...]) -> None:
+    found = set(imported(code))
+    assert found.isdisjoint(missing)
+    assert found.issuperset(there)
