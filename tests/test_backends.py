@@ -19,6 +19,10 @@ from graphc.errors import BuildError, InputError
 from graphc.runtime.arena import graphs, known_sections, stand_ins
 from graphc.targets.ggml.run.choose import assign as assigning
 from graphc.targets.ggml.run.choose.assign import assign
+from graphc.targets.ggml.run.choose.building import Building
+from graphc.targets.ggml.run.choose.library import load_own
+from graphc.targets.ggml.run.device.devices import open_backends
+from graphc.targets.ggml.run.device.tensors import new_context
 from graphc.targets.ggml.run.executor import Executor
 
 
@@ -224,6 +228,37 @@ def test_what_lies_between_two_of_the_cpus_stays_there(split):
 def test_what_a_device_is_for_is_worth_moving_data(split):
     device, refused, kept = split("Exp", "Tanh", "MatMul", "Exp", refused={"EXP"})
     assert (device, refused, kept) == (["TANH", "MUL_MAT"], ["EXP", "EXP"], [])
+
+
+def test_what_reads_inputs_alone_does_not_lie_between(split):
+    assert split("Tanh", "Exp", refused={"EXP"}) == (["TANH"], ["EXP"], [])
+
+
+def test_views_are_looked_through(split):
+    device, refused, kept = split("Exp", "Tanh", "Transpose", "Exp", refused={"EXP"})
+    assert (device, refused, kept) == ([], ["EXP", "EXP"], ["TANH", "CONT"])
+
+
+@pytest.mark.skipif(load_own() is None, reason="needs a C compiler")
+@pytest.mark.parametrize(("name", "ended"), [("Vulkan", ["CONT"]), ("RPC", ["CUSTOM"]), ("CUDA", [])])
+def test_what_would_end_the_process_is_not_the_devices(monkeypatch, name, ended):
+    """Copies of elements of eight bytes on Vulkan, functions of this process on a server; whatever the backend says."""
+    ggml, own = assigning.ggml, load_own()
+    functions = functions_with(lambda node: True)
+    monkeypatch.setattr(assigning, "ggml_functions", lambda: functions)
+    monkeypatch.setattr(assigning, "backend_name", lambda backend: name)
+    context = new_context(20, 20)
+    building = Building(own, context, 1, [], b"", uses_own=True, fast=False)
+    graph = ggml.ggml_new_graph_custom(context, 20, False)
+    numbers = ggml.ggml_new_tensor_2d(context, ggml.GGML_TYPE_I64, 4, 3)
+    copy = ggml.ggml_cont(context, ggml.ggml_permute(context, numbers, 1, 0, 2, 3))
+    ours = building.call("graphc_relu", [ggml.ggml_new_tensor_2d(context, ggml.GGML_TYPE_F32, 4, 3)])
+    for each in (copy, ours):
+        ggml.ggml_build_forward_expand(graph, each)
+    (backend, *_) = open_backends("cpu", 1)
+    for deciding in (own, None):  # without a C compiler the same
+        found = assign(deciding, backend, graph)
+        assert [ggml.ggml_op_name(node.contents.op).decode() for node in found.broken] == ended
 
 
 def test_a_large_weight_stays_on_the_device(split):

@@ -37,7 +37,7 @@ def tune(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Measure the ways of computing a model's convolutions and attention on a device, and remember the fastest.
+    """Measure the ways of computing a model's calls on a device, and remember the fastest.
 
     From then on every model on this device, with as many threads, computes such calls in the ways that were chosen. A way is
     chosen if it is clearly faster than the one that fixed rules take. Results stay exact to rounding, but their last bits may

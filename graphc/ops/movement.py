@@ -178,7 +178,7 @@ class Slice(Op):
             known = [n for n in (start, last) if isinstance(n, int)] if (lower_bound(size) or 0) > 0 else []
             outside = any(n < 0 or (isinstance(limit, int) and n >= limit) for n in known)
             if step == 0 or (isinstance(size, int) and size < 0) or outside:
-                raise ShapeError(f"axis {axis} of {x} has no {size} elements from {start} in steps of {step}")
+                raise ShapeError(f"axis {axis} of {x} does not have {size} elements from {start} in steps of {step}")
         return (TensorType(x.dtype, self.sizes),)
 
     def _axes(self, shape: Sequence[Dim]) -> list[tuple[Dim, Dim, int, Dim]]:
@@ -300,7 +300,7 @@ class Pad(Op):
         """See `Op.infer`."""
         (x,) = inputs
         if self.mode not in ("constant", "reflect", "edge", "wrap"):
-            raise ShapeError(f"there is no way to pad called {self.mode!r}")
+            raise ShapeError(f"there is no padding mode {self.mode!r}")
         if not len(self.before) == len(self.after) == x.rank:
             raise ShapeError(f"pads of {len(self.before)} axes for a tensor of rank {x.rank}")
         for axis, size in enumerate(x.shape):
@@ -308,7 +308,7 @@ class Pad(Op):
             if any(n < 0 for n in pads):
                 raise ShapeError(f"a pad of axis {axis} is negative")
             if self.mode == "reflect" and isinstance(size, int) and any(n > max(size - 1, 0) for n in pads):
-                raise ShapeError(f"axis {axis} of size {size} has no {max(pads)} elements to reflect")
+                raise ShapeError(f"axis {axis} of size {size} does not have {max(pads)} elements to reflect")
             if self.mode in ("edge", "wrap") and size == 0 and any(pads):
                 raise ShapeError(f"axis {axis} has no elements to pad with")
         return (TensorType(x.dtype, self._shape(x.shape)),)

@@ -39,7 +39,7 @@ def _check(name: str, reduction: str, data: TensorType, updates: TensorType, sha
     if reduction not in REDUCTIONS:
         raise ShapeError(f"{name}: there is no reduction {reduction!r}")
     if reduction != "none" and data.dtype in NARROW:
-        raise ShapeError(f"{name}: nothing is computed in {data.dtype.name}")
+        raise ShapeError(f"{name}: {data.dtype.name} is not supported")
     if updates.dtype != data.dtype:
         raise ShapeError(f"{name}: updates of {updates.dtype.name} for data of {data.dtype.name}")
     if updates.shape != tuple(shape):

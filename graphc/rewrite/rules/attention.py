@@ -68,7 +68,7 @@ def attention_of_some_rows(
     if isinstance(found, Refusal):
         return found
     if empty.shape[-1:] != (1,) or len(empty.shape) != len(product.output.shape):
-        return Refusal("what is 0 is not whole rows")
+        return Refusal("what becomes 0 is not whole rows")
     return emit(Where(), empty, emit.constant(0, like=found[0]), found[0])
 
 

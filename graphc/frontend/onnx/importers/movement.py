@@ -90,7 +90,7 @@ def slice_(node: OnnxNode, emit: SizeEmit) -> Value:
     x = node.input(0)
     starts, ends, axes, steps = _slice_bounds(node, emit)
     if not len(starts) == len(ends) == len(axes) == len(steps):
-        raise ModelError("starts, ends, axes and steps are not equally many")
+        raise ModelError("starts, ends, axes and steps have different lengths")
     axes = [normalize_axis(axis, x.type.rank) for axis in axes]
     if len(set(axes)) != len(axes):
         raise ModelError("an axis is given twice")

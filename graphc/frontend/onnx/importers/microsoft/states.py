@@ -40,7 +40,7 @@ def causal_conv(node: OnnxNode, emit: SizeEmit) -> tuple[Value, Value]:
     if last:
         x, past = _first(emit, x, channels), past and _first(emit, past, channels)
     if x.type.rank != 3:
-        raise ModelError("a causal convolution of what has not three axes")
+        raise ModelError("a causal convolution of a tensor that does not have three axes")
     if past is None:
         past = emit(Expand((x.shape[0], channels, before)), emit.constant(0.0, like=x))
     whole = emit(Concat(2), past, x)
