@@ -30,7 +30,7 @@ ROOMS = (
     "weights.embeddings weights.lora",
     "targets.ggml.engine",
     "targets.ggml.cpp",
-    "runtime.model runtime.added runtime.turns runtime.arrays runtime.devices",
+    "runtime.model runtime.added runtime.lent runtime.turns runtime.arrays runtime.devices",
     "loading",
     "compiler build bundle debug",
     "runtime",

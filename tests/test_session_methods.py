@@ -335,3 +335,28 @@ def test_every_method_is_there_or_known_not_to_be() -> None:
     parts = ("profil", "ep", "captured_graph", "tuning", "sparse", "provider", "vector", "memory_info", "external",
              "cancellation", "shape_and_type", "onnx_type", "graph_assignment")  # fmt: skip
     assert not [each for each in missing if not any(part in each[1] for part in parts)]
+
+
+def test_a_run_that_is_stopped(engine: Path) -> None:
+    """`terminate` is looked at while it runs; the session works afterwards, with the same options too."""
+
+    class Options(graphc.RunOptions):
+        asked = 0
+
+        @property
+        def terminate(self) -> bool:
+            self.asked += 1
+            return self.asked > 1
+
+        @terminate.setter
+        def terminate(self, told: bool) -> None:
+            self.asked = 0
+
+    session, options = graphc.Session(engine), Options()
+    for _ in range(2):
+        options.terminate = False
+        with pytest.raises(GraphcError, match="the run was stopped"):
+            session.run(None, {"x": X}, options)
+        assert options.asked == 2
+        right(session.run(None, {"x": X}))
+        right(session.run(None, {"x": X}, graphc.RunOptions()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -14,6 +14,7 @@ import numpy as np
 
 from graphc.backends.precision import given_up
 from graphc.errors import InputError
+from graphc.runtime.lent import lent
 from graphc.runtime.turns import Turns
 from graphc.shapes import Dim, Expr, bind, integer, symbols
 from graphc.shapes.ranges import range_of
@@ -82,18 +83,72 @@ class Model:
         weights = f"{len(self.program.weights)} weights, {self.weight_bytes / (1 << 20):.1f} MiB"
         return f"<graphc.Model {self.program.name}: {inputs} -> {outputs}; {weights}; on {self._place[0]}>"
 
-    def run(self, feed: Mapping[str, np.ndarray] | None = None, /, **arrays: np.ndarray) -> dict[str, np.ndarray]:
-        """Outputs by name, for inputs by name, given as keywords or as one mapping. Several threads may call it at once.
+    def run(self, feed: Mapping[str, Any] | None = None, /, **arrays: Any) -> dict[str, np.ndarray]:
+        """Outputs by name, for inputs by name, given as keywords or as one mapping: NumPy's arrays, or tensors of other libraries
+        on the CPU, which are read where they lie (DLPack). Several threads may call it at once.
 
         Raises InputError that lists every missing or unknown name, wrong dtype, rank and size, and GraphcError once the model is
         closed.
         """
-        given = as_arrays(feed, arrays)
-        with self._turns.one:
-            results = self.executor.run(*prepared(self.program, given))
-        return {info.name: array for info, array in zip(self.outputs, results, strict=True)}
+        return self.run_into({}, feed, **arrays)
 
     __call__ = run
+
+    def run_into(
+        self, targets: Mapping[str, Any], feed: Mapping[str, Any] | None = None, /, **arrays: Any
+    ) -> dict[str, np.ndarray]:
+        """The same as `run`, with the outputs that `targets` names written there: into arrays, or tensors of other libraries, of
+        the output's type and sizes. One that lies in one piece gets the numbers without a copy between. Returned are all outputs,
+        those of `targets` as arrays over the same memory. What is there after an error is not said.
+
+        Raises InputError also for an output that there is not, and for a target that does not fit or cannot be written.
+        """
+        return self.run_unless(None, targets, feed, **arrays)
+
+    def run_unless(
+        self,
+        stopped: Callable[[], bool] | None,
+        targets: Mapping[str, Any],
+        feed: Mapping[str, Any] | None = None,
+        /,
+        **arrays: Any,
+    ) -> dict[str, np.ndarray]:
+        """The same as `run_into`, but once `stopped()` is true the run ends soon, with a GraphcError. It is asked after each
+        operation that the CPU computes, in whatever thread that is."""
+        given = as_arrays(feed, arrays)
+        into = self._targets(targets)
+        with self._turns.one:
+            inputs, binding = prepared(self.program, given)
+            whole = {
+                index: array
+                for index, array in into.items()
+                if array.flags.c_contiguous and not any(np.may_share_memory(array, each) for each in inputs.values())
+            }
+            self._check_targets(into, binding)
+            results = self.executor.run(inputs, binding, whole, stopped)
+        for index, array in into.items():
+            _write(self.outputs[index], array, results[index])
+            results[index] = array
+        return {info.name: array for info, array in zip(self.outputs, results, strict=True)}
+
+    def _targets(self, targets: Mapping[str, Any]) -> dict[int, np.ndarray]:
+        """What outputs are written into, by their numbers. Raises InputError."""
+        numbers = {info.name: index for index, info in enumerate(self.outputs)}
+        if unknown := [name for name in targets if name not in numbers]:
+            raise InputError(f"the model has no output {', '.join(unknown)}; it has {_list(numbers)}")
+        found = {numbers[name]: array for name, array in as_arrays(targets, {}).items()}
+        for index, array in found.items():
+            name = self.outputs[index].name
+            if not array.flags.writeable or not np.may_share_memory(array, lent(targets[name])):
+                raise InputError(f"{name}: what it goes into cannot be written")
+        return found
+
+    def _check_targets(self, into: Mapping[int, np.ndarray], binding: Mapping[str, int]) -> None:
+        """Raises InputError for those whose sizes are known before the run and do not fit."""
+        for index, array in into.items():
+            info = self.outputs[index]
+            if symbols(*info.shape).keys() <= binding.keys():
+                _check_target(info, array, info.sizes(binding))
 
     @property
     def weight_bytes(self) -> int:
@@ -291,11 +346,25 @@ def as_arrays(feed: Any, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
     found = {}
     for name, given in {**(feed or {}), **arrays}.items():
         try:
-            array = np.asarray(given)
-        except (ValueError, TypeError) as error:
-            raise InputError(f"{name}: is not an array ({error})") from error
+            array = lent(given)
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from error
         found[name] = array.astype(array.dtype.newbyteorder("="), copy=False)
     return found
+
+
+def _check_target(info: TensorInfo, array: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Raises InputError if an output of these sizes cannot go there."""
+    if array.dtype != info.dtype or array.shape != shape:
+        there = f"{array.dtype.name}{list(array.shape)}"
+        raise InputError(f"output {info.name} is {info.dtype.name}{list(shape)}, and where it goes there is {there}")
+
+
+def _write(info: TensorInfo, array: np.ndarray, result: np.ndarray) -> None:
+    """Put an output where it goes, unless it is there. Raises InputError."""
+    if result is not array:
+        _check_target(info, array, result.shape)
+        array[...] = result
 
 
 def check_inputs(program: Program, given: Mapping[str, np.ndarray]) -> dict[str, int]:

@@ -6,7 +6,7 @@ write files, and is not there, is refused by its name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphc.errors import GraphcError, InputError
@@ -80,7 +80,7 @@ class SessionOptions:
 
 
 class RunOptions:
-    """What a run is told. With `terminate` it does not begin."""
+    """What a run is told. With `terminate` it does not begin, and ends soon if that is set in another thread meanwhile."""
 
     def __init__(self) -> None:
         self.terminate = False
@@ -112,6 +112,11 @@ def check_run_options(options: Any) -> None:
     """Raises GraphcError if the run is to end."""
     if getattr(options, "terminate", False):
         raise GraphcError("RunOptions.terminate is set: nothing was run")
+
+
+def stopped(options: Any) -> Callable[[], bool] | None:
+    """What tells that a run is to end; None if nothing can."""
+    return None if options is None else lambda: bool(getattr(options, "terminate", False))
 
 
 def _entry(entries: Mapping[str, str], key: str) -> str:

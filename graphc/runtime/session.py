@@ -18,7 +18,7 @@ from graphc.errors import GraphcError, InputError
 from graphc.forking import renew_in_child
 from graphc.ir.about import About
 from graphc.runtime.model import Model, TensorInfo
-from graphc.runtime.options import SessionOptions, check_run_options, check_session_options
+from graphc.runtime.options import SessionOptions, check_run_options, check_session_options, stopped
 from graphc.runtime.values import IOBinding, OrtValue, arrays_of, type_text
 from graphc.shapes import Expr
 from graphc.targets.ggml.engine import is_engine
@@ -138,10 +138,16 @@ class Session:
 
         Raises InputError for outputs that the model does not have, and with everything about the inputs that does not fit.
         """
-        check_run_options(run_options)
         names = self._names(output_names)
-        results = self._model.run(arrays_of(input_feed))
+        results = self.run_into({}, input_feed, run_options)
         return [results[name] for name in names]
+
+    def run_into(
+        self, targets: Mapping[str, Any], input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> dict[str, np.ndarray]:
+        """All outputs by name, those of `targets` written there: see `Model.run_into`. onnxruntime has bindings for that."""
+        check_run_options(run_options)
+        return self._model.run_unless(stopped(run_options), arrays_of(targets), arrays_of(input_feed))
 
     def run_with_ort_values(
         self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, Any], run_options: Any = None

@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from graphc.errors import InputError
+from graphc.runtime.lent import Capsule, lent
 
 if TYPE_CHECKING:
     from graphc.runtime.session import Session
@@ -50,6 +51,14 @@ class OrtValue:
         return OrtValue(np.ascontiguousarray(numpy_obj).reshape(np.shape(numpy_obj)))
 
     @staticmethod
+    def ortvalue_from_numpy_with_onnx_type(data: np.ndarray, onnx_element_type: int) -> OrtValue:
+        """The array as it lies there, its bytes taken for elements of a type by ONNX's number. Raises InputError."""
+        dtype, array = dtype_of(onnx_element_type), np.asarray(data, order="C")
+        if dtype.itemsize != array.itemsize or dtype.hasobject or array.dtype.hasobject:
+            raise InputError(f"elements of {array.dtype.name} cannot be taken for {dtype.name}")
+        return OrtValue(array.view(dtype))
+
+    @staticmethod
     def ortvalue_from_shape_and_type(
         shape: Sequence[int], element_type: Any, device_type: str = "cpu", device_id: int = 0
     ) -> OrtValue:
@@ -59,8 +68,12 @@ class OrtValue:
 
     @staticmethod
     def from_dlpack(data: Any) -> OrtValue:
-        """Another library's tensor, where it lies. Raises what NumPy does where it cannot be read."""
-        return OrtValue(np.from_dlpack(data))
+        """Another library's tensor, or a capsule of it, where it lies. Raises InputError for one that is not on the CPU."""
+        return OrtValue(lent(data if hasattr(data, "__dlpack__") else Capsule(data)))
+
+    def to_dlpack(self) -> Any:
+        """A capsule, for libraries that take one."""
+        return self.__dlpack__()
 
     def __dlpack__(self, **settings: Any) -> Any:
         """For other libraries."""
@@ -133,9 +146,9 @@ class IOBinding:
         self._written: dict[str, np.ndarray | None] = {}
         self._outputs: list[OrtValue] = []
 
-    def bind_cpu_input(self, name: str, arr_on_cpu: np.ndarray) -> None:
-        """Read an array, where it lies. Raises InputError for an input that there is not."""
-        self._read[self._known(name, self._inputs, "input")] = np.asarray(arr_on_cpu)
+    def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
+        """Read an array, or another library's tensor, where it lies. Raises InputError for an input that there is not."""
+        self._read[self._known(name, self._inputs, "input")] = lent(arr_on_cpu)
 
     def bind_input(
         self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int
@@ -196,13 +209,9 @@ class IOBinding:
         """Run a session with what is bound. Raises InputError if no output is, and as `Session.run` does."""
         if not self._written:
             raise InputError("no output is bound")
-        names = list(self._written)
-        found = dict(zip(names, session.run(names, self._read, run_options), strict=True))
-        for name, target in self._written.items():
-            if target is not None:
-                write(target, found[name], f"output {name}")
-                found[name] = target
-        self._outputs = [OrtValue(found[name]) for name in names]
+        targets = {name: target for name, target in self._written.items() if target is not None}
+        found = session.run_into(targets, self._read, run_options)
+        self._outputs = [OrtValue(targets.get(name, found[name])) for name in self._written]
 
     def _known(self, name: str, names: set[str], kind: str) -> str:
         if name not in names:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,19 @@ class Context:
         while len(self.graphs) > KEPT_SIZES * self.executor.section_count:
             self.graphs.popitem(last=False)[1].free()
         return graph
+
+    @contextmanager
+    def until(self, stopped: Callable[[], bool] | None) -> Iterator[None]:
+        """Have what is computed in a block end once `stopped()` is true; it is asked after each operation of the CPU."""
+        if stopped is None:
+            yield
+            return
+        callback = ggml.ggml_abort_callback(lambda _: bool(stopped()))
+        ggml.ggml_backend_cpu_set_abort_callback(self.cpu, callback, None)
+        try:
+            yield
+        finally:
+            ggml.ggml_backend_cpu_set_abort_callback(self.cpu, ggml.ggml_abort_callback(), None)
 
     def use_threads(self, count: int) -> None:
         """Compute what comes next with so many threads of the CPU."""

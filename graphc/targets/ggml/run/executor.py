@@ -132,17 +132,32 @@ class Executor:
         """Raises GraphcError once it is closed, or if it does not belong to this process."""
         self.contexts.check()
 
-    def run(self, inputs: Mapping[str, np.ndarray], binding: Mapping[str, int]) -> list[np.ndarray]:
-        """The outputs, in order, for inputs that fit the program's declarations under `binding` of its size symbols.
+    def run(
+        self,
+        inputs: Mapping[str, np.ndarray],
+        binding: Mapping[str, int],
+        into: Mapping[int, np.ndarray] | None = None,
+        stopped: Callable[[], bool] | None = None,
+    ) -> list[np.ndarray]:
+        """The outputs, in order, for inputs that fit the program's declarations under `binding` of its size symbols. An output
+        that a section makes is written `into` the array of its number, which is contiguous, if it has its type and sizes. Once
+        `stopped()` is true, the run ends with a GraphcError.
 
         Raises GraphcError if they do not fit into memory, a server is lost, or the executor was closed."""
         arrays = [inputs[declared.name] for declared in self.program.inputs]
-        return self.servers.call(lambda: self._run(arrays, dict(binding)))
+        return self.servers.call(lambda: self._run(arrays, dict(binding), into or {}, stopped))
 
-    def _run(self, arrays: Sequence[np.ndarray], binding: dict[str, int]) -> list[np.ndarray]:
+    def _run(
+        self,
+        arrays: Sequence[np.ndarray],
+        binding: dict[str, int],
+        into: Mapping[int, np.ndarray],
+        stopped: Callable[[], bool] | None,
+    ) -> list[np.ndarray]:
         context = self.contexts.take(self)
         try:
-            return Run(context, self.program, arrays, binding).results()
+            with context.until(stopped):
+                return Run(context, self.program, arrays, binding, into).results()
         finally:
             self.contexts.give_back(context)
 

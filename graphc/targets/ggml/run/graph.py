@@ -134,9 +134,10 @@ class BuiltGraph:
         return self.owner.executor
 
     def run(
-        self, inputs: Sequence[np.ndarray], made: Mapping[int, np.ndarray]
+        self, inputs: Sequence[np.ndarray], made: Mapping[int, np.ndarray], into: Mapping[int, np.ndarray]
     ) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
-        """Upload what the section reads, compute, and read back: results of calls that are read later, and outputs."""
+        """Upload what the section reads, compute, and read back: results of calls that are read later, and outputs, into arrays
+        that are there for them."""
         program, kernels = self.program, self.executor.kernels
         self.owner.compute.place(self.placement)
         for index, tensor in self.inputs.items():
@@ -146,6 +147,8 @@ class BuiltGraph:
         for index, userdata in self.userdata.items():
             kernels[index].reset(userdata)
         status = self.executor.compute_graph(self)
+        if status == ggml.GGML_STATUS_ABORTED:
+            raise GraphcError("the run was stopped")
         if status != ggml.GGML_STATUS_SUCCESS:
             raise GraphcError(f"ggml could not compute the graph (status {status})")
         for index, userdata in self.userdata.items():
@@ -159,7 +162,7 @@ class BuiltGraph:
         for index, tensor in zip(self.section.outputs, self.outputs, strict=True):
             output = program.outputs[index]
             shape = tuple(integer(size, self.binding) for size in output.shape)
-            outputs[index] = download(tensor, shape, output.dtype)
+            outputs[index] = download(tensor, shape, output.dtype, into.get(index))
         return later, outputs
 
     def free(self) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -15,11 +16,18 @@ from graphc.targets.ggml.run.host import perform
 
 
 class Run:
-    """One run of a program, in a context: the sections one after the other, and what the host does between them."""
+    """One run of a program, in a context: the sections one after the other, and what the host does between them. Outputs go
+    `into` arrays, where there are some that fit."""
 
     def __init__(
-        self, context: Context, program: Program, inputs: Sequence[np.ndarray], binding: dict[str, int]
+        self,
+        context: Context,
+        program: Program,
+        inputs: Sequence[np.ndarray],
+        binding: dict[str, int],
+        into: Mapping[int, np.ndarray] = MappingProxyType({}),
     ) -> None:
+        self.into = into
         self.context, self.program, self.inputs, self.binding = context, program, inputs, binding
         self.steps = context.executor.sections(program)
         self.made: dict[int, np.ndarray] = {}
@@ -32,7 +40,7 @@ class Run:
                 self._host(step)
                 continue
             graph = self.context.graph(self.program, step, self.binding)
-            made, found = graph.run(self.inputs, self.made)
+            made, found = graph.run(self.inputs, self.made, self.into)
             self.made.update(made)
             outputs.update(found)
         return [

@@ -50,13 +50,14 @@ def upload(tensor: Any, array: np.ndarray) -> None:
         check_devices()
 
 
-def download(tensor: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Copy a tensor's bytes to a new array. Raises GraphcError where there is no memory for it, no such shape, or the
-    device fails."""
+def download(tensor: Any, shape: tuple[int, ...], dtype: np.dtype, into: np.ndarray | None = None) -> np.ndarray:
+    """Copy a tensor's bytes to an array: `into`, if it is of this shape and type, or else a new one. Raises GraphcError where
+    there is no memory for it, no such shape, or the device fails."""
     if min(shape, default=0) < 0:
         raise GraphcError(f"a result of sizes {list(shape)}")
+    fits = into is not None and into.shape == shape and into.dtype == dtype
     try:
-        array = np.empty(shape, dtype)
+        array = into if fits and into is not None else np.empty(shape, dtype)
     except MemoryError as error:
         raise GraphcError(f"not enough memory for a result of {prod(shape) * dtype.itemsize} bytes") from error
     if array.nbytes:
