@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphc.cmake import run
-from graphc.errors import BuildError
+from graphc.errors import BuildError, find_named
 from graphc.files import replacing
 from graphc.zig import find_zig
 
@@ -103,10 +103,7 @@ set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 
 def find_target(name: str) -> Target:
     """The target of that name. Raises BuildError if there is none."""
-    found = TARGETS.get(name.lower())
-    if found is None:
-        raise BuildError(f"no target {name!r}; there is {', '.join(TARGETS)}")
-    return found
+    return find_named(TARGETS, "target", name)
 
 
 def cross_options(target: Target, cpu: str, folder: Path) -> list[str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+Found = TypeVar("Found")
 
 
 class GraphcError(Exception):
@@ -32,6 +35,14 @@ class InputError(GraphcError):
 
 class BuildError(GraphcError):
     """A compiler, cmake or another tool failed or is missing."""
+
+
+def find_named(table: Mapping[str, Found], kind: str, name: str) -> Found:
+    """The entry of a table that has this name, in any case. Raises BuildError, which lists those that there are of this kind."""
+    found = table.get(name.lower())
+    if found is None:
+        raise BuildError(f"no {kind} {name!r}; there is {', '.join(table)}")
+    return found
 
 
 class ShapeError(GraphcError):

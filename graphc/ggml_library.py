@@ -36,6 +36,11 @@ NAMES = {"win32": "{}.dll", "darwin": "lib{}.dylib"}.get(sys.platform, "lib{}.so
 VARIANT = "GRAPHC_CPU_VARIANT"
 """The environment variable that names the kind of processor whose code is taken instead of the best."""
 
+OLD_SYSTEM = (
+    "this system's C library (glibc) is older than the one that it was made for; install graphc from source here"
+)
+"""What to do where the system says that. pip refuses such a wheel, but files may be copied."""
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -97,7 +102,8 @@ def _open(path: Path, advice: str, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CD
     try:
         return opened(path, mode)
     except OSError as error:
-        raise GraphcError(f"{path} cannot be loaded: {error}; {advice}") from error
+        what = OLD_SYSTEM if "GLIBC_" in str(error) else advice
+        raise GraphcError(f"{path} cannot be loaded: {error}; {what}") from error
 
 
 def opened(path: Path, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:

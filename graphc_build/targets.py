@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from graphc.errors import BuildError
+from graphc.errors import find_named
 
 X86_64: Mapping[str, tuple[str, ...]] = {
     "sse42": ("SSE42",),
@@ -100,7 +100,4 @@ TARGETS: Mapping[str, Target] = {
 
 def find_target(name: str) -> Target:
     """The target of that name. Raises BuildError if there is none."""
-    found = TARGETS.get(name.lower())
-    if found is None:
-        raise BuildError(f"no target {name!r}; there is {', '.join(TARGETS)}")
-    return found
+    return find_named(TARGETS, "target", name)

@@ -129,6 +129,19 @@ def test_a_damaged_wheel(tmp_path):
         load_wheel(other)
 
 
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="versions of glibc")
+def test_a_system_that_is_too_old(tmp_path):
+    folder = brought(tmp_path / "newer", old=1)
+    path = library(
+        folder / "lib" / NAMES.format("ggml-cpu-old"), "int puts(const char *); int f(void) { return puts(0); }"
+    )
+    content = path.read_bytes()
+    assert b"GLIBC_2." in content
+    path.write_bytes(content.replace(b"GLIBC_2.", b"GLIBC_9."))
+    with pytest.raises(GraphcError, match=r"`GLIBC_9.*' not found.*; this system's C library \(glibc\) is older than"):
+        load_wheel(folder)
+
+
 def test_what_libraries_need(tmp_path):
     """Of each system's format, as zig links them."""
     zig = find_zig()

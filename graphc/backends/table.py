@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from graphc.errors import BuildError
+from graphc.errors import find_named
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,4 @@ BACKENDS: Mapping[str, Backend] = {
 
 def find_backend(name: str) -> Backend:
     """The backend of that name. Raises BuildError if there is none."""
-    found = BACKENDS.get(name.lower())
-    if found is None:
-        raise BuildError(f"no backend {name!r}; there is {', '.join(BACKENDS)}")
-    return found
+    return find_named(BACKENDS, "backend", name)
