@@ -33,6 +33,7 @@ VARIANTS = {
     "x86-64-v2": ("Nehalem", {"sse4_2", "popcnt"}),
     "x86-64-v3": ("Haswell", {"avx2", "fma", "f16c"}),
     "x86-64-v4": (None, {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"}),
+    "x86-64-v4-bf16": (None, {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"}),
 }
 """Code for kinds of processors: one of QEMU's that has no more (AVX-512 it has not), and what Linux calls what each adds."""
 
@@ -269,7 +270,11 @@ def test_each_variant_is_exact(project, for_all, tmp_path, monkeypatch):
         check_outputs(few)
         assert all(few[output].tobytes() == many[output].tobytes() for output in few)
         found.add(few["features"].tobytes())
-    assert len(found) == len(variants_here())  # vectors of another length add up in another order
+        fast = run_foreign([for_all, "--fast"], tmp_path, 2)["features"]
+        assert (fast.tobytes() != few["features"].tobytes()) == name.endswith("bf16")
+        np.testing.assert_allclose(fast, few["features"], atol=0.03 * np.abs(fast).max())
+    exact = [name for name in variants_here() if not name.endswith("bf16")]
+    assert len(found) == len(exact)  # vectors of another length add up in another order
 
 
 @needs_x86_64

@@ -9,7 +9,8 @@
 #include <cpuid.h>
 #endif
 
-extern "C" const graphc_functions graphc_single, graphc_x86_64_v2, graphc_x86_64_v3, graphc_x86_64_v4;
+extern "C" const graphc_functions graphc_single, graphc_x86_64_v2, graphc_x86_64_v3, graphc_x86_64_v4,
+    graphc_x86_64_v4_bf16;
 
 namespace graphc {
 
@@ -36,6 +37,18 @@ bool has_v3() { return has_v2() && has(bit_AVX | bit_FMA | bit_F16C, bit_AVX2, y
 
 bool has_v4() { return has_v3() && has(0, bit_AVX512F | bit_AVX512CD | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL, zmm); }
 
+#ifdef GRAPHC_X86_64_V4_BF16
+
+/// A bit of the register a of leaf 7 of `cpuid`, second part.
+enum : unsigned { avx512_bf16 = 1u << 5 };
+
+bool has_v4_bf16() {
+    unsigned a, b, c, d;
+    return has_v4() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & avx512_bf16) != 0;
+}
+
+#endif
+
 #else
 
 bool always() { return true; }
@@ -50,6 +63,9 @@ struct Choice {
 /// The best first.
 const Choice choices[] = {
 #if defined(GRAPHC_X86_64_VARIANTS)
+#if defined(GRAPHC_X86_64_V4_BF16)
+    {{"x86-64-v4-bf16", &graphc_x86_64_v4_bf16}, has_v4_bf16},
+#endif
     {{"x86-64-v4", &graphc_x86_64_v4}, has_v4},
     {{"x86-64-v3", &graphc_x86_64_v3}, has_v3},
     {{"x86-64-v2", &graphc_x86_64_v2}, has_v2},

@@ -40,10 +40,13 @@ static inline const float * read_rows(const struct matrix * m, int64_t row, int6
     return workspace;
 }
 
-/// The same rows as pairs.
+/// Elements of a partial sum: as pairs, they are as many words.
+static inline int64_t depth_of(bool pairs) { return pairs ? 2 * DEPTH : DEPTH; }
+
+/// The same rows as pairs, of twice as many elements at most.
 static inline const float * read_pairs(const struct matrix * m, int64_t row, int64_t count, int64_t column, int depth, float * workspace, int64_t * lda) {
-    float wide[DEPTH];
-    *lda = pairs_in(DEPTH);
+    float wide[2 * DEPTH];
+    *lda = DEPTH;
     for (int64_t i = 0, unused; i < count; ++i) pair_row(read_rows(m, row + i, 1, column, depth, wide, &unused), depth, workspace + i * *lda);
     return workspace;
 }
@@ -79,12 +82,6 @@ struct block {
     bool pairs;  // `packed` has them, and `a` is read so
 };
 
-/// Columns of a block at most. Rows are read as pairs once for each block, so blocks are wide then; they take no more memory.
-static inline int64_t most_columns(bool pairs) { return pairs ? 2 * COLUMNS : COLUMNS; }
-
-/// Elements, or pairs, of a panel's columns.
-static inline int64_t panel_depth(bool pairs) { return pairs ? pairs_in(DEPTH) : DEPTH; }
-
 /// Adds to rows of the result what is added to it, and takes ReLU of that.
 static inline void finish(const struct block * b, int64_t top, int64_t bottom) {
     for (int64_t i = top; i < bottom; ++i) {
@@ -111,7 +108,7 @@ static inline void multiply(const struct block * b) {
         const int64_t bottom = min_of(top + tall, b->rows);
         const float * rows = (b->pairs ? read_pairs : read_rows)(&b->a, top, bottom - top, 0, b->depth, workspace, &lda);
         for (int64_t j = 0; j < b->columns; j += PANEL) {
-            const float * panel = b->packed + j * panel_depth(b->pairs);
+            const float * panel = b->packed + j * DEPTH;
             const int64_t wide = min_of(b->columns - j, PANEL);
             for (int64_t i = top; i < bottom; i += high, coming += LINES) {
                 const int64_t count = min_of(bottom - i, high);
@@ -139,14 +136,13 @@ static inline void multiply(const struct block * b) {
 
 /// A thread's share of a result: rows and columns are cut into so many units that no thread waits long for another.
 struct units {
-    int64_t wide, columns, rows, parts, count;
+    int64_t columns, rows, parts, count;
 };
 
-static inline struct units cut(int64_t rows, int64_t columns, int64_t batches, int nth, bool pairs) {
-    const int64_t wide = pairs ? (even_split(columns, most_columns(true)) + PANEL - 1) / PANEL * PANEL : COLUMNS;
-    struct units u = {wide, (columns + wide - 1) / wide, rows, 1, 0};
+static inline struct units cut(int64_t rows, int64_t columns, int64_t batches, int nth) {
+    struct units u = {(columns + COLUMNS - 1) / COLUMNS, rows, 1, 0};
     while (u.columns * batches * u.parts < SPLIT * nth && rows / (2 * u.parts) >= LEAST_ROWS) u.parts *= 2;
-    const int64_t fewest = columns > wide && columns % wide != 0 ? 2 * nth : nth;  // units that differ must be more
+    const int64_t fewest = columns > COLUMNS && columns % COLUMNS != 0 ? 2 * nth : nth;  // units that differ must be more
     while (u.columns * batches * u.parts < fewest && rows / u.parts >= 2 * ROWS) u.parts *= 2;
     u.rows = ((rows + u.parts - 1) / u.parts + ROWS - 1) / ROWS * ROWS;
     u.parts = (rows + u.rows - 1) / u.rows;

@@ -67,7 +67,7 @@ static void pack_paired_windows(const struct windows * w, const float * data, in
     enum { SOME = 128 };
     float wide[SOME * PANEL] __attribute__((aligned(64)));
     for (int64_t j = 0; j < count; j += PANEL) {
-        float * panel = packed + j * panel_depth(true);
+        float * panel = packed + j * DEPTH;
         for (int k = 0; k < depth; k += SOME) {
             const int some = (int) min_of(depth - k, SOME);
             pack_windows(w, data, start + j, min_of(count - j, PANEL), from + k, some, wide);
@@ -85,22 +85,23 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
     const int64_t depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2], channels = kernel->ne[3];
     const int64_t pixels = dst->ne[0] * dst->ne[1];
     struct graphc_conv_2d_settings * s = userdata;
+    const int64_t most = depth_of(s->pairs);
     struct windows w = {image->ne[0], image->ne[1], dst->ne[0], kernel->ne[0], kernel->ne[1], *s};
     if (w.kw == 1 && w.kh == 1 && s->s0 == 1 && s->s1 == 1 && s->p0 == 0 && s->p1 == 0) w.width = w.across = pixels, w.height = 1;
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
-    const struct units u = cut(channels, pixels, dst->ne[3], nth, s->pairs);
+    const struct units u = cut(channels, pixels, dst->ne[3], nth);
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
-        const int64_t i = unit % u.parts * u.rows, j = unit / u.parts % u.columns * u.wide, batch = unit / u.parts / u.columns;
+        const int64_t i = unit % u.parts * u.rows, j = unit / u.parts % u.columns * COLUMNS, batch = unit / u.parts / u.columns;
         const float * data = (const float *) ((const char *) image->data + batch * image->nb[3]);
         const struct matrix weights = {(const char *) kernel->data + i * kernel->nb[3], kernel->nb[3], kernel->type, s->types};
         struct block part = {.dst = dst, .at = {{j, 0, i, batch}}, .axis = 2, .a = weights, .packed = packed, .ldc = pixels, .relu = s->relu};
         part.c = (float *) ((char *) dst->data + batch * dst->nb[3]) + i * pixels + j;
         part.rows = min_of(channels - i, u.rows);
-        part.columns = min_of(pixels - j, u.wide);
+        part.columns = min_of(pixels - j, COLUMNS);
         part.pairs = s->pairs;
-        for (int64_t k = 0; k < depth; k += DEPTH) {
-            part.depth = (int) min_of(depth - k, DEPTH);
-            part.first = k == 0, part.last = k + DEPTH >= depth;
+        for (int64_t k = 0; k < depth; k += most) {
+            part.depth = (int) min_of(depth - k, most);
+            part.first = k == 0, part.last = k + most >= depth;
             part.a.data = element(&weights, 0, k);
             (s->pairs ? pack_paired_windows : pack_windows)(&w, data, j, part.columns, k, part.depth, packed);
             multiply(&part);

@@ -13,7 +13,7 @@ static void pack_rows(const struct matrix * m, int64_t row, int64_t count, int64
     const int deep = pairs ? (int) pairs_in(depth) : depth;
     float workspace[WIDTH * DEPTH] __attribute__((aligned(64)));
     for (int64_t j = 0; j < (count + PANEL - 1) / PANEL * PANEL; j += WIDTH) {
-        float * panel = packed + j / PANEL * PANEL * panel_depth(pairs) + j % PANEL;
+        float * panel = packed + j / PANEL * PANEL * DEPTH + j % PANEL;
         const int64_t there = min_of(count - j, WIDTH);
         int64_t ldb;
         const float * rows = (pairs ? read_pairs : read_rows)(m, row + j, there, column, depth, workspace, &ldb);
@@ -49,16 +49,16 @@ bool graphc_multiplies_pairs(void) { return HAS_PAIRS; }
 
 static struct place find(const struct units * u, const struct ggml_tensor * dst, int64_t unit) {
     const int64_t batch = unit / u->parts / u->columns;
-    return (struct place){{unit / u->parts % u->columns * u->wide, unit % u->parts * u->rows, batch % dst->ne[2], batch / dst->ne[2]}};
+    return (struct place){{unit / u->parts % u->columns * COLUMNS, unit % u->parts * u->rows, batch % dst->ne[2], batch / dst->ne[2]}};
 }
 
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     struct graphc_mul_mat_settings * s = userdata;
     const struct ggml_tensor * b = dst->src[1];
-    const int64_t depth = b->ne[0], columns = dst->ne[0], rows = dst->ne[1];
+    const int64_t depth = b->ne[0], columns = dst->ne[0], rows = dst->ne[1], most = depth_of(s->pairs);
     if (rows <= MOST_FEW) return multiply_few(dst, ith, nth, s);
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
-    const struct units u = cut(rows, columns, dst->ne[2] * dst->ne[3], nth, s->pairs);
+    const struct units u = cut(rows, columns, dst->ne[2] * dst->ne[3], nth);
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
         const struct place at = find(&u, dst, unit), then = find(&u, dst, min_of(unit + 1, u.count - 1));
         const struct matrix weights = columns_at(dst, s, at), later = columns_at(dst, s, then);
@@ -68,13 +68,13 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         struct block part = {.dst = dst, .at = at, .axis = 1, .c = (float *) c, .ldc = dst->nb[1] / sizeof(float)};
         part.packed = packed, part.coming_step = weights.step, part.relu = s->relu, part.pairs = s->pairs;
         part.rows = min_of(rows - at.axis[1], u.rows);
-        part.columns = min_of(columns - at.axis[0], u.wide);
-        for (int64_t k = 0; k < depth; k += DEPTH) {
-            part.depth = (int) min_of(depth - k, DEPTH);
-            part.first = k == 0, part.last = k + DEPTH >= depth;
+        part.columns = min_of(columns - at.axis[0], COLUMNS);
+        for (int64_t k = 0; k < depth; k += most) {
+            part.depth = (int) min_of(depth - k, most);
+            part.first = k == 0, part.last = k + most >= depth;
             part.a = (struct matrix){left + k * sizeof(float), b->nb[1], GGML_TYPE_F32, NULL};
-            part.coming = part.last ? element(&later, 0, 0) : element(&weights, 0, k + DEPTH);
-            part.coming_rows = min_of(columns - (part.last ? then : at).axis[0], u.wide);
+            part.coming = part.last ? element(&later, 0, 0) : element(&weights, 0, k + most);
+            part.coming_rows = min_of(columns - (part.last ? then : at).axis[0], COLUMNS);
             pack_rows(&weights, 0, part.columns, k, part.depth, s->pairs, packed);
             multiply(&part);
         }
