@@ -37,6 +37,7 @@ def main() -> None:
         "import numpy": ["-c", "import numpy"],
         "import graphc": ["-c", "import graphc"],
         "graphc.load": ["-c", f"import graphc; graphc.load({str(arguments.engine)!r})"],
+        "graphc run --help": ["-c", "from graphc.cli import main; main(['run', '--help'])"],
         "graphc --help": ["-c", "from graphc.cli import main; main(['--help'])"],
     }
     found = defaultdict(list)

@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import entry_points
+from functools import cache
 from types import FrameType
 from typing import Annotated, Any
 
@@ -79,11 +79,21 @@ app = typer.Typer(
 for command in COMMANDS:
     app.command(cls=Command)(spread(command))
 app.add_typer(backend, name="backend")
-for installed in entry_points(group="graphc.commands"):  # of packages that build on this one
-    group = installed.load()
-    for each in group.registered_commands:
-        each.cls = Command
-    app.add_typer(group, name=installed.name)
+OWN = {*(command.__name__.replace("_", "-") for command in COMMANDS), "backend"}
+"""The names of the commands that are here."""
+
+
+@cache
+def whole_app() -> typer.Typer:
+    """With the commands of packages that build on this one: what of them is imported takes as long as all of these."""
+    from importlib.metadata import entry_points
+
+    for installed in entry_points(group="graphc.commands"):
+        group = installed.load()
+        for each in group.registered_commands:
+            each.cls = Command
+        app.add_typer(group, name=installed.name)
+    return app
 
 
 def _show_version(wanted: bool) -> None:
@@ -107,11 +117,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit: with 0, 1 after an error of the input, 2 for a wrong command line, 130 if interrupted, as shells
     count 143 if ended by SIGTERM."""
     tolerate_any_encoding()
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    commands = app if given[:1] and given[0] in OWN else whole_app()
     settings: dict[str, Any] = {"debug": False}
     try:
         with _ended_by_signals(), _remarks(), warnings.catch_warnings():
             warnings.showwarning = _remark
-            app(arguments if arguments is None else list(arguments), prog_name="graphc", obj=settings)
+            commands(arguments if arguments is None else given, prog_name="graphc", obj=settings)
     except (GraphcError, OSError, MemoryError) as error:
         if settings["debug"]:
             traceback.print_exc()

@@ -547,6 +547,7 @@ def test_commands_import_no_more_than_they_need(engine: Path, arguments: list[st
     done = subprocess.run([sys.executable, "-c", code, *given], capture_output=True, text=True, check=True)
     modules = set(done.stdout.rpartition("MODULES")[2].split())
     assert not {"onnx", "torch", "onnx_ir", "onnxruntime", "gguf"} & modules
+    assert ("graphc_images.commands" in modules) == (arguments == ["--help"])
     if arguments == ["--help"]:
         assert not {"ggml", "numpy"} & modules
 

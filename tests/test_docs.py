@@ -14,12 +14,12 @@ import pytest
 from onnx import TensorProto, helper
 from typer.main import get_command
 
-from graphc.cli import app
+from graphc.cli import whole_app
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")])
-COMMANDS = get_command(app).commands
+COMMANDS = get_command(whole_app()).commands
 FOLDERS = ("graphc/", "tests/", "docs/", "examples/", "benchmarks/", ".ci/")
 
 

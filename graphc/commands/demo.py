@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -24,6 +23,8 @@ def demo(
     digit: Annotated[int, typer.Option(min=0, metavar="NUMBER", help="Which of the test digits is shown.")] = 0,
 ) -> None:
     """Compile a small digit classifier, run it on real digits, and show what it answers. Needs no download."""
+    from importlib.metadata import entry_points
+
     from graphc.demo.demonstration import demonstrate, picture_lines
 
     shown = demonstrate(output, digit, where.place(), terminal_progress())
