@@ -157,7 +157,7 @@ def test_a_failure_shows_the_end_of_the_output(tmp_path):
 @pytest.mark.slow
 def test_code_that_does_not_compile_is_a_build_error(tmp_path):
     write_project(PROGRAMS["flat"](), tmp_path)
-    (tmp_path / "runtime" / "graphc" / "apart.cpp").write_text("#error this is not C++\n")  # what is compiled first
+    (tmp_path / "runtime" / "graphc" / "arguments.cpp").write_text("#error this is not C++\n")  # what is compiled first
     with pytest.raises(BuildError, match=r"(?s)could not be compiled:.*this is not C\+\+"):
         build(tmp_path, jobs=1)
 

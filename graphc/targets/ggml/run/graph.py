@@ -18,9 +18,9 @@ from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.program import Call, Input, Program
 from graphc.targets.ggml.program.sections import Section
 from graphc.targets.ggml.program.tensor import STORAGE, Constant, Tensor
-from graphc.targets.ggml.run.choose.apart import expand_apart
 from graphc.targets.ggml.run.choose.assign import assign
 from graphc.targets.ggml.run.choose.building import Building
+from graphc.targets.ggml.run.choose.view_order import add_with_views
 from graphc.targets.ggml.run.device.tensors import address, download, new_context, new_tensor, upload
 from graphc.targets.ggml.run.memory.results import Placement
 
@@ -100,7 +100,7 @@ class BuiltGraph:
         executor, section = self.executor, self.section
         self.graph = ggml.ggml_new_graph_custom(self.context, count, False)
         if len(executor.servers.addresses) > 1:
-            expand_apart(self.context, self.graph, self.results.values(), executor.weights.tensors)
+            add_with_views(self.context, self.graph, self.results.values(), executor.weights.tensors)
         self.outputs = [self._tensor(self.program.outputs[index].tensor) for index in section.outputs]
         for tensor in (*self.outputs, *(self.results[index] for index in section.writes)):
             ggml.ggml_set_output(tensor)

@@ -1,6 +1,6 @@
 #include "graphc/graph.h"
 
-#include "graphc/apart.h"
+#include "graphc/view_order.h"
 #include "graphc/generated.h"
 #include "graphc/placement.h"
 
@@ -125,7 +125,7 @@ Graph::Graph(Memory & memory, const Backends & backends, const std::vector<Input
     ggml_tensor * byte = ggml_new_tensor_1d(context_.get(), GGML_TYPE_I8, 1);  // ggml cannot place a graph without bytes
     ggml_set_input(byte);
     ggml_build_forward_expand(graph_, byte);
-    if (backends.servers() > 1) set_views_apart(graph_);
+    if (backends.servers() > 1) order_views(graph_);
     placement_ = std::make_unique<Placement>(backends, context_.get(), graph_, count);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "graphc/fitting.h"
+#include "graphc/memory_limits.h"
 
 #include <memory>
 #include <mutex>

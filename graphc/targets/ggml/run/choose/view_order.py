@@ -14,7 +14,7 @@ from graphc.ggml_library import ggml
 from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address
 
 
-def expand_apart(context: Any, graph: Any, results: Iterable[Any], weights: Iterable[Any]) -> None:
+def add_with_views(context: Any, graph: Any, results: Iterable[Any], weights: Iterable[Any]) -> None:
     """Add results to a graph in this order, each followed by its views in the context."""
     known = set(map(address, weights))
     views: dict[int, list[Any]] = {}

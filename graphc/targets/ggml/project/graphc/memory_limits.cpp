@@ -1,4 +1,4 @@
-#include "graphc/fitting.h"
+#include "graphc/memory_limits.h"
 
 #include "graphc/error.h"
 

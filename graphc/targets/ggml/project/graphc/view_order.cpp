@@ -1,4 +1,4 @@
-#include "graphc/apart.h"
+#include "graphc/view_order.h"
 
 #include "graphc/assign.h"
 
@@ -7,7 +7,7 @@
 
 namespace graphc {
 
-void set_views_apart(ggml_cgraph * graph) {
+void order_views(ggml_cgraph * graph) {
     std::vector<ggml_tensor *> nodes(ggml_graph_nodes(graph), ggml_graph_nodes(graph) + ggml_graph_n_nodes(graph));
     std::unordered_map<const ggml_tensor *, std::vector<ggml_tensor *>> views;
     for (ggml_tensor * node : nodes) {
