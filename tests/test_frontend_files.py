@@ -81,6 +81,14 @@ def test_types_are_compared_with_those_declared() -> None:
     assert load(model(nodes, inputs, outputs)).nodes
 
 
+def test_an_initializer_is_what_it_holds() -> None:
+    """onnxruntime's conversion to float16 leaves declarations of weights that it does not convert."""
+    proto = model([helper.make_node("Add", ["x", "w"], ["y"])], [value("x", [2])], ["y"])
+    proto.graph.initializer.append(numpy_helper.from_array(np.ones(2, np.float32), "w"))
+    proto.graph.value_info.append(value("w", [3], np.float16))
+    assert load(proto).outputs[0].dtype == np.float32
+
+
 @pytest.mark.parametrize(
     ("operator", "attributes"),
     [

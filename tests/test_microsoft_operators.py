@@ -177,6 +177,15 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 
 def channels_last_conv(random: np.random.Generator) -> tuple[Case, np.ndarray]:
+    inputs = [floats(random, 2, 6, 5, 4), floats(random, 6, 3, 2, 2), floats(random, 6)]
+    settings = {"pads": [1, 0, 1, 1], "group": 2, "kernel_shape": [3, 2]}
+    first = [np.moveaxis(x, -1, 1).copy() if x.ndim == 4 else x for x in inputs]
+    other = Case("FusedConv", first, settings)
+    (wanted,) = run_onnxruntime(other.model(), other.feeds()).values()
+    return Case("NhwcConv", inputs, settings), np.moveaxis(wanted, 1, -1)
+
+
+def channels_last_fused_conv(random: np.random.Generator) -> tuple[Case, np.ndarray]:
     inputs = [floats(random, 2, 6, 5, 3), floats(random, 4, 3, 3, 3), floats(random, 4), floats(random, 2, 6, 5, 4)]
     settings = {"pads": [1, 1, 1, 1], **activation_of_conv(random)}
     first = [x if x.ndim == 1 or x is inputs[1] else np.moveaxis(x, -1, 1).copy() for x in inputs]
@@ -235,7 +244,8 @@ def product_activated(random: np.random.Generator) -> tuple[Case, np.ndarray]:
 
 
 COMPOSED: dict[str, Composed] = {
-    "NhwcFusedConv": channels_last_conv,
+    "NhwcConv": channels_last_conv,
+    "NhwcFusedConv": channels_last_fused_conv,
     "GroupNorm, SkipGroupNorm": group_norm,
     "BiasSplitGelu": split_gelu,
     "BiasAdd": bias_add,

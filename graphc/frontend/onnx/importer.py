@@ -155,7 +155,8 @@ class Importer:
                 constant = self._emit.parameter(self._tensors.array(value.const_value), name)
                 if name in self._parameters and constant.dtype in FLOATS:
                     self._graph.declare_parameter(constant, name)
-                check_declared(value, constant)
+                if value.is_graph_input() or value.is_graph_output():  # tools leave other declarations as they were
+                    check_declared(value, constant)
                 frame.bind(value, constant)
             except Refused as refused:
                 self._refused(name, "initializer", refused)

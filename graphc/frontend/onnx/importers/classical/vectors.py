@@ -45,7 +45,7 @@ def svm_classifier(node: OnnxNode, emit: SizeEmit) -> tuple[Value, Value]:
     refuse_unless(
         not node.floats("prob_a", []),
         "probabilities of a support vector machine, which are found by iterating, are not supported",
-        "export its scores (skl2onnx: options={'raw_scores': True})",
+        "fit it without them (scikit-learn: SVC(probability=False)); its scores are supported",
     )
     counts, classes = node.ints("vectors_per_class", []), label_count(node)
     refuse_unless(

@@ -24,8 +24,15 @@ def channels_last(emit: SizeEmit, x: Value) -> Value:
     return emit(Transpose((0, *range(2, rank), 1)), x)
 
 
-@onnx_op("NhwcConv", "NhwcFusedConv", domain=MICROSOFT)
+@onnx_op("NhwcConv", domain=MICROSOFT)
 def channels_last_conv(node: OnnxNode, emit: SizeEmit) -> Value:
+    """A convolution whose images and kernels [C_out, *kernel, C] have their channels last."""
+    kernel = channels_first(emit, node.input(1))
+    return channels_last(emit, convolution(node, emit, channels_first(emit, node.input(0)), kernel, node.optional(2)))
+
+
+@onnx_op("NhwcFusedConv", domain=MICROSOFT)
+def channels_last_fused_conv(node: OnnxNode, emit: SizeEmit) -> Value:
     """A convolution of images whose channels are last, with a kernel whose channels are not, as FusedConv otherwise."""
     y = convolution(node, emit, channels_first(emit, node.input(0)), node.input(1), node.optional(2))
     return activated(node, emit, biased(emit, channels_last(emit, y), node.optional(3)))

@@ -94,6 +94,8 @@ def skip_group_norm(node: OnnxNode, emit: SizeEmit) -> tuple[Value, Value]:
 def _normalized(node: OnnxNode, emit: SizeEmit, x: Value) -> Value:
     last = bool(node.int("channels_last", 1))
     operator = GroupNorm(node.int("groups"), node.float("epsilon", 1e-5))
-    y = emit(operator, channels_first(emit, x) if last else x, node.input(1), node.input(2))
-    y = emit(Unary("Silu"), y) if node.int("activation") else y
+    scales = node.input(1), node.input(2)
+    wide = converted(emit, channels_first(emit, x) if last else x, scales[0].dtype)
+    y = emit(operator, wide, *scales)
+    y = converted(emit, emit(Unary("Silu"), y) if node.int("activation") else y, x.dtype)
     return channels_last(emit, y) if last else y
