@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from graphc.frontend.torch import backend  # noqa: E402
+from graphc.frontend.torch.fused import FUSED  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -202,6 +203,18 @@ def test_outputs_that_are_views_or_numbers_are_what_they_are_in_pytorch(made):
 def test_other_types(made, dtype):
     agrees(compiled(lambda x: x * 2 + 1), lambda x: x * 2 + 1, torch.randn(3, 4).to(dtype))
     assert len(made) == 1
+
+
+def test_layers_that_pytorch_fuses(made):
+    def layer(**settings):
+        found = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, **settings)
+        torch.nn.init.normal_(found.norm1.bias)
+        torch.nn.init.normal_(found.self_attn.in_proj_bias)
+        return found
+
+    model = torch.nn.Sequential(layer(), layer(norm_first=True, activation="gelu")).eval()
+    agrees(compiled(model, dynamic=True, options={"strict": True}), model, torch.randn(2, 7, 16))
+    assert any(node.target in FUSED for node in made[0].graph.graph.nodes)
 
 
 def test_numbers_of_python_are_free_too(made):

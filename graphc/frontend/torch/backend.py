@@ -221,13 +221,15 @@ class CompiledGraph:
 def _exported(parts: Parts) -> torch.onnx.ONNXProgram:
     """The graph in ONNX. Raises ModelError, and Left for what it does besides computing its outputs."""
     require_onnxscript()
+    shapes = tuple(dict.fromkeys(axes, torch.export.Dim.AUTO) for axes in parts.given.free)
     with torch._guards.tracing(None), torch.no_grad(), silent():
         try:
             program = torch.export.export(
-                parts.module, tuple(parts.given.examples), dynamic_shapes=tuple(parts.given.free), strict=False
+                parts.module, tuple(parts.given.examples), dynamic_shapes=shapes, strict=False
             )
         except Exception as error:
             raise Left(failure(error, parts.module)) from error
+    _settle(program, parts)
     if changed := _changed(program, parts.names):
         raise Left(f"it changes its input {', '.join(changed)} in place")
     if random := next(filter(_draws, program.graph.nodes), None):
@@ -236,6 +238,15 @@ def _exported(parts: Parts) -> torch.onnx.ONNXProgram:
         exported = exported_model(program, (), {}, None)
     name_outputs(exported, [f"output_{number}" for number in range(len(exported.model.graph.outputs))])
     return exported
+
+
+def _settle(program: torch.export.ExportedProgram, parts: Parts) -> None:
+    """Tell Dynamo of the sizes that turned out to be fixed, so that it compiles anew for others."""
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    for name, axes in zip(program.graph_signature.user_inputs, parts.given.free, strict=True):
+        for axis, size in axes.items():
+            if isinstance(nodes[str(name)].meta["val"].shape[axis], int):
+                int(size)  # it notes that it was looked at
 
 
 def _draws(node: fx.Node) -> bool:

@@ -20,6 +20,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
 from graphc.errors import GraphcError
+from graphc.frontend.torch.fused import take_fused_apart
 
 Rest: TypeAlias = Callable[[Sequence[Any], Sequence[torch.Tensor]], tuple[Any, ...]]
 """What makes outputs of inputs and of what was computed."""
@@ -55,19 +56,20 @@ class Carrier:
 
 @dataclass
 class Given:
-    """What an exported module takes: where each input is among those of the graph, an example of it, and its free axes."""
+    """What an exported module takes: where each input is among those of the graph, an example of it, and its free axes with
+    Dynamo's sizes."""
 
     positions: list[int | Carrier] = field(default_factory=list)
     examples: list[torch.Tensor] = field(default_factory=list)
-    free: list[dict[int, Any]] = field(default_factory=list)
+    free: list[dict[int, torch.SymInt]] = field(default_factory=list)
 
     def add(self, position: int | Carrier, shape: Sequence[Any], dtype: torch.dtype) -> list[int]:
         """Take an input more; its free axes."""
-        axes = [axis for axis, size in enumerate(shape) if isinstance(size, torch.SymInt) and _is_free(size)]
+        axes = {axis: size for axis, size in enumerate(shape) if isinstance(size, torch.SymInt) and _is_free(size)}
         self.positions.append(position)
         self.examples.append(torch.empty([_hint(size) for size in shape], dtype=dtype))
-        self.free.append(dict.fromkeys(axes, torch.export.Dim.DYNAMIC))
-        return axes
+        self.free.append(axes)
+        return list(axes)
 
 
 @dataclass
@@ -99,6 +101,7 @@ def take_apart(graph: fx.GraphModule, examples: Sequence[Any]) -> Parts:
     given = _take(made, inputs, taken, copies, statics)
     _copy(made, (node for node in graph.graph.nodes if node.op not in ("placeholder", "output")), copies)
     made.output(tuple(copies[base] for base in bases))
+    take_fused_apart(made)
     held = [node.target for node in graph.graph.nodes if node.op in ("get_attr", "call_module")]
     weights = {name: inputs.index(node) for node, name in statics.items()}
     attributes = {name: _attribute(graph, name) for name in held}
