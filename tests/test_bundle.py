@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from built_once import built_once
 
 import graphc
 from graphc import bundle as bundling
@@ -71,18 +72,22 @@ def given():
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The models as files, one as an engine, and inputs for them."""
-    folder = tmp_path_factory.mktemp("models ü")
-    onnx.save(rows(), folder / "rows.onnx")
-    graphc.compile(pair(), folder / "pair.gguf").close()
-    for name, array in given().items():
-        np.save(folder / f"{name}.npy", array)
-    return folder
+
+    def build(folder):
+        onnx.save(rows(), folder / "rows.onnx")
+        graphc.compile(pair(), folder / "pair.gguf").close()
+        for name, array in given().items():
+            np.save(folder / f"{name}.npy", array)
+
+    return built_once(tmp_path_factory, "models ü", build)
 
 
 @pytest.fixture(scope="module")
-def program(folder):
+def program(folder, tmp_path_factory):
     """A program with both, for this system."""
-    return bundle({"rows": folder / "rows.onnx", "pair": folder / "pair.gguf"}, folder / "app")
+    models = {"rows": folder / "rows.onnx", "pair": folder / "pair.gguf"}
+    made = built_once(tmp_path_factory, "bundled ü", lambda made: bundle(models, made / "app"))
+    return next(made.iterdir())
 
 
 def run(program, *words, before=()):

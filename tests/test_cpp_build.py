@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from built_once import built_once
 from cpp_hosts import HOSTED, X
 from cpp_programs import OTHERS, PROGRAMS, arrays, dtypes, hostile, hostile_steps, replaced
 from nodes import text_of
@@ -123,7 +124,10 @@ def suite_cases():
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory):
     """The folder with every program's project, engine and executable, compiled together."""
-    folder = tmp_path_factory.mktemp("cpp with spaces ü")
+    return built_once(tmp_path_factory, "cpp with spaces ü", compile_all)
+
+
+def compile_all(folder):
     for name, make in ALL.items():
         program = make()
         write_project(program, folder / name)
@@ -142,7 +146,6 @@ def compiled(tmp_path_factory):
     for command in (configure, [find_cmake(), "--build", folder / "build", "--parallel", "2"]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return folder
 
 
 def test_everything_of_our_own_is_met():

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from built_once import alone, built_once
 
 import graphc
 from graphc import cross
@@ -107,10 +108,12 @@ def feed():
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     """The folder of the model's project and engine."""
-    folder = tmp_path_factory.mktemp("for others ü 出")
-    write_project(model().program, folder, "platforms")
-    model().save(folder / "model.gguf")
-    return folder
+
+    def make(folder):
+        write_project(model().program, folder, "platforms")
+        model().save(folder / "model.gguf")
+
+    return built_once(tmp_path_factory, "for others ü 出", make)
 
 
 def run_foreign(command, folder, threads):
@@ -225,9 +228,10 @@ def test_on_windows_the_tools_are_command_files(monkeypatch, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def for_all(project):
-    """The program for every processor like this one."""
-    return build(project, cpu="all")
+def for_all(project, tmp_path_factory):
+    """The program for every processor like this one; what another process has built is not built again."""
+    with alone(tmp_path_factory, "for all"):
+        return build(project, cpu="all")
 
 
 def code_of(*command):

@@ -1,7 +1,5 @@
 """The program that a model becomes paints what the Python pipeline paints, bit for bit."""
 
-import fcntl
-import os
 import random
 import re
 import shutil
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from built_once import built_once
 from PIL import Image
 
 import graphc_images
@@ -42,12 +41,8 @@ def pipeline():
 @pytest.fixture(scope="module")
 def program(pipeline, tmp_path_factory):
     """The program of the small model, built once for all processes that run tests."""
-    folder = tmp_path_factory.getbasetemp()
-    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    with (folder / "painter.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        made = folder / "painter"
-        return made / PROGRAM if (made / "model.txt").exists() else bundle(pipeline, made)
+    made = built_once(tmp_path_factory, "native", lambda folder: bundle(pipeline, folder / "painter"))
+    return made / "painter" / PROGRAM
 
 
 FLAGS = {"negative_prompt": "--negative", "cfg_scale": "--cfg-scale", "clip_skip": "--clip-skip"}
