@@ -67,7 +67,7 @@ def tables() -> list[tuple[str, list[str]]]:
     described = [name for name, op in operators().items() if not issubclass(op, left_out)]
     if missing := [name for name in described if name not in USES]:
         raise GraphcError(f"docs/uses.py has no typical use of {', '.join(missing)}; add one")
-    others = {name: USES[name] for name in described}
+    others = {name: forms for name, forms in USES.items() if name in described}
     return [
         ("Functions of one tensor (`UNARY`)", rows(UNARY_USES)),
         ("Functions of two tensors (`BINARY`)", rows(BINARY_USES)),
