@@ -63,8 +63,8 @@ constants there.
 What onnxruntime's optimizers and quantizers, Optimum and Olive put into files: the domain `com.microsoft`, and
 `com.microsoft.nchwc` ("nchwc" below), images in blocks of channels, which the optimizer writes at its full level. Tests compare
 each with onnxruntime on drawn inputs; what onnxruntime has for GPUs alone, with the formula of its schema. Whole files as tools
-leave them are in `tests/test_tools.py`: BERT, GPT-2, ViT, CLIP, a VAE, T5's and Whisper's encoders and Llama after the optimizer of
-transformers, after sessions at each level, in float16 and after the quantizers; U-Net, Qwen3, SD3 and Swin too in the thorough
+leave them are in `tests/test_tools.py`: BERT, GPT-2, ViT, CLIP, a VAE, T5's and Whisper's encoders and Llama after the optimizer
+of transformers, after sessions at each level, in float16 and after the quantizers; U-Net, Qwen3, SD3 and Swin too in the thorough
 tests.
 Experts of a mixture are all computed, whichever are chosen.
 
