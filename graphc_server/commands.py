@@ -17,6 +17,24 @@ serve = typer.Typer(
 worker = typer.Typer(help="Paint for a server on another machine: graphc worker --broker redis://host --models DIR")
 
 
+def _settle_precision(fast: bool) -> bool:
+    """Decide for the process how exactly models multiply."""
+    from graphc import set_float32_matmul_precision
+
+    set_float32_matmul_precision("high" if fast else "highest")
+    return fast
+
+
+Fast = Annotated[
+    bool,
+    typer.Option(
+        "--fast",
+        callback=_settle_precision,
+        help="Let float32 be multiplied as float16, TF32 or bfloat16 where the device is faster so.",
+    ),
+]
+
+
 @serve.callback(invoke_without_command=True)
 def start(
     models: Annotated[
@@ -53,6 +71,7 @@ def start(
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="For all models together, such as 6GiB; no limit if not given.")
     ] = None,
+    fast: Fast = False,
     threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU; all processors if not given.")] = None,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 128 << 20,
     max_pixels: Annotated[int, typer.Option(min=64, help="Of a picture.")] = 1 << 24,
@@ -105,6 +124,7 @@ def work(
     models: Annotated[list[Path], typer.Option("--models", metavar="DIR", help="The models that the server has.")],
     device: Annotated[str, typer.Option(help="See graphc devices.")] = "cpu",
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="For all models together, such as 6GiB.")] = None,
+    fast: Fast = False,
     threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU; all processors if not given.")] = None,
     patience: Annotated[
         float, typer.Option(min=0, help="Seconds for the picture at hand when the worker stops.")

@@ -37,6 +37,24 @@ Folders = Annotated[
 ]
 
 
+def _settle_precision(fast: bool) -> bool:
+    """Decide for the process how exactly models multiply."""
+    from graphc import set_float32_matmul_precision
+
+    set_float32_matmul_precision("high" if fast else "highest")
+    return fast
+
+
+Fast = Annotated[
+    bool,
+    _option(
+        "--fast",
+        callback=_settle_precision,
+        help="Let float32 be multiplied as float16, TF32 or bfloat16 where the device is faster so.",
+    ),
+]
+
+
 def paint(
     prompt: Annotated[str, typer.Argument(help="What is to be seen; A1111's language.", metavar="PROMPT")] = "",
     model: ModelFile = None,
@@ -58,6 +76,7 @@ def paint(
         list[str] | None,
         _option("--type", metavar="[PART=]TYPE", help="Keep weights as q8_0, f16, …; may be repeated."),
     ] = None,
+    fast: Fast = False,
     threads: Annotated[int | None, _option(min=1, help="Of the CPU; all processors if not given.")] = None,
     like: Annotated[
         Path | None, _option("--from", metavar="FILE", help="With the settings that a picture, or a text, has in it.")

@@ -10,7 +10,7 @@ import typer
 from graphc_images.commands.bars import progress_bar
 from graphc_images.commands.image import image
 from graphc_images.commands.options import same_option, settings_given, with_settings
-from graphc_images.commands.paint import Folders, ModelFile, folders_of, pipeline_of
+from graphc_images.commands.paint import Fast, Folders, ModelFile, folders_of, pipeline_of
 
 Network = Annotated[
     str, typer.Option("--upscaler", "-u", metavar="FILE|NAME", help="ESRGAN, Real-ESRGAN; or Lanczos, Nearest.")
@@ -39,6 +39,7 @@ def upscale(
     models: Folders = None,
     device: Device = "cpu",
     memory: Memory = None,
+    fast: Fast = False,
     threads: Threads = None,
 ) -> None:
     """Make a picture larger, as A1111's Extras do."""
@@ -67,6 +68,7 @@ def sd_upscale(
     overlap: Annotated[int, typer.Option(min=0, help="Pixels by which tiles overlap.")] = 64,
     device: Device = "cpu",
     memory: Memory = None,
+    fast: Fast = False,
     threads: Threads = None,
     **settings: Any,
 ) -> None:

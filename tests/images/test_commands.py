@@ -50,6 +50,20 @@ def test_a_prompt_is_a_command(checkpoint, tmp_path):
             invoke("--from", out, *models, "-o", found)
 
 
+def test_products_may_be_fast(checkpoint, tmp_path):
+    from graphc.backends.precision import is_exact
+
+    size = ("--model", checkpoint, "--width", 64, "--height", 64, "--steps", 2, "--seed", 3)
+    try:
+        invoke("x", "-o", tmp_path / "fast.png", *size, "--fast")
+        assert not is_exact()
+    finally:
+        invoke("x", "-o", tmp_path / "exact.png", *size)
+    assert is_exact()
+    fast, exact = (np.asarray(Image.open(tmp_path / f"{each}.png"), float) for each in ("fast", "exact"))
+    assert np.abs(fast - exact).mean() < 10
+
+
 def test_several_are_numbered(checkpoint, tmp_path):
     invoke("x", "-m", checkpoint, "-o", tmp_path / "a.png", "--count", 2, "--steps", 1, "--width", 64, "--height", 64)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a-1.png", "a-2.png"]
