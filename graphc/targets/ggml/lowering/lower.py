@@ -24,7 +24,7 @@ from graphc.ops.control import Control
 from graphc.ops.movement import Reshape
 from graphc.ops.pointwise import Cast
 from graphc.passes.fold import FOLD_BYTES
-from graphc.shapes import Dim, Expr, Undecidable, lower_bound, static_shape
+from graphc.shapes import Dim, Expr, Undecidable, lower_bound, product, static_shape
 from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.lowering.methods import Methods
 from graphc.targets.ggml.program.program import Host, Program
@@ -33,6 +33,9 @@ from graphc.targets.ggml.program.tensor import STORAGE, Tensor
 
 KNOWN_LIMIT = 4096
 """Elements of a computed constant that an operator may look at while it is lowered."""
+
+WORTH_SHARING = 4096
+"""Bytes from which on equal constants are one weight: smaller ones take no room, and keep the places where they are read."""
 
 
 def lower(graph: Graph, methods: Methods | None = None) -> Program:
@@ -98,7 +101,8 @@ class Lowering:
             shape = static_shape(value.shape)
             if shape is None:
                 raise GraphcError(f"the constant {value} has sizes that are only known when the model is run")
-            key = identity(value, FOLD_BYTES)
+            large = product(shape) * value.dtype.itemsize >= WORTH_SHARING
+            key = identity(value, FOLD_BYTES) if large else value
             if key not in self.weights:
                 self.weights[key] = self.program.add_weight(value.name, value.dtype, shape, value)
             self.tensors[value] = self.weights[key]
