@@ -99,7 +99,7 @@ def test_a_kernel_that_would_read_outside_for_some_sizes() -> None:
     x5 = np.arange(5, dtype=np.float32)
     np.testing.assert_array_equal(model.run(x=x5)["y"], [2, 3, 4])
     for size in (3, 9):
-        with pytest.raises(InputError, match=f"h = {size}: .*has no 3 elements"):
+        with pytest.raises(InputError, match=f"h = {size}: .*does not have 3 elements"):
             model.run(x=np.zeros(size, np.float32))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 import graphc
 from graphc.errors import UnsupportedError
 
+if not os.environ.get("GRAPHC_SKLEARN"):
+    pytest.skip("scikit-learn takes a process of its own: GRAPHC_SKLEARN=1", allow_module_level=True)
 onnxruntime = pytest.importorskip("onnxruntime")
 skl2onnx = pytest.importorskip("skl2onnx")
 

@@ -73,7 +73,7 @@ def test_a_call_alone_gives_what_it_gives_in_the_model():
         section = alone(graph, index)
         single = BuiltGraph(graph.owner, graph.program, section, graph.binding)
         assert single.taken == {each: taken for each, taken in graph.taken.items() if each == index}
-        made.update(single.run([INPUTS["x"]], made)[0])
+        made.update(single.run([INPUTS["x"]], made, {})[0])
         single.free()
         functions += [graph.program.calls[index].function] * len(single.taken)
     assert functions == [*["graphc_conv_2d"] * 3, "graphc_attention"]
