@@ -21,7 +21,7 @@ def train_denoiser(directory: Path, steps: int, batch: int) -> None:
     text, path = build_text_encoder(), directory / "denoiser.pt"
     if not path.exists():
         text.load_state_dict(averages(directory / "words.pt", "text"))
-    stage = Stage(path, nn.ModuleDict({"unet": build_unet(), "text": text}), 1.5e-3, steps)
+    stage = Stage(path, nn.ModuleDict({"unet": build_unet(), "text": text}), 1e-3, steps)
     modules = stage.modules
     empty = torch.tensor(tokens_of(""))
     length = longest(captions)
@@ -30,7 +30,7 @@ def train_denoiser(directory: Path, steps: int, batch: int) -> None:
         torch.manual_seed(step)
         chosen = torch.randint(0, len(latents), (batch,))
         words = torch.where(torch.rand(batch, 1) < WITHOUT_CAPTION, empty, captions[chosen])
-        if step % 4:  # what follows the end of a caption is alike in all; most of the time it is left out
+        if step % 8:  # what follows the end of a caption is alike in all; most of the time it is left out
             words = words[:, :length]
         states = modules["text"](words).last_hidden_state
         return velocity_error(lambda noisy, level: modules["unet"](noisy, level, states).sample, latents[chosen])

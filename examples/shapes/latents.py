@@ -8,14 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.multiprocessing
 from torch import Tensor, nn
 
 from examples.shapes.networks import tokens_of, trained_autoencoder
 from examples.shapes.scenes import PLAIN, Scene, Style, scenes
 from examples.shapes.training import pixels_of
 
-DRAWN = 120_000
+DRAWN = 60_000
 TOGETHER = 50
+"""Pictures that are encoded at once."""
 LEAST = 0.02
 
 
@@ -26,14 +28,19 @@ def latents_of(directory: Path) -> tuple[Tensor, Tensor]:
         drawn = scenes(1)
         chosen = [next(drawn) for _ in range(DRAWN)]
         captions = torch.tensor([tokens_of(each.caption) for each in chosen])
-        torch.save({"latents": encoded(directory, chosen), "captions": captions}, path)
+        processes = torch.get_num_threads()
+        share = -(-DRAWN // processes)
+        parts = [(directory, chosen[first : first + share]) for first in range(0, DRAWN, share)]
+        with torch.multiprocessing.Pool(processes, torch.set_num_threads, (1,)) as pool:
+            latents = torch.cat(pool.starmap(encoded, parts))
+        torch.save({"latents": latents, "captions": captions}, path)
     state = torch.load(path, weights_only=True)
     return white(state["latents"], *measure(directory)), state["captions"]
 
 
 def encoded(directory: Path, drawn: Sequence[Scene], style: Style = PLAIN) -> Tensor:
     """The autoencoder's own latents [scenes, 4, h, w], float16."""
-    vae, made = trained_autoencoder(directory), []
+    vae, made = trained_autoencoder(directory).to(memory_format=torch.channels_last), []
     for first in range(0, len(drawn), TOGETHER):
         pictures = torch.stack([pixels_of(each, style) for each in drawn[first : first + TOGETHER]])
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):

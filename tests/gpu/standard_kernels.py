@@ -15,7 +15,7 @@ from graphc.kernels.gpu.skeletons.operands import Computed, Rows, Window, images
 from graphc.kernels.gpu.skeletons.pointwise import pointwise
 from graphc.kernels.gpu.skeletons.reduction import Stage, WrittenRows, reduction
 from graphc.kernels.gpu.skeletons.row import row_product
-from graphc.kernels.gpu.tile import TileKernel
+from graphc.kernels.gpu.tile import TileKernel, index
 from graphc.kernels.nest import Nest
 from graphc.kernels.scalar import Kernel, Scalar, constant, make, variable
 from graphc.shapes import Dim, symbol
@@ -75,6 +75,8 @@ def standard_kernels(with_tf32: bool) -> Iterator[tuple[str, TileKernel]]:
         yield f"normalization of {columns}", statistics(columns, True)
         yield f"softmax of {columns}", powers(columns)
     yield "normalization, SiLU", normalized()
+    for own in (10, 20):
+        yield f"group normalization of {own} channels", group_normalization(own)
     yield "gate", gated()
 
 
@@ -152,6 +154,32 @@ def statistics(columns: int, written: bool) -> TileKernel:
         Stage("sum", lambda row, column: x_at(row, column, columns), lambda total: total / columns),
         Stage("sum", square, lambda total: 1.0 / K.call("sqrt", total / columns + 1e-5)),
     ], rows if written else None)  # fmt: skip
+
+
+def group_normalization(own: int, groups: int = 32) -> TileKernel:
+    """Images [N, H, W, groups * own], each group of channels normalized by its mean and deviation, a scale and a shift for each
+    channel; float16 of SiLU."""
+
+    def place(row: Scalar, column: Scalar) -> Scalar:
+        image, group = row // groups, row % groups
+        return (image * (H * W) + column // own) * (groups * own) + group * own + column % own
+
+    def x_at(row: Scalar, column: Scalar) -> Scalar:
+        return make("element", F32, (place(row, column),), 0)
+
+    def squared(row: Scalar, column: Scalar, mean: Scalar) -> Scalar:
+        return (x_at(row, column) - mean) * (x_at(row, column) - mean)
+
+    def value(row: Scalar, column: Scalar, mean: Scalar, inverse: Scalar) -> Scalar:
+        scale, shift = (make("element", F32, (row % groups * own + column % own,), number) for number in (1, 2))
+        return silu((x_at(row, column) - mean) * inverse * scale + shift)
+
+    columns, channels = H * W * own, groups * own
+    count = K.cast(index(columns), F32)
+    return reduction("group_norm", N * groups, columns, [(F32, N * H * W * channels), (F32, channels), (F32, channels)], [
+        Stage("sum", x_at, lambda total: total / count),
+        Stage("sum", squared, lambda total: 1.0 / K.call("sqrt", total / count + 1e-5)),
+    ], WrittenRows(F16, value, place), long=True)  # fmt: skip
 
 
 def powers(columns: int) -> TileKernel:

@@ -13,14 +13,14 @@ import numpy as np
 from graphc.ir.types import F32
 from graphc.kernels.gpu.evaluate import COMPUTED, identity
 from graphc.kernels.gpu.layout import spread
-from graphc.kernels.gpu.skeletons.pointwise import NO_INPUTS, always, always_computed, in_rows, largest_width
+from graphc.kernels.gpu.skeletons.pointwise import NO_INPUTS, always, always_computed, in_rows
 from graphc.kernels.gpu.tile import BLOCKS, Builder, Global, Shared, Tile, TileKernel, index, place
 from graphc.kernels.nest import Rewrite
 from graphc.kernels.nest import name as name_of
 from graphc.kernels.scalar import Kernel, Scalar, make
 from graphc.shapes import Dim, divisible
 
-ROWS, COLUMNS = 8, 256
+ROWS, COLUMNS, WARPS = 8, 256, 8
 """Of a block, where rows are not long."""
 
 NEIGHBOURS = 4
@@ -28,6 +28,9 @@ NEIGHBOURS = 4
 
 LONG = 4096
 """Columns from which on a row has a block of its own."""
+
+MOST_WARPS, MOST_THREADS = 32, 1024
+"""Of a block whose rows are certainly long: what it reads at once is what hides how long memory takes."""
 
 
 @dataclass(frozen=True)
@@ -42,27 +45,33 @@ class Stage:
 
 @dataclass(frozen=True)
 class WrittenRows:
-    """result[row, column]: a value for the row, the column, and the numbers of all stages, of a type."""
+    """A value for the row, the column, and the numbers of all stages, of a type; and where it goes, for the row and the column, if
+    rows do not lie one behind the other."""
 
     dtype: np.dtype
     value: Callable[..., Scalar]
+    offset: Callable[[Scalar, Scalar], Scalar] | None = None
 
 
 def reduction(
     name: str, rows: Dim, columns: Dim, inputs: Sequence[tuple[np.dtype, Dim]], stages: Sequence[Stage],
-    written: WrittenRows | None = None, lanes: int = 32,
+    written: WrittenRows | None = None, lanes: int = 32, long: bool = False,
 ) -> TileKernel:  # fmt: skip
     """result[stage, row], float32, or the rows that are `written`. `inputs` are the types and sizes of the tensors that values
-    read, as elements of those numbers; the result comes last. Each lane adds what it reads in order; then lanes and warps are
-    added in pairs."""
-    return _Reduction(name, rows, columns, inputs, lanes).kernel(stages, written)
+    read, as elements of those numbers; the result comes last. Rows whose size is not known are few and `long`, or many. Each lane
+    adds what it reads in order; then lanes and warps are added in pairs."""
+    return _Reduction(name, rows, columns, inputs, lanes, long).kernel(stages, written)
 
 
 class _Reduction:
-    def __init__(self, name: str, rows: Dim, columns: Dim, inputs: Sequence[tuple[np.dtype, Dim]], lanes: int) -> None:
+    def __init__(
+        self, name: str, rows: Dim, columns: Dim, inputs: Sequence[tuple[np.dtype, Dim]], lanes: int, long: bool
+    ) -> None:
         self.rows, self.columns = rows, columns
-        self.shape = (ROWS, COLUMNS) if isinstance(columns, int) and columns < LONG else (1, ROWS * COLUMNS)
-        self.layout = spread(self.shape, NEIGHBOURS, 8, lanes)
+        short = isinstance(columns, int) and columns < LONG
+        warps = min(MOST_WARPS, MOST_THREADS // lanes) if long and not short else WARPS
+        self.shape = (ROWS, COLUMNS) if short else (1, ROWS * COLUMNS // WARPS * warps)
+        self.layout = spread(self.shape, NEIGHBOURS, warps, lanes)
         self.k = k = Builder(name, self.layout.threads)
         self.tensors = [k.tensor(f"x{number}", dtype, size) for number, (dtype, size) in enumerate(inputs)]
         self.partial = k.tile("partial", self.layout)
@@ -111,17 +120,21 @@ class _Reduction:
         """Compute the rows and write them."""
         k = self.k
         found = k.tile("found", self.layout)
-        width = largest_width(self.columns, NEIGHBOURS)
         with self.columns_of_rows("step_written") as (here, inside):
             value = self.read(written.value(self.line, here, *(each.value for each in totals)), inside)
             k.map(found, Kernel.select(NO_INPUTS, inside, value, 0.0))
-            k.store(result, always(self.line * self.columns + here), found, always(inside), width)
+            offset = written.offset(self.line, here) if written.offset else self.line * self.columns + here
+            k.store(result, always(offset), found, always(inside), NEIGHBOURS if self.is_row(offset) else 1)
+
+    def is_row(self, offset: Scalar) -> bool:
+        """True if neighbouring columns are so at this offset too, and a lane's can be read or written at once."""
+        return divisible(self.columns, NEIGHBOURS) and in_rows(offset, self.column, NEIGHBOURS)
 
     def read(self, value: Scalar, inside: Scalar) -> Scalar:
         """A value whose elements that lie in rows are read several at a time."""
         k, tiles = self.k, {}
         for node in always_computed(value):
-            if in_rows(node.args[0], self.column, NEIGHBOURS) and divisible(self.columns, NEIGHBOURS):
+            if self.is_row(node.args[0]):
                 tensor = self.tensors[node.data]  # type: ignore[call-overload]
                 tile = k.tile(f"read_{len(k.tiles)}", self.layout, COMPUTED.get(tensor.dtype, tensor.dtype))
                 k.load(tile, tensor, always(node.args[0]), always(inside), NEIGHBOURS)
@@ -130,6 +143,7 @@ class _Reduction:
 
     def scratch(self) -> Shared | None:
         """Shared memory for what warps tell each other, if several hold parts of a row."""
-        if not any(axis == 1 and count > 1 for count, axis in self.layout.warps):
+        across = max((count for count, axis in self.layout.warps if axis == 1), default=1)
+        if across == 1:
             return None
-        return self.k.shared[0] if self.k.shared else self.k.array("scratch", F32, (8, 4 * -(-self.shape[0] // 4)))
+        return self.k.shared[0] if self.k.shared else self.k.array("scratch", F32, (across, 4 * -(-self.shape[0] // 4)))

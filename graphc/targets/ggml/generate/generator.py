@@ -63,9 +63,20 @@ def stage_of(stage: ColumnStage, ne: Quad, buffers: Sequence[Buffer]) -> Stage:
     return Stage(kind, at, finish)
 
 
-def of_index(value: Callable[..., Scalar]) -> Callable[..., Scalar]:
-    """A value of an index and of numbers before, as one of a row's index, a column and the numbers."""
-    return lambda at, column, *before: value((column, *at[1:]), *before)
+@dataclass(frozen=True)
+class Lines:
+    """How the elements of an array are shared out among lines, of each of which numbers are taken: the sizes of a line's index,
+    the columns of each, and the index of an element for a line's and a column. Lines of unknown size may be few and `long`."""
+
+    ne: Quad
+    columns: Dim
+    place: Callable[[Index, Scalar], Index]
+    long: bool = False
+
+    @staticmethod
+    def rows(ne: Quad) -> Lines:
+        """The rows of ggml's."""
+        return Lines((1, *ne[1:]), ne[0], lambda at, column: (column, *at[1:]))
 
 
 class NotGenerated(Exception):
@@ -236,24 +247,36 @@ class Generator:
 
         return [Array(F32, ne, element(number), (buffer,)) for number in range(len(stages))]
 
-    def rows(self, name: str, ne: Quad, value: Callable[..., Scalar], *stages: ColumnStage) -> Array:
-        """An array, each element a value of its index and the numbers of its row, by one kernel that is launched later."""
-        lines: Quad = (1, *ne[1:])
-        self.finish(*self.stage_buffers(lines, ne[0], (*stages, ("sum", of_index(value), same))))
+    def rows(
+        self,
+        name: str,
+        ne: Quad,
+        lines: Lines,
+        value: Callable[..., Scalar],
+        *stages: ColumnStage,
+        order: Order = PLAIN,
+    ) -> Array:
+        """An array, each element a value of its index and the numbers of its line, by one kernel that is launched later."""
+
+        def stage(value: Callable[..., Scalar]) -> ColumnStage:
+            return "sum", lambda at, column, *numbers: value(lines.place(at, column), *numbers), same
+
+        self.finish(*self.stage_buffers(lines.ne, lines.columns, (*stages, stage(value))))
 
         def launch(tail: Tail, target: Buffer) -> Buffer:
-            def written(at: Index, *numbers: Scalar) -> Scalar:
-                return cast(tail(at, value(at, *numbers)), F32)
-
-            every = (*stages, ("sum", of_index(written), same))
-            found = self.stage_buffers(lines, ne[0], every)
+            every = (*stages, stage(lambda at, *numbers: cast(tail(at, value(at, *numbers)), F32)))
+            found = self.stage_buffers(lines.ne, lines.columns, every)
             types = [(each.dtype, product(each.ne)) for each in found]
-            *before, last = (stage_of(each, lines, found) for each in every)
-            rows = WrittenRows(target.dtype, last.value)
-            kernel = reduction(name, product(lines), ne[0], types, before, rows, self.form.lanes)
-            return self.launched([kernel], found, target.dtype, target.ne)
+            *before, last = (stage_of(each, lines.ne, found) for each in every)
 
-        return self.later(Buffer(NOWHERE, self.result_dtype, ne), launch)
+            def offset(line: Scalar, column: Scalar) -> Scalar:
+                return normal(target.offset(lines.place(unflat(line, lines.ne), column)))
+
+            rows = WrittenRows(target.dtype, last.value, offset)
+            kernel = reduction(name, product(lines.ne), lines.columns, types, before, rows, self.form.lanes, lines.long)
+            return self.launched([kernel], found, target.dtype, target.ne, target.order)
+
+        return self.later(Buffer(NOWHERE, self.result_dtype, ne, order), launch)
 
     def stage_buffers(self, ne: Quad, columns: Dim, stages: Sequence[ColumnStage]) -> list[Buffer]:
         """What stages read."""

@@ -8,12 +8,12 @@ from graphc.ir.types import F32
 from graphc.kernels.gpu.tile import index as scalar
 from graphc.kernels.scalar import Scalar
 from graphc.shapes import Dim
-from graphc.targets.ggml.generate.arrays import CHANNELS_LAST, ZERO, Array, Index, K, computed, repeated
+from graphc.targets.ggml.generate.arrays import CHANNELS_LAST, PLAIN, Array, Index, K, computed, repeated
 from graphc.targets.ggml.generate.elements import UNARY, wide
-from graphc.targets.ggml.generate.generator import Generator, natural_order, same
+from graphc.targets.ggml.generate.generator import Generator, Lines, natural_order, same
 from graphc.targets.ggml.generate.kernels.products import of_channels
 from graphc.targets.ggml.generate.kernels.registry import kernels_of
-from graphc.targets.ggml.program.tensor import Quad, Tensor
+from graphc.targets.ggml.program.tensor import Tensor
 
 
 def _mean(count: Dim) -> Callable[[Scalar], Scalar]:
@@ -36,7 +36,7 @@ def layer_norm(
         return difference * difference
 
     found = g.rows(
-        "layer_norm", x.ne, lambda at, mean, inverse: (x.element(at) - mean) * inverse,
+        "layer_norm", x.ne, Lines.rows(x.ne), lambda at, mean, inverse: (x.element(at) - mean) * inverse,
         ("sum", lambda at, column: x.element((column, *at[1:])), _mean(x.ne[0])),
         ("sum", squared, _inverse_root(x.ne[0], epsilon)),
     )  # fmt: skip
@@ -53,7 +53,8 @@ def rms_norm(g: Generator, result: Tensor, x: Array, scale: Array | None, shift:
         return read * read
 
     finish = _inverse_root(x.ne[0], epsilon)
-    found = g.rows("rms_norm", x.ne, lambda at, inverse: x.element(at) * inverse, ("sum", squared, finish))
+    lines = Lines.rows(x.ne)
+    found = g.rows("rms_norm", x.ne, lines, lambda at, inverse: x.element(at) * inverse, ("sum", squared, finish))
     return affine(result, found, scale, shift)
 
 
@@ -76,13 +77,10 @@ def group_norm(
     """`graphc_group_norm`."""
     x = g.stored(x) if x.work > 2 else x
     width, height, channels, count = x.ne
-    own = channels // groups
-    ne: Quad = (groups, count, 1, 1)
-    columns = width * height * own
-    last = natural_order(x) == CHANNELS_LAST
+    own, order = channels // groups, natural_order(x)
 
     def place(at: Index, column: Scalar) -> Index:
-        if last:
+        if order == CHANNELS_LAST:
             channel, pixel = column % own, column // own
         else:
             pixel, channel = column % (width * height), column // (width * height)
@@ -92,17 +90,14 @@ def group_norm(
         difference = x.element(place(at, column)) - mean
         return difference * difference
 
-    mean, inverse = g.reduced(
-        "group_statistics", ne, columns,
+    columns = width * height * own
+    found = g.rows(
+        "group_norm", x.ne, Lines((groups, count, 1, 1), columns, place, long=True),
+        lambda at, mean, inverse: (x.element(at) - mean) * inverse,
         ("sum", lambda at, column: x.element(place(at, column)), _mean(columns)),
         ("sum", squared, _inverse_root(columns, epsilon)),
+        order=order if order == CHANNELS_LAST else PLAIN,
     )  # fmt: skip
-
-    def value(at: Index) -> Scalar:
-        group: Index = (at[2] // own, at[3], ZERO, ZERO)
-        return (x.element(at) - mean.element(group)) * inverse.element(group)
-
-    found = computed(result.ne, [x, mean, inverse], value, 3)
     scale, shift = (each and of_channels(each, result.ne) for each in (scale, shift))
     found = affine(result, found, scale, shift)
     if not silu:
@@ -122,7 +117,7 @@ def soft_max(
         return found if mask is None else found + wide(repeated(mask, at, result.ne))
 
     return g.rows(
-        "softmax", x.ne, lambda at, largest, total: K.call("exp", score(at) - largest) / total,
+        "softmax", x.ne, Lines.rows(x.ne), lambda at, largest, total: K.call("exp", score(at) - largest) / total,
         ("max", lambda at, column: score((column, *at[1:])), same),
         ("sum", lambda at, column, largest: K.call("exp", score((column, *at[1:])) - largest), same),
     )  # fmt: skip
