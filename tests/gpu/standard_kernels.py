@@ -58,6 +58,10 @@ def standard_kernels(with_tf32: bool) -> Iterator[tuple[str, TileKernel]]:
             yield f"products of one operand, {name}", kernel
     if with_tf32:
         yield "product, middle, float32 of TF32", contraction(product(matrix_of(THRICE)), parsed(THRICE))[0]
+    for name in ("large, float16", "middle, float16"):
+        schedule = SCHEDULES[name]
+        many = replace(product(matrix_of(schedule)), pair=matrix_of(schedule), tail=gate)
+        yield f"gated products, {name}", contraction(many, parsed(schedule))[0]
     for type in ("Q8_0", "Q4_K"):
         for name in ("middle, float16", "middle, float32"):
             schedule = parsed(SCHEDULES[name])
@@ -108,6 +112,11 @@ def product(b: Rows | Computed, dtype: np.dtype = F16) -> Contraction:
         "product", M, COLUMNS, channels, matrix(b.dtype if isinstance(b, Rows) else dtype, M, channels), b, F32, M * COLUMNS,
         lambda batch, row, column: row * COLUMNS + column, beside=(BIAS,), tail=lambda total, bias: silu(total + bias),
     )  # fmt: skip
+
+
+def gate(total: Scalar, other: Scalar, bias: Scalar) -> Scalar:
+    """One sum by SiLU of another with a bias."""
+    return total * silu(other + bias)
 
 
 def silu(x: Scalar) -> Scalar:

@@ -3,6 +3,8 @@ read and written as it should be."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from tile_runs import both_ways, steps_of
 from graphc.ir.types import BF16, F16, F32
 from graphc.kernels.gpu.interpret import split_tf32
 from graphc.kernels.gpu.schedule import ScheduleError, parsed
-from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction
+from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction
 from graphc.kernels.gpu.skeletons.operands import Window, images, kernels, matrix
 from graphc.kernels.gpu.skeletons.row import row_product
 from graphc.kernels.gpu.tile import index
@@ -23,7 +25,7 @@ STEP = {F16: 2.0**-10, BF16: 2.0**-7, F32: 2.0**-20}
 """What rounding may change, of the largest number."""
 
 
-def silu(total: Scalar, bias: Scalar, residual: Scalar) -> Scalar:
+def silu(total: Scalar, bias: Scalar, residual: Scalar | float) -> Scalar:
     return Kernel(()).call("({0} / (1 + exp{f}(-{0})))", total + bias) + residual
 
 
@@ -73,6 +75,49 @@ def test_products(schedule: str, dtype: np.dtype, rows: int, columns: int, chann
     if channels % 8 == columns % 8 == 0:
         assert all(each.wide_share > 0.99 for each in counters)
         assert sum(each.conflicts for each in counters) == 0
+
+
+PAIRS = [
+    ("m128n128k32 w64x32 s3 z1 m16n8k16_half", F16, 129, 136, 96, 1),
+    ("m64n64k64 w32x32 s2 z1 m16n8k16_half", F16, 1, 8, 32, 1),
+    ("m64n64k32 w32x32 s3 z1 m16n8k16_half", F16, 65, 33, 40, 2),
+    ("m128n256k32 w32x64 s2 z1 m16n8k8_half", F16, 70, 72, 7, 1),
+    ("m64n128k32 w32x32 s2 z1 m16n8k16_bfloat16", BF16, 64, 256, 96, 1),
+]
+
+
+@pytest.mark.parametrize(("schedule", "dtype", "rows", "columns", "channels", "batch"), PAIRS)
+def test_pairs(schedule: str, dtype: np.dtype, rows: int, columns: int, channels: int, batch: int) -> None:
+    """What a gate lets through: two products of one operand, whose sums meet in a block."""
+    a, b, gate = (
+        drawn((batch, each, channels), dtype, each + seed) for seed, each in enumerate((rows, columns, columns))
+    )
+    bias = drawn((columns,), F32, 3)
+    result = np.full((batch, rows, columns), np.nan, dtype)
+    one = product(columns, channels, dtype, batch)
+    pair = replace(
+        one, pair=one.b, beside=one.beside[:1], tail=lambda total, other, bias: silu(other, bias, 0.5) * total
+    )
+    steps = steps_of(pair, schedule, [a, b, gate, bias, result], {"m": rows})
+    interpreted, emulated, counters = both_ways(steps, {"m": rows})
+    total, other = (a.astype(np.float64) @ each.astype(np.float64).swapaxes(1, 2) for each in (b, gate))
+    expected = total * ((other + bias) / (1 + np.exp(-other - bias)) + 0.5)
+    limit = STEP[dtype] * np.abs(expected).max()
+    assert np.abs(interpreted.astype(np.float64) - expected).max() < limit
+    assert np.abs(interpreted.astype(np.float64) - emulated.astype(np.float64)).max() < limit
+    if channels % 8 == columns % 8 == 0:
+        assert all(each.wide_share > 0.99 for each in counters)
+        narrow = parsed(schedule).columns == 64  # rows of 32 sums are read in two phases
+        assert narrow or sum(each.conflicts for each in counters) == 0
+
+
+@pytest.mark.parametrize("schedule", [
+    "m64n32k32 w16x32 s3 z1 m16n8k16_half", "m64n64k32 w32x32 s2 z2 m16n8k16_half", "m64n64k32 w32x32 s2 z1 fma_4x4",
+])  # fmt: skip
+def test_pairs_that_no_block_has(schedule: str) -> None:
+    one = product(64, 32, F16)
+    with pytest.raises(ScheduleError, match="two products whose sums meet"):
+        contraction(replace(one, pair=one.b, beside=one.beside[:1]), parsed(schedule))
 
 
 SEVERAL = [

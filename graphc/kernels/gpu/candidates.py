@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,7 +52,8 @@ FEWEST_STEPS = 4
 @dataclass(frozen=True)
 class Sizes:
     """What the time of a contraction depends on: the type that is multiplied, rows, columns and length of a sum in all taps,
-    which are several for a convolution, and how many products there are."""
+    which are several for a convolution, and how many products there are. If they are `paired`, the columns are those of two
+    matrices, half each, whose sums meet."""
 
     operand: np.dtype
     rows: Dim
@@ -60,6 +61,7 @@ class Sizes:
     depth: Dim
     taps: int = 1
     batch: Dim = 1
+    paired: bool = False
 
     @property
     def free(self) -> bool:
@@ -71,7 +73,7 @@ class Sizes:
         rows, columns, depth, batch = (
             integer(each, binding) for each in (self.rows, self.columns, self.depth, self.batch)
         )
-        return Sizes(self.operand, rows, columns, depth, self.taps, batch)
+        return replace(self, rows=rows, columns=columns, depth=depth, batch=batch)
 
     @property
     def numbers(self) -> tuple[int, int, int, int]:
@@ -81,9 +83,14 @@ class Sizes:
         return rows, columns, depth, batch
 
     def __str__(self) -> str:
-        """A line's key: `f16 m8192 n320 k2880 t9 b1`."""
+        """A line's key: `f16 m8192 n320 k2880 t9 b1`, or `… b1 paired`."""
         name = {F16: "f16", F32: "f32"}[self.operand]
-        return f"{name} m{self.rows} n{self.columns} k{self.depth} t{self.taps} b{self.batch}"
+        paired = " paired" if self.paired else ""
+        return f"{name} m{self.rows} n{self.columns} k{self.depth} t{self.taps} b{self.batch}{paired}"
+
+    def take(self, schedule: Schedule) -> bool:
+        """True if products of these sizes can have a schedule."""
+        return not self.paired or schedule.halved is not None
 
 
 def instruction_for(operand: np.dtype, gpu: Gpu) -> MatrixInstruction:
@@ -154,10 +161,9 @@ def in_parts(schedule: Schedule, sizes: Sizes, gpu: Gpu) -> Iterator[Schedule]:
     steps = -(-depth // schedule.depth)
     for parts in PARTS:
         if parts == 1 or (blocks * parts <= 4 * gpu.multiprocessors and steps >= FEWEST_STEPS * parts):
-            yield Schedule(
-                schedule.rows, schedule.columns, schedule.depth, schedule.warp_rows, schedule.warp_columns, schedule.stages,
-                parts, schedule.instruction,
-            )  # fmt: skip
+            found = replace(schedule, parts=parts)
+            if sizes.take(found):
+                yield found
 
 
 def guess(sizes: Sizes, schedule: Schedule, gpu: Gpu, coefficients: Coefficients) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphc.errors import GraphcError
 from graphc.kernels.gpu.instructions import INSTRUCTIONS, MatrixInstruction
@@ -45,6 +45,13 @@ class Schedule:
     def threads(self) -> int:
         """Threads of a block."""
         return self.warps[0] * self.warps[1] * self.instruction.lanes
+
+    @property
+    def halved(self) -> Schedule | None:
+        """The same with half of the columns: of two products whose sums meet, a block then has as many in all. None if it is no
+        schedule, or if sums are cut into parts, which never meet."""
+        found = replace(self, columns=self.columns // 2, warp_columns=self.warp_columns // 2)
+        return found if self.parts == 1 and self.columns % 2 == 0 and found.refusal() is None else None
 
     def refusal(self) -> str | None:
         """Why nothing can have this schedule; None if it is sound by itself."""

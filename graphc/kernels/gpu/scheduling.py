@@ -68,7 +68,8 @@ class Scheduling:
 
     def ranked(self, sizes: Sizes) -> list[Schedule]:
         """All schedules for known sizes, those that were measured first, then those that are guessed to be the fastest."""
-        times = {each: time for each, time in self.measured.get(sizes, {}).items() if self.takes(each, sizes.operand)}
+        measured = self.measured.get(sizes, {})
+        times = {each: time for each, time in measured.items() if self.takes(each, sizes.operand) and sizes.take(each)}
         return list(dict.fromkeys([*_fastest_first(times), *self.guessed(sizes)]))
 
     def guessed(self, sizes: Sizes) -> list[Schedule]:
@@ -136,6 +137,6 @@ def _sample(sizes: Sizes, size: int) -> Sizes:
 
 def _may_be(known: Sizes, sizes: Sizes) -> bool:
     """True if sizes may turn out to be these."""
-    names = ("operand", "taps", "rows", "columns", "depth", "batch")
+    names = ("operand", "taps", "paired", "rows", "columns", "depth", "batch")
     pairs = ((getattr(known, name), getattr(sizes, name)) for name in names)
     return all(own == other or (isinstance(own, int) and not isinstance(other, int | np.dtype)) for own, other in pairs)

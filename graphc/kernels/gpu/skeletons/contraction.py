@@ -49,7 +49,8 @@ class Contraction:
 
     Numbers of an operand that is `Computed` are rounded to the type of the instruction's; there is at least one channel then.
 
-    `tail` gets the sum and an element of each of `beside`, in float32. Columns are neighbours in it, and in what is beside.
+    `tail` gets the sum and an element of each of `beside`, in float32. Columns are neighbours in it, and in what is beside. With
+    a `pair`, a second matrix b, it gets the sum of products with that behind the first: a gate, and what it lets through.
     """
 
     name: str
@@ -65,14 +66,21 @@ class Contraction:
     batch: Dim = 1
     beside: tuple[Beside, ...] = ()
     tail: Callable[..., Scalar] = unchanged
+    pair: Rows | Computed | None = None
 
 
 def contraction(what: Contraction, schedule: Schedule, others: Sequence[Contraction] = ()) -> list[TileKernel]:
     """The kernels of a contraction, and of `others` with the same first operand and result, and the same sizes but columns. The
     tensors of one are a, every b, those beside, whose names differ, and the result. Where the sums are cut into parts, there are
     two: the first writes its sums, float32 [parts, batch, rows, columns], those of one contraction behind those of the other; the
-    second adds them; its tensors are the sums, those beside, and the result."""
+    second adds them; its tensors are the sums, those beside, and the result. One with a pair is alone; the tensors of its second
+    matrix follow those of b."""
     every = (what, *others)
+    if what.pair is not None:
+        halved = schedule.halved
+        if halved is None:
+            raise ScheduleError(f"{schedule}: two products whose sums meet cannot share its columns")
+        return [_Contraction(every, halved).kernel()]
     if schedule.parts == 1:
         return [_Contraction(every, schedule).kernel()]
     size = schedule.parts * what.batch * what.rows * sum(each.columns for each in every)
@@ -115,7 +123,7 @@ def _added(every: Sequence[Contraction], schedule: Schedule, size: Dim, places: 
 
             k.load(one, sums, offset, out.within, out.width(F32))
             k.map(total, total.value + one.value)
-        out.write(total, beside[number], result)
+        out.write([total], beside[number], result)
     return k.finished(-(-what.rows // 16), columns.count, what.batch)
 
 
@@ -171,16 +179,16 @@ class _Out:
         """How many neighbours can be read or written at once."""
         return _width(self.what.columns, 16 // dtype.itemsize)
 
-    def write(self, sums: Tile, beside: Sequence[Global], result: Global) -> None:
-        """Read what is beside, compute the tail, and write it."""
-        k, what = self.k, self.what
+    def write(self, totals: Sequence[Tile], beside: Sequence[Global], result: Global) -> None:
+        """Read what is beside, compute the tail in the place of the first sums, and write it."""
+        k, what, sums = self.k, self.what, totals[0]
         tiles = []
         for each, tensor in zip(what.beside, beside, strict=True):
             layout = sums.layout.without(0) if each.by_column else sums.layout
             where = self.inside if each.by_column else self.within
             width = min(self.width(each.dtype), each.neighbours)
             tiles.append(k.load(k.tile(f"{each.name}_here", layout), tensor, self.at(each.offset), where, width))
-        k.map(sums, what.tail(sums.value, *(tile.value for tile in tiles)))
+        k.map(sums, what.tail(*(tile.value for tile in (*totals, *tiles))))
         k.store(result, self.at(what.result_offset), sums, self.within, self.width(what.result_dtype))
 
 
@@ -191,6 +199,7 @@ class _Contraction:
         self.k = k = Builder(what.name, schedule.threads)
         self.a, *_ = tensors_of(k, "a", what.a)
         self.b = second_operands(k, every)
+        self.pair = [] if what.pair is None else tensors_of(k, "pair", what.pair)[:1]
         self.beside = tensors_beside(k, every)
         self.result = k.tensor("result", what.result_dtype, what.result_size, written=True)
         self.first_row, self.columns = BLOCKS[0] * schedule.rows, Columns(k, every, schedule.columns)
@@ -202,12 +211,16 @@ class _Contraction:
         order = {"padding": PADDING} if instruction.total.opaque else {"swizzle": swizzle}
         dtype, stages = instruction.operand, schedule.stages
         self.a_buffer = k.array("a_buffer", dtype, (schedule.rows, depth), stages, **order)
-        self.b_buffer = k.array("b_buffer", dtype, (schedule.columns, depth), stages, **order)
+        names = ("b", "pair")[: 1 + len(self.pair)]
+        self.b_buffers = [
+            k.array(f"{name}_buffer", dtype, (schedule.columns, depth), stages, **order) for name in names
+        ]
         self.a_rows = k.tile("a_rows", instruction.a_layout(schedule.warps, schedule.repeat[0]), dtype, "a")
-        self.b_rows = k.tile("b_rows", instruction.b_layout(schedule.warps, schedule.repeat[1]), dtype, "b")
+        b_layout = instruction.b_layout(schedule.warps, schedule.repeat[1])
+        self.b_rows = [k.tile(f"{name}_rows", b_layout, dtype, "b") for name in names]
         self.computed = {
             buffer: k.tile(f"{buffer.name}_next", self.computed_layout(buffer))
-            for buffer, operand in ((self.a_buffer, what.a), (self.b_buffer, what.b))
+            for buffer, operand in zip((self.a_buffer, *self.b_buffers), (what.a, what.b, what.pair), strict=False)
             if isinstance(operand, Computed)
         }
 
@@ -233,8 +246,9 @@ class _Contraction:
     def kernel(self) -> TileKernel:
         """The kernel."""
         what, schedule, k = self.what, self.schedule, self.k
-        total = k.tile("total", schedule.instruction.total_layout(schedule.warps, schedule.repeat), role="total")
-        k.map(total, 0.0)
+        layout = schedule.instruction.total_layout(schedule.warps, schedule.repeat)
+        names = ("total", "pair_total")[: len(self.b_rows)]
+        totals = [k.map(k.tile(name, layout, role="total"), 0.0) for name in names]
         for first in range(schedule.stages - 1):
             self.copies(constant(first, I64))
             k.commit()
@@ -244,11 +258,11 @@ class _Contraction:
             k.barrier()
             self.copies(step + (schedule.stages - 1))
             k.commit()
-            self.products(total, step % schedule.stages)
+            self.products(totals, step % schedule.stages)
             self.puts(step + (schedule.stages - 1))
         k.wait(0)
         k.barrier()
-        self.results(total)
+        self.results(totals)
         return k.finished(-(-what.rows // schedule.rows), self.columns.count, what.batch * schedule.parts)
 
     def copies(self, own_step: Scalar) -> None:
@@ -313,22 +327,25 @@ class _Contraction:
 
         bring(self.a_buffer, self.a, what.a, self.first_row, what.rows)
         for source, (each, first_column) in zip(self.b, self.columns.of(BLOCKS[1]), strict=True):
-            bring(self.b_buffer, source, each.b, first_column, each.columns)
+            bring(self.b_buffers[0], source, each.b, first_column, each.columns)
+            if what.pair is not None:
+                bring(self.b_buffers[1], self.pair[0], what.pair, first_column, what.columns)
 
     def puts(self, own_step: Scalar) -> None:
         """Write what was computed to where it would have been copied."""
         for buffer, tile in self.computed.items():
             self.k.put(buffer, tile, own_step % self.schedule.stages)
 
-    def products(self, total: Tile, stage: Scalar) -> None:
+    def products(self, totals: Sequence[Tile], stage: Scalar) -> None:
         """Multiply what has arrived."""
         k, schedule, instruction = self.k, self.schedule, self.schedule.instruction
         for piece in range(schedule.depth // instruction.k):
             k.get(self.a_rows, self.a_buffer, stage, column=piece * instruction.k)
-            k.get(self.b_rows, self.b_buffer, stage, column=piece * instruction.k)
-            k.multiply(total, self.a_rows, self.b_rows, instruction)
+            for total, rows, buffer in zip(totals, self.b_rows, self.b_buffers, strict=True):
+                k.get(rows, buffer, stage, column=piece * instruction.k)
+                k.multiply(total, self.a_rows, rows, instruction)
 
-    def results(self, total: Tile) -> None:
+    def results(self, totals: Sequence[Tile]) -> None:
         """Bring the sums into rows, through shared memory, a strip of all warps at a time; do the tail, and write."""
         what, schedule, k = self.what, self.schedule, self.k
         height, times = schedule.instruction.m, schedule.repeat[0]
@@ -337,18 +354,20 @@ class _Contraction:
         order = {"padding": PADDING} if opaque else {"swizzle": strip_swizzle(schedule.columns)}
         buffer = k.array("strip", F32, strip, 1, instead_of=[self.a_buffer], **order)
         batch = self.part * what.batch + self.batch
-        sums = k.tile("sums", spread(strip, 16 // what.result_dtype.itemsize, schedule.threads // lanes, lanes))
+        layout = spread(strip, 16 // what.result_dtype.itemsize, schedule.threads // lanes, lanes)
+        found = [k.tile(name, layout) for name in ("sums", "pair_sums")[: len(totals)]]
         with k.loop("strip_number", times, unrolled=True) as number:
 
             def row_of(row: Scalar) -> Scalar:
                 return self.first_row + row // height * (height * times) + number * height + row % height
 
-            k.put(buffer, Part(total, number))
-            k.barrier()
-            k.get(sums, buffer)
+            for total, sums in zip(totals, found, strict=True):
+                k.put(buffer, Part(total, number))
+                k.barrier()
+                k.get(sums, buffer)
+                k.barrier()
             for beside, (each, first) in zip(self.beside, self.columns.of(BLOCKS[1]), strict=True):
-                _Out(k, each, batch, row_of, first).write(sums, beside, self.result)
-            k.barrier()
+                _Out(k, each, batch, row_of, first).write(found, beside, self.result)
 
 
 PADDING = 16

@@ -45,8 +45,8 @@ class Stage:
 
 @dataclass(frozen=True)
 class WrittenRows:
-    """A value for the row, the column, and the numbers of all stages, of a type; and where it goes, for the row and the column, if
-    rows do not lie one behind the other."""
+    """A value for the row, the column, and the numbers of all stages, of a type; and where it goes, for the row and the column,
+    if rows do not lie one behind the other."""
 
     dtype: np.dtype
     value: Callable[..., Scalar]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Literal, TypeAlias
 from typing import cast as typed
 
@@ -159,17 +160,20 @@ class Generator:
 
     # What is launched later
 
-    def later(self, buffer: Buffer, launch: LaunchedLater) -> Array:
+    def later(
+        self, buffer: Buffer, launch: LaunchedLater, multiplied: object = None, pair: Paired | None = None
+    ) -> Array:
         """What a kernel computes that is launched when it is known what becomes of its result: what alone reads it, an element at
-        a time, becomes a part of it. `buffer` is the result where nothing does."""
-        self.unfinished[buffer] = Unfinished(launch, self.scope, self.source)
+        a time, becomes a part of it. `buffer` is the result where nothing does. Where it is read together with another that is
+        `multiplied` too, `pair` launches both as one."""
+        self.unfinished[buffer] = Unfinished(launch, self.scope, self.source, multiplied, pair)
         return widened(Array.of(buffer))
 
     def finish(self, *buffers: Buffer) -> None:
         """Launch the kernels of buffers, if they are not launched yet."""
         for buffer in buffers:
             if buffer in self.unfinished:
-                buffer.tensor = self._launched_later(buffer, unchanged, buffer).tensor
+                buffer.tensor = self._launched_later([buffer], unchanged, buffer).tensor
 
     def settled(self, array: Array, narrow: bool = False) -> Array:
         """An array that may be read several times: nothing of it is launched as a part of one of its readers."""
@@ -184,34 +188,43 @@ class Generator:
         """An array in memory, in any order; if it is `narrow`, as products read it."""
         return widened(self.stored(self.narrowed(array))) if narrow else self.stored(array)
 
-    def _launched_later(self, buffer: Buffer, tail: Tail, target: Buffer) -> Buffer:
-        unfinished, here = self.unfinished.pop(buffer), (self.scope, self.source)
-        self.scope, self.source = unfinished.scope, unfinished.source
+    def _launched_later(self, parts: Sequence[Buffer], tail: Tail, target: Buffer) -> Buffer:
+        unfinished, here = [self.unfinished.pop(each) for each in parts], (self.scope, self.source)
+        first, *second = unfinished
+        self.scope, self.source = first.scope, first.source
         try:
-            return unfinished.launch(tail, target)
+            return (
+                first.pair(second[0].multiplied, tail, target) if first.pair and second else first.launch(tail, target)
+            )
         except NotGenerated:
-            self.unfinished[buffer] = unfinished
+            self.unfinished.update(zip(parts, unfinished, strict=True))
             raise
         finally:
             self.scope, self.source = here
 
     def as_tail(self, array: Array, order: Order) -> Buffer | None:
-        """An array in memory, computed by the kernel of what it reads; None if there is none that could."""
-        for buffer in array.buffers:
-            if buffer in self.unfinished and array.dtype in (F32, F16) and array.ne == buffer.ne:
-                target = Buffer(NOWHERE, array.dtype, array.ne, order)
-                if not same_place(buffer, order) or not in_place(array, buffer):
-                    continue
+        """An array in memory, computed by the kernel of what it reads, or of two such things; None if none could."""
+        target = Buffer(NOWHERE, array.dtype, array.ne, order)
+        if array.dtype not in (F32, F16):
+            return None
+        can = [
+            each
+            for each in array.buffers
+            if each in self.unfinished and array.ne == each.ne and same_place(each, order) and in_place(array, each)
+        ]
+        pairs = [both for both in combinations(can, 2) if all(self.unfinished[each].pair for each in both)]
+        for parts in (*pairs, *((each,) for each in can)):
 
-                def tail(at: Index, value: Scalar, own: Buffer = buffer) -> Scalar:
-                    found = array.element(at)
-                    places = {each: value for each in walk(found) if each.kind == "element" and each.data is own}
-                    return Substitution(places)(found)
+            def tail(at: Index, *values: Scalar, parts: Sequence[Buffer] = parts) -> Scalar:
+                found = array.element(at)
+                own = {node: node.data for node in walk(found) if node.kind == "element"}
+                places = {node: values[parts.index(data)] for node, data in own.items() if data in parts}
+                return Substitution(places)(found)
 
-                others = [each for each in array.buffers if each is not buffer]
-                self.finish(*others)
+            if all(each in self.unfinished for each in parts):
+                self.finish(*(each for each in array.buffers if each not in parts))
                 try:
-                    return self._launched_later(buffer, tail, target)
+                    return self._launched_later(parts, tail, target)
                 except NotGenerated:
                     continue
         return None
@@ -351,11 +364,16 @@ class Generator:
 NOWHERE = dense("F32", (1, 1, 1, 1), 1)
 """What stands for a tensor that there is not yet."""
 
-Tail: TypeAlias = Callable[[Index, Scalar], Scalar]
-"""What is done with a result on its way out: the element that is stored, of its index and of the result's element there."""
+Tail: TypeAlias = Callable[..., Scalar]
+"""What is done with a result on its way out: the element that is stored, of its index and of the result's element there; or
+of the elements of two results."""
 
 LaunchedLater: TypeAlias = Callable[[Tail, Buffer], Buffer]
 """Launches a kernel with a tail, for a buffer as the given one. Raises NotGenerated if it cannot have the tail."""
+
+
+Paired: TypeAlias = Callable[[object, Tail, Buffer], Buffer]
+"""The same for a kernel that computes two results: its own, and what another's is `multiplied` of."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,6 +383,8 @@ class Unfinished:
     launch: LaunchedLater
     scope: tuple[str, ...]
     source: str
+    multiplied: object = None
+    pair: Paired | None = None
 
 
 def unchanged(at: Index, value: Scalar) -> Scalar:
@@ -392,14 +412,14 @@ def in_place(array: Array, buffer: Buffer) -> bool:
     return all(normal(each.args[0]) is own for each in read)
 
 
-def tail_elements(tail: Tail, at: Index, wanted: Scalar) -> tuple[Scalar, list[Scalar]]:
-    """What a tail makes of a result, and the elements of buffers that it reads for it. Raises NotGenerated if it reads some on
+def tail_elements(tail: Tail, at: Index, *wanted: Scalar) -> tuple[Scalar, list[Scalar]]:
+    """What a tail makes of results, and the elements of buffers that it reads for it. Raises NotGenerated if it reads some on
     conditions, or at places that others tell."""
-    value = cast(tail(at, wanted), F32)
+    value = cast(tail(at, *wanted), F32)
     elements = always_computed(value)
     if len(elements) != sum(each.kind == "element" for each in walk(value)):
         raise NotGenerated("what a tail reads depends on what it finds")
-    if Substitution(dict.fromkeys([wanted, *elements], constant(0.0, F32)))(value).free:
+    if Substitution(dict.fromkeys([*wanted, *elements], constant(0.0, F32)))(value).free:
         raise NotGenerated("a tail depends on where its result goes")
     return value, elements
 

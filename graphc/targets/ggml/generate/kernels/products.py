@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import cast as typed
@@ -62,8 +63,8 @@ ResultPlace = Callable[[Scalar, Scalar, Scalar], Index]
 BATCH, LINE, TAP = (variable(name, 2**31 - 1) for name in ("batch", "line", "tap"))
 """Any batch, row and tap."""
 
-TOTAL = K.cast(variable("total", 2), F32)
-"""Any sum."""
+TOTAL, OTHER_TOTAL = (K.cast(variable(name, 2), F32) for name in ("total", "other_total"))
+"""Any sum, and one of a second product."""
 
 
 @kernels_of("graphc_linear")
@@ -128,11 +129,9 @@ def linear_products(
     size = lines * begins[-1]
     for begin, (result, weight, relu, sums) in zip(begins, products, strict=False):
         b = weight_rows(g, weight, k, w_place, len(operands))
-        own = _Sums(g, result, place, relu, sums)
+        own = _Multiplied(_Sums(g, result, place, relu, sums), "linear", lines, weight.ne[1], k, a, b)
         own_place = partial(_behind, lines * begin, weight.ne[1])
-        beside, what = own.contraction(
-            "linear", lines, weight.ne[1], k, a, b, 1, 1, unchanged, g.result_dtype, size, own_place, len(read)
-        )
+        beside, what = own.contraction(unchanged, g.result_dtype, size, own_place, len(read))
         every.append(what)
         operands += b.buffers
         read += beside
@@ -161,11 +160,15 @@ def launched(
     if what.rows == 1 and what.batch == 1 and what.taps == 1:
         return g.launched([row_product(what, g.form.lanes, others)], [*operands, *read], dtype, ne, order)
     widest = max(each.columns for each in every) if others else what.columns
-    columns = sum(each.columns for each in every)
-    sizes = Sizes(what.a.dtype, what.rows, columns, what.channels * what.taps, what.taps, what.batch)
-    schedules = [g.form.schedule(widest, what.a.dtype)]
+    paired = what.pair is not None
+    columns = sum(each.columns for each in every) * (1 + paired)
+    sizes = Sizes(what.a.dtype, what.rows, columns, what.channels * what.taps, what.taps, what.batch, paired)
+    schedules = [g.form.schedule(widest * (1 + paired), what.a.dtype)]
     if g.scheduling is not None and isinstance(what.b, Rows):
         schedules = g.scheduling.schedules(sizes)
+    schedules = [each for each in schedules if sizes.take(each)]
+    if not schedules:
+        raise NotGenerated("two products whose sums meet are too wide for a block")
     by = partial(contraction, what, others=others)
     return g.contracted(sizes, by, schedules, operands, read, dtype, ne, order)
 
@@ -331,33 +334,13 @@ class _Sums:
         """The result, in memory; what alone reads it becomes a part of the kernel."""
         g = self.g
         g.finish(a.buffer, *b.buffers, *(buffer for each in self.added for buffer in each.buffers))
-
-        def offset(batch_: Scalar, line: Scalar, column: Scalar) -> Scalar:
-            return (batch_ * lines + line) * columns + column if batch != 1 else line * columns + column
+        own = _Multiplied(self, name, lines, columns, channels, a, b, taps, batch)
 
         def launch(tail: Tail, target: Buffer) -> Buffer:
-            read, what = self.contraction(
-                name, lines, columns, channels, a, b, taps, batch, tail, target.dtype, product(self.ne), offset
-            )
+            read, what = own.contraction(tail, target.dtype, product(self.ne), own.offset)
             return launched(g, [what], [a.buffer, *b.buffers], read, target.dtype, target.ne, target.order)
 
-        return g.later(Buffer(NOWHERE, g.result_dtype, self.ne, order), launch)
-
-    def contraction(
-        self, name: str, lines: Dim, columns: Dim, channels: Dim, a: Operand, b: Operand | ComputedOperand, taps: int, batch: Dim,
-        tail: Tail, dtype: np.dtype, size: Dim, offset: RowPlace, before: int = 0,
-    ) -> tuple[list[Buffer], Contraction]:  # fmt: skip
-        """The contraction whose sums they are, and what its tail reads, behind so many that others read."""
-        value, elements = tail_elements(lambda at, total: tail(at, self.own(at, total)), self.anywhere, TOTAL)
-
-        def finished(total: Scalar, *beside: Scalar) -> Scalar:
-            return Substitution(dict(zip([TOTAL, *elements], [total, *beside], strict=True)))(value)
-
-        beside = tuple(self.beside(before + number, each) for number, each in enumerate(elements))
-        what = Contraction(
-            name, lines, columns, channels, a.rows, b.rows, dtype, size, offset, taps, batch, beside, finished
-        )
-        return [typed("Buffer", each.data) for each in elements], what
+        return g.later(Buffer(NOWHERE, g.result_dtype, self.ne, order), launch, own, own.launched_with)
 
     def beside(self, number: int, element: Scalar) -> Beside:
         """What the tail reads, for any index of the result."""
@@ -371,3 +354,69 @@ class _Sums:
 
         by_column = not {BATCH, LINE} & element.free
         return Beside(f"beside_{number}", buffer.dtype, product(buffer.ne), offset, by_column, neighbours)
+
+
+@dataclass(frozen=True, eq=False)
+class _Multiplied:
+    """A contraction, by what becomes of its sums and what they are of."""
+
+    sums: _Sums
+    name: str
+    lines: Dim
+    columns: Dim
+    channels: Dim
+    a: Operand
+    b: Operand | ComputedOperand
+    taps: int = 1
+    batch: Dim = 1
+
+    def offset(self, batch: Scalar, line: Scalar, column: Scalar) -> Scalar:
+        """The place of a result that lies alone."""
+        first = line if self.batch == 1 else batch * self.lines + line
+        return first * self.columns + column
+
+    def contraction(
+        self,
+        tail: Tail,
+        dtype: np.dtype,
+        size: Dim,
+        offset: RowPlace,
+        before: int = 0,
+        second: _Multiplied | None = None,
+    ) -> tuple[list[Buffer], Contraction]:
+        """The contraction, perhaps with a second one, and what its tail reads, behind so many tensors that others read."""
+        both = [self] if second is None else [self, second]
+        totals = [TOTAL, OTHER_TOTAL][: len(both)]
+
+        def whole(at: Index, *found: Scalar) -> Scalar:
+            return tail(at, *(each.sums.own(at, total) for each, total in zip(both, found, strict=True)))
+
+        value, elements = tail_elements(whole, self.sums.anywhere, *totals)
+
+        def finished(*values: Scalar) -> Scalar:
+            return Substitution(dict(zip([*totals, *elements], values, strict=True)))(value)
+
+        beside = tuple(self.sums.beside(before + number, each) for number, each in enumerate(elements))
+        what = Contraction(
+            self.name, self.lines, self.columns, self.channels, self.a.rows, self.b.rows, dtype, size, offset, self.taps,
+            self.batch, beside, finished, None if second is None else second.b.rows,
+        )  # fmt: skip
+        return [typed("Buffer", each.data) for each in elements], what
+
+    def launched_with(self, other: object, tail: Tail, target: Buffer) -> Buffer:
+        """The kernel of two products of one operand, whose sums meet in its tail. Raises NotGenerated."""
+        if not isinstance(other, _Multiplied) or not self.is_like(other):
+            raise NotGenerated("what is multiplied is not of one operand")
+        read, what = self.contraction(tail, target.dtype, product(self.sums.ne), self.offset, second=other)
+        operands = [self.a.buffer, *self.b.buffers, *other.b.buffers]
+        return launched(self.sums.g, [what], operands, read, target.dtype, target.ne, target.order)
+
+    def is_like(self, other: _Multiplied) -> bool:
+        """True if another has the same first operand and sizes, and a block can have both."""
+        if not isinstance(self.b, Operand) or not isinstance(other.b, Operand) or self.a.buffer is not other.a.buffer:
+            return False
+        places = [normal(each.a.rows.offset(BATCH, LINE, TAP)) for each in (self, other)]
+        sizes = [
+            (each.lines, each.columns, each.channels, each.taps, each.batch, each.sums.ne) for each in (self, other)
+        ]
+        return places[0] is places[1] and sizes[0] == sizes[1] and self.taps == 1 and self.lines != 1
