@@ -4,20 +4,20 @@ computed of them, such as normalized ones."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from graphc.ir.types import F32
+from graphc.ir.types import F32, I64
 from graphc.kernels.gpu.evaluate import COMPUTED, identity
 from graphc.kernels.gpu.layout import spread
 from graphc.kernels.gpu.skeletons.pointwise import NO_INPUTS, always, always_computed, in_rows
 from graphc.kernels.gpu.tile import BLOCKS, Builder, Global, Shared, Tile, TileKernel, index, place
 from graphc.kernels.nest import Rewrite
 from graphc.kernels.nest import name as name_of
-from graphc.kernels.scalar import Kernel, Scalar, make
+from graphc.kernels.scalar import Kernel, Scalar, constant, make
 from graphc.shapes import Dim, divisible
 
 ROWS, COLUMNS, WARPS = 8, 256, 8
@@ -28,6 +28,9 @@ NEIGHBOURS = 4
 
 LONG = 4096
 """Columns from which on a row has a block of its own."""
+
+MOST_HELD = 16
+"""Times that a lane has neighbours of a row, for the whole row to be in registers: it is read once then."""
 
 MOST_WARPS, MOST_THREADS = 32, 1024
 """Of a block whose rows are certainly long: what it reads at once is what hides how long memory takes."""
@@ -71,10 +74,14 @@ class _Reduction:
         short = isinstance(columns, int) and columns < LONG
         warps = min(MOST_WARPS, MOST_THREADS // lanes) if long and not short else WARPS
         self.shape = (ROWS, COLUMNS) if short else (1, ROWS * COLUMNS // WARPS * warps)
+        once = -(-columns // (NEIGHBOURS * lanes)) if isinstance(columns, int) else 0
+        if 0 < once <= MOST_HELD:
+            self.shape = ROWS, once * NEIGHBOURS * lanes
         self.layout = spread(self.shape, NEIGHBOURS, warps, lanes)
         self.k = k = Builder(name, self.layout.threads)
         self.tensors = [k.tensor(f"x{number}", dtype, size) for number, (dtype, size) in enumerate(inputs)]
         self.partial = k.tile("partial", self.layout)
+        self.held: dict[Scalar, Scalar] = {}
         self.row, self.column = place(self.shape)
         self.line = BLOCKS[0] * self.shape[0] + self.row
 
@@ -96,9 +103,13 @@ class _Reduction:
     @contextmanager
     def columns_of_rows(self, name: str) -> Iterator[tuple[Scalar, Scalar]]:
         """A loop over columns: those of a tile, and whether a place is one that there is."""
-        with self.k.loop(name, -(-self.columns // self.shape[1])) as step:
+        steps = -(-self.columns // self.shape[1])
+        loop = self.k.loop(name, steps) if steps != 1 else nullcontext(constant(0, I64))
+        with loop as step:
             here = step * self.shape[1] + self.column
             yield here, (self.line < index(self.rows)).and_(here < index(self.columns))
+            if steps != 1:
+                self.held.clear()
 
     def total(self, number: int, stage: Stage, before: Sequence[Tile]) -> Tile:
         """One stage: a number for each row of the block."""
@@ -131,10 +142,10 @@ class _Reduction:
         return divisible(self.columns, NEIGHBOURS) and in_rows(offset, self.column, NEIGHBOURS)
 
     def read(self, value: Scalar, inside: Scalar) -> Scalar:
-        """A value whose elements that lie in rows are read several at a time."""
-        k, tiles = self.k, {}
+        """A value whose elements that lie in rows are read several at a time, and once for each step of a loop."""
+        k, tiles = self.k, self.held
         for node in always_computed(value):
-            if self.is_row(node.args[0]):
+            if node not in tiles and self.is_row(node.args[0]):
                 tensor = self.tensors[node.data]  # type: ignore[call-overload]
                 tile = k.tile(f"read_{len(k.tiles)}", self.layout, COMPUTED.get(tensor.dtype, tensor.dtype))
                 k.load(tile, tensor, always(node.args[0]), always(inside), NEIGHBOURS)
