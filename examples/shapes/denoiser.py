@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -9,8 +10,12 @@ from torch import Tensor, nn
 
 from examples.shapes.latents import latents_of
 from examples.shapes.networks import averages, build_text_encoder, build_unet, tokens_of
+from examples.shapes.scenes import scenes
 from examples.shapes.training import Stage, velocity_error
+from examples.shapes.words import Questions, answers_of
 
+ASKED = 0.02
+"""How much what the text encoder answers (`words.py`) counts beside the velocities: it goes on saying what is where."""
 WITHOUT_CAPTION = 0.1
 """How many examples have an empty caption, for guidance."""
 
@@ -18,10 +23,13 @@ WITHOUT_CAPTION = 0.1
 def train_denoiser(directory: Path, steps: int, batch: int) -> None:
     """Learn from latents of drawn scenes and their captions."""
     latents, captions = latents_of(directory)
+    answers = torch.tensor([answers_of(each) for each in islice(scenes(1), len(latents))])
     text, path = build_text_encoder(), directory / "denoiser.pt"
+    questions = Questions(text.config.hidden_size)
     if not path.exists():
         text.load_state_dict(averages(directory / "words.pt", "text"))
-    stage = Stage(path, nn.ModuleDict({"unet": build_unet(), "text": text}), 1e-3, steps)
+        questions.load_state_dict(averages(directory / "words.pt", "questions"))
+    stage = Stage(path, nn.ModuleDict({"unet": build_unet(), "text": text, "questions": questions}), 1e-3, steps)
     modules = stage.modules
     empty = torch.tensor(tokens_of(""))
     length = longest(captions)
@@ -29,11 +37,13 @@ def train_denoiser(directory: Path, steps: int, batch: int) -> None:
     def loss(step: int) -> Tensor:
         torch.manual_seed(step)
         chosen = torch.randint(0, len(latents), (batch,))
-        words = torch.where(torch.rand(batch, 1) < WITHOUT_CAPTION, empty, captions[chosen])
+        without = torch.rand(batch) < WITHOUT_CAPTION
+        words = torch.where(without[:, None], empty, captions[chosen])
         if step % 8:  # what follows the end of a caption is alike in all; most of the time it is left out
             words = words[:, :length]
         states = modules["text"](words).last_hidden_state
-        return velocity_error(lambda noisy, level: modules["unet"](noisy, level, states).sample, latents[chosen])
+        error = velocity_error(lambda noisy, level: modules["unet"](noisy, level, states).sample, latents[chosen])
+        return error + ASKED * modules["questions"].error(states[~without], answers[chosen][~without])
 
     stage.train(loss)
 

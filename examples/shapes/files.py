@@ -19,6 +19,7 @@ from examples.shapes.networks import (
     trained_autoencoder,
 )
 from examples.shapes.training import Stage
+from examples.shapes.words import Questions
 from graphc.weights.layouts.table import Flat, Table
 from graphc.weights.layouts.text import CLIP
 from graphc.weights.layouts.unet import UNET, VAE
@@ -58,7 +59,10 @@ def read(directory: Path, checkpoint: Path) -> None:
     """Write into `directory` what the stages that made a file left there, but for their optimizers' state: training goes on."""
     vae, unet, text = read_checkpoint(checkpoint)
     Stage(directory / "autoencoder.pt", nn.ModuleDict({"vae": vae}), 1e-3, 0).save()
-    Stage(directory / "denoiser.pt", nn.ModuleDict({"unet": unet, "text": text}), 1.5e-3, 0).save()
+    questions = Questions(text.config.hidden_size)
+    Stage(
+        directory / "denoiser.pt", nn.ModuleDict({"unet": unet, "text": text, "questions": questions}), 1e-3, 0
+    ).save()
     torch.save((torch.zeros(4), torch.eye(4) * SCALING_FACTOR), directory / "white.pt")
 
 

@@ -90,9 +90,37 @@ NO_INPUTS = Kernel(())
 
 
 def in_rows(offset: Scalar, column: Scalar, width: int) -> bool:
-    """True if what has an offset lies side by side for columns side by side, and begins at multiples of so many elements."""
-    steps = steps_of_rows(offset, column)
-    return steps is not None and all(divisible(step, width) for step in steps)
+    """True if what has an offset lies side by side for so many columns side by side, from a multiple of so many on, and begins at
+    multiples of so many elements."""
+    return _in_groups(offset, column, width) == (1, True)
+
+
+def _in_groups(value: Scalar, column: Scalar, width: int) -> tuple[int, bool] | None:
+    """How much a value grows from each of `width` columns to the next, from a multiple of so many on, and whether it is a
+    multiple of so many there; None if it does not grow evenly."""
+    form = linear(value)
+    grows, aligned = 0, divisible(form.constant, width)
+    for atom, factor in form.terms.items():
+        own = _atom_in_groups(atom, column, width)
+        if own is None or (own[0] and not isinstance(factor, int)):
+            return None
+        grows += own[0] * factor if isinstance(factor, int) else 0
+        aligned = aligned and (own[1] or divisible(factor, width))
+    return grows, aligned
+
+
+def _atom_in_groups(atom: Scalar, column: Scalar, width: int) -> tuple[int, bool] | None:
+    if atom is column:
+        return 1, True
+    if column not in atom.free:
+        return 0, False
+    if atom.kind != "operate" or atom.data not in ("//", "%"):
+        return None
+    value, divisor = atom.args
+    own, size = _in_groups(value, column, width), linear(divisor)
+    if own != (1, True) or size.terms or not divisible(size.constant, width):
+        return None
+    return (1, True) if atom.data == "%" else (0, False)
 
 
 def steps_of_rows(offset: Scalar, column: Scalar) -> list[Dim] | None:

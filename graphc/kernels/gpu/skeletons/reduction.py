@@ -13,12 +13,12 @@ import numpy as np
 from graphc.ir.types import F32, I64
 from graphc.kernels.gpu.evaluate import COMPUTED, identity
 from graphc.kernels.gpu.layout import spread
-from graphc.kernels.gpu.skeletons.pointwise import NO_INPUTS, always, always_computed, in_rows
+from graphc.kernels.gpu.skeletons.pointwise import NO_INPUTS, always, always_computed, in_rows, largest_width
 from graphc.kernels.gpu.tile import BLOCKS, Builder, Global, Shared, Tile, TileKernel, index, place
 from graphc.kernels.nest import Rewrite
 from graphc.kernels.nest import name as name_of
 from graphc.kernels.scalar import Kernel, Scalar, constant, make
-from graphc.shapes import Dim, divisible
+from graphc.shapes import Dim
 
 ROWS, COLUMNS, WARPS = 8, 256, 8
 """Of a block, where rows are not long."""
@@ -32,7 +32,7 @@ LONG = 4096
 MOST_HELD = 16
 """Times that a lane has neighbours of a row, for the whole row to be in registers: it is read once then."""
 
-MOST_WARPS, MOST_THREADS = 32, 1024
+LONG_COLUMNS, MOST_WARPS, MOST_THREADS = 4096, 16, 512
 """Of a block whose rows are certainly long: what it reads at once is what hides how long memory takes."""
 
 
@@ -73,7 +73,7 @@ class _Reduction:
         self.rows, self.columns = rows, columns
         short = isinstance(columns, int) and columns < LONG
         warps = min(MOST_WARPS, MOST_THREADS // lanes) if long and not short else WARPS
-        self.shape = (ROWS, COLUMNS) if short else (1, ROWS * COLUMNS // WARPS * warps)
+        self.shape = (ROWS, COLUMNS) if short else (1, LONG_COLUMNS if long else ROWS * COLUMNS)
         once = -(-columns // (NEIGHBOURS * lanes)) if isinstance(columns, int) else 0
         if 0 < once <= MOST_HELD:
             self.shape = ROWS, once * NEIGHBOURS * lanes
@@ -135,20 +135,25 @@ class _Reduction:
             value = self.read(written.value(self.line, here, *(each.value for each in totals)), inside)
             k.map(found, Kernel.select(NO_INPUTS, inside, value, 0.0))
             offset = written.offset(self.line, here) if written.offset else self.line * self.columns + here
-            k.store(result, always(offset), found, always(inside), NEIGHBOURS if self.is_row(offset) else 1)
+            k.store(result, always(offset), found, always(inside), self.together(offset))
 
-    def is_row(self, offset: Scalar) -> bool:
-        """True if neighbouring columns are so at this offset too, and a lane's can be read or written at once."""
-        return divisible(self.columns, NEIGHBOURS) and in_rows(offset, self.column, NEIGHBOURS)
+    def together(self, offset: Scalar) -> int:
+        """How many neighbouring columns, from multiples of so many on, are neighbours at this offset too: they are read or
+        written at once."""
+        width = largest_width(self.columns, NEIGHBOURS)
+        while width > 1 and not in_rows(offset, self.column, width):
+            width //= 2
+        return width
 
     def read(self, value: Scalar, inside: Scalar) -> Scalar:
         """A value whose elements that lie in rows are read several at a time, and once for each step of a loop."""
         k, tiles = self.k, self.held
         for node in always_computed(value):
-            if node not in tiles and self.is_row(node.args[0]):
+            width = self.together(node.args[0])
+            if node not in tiles and width > 1:
                 tensor = self.tensors[node.data]  # type: ignore[call-overload]
                 tile = k.tile(f"read_{len(k.tiles)}", self.layout, COMPUTED.get(tensor.dtype, tensor.dtype))
-                k.load(tile, tensor, always(node.args[0]), always(inside), NEIGHBOURS)
+                k.load(tile, tensor, always(node.args[0]), always(inside), width)
                 tiles[node] = make("tile", tensor.dtype, (), tile)
         return Rewrite(tiles, tuple(sorted(value.free, key=name_of)), ())(value) if tiles else value
 
