@@ -59,14 +59,14 @@ def most(found):
 
 
 def test_captions_that_it_was_not_trained_on(pipeline):
-    """37 of 60 are right in everything: colours, shapes, sides, places, numbers. Nine in ten is what it is trained towards."""
+    """46 of 60 are right in everything: colours, shapes, sides, places, numbers. Nine in ten is what it is trained towards."""
     asked = list(islice(scenes(4242, held_out=True), 60))
     wrong = {}
     for seed, scene in enumerate(asked):
         (made,) = pipeline(scene.caption, seed=seed)
         if found := differences(scene, made.image):
             wrong[scene.caption] = found
-    assert len(wrong) <= 26, wrong
+    assert len(wrong) <= 17, wrong
 
 
 def test_image_to_image_keeps_the_place(pipeline):

@@ -53,8 +53,10 @@ class Scheduling:
         return Scheduling(gpu, usual(gpu))
 
     def schedules(self, sizes: Sizes) -> list[Schedule]:
-        """Those in which a contraction is compiled, the most important first."""
+        """Those in which a contraction is compiled, the most important first; none if there is none for these sizes."""
         key = str(sizes)
+        if not any(map(sizes.take, self.candidates(sizes.operand))):
+            return []
         if key not in self._chosen:
             self._chosen[key] = self._for_free(sizes) if sizes.free else self.ranked(sizes)[:1]
         return self._chosen[key]

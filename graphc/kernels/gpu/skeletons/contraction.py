@@ -362,12 +362,14 @@ class _Contraction:
                 return self.first_row + row // height * (height * times) + number * height + row % height
 
             for total, sums in zip(totals, found, strict=True):
+                if total is not totals[0]:
+                    k.barrier()
                 k.put(buffer, Part(total, number))
                 k.barrier()
                 k.get(sums, buffer)
-                k.barrier()
             for beside, (each, first) in zip(self.beside, self.columns.of(BLOCKS[1]), strict=True):
                 _Out(k, each, batch, row_of, first).write(found, beside, self.result)
+            k.barrier()
 
 
 PADDING = 16
