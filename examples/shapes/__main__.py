@@ -10,7 +10,8 @@
 Needs torch, diffusers, transformers and peft. Each stage goes on where it was stopped: its state is in DIRECTORY. The autoencoder
 learns first, and what words mean; then the text encoder and the U-Net together, on latents; then what can be added to them.
 Small batches keep few cores busy: `--processes 2` is faster on two cores than two threads are.
-`read` takes a written file in the place of the first three: the denoiser learns on, velocities too if it predicted noise.
+`read` takes a written file in the place of the first: words, where 1000 steps do, and the denoiser learn on from it, velocities
+too if it predicted noise.
 """
 
 from __future__ import annotations

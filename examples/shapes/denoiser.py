@@ -24,12 +24,14 @@ def train_denoiser(directory: Path, steps: int, batch: int) -> None:
     """Learn from latents of drawn scenes and their captions."""
     latents, captions = latents_of(directory)
     answers = torch.tensor([answers_of(each) for each in islice(scenes(1), len(latents))])
-    text, path = build_text_encoder(), directory / "denoiser.pt"
-    questions = Questions(text.config.hidden_size)
-    if not path.exists():
-        text.load_state_dict(averages(directory / "words.pt", "text"))
-        questions.load_state_dict(averages(directory / "words.pt", "questions"))
-    stage = Stage(path, nn.ModuleDict({"unet": build_unet(), "text": text, "questions": questions}), 1e-3, steps)
+    text = build_text_encoder()
+    parts = {"unet": build_unet(), "text": text, "questions": Questions(text.config.hidden_size)}
+    stage = Stage(directory / "denoiser.pt", nn.ModuleDict(parts), 1e-3, steps)
+    if stage.done == 0:  # what the words mean is known
+        for name in ("text", "questions"):
+            known = averages(directory / "words.pt", name)
+            stage.modules[name].load_state_dict(known)
+            stage.averages[name].load_state_dict(known)
     modules = stage.modules
     empty = torch.tensor(tokens_of(""))
     length = longest(captions)

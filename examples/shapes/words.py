@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from examples.shapes.networks import build_text_encoder, tokens_of
+from examples.shapes.networks import averages, build_text_encoder, tokens_of
 from examples.shapes.scenes import BACKGROUNDS, COLOURS, NUMBERS, PLACES, RELATIONS, SHAPES, SIZES, Scene, scenes
 from examples.shapes.training import Stage
 
@@ -77,8 +77,10 @@ class Questions(nn.Module):
 
 
 def train_words(directory: Path, steps: int) -> None:
-    """Learn to answer what a caption says: which things, where, how many."""
+    """Learn to answer what a caption says: which things, where, how many. A text encoder that was read learns on."""
     text = build_text_encoder()
+    if (directory / "denoiser.pt").exists():
+        text.load_state_dict(averages(directory / "denoiser.pt", "text"))
     modules = nn.ModuleDict({"text": text, "questions": Questions(text.config.hidden_size)})
     stage = Stage(directory / "words.pt", modules, 2e-3, steps)
     drawn = scenes(5)
