@@ -16,15 +16,15 @@ ROLES = ("first", "second", "left", "right", "upper", "lower")
 """What a thing may be: by its place in the caption, or in the picture as far as that is said. Words that come behind the first
 thing tell where it is, and CLIP's tokens look back alone: that thing's own do not know it. A U-Net whose text encoder was not
 asked goes on painting both things in both places for a long time."""
-LOOKS = {"colour": len(COLOURS) + 1, "shape": len(SHAPES) + 1, "size": len(SIZES) + 1}
+LOOKS = {"colour": tuple(COLOURS), "shape": SHAPES, "size": tuple(SIZES)}
 WHOLE = {
     "relation": len(RELATIONS) + 1,
     "place": len(PLACES),
     "number": len(NUMBERS) + 2,
     "background": len(BACKGROUNDS) + 1,
 }
-"""What is asked about the thing of each role, and about a caption, and how many answers there are; the last of most is that it
-is not said."""
+"""What is asked about the thing of each role, with what it may be but not said, and about a caption, with how many answers there
+are; the last of most is that it is not said."""
 
 
 def answers_of(scene: Scene) -> list[int]:
@@ -44,8 +44,8 @@ def answers_of(scene: Scene) -> list[int]:
     )
     found = []
     for thing in things:
-        for what, choices in (("colour", COLOURS), ("shape", SHAPES), ("size", SIZES)):
-            found.append(len(choices) if thing is None else list(choices).index(getattr(thing, what)))
+        for what, choices in LOOKS.items():
+            found.append(len(choices) if thing is None else choices.index(getattr(thing, what)))
     found.append(list(RELATIONS).index(relation) if relation else len(RELATIONS))
     found.append(next((at for at, place in enumerate(PLACES) if place and said.endswith(place)), 0))
     found.append(len(scene.things))
@@ -61,7 +61,7 @@ class Questions(nn.Module):
         super().__init__()
         self.questions = nn.Parameter(torch.randn(len(ROLES) + len(WHOLE), width))
         self.look = nn.MultiheadAttention(width, 4, batch_first=True)
-        self.looks = nn.ModuleList(nn.Linear(width, count) for count in LOOKS.values())
+        self.looks = nn.ModuleList(nn.Linear(width, len(choices) + 1) for choices in LOOKS.values())
         self.whole = nn.ModuleList(nn.Linear(width, count) for count in WHOLE.values())
 
     def forward(self, states: Tensor) -> list[Tensor]:

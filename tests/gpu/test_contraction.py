@@ -46,6 +46,13 @@ def drawn(shape: tuple[int, ...], dtype: np.dtype, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
+def assert_near(interpreted: np.ndarray, emulated: np.ndarray, expected: np.ndarray) -> None:
+    """Both ways differ from what is expected, and from each other, by rounding."""
+    limit = STEP[interpreted.dtype] * np.abs(expected).max()
+    assert np.abs(interpreted.astype(np.float64) - expected).max() < limit
+    assert np.abs(interpreted.astype(np.float64) - emulated.astype(np.float64)).max() < limit
+
+
 CASES = [
     ("m128n128k32 w64x32 s3 z1 m16n8k16_half", F16, 129, 136, 96, 1),
     ("m128n128k32 w64x32 s3 z1 m16n8k16_half", F16, 1, 8, 32, 1),
@@ -68,9 +75,7 @@ def test_products(schedule: str, dtype: np.dtype, rows: int, columns: int, chann
     interpreted, emulated, counters = both_ways(steps, {"m": rows})
     total = a.astype(np.float64) @ b.astype(np.float64).swapaxes(1, 2) + bias
     expected = total / (1 + np.exp(-total)) + residual
-    limit = STEP[dtype] * np.abs(expected).max()
-    assert np.abs(interpreted.astype(np.float64) - expected).max() < limit
-    assert np.abs(interpreted.astype(np.float64) - emulated.astype(np.float64)).max() < limit
+    assert_near(interpreted, emulated, expected)
     assert dtype == F32 or (interpreted == emulated).mean() > 0.999  # exp may differ in its last bit
     if channels % 8 == columns % 8 == 0:
         assert all(each.wide_share > 0.99 for each in counters)
@@ -102,9 +107,7 @@ def test_pairs(schedule: str, dtype: np.dtype, rows: int, columns: int, channels
     interpreted, emulated, counters = both_ways(steps, {"m": rows})
     total, other = (a.astype(np.float64) @ each.astype(np.float64).swapaxes(1, 2) for each in (b, gate))
     expected = total * ((other + bias) / (1 + np.exp(-other - bias)) + 0.5)
-    limit = STEP[dtype] * np.abs(expected).max()
-    assert np.abs(interpreted.astype(np.float64) - expected).max() < limit
-    assert np.abs(interpreted.astype(np.float64) - emulated.astype(np.float64)).max() < limit
+    assert_near(interpreted, emulated, expected)
     if channels % 8 == columns % 8 == 0:
         assert all(each.wide_share > 0.99 for each in counters)
         narrow = parsed(schedule).columns == 64  # rows of 32 sums are read in two phases

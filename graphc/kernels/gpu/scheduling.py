@@ -55,10 +55,11 @@ class Scheduling:
     def schedules(self, sizes: Sizes) -> list[Schedule]:
         """Those in which a contraction is compiled, the most important first; none if there is none for these sizes."""
         key = str(sizes)
-        if not any(map(sizes.take, self.candidates(sizes.operand))):
-            return []
         if key not in self._chosen:
-            self._chosen[key] = self._for_free(sizes) if sizes.free else self.ranked(sizes)[:1]
+            if not any(map(sizes.take, self.candidates(sizes.operand))):
+                self._chosen[key] = []
+            else:
+                self._chosen[key] = self._for_free(sizes) if sizes.free else self.ranked(sizes)[:1]
         return self._chosen[key]
 
     def best(self, sizes: Sizes, among: Iterable[Schedule]) -> Schedule:

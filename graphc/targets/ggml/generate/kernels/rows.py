@@ -77,7 +77,7 @@ def group_norm(
     """`graphc_group_norm`."""
     x = g.stored(x) if x.work > 2 else x
     width, height, channels, count = x.ne
-    own, order = channels // groups, natural_order(x)
+    own, order = channels // groups, CHANNELS_LAST if natural_order(x) == CHANNELS_LAST else PLAIN
 
     def place(at: Index, column: Scalar) -> Index:
         if order == CHANNELS_LAST:
@@ -96,7 +96,7 @@ def group_norm(
         lambda at, mean, inverse: (x.element(at) - mean) * inverse,
         ("sum", lambda at, column: x.element(place(at, column)), _mean(columns)),
         ("sum", squared, _inverse_root(columns, epsilon)),
-        order=order if order == CHANNELS_LAST else PLAIN,
+        order=order,
     )  # fmt: skip
     scale, shift = (each and of_channels(each, result.ne) for each in (scale, shift))
     found = affine(result, found, scale, shift)
