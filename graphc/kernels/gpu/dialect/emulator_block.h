@@ -15,7 +15,7 @@
 namespace emulator {
 
 constexpr int LANES = 32, MOST_WARPS = 32;
-constexpr size_t STACK = 128 << 10;  // bytes of a thread's stack; pages that nobody touches cost nothing
+constexpr size_t STACK = 128 << 10;  // bytes of a thread's stack, and what its address is a multiple of; pages that nobody touches cost nothing
 constexpr size_t STACK_LEFT = 8 << 10;
 
 // ---- Changing from one fiber to another
@@ -83,9 +83,13 @@ constexpr int SAVED = 20, SAVED_RETURN = 11;
 // Stores where this fiber stands, and goes on where another stood.
 extern "C" __attribute__((visibility("hidden"))) GRAPHC_SWITCH_ABI void graphc_switch(void **from, void *to) __asm__("graphc_switch");
 
-// A stack on which `start` begins.
-static inline void *fresh_fiber(unsigned char *stack, size_t bytes, void (*start)()) {
-    void **top = (void **) (((uintptr_t) stack + bytes) & ~(uintptr_t) 63) - 8;
+struct Block;
+
+// A stack of STACK bytes on which `start` begins. Its last word is the block's address: see block().
+static inline void *fresh_fiber(unsigned char *stack, Block &block, void (*start)()) {
+    void **top = (void **) (stack + STACK);
+    top[-1] = &block;
+    top -= 8;
 #if defined(__x86_64__)
     *--top = nullptr;
     *--top = (void *) start;
@@ -170,7 +174,8 @@ struct Block {
     const EmulatorBuffer *last_buffer;
     EmulatorCounters counters;
     uint64_t random;
-    unsigned char *stacks;
+    void *mapped;
+    unsigned char *stacks;  // in it: one for each thread, and one for the schedule
     void *scheduler, *outside;
     Lane *order[LANES];  // of the lanes of the warp that runs
     int turn, turns;
@@ -178,10 +183,12 @@ struct Block {
     char error[EMULATOR_MESSAGE];
 };
 
-#define GRAPHC_LOCAL static thread_local __attribute__((tls_model("initial-exec")))
-GRAPHC_LOCAL Block *running;
-
-static inline Block &block() { return *running; }
+// The block that runs, found from the stack that this is called on. A thread-local variable would be the obvious place, but a library
+// can be loaded in thousands, and what a process has for those of libraries that come late is soon used up.
+static inline Block &block() {
+    unsigned char here;
+    return *((Block **) (((uintptr_t) &here | (STACK - 1)) + 1))[-1];
+}
 
 static inline uint64_t draw(Block &b) {
     b.random ^= b.random << 13;
@@ -349,12 +356,11 @@ static inline bool run_block(Block &b, uint64_t number) {
             Lane &lane = b.warps[w].lanes[l];
             lane.thread = (uint32_t) (w * LANES + l);
             lane.at = At::RUNNING, lane.committed = 0, lane.copies.size = lane.first_copy = 0, lane.accesses.size = 0;
-            lane.place = fresh_fiber(b.stacks + (size_t) lane.thread * STACK, STACK, run_thread);
+            lane.place = fresh_fiber(b.stacks + (size_t) lane.thread * STACK, b, run_thread);
         }
     }
     const size_t threads = (size_t) b.warp_count * LANES;
-    void *schedule = fresh_fiber(b.stacks + threads * STACK, STACK, run_schedule);
-    running = &b;
+    void *schedule = fresh_fiber(b.stacks + threads * STACK, b, run_schedule);
     graphc_switch(&b.outside, schedule);
     return !b.failed;
 }

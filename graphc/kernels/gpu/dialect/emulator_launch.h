@@ -56,17 +56,18 @@ static inline bool prepare(Block &b, const Work &work) {
     memcpy(b.grid, launch.grid, sizeof b.grid);
     b.launch = &launch, b.kernel = work.kernel, b.warp_count = work.warps, b.shared_bytes = shared;
     b.lanes = (Lane *) calloc(threads, sizeof(Lane));
-    b.stacks = (unsigned char *) mmap(nullptr, (threads + 1) * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
+    b.mapped = mmap(nullptr, (threads + 2) * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
+    b.stacks = (unsigned char *) (((uintptr_t) b.mapped + STACK - 1) & ~(uintptr_t) (STACK - 1));
     if (posix_memalign((void **) &b.shared, 1024, shared + 1024)) b.shared = nullptr;
     b.written = (uint64_t *) calloc(shared + 1, sizeof(uint64_t));
     b.read = (uint64_t *) calloc(shared + 1, sizeof(uint64_t));
-    return b.lanes && b.stacks != MAP_FAILED && b.shared && b.written && b.read;
+    return b.lanes && b.mapped != MAP_FAILED && b.shared && b.written && b.read;
 }
 
 static inline void release(Block &b) {
     const size_t threads = (size_t) b.warp_count * LANES;
     for (size_t i = 0; b.lanes && i < threads; i++) free(b.lanes[i].copies.items), free(b.lanes[i].accesses.items);
-    if (b.stacks != MAP_FAILED) munmap(b.stacks, (threads + 1) * STACK);
+    if (b.mapped != MAP_FAILED) munmap(b.mapped, (threads + 2) * STACK);
     free(b.lanes), free(b.shared), free(b.written), free(b.read);
 }
 
