@@ -57,6 +57,9 @@ GUIDED = {"IQ2_XXS", "IQ2_XS", "IQ1_S"}
 LARGEST = dict.fromkeys(QUANTIZED, 65504.0) | {"NVFP4": 2688.0}
 """The largest number that a type certainly holds: scales are float16; those of NVFP4, for numbers to 6, floats of 8 bits."""
 
+WHOLE = {"Q4_0": (-8, 7), "Q8_0": (-128, 127)}
+"""Types whose blocks hold whole numbers from the one to the other exactly: their scale is 1 then."""
+
 _PART = 1 << 20
 """Elements that a thread converts at a time."""
 
@@ -96,6 +99,25 @@ def widened(type: str, stored: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     if type in QUANTIZED:
         return dequantize(type, np.ascontiguousarray(stored), prod(shape)).reshape(shape)
     return stored.astype(F32).reshape(shape)
+
+
+def whole_in_blocks(type: str, array: np.ndarray) -> np.ndarray:
+    """Whole numbers of int8, whose rows are whole blocks, in a type of `WHOLE`: every block's scale is 1.
+
+    Raises GraphcError for a number that the type does not hold.
+    """
+    least, most = WHOLE[type]
+    if array.size and (array.min() < least or array.max() > most):
+        raise GraphcError(f"{type} holds no whole numbers below {least} or above {most}")
+    numbers = np.ascontiguousarray(array).reshape(-1, TYPES[type].elements)
+    blocks = np.empty((len(numbers), TYPES[type].size), np.uint8)
+    blocks[:, :2] = np.array([1], "<f2").view(np.uint8)
+    if type == "Q8_0":
+        blocks[:, 2:] = numbers.view(np.uint8)
+    else:
+        first, second = np.split((numbers + np.int8(8)).view(np.uint8), 2, axis=1)
+        blocks[:, 2:] = first | second << 4
+    return blocks.reshape(stored_shape(type, array.shape))
 
 
 def quantize(type: str, array: np.ndarray) -> np.ndarray:

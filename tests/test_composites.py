@@ -23,6 +23,7 @@ from graphc.targets.ggml.run.graph import most_tensors
 OWN = {
     "graphc_attention": ["attention"],
     "graphc_linear": ["mul_mat"],
+    "graphc_scaled_linear": ["mul_mat"],
     "graphc_conv_2d": ["conv_2d"],
     "graphc_layer_norm": ["norm"],
     "graphc_rms_norm": ["norm"],
@@ -56,6 +57,7 @@ BY_ITSELF = {
 
 FIRST = {
     "graphc_linear": ("ggml_mul_mat", ("matrix", "flat")),
+    "graphc_scaled_linear": ("graphc_scaled_linear", ("whole", "flat", "scales", "shifts", False)),
     "graphc_conv_2d": ("ggml_conv_2d", ("kernel", "x", 1, 1, 1, 1, 1, 1)),
     "graphc_layer_norm": ("ggml_norm", ("x", 0.5)),
     "graphc_rms_norm": ("ggml_rms_norm", ("x", 0.5)),
@@ -71,6 +73,8 @@ FIRST = {
 BEHIND = {
     ("graphc_linear", "ggml_add"): [("ggml_add", "matrix_sum"), ("ggml_add", "matrix_sum")],
     ("graphc_linear", "graphc_relu"): [("ggml_add", "matrix_sum"), ("ggml_relu",)],
+    ("graphc_scaled_linear", "ggml_add"): [("ggml_add", "matrix_sum"), ("ggml_add", "matrix_sum")],
+    ("graphc_scaled_linear", "graphc_relu"): [("ggml_add", "matrix_sum"), ("ggml_relu",)],
     ("graphc_conv_2d", "ggml_add"): [("ggml_add", "image_sum"), ("ggml_add", "image_sum")],
     ("graphc_conv_2d", "graphc_relu"): [("ggml_relu",)],
     ("graphc_layer_norm", "ggml_mul"): [("ggml_mul", "row")],

@@ -20,6 +20,7 @@ from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Pad, Reshape, Transpose
 from graphc.ops.norm import GroupNorm, LayerNorm, RMSNorm
 from graphc.ops.pointwise import Binary, Unary
+from graphc.ops.quantized import ScaledMatMul
 from graphc.ops.rotary import RotaryEmbedding
 from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.lowering.lower import lower
@@ -669,6 +670,37 @@ def few_rows(
     assert sorted(met) == [("mul_mat", 2)] * len(inputs) + [("mul_mat", 3)] * len(inputs)
     executor.close()
     return results
+
+
+@pytest.mark.parametrize(("bits", "size"), [(4, 16), (4, 32), (4, 96), (4, 128), (8, 64), (8, 512), (4, 1536)])
+@pytest.mark.parametrize("shifted", [False, True])
+def test_whole_numbers_with_scales(bits, size, shifted):
+    """Few rows and many, with a sum and ReLU, by our code and by ggml's calls: exact to rounding; codes stay as they are."""
+    codes = RANDOM.integers(-(1 << bits - 1), 1 << bits - 1, (83, 1536)).astype(np.int8)
+    scaling = [RANDOM.uniform(0.01, 0.02, (83, 1536 // size)).astype(np.float32) for _ in range(1 + shifted)]
+    for rows in (1, 2, 8, 9, 200):
+        x = RANDOM.standard_normal((2, rows, 1536)).astype(np.float32)
+        graph = Graph()
+        y = graph.add(
+            ScaledMatMul(bits), [graph.input("x", TensorType(F32, x.shape)), *map(graph.constant, (codes, *scaling))]
+        )
+        bias = RANDOM.standard_normal(83).astype(np.float32)
+        total = graph.add(Binary("Add"), [y.output, graph.constant(bias)]).output
+        graph.output(graph.add(Unary("Relu"), [total]).output, "y")
+        program = lower(graph)
+        weights = [weight.converted(weight.value.data) for weight in program.weights]
+        assert {weight.tensor.type for weight in program.weights} == {"Q4_0" if bits == 4 else "Q8_0", "F32"}
+        for weight, stored in zip(program.weights, weights, strict=True):
+            np.testing.assert_array_equal(weight.numbers(stored), weight.value.data)
+        wide = [each.astype(np.float64) for each in (x, codes, *scaling)]
+        (exact,) = ScaledMatMul(bits).eval(*wide)
+        (sizes,) = ScaledMatMul(bits).eval(*map(np.abs, wide))
+        for own, threads in ((True, 1), (True, 3), (False, 2)):
+            executor = Executor(program, weights, threads=threads)
+            executor.uses_own = own
+            (found,) = executor.run({"x": x}, {})
+            assert (np.abs(found - np.maximum(exact + bias, 0)) <= 2.0**-22 * (sizes + np.abs(bias))).all()
+            executor.close()
 
 
 def test_halves_of_all_kinds():

@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphc.errors import ShapeError
+from graphc.ir.graph import Value
 from graphc.ir.types import F32, I8, I16, I32, U8, TensorType
-from graphc.ops.base import Op, broadcast_shapes
-from graphc.ops.pointwise import load_broadcast
+from graphc.ops.base import Emit, Op, broadcast_shapes
+from graphc.ops.collapse import MAX_RANK
+from graphc.ops.matmul import MatMul
+from graphc.ops.movement import Reshape, Slice
+from graphc.ops.pointwise import Binary, Cast, load_broadcast
+from graphc.shapes import upper_bound
 
 if TYPE_CHECKING:
     from graphc.kernels.scalar import Kernel, Scalar
+    from graphc.targets.ggml.lowering.builder import Builder
+    from graphc.targets.ggml.program.tensor import Tensor
 
 U16 = np.dtype(np.uint16)
 SMALL = (U8, I8, U16, I16)
@@ -87,6 +94,64 @@ class Requantize(Op):
         """One product."""
         total, factor, zero = (load_broadcast(k, i, type, index) for i, type in enumerate(inputs))
         return saturated_scalar(k, k.call("rint", k.cast(total, F32) * factor), zero, inputs[2].dtype)
+
+
+@dataclass(frozen=True)
+class ScaledMatMul(Op):
+    """x, codes, scales, shifts -> `x @ w^T` for `w = (codes + shift) * scale`, with a scale and a shift for each block of a row
+    of codes; without shifts they are 0. Of codes beyond the end of x's rows, in the last block, nothing is read. Constant codes
+    stay whole numbers of 4 bits, or of 8 if `bits` says so."""
+
+    bits: int = 4
+
+    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
+        """float32 [..., M, K], int8 [N, K or more], float32 [N, blocks], the same -> float32 [..., M, N]."""
+        x, codes, *scaling = inputs
+        given = ", ".join(map(str, inputs))
+        if codes.dtype != I8 or any(each.dtype != F32 for each in (x, *scaling)) or self.bits not in (4, 8):
+            raise ShapeError(f"{self.name} does not take {given}")
+        if x.rank < 2 or codes.rank != 2:
+            raise ShapeError(f"{self.name} does not take {given}")
+        longer = upper_bound(x.shape[-1] - codes.shape[-1])
+        if longer is None or longer > 0:
+            message = f"{self.name}: a row of {x} is longer than one of {codes}, or may be"
+            raise ShapeError(message, [(x.shape[-1], codes.shape[-1])])
+        for each in scaling:
+            if (
+                each.rank != 2
+                or each.shape != (codes.shape[0], scaling[0].shape[1])
+                or codes.shape[1] % each.shape[1] != 0
+            ):
+                raise ShapeError(f"{self.name}: {each} has no numbers for whole blocks of each row of {codes}")
+        return (TensorType(F32, (*x.shape[:-1], codes.shape[0])),)
+
+    def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        """In float32."""
+        x, codes, scales, *shifts = inputs
+        wide = codes.astype(F32).reshape(*scales.shape, -1)
+        for shift in shifts:
+            wide += shift[..., None]
+        return (x @ (wide * scales[..., None]).reshape(codes.shape)[:, : x.shape[-1]].T,)
+
+    def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | None:
+        """`graphc_scaled_linear`, for constant codes that ggml's blocks hold."""
+        x, _, scales, *shifts = inputs
+        codes = b.whole_in_blocks(1, "Q4_0" if self.bits == 4 else "Q8_0")
+        if codes is None or x.shape[-1] != codes.shape[-1] or len(b.types[0].shape) > MAX_RANK:
+            return None
+        return b.call(
+            "graphc_scaled_linear", codes, b.rows(x), scales, shifts[0] if shifts else None, False, rank=x.rank
+        )
+
+    def define(self, emit: Emit, *inputs: Value) -> tuple[Value, ...] | None:
+        """A product with the matrix that the codes stand for."""
+        x, codes, scales, *shifts = inputs
+        (rows, columns), blocks = codes.shape, scales.shape[1]
+        wide = emit(Reshape((rows, blocks, columns // blocks)), emit(Cast(F32), codes))
+        for function, each in (*(("Add", shift) for shift in shifts), ("Mul", scales)):
+            wide = emit(Binary(function), wide, emit(Reshape((rows, blocks, 1)), each))
+        wide = emit(Slice((0, 0), (rows, x.shape[-1]), (1, 1)), emit(Reshape((rows, columns)), wide))
+        return (emit(MatMul(transpose_b=True), x, wide),)
 
 
 def check_scaled(op: Op, inputs: Sequence[TensorType], fits: bool) -> None:

@@ -11,7 +11,7 @@ import cpp_programs
 import numpy as np
 from draws import DRAWS, Draw
 
-from graphc.ir.types import F32, I32, TensorType
+from graphc.ir.types import F32, I8, I32, TensorType
 from graphc.kernels.use import KernelUse
 from graphc.shapes import symbol, symbols
 from graphc.targets.ggml.lowering.builder import Builder
@@ -36,6 +36,8 @@ class Tensors:
         self.rows = program.add_input("rows", I32, (5,), "I32", low=0, high=6)
         self.flat = program.add_input("flat", F32, (6, 64), "F32")
         self.matrix = program.add_weight("matrix", F32, (6, 64), type="Q8_0")
+        self.whole = program.add_weight("whole", I8, (6, 64), type="Q4_0")
+        self.scales, self.shifts = (program.add_weight(name, F32, (6, 4)) for name in ("scales", "shifts"))
         self.half = program.add_weight("half", F32, (3, 6, 3, 3), type="F16")
         self.kernel = program.add_weight("kernel", F32, (3, 6, 3, 3))
         self.each = program.add_weight("each", F32, (6, 1, 3, 3))
@@ -82,6 +84,7 @@ OTHERS: dict[str, Arguments] = {
     **dict.fromkeys(("ggml_pad_ext", "graphc_pad"), lambda t: (t.x, 1, 2, 0, 3, 1, 0, 0, 1)),
     "graphc_attention": lambda t: (t.x, t.y, t.x, None, 0.5),
     "graphc_linear": lambda t: (t.matrix, t.flat, True, t.matrix_sum),
+    "graphc_scaled_linear": lambda t: (t.whole, t.flat, t.scales, t.shifts, True, t.matrix_sum),
     "graphc_conv_2d": lambda t: (t.kernel, t.x, t.bias, 1, 1, 1, 1, 1, 1, True, False, t.image_sum),
     **dict.fromkeys(("graphc_layer_norm", "graphc_rms_norm"), lambda t: (t.x, t.row, t.row, 0.5)),
     "graphc_group_norm": lambda t: (t.x, t.vector, t.channel, 3, 0.5, True),

@@ -7,11 +7,14 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from emulated_device import fake
+from onnx import TensorProto, helper, numpy_helper
 from test_generated_programs import executor_of
 
 import graphc
+from graphc.frontend.onnx.table import MICROSOFT
 from graphc.ggml_types import QUANTIZED
 from graphc.runtime.compare import relative_error
 from graphc.targets.ggml.program.launch import LAUNCH
@@ -59,6 +62,40 @@ def test_models_of_the_zoo(name: str, type: str, tmp_path: Path) -> None:
     inputs = dict(np.load(tmp_path / "inputs.npz"))
     graphc.compile(path, tmp_path / "model.gguf", threads=1, dtype=type).close()
     agrees_with_the_cpu(tmp_path / "model.gguf", inputs, {type.upper()})
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_products_of_few_bits(count: int, tmp_path: Path) -> None:
+    """Of 4 bits with zero points, and of 8 without, as language models have them."""
+    random = np.random.default_rng(5)
+    first = {
+        "codes": random.integers(0, 256, (96, 4, 16)).astype(np.uint8),
+        "scales": random.uniform(0.05, 0.1, (96, 4)).astype(np.float32),
+        "zeros": random.integers(0, 256, (96, 2)).astype(np.uint8),
+    }
+    second = {
+        "codes_2": random.integers(0, 256, (71, 3, 32)).astype(np.uint8),
+        "scales_2": random.uniform(0.001, 0.002, (71, 3)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node(
+            "MatMulNBits", ["x", *first], ["h"], "first", N=96, K=128, bits=4, block_size=32, domain=MICROSOFT
+        ),
+        helper.make_node("Relu", ["h"], ["r"], "relu"),
+        helper.make_node(
+            "MatMulNBits", ["r", *second], ["y"], "second", N=71, K=96, bits=8, block_size=32, domain=MICROSOFT
+        ),
+    ]
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size]) for name, size in (("x", 128), ("y", 71))
+    )
+    weights = [numpy_helper.from_array(array, name) for name, array in (first | second).items()]
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid(MICROSOFT, 1)]
+    graph = helper.make_graph(nodes, "few_bits", [x], [y], weights)
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=9), tmp_path / "model.onnx")
+    graphc.compile(tmp_path / "model.onnx", tmp_path / "model.gguf", threads=1).close()
+    inputs = {"x": random.standard_normal((count, 128)).astype(np.float32)}
+    agrees_with_the_cpu(tmp_path / "model.gguf", inputs, {"Q4_0", "Q8_0"})
 
 
 def agrees_with_the_cpu(path: Path, inputs: dict[str, np.ndarray], types: set[str]) -> None:

@@ -36,7 +36,7 @@ ROLES: Mapping[tuple[str, int], str] = {
 
 OPERANDS: Mapping[str, str] = {
     "weight": "weight", "kernel": "weight", "scale": "weight", "bias": "bias", "shift": "bias", "sums": "bias", "mask": "mask",
-    "cos": "cos", "sin": "sin",
+    "cos": "cos", "sin": "sin", "scales": "scales", "shifts": "shifts",
 }  # fmt: skip
 """The same where a composite reads it, by what the composite calls the operand."""
 
@@ -47,6 +47,7 @@ MOVES = VIEWS | {"graphc_copy", "ggml_cast", "ggml_repeat_4d"}
 
 KINDS: Mapping[str, str] = {
     "graphc_linear": "Linear",
+    "graphc_scaled_linear": "Linear",
     "graphc_conv_2d": "Conv",
     "graphc_layer_norm": "Norm",
     "graphc_rms_norm": "Norm",

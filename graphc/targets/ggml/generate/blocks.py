@@ -144,5 +144,6 @@ def decoded(tensor: Tensor) -> Array:
 
 
 def is_in_blocks(array: Array) -> bool:
-    """True for what is computed of weights in blocks alone."""
-    return bool(array.buffers) and all(buffer.tensor.type in FORMATS for buffer in array.buffers)
+    """True for what is computed of weights in blocks, and of other weights at most."""
+    tensors = [buffer.tensor for buffer in array.buffers]
+    return any(each.type in FORMATS for each in tensors) and all(each.weight >= 0 for each in tensors)

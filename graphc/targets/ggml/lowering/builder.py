@@ -41,6 +41,11 @@ class Builder(ImageCalls):
         """The elements of the operator's input `index` if they are known when compiling."""
         raise NotImplementedError
 
+    def whole_in_blocks(self, index: int, type: str) -> Tensor | None:
+        """The operator's input `index`, constant int8 numbers, each as it is in blocks of this type (`ggml_types.WHOLE`); None if
+        it is computed, or its rows are not whole blocks."""
+        raise NotImplementedError
+
     def row_indices(self, index: int, limit: Dim) -> Tensor | None:
         """The operator's input `index` as I32 row numbers that are certain to lie in `0 <= i < limit`: a constant that
         does, or an input of the model whose values are checked when it is run; None for computed numbers."""

@@ -13,9 +13,10 @@ from itertools import groupby
 import numpy as np
 
 from graphc.errors import GraphcError, Problem, UnsupportedError
+from graphc.ggml_types import fits
 from graphc.ir.graph import Graph, Node, Value
 from graphc.ir.numbers import identity, read_numbers
-from graphc.ir.types import I32, I64
+from graphc.ir.types import I8, I32, I64
 from graphc.kernels.c.routine import has_kernel, routine_of
 from graphc.kernels.scalar import trace
 from graphc.kernels.use import KernelUse
@@ -98,16 +99,20 @@ class Lowering:
         """The tensor that holds a value; a weight is declared when it is first asked for."""
         if value not in self.tensors:
             assert value.static, f"{value} is read before it is lowered"
-            shape = static_shape(value.shape)
-            if shape is None:
-                raise GraphcError(f"the constant {value} has sizes that are only known when the model is run")
-            large = product(shape) * value.dtype.itemsize >= WORTH_SHARING
-            key = identity(value, FOLD_BYTES) if large else value
-            if key not in self.weights:
-                self.weights[key] = self.program.add_weight(value.name, value.dtype, shape, value)
-            self.tensors[value] = self.weights[key]
+            self.tensors[value] = self.weight(value)
         tensor = self.tensors[value]
         return tensor if tensor.type == STORAGE[value.dtype] else self.widened(value, tensor)
+
+    def weight(self, value: Value, type: str = "") -> Tensor:
+        """The tensor of a constant in a type, its own unless another is asked for. Equal constants are one, if large."""
+        shape = static_shape(value.shape)
+        if shape is None:
+            raise GraphcError(f"the constant {value} has sizes that are only known when the model is run")
+        large = product(shape) * value.dtype.itemsize >= WORTH_SHARING
+        key = (identity(value, FOLD_BYTES) if large else value, type)
+        if key not in self.weights:
+            self.weights[key] = self.program.add_weight(value.name, value.dtype, shape, value, type)
+        return self.weights[key]
 
     def widened(self, value: Value, narrow: Tensor) -> Tensor:
         """An int64 value as itself, where its input is held as I32."""
@@ -235,6 +240,14 @@ class NodeBuilder(Builder):
         if value.is_constant or (value.static and isinstance(size, int) and size <= KNOWN_LIMIT):
             return read_numbers(value)
         return None
+
+    def whole_in_blocks(self, index: int, type: str) -> Tensor | None:
+        """See `Builder.whole_in_blocks`."""
+        value = self.inputs[index]
+        row = value.shape[-1] if value.shape else 0
+        if not value.static or value.dtype != I8 or not isinstance(row, int) or not fits(type, row):
+            return None
+        return self.lowering.weight(value, type)
 
     def row_indices(self, index: int, limit: Dim) -> Tensor | None:
         """See `Builder.row_indices`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphc.ggml_types import QUANTIZED, fits
+from graphc.ggml_types import QUANTIZED, WHOLE, fits
 from graphc.shapes import Dim, divisible
 from graphc.targets.ggml.program.image_calls import fits_workspace
 from graphc.targets.ggml.program.rules import (
@@ -101,7 +101,10 @@ def _cont(a: Tensor) -> Layout:
 def _cast(a: Tensor, type: Constant) -> Layout:
     target = type.name.removeprefix("GGML_TYPE_")
     floats = a.type in FLOAT_TYPES and target in FLOAT_TYPES
-    require(floats or {a.type, target} == {"F32", "I32"} or a.type == target, f"{a.type} does not become {target}")
+    blocks = a.type in WHOLE and target == "F32" and a.in_order
+    require(
+        floats or blocks or {a.type, target} == {"F32", "I32"} or a.type == target, f"{a.type} does not become {target}"
+    )
     return packed(target, a.ne)
 
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphc.errors import GraphcError
-from graphc.ggml_types import HALVES, QUANTIZED, fits, narrowed, nbytes, stored_shape, widened
+from graphc.ggml_types import HALVES, QUANTIZED, WHOLE, fits, narrowed, nbytes, stored_shape, whole_in_blocks, widened
 from graphc.ir.about import About
 from graphc.ir.graph import Value
 from graphc.ir.numbers import sources
-from graphc.ir.types import F32, U8, TensorType
+from graphc.ir.types import F32, I8, U8, TensorType
 from graphc.kernels.use import KernelUse
 from graphc.shapes import Dim, product
 from graphc.targets.ggml.program.calls import CALLS
@@ -97,9 +97,9 @@ class Weight:
     """A stored tensor. `name` is the parameter's in PyTorch where known; `value` (compile time only) is what to store:
     a constant, or a value computed from constants, evaluated when the engine is written.
 
-    `dtype` and `shape` are the model's. The tensor's type is the dtype's or, of a float32 one, narrower. The array that is stored
-    has bytes if that is a quantized one, those of a row along its last axis. The tensor of one with a `packing` holds what
-    generated kernels read.
+    `dtype` and `shape` are the model's. The tensor's type is the dtype's or, of a float32 one, narrower; int8 numbers may lie in
+    blocks, each as it is. The array that is stored has bytes if the type is a quantized one, those of a row along its last axis.
+    The tensor of one with a `packing` holds what generated kernels read.
     """
 
     name: str
@@ -122,12 +122,16 @@ class Weight:
 
     def numbers(self, array: np.ndarray) -> np.ndarray:
         """The elements, in its dtype, of what is stored."""
-        return widened(self.tensor.type, array, self.shape) if self.narrow else array
+        return widened(self.tensor.type, array, self.shape).astype(self.dtype, copy=False) if self.narrow else array
 
     def converted(self, array: np.ndarray) -> np.ndarray:
         """What is stored for elements of its dtype and shape. Raises GraphcError for what its type has nothing like."""
+        if not self.narrow:
+            return array
+        if self.dtype == I8:
+            return whole_in_blocks(self.tensor.type, array)
         try:
-            return narrowed(self.tensor.type, array) if self.narrow else array
+            return narrowed(self.tensor.type, array)
         except GraphcError as error:
             raise GraphcError(f"weight {self.label}: {error}; keep it in a wider type with --dtype") from error
 
@@ -139,7 +143,7 @@ class Weight:
 
     @property
     def narrow(self) -> bool:
-        """True if it is held in a narrower type than its dtype."""
+        """True if it is held in another type than its dtype's: a narrower one, or blocks."""
         return self.tensor.type != STORAGE[self.dtype]
 
     @property
@@ -244,10 +248,12 @@ class Program:
     def add_weight(
         self, name: str, dtype: np.dtype, shape: tuple[int, ...], value: Value | None = None, type: str = ""
     ) -> Tensor:
-        """Declare a stored tensor; a float32 one may have a narrower type. Raises ProgramError or ShapeError if it cannot be."""
+        """Declare a stored tensor; a float32 one may have a narrower type, int8 numbers blocks. Raises ProgramError or ShapeError
+        if it cannot be."""
         TensorType(dtype, shape).check_size()
         type = type or STORAGE[dtype]
-        narrow = dtype == F32 and (type in HALVES or (type in QUANTIZED and bool(shape) and fits(type, shape[-1])))
+        blocks = type in QUANTIZED and bool(shape) and fits(type, shape[-1])
+        narrow = (dtype == F32 and (type in HALVES or blocks)) or (dtype == I8 and type in WHOLE and blocks)
         if type != STORAGE[dtype] and not narrow:
             raise ProgramError(f"weight {name}, {TensorType(dtype, shape)}, cannot be of the type {type}")
         tensor = checked(dense(type, storage_ne(shape), min(len(shape), 4), weight=len(self.weights)))

@@ -100,6 +100,23 @@ def matrix_product(g: Generator, result: Tensor, weight: Array, x: Array) -> Arr
     return linear_product(g, result, weight, x, False)
 
 
+@kernels_of("graphc_scaled_linear")
+def scaled_product(
+    g: Generator, result: Tensor, weight: Array, x: Array, scales: Array, shifts: Array | None, relu: bool, *sums: Array
+) -> Array:
+    """`graphc_scaled_linear`: the weight is brought to its numbers as blocks are, where it is read."""
+    size = weight.ne[0] // scales.ne[0]
+    if not divisible(size, TOGETHER):
+        raise NotGenerated("blocks whose neighbours have several scales")
+
+    def element(at: Index) -> Scalar:
+        number, block = weight.element(at), (at[0] // size, at[1], ZERO, ZERO)
+        return (number if shifts is None else number + shifts.element(block)) * scales.element(block)
+
+    parts = [weight, scales] if shifts is None else [weight, scales, shifts]
+    return linear_product(g, result, computed(weight.ne, parts, element, len(parts) - 1), x, relu, *sums)
+
+
 def linear_products(
     g: Generator, x: Array, products: Sequence[tuple[Tensor, Array, bool, Sequence[Array]]]
 ) -> list[Array]:

@@ -14,7 +14,7 @@ from graphc.targets.ggml.program.composites.composite import (
     tail,
     takes_vectors,
 )
-from graphc.targets.ggml.program.tensor import Tensor
+from graphc.targets.ggml.program.tensor import Constant, Tensor
 
 
 @composite(multiplied=2)
@@ -22,6 +22,21 @@ def linear(call: Expansion, weight: Tensor, x: Tensor, relu: bool, *sums: Tensor
     """`x @ weight^T`, for x [..., M, K] and weight [..., N, K], plus each of `sums`, which broadcast to it; ReLU of that if
     `relu`."""
     return summed(call, call("ggml_mul_mat", weight, x), sums, relu)
+
+
+@composite(multiplied=2)
+def scaled_linear(
+    call: Expansion, weight: Tensor, x: Tensor, scales: Tensor, shifts: Tensor | None, relu: bool, *sums: Tensor
+) -> Tensor:
+    """The same by the numbers that whole ones stand for, `(weight + shift) * scale`, with a scale and a shift for each block of a
+    row: [N, blocks]. What the weight is stored in holds whole numbers as they are."""
+    size, count, rows = weight.ne[0] // scales.ne[0], scales.ne[0], weight.ne[1]
+    found = call("ggml_reshape_3d", call("ggml_cast", weight, Constant("GGML_TYPE_F32")), size, count, rows)
+    for function, each in (("ggml_add", shifts), ("ggml_mul", scales)):
+        if each is not None:
+            found = call(function, found, call("ggml_reshape_3d", each, 1, count, rows))
+    found = call("ggml_reshape_2d", found, weight.ne[0], rows)
+    return summed(call, call("ggml_mul_mat", found, x), sums, relu)
 
 
 @composite(ways=("winograd", "tiles", "direct", "columns"), multiplied=2)
@@ -68,6 +83,7 @@ def _bias(args: Args, place: int, vector: Tensor) -> Args | None:
 
 
 @tail(linear, "ggml_add")
+@tail(scaled_linear, "ggml_add")
 @tail(conv_2d, "ggml_add")
 def _sum(args: Args, result: Tensor, behind: Args) -> Args | None:
     other = other_operand(behind, result)
@@ -75,6 +91,7 @@ def _sum(args: Args, result: Tensor, behind: Args) -> Args | None:
 
 
 @tail(linear, "graphc_relu")
+@tail(scaled_linear, "graphc_relu")
 @tail(conv_2d, "graphc_relu")
 def _relu(args: Args, result: Tensor, behind: Args) -> Args | None:
     place = place_of_relu(args)

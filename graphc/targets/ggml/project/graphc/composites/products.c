@@ -32,32 +32,38 @@ static struct ggml_tensor ** with_first(struct graphc_builder * b, struct ggml_t
     return made;
 }
 
-/// How many of these our code adds to a result of such sizes on the way, besides what it reads anyway.
-static int taken_sums(const struct graphc_builder * b, const int64_t * ne, struct ggml_tensor ** sums, int count, bool image) {
+/// How many of these, at most so many, our code adds to a result of such sizes on the way.
+static int taken_sums(const struct graphc_builder * b, const int64_t * ne, struct ggml_tensor ** sums, int count, bool image, int most) {
     struct ggml_tensor result;
     memset(&result, 0, sizeof result);
     memcpy(result.ne, ne, sizeof result.ne);
     int taken = 0;
-    while (taken < count && taken < MOST_SOURCES - 2 && b->own->takes_sum(sums[taken], &result, image)) ++taken;
+    while (taken < count && taken < most && b->own->takes_sum(sums[taken], &result, image)) ++taken;
     return taken;
+}
+
+/// The product by our code, with the weight's scales and shifts if it has them; NULL where that does not take it, or without memory.
+static struct ggml_tensor * own_product(struct graphc_builder * b, struct ggml_tensor * weight, struct ggml_tensor * x, struct ggml_tensor ** scaling,
+                                        int scaled, bool relu, struct ggml_tensor ** sums, int count) {
+    struct graphc_mul_mat_settings * settings = b->own == NULL ? NULL : (struct graphc_mul_mat_settings *) keep(b, sizeof *settings);
+    if (settings == NULL) return NULL;
+    settings->types = b->ggml->get_type_traits(weight->type), settings->pairs = b->pairs, settings->scaled = scaled;
+    if (!b->own->takes_mul_mat(weight, x, settings)) return NULL;
+    const int64_t ne[] = {weight->ne[1], x->ne[1], x->ne[2], x->ne[3]};
+    struct ggml_tensor * sources[MOST_SOURCES] = {weight, x};
+    int read = 2;
+    for (int i = 0; i < scaled; ++i) sources[read++] = scaling[i];
+    const int taken = taken_sums(b, ne, sums, count, false, MOST_SOURCES - read);
+    for (int i = 0; i < taken; ++i) sources[read++] = sums[i];
+    settings->relu = relu && taken == count;
+    struct ggml_tensor * found = computed(b, b->own->mul_mat, settings, ne, sources, read);
+    return taken == count ? found : with_rest(b, found, sums + taken, count - taken, relu);
 }
 
 static struct ggml_tensor * product(struct graphc_builder * b, struct ggml_tensor * weight, struct ggml_tensor * x, bool relu,
                                     struct ggml_tensor ** sums, int count) {
-    if (b->own != NULL) {
-        struct graphc_mul_mat_settings * settings = (struct graphc_mul_mat_settings *) keep(b, sizeof *settings);
-        if (settings == NULL) return NULL;
-        settings->types = b->ggml->get_type_traits(weight->type), settings->pairs = b->pairs;
-        if (b->own->takes_mul_mat(weight, x, settings)) {
-            const int64_t ne[] = {weight->ne[1], x->ne[1], x->ne[2], x->ne[3]};
-            const int taken = taken_sums(b, ne, sums, count, false);
-            struct ggml_tensor * sources[MOST_SOURCES] = {weight, x};
-            for (int i = 0; i < taken; ++i) sources[2 + i] = sums[i];
-            settings->relu = relu && taken == count;
-            struct ggml_tensor * found = computed(b, b->own->mul_mat, settings, ne, sources, 2 + taken);
-            return taken == count ? found : with_rest(b, found, sums + taken, count - taken, relu);
-        }
-    }
+    struct ggml_tensor * found = own_product(b, weight, x, NULL, 0, relu, sums, count);
+    if (found != NULL) return found;
     if (b->vulkan) weight = lying_together(b, weight), x = lying_together(b, x);
     return with_rest(b, b->ggml->mul_mat(b->context, weight, x), sums, count, relu);
 }
@@ -73,6 +79,21 @@ struct ggml_tensor * graphc_build_linear(struct graphc_builder * b, struct ggml_
     return product(b, weight, x, relu, sums, count);
 }
 
+struct ggml_tensor * graphc_build_scaled_linear(struct graphc_builder * b, struct ggml_tensor * weight, struct ggml_tensor * x,
+                                                struct ggml_tensor * scales, struct ggml_tensor * shifts, bool relu, struct ggml_tensor ** sums,
+                                                int count) {
+    struct ggml_tensor * scaling[] = {scales, shifts};
+    const bool dense = b->ggml->is_contiguous(scales) && (shifts == NULL || b->ggml->is_contiguous(shifts));
+    struct ggml_tensor * found = dense ? own_product(b, weight, x, scaling, shifts == NULL ? 1 : 2, relu, sums, count) : NULL;
+    if (found != NULL) return found;
+    const int64_t columns = weight->ne[0], blocks = scales->ne[0], rows = weight->ne[1];
+    struct ggml_tensor * wide = b->ggml->cast(b->context, weight, GGML_TYPE_F32);
+    wide = b->ggml->reshape_4d(b->context, wide, columns / blocks, blocks, rows, 1);
+    if (shifts != NULL) wide = b->ggml->add(b->context, wide, b->ggml->reshape_4d(b->context, shifts, 1, blocks, rows, 1));
+    wide = b->ggml->mul(b->context, wide, b->ggml->reshape_4d(b->context, scales, 1, blocks, rows, 1));
+    return product(b, b->ggml->reshape_4d(b->context, wide, columns, rows, 1, 1), x, relu, sums, count);
+}
+
 /// One of our convolutions; NULL where they do not take it, or another way was chosen.
 static struct ggml_tensor * own_convolution(struct graphc_builder * b, struct ggml_tensor * kernel, struct ggml_tensor * image, const int64_t * ne,
                                             struct graphc_conv_2d_settings * settings, const char * way, struct ggml_tensor ** sums, int count) {
@@ -80,7 +101,7 @@ static struct ggml_tensor * own_convolution(struct graphc_builder * b, struct gg
     const bool winograd = preferred && b->own->takes_winograd(kernel, image, settings);
     if (!winograd && !b->own->takes_conv_2d(kernel, image, settings)) return NULL;
     const bool relu = settings->relu != 0;
-    const int taken = taken_sums(b, ne, sums, count, true);
+    const int taken = taken_sums(b, ne, sums, count, true, MOST_SOURCES - 2);
     struct ggml_tensor * sources[MOST_SOURCES + 1] = {kernel, image};
     int first = 2;
     if (winograd) {

@@ -14,11 +14,14 @@
 enum { DEPTH = 256, COLUMNS = 128, BLOCK = 8, SPLIT = 8, LEAST_ROWS = 192 };
 
 /// Rows of a matrix of any type that can be read as float32; `step` bytes from one to the next. NULL stands for float32's traits.
+/// With `scales`, an element is (what is stored + shift) * scale; of both, which may be NULL, a row has `groups`, each for `size` elements.
 struct matrix {
     const char * data;
     int64_t step;
     enum ggml_type type;
     const struct ggml_type_traits * types;
+    const float * scales, * shifts;
+    int64_t groups, size;
 };
 
 /// Bytes of so many elements of a row.
@@ -28,6 +31,17 @@ static inline int64_t bytes_of(const struct matrix * m, int64_t count) {
 
 static inline const char * element(const struct matrix * m, int64_t row, int64_t column) { return m->data + row * m->step + bytes_of(m, column); }
 
+/// Elements of a row of a matrix that is not float32, as float32.
+static inline void read_row(const struct matrix * m, int64_t row, int64_t column, int64_t count, float * restrict to) {
+    widen(m->type, m->types, element(m, row, column), count, to);
+    if (m->scales == NULL) return;
+    for (int64_t i = 0; i < count;) {
+        const int64_t group = (column + i) / m->size, end = min_of(count, (group + 1) * m->size - column), place = row * m->groups + group;
+        const float scale = m->scales[place], shift = m->shifts == NULL ? 0 : m->shifts[place];
+        for (; i < end; ++i) to[i] = (to[i] + shift) * scale;
+    }
+}
+
 /// Rows from `row` on, their elements from `column` on: where they lie, or as float32 in `workspace`, DEPTH elements apart. `lda` becomes
 /// the elements from one to the next.
 static inline const float * read_rows(const struct matrix * m, int64_t row, int64_t count, int64_t column, int depth, float * workspace, int64_t * lda) {
@@ -35,7 +49,7 @@ static inline const float * read_rows(const struct matrix * m, int64_t row, int6
         *lda = m->step / (int64_t) sizeof(float);
         return (const float *) element(m, row, column);
     }
-    for (int64_t i = 0; i < count; ++i) widen(m->type, m->types, element(m, row + i, column), depth, workspace + i * DEPTH);
+    for (int64_t i = 0; i < count; ++i) read_row(m, row + i, column, depth, workspace + i * DEPTH);
     *lda = DEPTH;
     return workspace;
 }
@@ -58,9 +72,15 @@ struct place {
 
 /// The rows of src[0] that are the result's columns there.
 static inline struct matrix columns_at(const struct ggml_tensor * dst, const struct graphc_mul_mat_settings * s, struct place at) {
-    const struct ggml_tensor * a = dst->src[0];
+    const struct ggml_tensor * a = dst->src[0], * scales = dst->src[2], * shifts = dst->src[3];
     const int64_t i2 = at.axis[2] / (dst->ne[2] / a->ne[2]), i3 = at.axis[3] / (dst->ne[3] / a->ne[3]);
-    return (struct matrix){(const char *) a->data + at.axis[0] * a->nb[1] + i2 * a->nb[2] + i3 * a->nb[3], a->nb[1], a->type, s->types};
+    struct matrix found = {(const char *) a->data + at.axis[0] * a->nb[1] + i2 * a->nb[2] + i3 * a->nb[3], a->nb[1], a->type, s->types};
+    if (s->scaled > 0) {
+        found.groups = scales->ne[0], found.size = a->ne[0] / found.groups;
+        found.scales = (const float *) scales->data + at.axis[0] * found.groups;
+        if (s->scaled > 1) found.shifts = (const float *) shifts->data + at.axis[0] * found.groups;
+    }
+    return found;
 }
 
 /// A block of a result, and where the operands of one of its products lie: rows of `c` are `ldc` elements apart.
@@ -80,13 +100,14 @@ struct block {
     bool last;   // then comes what is added to the result
     bool relu;
     bool pairs;  // `packed` has them, and `a` is read so
+    int scaled;  // sources between the operands and what is added
 };
 
 /// Adds to rows of the result what is added to it, and takes ReLU of that.
 static inline void finish(const struct block * b, int64_t top, int64_t bottom) {
     for (int64_t i = top; i < bottom; ++i) {
         float * row = b->c + i * b->ldc;
-        for (int source = 2; source < GGML_MAX_SRC && b->dst->src[source] != NULL; ++source) {
+        for (int source = 2 + b->scaled; source < GGML_MAX_SRC && b->dst->src[source] != NULL; ++source) {
             const struct ggml_tensor * t = b->dst->src[source];
             const float * from = (const float *) t->data + b->at.axis[0] * step_before(t, b->axis) + i * step(t, b->axis);
             for (int each = b->axis; each < 4; ++each) from += b->at.axis[each] * step(t, each);

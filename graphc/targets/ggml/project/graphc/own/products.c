@@ -66,7 +66,7 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         char * c = (char *) dst->data;
         for (int each = 0; each < 4; ++each) c += at.axis[each] * dst->nb[each];
         struct block part = {.dst = dst, .at = at, .axis = 1, .c = (float *) c, .ldc = dst->nb[1] / sizeof(float)};
-        part.packed = packed, part.coming_step = weights.step, part.relu = s->relu, part.pairs = s->pairs;
+        part.packed = packed, part.coming_step = weights.step, part.relu = s->relu, part.pairs = s->pairs, part.scaled = s->scaled;
         part.rows = min_of(rows - at.axis[1], u.rows);
         part.columns = min_of(columns - at.axis[0], COLUMNS);
         for (int64_t k = 0; k < depth; k += most) {

@@ -53,23 +53,32 @@ static void pack_activations(const float * a, int64_t lda, int64_t rows, int64_t
     }
 }
 
-/// Adds the products of `count` elements of a row of weights with packed activations to sums by lanes. What lies so many bytes ahead
-/// comes to the cache meanwhile.
-static void multiply_row(const struct matrix * m, const char * weights, int64_t count, const float * packed, int64_t rows, int64_t ahead,
+/// Adds the products of `count` elements of a row of weights, from `column` on, with packed activations to sums by lanes. What lies so
+/// many bytes ahead comes to the cache meanwhile.
+static void multiply_row(const struct matrix * m, int64_t row, int64_t column, int64_t count, const float * packed, int64_t rows, int64_t ahead,
                          vector * totals) {
     float workspace[DEPTH] __attribute__((aligned(64)));
     const struct reader * reader = &readers[m->type];
     const int64_t bytes = bytes_of(m, DEPTH);
-    for (; count > 0; count -= DEPTH, weights += bytes, packed += rows * DEPTH) {
+    const bool by_blocks = reader->scaled_dot != NULL && m->size % SCALED == 0;
+    for (; count > 0; count -= DEPTH, column += DEPTH, packed += rows * DEPTH) {
         int depth = (int) min_of(count, DEPTH);
+        const char * weights = element(m, row, column);
         for (int64_t line = 0; line < bytes; line += LINE) __builtin_prefetch(weights + ahead + line, 0, 3);
-        if (rows == 1 && reader->dot != NULL && depth % EVEN == 0) {
+        if (rows == 1 && m->scales == NULL && reader->dot != NULL && depth % EVEN == 0) {
             reader->dot(weights, packed, depth, totals);
+            continue;
+        }
+        if (rows == 1 && m->scales != NULL && by_blocks) {
+            const int64_t group = row * m->groups + column / m->size;
+            const float * shifts = m->shifts == NULL ? NULL : m->shifts + group;
+            reader->scaled_dot(weights, packed, depth, m->size, m->size - column % m->size, m->scales + group, shifts, totals);
             continue;
         }
         const float * x = (const float *) weights;
         if (m->type != GGML_TYPE_F32 || depth % EVEN != 0) {
-            widen(m->type, m->types, weights, depth, workspace);
+            if (m->type == GGML_TYPE_F32) widen(m->type, m->types, weights, depth, workspace);
+            else read_row(m, row, column, depth, workspace);
             for (; depth % EVEN != 0; ++depth) workspace[depth] = 0;
             x = workspace;
         }
@@ -116,13 +125,13 @@ static void multiply_few(struct ggml_tensor * dst, int ith, int nth, struct grap
         const struct matrix weights = columns_at(dst, s, block.at);
         const float * a = (const float *) ((const char *) b->data + block.at.axis[2] * b->nb[2] + block.at.axis[3] * b->nb[3]);
         block.c = (float *) ((char *) dst->data + block.at.axis[2] * dst->nb[2] + block.at.axis[3] * dst->nb[3]) + block.at.axis[0];
-        block.ldc = dst->nb[1] / sizeof(float), block.columns = min_of(tall, columns - block.at.axis[0]), block.relu = s->relu;
+        block.ldc = dst->nb[1] / sizeof(float), block.columns = min_of(tall, columns - block.at.axis[0]), block.relu = s->relu, block.scaled = s->scaled;
         for (int64_t i = 0; i < rows * TALL; ++i) totals[i] = (vector){0};
         const int64_t ahead = near < depth ? weights.step : AHEAD;  // of what is read next
         for (int64_t k = 0; k < depth; k += near) {
             const int64_t wide = min_of(near, depth - k);
             if (packed_batch != batch || near < depth) pack_activations(a + k, b->nb[1] / sizeof(float), rows, wide, packed);
-            for (int64_t j = 0; j < block.columns; ++j) multiply_row(&weights, element(&weights, j, k), wide, packed, rows, ahead, totals + j);
+            for (int64_t j = 0; j < block.columns; ++j) multiply_row(&weights, j, k, wide, packed, rows, ahead, totals + j);
         }
         packed_batch = batch;
         write_sums(&block, totals);

@@ -212,14 +212,41 @@ READ(q6_k) {
 READER(f16, EVEN) READER(bf16, EVEN) READER(q8_0, 32) READER(q4_0, 32) READER(q4_1, 32) READER(q5_0, 32) READER(q5_1, 32)
 READER(q4_k, 256) READER(q5_k, 256) READER(q6_k, 256)
 
+enum { SCALED = 32 };
+
+/// The same for whole numbers in blocks of SCALED elements, each plus a shift, times a scale. There is one of these for `size` elements,
+/// whole blocks, and the first is for the next `left`; without shifts they are 0.
+#define SCALED_DOT(type) \
+    static void scaled_dot_##type(const void * from, const float * row, int64_t count, int64_t size, int64_t left, const float * scales, \
+                                  const float * shifts, vector * total) { \
+        const struct type * block = from; \
+        vector totals[2] = {{0}, {0}}; \
+        float scale = *scales, shift = shifts == NULL ? 0 : *shifts; \
+        for (int64_t i = 0; i < count; i += SCALED, left -= SCALED) { \
+            if (left == 0) { \
+                left = size, scale = *++scales; \
+                if (shifts != NULL) shift = *++shifts; \
+            } \
+            unaligned x[SCALED / WIDTH]; \
+            vector sums[2] = {{0}, {0}}; \
+            read_##type(block++, x); \
+            _Pragma("GCC unroll 8") \
+            for (int j = 0; j < SCALED / WIDTH; ++j) sums[j % 2] += (x[j] + shift) * *(const vector *) (row + i + j * WIDTH); \
+            totals[0] += sums[0] * scale, totals[1] += sums[1] * scale; \
+        } \
+        *total += totals[0] + totals[1]; \
+    }
+SCALED_DOT(q4_0) SCALED_DOT(q8_0)
+
 struct reader {
     ggml_to_float_t widen;
     void (*dot)(const void *, const float *, int64_t, vector *);
+    void (*scaled_dot)(const void *, const float *, int64_t, int64_t, int64_t, const float *, const float *, vector *);
 };
 
 static const struct reader readers[GGML_TYPE_COUNT] = {
-    [GGML_TYPE_F16] = {widen_f16, dot_f16}, [GGML_TYPE_BF16] = {widen_bf16, dot_bf16}, [GGML_TYPE_Q8_0] = {widen_q8_0, dot_q8_0},
-    [GGML_TYPE_Q4_0] = {widen_q4_0, dot_q4_0}, [GGML_TYPE_Q4_1] = {widen_q4_1, dot_q4_1}, [GGML_TYPE_Q5_0] = {widen_q5_0, dot_q5_0},
+    [GGML_TYPE_F16] = {widen_f16, dot_f16}, [GGML_TYPE_BF16] = {widen_bf16, dot_bf16}, [GGML_TYPE_Q8_0] = {widen_q8_0, dot_q8_0, scaled_dot_q8_0},
+    [GGML_TYPE_Q4_0] = {widen_q4_0, dot_q4_0, scaled_dot_q4_0}, [GGML_TYPE_Q4_1] = {widen_q4_1, dot_q4_1}, [GGML_TYPE_Q5_0] = {widen_q5_0, dot_q5_0},
     [GGML_TYPE_Q5_1] = {widen_q5_1, dot_q5_1}, [GGML_TYPE_Q4_K] = {widen_q4_k, dot_q4_k}, [GGML_TYPE_Q5_K] = {widen_q5_k, dot_q5_k},
     [GGML_TYPE_Q6_K] = {widen_q6_k, dot_q6_k},
 };
