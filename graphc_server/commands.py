@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from graphc_images.commands.fast import fast_option
+
 if TYPE_CHECKING:
     from graphc_server.service import Setup
 
@@ -16,23 +18,7 @@ serve = typer.Typer(
 
 worker = typer.Typer(help="Paint for a server on another machine: graphc worker --broker redis://host --models DIR")
 
-
-def _settle_precision(fast: bool) -> bool:
-    """Decide for the process how exactly models multiply."""
-    from graphc import set_float32_matmul_precision
-
-    set_float32_matmul_precision("high" if fast else "highest")
-    return fast
-
-
-Fast = Annotated[
-    bool,
-    typer.Option(
-        "--fast",
-        callback=_settle_precision,
-        help="Let float32 be multiplied as float16, TF32 or bfloat16 where the device is faster so.",
-    ),
-]
+Fast = Annotated[bool, fast_option()]
 
 
 @serve.callback(invoke_without_command=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from graphc_images.commands.fast import fast_option
 from graphc_images.commands.options import setting_of_text, settings_given
 from graphc_images.errors import SettingError
 
@@ -36,23 +37,7 @@ Folders = Annotated[
     ),
 ]
 
-
-def _settle_precision(fast: bool) -> bool:
-    """Decide for the process how exactly models multiply."""
-    from graphc import set_float32_matmul_precision
-
-    set_float32_matmul_precision("high" if fast else "highest")
-    return fast
-
-
-Fast = Annotated[
-    bool,
-    _option(
-        "--fast",
-        callback=_settle_precision,
-        help="Let float32 be multiplied as float16, TF32 or bfloat16 where the device is faster so.",
-    ),
-]
+Fast = Annotated[bool, fast_option(FILES)]
 
 
 def paint(

@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 OTHERS = {"fastapi", "starlette", "pydantic", "dramatiq", "redis", "uvicorn", "typer", "PIL", "graphc_server"}
 OF_IMAGES = {
     *("graphc_images", "graphc_images.describing", "graphc_images.folders", "graphc_images.hashes"),
-    *("graphc_images.headers", "graphc_images.from_files"),
+    *("graphc_images.headers", "graphc_images.from_files", "graphc_images.commands.fast"),
     *("graphc_images.latent_scaling", "graphc_images.control_units", "graphc_images.detectors"),
     *("graphc_images.pictures.hints", "graphc_images.pictures.grids", "graphc_images.prompts.variations"),
     *("graphc_images.pictures.blending", "graphc_images.pictures.files", "graphc_images.pictures.parameters"),
