@@ -116,15 +116,15 @@ def compile(
         weights=weights,
         component=component,
     )
+    place = Place(device, threads, memory, contexts, kernels, True)
     program, refit = compile_weights(source, settings, progress=progress)
     if gpus:
         add_device_code(program, gpus)
     if cpp is not None:
         write_project(program, cpp)
     if output is None:
-        return in_memory(program, refit, Place(device, threads, memory, contexts, kernels, True), progress)
+        return in_memory(program, refit, place, progress)
     write(program, output, progress, arrays=weights_of(program, refit))
-    place = Place(device, threads, memory, contexts, kernels, True)
     return load(output, **asdict(place))
 
 
