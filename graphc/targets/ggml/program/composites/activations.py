@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphc.targets.ggml.program.composites.composite import Args, Expansion, composite, raises, tail
+from graphc.targets.ggml.program.composites.composite import Args, Expansion, composite, other_operand, raises, tail
 from graphc.targets.ggml.program.rules import require
 from graphc.targets.ggml.program.tensor import Tensor
 
@@ -56,10 +56,6 @@ def _alone(x: Tensor) -> Args:
 @tail(silu, "ggml_mul")
 @tail(gate, "ggml_mul")
 def _gated(args: Args, result: Tensor, behind: Args) -> Args | None:
-    x, other, *settings = args
-    first, second = behind
-    assert isinstance(first, Tensor)
-    assert isinstance(second, Tensor)
-    if other is not None or first.ne != second.ne:
-        return None
-    return (x, second if first.call == result.call else first, *settings)
+    x, before, *settings = args
+    other = other_operand(behind, result)
+    return (x, other, *settings) if before is None and other is not None and other.ne == result.ne else None

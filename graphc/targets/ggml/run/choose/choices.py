@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from graphc.backends.precision import is_exact
-from graphc.cache import alone, cache_folder
+from graphc.cache import alone, cache_folder, warn_once
 from graphc.errors import GraphcError
 from graphc.files import replacing
 from graphc.ggml_library import ggml
 from graphc.kernels.c.compiled import machine
 from graphc.targets.ggml.run.choose.library import load_own, source
 from graphc.targets.ggml.run.device.devices import backend_name
-from graphc.trace import LOG
 
 KEPT_IN = "ways"
 """The folder of the cache."""
@@ -71,11 +70,11 @@ def read_choices(path: Path) -> bytes:
     except FileNotFoundError:
         return b""
     except OSError as error:
-        _warn_once(f"{path} is ignored: {error}")
+        warn_once(f"{path} is ignored: {error}")
         return b""
     own = load_own()
     if own is not None and (line := own.wrong_choice(text)):
-        _warn_once(f"{path}: line {line} is not a choice between known ways, and is ignored")
+        warn_once(f"{path}: line {line} is not a choice between known ways, and is ignored")
     return text
 
 
@@ -123,8 +122,3 @@ def own_code() -> str:
     """What the speed of our own code depends on besides the processor; empty where there is none."""
     own = load_own()
     return "" if own is None else "\0".join((source(), *own.compiled_by))
-
-
-@functools.cache
-def _warn_once(message: str) -> None:
-    LOG.warning(message)
