@@ -87,18 +87,21 @@ static inline bool is_supported(const struct graphc_builder * b, const struct gg
     return true;
 }
 
-/// A tensor of float32 that a function of ours computes.
-static inline struct ggml_tensor * computed(struct graphc_builder * b, ggml_custom_op_t function, void * settings, const int64_t * ne,
-                                            struct ggml_tensor ** sources, int count) {
-    return b->ggml->custom_4d(b->context, GGML_TYPE_F32, ne[0], ne[1], ne[2], ne[3], sources, count, function, GGML_N_TASKS_MAX, settings);
+/// A tensor of float32 that a function of ours computes, with a copy of these settings (of so many bytes, or none); NULL without memory.
+static inline struct ggml_tensor * computed(struct graphc_builder * b, ggml_custom_op_t function, const void * settings, size_t size,
+                                            const int64_t * ne, struct ggml_tensor ** sources, int count) {
+    void * own = size > 0 ? keep(b, size) : NULL;
+    if (size > 0 && own == NULL) return NULL;
+    if (size > 0) memcpy(own, settings, size);
+    return b->ggml->custom_4d(b->context, GGML_TYPE_F32, ne[0], ne[1], ne[2], ne[3], sources, count, function, GGML_N_TASKS_MAX, own);
 }
 
-/// A tensor times another, if there is one; and plus another, if there is one.
+/// A tensor times another, if there are both; and plus another, if there are both.
 static inline struct ggml_tensor * times(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * other) {
-    return other == NULL ? x : b->ggml->mul(b->context, x, other);
+    return x == NULL || other == NULL ? x : b->ggml->mul(b->context, x, other);
 }
 static inline struct ggml_tensor * plus(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * other) {
-    return other == NULL ? x : b->ggml->add(b->context, x, other);
+    return x == NULL || other == NULL ? x : b->ggml->add(b->context, x, other);
 }
 
 /// A vector with the axes of an image, a number for each channel; what has them stays.

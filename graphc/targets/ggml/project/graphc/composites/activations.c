@@ -2,54 +2,48 @@
 
 #include "../composite.h"
 
+typedef struct ggml_tensor * one_operand(struct ggml_context *, struct ggml_tensor *);
 typedef struct ggml_tensor * two_operands(struct ggml_context *, struct ggml_tensor *, struct ggml_tensor *);
 
+static bool is_ours(const struct graphc_builder * b, const struct ggml_tensor * x) { return b->own != NULL && b->own->takes_activation(x); }
+
 struct ggml_tensor * graphc_build_relu(struct graphc_builder * b, struct ggml_tensor * x) {
-    if (b->own == NULL || !b->own->takes_activation(x)) return b->ggml->relu(b->context, x);
-    return computed(b, b->own->relu, NULL, x->ne, &x, 1);
+    return is_ours(b, x) ? computed(b, b->own->relu, NULL, 0, x->ne, &x, 1) : b->ggml->relu(b->context, x);
 }
 
 /// An activation of ours, and what it is multiplied with.
-static struct ggml_tensor * activated(struct graphc_builder * b, ggml_custom_op_t function, void * settings, struct ggml_tensor * x,
-                                      struct ggml_tensor * other) {
+static struct ggml_tensor * by_ours(struct graphc_builder * b, ggml_custom_op_t function, const struct graphc_gate_settings * settings,
+                                    struct ggml_tensor * x, struct ggml_tensor * other) {
     struct ggml_tensor * sources[] = {x, other};
     const bool both = other != NULL && b->ggml->are_same_shape(x, other) && b->own->takes_activation(other);
-    struct ggml_tensor * found = computed(b, function, settings, x->ne, sources, both ? 2 : 1);
+    struct ggml_tensor * found = computed(b, function, settings, settings == NULL ? 0 : sizeof *settings, x->ne, sources, both ? 2 : 1);
     return times(b, found, both ? NULL : other);
 }
 
-/// An activation and what it is multiplied with in one step of a device; NULL where it has none.
-static struct ggml_tensor * split(struct graphc_builder * b, two_operands * function, struct ggml_tensor * x, struct ggml_tensor * other) {
+/// An activation of ggml's, and what it is multiplied with: in one step where there is a device that has it.
+static struct ggml_tensor * by_ggml(struct graphc_builder * b, two_operands * split, one_operand * alone, struct ggml_tensor * x,
+                                    struct ggml_tensor * other) {
     const struct graphc_ggml * ggml = b->ggml;
-    if (b->devices == 0 || other == NULL || !ggml->are_same_shape(x, other) || !ggml->is_contiguous(x) || !ggml->is_contiguous(other)) return NULL;
-    struct ggml_tensor * found = function(b->context, x, other);
-    return is_supported(b, found) ? found : NULL;
+    if (b->devices > 0 && other != NULL && ggml->are_same_shape(x, other) && ggml->is_contiguous(x) && ggml->is_contiguous(other)) {
+        struct ggml_tensor * found = split(b->context, x, other);
+        if (is_supported(b, found)) return found;
+    }
+    return times(b, alone(b->context, x), other);
 }
 
 struct ggml_tensor * graphc_build_gelu(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * other) {
-    if (b->own != NULL && b->own->takes_activation(x)) return activated(b, b->own->gelu, NULL, x, other);
-    struct ggml_tensor * found = split(b, b->ggml->geglu_erf_split, x, other);
-    if (found != NULL) return found;
-    return times(b, b->ggml->gelu_erf(b->context, x), other);
-}
-
-/// x sigmoid(linear x + cubic x^3) by our code, times another tensor.
-static struct ggml_tensor * gated(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * other, float linear, float cubic) {
-    struct graphc_gate_settings * settings = (struct graphc_gate_settings *) keep(b, sizeof *settings);
-    if (settings == NULL) return NULL;
-    settings->linear = linear, settings->cubic = cubic;
-    return activated(b, b->own->gate, settings, x, other);
+    if (is_ours(b, x)) return by_ours(b, b->own->gelu, NULL, x, other);
+    return by_ggml(b, b->ggml->geglu_erf_split, b->ggml->gelu_erf, x, other);
 }
 
 struct ggml_tensor * graphc_build_silu(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * other) {
-    if (b->own != NULL && b->own->takes_activation(x)) return gated(b, x, other, 1, 0);
-    struct ggml_tensor * found = split(b, b->ggml->swiglu_split, x, other);
-    if (found != NULL) return found;
-    return times(b, b->ggml->silu(b->context, x), other);
+    if (is_ours(b, x)) return graphc_build_gate(b, x, other, 1, 0);
+    return by_ggml(b, b->ggml->swiglu_split, b->ggml->silu, x, other);
 }
 
 struct ggml_tensor * graphc_build_gate(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * other, float linear, float cubic) {
-    if (b->own != NULL && b->own->takes_activation(x)) return gated(b, x, other, linear, cubic);
+    const struct graphc_gate_settings settings = {linear, cubic};
+    if (is_ours(b, x)) return by_ours(b, b->own->gate, &settings, x, other);
     const struct graphc_ggml * ggml = b->ggml;
     struct ggml_tensor * bent = NULL;
     if (cubic == 0) {

@@ -12,12 +12,12 @@ static struct ggml_tensor * own_attention(struct graphc_builder * b, struct ggml
     struct ggml_tensor * columns = b->ggml->permute(b->context, v, 1, 0, 2, 3);
     if (!b->own->takes_attention(k, q, columns, mask)) columns = graphc_build_copy(b, columns);
     if (!b->own->takes_attention(k, q, columns, mask)) return NULL;
-    struct graphc_attention_settings * settings = (struct graphc_attention_settings *) keep(b, sizeof *settings);
-    if (settings == NULL) return NULL;
-    settings->factor = scale, settings->pairs = b->pairs;
+    struct graphc_attention_settings settings;
+    memset(&settings, 0, sizeof settings);
+    settings.factor = scale, settings.pairs = b->pairs;
     const int64_t ne[] = {v->ne[0], q->ne[2], q->ne[1], q->ne[3]};
     struct ggml_tensor * sources[] = {k, q, columns, mask};
-    return computed(b, b->own->attention, settings, ne, sources, mask == NULL ? 3 : 4);
+    return computed(b, b->own->attention, &settings, sizeof settings, ne, sources, mask == NULL ? 3 : 4);
 }
 
 /// Attention of a device's own; NULL where it is not as exact as it has to be, or does not take it: ggml wants masks in float16.

@@ -4,7 +4,7 @@
 
 struct ggml_tensor * graphc_build_copy(struct graphc_builder * b, struct ggml_tensor * x) {
     if (b->own == NULL || !b->own->takes_permuted_copy(x)) return b->ggml->cont(b->context, x);
-    return computed(b, b->own->permuted_copy, NULL, x->ne, &x, 1);
+    return computed(b, b->own->permuted_copy, NULL, 0, x->ne, &x, 1);
 }
 
 /// At most MOST_SOURCES tensors as one, or two.
@@ -16,13 +16,11 @@ static struct ggml_tensor * joined(struct graphc_builder * b, int axis, struct g
         for (int i = 1; i < count; ++i) found = b->ggml->concat(b->context, found, parts[i], axis);
         return found;
     }
-    struct graphc_concat_settings * settings = (struct graphc_concat_settings *) keep(b, sizeof *settings);
-    if (settings == NULL) return NULL;
-    settings->axis = axis;
+    const struct graphc_concat_settings settings = {axis};
     int64_t ne[4];
     memcpy(ne, parts[0]->ne, sizeof ne);
     for (int i = 1; i < count; ++i) ne[axis] += parts[i]->ne[axis];
-    return computed(b, b->own->concat, settings, ne, parts, count);
+    return computed(b, b->own->concat, &settings, sizeof settings, ne, parts, count);
 }
 
 struct ggml_tensor * graphc_build_concat(struct graphc_builder * b, int axis, struct ggml_tensor ** parts, int count) {
@@ -40,10 +38,9 @@ struct ggml_tensor * graphc_build_pad(struct graphc_builder * b, struct ggml_ten
     if (b->own == NULL || !b->own->takes_pad(x)) {
         return b->ggml->pad_ext(b->context, x, before0, behind0, before1, behind1, before2, behind2, before3, behind3);
     }
-    struct graphc_pad_settings * settings = (struct graphc_pad_settings *) keep(b, sizeof *settings);
-    if (settings == NULL) return NULL;
-    const int before[] = {before0, before1, before2, before3}, behind[] = {behind0, behind1, behind2, behind3};
+    const struct graphc_pad_settings settings = {{before0, before1, before2, before3}};
+    const int behind[] = {behind0, behind1, behind2, behind3};
     int64_t ne[4];
-    for (int i = 0; i < 4; ++i) settings->before[i] = before[i], ne[i] = x->ne[i] + before[i] + behind[i];
-    return computed(b, b->own->pad, settings, ne, &x, 1);
+    for (int i = 0; i < 4; ++i) ne[i] = x->ne[i] + settings.before[i] + behind[i];
+    return computed(b, b->own->pad, &settings, sizeof settings, ne, &x, 1);
 }

@@ -6,16 +6,14 @@ static struct ggml_tensor * norm_of_rows(struct graphc_builder * b, struct ggml_
                                          float epsilon, bool centered) {
     struct ggml_tensor * found = NULL;
     if (b->own != NULL && b->own->takes_norm(x)) {
-        struct graphc_norm_settings * settings = (struct graphc_norm_settings *) keep(b, sizeof *settings);
-        if (settings == NULL) return NULL;
-        settings->epsilon = epsilon, settings->centered = centered;
+        const struct graphc_norm_settings settings = {epsilon, centered};
         struct ggml_tensor * sources[3] = {x};
         int count = 1;
         if (scale != NULL && b->own->takes_factor(scale, x)) {
             sources[count++] = scale, scale = NULL;
             if (shift != NULL && b->own->takes_factor(shift, x)) sources[count++] = shift, shift = NULL;
         }
-        found = computed(b, b->own->norm, settings, x->ne, sources, count);
+        found = computed(b, b->own->norm, &settings, sizeof settings, x->ne, sources, count);
     } else {
         found = (centered ? b->ggml->norm : b->ggml->rms_norm)(b->context, x, epsilon);
     }
@@ -36,11 +34,9 @@ struct ggml_tensor * graphc_build_group_norm(struct graphc_builder * b, struct g
                                              struct ggml_tensor * shift, int groups, float epsilon, bool silu) {
     scale = along_channels(b, scale), shift = along_channels(b, shift);
     if (b->own != NULL && scale != NULL && shift != NULL && b->own->takes_group_norm(x, scale, shift, groups)) {
-        struct graphc_group_norm_settings * settings = (struct graphc_group_norm_settings *) keep(b, sizeof *settings);
-        if (settings == NULL) return NULL;
-        settings->groups = groups, settings->epsilon = epsilon, settings->silu = silu;
+        const struct graphc_group_norm_settings settings = {groups, epsilon, silu};
         struct ggml_tensor * sources[] = {x, scale, shift};
-        return computed(b, b->own->group_norm, settings, x->ne, sources, 3);
+        return computed(b, b->own->group_norm, &settings, sizeof settings, x->ne, sources, 3);
     }
     struct ggml_tensor * found = plus(b, times(b, b->ggml->group_norm(b->context, x, groups, epsilon), scale), shift);
     return silu ? graphc_build_silu(b, found, NULL) : found;

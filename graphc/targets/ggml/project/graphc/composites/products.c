@@ -17,10 +17,10 @@ static struct ggml_tensor * lying_together(struct graphc_builder * b, struct ggm
     return odd || !b->ggml->is_contiguous(x) ? graphc_build_copy(b, x) : x;
 }
 
-/// What is left to be added to a product or a convolution, and its ReLU.
+/// What is left to be added to a product or a convolution, if there is one, and its ReLU.
 static struct ggml_tensor * with_rest(struct graphc_builder * b, struct ggml_tensor * found, struct ggml_tensor ** sums, int count, bool relu) {
-    for (int i = 0; i < count; ++i) found = b->ggml->add(b->context, found, sums[i]);
-    return relu ? graphc_build_relu(b, found) : found;
+    for (int i = 0; i < count; ++i) found = plus(b, found, sums[i]);
+    return relu && found != NULL ? graphc_build_relu(b, found) : found;
 }
 
 /// These tensors behind another one; NULL without memory.
@@ -45,19 +45,19 @@ static int taken_sums(const struct graphc_builder * b, const int64_t * ne, struc
 /// The product by our code, with the weight's scales and shifts if it has them; NULL where that does not take it, or without memory.
 static struct ggml_tensor * own_product(struct graphc_builder * b, struct ggml_tensor * weight, struct ggml_tensor * x, struct ggml_tensor ** scaling,
                                         int scaled, bool relu, struct ggml_tensor ** sums, int count) {
-    struct graphc_mul_mat_settings * settings = b->own == NULL ? NULL : (struct graphc_mul_mat_settings *) keep(b, sizeof *settings);
-    if (settings == NULL) return NULL;
-    settings->types = b->ggml->get_type_traits(weight->type), settings->pairs = b->pairs, settings->scaled = scaled;
-    if (!b->own->takes_mul_mat(weight, x, settings)) return NULL;
+    struct graphc_mul_mat_settings settings;
+    memset(&settings, 0, sizeof settings);
+    settings.types = b->ggml->get_type_traits(weight->type), settings.pairs = b->pairs, settings.scaled = scaled;
+    if (b->own == NULL || !b->own->takes_mul_mat(weight, x, &settings)) return NULL;
     const int64_t ne[] = {weight->ne[1], x->ne[1], x->ne[2], x->ne[3]};
     struct ggml_tensor * sources[MOST_SOURCES] = {weight, x};
     int read = 2;
     for (int i = 0; i < scaled; ++i) sources[read++] = scaling[i];
     const int taken = taken_sums(b, ne, sums, count, false, MOST_SOURCES - read);
     for (int i = 0; i < taken; ++i) sources[read++] = sums[i];
-    settings->relu = relu && taken == count;
-    struct ggml_tensor * found = computed(b, b->own->mul_mat, settings, ne, sources, read);
-    return taken == count ? found : with_rest(b, found, sums + taken, count - taken, relu);
+    settings.relu = relu && taken == count;
+    struct ggml_tensor * found = computed(b, b->own->mul_mat, &settings, sizeof settings, ne, sources, read);
+    return with_rest(b, found, sums + taken, count - taken, relu && taken < count);
 }
 
 static struct ggml_tensor * product(struct graphc_builder * b, struct ggml_tensor * weight, struct ggml_tensor * x, bool relu,
@@ -94,7 +94,7 @@ struct ggml_tensor * graphc_build_scaled_linear(struct graphc_builder * b, struc
     return product(b, b->ggml->reshape_4d(b->context, wide, columns, rows, 1, 1), x, relu, sums, count);
 }
 
-/// One of our convolutions; NULL where they do not take it, or another way was chosen.
+/// One of our convolutions; NULL where they do not take it, or without memory.
 static struct ggml_tensor * own_convolution(struct graphc_builder * b, struct ggml_tensor * kernel, struct ggml_tensor * image, const int64_t * ne,
                                             struct graphc_conv_2d_settings * settings, const char * way, struct ggml_tensor ** sums, int count) {
     const bool preferred = same(way, "winograd") || (!same(way, "tiles") && b->own->prefers_winograd(kernel, image, settings));
@@ -106,13 +106,15 @@ static struct ggml_tensor * own_convolution(struct graphc_builder * b, struct gg
     int first = 2;
     if (winograd) {
         const int64_t size[] = {b->own->winograd_size(kernel, image, settings, b->threads), 1, 1, 1};
-        sources[1] = computed(b, b->own->winograd_operands, settings, size, sources, 2);
+        sources[1] = computed(b, b->own->winograd_operands, settings, sizeof *settings, size, sources, 2);
+        if (sources[1] == NULL) return NULL;
         sources[0] = image, sources[2] = kernel, first = 3;
     }
     for (int i = 0; i < taken; ++i) sources[first + i] = sums[i];
     settings->relu = relu && taken == count;
-    struct ggml_tensor * found = computed(b, winograd ? b->own->winograd : b->own->conv_2d, settings, ne, sources, first + taken);
-    if (taken < count) found = with_rest(b, found, sums + taken, count - taken, relu);
+    ggml_custom_op_t function = winograd ? b->own->winograd : b->own->conv_2d;
+    struct ggml_tensor * found = computed(b, function, settings, sizeof *settings, ne, sources, first + taken);
+    found = with_rest(b, found, sums + taken, count - taken, relu && taken < count);
     b->way = winograd ? "winograd" : "tiles";
     return found;
 }
@@ -137,11 +139,11 @@ struct ggml_tensor * graphc_build_conv_2d(struct graphc_builder * b, struct ggml
     if (b->own != NULL && same(chosen_way, "direct") && kernel->type == GGML_TYPE_F32 && fits) {
         wanted = true, way = "direct";
     } else if (b->own != NULL) {
-        struct graphc_conv_2d_settings * settings = (struct graphc_conv_2d_settings *) keep(b, sizeof *settings);
-        if (settings == NULL) return NULL;
-        settings->s0 = s0, settings->s1 = s1, settings->p0 = p0, settings->p1 = p1, settings->d0 = d0, settings->d1 = d1;
-        settings->relu = relu, settings->types = b->ggml->get_type_traits(kernel->type), settings->pairs = b->pairs;
-        struct ggml_tensor * found = own_convolution(b, kernel, image, ne, settings, chosen_way, sums, count);
+        struct graphc_conv_2d_settings settings;
+        memset(&settings, 0, sizeof settings);
+        settings.s0 = s0, settings.s1 = s1, settings.p0 = p0, settings.p1 = p1, settings.d0 = d0, settings.d1 = d1;
+        settings.relu = relu, settings.types = b->ggml->get_type_traits(kernel->type), settings.pairs = b->pairs;
+        struct ggml_tensor * found = own_convolution(b, kernel, image, ne, &settings, chosen_way, sums, count);
         if (found != NULL) return found;
     } else if (b->devices > 0) {
         const bool by_columns = same(chosen_way, "columns") && (!direct || columns <= MOST_BYTES);

@@ -25,14 +25,12 @@ struct ggml_tensor * graphc_build_rotary(struct graphc_builder * b, struct ggml_
                                          struct ggml_tensor * rest, bool interleaved) {
     struct ggml_tensor * found = NULL;
     if (b->own != NULL && b->own->takes_rotary(x, cos, sin)) {
-        struct graphc_rotary_settings * settings = (struct graphc_rotary_settings *) keep(b, sizeof *settings);
-        if (settings == NULL) return NULL;
-        settings->interleaved = interleaved;
+        const struct graphc_rotary_settings settings = {interleaved};
         const bool all = rest != NULL && b->own->takes_rest(rest, x);
         struct ggml_tensor * sources[] = {x, cos, sin, rest};
         const int64_t ne[] = {x->ne[0] + (all ? rest->ne[0] : 0), x->ne[1], x->ne[2], x->ne[3]};
-        found = computed(b, b->own->rotary, settings, ne, sources, all ? 4 : 3);
-        if (all || rest == NULL) return found;
+        found = computed(b, b->own->rotary, &settings, sizeof settings, ne, sources, all ? 4 : 3);
+        if (found == NULL || all || rest == NULL) return found;
     } else {
         const struct graphc_ggml * ggml = b->ggml;
         struct ggml_tensor * rotated = ggml->mul(b->context, exchanged(b, x, interleaved), sin);
