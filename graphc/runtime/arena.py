@@ -14,8 +14,7 @@ import numpy as np
 from graphc.ggml_library import ggml
 from graphc.runtime.profile import step_name
 from graphc.shapes import Dim, integer
-from graphc.targets.ggml.program.cost import with_blocks
-from graphc.targets.ggml.program.program import Program
+from graphc.targets.ggml.program.program import Program, with_blocks
 from graphc.targets.ggml.program.sections import Section, sections
 from graphc.targets.ggml.run.context import Context
 from graphc.targets.ggml.run.device.tensors import ALIGNMENT, address

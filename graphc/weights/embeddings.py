@@ -21,7 +21,7 @@ import numpy as np
 from graphc.errors import CheckpointError, EngineError, InputError
 from graphc.ops.movement import Concat
 from graphc.targets.ggml.program.calls import VIEWS
-from graphc.targets.ggml.program.program import Growth, Program
+from graphc.targets.ggml.program.program import Growth, Program, with_blocks
 from graphc.targets.ggml.program.tensor import Tensor
 from graphc.targets.ggml.program.text import digest, read_text, write_operator, write_text
 from graphc.weights.checkpoint import Source, open_checkpoint
@@ -139,10 +139,8 @@ def _input(program: Program, tensor: Any) -> int:
 
 def _readers(program: Program, index: int) -> Iterator[str]:
     """The functions that read a weight."""
-    for call in program.calls:
+    for call in (call for block in with_blocks(program) for call in block.calls):
         yield from (call.function for arg in call.args if isinstance(arg, Tensor) and arg.weight == index)
-    for block in program.blocks:
-        yield from _readers(block, index)
 
 
 def _rows(given: Vectors, width: int) -> np.ndarray:

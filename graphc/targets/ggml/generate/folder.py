@@ -17,8 +17,7 @@ from graphc.kernels.gpu.render.cuda import file_of
 from graphc.kernels.gpu.render.spirv import Binary
 from graphc.shapes import Dim, bind_known
 from graphc.targets.ggml.generate.generate import Generated
-from graphc.targets.ggml.program.cost import with_blocks
-from graphc.targets.ggml.program.program import Call
+from graphc.targets.ggml.program.program import Call, with_blocks
 
 INDEX = "index.txt"
 """The file of a folder that says which call launches which kernel."""

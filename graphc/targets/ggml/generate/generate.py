@@ -31,9 +31,8 @@ from graphc.targets.ggml.generate.kernels import KERNELS, products
 from graphc.targets.ggml.generate.narrow import narrow
 from graphc.targets.ggml.generate.together import together
 from graphc.targets.ggml.program.composites import COMPOSITES
-from graphc.targets.ggml.program.cost import with_blocks
 from graphc.targets.ggml.program.launch import Launches
-from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program, Weight
+from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program, Weight, with_blocks
 from graphc.targets.ggml.program.rules import VIEWS
 from graphc.targets.ggml.program.tensor import Arg, Tensor
 

@@ -9,9 +9,9 @@ from graphc.kernels.gpu.devices import Gpu
 from graphc.kernels.gpu.roofline import Coefficients, Estimate, estimate
 from graphc.shapes import integer, symbols
 from graphc.targets.ggml.generate.generate import Generated
-from graphc.targets.ggml.program.cost import count_of, peak_bytes, with_blocks
+from graphc.targets.ggml.program.cost import count_of, peak_bytes
 from graphc.targets.ggml.program.launch import Launch
-from graphc.targets.ggml.program.program import Call
+from graphc.targets.ggml.program.program import Call, with_blocks
 from graphc.targets.ggml.program.rules import VIEWS
 
 

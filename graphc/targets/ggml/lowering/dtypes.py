@@ -8,7 +8,7 @@ taken, and `Dtypes.choices` says so.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -22,7 +22,7 @@ from graphc.ir.numbers import sources
 from graphc.ir.types import F32
 from graphc.ops.control import bodies
 from graphc.targets.ggml.program.calls import RESHAPES
-from graphc.targets.ggml.program.program import Call, Program, Weight
+from graphc.targets.ggml.program.program import Call, Program, Weight, with_blocks
 from graphc.targets.ggml.program.prune import pruned
 from graphc.targets.ggml.program.tensor import Tensor
 
@@ -121,9 +121,9 @@ class Dtypes:
         if made_of is not None:
             names = [list(dict.fromkeys((*own, *read))) for own, read in zip(names, made_of, strict=True)]
         self._check_patterns(names)
-        reads = Reads(program)
+        read = Uses(program)
         pairs = enumerate(zip(program.weights, names, strict=True))
-        found = [self._choice(weight, known, index, reads, stored) for index, (weight, known) in pairs]
+        found = [self._choice(weight, known, index, read, stored) for index, (weight, known) in pairs]
         self.choices += [each for each in found if each is not None]
         chosen = zip(program.weights, found, strict=True)
         result = pruned(program, [weight.tensor.type if choice is None else choice.type for weight, choice in chosen])
@@ -136,18 +136,18 @@ class Dtypes:
                 raise InputError(f"--dtype {pattern}: no weight has such a name; graphc inspect --weights shows them")
 
     def _choice(
-        self, weight: Weight, known: Sequence[str], index: int, reads: Reads, stored: Stored | None
+        self, weight: Weight, known: Sequence[str], index: int, read: Uses, stored: Stored | None
     ) -> Choice | None:
         """The type of a weight that is known by these names; None if no other than its own comes into question."""
         asked, pattern = self.asked(known)
-        uses, given = reads.uses[index], asked == FROM_CHECKPOINT
+        uses, given = read.of[index], asked == FROM_CHECKPOINT
         by_name = pattern not in ("", EVERYTHING) and not given
         if weight.dtype != F32 or asked == "F32" or not (by_name or _is_operand(uses)):
             return None
         if given and stored is None:
             return None
         asked, nearest = stored(index) if given and stored else (asked, asked)
-        reason, wider = ("", "") if given or by_name else kept(asked, weight, uses, reads)
+        reason, wider = ("", "") if given or by_name else kept(asked, weight, uses, read.edges)
         type, why = (wider, reason) if reason else possible(nearest, weight, uses, {} if given else NEXT)
         why = why or ("computed of the checkpoint's, or cuts its blocks" if asked != nearest else "")
         return Choice(weight.label, asked, type, why)
@@ -192,13 +192,13 @@ class Use:
     row: int
 
 
-class Reads:
-    """How a program reads its weights: `uses` of each by index, in its blocks too, and `edges`, the convolutions that no other
+class Uses:
+    """How a program reads its weights: the uses `of` each by index, in its blocks too; `edges` are the convolutions that no other
     is before or behind."""
 
     def __init__(self, program: Program) -> None:
-        self.uses: dict[int, list[Use]] = defaultdict(list)
-        for block in _with_blocks(program):
+        self.of: dict[int, list[Use]] = defaultdict(list)
+        for block in with_blocks(program):
             self._block(block)
         self.edges = edge_convolutions(program)
 
@@ -212,12 +212,7 @@ class Reads:
                 if call.function in RESHAPES:
                     origin[index] = weight
                 assert isinstance(arg.ne[0], int)
-                self.uses[weight].append(Use(call, position, arg.ne[0]))
-
-
-def _with_blocks(program: Program) -> Iterator[Program]:
-    yield program
-    yield from chain.from_iterable(map(_with_blocks, program.blocks))
+                self.of[weight].append(Use(call, position, arg.ne[0]))
 
 
 def edge_convolutions(program: Program) -> set[Call]:
@@ -235,11 +230,11 @@ def edge_convolutions(program: Program) -> set[Call]:
     }
 
 
-def kept(asked: str, weight: Weight, uses: Sequence[Use], reads: Reads) -> tuple[str, str]:
+def kept(asked: str, weight: Weight, uses: Sequence[Use], edges: set[Call]) -> tuple[str, str]:
     """Why a weight gets a wider type where one is asked for all, and which; "" if nothing speaks against it."""
     reasons = {
         "too small to matter": (prod(weight.shape) < SMALL, "F32"),
-        "first or last convolution": (any(use.call in reads.edges for use in uses), "F32"),
+        "first or last convolution": (any(use.call in edges for use in uses), "F32"),
         "rows of a table are looked up": (
             asked in QUANTIZED and any(use.call.function == TABLE for use in uses),
             possible("F16", weight, uses, {})[0],

@@ -6,7 +6,7 @@ A multiplication and an addition are two operations; exp, tanh and the like coun
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -15,7 +15,7 @@ from graphc.kernels.use import KernelUse
 from graphc.shapes import Dim, dim_min, integer, product
 from graphc.targets.ggml.program.calls import VIEWS
 from graphc.targets.ggml.program.composites import COMPOSITES, Step
-from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program
+from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program, with_blocks
 from graphc.targets.ggml.program.tensor import TYPE_SIZES, Tensor
 
 Count = Callable[[Call | Step], Dim]
@@ -156,13 +156,6 @@ def operations(program: Program) -> list[Row]:
             counts[name] += 1
             sums[name] = sums.get(name, 0) + count
     return [Row(name, counts[name], sums[name]) for name in counts]
-
-
-def with_blocks(program: Program) -> Iterator[Program]:
-    """The program, and the programs inside it."""
-    yield program
-    for block in program.blocks:
-        yield from with_blocks(block)
 
 
 def is_measured(program: Program) -> bool:

@@ -10,7 +10,7 @@ nor a damaged file reaches one of ggml's own asserts, which would end the proces
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -309,3 +309,10 @@ class Program:
     def is_view(self, tensor: Tensor) -> bool:
         """True if a tensor reads the memory of another."""
         return tensor.call >= 0 and self.calls[tensor.call].function in VIEWS
+
+
+def with_blocks(program: Program) -> Iterator[Program]:
+    """The program, and the programs inside it."""
+    yield program
+    for block in program.blocks:
+        yield from with_blocks(block)

@@ -21,8 +21,7 @@ from graphc.backends.rpc import Servers
 from graphc.errors import InputError
 from graphc.ggml_library import ggml
 from graphc.targets.ggml.lowering.compose import composed
-from graphc.targets.ggml.program.cost import with_blocks
-from graphc.targets.ggml.program.program import Call, Program
+from graphc.targets.ggml.program.program import Call, Program, with_blocks
 from graphc.targets.ggml.program.sections import Section, sections
 from graphc.targets.ggml.run.choose.choices import choices_for
 from graphc.targets.ggml.run.choose.library import load_own

@@ -7,12 +7,12 @@ the model and activations cross from one to the next once.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from graphc.targets.ggml.program.calls import VIEWS
-from graphc.targets.ggml.program.program import Program
+from graphc.targets.ggml.program.program import Program, with_blocks
 from graphc.targets.ggml.program.tensor import Tensor
 
 HOST = -1
@@ -61,7 +61,7 @@ class Residence:
 def weights_read(program: Program) -> Reads:
     """What a program, and the programs inside it, read of the weights that they share."""
     together, rows, host, others = [], set[int](), set[int](), set[int]()
-    for each in _programs(program):
+    for each in with_blocks(program):
         roots: dict[int, int] = {}
         for call in each.calls:
             found = [_root(arg, roots) for arg in call.args if isinstance(arg, Tensor)]
@@ -75,12 +75,6 @@ def weights_read(program: Program) -> Reads:
             rows.update(table)
             (host if call.kernel >= 0 or call.host is not None else others).update(read[len(table) :])
     return Reads(tuple(together), frozenset(rows - others - host), frozenset(host - others - rows))
-
-
-def _programs(program: Program) -> Iterator[Program]:
-    yield program
-    for block in program.blocks:
-        yield from _programs(block)
 
 
 def _root(tensor: Tensor, roots: dict[int, int]) -> int:
