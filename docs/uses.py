@@ -23,7 +23,7 @@ from graphc.ops.narrow import BitCast, Decode, Encode
 from graphc.ops.norm import LRN, BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LpNorm, RMSNorm
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
 from graphc.ops.pool import AveragePool, MaxPool
-from graphc.ops.quantized import Dequantize, Quantize, Requantize
+from graphc.ops.quantized import Dequantize, Quantize, Requantize, ScaledMatMul
 from graphc.ops.random import Random
 from graphc.ops.reduce import KINDS, Reduce
 from graphc.ops.resize import Resize
@@ -155,6 +155,10 @@ USES: dict[str, list[Use]] = {
         use(integer_conv(16), *bytes_((1, 16, 8, 8), (16, 1, 3, 3)), label="depthwise"),
     ],
     "ChannelsLast": [use(ChannelsLast(), x(1, 32, 8, 8))],
+    "ScaledMatMul": [
+        use(ScaledMatMul(), x(4, 64), Input((8, 64), I8, weight=True), weight(8, 2)),
+        use(ScaledMatMul(), x(4, 8), Input((8, 8), I8, weight=True), weight(8, 2), label="with blocks of other sizes"),
+    ],
     "Dequantize": [use(Dequantize(), x(2, 8), Input((), F32), x())],
     "Quantize": [Use(lambda dtype: Quantize(), (Input((2, 8), F32), Input((), F32), x()))],
     "Requantize": [Use(lambda dtype: Requantize(), (Input((2, 8), I32), Input((), F32), x()))],

@@ -64,6 +64,7 @@ class Stage:
 
 STAGES = [
     Stage("quantized", quantize.RULES),
+    Stage("few bits", quantize.FEW_BITS),
     Stage("fold", fold),
     Stage("common", common),
     Stage("raise", RAISE),

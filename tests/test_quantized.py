@@ -24,9 +24,16 @@ from graphc.optimize import optimize
 from graphc.rewrite.engine import Log, rewrite
 from graphc.rewrite.rules import quantize
 
-RULES = {rule.name: rule for rule in [*quantize.RULES, *quantize.FLOATS]}
+RULES = {rule.name: rule for rule in [*quantize.RULES, *quantize.FEW_BITS, *quantize.FLOATS]}
 
 FIRES = {
+    "scaled_product": """graph g(%x: float32[2, 3, 64])
+        %b: uint8[64, 6] = constant
+        %t: float32[2, 6] = constant(0.25)
+        %y: uint8[2, 1] = constant(2)
+        %w = Dequantize(%b, %t, %y)
+        %p = MatMul(%x, %w)
+        return p=%p""",
     "integer_product": """graph g(%a: uint8[3, 40])
         %s: float32[] = constant(0.5)
         %z: uint8[] = constant(3)
@@ -134,6 +141,13 @@ def changed(name: str, *pairs: tuple[str, str]) -> str:
 OTHER = "%t: float32[] = constant(0.5)\n"
 
 REFUSES = {
+    "scaled_product": """graph g(%x: float32[2, 3, 64])
+        %b: int8[6, 64] = constant
+        %t: float32[3, 1] = constant(0.25)
+        %y: int8[] = constant(0)
+        %w = Dequantize(%b, %t, %y)
+        %p = MatMul[transpose_b=True](%x, %w)
+        return p=%p""",
     "integer_product": changed("integer_product", ("float32[1, 6]", "float32[40, 1]")),
     "integer_convolution": changed("integer_convolution", ("constant(0.125)", "constant(0.12501)")),
     "integer_bias": changed("integer_bias", ("int32[6] = constant(41)", "int32[6] = constant(2147483000)")),

@@ -33,23 +33,33 @@ SMALL = (U8, I8, U16, I16)
 
 @dataclass(frozen=True)
 class Dequantize(Op):
-    """x, scale, zero -> `(x - zero) * scale`."""
+    """x, scale, zero -> `(x - zero) * scale`. An axis of the scale or the zero point may have a number for each block of x's."""
 
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         """Integers and a zero point of the same type -> float32."""
-        x, _, zero = inputs
-        check_scaled(self, inputs, x.dtype in (*SMALL, I32) and zero.dtype == x.dtype)
+        x, scale, zero = inputs
+        spread = [TensorType(each.dtype, x.shape) if blocks_of(each, x) else each for each in (scale, zero)]
+        check_scaled(self, [x, *spread], x.dtype in (*SMALL, I32) and zero.dtype == x.dtype)
         return (TensorType(F32, x.shape),)
 
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """In float32."""
-        x, scale, zero = inputs
+        x, *others = inputs
+        for place, each in enumerate(others):
+            for axis, size in enumerate(blocks_of(each, x) or ()):
+                others[place] = others[place].repeat(size, axis) if each.shape[axis] != 1 else others[place]
+        scale, zero = others
         return ((x.astype(F32) - zero.astype(F32)) * scale,)
 
     def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
         """One difference, scaled."""
-        x, scale, zero = (load_broadcast(k, i, type, index) for i, type in enumerate(inputs))
-        return (k.cast(x, F32) - k.cast(zero, F32)) * scale
+        x, *others = inputs
+        numbers = []
+        for place, each in enumerate(others, 1):
+            own, sizes = index[len(index) - each.rank :], blocks_of(each, x) or (1,) * each.rank
+            numbers.append(k.load(place, [at // size for at, size in zip(own, sizes, strict=True)]))
+        scale, zero = numbers
+        return (k.cast(k.load(0, index), F32) - k.cast(zero, F32)) * scale
 
 
 @dataclass(frozen=True)
@@ -152,6 +162,18 @@ class ScaledMatMul(Op):
             wide = emit(Binary(function), wide, emit(Reshape((rows, blocks, 1)), each))
         wide = emit(Slice((0, 0), (rows, x.shape[-1]), (1, 1)), emit(Reshape((rows, columns)), wide))
         return (emit(MatMul(transpose_b=True), x, wide),)
+
+
+def blocks_of(scale: TensorType | np.ndarray, x: TensorType | np.ndarray) -> tuple[int, ...] | None:
+    """How many elements of x along each axis have a number of a scale in common; None unless all axes have whole blocks."""
+    if len(scale.shape) != len(x.shape):
+        return None
+    sizes = []
+    for count, size in zip(scale.shape, x.shape, strict=True):
+        if count != size and not (isinstance(count, int) and isinstance(size, int) and count > 0 and size % count == 0):
+            return None
+        sizes.append(1 if count == size else size // count)
+    return tuple(sizes)
 
 
 def check_scaled(op: Op, inputs: Sequence[TensorType], fits: bool) -> None:

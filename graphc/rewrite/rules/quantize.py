@@ -12,19 +12,20 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.graph import Node, Value
-from graphc.ir.numbers import read_numbers
-from graphc.ir.types import F32, I32, INTEGERS
+from graphc.ir.numbers import decided, made_by, read_numbers
+from graphc.ir.types import F32, I8, I32, INTEGERS, U8
 from graphc.ops.activations import Clip
 from graphc.ops.base import Emit, broadcast_shapes
 from graphc.ops.conv import Conv
 from graphc.ops.integers import BYTES, LARGEST, IntegerConv, IntegerMatMul
 from graphc.ops.matmul import MatMul, swap
-from graphc.ops.movement import Concat, Reshape
-from graphc.ops.pointwise import Binary
+from graphc.ops.movement import Concat, Expand, Reshape
+from graphc.ops.narrow import WIDTHS
+from graphc.ops.pointwise import Binary, Cast
 from graphc.ops.pool import MaxPool
-from graphc.ops.quantized import Dequantize, Quantize, Requantize
+from graphc.ops.quantized import Dequantize, Quantize, Requantize, ScaledMatMul
 from graphc.rewrite.engine import Refusal, rule
-from graphc.shapes import product
+from graphc.shapes import is_static, product
 
 MOST_CONCATENATED = 8
 """The most tensors that a rule joins before their numbers are scaled."""
@@ -268,6 +269,34 @@ def _scaled(emit: Emit, total: Value, scale: np.ndarray) -> Value:
     return emit(Dequantize(), total, emit.constant(np.asarray(scale, F32)), _zero(emit))
 
 
+@rule("m := MatMul(x, Dequantize(codes, scale, zero))")
+def scaled_product(emit: Emit, m: Node, x: Value, codes: Value, scale: Value, zero: Value) -> Value | Refusal:
+    """A product with a matrix of bytes, or of fewer bits, with scales for its rows or for blocks of them, reads these bytes."""
+    assert isinstance(m.op, MatMul)
+    if m.op.transpose_a or len(x.shape) < 2 or len(codes.shape) != 2:
+        return Refusal("not rows by a matrix")
+    if codes.dtype not in BYTES or not codes.static or not is_static(*codes.shape):
+        return Refusal("the matrix is no constant of bytes")
+    made = made_by(codes).producer
+    bits = 4 if made is not None and made.inputs[0].dtype in WIDTHS else 8
+    scale, zero = (emit(Reshape((1, 1)), each) if each.type.size == 1 else each for each in (scale, zero))
+    if not all(each.static and len(each.shape) == 2 for each in (scale, zero)):
+        return Refusal("scales or zero points are computed, or of no matrix")
+    if not m.op.transpose_b:
+        codes, scale, zero = (emit(swap(2), each) for each in (codes, scale, zero))
+    (rows, columns), blocks = codes.shape, max(scale.shape[1], zero.shape[1])
+    shapes = [(some, each) for some in (1, rows) for each in (1, blocks)]
+    if any(each.shape not in shapes for each in (scale, zero)) or columns % blocks != 0:
+        return Refusal("scales and zero points are of other blocks")
+    unsigned = codes.dtype == U8
+    middle = 1 << (bits - 1) if unsigned else 0
+    if unsigned:  # what is below the middle becomes negative
+        codes = emit(Cast(I8), emit(Binary("Sub"), codes, emit.constant(np.array(middle, U8))))
+    shifts = emit(Binary("Sub"), emit.constant(np.array(middle, F32)), emit(Cast(F32), zero))
+    given = [scale] if decided(zero, lambda numbers: bool(np.all(numbers == middle))) else [scale, shifts]
+    return emit(ScaledMatMul(bits), x, codes, *(emit(Expand((rows, blocks)), each) for each in given))
+
+
 RULES = [
     integer_product,
     integer_convolution,
@@ -280,6 +309,9 @@ RULES = [
     concatenated_integers,
 ]
 """Before constants are folded, which leaves no integers of weights."""
+
+FEW_BITS = [scaled_product]
+"""After these, which have products of integers where both operands are some."""
 
 FLOATS = [requantized_floats, scaled_floats]
 """After products of integers have become products of floats."""

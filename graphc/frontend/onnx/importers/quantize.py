@@ -17,14 +17,14 @@ from graphc.frontend.onnx.importers.windows import window
 from graphc.frontend.onnx.node import OnnxNode, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
-from graphc.ir.types import F32, F64, FLOATS, I32, NARROW, U8
+from graphc.ir.types import F32, F64, FLOATS, I8, I32, NARROW, U8
 from graphc.ops.activations import Clip
 from graphc.ops.base import normalize_axis
 from graphc.ops.integers import IntegerConv
 from graphc.ops.movement import Expand
 from graphc.ops.narrow import WIDTHS
 from graphc.ops.pointwise import Binary, Cast, Unary
-from graphc.ops.quantized import SMALL, Dequantize, Quantize, Requantize
+from graphc.ops.quantized import SMALL, Dequantize, Quantize, Requantize, blocks_of
 from graphc.shapes import Dim, product
 
 
@@ -33,10 +33,13 @@ def dequantize_linear(node: OnnxNode, emit: SizeEmit) -> Value:
     """Computed in float32, in the type of the scale or of `output_dtype`."""
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
     wide = F64 if scale.dtype == F64 else F32
+    if x.dtype in WIDTHS:
+        byte = U8 if x.dtype.name.startswith("u") else I8
+        x, zero = converted(emit, x, byte), zero and converted(emit, zero, byte)
     if wide == F32 and x.dtype in (*SMALL, I32):
-        y = emit.unfolded(
-            Dequantize(), x, _spread(node, emit, converted(emit, scale, F32), x), _zero(node, emit, zero, x)
-        )
+        scale = _spread(node, emit, converted(emit, scale, F32), x, blocks=True)
+        zero = emit.constant(np.zeros((), x.dtype)) if zero is None else _spread(node, emit, zero, x, blocks=True)
+        y = emit.unfolded(Dequantize(), x, scale, zero)
         return converted(emit, y, _output_dtype(node, scale.dtype))
     y = converted(emit, x, wide)
     if zero is not None:
@@ -81,8 +84,9 @@ def saturated(emit: SizeEmit, x: Value, dtype: np.dtype) -> Value:
     return emit(Cast(dtype), emit(Clip(float(info.min), float(info.max)), x))
 
 
-def _spread(node: OnnxNode, emit: SizeEmit, scale: Value, x: Value) -> Value:
-    """A scale in a shape that broadcasts to x: one number, one for each place of an axis, or one for each block of it."""
+def _spread(node: OnnxNode, emit: SizeEmit, scale: Value, x: Value, blocks: bool = False) -> Value:
+    """A scale in a shape that broadcasts to x: one number, one for each place of an axis, or one for each block of it. Whole
+    `blocks` are left to what reads it, if it takes them."""
     if scale.type.rank == 0 or scale.type.size == 1:
         return to_shape(emit, scale, ())
     axis = normalize_axis(node.int("axis", 1), x.type.rank)
@@ -94,6 +98,9 @@ def _spread(node: OnnxNode, emit: SizeEmit, scale: Value, x: Value) -> Value:
     rank = x.type.rank
     if scale.type.rank != rank:
         raise ModelError(f"scales of {scale.type} for blocks of {x.type}")
+    sizes = blocks_of(scale.type, x.type) if blocks else None
+    if sizes and sizes == tuple(block if i == axis else 1 for i in range(rank)):
+        return scale
     split = (*scale.shape[: axis + 1], 1, *scale.shape[axis + 1 :])
     wide = (*scale.shape[: axis + 1], block, *scale.shape[axis + 1 :])
     repeated = emit(Expand(wide), to_shape(emit, scale, split))
