@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from built_once import built_once
 from cpp_programs import OTHERS, PROGRAMS, arrays, narrow
 from emulated_device import fake, stand_in
 from test_cpp_build import GATHERED, NODES, SIZES, WARNINGS, inputs_of, run_program
@@ -71,7 +72,10 @@ NAMES = (*MADE, *FAST, "narrow")
 @pytest.fixture(scope="module")
 def projects(tmp_path_factory):
     """The folder of all projects, built."""
-    folder = tmp_path_factory.mktemp("launches")
+    return built_once(tmp_path_factory, "launches", build_projects)
+
+
+def build_projects(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiling, "compile_ptx", emulated_code)
         for name in NAMES:
@@ -91,7 +95,6 @@ def projects(tmp_path_factory):
     ):
         done = subprocess.run(["cmake", *map(str, command)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return folder
 
 
 @pytest.fixture(autouse=True)
