@@ -44,7 +44,7 @@ HEAD = "| operator | ggml calls | for | otherwise |\n| --- | --- | --- | --- |"
 
 
 @dataclass(frozen=True)
-class Way:
+class Method:
     """How an operator is computed for one dtype: by which ggml functions, by which smaller operators, or by a kernel ("routine"
     or "kernel")."""
 
@@ -55,7 +55,7 @@ class Way:
 
     @property
     def text(self) -> str:
-        """The way in words."""
+        """The method in words."""
         if self.operators:
             return "in float32" if self.widened else "by " + ", ".join(self.operators)
         return self.kernel or ", ".join(f"`{name}`" for name in self.functions) or "no call"
@@ -84,16 +84,16 @@ def rows(uses: dict[str, list[Use]]) -> list[str]:
 
 def row(name: str, use: Use) -> str:
     """One line: the ggml calls with their dtypes, and what happens for the other dtypes that the operator takes."""
-    found: dict[Way, list[np.dtype]] = defaultdict(list)
+    found: dict[Method, list[np.dtype]] = defaultdict(list)
     for dtype in DTYPES:
-        way = computed(use, dtype)
-        if way is not None:
-            found[way].append(dtype)
-    by_ggml = {way: dtypes for way, dtypes in found.items() if not way.kernel and not way.operators}
+        method = computed(use, dtype)
+        if method is not None:
+            found[method].append(dtype)
+    by_ggml = {method: dtypes for method, dtypes in found.items() if not method.kernel and not method.operators}
     native = [dtype for dtypes in by_ggml.values() for dtype in dtypes]
-    shown = next((way for way in by_ggml if F32 in by_ggml[way]), next(iter(by_ggml), None))
+    shown = next((method for method in by_ggml if F32 in by_ggml[method]), next(iter(by_ggml), None))
     calls = "–" if shown is None else shown.text
-    others = [(way.text, dtypes) for way, dtypes in found.items() if way not in by_ggml]
+    others = [(method.text, dtypes) for method, dtypes in found.items() if method not in by_ggml]
     otherwise = "; ".join(
         f"{text} ({names(dtypes)})" if by_ggml or len(others) > 1 else text for text, dtypes in others
     )
@@ -110,7 +110,7 @@ def names(dtypes: Iterable[np.dtype]) -> str:
     return ", ".join([*found, *(dtype.name for dtype in DTYPES if dtype in left)])
 
 
-def computed(use: Use, dtype: np.dtype) -> Way | None:
+def computed(use: Use, dtype: np.dtype) -> Method | None:
     """How a use is lowered for a dtype; None where the operator does not take it."""
     graph = Graph()
     operands = []
@@ -127,13 +127,13 @@ def computed(use: Use, dtype: np.dtype) -> Way | None:
     lowering = Lowering(graph, Program(graph.name), {})
     lowering.builder.enter(node)
     if lowering.by_ggml(node) is not None:
-        return Way(functions=functions(lowering.program.calls))
+        return Method(functions=functions(lowering.program.calls))
     if type(node.op).define is not Op.define:
         operators = definition(graph, node)
         if operators and lowering.by_definition(node) is not None:
-            return Way(operators=operators, widened=dtype in (F16, BF16) and operators == ("Cast", node.op.name))
+            return Method(operators=operators, widened=dtype in (F16, BF16) and operators == ("Cast", node.op.name))
     lowering.by_kernel(node)
-    return Way(kernel="routine" if node.op.routine(*(value.type for value in operands)) else "kernel")
+    return Method(kernel="routine" if node.op.routine(*(value.type for value in operands)) else "kernel")
 
 
 def definition(graph: Graph, node: Node) -> tuple[str, ...]:
