@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -169,6 +168,8 @@ def dequantize(type: str, raw: np.ndarray, count: int) -> np.ndarray:
 
 def _by_rows(convert: Callable[[int, int], None], rows: int, row: int) -> None:
     """Call with a first row and a number of rows until all are done, by as many threads as there are processors."""
+    from concurrent.futures import ThreadPoolExecutor  # most models have their weights converted already
+
     step = max(1, _PART // max(row, 1))
     starts = range(0, rows, step)
     with ThreadPoolExecutor(min(len(starts), os.cpu_count() or 1) or 1) as threads:

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from graphc.errors import BuildError, GraphcError
@@ -20,6 +20,8 @@ from graphc.kernels.c.compiled import load_library
 from graphc.kernels.c.compiler import find_compiler
 from graphc.kernels.c.joined import joined
 from graphc.once import once
+
+FOLDER = Path(__file__).parents[1] / "targets" / "ggml" / "project" / "gpu"
 
 FILES = (
     "errors.c", "devices.c", "buffers.c", "modules.c", "plan.c", "recordings.c", "backend.c", "cuda.c",
@@ -193,7 +195,7 @@ def no_driver(driver: str) -> str:
 
 def file_text(name: str) -> str:
     """One of the backend's files."""
-    return files("graphc.targets.ggml").joinpath("project", "gpu", name).read_text(encoding="utf-8")
+    return (FOLDER / name).read_text(encoding="utf-8")
 
 
 def _ggml_functions() -> Any:

@@ -6,19 +6,19 @@ ggml's protocol has neither passwords nor encryption, and its server trusts what
 from __future__ import annotations
 
 import ctypes
-import ipaddress
-import signal
-import socket
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import sleep
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from graphc.backends.guard import ServerLost, guarded
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
+
+if TYPE_CHECKING:
+    import socket
 
 Result = TypeVar("Result")
 
@@ -89,6 +89,8 @@ def connect(address: Address) -> list[Any]:
 
 def greet(address: Address) -> None:
     """Say hello as ggml would, which has no time limit and ends the process if it is not understood. Raises GraphcError."""
+    import socket  # a program that runs on no server starts without it
+
     try:
         with socket.create_connection((address.host, address.port), CONNECT_SECONDS) as connection:
             connection.settimeout(CONNECT_SECONDS)
@@ -175,6 +177,8 @@ def _ended(addresses: Sequence[Address]) -> list[Address]:
 
 
 def _listens(address: Address) -> bool:
+    import socket
+
     try:
         socket.create_connection((address.host, address.port), 1.0).close()
     except TimeoutError:  # it hangs, and its queue is full
@@ -186,6 +190,8 @@ def _listens(address: Address) -> bool:
 
 def serve(handle: Any, host: str, port: int, threads: int) -> None:
     """Serve a device until the process is interrupted, to one program at a time. Raises GraphcError."""
+    import signal
+
     start = _function(
         b"ggml_backend_rpc_start_server",
         ctypes.CFUNCTYPE(
@@ -201,6 +207,8 @@ def serve(handle: Any, host: str, port: int, threads: int) -> None:
 
 def is_loopback(host: str) -> bool:
     """True if only this machine can reach an address. Raises GraphcError for what is no IPv4 address."""
+    import ipaddress
+
     try:
         return ipaddress.IPv4Address(host).is_loopback
     except ValueError as error:
@@ -209,6 +217,8 @@ def is_loopback(host: str) -> bool:
 
 def check_free(host: str, port: int) -> None:
     """Raises GraphcError unless a server can listen there."""
+    import socket
+
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -13,7 +13,6 @@ import hashlib
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -89,6 +88,8 @@ def _compiled(key: str, source: str, command: Sequence[str], folder: Path) -> by
 
 def compile_library(source: str, command: Sequence[str], folder: Path) -> bytes:
     """Compile C source in a folder; returns what is in the shared library. Raises BuildError."""
+    import subprocess  # most processes find all that they need compiled
+
     c_file, built = folder / "kernels.c", folder / f"kernels{ENDING}"
     c_file.write_text(source, encoding="utf-8")
     environment = {"ZIG_GLOBAL_CACHE_DIR": str(_zig_cache(folder)), **os.environ, "TMPDIR": str(folder)}

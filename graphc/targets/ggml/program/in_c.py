@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX, Composite
+
+FOLDER = Path(__file__).parents[1] / "project" / "graphc"
 
 WIDTH = 130
 
@@ -45,7 +47,7 @@ def c_text(path: str) -> str:
     """One of the project's files for the library `graphc`: fixed, or made of the composites."""
     if path in GENERATED:
         return GENERATED[path]()
-    return _folder().joinpath(path).read_text(encoding="utf-8")
+    return (FOLDER / path).read_text(encoding="utf-8")
 
 
 @cache
@@ -104,13 +106,7 @@ def _included(paths: Iterable[str]) -> str:
 
 
 def _c_files(folder: str) -> list[str]:
-    found = [each.name for each in _folder().joinpath(folder).iterdir()]
-    return [f"{folder}/{name}" for name in sorted(found) if name.endswith(".c")]
-
-
-@cache
-def _folder() -> Traversable:
-    return files("graphc.targets.ggml").joinpath("project", "graphc")
+    return [f"{folder}/{name}" for name in sorted(os.listdir(FOLDER / folder)) if name.endswith(".c")]
 
 
 GENERATED: Mapping[str, Callable[[], str]] = {

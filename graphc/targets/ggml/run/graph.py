@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphc.backends.launches import Work
 from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
 from graphc.shapes import integer
@@ -25,6 +24,7 @@ from graphc.targets.ggml.run.device.tensors import address, download, new_contex
 from graphc.targets.ggml.run.memory.results import Placement
 
 if TYPE_CHECKING:
+    from graphc.backends.launches import Work
     from graphc.targets.ggml.run.context import Context
     from graphc.targets.ggml.run.executor import Executor
     from graphc.targets.ggml.run.kernels import LoadedKernel

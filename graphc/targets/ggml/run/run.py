@@ -7,12 +7,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from graphc.ops.control import settle
 from graphc.shapes import Dim, integer
 from graphc.targets.ggml.program.program import Call, Program
 from graphc.targets.ggml.program.tensor import Tensor
 from graphc.targets.ggml.run.context import Context
-from graphc.targets.ggml.run.host import perform
 
 
 class Run:
@@ -49,6 +47,8 @@ class Run:
         ]
 
     def _host(self, call: Call) -> None:
+        from graphc.targets.ggml.run.host import perform  # with it come the operators of branches and loops
+
         assert call.host is not None
         args = [
             self._array(tensor, type.dtype, type.shape)
@@ -60,6 +60,8 @@ class Run:
             self.made[call.result.call + 1 + number] = array
 
     def _block(self, block: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        from graphc.ops.control import settle
+
         binding = dict(self.binding)
         for declared, array in zip(block.inputs, arrays, strict=True):
             settle(binding, declared.shape, array, declared.name)

@@ -8,11 +8,13 @@ computes for that one.
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphc.forking import renew_in_child
 from graphc.ggml_library import ggml
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 
 def compute(backend: Any, graph: Any) -> int:
@@ -35,6 +37,8 @@ class _StandIn:
         """See above."""
         if threading.get_ident() != self.forked:
             return int(ggml.ggml_backend_graph_compute(backend, graph))
+        from concurrent.futures import ThreadPoolExecutor, wait  # few processes are such children
+
         if self.worker is None:
             self.worker = ThreadPoolExecutor(1, "graphc-compute")
         computed = self.worker.submit(ggml.ggml_backend_graph_compute, backend, graph)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from graphc.backends.generated import check_devices
 from graphc.errors import GraphcError
@@ -18,8 +18,10 @@ from graphc.targets.ggml.run.device.computing import compute
 from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address
 from graphc.targets.ggml.run.memory.limits import Fitting
 from graphc.targets.ggml.run.memory.residence import Residence
-from graphc.targets.ggml.run.memory.streams import Streams
 from graphc.targets.ggml.run.memory.weights import Weights
+
+if TYPE_CHECKING:
+    from graphc.targets.ggml.run.memory.streams import Streams
 
 NO_CALLBACK = ggml.ggml_backend_sched_eval_callback()
 
@@ -36,7 +38,7 @@ class Listener(Protocol):
         ...
 
 
-Watch: TypeAlias = Callable[[Streams | None], Listener]
+Watch: TypeAlias = "Callable[[Streams | None], Listener]"
 """Makes what listens to a run; the streams that are given have to be told what they want to know."""
 
 
@@ -174,6 +176,8 @@ class ComputeMemory:
         if not ggml.ggml_backend_sched_alloc_graph(self._scheduler, placement.graph):
             return False
         if self._weights.residence is not None and self._weights.residence.streamed:
+            from graphc.targets.ggml.run.memory.streams import Streams  # what is not streamed starts without it
+
             self._stream(Streams(self._weights, placement.graph))
         return True
 
