@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
+from platform import machine
 
 import numpy as np
 import pytest
@@ -15,6 +17,12 @@ from graphc.shapes import symbol
 
 RANDOM = np.random.default_rng(3)
 TYPES = list(product((U8, I8), repeat=2))
+
+
+def processor_has(what: str) -> bool:
+    """True if Linux says that the processor has some instructions."""
+    about = Path("/proc/cpuinfo")
+    return about.exists() and what in about.read_text().split()
 
 
 def bytes_of(dtype: np.dtype, *shape: int) -> np.ndarray:
@@ -97,6 +105,27 @@ def test_convolutions(
     same_everywhere(op, x, w, *zeros(1, kernel[0], left, right, many))
 
 
+@pytest.mark.skipif(machine() not in ("x86_64", "AMD64"), reason="has the flags of one kind of processor")
+@pytest.mark.parametrize("kind", ["x86-64", "x86-64-v3"])
+def test_every_kind_of_processor_has_the_same_sums(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no instruction multiplies bytes, and where vectors are shorter."""
+    if kind != "x86-64" and not processor_has("avx2"):
+        pytest.skip("the processor is too old")
+    monkeypatch.setattr("graphc.kernels.c.compiled.machine_flags", lambda: (f"-march={kind}",))
+    for rows, inner, columns in ((3, 700, 9), (45, 1031, 67)):
+        a, b = bytes_of(U8, 1, rows, inner), bytes_of(I8, 1, columns, inner)
+        more = zeros(rows, columns, U8, I8, True)
+        (expected,) = IntegerMatMul(True).eval(a, b, *more)
+        np.testing.assert_array_equal(compute(IntegerMatMul(True), a, b, *more, threads=2), expected)
+    op, x, w = (
+        IntegerConv((1, 1), (1, 1), (1, 1), (1, 1), channels_last=True),
+        bytes_of(I8, 2, 9, 11, 37),
+        bytes_of(U8, 18, 3, 3, 37),
+    )
+    more = zeros(1, 18, I8, U8, True)
+    np.testing.assert_array_equal(compute(op, x, w, *more, threads=2), op.eval(x, w, *more)[0])
+
+
 def test_sizes_may_be_symbols() -> None:
     rows, a, b = symbol("rows"), bytes_of(U8, 6, 200), bytes_of(I8, 200, 24)
     more = zeros(6, 24, U8, I8, False)
@@ -111,7 +140,7 @@ def test_sizes_may_be_symbols() -> None:
 
 def test_long_sums_run_in_the_kernel_and_short_ones_in_float32() -> None:
     """255 * 255 * 258 < 2 ** 24: every sum of so many products is exact in float32."""
-    for inner, kernel in ((100, False), (200, True)):
+    for inner, kernel in ((20, False), (200, True)):
         a, b = bytes_of(U8, 40, inner), bytes_of(I8, inner, 32)
         calls = same_everywhere(IntegerMatMul(), a, b, *zeros(40, 32, U8, I8, False))
         assert ("ggml_mul_mat" in calls) == (not kernel)

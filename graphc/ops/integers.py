@@ -31,7 +31,7 @@ LARGEST = 255 * 255
 LIMIT = 1 << 24
 """The whole numbers up to here are exact in float32."""
 
-SHORTEST = 128
+SHORTEST = 32
 """Products in a sum, and channels (or columns), from which on the kernel for bytes is faster than that for float32."""
 
 FEWEST = 16

@@ -1,18 +1,11 @@
 // Products of bytes less their zero points, summed in 32 bits, which wrap around: convolutions, and matrix products as
-// convolutions without places. A tile of 4 x 4 dot products is a loop that compilers turn into dot products of bytes where the
-// processor has them; elsewhere the numbers are widened while they are packed.
+// convolutions without places. The rows of one matrix, which are read as they lie, meet those of another, which become the columns
+// of panels: of a convolution the kernels meet what each place sees of the image, of a product the places meet the kernels.
 #include "types.h"
+#include "dots.h"
 
-#if defined(__GNUC__) && !defined(__clang__) && (defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(__ARM_FEATURE_MATMUL_INT8))
-typedef T graphc_left_T;
-typedef I graphc_right_T;
-#else
-typedef int16_t graphc_left_T;
-typedef int16_t graphc_right_T;
-#endif
-
-// A block of the result, and how many products of each of its sums are packed at once.
-enum { GRAPHC_PLACES_T = 64, GRAPHC_CHANNELS_T = 128, GRAPHC_COLUMNS_T = 16, GRAPHC_DEPTH_T = 1024, GRAPHC_STEP_T = 64 };
+// How many columns are packed at once, how many products of each of their sums, and for how many rows it is not worth it.
+enum { GRAPHC_COLUMNS_T = 128, GRAPHC_DEPTH_T = 512, GRAPHC_WORDS_T = GRAPHC_DEPTH_T / GRAPHC_PARTS, GRAPHC_FEW_T = 4 };
 
 // The image is x[batch][height][width][group][channels], the kernels w[group][out][kernel height][kernel width][channels], or
 // that for each batch. The result is y[batch][group][out][place], or y[batch][place][out] if `last`.
@@ -21,58 +14,7 @@ struct graphc_window_T {
         stride_y, stride_x, dilation_y, dilation_x, pad_y, pad_x, kernels, last, x_zeros, w_zeros, biases;
 };
 
-// `count` elements of the row of `x` that a place of the result meets, from element `from` on; outside of x is `zero`.
-// Returns their sum; what is missing up to a multiple of the step is 0.
-static inline int32_t graphc_window_row_T(const T * restrict x, const struct graphc_window_T * s, int64_t place, int64_t from,
-                                          int64_t count, T zero, graphc_left_T * restrict row) {
-    const int64_t pixel = s->groups * s->channels;
-    const int64_t top = place / s->places_wide * s->stride_y - s->pad_y, left = place % s->places_wide * s->stride_x - s->pad_x;
-    int64_t tap = from / s->channels, channel = from % s->channels;
-    int32_t sum = 0;
-    for (int64_t done = 0; done < count; tap++, channel = 0) {
-        const int64_t run = s->channels - channel < count - done ? s->channels - channel : count - done;
-        const int64_t iy = top + tap / s->kernel_width * s->dilation_y, ix = left + tap % s->kernel_width * s->dilation_x;
-        if (iy < 0 || iy >= s->height || ix < 0 || ix >= s->width) {
-            for (int64_t i = 0; i < run; i++) row[done + i] = zero;
-            sum += (int32_t) run * zero;
-        } else {
-            const T * restrict from_x = x + (iy * s->width + ix) * pixel + channel;
-            for (int64_t i = 0; i < run; i++) row[done + i] = from_x[i];
-            for (int64_t i = 0; i < run; i++) sum += from_x[i];
-        }
-        done += run;
-    }
-    for (; count % GRAPHC_STEP_T; count++) row[count] = 0;
-    return sum;
-}
-
-// The same for a row of kernels.
-static inline int32_t graphc_kernel_row_T(const I * restrict w, int64_t count, graphc_right_T * restrict row) {
-    int32_t sum = 0;
-    for (int64_t i = 0; i < count; i++) row[i] = w[i];
-    for (int64_t i = 0; i < count; i++) sum += w[i];
-    for (; count % GRAPHC_STEP_T; count++) row[count] = 0;
-    return sum;
-}
-
-// c[4][4] = a[4][depth] times b[4][depth] transposed; rows are GRAPHC_DEPTH_T apart.
-static inline void graphc_dots_T(const graphc_left_T * restrict a, const graphc_right_T * restrict b,
-                                                    int64_t depth, int32_t * restrict c) {
-    const graphc_left_T * a1 = a + GRAPHC_DEPTH_T, * a2 = a1 + GRAPHC_DEPTH_T, * a3 = a2 + GRAPHC_DEPTH_T;
-    const graphc_right_T * b1 = b + GRAPHC_DEPTH_T, * b2 = b1 + GRAPHC_DEPTH_T, * b3 = b2 + GRAPHC_DEPTH_T;
-    int32_t c00 = 0, c01 = 0, c02 = 0, c03 = 0, c10 = 0, c11 = 0, c12 = 0, c13 = 0;
-    int32_t c20 = 0, c21 = 0, c22 = 0, c23 = 0, c30 = 0, c31 = 0, c32 = 0, c33 = 0;
-    for (int64_t k = 0; k < depth; k++) {
-        c00 += a[k] * b[k], c01 += a[k] * b1[k], c02 += a[k] * b2[k], c03 += a[k] * b3[k];
-        c10 += a1[k] * b[k], c11 += a1[k] * b1[k], c12 += a1[k] * b2[k], c13 += a1[k] * b3[k];
-        c20 += a2[k] * b[k], c21 += a2[k] * b1[k], c22 += a2[k] * b2[k], c23 += a2[k] * b3[k];
-        c30 += a3[k] * b[k], c31 += a3[k] * b1[k], c32 += a3[k] * b2[k], c33 += a3[k] * b3[k];
-    }
-    const int32_t sums[16] = {c00, c01, c02, c03, c10, c11, c12, c13, c20, c21, c22, c23, c30, c31, c32, c33};
-    memcpy(c, sums, sizeof(sums));
-}
-
-// The places and channels of a block: pointers to the first of each, and how many there are.
+// A block of the result: places and channels from the first of each on, and where its first element is.
 struct graphc_integer_block_T {
     const T * x;
     const I * w;
@@ -80,70 +22,138 @@ struct graphc_integer_block_T {
     const I * w_zero;
     const int32_t * bias;
     int32_t * y;
-    int64_t place, places, channels, beside, below;  // `beside` and `below`: how far places and channels of y lie apart
+    int64_t place, places, channels, step;  // `step`: how far rows of the result lie apart
 };
 
-static inline void graphc_integer_block_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s) {
-    _Alignas(64) graphc_left_T rows[GRAPHC_PLACES_T * GRAPHC_DEPTH_T];
-    _Alignas(64) graphc_right_T columns[GRAPHC_COLUMNS_T * GRAPHC_DEPTH_T];
-    int32_t row_sums[GRAPHC_PLACES_T], column_sums[GRAPHC_COLUMNS_T], column_zeros[GRAPHC_COLUMNS_T], c[16];
-    const int64_t all = s->kernel_height * s->kernel_width * s->channels;
-    for (int64_t k = 0; k == 0 || k < all; k += GRAPHC_DEPTH_T) {
-        const int64_t deep = all - k < GRAPHC_DEPTH_T ? all - k : GRAPHC_DEPTH_T;
-        const int64_t padded = (deep + GRAPHC_STEP_T - 1) / GRAPHC_STEP_T * GRAPHC_STEP_T;
-        for (int64_t i = 0; i < b->places; i++) {
-            const T zero = b->x_zero[s->x_zeros > 1 ? b->place + i : 0];
-            row_sums[i] = graphc_window_row_T(b->x, s, b->place + i, k, deep, zero, rows + i * GRAPHC_DEPTH_T);
+// Fills up a row of parts to whole vectors.
+static inline void graphc_whole_T(graphc_part * row, int64_t count) {
+    for (; count % (GRAPHC_LANES * GRAPHC_PARTS); count++) row[count] = 0;
+}
+
+// `count` elements of what a place of the result meets, from element `from` on; outside of x is the zero point. Returns their sum.
+static inline int32_t graphc_place_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s, int64_t number,
+                                     int64_t from, int64_t count, graphc_part * restrict row) {
+    const int64_t pixel = s->groups * s->channels, place = b->place + number;
+    const int64_t top = place / s->places_wide * s->stride_y - s->pad_y, left = place % s->places_wide * s->stride_x - s->pad_x;
+    const T zero = b->x_zero[s->x_zeros > 1 ? place : 0];
+    const bool together = s->groups == 1 && s->dilation_x == 1;  // taps of a line of the kernel meet what lies together
+    int64_t tap = from / s->channels, channel = from % s->channels;
+    int32_t sum = 0;
+    for (int64_t done = 0, taps; done < count; tap += taps, channel = 0) {
+        const int64_t iy = top + tap / s->kernel_width * s->dilation_y, ix = left + tap % s->kernel_width * s->dilation_x;
+        const int64_t rest = s->kernel_width - tap % s->kernel_width;
+        taps = together && ix >= 0 && ix + rest <= s->width ? rest : 1;
+        const int64_t run = taps * s->channels - channel < count - done ? taps * s->channels - channel : count - done;
+        if (iy < 0 || iy >= s->height || ix < 0 || ix >= s->width) {
+            for (int64_t i = 0; i < run; i++) row[done + i] = (graphc_part) zero;
+            sum += (int32_t) run * zero;
+        } else {
+            const T * restrict from_x = b->x + (iy * s->width + ix) * pixel + channel;
+            for (int64_t i = 0; i < run; i++) row[done + i] = (graphc_part) from_x[i];
+            for (int64_t i = 0; i < run; i++) sum += from_x[i];
         }
-        for (int64_t j = 0; j < b->channels; j += GRAPHC_COLUMNS_T) {
-            const int64_t wide = b->channels - j < GRAPHC_COLUMNS_T ? b->channels - j : GRAPHC_COLUMNS_T;
-            for (int64_t n = 0; n < wide; n++) {
-                column_zeros[n] = b->w_zero[s->w_zeros > 1 ? j + n : 0];
-                column_sums[n] = graphc_kernel_row_T(b->w + (j + n) * all + k, deep, columns + n * GRAPHC_DEPTH_T)
-                    - (int32_t) deep * column_zeros[n];
+        done += run;
+    }
+    graphc_whole_T(row, count);
+    return sum;
+}
+
+// The same of a kernel.
+static inline int32_t graphc_kernel_T(const struct graphc_integer_block_T * b, int64_t all, int64_t number, int64_t from, int64_t count,
+                                      graphc_part * restrict row) {
+    const I * restrict w = b->w + number * all + from;
+    int32_t sum = 0;
+    for (int64_t i = 0; i < count; i++) row[i] = (graphc_part) w[i];
+    for (int64_t i = 0; i < count; i++) sum += w[i];
+    graphc_whole_T(row, count);
+    return sum;
+}
+
+// Puts sums of a row's products with columns from the j-th on, `from` elements behind the first, into the result.
+static inline void graphc_integer_sums_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s, int64_t i, int64_t j,
+                                         int64_t count, int64_t from, const graphc_word * restrict sums, int32_t row_sum,
+                                         const int32_t * restrict column_sums, const int32_t * restrict column_zeros) {
+    const int32_t zero = s->last ? b->x_zero[s->x_zeros > 1 ? b->place + i : 0] : b->w_zero[s->w_zeros > 1 ? i : 0];
+    const int32_t row_bias = s->last ? 0 : b->bias[s->biases > 1 ? i : 0];
+    int32_t * restrict const y = b->y + i * b->step + j;
+    for (int64_t q = 0; q < count; q++) {
+        const int32_t before = from > 0 ? y[q] : s->last ? b->bias[s->biases > 1 ? j + q : 0] : row_bias;
+        y[q] = before + sums[q] - zero * column_sums[q] - column_zeros[q] * row_sum;
+    }
+}
+
+// Adds the products of rows and columns, of `deep` elements, to a block of the result, of which they are the first if `from` is 0.
+static inline void graphc_integer_part_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s, int64_t all, int64_t from,
+                                         int64_t deep) {
+    _Alignas(64) graphc_words panels[GRAPHC_COLUMNS_T / GRAPHC_LANES * GRAPHC_WORDS_T];
+    _Alignas(64) graphc_part rows[GRAPHC_TALL * GRAPHC_DEPTH_T], lines[GRAPHC_LANES * GRAPHC_DEPTH_T];
+    _Alignas(64) graphc_words found[2 * GRAPHC_TALL];
+    int32_t column_sums[GRAPHC_COLUMNS_T], column_zeros[GRAPHC_COLUMNS_T], row_sums[GRAPHC_TALL];
+    const int64_t words = (deep + GRAPHC_PARTS - 1) / GRAPHC_PARTS;
+    const int64_t high = s->last ? b->places : b->channels, wide = s->last ? b->channels : b->places;
+    const bool swapped = s->last ? (T) -1 < 0 : (I) -1 < 0, few = high <= GRAPHC_FEW_T;
+    for (int64_t top = 0; top < high; top += GRAPHC_TALL) {
+        const int64_t tall = high - top < GRAPHC_TALL ? high - top : GRAPHC_TALL;
+        for (int64_t n = 0; n < tall; n++) {
+            graphc_part * const row = rows + n * GRAPHC_DEPTH_T;
+            row_sums[n] = s->last ? graphc_place_T(b, s, top + n, from, deep, row) : graphc_kernel_T(b, all, top + n, from, deep, row);
+        }
+        for (int64_t j = 0; j < wide && top == 0; j++) {
+            graphc_part * const line = lines + j % GRAPHC_LANES * GRAPHC_DEPTH_T;
+            column_zeros[j] = s->last ? b->w_zero[s->w_zeros > 1 ? j : 0] : b->x_zero[0];
+            column_sums[j] = s->last ? graphc_kernel_T(b, all, j, from, deep, line) : graphc_place_T(b, s, j, from, deep, line);
+            column_sums[j] -= (int32_t) deep * column_zeros[j];
+            for (int64_t n = 0; n < tall && few; n++) {
+                const int32_t sum = graphc_dot(swapped, rows + n * GRAPHC_DEPTH_T, line, words);
+                graphc_integer_sums_T(b, s, n, j, 1, from, &sum, row_sums[n], column_sums + j, column_zeros + j);
             }
-            for (int64_t i = 0; i < b->places; i += 4) {
-                for (int64_t n = 0; n < wide; n += 4) {  // at the edges, rows of the last block: their sums are not kept
-                    graphc_dots_T(rows + i * GRAPHC_DEPTH_T, columns + n * GRAPHC_DEPTH_T, padded, c);
-                    const int64_t high = b->places - i < 4 ? b->places - i : 4, across = wide - n < 4 ? wide - n : 4;
-                    for (int64_t p = 0; p < high; p++) {
-                        const int32_t x_zero = b->x_zero[s->x_zeros > 1 ? b->place + i + p : 0], sum = row_sums[i + p];
-                        int32_t * const y = b->y + (i + p) * b->beside + (j + n) * b->below;
-                        for (int64_t q = 0; q < across; q++) {
-                            const int32_t total = c[4 * p + q] - x_zero * column_sums[n + q] - column_zeros[n + q] * sum;
-                            y[q * b->below] = total + (k > 0 ? y[q * b->below] : b->bias[s->biases > 1 ? j + n + q : 0]);
-                        }
-                    }
-                }
+            if (few || ((j + 1) % GRAPHC_LANES != 0 && j + 1 != wide)) continue;
+            graphc_words * const half = panels + j / GRAPHC_PANEL * 2 * GRAPHC_WORDS_T + j % GRAPHC_PANEL / GRAPHC_LANES;
+            for (int64_t k = 0; k < words; k += GRAPHC_LANES) graphc_transpose(lines + k * GRAPHC_PARTS, GRAPHC_DEPTH_T, half + 2 * k);
+        }
+        for (int64_t j = 0; j < wide && !few; j += GRAPHC_PANEL) {
+            const graphc_words * panel = panels + j / GRAPHC_PANEL * 2 * GRAPHC_WORDS_T;
+            const int64_t across = wide - j < GRAPHC_PANEL ? wide - j : GRAPHC_PANEL;
+            if (swapped) graphc_dots(true, GRAPHC_TALL, rows, GRAPHC_DEPTH_T, panel, words, found);
+            else graphc_dots(false, GRAPHC_TALL, rows, GRAPHC_DEPTH_T, panel, words, found);
+            for (int64_t n = 0; n < tall; n++) {  // what was there before lies beyond the last row and column: its sums are not kept
+                const graphc_word * const sums = (const graphc_word *) (found + 2 * n);
+                graphc_integer_sums_T(b, s, top + n, j, across, from, sums, row_sums[n], column_sums + j, column_zeros + j);
             }
         }
     }
 }
 
-// y: what the products of x - x_zero with w - w_zero sum up to, and the bias. x_zero is one number, or one for each place; w_zero
-// and the bias are one, or one for each channel.
+// y: what the products of x - x_zero with w - w_zero sum up to, and the bias. x_zero is one number, or one for each place, of a
+// product alone; w_zero and the bias are one, or one for each channel.
 static inline void graphc_integers_T(const T * restrict x, const I * restrict w, const T * restrict x_zero,
                                      const I * restrict w_zero, const int32_t * restrict bias, int32_t * restrict y,
                                      const int64_t * sizes, int ith, int nth) {
     struct graphc_window_T s;
     memcpy(&s, sizes, sizeof(s));
     const int64_t places = s.places_high * s.places_wide, all = s.kernel_height * s.kernel_width * s.channels;
-    const int64_t down = (places + GRAPHC_PLACES_T - 1) / GRAPHC_PLACES_T, sets = s.batches * s.groups * down;
-    int64_t wide = GRAPHC_CHANNELS_T;
-    while (wide > GRAPHC_COLUMNS_T && sets * (s.out / wide) < 4 * nth) wide /= 2;
-    const int64_t across = (s.out + wide - 1) / wide;
-    for (int64_t unit = ith; unit < sets * across; unit += nth) {
-        const int64_t channel = unit % across * wide, place = unit / across % down * GRAPHC_PLACES_T;
+    const int64_t rows = s.last ? places : s.out, columns = s.last ? s.out : places, sets = s.batches * s.groups;
+    int64_t wide = GRAPHC_COLUMNS_T, high = rows;
+    while (wide > GRAPHC_PANEL && sets * ((columns + wide - 1) / wide) < 4 * nth) wide /= 2;
+    const int64_t across = (columns + wide - 1) / wide;
+    while (high > 8 * GRAPHC_TALL && sets * across * ((rows + high - 1) / high) < 4 * nth) high = (high + 1) / 2;
+    high = (high + GRAPHC_TALL - 1) / GRAPHC_TALL * GRAPHC_TALL;
+    const int64_t down = (rows + high - 1) / high;
+    for (int64_t unit = ith; unit < sets * across * down; unit += nth) {
+        const int64_t column = unit % across * wide, row = unit / across % down * high;
         const int64_t group = unit / across / down % s.groups, batch = unit / across / down / s.groups;
-        const int64_t first = group * s.out + channel, below = s.last ? 1 : places, beside = s.last ? s.groups * s.out : 1;
+        const int64_t tall = rows - row < high ? rows - row : high, broad = columns - column < wide ? columns - column : wide;
+        const int64_t channel = group * s.out + (s.last ? column : row);
+        const int64_t step = s.last ? s.groups * s.out : places;
+        int32_t * const target = s.last ? y + (batch * places + row) * step + channel : y + (batch * s.groups * s.out + channel) * places + column;
         const struct graphc_integer_block_T block = {
             x + (batch * s.height * s.width * s.groups + group) * s.channels,
-            w + ((s.kernels > 1 ? batch * s.groups * s.out : 0) + first) * all,
-            x_zero, w_zero + (s.w_zeros > 1 ? first : 0), bias + (s.biases > 1 ? first : 0),
-            y + batch * s.groups * s.out * places + first * below + place * beside,
-            place, places - place < GRAPHC_PLACES_T ? places - place : GRAPHC_PLACES_T,
-            s.out - channel < wide ? s.out - channel : wide, beside, below,
+            w + ((s.kernels > 1 ? batch * s.groups * s.out : 0) + channel) * all,
+            x_zero, w_zero + (s.w_zeros > 1 ? channel : 0), bias + (s.biases > 1 ? channel : 0), target,
+            s.last ? row : column, s.last ? tall : broad, s.last ? broad : tall, step,
         };
-        graphc_integer_block_T(&block, &s);
+        for (int64_t k = 0; k == 0 || k < all; k += GRAPHC_DEPTH_T) {
+            graphc_integer_part_T(&block, &s, all, k, all - k < GRAPHC_DEPTH_T ? all - k : GRAPHC_DEPTH_T);
+        }
     }
 }
