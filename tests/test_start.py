@@ -39,7 +39,11 @@ def imported(code: str) -> list[str]:
     [
         ("", (*ADDED, *KERNELS, *SOME, *NEVER, "numpy"), ()),
         (f"graphc.load({str(ENGINES / 'layers.gguf.gz')!r})", (*ADDED, *KERNELS, *SOME, *NEVER), ()),
-        (f"graphc.load({str(ENGINES / 'integers.gguf.gz')!r})", (*ADDED, *NEVER), ("graphc.ops.integers",)),
+        (
+            f"graphc.load({str(ENGINES / 'integers.gguf.gz')!r})",
+            (*ADDED, *NEVER, "graphc.ops.attention"),
+            ("graphc.ops.quantized",),
+        ),
         (f"graphc.load({str(ENGINES / 'layers.gguf.gz')!r}).unload_lora()", NEVER, ADDED[:2]),
     ],
     ids=["import", "layers", "kernels", "loras"],

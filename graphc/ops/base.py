@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,11 @@ def operators() -> Mapping[str, type[Op]]:
 
 
 def operator_class(name: str) -> type[Op]:
-    """The class of this name. Raises KeyError."""
+    """The class of this name; of the package, the module whose text defines it is imported alone. Raises KeyError."""
+    if name not in OPS:
+        for file in Path(__file__).parent.glob("*.py"):
+            if f"\nclass {name}(" in file.read_text(encoding="utf-8"):
+                import_module(f"{graphc.ops.__name__}.{file.stem}")
     return OPS[name] if name in OPS else operators()[name]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from graphc.kernels.use import KernelUse
 from graphc.ops.base import Op, Routine
 from graphc.shapes import Dim
 
-FOLDER = files("graphc.kernels.c").joinpath("routines")
+FOLDER = Path(__file__).parent / "routines"
 
 
 def has_kernel(op: Op) -> bool:
