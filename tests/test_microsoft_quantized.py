@@ -159,7 +159,32 @@ def to_numbers(random: np.random.Generator) -> Case:
     return Case("DequantizeLinear", [x, np.array(0.3, np.float32), np.array(7, dtype)])
 
 
+def lstm(random: np.random.Generator) -> Case:
+    """In one direction or both, with a scale for all weights or for each column."""
+    dtype, both = kind(random), random.random() < 0.5
+    directions, hidden, features, steps = 1 + both, 5, 4, 3
+    many = (directions, 4 * hidden) if random.random() < 0.5 else (directions,)
+    inputs: list[np.ndarray | None] = [
+        floats(random, steps, 1, features),
+        quantized(random, dtype, directions, features, 4 * hidden)[0],
+        quantized(random, dtype, directions, hidden, 4 * hidden)[0],
+        floats(random, directions, 8 * hidden) if random.random() < 0.5 else None,
+        None,
+        *(floats(random, directions, 1, hidden) * 0.1 for _ in range(2)),
+        floats(random, directions, 3 * hidden) if random.random() < 0.5 else None,
+    ]
+    for _ in range(2):
+        zero = 128 + np.iinfo(dtype).min if len(many) == 2 else 120  # onnxruntime takes no others
+        inputs += [(random.random(many) * 0.005 + 0.001).astype(np.float32), np.full(many, zero, dtype)]
+    attributes = {"hidden_size": hidden, "direction": "bidirectional" if both else "reverse"}
+    constants = (1, 2, 8, 9, 10, 11)
+    return Case(
+        "DynamicQuantizeLSTM", inputs, attributes, constants, outputs=3, tolerance=2e-3
+    )  # a state rounds to another byte
+
+
 OPERATORS: dict[str, Draw] = {
+    "DynamicQuantizeLSTM": lstm,
     "QLinearAdd": binary("QLinearAdd"),
     "QLinearMul": binary("QLinearMul"),
     "QLinearSigmoid": unary("QLinearSigmoid", 0.006),

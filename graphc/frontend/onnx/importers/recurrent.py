@@ -55,11 +55,13 @@ class Cell:
 
 
 class Layer:
-    """One direction of a layer: its weights, and arithmetic with them."""
+    """One direction of a layer: its weights, and arithmetic with them. `held` are the names of its values."""
+
+    held: tuple[str, ...] = ("weight", "recurrence", "bias", "peepholes")
 
     def __init__(self, node: OnnxNode, emit: SizeEmit, cell: Cell, direction: int, functions: Sequence[Op]) -> None:
         self.emit, self.functions, self.node = emit, functions, node
-        self.hidden = fixed_size(node.input(2).shape[2], "the hidden size")
+        self.hidden = self.hidden_size(node.input(2))
         if node.int("hidden_size", self.hidden) != self.hidden:
             raise ModelError(f"attribute hidden_size is {node.int('hidden_size')}, the weights are for {self.hidden}")
         self.cell = cell
@@ -73,14 +75,23 @@ class Layer:
         """The same layer in a loop's body."""
         inner = copy(self)
         inner.emit = body.emit
-        for name in ("weight", "recurrence", "bias", "peepholes"):
+        for name in self.held:
             value = getattr(self, name)
             setattr(inner, name, None if value is None else body.capture(value))
         return inner
 
+    @staticmethod
+    def hidden_size(recurrence: Value) -> int:
+        """How many elements a state has, by its weights for all directions."""
+        return fixed_size(recurrence.shape[2], "the hidden size")
+
+    def product(self, name: str, x: Value, first: int, count: int) -> Value:
+        """The part of some gates that the weights of this name make of x."""
+        return self.emit(MatMul(transpose_b=True), x, self.part(getattr(self, name), first, count))
+
     def inputs(self, x: Value) -> Value:
         """[steps, batch, features] -> the input's part of all gates, with its bias."""
-        product = self.emit(MatMul(transpose_b=True), x, self.weight)
+        product = self.product("weight", x, 0, self.cell.gates)
         return product if self.bias is None else self.add(product, self.part(self.bias, 0, self.cell.gates))
 
     def part(self, values: Value, first: int, count: int = 1) -> Value:
@@ -93,7 +104,7 @@ class Layer:
 
     def recur(self, state: Value, first: int, count: int) -> Value:
         """The state's part of some gates, with its bias."""
-        product = self.emit(MatMul(transpose_b=True), state, self.part(self.recurrence, first, count))
+        product = self.product("recurrence", state, first, count)
         if self.bias is None:
             return product
         return self.add(product, self.part(self.bias, self.cell.gates + first, count))
@@ -162,7 +173,11 @@ CELLS = {
 @onnx_op(*CELLS)
 def recurrent(node: OnnxNode, emit: SizeEmit) -> tuple[Value, ...]:
     """All outputs [steps, directions, batch, hidden], and the last states; with layout 1 the batch comes first."""
-    cell = CELLS[node.operator]
+    return layers(node, emit, CELLS[node.operator], Layer)
+
+
+def layers(node: OnnxNode, emit: SizeEmit, cell: Cell, kind: type[Layer]) -> tuple[Value, ...]:
+    """The outputs of a layer of some kind, in all directions."""
     batch_first = node.int("layout", 0) == 1
     x = node.input(0)
     if x.type.rank != 3 or node.input(1).type.rank != 3 or node.input(2).type.rank != 3:
@@ -174,7 +189,7 @@ def recurrent(node: OnnxNode, emit: SizeEmit) -> tuple[Value, ...]:
     outputs: list[Value] = []
     last: list[list[Value]] = []
     for direction, reverse in enumerate(backward):
-        layer = Layer(node, emit, cell, direction, functions[direction])
+        layer = kind(node, emit, cell, direction, functions[direction])
         run = _unrolled if isinstance(x.shape[0], int) and x.shape[0] <= UNROLLED else _repeated
         rows, states = run(layer, x, _initial(layer, x, direction, batch_first), reverse)
         outputs.append(rows)

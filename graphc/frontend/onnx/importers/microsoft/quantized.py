@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
 from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
+from graphc.frontend.onnx.importers.control import take
 from graphc.frontend.onnx.importers.matmul import integer_product
 from graphc.frontend.onnx.importers.microsoft.activations import biased
 from graphc.frontend.onnx.importers.microsoft.attention import self_attention
@@ -16,13 +17,14 @@ from graphc.frontend.onnx.importers.microsoft.embedding import Tables, embedded
 from graphc.frontend.onnx.importers.microsoft.layouts import channels_first, channels_last
 from graphc.frontend.onnx.importers.pool import averages
 from graphc.frontend.onnx.importers.quantize import convolved, dequantize_linear, quantize_linear, requantized
+from graphc.frontend.onnx.importers.recurrent import CELLS, Cell, Layer, layers
 from graphc.frontend.onnx.importers.sizes import to_shape, unique_axes
-from graphc.frontend.onnx.node import OnnxNode, refuse_unless
+from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import MICROSOFT, onnx_op
 from graphc.ir import Value
 from graphc.ir.types import F32, I32, U8
 from graphc.ops.activations import Clip, LeakyRelu
-from graphc.ops.base import normalize_axis
+from graphc.ops.base import Op, normalize_axis
 from graphc.ops.matmul import MatMul, swap
 from graphc.ops.movement import Concat
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
@@ -198,6 +200,36 @@ def quantized_by_range(emit: SizeEmit, x: Value) -> tuple[Value, Value, Value]:
     place = emit(Clip(0.0, 255.0), emit(Unary("Round"), emit(Binary("Div"), emit(Unary("Neg"), low), scale)))
     zero_point = emit(Cast(U8), place)
     return emit(Quantize(), x, scale, zero_point), scale, zero_point
+
+
+class QuantizedLayer(Layer):
+    """One direction of a layer whose weights are bytes [in, gates * hidden]: what they are multiplied with is quantized at each
+    step by its own range."""
+
+    held = (*Layer.held, "weight_scale", "weight_zero", "recurrence_scale", "recurrence_zero")
+
+    def __init__(self, node: OnnxNode, emit: SizeEmit, cell: Cell, direction: int, functions: Sequence[Op]) -> None:
+        super().__init__(node, emit, cell, direction, functions)
+        scaling = [_number(emit, take(emit, node.input(place), 0, direction)) for place in range(8, 12)]
+        self.weight_scale, self.weight_zero, self.recurrence_scale, self.recurrence_zero = scaling
+
+    @staticmethod
+    def hidden_size(recurrence: Value) -> int:
+        """See `Layer.hidden_size`."""
+        return fixed_size(recurrence.shape[1], "the hidden size")
+
+    def product(self, name: str, x: Value, first: int, count: int) -> Value:
+        """See `Layer.product`: of all gates at once."""
+        assert (first, count) == (0, self.cell.gates)
+        bytes_, scale, zero = quantized_by_range(self.emit, x)
+        weights, factor, weight_zero = (getattr(self, name + end) for end in ("", "_scale", "_zero"))
+        return _scaled_product(self.emit, (bytes_, weights), (scale, factor), (zero, weight_zero), None)
+
+
+@onnx_op("DynamicQuantizeLSTM", domain=MICROSOFT)
+def quantized_lstm(node: OnnxNode, emit: SizeEmit) -> tuple[Value, ...]:
+    """LSTM with weights of bytes. Its input, and its state at each step, are quantized by their ranges when the model runs."""
+    return layers(node, emit, CELLS["LSTM"], QuantizedLayer)
 
 
 @onnx_op("QAttention", domain=MICROSOFT)

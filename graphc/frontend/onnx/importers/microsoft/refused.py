@@ -82,10 +82,6 @@ GROUPS: dict[tuple[str, str], tuple[str, ...]] = {
         "ConvTransposeWithDynamicPads",
         "MaxpoolWithMask",
     ),
-    (
-        "a recurrent layer whose state is quantized at each step is not supported",
-        "quantize the model without its LSTM",
-    ): ("DynamicQuantizeLSTM",),
     ("a recurrent layer with attention inside is not supported", "write it as a loop of plain operators"): (
         "AttnLSTM",
     ),
