@@ -2,6 +2,8 @@
 // A word holds parts that follow one another in a sum: four bytes where the processor multiplies unsigned by signed ones, else two
 // numbers of 16 bits.
 
+#include <stdint.h>
+
 #if defined(__AVX512BW__)
 enum { GRAPHC_LANES = 16, GRAPHC_TALL = 8 };
 #elif defined(__AVX2__)

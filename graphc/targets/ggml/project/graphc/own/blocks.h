@@ -74,7 +74,8 @@ struct place {
 static inline struct matrix columns_at(const struct ggml_tensor * dst, const struct graphc_mul_mat_settings * s, struct place at) {
     const struct ggml_tensor * a = dst->src[0], * scales = dst->src[2], * shifts = dst->src[3];
     const int64_t i2 = at.axis[2] / (dst->ne[2] / a->ne[2]), i3 = at.axis[3] / (dst->ne[3] / a->ne[3]);
-    struct matrix found = {(const char *) a->data + at.axis[0] * a->nb[1] + i2 * a->nb[2] + i3 * a->nb[3], a->nb[1], a->type, s->types};
+    struct matrix found = {.step = a->nb[1], .type = a->type, .types = s->types};
+    found.data = (const char *) a->data + at.axis[0] * a->nb[1] + i2 * a->nb[2] + i3 * a->nb[3];
     if (s->scaled > 0) {
         found.groups = scales->ne[0], found.size = a->ne[0] / found.groups;
         found.scales = (const float *) scales->data + at.axis[0] * found.groups;

@@ -93,7 +93,8 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
         const int64_t i = unit % u.parts * u.rows, j = unit / u.parts % u.columns * COLUMNS, batch = unit / u.parts / u.columns;
         const float * data = (const float *) ((const char *) image->data + batch * image->nb[3]);
-        const struct matrix weights = {(const char *) kernel->data + i * kernel->nb[3], kernel->nb[3], kernel->type, s->types};
+        const char * kernels = (const char *) kernel->data + i * kernel->nb[3];
+        const struct matrix weights = {.data = kernels, .step = kernel->nb[3], .type = kernel->type, .types = s->types};
         struct block part = {.dst = dst, .at = {{j, 0, i, batch}}, .axis = 2, .a = weights, .packed = packed, .ldc = pixels, .relu = s->relu};
         part.c = (float *) ((char *) dst->data + batch * dst->nb[3]) + i * pixels + j;
         part.rows = min_of(channels - i, u.rows);

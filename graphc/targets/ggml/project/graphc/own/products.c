@@ -72,7 +72,7 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         for (int64_t k = 0; k < depth; k += most) {
             part.depth = (int) min_of(depth - k, most);
             part.first = k == 0, part.last = k + most >= depth;
-            part.a = (struct matrix){left + k * sizeof(float), b->nb[1], GGML_TYPE_F32, NULL};
+            part.a = (struct matrix){.data = left + k * sizeof(float), .step = b->nb[1], .type = GGML_TYPE_F32};
             part.coming = part.last ? element(&later, 0, 0) : element(&weights, 0, k + most);
             part.coming_rows = min_of(columns - (part.last ? then : at).axis[0], COLUMNS);
             pack_rows(&weights, 0, part.columns, k, part.depth, s->pairs, packed);

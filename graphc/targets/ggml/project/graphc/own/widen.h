@@ -198,7 +198,7 @@ READ(q6_k) {
         const struct type * block = from; \
         for (int64_t i = 0; i < count; i += elements) read_##type(block++, (unaligned *) (to + i)); \
     } \
-    static void dot_##type(const void * from, const float * row, int64_t count, vector * total) { \
+    static __attribute__((unused)) void dot_##type(const void * from, const float * row, int64_t count, vector * total) { \
         const struct type * block = from; \
         vector sums[2] = {{0}, {0}}; \
         for (int64_t i = 0; i < count; i += elements) { \
@@ -212,31 +212,101 @@ READ(q6_k) {
 READER(f16, EVEN) READER(bf16, EVEN) READER(q8_0, 32) READER(q4_0, 32) READER(q4_1, 32) READER(q5_0, 32) READER(q5_1, 32)
 READER(q4_k, 256) READER(q5_k, 256) READER(q6_k, 256)
 
+#if defined(__AVX512F__)
+/// Of as many numbers as there are lanes those that the last four bits of words tell.
+static inline vector looked_up(vector table, integers at) {
+    vector found;
+    __asm__("vpermps %1, %2, %0" : "=v"(found) : "v"(table), "v"(at));
+    return found;
+}
+
+/// Bytes of memory as words. (Compilers convert what comes from memory an element at a time.)
+static inline integers words_of_bytes(const uint8_t * from) {
+    integers found;
+    __asm__("vpmovzxbd %1, %0" : "=v"(found) : "m"(*(const bytes_anywhere *) from));
+    return found;
+}
+
+/// All that four bits may be.
+static const vector four_bits = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+/// Adds the products of bytes' halves with numbers of two rows to sums, by what each half may stand for.
+static inline void add_halves(const uint8_t * q, vector low, vector high, const float * row, const float * other, vector * sum, vector * other_sum) {
+    const integers bytes = words_of_bytes(q);
+    *sum += looked_up(low, bytes) * *(const vector *) row;
+    *other_sum += looked_up(high, bytes >> 4) * *(const vector *) other;
+}
+
+static void dot_by_table_q4_0(const void * from, const float * row, int64_t count, vector * total) {
+    const struct q4_0 * block = from;
+    vector sums[2] = {{0}, {0}};
+    for (int64_t i = 0; i < count; i += 32, row += 32, ++block) {
+        const vector table = (four_bits - 8) * float16(block->scale);
+        add_halves(block->q, table, table, row, row + WIDTH, &sums[0], &sums[1]);
+    }
+    *total += sums[0] + sums[1];
+}
+
+static void dot_by_table_q4_k(const void * from, const float * row, int64_t count, vector * total) {
+    const struct q4_k * block = from;
+    vector sums[2] = {{0}, {0}};
+    for (int64_t i = 0; i < count; i += 256, row += 256, ++block) {
+        const struct shares s = shares_of(block->scale, block->least, block->parts);
+#pragma GCC unroll 4
+        for (int part = 0; part < 8; part += 2) {
+            const vector low = four_bits * s.scale[part] - s.least[part], high = four_bits * s.scale[part + 1] - s.least[part + 1];
+            const float * first = row + part * 32, * second = first + 32;
+            add_halves(block->q + part * 16, low, high, first, second, &sums[0], &sums[0]);
+            add_halves(block->q + part * 16 + WIDTH, low, high, first + WIDTH, second + WIDTH, &sums[1], &sums[1]);
+        }
+    }
+    *total += sums[0] + sums[1];
+}
+#else
+#define dot_by_table_q4_0 dot_q4_0
+#define dot_by_table_q4_k dot_q4_k
+#endif
+
 enum { SCALED = 32 };
 
 /// The same for whole numbers in blocks of SCALED elements, each plus a shift, times a scale. There is one of these for `size` elements,
-/// whole blocks, and the first is for the next `left`; without shifts they are 0.
-#define SCALED_DOT(type) \
+/// whole blocks, and the first is for the next `left`; without shifts they are 0. `numbers` makes what a block's elements are read by of
+/// `scale` and `shift`, and `products` adds its products with `row` to `totals`.
+#define SCALED_DOT(type, numbers, products) \
     static void scaled_dot_##type(const void * from, const float * row, int64_t count, int64_t size, int64_t left, const float * scales, \
                                   const float * shifts, vector * total) { \
         const struct type * block = from; \
         vector totals[2] = {{0}, {0}}; \
         float scale = *scales, shift = shifts == NULL ? 0 : *shifts; \
-        for (int64_t i = 0; i < count; i += SCALED, left -= SCALED) { \
+        vector by = numbers; \
+        for (int64_t i = 0; i < count; i += SCALED, row += SCALED, left -= SCALED, ++block) { \
             if (left == 0) { \
                 left = size, scale = *++scales; \
                 if (shifts != NULL) shift = *++shifts; \
+                by = numbers; \
             } \
-            unaligned x[SCALED / WIDTH]; \
-            vector sums[2] = {{0}, {0}}; \
-            read_##type(block++, x); \
-            _Pragma("GCC unroll 8") \
-            for (int j = 0; j < SCALED / WIDTH; ++j) sums[j % 2] += (x[j] + shift) * *(const vector *) (row + i + j * WIDTH); \
-            totals[0] += sums[0] * scale, totals[1] += sums[1] * scale; \
+            products; \
         } \
         *total += totals[0] + totals[1]; \
     }
-SCALED_DOT(q4_0) SCALED_DOT(q8_0)
+
+#define BY_READING(type) \
+    do { \
+        unaligned x[SCALED / WIDTH]; \
+        vector sums[2] = {{0}, {0}}; \
+        read_##type(block, x); \
+        _Pragma("GCC unroll 8") \
+        for (int j = 0; j < SCALED / WIDTH; ++j) sums[j % 2] += (x[j] + shift) * *(const vector *) (row + j * WIDTH); \
+        totals[0] += sums[0] * by, totals[1] += sums[1] * by; \
+    } while (0)
+
+SCALED_DOT(q8_0, all(scale), BY_READING(q8_0))
+
+#if defined(__AVX512F__)
+SCALED_DOT(q4_0, (four_bits - 8 + shift) * scale, add_halves(block->q, by, by, row, row + WIDTH, &totals[0], &totals[1]))
+#else
+SCALED_DOT(q4_0, all(scale), BY_READING(q4_0))
+#endif
 
 struct reader {
     ggml_to_float_t widen;
@@ -246,8 +316,8 @@ struct reader {
 
 static const struct reader readers[GGML_TYPE_COUNT] = {
     [GGML_TYPE_F16] = {widen_f16, dot_f16}, [GGML_TYPE_BF16] = {widen_bf16, dot_bf16}, [GGML_TYPE_Q8_0] = {widen_q8_0, dot_q8_0, scaled_dot_q8_0},
-    [GGML_TYPE_Q4_0] = {widen_q4_0, dot_q4_0, scaled_dot_q4_0}, [GGML_TYPE_Q4_1] = {widen_q4_1, dot_q4_1}, [GGML_TYPE_Q5_0] = {widen_q5_0, dot_q5_0},
-    [GGML_TYPE_Q5_1] = {widen_q5_1, dot_q5_1}, [GGML_TYPE_Q4_K] = {widen_q4_k, dot_q4_k}, [GGML_TYPE_Q5_K] = {widen_q5_k, dot_q5_k},
+    [GGML_TYPE_Q4_0] = {widen_q4_0, dot_by_table_q4_0, scaled_dot_q4_0}, [GGML_TYPE_Q4_1] = {widen_q4_1, dot_q4_1}, [GGML_TYPE_Q5_0] = {widen_q5_0, dot_q5_0},
+    [GGML_TYPE_Q5_1] = {widen_q5_1, dot_q5_1}, [GGML_TYPE_Q4_K] = {widen_q4_k, dot_by_table_q4_k}, [GGML_TYPE_Q5_K] = {widen_q5_k, dot_q5_k},
     [GGML_TYPE_Q6_K] = {widen_q6_k, dot_q6_k},
 };
 
