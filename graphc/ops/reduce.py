@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphc.errors import ShapeError
+from graphc.ir.graph import Value
 from graphc.ir.types import BF16, BOOL, F16, F32, FLOATS, INTEGERS, U8, TensorType
-from graphc.ops.base import Op
+from graphc.ops.base import Emit, Op
 from graphc.ops.collapse import MAX_RANK, group, merge
+from graphc.ops.movement import Reshape
 from graphc.shapes import Dim, Undecidable, dim_max, dim_min, product
 
 if TYPE_CHECKING:
@@ -33,6 +35,9 @@ class Kind:
 
 
 _NUMBERS = FLOATS | INTEGERS
+
+WIDE = 16
+"""Columns from which on it is worth while to reduce each of them first."""
 
 
 def _mean(x: np.ndarray, axis: tuple[int, ...], keepdims: bool) -> np.ndarray:
@@ -169,6 +174,17 @@ class Reduce(Op):
         x = b.transpose(x, [*kept, *folded])
         x = b.reshape(x, [*(sizes[i] for i in kept), product(sizes[i] for i in folded)])
         return b.over_last(function, x)
+
+    def define(self, emit: Emit, *inputs: Value) -> tuple[Value, ...] | None:
+        """The largest or the smallest of all elements: of each column, many at once, and then of these; None for all else."""
+        (x,) = inputs
+        *leading, last = x.shape or (1,)
+        one_by_one = product(leading) == 1 or (isinstance(last, int) and last < WIDE)
+        if self.kind not in ("max", "min") or len(self.axes) != len(x.shape) or one_by_one:
+            return None
+        columns = emit(Reduce(self.kind, tuple(range(len(leading))), False), x)
+        found = emit(Reduce(self.kind, (0,), False), columns)
+        return (emit(Reshape((1,) * len(x.shape)), found) if self.keepdims else found,)
 
     def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
         """A loop over the reduced axes."""

@@ -1,5 +1,6 @@
-// Images with their channels last.
+// Images of bytes with their channels last.
 #include "types.h"
+#include "bytes.h"
 
 // The side of the squares that stay in the cache.
 enum { GRAPHC_SQUARE_T = 64 };
@@ -13,8 +14,20 @@ static inline void graphc_channels_last_T(const T * restrict x, T * restrict y, 
         const int64_t right = columns - left < GRAPHC_SQUARE_T ? columns : left + GRAPHC_SQUARE_T;
         const int64_t bottom = rows - top < GRAPHC_SQUARE_T ? rows : top + GRAPHC_SQUARE_T;
         const int64_t batch = square / across / down * rows * columns;
-        for (int64_t column = left; column < right; column++) {
-            for (int64_t row = top; row < bottom; row++) y[batch + column * rows + row] = x[batch + row * columns + column];
+        for (int64_t column = left, wide; column < right; column += wide) {
+            wide = right - column < GRAPHC_BYTES ? right - column : GRAPHC_BYTES;
+            for (int64_t row = top, high; row < bottom; row += high) {
+                high = bottom - row < GRAPHC_BYTES ? bottom - row : GRAPHC_BYTES;
+                const T * restrict from = x + batch + row * columns + column;
+                T * restrict to = y + batch + column * rows + row;
+                if (wide == GRAPHC_BYTES && high == GRAPHC_BYTES) {
+                    graphc_transpose_bytes((const uint8_t *) from, columns, (uint8_t *) to, rows);
+                    continue;
+                }
+                for (int64_t i = 0; i < wide; i++) {
+                    for (int64_t k = 0; k < high; k++) to[i * rows + k] = from[k * columns + i];
+                }
+            }
         }
     }
 }

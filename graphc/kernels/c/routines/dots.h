@@ -2,6 +2,7 @@
 // A word holds parts that follow one another in a sum: four bytes where the processor multiplies unsigned by signed ones, else two
 // numbers of 16 bits.
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #if defined(__AVX512BW__)
