@@ -262,7 +262,7 @@ QWEN_IMAGE_MARKS: Sizes = {
 SHAPES = Architecture(
     "coloured shapes", "unet", {FIRST: (32, 4, 3, 3), LATER.format(1): (32, 48)},
     unet("unet_shapes"), Part("vae_shapes", "vae", AUTOENCODER), latents.SHAPES,
-    {"clip_l": Part("clip_shapes", "text_encoder", CLIP_L1.prefixes)}, defaults=Defaults(20, 4.0, width=128, height=128),
+    {"clip_l": Part("clip_shapes", "text_encoder", CLIP_L1.prefixes)}, defaults=Defaults(20, 2.5, width=128, height=128),
     family=SMALL,
 )  # fmt: skip
 """The small model that comes with the package: Stable Diffusion 1's structure, trained on pictures that a script draws."""

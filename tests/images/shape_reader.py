@@ -78,10 +78,13 @@ def _template(shape: str) -> np.ndarray:
 TEMPLATES = {shape: _template(shape) for shape in SHAPES}
 
 
-def differences(scene: Scene, image: Image.Image) -> list[str]:
-    """What a picture has otherwise than the scene's caption says; nothing if it shows what was asked for."""
+def differences(scene: Scene, image: Image.Image, counted: bool = True) -> list[str]:
+    """What a picture has otherwise than the scene's caption says; nothing if it shows what was asked for. How many there are of
+    a kind matters if they are `counted`."""
     seen = shapes_in(image)
     asked, found = (sorted((each.colour, each.shape) for each in things) for things in (scene.things, seen))
+    if not counted:
+        asked, found = sorted(set(asked)), sorted(set(found))
     wrong = [f"{found} and not {asked}"] if asked != found else []
     if not wrong:
         said = scene.caption

@@ -44,7 +44,7 @@ def test_training_goes_on_from_the_file(tmp_path):
     read(tmp_path, shipped)
     write(tmp_path, tmp_path / "again.safetensors")
     before, after = load_file(shipped), load_file(tmp_path / "again.safetensors")
-    assert before.keys() == after.keys() - {"v_pred"}
+    assert before.keys() == after.keys()
     for name, tensor in before.items():
         np.testing.assert_allclose(after[name], tensor, atol=1e-2 if name.endswith("quant_conv.bias") else 0)
     latents, captions = torch.randn(4, 4, 16, 16).half(), torch.tensor([tokens_of("a red circle")] * 4)
@@ -61,14 +61,15 @@ def most(found):
 
 
 def test_captions_that_it_was_not_trained_on(pipeline):
-    """37 of 60 are right in everything: colours, shapes, sides, places, numbers. Nine in ten is what it is trained towards."""
-    asked = list(islice(scenes(4242, held_out=True), 60))
-    wrong = {}
-    for seed, scene in enumerate(asked):
-        (made,) = pipeline(scene.caption, seed=seed)
-        if found := differences(scene, made.image):
-            wrong[scene.caption] = found
-    assert len(wrong) <= 26, wrong
+    """Colours, shapes, sides and places are right in nine of ten (55 of 60), and in 52 how many there are of a kind too."""
+    made = [
+        (scene, pipeline(scene.caption, seed=seed)[0].image)
+        for seed, scene in enumerate(islice(scenes(4242, held_out=True), 60))
+    ]
+    for counted, most_wrong in ((False, 6), (True, 10)):
+        found = {scene.caption: differences(scene, image, counted) for scene, image in made}
+        wrong = {caption: each for caption, each in found.items() if each}
+        assert len(wrong) <= most_wrong, wrong
 
 
 def test_image_to_image_keeps_the_place(pipeline):

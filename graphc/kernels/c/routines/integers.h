@@ -26,12 +26,12 @@ struct graphc_integer_block_T {
 };
 
 // Fills up a row of parts to whole vectors.
-static inline void graphc_whole_T(graphc_part * row, int64_t count) {
+static inline void graphc_whole_row_T(graphc_part * row, int64_t count) {
     for (; count % (GRAPHC_LANES * GRAPHC_PARTS); count++) row[count] = 0;
 }
 
 // `count` elements of what a place of the result meets, from element `from` on; outside of x is the zero point. Returns their sum.
-static inline int32_t graphc_place_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s, int64_t number,
+static inline int32_t graphc_window_row_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s, int64_t number,
                                      int64_t from, int64_t count, graphc_part * restrict row) {
     const int64_t pixel = s->groups * s->channels, place = b->place + number;
     const int64_t top = place / s->places_wide * s->stride_y - s->pad_y, left = place % s->places_wide * s->stride_x - s->pad_x;
@@ -54,18 +54,18 @@ static inline int32_t graphc_place_T(const struct graphc_integer_block_T * b, co
         }
         done += run;
     }
-    graphc_whole_T(row, count);
+    graphc_whole_row_T(row, count);
     return sum;
 }
 
 // The same of a kernel.
-static inline int32_t graphc_kernel_T(const struct graphc_integer_block_T * b, int64_t all, int64_t number, int64_t from, int64_t count,
+static inline int32_t graphc_kernel_row_T(const struct graphc_integer_block_T * b, int64_t all, int64_t number, int64_t from, int64_t count,
                                       graphc_part * restrict row) {
     const I * restrict w = b->w + number * all + from;
     int32_t sum = 0;
     for (int64_t i = 0; i < count; i++) row[i] = (graphc_part) w[i];
     for (int64_t i = 0; i < count; i++) sum += w[i];
-    graphc_whole_T(row, count);
+    graphc_whole_row_T(row, count);
     return sum;
 }
 
@@ -96,12 +96,12 @@ static inline void graphc_integer_part_T(const struct graphc_integer_block_T * b
         const int64_t tall = high - top < GRAPHC_TALL ? high - top : GRAPHC_TALL;
         for (int64_t n = 0; n < tall; n++) {
             graphc_part * const row = rows + n * GRAPHC_DEPTH_T;
-            row_sums[n] = s->last ? graphc_place_T(b, s, top + n, from, deep, row) : graphc_kernel_T(b, all, top + n, from, deep, row);
+            row_sums[n] = s->last ? graphc_window_row_T(b, s, top + n, from, deep, row) : graphc_kernel_row_T(b, all, top + n, from, deep, row);
         }
         for (int64_t j = 0; j < wide && top == 0; j++) {
             graphc_part * const line = lines + j % GRAPHC_LANES * GRAPHC_DEPTH_T;
             column_zeros[j] = s->last ? b->w_zero[s->w_zeros > 1 ? j : 0] : b->x_zero[0];
-            column_sums[j] = s->last ? graphc_kernel_T(b, all, j, from, deep, line) : graphc_place_T(b, s, j, from, deep, line);
+            column_sums[j] = s->last ? graphc_kernel_row_T(b, all, j, from, deep, line) : graphc_window_row_T(b, s, j, from, deep, line);
             column_sums[j] -= (int32_t) deep * column_zeros[j];
             for (int64_t n = 0; n < tall && few; n++) {
                 const int32_t sum = graphc_dot(swapped, rows + n * GRAPHC_DEPTH_T, line, words);
