@@ -35,10 +35,11 @@ static inline const char * element(const struct matrix * m, int64_t row, int64_t
 static inline void read_row(const struct matrix * m, int64_t row, int64_t column, int64_t count, float * restrict to) {
     widen(m->type, m->types, element(m, row, column), count, to);
     if (m->scales == NULL) return;
-    for (int64_t i = 0; i < count;) {
-        const int64_t group = (column + i) / m->size, end = min_of(count, (group + 1) * m->size - column), place = row * m->groups + group;
+    int64_t place = row * m->groups + column / m->size, end = m->size - column % m->size;
+    for (int64_t i = 0; i < count; ++place, end += m->size) {
         const float scale = m->scales[place], shift = m->shifts == NULL ? 0 : m->shifts[place];
-        for (; i < end; ++i) to[i] = (to[i] + shift) * scale;
+        const int64_t stop = min_of(count, end);
+        for (; i < stop; ++i) to[i] = (to[i] + shift) * scale;
     }
 }
 
