@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from peft import LoraConfig
 from peft.utils import get_peft_model_state_dict
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from examples.shapes.denoiser import longest
@@ -89,13 +89,17 @@ def marked(ids: list[int], words: list[int]) -> list[int]:
 
 
 def train_controlnet(directory: Path, steps: int, batch: int) -> None:
-    """Edges say what is where: a copy of the U-Net's first half learns to look at them."""
+    """Edges say what is where: a copy of the U-Net's first half learns to look at them, or a ControlNet in the directory does."""
     drawn = list(islice(scenes(1), 4 * EXAMPLES))
     latents, captions = (each[: len(drawn)] for each in latents_of(directory))
     edges = np.stack([canny(np.asarray(draw_scene(each, SIDE)))[..., 0] for each in drawn])
     hints = torch.from_numpy(edges)[:, None].expand(-1, 3, -1, -1)
     unet, text = trained_denoiser(directory)
-    stage = Stage(directory / "controlnet.pt", nn.ModuleDict({"control": build_controlnet(unet)}), 1e-3, steps)
+    stage = Stage(directory / "controlnet.pt", nn.ModuleDict({"control": build_controlnet(unet)}), 4e-4, steps)
+    written = directory / "edges.safetensors"
+    if stage.done == 0 and written.exists():  # of a model that has since learnt on
+        for each in (stage.modules, stage.averages):
+            each["control"].load_state_dict({name: tensor.float() for name, tensor in load_file(written).items()})
     control, empty, length = (
         stage.modules["control"].requires_grad_(True),
         torch.tensor(tokens_of("")),

@@ -139,6 +139,6 @@ def test_a_controlnet_says_where(pipeline):
             for thing in drawn
         )
 
-    prompt = "a red square and a blue circle"
+    prompt = "a blue circle above a red square"
     assert most([there(picture) for picture in painted(pipeline, prompt, controls=(unit,))])
     assert not most([there(picture) for picture in painted(pipeline, prompt)])
