@@ -118,20 +118,16 @@ class ScaledMatMul(Op):
         """float32 [..., M, K], int8 [N, K or more], float32 [N, blocks], the same -> float32 [..., M, N]."""
         x, codes, *scaling = inputs
         given = ", ".join(map(str, inputs))
-        if codes.dtype != I8 or any(each.dtype != F32 for each in (x, *scaling)) or self.bits not in (4, 8):
-            raise ShapeError(f"{self.name} does not take {given}")
-        if x.rank < 2 or codes.rank != 2:
+        floats = all(each.dtype == F32 for each in (x, *scaling))
+        if codes.dtype != I8 or not floats or self.bits not in (4, 8) or x.rank < 2 or codes.rank != 2:
             raise ShapeError(f"{self.name} does not take {given}")
         longer = upper_bound(x.shape[-1] - codes.shape[-1])
         if longer is None or longer > 0:
             message = f"{self.name}: a row of {x} is longer than one of {codes}, or may be"
             raise ShapeError(message, [(x.shape[-1], codes.shape[-1])])
+        blocks = scaling[0].shape[-1] if scaling[0].rank else 0
         for each in scaling:
-            if (
-                each.rank != 2
-                or each.shape != (codes.shape[0], scaling[0].shape[1])
-                or codes.shape[1] % each.shape[1] != 0
-            ):
+            if each.shape != (codes.shape[0], blocks) or blocks == 0 or codes.shape[1] % blocks != 0:
                 raise ShapeError(f"{self.name}: {each} has no numbers for whole blocks of each row of {codes}")
         return (TensorType(F32, (*x.shape[:-1], codes.shape[0])),)
 
@@ -162,6 +158,11 @@ class ScaledMatMul(Op):
             wide = emit(Binary(function), wide, emit(Reshape((rows, blocks, 1)), each))
         wide = emit(Slice((0, 0), (rows, x.shape[-1]), (1, 1)), emit(Reshape((rows, columns)), wide))
         return (emit(MatMul(transpose_b=True), x, wide),)
+
+
+def around_zero(emit: Emit, codes: Value, bits: int) -> Value:
+    """Unsigned codes of so many bits as int8: those below the middle become negative."""
+    return emit(Cast(I8), emit(Binary("Sub"), codes, emit.constant(np.array(1 << (bits - 1), np.uint8))))
 
 
 def blocks_of(scale: TensorType | np.ndarray, x: TensorType | np.ndarray) -> tuple[int, ...] | None:

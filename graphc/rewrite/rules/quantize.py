@@ -13,7 +13,7 @@ import numpy as np
 
 from graphc.ir.graph import Node, Value
 from graphc.ir.numbers import decided, made_by, read_numbers
-from graphc.ir.types import F32, I8, I32, INTEGERS, U8
+from graphc.ir.types import F32, I32, INTEGERS, U8
 from graphc.ops.activations import Clip
 from graphc.ops.base import Emit, broadcast_shapes
 from graphc.ops.conv import Conv
@@ -23,7 +23,7 @@ from graphc.ops.movement import Concat, Expand, Reshape
 from graphc.ops.narrow import WIDTHS
 from graphc.ops.pointwise import Binary, Cast
 from graphc.ops.pool import MaxPool
-from graphc.ops.quantized import Dequantize, Quantize, Requantize, ScaledMatMul
+from graphc.ops.quantized import Dequantize, Quantize, Requantize, ScaledMatMul, around_zero
 from graphc.rewrite.engine import Refusal, rule
 from graphc.shapes import is_static, product
 
@@ -288,10 +288,8 @@ def scaled_product(emit: Emit, m: Node, x: Value, codes: Value, scale: Value, ze
     shapes = [(some, each) for some in (1, rows) for each in (1, blocks)]
     if any(each.shape not in shapes for each in (scale, zero)) or columns % blocks != 0:
         return Refusal("scales and zero points are of other blocks")
-    unsigned = codes.dtype == U8
-    middle = 1 << (bits - 1) if unsigned else 0
-    if unsigned:  # what is below the middle becomes negative
-        codes = emit(Cast(I8), emit(Binary("Sub"), codes, emit.constant(np.array(middle, U8))))
+    middle = 1 << (bits - 1) if codes.dtype == U8 else 0
+    codes = around_zero(emit, codes, bits) if codes.dtype == U8 else codes
     shifts = emit(Binary("Sub"), emit.constant(np.array(middle, F32)), emit(Cast(F32), zero))
     given = [scale] if decided(zero, lambda numbers: bool(np.all(numbers == middle))) else [scale, shifts]
     return emit(ScaledMatMul(bits), x, codes, *(emit(Expand((rows, blocks)), each) for each in given))

@@ -38,8 +38,7 @@ def dequantize_linear(node: OnnxNode, emit: SizeEmit) -> Value:
         x, zero = converted(emit, x, byte), zero and converted(emit, zero, byte)
     if wide == F32 and x.dtype in (*SMALL, I32):
         scale = _spread(node, emit, converted(emit, scale, F32), x, blocks=True)
-        zero = emit.constant(np.zeros((), x.dtype)) if zero is None else _spread(node, emit, zero, x, blocks=True)
-        y = emit.unfolded(Dequantize(), x, scale, zero)
+        y = emit.unfolded(Dequantize(), x, scale, _zero(node, emit, zero, x, blocks=True))
         return converted(emit, y, _output_dtype(node, scale.dtype))
     y = converted(emit, x, wide)
     if zero is not None:
@@ -63,9 +62,11 @@ def quantize_linear(node: OnnxNode, emit: SizeEmit) -> Value:
     return saturated(emit, y, dtype)
 
 
-def _zero(node: OnnxNode, emit: SizeEmit, zero: Value | None, x: Value, dtype: np.dtype | None = None) -> Value:
-    """The zero point that is given, in a shape that broadcasts to x; else 0."""
-    return emit.constant(np.zeros((), dtype or x.dtype)) if zero is None else _spread(node, emit, zero, x)
+def _zero(
+    node: OnnxNode, emit: SizeEmit, zero: Value | None, x: Value, dtype: np.dtype | None = None, blocks: bool = False
+) -> Value:
+    """The zero point that is given, as `_spread` has it; else 0."""
+    return emit.constant(np.zeros((), dtype or x.dtype)) if zero is None else _spread(node, emit, zero, x, blocks)
 
 
 def _output_dtype(node: OnnxNode, default: np.dtype) -> np.dtype:

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "squares.h"
+
 #if defined(__AVX512BW__)
 enum { GRAPHC_LANES = 16, GRAPHC_TALL = 8 };
 #elif defined(__AVX2__)
@@ -25,37 +27,23 @@ enum { GRAPHC_PANEL = 2 * GRAPHC_LANES, GRAPHC_PARTS = 4 / sizeof(graphc_part) }
 typedef int32_t graphc_words __attribute__((vector_size(GRAPHC_LANES * 4), may_alias));
 typedef int32_t graphc_word __attribute__((may_alias));
 
-#if !defined(__clang__) && __GNUC__ < 12
-#define GRAPHC_MIX(a, b, ...) __builtin_shuffle(a, b, (graphc_words) {__VA_ARGS__})
-#else
-#define GRAPHC_MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#endif
 #if defined(__AVX512BW__)
-#define GRAPHC_FIRST(a, b) GRAPHC_MIX(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
-#define GRAPHC_LAST(a, b) GRAPHC_MIX(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#define GRAPHC_FIRST(a, b) GRAPHC_MIX(graphc_words, a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define GRAPHC_LAST(a, b) GRAPHC_MIX(graphc_words, a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 #elif defined(__AVX2__)
-#define GRAPHC_FIRST(a, b) GRAPHC_MIX(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
-#define GRAPHC_LAST(a, b) GRAPHC_MIX(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#define GRAPHC_FIRST(a, b) GRAPHC_MIX(graphc_words, a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define GRAPHC_LAST(a, b) GRAPHC_MIX(graphc_words, a, b, 4, 12, 5, 13, 6, 14, 7, 15)
 #else
-#define GRAPHC_FIRST(a, b) GRAPHC_MIX(a, b, 0, 4, 1, 5)
-#define GRAPHC_LAST(a, b) GRAPHC_MIX(a, b, 2, 6, 3, 7)
+#define GRAPHC_FIRST(a, b) GRAPHC_MIX(graphc_words, a, b, 0, 4, 1, 5)
+#define GRAPHC_LAST(a, b) GRAPHC_MIX(graphc_words, a, b, 2, 6, 3, 7)
 #endif
 
 // Words of as many rows as there are lanes, `step` parts apart, as the columns of a panel, whose rows are `to`, `to + 2`, ...
 static inline void graphc_transpose(const graphc_part * rows, int64_t step, graphc_words * to) {
-    graphc_words words[GRAPHC_LANES], mixed[GRAPHC_LANES];
+    graphc_words words[GRAPHC_LANES];
 #pragma GCC unroll 16
     for (int i = 0; i < GRAPHC_LANES; i++) words[i] = *(const graphc_words *) (rows + i * step);
-#pragma GCC unroll 4
-    for (int turn = 1; turn < GRAPHC_LANES; turn *= 2) {
-#pragma GCC unroll 8
-        for (int i = 0; i < GRAPHC_LANES / 2; i++) {
-            mixed[2 * i] = GRAPHC_FIRST(words[i], words[i + GRAPHC_LANES / 2]);
-            mixed[2 * i + 1] = GRAPHC_LAST(words[i], words[i + GRAPHC_LANES / 2]);
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < GRAPHC_LANES; i++) words[i] = mixed[i];
-    }
+    GRAPHC_TURN(graphc_words, GRAPHC_LANES, words, GRAPHC_FIRST, GRAPHC_LAST);
 #pragma GCC unroll 16
     for (int i = 0; i < GRAPHC_LANES; i++) to[2 * i] = words[i];
 }

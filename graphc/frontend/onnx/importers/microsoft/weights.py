@@ -15,7 +15,7 @@ from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import MICROSOFT, onnx_op
 from graphc.ir import Value
-from graphc.ir.types import F32, I8, I64, U8
+from graphc.ir.types import F32, I64, U8
 from graphc.ops.activations import Gelu
 from graphc.ops.base import Op, normalize_axis
 from graphc.ops.indexing import Gather
@@ -23,7 +23,7 @@ from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Expand
 from graphc.ops.norm import RMSNorm
 from graphc.ops.pointwise import Binary, Cast, Unary
-from graphc.ops.quantized import ScaledMatMul
+from graphc.ops.quantized import ScaledMatMul, around_zero
 from graphc.shapes import Dim, ceil_div
 
 BITS = (2, 4, 8)
@@ -61,18 +61,14 @@ def product_of_few_bits(node: OnnxNode, emit: SizeEmit, x: Value, weight: Packed
     packed, scales, zeros = weight.codes, weight.scales, weight.zeros
     bits, size, columns = bits_of(node.int("bits", 4)), node.int("block_size"), node.int("K")
     blocks: Dim = ceil_div(columns, size)
-    middle = 1 << (bits - 1)
-    around = emit(
-        Binary("Sub"), unpacked(emit, packed, bits), emit.constant(np.array(middle, np.uint8))
-    )  # 0 becomes -middle
-    codes = to_shape(emit, emit(Cast(I8), around), (rows, blocks * size))
+    codes = to_shape(emit, around_zero(emit, unpacked(emit, packed, bits), bits), (rows, blocks * size))
     if zeros is not None and zeros.dtype == U8:
         per_row = to_shape(emit, zeros, (rows, ceil_div(blocks * bits, 8)))
         zeros = cut(emit, unpacked(emit, per_row, bits), 1, 0, blocks)
     numbers = [to_shape(emit, converted(emit, scales, F32), (rows, blocks))]
     if zeros is not None:
         zero = to_shape(emit, converted(emit, zeros, F32), (rows, blocks))
-        numbers.append(emit(Binary("Sub"), emit.constant(middle, like=zero), zero))
+        numbers.append(emit(Binary("Sub"), emit.constant(1 << (bits - 1), like=zero), zero))
     found = emit(ScaledMatMul(max(bits, 4)), converted(emit, x, F32), codes, *numbers)
     return biased(emit, converted(emit, found, x.dtype), weight.bias)
 

@@ -31,7 +31,7 @@ static inline int64_t bytes_of(const struct matrix * m, int64_t count) {
 
 static inline const char * element(const struct matrix * m, int64_t row, int64_t column) { return m->data + row * m->step + bytes_of(m, column); }
 
-/// Elements of a row of a matrix that is not float32, as float32.
+/// Elements of a row of a matrix, as float32.
 static inline void read_row(const struct matrix * m, int64_t row, int64_t column, int64_t count, float * restrict to) {
     widen(m->type, m->types, element(m, row, column), count, to);
     if (m->scales == NULL) return;

@@ -77,8 +77,7 @@ static void multiply_row(const struct matrix * m, int64_t row, int64_t column, i
         }
         const float * x = (const float *) weights;
         if (m->type != GGML_TYPE_F32 || depth % EVEN != 0) {
-            if (m->type == GGML_TYPE_F32) widen(m->type, m->types, weights, depth, workspace);
-            else read_row(m, row, column, depth, workspace);
+            read_row(m, row, column, depth, workspace);
             for (; depth % EVEN != 0; ++depth) workspace[depth] = 0;
             x = workspace;
         }
