@@ -67,7 +67,7 @@ def test_a_job_is_the_picture_that_others_make(served):
     id = put(served, {"batches": 2})
     job = served.get(f"/graphc/v1/jobs/{id}")
     assert (job["state"], job["mine"], job["pictures"][1]["seed"]) == ("done", True, 2)
-    theirs = served.post("/sdapi/v1/txt2img", {**SMALL, "sampler_name": "Euler a", "cfg_scale": 4.0})["images"][0]
+    theirs = served.post("/sdapi/v1/txt2img", {**SMALL, "sampler_name": "Euler a", "cfg_scale": 2.5})["images"][0]
     assert picture(served, id).tobytes() == Image.open(io.BytesIO(base64.b64decode(theirs))).tobytes()
 
 
@@ -78,7 +78,7 @@ def test_parameters_are_those_of_the_model(served):
     assert {"prompt", "clip_skip", "pag_scale"} <= names
     assert not {"guidance", "slg_scale", "refiner", "t5_mask_pad", "image_cfg_scale", "control_image"} & names
     usual = {each["name"]: each["usual"] for each in said["parameters"]}
-    assert (usual["width"], usual["steps"], usual["cfg_scale"]) == (128, 20, 4.0)
+    assert (usual["width"], usual["steps"], usual["cfg_scale"]) == (128, 20, 2.5)
     assert {"Seed", "Steps", "Prompt S/R"} <= {each["name"] for each in said["axes"]}
     assert said["samplers"]["DPM++ 2M"] == []
     assert refused(served, {"settings": {"guidance": 3.0}}) == (422, "guidance: coloured shapes has no such parameter")
