@@ -14,34 +14,23 @@ from graphc.passes.fold import fold
 from graphc.passes.schedule import schedule
 from graphc.rewrite.engine import Log, Rule, Step, rewrite
 from graphc.rewrite.explain import Explanation, Miss, explanation, near_misses
-from graphc.rewrite.rules import (
-    activation,
-    algebra,
-    attention,
-    many_axes,
-    masks,
-    movement,
-    norm,
-    quantize,
-    rotary,
-    weights,
-)
+from graphc.rewrite.rules import rules_for
 
-RAISE = [*movement.CANCEL, *algebra.RULES, *activation.RULES, *norm.RULES, *attention.RULES, *rotary.RULES]
+RAISE = rules_for(
+    "cancel",  # movements that do nothing together
+    "spellings",  # one of several
+    "raise",
+)
 """Rules that recognize what the exporters took apart."""
 
-SIMPLIFY = [
-    *masks.RULES,
-    *attention.MASKS,
-    *movement.CANCEL,
-    *attention.ROWS,
-    *movement.SINK,
-    *many_axes.RULES,
-    *movement.ABSORB,
-    *weights.RULES,
-    *attention.VALUES,
-    algebra.constants_together,
-]
+SIMPLIFY = rules_for(
+    "masks",  # what they let through is known
+    "cancel",
+    "sink",  # movements go to where they cancel, or cost nothing
+    "axes",  # of more than four
+    "absorb",  # products and convolutions take in what is around them
+    "together",
+)
 """Rules that remove work."""
 
 
@@ -63,14 +52,14 @@ class Stage:
 
 
 STAGES = [
-    Stage("quantized", quantize.RULES),
-    Stage("few bits", quantize.FEW_BITS),
+    Stage("quantized", rules_for("integers")),  # before constants are folded, which leaves no integers of weights
+    Stage("few bits", rules_for("few bits")),
     Stage("fold", fold),
     Stage("common", common),
     Stage("raise", RAISE),
     Stage("expand", expand),
     Stage("fold definitions", fold),
-    Stage("whole numbers", quantize.FLOATS),
+    Stage("whole numbers", rules_for("floats")),  # when products of integers have become products of floats
     Stage("simplify", SIMPLIFY),
     Stage("common results", common),
     Stage("fold weights", fold),

@@ -227,6 +227,7 @@ from draws import DRAWS
 from graphc.graph_text import parse_graph
 from graphc.ir import interp
 from graphc.ops.base import operator_class
+from graphc.optimize import names
 from graphc.rewrite.engine import rewrite
 from graphc.rewrite.rules.mine import my_silu
 from graphc.targets.ggml.lowering.lower import lower
@@ -247,6 +248,7 @@ graph = parse_graph('''graph g(%x: float32[9])
     return y=%y''')
 before = interp.run(graph, {"x": x})["y"]
 assert rewrite(graph, [my_silu])
+assert "my_silu" in names()
 assert [str(node.op) for node in graph.nodes] == ["Silu"]
 close(interp.run(graph, {"x": x})["y"], before)
 

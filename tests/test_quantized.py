@@ -24,7 +24,7 @@ from graphc.optimize import optimize
 from graphc.rewrite.engine import Log, rewrite
 from graphc.rewrite.rules import quantize
 
-RULES = {rule.name: rule for rule in [*quantize.RULES, *quantize.FEW_BITS, *quantize.FLOATS]}
+RULES = {rule.name: rule for rules in quantize.RULES.values() for rule in rules}
 
 FIRES = {
     "scaled_product": """graph g(%x: float32[2, 3, 64])

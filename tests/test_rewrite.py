@@ -1,5 +1,8 @@
 """Rules, on the text form of graphs: which fires, what it makes, and that the numbers stay."""
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 import numpy as np
 import pytest
 from operators import close
@@ -15,10 +18,11 @@ from graphc.ops.functions import UNARY
 from graphc.ops.pointwise import Binary, Unary, Where
 from graphc.optimize import RAISE, SIMPLIFY, STAGES, Stage, checked, explained, names, optimize
 from graphc.passes.common import common
-from graphc.rewrite.engine import Log, rewrite, rule
+from graphc.rewrite import rules
+from graphc.rewrite.engine import Log, Rule, rewrite, rule
 from graphc.rewrite.pattern import Apply, Number
 from graphc.rewrite.pattern import parse as parse_pattern
-from graphc.rewrite.rules import attention, masks
+from graphc.rewrite.rules import rules_for
 from graphc.runtime.bisect import bisect
 
 RULES = {rule.name: rule for rule in [*RAISE, *SIMPLIFY]}
@@ -31,6 +35,15 @@ def random_inputs(graph):
         value.name: numbers[value.name] > -1 if value.dtype == bool else numbers[value.name].astype(value.dtype)
         for value in graph.inputs
     }
+
+
+def test_every_rule_of_a_module_is_in_a_stage():
+    """A module that calls a purpose by another name than `optimize.py` would have rules that nobody applies."""
+    used = {id(each) for stage in STAGES if not callable(stage.work) for each in stage.work}
+    for info in iter_modules(rules.__path__, f"{rules.__name__}."):
+        made = [each for each in vars(import_module(info.name)).values() if isinstance(each, Rule)]
+        assert made
+        assert [each.name for each in made if id(each) not in used] == []
 
 
 def test_every_rule_has_a_graph_on_which_it_fires():
@@ -385,6 +398,6 @@ def test_parameters_are_no_masks_whatever_they_hold():
     graph.declare_parameter(weight, "a.weight")
     condition = graph.add(Binary("Equal"), [weight, graph.constant(np.zeros((), np.float32))]).output
     graph.output(graph.add(Where(), [condition, x, weight]).output, "y")
-    rewrite(graph, [*masks.RULES, *attention.MASKS])
+    rewrite(graph, rules_for("masks"))
     assert [node.op.name for node in graph.nodes] == ["Equal", "Where"]
     assert not weight.origin.pinned

@@ -108,3 +108,19 @@ def circle(reads: dict[str, set[str]]) -> list[str]:
 def test_no_files_import_each_other_in_a_circle():
     assert circle(READS) == []
     assert circle({"a": {"b"}, "b": {"a", "c"}, "c": set()}) == ["a", "b"]
+
+
+OTHERS_NAMES = ("frontend", "weights/layouts")
+"""Where files have names that others gave: of ONNX's operators, PyTorch's functions, published weights."""
+SOURCES = (".py", ".c", ".h", ".cpp", ".hpp", ".cu")
+
+
+def test_what_is_known_of_attention_stands_in_few_files():
+    """The operator, its rules, its composite and what builds that, our own code with its header, and its kernels for GPUs: what
+    computes it or decides about it. All else treats it as any other operator or call."""
+    folder = ROOT / "graphc"
+    files = (path.relative_to(folder) for path in folder.rglob("*") if path.suffix in SOURCES)
+    ours = [path.as_posix() for path in files if not path.as_posix().startswith(OTHERS_NAMES)]
+    named = [path for path in ours if "attention" in (folder / path).read_text().lower()]
+    assert len(named) <= 8, named
+    assert all(path.partition(".")[0].endswith("/attention") for path in named)

@@ -50,7 +50,7 @@ def devices(as_json: options.Json = False) -> None:
         if each.kind == "CPU":
             for name, hint in HINTS.items():
                 say(f"built with {name}: {'yes' if each.features.get(name, '0') != '0' else f'no; {hint}'}")
-            say(f"products, convolutions and attention in float32: {compiled_here()}")
+            say(f"code for float32 on the CPU: {compiled_here()}")
     say_unused(found)
 
 

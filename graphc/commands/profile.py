@@ -118,7 +118,7 @@ def profile(
         say(f"by the data sheet of {printable(sheet.name)}: {sheet.rates}")
     elif on_cpu:
         say("peaks of this machine: not measured, for want of a C compiler (set CC)")
-    say(f"products, convolutions and attention: {products.count} steps, {_part(products, whole)} of the time")
+    say(f"what multiplies matrices: {products.count} steps, {_part(products, whole)} of the time")
     say(f"copies: {copies.count} steps, {_part(copies, whole)}, {bytes_text(copies.nbytes)} read and written")
     say()
     _say_totals("kernel" if sheet else "step", by_step, whole, most or sheet)

@@ -109,4 +109,4 @@ def _no_row_excluded(mask: np.ndarray) -> bool:
     return bool(np.isfinite(np.asarray(mask, np.float32)).any(axis=-1).all())
 
 
-RULES = [silu, swish, sigmoid, mish, gelu, gelu_tanh, softmax, softmax_guard]
+RULES = {"raise": [silu, swish, sigmoid, mish, gelu, gelu_tanh, softmax, softmax_guard]}

@@ -67,4 +67,4 @@ def constants_together(emit: Site, x: Value, a: Value, b: Value, inner: Node, y:
     return emit(y.op, x, emit(y.op, a, b))
 
 
-RULES = [neutral, square, cube, root, reciprocal, reciprocal_root]
+RULES = {"spellings": [neutral, square, cube, root, reciprocal, reciprocal_root], "together": [constants_together]}

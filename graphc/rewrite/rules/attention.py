@@ -249,13 +249,9 @@ def _as_four(emit: Emit, value: Value, lead: tuple[Dim, ...]) -> Value | None:
     return emit(Reshape((*lead, *matrix)), value) if own != lead else value
 
 
-RULES = [attention, guarded_attention, attention_of_some_rows, grouped_heads]
-
-MASKS = [mask_of_nothing]
-"""What is done when it is known what masks let through."""
-
-ROWS = [transpose_of_some_rows]
-"""What is done when it is known what attention is."""
-
-VALUES = [values_as_columns]
-"""What is done when a product's constant lies as ggml reads it."""
+RULES = {
+    "raise": [attention, guarded_attention, attention_of_some_rows, grouped_heads],
+    "masks": [mask_of_nothing],
+    "sink": [transpose_of_some_rows],
+    "absorb": [values_as_columns],
+}

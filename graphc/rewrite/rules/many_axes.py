@@ -96,11 +96,6 @@ def _along(x: Value, axis: int, start: Dim, size: Dim) -> tuple[tuple[Dim, ...],
     return tuple(start if i == axis else 0 for i in places), tuple(size if i == axis else x.shape[i] for i in places)
 
 
-RULES = [
-    slice_of_transpose,
-    slice_of_reshape,
-    slice_of_one,
-    slice_of_last,
-    concat_of_rows,
-    transpose_without_ones,
-]
+RULES = {
+    "axes": [slice_of_transpose, slice_of_reshape, slice_of_one, slice_of_last, concat_of_rows, transpose_without_ones]
+}

@@ -64,4 +64,4 @@ def _the_only(array: np.ndarray) -> Any:
     return first if (array == first).all() else None
 
 
-RULES = [choice_of_one]
+RULES = {"masks": [choice_of_one]}

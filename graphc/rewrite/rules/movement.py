@@ -203,20 +203,17 @@ def matmul_of_expanded(emit: Emit, x: Value, b: Value, e: Node, m: Node) -> Valu
     return emit(m.op, x, b)
 
 
-CANCEL = [
-    same,
-    transpose_in_order,
-    reshape_of_reshape,
-    transpose_of_transpose,
-    transpose_between_reshapes,
-    reshape_between_transposes,
-    slice_of_slice,
-    slice_of_concat,
-]
-"""Rules that remove movements alone."""
-
-SINK = [reshape_of_slice, binary_of_transposed, binary_between_transposes, norm_of_transposed]
-"""Rules that move movements to where they cancel, or cost nothing."""
-
-ABSORB = [matmul_of_transposed, matmul_of_weight, matmul_of_expanded]
-"""Rules by which a matrix product takes a movement of its operands in."""
+RULES = {
+    "cancel": [
+        same,
+        transpose_in_order,
+        reshape_of_reshape,
+        transpose_of_transpose,
+        transpose_between_reshapes,
+        reshape_between_transposes,
+        slice_of_slice,
+        slice_of_concat,
+    ],
+    "sink": [reshape_of_slice, binary_of_transposed, binary_between_transposes, norm_of_transposed],
+    "absorb": [matmul_of_transposed, matmul_of_weight, matmul_of_expanded],
+}

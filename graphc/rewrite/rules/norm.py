@@ -104,4 +104,4 @@ def _per_channel(weight: Value, x: Value) -> bool:
     return weight.static and along
 
 
-RULES = [group_norm, group_norm_scale, group_norm_bias, rms_norm, layer_norm, norm_parameter, norm_of_one]
+RULES = {"raise": [group_norm, group_norm_scale, group_norm_bias, rms_norm, layer_norm, norm_parameter, norm_of_one]}

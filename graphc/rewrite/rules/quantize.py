@@ -295,21 +295,18 @@ def scaled_product(emit: Emit, m: Node, x: Value, codes: Value, scale: Value, ze
     return emit(ScaledMatMul(bits), x, codes, *(emit(Expand((rows, blocks)), each) for each in given))
 
 
-RULES = [
-    integer_product,
-    integer_convolution,
-    integer_bias,
-    scaled_sums,
-    requantized,
-    quantized_relu,
-    quantized_clip,
-    moved_integers,
-    concatenated_integers,
-]
-"""Before constants are folded, which leaves no integers of weights."""
-
-FEW_BITS = [scaled_product]
-"""After these, which have products of integers where both operands are some."""
-
-FLOATS = [requantized_floats, scaled_floats]
-"""After products of integers have become products of floats."""
+RULES = {
+    "integers": [
+        integer_product,
+        integer_convolution,
+        integer_bias,
+        scaled_sums,
+        requantized,
+        quantized_relu,
+        quantized_clip,
+        moved_integers,
+        concatenated_integers,
+    ],
+    "few bits": [scaled_product],
+    "floats": [requantized_floats, scaled_floats],
+}

@@ -140,4 +140,4 @@ def wholes(emit: Emit, part: Value, shape: tuple[Dim, ...]) -> Iterator[Value]:
             yield emit(Reshape(shape), part)
 
 
-RULES = [rotary, rotary_of_parts, rotary_of_some]
+RULES = {"raise": [rotary, rotary_of_parts, rotary_of_some]}

@@ -192,4 +192,6 @@ def _constant(*values: Value) -> bool:
     return all(value.static and value.dtype in (F32, F64) for value in values)
 
 
-RULES = [conv_scale, conv_bias, conv_of_padded, matmul_scale, linear_scale, part_of_product, product_of_parts]
+RULES = {
+    "absorb": [conv_scale, conv_bias, conv_of_padded, matmul_scale, linear_scale, part_of_product, product_of_parts]
+}
