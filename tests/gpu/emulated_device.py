@@ -7,8 +7,9 @@ import functools
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,22 @@ class Fake:
     def fail(self, name: str, nth: int = 1, code: int = 1) -> None:
         """Have the n-th call from now fail."""
         self.functions.fake_cuda_fail(name.encode(), ctypes.c_long(nth), code)
+
+    @contextmanager
+    def meanwhile(self, name: str, function: Callable[[], object]) -> Iterator[None]:
+        """Have another thread do something before the next call of this name. Raises what it raises."""
+        with ThreadPoolExecutor(1) as other:
+            done = list[Future[object]]()
+
+            def call() -> None:
+                done.append(other.submit(function))
+                wait(done)
+
+            kept = ctypes.CFUNCTYPE(None)(call)
+            self.functions.fake_cuda_meanwhile(name.encode(), kept)
+            yield
+        assert done, f"nobody called {name}"
+        done[0].result()
 
     def counts(self) -> Counter[str]:
         """How often each function was called."""

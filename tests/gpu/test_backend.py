@@ -333,6 +333,17 @@ def test_two_threads_use_a_device_at_once():
     assert not wrong
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_what_one_thread_records_others_leave_alone(seed):
+    fake().functions.fake_cuda_seed(seed)
+    with Mixed() as mixed, Mixed(17) as other:
+        mixed.run(X)
+        with fake().meanwhile("cuStreamEndCapture", lambda: other.run(X[:17])):
+            np.testing.assert_array_equal(mixed.run(X), result_of(X))
+        np.testing.assert_array_equal(mixed.run(2 * X), result_of(2 * X))
+        assert mixed.recordings() == (1, 2)
+
+
 def test_things_are_given_back_in_any_order():
     """But for the scheduler, which ggml wants before its backends."""
     for order in itertools.permutations(range(5)):

@@ -9,7 +9,14 @@ void fake_cuda_fail(const char * name, long n, int code) {
     pthread_mutex_unlock(&lock);
 }
 
-/// The same for other processes: FAKE_CUDA_FAIL=cuMemAlloc:1:2.
+/// Have something done, once, before the next call of this name, as if other threads came between.
+void fake_cuda_meanwhile(const char * name, void (*function)(void)) {
+    pthread_mutex_lock(&lock);
+    names[number_of(name)].meanwhile = function;
+    pthread_mutex_unlock(&lock);
+}
+
+/// What `fake_cuda_fail` does, for other processes: FAKE_CUDA_FAIL=cuMemAlloc:1:2.
 __attribute__((constructor)) static void fail_by_environment(void) {
     char name[64];
     long n = 0;

@@ -116,7 +116,7 @@ static int drain_all(int device) {
 static int queue(struct object * stream, const struct operation * wanted) {
     if (!is_there(stream, STREAM)) return INVALID_HANDLE;
     if (stream->capturing && wanted->doing != LAUNCH) return stream->invalid = true, CAPTURE_UNSUPPORTED;
-    append(&stream->work, wanted);
+    append(stream->capturing ? &stream->captured : &stream->work, wanted);
     return 0;
 }
 

@@ -68,7 +68,8 @@ struct object {
     bool dead;  // a stream that was given back with work left
     char * zones;
     size_t size;
-    struct operations work;  // of streams and graphs
+    struct operations work;      // of streams and graphs
+    struct operations captured;  // by a stream, until that ends
     bool capturing, invalid;
     pthread_t thread;
     struct mark * mark;
@@ -90,6 +91,7 @@ static struct {
     char name[64];
     long count, fails_at;
     int code;
+    void (*meanwhile)(void);
 } names[MOST_NAMES];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -132,10 +134,21 @@ static int number_of(const char * name) {
     return i;
 }
 
+/// What other threads do before a call, if a test wants it; once.
+static void do_meanwhile(int i) {
+    void (*const meanwhile)(void) = names[i].meanwhile;
+    names[i].meanwhile = NULL;
+    if (meanwhile == NULL) return;
+    pthread_mutex_unlock(&lock);
+    meanwhile();
+    pthread_mutex_lock(&lock);
+}
+
 /// Every call begins here: it fails if a test wants it, or its device is lost.
 static int begin(const char * name, bool in_context) {
     pthread_mutex_lock(&lock);
     const int i = number_of(name);
+    do_meanwhile(i);
     const int device = depth > 0 ? stack[depth - 1] : 0;
     if (++names[i].count == names[i].fails_at) {
         if (is_lost_by(names[i].code) && devices[device].users > 0) lose(device, names[i].code);
@@ -196,6 +209,7 @@ static void drop(struct operations * work) {
 
 static void destroy(struct object * object) {
     drop(&object->work);
+    drop(&object->captured);
     unmark(object->mark);
     if (object->library != NULL) dlclose(object->library);
     if (object->kind == MEMORY) devices[object->device].used -= object->size;

@@ -168,9 +168,8 @@ int cuStreamBeginCapture_v2(void * stream, int mode) {
     CHECK(stream, STREAM);
     struct object * found = stream;
     if (found->capturing || mode != 1) return end(ILLEGAL_STATE);
-    const int code = drain(found, NULL);  // its queue holds what is captured until that ends
-    found->capturing = code == 0, found->invalid = false, found->thread = pthread_self();
-    return end(code);
+    found->capturing = true, found->invalid = false, found->thread = pthread_self();
+    return end(0);
 }
 
 int cuStreamEndCapture(void * stream, void ** graph) {
@@ -180,10 +179,10 @@ int cuStreamEndCapture(void * stream, void ** graph) {
     if (!found->capturing) return end(ILLEGAL_STATE);
     found->capturing = false;
     *graph = NULL;
-    if (found->invalid) return drop(&found->work), end(CAPTURE_INVALIDATED);
+    if (found->invalid) return drop(&found->captured), end(CAPTURE_INVALIDATED);
     struct object * made = new_object(GRAPH);
-    made->work = found->work;
-    found->work = (struct operations) {NULL, NULL};
+    made->work = found->captured;
+    found->captured = (struct operations) {NULL, NULL};
     *graph = made;
     return end(0);
 }
