@@ -1,13 +1,16 @@
 """Pictures beside stable-diffusion.cpp and diffusers: seconds from process start and of a warm pipeline, and peak memory.
 
     python benchmarks/images.py --work DIR --sd PATH/TO/sd                            # Stable Diffusion 1.5, 512 x 512, 20 steps
-    python benchmarks/images.py --work DIR --models sdxl --size 1024 --batch 1
+    python benchmarks/images.py --work DIR --sd PATH/TO/sd --models sdxl --size 1024 --batch 1
+    python benchmarks/images.py --work DIR --sd PATH/TO/sd --models sd35 flux --steps 1 --batch 1
     python benchmarks/images.py --work DIR --models small --size 64 --steps 1         # whether all of it runs
 
-Seeded weights are written once, as one float16 file in the authors' layout. Each runtime is a process of its own, one after the
-other; all paint the same request with the Euler sampler. diffusers computes in float32, as it is and with torch.compile
-and channels last; it is given the tokens, for it has no tables of its own without a download. stable-diffusion.cpp's warm
-time is the one that it prints for painting, without loading. Run it on a machine that has nothing else to do.
+Seeded weights are written once, as one file in the authors' layout: safetensors of float16, and for Flux dev GGUF of 4 bits
+(q4_0). Each runtime is a process of its own, one after the other; all paint the same request with the Euler sampler.
+diffusers computes in float32, as it is and with torch.compile and channels last; it is given the tokens, for it has no tables
+of its own without a download. It paints neither Stable Diffusion 3.5 nor Flux here, which would take 34 and 66 GB in float32.
+stable-diffusion.cpp's warm time is the one that it prints for painting, without loading. Run it on a machine that has nothing
+else to do.
 """
 
 from __future__ import annotations
@@ -47,6 +50,11 @@ class Task:
     threads: int
     rounds: int
 
+    @property
+    def guidance(self) -> float:
+        """Classifier-free guidance; Flux has its own, and takes none."""
+        return 1.0 if self.model == "flux" else 7.0
+
 
 @dataclass
 class Result:
@@ -74,6 +82,22 @@ def described(name: str) -> Any:
     vae = small.Module(small.VAE, table.VAE4, "vae")
     clip = small.Module(small.CLIP, table.CLIP_L, "text_encoder")
     clip_l = original.clip(768, 12, small.VOCABULARY)
+    text = {
+        **prefixed(small.CLIP_L, original.clip(768, 12, small.VOCABULARY, projection=768)),
+        **prefixed(small.T5, original.t5()),
+    }
+    vae16 = original.vae(latents=16, quantized=False)
+    if name == "flux":
+        shapes = {**prefixed(small.DENOISER, original.flux()), **prefixed(small.FIRST, vae16), **text}
+        return small.Small(small.ROWS["Flux dev"], shapes, {})
+    if name == "sd35":
+        clip_g = original.clip(1280, 32, small.VOCABULARY, projection=1280)
+        shapes = {
+            **prefixed(small.DENOISER, original.sd3(places=384, normed=True, dual=13)),
+            **prefixed(small.FIRST, vae16),
+            **prefixed("text_encoders.clip_g.transformer.", clip_g), **text,
+        }  # fmt: skip
+        return small.Small(small.ROWS["Stable Diffusion 3.5 medium"], shapes, {})
     if name == "sd15":
         shapes = {
             **prefixed(small.DENOISER, original.unet(**original.SD1)), **first,
@@ -95,28 +119,70 @@ def described(name: str) -> Any:
 
 
 def write(shapes: Mapping[str, tuple[int, ...]], path: Path) -> None:
-    """A float16 file of seeded numbers, tensor by tensor; one that is there is kept."""
+    """A file of seeded numbers, tensor by tensor: float16, and q4_0 where a GGUF file has whole blocks of them. One that is there
+    is kept."""
     if path.exists():
         return
+    draft = path.with_suffix(".part")
+    (write_gguf if path.suffix == ".gguf" else write_safetensors)(shapes, draft)
+    draft.rename(path)
+
+
+def write_safetensors(shapes: Mapping[str, tuple[int, ...]], path: Path) -> None:
+    """All in float16."""
     header, position = {}, 0
     for name, shape in shapes.items():
         end = position + 2 * prod(shape)
         header[name] = {"dtype": "F16", "shape": list(shape), "data_offsets": [position, end]}
         position = end
     text = json.dumps(header).encode()
-    block = np.random.default_rng(0).standard_normal(1 << 20).astype(np.float32)
-    with path.with_suffix(".part").open("wb") as file:
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name, shape in shapes.items():
-            scale, shift = (0.02, 0.0) if len(shape) < 2 else (prod(shape[1:]) ** -0.5, 0.0)
-            if "embed" in name:
-                scale = 0.02
-            elif len(shape) < 2 and "bias" not in name:
-                scale, shift = 0.1, 1.0
-            file.write(
-                np.resize(block * np.float32(scale) + np.float32(shift), prod(shape)).astype(np.float16).tobytes()
-            )
-    path.with_suffix(".part").rename(path)
+            file.write(drawn(name, shape).tobytes())
+
+
+def write_gguf(shapes: Mapping[str, tuple[int, ...]], path: Path) -> None:
+    """Matrices of whole blocks in q4_0, of which the same ones come again and again; convolutions in float16, and the rest in
+    float32."""
+    import gguf
+
+    q4_0 = gguf.GGMLQuantizationType.Q4_0
+    writer = gguf.GGUFWriter(path, "flux")
+    narrow = {name: len(shape) == 2 and shape[1] % 32 == 0 for name, shape in shapes.items()}
+    for name, shape in shapes.items():
+        if narrow[name]:
+            packed = (*shape[:-1], shape[-1] // 32 * 18)
+            writer.add_tensor_info(name, packed, np.dtype(np.uint8), prod(packed), raw_dtype=q4_0)  # type: ignore[arg-type]
+        else:
+            kind = np.dtype(np.float16 if len(shape) > 1 else np.float32)
+            writer.add_tensor_info(name, shape, kind, kind.itemsize * prod(shape))  # type: ignore[arg-type]
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    for name, shape in shapes.items():
+        if narrow[name]:
+            blocks = gguf.quantize(drawn(name, shape, most=1 << 20).astype(np.float32), q4_0)
+            writer.write_tensor_data(np.resize(blocks, prod(shape) // 32 * 18))
+        else:
+            writer.write_tensor_data(drawn(name, shape).astype(np.float16 if len(shape) > 1 else np.float32))
+    writer.close()
+
+
+BLOCK = np.random.default_rng(0).standard_normal(1 << 20).astype(np.float32)
+
+
+def drawn(name: str, shape: tuple[int, ...], most: int | None = None) -> np.ndarray:
+    """Seeded float16 numbers for a tensor, flat: scales near 1, small biases, matrices by what they sum. `most` says how many are
+    wanted, if not all."""
+    scale, shift = (0.02, 0.0) if len(shape) < 2 else (prod(shape[1:]) ** -0.5, 0.0)
+    if "embed" in name:
+        scale = 0.02
+    elif len(shape) < 2 and "bias" not in name:
+        scale, shift = 0.1, 1.0
+    numbers = BLOCK * np.float32(scale) + np.float32(shift)
+    return np.resize(numbers, min(prod(shape), most or prod(shape))).astype(np.float16)
 
 
 # What a process does that paints: each gives a function that paints a batch, and what it notes besides
@@ -144,7 +210,7 @@ def graphc_images_painter(task: Task) -> tuple[Callable[[], object], Callable[[]
 
     loaded.run = timed  # type: ignore[method-assign]
     asked: dict[str, Any] = {
-        "negative_prompt": AGAINST, "steps": task.steps, "cfg_scale": 7.0, "sampler": "Euler", "seed": 1,
+        "negative_prompt": AGAINST, "steps": task.steps, "cfg_scale": task.guidance, "sampler": "Euler", "seed": 1,
         "width": task.size, "height": task.size, "batch_size": task.batch,
     }  # fmt: skip
     notes: dict[str, float] = {}
@@ -218,7 +284,7 @@ def diffusers_painter(task: Task, compiled: bool) -> tuple[Callable[[], object],
             words = {**told(PROMPT, "prompt_"), **{key.replace("pooled_negative", "negative_pooled"): value
                      for key, value in told(AGAINST, "negative_prompt_").items()}}  # fmt: skip
             return pipeline(
-                **words, num_inference_steps=task.steps, guidance_scale=7.0, width=task.size, height=task.size,
+                **words, num_inference_steps=task.steps, guidance_scale=task.guidance, width=task.size, height=task.size,
                 num_images_per_prompt=task.batch, generator=torch.Generator().manual_seed(1),
             ).images  # fmt: skip
 
@@ -230,7 +296,14 @@ PAINTERS: Mapping[str, Callable[[Task], tuple[Callable[[], object], Callable[[],
     "diffusers": lambda task: diffusers_painter(task, compiled=False),
     "diffusers, compiled": lambda task: diffusers_painter(task, compiled=True),
 }
-SD_CPP = {"stable-diffusion.cpp f32": "f32", "stable-diffusion.cpp f16": "f16"}
+SD_CPP = {
+    "stable-diffusion.cpp f32": ["--type", "f32"],
+    "stable-diffusion.cpp f16": ["--type", "f16"],
+    "stable-diffusion.cpp, as stored": [],
+}
+USUAL_RUNTIMES = (*PAINTERS, "stable-diffusion.cpp f32", "stable-diffusion.cpp f16")
+LARGE = ("sd35", "flux")
+LARGE_RUNTIMES = ("graphc", "stable-diffusion.cpp, as stored")
 
 
 def child(runtime: str, task: Task) -> None:
@@ -267,8 +340,8 @@ def measured_sd_cpp(runtime: str, task: Task, program: Path, work: Path) -> Resu
     result = Result(runtime, task)
     command = [
         str(program), "-m", task.file, "-p", PROMPT, "-n", AGAINST, "-W", str(task.size), "-H", str(task.size),
-        "--steps", str(task.steps), "--cfg-scale", "7", "--sampling-method", "euler", "-s", "1", "-b", str(task.batch),
-        "-t", str(task.threads), "--type", SD_CPP[runtime], "-o", str(work / "sd.png"),
+        "--steps", str(task.steps), "--cfg-scale", str(task.guidance), "--sampling-method", "euler", "-s", "1",
+        "-b", str(task.batch), "-t", str(task.threads), *SD_CPP[runtime], "-o", str(work / "sd.png"),
     ]  # fmt: skip
     for number in range(max(task.rounds, 1)):
         begin = time.time()
@@ -308,7 +381,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, help="a folder for files of weights, which stay there")
-    parser.add_argument("--models", nargs="+", choices=("sd15", "sdxl", "small"), default=["sd15"])
+    parser.add_argument("--models", nargs="+", choices=("sd15", "sdxl", "sd35", "flux", "small"), default=["sd15"])
     parser.add_argument("--runtime", action="append", help="only this one; may be repeated")
     parser.add_argument("--sd", type=Path, help="stable-diffusion.cpp's program")
     parser.add_argument("--size", type=int, default=512)
@@ -326,13 +399,14 @@ def main() -> None:
     if options.work is None:
         parser.error("--work: say which folder")
     options.work.mkdir(parents=True, exist_ok=True)
-    runtimes = options.runtime or [*PAINTERS, *(SD_CPP if options.sd else ())]
-    if unknown := set(runtimes) - {*PAINTERS, *SD_CPP}:
+    if unknown := set(options.runtime or ()) - {*PAINTERS, *SD_CPP}:
         parser.error(f"--runtime: {', '.join(unknown)}: there are {', '.join([*PAINTERS, *SD_CPP])}")
     results = []
     for model in options.models:
-        file = options.work / f"{model}.safetensors"
+        file = options.work / (f"{model}.gguf" if model == "flux" else f"{model}.safetensors")
         write(described(model).shapes, file)
+        usual = LARGE_RUNTIMES if model in LARGE else USUAL_RUNTIMES
+        runtimes = options.runtime or [each for each in usual if options.sd or each not in SD_CPP]
         for batch in options.batch:
             task = Task(model, str(file), options.size, options.steps, batch, options.threads, options.rounds)
             for runtime in runtimes:

@@ -1,6 +1,8 @@
 """What a model says of its memory: what its weights take, what a run would need, and that it is given back."""
 
 import mmap
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 import graphc
 from graphc.errors import GraphcError, InputError
 from graphc.targets.ggml.run import executor
-from graphc.targets.ggml.run.device.tensors import give_back
+from graphc.targets.ggml.run.device.tensors import give_back, in_place
 from graphc.weights.lora.by_rows import changed_by_rows
 
 WIDTH = 256
@@ -54,6 +56,39 @@ def test_memory_of_results_is_given_back_and_taken_again(engine):
     for use in (model.release, lambda: model.bytes_for({"x": (3, WIDTH)})):
         with pytest.raises(GraphcError, match="closed"):
             use()
+
+
+def test_results_leave_memory_and_graphs_stay(engine):
+    model = graphc.load(engine, threads=1)
+    before = {rows: model.run(x=x(rows))["y"] for rows in (3, 3000)}
+    graphs = model.executor.graphs
+    model.page_out()
+    assert model.reserved_bytes == 0
+    for rows, expected in before.items():
+        assert (model.run(x=x(rows))["y"] == expected).all()
+    assert model.executor.graphs == graphs
+
+
+def test_memory_leaves_while_others_run(engine):
+    model = graphc.load(engine, threads=1)
+    before = {rows: model.run(x=x(rows))["y"] for rows in (1, 50, 900)}
+    going = threading.Event()
+
+    def leave():
+        while not going.is_set():
+            model.page_out()
+
+    def run(rows):
+        return all((model.run(x=x(rows))["y"] == before[rows]).all() for _ in range(40))
+
+    with ThreadPoolExecutor(4) as pool:
+        left = pool.submit(leave)
+        try:
+            same = [each.result() for each in [pool.submit(run, rows) for rows in before]]
+        finally:
+            going.set()
+        left.result()
+    assert all(same)
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="asks Linux what is in memory")
@@ -126,6 +161,20 @@ def test_a_closed_model_keeps_no_pages_of_its_file(tmp_path):
     give_back([parts[0], np.ones(3), np.zeros((0, 2))])
     assert resident(mapped) <= before - (1 << 20) + 2 * mmap.PAGESIZE
     assert [int(part.sum(dtype=np.int64)) for part in parts] == sums
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="the system does not take pages back")
+def test_what_lies_unaligned_is_in_memory_once(tmp_path):
+    path = tmp_path / "odd"
+    path.write_bytes(b"!" + np.arange(1 << 20, dtype=np.float32).tobytes())
+    mapped = np.asarray(np.memmap(path, np.uint8, "r"))
+    array = mapped[1:].view(np.float32)
+    assert array.sum() > 0
+    before = resident(mapped)
+    copy = in_place(array)
+    assert resident(mapped) <= before - (4 << 20) + 2 * mmap.PAGESIZE
+    assert copy.ctypes.data % 4 == 0
+    assert (copy == np.arange(1 << 20)).all()
 
 
 @pytest.mark.parametrize(

@@ -182,8 +182,9 @@ class Model:
             executor.release()
 
     def page_out(self) -> None:
-        """Let the system have the memory of weights that lie in mapped files; a run reads them from there again, as a rule from
-        the system's cache. What was copied stays."""
+        """Let the system have the memory of intermediate results on the CPU, and of weights that lie in mapped files: a run
+        reserves the former anew, and reads the latter again, as a rule from the system's cache. Graphs stay, and weights that
+        were copied."""
         with self._turns.one:
             self.executor.page_out()
 

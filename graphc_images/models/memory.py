@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,10 @@ what is free."""
 
 LEFT = 1 / 16
 """The part of a device's free memory that is left to others, where no limit is given."""
+
+
+WORTH_PAGING = 64 << 20
+"""The least bytes of an engine that are given back between its runs. A gigabyte takes about a tenth of a second to come back."""
 
 
 class TooLarge(ModelError):
@@ -120,14 +125,31 @@ class Loaded:
                     return
                 give(other)
 
+    @contextmanager
+    def alone(self, key: object) -> Iterator[None]:
+        """For an engine that runs once for a picture, and needs more than others while it does: the memory of the others may go
+        before the block, and its own after it. It comes back when they run again."""
+        self._page_out(key)
+        try:
+            yield
+        finally:
+            if key in self._models:
+                page_out(self._models[key])
+
     def _page_out(self, key: object) -> None:
-        """Before an engine takes more memory: what others have mapped may go. It comes back when they run again."""
+        """Let the system have the memory of the other engines, until they run again."""
         for other, engine in self._models.items():
             if other != key:
-                engine.page_out()
+                page_out(engine)
 
     def _release(self, key: object) -> None:
         self._models[key].release()
+
+
+def page_out(engine: graphc.Model) -> None:
+    """Let the system have an engine's memory until it runs again, where that is worth the time in which it comes back."""
+    if held_by(engine) >= WORTH_PAGING:
+        engine.page_out()
 
 
 def held_by(engine: graphc.Model) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -204,7 +204,8 @@ class ImageModel:
                 return latent.to_encoded(packed(found["latent"], latent.packed))
             return np.concatenate([found["mean"], found["log_variance"]], 1)
 
-        found = in_tiles(run, np.asarray(image, np.float32), self.tiles, encoding(latent.pixels), self._wrapped)
+        with self._alone("vae encoder"):
+            found = in_tiles(run, np.asarray(image, np.float32), self.tiles, encoding(latent.pixels), self._wrapped)
         mean, log_variance = (found, None) if tiny else np.split(found, 2, 1)
         if noise is not None and log_variance is not None:
             mean = mean + np.exp(np.clip(log_variance, -30, 20) / 2) * noise
@@ -223,7 +224,11 @@ class ImageModel:
                 return self._decode_tiny("vae", latent.from_encoded(array))
             return self._run("vae decoder", {"latent": np.ascontiguousarray(array)})["image"]
 
-        return in_tiles(run, encoded, self.tiles, decoding(latent.pixels), self._wrapped)
+        with self._alone("vae decoder"):
+            return in_tiles(run, encoded, self.tiles, decoding(latent.pixels), self._wrapped)
+
+    def _alone(self, key: str) -> AbstractContextManager[None]:
+        return self.loaded.alone((id(self), key))
 
     @property
     def _tiny(self) -> bool:

@@ -50,20 +50,24 @@ def decoding(pixels: int) -> Sides:
 
 
 def in_tiles(run: Run, array: np.ndarray, tiles: Tiles, sides: Sides, wrapped: tuple[bool, bool]) -> np.ndarray:
-    """What an autoencoder makes of [batch, channels, height, width]. Raises TooLarge if not even small tiles fit.
+    """What an autoencoder makes of [batch, channels, height, width], one picture after the other: several at once take so many
+    times the memory, and are no faster. Raises TooLarge if not even small tiles fit.
 
     `wrapped` are the axes (rows, columns) along which a seamless picture goes on at its other end, so tiles do.
     """
+    pictures = (array[row : row + 1] for row in range(len(array)))
+    return np.concatenate([_picture_in_tiles(run, each, tiles, sides, wrapped) for each in pictures])
+
+
+def _picture_in_tiles(
+    run: Run, array: np.ndarray, tiles: Tiles, sides: Sides, wrapped: tuple[bool, bool]
+) -> np.ndarray:
     unit = max(sides.pixels, sides.result) // sides.pixels
     size = max(tiles.size // sides.pixels // unit, 1) * unit
     if tiles.use != "on" or max(array.shape[2:]) <= size:
         try:
             return run(array)
         except TooLarge:
-            if len(array) > 1:
-                return np.concatenate(
-                    [in_tiles(run, array[row : row + 1], tiles, sides, wrapped) for row in range(len(array))]
-                )
             size = min(size, max(array.shape[2:]) // 2 // unit * unit)
             if tiles.use == "off" or size * sides.pixels < SMALLEST:
                 raise

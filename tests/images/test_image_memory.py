@@ -21,7 +21,7 @@ import graphc
 import graphc_images
 from graphc.targets.ggml.run import executor
 from graphc_images.errors import SettingError
-from graphc_images.models import Conditioning, Loaded, Tiles, TooLarge, load_model
+from graphc_images.models import Conditioning, Loaded, Tiles, TooLarge, load_model, memory
 from graphc_images.models.memory import available, held_by, limit_of
 from graphc_images.models.parts import decoding, encoding, in_rows, in_tiles
 
@@ -144,6 +144,27 @@ def test_the_autoencoder_works_on_tiles_where_the_whole_does_not_fit(file):
     assert (
         model.decode_latent(latent[:, :, :32, :32]) == load_model(file, **KNOWN).decode_latent(latent[:, :, :32, :32])
     ).all()
+
+
+def test_the_autoencoder_and_the_denoiser_have_their_memory_one_after_the_other(file, monkeypatch):
+    held, run = [], Loaded.run
+
+    def noted(loaded, key, feed):
+        found = run(loaded, key, feed)
+        held.append({name: engine.reserved_bytes > 0 for (_, name), engine in loaded._models.items()})
+        return found
+
+    monkeypatch.setattr(Loaded, "run", noted)
+    monkeypatch.setattr(memory, "WORTH_PAGING", 1)
+    model = load_model(file, **KNOWN)
+    latent, words = noise(2, 4, 8, 8), noise(2, 77, 48)
+    for _ in range(2):
+        model.denoise(latent, 100.0, Conditioning(words))
+        model.decode_latent(latent)
+    denoiser, decoder = {"denoiser": True, "vae decoder": False}, {"denoiser": False, "vae decoder": True}
+    assert held == [{"denoiser": True}, decoder, decoder, denoiser, decoder, decoder], (
+        "two pictures, one after the other"
+    )
 
 
 def blurred(array, unit):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from graphc.errors import GraphcError
@@ -147,6 +147,16 @@ class Contexts:
         """Give back those that are not in use; others are made when they are needed."""
         while self.idle:
             self.idle.pop().free()
+
+    def page_out(self) -> None:
+        """Let the system have the memory of results of those that are not in use; their graphs stay."""
+        taken = []
+        with suppress(IndexError):  # other threads take some meanwhile
+            while True:
+                taken.append(self.idle.pop())
+        for context in reversed(taken):
+            context.compute.page_out()
+            self.idle.append(context)
 
     def free(self) -> None:
         """Give back all of them, when none is in use, and make no others."""

@@ -235,8 +235,10 @@ class Executor:
         self.servers.call(self.contexts.release)
 
     def page_out(self) -> None:
-        """Give back the memory of weights that lie in mapped files; a run reads them from there again."""
+        """Give back the memory of intermediate results on the CPU, and of weights that lie in mapped files; a run reserves the
+        former anew and reads the latter again."""
         self.check()
+        self.servers.call(self.contexts.page_out)
         give_back(self.weights.arrays)
 
     def placed(self, arrays: Iterable[np.ndarray]) -> list[np.ndarray]:

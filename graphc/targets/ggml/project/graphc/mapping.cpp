@@ -91,4 +91,12 @@ Mapping::Mapping(Mapping && other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), mapped_(std::exchange(other.mapped_, false)),
       copy_(std::move(other.copy_)) {}
 
+void prefer_huge_pages([[maybe_unused]] void * data, [[maybe_unused]] size_t size) {
+#ifdef MADV_HUGEPAGE
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(data), start = (begin + page - 1) / page * page;
+    if (start < begin + size) madvise(reinterpret_cast<void *>(start), begin + size - start, MADV_HUGEPAGE);
+#endif
+}
+
 }  // namespace graphc

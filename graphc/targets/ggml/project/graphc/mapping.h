@@ -34,4 +34,7 @@ class Mapping {
     std::unique_ptr<std::byte[]> copy_;
 };
 
+/// Have Linux use huge pages for this memory, which on most machines it does only where it is asked.
+void prefer_huge_pages(void * data, size_t size);
+
 }  // namespace graphc

@@ -3,12 +3,29 @@
 #include "graphc/builder.h"
 #include "graphc/error.h"
 #include "graphc/generated.h"
+#include "graphc/mapping.h"
 #include "graphc/streams.h"
 
 #include <cstring>
+#include <set>
 #include <unordered_map>
 
 namespace graphc {
+
+namespace {
+
+/// Where a graph's results lie in the host's memory.
+std::set<ggml_backend_buffer_t> host_buffers(ggml_cgraph * graph) {
+    std::set<ggml_backend_buffer_t> found;
+    for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
+        ggml_backend_buffer_t buffer = ggml_graph_node(graph, i)->buffer;
+        if (buffer == nullptr || !ggml_backend_buffer_is_host(buffer)) continue;
+        if (ggml_backend_buffer_get_usage(buffer) == GGML_BACKEND_BUFFER_USAGE_COMPUTE) found.insert(buffer);
+    }
+    return found;
+}
+
+}  // namespace
 
 Placement::Placement(const Backends & backends, ggml_context * context, ggml_cgraph * graph, size_t tensors)
     : backends_(backends), context_(context), graph_(graph), tensors_(tensors) {
@@ -57,6 +74,9 @@ void Placement::place(const Weights & weights) {
         release();
         check_devices();
         throw Error("not enough memory for the intermediate results of these sizes");
+    }
+    for (ggml_backend_buffer_t buffer : host_buffers(graph_)) {
+        prefer_huge_pages(ggml_backend_buffer_get_base(buffer), ggml_backend_buffer_get_size(buffer));
     }
     if (weights.residence()->streamed.empty()) return;
     streams_ = std::make_unique<Streams>(weights, graph_, scheduler_.get());

@@ -73,7 +73,11 @@ def in_place(array: np.ndarray) -> np.ndarray:
     """
     array = np.asarray(array, order="C")
     size = max(array.itemsize, 2)
-    return aligned_copy(array) if array.nbytes and array.ctypes.data % size else array
+    if not array.nbytes or array.ctypes.data % size == 0:
+        return array
+    copy = aligned_copy(array)
+    give_back([array])
+    return copy
 
 
 def give_back(arrays: Iterable[np.ndarray]) -> None:
@@ -87,6 +91,16 @@ def give_back(arrays: Iterable[np.ndarray]) -> None:
             begin = array.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
             start = begin // mmap.PAGESIZE * mmap.PAGESIZE
             owner.madvise(mmap.MADV_DONTNEED, start, begin + array.nbytes - start)
+
+
+def prefer_huge_pages(begin: int, nbytes: int) -> None:
+    """Have Linux use huge pages for this memory, which on most machines it does only where it is asked: there are fewer places of
+    pages to look up."""
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        start = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
+        if start >= begin + nbytes:
+            return
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(begin + nbytes - start), mmap.MADV_HUGEPAGE)
 
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from graphc.backends.generated import check_devices
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.targets.ggml.run.device.computing import compute
-from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address
+from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address, prefer_huge_pages
 from graphc.targets.ggml.run.memory.limits import Fitting
 from graphc.targets.ggml.run.memory.residence import Residence
 from graphc.targets.ggml.run.memory.weights import Weights
@@ -66,6 +66,11 @@ class Placement:
         ctypes.memmove(self._address, self._untouched, len(self._untouched))
 
 
+def new_allocator(backend: Any) -> Any:
+    """What gives graphs their places on one backend; it has reserved nothing."""
+    return ggml.ggml_gallocr_new(ggml.ggml_backend_get_default_buffer_type(backend))
+
+
 class ComputeMemory:
     """Memory on the backends of a context. `tensors` bounds the number of tensors of a graph.
 
@@ -79,7 +84,7 @@ class ComputeMemory:
         self._streams: Streams | None = None
         self._turn = 0
         if len(self._backends) == 1:
-            self._allocator = ggml.ggml_gallocr_new(ggml.ggml_backend_get_default_buffer_type(self._backends[0]))
+            self._allocator = new_allocator(self._backends[0])
             self._scheduler = None
         else:
             handles = (ctypes.c_void_p * len(self._backends))(*self._backends)
@@ -111,9 +116,19 @@ class ComputeMemory:
             self._turn += 1
             check_devices()
             raise GraphcError("not enough memory for the intermediate results of these sizes")
-        if self._scheduler is not None or self.nbytes != before:
+        if self._scheduler is not None:
             self._turn += 1
+        elif self.nbytes != before:
+            self._turn += 1
+            self._prefer_huge_pages(placement)
         placement.turn = self._turn
+
+    def page_out(self) -> None:
+        """Let the system have the memory on the CPU alone until the next run, which gives every graph its places anew."""
+        if self._scheduler is None:
+            ggml.ggml_gallocr_free(self._allocator)
+            self._allocator = new_allocator(self._backends[0])
+            self._turn += 1
 
     def needed(self, placement: Placement) -> int:
         """Bytes that the results of a graph take, on all backends together; nothing is reserved for it."""
@@ -122,7 +137,7 @@ class ComputeMemory:
         if self._scheduler is not None:
             return self._needed_on_devices(placement)
         placement.reset()
-        allocator = ggml.ggml_gallocr_new(ggml.ggml_backend_get_default_buffer_type(self._backends[0]))
+        allocator = new_allocator(self._backends[0])
         size = ctypes.c_size_t()
         ggml.ggml_gallocr_reserve_n_size(allocator, placement.graph, None, None, ctypes.pointer(size))
         ggml.ggml_gallocr_free(allocator)
@@ -163,6 +178,14 @@ class ComputeMemory:
         placement.reset()
         reserved = ggml.ggml_gallocr_reserve(self._allocator, placement.graph)
         return bool(reserved and ggml.ggml_gallocr_alloc_graph(self._allocator, placement.graph))
+
+    def _prefer_huge_pages(self, placement: Placement) -> None:
+        """For what was just reserved, where a graph has its places now."""
+        for node in placement.nodes:
+            buffer = node.contents.buffer
+            if buffer and ggml.ggml_backend_buffer_get_usage(buffer) == ggml.GGML_BACKEND_BUFFER_USAGE_COMPUTE:
+                prefer_huge_pages(ggml.ggml_backend_buffer_get_base(buffer), ggml.ggml_backend_buffer_get_size(buffer))
+                return
 
     def _schedule(self, placement: Placement) -> bool:
         """The scheduler would use the places of the graph before, where they are large enough; but sizes that were
