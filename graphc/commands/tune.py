@@ -96,7 +96,7 @@ def tune(
 def _tune_schedules(path: Path, model: Model, inputs: Mapping[str, np.ndarray], as_json: bool) -> None:
     """Measure schedules on a device of generated kernels, and remember them."""
     from graphc.runtime.schedules import tune_schedules
-    from graphc.targets.ggml.run.choose.schedules import device_of, remember
+    from graphc.targets.ggml.generate.schedules import device_of, remember
 
     device = device_of(model.executor.backends[0])
     measured = tune_schedules(model, inputs, terminal_progress())

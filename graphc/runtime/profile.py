@@ -23,11 +23,11 @@ from graphc.kernels.gpu.roofline import estimate
 from graphc.kernels.gpu.tile import TileKernel
 from graphc.runtime.model import Model, prepared
 from graphc.shapes import integer
+from graphc.targets.ggml.generate.schedules import device_of
 from graphc.targets.ggml.program.calls import VIEWS
 from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX
 from graphc.targets.ggml.program.cost import count_of, is_copy, numbered
 from graphc.targets.ggml.program.program import Call
-from graphc.targets.ggml.run.choose.schedules import device_of
 from graphc.targets.ggml.run.device.computing import compute
 from graphc.targets.ggml.run.device.devices import backend_name, device_name
 from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address, download, new_context

@@ -1,4 +1,4 @@
-"""Measures schedules of a model's contractions on a device of generated kernels; `run/choose/schedules.py` remembers them.
+"""Measures schedules of a model's contractions on a device of generated kernels; `generate/schedules.py` remembers them.
 
 A contraction is computed alone, with the model's own weights, in each of the schedules that are guessed to be the fastest, in
 turn. Times are those of the device's events.

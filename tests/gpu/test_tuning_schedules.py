@@ -19,7 +19,7 @@ from graphc.kernels.gpu.candidates import Sizes
 from graphc.kernels.gpu.roofline import usual
 from graphc.runtime import schedules
 from graphc.runtime.schedules import tune_schedules
-from graphc.targets.ggml.run.choose.schedules import device_of, read, remember, scheduling_for
+from graphc.targets.ggml.generate.schedules import device_of, read, remember, scheduling_for
 from graphc.targets.ggml.run.executor import Executor
 
 DEVICE = "emulated0"

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from graphc.ir import module_path
 from graphc.targets.ggml.program.calls import CALLS
-from graphc.targets.ggml.program.composites import COMPOSITES, RAISED, TAILS, VECTORS
+from graphc.targets.ggml.program.composites import COMPOSITES, RAISED, TAILS
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program
 from graphc.targets.ggml.program.prune import live_calls
 from graphc.targets.ggml.program.rules import RESHAPES
@@ -110,18 +110,19 @@ def _reshaped_once(call: Call, calls: Mapping[int, Call], since: int) -> Call:
 
 def _with_vectors(call: Call, calls: Mapping[int, Call]) -> Call:
     """A composite that reads vectors, in place of those that were given the axes of an image for it."""
-    if call.function not in VECTORS:
+    if call.function not in COMPOSITES:
         return call
-    args = call.args
-    for place in reversed(range(len(args))):
+    composite = COMPOSITES[call.function]
+    args = dict(enumerate(call.args))
+    for place, name in enumerate(composite.parameters):
         operand = args[place]
-        reshape = calls.get(operand.call) if isinstance(operand, Tensor) else None
-        vector = reshape.args[0] if reshape is not None and reshape.function in RESHAPES else None
-        if not isinstance(vector, Tensor) or vector.weight < 0 or vector.ne[1:] != (1, 1, 1):
+        reshape = calls.get(operand.call) if name in composite.vectors and isinstance(operand, Tensor) else None
+        if reshape is None or reshape.function not in RESHAPES:
             continue
-        if reshape is not None and reshape.result.ne == (1, 1, vector.ne[0], 1):
-            args = VECTORS[call.function](args, place, vector) or args
-    return replace(call, args=args)
+        vector = reshape.args[0]
+        if isinstance(vector, Tensor) and vector.weight >= 0 and reshape.result.ne == (1, 1, vector.ne[0], 1):
+            args[place] = vector
+    return replace(call, args=tuple(args.values()))
 
 
 def _raised(call: Call) -> Call:

@@ -23,10 +23,10 @@ from graphc.kernels.gpu.schedule import Schedule
 from graphc.shapes import integer
 from graphc.targets.ggml.generate.folder import read_kernels
 from graphc.targets.ggml.generate.generate import Generated, generated
+from graphc.targets.ggml.generate.schedules import scheduling_for
 from graphc.targets.ggml.program.device_code import DeviceCode, checksum
 from graphc.targets.ggml.program.launch import SCRATCH_TENSOR, Choice, Launch, Launches
 from graphc.targets.ggml.program.program import Call, Program
-from graphc.targets.ggml.run.choose.schedules import scheduling_for
 
 
 def form_for(device: Any) -> Form:

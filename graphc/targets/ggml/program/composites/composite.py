@@ -43,8 +43,8 @@ class Expansion:
 class Composite:
     """What a program may call: a function that makes its expansion, the kinds of its arguments by their names, what any number
     of tensors is called that may follow ("" if none), how many tensors are made for it at most, besides one for each
-    argument, the names of the ways in which it may be computed, if there are several, and how many of its first arguments
-    it multiplies as matrices."""
+    argument, the names of the ways in which it may be computed, if there are several, how many of its first arguments it
+    multiplies as matrices, and which may be vectors, a number for each channel, in place of what has the axes of an image."""
 
     name: str
     expand: Callable[..., Tensor]
@@ -53,6 +53,7 @@ class Composite:
     made: int
     ways: tuple[str, ...]
     multiplied: int
+    vectors: tuple[str, ...]
 
     def expansion(self, args: Sequence[Arg]) -> list[Step]:
         """The calls that one with these arguments stands for; the last has its result. Raises ProgramError."""
@@ -64,7 +65,6 @@ class Composite:
 Args = tuple[Arg, ...]
 Raised = Callable[..., Args]
 Tail = Callable[[Args, Tensor, Args], "Args | None"]
-Vectors = Callable[[Args, int, Tensor], "Args | None"]
 
 COMPOSITES: dict[str, Composite] = {}
 """Composites by the name that programs have for them."""
@@ -77,22 +77,19 @@ TAILS: dict[tuple[str, str], Tail] = {}
 its result and the arguments of that call; None if it does not."""
 
 
-VECTORS: dict[str, Vectors] = {}
-"""What a composite's arguments are where an operand is a vector that was given the axes of an image, a number for each channel:
-for its own arguments, the place of the operand and the vector. None if it takes no vector there."""
-
-
-def composite(made: int = 4, ways: tuple[str, ...] = (), multiplied: int = 0) -> Callable[[Callable[..., Tensor]], str]:
+def composite(
+    made: int = 4, ways: tuple[str, ...] = (), multiplied: int = 0, vectors: tuple[str, ...] = ()
+) -> Callable[[Callable[..., Tensor]], str]:
     """Register a composite by the function that makes its expansion: of what makes a call, and the composite's arguments. What
     ggml accepts of the expansion, a program may call. In the function's place is the composite's name. Of several `ways`, a
-    device has some; of the arguments the first `multiplied` are matrices of products."""
+    device has some; of the arguments the first `multiplied` are matrices of products, and `vectors` may be such."""
 
     def register(expand: Callable[..., Tensor]) -> str:
         name = PREFIX + expand.__name__
         kinds = list(inspect.signature(expand, eval_str=True).parameters.values())[1:]
         fixed = {each.name: each.annotation for each in kinds if each.kind is not each.VAR_POSITIONAL}
         more = "".join(each.name for each in kinds if each.kind is each.VAR_POSITIONAL)
-        COMPOSITES[name] = Composite(name, expand, fixed, more, made, ways, multiplied)
+        COMPOSITES[name] = Composite(name, expand, fixed, more, made, ways, multiplied, vectors)
 
         @rule(name)
         def _layout(*args: Any) -> Layout:
@@ -119,16 +116,6 @@ def tail(name: str, behind: str) -> Callable[[Tail], Tail]:
 
     def register(arguments: Tail) -> Tail:
         TAILS[name, behind] = arguments
-        return arguments
-
-    return register
-
-
-def takes_vectors(name: str) -> Callable[[Vectors], Vectors]:
-    """Say which operands of a composite may be vectors. See `VECTORS`."""
-
-    def register(arguments: Vectors) -> Vectors:
-        VECTORS[name] = arguments
         return arguments
 
     return register

@@ -9,7 +9,6 @@ from graphc.targets.ggml.program.composites.composite import (
     composite,
     raises,
     tail,
-    takes_vectors,
 )
 from graphc.targets.ggml.program.tensor import Tensor
 
@@ -26,7 +25,7 @@ def rms_norm(call: Expansion, x: Tensor, scale: Tensor | None, shift: Tensor | N
     return affine(call, call("ggml_rms_norm", x, epsilon), scale, shift)
 
 
-@composite()
+@composite(vectors=("scale", "shift"))
 def group_norm(
     call: Expansion, x: Tensor, scale: Tensor | None, shift: Tensor | None, groups: int, epsilon: float, silu: bool
 ) -> Tensor:
@@ -56,32 +55,20 @@ def _groups(x: Tensor, groups: int, epsilon: float) -> Args:
 
 @tail(layer_norm, "ggml_mul")
 @tail(rms_norm, "ggml_mul")
+@tail(group_norm, "ggml_mul")
 def _scale(args: Args, result: Tensor, behind: Args) -> Args | None:
     x, scale, shift, *settings = args
-    return (x, behind[1], None, *settings) if scale is shift is None and is_first(result, behind) else None
+    fits = scale is shift is None and may_be_affine(args, result, behind)
+    return (x, behind[1], None, *settings) if fits else None
 
 
 @tail(layer_norm, "ggml_add")
 @tail(rms_norm, "ggml_add")
+@tail(group_norm, "ggml_add")
 def _shift(args: Args, result: Tensor, behind: Args) -> Args | None:
     x, scale, shift, *settings = args
-    fits = scale is not None and shift is None
-    return (x, scale, behind[1], *settings) if fits and is_first(result, behind) else None
-
-
-@tail(group_norm, "ggml_mul")
-def _scale_of_channels(args: Args, result: Tensor, behind: Args) -> Args | None:
-    return _scale(args, result, behind) if may_be_affine(args, behind) else None
-
-
-@tail(group_norm, "ggml_add")
-def _shift_of_channels(args: Args, result: Tensor, behind: Args) -> Args | None:
-    return _shift(args, result, behind) if may_be_affine(args, behind) else None
-
-
-@takes_vectors(group_norm)
-def _of_channels(args: Args, place: int, vector: Tensor) -> Args | None:
-    return (*args[:place], vector, *args[place + 1 :]) if place in (1, 2) else None
+    fits = scale is not None and shift is None and may_be_affine(args, result, behind)
+    return (x, scale, behind[1], *settings) if fits else None
 
 
 @tail(group_norm, "graphc_silu")
@@ -89,12 +76,10 @@ def _silu(args: Args, result: Tensor, behind: Args) -> Args | None:
     return (*args[:5], True) if behind[1] is None else None
 
 
-def may_be_affine(args: Args, behind: Args) -> bool:
-    """True if a group normalization may have what another call reads as its scale or shift: not along the width of an image, as
-    which it would take a vector, and not after SiLU."""
-    return args[-1] is False and isinstance(behind[1], Tensor) and behind[1].ne[0] == 1
-
-
-def is_first(result: Tensor, behind: Args) -> bool:
-    """True if it is the first operand."""
-    return isinstance(behind[0], Tensor) and behind[0].call == result.call
+def may_be_affine(args: Args, result: Tensor, behind: Args) -> bool:
+    """True if what another call reads behind a result may be the scale or shift: for an image not after SiLU, and not along the
+    image's width, as which it would be taken for a vector."""
+    first, other = behind
+    of_rows = not isinstance(args[-1], bool)
+    is_first = isinstance(first, Tensor) and first.call == result.call
+    return is_first and isinstance(other, Tensor) and (of_rows or (not args[-1] and other.ne[0] == 1))

@@ -12,7 +12,6 @@ from graphc.targets.ggml.program.composites.composite import (
     other_operand,
     raises,
     tail,
-    takes_vectors,
 )
 from graphc.targets.ggml.program.tensor import Constant, Tensor
 
@@ -39,7 +38,7 @@ def scaled_linear(
     return summed(call, call("ggml_mul_mat", found, x), sums, relu)
 
 
-@composite(ways=("winograd", "tiles", "direct", "columns"), multiplied=2)
+@composite(ways=("winograd", "tiles", "direct", "columns"), multiplied=2, vectors=("bias",))
 def conv_2d(
     call: Expansion, kernel: Tensor, image: Tensor, bias: Tensor | None, s0: int, s1: int, p0: int, p1: int, d0: int, d1: int,
     direct: bool, relu: bool, *sums: Tensor,
@@ -75,19 +74,19 @@ def _directly(kernel: Tensor, image: Tensor, *settings: int) -> Args:
     return kernel, image, None, *settings, True, False
 
 
-@takes_vectors(conv_2d)
-def _bias(args: Args, place: int, vector: Tensor) -> Args | None:
-    kernel, image, bias, *_ = args
-    first = place_of_relu(args) + 1
-    return (kernel, image, vector, *args[3:first], *args[first + 1 :]) if place == first and bias is None else None
-
-
 @tail(linear, "ggml_add")
 @tail(scaled_linear, "ggml_add")
-@tail(conv_2d, "ggml_add")
 def _sum(args: Args, result: Tensor, behind: Args) -> Args | None:
     other = other_operand(behind, result)
     return None if args[place_of_relu(args)] or other is None else (*args, other)
+
+
+@tail(conv_2d, "ggml_add")
+def _bias_or_sum(args: Args, result: Tensor, behind: Args) -> Args | None:
+    other, first = other_operand(behind, result), args[2] is None and args[-1] is False
+    if first and other is not None and other.ne == (1, 1, result.ne[2], 1):
+        return *args[:2], other, *args[3:]
+    return _sum(args, result, behind)
 
 
 @tail(linear, "graphc_relu")
