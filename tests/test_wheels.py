@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import ctypes
 import hashlib
 import io
 import json
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import venv
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,7 @@ from packaging.utils import parse_wheel_filename
 from graphc.backends import install as installing
 from graphc.backends import load as loading
 from graphc.errors import BuildError, GraphcError
-from graphc.ggml_library import NAMES, VARIANT, ggml_folder, load_wheel
+from graphc.ggml_library import NAMES, VARIANT, ggml_folder, load_wheel, loaded
 from graphc.kernels.c.compiler import find_compiler
 from graphc.targets.ggml.run.device.devices import find_device
 from graphc.zig import find_zig
@@ -108,6 +110,16 @@ def test_a_processor_that_is_too_old(tmp_path):
         load_wheel(brought(tmp_path / "new", sse=0, avx=0))
     with pytest.raises(GraphcError, match="has code for: none"):
         load_wheel(brought(tmp_path / "empty"))
+
+
+def test_devices_of_a_wheel(graphc_command, monkeypatch):
+    """What another build of ggml would do better is no matter where graphc's own code computes."""
+    before = graphc_command("devices").out
+    monkeypatch.setattr("graphc.ggml_library.loaded", replace(loaded, own=ctypes.CDLL(None), variant="new"))
+    after = graphc_command("devices").out
+    assert "built with LLAMAFILE" in before
+    assert "built with" not in after
+    assert "graphc's own, as the wheel has it (new)" in after
 
 
 def test_a_damaged_wheel(tmp_path):

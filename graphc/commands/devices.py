@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from graphc.hardware.suits import Device
 
 HINTS = {"LLAMAFILE": "ggml's products, which count where there is no C compiler, are about twice as fast with it"}
-"""Features that matter and that a build of ggml may lack."""
+"""Features that matter and that a build of ggml may lack; a wheel's is as it is, and our own code does what they would."""
 
 
 TOOLCHAINS_SHOWN = {"nvcc": "nvcc of CUDA's toolkit", "clang": "clang of the package ziglang"}
@@ -23,6 +23,7 @@ NO_TOOLCHAIN = "nothing that is here; pip install ziglang, or --trust-kernels wi
 def devices(as_json: options.Json = False) -> None:
     """List ggml's devices, their memory, and what their backend was built with."""
     from graphc.backends.generated import REGISTRY
+    from graphc.ggml_library import loaded
     from graphc.kernels.gpu.compile import find_toolchain
     from graphc.runtime.devices import absent, ggml_version
     from graphc.runtime.devices import devices as list_devices
@@ -48,7 +49,7 @@ def devices(as_json: options.Json = False) -> None:
             say()
             say(f"{printable(each.name)} features: {' '.join(map(printable, on))}")
         if each.kind == "CPU":
-            for name, hint in HINTS.items():
+            for name, hint in HINTS.items() if loaded.own is None else ():
                 say(f"built with {name}: {'yes' if each.features.get(name, '0') != '0' else f'no; {hint}'}")
             say(f"code for float32 on the CPU: {compiled_here()}")
     say_unused(found)
