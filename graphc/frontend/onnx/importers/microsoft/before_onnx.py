@@ -106,7 +106,7 @@ def real_transform(node: OnnxNode, emit: SizeEmit) -> Value:
 
 @onnx_op("IsAllFinite", domain=MICROSOFT)
 def all_finite(node: OnnxNode, emit: SizeEmit) -> Value:
-    """Whether no element of any input is infinite or NaN, or one of these that the attributes name."""
+    """True if no element of any input is infinite or NaN, or one of these that the attributes name."""
     wanted = [name for name in ("IsInf", "IsNaN") if not node.int(f"is{'nan' if name == 'IsInf' else 'inf'}_only", 0)]
     found = []
     for x in node.given():
