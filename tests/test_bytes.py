@@ -163,6 +163,23 @@ def test_a_closed_model_keeps_no_pages_of_its_file(tmp_path):
     assert [int(part.sum(dtype=np.int64)) for part in parts] == sums
 
 
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="the system has no such pages")
+def test_large_results_may_lie_in_huge_pages(engine):
+    def asked():
+        """KiB of memory for which huge pages are wanted."""
+        lines = Path("/proc/self/smaps").read_text().splitlines()
+        sizes = [int(line.split()[1]) for line in lines if line.startswith("Size:")]
+        flags = [line.split() for line in lines if line.startswith("VmFlags:")]
+        return sum(size for size, each in zip(sizes, flags, strict=True) if "hg" in each)
+
+    model, before = graphc.load(engine, threads=1), asked()
+    model.run(x=x(3))
+    assert asked() == before, "it is small"
+    model.run(x=x(6000))
+    assert asked() - before >= model.reserved_bytes - 4096 >> 10
+    model.close()
+
+
 @pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="the system does not take pages back")
 def test_what_lies_unaligned_is_in_memory_once(tmp_path):
     path = tmp_path / "odd"

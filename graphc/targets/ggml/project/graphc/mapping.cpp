@@ -93,9 +93,11 @@ Mapping::Mapping(Mapping && other) noexcept
 
 void prefer_huge_pages([[maybe_unused]] void * data, [[maybe_unused]] size_t size) {
 #ifdef MADV_HUGEPAGE
+    constexpr size_t huge_page = size_t{2} << 20;  // on most processors; twice as many bytes are sure to hold one
+    if (size < 2 * huge_page) return;
     const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
     const uintptr_t begin = reinterpret_cast<uintptr_t>(data), start = (begin + page - 1) / page * page;
-    if (start < begin + size) madvise(reinterpret_cast<void *>(start), begin + size - start, MADV_HUGEPAGE);
+    madvise(reinterpret_cast<void *>(start), begin + size - start, MADV_HUGEPAGE);
 #endif
 }
 

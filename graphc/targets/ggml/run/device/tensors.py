@@ -93,13 +93,15 @@ def give_back(arrays: Iterable[np.ndarray]) -> None:
             owner.madvise(mmap.MADV_DONTNEED, start, begin + array.nbytes - start)
 
 
+HUGE_PAGE = 2 << 20
+"""Bytes of one on most processors; twice as many are sure to hold one."""
+
+
 def prefer_huge_pages(begin: int, nbytes: int) -> None:
     """Have Linux use huge pages for this memory, which on most machines it does only where it is asked: there are fewer places of
     pages to look up."""
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+    if nbytes >= 2 * HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
         start = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
-        if start >= begin + nbytes:
-            return
         ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(begin + nbytes - start), mmap.MADV_HUGEPAGE)
 
 
