@@ -8,7 +8,6 @@ Before the `=` stands what a choice depends on: the kind of call, the type of it
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import re
@@ -23,7 +22,7 @@ from graphc.errors import GraphcError
 from graphc.files import replacing
 from graphc.ggml_library import ggml
 from graphc.kernels.c.compiled import machine
-from graphc.targets.ggml.run.choose.library import load_own, source
+from graphc.targets.ggml.run.choose.library import load_own
 from graphc.targets.ggml.run.device.devices import backend_name
 
 KEPT_IN = "ways"
@@ -117,8 +116,7 @@ def rounding() -> tuple[str, ...]:
     return ("bfloat16",) if own is not None and own.multiplies_pairs and not is_exact() else ()
 
 
-@functools.cache
 def own_code() -> str:
     """What the speed of our own code depends on besides the processor; empty where there is none."""
     own = load_own()
-    return "" if own is None else "\0".join((source(), *own.compiled_by))
+    return "" if own is None else "\0".join(own.origin)

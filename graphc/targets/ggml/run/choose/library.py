@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from graphc import __version__
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml, ggml_include, loaded
 from graphc.kernels.c.compiled import load_library
@@ -41,11 +42,12 @@ RESULTS = {
 
 
 class Own:
-    """The code, compiled for this machine or one of its kind. `compiled_by` is what its speed depends on besides."""
+    """The code, compiled for this machine or one of its kind. `origin` says which code, and what compiled it: what its speed
+    depends on besides the processor."""
 
-    def __init__(self, library: ctypes.CDLL, compiled_by: Sequence[str]) -> None:
+    def __init__(self, library: ctypes.CDLL, origin: Sequence[str]) -> None:
         self.library = library
-        self.compiled_by = (*compiled_by, *FAST_FLAGS)
+        self.origin = (*origin, *FAST_FLAGS)
         self.table = ctypes.c_void_p(ctypes.addressof(ctypes.c_byte.in_dll(library, TABLE)))
         found = {
             name: ctypes.cast(getattr(library, f"graphc_{name}"), ctypes.c_void_p).value for name in own_functions()
@@ -88,12 +90,12 @@ def has_own_code() -> bool:
 def load_own() -> Own | None:
     """The code, which a wheel brings; else None where there is no C compiler, or, with a warning, one that cannot do it."""
     if loaded.own is not None:
-        return Own(loaded.own, (loaded.variant,))
+        return Own(loaded.own, (__version__, loaded.variant))
     tools = c_tools()
     if tools is None:
         return None
     try:
-        return Own(load_library(source(), *tools, FAST_FLAGS), tools[0])
+        return Own(load_library(source(), *tools, FAST_FLAGS), (source(), *tools[0]))
     except BuildError as error:
         LOG.warning(f"ggml computes everything, several times slower: {error}")
         return None
