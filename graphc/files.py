@@ -1,17 +1,15 @@
 """Files in and out, by the same rules for every command.
 
 Nothing half-written is ever left behind. Links are followed, devices and pipes are written to and never replaced. What is read
-must be a regular file, so that nobody waits for a pipe.
+must be a regular file, so that nobody waits for a pipe. What only writing needs of the standard library is imported there:
+most processes only read.
 """
 
 from __future__ import annotations
 
 import errno
-import filecmp
 import os
-import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -170,6 +168,8 @@ def _mode(path: Path) -> int | None:
 @contextmanager
 def _beside(folder: Path | None, target: Path) -> Iterator[Path]:
     """A folder for a moment, in another one or where the system has such; errors are of the target."""
+    import tempfile
+
     try:
         with tempfile.TemporaryDirectory(prefix=BESIDE, dir=folder) as name:
             yield Path(name)
@@ -181,6 +181,8 @@ def _beside(folder: Path | None, target: Path) -> Iterator[Path]:
 
 def _same(file: Path, other: Path) -> bool:
     """True if the other is a file, too, with the same bytes and permissions."""
+    import filecmp
+
     try:
         status, there = file.lstat(), other.lstat()
     except OSError:
@@ -190,6 +192,8 @@ def _same(file: Path, other: Path) -> bool:
 
 def _put(file: Path, target: Path) -> None:
     """Move a file to the place of another, which may be there, with the same permissions then."""
+    import shutil
+
     if target.exists():
         shutil.copymode(target, file)
     os.replace(file, target)
@@ -197,6 +201,8 @@ def _put(file: Path, target: Path) -> None:
 
 def _pour(file: Path, target: Path) -> None:
     """Write what is in a file to a device, or to a pipe that somebody reads."""
+    import shutil
+
     try:
         sink = os.open(target, os.O_WRONLY | SPECIAL)
     except OSError as error:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -245,7 +246,7 @@ def test_a_cache_that_can_only_be_read_is_read(tmp_path: Path, monkeypatch: pyte
         raise PermissionError(13, "permission denied", "cache")
 
     (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(compiled.tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     for module in (cache, compiled):
         monkeypatch.setattr(module, "make_cache_folder", refuse)
     monkeypatch.setattr(compiled, "compile_library", lambda *args: pytest.fail("compiled again"))

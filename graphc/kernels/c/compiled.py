@@ -12,9 +12,7 @@ import functools
 import hashlib
 import os
 import platform
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -117,6 +115,8 @@ def _file_name(key: str, content: bytes) -> str:
 
 def _load(content: bytes, folder: Path) -> ctypes.CDLL:
     """Load a library from a new file, for the system takes a path that it knows for the library that it has."""
+    import tempfile
+
     with tempfile.NamedTemporaryFile(dir=folder, suffix=ENDING, delete=False) as file:
         file.write(content)
     try:
@@ -128,6 +128,8 @@ def _load(content: bytes, folder: Path) -> ctypes.CDLL:
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
     """A folder for a moment: in the cache, or else where the system has such folders."""
+    import tempfile
+
     try:
         beside = make_cache_folder(KEPT_IN)
         _sweep(beside)
@@ -140,6 +142,8 @@ def _scratch() -> Iterator[Path]:
 
 def _sweep(folder: Path) -> None:
     """Remove what others left behind."""
+    import shutil
+
     for path in folder.glob(f"{SCRATCH}*"):
         try:
             old = time.time() - path.stat().st_mtime > A_DAY
