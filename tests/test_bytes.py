@@ -12,7 +12,8 @@ import pytest
 import graphc
 from graphc.errors import GraphcError, InputError
 from graphc.targets.ggml.run import executor
-from graphc.targets.ggml.run.device.tensors import give_back, in_place
+from graphc.targets.ggml.run.device.tensors import give_back, in_place, prefer_huge_pages
+from graphc.targets.ggml.run.memory import results
 from graphc.weights.lora.by_rows import changed_by_rows
 
 WIDTH = 256
@@ -163,21 +164,40 @@ def test_a_closed_model_keeps_no_pages_of_its_file(tmp_path):
     assert [int(part.sum(dtype=np.int64)) for part in parts] == sums
 
 
-@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="the system has no such pages")
-def test_large_results_may_lie_in_huge_pages(engine):
-    def asked():
-        """KiB of memory for which huge pages are wanted."""
-        lines = Path("/proc/self/smaps").read_text().splitlines()
-        sizes = [int(line.split()[1]) for line in lines if line.startswith("Size:")]
-        flags = [line.split() for line in lines if line.startswith("VmFlags:")]
-        return sum(size for size, each in zip(sizes, flags, strict=True) if "hg" in each)
-
-    model, before = graphc.load(engine, threads=1), asked()
-    model.run(x=x(3))
-    assert asked() == before, "it is small"
-    model.run(x=x(6000))
-    assert asked() - before >= model.reserved_bytes - 4096 >> 10
+def test_huge_pages_are_asked_for_what_was_reserved(engine, monkeypatch):
+    asked = []
+    monkeypatch.setattr(results, "prefer_huge_pages", lambda begin, nbytes: asked.append(nbytes))
+    model = graphc.load(engine, threads=1)
+    for rows in (3, 6000, 3):
+        model.run(x=x(rows))
+    assert len(asked) == 2, "once for each size that there was before"
+    assert asked[1] == model.reserved_bytes
     model.close()
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="the system has no such pages")
+def test_large_memory_may_lie_in_huge_pages():
+    with mmap.mmap(-1, 16 << 20) as mapped:
+        array = np.frombuffer(mapped, np.uint8)
+        begin = array.ctypes.data
+        prefer_huge_pages(begin, 1 << 20)
+        assert "hg" not in flags_of(begin)
+        prefer_huge_pages(begin + 5, (16 << 20) - 5)
+        assert "hg" in flags_of(begin + mmap.PAGESIZE)
+        del array
+
+
+def flags_of(address):
+    """What the kernel knows of the memory in which an address lies."""
+    there = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *rest = line.split()
+        if not first.endswith(":"):
+            begin, end = (int(each, 16) for each in first.split("-"))
+            there = begin <= address < end
+        elif there and first == "VmFlags:":
+            return rest
+    raise AssertionError("it lies nowhere")
 
 
 @pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="the system does not take pages back")
