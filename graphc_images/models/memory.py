@@ -39,6 +39,7 @@ class Loaded:
         self.device, self.given = device, limit
         self.limit = limit_of(limit, device)
         self._models: OrderedDict[object, graphc.Model] = OrderedDict()
+        self._largest: dict[object, int] = {}
 
     @property
     def nbytes(self) -> int:
@@ -85,7 +86,10 @@ class Loaded:
             raise TooLarge(
                 f"what is computed at once takes {mib(needed)}, and {mib(int(there))} of memory are available"
             )
-        if needed > engine.reserved_bytes:
+        if needed > self._largest.get(
+            key, 0
+        ):  # not what it reserves anew: engines that take turns would page each other out
+            self._largest[key] = needed
             self._page_out(key)
         try:
             return engine(feed)
@@ -107,6 +111,7 @@ class Loaded:
     def free(self, key: object) -> None:
         """Close the engine of a key, if it is loaded."""
         if key in self._models:
+            self._largest.pop(key, None)
             self._models.pop(key).close()
 
     def clear(self) -> None:

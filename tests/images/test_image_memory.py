@@ -167,6 +167,23 @@ def test_the_autoencoder_and_the_denoiser_have_their_memory_one_after_the_other(
     )
 
 
+def test_engines_that_take_turns_keep_their_memory(file, monkeypatch):
+    paged = []
+    monkeypatch.setattr(memory, "page_out", lambda engine: paged.append(engine) or engine.page_out())
+    model = load_model(file, **KNOWN)
+
+    def turns():
+        for _ in range(3):
+            model.encode_tokens("clip_l", np.zeros((1, 77), np.int64))
+            model.denoise(noise(1, 4, 8, 8), 100.0, Conditioning(noise(1, 77, 48)))
+
+    turns()
+    assert paged, "what runs for the first time has memory made for it"
+    paged.clear()
+    turns()
+    assert not paged
+
+
 def blurred(array, unit):
     """Each element four times as large, and mixed with those around it: a network without norms."""
     grown = array.repeat(unit, 2).repeat(unit, 3)
