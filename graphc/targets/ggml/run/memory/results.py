@@ -116,11 +116,8 @@ class ComputeMemory:
             self._turn += 1
             check_devices()
             raise GraphcError("not enough memory for the intermediate results of these sizes")
-        if self._scheduler is not None:
+        if self._scheduler is not None or self.nbytes != before:
             self._turn += 1
-        elif self.nbytes != before:
-            self._turn += 1
-            self._prefer_huge_pages(placement)
         placement.turn = self._turn
 
     def page_out(self) -> None:
@@ -176,8 +173,12 @@ class ComputeMemory:
 
     def _allocate(self, placement: Placement) -> bool:
         placement.reset()
+        before = self.nbytes
         reserved = ggml.ggml_gallocr_reserve(self._allocator, placement.graph)
-        return bool(reserved and ggml.ggml_gallocr_alloc_graph(self._allocator, placement.graph))
+        placed = bool(reserved and ggml.ggml_gallocr_alloc_graph(self._allocator, placement.graph))
+        if placed and self.nbytes != before:
+            self._prefer_huge_pages(placement)
+        return placed
 
     def _prefer_huge_pages(self, placement: Placement) -> None:
         """For what was just reserved, where a graph has its places now."""
