@@ -268,7 +268,7 @@ def main() -> None:
             schedule = parsed(f"{text} m16n8k16_half")
             if not device.fits(schedule):
                 continue
-            steps = [render(each) for each in contraction(what(shape), schedule)]
+            steps = [render(contraction(what(shape), schedule))]
             seconds, result = device.measured(steps, arrays, np.zeros((shape.rows, shape.results), F16))
             rows = np.linspace(0, shape.rows - 1, min(16, shape.rows)).astype(int).tolist()
             true = expected_rows(shape, arrays, rows)

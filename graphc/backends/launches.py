@@ -31,6 +31,11 @@ class Scratch:
     offset: int = 0
 
 
+@dataclass(frozen=True)
+class Counters:
+    """The address of memory that is 0 when a launch begins, and that it leaves so."""
+
+
 Value: TypeAlias = "np.generic | np.ndarray"
 """A number of 4 or 8 bytes, or a divisor's three of 4 as an array."""
 
@@ -75,17 +80,18 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of a kernel: blocks, threads of a block, bytes of shared memory, and of the node's scratch memory."""
+    """One launch of a kernel: blocks, threads of a block, bytes of shared memory, of the node's scratch memory, of counters."""
 
     kernel: Kernel
     grid: tuple[int, int, int]
     threads: int
-    arguments: Sequence[Place | Scratch | Value]
+    arguments: Sequence[Place | Scratch | Counters | Value]
     shared: int = 0
     scratch: int = 0
+    counters: int = 0
 
 
-TENSOR, SCRATCH, VALUE = range(3)
+TENSOR, SCRATCH, COUNTERS, VALUE = range(4)
 
 
 class _Content(ctypes.Union):
@@ -105,6 +111,7 @@ class _Launch(ctypes.Structure):
         ("count", ctypes.c_int32),
         ("arguments", ctypes.POINTER(_Argument)),
         ("scratch", ctypes.c_size_t),
+        ("counters", ctypes.c_size_t),
     )
 
 
@@ -133,14 +140,17 @@ class Work:
 def _launch(launch: Launch) -> _Launch:
     arguments = (_Argument * len(launch.arguments))(*map(_argument, launch.arguments))
     grid, threads = (ctypes.c_uint32 * 3)(*launch.grid), (ctypes.c_uint32 * 3)(launch.threads, 1, 1)
-    return _Launch(launch.kernel.handle, grid, threads, launch.shared, len(arguments), arguments, launch.scratch)
+    room = launch.scratch, launch.counters
+    return _Launch(launch.kernel.handle, grid, threads, launch.shared, len(arguments), arguments, *room)
 
 
-def _argument(argument: Place | Scratch | Value) -> _Argument:
+def _argument(argument: Place | Scratch | Counters | Value) -> _Argument:
     if isinstance(argument, Place):
         return _Argument(TENSOR, argument.source, _Content(offset=argument.offset))
     if isinstance(argument, Scratch):
         return _Argument(SCRATCH, 0, _Content(offset=argument.offset))
+    if isinstance(argument, Counters):
+        return _Argument(COUNTERS, 0, _Content(offset=0))
     value = argument.tobytes()
     if len(value) not in (4, 8, 12):
         raise GraphcError(f"a kernel takes no value of {len(value)} bytes")

@@ -14,6 +14,7 @@ from graphc.kernels.gpu.tile import (
     Copy,
     Get,
     If,
+    Last,
     Load,
     Loop,
     Map,
@@ -49,7 +50,7 @@ def places(body: Sequence[Statement], path: Path = ()) -> Iterator[tuple[Path, S
     """Every statement, and where it stands."""
     for number, statement in enumerate(body):
         yield (*path, number), statement
-        if isinstance(statement, Loop | If):
+        if isinstance(statement, Loop | If | Last):
             yield from places(statement.body, (*path, number))
 
 
@@ -61,7 +62,7 @@ def changed(kernel: TileKernel, path: Path, *instead: Statement, behind: int = 0
         if len(rest) == 1:
             return (*body[:number], *instead, *body[number + 1 + behind :])
         it = body[number]
-        assert isinstance(it, Loop | If)
+        assert isinstance(it, Loop | If | Last)
         return (*body[:number], replace(it, body=inner(it.body, rest[1:])), *body[number + 1 :])
 
     return replace(kernel, body=inner(kernel.body, path))
@@ -134,7 +135,7 @@ def replaced_object(kernel: TileKernel, old: object, new: object) -> TileKernel:
         found = []
         for it in body:
             others = {each.name: new for each in fields(it) if getattr(it, each.name) is old}
-            if isinstance(it, Loop | If):
+            if isinstance(it, Loop | If | Last):
                 others["body"] = inner(it.body)
             found.append(replace(it, **others) if others else it)  # type: ignore[arg-type]
         return tuple(found)
@@ -177,7 +178,7 @@ def _loop(kernel: TileKernel) -> Wrong:
         assert isinstance(it, Loop)
         for step in (-1,) if it.unrolled else (-1, 1):
             index = make("variable", it.index.dtype, (), (it.index.data[0], it.count + step))  # type: ignore[index]
-            if not any(isinstance(inner, Loop | If) for inner in it.body):
+            if not any(isinstance(inner, Loop | If | Last) for inner in it.body):
                 body = tuple(with_index(inner, it.index, index) for inner in it.body)
                 yield f"{where(path, it)} {step:+}", changed(kernel, path, Loop(index, body, it.unrolled))
 
@@ -192,6 +193,15 @@ def with_index(it: Statement, old: Scalar, new: Scalar) -> Statement:
         if isinstance(value, Part):
             found[each.name] = replace(value, index=replaced(value.index, old, new))
     return replace(it, **found)  # type: ignore[arg-type]
+
+
+@operator("another number of blocks that come")
+def _count(kernel: TileKernel) -> Wrong:
+    for path, it in each(Last)(kernel):
+        assert isinstance(it, Last)
+        for count in (it.count - 1, it.count + 1):
+            yield f"{where(path, it)} {count}", changed(kernel, path, replace(it, count=count))
+        yield f"{where(path, it)}: all do it", changed(kernel, path, *it.body)
 
 
 @operator("fewer blocks")
@@ -329,6 +339,17 @@ TEXT_OPERATORS = {
     "no bound": Edit(r"if \((\w+ < \w+)[^)]*\) store", "store"),
     "the sign of an offset": Edit(r"(result|x\d|a|b) \+ ", r"\1 - "),
     "half a copy": Edit(r"copy_async_16\(", "copy_async_8("),
+    "no first fence": Edit(r"device_fence\(\);(?=\s*const unsigned)", ""),
+    "no second fence": Edit(r"device_fence\(\);(?=\s*if)", ""),
+    "a fence of each thread": Edit(
+        r"barrier\(\);(\s*if \(thread == 0\) \{)\s*device_fence\(\);", r"device_fence(); barrier();\1"
+    ),
+    "from a cache that is not told": Edit(r"load_global_16\(", "load_readonly_16("),
+    "counters are not set back": Edit(r"if \(before == \d+\) store_global\(.*?, 0u\);", ""),
+    "counters are set back by all": Edit(r"if \(before == \d+\) (?=store_global)", ""),
+    "another counter": Edit(r"atomic_add_global\((.*?), 1u\)", r"atomic_add_global(\1 / 2, 1u)"),
+    "counted twice": Edit(r", 1u\)", ", 2u)"),
+    "each thread comes": Edit(r"if \(thread == 0\)", "if (thread % 32 == 0)"),
     "a narrow write": Edit(r"store_global_16\(", "store_global_8("),
 }
 """By what they are called."""

@@ -46,26 +46,22 @@ THRICE = "m64n64k32 w32x32 s2 z1 m16n8k8_float_thrice"
 def standard_kernels(with_tf32: bool) -> Iterator[tuple[str, TileKernel]]:
     """Every kernel, by what it is called."""
     for name, schedule in SCHEDULES.items():
-        first, *second = contraction(product(matrix_of(schedule)), parsed(schedule))
-        yield f"product, {name}", first
-        if second:
-            yield f"sum of parts, {name}", second[0]
-            continue
-        (kernel,) = contraction(convolution(parsed(schedule).instruction.operand), parsed(schedule))
+        yield f"product, {name}", contraction(product(matrix_of(schedule)), parsed(schedule))
+        kernel = contraction(convolution(parsed(schedule).instruction.operand), parsed(schedule))
         yield f"convolution 3 x 3, {name}", kernel
         if name.startswith("large") or name == "middle, float32":
-            (kernel,) = contraction(product(matrix_of(schedule)), parsed(schedule), two_more(schedule))
+            kernel = contraction(product(matrix_of(schedule)), parsed(schedule), two_more(schedule))
             yield f"products of one operand, {name}", kernel
     if with_tf32:
-        yield "product, middle, float32 of TF32", contraction(product(matrix_of(THRICE)), parsed(THRICE))[0]
+        yield "product, middle, float32 of TF32", contraction(product(matrix_of(THRICE)), parsed(THRICE))
     for name in ("large, float16", "middle, float16"):
         schedule = SCHEDULES[name]
         many = replace(product(matrix_of(schedule)), pair=matrix_of(schedule), tail=gate)
-        yield f"gated products, {name}", contraction(many, parsed(schedule))[0]
+        yield f"gated products, {name}", contraction(many, parsed(schedule))
     for type in ("Q8_0", "Q4_K"):
         for name in ("middle, float16", "middle, float32"):
             schedule = parsed(SCHEDULES[name])
-            (kernel,) = contraction(product(blocks(type), schedule.instruction.operand), schedule)
+            kernel = contraction(product(blocks(type), schedule.instruction.operand), schedule)
             yield f"product, {name}, {type} weights", kernel
     for name, b in (("float16", matrix(F16, COLUMNS, CHANNELS)), ("Q4_K", blocks("Q4_K"))):
         many = product(b)

@@ -29,7 +29,7 @@ from emulated_device import (
 )
 
 from graphc.backends.generated import DeviceError, check_devices, library, timed_nodes
-from graphc.backends.launches import Launch, Module, Place, Work
+from graphc.backends.launches import Counters, Launch, Module, Place, Work
 from graphc.ggml_library import ggml
 from graphc.kernels.gpu.dialect import divisor
 from graphc.runtime.profile import Clock
@@ -187,6 +187,35 @@ def test_scratch_memory_grows_with_what_is_wanted():
             for _ in range(3):
                 np.testing.assert_array_equal(mixed.run(X[:100]), result_of(X[:100]))
         assert mixed.recordings()[0] == 3, "another place is another graph"
+
+
+def test_counters_are_zero_when_a_launch_begins():
+    """Also where they grow, where a graph is replayed, and after a run that failed."""
+
+    def make(alone):
+        alone.work = Work(
+            [Launch(alone.module.kernel("turns"), (3, 8, 1), BLOCK, [Counters(), Place(-1)], counters=32)] * 2
+        )
+        return alone.work.node(alone.context, ggml.GGML_TYPE_F32, [8], [alone.x])
+
+    def run(alone):
+        nothing = np.zeros(8, np.float32)
+        ggml.ggml_backend_tensor_set(alone.y, nothing.ctypes.data, 0, nothing.nbytes)
+        assert (alone.run(8) == 1).all()
+
+    with Alone(make, X[:8]) as alone:
+        for wanted in (32, 1 << 12, 64):
+            alone.work._each[0].counters = wanted
+            for _ in range(3):
+                run(alone)
+        before = fake().counts()["cuMemsetD8Async"]
+        run(alone)
+        assert fake().counts()["cuMemsetD8Async"] == before
+        fake().fail("cuGraphLaunch")
+        with pytest.raises(DeviceError, match="cuGraphLaunch"):
+            alone.run(8)
+        run(alone)
+        assert fake().counts()["cuMemsetD8Async"] == before + 1, "nobody knows what a run leaves that failed"
 
 
 def test_parts_of_tensors_are_copied_set_and_cleared():

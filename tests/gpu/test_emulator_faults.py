@@ -135,3 +135,55 @@ def test_what_is_a_race_and_what_is_not(name):
         else:
             emulated.launch("races", [1], 256, [y], seed)
             assert y.all()
+
+
+PARTS = """
+KERNEL(parts, 64, 1, float *parts, unsigned *counters, float *y) {
+    const int thread = thread_index(), count = grid_size_x();
+    store_global(parts + block_index_x() * 64 + (thread ^ 32), (float) (block_index_x() + 1));
+    barrier();
+    if (thread == 0) {
+        device_fence();
+        const unsigned before = atomic_add_global(counters, 1u);
+        device_fence();
+        if (before == count - 1) store_global(counters, 0u);
+        store_shared(shared_memory(), before);
+    }
+    barrier();
+    if (load_shared<unsigned>(shared_memory()) != count - 1) return;
+    float sum = 0;
+    for (int i = 0; i < count; i++) sum += load_global(parts + i * 64 + thread);
+    store_global(y + thread, sum);
+}
+"""
+UNSEEN = {
+    "as it should be": ("", "", ""),
+    "no fence before": ("device_fence();\n        const", "const", "with no device_fence and atomic"),
+    "a fence of each thread": ("barrier();\n    if (thread == 0) {\n        device_fence();",
+                               "device_fence();\n    barrier();\n    if (thread == 0) {", "with no device_fence and atomic"),
+    "no barrier before": ("32), (float) (block_index_x() + 1));\n    barrier();", "32), (float) (block_index_x() + 1));",
+                          "with no device_fence and atomic"),
+    "no fence behind": ("device_fence();\n        if", "if", "with no atomic add and device_fence before"),
+    "no barrier behind": ("}\n    barrier();", "}", "a race|nothing has written"),
+    "read as what nobody writes": ("sum += load_global(parts + i * 64 + thread);",
+                                   "{ float x; load_readonly_4(&x, parts + i * 64 + thread); sum += x; }", "as what nobody"),
+    "too early": ("!= count - 1) return", "!= count - 2) return", "numbers"),
+    "not set back": ("if (before == count - 1) store_global(counters, 0u);", "", "numbers"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_what_blocks_see_of_each_other(name):
+    old, new, said = UNSEEN[name]
+    assert not old or PARTS.count(old) == 1
+    emulated = compile_emulated(PARTS.replace(old, new) if old else PARTS)
+    for seed in range(6):
+        counters, found = np.zeros(1, np.uint32), ""
+        try:
+            for _ in range(2):
+                parts, y = (np.full(count, np.nan, np.float32) for count in (5 * 64, 64))
+                emulated.launch("parts", [5], 4, [parts, counters, y], seed, workers=1 if said else 1 + seed % 2)
+            found = "" if (y == 15).all() and not counters.any() else "numbers"
+        except KernelFault as fault:
+            found = str(fault)
+        assert re.search(said, found) if said else not found

@@ -72,7 +72,7 @@ def test_a_product_takes_about_what_was_measured_elsewhere() -> None:
     """Of 4096 x 4096 x 4096, cuBLAS and the best by mma.sync reach 154 TFLOP/s on an RTX 4090, a plain kernel 127
     (spatters/mma-matmul); an H100 by mma.sync 350 to 600, of which no more than 0.65 are the data sheet's."""
     what = product(4096, 4096, 4096)
-    (kernel,) = contraction(what, parsed(FAST))
+    kernel = contraction(what, parsed(FAST))
     for gpu, low, high in (("rtx4090", 110e12, 155e12), ("h100", 300e12, 650e12)):
         rate = 2 * 4096**3 / estimate(kernel, {}, GPUS[gpu]).seconds
         assert low < rate < high, gpu
@@ -87,7 +87,7 @@ def product(rows: int, columns: int, channels: int) -> Contraction:
 
 def test_what_limits() -> None:
     def limit(rows: int, columns: int, channels: int, gpu: str = "rtx4090", schedule: str = FAST) -> str:
-        (kernel,) = contraction(product(rows, columns, channels), parsed(schedule))
+        kernel = contraction(product(rows, columns, channels), parsed(schedule))
         return estimate(kernel, {}, GPUS[gpu]).limit
 
     assert limit(8192, 8192, 1024) == "tensor cores"
@@ -109,16 +109,16 @@ def convolution(size: int, channels: int) -> Contraction:
 def test_steps_of_a_loop_are_counted_together_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for what in (convolution(24, 40), convolution(9, 64), product(100, 72, 200)):
         for schedule in ("m64n64k32 w32x32 s3 z1 m16n8k16_half", "m64n32k64 w32x32 s2 z3 m16n8k16_half"):
-            for kernel in contraction(what, parsed(schedule)):
-                together = cost(kernel, {})
-                with monkeypatch.context() as patch:
-                    patch.setattr("graphc.kernels.gpu.analyse.MOST_PLACES", 1)
-                    assert cost(kernel, {}) == together
+            kernel = contraction(what, parsed(schedule))
+            together = cost(kernel, {})
+            with monkeypatch.context() as patch:
+                patch.setattr("graphc.kernels.gpu.analyse.MOST_PLACES", 1)
+                assert cost(kernel, {}) == together
 
 
 def test_registers_are_about_what_an_assembler_finds() -> None:
     """128 by ptxas for sm_80, as nvcc and clang give it (the experiments of this kernel)."""
-    (kernel,) = contraction(product(4096, 4096, 4096), parsed(FAST))
+    kernel = contraction(product(4096, 4096, 4096), parsed(FAST))
     assert 100 <= registers(kernel) <= 150
 
 

@@ -12,7 +12,7 @@ from graphc.kernels.gpu.launch import arguments, grid
 from graphc.kernels.gpu.render.cuda import Rendered, file_of, render
 from graphc.kernels.gpu.schedule import parsed
 from graphc.kernels.gpu.skeletons.contraction import Contraction, contraction
-from graphc.kernels.gpu.tile import TileKernel
+from graphc.kernels.gpu.tile import U32, TileKernel
 from graphc.kernels.gpu.verify import verify, verify_order
 from graphc.shapes import integer
 
@@ -34,27 +34,30 @@ def launch(
 def steps_of(
     what: Contraction, schedule: str, arrays: Sequence[np.ndarray], symbols: Mapping[str, int], others: Sequence[Contraction] = ()
 ) -> Steps:  # fmt: skip
-    """The kernels of a contraction, and of others with it, each with its arrays."""
-    kernels = contraction(what, parsed(schedule), others)
-    if len(kernels) == 1:
-        return [(kernels[0], list(arrays))]
-    parts, operands = (
-        np.full(integer(kernels[0].tensors[-1].size, symbols), np.nan, np.float32),
-        len(kernels[0].tensors) - 1,
-    )
-    return [(kernels[0], [*arrays[:operands], parts]), (kernels[1], [parts, *arrays[operands:]])]
+    """The kernel of a contraction, and of others with it, with its arrays: what it writes before the result has one too."""
+    kernel = contraction(what, parsed(schedule), others)
+    own = [np.zeros(integer(each.size, symbols), each.dtype) for each in kernel.tensors if each.written][:-1]
+    return [(kernel, [*arrays[:-1], *own, arrays[-1]])]
+
+
+def empty(steps: Steps) -> None:
+    """What kernels write has nothing of it, and counters are 0."""
+    for kernel, arrays in steps:
+        for tensor, array in zip(kernel.tensors, arrays, strict=True):
+            if tensor.written:
+                array.reshape(-1).view(np.uint8)[:] = 0 if tensor.dtype == U32 else 0xFF
 
 
 def both_ways(steps: Steps, symbols: Mapping[str, int], seed: int = 0) -> tuple[np.ndarray, np.ndarray, list[Counters]]:
     """What the interpreter and the emulator write to the last array of the last step, and what the latter counted."""
     result = steps[-1][1][-1]
+    empty(steps)
     for kernel, arrays in steps:
         verify(kernel)
         verify_order(kernel, symbols)
         interpret(kernel, arrays, symbols)
     interpreted = result.copy()
-    for _, arrays in steps:
-        arrays[-1].reshape(-1).view(np.uint8)[:] = 0xFF
+    empty(steps)
     rendered = [render(kernel) for kernel, _ in steps]
     emulated = compile_emulated(file_of(rendered))
     counters = [

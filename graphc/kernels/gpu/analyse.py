@@ -6,7 +6,7 @@ A block in the middle of the grid is counted, and stands for all.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,13 +22,16 @@ from graphc.kernels.gpu.tile import (
     Get,
     Global,
     If,
+    Last,
     Load,
     Loop,
     Map,
     Multiply,
+    Part,
     Put,
     Statement,
     Store,
+    Tile,
     TileKernel,
     Wait,
     neighbours,
@@ -55,38 +58,65 @@ OTHER_REGISTERS = 32
 
 @dataclass
 class Cost:
-    """Of one block: bytes read of each tensor (by its number) and written, operations on tensor cores (those of TF32, which take
+    """Of one block: bytes read of each tensor (by its number), and written, operations on tensor cores (those of TF32, which take
     twice as long, count double) and others, bytes that go to and from shared memory, barriers, and how often it waits for memory:
-    a wait that leaves copies under way counts as a part; of the kernel, its blocks."""
+    a wait that leaves copies under way counts as a part; of the kernel, its blocks, and those along each axis of its grid;
+    along which of these axes blocks read different elements of each tensor; and what the `last` of several blocks does then, of
+    which there are fewer."""
 
     reads: Counter[int] = field(default_factory=Counter)
-    written: int = 0
+    writes: Counter[int] = field(default_factory=Counter)
     products: int = 0
     operations: int = 0
     shared: int = 0
     barriers: int = 0
     waits: float = 0.0
     blocks: int = 0
+    grid: tuple[int, ...] = (1, 1, 1)
+    apart: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    last: Cost | None = None
 
     @property
     def read(self) -> int:
         """Bytes read of all tensors."""
         return sum(self.reads.values())
 
+    @property
+    def written(self) -> int:
+        """Bytes written to all tensors."""
+        return sum(self.writes.values())
+
+    @property
+    def phases(self) -> tuple[Cost, ...]:
+        """What all blocks do, and what is done then."""
+        return (self,) if self.last is None else (self, self.last)
+
 
 def cost(kernel: TileKernel, symbols: Mapping[str, int]) -> Cost:
     """What a kernel costs for these sizes. Raises GraphcError if what a block does depends on what it reads."""
     grid = [integer(count, symbols) for count in kernel.grid]
-    found = Cost(blocks=math.prod(grid))
+    found = Cost(blocks=math.prod(grid), grid=tuple(grid))
     middle = {axis: np.asarray(max(count - 1, 0) // 2) for axis, count in zip(BLOCKS, grid, strict=True)}
     _Count(kernel, symbols, found, middle).run(kernel.body)
     return found
 
 
 def registers(kernel: TileKernel) -> int:
-    """About how many registers a thread needs: its part of all tiles, and some for the rest. An assembler knows better."""
-    held = sum(-(-tile.layout.registers * tile.dtype.itemsize // 4) for tile in kernel.tiles)
+    """About how many registers a thread needs: its part of all tiles, and some for the rest; what the last of several blocks does
+    needs nothing of what was before. An assembler knows better."""
+    bodies = [kernel.body, *(it.body for it in walk(kernel.body) if isinstance(it, Last))]
+    held = max(sum(-(-tile.layout.registers * tile.dtype.itemsize // 4) for tile in _tiles(body)) for body in bodies)
     return min(held + OTHER_REGISTERS, MOST_REGISTERS)
+
+
+def _tiles(body: Sequence[Statement]) -> set[Tile]:
+    """The tiles of statements, without those that the last of several blocks alone carries out."""
+    found = set()
+    for it in body:
+        found |= _tiles(it.body) if isinstance(it, Loop | If) else set()
+        parts = [each.tile if isinstance(each, Part) else each for each in vars(it).values()]
+        found |= {each for each in parts if isinstance(each, Tile)}
+    return found
 
 
 @dataclass
@@ -104,12 +134,14 @@ class _Count:
             match it:
                 case Copy():
                     self.found.shared += math.prod(it.target.shape) * it.target.dtype.itemsize * self.steps
-                    self.read(it.source, self.elements(it.target.shape, it.where, it.vector))
+                    self.read(it.source, it.offset, self.elements(it.target.shape, it.where, it.vector))
                 case Load():
-                    self.read(it.source, self.elements(it.tile.shape, it.where, it.vector) * holders(it.tile.layout))
+                    count = self.elements(it.tile.shape, it.where, it.vector) * holders(it.tile.layout)
+                    self.read(it.source, it.offset, count)
                     self.found.waits += self.steps
                 case Store():
-                    self.found.written += self.elements(it.tile.shape, it.where, it.vector) * it.target.dtype.itemsize
+                    nbytes = self.elements(it.tile.shape, it.where, it.vector) * it.target.dtype.itemsize
+                    self.found.writes[it.target.number] += nbytes
                 case Map():
                     self.map(it)
                 case Multiply():
@@ -125,22 +157,36 @@ class _Count:
                 case If():
                     if self.value(it.condition):
                         self.run(it.body)
+                case Last():
+                    self.last(it)
                 case Loop():
                     self.loop(it)
 
-    def read(self, source: Global, elements: int) -> None:
+    def last(self, it: Last) -> None:
+        """Count what the last of several blocks does; it sets the counter back, and all wait for it."""
+        self.found.barriers += 2
+        self.found.waits += 1
+        self.found.last = last = Cost(blocks=self.found.blocks // it.count)
+        last.writes[it.counters.number] += it.counters.dtype.itemsize
+        _Count(self.kernel, self.symbols, last, self.indices).run(it.body)
+
+    def read(self, source: Global, offset: Scalar, elements: int) -> None:
         self.found.reads[source.number] += elements * source.dtype.itemsize
+        self.found.apart[source.number] |= {axis for axis, block in enumerate(BLOCKS) if block in offset.free}
 
     def loop(self, it: Loop) -> None:
-        """Count the steps of a loop together, as many as fit; one by one where a branch depends on the step."""
+        """Count the steps of a loop together, as many as fit; one by one where a branch depends on the step. What is read in the
+        steps of one that is written out, with no barrier between, is waited for once."""
         together = MOST_PLACES // (_largest(it) * self.steps)
         if any(isinstance(each, If) and it.index in each.condition.free for each in walk(it.body)):
             together = 1
-        axes = max(2, *map(np.ndim, self.indices.values()))
+        axes, before = max(2, *map(np.ndim, self.indices.values())), self.found.waits
         for first, steps in _parts(integer(it.count, self.symbols), max(together, 1)):
             index = np.arange(first, first + steps).reshape(-1, *[1] * axes) if steps > 1 else np.asarray(first)
             indices = {**self.indices, it.index: index}
             _Count(self.kernel, self.symbols, self.found, indices, self.steps * steps).run(it.body)
+        if it.unrolled and not any(isinstance(each, Barrier) for each in walk(it.body)):
+            self.found.waits = before + (self.found.waits - before) / integer(it.count, self.symbols)
 
     def map(self, it: Map) -> None:
         """Operations, and elements that are read one by one."""
@@ -152,7 +198,7 @@ class _Count:
         elements = [node for node in nodes if node.kind == "element"]
         for node in elements:
             assert isinstance(node.data, int)
-            self.found.reads[node.data] += size * node.dtype.itemsize
+            self.read(self.kernel.tensors[node.data], node.args[0], size)
         self.found.waits += self.steps * bool(elements)
 
     def multiply(self, it: Multiply) -> None:

@@ -184,31 +184,30 @@ def terms_of(sizes: Sizes, schedule: Schedule, gpu: Gpu) -> Mapping[str, float]:
     own = min(schedule.rows, rows), min(schedule.columns, columns)
     first = Cost(
         reads=Counter({number: size * min(length, depth) * item for number, size in enumerate(own)}),
-        written=4 * own[0] * own[1],
+        writes=Counter({2: 4 * own[0] * own[1] if parts == 1 else 4 * tile}),
         products=products if one.function else 0,
         operations=tile if one.function else tile + products,
         shared=fragments + (schedule.rows + schedule.columns) * length * item + 8 * tile,
         waits=1 + steps / (schedule.stages - 1),
         blocks=blocks,
+        grid=(-(-rows // schedule.rows), -(-columns // schedule.columns), batch * parts),
+        apart=APART,
     )
-    sums = 4 * parts * batch * rows * columns
-    tensors = [batch * rows * depth // sizes.taps * item, batch * columns * depth * item, sums]
+    tensors = [batch * rows * depth // sizes.taps * item, batch * columns * depth * item]
+    if parts > 1:
+        first.waits += 1
+        first.last = Cost(
+            reads=Counter({2: 4 * parts * tile}), writes=Counter({3: 4 * own[0] * own[1]}), operations=(parts + 1) * tile,
+            waits=schedule.repeat[0], blocks=blocks // parts,
+        )  # fmt: skip
+        tensors.append(4 * blocks * tile)
+    tensors.append(4 * batch * rows * columns)
     held = resident_blocks(schedule.threads, shared_of(schedule), registers_of(schedule), gpu)
-    found = sheet_terms(first, tensors, schedule.threads, held, gpu)
-    if parts == 1:
-        return found
-    adding = Cost(
-        reads=Counter({0: parts * ADDED_BYTES}), written=ADDED_BYTES, operations=parts * ADDED_BYTES // 4, waits=parts,
-        blocks=-(-rows // ADDED[0]) * -(-columns // ADDED[1]) * batch,
-    )  # fmt: skip
-    added = sheet_terms(adding, [sums, sums // parts], 256, resident_blocks(256, 0, 2 * OTHER_REGISTERS, gpu), gpu)
-    return {name: found[name] + added[name] for name in found}
+    return sheet_terms(first, tensors, schedule.threads, held, gpu)
 
 
-ADDED = 16, 128
-"""Rows and columns of a block that adds parts of sums."""
-
-ADDED_BYTES = 4 * 16 * 128
+APART: dict[int, set[int]] = {0: {0, 2}, 1: {1, 2}, 2: {0, 1, 2}}
+"""Along which axes of the grid blocks read different elements of the operands, and of parts of sums."""
 
 
 def _numbers(sizes: Sizes) -> tuple[int, int, int, int]:

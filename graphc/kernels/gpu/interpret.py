@@ -20,6 +20,7 @@ from graphc.kernels.gpu.tile import (
     Copy,
     Get,
     If,
+    Last,
     Load,
     Loop,
     Map,
@@ -34,6 +35,7 @@ from graphc.kernels.gpu.tile import (
     TileKernel,
     Wait,
     place,
+    walk,
 )
 from graphc.kernels.scalar import Scalar
 from graphc.shapes import integer
@@ -48,6 +50,9 @@ def interpret(kernel: TileKernel, arrays: Sequence[np.ndarray], symbols: Mapping
     counts = [integer(count, symbols) for count in kernel.grid]
     for z, y, x in itertools.product(*map(range, reversed(counts))):
         _Block(kernel, flat, symbols, (x, y, z)).run(kernel.body)
+    for it in walk(kernel.body):
+        if isinstance(it, Last) and flat[it.counters.number].any():
+            raise KernelFault(f"{kernel.name}: {it.counters.name} wait for blocks that do not come")
 
 
 class _Block:
@@ -232,6 +237,14 @@ class _Block:
 
     def _if(self, it: If) -> None:
         if self.uniform_value(it.condition):
+            self.run(it.body)
+
+    def _last(self, it: Last) -> None:
+        number, counters = self.uniform_value(it.offset), self.arrays[it.counters.number]
+        self.check_within(it.counters.number, np.asarray(number))
+        counters[number] += 1
+        if counters[number] == it.count:
+            counters[number] = 0
             self.run(it.body)
 
 

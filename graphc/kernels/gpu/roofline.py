@@ -8,6 +8,7 @@ what is known of an architecture, and measurements of a device refit them (`fitt
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
@@ -93,9 +94,9 @@ def estimate(
 def estimated(
     counted: Cost, sizes: list[int], threads: int, shared: int, own_registers: int, gpu: Gpu, coefficients: Coefficients
 ) -> Estimate:
-    """The same for what was counted; `sizes` are the bytes of the kernel's tensors, of which the last is written."""
+    """The same for what was counted; `sizes` are the bytes of the kernel's tensors."""
     held = resident_blocks(threads, shared, own_registers, gpu)
-    operations = counted.blocks * (counted.products + counted.operations)
+    operations = sum(each.blocks * (each.products + each.operations) for each in counted.phases)
     terms = sheet_terms(counted, sizes, threads, held, gpu)
     if held == 0:
         return Estimate(math.inf, "its blocks do not fit", 0, 0, operations, terms)
@@ -106,26 +107,26 @@ def estimated(
     lost = {TENSOR_CORES: uneven, ARITHMETIC: uneven, SHARED: uneven, CACHE: idle}
     if lost.get(limit, 1.0) > UNEVEN:
         limit = OCCUPANCY
-    computing = counted.blocks * (counted.products / gpu.half + counted.operations / gpu.single)
+    computing = sum(each.blocks * (each.products / gpu.half + each.operations / gpu.single) for each in counted.phases)
     nbytes = _memory_bytes(counted, sizes, held, gpu)
     return Estimate(seconds, limit, held, nbytes, operations, terms, max(computing, terms["memory"]))
 
 
 def sheet_terms(counted: Cost, sizes: list[int], threads: int, held: int, gpu: Gpu) -> dict[str, float]:
     """The seconds of each term by the data sheet, for blocks of which a multiprocessor holds so many."""
-    blocks = counted.blocks
-    if held == 0 or blocks == 0:
+    if held == 0 or counted.blocks == 0:
         return dict.fromkeys(TERMS, 0.0 if held else math.inf)
-    uneven, idle = uneven_and_idle(blocks, threads, held, gpu)
-    return {
-        "products": blocks * counted.products / gpu.half * uneven,
-        "operations": blocks * counted.operations / gpu.single * uneven,
-        "shared": blocks * counted.shared / gpu.shared_bandwidth * uneven,
-        "memory": _memory_bytes(counted, sizes, held, gpu) / gpu.bandwidth,
-        "cache": blocks * (counted.read + counted.written) / gpu.cache_bandwidth * idle,
-        "wait": math.ceil(blocks / (gpu.multiprocessors * held)) * counted.waits * WAIT_SECONDS,
-        "launch": LAUNCH_SECONDS,
-    }
+    found = dict.fromkeys(TERMS, 0.0)
+    found["memory"], found["launch"] = _memory_bytes(counted, sizes, held, gpu) / gpu.bandwidth, LAUNCH_SECONDS
+    for each in counted.phases:
+        blocks = each.blocks
+        uneven, idle = uneven_and_idle(blocks, threads, held, gpu)
+        found["products"] += blocks * each.products / gpu.half * uneven
+        found["operations"] += blocks * each.operations / gpu.single * uneven
+        found["shared"] += blocks * each.shared / gpu.shared_bandwidth * uneven
+        found["cache"] += blocks * (each.read + each.written) / gpu.cache_bandwidth * idle
+        found["wait"] += math.ceil(blocks / (gpu.multiprocessors * held)) * each.waits * WAIT_SECONDS
+    return found
 
 
 def uneven_and_idle(blocks: int, threads: int, held: int, gpu: Gpu) -> tuple[float, float]:
@@ -183,11 +184,32 @@ def resident_blocks(threads: int, shared: int, own_registers: int, gpu: Gpu) -> 
 
 
 def _memory_bytes(counted: Cost, sizes: list[int], held: int, gpu: Gpu) -> int:
-    """Bytes that memory itself reads and writes: of what blocks read again, the second cache has what fits into it; a tensor
-    that does not fit beside the others is read anew for each wave of blocks."""
-    asked = {number: counted.blocks * read for number, read in counted.reads.items()}
+    """Bytes that memory itself reads and writes. What is read of what others wrote, the second cache has as far as everything
+    fits into it."""
+    asked, writes = Counter[int](), Counter[int]()
+    for each in counted.phases:
+        asked += Counter({number: each.blocks * read for number, read in each.reads.items()})
+        writes += Counter({number: each.blocks * written for number, written in each.writes.items()})
     once = {number: min(read, sizes[number]) for number, read in asked.items()}
-    waves = math.ceil(counted.blocks / (gpu.multiprocessors * held)) if counted.blocks else 0
-    again = 1 if sum(once.values()) <= gpu.cache else waves
-    read = sum(min(asked[number], again * once[number]) for number in asked)
-    return read + min(counted.blocks * counted.written, sizes[-1])
+    written = sum(min(nbytes, sizes[number]) for number, nbytes in writes.items())
+    kept = min(1.0, gpu.cache / max(sum(once.values()), 1))
+    own = sum(nbytes for number, nbytes in once.items() if number in writes)
+    others = {number: nbytes for number, nbytes in once.items() if number not in writes}
+    read = sum(min(asked[each], once[each] * _times(each, counted, once, held, gpu)) for each in others)
+    return written + round(own * (1 - kept)) + read
+
+
+def _times(tensor: int, counted: Cost, once: Mapping[int, int], held: int, gpu: Gpu) -> int:
+    """How often memory is asked for the same of a tensor. Blocks run in the order of the grid, a wave of them at once. Those that
+    read the same of a tensor are neighbours along the axes along which they do not read different elements of it; the second
+    cache still has it if what all blocks between two neighbours read fits into it, or else if both are of one wave."""
+    grid, apart, found = counted.grid, counted.apart, 1
+    for axis, count in enumerate(grid):
+        if count == 1 or axis in apart[tensor]:
+            continue
+        between = sum(
+            nbytes // math.prod(grid[other] for other in apart[each] if other >= axis) for each, nbytes in once.items()
+        )
+        if between > gpu.cache:
+            found *= min(count, math.ceil(count * math.prod(grid[:axis]) / (gpu.multiprocessors * held)))
+    return found

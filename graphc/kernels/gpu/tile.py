@@ -29,6 +29,9 @@ from graphc.kernels.nest import Rewrite, name
 from graphc.kernels.scalar import Operand, Scalar, constant, make, variable
 from graphc.shapes import Dim
 
+U32 = np.dtype("uint32")
+"""The type of counters."""
+
 Where: TypeAlias = "Scalar | None"
 Place: TypeAlias = Callable[[Scalar, Scalar], Scalar]
 """A value for a row and a column of a tile."""
@@ -268,8 +271,21 @@ class If:
     body: tuple[Statement, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Last:
+    """Run a body in the last of `count` blocks that come here for one counter, that at an offset of `counters`; it sees what the
+    others had written to tensors before they came. The counter is 0 before the first comes, and again when the last has come.
+    `scratch` is shared memory by which one thread tells the others."""
+
+    counters: Global
+    offset: Scalar
+    count: int
+    scratch: Shared
+    body: tuple[Statement, ...]
+
+
 Statement: TypeAlias = Union[
-    Load, Store, Copy, Commit, Wait, Barrier, Put, Get, Map, Reduce, Multiply, Loop, If
+    Load, Store, Copy, Commit, Wait, Barrier, Put, Get, Map, Reduce, Multiply, Loop, If, Last
 ]  # fmt: skip
 
 
@@ -413,6 +429,13 @@ class Builder:
         yield
         self._add(If(condition, tuple(self.bodies.pop(-1))))
 
+    @contextmanager
+    def last(self, counters: Global, offset: Scalar, count: int, scratch: Shared) -> Iterator[None]:
+        """What is added meanwhile happens in the last of several blocks; see `Last`."""
+        self.bodies.append([])
+        yield
+        self._add(Last(counters, offset, count, scratch, tuple(self.bodies.pop(-1))))
+
     def _add(self, statement: Statement) -> None:
         self.bodies[-1].append(statement)
 
@@ -458,5 +481,5 @@ def walk(body: Sequence[Statement]) -> Iterator[Statement]:
     """Every statement, those within others after them."""
     for statement in body:
         yield statement
-        if isinstance(statement, Loop | If):
+        if isinstance(statement, Loop | If | Last):
             yield from walk(statement.body)

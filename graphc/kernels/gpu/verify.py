@@ -10,15 +10,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphc.errors import GraphcError
+from graphc.ir.types import I64
 from graphc.kernels.gpu.evaluate import Evaluation
 from graphc.kernels.gpu.layout import register_map
 from graphc.kernels.gpu.tile import (
     BLOCKS,
+    U32,
     Barrier,
     Commit,
     Copy,
     Get,
+    Global,
     If,
+    Last,
     Load,
     Loop,
     Map,
@@ -34,9 +38,10 @@ from graphc.kernels.gpu.tile import (
     Wait,
     place,
 )
+from graphc.kernels.gpu.tile import walk as walk_statements
 from graphc.kernels.nest import name
 from graphc.kernels.nest import walk as walk_value
-from graphc.kernels.scalar import Scalar
+from graphc.kernels.scalar import Scalar, constant
 from graphc.shapes import integer
 
 
@@ -54,6 +59,8 @@ def verify(kernel: TileKernel) -> None:
 class _Check:
     def __init__(self, kernel: TileKernel) -> None:
         self.kernel = kernel
+        self.exchanged: frozenset[Global] = frozenset()
+        """Tensors that other blocks wrote, and that are read here."""
 
     def need(self, condition: bool, what: str) -> None:
         if not condition:
@@ -85,6 +92,12 @@ class _Check:
                 self.body(statement.body, known | {statement.index})
             if isinstance(statement, If):
                 self.body(statement.body, known)
+            if isinstance(statement, Last):
+                here = {each.target for each in walk_statements(statement.body) if isinstance(each, Store)}
+                written = frozenset(each for each in self.kernel.tensors if each.written)
+                self.exchanged = written - here - {statement.counters}
+                self.body(statement.body, known)
+                self.exchanged = frozenset()
 
     def values(self, statement: Statement, known: frozenset[Scalar]) -> None:
         """Values depend on what is known there: indices, the place within the tile, and tiles of the kernel."""
@@ -108,7 +121,7 @@ class _Check:
 
     def _load(self, it: Load) -> None:
         self.vector(it.vector, it.source.name)
-        self.need(not it.source.written, f"{it.source.name} is read and written")
+        self.need(not it.source.written or it.source in self.exchanged, f"{it.source.name} is read and written")
 
     def _store(self, it: Store) -> None:
         self.vector(it.vector, it.target.name)
@@ -134,6 +147,14 @@ class _Check:
             if node.kind == "tile" and isinstance(node.data, Tile):
                 held = register_map(node.data.layout, it.tile.layout) is not None
                 self.need(held, f"{it.tile.name} reads elements of {node.data.name} that other threads hold")
+
+    def _last(self, it: Last) -> None:
+        every = list(walk_statements(self.kernel.body))
+        self.need(sum(isinstance(each, Last) for each in every) == 1, "several are the last of blocks")
+        self.need(it.counters.written and it.counters.dtype == U32, f"{it.counters.name} are no counters")
+        touched = any(it.counters in (getattr(each, "source", None), getattr(each, "target", None)) for each in every)
+        self.need(not touched, f"{it.counters.name} are read or written")
+        self.need(it.count > 0, f"{it.counters.name} count to {it.count}")
 
     def _reduce(self, it: Reduce) -> None:
         self.need(
@@ -236,6 +257,12 @@ class _Order:
                 case If():
                     if self.value(it.condition):
                         self.run(it.body)
+                case Last():
+                    self.barrier()
+                    self.write(it.scratch, constant(0, I64), False)
+                    self.barrier()
+                    self.read(it.scratch, constant(0, I64))
+                    self.run(it.body)
                 case Loop():
                     for step in range(integer(it.count, self.symbols)):
                         self.indices[it.index] = np.asarray(step)

@@ -59,8 +59,8 @@ template <class T> static inline void store_shared(shared_byte *address, T value
 
 #define GRAPHC_BYTES(bytes)                                                                                                                                      \
     template <class R> static inline void load_global_##bytes(R *registers, const void *address, GRAPHC_LINE) { emulator::load_global(registers, address, bytes, line); }    \
-    template <class R> static inline void load_readonly_##bytes(R *registers, const void *address, GRAPHC_LINE) { emulator::load_global(registers, address, bytes, line); }  \
-    template <class R> static inline void load_streaming_##bytes(R *registers, const void *address, GRAPHC_LINE) { emulator::load_global(registers, address, bytes, line); } \
+    template <class R> static inline void load_readonly_##bytes(R *registers, const void *address, GRAPHC_LINE) { emulator::load_global(registers, address, bytes, line, true); }  \
+    template <class R> static inline void load_streaming_##bytes(R *registers, const void *address, GRAPHC_LINE) { emulator::load_global(registers, address, bytes, line, true); } \
     template <class R> static inline void store_global_##bytes(void *address, const R *registers, GRAPHC_LINE) { emulator::store_global(address, registers, bytes, line); }    \
     template <class R> static inline void store_streaming_##bytes(void *address, const R *registers, GRAPHC_LINE) { emulator::store_global(address, registers, bytes, line); } \
     template <class R> static inline void load_shared_##bytes(R *registers, const shared_byte *address, GRAPHC_LINE) { emulator::load_shared(registers, address, bytes, line); } \
@@ -76,6 +76,7 @@ static inline void atomic_add_global(float *address, float value, GRAPHC_LINE) {
     emulator::Block &b = emulator::block();
     emulator::check_global(b, *b.lane, address, sizeof(float), line, "adds to");
     b.counters.atomics++;
+    emulator::publish(b, *b.lane);
     uint32_t before = __atomic_load_n((uint32_t *) address, __ATOMIC_RELAXED);
     while (!__atomic_compare_exchange_n((uint32_t *) address, &before, bits_of(float_of(before) + value), true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
 }
@@ -83,9 +84,10 @@ static inline unsigned atomic_add_global(unsigned *address, unsigned value, GRAP
     emulator::Block &b = emulator::block();
     emulator::check_global(b, *b.lane, address, sizeof(unsigned), line, "adds to");
     b.counters.atomics++;
+    emulator::publish(b, *b.lane);
     return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
 }
-DEVICE void device_fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+DEVICE void device_fence() { emulator::device_fence(); }
 
 // ---- Barriers and copies
 

@@ -136,6 +136,12 @@ template <class T> struct List {
     }
 };
 
+// Words of global memory that a thread has written at an epoch of the block.
+struct Stored {
+    uint32_t *marks;
+    uint32_t count, thread, epoch;
+};
+
 enum class At : uint8_t { RUNNING, OPERATION, BARRIER, END };
 
 struct Lane {
@@ -146,6 +152,9 @@ struct Lane {
     const char *name;
     void *operands[4];
     uint32_t committed, thread;
+    uint32_t fence;      // the block's epoch at its last device_fence
+    size_t fenced;       // stores of the block until then
+    bool came, sees;     // has done an atomic add, and a device_fence behind one
     List<Copy> copies;
     size_t first_copy;
     List<Access> accesses;
@@ -172,6 +181,10 @@ struct Block {
     void (*kernel)(void *const *);
     const EmulatorLaunch *launch;
     const EmulatorBuffer *last_buffer;
+    uint32_t **marks;  // for each buffer, who wrote its words in this launch, or null: see emulator_memory.h
+    uint32_t mark;     // of this block
+    uint32_t seen;     // the first epoch at which a lane saw what other blocks published
+    List<Stored> stores;
     EmulatorCounters counters;
     uint64_t random;
     void *mapped;
@@ -348,14 +361,14 @@ static inline bool run_block(Block &b, uint64_t number) {
     b.index[0] = (uint32_t) (number % grid[0]), b.index[1] = (uint32_t) (number / grid[0] % grid[1]), b.index[2] = (uint32_t) (number / grid[0] / grid[1]);
     b.random = (b.launch->seed + 1) * 0x9E3779B97F4A7C15ull ^ (number + 1) * 0xD1B54A32D192ED03ull;
     if (!b.random) b.random = 1;
-    b.epoch = 1;
+    b.epoch = 1, b.mark = (uint32_t) (number + 1) << 1, b.seen = UINT32_MAX, b.stores.size = 0;
     forget_shared_memory(b);
     for (int w = 0; w < b.warp_count; w++) {
         b.warps[w] = {b.lanes + w * LANES, w, At::RUNNING, 0, 1};
         for (int l = 0; l < LANES; l++) {
             Lane &lane = b.warps[w].lanes[l];
             lane.thread = (uint32_t) (w * LANES + l);
-            lane.at = At::RUNNING, lane.committed = 0, lane.copies.size = lane.first_copy = 0, lane.accesses.size = 0;
+            lane.at = At::RUNNING, lane.committed = 0, lane.fenced = 0, lane.came = lane.sees = false, lane.copies.size = lane.first_copy = 0, lane.accesses.size = 0;
             lane.place = fresh_fiber(b.stacks + (size_t) lane.thread * STACK, b, run_thread);
         }
     }

@@ -37,6 +37,7 @@ struct Work {
     void (*kernel)(void *const *);
     uint64_t total, step, start, taken;
     int warps;
+    uint32_t **marks;
     bool failed;
     pthread_mutex_t lock;
 };
@@ -54,7 +55,7 @@ static inline bool prepare(Block &b, const Work &work) {
     const size_t threads = (size_t) work.warps * LANES, shared = launch.shared_bytes;
     memset(&b, 0, sizeof b);
     memcpy(b.grid, launch.grid, sizeof b.grid);
-    b.launch = &launch, b.kernel = work.kernel, b.warp_count = work.warps, b.shared_bytes = shared;
+    b.launch = &launch, b.kernel = work.kernel, b.marks = work.marks, b.warp_count = work.warps, b.shared_bytes = shared;
     b.lanes = (Lane *) calloc(threads, sizeof(Lane));
     b.mapped = mmap(nullptr, (threads + 2) * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
     b.stacks = (unsigned char *) (((uintptr_t) b.mapped + STACK - 1) & ~(uintptr_t) (STACK - 1));
@@ -68,7 +69,7 @@ static inline void release(Block &b) {
     const size_t threads = (size_t) b.warp_count * LANES;
     for (size_t i = 0; b.lanes && i < threads; i++) free(b.lanes[i].copies.items), free(b.lanes[i].accesses.items);
     if (b.mapped != MAP_FAILED) munmap(b.mapped, (threads + 2) * STACK);
-    free(b.lanes), free(b.shared), free(b.written), free(b.read);
+    free(b.lanes), free(b.shared), free(b.written), free(b.read), free(b.stores.items);
 }
 
 static inline void refuse(Work &work, const char *message) {
@@ -101,7 +102,7 @@ static void *run_blocks(void *shared_work) {
 static int launch(const EmulatorKernel &kernel, void (*code)(void *const *), const EmulatorLaunch *launch, EmulatorReport *report) {
     memset(report, 0, sizeof *report);
     const uint64_t total = (uint64_t) launch->grid[0] * launch->grid[1] * launch->grid[2];
-    Work work = {launch, report, code, total, 1, 0, 0, (int) (kernel.threads / LANES), false, PTHREAD_MUTEX_INITIALIZER};
+    Work work = {launch, report, code, total, 1, 0, 0, (int) (kernel.threads / LANES), nullptr, false, PTHREAD_MUTEX_INITIALIZER};
     if (launch->argument_count != kernel.parameter_count) {
         snprintf(report->error, sizeof report->error, "%s has %u parameters, and the launch %u arguments", kernel.name, kernel.parameter_count, launch->argument_count);
         return 1;
@@ -113,12 +114,16 @@ static int launch(const EmulatorKernel &kernel, void (*code)(void *const *), con
     if (!total) return refuse(work, "the grid of a launch has no blocks"), 1;
     work.start = launch->seed % total;
     for (work.step = launch->seed * 2654435761u % total + 1; greatest_common(work.step, total) != 1;) work.step++;
+    work.marks = (uint32_t **) calloc(launch->buffer_count + 1, sizeof *work.marks);
+    if (!work.marks) return refuse(work, "there is not enough memory for the emulator"), 1;
     pthread_t others[64];
     uint32_t started = 0;
     for (; started < 64 && started + 1 < launch->workers && started + 1 < total; started++)
         if (pthread_create(&others[started], nullptr, run_blocks, &work)) break;
     run_blocks(&work);
     for (uint32_t i = 0; i < started; i++) pthread_join(others[i], nullptr);
+    for (uint64_t i = 0; i < launch->buffer_count; i++) free(work.marks[i]);
+    free(work.marks);
     return work.failed;
 }
 

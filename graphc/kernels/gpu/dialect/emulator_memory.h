@@ -125,6 +125,74 @@ static inline void check_global(Block &b, const Lane &lane, const void *address,
     if (at % bytes) fault(&lane, line, "%s %llu bytes of global memory at byte %llu of buffer %s, which is not aligned", does, (unsigned long long) bytes, (unsigned long long) offset, buffer->name ? buffer->name : "?");
 }
 
+// ---- Global memory: which blocks see what others write
+//
+// A word that a block has written in this launch has that block's mark, whose lowest bit says that it is published. A lane's atomic add
+// publishes what was written before its last device_fence: by itself, or by others of the block before a barrier. A block sees what is
+// published behind an atomic add and a device_fence of a lane; its other lanes do so behind a barrier.
+
+constexpr uint64_t WORD = 4;
+constexpr uint32_t PUBLISHED = 1;
+
+// The marks of a buffer's words, from that of an address in it; null if nothing of it was written and it is not to be.
+static inline uint32_t *marks_at(Block &b, const void *address, bool writes) {
+    const EmulatorBuffer *buffer = b.last_buffer;
+    uint32_t **place = &b.marks[buffer - b.launch->buffers], *marks = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+    if (!marks && !writes) return nullptr;
+    if (!marks) {
+        uint32_t *made = (uint32_t *) calloc(buffer->bytes / WORD + 2, sizeof *made);
+        if (!made) abort();
+        if (__atomic_compare_exchange_n(place, &marks, made, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) marks = made;
+        else free(made);
+    }
+    return marks + ((uint64_t) address - (uint64_t) buffer->start) / WORD;
+}
+
+static inline uint32_t words_of(uint64_t bytes) { return (uint32_t) (bytes < WORD ? 1 : bytes / WORD); }
+
+static inline void mark(Block &b, const Lane &lane, const void *address, uint64_t bytes) {
+    const Stored stored = {marks_at(b, address, true), words_of(bytes), lane.thread, b.epoch};
+    for (uint32_t i = 0; i < stored.count; i++) __atomic_store_n(stored.marks + i, b.mark, __ATOMIC_RELAXED);
+    b.stores.add(stored);
+}
+
+// Faults where an address has what another block wrote, which this lane need not see, or, read through a cache that is for what
+// nobody writes, what any block wrote.
+static inline void check_seen(Block &b, const Lane &lane, const void *address, uint64_t bytes, int line, bool readonly) {
+    const uint32_t *marks = marks_at(b, address, false);
+    for (uint32_t i = 0; marks && i < words_of(bytes); i++) {
+        const uint32_t found = __atomic_load_n(marks + i, __ATOMIC_RELAXED);
+        if (!found) continue;
+        const char *name = b.last_buffer->name ? b.last_buffer->name : "?";
+        const unsigned other = (found >> 1) - 1;
+        if (readonly) fault(&lane, line, "reads of global memory, buffer %s, as what nobody writes what block %u wrote", name, other);
+        if (found >> 1 == b.mark >> 1) continue;
+        if (!(found & PUBLISHED)) fault(&lane, line, "reads of global memory, buffer %s, what block %u wrote with no device_fence and atomic add behind it", name, other);
+        if (!lane.sees && b.seen >= b.epoch) fault(&lane, line, "reads of global memory, buffer %s, what block %u wrote with no atomic add and device_fence before", name, other);
+    }
+}
+
+static inline void publish(Block &b, Lane &lane) {
+    for (size_t i = 0; i < lane.fenced; i++) {
+        const Stored &each = b.stores.items[i];
+        if (each.thread != lane.thread && each.epoch >= lane.fence) continue;
+        for (uint32_t k = 0; k < each.count; k++) {
+            uint32_t own = b.mark;
+            __atomic_compare_exchange_n(each.marks + k, &own, b.mark | PUBLISHED, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+        }
+    }
+    lane.came = true;
+}
+
+static inline void device_fence() {
+    Block &b = block();
+    Lane &lane = *b.lane;
+    lane.fence = b.epoch, lane.fenced = b.stores.size;
+    lane.sees = lane.came;
+    if (lane.sees && b.epoch < b.seen) b.seen = b.epoch;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
 // ---- What accesses cost
 
 // How often shared memory is asked to serve these addresses of up to 32 lanes: in a bank, different words come one after the other.
@@ -234,9 +302,10 @@ static inline void store_shared(unsigned char *address, const void *from, uint64
     note(lane, (const void *) offset, bytes, SHARED_STORE, line);
 }
 
-static inline void load_global(void *to, const void *address, uint64_t bytes, int line) {
+static inline void load_global(void *to, const void *address, uint64_t bytes, int line, bool readonly = false) {
     Block &b = block();
     check_global(b, *b.lane, address, bytes, line, "reads");
+    check_seen(b, *b.lane, address, bytes, line, readonly);
     note(*b.lane, address, bytes, GLOBAL_LOAD, line);
     memcpy(to, address, bytes);
 }
@@ -244,6 +313,7 @@ static inline void load_global(void *to, const void *address, uint64_t bytes, in
 static inline void store_global(void *address, const void *from, uint64_t bytes, int line) {
     Block &b = block();
     check_global(b, *b.lane, address, bytes, line, "writes");
+    mark(b, *b.lane, address, bytes);
     note(*b.lane, address, bytes, GLOBAL_STORE, line);
     memcpy(address, from, bytes);
 }
@@ -254,6 +324,7 @@ static inline void copy_async(unsigned char *to, const void *from, uint64_t byte
     const uint64_t offset = shared_offset(b, lane, to, bytes, line, "copies to");
     if (valid) {
         check_global(b, lane, from, bytes, line, "copies from");
+        check_seen(b, lane, from, bytes, line, false);
         note(lane, from, bytes, GLOBAL_LOAD, line);
     }
     shared_write(b, lane, offset, nullptr, bytes, stamp(b, warp_of(b, lane), lane.thread), line);

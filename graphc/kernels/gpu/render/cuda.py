@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from graphc.ir.types import BF16, F16, I64
+from graphc.ir.types import BF16, F16
 from graphc.kernels.c.emit import indented
-from graphc.kernels.c.language import Helper, computed_type
-from graphc.kernels.gpu.evaluate import identity
+from graphc.kernels.c.language import computed_type
 from graphc.kernels.gpu.layout import register_map
-from graphc.kernels.gpu.render.values import NARROW, bits
+from graphc.kernels.gpu.render.together import Together
+from graphc.kernels.gpu.render.values import NARROW, Parameter, bits
 from graphc.kernels.gpu.render.writer import (
     CHUNK,
-    Writer,
     chosen,
     converted,
     memory_type,
@@ -39,7 +36,6 @@ from graphc.kernels.gpu.tile import (
     Multiply,
     Part,
     Put,
-    Reduce,
     Statement,
     Store,
     Tile,
@@ -49,18 +45,6 @@ from graphc.kernels.gpu.tile import (
     place,
 )
 from graphc.kernels.nest import name
-from graphc.kernels.scalar import constant
-from graphc.shapes import Dim
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """What a kernel takes, in order: a `tensor` by its number; a size, as it is (`int`) or to divide by (`Divisor`); last, if it
-    has faults to report, where (`fault`): an int32, in which it writes the number of one."""
-
-    kind: str
-    name: str
-    value: int | Dim
 
 
 @dataclass(frozen=True)
@@ -96,7 +80,7 @@ def render(kernel: TileKernel) -> Rendered:
     return _Writer(kernel).written()
 
 
-class _Writer(Writer):
+class _Writer(Together):
     def written(self) -> Rendered:
         """The whole kernel."""
         kernel = self.kernel
@@ -174,7 +158,8 @@ class _Writer(Writer):
                 self.say(f"const bool valid = {valid};")
                 valid = "valid"
             self.say(f"{memory_type(kind)} read[{width}];")
-            line = f"load_readonly_{width * kind.itemsize}(read, {source});"
+            memory = "global" if it.source.written else "readonly"
+            line = f"load_{memory}_{width * kind.itemsize}(read, {source});"
             self.say(line if valid is None else f"if ({valid}) {line}")
             self.each(width, f"{name}[e + v] = {chosen(valid, converted('read[v]', kind, it.tile.dtype))};")
 
@@ -296,53 +281,6 @@ class _Writer(Writer):
         if table not in self.block.lines:
             self.say(table)
         return f"{name}[e]"
-
-    def _reduce(self, it: Reduce) -> None:
-        source, target, axis = it.source, it.tile, it.axis
-        combine = (
-            "{0} + {1}" if it.kind == "sum" else f"{self.values.helper(Helper(it.kind, it.tile.dtype))}({{0}}, {{1}})"
-        )
-        count, name = target.layout.registers, target.name
-        start = identity(it.kind, target.dtype)
-        first = {float("inf"): "INFINITY", float("-inf"): "-INFINITY"}.get(start, f"{start}")
-        self.say(f"UNROLL for (int e = 0; e < {count}; e++) {name}[e] = {first};")
-        places = register_map(target.layout, source.layout)
-        assert places is not None
-        table = f"{name}_of_{source.name}"
-        with self.inside(""):
-            self.say(f"const int {table}[] = {{{', '.join(map(str, places))}}};")
-            there = f"{name}[{table}[e]]"
-            line = f"{there} = {combine.format(there, f'{source.name}[e]')};"
-            self.say(f"UNROLL for (int e = 0; e < {source.layout.registers}; e++) {line}")
-        for bit, at in enumerate(source.layout.atom.lanes):
-            if at[axis]:
-                other = f"shuffle_xor({name}[e], {1 << bit})"
-                self.say(f"UNROLL for (int e = 0; e < {count}; e++) {name}[e] = {combine.format(f'{name}[e]', other)};")
-        warps = [
-            (number, each) for number, (each, along) in enumerate(source.layout.warps) if along == axis and each > 1
-        ]
-        for number, each in warps:
-            self.across_warps(it, combine, number, each)
-
-    def across_warps(self, it: Reduce, combine: str, number: int, count: int) -> None:
-        """Combine what several warps have, through shared memory."""
-        assert it.scratch is not None
-        target, name, scratch = it.tile, it.tile.name, it.scratch
-        inner = int(np.prod([each for each, _ in it.source.layout.warps[number + 1 :]], dtype=int))
-        digit = f"warp / {inner} % {count}" if inner > 1 else f"warp % {count}"
-        alone = sum(1 << bit for bit, at in enumerate(it.source.layout.atom.lanes) if at[it.axis])
-        stage = constant(0, I64)
-        self.say("barrier();")
-        with self.groups(target, 1):
-            along = "row" if it.axis == 1 else "column"
-            along = along if target.shape[1 - it.axis] > 1 else "0"
-            address = self.shared_place(scratch, stage, digit, along)
-            self.say(f"if ((lane & {alone}) == 0) store_shared<float>({address}, {name}[e]);")
-        self.say("barrier();")
-        with self.groups(target, 1):
-            self.say(f"{name}[e] = load_shared<float>({self.shared_place(scratch, stage, '0', along)});")
-            other = f"load_shared<float>({self.shared_place(scratch, stage, 'w', along)})"
-            self.say(f"for (int w = 1; w < {count}; w++) {name}[e] = {combine.format(f'{name}[e]', other)};")
 
     def _multiply(self, it: Multiply) -> None:
         total, a, b = it.total, it.a, it.b

@@ -8,23 +8,17 @@ read where they begin, and written to shared memory as late as the language allo
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from graphc.ir.types import BF16, F16, I64
-from graphc.kernels.gpu.evaluate import identity
-from graphc.kernels.gpu.layout import register_map
-from graphc.kernels.gpu.render.cuda import Parameter
-from graphc.kernels.gpu.render.spirv_matrices import Matrices
 from graphc.kernels.gpu.render.spirv_memory import CHUNK, LEAST_PUSHED
 from graphc.kernels.gpu.render.spirv_module import Block, Module, renamed, words
 from graphc.kernels.gpu.render.spirv_numbers import kind_in_registers
 from graphc.kernels.gpu.render.spirv_tiles import register_count
+from graphc.kernels.gpu.render.spirv_together import Together
 from graphc.kernels.gpu.render.spirv_values import kind_of
-from graphc.kernels.gpu.render.values import Parameters
+from graphc.kernels.gpu.render.values import Parameter, Parameters
 from graphc.kernels.gpu.tile import (
     BLOCKS,
     Barrier,
@@ -39,7 +33,6 @@ from graphc.kernels.gpu.tile import (
     Multiply,
     Part,
     Put,
-    Reduce,
     Statement,
     Store,
     TileKernel,
@@ -85,7 +78,7 @@ def render(
     return writer.written()
 
 
-class _Writer(Matrices):
+class _Writer(Together):
     def __init__(self, kernel: TileKernel, lanes: int) -> None:
         module = Module()
         super().__init__(kernel, module, Block(module), Parameters(), lanes)
@@ -178,10 +171,6 @@ class _Writer(Matrices):
         """An offset counted in groups of neighbours."""
         return self.i32("ShiftRightArithmetic", offset, width.bit_length() - 1) if width > 1 else offset
 
-    def converted(self, value: int, source: np.dtype, target: np.dtype) -> int:
-        """A number that a type holds in another type."""
-        return value if source == target else self.cast(value, kind_in_registers(source), source, target)
-
     def settle(self) -> None:
         """What is under way gets where it belongs, before the block ends or others begin."""
         self.arrived()
@@ -207,16 +196,6 @@ class _Writer(Matrices):
             )
             to = self.value(self.shared_index(it.target, it.stage, row, column, nbytes))
             self.pending.append(lambda to=to, found=found, inside=inside: self.arrive(to, found, nbytes, inside))  # type: ignore[misc]
-
-    def arrive(self, to: int, found: Sequence[int], nbytes: int, inside: int | None) -> None:
-        """Write what was read to shared memory."""
-        outer = self.block
-        if inside is not None:
-            self.block = Block(self.module, outer)
-        self.write_words(None, to, nbytes, found)
-        if inside is not None:
-            inner, self.block = self.block, outer
-            outer.choose(inside, inner)
 
     def do_commit(self, it: Commit) -> None:
         pass
@@ -299,49 +278,6 @@ class _Writer(Matrices):
         self.bound.pop(group, None)
         for register, value in enumerate(found):
             self.hold(tile, register, value)
-
-    def do_reduce(self, it: Reduce) -> None:
-        source, target, dtype, kind = it.source, it.tile, it.tile.dtype, kind_in_registers(it.tile.dtype)
-        name = {"sum": "+"}.get(it.kind, it.kind)
-        places = register_map(target.layout, source.layout)
-        assert places is not None
-        totals = [self.constant(identity(it.kind, dtype), kind)] * target.layout.registers
-        for register, at in enumerate(places):
-            value = self.converted(self.held(source, register), source.dtype, dtype)
-            totals[at] = self.operator(name, dtype, kind, [totals[at], value])
-        self.module.need("GroupNonUniformShuffle")
-        for bit, along in enumerate(source.layout.atom.lanes):
-            if along[it.axis]:
-                subgroup, mask = self.module.number(3), self.module.number(1 << bit)
-                others = [self.make(kind, "GroupNonUniformShuffleXor", subgroup, each, mask) for each in totals]
-                totals = [self.operator(name, dtype, kind, pair) for pair in zip(totals, others, strict=True)]
-        for register, value in enumerate(totals):
-            self.hold(target, register, value)
-        for number, (count, axis) in enumerate(source.layout.warps):
-            if axis == it.axis and count > 1:
-                self.across_warps(it, name, number, count)
-
-    def across_warps(self, it: Reduce, name: str, number: int, count: int) -> None:
-        """Combine what several warps have, through shared memory."""
-        target, scratch, zero = it.tile, it.scratch, constant(0, I64)
-        assert scratch is not None
-        dtype, kind = target.dtype, kind_in_registers(target.dtype)
-        inner = int(np.prod([each for each, _ in it.source.layout.warps[number + 1 :]], dtype=int))
-        alone = sum(1 << bit for bit, at in enumerate(it.source.layout.atom.lanes) if at[it.axis])
-        digit, first = self.warp // inner % count, self.value((self.lane & alone).eq(0))
-        nbytes = scratch.dtype.itemsize
-        self.do_barrier(Barrier())
-        for register, row, column in self.groups(target, 1):
-            along = row if it.axis == 1 else column
-            to = self.value(self.shared_index(scratch, zero, digit, along, nbytes))
-            self.arrive(to, self.packed([self.held(target, register)], dtype), nbytes, first)
-        self.do_barrier(Barrier())
-        for register, row, column in self.groups(target, 1):
-            along, values = row if it.axis == 1 else column, []
-            for warp in range(count):
-                there = self.value(self.shared_index(scratch, zero, constant(warp, I64), along, nbytes))
-                values += self.unpacked(self.read_words(None, there, nbytes), dtype)
-            self.hold(target, register, functools.reduce(lambda a, b: self.operator(name, dtype, kind, [a, b]), values))
 
     def do_multiply(self, it: Multiply) -> None:
         if it.instruction.total.opaque:

@@ -11,7 +11,7 @@ import numpy as np
 from graphc.kernels.gpu.render.spirv_module import Block, Module, words
 from graphc.kernels.gpu.render.spirv_values import Values
 from graphc.kernels.gpu.render.values import Parameters
-from graphc.kernels.gpu.tile import Global, Shared, TileKernel
+from graphc.kernels.gpu.tile import Global, Load, Shared, TileKernel, walk
 from graphc.kernels.scalar import Scalar
 
 CHUNK = 16
@@ -21,6 +21,11 @@ LEAST_PUSHED = 128
 FAULT = -1
 """The number of the place where faults are told, which comes behind the tensors."""
 ALIGNED, NON_PRIVATE = 2, 0x20
+QUEUE_FAMILY = 5
+"""The scope of all that a queue runs."""
+IN_SHARED = 0x100
+EVERYTHING = 0x8 | 0x40 | IN_SHARED | 0x2000 | 0x4000
+"""What a barrier does: acquire and release, make available and visible, of tensors and of shared memory."""
 SMALL = {1: "8BitAccess", 2: "16BitAccess"}
 
 
@@ -31,6 +36,7 @@ class Memory(Values):
         super().__init__(kernel, module, block, parameters)
         self.pushed = LEAST_PUSHED
         self.is_seen = True
+        self.exchanged = {it.source.number for it in walk(kernel.body) if isinstance(it, Load) and it.source.written}
         self.views: dict[tuple[int, int], int] = {}
         self.addresses = {each.number: module.fresh() for each in kernel.tensors} | {FAULT: module.fresh()}
         self.fault_place = Global("fault", np.dtype("int32"), 1, FAULT, written=True)
@@ -83,12 +89,16 @@ class Memory(Values):
         """A pointer to a piece."""
         return self.block.make("AccessChain", *pointer, self.module.number(0), index)
 
+    def access(self, tensor: Global, nbytes: int) -> list[int]:
+        """How a tensor's pieces are read or written: what others write in the same launch is nobody's own."""
+        return [ALIGNED | (NON_PRIVATE if tensor.number in self.exchanged else 0), nbytes]
+
     def read_words(self, at: Global | None, index: int, nbytes: int) -> list[int]:
         """A piece of a tensor, or of shared memory, as words; a small one as the lowest bits of one."""
         if at is None and not self.is_seen:
             return [self.make("i32", "Load", each, NON_PRIVATE) for each in self.shared_words(index, nbytes)]
         pointer = self.shared_pointer(nbytes) if at is None else self.tensor_pointer(at, nbytes)
-        access = [NON_PRIVATE] if at is None else [ALIGNED, nbytes]
+        access = [NON_PRIVATE] if at is None else self.access(at, nbytes)
         found = self.block.make("Load", self.word_type(nbytes), self.piece(pointer, index), *access)
         if nbytes < 4:
             return [self.make("i32", "UConvert", found)]
@@ -105,8 +115,27 @@ class Memory(Values):
         kind, value = self.word_type(nbytes), parts[0]
         if nbytes != 4:
             value = self.block.make("UConvert" if nbytes < 4 else "CompositeConstruct", kind, *parts)
-        access = [NON_PRIVATE] if at is None else [ALIGNED, nbytes]
+        access = [NON_PRIVATE] if at is None else self.access(at, nbytes)
         self.block.do("Store", self.piece(pointer, index), value, *access)
+
+    def across_tensors(self, scope: int) -> list[int]:
+        """The operands of a barrier that orders what is read and written of tensors and of shared memory: within the block, or
+        between all that the queue runs."""
+        numbers = [scope, EVERYTHING & ~IN_SHARED] if scope == QUEUE_FAMILY else [scope, scope, EVERYTHING]
+        return [self.module.number(each) for each in numbers]
+
+    def counted(self, counters: Global, offset: int, count: int) -> int:
+        """Add 1 to a counter; others see what was before, and this thread what was before theirs. The last of so many sets it to
+        0. Gives what it was."""
+        module, pointer = self.module, self.piece(self.tensor_pointer(counters, 4), offset)
+        scope, relaxed = module.number(QUEUE_FAMILY), module.number(0)
+        self.block.do("MemoryBarrier", *self.across_tensors(QUEUE_FAMILY))
+        before = self.make("i32", "AtomicIAdd", pointer, scope, relaxed, module.number(1))
+        self.block.do("MemoryBarrier", *self.across_tensors(QUEUE_FAMILY))
+        inner = Block(module, self.block)
+        inner.do("AtomicStore", pointer, scope, relaxed, module.number(0))
+        self.block.choose(self.make("bool", "IEqual", before, module.number(count - 1)), inner)
+        return before
 
     def element(self, number: int, offset: int) -> int:
         """An element of a tensor, as values read it."""

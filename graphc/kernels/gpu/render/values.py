@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +19,16 @@ from graphc.shapes import Dim, Expr
 
 NARROW = {F16: "half", BF16: "bfloat16"}
 """What the dialect calls the narrow types; in memory they are followed by _t."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a kernel takes, in order: a `tensor` by its number; a size, as it is (`int`) or to divide by (`Divisor`); last, if it
+    has faults to report, where (`fault`): an int32, in which it writes the number of one."""
+
+    kind: str
+    name: str
+    value: int | Dim
 
 
 class Parameters:

@@ -11,7 +11,7 @@ Several contractions that read the same rows of the first operand may be one ker
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
@@ -20,7 +20,7 @@ from graphc.ir.types import F32, I64
 from graphc.kernels.gpu.layout import Layout, spread
 from graphc.kernels.gpu.schedule import Schedule, ScheduleError
 from graphc.kernels.gpu.skeletons.operands import Computed, RowPlace, Rows, tensors_of
-from graphc.kernels.gpu.tile import BLOCKS, Builder, Global, Part, Place, Shared, Swizzle, Tile, TileKernel, index
+from graphc.kernels.gpu.tile import BLOCKS, U32, Builder, Global, Part, Place, Shared, Swizzle, Tile, TileKernel, index
 from graphc.kernels.scalar import Scalar, constant
 from graphc.shapes import Dim, divisible
 
@@ -69,62 +69,17 @@ class Contraction:
     pair: Rows | Computed | None = None
 
 
-def contraction(what: Contraction, schedule: Schedule, others: Sequence[Contraction] = ()) -> list[TileKernel]:
-    """The kernels of a contraction, and of `others` with the same first operand and result, and the same sizes but columns. The
-    tensors of one are a, every b, those beside, whose names differ, and the result. Where the sums are cut into parts, there are
-    two: the first writes its sums, float32 [parts, batch, rows, columns], those of one contraction behind those of the other; the
-    second adds them; its tensors are the sums, those beside, and the result. One with a pair is alone; the tensors of its second
-    matrix follow those of b."""
-    every = (what, *others)
+def contraction(what: Contraction, schedule: Schedule, others: Sequence[Contraction] = ()) -> TileKernel:
+    """The kernel of a contraction, and of `others` with the same first operand and result, and the same sizes but columns. Its
+    tensors are a, every b, the second matrix of a pair, those beside, whose names differ, and the result. Where the sums are cut
+    into parts, there are two before the result: what blocks write their sums to, for the last of those that share a tile to add
+    them in order, and counters, which are 0 before and behind. One with a pair is alone."""
     if what.pair is not None:
         halved = schedule.halved
         if halved is None:
             raise ScheduleError(f"{schedule}: two products whose sums meet cannot share its columns")
-        return [_Contraction(every, halved).kernel()]
-    if schedule.parts == 1:
-        return [_Contraction(every, schedule).kernel()]
-    size = schedule.parts * what.batch * what.rows * sum(each.columns for each in every)
-    begins = (0, *accumulate(each.columns for each in every))
-
-    def place(each: Contraction, before: Dim) -> RowPlace:
-        def offset(batch: Scalar, row: Scalar, column: Scalar) -> Scalar:
-            own = (batch * what.rows + row) * each.columns + column
-            return own if before == 0 else own + index(schedule.parts * what.batch * what.rows * before)
-
-        return offset
-
-    places = [place(each, before) for each, before in zip(every, begins, strict=False)]
-    sums = replace(what, name=f"{what.name}_parts", result_dtype=F32, result_size=size, beside=(), tail=unchanged)
-    parts = [
-        replace(sums, columns=each.columns, b=each.b, result_offset=place)
-        for each, place in zip(every, places, strict=True)
-    ]
-    return [_Contraction(parts, schedule).kernel(), _added(every, schedule, size, places)]
-
-
-def _added(every: Sequence[Contraction], schedule: Schedule, size: Dim, places: Sequence[RowPlace]) -> TileKernel:
-    """The kernel that adds parts of sums, `size` in all, and does the tails."""
-    what, parts, layout = every[0], schedule.parts, spread((16, 128), 8, 8, schedule.instruction.lanes)
-    k = Builder(f"{what.name}_sum", layout.threads)
-    sums = k.tensor("sums", F32, size)
-    beside = tensors_beside(k, every)
-    result = k.tensor("result", what.result_dtype, what.result_size, written=True)
-    batch = BLOCKS[2] if what.batch != 1 else constant(0, I64)
-    total = k.map(k.tile("total", layout), 0.0)
-    one = k.tile("one", layout)
-    columns = Columns(k, every, 128)
-    for number, (each, first) in enumerate(columns.of(BLOCKS[1])):
-        out = _Out(k, each, batch, lambda row: BLOCKS[0] * 16 + row, first)
-        here, own = out.at(places[number]), index(what.batch * what.rows * each.columns)
-        with k.loop("part" if number == 0 else f"part_{number}", parts) as part:
-
-            def offset(row: Scalar, column: Scalar, here: Place = here, before: Scalar = part * own) -> Scalar:
-                return before + here(row, column)
-
-            k.load(one, sums, offset, out.within, out.width(F32))
-            k.map(total, total.value + one.value)
-        out.write([total], beside[number], result)
-    return k.finished(-(-what.rows // 16), columns.count, what.batch)
+        schedule = halved
+    return _Contraction((what, *others), schedule).kernel()
 
 
 def tensors_beside(k: Builder, every: Sequence[Contraction]) -> list[list[Global]]:
@@ -201,8 +156,13 @@ class _Contraction:
         self.b = second_operands(k, every)
         self.pair = [] if what.pair is None else tensors_of(k, "pair", what.pair)[:1]
         self.beside = tensors_beside(k, every)
-        self.result = k.tensor("result", what.result_dtype, what.result_size, written=True)
         self.first_row, self.columns = BLOCKS[0] * schedule.rows, Columns(k, every, schedule.columns)
+        self.down = -(-what.rows // schedule.rows)
+        if schedule.parts > 1:
+            size = schedule.parts * self.tiles * schedule.rows * schedule.columns
+            self.parts = k.tensor("parts", F32, size, written=True)
+            self.counters = k.tensor("counters", U32, self.tiles, written=True)
+        self.result = k.tensor("result", what.result_dtype, what.result_size, written=True)
         self.batch = BLOCKS[2] % what.batch if what.batch != 1 else constant(0, I64)
         self.part = BLOCKS[2] // what.batch if schedule.parts > 1 else constant(0, I64)
         instruction, depth = schedule.instruction, schedule.depth
@@ -234,6 +194,11 @@ class _Contraction:
         return spread(buffer.shape, width, threads // lanes, lanes)
 
     @property
+    def tiles(self) -> Dim:
+        """How many tiles the result has."""
+        return self.down * self.columns.count * self.what.batch
+
+    @property
     def steps(self) -> Dim:
         """How many pieces of the sum there are."""
         return -(-(self.what.channels * self.what.taps) // self.schedule.depth)
@@ -263,7 +228,7 @@ class _Contraction:
         k.wait(0)
         k.barrier()
         self.results(totals)
-        return k.finished(-(-what.rows // schedule.rows), self.columns.count, what.batch * schedule.parts)
+        return k.finished(self.down, self.columns.count, what.batch * schedule.parts)
 
     def copies(self, own_step: Scalar) -> None:
         """Begin to copy a piece of both operands, if there is one, or to compute it."""
@@ -346,31 +311,66 @@ class _Contraction:
                 k.multiply(total, self.a_rows, rows, instruction)
 
     def results(self, totals: Sequence[Tile]) -> None:
-        """Bring the sums into rows, through shared memory, a strip of all warps at a time; do the tail, and write."""
+        """Bring the sums into rows, through shared memory, a strip of all warps at a time; do the tail, and write. Parts of sums
+        are written as they are: the last block of those that share a tile adds them."""
         what, schedule, k = self.what, self.schedule, self.k
-        height, times = schedule.instruction.m, schedule.repeat[0]
-        strip = schedule.warps[0] * height, schedule.columns
+        times, parts = schedule.repeat[0], schedule.parts
+        strip = schedule.warps[0] * schedule.instruction.m, schedule.columns
         opaque, lanes = schedule.instruction.total.opaque, schedule.instruction.lanes
         order = {"padding": PADDING} if opaque else {"swizzle": strip_swizzle(schedule.columns)}
         buffer = k.array("strip", F32, strip, 1, instead_of=[self.a_buffer], **order)
-        batch = self.part * what.batch + self.batch
-        layout = spread(strip, 16 // what.result_dtype.itemsize, schedule.threads // lanes, lanes)
+        width = 16 // what.result_dtype.itemsize
+        layout = spread(strip, width, schedule.threads // lanes, lanes)
         found = [k.tile(name, layout) for name in ("sums", "pair_sums")[: len(totals)]]
+        tile = (self.batch * index(self.columns.count) + BLOCKS[1]) * index(self.down) + BLOCKS[0]
+
+        def place(part: Scalar, number: Scalar) -> Place:
+            """Where parts lie: what lanes write together, side by side."""
+            size = strip[0] * strip[1]
+            first = ((part * index(self.tiles) + tile) * times + number) * size
+
+            def offset(row: Scalar, column: Scalar) -> Scalar:
+                before = column % width // CHUNK * (size * CHUNK // width)
+                return first + before + (row * strip[1] + column) // width * CHUNK + column % CHUNK
+
+            return offset
+
         with k.loop("strip_number", times, unrolled=True) as number:
-
-            def row_of(row: Scalar) -> Scalar:
-                return self.first_row + row // height * (height * times) + number * height + row % height
-
             for total, sums in zip(totals, found, strict=True):
                 if total is not totals[0]:
                     k.barrier()
                 k.put(buffer, Part(total, number))
                 k.barrier()
                 k.get(sums, buffer)
-            for beside, (each, first) in zip(self.beside, self.columns.of(BLOCKS[1]), strict=True):
-                _Out(k, each, batch, row_of, first).write(found, beside, self.result)
+            if parts > 1:
+                k.store(self.parts, place(self.part, number), found[0], vector=CHUNK)
+            else:
+                self.write(found, number)
             k.barrier()
+        if parts == 1:
+            return
+        told = k.array("told", U32, (1, CHUNK), instead_of=[buffer])
+        sums, one = k.tile("sum", layout), k.tile("one", layout)
+        with k.last(self.counters, tile, parts, told), k.loop("strip_of_parts", times) as number:
+            k.map(sums, 0.0)
+            with k.loop("part", parts, unrolled=True) as part:
+                k.load(one, self.parts, place(part, number), vector=CHUNK)
+                k.map(sums, sums.value + one.value)
+            self.write([sums], number)
 
+    def write(self, sums: Sequence[Tile], number: Scalar) -> None:
+        """Do the tail for a strip of sums, and write it."""
+        height, times = self.schedule.instruction.m, self.schedule.repeat[0]
+
+        def row_of(row: Scalar) -> Scalar:
+            return self.first_row + row // height * (height * times) + number * height + row % height
+
+        for beside, (each, first) in zip(self.beside, self.columns.of(BLOCKS[1]), strict=True):
+            _Out(self.k, each, self.batch, row_of, first).write(sums, beside, self.result)
+
+
+CHUNK = 4
+"""Numbers of float32 that are read or written at once."""
 
 PADDING = 16
 """Bytes behind each row of shared memory that an instruction reads as it likes, so that neighbouring rows lie in other banks."""

@@ -10,14 +10,14 @@ from graphc.shapes import Dim
 from graphc.targets.ggml.cpp.names import Names, identifier, string_literal
 from graphc.targets.ggml.generate.generate import Generated, generated
 from graphc.targets.ggml.program.device_code import DeviceCode, checksum
-from graphc.targets.ggml.program.launch import RESULT_TENSOR, SCRATCH_TENSOR, Launch
+from graphc.targets.ggml.program.launch import COUNTERS_TENSOR, RESULT_TENSOR, SCRATCH_TENSOR, Launch
 from graphc.targets.ggml.program.program import Call, Program
 from graphc.targets.ggml.program.tensor import Constant
 
 PARAMETERS = {"int": "graphc::size", "Divisor": "graphc::divisor"}
 """What a parameter is that takes a number, by its kind."""
 
-PLACES = {RESULT_TENSOR: "graphc::result", SCRATCH_TENSOR: "graphc::scratch"}
+PLACES = {RESULT_TENSOR: "graphc::result", SCRATCH_TENSOR: "graphc::scratch", COUNTERS_TENSOR: "graphc::counters"}
 """What a parameter is that takes no tensor which the call reads."""
 
 
@@ -32,7 +32,7 @@ class LaunchedCode:
 
     def with_numbers(self, program: Program) -> Program:
         """The program whose launching calls are given, behind their tensors, the constant, and then all numbers: for each kernel
-        its blocks along x, y and z and its parameters' sizes, and last the bytes of scratch memory."""
+        its blocks along x, y and z and its parameters' sizes, and last the bytes of scratch memory and of counters."""
         return replace(program, calls=list(map(self._given, program.calls)))
 
     def _given(self, call: Call) -> Call:
@@ -42,7 +42,8 @@ class LaunchedCode:
             return call
         numbers = [number for each in call.launches.each for number in numbers_of(each)]
         constant = Constant(self._constant(call.launches.each))
-        return replace(call, args=(*call.args, constant, *numbers, call.launches.scratch))
+        room = call.launches.scratch, call.launches.counters
+        return replace(call, args=(*call.args, constant, *numbers, *room))
 
     def _constant(self, launches: Sequence[Launch]) -> str:
         text = ", ".join(map(launch_text, launches))

@@ -37,7 +37,15 @@ from graphc.targets.ggml.generate.arrays import (
     unflat,
     variables,
 )
-from graphc.targets.ggml.program.launch import LAUNCH, RESULT_TENSOR, SCRATCH_TENSOR, Choice, Launch, Launches
+from graphc.targets.ggml.program.launch import (
+    COUNTERS_TENSOR,
+    LAUNCH,
+    RESULT_TENSOR,
+    SCRATCH_TENSOR,
+    Choice,
+    Launch,
+    Launches,
+)
 from graphc.targets.ggml.program.program import Call, Packing, Program
 from graphc.targets.ggml.program.tensor import STORAGE, Quad, Tensor, checked, dense
 
@@ -309,25 +317,20 @@ class Generator:
         return self.call(Launches((Launch(self.rendered(kernel), numbers),)), tensors, dtype, ne, order)
 
     def contracted(
-        self, sizes: Sizes, kernels: Callable[[Schedule], Sequence[TileKernel]], schedules: Sequence[Schedule],
+        self, sizes: Sizes, kernel: Callable[[Schedule], TileKernel], schedules: Sequence[Schedule],
         operands: Sequence[Buffer], beside: Sequence[Buffer], dtype: np.dtype, ne: Quad, order: Order,
     ) -> Buffer:  # fmt: skip
-        """A buffer that the kernels of a contraction fill, in one of these schedules, which is chosen when sizes are known."""
+        """A buffer that the kernel of a contraction fills, in one of these schedules, which is chosen when sizes are known."""
         self.finish(*operands, *beside)
         tensors = list(dict.fromkeys(each.tensor for each in (*operands, *beside)))
-        first, second = ([tensors.index(each.tensor) for each in part] for part in (operands, beside))
+        read = [tensors.index(each.tensor) for each in (*operands, *beside)]
 
         def way(schedule: Schedule) -> Launches:
-            found = [self.rendered(each) for each in kernels(schedule)]
-            if len(found) == 1:
-                return Launches((Launch(found[0], (*first, *second, RESULT_TENSOR)),))
-            multiplying, adding = found
-            sums = multiplying.kernel.tensors[-1]
-            launches = (
-                Launch(multiplying, (*first, SCRATCH_TENSOR)),
-                Launch(adding, (SCRATCH_TENSOR, *second, RESULT_TENSOR)),
-            )
-            return Launches(launches, sums.size * sums.dtype.itemsize)
+            found = self.rendered(kernel(schedule))
+            own = [each.size * each.dtype.itemsize for each in found.kernel.tensors if each.written][:-1]
+            numbers = (*read, *(SCRATCH_TENSOR, COUNTERS_TENSOR)[: len(own)], RESULT_TENSOR)
+            scratch, counters = own or (0, 0)
+            return Launches((Launch(found, numbers),), scratch, counters)
 
         choice = Choice(sizes, {each: way(each) for each in schedules}, way)
         return self.call(replace(choice.ways[schedules[0]], choice=choice), tensors, dtype, ne, order)

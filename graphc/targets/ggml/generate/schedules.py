@@ -34,7 +34,7 @@ from graphc.kernels.gpu.scheduling import Scheduling
 KEPT_IN = "schedules"
 """The folder of the cache."""
 
-TEXTS = ("skeletons/contraction.py", "render/cuda.py", "render/writer.py", "dialect/matrices.h")
+TEXTS = ("skeletons/contraction.py", "render/cuda.py", "render/together.py", "render/writer.py", "dialect/matrices.h")
 """What the speed of a contraction depends on besides the device and the schedule: another text makes measurements void."""
 
 HEAD = re.compile(

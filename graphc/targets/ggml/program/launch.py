@@ -16,8 +16,9 @@ if TYPE_CHECKING:  # what runs on the CPU alone starts without the generator
 LAUNCH = "graphc_launch"
 """What stands for a function in such a call; its arguments are the tensors that its kernels read."""
 
-RESULT_TENSOR, SCRATCH_TENSOR = -1, -2
-"""What stands for an argument's number where a kernel has the call's result, or memory that nobody else needs."""
+RESULT_TENSOR, SCRATCH_TENSOR, COUNTERS_TENSOR = -1, -2, -3
+"""What stands for an argument's number where a kernel has the call's result, memory that nobody else needs, or counters, which
+are 0 when it begins and when it ends."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +31,12 @@ class Launch:
 
 @dataclass(frozen=True, eq=False)
 class Launches:
-    """What a call launches, one after the other; the `scratch` is so many bytes, which all of them share. With a `choice`, they
-    are the first of its ways, and another may be launched instead."""
+    """What a call launches, one after the other; the `scratch` is so many bytes, which all of them share, and so are `counters`.
+    With a `choice`, they are the first of its ways, and another may be launched instead."""
 
     each: tuple[Launch, ...]
     scratch: Dim = 0
+    counters: Dim = 0
     choice: Choice | None = None
 
     @property

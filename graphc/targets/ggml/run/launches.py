@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphc.backends.generated import device_features
-from graphc.backends.launches import Kernel, Module, Place, Scratch, Value, Work
+from graphc.backends.launches import Counters, Kernel, Module, Place, Scratch, Value, Work
 from graphc.backends.launches import Launch as DeviceLaunch
 from graphc.backends.precision import is_exact
 from graphc.cache import warn_once
@@ -25,8 +25,11 @@ from graphc.targets.ggml.generate.folder import read_kernels
 from graphc.targets.ggml.generate.generate import Generated, generated
 from graphc.targets.ggml.generate.schedules import scheduling_for
 from graphc.targets.ggml.program.device_code import DeviceCode, checksum
-from graphc.targets.ggml.program.launch import SCRATCH_TENSOR, Choice, Launch, Launches
+from graphc.targets.ggml.program.launch import COUNTERS_TENSOR, SCRATCH_TENSOR, Choice, Launch, Launches
 from graphc.targets.ggml.program.program import Call, Program
+
+OWN: Mapping[int, Scratch | Counters] = {SCRATCH_TENSOR: Scratch(), COUNTERS_TENSOR: Counters()}
+"""What is no tensor, by what stands for it."""
 
 
 def form_for(device: Any) -> Form:
@@ -114,21 +117,21 @@ class LaunchedKernels:
     def work(self, call: Call, binding: Mapping[str, int]) -> Work:
         """What a call's node does, for these sizes."""
         launches = self.launches_for(call, binding)
-        scratch = integer(launches.scratch, binding)
-        return Work([self._launch(each, binding, scratch) for each in launches.each])
+        room = integer(launches.scratch, binding), integer(launches.counters, binding)
+        return Work([self._launch(each, binding, room) for each in launches.each])
 
     def node(self, context: Any, work: Work, call: Call, args: Sequence[Any], binding: Mapping[str, int]) -> Any:
         """The tensor that a call's kernels make of others."""
         ne = [integer(size, binding) for size in call.result.ne]
         return work.node(context, getattr(ggml, f"GGML_TYPE_{call.result.type}"), ne, args)
 
-    def _launch(self, launch: Launch, binding: Mapping[str, int], scratch: int) -> DeviceLaunch:
+    def _launch(self, launch: Launch, binding: Mapping[str, int], room: tuple[int, int]) -> DeviceLaunch:
         rendered = launch.rendered
         kernel = rendered.kernel
-        places = [Scratch() if number == SCRATCH_TENSOR else Place(number) for number in launch.tensors]
+        places = [OWN.get(number, Place(number)) for number in launch.tensors]
         given = [_value(each) for each in arguments(rendered, places, binding)]
         found = self.kernels[kernel.name]
-        return DeviceLaunch(found, grid(rendered, binding), kernel.threads, given, kernel.shared_bytes, scratch)
+        return DeviceLaunch(found, grid(rendered, binding), kernel.threads, given, kernel.shared_bytes, *room)
 
 
 def misfit_of(carried: DeviceCode, fast: bool, architecture: str, text: str | None = None) -> str:
@@ -142,7 +145,7 @@ def misfit_of(carried: DeviceCode, fast: bool, architecture: str, text: str | No
     return ""
 
 
-def _value(argument: Place | Scratch | int | Divisor) -> Place | Scratch | Value:
+def _value(argument: Place | Scratch | Counters | int | Divisor) -> Place | Scratch | Counters | Value:
     if isinstance(argument, Divisor):
         return np.array(argument, np.uint32)
     return np.int32(argument) if isinstance(argument, int) else argument

@@ -11,8 +11,7 @@ struct backend {
     struct ggml_backend ggml;
     struct gpu_unit * unit;
     struct gpu_queue * queue;
-    struct gpu_buffer * scratch;
-    size_t scratch_size;
+    struct gpu_room room;
     struct gpu_plan plan;
     struct gpu_recordings recordings;
     enum graphc_gpu_mode mode;
@@ -41,17 +40,24 @@ static void free_backend(ggml_backend_t backend) {
     gpu_settle(b->unit, b->queue);
     gpu_recordings_free(&b->recordings, b->unit);
     free_events(b);
-    gpu_buffer_free(b->scratch);
+    gpu_buffer_free(b->room.scratch);
+    gpu_buffer_free(b->room.counters);
     calls_of(b)->queue_free(b->unit->open, b->queue);
     gpu_plan_free(&b->plan);
     gpu_drop(b->unit);
     free(b);
 }
 
+/// Where launches failed, nobody knows what they left: the next run has new counters.
+static void forget_counters(struct backend * b) {
+    gpu_buffer_free(b->room.counters);
+    b->room.counters = NULL, b->room.counters_size = 0;
+}
+
 static void synchronize(ggml_backend_t backend) {
     struct backend * b = own(backend);
     if (gpu_is_lost(b->unit)) return;
-    gpu_check(b->unit, gpu_settle(b->unit, b->queue), "%s", b->doing);
+    if (!gpu_check(b->unit, gpu_settle(b->unit, b->queue), "%s", b->doing)) forget_counters(b);
     snprintf(b->doing, sizeof b->doing, "waiting");
 }
 
@@ -119,13 +125,24 @@ static void wait_event(ggml_backend_t backend, ggml_backend_event_t event) {
     gpu_check(b->unit, calls_of(b)->event_wait(b->unit->open, b->queue, (struct gpu_event *) event->context), "waiting for an event");
 }
 
-/// Scratch memory that is large enough.
-static bool make_scratch(struct backend * b, size_t size) {
-    if (size <= b->scratch_size) return true;
-    gpu_buffer_free(b->scratch);
-    b->scratch = gpu_buffer_new(b->unit, size);
-    b->scratch_size = b->scratch == NULL ? 0 : size;
-    return b->scratch != NULL;
+/// Memory that is large enough; `*has` is what there is of it.
+static bool make_larger(struct backend * b, struct gpu_buffer ** memory, size_t * has, size_t size) {
+    gpu_buffer_free(*memory);
+    *memory = gpu_buffer_new(b->unit, size);
+    *has = *memory == NULL ? 0 : size;
+    return *memory != NULL;
+}
+
+static bool grow_room(struct backend * b, struct gpu_room wanted) {
+    struct gpu_room * room = &b->room;
+    if (wanted.scratch_size > room->scratch_size && !make_larger(b, &room->scratch, &room->scratch_size, wanted.scratch_size)) return false;
+    if (wanted.counters_size <= room->counters_size) return true;
+    if (!make_larger(b, &room->counters, &room->counters_size, wanted.counters_size)) return false;
+    const struct gpu_place place = {room->counters->memory, 0};
+    const enum gpu_status status = calls_of(b)->fill(b->unit->open, b->queue, place, 0, room->counters_size);
+    if (gpu_check(b->unit, status, "clearing counters")) return true;
+    forget_counters(b);
+    return false;
 }
 
 static bool launch(struct backend * b, const struct gpu_step * step) {
@@ -235,14 +252,15 @@ static void describe(struct backend * b) {
 static enum ggml_status compute(ggml_backend_t backend, struct ggml_cgraph * graph) {
     struct backend * b = own(backend);
     if (gpu_is_lost(b->unit) || gpu_has_failed()) return GGML_STATUS_FAILED;  // what it reads may not be there
-    const size_t scratch = gpu_scratch_of(b->unit->host->functions, graph);
-    if (!make_scratch(b, scratch) || !gpu_plan_graph(b->unit, &b->plan, graph, b->scratch)) return GGML_STATUS_FAILED;
+    const struct gpu_room wanted = gpu_room_of(b->unit->host->functions, graph);
+    if (!grow_room(b, wanted) || !gpu_plan_graph(b->unit, &b->plan, graph, &b->room)) return GGML_STATUS_FAILED;
     if (b->plan.count == 0) return GGML_STATUS_SUCCESS;
     describe(b);
     const bool done = b->timer != NULL                  ? launch_timed(b)
                       : b->mode == GRAPHC_GPU_STEP      ? launch_in_steps(b)
                       : b->mode == GRAPHC_GPU_LAUNCH    ? launch_all(b)
                                                         : record_or_launch(b);
+    if (!done) forget_counters(b);
     return done ? GGML_STATUS_SUCCESS : GGML_STATUS_FAILED;
 }
 

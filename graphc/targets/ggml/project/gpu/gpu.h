@@ -57,9 +57,10 @@ void graphc_gpu_module_free(struct graphc_module * module);
 struct graphc_kernel * graphc_gpu_kernel(struct graphc_module * module, const char * name, uint32_t shared);
 
 enum graphc_argument_kind {
-    GRAPHC_TENSOR,   // the address of a tensor, plus `offset` bytes: `number` is -1 for the node, or that of its source
-    GRAPHC_SCRATCH,  // the address of the node's scratch memory, plus `offset` bytes
-    GRAPHC_VALUE,    // `number` bytes: a number of 4 or 8, or the 12 of a divisor
+    GRAPHC_TENSOR,    // the address of a tensor, plus `offset` bytes: `number` is -1 for the node, or that of its source
+    GRAPHC_SCRATCH,   // the address of the node's scratch memory, plus `offset` bytes
+    GRAPHC_COUNTERS,  // the address of memory that is 0 when the launch begins, and that it leaves so
+    GRAPHC_VALUE,     // `number` bytes: a number of 4 or 8, or the 12 of a divisor
 };
 
 struct graphc_argument {
@@ -71,13 +72,13 @@ struct graphc_argument {
 };
 
 /// One launch. Where a number of `grid` is 0, there is nothing to do. `scratch` is how many bytes of the node's scratch memory, which all
-/// its launches see and no other node needs, it reads or writes. It is not cleared.
+/// its launches see and no other node needs, it reads or writes. It is not cleared. `counters` is how many bytes of them it has.
 struct graphc_launch {
     struct graphc_kernel * kernel;
     uint32_t grid[3], threads[3], shared;
     int32_t count;
     const struct graphc_argument * arguments;
-    size_t scratch;
+    size_t scratch, counters;
 };
 
 /// What a node does, in this order. It lives as long as the node.

@@ -20,10 +20,16 @@ struct gpu_plan {
     size_t step_room, argument_room, key_room;  // bytes that there are of each
 };
 
-/// How many bytes of scratch memory a graph wants.
-size_t gpu_scratch_of(const struct graphc_gpu_ggml * ggml, struct ggml_cgraph * graph);
+/// Memory of a backend that its launches have besides tensors, and how many bytes it has. Counters are 0 while nothing runs.
+struct gpu_room {
+    struct gpu_buffer *scratch, *counters;
+    size_t scratch_size, counters_size;
+};
+
+/// How many bytes of it a graph wants.
+struct gpu_room gpu_room_of(const struct graphc_gpu_ggml * ggml, struct ggml_cgraph * graph);
 
 /// Find out what a graph launches. Returns false, with an error, if it cannot be launched on the device.
-bool gpu_plan_graph(struct gpu_unit * unit, struct gpu_plan * plan, struct ggml_cgraph * graph, const struct gpu_buffer * scratch);
+bool gpu_plan_graph(struct gpu_unit * unit, struct gpu_plan * plan, struct ggml_cgraph * graph, const struct gpu_room * room);
 
 void gpu_plan_free(struct gpu_plan * plan);

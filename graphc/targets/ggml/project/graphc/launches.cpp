@@ -111,8 +111,8 @@ graphc_argument divisor_of(int64_t number, const char * kernel) {
 
 graphc_argument place_of(int parameter) {
     graphc_argument argument{};
-    argument.kind = parameter == scratch ? GRAPHC_SCRATCH : GRAPHC_TENSOR;
-    argument.number = parameter == scratch ? 0 : parameter;
+    argument.kind = parameter == scratch ? GRAPHC_SCRATCH : parameter == counters ? GRAPHC_COUNTERS : GRAPHC_TENSOR;
+    argument.number = argument.kind == GRAPHC_TENSOR ? parameter : 0;
     return argument;
 }
 
@@ -146,7 +146,7 @@ LaunchWork::LaunchWork(const Launched & launched, const DeviceKernels & kernels,
                                 : parameter == divisor ? divisor_of(*next++, info.kernel)
                                                        : place_of(parameter));
         }
-        launch.scratch = static_cast<size_t>(numbers.back());
+        launch.scratch = static_cast<size_t>(*(numbers.end() - 2)), launch.counters = static_cast<size_t>(numbers.back());
         each_.push_back(launch);
     }
     for (size_t i = 0; i < each_.size(); ++i) {

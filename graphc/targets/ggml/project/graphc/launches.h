@@ -16,10 +16,11 @@ namespace graphc {
 
 /// What a kernel's parameter is: a tensor that the call reads, by its number, or one of these.
 enum KernelParameter : int {
-    result = -1,   // the tensor that the call makes
-    scratch = -2,  // memory that nobody else needs
-    size = -3,     // the next of the call's numbers
-    divisor = -4,  // what divides by the next of the call's numbers
+    result = -1,    // the tensor that the call makes
+    scratch = -2,   // memory that nobody else needs
+    counters = -3,  // memory that is 0 when the kernel begins, and when it ends
+    size = -4,      // the next of the call's numbers
+    divisor = -5,   // what divides by the next of the call's numbers
 };
 
 /// A kernel, as it is launched: threads of a block, bytes of a block's shared memory, and its parameters.
@@ -61,8 +62,8 @@ void require_countable(const Shape & shape);
 /// What a node of a graph launches. The node has its address.
 class LaunchWork {
   public:
-    /// `numbers` are, for each kernel, its blocks along x, y and z and what its parameters take; the last is the bytes of scratch memory.
-    /// Throws Error for what a kernel cannot count.
+    /// `numbers` are, for each kernel, its blocks along x, y and z and what its parameters take; the last two are the bytes of scratch memory
+    /// and of counters. Throws Error for what a kernel cannot count.
     LaunchWork(const Launched & launched, const DeviceKernels & kernels, const std::vector<int64_t> & numbers);
     LaunchWork(const LaunchWork &) = delete;
     LaunchWork & operator=(const LaunchWork &) = delete;
