@@ -16,14 +16,15 @@ from graphc.ops.conv import Conv, ConvTranspose
 from graphc.ops.einsum import Einsum
 from graphc.ops.functions import BINARY, UNARY
 from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot
-from graphc.ops.integers import ChannelsLast, IntegerConv, IntegerMatMul
+from graphc.ops.integers import ChannelsFirst, ChannelsLast, IntegerConv, IntegerMatMul
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Expand, Pad, Reshape, Slice, Transpose
 from graphc.ops.narrow import BitCast, Decode, Encode
 from graphc.ops.norm import LRN, BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LpNorm, RMSNorm
+from graphc.ops.panels import PackedConv
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
 from graphc.ops.pool import AveragePool, MaxPool
-from graphc.ops.quantized import Dequantize, Quantize, Requantize, ScaledMatMul
+from graphc.ops.quantized import Dequantize, Quantize, QuantizedSum, Requantize, ScaledMatMul
 from graphc.ops.random import Random
 from graphc.ops.reduce import KINDS, Reduce
 from graphc.ops.resize import Resize
@@ -96,6 +97,16 @@ def bytes_(shape: tuple[int, ...], weights: tuple[int, ...]) -> tuple[Input, ...
     return x(*shape), Input(weights, I8, weight=True), x(), Input((), I8, weight=True), Input((), I32, weight=True)
 
 
+def packed_conv() -> Op:
+    """A convolution with kernels of 3 x 3."""
+    return PackedConv((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+
+
+def packed_() -> tuple[Input, ...]:
+    """An image, packed kernels, zero points, no bias, the kernels' sums."""
+    return x(1, 8, 8, 32), *bytes_((), (1, 72, 32, 4))[1:], Input((32,), I32, weight=True)
+
+
 INDICES = Input((2, 3), I64)
 PAIRS = Input((3, 2), I64)
 BOXES = Input((1, 8, 4), F32)
@@ -154,13 +165,22 @@ USES: dict[str, list[Use]] = {
         use(integer_conv(), *bytes_((1, 32, 8, 8), (32, 32, 3, 3)), label="a long sum"),
         use(integer_conv(16), *bytes_((1, 16, 8, 8), (16, 1, 3, 3)), label="depthwise"),
     ],
+    "PackedConv": [
+        use(packed_conv(), *packed_(), label="int32"),
+        use(packed_conv(), *packed_(), Input((), F32), label="scaled"),
+        use(packed_conv(), *packed_(), Input((), F32), x(), label="bytes"),
+    ],
     "ChannelsLast": [use(ChannelsLast(), x(1, 32, 8, 8))],
+    "ChannelsFirst": [use(ChannelsFirst(), x(1, 8, 8, 32))],
     "ScaledMatMul": [
         use(ScaledMatMul(), x(4, 64), Input((8, 64), I8, weight=True), weight(8, 2)),
         use(ScaledMatMul(), x(4, 8), Input((8, 8), I8, weight=True), weight(8, 2), label="with blocks of other sizes"),
     ],
     "Dequantize": [use(Dequantize(), x(2, 8), Input((), F32), x())],
     "Quantize": [Use(lambda dtype: Quantize(), (Input((2, 8), F32), Input((), F32), x()))],
+    "QuantizedSum": [
+        use(QuantizedSum(), x(2, 8), Input((), F32), x(), x(2, 8), Input((), F32), x(), Input((), F32), x())
+    ],
     "Requantize": [Use(lambda dtype: Requantize(), (Input((2, 8), I32), Input((), F32), x()))],
     "MaxPool": [
         use(window(MaxPool), x(1, 4, 8, 8)),

@@ -53,6 +53,7 @@ class Stage:
 
 STAGES = [
     Stage("quantized", rules_for("integers")),  # before constants are folded, which leaves no integers of weights
+    Stage("packed", rules_for("packed")),
     Stage("few bits", rules_for("few bits")),
     Stage("fold", fold),
     Stage("common", common),

@@ -15,13 +15,14 @@ from graphc.ops.blocks import Tile
 from graphc.ops.conv import Conv
 from graphc.ops.functions import BINARY, UNARY
 from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot
-from graphc.ops.integers import ChannelsLast, IntegerConv, IntegerMatMul
+from graphc.ops.integers import ChannelsFirst, ChannelsLast, IntegerConv, IntegerMatMul
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Expand, Pad, Reshape, Slice, Transpose
 from graphc.ops.narrow import ROUNDING, WIDTHS, BitCast, Encode
+from graphc.ops.panels import QUAD, WIDE, PackedConv
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
 from graphc.ops.pool import AveragePool, MaxPool
-from graphc.ops.quantized import SMALL, Dequantize, Quantize, Requantize
+from graphc.ops.quantized import SMALL, Dequantize, Quantize, QuantizedSum, Requantize
 from graphc.ops.random import KINDS as RANDOM_KINDS
 from graphc.ops.random import Random
 from graphc.ops.reduce import KINDS, Reduce
@@ -421,6 +422,11 @@ def channels_last(d: Draw) -> Sample:
     return ChannelsLast(), [(d.array(d.pick([U8, I8]), shape), shape)]
 
 
+def channels_first(d: Draw) -> Sample:
+    shape = (d.size(), *(d.size(0, 12) for _ in range(d.number(0, 3))), d.size(0, 70))
+    return ChannelsFirst(), [(d.array(d.pick([U8, I8]), shape), shape)]
+
+
 def scaled(make: type[Op]) -> Callable[[Draw], Sample]:
     def draw(d: Draw) -> Sample:
         shape, dtype = d.shape(), d.pick(SMALL)
@@ -458,6 +464,39 @@ def integer_conv(d: Draw) -> Sample:
     return IntegerConv(*settings, group, channels_last=True), [*operands, *zeros(d, types, 1, group * out)]
 
 
+def panels_of(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Kernels [out, ...], packed, and their sums."""
+    rows = w.reshape(w.shape[0], -1)
+    filled = np.pad(rows, [(0, -rows.shape[0] % WIDE), (0, -rows.shape[1] % QUAD)])
+    panels = filled.reshape(-1, WIDE, filled.shape[1] // QUAD, QUAD).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(panels), rows.sum(1, dtype=I32)
+
+
+def packed_conv(d: Draw) -> Sample:
+    left, right = [U8, I8][:: d.pick([1, -1])]
+    channels, out, kernel = d.number(1, 40), d.pick([1, 9, 32, 40, 130]), (d.number(1, 3), d.number(1, 3))
+    x = (d.size(1, 2), d.size(5, 9), d.size(5, 9), channels)
+    settings = [tuple(d.number(low, 2) for _ in range(2)) for low in (1, 1, 0, 0)]
+    panels, sums = panels_of(d.array(right, (out, *kernel, channels)))
+    factor = d.pick([(), (out,)])
+    finish = [(d.random.uniform(1e-5, 1e-2, factor).astype(F32), factor), (d.array(d.pick([U8, I8]), ()), ())]
+    return PackedConv(kernel, *settings), [
+        (d.array(left, x), x), (panels, panels.shape), *zeros(d, (left, right), 1, out), (sums, sums.shape),
+        *finish[: d.number(0, 2)],
+    ]  # fmt: skip
+
+
+def quantized_sum(d: Draw) -> Sample:
+    shape = d.shape()
+    parts = [(d.pick(SMALL), each) for each in (shape, shape, ())]
+    found: list[tuple[np.ndarray, tuple[Dim, ...]]] = []
+    for dtype, each in parts:
+        one = d.pick([(), (1,)])
+        scale, zero = d.random.uniform(0.01, 4, one).astype(F32), d.array(dtype, one)
+        found += [*([(d.array(dtype, each), each)] if each is shape else []), (scale, one), (zero, one)]
+    return QuantizedSum(), found
+
+
 DRAWS: dict[str, Callable[[Draw], Sample]] = {
     **{f"Unary-{function}": unary(function) for function in UNARY},
     **{f"Binary-{function}": binary(function) for function in BINARY},
@@ -479,7 +518,10 @@ DRAWS: dict[str, Callable[[Draw], Sample]] = {
     "Conv": conv,
     "IntegerMatMul": integer_product,
     "IntegerConv": integer_conv,
+    "PackedConv": packed_conv,
     "ChannelsLast": channels_last,
+    "ChannelsFirst": channels_first,
+    "QuantizedSum": quantized_sum,
     "Dequantize": scaled(Dequantize),
     "Quantize": scaled(Quantize),
     "Requantize": scaled(Requantize),

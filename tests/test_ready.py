@@ -28,7 +28,7 @@ from graphc.targets.ggml.run.interpreted import ReadyKernel
 from graphc.targets.ggml.run.kernels import kernels_by
 
 ROUTINES = ("MaxPool", "CumSum", "CumProd", "ArgSort", "ArgSortRows", "NonZero", "BestBoxes", "ScatterElements", "ScatterND",
-            "IntegerMatMul", "IntegerConv", "ChannelsLast")  # fmt: skip
+            "IntegerMatMul", "IntegerConv", "PackedConv", "ChannelsLast", "ChannelsFirst")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

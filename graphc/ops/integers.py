@@ -225,6 +225,27 @@ class ChannelsLast(Op):
         return Routine("channels", "channels_last", (x.dtype,), (x.shape[0], x.shape[1], product(x.shape[2:])))
 
 
+@dataclass(frozen=True)
+class ChannelsFirst(Op):
+    """The last axis as the second: the way back."""
+
+    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
+        """[N, *spatial, C] -> [N, C, *spatial]."""
+        (x,) = inputs
+        if x.dtype not in BYTES or x.rank < 2:
+            raise ShapeError(f"ChannelsFirst does not take {x}")
+        return (TensorType(x.dtype, (x.shape[0], x.shape[-1], *x.shape[1:-1])),)
+
+    def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        """See `Op.eval`."""
+        return (np.moveaxis(inputs[0], -1, 1),)
+
+    def routine(self, *inputs: TensorType) -> Routine | None:
+        """See `Op.routine`."""
+        (x,) = inputs
+        return Routine("channels", "channels_last", (x.dtype,), (x.shape[0], product(x.shape[1:-1]), x.shape[-1]))
+
+
 ONE_MORE = {"strides": 1, "dilations": 1, "pads_before": 0, "pads_after": 0}
 """The settings of an axis of size 1."""
 

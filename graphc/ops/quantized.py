@@ -13,7 +13,7 @@ import numpy as np
 
 from graphc.errors import ShapeError
 from graphc.ir.graph import Value
-from graphc.ir.types import F32, I8, I16, I32, U8, TensorType
+from graphc.ir.types import F32, I8, I16, I32, I64, U8, TensorType
 from graphc.ops.base import Emit, Op, broadcast_shapes
 from graphc.ops.collapse import MAX_RANK
 from graphc.ops.matmul import MatMul
@@ -104,6 +104,42 @@ class Requantize(Op):
         """One product."""
         total, factor, zero = (load_broadcast(k, i, type, index) for i, type in enumerate(inputs))
         return saturated_scalar(k, k.call("rint", k.cast(total, F32) * factor), zero, inputs[2].dtype)
+
+
+@dataclass(frozen=True)
+class QuantizedSum(Op):
+    """a, a_scale, a_zero, b, b_scale, b_zero, scale, zero -> the sum of two quantized tensors of the same shape, quantized: what
+    Dequantize, Add and Quantize give one after the other. Scales and zero points are one number each."""
+
+    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
+        """Small integers, each with a zero point of its type -> the last zero point's type."""
+        a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = inputs
+        floats = all(each.dtype == F32 for each in (a_scale, b_scale, scale))
+        alike = (a.shape, a.dtype, b.dtype) == (b.shape, a_zero.dtype, b_zero.dtype)
+        numbers = all(each.size == 1 for each in (a_scale, a_zero, b_scale, b_zero, scale, zero))
+        if not (floats and alike and numbers and {a.dtype, b.dtype, zero.dtype} <= set(SMALL)):
+            raise ShapeError(f"{self.name} does not take {', '.join(map(str, inputs))}")
+        return (TensorType(zero.dtype, a.shape),)
+
+    def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        """In float32."""
+        a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (
+            each if i in (0, 3) else each.reshape(()) for i, each in enumerate(inputs)
+        )
+        (first,), (second,) = Dequantize().eval(a, a_scale, a_zero), Dequantize().eval(b, b_scale, b_zero)
+        with np.errstate(all="ignore"):
+            return Quantize().eval(first + second, scale, zero)
+
+    def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
+        """One sum."""
+        a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (
+            k.load(i, index if i in (0, 3) else [k.const(0, I64)] * each.rank) for i, each in enumerate(inputs)
+        )
+        first, second = (
+            (k.cast(x, F32) - k.cast(middle, F32)) * by
+            for x, by, middle in ((a, a_scale, a_zero), (b, b_scale, b_zero))
+        )
+        return saturated_scalar(k, k.call("rint", (first + second) / scale), zero, inputs[-1].dtype)
 
 
 @dataclass(frozen=True)

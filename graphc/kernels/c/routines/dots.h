@@ -25,6 +25,7 @@ typedef int16_t graphc_part;
 enum { GRAPHC_PANEL = 2 * GRAPHC_LANES, GRAPHC_PARTS = 4 / sizeof(graphc_part) };
 
 typedef int32_t graphc_words __attribute__((vector_size(GRAPHC_LANES * 4), may_alias));
+typedef graphc_words graphc_loose_words __attribute__((aligned(4)));
 typedef int32_t graphc_word __attribute__((may_alias));
 
 #if defined(__AVX512BW__)
@@ -83,23 +84,32 @@ static inline int32_t graphc_dot(bool swapped, const graphc_part * a, const grap
     return found;
 }
 
-// c[tall][GRAPHC_PANEL] = rows[tall][words] times panel[words][GRAPHC_PANEL]; rows are `step` parts apart. `tall` is a constant where this
-// is called, and so is `swapped`: true if the rows have the signed bytes.
+// c[tall][GRAPHC_PANEL] = rows[tall][words] times panel[words][GRAPHC_PANEL], or that added to c if `more`. Rows are `step` parts apart,
+// those of the panel and of c so many vectors. `tall` is a constant where this is called, and so is `swapped`: true if the rows have the
+// signed bytes.
 static inline __attribute__((always_inline)) void graphc_dots(bool swapped, int tall, const graphc_part * rows, int64_t step,
-                                                              const graphc_words * panel, int64_t words, graphc_words * c) {
+                                                              const graphc_loose_words * panel, int64_t panel_step, int64_t words,
+                                                              bool more, graphc_words * c, int64_t c_step) {
     graphc_words sums[GRAPHC_TALL][2];
 #pragma GCC unroll 8
-    for (int i = 0; i < tall; i++) sums[i][0] = sums[i][1] = (graphc_words) {0};
-    for (int64_t k = 0; k < words; k++, panel += 2, rows += GRAPHC_PARTS) {
+    for (int i = 0; i < tall; i++) {
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) sums[i][j] = more ? c[i * c_step + j] : (graphc_words) {0};
+    }
+    for (int64_t k = 0; k < words; k++, panel += panel_step, rows += GRAPHC_PARTS) {
+        const graphc_words columns[2] = {panel[0], panel[1]};
 #pragma GCC unroll 8
         for (int i = 0; i < tall; i++) {
             const graphc_words row = (graphc_words) {0} + *(const graphc_word *) (rows + i * step);
 #pragma GCC unroll 2
             for (int j = 0; j < 2; j++) {
-                sums[i][j] = swapped ? graphc_add_products(sums[i][j], panel[j], row) : graphc_add_products(sums[i][j], row, panel[j]);
+                sums[i][j] = swapped ? graphc_add_products(sums[i][j], columns[j], row) : graphc_add_products(sums[i][j], row, columns[j]);
             }
         }
     }
 #pragma GCC unroll 8
-    for (int i = 0; i < tall; i++) c[2 * i] = sums[i][0], c[2 * i + 1] = sums[i][1];
+    for (int i = 0; i < tall; i++) {
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) c[i * c_step + j] = sums[i][j];
+    }
 }

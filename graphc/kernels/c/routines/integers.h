@@ -30,31 +30,37 @@ static inline void graphc_whole_row_T(graphc_part * row, int64_t count) {
     for (; count % (GRAPHC_LANES * GRAPHC_PARTS); count++) row[count] = 0;
 }
 
-// `count` elements of what a place of the result meets, from element `from` on; outside of x is the zero point. Returns their sum.
-static inline int32_t graphc_window_row_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s, int64_t number,
-                                     int64_t from, int64_t count, graphc_part * restrict row) {
+// `count` elements of what a place of the result meets, from element `from` on; outside of x is the zero point.
+static inline void graphc_window_row_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s, int64_t number,
+                                       int64_t from, int64_t count, graphc_part * restrict row) {
     const int64_t pixel = s->groups * s->channels, place = b->place + number;
     const int64_t top = place / s->places_wide * s->stride_y - s->pad_y, left = place % s->places_wide * s->stride_x - s->pad_x;
     const T zero = b->x_zero[s->x_zeros > 1 ? place : 0];
     const bool together = s->groups == 1 && s->dilation_x == 1;  // taps of a line of the kernel meet what lies together
-    int64_t tap = from / s->channels, channel = from % s->channels;
-    int32_t sum = 0;
-    for (int64_t done = 0, taps; done < count; tap += taps, channel = 0) {
-        const int64_t iy = top + tap / s->kernel_width * s->dilation_y, ix = left + tap % s->kernel_width * s->dilation_x;
-        const int64_t rest = s->kernel_width - tap % s->kernel_width;
+    int64_t channel = from % s->channels, y = from / s->channels / s->kernel_width, x = from / s->channels % s->kernel_width;
+    for (int64_t done = 0, taps; done < count; channel = 0) {
+        const int64_t iy = top + y * s->dilation_y, ix = left + x * s->dilation_x, rest = s->kernel_width - x;
         taps = together && ix >= 0 && ix + rest <= s->width ? rest : 1;
         const int64_t run = taps * s->channels - channel < count - done ? taps * s->channels - channel : count - done;
         if (iy < 0 || iy >= s->height || ix < 0 || ix >= s->width) {
             for (int64_t i = 0; i < run; i++) row[done + i] = (graphc_part) zero;
-            sum += (int32_t) run * zero;
         } else {
             const T * restrict from_x = b->x + (iy * s->width + ix) * pixel + channel;
             for (int64_t i = 0; i < run; i++) row[done + i] = (graphc_part) from_x[i];
-            for (int64_t i = 0; i < run; i++) sum += from_x[i];
         }
         done += run;
+        x += taps;
+        if (x == s->kernel_width) x = 0, y++;
     }
     graphc_whole_row_T(row, count);
+}
+
+// The same. Returns their sum.
+static inline int32_t graphc_summed_row_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s, int64_t number,
+                                          int64_t from, int64_t count, graphc_part * restrict row) {
+    graphc_window_row_T(b, s, number, from, count, row);
+    int32_t sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += sizeof(graphc_part) == sizeof(T) ? (T) row[i] : row[i];
     return sum;
 }
 
@@ -96,12 +102,12 @@ static inline void graphc_integer_part_T(const struct graphc_integer_block_T * b
         const int64_t tall = high - top < GRAPHC_TALL ? high - top : GRAPHC_TALL;
         for (int64_t n = 0; n < tall; n++) {
             graphc_part * const row = rows + n * GRAPHC_DEPTH_T;
-            row_sums[n] = s->last ? graphc_window_row_T(b, s, top + n, from, deep, row) : graphc_kernel_row_T(b, all, top + n, from, deep, row);
+            row_sums[n] = s->last ? graphc_summed_row_T(b, s, top + n, from, deep, row) : graphc_kernel_row_T(b, all, top + n, from, deep, row);
         }
         for (int64_t j = 0; j < wide && top == 0; j++) {
             graphc_part * const line = lines + j % GRAPHC_LANES * GRAPHC_DEPTH_T;
             column_zeros[j] = s->last ? b->w_zero[s->w_zeros > 1 ? j : 0] : b->x_zero[0];
-            column_sums[j] = s->last ? graphc_kernel_row_T(b, all, j, from, deep, line) : graphc_window_row_T(b, s, j, from, deep, line);
+            column_sums[j] = s->last ? graphc_kernel_row_T(b, all, j, from, deep, line) : graphc_summed_row_T(b, s, j, from, deep, line);
             column_sums[j] -= (int32_t) deep * column_zeros[j];
             for (int64_t n = 0; n < tall && few; n++) {
                 const int32_t sum = graphc_dot(swapped, rows + n * GRAPHC_DEPTH_T, line, words);
@@ -112,10 +118,10 @@ static inline void graphc_integer_part_T(const struct graphc_integer_block_T * b
             for (int64_t k = 0; k < words; k += GRAPHC_LANES) graphc_transpose(lines + k * GRAPHC_PARTS, GRAPHC_DEPTH_T, half + 2 * k);
         }
         for (int64_t j = 0; j < wide && !few; j += GRAPHC_PANEL) {
-            const graphc_words * panel = panels + j / GRAPHC_PANEL * 2 * GRAPHC_WORDS_T;
+            const graphc_loose_words * panel = (const graphc_loose_words *) (panels + j / GRAPHC_PANEL * 2 * GRAPHC_WORDS_T);
             const int64_t across = wide - j < GRAPHC_PANEL ? wide - j : GRAPHC_PANEL;
-            if (swapped) graphc_dots(true, GRAPHC_TALL, rows, GRAPHC_DEPTH_T, panel, words, found);
-            else graphc_dots(false, GRAPHC_TALL, rows, GRAPHC_DEPTH_T, panel, words, found);
+            if (swapped) graphc_dots(true, GRAPHC_TALL, rows, GRAPHC_DEPTH_T, panel, 2, words, false, found, 2);
+            else graphc_dots(false, GRAPHC_TALL, rows, GRAPHC_DEPTH_T, panel, 2, words, false, found, 2);
             for (int64_t n = 0; n < tall; n++) {  // what was there before lies beyond the last row and column: its sums are not kept
                 const graphc_word * const sums = (const graphc_word *) (found + 2 * n);
                 graphc_integer_sums_T(b, s, top + n, j, across, from, sums, row_sums[n], column_sums + j, column_zeros + j);

@@ -108,6 +108,7 @@ KERNEL_MOVES = (
         "EyeLike",
         "Cast",
         "Where",
+        "ChannelsFirst",
         "ChannelsLast",
         "DepthToSpace",
         "SpaceToDepth",
@@ -120,6 +121,7 @@ KERNEL_COUNTS: Mapping[str, Callable[[KernelUse], Dim]] = {
     "Conv": lambda use: 2 * product(use.inputs[1][1][1:]) * product(use.shape),
     "IntegerMatMul": lambda use: 2 * _inner(use) * product(use.shape),
     "IntegerConv": lambda use: 2 * product(use.inputs[1][1][1:]) * product(use.shape),
+    "PackedConv": lambda use: 2 * product(use.op.kernel) * use.inputs[0][1][-1] * product(use.shape),  # type: ignore[attr-defined]
     "ConvTranspose": lambda use: 2 * product(use.inputs[1][1][1:]) * product(use.inputs[0][1]),
     **dict.fromkeys(("Reduce", "CumSum", "CumProd", "NonZero"), lambda use: product(use.inputs[0][1])),
     "MaxPool": lambda use: product(use.shape) * product(use.op.kernel),  # type: ignore[attr-defined]

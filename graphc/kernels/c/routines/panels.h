@@ -1,0 +1,192 @@
+// Products of bytes less their zero points with matrices or kernels that were packed when they were stored, summed in 32 bits, which wrap
+// around: of convolutions, whose images have their channels last before and after, and of matrices as convolutions without places. What
+// is done with a sum is done on the way out: it is scaled, and becomes a byte.
+#include "types.h"
+#include "integers.h"
+
+// Rows of columns: how many columns of the result a packed panel has, how many panels and how many places are computed at once.
+enum { GRAPHC_PACKED_T = 32, GRAPHC_BROAD_T = 4, GRAPHC_HIGH_T = 64, GRAPHC_QUAD_T = 4 };
+
+// Kernels as panels[out / 32][kernel height * kernel width * channels / 4][32][4], filled up with zeros. The image is
+// x[batch][height][width][channels], the result y[batch][place][out].
+struct graphc_packed_T {
+    struct graphc_window_T window;
+    int64_t factors, lowest;
+};
+
+// What is done with sums.
+struct graphc_finish_T {
+    const int32_t * bias;
+    const int32_t * sums;   // of each kernel
+    const float * factor;   // NULL: nothing
+    const uint8_t * zero;   // NULL: the result stays a float
+};
+
+// Columns of a unit, beside their sums of products.
+struct graphc_columns_T {
+    int32_t offset[GRAPHC_BROAD_T * GRAPHC_PACKED_T], zero[GRAPHC_BROAD_T * GRAPHC_PACKED_T];
+    float factor[GRAPHC_BROAD_T * GRAPHC_PACKED_T];
+};
+
+// A part of a panel as the words that are multiplied: as it lies where they are of bytes.
+static inline const graphc_loose_words * graphc_opened_T(const I * restrict panel, int64_t quads, graphc_words * room) {
+    if (sizeof(graphc_part) == sizeof(I)) return (const graphc_loose_words *) panel;
+    graphc_part * restrict to = (graphc_part *) room;
+    for (int64_t k = 0; k < quads; k++) {
+        for (int j = 0; j < GRAPHC_PACKED_T; j++) {
+            for (int p = 0; p < GRAPHC_QUAD_T; p++) {
+                to[((2 * k + p / 2) * GRAPHC_PACKED_T + j) * 2 + p % 2] = (graphc_part) panel[(k * GRAPHC_PACKED_T + j) * GRAPHC_QUAD_T + p];
+            }
+        }
+    }
+    return (const graphc_loose_words *) room;
+}
+
+// Adds products of `tall` rows with a panel of `words` words to sums[tall][GRAPHC_PACKED_T].
+static inline __attribute__((always_inline)) void graphc_panel_dots_T(int tall, const graphc_part * rows, int64_t step,
+                                                                      const graphc_loose_words * panel, int64_t words, bool more,
+                                                                      graphc_words * sums) {
+    enum { across = GRAPHC_PACKED_T / GRAPHC_LANES };
+    for (int j = 0; j < across; j += 2) graphc_dots((T) -1 < 0, tall, rows, step, panel + j, across, words, more, sums + j, across);
+}
+
+// The same for any number of rows.
+static inline void graphc_panel_part_T(int64_t high, const graphc_part * rows, int64_t step, const graphc_loose_words * panel,
+                                       int64_t words, bool more, int32_t * sums) {
+    for (int64_t i = 0, tall; i < high; i += tall) {
+        graphc_words * const to = (graphc_words *) (sums + i * GRAPHC_PACKED_T);
+        const graphc_part * const from = rows + i * step;
+        const int64_t rest = high - i;
+        if (rest >= GRAPHC_TALL) graphc_panel_dots_T(tall = GRAPHC_TALL, from, step, panel, words, more, to);
+        else if (rest >= 4) graphc_panel_dots_T(tall = 4, from, step, panel, words, more, to);
+        else if (rest >= 2) graphc_panel_dots_T(tall = 2, from, step, panel, words, more, to);
+        else graphc_panel_dots_T(tall = 1, from, step, panel, words, more, to);
+    }
+}
+
+// A panel's sums[high][GRAPHC_PACKED_T] as the result has them, of which the first `count` of each row are kept; rows of the result are
+// `step` elements apart. `row_sums` are those of the image's bytes, which `summed` says to heed.
+static inline __attribute__((always_inline)) void graphc_finish_rows_T(const struct graphc_finish_T * f, const struct graphc_columns_T * c,
+                                                                       int64_t panel, int64_t high, const int32_t * restrict sums,
+                                                                       bool summed, const int32_t * restrict row_sums, int32_t lowest,
+                                                                       uint8_t * restrict y, int64_t step, int64_t count) {
+    const int32_t * restrict const offset = c->offset + panel * GRAPHC_PACKED_T;
+    const int32_t * restrict const zero = c->zero + panel * GRAPHC_PACKED_T;
+    const float * restrict const factor = c->factor + panel * GRAPHC_PACKED_T;
+    // Between the ends, which are whole numbers, adding 1.5 * 2**23 rounds, half to even, and leaves the number in the low bits.
+    const int32_t middle = f->zero == NULL ? 0 : lowest < 0 ? (int8_t) *f->zero : *f->zero;
+    const float low = (float) (lowest - middle), highest = (float) (lowest + 255 - middle);
+    for (int64_t i = 0; i < high; i++, sums += GRAPHC_PACKED_T) {
+        int32_t totals[GRAPHC_PACKED_T];
+        float scaled[GRAPHC_PACKED_T];
+        uint8_t bytes[GRAPHC_PACKED_T];
+        for (int q = 0; q < GRAPHC_PACKED_T; q++) totals[q] = sums[q] + offset[q] - (summed ? zero[q] * row_sums[i] : 0);
+        for (int q = 0; q < GRAPHC_PACKED_T; q++) scaled[q] = (float) totals[q] * factor[q];
+        if (f->factor == NULL) memcpy(y + i * step * 4, totals, (size_t) count * sizeof(int32_t));
+        else if (f->zero == NULL) memcpy(y + i * step * 4, scaled, (size_t) count * sizeof(float));
+        if (f->zero == NULL) continue;
+        for (int q = 0; q < GRAPHC_PACKED_T; q++) {
+            const float least = scaled[q] > low ? scaled[q] : low, within = least < highest ? least : highest;
+            bytes[q] = (uint8_t) ((union { float from; int32_t to; }) { .from = within + 12582912.0f }.to + middle);
+        }
+        if (count == GRAPHC_PACKED_T) memcpy(y + i * step, bytes, sizeof(bytes));
+        else memcpy(y + i * step, bytes, (size_t) count);
+    }
+}
+
+// A block of the result: so many panels from the j-th on; the rest as of `graphc_window_row_T`.
+static inline void graphc_panel_block_T(const struct graphc_packed_T * p, const struct graphc_integer_block_T * b, const struct graphc_finish_T * f,
+                                        int64_t j, int64_t panels, uint8_t * y) {
+    _Alignas(64) int32_t sums[GRAPHC_BROAD_T * GRAPHC_HIGH_T * GRAPHC_PACKED_T];
+    _Alignas(64) graphc_part rows[GRAPHC_HIGH_T * GRAPHC_DEPTH_T];
+    _Alignas(64) graphc_words opened[sizeof(graphc_part) == sizeof(I) ? 1 : GRAPHC_PACKED_T / GRAPHC_LANES * GRAPHC_WORDS_T];
+    struct graphc_columns_T columns;
+    int32_t row_sums[GRAPHC_HIGH_T] = {0};
+    const struct graphc_window_T * const s = &p->window;
+    const int64_t taps = s->kernel_height * s->kernel_width, all = taps * s->channels, quads = (all + GRAPHC_QUAD_T - 1) / GRAPHC_QUAD_T;
+    const int64_t first = j * GRAPHC_PACKED_T, wide = s->out - first < panels * GRAPHC_PACKED_T ? s->out - first : panels * GRAPHC_PACKED_T;
+    int32_t zeros = 0;
+    for (int64_t q = 0; q < panels * GRAPHC_PACKED_T; q++) {
+        const int64_t at = first + (q < wide ? q : 0);
+        columns.zero[q] = b->w_zero[s->w_zeros > 1 ? at : 0];
+        columns.offset[q] = f->bias[s->biases > 1 ? at : 0] - b->x_zero[0] * (f->sums[at] - (int32_t) all * columns.zero[q]);
+        columns.factor[q] = f->factor != NULL ? f->factor[p->factors > 1 ? at : 0] : 0;
+        zeros |= columns.zero[q];
+    }
+    const bool lies = taps == 1 && s->stride_y == 1 && s->stride_x == 1 && s->pad_y == 0 && s->pad_x == 0;
+    const bool same = s->places_high == s->height && s->places_wide == s->width;
+    const bool direct = lies && same && sizeof(graphc_part) == sizeof(T) && s->channels % GRAPHC_QUAD_T == 0 && zeros == 0;
+    const int64_t parts = all > 0 ? (all + GRAPHC_DEPTH_T - 1) / GRAPHC_DEPTH_T : 1, each = ((all + parts - 1) / parts + 63) / 64 * 64;
+    const int64_t size = f->zero != NULL ? 1 : sizeof(int32_t);
+    for (int64_t part = 0; part < parts; part++) {
+        const int64_t k = part * each, deep = all - k < each ? all - k : each, words = (deep + GRAPHC_PARTS - 1) / GRAPHC_PARTS;
+        for (int64_t i = 0; i < b->places && !direct; i++) {
+            graphc_part * const row = rows + i * GRAPHC_DEPTH_T;
+            if (zeros == 0) graphc_window_row_T(b, s, i, k, deep, row);
+            else row_sums[i] += graphc_summed_row_T(b, s, i, k, deep, row);
+        }
+        const graphc_part * const from = direct ? (const graphc_part *) (b->x + b->place * s->channels + k) : rows;
+        for (int64_t q = 0; q < panels; q++) {
+            const I * const panel = b->w + ((j + q) * quads + k / GRAPHC_QUAD_T) * GRAPHC_PACKED_T * GRAPHC_QUAD_T;
+            const graphc_loose_words * const lines = graphc_opened_T(panel, (deep + GRAPHC_QUAD_T - 1) / GRAPHC_QUAD_T, opened);
+            int32_t * const found = sums + (parts > 1 ? q * GRAPHC_HIGH_T * GRAPHC_PACKED_T : 0);
+            graphc_panel_part_T(b->places, from, direct ? s->channels : GRAPHC_DEPTH_T, lines, words, part > 0, found);
+            if (part + 1 < parts) continue;
+            const int64_t left = wide - q * GRAPHC_PACKED_T, count = left < GRAPHC_PACKED_T ? left : GRAPHC_PACKED_T;
+            uint8_t * const to = y + q * GRAPHC_PACKED_T * size;
+            if (zeros == 0) graphc_finish_rows_T(f, &columns, q, b->places, found, false, NULL, (int32_t) p->lowest, to, s->out, count);
+            else graphc_finish_rows_T(f, &columns, q, b->places, found, true, row_sums, (int32_t) p->lowest, to, s->out, count);
+        }
+    }
+}
+
+// y: what the products of x - x_zero with w - w_zero sum up to, and the bias, finished. x_zero is one number.
+static inline void graphc_panels_T(const T * x, const I * w, const T * x_zero, const I * w_zero, const struct graphc_finish_T * f,
+                                   uint8_t * y, const int64_t * sizes, int ith, int nth) {
+    struct graphc_packed_T p;
+    memcpy(&p, sizes, sizeof(p));
+    const struct graphc_window_T * const s = &p.window;
+    const int64_t places = s->places_high * s->places_wide, panels = (s->out + GRAPHC_PACKED_T - 1) / GRAPHC_PACKED_T;
+    int64_t wide = GRAPHC_BROAD_T, down = (places + GRAPHC_HIGH_T - 1) / GRAPHC_HIGH_T;
+    while (wide > 1 && s->batches * down * ((panels + wide - 1) / wide) < 4 * nth) wide /= 2;
+    const int64_t across = (panels + wide - 1) / wide;
+    const int64_t tiles = (places + GRAPHC_TALL - 1) / GRAPHC_TALL;
+    while (down < tiles && s->batches * down * across < 4 * nth) down *= 2;
+    if (s->batches * across % nth != 0 && down < tiles) down = (down + nth - 1) / nth * nth;  // each thread has as many
+    down = down < tiles ? down : tiles;
+    const bool many = places > s->out;  // then places lie in the cache while columns pass by, else columns while places do
+    const int64_t units = s->batches * down * across, size = f->zero != NULL ? 1 : sizeof(int32_t);
+    for (int64_t unit = units * ith / nth; unit < units * (ith + 1) / nth; unit++) {
+        const int64_t within = unit % (across * down), batch = unit / (across * down);
+        const int64_t row = many ? within / across : within % down, panel = (many ? within % across : within / down) * wide;
+        const int64_t place = tiles * row / down * GRAPHC_TALL, end = tiles * (row + 1) / down * GRAPHC_TALL;
+        const struct graphc_integer_block_T block = {
+            .x = x + batch * s->height * s->width * s->channels, .w = w, .x_zero = x_zero, .w_zero = w_zero,
+            .place = place, .places = (end < places ? end : places) - place,
+        };
+        uint8_t * const to = y + ((batch * places + place) * s->out + panel * GRAPHC_PACKED_T) * size;
+        graphc_panel_block_T(&p, &block, f, panel, panels - panel < wide ? panels - panel : wide, to);
+    }
+}
+
+// As int32.
+static inline void graphc_packed_sums_T(const T * x, const I * w, const T * x_zero, const I * w_zero, const int32_t * bias,
+                                        const int32_t * sums, int32_t * y, const int64_t * sizes, int ith, int nth) {
+    const struct graphc_finish_T finish = {bias, sums, NULL, NULL};
+    graphc_panels_T(x, w, x_zero, w_zero, &finish, (uint8_t *) y, sizes, ith, nth);
+}
+
+// Times a factor, or one for each kernel.
+static inline void graphc_packed_floats_T(const T * x, const I * w, const T * x_zero, const I * w_zero, const int32_t * bias,
+                                          const int32_t * sums, const float * factor, float * y, const int64_t * sizes, int ith, int nth) {
+    const struct graphc_finish_T finish = {bias, sums, factor, NULL};
+    graphc_panels_T(x, w, x_zero, w_zero, &finish, (uint8_t *) y, sizes, ith, nth);
+}
+
+// The same as bytes, rounded, plus a zero point.
+static inline void graphc_packed_bytes_T(const T * x, const I * w, const T * x_zero, const I * w_zero, const int32_t * bias,
+                                         const int32_t * sums, const float * factor, const void * zero, void * y, const int64_t * sizes,
+                                         int ith, int nth) {
+    const struct graphc_finish_T finish = {bias, sums, factor, (const uint8_t *) zero};
+    graphc_panels_T(x, w, x_zero, w_zero, &finish, (uint8_t *) y, sizes, ith, nth);
+}
