@@ -53,8 +53,8 @@ class Stage:
 
 STAGES = [
     Stage("quantized", rules_for("integers")),  # before constants are folded, which leaves no integers of weights
-    Stage("packed", rules_for("packed")),
     Stage("few bits", rules_for("few bits")),
+    Stage("packed", rules_for("packed")),
     Stage("fold", fold),
     Stage("common", common),
     Stage("raise", RAISE),
