@@ -31,7 +31,7 @@ OTHER = "conv_2d f32 1x1x8x8 4x4x8x1 stride 1x1 pad 0x0 dilation 1x1"
 CONVOLUTIONS = {
     "3x3": (((1, 40, 32, 64), (96, 40, 3, 3)), Conv((1, 1), (1, 1), (1, 1), (1, 1)), ("winograd", "tiles", "direct")),
     "few channels": (((2, 3, 9, 5), (2, 3, 3, 3)), Conv((1, 1), (1, 1), (2, 0), (2, 0)), ("winograd", "tiles", "direct")),
-    "many weights": (((1, 1500, 24, 24), (1500, 1500, 3, 3)), Conv((1, 1), (1, 1), (1, 1), (1, 1)), ("tiles", "direct")),
+    "many weights": (((1, 1500, 1, 516), (1500, 1500, 3, 3)), Conv((1, 1), (1, 1), (1, 1), (1, 1)), ("tiles", "direct")),
     "pointwise": (((1, 8, 20, 24), (13, 8, 1, 1)), Conv((1, 1), (1, 1), (0, 0), (0, 0)), ("tiles", "direct")),
     "stride": (((1, 70, 17, 40), (33, 70, 3, 3)), Conv((2, 2), (1, 1), (1, 1), (1, 1)), ("tiles", "direct")),
 }  # fmt: skip

@@ -96,6 +96,16 @@ def test_convolutions(image, kernel, strides, pads, dilations):
     check(Conv(strides, dilations, pads, pads), image, kernel)
 
 
+@pytest.mark.parametrize("size", [(7, 7), (8, 8), (14, 14), (16, 16), (33, 30), (70, 65)])
+def test_an_image_has_the_same_numbers_in_any_batch(size):
+    """How many are computed together decides nothing; in panels of few images and of parts of several."""
+    op = Conv((1, 1), (1, 1), (1, 1), (1, 1))
+    images, kernel = (RANDOM.standard_normal(shape).astype(np.float32) for shape in ((5, 280, *size), (50, 280, 3, 3)))
+    together, _ = computed(op, [images, kernel], 2, True)
+    for i in (0, 3, 4):
+        np.testing.assert_array_equal(computed(op, [images[i : i + 1], kernel], 1, True)[0][0], together[i])
+
+
 def rounded(x: np.ndarray) -> np.ndarray:
     """To bfloat16 and back."""
     return x.astype(ml_dtypes.bfloat16).astype(np.float64)
@@ -321,13 +331,15 @@ def named(executor: Executor, node) -> tuple[str, int]:
     return (name, operands) if name else (ggml.ggml_op_desc(node).decode(), 0)
 
 
-def close_to(exact: np.ndarray, program: Program, inputs: dict[str, np.ndarray]) -> list[tuple[str, int]]:
+def close_to(
+    exact: np.ndarray, program: Program, inputs: dict[str, np.ndarray], choices: bytes = b""
+) -> list[tuple[str, int]]:
     """Check that our own code is as exact as ggml, for any number of threads. The steps: ours with the number of tensors that
     they read, ggml's with none."""
     found = []
     for threads, own in ((2, False), (1, True), (2, True)):
         executor = Executor(program, [evaluate(weight.value) for weight in program.weights], threads=threads)
-        executor.uses_own = own
+        executor.uses_own, executor.choices = own, choices
         found += executor.run(inputs, {})
         (graph,) = executor.graphs
         nodes = [ggml.ggml_graph_node(graph.graph, i) for i in range(ggml.ggml_graph_n_nodes(graph.graph))]
@@ -335,7 +347,8 @@ def close_to(exact: np.ndarray, program: Program, inputs: dict[str, np.ndarray])
         executor.close()
     np.testing.assert_array_equal(found[1], found[2])
     errors = [np.abs(each - exact).max() for each in found]
-    assert errors[1] <= 2 * errors[0] + 1e-6 * np.abs(exact).max()
+    rounding = 2e-6 if "winograd" in [name for name, _ in met] else 1e-6
+    assert errors[1] <= 2 * errors[0] + rounding * np.abs(exact).max()
     return met
 
 
@@ -452,6 +465,9 @@ ONES = {
 }  # fmt: skip
 """The same for results of width 1."""
 
+NARROW = b"conv_2d f32 3x3x20x5 1x90x20x2 stride 1x1 pad 1x1 dilation 1x1 = winograd"
+"""That one's way, which takes longer there."""
+
 
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize(("name", "case"), [*SUMMED.items(), *ONES.items()])
@@ -473,7 +489,7 @@ def test_sums(name, case, relu):
         result = graph.add(Binary("Add"), [rectified, values[2]]).output
         exact = np.maximum(exact, 0) + arrays["x2"]
     graph.output(result, "y")
-    assert (name, 2 + len(sums)) in close_to(exact, lower(graph), arrays)
+    assert (name, 2 + len(sums)) in close_to(exact, lower(graph), arrays, NARROW)
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (3, 64, 65)])
@@ -586,7 +602,7 @@ STORED = [*sorted(QUANTIZED.keys() - GUIDED - {"IQ1_M", "IQ2_S"}), "F16", "BF16"
 
 TYPED = {
     "mul_mat": [((5, 512), (40, 512)), ((1, 768), (33, 768)), ((2, 77, 768), (129, 768)), ((300, 256), (7, 256))],
-    "conv_2d": [((1, 40, 9, 11), (13, 40, 1, 1)), ((2, 70, 10, 12), (200, 70, 3, 3))],
+    "conv_2d": [((1, 40, 9, 11), (13, 40, 1, 1)), ((2, 15, 10, 12), (200, 15, 3, 3))],
     "winograd": [((1, 40, 32, 64), (96, 40, 3, 3)), ((2, 50, 14, 13), (70, 50, 3, 3))],
 }
 

@@ -17,10 +17,10 @@ import numpy as np
 from graphc_images.models.denoisers import Conditioning
 from graphc_images.sampling.guided import Weakening
 
-ROOM = 64 * 64
-"""Latent pixels up to which a processor gains by a batch."""
+ROOM = 2 * 64 * 64
+"""Latent pixels up to which a processor gains by a batch: small images' kernels are read and transformed once."""
 
-DEVICE_ROOM = 8 * ROOM
+DEVICE_ROOM = 4 * ROOM
 """The same of other devices."""
 
 

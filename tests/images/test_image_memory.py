@@ -106,7 +106,7 @@ def test_pictures_of_a_batch_go_one_by_one_where_not_all_fit(file):
     expected = model.denoise(x, np.arange(5) * 100.0, Conditioning(words))
     engine = model.loaded.there((id(model), "denoiser"))
     one, all_of_them = (engine.bytes_for(shapes(batch)) for batch in (1, 5))
-    assert all_of_them > 2 * one
+    assert 2 * all_of_them > 3 * one
     limited = load_model(file, **KNOWN, memory=engine.weight_bytes + one)
     found = limited.denoise(x, np.arange(5) * 100.0, Conditioning(words))
     assert np.abs(found - expected).max() < 1e-5

@@ -8,6 +8,7 @@
 #include "tiles.h"
 
 enum { KEYS = 256, DEEPEST = 512, PART = 128, FEWEST_QUERIES = 16 };
+enum { LARGE_HEAD = 256, FEW_KEYS = 64 };  // of larger heads, so few keys at once stay in the cache with their values
 enum { TOGETHER = 4, DEEPEST_PAIRS = DEEPEST / TOGETHER, KEYS_IN_PAIRS = 128 };  // as much memory for results as without
 
 /// What a panel of queries has so far: the largest score, the sum of exponentials, and the result [elements of v][PANEL].
@@ -98,7 +99,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
     const struct ggml_tensor * k = dst->src[0], * q = dst->src[1], * v = dst->src[2], * mask = dst->src[3];
     const int64_t depth = q->ne[0], keys = k->ne[1], values = v->ne[1], queries = q->ne[1], high = tile_rows(values);
     const bool pairs = settings->pairs && depth <= DEEPEST_PAIRS && values <= DEEPEST_PAIRS, rows_of_v = is_float_rows(v);
-    const int64_t most = pairs ? TOGETHER : 1, room = DEEPEST / most * PANEL, at_once = pairs ? KEYS_IN_PAIRS : KEYS;
+    const int64_t most = pairs ? TOGETHER : 1, room = DEEPEST / most * PANEL, at_once = pairs ? KEYS_IN_PAIRS : depth > LARGE_HEAD ? FEW_KEYS : KEYS;
     const int64_t wide = most * PANEL, groups = (queries + wide - 1) / wide, deep = pairs ? pairs_in(depth) : depth;
     const tile_function * along = pairs ? paired_tiles : tiles, * down = pairs ? transposed_paired_tiles : transposed_tiles;
     const tile_function * parts = rows_of_v ? along : down;

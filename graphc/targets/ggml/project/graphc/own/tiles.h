@@ -34,16 +34,26 @@ static inline vector all(float x) { return x - (vector){0}; }
 #define INTERLEAVE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #endif
 
-/// The first halves of two vectors by turns, and the second halves.
+/// Of two vectors: the first halves by turns, the last halves; every second element, from the first or the second on; and the first one's
+/// without its first, followed by the other's.
 #if defined(__AVX512F__)
 static inline vector interleave_first(vector a, vector b) { return INTERLEAVE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23); }
 static inline vector interleave_last(vector a, vector b) { return INTERLEAVE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31); }
+static inline vector even_elements(vector a, vector b) { return INTERLEAVE(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30); }
+static inline vector odd_elements(vector a, vector b) { return INTERLEAVE(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31); }
+static inline vector one_later(vector a, vector b) { return INTERLEAVE(a, b, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16); }
 #elif defined(__AVX__)
 static inline vector interleave_first(vector a, vector b) { return INTERLEAVE(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
 static inline vector interleave_last(vector a, vector b) { return INTERLEAVE(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+static inline vector even_elements(vector a, vector b) { return INTERLEAVE(a, b, 0, 2, 4, 6, 8, 10, 12, 14); }
+static inline vector odd_elements(vector a, vector b) { return INTERLEAVE(a, b, 1, 3, 5, 7, 9, 11, 13, 15); }
+static inline vector one_later(vector a, vector b) { return INTERLEAVE(a, b, 1, 2, 3, 4, 5, 6, 7, 8); }
 #else
 static inline vector interleave_first(vector a, vector b) { return INTERLEAVE(a, b, 0, 4, 1, 5); }
 static inline vector interleave_last(vector a, vector b) { return INTERLEAVE(a, b, 2, 6, 3, 7); }
+static inline vector even_elements(vector a, vector b) { return INTERLEAVE(a, b, 0, 2, 4, 6); }
+static inline vector odd_elements(vector a, vector b) { return INTERLEAVE(a, b, 1, 3, 5, 7); }
+static inline vector one_later(vector a, vector b) { return INTERLEAVE(a, b, 1, 2, 3, 4); }
 #endif
 
 typedef float half __attribute__((vector_size(HALF * 4), aligned(4)));
@@ -195,16 +205,16 @@ enum { LINE = 64, LINES = 16, SPREAD = 4096 };
 /// Rows of a matrix that are read soon. Where they are a multiple of SPREAD bytes apart, they would drive one another from the cache.
 static inline struct ahead rows_ahead(const void * at, int64_t step) { return (struct ahead){at, step % SPREAD == 0 ? 0 : step}; }
 
-/// c[rows][PANEL] (+)= a[rows][depth] * panel[depth][PANEL]; rows of `a` are `down` elements apart, its columns `along`. `rows` and
-/// one of the two are constants where this is called, and so is `pairs`: true if an element stands for two numbers. What lies ahead is
-/// fetched a line at a time, which costs nothing here.
-static inline __attribute__((always_inline)) void tile(bool pairs, int rows, const float * a, int64_t down, int64_t along, const float * panel,
+/// c[rows][PANEL] (+)= a[rows][depth] * panel[depth][PANEL], of so many `vectors` of the panel; rows of `a` are `down` elements apart, its
+/// columns `along`. `rows`, `vectors` and one of the two are constants where this is called, and so is `pairs`: true if an element stands
+/// for two numbers. What lies ahead is fetched a line at a time, which costs nothing here.
+static inline __attribute__((always_inline)) void tile(bool pairs, int rows, int vectors, const float * a, int64_t down, int64_t along, const float * panel,
                                                        float * c, int64_t ldc, int depth, bool first, struct ahead ahead) {
     vector sums[ROWS][VECTORS];
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
-        for (int j = 0; j < VECTORS; ++j) sums[i][j] = (vector){0};
+        for (int j = 0; j < vectors; ++j) sums[i][j] = (vector){0};
     }
     const float * thirds[(ROWS + 2) / 3];  // with one for each row, there are too few registers for addresses
 #pragma GCC unroll 16
@@ -213,11 +223,11 @@ static inline __attribute__((always_inline)) void tile(bool pairs, int rows, con
         __builtin_prefetch((const char *) ahead.at + (k & (LINES - 1)) * ahead.step + (k & -LINES) * (LINE / LINES), 0, 2);
         vector column[VECTORS];
 #pragma GCC unroll 4
-        for (int j = 0; j < VECTORS; ++j) column[j] = *(const vector *) (panel + k * PANEL + j * WIDTH);
+        for (int j = 0; j < vectors; ++j) column[j] = *(const vector *) (panel + k * PANEL + j * WIDTH);
 #pragma GCC unroll 16
         for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
-            for (int j = 0; j < VECTORS; ++j) {
+            for (int j = 0; j < vectors; ++j) {
                 const float * element = &thirds[i / 3][i % 3 * down];
                 if (pairs) sums[i][j] = add_products(sums[i][j], (words_of){0} + *(const word *) element, (words_of) column[j]);
                 else sums[i][j] += *element * column[j];
@@ -229,7 +239,7 @@ static inline __attribute__((always_inline)) void tile(bool pairs, int rows, con
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
-        for (int j = 0; j < VECTORS; ++j) {
+        for (int j = 0; j < vectors; ++j) {
             unaligned * target = (unaligned *) (c + i * ldc + j * WIDTH);
             *target = first ? sums[i][j] : sums[i][j] + *target;
         }
@@ -239,19 +249,27 @@ static inline __attribute__((always_inline)) void tile(bool pairs, int rows, con
 #define TILE(n) \
     static __attribute__((noinline)) void tile_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
                                                    int depth, bool first, struct ahead ahead) { \
-        tile(false, n, a, lda, 1, panel, c, ldc, depth, first, ahead); \
+        tile(false, n, VECTORS, a, lda, 1, panel, c, ldc, depth, first, ahead); \
     } \
     static __attribute__((noinline)) void transposed_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
                                                      int depth, bool first, struct ahead ahead) { \
-        tile(false, n, a, 1, lda, panel, c, ldc, depth, first, ahead); \
+        tile(false, n, VECTORS, a, 1, lda, panel, c, ldc, depth, first, ahead); \
     } \
     static __attribute__((noinline)) void paired_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
                                                      int depth, bool first, struct ahead ahead) { \
-        tile(true, n, a, lda, 1, panel, c, ldc, depth, first, ahead); \
+        tile(true, n, VECTORS, a, lda, 1, panel, c, ldc, depth, first, ahead); \
     } \
     static __attribute__((noinline)) void transposed_pairs_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
                                                                int depth, bool first, struct ahead ahead) { \
-        tile(true, n, a, 1, lda, panel, c, ldc, depth, first, ahead); \
+        tile(true, n, VECTORS, a, 1, lda, panel, c, ldc, depth, first, ahead); \
+    } \
+    static __attribute__((noinline)) void narrow_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
+                                                 int depth, bool first, struct ahead ahead) { \
+        tile(false, n, 1, a, lda, 1, panel, c, ldc, depth, first, ahead); \
+    } \
+    static __attribute__((noinline)) void narrow_pairs_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
+                                                       int depth, bool first, struct ahead ahead) { \
+        tile(true, n, 1, a, lda, 1, panel, c, ldc, depth, first, ahead); \
     }
 TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
 #if defined(__AVX512F__)
@@ -270,10 +288,12 @@ typedef void (*tile_function)(const float *, int64_t, const float *, float *, in
 #define ALL_TILES(kind) {NULL, kind##_1, kind##_2, kind##_3, kind##_4, kind##_5, kind##_6, kind##_7, kind##_8}
 #endif
 
-/// By the number of rows: tiles of a matrix whose rows lie one after the other, and of one whose columns do.
+/// By the number of rows: tiles of a matrix whose rows lie one after the other, and of one whose columns do. Narrow ones have one vector.
 static const tile_function tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(tile);
 static const tile_function paired_tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(paired);
 static const tile_function transposed_paired_tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(transposed_pairs);
+static const tile_function narrow_tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(narrow);
+static const tile_function narrow_paired_tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(narrow_pairs);
 static const tile_function transposed_tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(transposed);
 
 /// The size of parts, `most` at most, of which as few as possible cover so many, as alike as possible.

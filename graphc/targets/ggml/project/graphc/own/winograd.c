@@ -1,7 +1,11 @@
-// Convolutions with kernels of 3 x 3 by Winograd's minimal filtering F(2 x 2, 3 x 3) (Lavin and Gray, 2015): two by two pixels of
-// the result are sums over the channels of 16 products instead of 36. Panels of such tiles are transformed, multiplied with the
-// transformed kernel, and transformed back. A large image's kernel is transformed once, by an operator before; where there are few
-// tiles, that would take more memory and time than the products, and each part of the kernel is transformed when it is needed.
+// Convolutions with kernels of 3 x 3 by Winograd's minimal filtering (Lavin and Gray, 2015). A tile of 2 x 2 pixels of the result is
+// sums over the channels of 16 products instead of 36, F(2 x 2, 3 x 3); one of 4 x 4 pixels is of 36 instead of 144, F(4 x 4, 3 x 3).
+// Panels of such tiles, of all images, are transformed, multiplied with the transformed kernel, and transformed back. A large image's
+// kernel is transformed once, by an operator before; where there are few tiles, that would take more memory and time than the
+// products, and each part of the kernel is transformed when it is needed.
+//
+// The transforms of large tiles evaluate polynomials at 0, +-sqrt(1/2), +-sqrt(2) and infinity, which rounds less than whole numbers do,
+// and their sums are short: what they lose is what a sum of all products in a row loses.
 
 #include "winograd.h"
 
@@ -9,56 +13,85 @@
 #include "widen.h"
 
 enum {
-    PLACES = 16,             // of a tile
+    SIDE_2 = 2, SIDE_4 = 4,  // pixels of the result along a tile's side
+    MOST_PLACES = (SIDE_4 + 2) * (SIDE_4 + 2),
     GROUP = 2,               // panels that are multiplied together
     FEW = 4,                 // panels that a small image has at most
+    FEW_GROUP = 8,           // panels of small images that are multiplied together
     CHANNELS = 8 * ROWS,     // of the result that are computed together
-    FEW_CHANNELS = 2 * ROWS,
-    DEEP = 256,              // channels of a partial sum
+    FEW_CHANNELS = 2 * ROWS, // of the result that are computed together with so few panels that they stay in the cache
+    DEEP = 64,               // channels of a partial sum, or pairs of them
+    AT_ONCE = 4 * DEEP * FEW_CHANNELS,  // of the kernel, transformed when it is needed: with all its places it fits a cache
+    FEWEST = 2,              // panels that stay in the cache
     TRANSFORMED = 32,        // channels or rows of the kernel that a thread transforms before it takes others
-    LEAST_TILES = 40,
     LEAST_CHANNELS = 16,     // of the image
-    MOST_WEIGHTS = 2 << 20,  // transformed, 128 MiB
+    MOST_WEIGHTS = 32 << 20, // transformed, 128 MiB
     MOST_PIXELS = 2 << 20    // of images, transformed, which all threads share
 };
 
-/// What is computed how: sizes, and where in the workspace to work everything lies.
+/// What is computed how: sizes, and where in the workspace everything lies.
 struct plan {
     const struct graphc_conv_2d_settings * s;
     const struct ggml_tensor * kernel, * image;
-    int64_t channels, rows, across, tiles, panels;
+    int64_t side, places;  // pixels of the result along a tile's side; numbers of a transformed tile
+    int64_t channels, rows, across, tiles, panels;  // tiles are an image's, panels those of all images
     int64_t depth;  // of a panel: channels, or pairs of them
     bool few;     // tiles: each part of the kernel is transformed when it is needed, else all of it before
     bool shared;  // the images are transformed before, else by each thread for itself
     int64_t group, together;  // panels and channels of the result that are computed together
+    int64_t deep;  // of a part of the kernel that is transformed when it is needed
+    int64_t plane, part, panel, product;  // elements from place to place: of the kernel, of a part of it, of a panel, and of products
     int64_t weights, images, each;  // elements: the kernel, the images, and what each thread needs for itself
 };
 
-static struct plan plan_of(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
+static int64_t parts_of(int64_t size, int64_t part) { return (size + part - 1) / part; }
+
+/// So many elements in an odd number of vectors: places that are so far apart do not drive one another from the cache.
+static int64_t odd_vectors(int64_t count) { return (parts_of(count, WIDTH) | 1) * WIDTH; }
+
+static struct plan plan_with(int64_t side, const struct ggml_tensor * kernel, const struct ggml_tensor * image,
+                             const struct graphc_conv_2d_settings * s) {
     const int64_t width = image->ne[0] + 2 * s->p0 - 2, height = image->ne[1] + 2 * s->p1 - 2;
-    struct plan p = {.s = s, .kernel = kernel, .image = image, .channels = kernel->ne[2], .rows = kernel->ne[3], .across = (width + 1) / 2};
-    p.tiles = p.across * ((height + 1) / 2);
-    p.panels = (p.tiles + PANEL - 1) / PANEL;
+    struct plan p = {.s = s, .kernel = kernel, .image = image, .side = side, .channels = kernel->ne[2], .rows = kernel->ne[3]};
+    p.places = (side + 2) * (side + 2);
+    p.across = parts_of(width, side);
+    p.tiles = p.across * parts_of(height, side);
+    p.panels = parts_of(p.tiles * image->ne[3], PANEL);
     p.depth = s->pairs ? pairs_in(p.channels) : p.channels;
-    p.few = p.panels <= FEW;
-    p.images = p.panels * PLACES * p.depth * PANEL * image->ne[3];
+    p.few = p.tiles <= FEW * PANEL;
+    p.panel = odd_vectors(p.depth * PANEL);
+    p.images = p.panels * p.places * p.panel;
     p.shared = p.few || p.images <= MOST_PIXELS;
-    p.group = p.few ? p.panels : GROUP;
-    p.together = p.few ? FEW_CHANNELS : even_split(p.rows, CHANNELS);
-    p.weights = p.few ? 0 : PLACES * p.depth * p.rows;
-    p.each = PLACES * (p.group * PANEL * p.together + (p.few ? p.together * p.depth : 0) + (p.shared ? 0 : p.group * PANEL * p.depth));
+    p.group = p.few ? min_of(p.panels, FEW_GROUP) : GROUP;
+    p.together = even_split(p.rows, p.few && p.panels <= FEWEST ? FEW_CHANNELS : CHANNELS);
+    p.deep = AT_ONCE / p.together / DEEP * DEEP;
+    p.plane = p.few ? 0 : odd_vectors(p.depth * p.rows);
+    p.part = p.few ? odd_vectors(p.together * p.deep) : 0;
+    p.product = odd_vectors(p.together * PANEL);
+    p.weights = p.places * p.plane;
+    p.each = p.places * (p.group * p.product + p.part + (p.shared ? 0 : p.group * p.panel)) + WIDTH;  // whole vectors are read of products
     if (!p.shared) p.images = 0;
     return p;
+}
+
+/// Vectors of products of each channel with each row of the kernel, for one image: with how many others it is computed decides nothing, so
+/// that its numbers are the same. Transforming the kernel takes about as long as the products of half a vector.
+static int64_t products_of(const struct plan * p) { return p->places * (2 * parts_of(p->tiles, WIDTH) + 1) / 2; }
+
+/// With the tiles that take fewer products; small ones of pairs, which large ones would round too much.
+static struct plan plan_of(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
+    const struct plan small = plan_with(SIDE_2, kernel, image, s), large = plan_with(SIDE_4, kernel, image, s);
+    return !s->pairs && large.weights <= MOST_WEIGHTS && products_of(&large) < products_of(&small) ? large : small;
 }
 
 /// A thread's workspace to work.
 struct work {
     struct plan plan;
     struct ggml_tensor * dst;
-    const float * panel;  // [panels][PLACES][depth][PANEL]
+    const float * panel;  // [panels][places][panel] of [depth][PANEL]
     float * workspace;         // for panels that are not shared
-    float * products;     // [panels][PLACES][together][PANEL]
-    float * part;         // of the kernel, where there are few tiles: [PLACES][together][depth]
+    float * products;     // [panels][places][product] of [together][PANEL]
+    float * part;         // of the kernel, where there are few tiles: [places][part] of [together][deep]
 };
 
 static float * room_of(const struct ggml_tensor * t) {
@@ -67,13 +100,14 @@ static float * room_of(const struct ggml_tensor * t) {
 }
 
 bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
-    const bool small = kernel->ne[2] * kernel->ne[3] <= MOST_WEIGHTS;
     return is_weight(kernel, s->types) && is_dense(image) && kernel->ne[0] == 3 && kernel->ne[1] == 3 && s->s0 == 1 && s->s1 == 1 && s->d0 == 1 &&
-           s->d1 == 1 && (small || plan_of(kernel, image, s).few);
+           s->d1 == 1 && plan_of(kernel, image, s).weights <= MOST_WEIGHTS;
 }
 
 bool graphc_prefers_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
-    return kernel->ne[2] >= LEAST_CHANNELS && plan_of(kernel, image, s).tiles >= LEAST_TILES;
+    const struct plan p = plan_of(kernel, image, s);
+    const int64_t pixels = (image->ne[0] + 2 * s->p0 - 2) * (image->ne[1] + 2 * s->p1 - 2);
+    return p.channels >= LEAST_CHANNELS && products_of(&p) < 9 * parts_of(pixels, WIDTH);
 }
 
 int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
@@ -82,15 +116,53 @@ int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggm
     return p.weights + p.images + threads * p.each + WIDTH;
 }
 
-/// Three numbers to four: [g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2].
-static inline void filter(vector g0, vector g1, vector g2, vector * to) {
-    const vector outer = (g0 + g2) * 0.5f, inner = g1 * 0.5f;
-    to[0] = g0, to[1] = outer + inner, to[2] = outer - inner, to[3] = g2;
+#define INLINE static inline __attribute__((always_inline))
+
+// The transforms along one axis, of vectors: a tile's side is a constant where they are called.
+
+static const float INNER = 0.70710678f, OUTER = 1.41421356f;  // the points
+
+/// Three numbers of the kernel.
+INLINE void filter(int side, vector g0, vector g1, vector g2, vector * to) {
+    if (side == SIDE_2) {
+        const vector even = (g0 + g2) * 0.5f, odd = g1 * 0.5f;
+        to[0] = g0, to[1] = even + odd, to[2] = even - odd, to[3] = g2;
+    } else {
+        const vector inner = g0 * (-2 / 3.0f) - g2 * (1 / 3.0f), outer = g0 * (1 / 6.0f) + g2 * (1 / 3.0f);
+        const vector odd = g1 * (-2 / 3.0f * INNER), far = g1 * (1 / 6.0f * OUTER);
+        to[0] = g0, to[1] = inner + odd, to[2] = inner - odd, to[3] = outer + far, to[4] = outer - far, to[5] = g2;
+    }
 }
 
-/// `channels` of a row of the kernel, [channels][9], from one on, as [PLACES][channels], `plane` elements from place to place.
-static void transform_channels(const struct ggml_tensor * kernel, const struct graphc_conv_2d_settings * s, int64_t row, int64_t channel,
-                               int64_t channels, float * to, int64_t plane) {
+/// side + 2 pixels, `step` vectors apart, here and there.
+INLINE void spread(int side, const vector * d, int step, vector * to) {
+    const vector a = d[0], b = d[step], c = d[2 * step], e = d[3 * step];
+    if (side == SIDE_2) {
+        to[0] = a - c, to[step] = b + c, to[2 * step] = c - b, to[3 * step] = b - e;
+    } else {
+        const vector f = d[4 * step], g = d[5 * step];
+        const vector inner = f - 2.0f * c, outer = f - 0.5f * c, odd = (e - 2.0f * b) * INNER, far = (e - 0.5f * b) * OUTER;
+        to[0] = (a - 2.5f * c) + f, to[step] = inner + odd, to[2 * step] = inner - odd;
+        to[3 * step] = outer + far, to[4 * step] = outer - far, to[5 * step] = (b - 2.5f * e) + g;
+    }
+}
+
+/// Sums of products as `side` pixels.
+INLINE void gather(int side, const vector * m, int step, vector * to, int after) {
+    const vector a = m[0], b = m[step], c = m[2 * step], d = m[3 * step];
+    if (side == SIDE_2) {
+        to[0] = a + b + c, to[after] = b - c - d;
+    } else {
+        const vector inner = b + c, odd = (b - c) * INNER, outer = d + m[4 * step], far = (d - m[4 * step]) * OUTER;
+        to[0] = a + inner + outer, to[after] = odd + far;
+        to[2 * after] = 0.5f * inner + 2.0f * outer, to[3 * after] = 0.5f * odd + 2.0f * far + m[5 * step];
+    }
+}
+
+/// `channels` of a row of the kernel, [channels][9], from one on, as [places][channels], `plane` elements from place to place.
+INLINE void filter_channels(int side, const struct ggml_tensor * kernel, const struct graphc_conv_2d_settings * s, int64_t row, int64_t channel,
+                            int64_t channels, float * to, int64_t plane) {
+    const int64_t size = (int64_t) kernel->nb[0];
     float workspace[WIDTH * 10] = {0}, transposed[16 * PANEL] __attribute__((aligned(64)));
     for (int64_t c = 0; c < channels; c += WIDTH) {
         const int64_t count = min_of(channels - c, WIDTH);
@@ -100,93 +172,130 @@ static void transform_channels(const struct ggml_tensor * kernel, const struct g
             widen(kernel->type, s->types, data, count * 9, workspace);
             from = workspace;
         }
-        vector columns[3][4], places[4];
+        for (int64_t line = 0; line < count * 9 * size; line += LINE) __builtin_prefetch(data + kernel->nb[3] + line);  // the next row's
+        vector columns[3][SIDE_4 + 2], places[SIDE_4 + 2];
         for (int x = 0; x < 9; x += WIDTH) transpose(from + x, 9, transposed + x * PANEL);
+#pragma GCC unroll 3
         for (int x = 0; x < 3; ++x) {
             const vector * g = (const vector *) (transposed + x * PANEL);
-            filter(g[0], g[3 * VECTORS], g[6 * VECTORS], columns[x]);
+            filter(side, g[0], g[3 * VECTORS], g[6 * VECTORS], columns[x]);
         }
-        for (int y = 0; y < 4; ++y) {
-            filter(columns[0][y], columns[1][y], columns[2][y], places);
-            for (int x = 0; x < 4; ++x) {
-                float * place = to + (y * 4 + x) * plane + c;
+        float * place = to + c;
+#pragma GCC unroll 6
+        for (int y = 0; y < side + 2; ++y) {
+            filter(side, columns[0][y], columns[1][y], columns[2][y], places);
+#pragma GCC unroll 6
+            for (int x = 0; x < side + 2; ++x, place += plane) {
                 if (count == WIDTH) *(unaligned *) place = places[x];
-                for (int64_t lane = 0; count < WIDTH && lane < count; ++lane) place[lane] = places[x][lane];
+                else copy((const float *) &places[x], 1, count, place);
             }
         }
     }
 }
 
-/// A row of the kernel as [PLACES][depth], `plane` elements from place to place.
-static void transform_row(const struct ggml_tensor * kernel, const struct graphc_conv_2d_settings * s, int64_t row, float * to, int64_t plane) {
+static void transform_channels(const struct plan * p, int64_t row, int64_t channel, int64_t channels, float * to, int64_t plane) {
+    if (p->side == SIDE_2) filter_channels(SIDE_2, p->kernel, p->s, row, channel, channels, to, plane);
+    else filter_channels(SIDE_4, p->kernel, p->s, row, channel, channels, to, plane);
+}
+
+/// `depth` channels of a row of the kernel, or pairs of them, from one on, as [places][depth], `plane` elements from place to place.
+static void transform_row(const struct plan * p, int64_t row, int64_t from, int64_t depth, float * to, int64_t plane) {
     enum { SOME = 2 * WIDTH };
-    const int64_t channels = kernel->ne[2];
-    if (!s->pairs) return transform_channels(kernel, s, row, 0, channels, to, plane);
-    float wide[PLACES * SOME];
+    if (!p->s->pairs) {
+        transform_channels(p, row, from, depth, to, plane);
+        return;
+    }
+    float wide[MOST_PLACES * SOME];
+    const int64_t channels = min_of(2 * depth, p->channels - 2 * from);
     for (int64_t c = 0; c < channels; c += SOME) {
         const int64_t count = min_of(channels - c, SOME);
-        transform_channels(kernel, s, row, c, count, wide, SOME);
-        for (int place = 0; place < PLACES; ++place) pair_row(wide + place * SOME, count, to + place * plane + c / 2);
+        transform_channels(p, row, 2 * from + c, count, wide, SOME);
+        for (int place = 0; place < p->places; ++place) pair_row(wide + place * SOME, count, to + place * plane + c / 2);
     }
 }
 
 /// `count` elements of a line of the image from `x` on, with zeros beside it.
-static inline __attribute__((always_inline)) void read_line(const struct ggml_tensor * image, const float * plane, int64_t x, int64_t y,
-                                                            int64_t count, float * to) {
+INLINE void read_line(const struct ggml_tensor * image, const float * plane, int64_t x, int64_t y, int64_t count, float * to) {
     const int64_t width = image->ne[0], left = min_of(x < 0 ? -x : 0, count), right = min_of(width - x, count);
     const bool whole = y >= 0 && y < image->ne[1] && left == 0 && right == count;
     for (int64_t i = 0; !whole && i < count; i += WIDTH) *(unaligned *) (to + i) = all(0);
     if (y >= 0 && y < image->ne[1] && left < right) copy(plane + y * width + x + left, 1, right - left, to + left);
 }
 
-/// Tiles beside one another, the first at (x, y): their 4 x 4 pixels, transformed, as [PLACES] rows that are `stride` apart. There may be
-/// written as much as `free` elements of a row.
-static void transform(const struct ggml_tensor * image, const float * plane, const struct graphc_conv_2d_settings * s, int64_t x,
-                      int64_t y, int64_t count, float * to, int64_t stride, int64_t free) {
-    enum { LINE = 2 * PANEL + 2 * WIDTH };
-    float lines[4][LINE], mixed[4][LINE];
-    const int64_t pixels = 2 * count + 2;
-    for (int i = 0; i < 4; ++i) read_line(image, plane, 2 * x - s->p0, 2 * y - s->p1 + i, pixels, lines[i]);
-    for (int64_t i = 0; i < pixels; i += WIDTH) {
-        const vector a = *(const unaligned *) (lines[0] + i), b = *(const unaligned *) (lines[1] + i);
-        const vector c = *(const unaligned *) (lines[2] + i), d = *(const unaligned *) (lines[3] + i);
-        *(unaligned *) (mixed[0] + i) = a - c;
-        *(unaligned *) (mixed[1] + i) = b + c;
-        *(unaligned *) (mixed[2] + i) = c - b;
-        *(unaligned *) (mixed[3] + i) = b - d;
+/// The pixels of a line that WIDTH tiles beside one another begin with, then those after them, to the side + 2 that a tile has.
+INLINE void columns_of(int side, const float * line, vector * to) {
+    if (side == SIDE_2) {
+        for (int i = 0; i < 4; ++i) to[i] = every_second(line + i);
+    } else {
+        for (int i = 0; i < 2; ++i) {
+            const vector first = every_second(line + i), last = every_second(line + 2 * WIDTH + i);
+            to[i] = even_elements(first, last), to[i + 2] = odd_elements(first, last);
+            to[i + 4] = one_later(to[i], all(line[4 * WIDTH + i]));
+        }
     }
-    for (int i = 0; i < 4; ++i) {
-        for (int64_t t = 0; t < count; t += WIDTH) {
-            const float * line = mixed[i] + 2 * t;
-            const vector a = every_second(line), b = every_second(line + 1), c = every_second(line + 2), d = every_second(line + 3);
-            const vector places[4] = {a - c, b + c, c - b, b - d};
-            for (int j = 0; j < 4; ++j) {
-                float * row = to + (4 * i + j) * stride + t;
-                if (t + WIDTH <= free) *(unaligned *) row = places[j];
-                else copy((const float *) &places[j], 1, count - t, row);
+}
+
+/// Tiles beside one another, the first at (x, y): their pixels, transformed, as [places] rows that are `stride` apart. There may be
+/// written as much as `free` elements of a row.
+INLINE void spread_tiles(int side, const struct plan * p, const float * plane, int64_t x, int64_t y, int64_t count, float * to, int64_t stride,
+                         int64_t free) {
+    enum { MOST = SIDE_4 + 2 };
+    float lines[MOST][SIDE_4 * PANEL + 2 * WIDTH];
+    const int places = side + 2;
+    for (int i = 0; i < places; ++i) read_line(p->image, plane, side * x - p->s->p0, side * y - p->s->p1 + i, side * count + 2, lines[i]);
+    for (int64_t t = 0; t < count; t += WIDTH) {
+        vector tile[MOST * MOST];
+#pragma GCC unroll 6
+        for (int i = 0; i < places; ++i) columns_of(side, lines[i] + side * t, tile + i * places);
+#pragma GCC unroll 6
+        for (int i = 0; i < places; ++i) spread(side, tile + i, places, tile + i);
+        float * row = to + t;
+#pragma GCC unroll 6
+        for (int i = 0; i < places; ++i) {
+            spread(side, tile + i * places, 1, tile + i * places);
+#pragma GCC unroll 6
+            for (int j = 0; j < places; ++j, row += stride) {
+                if (t + WIDTH <= free) *(unaligned *) row = tile[i * places + j];
+                else copy((const float *) &tile[i * places + j], 1, count - t, row);
             }
         }
     }
 }
 
-/// The products of one channel of tiles beside one another, [PLACES] rows that are `stride` apart, as two lines of pixels.
-static void transform_back(const float * restrict from, int64_t stride, int64_t count, float lines[2][2 * PANEL]) {
-    float mixed[2][4][PANEL];
-    for (int x = 0; x < 4; ++x) {
-        const float * place = from + x * stride;
-        for (int64_t t = 0; t < count; ++t) {
-            const float a = place[t], b = place[4 * stride + t], c = place[8 * stride + t], d = place[12 * stride + t];
-            mixed[0][x][t] = a + b + c;
-            mixed[1][x][t] = b - c - d;
+static void transform(const struct plan * p, const float * plane, int64_t x, int64_t y, int64_t count, float * to, int64_t stride, int64_t free) {
+    if (p->side == SIDE_2) spread_tiles(SIDE_2, p, plane, x, y, count, to, stride, free);
+    else spread_tiles(SIDE_4, p, plane, x, y, count, to, stride, free);
+}
+
+/// The products of one channel of tiles beside one another, [places] rows that are `stride` apart, as lines of pixels. Whole vectors are
+/// read and written.
+INLINE void gather_tiles(int side, const float * from, int64_t stride, int64_t count, float lines[SIDE_4][SIDE_4 * (PANEL + WIDTH)]) {
+    enum { MOST = SIDE_4 + 2 };
+    const int places = side + 2;
+    for (int64_t t = 0; t < count; t += WIDTH) {
+        vector sums[MOST * MOST], mixed[SIDE_4 * MOST], pixels[SIDE_4];
+#pragma GCC unroll 36
+        for (int i = 0; i < places * places; ++i) sums[i] = *(const unaligned *) (from + i * stride + t);
+#pragma GCC unroll 6
+        for (int x = 0; x < places; ++x) gather(side, sums + x, places, mixed + x, places);
+#pragma GCC unroll 4
+        for (int y = 0; y < side; ++y) {
+            unaligned * line = (unaligned *) (lines[y] + side * t);
+            gather(side, mixed + y * places, 1, pixels, 1);
+            if (side == SIDE_2) {
+                line[0] = interleave_first(pixels[0], pixels[1]), line[1] = interleave_last(pixels[0], pixels[1]);
+                continue;
+            }
+            const vector even[2] = {interleave_first(pixels[0], pixels[2]), interleave_last(pixels[0], pixels[2])};
+            const vector odd[2] = {interleave_first(pixels[1], pixels[3]), interleave_last(pixels[1], pixels[3])};
+            for (int i = 0; i < 2; ++i) line[2 * i] = interleave_first(even[i], odd[i]), line[2 * i + 1] = interleave_last(even[i], odd[i]);
         }
     }
-    for (int y = 0; y < 2; ++y) {
-        for (int64_t t = 0; t < count; ++t) {
-            const float a = mixed[y][0][t], b = mixed[y][1][t], c = mixed[y][2][t], d = mixed[y][3][t];
-            lines[y][2 * t] = a + b + c;
-            lines[y][2 * t + 1] = b - c - d;
-        }
-    }
+}
+
+static void transform_back(const struct plan * p, const float * from, int64_t stride, int64_t count, float lines[SIDE_4][SIDE_4 * (PANEL + WIDTH)]) {
+    if (p->side == SIDE_2) gather_tiles(SIDE_2, from, stride, count, lines);
+    else gather_tiles(SIDE_4, from, stride, count, lines);
 }
 
 /// True if some elements are infinite or no numbers.
@@ -204,7 +313,7 @@ static bool some_are_not_finite(const float * x, int64_t count) {
 /// none of it. In such places of a line from (x, y) on there comes the sum of products itself.
 static __attribute__((noinline)) void mend_line(const struct plan * p, int64_t batch, int64_t channel, int64_t x, int64_t y, int64_t count, float * line) {
     const int64_t plane = p->image->ne[0] * p->image->ne[1];
-    float sums[2 * PANEL] = {0}, pixels[2 * PANEL + 2 * WIDTH], kernel[9];
+    float sums[SIDE_4 * PANEL] = {0}, pixels[SIDE_4 * PANEL + 2 * WIDTH], kernel[9];
     for (int64_t c = 0; c < p->channels; ++c) {
         widen(p->kernel->type, p->s->types, (const char *) p->kernel->data + channel * p->kernel->nb[3] + c * p->kernel->nb[2], 9, kernel);
         for (int ky = 0; ky < 3; ++ky) {
@@ -227,27 +336,27 @@ static void add_sums(const struct ggml_tensor * dst, int64_t channel, int64_t pi
     }
 }
 
-/// Transforms the tiles of a panel in a channel's plane, from the tile `first` on, as [PLACES] rows that are `stride` apart.
-static void read_panel(const struct plan * p, const float * plane, int64_t first, float * to, int64_t stride) {
-    const int64_t end = min_of(first + PANEL, p->tiles);
+/// Transforms the tiles of a panel in a channel's planes, from the tile `first` of all images on, as [places] rows that are `stride` apart.
+static void read_panel(const struct plan * p, int64_t channel, int64_t first, float * to, int64_t stride) {
+    const int64_t end = min_of(first + PANEL, p->tiles * p->image->ne[3]), plane = p->image->ne[0] * p->image->ne[1];
     for (int64_t t = first, along; t < end; t += along) {
-        const int64_t lane = t - first;
-        along = min_of(p->across - t % p->across, end - t);
-        transform(p->image, plane, p->s, t % p->across, t / p->across, along, to + lane, stride, PANEL - lane);
+        const int64_t lane = t - first, tile = t % p->tiles;
+        const float * pixels = (const float *) p->image->data + (t / p->tiles * p->channels + channel) * plane;
+        along = min_of(p->across - tile % p->across, end - t);
+        transform(p, pixels, tile % p->across, tile / p->across, along, to + lane, stride, PANEL - lane);
     }
 }
 
-/// Transforms tiles of some channels, the panels from the tile `origin` on. `channel` is even.
-static void read_panels(const struct plan * p, int64_t batch, int64_t origin, int64_t panels, int64_t channel, int64_t count, float * to) {
-    const int64_t plane = p->image->ne[0] * p->image->ne[1], stride = p->depth * PANEL, end = channel + count;
-    const float * pixels = (const float *) p->image->data + batch * p->channels * plane;
-    float wide[PLACES * 2 * PANEL] __attribute__((aligned(64))) = {0};
-    for (int64_t first = origin; panels > 0; --panels, first += PANEL, to += PLACES * stride) {
-        for (int64_t c = channel; !p->s->pairs && c < end; ++c) read_panel(p, pixels + c * plane, first, to + c * PANEL, stride);
+/// Transforms tiles of some channels, the panels from the tile `origin` of all images on. `channel` is even.
+static void read_panels(const struct plan * p, int64_t origin, int64_t panels, int64_t channel, int64_t count, float * to) {
+    const int64_t stride = p->panel, end = channel + count;
+    float wide[MOST_PLACES * 2 * PANEL] __attribute__((aligned(64))) = {0};
+    for (int64_t first = origin; panels > 0; --panels, first += PANEL, to += p->places * stride) {
+        for (int64_t c = channel; !p->s->pairs && c < end; ++c) read_panel(p, c, first, to + c * PANEL, stride);
         for (int64_t c = channel; p->s->pairs && c < end; c += 2) {
             const int64_t both = min_of(end - c, 2);
-            for (int64_t i = 0; i < both; ++i) read_panel(p, pixels + (c + i) * plane, first, wide + i * PANEL, 2 * PANEL);
-            for (int place = 0; place < PLACES; ++place) pair_panel(wide + place * 2 * PANEL, both, to + place * stride + c / 2 * PANEL);
+            for (int64_t i = 0; i < both; ++i) read_panel(p, c + i, first, wide + i * PANEL, 2 * PANEL);
+            for (int place = 0; place < p->places; ++place) pair_panel(wide + place * 2 * PANEL, both, to + place * stride + c / 2 * PANEL);
         }
     }
 }
@@ -256,32 +365,34 @@ void graphc_winograd_operands(struct ggml_tensor * dst, int ith, int nth, void *
     struct graphc_conv_2d_settings * s = userdata;
     const struct plan p = plan_of(dst->src[0], dst->src[1], s);
     float * kernel = room_of(dst), * images = kernel + p.weights;
-    const int64_t rows = p.few ? 0 : (p.rows + TRANSFORMED - 1) / TRANSFORMED, parts = (p.channels + TRANSFORMED - 1) / TRANSFORMED;
-    const int64_t pixels = p.shared ? parts * p.panels * p.image->ne[3] : 0;
-    for (int64_t unit; (unit = take(&s->turns, rows + pixels, ith, nth)) < rows + pixels;) {
+    const int64_t rows = p.few ? 0 : parts_of(p.rows, TRANSFORMED), parts = parts_of(p.channels, TRANSFORMED);
+    const int64_t units = rows + (p.shared ? parts * p.panels : 0);
+    for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
         for (int64_t row = unit * TRANSFORMED; unit < rows && row < min_of((unit + 1) * TRANSFORMED, p.rows); ++row) {
-            transform_row(p.kernel, s, row, kernel + row * p.depth, p.rows * p.depth);
+            transform_row(&p, row, 0, p.depth, kernel + row * p.depth, p.plane);
         }
         if (unit < rows) continue;
         const int64_t panel = (unit - rows) / parts, channel = (unit - rows) % parts * TRANSFORMED;
-        float * to = images + panel * PLACES * p.depth * PANEL;
-        read_panels(&p, panel / p.panels, panel % p.panels * PANEL, 1, channel, min_of(p.channels - channel, TRANSFORMED), to);
+        read_panels(&p, panel * PANEL, 1, channel, min_of(p.channels - channel, TRANSFORMED), images + panel * p.places * p.panel);
     }
 }
 
-/// The products of `count` rows of the transformed kernel with the panels.
-static void multiply_panels(const struct work * w, const float * kernel, int64_t plane, int64_t count, int64_t panels) {
-    const tile_function * with = w->plan.s->pairs ? paired_tiles : tiles;
-    const int64_t stride = w->plan.depth * PANEL, high = tile_rows(count);
-    for (int64_t place = 0; place < PLACES; ++place) {
-        for (int64_t k = 0; k < w->plan.depth; k += DEEP) {
+/// The products of `count` rows of the transformed kernel, `stride` elements apart, with some of the panels' depth, from one on.
+static void multiply_panels(const struct work * w, const float * kernel, int64_t stride, int64_t plane, int64_t count, int64_t origin, int64_t panels,
+                            int64_t from, int64_t depth) {
+    const struct plan * plan = &w->plan;
+    const int64_t high = tile_rows(count), tiles_left = plan->tiles * plan->image->ne[3] - origin;
+    for (int64_t place = 0; place < plan->places; ++place) {
+        for (int64_t k = 0; k < depth; k += DEEP) {
             for (int64_t i = 0; i < count; i += high) {
-                const float * a = kernel + place * plane + i * w->plan.depth + k;
+                const float * a = kernel + place * plane + i * stride + k;
+                const struct ahead ahead = rows_ahead(a + high * stride, stride * (int64_t) sizeof(float));
                 for (int64_t p = 0; p < panels; ++p) {
-                    const float * panel = w->panel + (p * PLACES + place) * stride + k * PANEL;
-                    float * c = w->products + ((p * PLACES + place) * w->plan.together + i) * PANEL;
-                    const struct ahead ahead = rows_ahead(a + high * w->plan.depth, w->plan.depth * (int64_t) sizeof(float));
-                    with[min_of(count - i, high)](a, w->plan.depth, panel, c, PANEL, (int) min_of(w->plan.depth - k, DEEP), k == 0, ahead);
+                    const bool narrow = tiles_left - p * PANEL <= WIDTH;
+                    const tile_function * with = plan->s->pairs ? narrow ? narrow_paired_tiles : paired_tiles : narrow ? narrow_tiles : tiles;
+                    const float * panel = w->panel + (p * plan->places + place) * plan->panel + (from + k) * PANEL;
+                    float * c = w->products + (p * plan->places + place) * plan->product + i * PANEL;
+                    with[min_of(count - i, high)](a, stride, panel, c, PANEL, (int) min_of(depth - k, DEEP), from + k == 0, ahead);
                 }
             }
         }
@@ -289,23 +400,25 @@ static void multiply_panels(const struct work * w, const float * kernel, int64_t
 }
 
 /// Transforms the products back to `count` channels of the result.
-static void write_panels(const struct work * w, int64_t batch, int64_t origin, int64_t panels, int64_t channel, int64_t count) {
-    float * result = (float *) w->dst->data + (batch * w->plan.rows + channel) * w->dst->ne[0] * w->dst->ne[1];
-    for (int64_t p = 0; p < panels; ++p) {
-        const int64_t first = origin + p * PANEL, end = min_of(first + PANEL, w->plan.tiles);
+static void write_panels(const struct work * w, int64_t origin, int64_t panels, int64_t channel, int64_t count) {
+    const struct plan * p = &w->plan;
+    const int64_t width = w->dst->ne[0], height = w->dst->ne[1];
+    for (int64_t panel = 0; panel < panels; ++panel) {
+        const int64_t first = origin + panel * PANEL, end = min_of(first + PANEL, p->tiles * p->image->ne[3]);
         for (int64_t i = 0; i < count; ++i) {
             for (int64_t t = first, along; t < end; t += along) {
-                float lines[2][2 * PANEL];
-                const int64_t x = t % w->plan.across * 2, y = t / w->plan.across * 2;
-                along = min_of(w->plan.across - t % w->plan.across, end - t);
-                transform_back(w->products + (p * PLACES * w->plan.together + i) * PANEL + t - first, w->plan.together * PANEL, along, lines);
-                const int64_t pixels = min_of(2 * along, w->dst->ne[0] - x);
-                for (int64_t row = 0; row < min_of(2, w->dst->ne[1] - y); ++row) {
-                    const int64_t at = (y + row) * w->dst->ne[0] + x;
-                    if (some_are_not_finite(lines[row], pixels)) mend_line(&w->plan, batch, channel + i, x, y + row, pixels, lines[row]);
+                float lines[SIDE_4][SIDE_4 * (PANEL + WIDTH)];
+                const int64_t batch = t / p->tiles, tile = t % p->tiles, x = tile % p->across * p->side, y = tile / p->across * p->side;
+                along = min_of(p->across - tile % p->across, end - t);
+                transform_back(p, w->products + panel * p->places * p->product + i * PANEL + t - first, p->product, along, lines);
+                const int64_t pixels = min_of(p->side * along, width - x);
+                float * result = (float *) w->dst->data + (batch * p->rows + channel + i) * width * height;
+                for (int64_t row = 0; row < min_of(p->side, height - y); ++row) {
+                    const int64_t at = (y + row) * width + x;
+                    if (some_are_not_finite(lines[row], pixels)) mend_line(p, batch, channel + i, x, y + row, pixels, lines[row]);
                     add_sums(w->dst, channel + i, at, batch, pixels, lines[row]);
-                    if (w->plan.s->relu) rectify(lines[row], pixels);
-                    for (int64_t j = 0; j < pixels; ++j) result[i * w->dst->ne[0] * w->dst->ne[1] + at + j] = lines[row][j];
+                    if (p->s->relu) rectify(lines[row], pixels);
+                    copy(lines[row], 1, pixels, result + at);
                 }
             }
         }
@@ -318,25 +431,26 @@ void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata
     const struct plan p = plan_of(dst->src[2], image, s);
     const float * kernel = room_of(operands), * images = kernel + p.weights;
     struct work w = {.plan = p, .dst = dst, .products = room_of(operands) + p.weights + p.images + ith * p.each};
-    w.part = w.products + PLACES * p.group * PANEL * p.together;
-    w.workspace = w.part + (p.few ? PLACES * p.together * p.depth : 0);
-    const int64_t groups = (p.panels + p.group - 1) / p.group, batches = image->ne[3], size = PLACES * p.depth * PANEL;
+    w.part = w.products + p.places * p.group * p.product;
+    w.workspace = w.part + p.places * p.part;
+    const int64_t groups = parts_of(p.panels, p.group);
     int64_t rows = p.shared ? p.together : p.rows;  // of a unit: images that each thread transforms are cut as little as possible
-    while (groups * batches * ((p.rows + rows - 1) / rows) < 2 * nth && rows >= 2 * CHANNELS) rows /= 2;
-    const int64_t parts = (p.rows + rows - 1) / rows, units = groups * parts * batches;
+    while (groups * parts_of(p.rows, rows) < 4 * nth && rows >= 2 * FEW_CHANNELS) rows /= 2;
+    const int64_t parts = parts_of(p.rows, rows), units = groups * parts;
     for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
-        const int64_t batch = unit / parts / groups, origin = unit / parts % groups * p.group;
-        const int64_t panels = min_of(p.group, p.panels - origin), until = min_of((unit % parts + 1) * rows, p.rows);
-        if (!p.shared) read_panels(&p, batch, origin * PANEL, panels, 0, p.channels, w.workspace);
-        w.panel = p.shared ? images + (batch * p.panels + origin) * size : w.workspace;
+        const int64_t origin = unit / parts * p.group, panels = min_of(p.group, p.panels - origin);
+        const int64_t until = min_of((unit % parts + 1) * rows, p.rows);
+        if (!p.shared) read_panels(&p, origin * PANEL, panels, 0, p.channels, w.workspace);
+        w.panel = p.shared ? images + origin * p.places * p.panel : w.workspace;
         for (int64_t first = unit % parts * rows; first < until; first += p.together) {
             const int64_t count = min_of(until - first, p.together);
-            for (int64_t i = 0; p.few && i < count; ++i) {
-                transform_row(p.kernel, s, first + i, w.part + i * p.depth, p.together * p.depth);
+            if (!p.few) multiply_panels(&w, kernel + first * p.depth, p.depth, p.plane, count, origin * PANEL, panels, 0, p.depth);
+            for (int64_t k = 0; p.few && k < p.depth; k += p.deep) {
+                const int64_t depth = min_of(p.depth - k, p.deep);
+                for (int64_t i = 0; i < count; ++i) transform_row(&p, first + i, k, depth, w.part + i * p.deep, p.part);
+                multiply_panels(&w, w.part, p.deep, p.part, count, origin * PANEL, panels, k, depth);
             }
-            const float * part = p.few ? w.part : kernel + first * p.depth;
-            multiply_panels(&w, part, (p.few ? p.together : p.rows) * p.depth, count, panels);
-            write_panels(&w, batch, origin * PANEL, panels, first, count);
+            write_panels(&w, origin * PANEL, panels, first, count);
         }
     }
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Convolutions of 3 x 3 by Winograd's F(2 x 2, 3 x 3).
+// Convolutions of 3 x 3 by Winograd's F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3).
 
 #include "convolution.h"
 
