@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from graphc.files import open_regular, replacing
-from graphc.trace import LOG
+from graphc.trace import warn
 
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -112,7 +112,7 @@ def alone(folder: str) -> Iterator[None]:
 @functools.cache
 def warn_once(message: str) -> None:
     """Warn of something, the first time that it is noticed."""
-    LOG.warning(message)
+    warn(message)
 
 
 def _cache() -> Path:

@@ -41,7 +41,6 @@ from graphc.commands.simulate import simulate
 from graphc.commands.tune import tune
 from graphc.commands.view import view
 from graphc.errors import GraphcError
-from graphc.trace import LOG
 
 COMMANDS = (
     compile,
@@ -160,11 +159,12 @@ def _remarks() -> Iterator[None]:
     """Show what the library logs as remarks."""
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: _remark(record.getMessage())  # type: ignore[method-assign]
-    LOG.addHandler(handler)
+    log = logging.getLogger("graphc")
+    log.addHandler(handler)
     try:
         yield
     finally:
-        LOG.removeHandler(handler)
+        log.removeHandler(handler)
 
 
 def _remark(message: Warning | str, *where: Any, **more: Any) -> None:

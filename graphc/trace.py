@@ -9,7 +9,6 @@ A stage of the pipeline is given a `Progress` and says what it does and how much
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,15 +18,19 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
-LOG = logging.getLogger("graphc")
-"""Where the library says what is no error but worth knowing: weights that were quantized again, a cache that cannot be used.
-Python prints that to stderr if nobody listens; an application decides by `logging.getLogger("graphc")`."""
-
 VISIBLE_AFTER = 1.0
 """Seconds that a stage runs before its bar is shown."""
 
 Step: TypeAlias = Callable[[int], None]
 """Says that so much more of a stage is done, in the unit of its total."""
+
+
+def warn(message: str) -> None:
+    """Say what is no error but worth knowing: weights that were quantized again, a cache that cannot be used. Python prints that
+    to stderr if nobody listens; an application decides by `logging.getLogger("graphc")`."""
+    import logging  # most processes have nothing to say
+
+    logging.getLogger("graphc").warning(message)
 
 
 class Progress(Protocol):

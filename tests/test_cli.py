@@ -689,13 +689,13 @@ def test_what_a_model_and_the_package_say_of_themselves(model: Path) -> None:
 def test_remarks_of_the_library_go_to_its_log(graphc_command, model: Path) -> None:
     from remarks import remarked
 
-    from graphc.trace import LOG
+    from graphc.trace import warn
 
     with remarked("something to know"):
-        LOG.warning("something to know")
+        warn("something to know")
     code = (
         "from graphc import cli, trace, compiler\n"
-        "compiler.compile_program = lambda *a, **k: trace.LOG.warning('hm \\x1b[31m')\n"
+        "compiler.compile_program = lambda *a, **k: trace.warn('hm \\x1b[31m')\n"
         "cli.main(['check', 'x.onnx'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

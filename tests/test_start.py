@@ -13,10 +13,13 @@ ADDED = ("graphc.runtime.added", "graphc.weights.lora", "graphc.weights.embeddin
 KERNELS = ("graphc.kernels.c.render", "graphc.kernels.scalar", "graphc.kernels.vectors", "graphc.ops.norm")
 SOME = (
     "graphc.backends.launches",
+    "graphc.ir.numbers",
     "graphc.ops.control",
+    "graphc.targets.ggml.program.launch",
     "graphc.targets.ggml.run.memory.streams",
     "concurrent.futures",
     "importlib.resources",
+    "logging",
     "socket",
 )
 """What models need that run on other devices, or have branches and loops; and modules of Python's that take long."""

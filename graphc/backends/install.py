@@ -20,7 +20,7 @@ from graphc.cmake import run_cmake
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml_folder
 from graphc.ggml_source import RELEASE, ggml_source
-from graphc.trace import LOG, SILENT, Progress
+from graphc.trace import SILENT, Progress, warn
 
 ENDINGS = (".so", ".dylib", ".dll")
 
@@ -91,7 +91,7 @@ def install(
             devices = probe(library)
         except BuildError as error:
             devices = []
-            LOG.warning(
+            warn(
                 f"{error}\n{backend.name} stays installed; `graphc doctor {backend.name}` may know what is missing"
             )
         ready = Path(beside) / "ready"

@@ -14,7 +14,7 @@ from graphc.backends.install import DriverFailed, installed
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml, opened
 from graphc.once import once
-from graphc.trace import LOG
+from graphc.trace import warn
 
 QUIETEST = 3
 """ggml's level of warnings: what it says of less importance is not printed, unless GRAPHC_DEBUG is set."""
@@ -32,7 +32,7 @@ def load_backends() -> None:
         try:
             open_library(library)
         except BuildError as error:
-            LOG.warning(f"backend {name}: {error}; `graphc doctor` may know why")
+            warn(f"backend {name}: {error}; `graphc doctor` may know why")
     load_brought()
     load_generated()
 

@@ -13,7 +13,6 @@ one of four ways, tried in this order, how a target computes it:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
@@ -48,17 +47,17 @@ def operators() -> Mapping[str, type[Op]]:
 
 
 @cache
-def _modules() -> Mapping[str, str]:
-    """The modules of the package by the classes that their texts define."""
-    files = Path(__file__).parent.glob("*.py")
-    texts = {file.stem: file.read_text(encoding="utf-8") for file in files}
-    return {name: module for module, text in texts.items() for name in re.findall(r"^class (\w+)\(", text, re.M)}
+def _texts() -> Mapping[str, bytes]:
+    """What is in the files of the package, by the names of their modules."""
+    return {file.stem: file.read_bytes() for file in Path(__file__).parent.glob("*.py")}
 
 
 def operator_class(name: str) -> type[Op]:
     """The class of this name; of the package, the module whose text defines it is imported alone. Raises KeyError."""
-    if name not in OPS and name in _modules():
-        import_module(f"{graphc.ops.__name__}.{_modules()[name]}")
+    if name not in OPS:
+        start = f"\nclass {name}(".encode()
+        for module in [module for module, text in _texts().items() if start in text]:
+            import_module(f"{graphc.ops.__name__}.{module}")
     return OPS[name] if name in OPS else operators()[name]
 
 

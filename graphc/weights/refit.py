@@ -15,7 +15,7 @@ from graphc.ir.types import BF16, F16, F32, F64, FLOATS, TensorType
 from graphc.shapes import integer
 from graphc.targets.ggml.lowering.dtypes import Dtypes
 from graphc.targets.ggml.program.program import Program
-from graphc.trace import LOG
+from graphc.trace import warn
 from graphc.weights.checkpoint import Source, open_checkpoint
 from graphc.weights.formats.blocks import Blocks
 from graphc.weights.formats.scaled import EIGHT_BITS, Scaled
@@ -73,7 +73,7 @@ class Refit:
         if dtypes is not None:
             self._retype(dtypes)
         if again := self.requantized:
-            LOG.warning(
+            warn(
                 "what the checkpoint has quantized in another type or shape is quantized again, and less exact than others of "
                 f"its type: {some(again)}"
             )

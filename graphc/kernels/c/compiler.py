@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 from collections.abc import Sequence
 
 from graphc.errors import BuildError
@@ -23,16 +22,18 @@ def find_compiler() -> tuple[str, ...] | None:
 
     Raises BuildError if `CC` names what is not installed, or is not a command.
     """
+    from shutil import which  # a program that a wheel runs has nothing to compile, as a rule
+
     chosen = os.environ.get("CC", "").strip()
     if chosen:
         try:
             command = tuple(shlex.split(chosen, posix=os.name != "nt"))
         except ValueError as error:
             raise BuildError(f"CC is not a command: {chosen} ({error})") from error
-        if not shutil.which(command[0]):
+        if not which(command[0]):
             raise BuildError(f"the C compiler that CC names, {command[0]}, is not installed")
         return command
-    found = next(filter(None, map(shutil.which, COMPILERS)), None)
+    found = next(filter(None, map(which, COMPILERS)), None)
     if found is not None:
         return (found,)
     zig = find_zig()

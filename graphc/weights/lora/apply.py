@@ -21,7 +21,7 @@ from graphc.ir.graph import Value
 from graphc.ir.types import F32
 from graphc.targets.ggml.program.program import Program
 from graphc.targets.ggml.run.device.tensors import aligned_empty
-from graphc.trace import LOG
+from graphc.trace import warn
 from graphc.weights.checkpoint import Source
 from graphc.weights.formats.blocks import Blocks
 from graphc.weights.layouts.fit import some
@@ -87,7 +87,7 @@ class Loras:
         lora = Lora(name, found, _strength(strength, found.component))
         after = Loras(self.base, {**self.loaded, name: lora}).checked()
         if lora.unmatched:
-            LOG.warning(f"LoRA {name}: the model has no {some(lora.unmatched)}")
+            warn(f"LoRA {name}: the model has no {some(lora.unmatched)}")
         return lora, after
 
     def set(self, strengths: Mapping[str, Strength]) -> Loras:

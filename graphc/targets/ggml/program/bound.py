@@ -15,7 +15,6 @@ from graphc.ir.interp import bound as with_sizes
 from graphc.kernels.use import KernelUse
 from graphc.shapes import Expr, bind, integer, symbols
 from graphc.targets.ggml.program.calls import CALLS
-from graphc.targets.ggml.program.launch import LAUNCH
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program
 from graphc.targets.ggml.program.tensor import ProgramError, Quad, Tensor, checked, dense, storage_ne
 from graphc.targets.ggml.program.verify import check_kernel
@@ -39,7 +38,7 @@ def check_bound(program: Program, calls: Sequence[int], binding: Mapping[str, in
         call = program.calls[index]
         try:
             ne = quad(call.result.ne, binding)
-            if 0 in ne or call.function == LAUNCH:  # nothing is computed, or what the calls say that it was made of
+            if 0 in ne or call.launches is not None:  # nothing is computed, or what the calls say that it was made of
                 results[index] = Tensor(call.result.type, ne, quad(call.result.nb, binding), call.result.rank)
                 continue
             if call.kernel >= 0:

@@ -12,23 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphc.errors import GraphcError
 from graphc.ggml_types import HALVES, QUANTIZED, WHOLE, fits, narrowed, nbytes, stored_shape, whole_in_blocks, widened
 from graphc.ir.about import About
-from graphc.ir.graph import Value
-from graphc.ir.numbers import sources
 from graphc.ir.types import F32, I8, U8, TensorType
 from graphc.kernels.use import KernelUse
 from graphc.shapes import Dim, product
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.device_code import DeviceCode
-from graphc.targets.ggml.program.launch import Launches
 from graphc.targets.ggml.program.rules import VIEWS
 from graphc.targets.ggml.program.tensor import STORAGE, Arg, ProgramError, Tensor, checked, dense, storage_ne
+
+if TYPE_CHECKING:  # what runs was lowered before, and mostly on the CPU
+    from graphc.ir.graph import Value
+    from graphc.targets.ggml.program.launch import Launches
 
 HOST, RESULT = "graphc_host", "graphc_result"
 """What stands for a function in a call that the host makes itself, and in one that names a result of it."""
@@ -138,7 +140,11 @@ class Weight:
     @property
     def label(self) -> str:
         """Its parameter's name if it is known to be made of one, else its own."""
-        names = [] if self.value is None else [each.parameter for each in sources(self.value) if each.parameter]
+        if self.value is None:
+            return self.name
+        from graphc.ir.numbers import sources
+
+        names = [each.parameter for each in sources(self.value) if each.parameter]
         return names[0] if len(names) == 1 else self.name
 
     @property

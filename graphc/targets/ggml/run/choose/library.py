@@ -19,7 +19,7 @@ from graphc.kernels.c.joined import joined
 from graphc.once import once
 from graphc.targets.ggml.program.composites import PREFIX
 from graphc.targets.ggml.program.in_c import built_in_c, c_text, own_functions
-from graphc.trace import LOG
+from graphc.trace import warn
 
 FAST_FLAGS = tuple("-ffp-contract=fast" if flag == "-ffp-contract=off" else flag for flag in FLAGS)
 """A fused multiplication and addition rounds once: what these sums want."""
@@ -97,7 +97,7 @@ def load_own() -> Own | None:
     try:
         return Own(load_library(source(), *tools, FAST_FLAGS), (source(), *tools[0]))
     except BuildError as error:
-        LOG.warning(f"ggml computes everything, several times slower: {error}")
+        warn(f"ggml computes everything, several times slower: {error}")
         return None
 
 
