@@ -119,12 +119,12 @@ static inline void finish(const struct block * b, int64_t top, int64_t bottom) {
     }
 }
 
-/// All tiles of a block: some rows pass all panels before the next. At the right edge a tile is computed beside the result and the
-/// columns that exist are copied.
+/// All tiles of a block: some rows pass all panels before the next. At the right edge a tile, of one vector if that has all its columns, is
+/// computed beside the result and the columns that exist are copied.
 static inline void multiply(const struct block * b) {
     float workspace[BLOCK * ROWS * DEPTH] __attribute__((aligned(64)));
     const int64_t high = tile_rows(b->rows), tall = even_split((b->rows + high - 1) / high, BLOCK) * high;
-    const tile_function * with = b->pairs ? paired_tiles : tiles;
+    const tile_function * with = b->pairs ? paired_tiles : tiles, * narrow = b->pairs ? narrow_paired_tiles : narrow_tiles;
     const int deep = b->pairs ? (int) pairs_in(b->depth) : b->depth;
     int64_t coming = 0, lda;
     for (int64_t top = 0; top < b->rows; top += tall) {
@@ -144,7 +144,7 @@ static inline void multiply(const struct block * b) {
                     continue;
                 }
                 float edge[ROWS * PANEL];
-                with[count](a, lda, panel, edge, PANEL, deep, true, ahead);
+                (wide <= WIDTH ? narrow : with)[count](a, lda, panel, edge, PANEL, deep, true, ahead);
                 for (int row = 0; row < count; ++row) {
                     for (int64_t x = 0; x < wide; ++x) {
                         float * target = c + row * b->ldc + x;
@@ -165,7 +165,7 @@ struct units {
 static inline struct units cut(int64_t rows, int64_t columns, int64_t batches, int nth) {
     struct units u = {(columns + COLUMNS - 1) / COLUMNS, rows, 1, 0};
     while (u.columns * batches * u.parts < SPLIT * nth && rows / (2 * u.parts) >= LEAST_ROWS) u.parts *= 2;
-    const int64_t fewest = columns > COLUMNS && columns % COLUMNS != 0 ? 2 * nth : nth;  // units that differ must be more
+    const int64_t fewest = columns > COLUMNS && columns % COLUMNS != 0 ? 4 * nth : nth;  // units that differ must be more
     while (u.columns * batches * u.parts < fewest && rows / u.parts >= 2 * ROWS) u.parts *= 2;
     u.rows = ((rows + u.parts - 1) / u.parts + ROWS - 1) / ROWS * ROWS;
     u.parts = (rows + u.rows - 1) / u.rows;
