@@ -273,6 +273,8 @@ def pool(kind: type[MaxPool] | type[AveragePool]) -> Callable[[Draw], Sample]:
         kernel = [d.number(1, 3) for _ in range(axes)]
         before, after = (tuple(d.number(0, size - 1) for size in kernel) for _ in range(2))
         strides, dilations = (tuple(d.number(1, 2) for _ in kernel) for _ in range(2))
+        if axes == 3 and flag(d):  # nothing happens along the last
+            kernel[2], strides, before, after = 1, (*strides[:2], 1), (*before[:2], 0), (*after[:2], 0)
         shape = (d.size(1, 2), d.size(1, 3), *(d.size(5, 6) for _ in kernel))
         more = () if kind is MaxPool else (bool(d.number(0, 1)),)
         op = kind(tuple(kernel), strides, dilations, before, after, bool(d.number(0, 1)), *more)
@@ -488,12 +490,11 @@ def packed_conv(d: Draw) -> Sample:
 
 def quantized_sum(d: Draw) -> Sample:
     shape = d.shape()
-    parts = [(d.pick(SMALL), each) for each in (shape, shape, ())]
     found: list[tuple[np.ndarray, tuple[Dim, ...]]] = []
-    for dtype, each in parts:
-        one = d.pick([(), (1,)])
-        scale, zero = d.random.uniform(0.01, 4, one).astype(F32), d.array(dtype, one)
-        found += [*([(d.array(dtype, each), each)] if each is shape else []), (scale, one), (zero, one)]
+    for summand in (True, True, False):
+        one, dtype = d.pick([(), (1,)]), d.pick(SMALL)
+        found += [(d.array(dtype, shape), shape)] if summand else []
+        found += [(d.random.uniform(0.01, 4, one).astype(F32), one), (d.array(dtype, one), one)]
     return QuantizedSum(), found
 
 

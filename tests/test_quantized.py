@@ -174,6 +174,10 @@ FIRES = {
         %b = ChannelsFirst(%y)
         %c = QuantizedSum(%a, %s, %z, %b, %s, %z, %s, %z)
         return c=%c""",
+    "windows_with_channels_last": """graph g(%x: uint8[2, 7, 5, 3])
+        %a = ChannelsFirst(%x)
+        %m = MaxPool[kernel=(3, 2), strides=(2, 1), dilations=(1, 2), pads_before=(1, 0), pads_after=(0, 1), ceil_mode=True](%a)
+        return m=%m""",
 }
 
 ALWAYS = {"channels_stay", "sum_with_channels_last"}
@@ -213,6 +217,8 @@ REFUSES = {
     "packed_convolution": changed("packed_convolution", ("float32[18, 1, 1]", "float32[6]")),
     "packed_product": changed("packed_product", ("return y=%y", "return y=%y, t=%t")),
     "packed_scaled_product": changed("packed_scaled_product", ("int8[20, 40]", "int8[8, 40]"), ("20]", "8]")),
+    "windows_with_channels_last": changed("windows_with_channels_last", ("7, 5, 3]", "7, 5, 3, 3]"), ("(3, 2)", "(3, 2, 2)"),
+        ("(2, 1)", "(2, 1, 1)"), ("(1, 2)", "(1, 2, 1)"), ("(1, 0)", "(1, 0, 0)"), ("(0, 1)", "(0, 1, 0)")),
     "quantized_sum": changed("quantized_sum", ("%y: int8[2, 3]", "%y: int8[3]")),
 }  # fmt: skip
 

@@ -179,13 +179,19 @@ class MaxPool(Windows, Op):
         return (self.windows(x, lowest(x.dtype)).max(tuple(range(x.ndim, 2 * x.ndim - 2))),)
 
     def define(self, emit: Emit, *inputs: Value) -> tuple[Value, ...] | None:
-        """Axis by axis, for three."""
-        return (self.by_axes(emit, inputs[0]),) if len(self.kernel) == 3 else None
+        """Axis by axis, for three, of which the last has windows too."""
+        return (self.by_axes(emit, inputs[0]),) if len(self.kernel) == 3 and not self.last_stays else None
+
+    @property
+    def last_stays(self) -> bool:
+        """True if the windows have one element along the last axis, and there are as many."""
+        last = (self.kernel[-1], self.strides[-1], self.pads_before[-1], self.pads_after[-1])
+        return len(self.kernel) == 3 and last == (1, 1, 0, 0)
 
     def routine(self, *inputs: TensorType) -> Routine | None:
-        """Rows of windows, over one or two spatial axes."""
+        """Rows of windows, over one or two spatial axes, and those along which the third stays."""
         (x,), (y,) = inputs, self.infer(*inputs)
-        if x.rank > 4:
+        if x.rank > 4 and not self.last_stays:
             return None
         one = (1,) * (4 - x.rank)
         settings = (
@@ -197,10 +203,11 @@ class MaxPool(Windows, Op):
         numbers = (
             x.shape[0] * x.shape[1],
             *one,
-            *x.shape[2:],
+            *x.shape[2:4],
+            *(x.shape[4:] or (1,)),
             *one,
-            *y.shape[2:],
-            *(each for pair in settings for each in pair),
+            *y.shape[2:4],
+            *(each for pair in settings for each in pair[:2]),
         )
         low = "-INFINITY" if x.dtype in FLOATS else f"{x.dtype.name.upper()}_MIN" if x.dtype.kind == "i" else "0"
         return Routine("pool", "max_pool", (x.dtype,), (low, numbers))

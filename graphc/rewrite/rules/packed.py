@@ -6,6 +6,7 @@ What scales sums must have been found before: these rules are applied behind tho
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from graphc.ir.graph import Node, Value
@@ -13,6 +14,7 @@ from graphc.ops.base import Emit
 from graphc.ops.integers import (
     BYTES,
     FEWEST,
+    ONE_MORE,
     SHORTEST,
     ChannelsFirst,
     ChannelsLast,
@@ -23,6 +25,7 @@ from graphc.ops.integers import (
 from graphc.ops.matmul import swap
 from graphc.ops.movement import Reshape
 from graphc.ops.panels import PackedConv, packed
+from graphc.ops.pool import MaxPool
 from graphc.ops.quantized import QuantizedSum
 from graphc.rewrite.engine import Refusal, Site, rule
 from graphc.shapes import is_static, product
@@ -106,6 +109,18 @@ def sum_with_channels_last(
     return emit(ChannelsFirst(), emit(QuantizedSum(), a, a_scale, a_zero, b, b_scale, b_zero, scale, zero))
 
 
+@rule("m := MaxPool(ChannelsFirst(x))")
+def windows_with_channels_last(emit: Emit, m: Node, x: Value) -> Value | Refusal:
+    """So have the largest elements of windows: the channels are a third axis, along which nothing is pooled."""
+    op = m.op
+    assert isinstance(op, MaxPool)
+    if len(x.shape) != 4:
+        return Refusal("not over two axes")
+    settings: Any = {name: (*getattr(op, name), least) for name, least in {"kernel": 1, **ONE_MORE}.items()}
+    found = emit(replace(op, **settings), emit(Reshape((x.shape[0], 1, *x.shape[1:])), x))
+    return emit(ChannelsFirst(), emit(Reshape((x.shape[0], *found.shape[2:])), found))
+
+
 def _packed_product(emit: Site, total: Node, a: Value, b: Value, a_zero: Value, *more: Value) -> Value | Refusal:
     """Sums of products as places of an image of one row; `more` are the other zero point, the bias and what is done with sums."""
     op, result = total.op, total.outputs[0]
@@ -159,5 +174,6 @@ RULES = {
         quantized_sum,
         channels_stay,
         sum_with_channels_last,
+        windows_with_channels_last,
     ]
 }

@@ -4,8 +4,9 @@
 #include "types.h"
 #include "dots.h"
 
-// How many columns are packed at once, how many products of each of their sums, and for how many rows it is not worth it.
-enum { GRAPHC_COLUMNS_T = 128, GRAPHC_DEPTH_T = 512, GRAPHC_WORDS_T = GRAPHC_DEPTH_T / GRAPHC_PARTS, GRAPHC_FEW_T = 4 };
+// How many columns are packed at once, how many products of each of their sums, for how many rows it is not worth it, and what is copied
+// at once of short lines, also if it is more.
+enum { GRAPHC_COLUMNS_T = 128, GRAPHC_DEPTH_T = 512, GRAPHC_WORDS_T = GRAPHC_DEPTH_T / GRAPHC_PARTS, GRAPHC_FEW_T = 4, GRAPHC_SHORT_T = 32 };
 
 // The image is x[batch][height][width][group][channels], the kernels w[group][out][kernel height][kernel width][channels], or
 // that for each batch. The result is y[batch][group][out][place], or y[batch][place][out] if `last`.
@@ -30,12 +31,14 @@ static inline void graphc_whole_row_T(graphc_part * row, int64_t count) {
     for (; count % (GRAPHC_LANES * GRAPHC_PARTS); count++) row[count] = 0;
 }
 
-// `count` elements of what a place of the result meets, from element `from` on; outside of x is the zero point.
+// `count` elements of what a place of the result meets, from element `from` on; outside of x is the zero point. May write up to
+// GRAPHC_SHORT_T parts behind the row, whose numbers are none.
 static inline void graphc_window_row_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s, int64_t number,
                                        int64_t from, int64_t count, graphc_part * restrict row) {
     const int64_t pixel = s->groups * s->channels, place = b->place + number;
     const int64_t top = place / s->places_wide * s->stride_y - s->pad_y, left = place % s->places_wide * s->stride_x - s->pad_x;
     const T zero = b->x_zero[s->x_zeros > 1 ? place : 0];
+    const int64_t size = s->groups == 1 ? s->height * s->width * pixel : 0;  // of an image of which nothing lies before b->x
     const bool together = s->groups == 1 && s->dilation_x == 1;  // taps of a line of the kernel meet what lies together
     int64_t channel = from % s->channels, y = from / s->channels / s->kernel_width, x = from / s->channels % s->kernel_width;
     for (int64_t done = 0, taps; done < count; channel = 0) {
@@ -45,8 +48,11 @@ static inline void graphc_window_row_T(const struct graphc_integer_block_T * b, 
         if (iy < 0 || iy >= s->height || ix < 0 || ix >= s->width) {
             for (int64_t i = 0; i < run; i++) row[done + i] = (graphc_part) zero;
         } else {
-            const T * restrict from_x = b->x + (iy * s->width + ix) * pixel + channel;
-            for (int64_t i = 0; i < run; i++) row[done + i] = (graphc_part) from_x[i];
+            const int64_t at = (iy * s->width + ix) * pixel + channel;
+            const T * restrict from_x = b->x + at;
+            const bool copied = sizeof(graphc_part) == sizeof(T) && run <= GRAPHC_SHORT_T && at + GRAPHC_SHORT_T <= size;
+            if (copied) memcpy(row + done, from_x, GRAPHC_SHORT_T);
+            for (int64_t i = 0; i < run && !copied; i++) row[done + i] = (graphc_part) from_x[i];
         }
         done += run;
         x += taps;
@@ -92,7 +98,7 @@ static inline void graphc_integer_sums_T(const struct graphc_integer_block_T * b
 static inline void graphc_integer_part_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s, int64_t all, int64_t from,
                                          int64_t deep) {
     _Alignas(64) graphc_words panels[GRAPHC_COLUMNS_T / GRAPHC_LANES * GRAPHC_WORDS_T];
-    _Alignas(64) graphc_part rows[GRAPHC_TALL * GRAPHC_DEPTH_T], lines[GRAPHC_LANES * GRAPHC_DEPTH_T];
+    _Alignas(64) graphc_part rows[GRAPHC_TALL * GRAPHC_DEPTH_T + GRAPHC_SHORT_T], lines[GRAPHC_LANES * GRAPHC_DEPTH_T + GRAPHC_SHORT_T];
     _Alignas(64) graphc_words found[2 * GRAPHC_TALL];
     int32_t column_sums[GRAPHC_COLUMNS_T], column_zeros[GRAPHC_COLUMNS_T], row_sums[GRAPHC_TALL];
     const int64_t words = (deep + GRAPHC_PARTS - 1) / GRAPHC_PARTS;

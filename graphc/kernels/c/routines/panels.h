@@ -65,40 +65,52 @@ static inline void graphc_panel_part_T(int64_t high, const graphc_part * rows, i
 }
 
 // A panel's sums[high][GRAPHC_PACKED_T] as the result has them, of which the first `count` of each row are kept; rows of the result are
-// `step` elements apart. `row_sums` are those of the image's bytes, which `summed` says to heed.
+// `step` elements apart. `row_sums` are those of the image's bytes, which `summed` says to heed. `made` is how far the result is from
+// sums: 0 they themselves, 1 scaled, 2 bytes; a constant where this is called.
 static inline __attribute__((always_inline)) void graphc_finish_rows_T(const struct graphc_finish_T * f, const struct graphc_columns_T * c,
                                                                        int64_t panel, int64_t high, const int32_t * restrict sums,
-                                                                       bool summed, const int32_t * restrict row_sums, int32_t lowest,
-                                                                       uint8_t * restrict y, int64_t step, int64_t count) {
+                                                                       bool summed, const int32_t * restrict row_sums, int made,
+                                                                       int32_t lowest, uint8_t * restrict y, int64_t step, int64_t count) {
     const int32_t * restrict const offset = c->offset + panel * GRAPHC_PACKED_T;
     const int32_t * restrict const zero = c->zero + panel * GRAPHC_PACKED_T;
     const float * restrict const factor = c->factor + panel * GRAPHC_PACKED_T;
     // Between the ends, which are whole numbers, adding 1.5 * 2**23 rounds, half to even, and leaves the number in the low bits.
-    const int32_t middle = f->zero == NULL ? 0 : lowest < 0 ? (int8_t) *f->zero : *f->zero;
+    const int32_t middle = made < 2 ? 0 : lowest < 0 ? (int8_t) *f->zero : *f->zero;
     const float low = (float) (lowest - middle), highest = (float) (lowest + 255 - middle);
     for (int64_t i = 0; i < high; i++, sums += GRAPHC_PACKED_T) {
         int32_t totals[GRAPHC_PACKED_T];
         float scaled[GRAPHC_PACKED_T];
         uint8_t bytes[GRAPHC_PACKED_T];
-        for (int q = 0; q < GRAPHC_PACKED_T; q++) totals[q] = sums[q] + offset[q] - (summed ? zero[q] * row_sums[i] : 0);
-        for (int q = 0; q < GRAPHC_PACKED_T; q++) scaled[q] = (float) totals[q] * factor[q];
-        if (f->factor == NULL) memcpy(y + i * step * 4, totals, (size_t) count * sizeof(int32_t));
-        else if (f->zero == NULL) memcpy(y + i * step * 4, scaled, (size_t) count * sizeof(float));
-        if (f->zero == NULL) continue;
         for (int q = 0; q < GRAPHC_PACKED_T; q++) {
+            totals[q] = sums[q] + offset[q] - (summed ? zero[q] * row_sums[i] : 0);
+            scaled[q] = (float) totals[q] * factor[q];
             const float least = scaled[q] > low ? scaled[q] : low, within = least < highest ? least : highest;
             bytes[q] = (uint8_t) ((union { float from; int32_t to; }) { .from = within + 12582912.0f }.to + middle);
         }
-        if (count == GRAPHC_PACKED_T) memcpy(y + i * step, bytes, sizeof(bytes));
-        else memcpy(y + i * step, bytes, (size_t) count);
+        const void * const found = made == 0 ? (void *) totals : made == 1 ? (void *) scaled : bytes;
+        const int64_t size = made == 2 ? 1 : 4;
+        if (count == GRAPHC_PACKED_T) memcpy(y + i * step * size, found, (size_t) (GRAPHC_PACKED_T * size));
+        else memcpy(y + i * step * size, found, (size_t) (count * size));
     }
+}
+
+// The same for what is known when the model is run.
+static inline void graphc_finish_panel_T(const struct graphc_finish_T * f, const struct graphc_columns_T * c, int64_t panel, int64_t high,
+                                         const int32_t * sums, const int32_t * row_sums, int32_t lowest, uint8_t * y, int64_t step,
+                                         int64_t count) {
+    const bool summed = row_sums != NULL;
+    if (f->factor == NULL) graphc_finish_rows_T(f, c, panel, high, sums, summed, row_sums, 0, lowest, y, step, count);
+    else if (f->zero == NULL) graphc_finish_rows_T(f, c, panel, high, sums, summed, row_sums, 1, lowest, y, step, count);
+    else if (summed) graphc_finish_rows_T(f, c, panel, high, sums, true, row_sums, 2, lowest, y, step, count);
+    else if (count == GRAPHC_PACKED_T) graphc_finish_rows_T(f, c, panel, high, sums, false, NULL, 2, lowest, y, step, GRAPHC_PACKED_T);
+    else graphc_finish_rows_T(f, c, panel, high, sums, false, NULL, 2, lowest, y, step, count);
 }
 
 // A block of the result: so many panels from the j-th on; the rest as of `graphc_window_row_T`.
 static inline void graphc_panel_block_T(const struct graphc_packed_T * p, const struct graphc_integer_block_T * b, const struct graphc_finish_T * f,
                                         int64_t j, int64_t panels, uint8_t * y) {
     _Alignas(64) int32_t sums[GRAPHC_BROAD_T * GRAPHC_HIGH_T * GRAPHC_PACKED_T];
-    _Alignas(64) graphc_part rows[GRAPHC_HIGH_T * GRAPHC_DEPTH_T];
+    _Alignas(64) graphc_part rows[GRAPHC_HIGH_T * GRAPHC_DEPTH_T + GRAPHC_SHORT_T];
     _Alignas(64) graphc_words opened[sizeof(graphc_part) == sizeof(I) ? 1 : GRAPHC_PACKED_T / GRAPHC_LANES * GRAPHC_WORDS_T];
     struct graphc_columns_T columns;
     int32_t row_sums[GRAPHC_HIGH_T] = {0};
@@ -134,8 +146,7 @@ static inline void graphc_panel_block_T(const struct graphc_packed_T * p, const 
             if (part + 1 < parts) continue;
             const int64_t left = wide - q * GRAPHC_PACKED_T, count = left < GRAPHC_PACKED_T ? left : GRAPHC_PACKED_T;
             uint8_t * const to = y + q * GRAPHC_PACKED_T * size;
-            if (zeros == 0) graphc_finish_rows_T(f, &columns, q, b->places, found, false, NULL, (int32_t) p->lowest, to, s->out, count);
-            else graphc_finish_rows_T(f, &columns, q, b->places, found, true, row_sums, (int32_t) p->lowest, to, s->out, count);
+            graphc_finish_panel_T(f, &columns, q, b->places, found, zeros == 0 ? NULL : row_sums, (int32_t) p->lowest, to, s->out, count);
         }
     }
 }
