@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -165,6 +166,34 @@ def test_a_compiler_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_
         load_kernels([one])
     monkeypatch.setenv("CC", "gcc '")
     with pytest.raises(BuildError, match="CC is not a command: gcc ' "):
+        load_kernels([one])
+
+
+def test_a_compiler_that_does_not_work_is_as_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is there, but cannot link; one that compiles anything else fails on a kernel alone, which is an error."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(kernels, "load_own", lambda: None)
+    broken = tmp_path / "cc"
+    broken.write_text("#!/bin/sh\necho cannot find crti.o >&2\nexit 1\n")
+    broken.chmod(0o755)
+    working = os.environ["PATH"]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    warn_once.cache_clear()
+    one = KernelUse(Unary("Neg"), ((I8, (3, 19)),), I8, (3, 19))
+    with remarked("(?s)the C compiler does not work.*cannot find crti.o"):
+        (kernel,) = load_kernels([one])
+    with silent():
+        load_kernels([one])
+    x = np.ones((3, 19), I8)
+    np.testing.assert_array_equal(run(kernel, one, [x], {}), -x)
+    monkeypatch.setenv("GRAPHC_KERNELS", "compiled")
+    with pytest.raises(BuildError, match="cannot find"):
+        load_kernels([one])
+    monkeypatch.delenv("GRAPHC_KERNELS")
+    monkeypatch.setenv("PATH", working)
+    monkeypatch.setattr("graphc.kernels.c.render.render", lambda *args: replace(render(*args), text="no C"))
+    with pytest.raises(BuildError, match="failed on the generated kernels"):
         load_kernels([one])
 
 

@@ -33,15 +33,31 @@ class LoadedKernel(Protocol):
 
 
 def load_kernels(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None) -> list[LoadedKernel]:
-    """The kernels, in order. `symbols`: see `render`.
+    """The kernels, in order. `symbols`: see `render`. A compiler that compiles nothing is as none, if nobody chose it (`CC`).
 
-    Raises GraphcError for an operator without a loop form, BuildError if there is a compiler and it fails, InputError if
-    `GRAPHC_KERNELS` is none of `WAYS`.
+    Raises GraphcError for an operator without a loop form, BuildError if the compiler fails, InputError if `GRAPHC_KERNELS` is
+    none of `WAYS`.
     """
-    way = os.environ.get(SETTING, "").strip() or ("compiled" if c_tools() else "interpreted")
+    asked = os.environ.get(SETTING, "").strip()
+    way = asked or ("compiled" if c_tools() else "interpreted")
     if way not in WAYS:
         raise InputError(f"{SETTING} is {way!r}, must be {' or '.join(WAYS)}")
-    return kernels_by(way, uses, symbols)
+    try:
+        return kernels_by(way, uses, symbols)
+    except BuildError as error:
+        if asked or os.environ.get("CC", "").strip() or _compiles():
+            raise
+        warn_once(f"the C compiler does not work, so kernels are not compiled: {error}")
+        return kernels_by("interpreted", uses, symbols)
+
+
+def _compiles() -> bool:
+    """True if the compiler makes a library of the least that there is."""
+    tools = c_tools()
+    try:
+        return tools is not None and bool(load_library("int nothing;", *tools))
+    except BuildError:
+        return False
 
 
 @contextmanager
