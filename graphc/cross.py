@@ -60,11 +60,11 @@ BASELINE = "baseline"
 """zig's name of the processor that has what all of a kind have."""
 
 LINKING: Mapping[str, str] = {
-    "Linux": "-s -Wl,--gc-sections -Wl,-z,stack-size=8388608",  # musl's threads would have 128 KiB, less than products use
-    "Windows": "-s -Wl,--gc-sections",
-    "Darwin": "-s -Wl,-dead_strip",
+    "Linux": "-Wl,--gc-sections -Wl,-z,stack-size=8388608",  # musl's threads would have 128 KiB, less than products use
+    "Windows": "-Wl,--gc-sections",
+    "Darwin": "-Wl,-dead_strip",
 }
-"""By system: a program without symbols and without functions that nothing calls."""
+"""By system: a program without functions that nothing calls."""
 
 OPTIONS: Mapping[str, str] = {
     "GGML_LLAMAFILE": "ON",
@@ -116,7 +116,8 @@ def cross_options(target: Target, cpu: str, folder: Path) -> list[str]:
         raise BuildError("building for another system needs the package ziglang: `pip install ziglang`")
     if not re.fullmatch(r"[A-Za-z0-9_+-]+", cpu):
         raise BuildError(f"{cpu!r} is not the name of a processor")
-    chosen = ("-target", target.triple, f"-mcpu={cpu}")
+    # No symbols, also in what cmake tries first: for those with, zig compiles the system's libraries once more, for minutes.
+    chosen = ("-target", target.triple, f"-mcpu={cpu}", "-s")
     check = [str(zig), "cc", *chosen, "-E", "-x", "c", os.devnull]
     run(check, f"zig cannot compile for {target.name} with the processor {cpu}")
     ending = ".cmd" if WINDOWS else ""

@@ -223,7 +223,7 @@ def test_on_windows_the_tools_are_command_files(monkeypatch, tmp_path):
     options = cross_options(find_target("aarch64-linux"), "generic", tmp_path)
     assert options[:3] == ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tmp_path / 'ninja.exe'}"]
     assert (tmp_path / "c++.cmd").read_text(encoding="utf-8") == (
-        '@"C:/100%% zig/zig.exe" "c++" "-target" "aarch64-linux-musl" "-mcpu=generic" %*\n'
+        '@"C:/100%% zig/zig.exe" "c++" "-target" "aarch64-linux-musl" "-mcpu=generic" "-s" %*\n'
     )
     assert "/cc.cmd" in (tmp_path / "toolchain.cmake").read_text(encoding="utf-8")
 

@@ -154,24 +154,40 @@ def test_a_system_that_is_too_old(tmp_path):
         load_wheel(folder)
 
 
+def linked(folder: Path, source: Path, name: str, *more: Path) -> Path:
+    """A library of C files for a target, linked as those of a wheel: for other options zig compiles a system anew."""
+    target = TARGETS[name]
+    path = folder / target.library.format(source.stem)
+    options = [each.format(name=path.name) for each in LINKING[target.system]]
+    command = [
+        find_zig(),
+        "cc",
+        "-target",
+        target.triple,
+        "-shared",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-fno-sanitize=all",
+    ]
+    subprocess.run([*command, source, *more, *options, "-o", path], check=True)
+    return path
+
+
 def test_what_libraries_need(tmp_path):
     """Of each system's format, as zig links them."""
-    zig = find_zig()
-    assert zig is not None
     source = tmp_path / "some.c"
-    source.write_text("#include <math.h>\ndouble of(double x) { return pow(x, 0.3); }\n")
+    source.write_text(
+        '#include <math.h>\n__attribute__((visibility("default"))) double of(double x) { return pow(x, 0.3); }\n'
+    )
     needed = {
         "linux-x86_64": "libm.so.6",
         "windows-x86_64": "KERNEL32.dll",
         "macos-arm64": "/usr/lib/libSystem.B.dylib",
     }
     for name, expected in needed.items():
-        target = TARGETS[name]
-        path = tmp_path / target.library.format(name)
-        command = [str(zig), "cc", "-target", target.triple, "-shared", str(source), "-o", str(path), "-lm"]
-        subprocess.run(command, check=True)
+        path = linked(tmp_path, source, name)
         assert expected in needs_of(path).libraries
-        check_libraries([path], target)
+        check_libraries([path], TARGETS[name])
         content = path.read_bytes()
         for cut in (0, 3, 5, 40, 100):
             path.write_bytes(content[:cut])
@@ -210,14 +226,11 @@ CALL = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).ggml_backend_init())"
 @pytest.mark.parametrize("name", ["linux-x86_64", "linux-arm64", "windows-x86_64"])
 def test_a_library_for_vulkan_is_linked_without_it(tmp_path, name):
     """For each system, all names are there, and no library of Vulkan's is asked for."""
-    zig, target = find_zig(), TARGETS[name]
-    (tmp_path / "some.c").write_text(VULKAN)
-    path = tmp_path / target.library.format("ggml-vulkan")
-    options = [each.format(name=path.name) for each in LINKING[target.system]]
-    command = [zig, "cc", "-target", target.triple, "-shared", "-fPIC", "-fvisibility=hidden", "-fno-sanitize=all"]
-    subprocess.run([*command, tmp_path / "some.c", NATIVE / "vulkan.c", *options, "-o", path], check=True)
+    source = tmp_path / "ggml-vulkan.c"
+    source.write_text(VULKAN)
+    path = linked(tmp_path, source, name, NATIVE / "vulkan.c")
     assert not any("vulkan" in each.lower() for each in needs_of(path).libraries)
-    check_libraries([path], target)
+    check_libraries([path], TARGETS[name])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the loader's name is Linux'")
