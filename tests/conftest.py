@@ -1,5 +1,5 @@
-"""What all tests have: every compilation in their own process verifies its graph after each stage; fixed rules choose between
-ways of computing, whatever was measured on the machine; the command line."""
+"""What all tests have: every compilation in their own process verifies its graph after each stage, and its kernels are compiled
+quickly; fixed rules choose between ways of computing, whatever was measured on the machine; the command line."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from suite.run import quick_kernels
 
 from graphc import cli
 
 os.environ["GRAPHC_WAYS"] = "none"
 # PyTorch's threads: those of several processes would wait for each other for minutes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+quick_kernels()
 # A test that takes long on a busy machine has not failed.
 hypothesis.settings.register_profile("graphc", deadline=None)
 hypothesis.settings.load_profile("graphc")

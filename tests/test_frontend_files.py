@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from graphc.errors import GraphcError, InputError, ModelError, UnsupportedError
-from graphc.frontend.onnx import load
+from graphc.frontend.onnx import importer, load
 
 
 def test_huge_results_are_not_computed() -> None:
@@ -163,7 +163,8 @@ def test_functions_that_call_themselves() -> None:
         load(helper.make_model(graph, opset_imports=opsets, functions=[function], ir_version=10))
 
 
-def test_functions_that_double() -> None:
+def test_functions_that_double(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importer, "MAX_NODES", 10_000)
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("local", 1)]
     functions = []
     for level in range(40):

@@ -8,19 +8,10 @@ from frontend_models import expected, model, node, single, value
 from hypothesis import HealthCheck, Phase, given, settings
 from random_graphs.check import Example, check, examples
 from random_graphs.dressed import LAYERS
-from suite.run import quick_flags
 
 import graphc
 from graphc import onnx_backend
 from graphc.errors import InputError
-from graphc.kernels.c import compiled
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_kernels() -> object:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "FLAGS", quick_flags())
-        yield
 
 
 def drawn(count: int) -> settings:

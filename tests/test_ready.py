@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 from draws import DRAWS
 from loops import Fault, run, use_of
-from suite.run import quick_flags
 from test_elements import drawn
 from test_routines import ALL, NUMBERS, RANDOM, array, scattered
 from test_vectors import canonical
 
 from graphc.ir.types import F32, I64, NARROW
-from graphc.kernels.c import compiled
 from graphc.kernels.c.routine import routine_of
 from graphc.kernels.use import KernelUse
 from graphc.ops.base import Op, operators
@@ -29,12 +27,6 @@ from graphc.targets.ggml.run.kernels import kernels_by
 
 ROUTINES = ("MaxPool", "CumSum", "CumProd", "ArgSort", "ArgSortRows", "NonZero", "BestBoxes", "ScatterElements", "ScatterND",
             "IntegerMatMul", "IntegerConv", "PackedConv", "ChannelsLast", "ChannelsFirst")  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels are compiled with few optimizations, which change no bit."""
-    monkeypatch.setattr(compiled, "FLAGS", quick_flags())
 
 
 def same(samples: list[tuple[KernelUse, list[np.ndarray], dict[str, int]]]) -> None:

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 from draws import DRAWS
 from loops import Body, Fault, loop, run
-from suite.run import quick_flags
 from test_elements import SAMPLES, drawn
 
 from graphc.errors import GraphcError, InputError
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, FLOATS, I8, I32, I64, INTEGERS, U8
-from graphc.kernels.c import compiled
 from graphc.kernels.c.routine import routine_of
 from graphc.kernels.scalar import COMPARISONS, OPERATORS, Kernel, Scalar, make
 from graphc.kernels.use import KernelUse
@@ -27,12 +25,6 @@ from graphc.targets.ggml.run.numpy_kernels import EvaluatedKernel
 
 ALL = sorted(FLOATS | INTEGERS | {BOOL}, key=str)
 EDGES = (0, 1, 2, 255, 256, 257, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 7)
-
-
-@pytest.fixture(autouse=True)
-def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels are compiled with few optimizations, which change no bit."""
-    monkeypatch.setattr(compiled, "FLAGS", quick_flags())
 
 
 def numbers(random: np.random.Generator, dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:

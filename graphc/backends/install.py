@@ -91,9 +91,7 @@ def install(
             devices = probe(library)
         except BuildError as error:
             devices = []
-            warn(
-                f"{error}\n{backend.name} stays installed; `graphc doctor {backend.name}` may know what is missing"
-            )
+            warn(f"{error}\n{backend.name} stays installed; `graphc doctor {backend.name}` may know what is missing")
         ready = Path(beside) / "ready"
         ready.mkdir()
         shutil.move(library, ready / library.name)
