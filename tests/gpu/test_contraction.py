@@ -8,13 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tile_runs import both_ways, steps_of
+from tile_runs import both_ways, launch, steps_of
 
 from graphc.ir.types import BF16, F16, F32
+from graphc.kernels.gpu.emulate import compile_emulated
 from graphc.kernels.gpu.interpret import split_tf32
+from graphc.kernels.gpu.render.cuda import file_of, render
 from graphc.kernels.gpu.schedule import ScheduleError, parsed
 from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction
-from graphc.kernels.gpu.skeletons.operands import Window, images, kernels, matrix
+from graphc.kernels.gpu.skeletons.operands import Rows, Term, Window, images, kernels, matrix
 from graphc.kernels.gpu.skeletons.row import row_product
 from graphc.kernels.gpu.tile import index
 from graphc.kernels.scalar import Kernel, Scalar
@@ -287,3 +289,61 @@ def test_what_is_no_schedule(text: str, said: str) -> None:
 def test_a_schedule_is_its_text() -> None:
     for schedule, *_ in CASES:
         assert str(parsed(schedule)) == schedule
+
+
+TERMS = [
+    ("m64n64k32 w32x32 s3 z1 m16n8k16_half", F16, (96, 40, 7)),
+    ("m64n64k64 w32x32 s2 z3 m16n8k16_half", F16, (328, 64, 200)),
+    ("m64n64k32 w32x32 s2 z2 fma_4x4", F32, (7, 64)),
+]
+
+
+@pytest.mark.parametrize(("schedule", "dtype", "channels"), TERMS)
+def test_a_sum_goes_on_with_other_operands(schedule: str, dtype: np.dtype, channels: tuple[int, ...]) -> None:
+    """A convolution and products with matrices that lie behind each other in one."""
+    size, columns = 9, 72
+    rows, window = size * size, Window(size, 3, size, pad=1)
+    image, kernel = drawn((size, size, 16), dtype, 0), drawn((columns, 3, 3, 16), dtype, 1)
+    parts, matrix_of_all = (
+        [drawn((rows, each), dtype, each) for each in channels],
+        drawn((columns, sum(channels)), dtype, 2),
+    )
+
+    def behind(begin: int) -> Rows:
+        aligned = next(width for width in (16, 8, 4, 2, 1) if begin % width == sum(channels) % width == 0)
+        return Rows(dtype, matrix_of_all.size, lambda batch, row, tap: row * sum(channels) + begin, aligned=aligned)
+
+    more = tuple(
+        Term(matrix(dtype, rows, each), behind(sum(channels[:number])), each) for number, each in enumerate(channels)
+    )
+    what = Contraction(
+        "several", rows, columns, 16, images(dtype, 1, window, window, 16), kernels(dtype, columns, 9, 16), dtype, rows * columns,
+        lambda batch, row, column: row * columns + column, taps=9,
+        beside=(Beside("bias", F32, columns, lambda number, row, column: column, by_column=True),),
+        tail=lambda total, bias: total + bias, more=more,
+    )  # fmt: skip
+    bias, result = drawn((columns,), F32, 3), np.full((rows, columns), np.nan, dtype)
+    operands = [each for part in parts for each in (part, matrix_of_all)]
+    steps = steps_of(what, schedule, [image, kernel, *operands, bias, result], {})
+    interpreted, emulated, _ = both_ways(steps, {}, seed=3)
+    padded = np.pad(image.astype(np.float64), ((1, 1), (1, 1), (0, 0)))
+    patches = np.stack([padded[y : y + size, x : x + size] for y in range(3) for x in range(3)], 2).reshape(rows, -1)
+    total = patches @ kernel.reshape(columns, -1).T.astype(np.float64)
+    expected = total + np.concatenate(parts, 1).astype(np.float64) @ matrix_of_all.T.astype(np.float64) + bias
+    assert_near(interpreted, emulated, expected)
+    assert (interpreted == emulated).all()
+
+
+def test_parts_are_added_in_one_order() -> None:
+    """Whichever block comes last, the bits are the same, and counters are as they were."""
+    a, b, bias = drawn((1, 70, 328), F16, 0), drawn((1, 72, 328), F16, 1), drawn((72,), F32, 2)
+    residual, result = drawn((1, 70, 72), F16, 3), np.zeros((1, 70, 72), F16)
+    schedule = "m64n64k64 w32x32 s2 z3 m16n8k16_half"
+    ((kernel, arrays),) = steps_of(product(72, 328, F16), schedule, [a, b, bias, residual, result], {"m": 70})
+    rendered = render(kernel)
+    emulated, found = compile_emulated(file_of([rendered])), set()
+    for seed in range(6):
+        launch(emulated, rendered, arrays, {"m": 70}, seed)
+        found.add(result.tobytes())
+        assert not arrays[-2].any()
+    assert len(found) == 1

@@ -5,6 +5,7 @@ A block in the middle of the grid is counted, and stands for all.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -175,18 +176,27 @@ class _Count:
         self.found.apart[source.number] |= {axis for axis, block in enumerate(BLOCKS) if block in offset.free}
 
     def loop(self, it: Loop) -> None:
-        """Count the steps of a loop together, as many as fit; one by one where a branch depends on the step. What is read in the
+        """Count the steps of a loop together, as many as fit and take the same branches. What is read in the
         steps of one that is written out, with no barrier between, is waited for once."""
         together = MOST_PLACES // (_largest(it) * self.steps)
-        if any(isinstance(each, If) and it.index in each.condition.free for each in walk(it.body)):
-            together = 1
         axes, before = max(2, *map(np.ndim, self.indices.values())), self.found.waits
-        for first, steps in _parts(integer(it.count, self.symbols), max(together, 1)):
+        for first, steps in self.parts(it, max(together, 1)):
             index = np.arange(first, first + steps).reshape(-1, *[1] * axes) if steps > 1 else np.asarray(first)
             indices = {**self.indices, it.index: index}
             _Count(self.kernel, self.symbols, self.found, indices, self.steps * steps).run(it.body)
         if it.unrolled and not any(isinstance(each, Barrier) for each in walk(it.body)):
             self.found.waits = before + (self.found.waits - before) / integer(it.count, self.symbols)
+
+    def parts(self, it: Loop, most: int) -> Iterator[tuple[int, int]]:
+        """Steps in parts that take the same branches: the first of each part, and how many."""
+        count, changes = integer(it.count, self.symbols), set[int]()
+        for each in walk(it.body):
+            if isinstance(each, If) and it.index in each.condition.free:
+                steps = {key: value.flat[:1] for key, value in self.indices.items()} | {it.index: np.arange(count)}
+                taken = Evaluation(steps, self.symbols, _unknown, _unknown_element)(each.condition)
+                changes |= {int(step) + 1 for step in np.flatnonzero(taken[1:] != taken[:-1])}
+        for begin, end in itertools.pairwise(sorted({0, count} | changes)):
+            yield from ((first, min(most, end - first)) for first in range(begin, end, most))
 
     def map(self, it: Map) -> None:
         """Operations, and elements that are read one by one."""
@@ -221,7 +231,8 @@ class _Count:
         return there * width * (self.steps * shape[0] * shape[1] // width // math.prod(within))
 
     def value(self, node: Scalar) -> int:
-        return int(Evaluation(self.indices, self.symbols, _unknown, _unknown_element)(node))
+        """What a value is, in all steps that are counted together."""
+        return int(Evaluation(self.indices, self.symbols, _unknown, _unknown_element)(node).flat[0])
 
 
 def _largest(loop: Loop) -> int:
@@ -229,11 +240,6 @@ def _largest(loop: Loop) -> int:
     shapes = [each.target.shape if isinstance(each, Copy) else each.tile.shape
               for each in walk(loop.body) if isinstance(each, Copy | Load | Store)]  # fmt: skip
     return max((math.prod(shape) for shape in shapes), default=1)
-
-
-def _parts(count: int, most: int) -> Iterator[tuple[int, int]]:
-    """Steps in parts: the first of each part, and how many."""
-    return ((first, min(most, count - first)) for first in range(0, count, most))
 
 
 def holders(layout: Layout) -> int:

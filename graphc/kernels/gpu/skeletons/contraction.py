@@ -10,16 +10,16 @@ Several contractions that read the same rows of the first operand may be one ker
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 
 from graphc.ir.types import F32, I64
 from graphc.kernels.gpu.layout import Layout, spread
 from graphc.kernels.gpu.schedule import Schedule, ScheduleError
-from graphc.kernels.gpu.skeletons.operands import Computed, RowPlace, Rows, tensors_of
+from graphc.kernels.gpu.skeletons.operands import Computed, RowPlace, Rows, Term, tensors_of
+from graphc.kernels.gpu.skeletons.results import Columns, Out, second_operands, tensors_beside, width_of
 from graphc.kernels.gpu.tile import BLOCKS, U32, Builder, Global, Part, Place, Shared, Swizzle, Tile, TileKernel, index
 from graphc.kernels.scalar import Scalar, constant
 from graphc.shapes import Dim, divisible
@@ -50,7 +50,8 @@ class Contraction:
     Numbers of an operand that is `Computed` are rounded to the type of the instruction's; there is at least one channel then.
 
     `tail` gets the sum and an element of each of `beside`, in float32. Columns are neighbours in it, and in what is beside. With
-    a `pair`, a second matrix b, it gets the sum of products with that behind the first: a gate, and what it lets through.
+    a `pair`, a second matrix b, it gets the sum of products with that behind the first: a gate, and what it lets through. `more`
+    are products of other operands, in memory, that the sum goes on with; nothing else shares its kernel then.
     """
 
     name: str
@@ -67,84 +68,25 @@ class Contraction:
     beside: tuple[Beside, ...] = ()
     tail: Callable[..., Scalar] = unchanged
     pair: Rows | Computed | None = None
+    more: tuple[Term, ...] = ()
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """All that the sum is of, in order."""
+        return Term(self.a, self.b, self.channels, self.taps), *self.more
 
 
 def contraction(what: Contraction, schedule: Schedule, others: Sequence[Contraction] = ()) -> TileKernel:
     """The kernel of a contraction, and of `others` with the same first operand and result, and the same sizes but columns. Its
-    tensors are a, every b, the second matrix of a pair, those beside, whose names differ, and the result. Where the sums are cut
-    into parts, there are two before the result: what blocks write their sums to, for the last of those that share a tile to add
-    them in order, and counters, which are 0 before and behind. One with a pair is alone."""
+    tensors are a, every b, the second matrix of a pair, both operands of each further term, those beside, whose names differ, and
+    the result. Where the sums are cut into parts, there are two before the result: what blocks write their sums to, for the last
+    of those that share a tile to add them in order, and counters, which are 0 before and behind. One with a pair is alone."""
     if what.pair is not None:
         halved = schedule.halved
         if halved is None:
             raise ScheduleError(f"{schedule}: two products whose sums meet cannot share its columns")
         schedule = halved
     return _Contraction((what, *others), schedule).kernel()
-
-
-def tensors_beside(k: Builder, every: Sequence[Contraction]) -> list[list[Global]]:
-    """The tensors beside each contraction among those of a kernel."""
-    return [[k.tensor(it.name, it.dtype, it.size) for it in each.beside] for each in every]
-
-
-def second_operands(k: Builder, every: Sequence[Contraction]) -> list[Global]:
-    """The tensors of each contraction's second operand among those of a kernel: the first of each."""
-    return [tensors_of(k, "b" if len(every) == 1 else f"b{number}", each.b)[0] for number, each in enumerate(every)]
-
-
-class Columns:
-    """Which of several contractions has a block's columns, if each has so many: `count` blocks along an axis of the grid."""
-
-    def __init__(self, k: Builder, every: Sequence[Contraction], width: int) -> None:
-        self.k, self.every, self.width = k, every, width
-        self.ends = list(accumulate(-(-each.columns // width) for each in every))
-        self.count = self.ends[-1]
-
-    def of(self, block: Scalar) -> Iterator[tuple[Contraction, Scalar]]:
-        """Each contraction, and a block's first column. What is added meanwhile happens in the contraction's blocks alone."""
-        if len(self.every) == 1:
-            yield self.every[0], block * self.width
-            return
-        for each, begin, end in zip(self.every, (0, *self.ends), self.ends, strict=False):
-            with self.k.when((block >= index(begin)).and_(block < index(end))):
-                yield each, (block - index(begin)) * self.width
-
-
-class _Out:
-    """What is done with sums that lie in rows: the tail, and writing. `row_of` is the row of the result for one of a tile."""
-
-    def __init__(
-        self, k: Builder, what: Contraction, batch: Scalar, row_of: Callable[[Scalar], Scalar], first_column: Scalar
-    ) -> None:
-        self.k, self.what, self.batch, self.row_of, self.first_column = k, what, batch, row_of, first_column
-
-    def within(self, row: Scalar, column: Scalar) -> Scalar:
-        """True for a place of the result."""
-        return (self.row_of(row) < index(self.what.rows)).and_(self.inside(row, column))
-
-    def inside(self, row: Scalar, column: Scalar) -> Scalar:
-        """True for a column of the result."""
-        return self.first_column + column < index(self.what.columns)
-
-    def at(self, offset: RowPlace) -> Place:
-        """An offset for a place of a tile."""
-        return lambda row, column: offset(self.batch, self.row_of(row), self.first_column + column)
-
-    def width(self, dtype: np.dtype) -> int:
-        """How many neighbours can be read or written at once."""
-        return _width(self.what.columns, 16 // dtype.itemsize)
-
-    def write(self, totals: Sequence[Tile], beside: Sequence[Global], result: Global) -> None:
-        """Read what is beside, compute the tail in the place of the first sums, and write it."""
-        k, what, sums = self.k, self.what, totals[0]
-        tiles = []
-        for each, tensor in zip(what.beside, beside, strict=True):
-            layout = sums.layout.without(0) if each.by_column else sums.layout
-            where = self.inside if each.by_column else self.within
-            width = min(self.width(each.dtype), each.neighbours)
-            tiles.append(k.load(k.tile(f"{each.name}_here", layout), tensor, self.at(each.offset), where, width))
-        k.map(sums, what.tail(*(tile.value for tile in (*totals, *tiles))))
-        k.store(result, self.at(what.result_offset), sums, self.within, self.width(what.result_dtype))
 
 
 class _Contraction:
@@ -155,6 +97,10 @@ class _Contraction:
         self.a, *_ = tensors_of(k, "a", what.a)
         self.b = second_operands(k, every)
         self.pair = [] if what.pair is None else tensors_of(k, "pair", what.pair)[:1]
+        self.more = [
+            (tensors_of(k, f"more_a{number}", each.a)[0], tensors_of(k, f"more_b{number}", each.b)[0])
+            for number, each in enumerate(what.more)
+        ]
         self.beside = tensors_beside(k, every)
         self.first_row, self.columns = BLOCKS[0] * schedule.rows, Columns(k, every, schedule.columns)
         self.down = -(-what.rows // schedule.rows)
@@ -201,7 +147,11 @@ class _Contraction:
     @property
     def steps(self) -> Dim:
         """How many pieces of the sum there are."""
-        return -(-(self.what.channels * self.what.taps) // self.schedule.depth)
+        return sum((self.steps_of(each) for each in self.what.terms), start=0)
+
+    def steps_of(self, term: Term) -> Dim:
+        """How many of them are a term's."""
+        return -(-(term.channels * term.taps) // self.schedule.depth)
 
     @property
     def own_steps(self) -> Dim:
@@ -232,17 +182,33 @@ class _Contraction:
 
     def copies(self, own_step: Scalar) -> None:
         """Begin to copy a piece of both operands, if there is one, or to compute it."""
-        what, depth = self.what, self.schedule.depth
-        stage = own_step % self.schedule.stages
+        first, *more = self.what.terms
         step = self.part * self.own_steps + own_step
-        whole = isinstance(what.channels, int) and what.channels % depth == 0
+        if not more:
+            self.copies_of(first, self.a, self.b, own_step, step)
+            return
+        begin: Dim = 0
+        for term, (a, b) in zip(self.what.terms, [(self.a, self.b[0]), *self.more], strict=True):
+            end = begin + self.steps_of(term)
+            here = step < index(end) if begin == 0 else step >= index(begin)
+            if begin != 0 and term is not more[-1]:
+                here = here.and_(step < index(end))
+            with self.k.when(here):
+                self.copies_of(term, a, [b], own_step, step - index(begin))
+            begin = end
+
+    def copies_of(self, term: Term, a: Global, every_b: Sequence[Global], own_step: Scalar, step: Scalar) -> None:
+        """The same for a term, by its own number of the piece, which may lie beyond the last."""
+        what, depth, steps = self.what, self.schedule.depth, self.steps_of(term)
+        stage = own_step % self.schedule.stages
+        whole = isinstance(term.channels, int) and term.channels % depth == 0
 
         def within(step: Scalar, column: Scalar) -> tuple[Scalar, Scalar]:
-            pieces = what.channels // depth
+            pieces = term.channels // depth
             return step // pieces, step % pieces * depth + column
 
         def apart(place: Scalar) -> tuple[Scalar, Scalar]:
-            return (place // what.channels, place % what.channels) if what.taps > 1 else (constant(0, I64), place)
+            return (place // term.channels, place % term.channels) if term.taps > 1 else (constant(0, I64), place)
 
         def channel(column: Scalar) -> tuple[Scalar, Scalar]:
             return within(step, column) if whole else apart(step * depth + column)
@@ -254,13 +220,13 @@ class _Contraction:
 
             def where(row: Scalar, column: Scalar) -> Scalar:
                 tap, _ = channel(column)
-                found = step < self.steps if whole else step * depth + column < index(what.channels * what.taps)
+                found = step < steps if whole else step * depth + column < index(term.channels * term.taps)
                 if self.schedule.parts > 1:  # what comes next is another block's
                     found = found.and_(own_step < index(self.own_steps))
                 found = found.and_(first + row < index(count))
                 return found.and_(rows.where(self.batch, first + row, tap)) if rows.where else found
 
-            width = min(_width(what.channels, 16 // target.dtype.itemsize), rows.aligned)
+            width = min(width_of(term.channels, 16 // target.dtype.itemsize), rows.aligned)
             self.k.copy(target, stage, source, offset, where, width)
 
         def compute(target: Shared, operand: Computed, first: Scalar, count: Dim) -> None:
@@ -270,16 +236,16 @@ class _Contraction:
             def value(row: Scalar, column: Scalar) -> Scalar:
                 """Of a place that there is, whatever the row and the step."""
                 if whole:
-                    place = within(step.minimum(index(self.steps - 1)), column)
+                    place = within(step.minimum(index(steps - 1)), column)
                 else:
-                    last = what.channels * what.taps // unit - 1
+                    last = term.channels * term.taps // unit - 1
                     units = (step * (depth // unit) + column // unit).minimum(index(last))
                     place = apart(units * unit + column % unit)
                 line = first + row if filled else (first + row).minimum(index(count - 1))
                 return operand.value(self.batch, line, *place)
 
             def where(row: Scalar, column: Scalar) -> Scalar:
-                found = step < self.steps if whole else step * depth + column < index(what.channels * what.taps)
+                found = step < steps if whole else step * depth + column < index(term.channels * term.taps)
                 return found if filled else found.and_(first + row < index(count))
 
             self.k.map(tile, value, where, min(unit, tile.layout.vector()))
@@ -290,9 +256,9 @@ class _Contraction:
             else:
                 copy(target, source, operand, first, count)
 
-        bring(self.a_buffer, self.a, what.a, self.first_row, what.rows)
-        for source, (each, first_column) in zip(self.b, self.columns.of(BLOCKS[1]), strict=True):
-            bring(self.b_buffers[0], source, each.b, first_column, each.columns)
+        bring(self.a_buffer, a, term.a, self.first_row, what.rows)
+        for source, (each, first_column) in zip(every_b, self.columns.of(BLOCKS[1]), strict=True):
+            bring(self.b_buffers[0], source, each.b if what.more == () else term.b, first_column, each.columns)
             if what.pair is not None:
                 bring(self.b_buffers[1], self.pair[0], what.pair, first_column, what.columns)
 
@@ -366,7 +332,7 @@ class _Contraction:
             return self.first_row + row // height * (height * times) + number * height + row % height
 
         for beside, (each, first) in zip(self.beside, self.columns.of(BLOCKS[1]), strict=True):
-            _Out(self.k, each, self.batch, row_of, first).write(sums, beside, self.result)
+            Out(self.k, each, self.batch, row_of, first).write(sums, beside, self.result)
 
 
 CHUNK = 4
@@ -384,11 +350,3 @@ def row_swizzle(pitch: int) -> Swizzle:
 def strip_swizzle(columns: int) -> Swizzle:
     """Where chunks of rows of sums lie, so that what a warp has by mma.sync, and what it reads in rows, lies in all banks."""
     return Swizzle(0, 3, 1, 3) if columns >= 64 else Swizzle(0, 3, 1)
-
-
-def _width(size: Dim, most: int) -> int:
-    """The largest power of two, `most` or less, that divides a size."""
-    width = most
-    while width > 1 and not divisible(size, width):
-        width //= 2
-    return width

@@ -38,6 +38,16 @@ class Computed:
     together: int = 1
 
 
+@dataclass(frozen=True)
+class Term:
+    """Products of the rows of two operands, over `taps` and `channels`."""
+
+    a: Rows | Computed
+    b: Rows | Computed
+    channels: Dim
+    taps: int = 1
+
+
 def tensors_of(k: Builder, name: str, operand: Rows | Computed) -> list[Global]:
     """The tensors of an operand among those of a kernel."""
     if isinstance(operand, Rows):

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 from graphc.ir.types import I64
 from graphc.kernels.gpu.layout import spread
-from graphc.kernels.gpu.skeletons.contraction import Columns, Contraction, second_operands, tensors_beside
+from graphc.kernels.gpu.skeletons.contraction import Contraction
 from graphc.kernels.gpu.skeletons.operands import Computed, RowPlace, Rows, tensors_of
 from graphc.kernels.gpu.skeletons.pointwise import largest_width
+from graphc.kernels.gpu.skeletons.results import Columns, second_operands, tensors_beside
 from graphc.kernels.gpu.tile import BLOCKS, Builder, Global, Place, Tile, TileKernel, index
 from graphc.kernels.scalar import Scalar, constant
 from graphc.shapes import Dim

@@ -62,7 +62,8 @@ class Buffer:
 @dataclass(frozen=True, eq=False)
 class Array:
     """What a tensor holds: its element type, its sizes, and an element for an index. `buffers` are those that it reads, `work`
-    counts what is computed for an element, and `buffer` is the memory that it is, if it is all of some."""
+    counts what is computed for an element, and `buffer` is the memory that it is, if it is all of some. `joined` are an axis and
+    the arrays that it is along it, one behind the other."""
 
     dtype: np.dtype
     ne: Quad
@@ -70,6 +71,7 @@ class Array:
     buffers: tuple[Buffer, ...]
     work: int = 0
     buffer: Buffer | None = None
+    joined: tuple[int, tuple[Array, ...]] | None = None
 
     @staticmethod
     def of(buffer: Buffer) -> Array:

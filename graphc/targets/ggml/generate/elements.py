@@ -7,6 +7,7 @@ cannot say exactly, it refuses with None: ggml computes that.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from graphc.ggml_types import TYPES
@@ -229,7 +230,7 @@ def joined(result: Tensor, axis: int, parts: Sequence[Array]) -> Array:
             found = K.select(inside, parts[number].element(_less(at, axis, ends[number])), found)
         return found
 
-    return computed(result.ne, parts, value, len(parts), parts[0].dtype)
+    return replace(computed(result.ne, parts, value, len(parts), parts[0].dtype), joined=(axis, tuple(parts)))
 
 
 def _less(at: Index, axis: int, begin: Dim) -> Index:

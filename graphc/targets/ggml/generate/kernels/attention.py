@@ -8,8 +8,9 @@ from graphc.shapes import product
 from graphc.targets.ggml.generate.arrays import Array, Index, buffers_of, repeated, unflat
 from graphc.targets.ggml.generate.elements import wide
 from graphc.targets.ggml.generate.generator import Generator, normal, numbered, widened
-from graphc.targets.ggml.generate.kernels.products import operand_rows, shared_batch
+from graphc.targets.ggml.generate.kernels.products import shared_batch
 from graphc.targets.ggml.generate.kernels.registry import kernels_of
+from graphc.targets.ggml.generate.operands import operand_rows
 from graphc.targets.ggml.program.tensor import Quad, Tensor
 
 

@@ -13,11 +13,11 @@ import numpy as np
 from graphc.ir.types import F32
 from graphc.kernels.gpu.candidates import Sizes
 from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction
-from graphc.kernels.gpu.skeletons.operands import Computed, RowPlace, Rows
+from graphc.kernels.gpu.skeletons.operands import RowPlace, Rows
+from graphc.kernels.gpu.skeletons.operands import Term as Products
 from graphc.kernels.gpu.skeletons.pointwise import steps_of_rows
 from graphc.kernels.gpu.skeletons.row import row_product
 from graphc.kernels.gpu.tile import index as scalar
-from graphc.kernels.linear import linear
 from graphc.kernels.scalar import Scalar, variable
 from graphc.shapes import Dim, divisible, product
 from graphc.targets.ggml.generate.arrays import (
@@ -29,39 +29,44 @@ from graphc.targets.ggml.generate.arrays import (
     Index,
     K,
     Order,
-    buffers_of,
     computed,
     repeated,
     unflat,
 )
-from graphc.targets.ggml.generate.blocks import TOGETHER, is_in_blocks
+from graphc.targets.ggml.generate.blocks import TOGETHER
 from graphc.targets.ggml.generate.elements import conv_sizes
 from graphc.targets.ggml.generate.generator import (
+    MOST_BUFFERS,
     NOWHERE,
     Generator,
     NotGenerated,
     Substitution,
     Tail,
     normal,
-    numbered,
     tail_elements,
     unchanged,
     widened,
 )
 from graphc.targets.ggml.generate.kernels.registry import kernels_of
+from graphc.targets.ggml.generate.operands import (
+    BATCH,
+    CHANNELS,
+    LINE,
+    TAP,
+    Operand,
+    Term,
+    alignment,
+    operand_rows,
+    terms_of_parts,
+    weight_rows,
+)
 from graphc.targets.ggml.program.tensor import Quad, Tensor
 
 KERNELS_LAST: Order = (3, 1, 0, 2)
 """The order of kernels [KW, KH, C, C_out] in which the channels of a place are neighbours."""
 
-OperandPlace = Callable[[Scalar, Scalar, Scalar, Scalar], Index]
-"""The index of an operand's element for a batch, a row, a tap and a channel."""
-
 ResultPlace = Callable[[Scalar, Scalar, Scalar], Index]
 """The index of a result's element for a batch, a row and a column."""
-
-BATCH, LINE, TAP = (variable(name, 2**31 - 1) for name in ("batch", "line", "tap"))
-"""Any batch, row and tap."""
 
 TOTAL, OTHER_TOTAL = (K.cast(variable(name, 2), F32) for name in ("total", "other_total"))
 """Any sum, and one of a second product."""
@@ -91,7 +96,7 @@ def linear_product(g: Generator, result: Tensor, weight: Array, x: Array, relu: 
 
     a, b = operand_rows(g, x, k, x_place), weight_rows(g, weight, k, w_place)
     found = _Sums(g, result, place, relu, sums)
-    return found.contracted("linear", m, weight.ne[1], k, a, b, 1, b2 * b3, PLAIN)
+    return found.contracted("linear", m, weight.ne[1], [Term(a, b, k)], b2 * b3, PLAIN)
 
 
 @kernels_of("ggml_mul_mat")
@@ -137,8 +142,8 @@ def linear_products(
     lines, a = m * b2 * b3, operand_rows(g, x, k, x_place)
     if len(products) == 1:
         ((result, weight, relu, sums),) = products
-        b = weight_rows(g, weight, k, w_place)
-        return [_Sums(g, result, place, relu, sums).contracted("linear", lines, weight.ne[1], k, a, b, 1, 1, PLAIN)]
+        term = Term(a, weight_rows(g, weight, k, w_place), k)
+        return [_Sums(g, result, place, relu, sums).contracted("linear", lines, weight.ne[1], [term], 1, PLAIN)]
     g.finish(a.buffer)
     every: list[Contraction] = []
     operands, read = [a.buffer], list[Buffer]()
@@ -146,7 +151,7 @@ def linear_products(
     size = lines * begins[-1]
     for begin, (result, weight, relu, sums) in zip(begins, products, strict=False):
         b = weight_rows(g, weight, k, w_place, len(operands))
-        own = _Multiplied(_Sums(g, result, place, relu, sums), "linear", lines, weight.ne[1], k, a, b)
+        own = _Multiplied(_Sums(g, result, place, relu, sums), "linear", lines, weight.ne[1], [Term(a, b, k)])
         own_place = partial(_behind, lines * begin, weight.ne[1])
         beside, what = own.contraction(unchanged, g.result_dtype, size, own_place, len(read))
         every.append(what)
@@ -174,12 +179,13 @@ def launched(
     of its tensors."""
     what, *others = every
     assert isinstance(what.a, Rows)
-    if what.rows == 1 and what.batch == 1 and what.taps == 1:
+    if what.rows == 1 and what.batch == 1 and what.taps == 1 and not what.more:
         return g.launched([row_product(what, g.form.lanes, others)], [*operands, *read], dtype, ne, order)
     widest = max(each.columns for each in every) if others else what.columns
     paired = what.pair is not None
     columns = sum(each.columns for each in every) * (1 + paired)
-    sizes = Sizes(what.a.dtype, what.rows, columns, what.channels * what.taps, what.taps, what.batch, paired)
+    depth = sum((each.channels * each.taps for each in what.terms), start=0)
+    sizes = Sizes(what.a.dtype, what.rows, columns, depth, what.taps, what.batch, paired)
     schedules = [g.form.schedule(widest * (1 + paired), what.a.dtype)]
     if g.scheduling is not None and isinstance(what.b, Rows):
         schedules = g.scheduling.schedules(sizes)
@@ -232,12 +238,16 @@ def convolution(
         return x, y, column, number
 
     inside = within if wide_taps * high_taps > 1 or p0 or p1 else None
-    a = operand_rows(g, image, channels, image_place, CHANNELS_LAST, inside)
     b = weight_rows(g, kernel, channels, kernel_place, order=KERNELS_LAST)
+    taps = wide_taps * high_taps
+    parts = image.joined[1] if image.joined is not None and image.joined[0] == CHANNELS else ()
+    terms = terms_of_parts(g, parts, b, taps, image_place, inside)
+    if not terms:
+        a = operand_rows(g, image, channels, image_place, CHANNELS_LAST, inside)
+        terms = [Term(a, b, channels, taps)]
     added = () if bias is None else (of_channels(bias, result.ne),)
     found = _Sums(g, result, place, relu, (*added, *sums))
-    taps = wide_taps * high_taps
-    return found.contracted("convolution", product(pixels), results, channels, a, b, taps, 1, CHANNELS_LAST)
+    return found.contracted("convolution", product(pixels), results, terms, 1, CHANNELS_LAST)
 
 
 def of_channels(vector: Array, ne: Quad) -> Array:
@@ -247,74 +257,6 @@ def of_channels(vector: Array, ne: Quad) -> Array:
     return computed(
         (1, 1, vector.ne[0], 1), [vector], lambda at: vector.element((at[2], ZERO, ZERO, ZERO)), 0, vector.dtype
     )
-
-
-class Operand:
-    """An operand in memory, and its rows."""
-
-    def __init__(self, buffer: Buffer, rows: Rows) -> None:
-        self.buffer, self.rows, self.buffers = buffer, rows, [buffer]
-
-
-class ComputedOperand:
-    """An operand that is computed as it is read, of buffers."""
-
-    def __init__(self, buffers: Sequence[Buffer], rows: Computed) -> None:
-        self.buffers, self.rows = buffers, rows
-
-
-def weight_rows(
-    g: Generator, weight: Array, channels: Dim, place: OperandPlace, first: int = 1, order: Order | None = None
-) -> Operand | ComputedOperand:
-    """The second operand of a product: blocks are read where they lie, from the kernel's tensor `first` on."""
-    if not is_in_blocks(weight) or channels == 0:
-        return operand_rows(g, weight, channels, place, order)
-    buffers = weight.buffers
-
-    def value(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Scalar:
-        return numbered(weight.element(place(batch, line, tap, channel)), buffers, first)
-
-    types = tuple((each.dtype, product(each.ne)) for each in buffers)
-    return ComputedOperand(buffers, Computed(types, value, TOGETHER if divisible(channels, TOGETHER) else 1))
-
-
-def operand_rows(
-    g: Generator, array: Array, channels: Dim, place: OperandPlace, order: Order | None = None, where: RowPlace | None = None
-) -> Operand:  # fmt: skip
-    """An array as rows of channels; it is put into memory, in an order, if it does not lie so."""
-    array = g.operand(array, order or PLAIN)
-    channel = ZERO if channels == 1 else variable("channel", channels)
-    found = _rows(array, place(BATCH, LINE, TAP, channel), channel)
-    if found is None:
-        array = g.stored(array, order or PLAIN)
-        found = _rows(array, place(BATCH, LINE, TAP, channel), channel)
-    if found is None:
-        raise NotGenerated("an operand whose channels do not lie side by side")
-    buffer, aligned = found
-
-    def offset(batch: Scalar, line: Scalar, tap: Scalar) -> Scalar:
-        form = linear(normal(array.element(place(batch, line, tap, channel)).args[0]))
-        return form.plus(linear(channel), -1).scalar() if channel in form.terms else form.scalar()
-
-    return Operand(buffer, Rows(buffer.dtype, product(buffer.ne), offset, where, aligned))
-
-
-def _rows(array: Array, at: Index, channel: Scalar) -> tuple[Buffer, int] | None:
-    """The buffer in which channels lie side by side, and how their rows are aligned."""
-    value = array.element(at)
-    if value.kind != "element" or buffers_of(*value.args):
-        return None
-    form = linear(normal(value.args[0]))
-    others = {atom: factor for atom, factor in form.terms.items() if atom is not channel}
-    if channel is not ZERO and (form.terms.get(channel) != 1 or any(channel in atom.free for atom in others)):
-        return None
-    assert isinstance(value.data, Buffer)
-    return value.data, _alignment([*others.values(), form.constant])
-
-
-def _alignment(steps: Sequence[Dim]) -> int:
-    """The largest power of two, 16 or less, that divides all steps."""
-    return next(width for width in (16, 8, 4, 2, 1) if all(divisible(step, width) for step in steps))
 
 
 class _Sums:
@@ -344,18 +286,17 @@ class _Sums:
             total = total + repeated(each, at, self.ne)
         return total.maximum(0) if self.relu else total
 
-    def contracted(
-        self, name: str, lines: Dim, columns: Dim, channels: Dim, a: Operand, b: Operand | ComputedOperand, taps: int, batch: Dim,
-        order: Order,
-    ) -> Array:  # fmt: skip
+    def contracted(self, name: str, lines: Dim, columns: Dim, terms: Sequence[Term], batch: Dim, order: Order) -> Array:
         """The result, in memory; what alone reads it becomes a part of the kernel."""
         g = self.g
-        g.finish(a.buffer, *b.buffers, *(buffer for each in self.added for buffer in each.buffers))
-        own = _Multiplied(self, name, lines, columns, channels, a, b, taps, batch)
+        own = _Multiplied(self, name, lines, columns, terms, batch)
+        g.finish(*own.operands)
+        own.take_up_sums()
+        g.finish(*(buffer for each in self.added for buffer in each.buffers))
 
         def launch(tail: Tail, target: Buffer) -> Buffer:
             read, what = own.contraction(tail, target.dtype, product(self.ne), own.offset)
-            return launched(g, [what], [a.buffer, *b.buffers], read, target.dtype, target.ne, target.order)
+            return launched(g, [what], own.operands, read, target.dtype, target.ne, target.order)
 
         return g.later(Buffer(NOWHERE, g.result_dtype, self.ne, order), launch, own, own.launched_with)
 
@@ -364,7 +305,7 @@ class _Sums:
         column, buffer = self.column, element.data
         assert isinstance(buffer, Buffer)
         steps = steps_of_rows(normal(element.args[0]), column)
-        neighbours = 1 if steps is None else _alignment(steps)
+        neighbours = 1 if steps is None else alignment(steps)
 
         def offset(batch: Scalar, line: Scalar, here: Scalar) -> Scalar:
             return normal(Substitution({BATCH: batch, LINE: line, column: here})(element.args[0]))
@@ -373,7 +314,7 @@ class _Sums:
         return Beside(f"beside_{number}", buffer.dtype, product(buffer.ne), offset, by_column, neighbours)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Multiplied:
     """A contraction, by what becomes of its sums and what they are of."""
 
@@ -381,11 +322,42 @@ class _Multiplied:
     name: str
     lines: Dim
     columns: Dim
-    channels: Dim
-    a: Operand
-    b: Operand | ComputedOperand
-    taps: int = 1
+    terms: Sequence[Term]
     batch: Dim = 1
+
+    @property
+    def operands(self) -> list[Buffer]:
+        """The buffers that are multiplied, in the order of the kernel's tensors."""
+        return [buffer for each in self.terms for buffer in (each.a.buffer, *each.b.buffers)]
+
+    def take_up_sums(self) -> None:
+        """Go on with the products whose sums are added and that nothing else reads: one kernel then computes both."""
+        g = self.sums.g
+        for added in list(self.sums.added):
+            unfinished = None if added.buffer is None else g.unfinished.get(added.buffer)
+            other = unfinished and unfinished.multiplied
+            if isinstance(other, _Multiplied) and self.goes_on_with(other):
+                assert added.buffer is not None
+                del g.unfinished[added.buffer]
+                self.terms = sorted([*other.terms, *self.terms], key=lambda each: -each.taps)
+                self.sums.added = [*(each for each in self.sums.added if each is not added), *other.sums.added]
+
+    def goes_on_with(self, other: _Multiplied) -> bool:
+        """True if another has the same sums' places, and one kernel can have all that both read."""
+        both = [*self.terms, *other.terms]
+        added = [buffer for each in (self, other) for array in each.sums.added for buffer in array.buffers]
+        read = {buffer.tensor for buffer in (*self.operands, *other.operands, *added)}
+        sizes = [(each.lines, each.columns, each.batch, each.sums.ne) for each in (self, other)]
+        places = [list(map(normal, each.sums.place(BATCH, LINE, self.sums.column))) for each in (self, other)]
+        return (
+            sizes[0] == sizes[1]
+            and all(one is two for one, two in zip(*places, strict=True))
+            and self.batch == 1
+            and self.lines != 1
+            and not other.sums.relu
+            and all(isinstance(each.b, Operand) for each in both)
+            and len(read) <= MOST_BUFFERS
+        )
 
     def offset(self, batch: Scalar, line: Scalar, column: Scalar) -> Scalar:
         """The place of a result that lies alone."""
@@ -414,9 +386,10 @@ class _Multiplied:
             return Substitution(dict(zip([*totals, *elements], values, strict=True)))(value)
 
         beside = tuple(self.sums.beside(before + number, each) for number, each in enumerate(elements))
+        first, *more = (Products(each.a.rows, each.b.rows, each.channels, each.taps) for each in self.terms)
         what = Contraction(
-            self.name, self.lines, self.columns, self.channels, self.a.rows, self.b.rows, dtype, size, offset, self.taps,
-            self.batch, beside, finished, None if second is None else second.b.rows,
+            self.name, self.lines, self.columns, first.channels, first.a, first.b, dtype, size, offset, first.taps,
+            self.batch, beside, finished, None if second is None else second.terms[0].b.rows, tuple(more),
         )  # fmt: skip
         return [typed("Buffer", each.data) for each in elements], what
 
@@ -425,15 +398,18 @@ class _Multiplied:
         if not isinstance(other, _Multiplied) or not self.is_like(other):
             raise NotGenerated("what is multiplied is not of one operand")
         read, what = self.contraction(tail, target.dtype, product(self.sums.ne), self.offset, second=other)
-        operands = [self.a.buffer, *self.b.buffers, *other.b.buffers]
+        operands = [*self.operands, *other.terms[0].b.buffers]
         return launched(self.sums.g, [what], operands, read, target.dtype, target.ne, target.order)
 
     def is_like(self, other: _Multiplied) -> bool:
         """True if another has the same first operand and sizes, and a block can have both."""
-        if not isinstance(self.b, Operand) or not isinstance(other.b, Operand) or self.a.buffer is not other.a.buffer:
+        if len(self.terms) > 1 or len(other.terms) > 1:
             return False
-        places = [normal(each.a.rows.offset(BATCH, LINE, TAP)) for each in (self, other)]
-        sizes = [
-            (each.lines, each.columns, each.channels, each.taps, each.batch, each.sums.ne) for each in (self, other)
-        ]
-        return places[0] is places[1] and sizes[0] == sizes[1] and self.taps == 1 and self.lines != 1
+        one, two = self.terms[0], other.terms[0]
+        if not isinstance(one.b, Operand) or not isinstance(two.b, Operand) or one.a.buffer is not two.a.buffer:
+            return False
+        places = [normal(each.a.rows.offset(BATCH, LINE, TAP)) for each in (one, two)]
+        sizes = [(each.lines, each.columns, each.batch, each.sums.ne) for each in (self, other)]
+        sums = [(each.channels, each.taps) for each in (one, two)]
+        alike = places[0] is places[1] and sizes[0] == sizes[1] and sums[0] == sums[1]
+        return alike and one.taps == 1 and self.lines != 1
