@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from graphc.backends.generated import check_devices
-from graphc.backends.launches import Launch, Module, Place, Scratch, Work
+from graphc.backends.launches import Counters, Launch, Module, Place, Scratch, Work
 from graphc.backends.load import load_backends
 from graphc.ggml_library import ggml
 from graphc.ir.types import F16, F32
@@ -124,18 +124,16 @@ class Device:
         strip = schedule.warps[0] * schedule.instruction.m * schedule.columns * 4
         return max(buffers, strip) <= int(self.features.get("SHARED_MEMORY", 48 << 10))
 
-    def measured(
-        self, steps: Sequence[Rendered], arrays: Sequence[np.ndarray], result: np.ndarray
-    ) -> tuple[float, np.ndarray]:
+    def measured(self, step: Rendered, arrays: Sequence[np.ndarray], result: np.ndarray) -> tuple[float, np.ndarray]:
         """Seconds of a contraction, and its result."""
-        module = Module(self.handle, code_for(self.name, self.features["ARCHITECTURE"], file_of(steps)))
+        module = Module(self.handle, code_for(self.name, self.features["ARCHITECTURE"], file_of([step])))
         copies = max(1, min(8, (256 << 20) // sum(each.nbytes for each in arrays)))
         context = ggml.ggml_init(ggml.ggml_init_params(mem_size=4 << 20, mem_buffer=None, no_alloc=True))
         types = {F16: ggml.GGML_TYPE_F16, F32: ggml.GGML_TYPE_F32}
         given = [
             [ggml.ggml_new_tensor_1d(context, types[each.dtype], each.size) for each in arrays] for _ in range(copies)
         ]
-        work = Work(launches(module, steps, len(arrays)))
+        work = Work([launch(module, step, len(arrays))])
         nodes = [work.node(context, types[result.dtype], [result.size], given[turn % copies]) for turn in range(REPEAT)]
         buffer = ggml.ggml_backend_alloc_ctx_tensors(context, self.backend)
         check_devices()
@@ -154,29 +152,17 @@ class Device:
         return statistics.median(seconds[2:]) / REPEAT, result
 
 
-def launches(module: Module, steps: Sequence[Rendered], operands: int) -> list[Launch]:
-    """What a node does: a, b and what is beside are its sources; parts of sums are scratch memory."""
-    scratch = integer(steps[0].kernel.tensors[-1].size, {}) * 4 if len(steps) == 2 else 0
-    found = []
-    for number, step in enumerate(steps):
-        last = number == len(steps) - 1
-        if len(steps) == 1:
-            places: list[Any] = [*map(Place, range(operands)), Place(-1)]
-        else:
-            places = (
-                [Scratch(), *map(Place, range(2, operands)), Place(-1)] if last else [Place(0), Place(1), Scratch()]
-            )
-        given = [
-            np.array(each, np.uint32)
-            if isinstance(each, Divisor)
-            else np.int32(each)
-            if isinstance(each, int)
-            else each
-            for each in arguments(step, places, {})
-        ]
-        kernel = module.kernel(step.kernel.name, step.kernel.shared_bytes)
-        found.append(Launch(kernel, grid(step, {}), step.kernel.threads, given, step.kernel.shared_bytes, scratch))
-    return found
+def launch(module: Module, step: Rendered, operands: int) -> Launch:
+    """What a node does: a, b and what is beside are its sources; parts of sums are scratch memory, with counters."""
+    kernel = step.kernel
+    own = [integer(each.size, {}) * each.dtype.itemsize for each in kernel.tensors if each.written][:-1]
+    places: list[Any] = [*map(Place, range(operands)), *[Scratch(), Counters()][: len(own)], Place(-1)]
+    given = [
+        np.array(each, np.uint32) if isinstance(each, Divisor) else np.int32(each) if isinstance(each, int) else each
+        for each in arguments(step, places, {})
+    ]
+    found = module.kernel(kernel.name, kernel.shared_bytes)
+    return Launch(found, grid(step, {}), kernel.threads, given, kernel.shared_bytes, *own)
 
 
 def timed(run: Callable[[], Any]) -> float:
@@ -268,8 +254,8 @@ def main() -> None:
             schedule = parsed(f"{text} m16n8k16_half")
             if not device.fits(schedule):
                 continue
-            steps = [render(contraction(what(shape), schedule))]
-            seconds, result = device.measured(steps, arrays, np.zeros((shape.rows, shape.results), F16))
+            step = render(contraction(what(shape), schedule))
+            seconds, result = device.measured(step, arrays, np.zeros((shape.rows, shape.results), F16))
             rows = np.linspace(0, shape.rows - 1, min(16, shape.rows)).astype(int).tolist()
             true = expected_rows(shape, arrays, rows)
             error = float(np.abs(result[rows].astype(np.float64) - true).max() / np.abs(true).max())

@@ -286,3 +286,17 @@ def test_what_lies_side_by_side_is_not_stored(fast: bool, monkeypatch: pytest.Mo
     assert names.count("pointwise") == 2
     kept = [call.result.type for call, name in zip(calls, names, strict=True) if name == "convolution"]
     assert kept == (["F16", "F16", "F32"] if fast else ["F32"] * 3)
+
+
+def test_a_sum_in_parts_is_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long sum with few tiles, with what becomes of it, run after run, also where a graph is recorded."""
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high")
+    torch.manual_seed(0)
+    net, x = torch.nn.Sequential(torch.nn.Linear(4096, 64), torch.nn.ReLU()).eval(), torch.randn(40, 4096)
+    with closing(graphc.from_torch(net, (x,), device=DEVICE)) as model:
+        found = [next(iter(model.run({model.inputs[0].name: x.numpy()}).values())).copy() for _ in range(4)]
+        launches = [call.launches for call in executor_of(model).program.calls if call.launches is not None]
+    assert [len(each.each) for each in launches if each.counters != 0] == [1]
+    expected = net(x).detach().numpy()
+    assert np.abs(found[0] - expected).max() < 2e-3 * np.abs(expected).max()
+    assert all(np.array_equal(found[0], each) for each in found)

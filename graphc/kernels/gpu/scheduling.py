@@ -31,7 +31,8 @@ MOST_WAYS = 2
 """Schedules in which a contraction of free sizes is compiled."""
 
 CLEARLY = 0.9
-"""A second schedule must bring the time, over the whole range, down to so much of that by the first."""
+"""A second schedule must bring the time, over the whole range, down to so much of that by the first; and sums in parts the time
+of whole ones, by the guess, which does not know what parts push out of the second cache that other kernels would read."""
 
 Measured = Mapping[Sizes, Mapping[Schedule, float]]
 """Seconds of contractions of known sizes, by their schedules."""
@@ -78,7 +79,7 @@ class Scheduling:
     def guessed(self, sizes: Sizes) -> list[Schedule]:
         """All candidates for known sizes, those that are guessed to be the fastest first."""
         times = {
-            each: guess(sizes, each, self.gpu, self.coefficients)
+            each: self._guess(sizes, each)
             for whole in self.candidates(sizes.operand)
             for each in in_parts(whole, sizes, self.gpu)
         }
@@ -92,7 +93,12 @@ class Scheduling:
     def seconds(self, sizes: Sizes, schedule: Schedule) -> float:
         """How long a contraction of known sizes takes, measured or guessed."""
         time = self.measured.get(sizes, {}).get(schedule)
-        return guess(sizes, schedule, self.gpu, self.coefficients) if time is None else time
+        return self._guess(sizes, schedule) if time is None else time
+
+    def _guess(self, sizes: Sizes, schedule: Schedule) -> float:
+        """Seconds by which schedules that nobody measured are compared."""
+        time = guess(sizes, schedule, self.gpu, self.coefficients)
+        return time / CLEARLY if schedule.parts > 1 else time
 
     def candidates(self, operand: np.dtype) -> list[Schedule]:
         """All schedules that the GPU can have."""
