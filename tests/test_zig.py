@@ -16,7 +16,7 @@ from graphc.targets.ggml.run.choose import library
 from graphc.targets.ggml.run.executor import Executor
 from graphc.zig import find_zig
 
-ROUNDING = 4e-6
+ROUNDING = 8e-6
 """See `test_cross.ROUNDING`."""
 
 needs_zig = pytest.mark.skipif(find_zig() is None, reason="needs ziglang")
