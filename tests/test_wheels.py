@@ -350,9 +350,10 @@ def test_a_driver_that_crashes_or_hangs(tmp_path, monkeypatch):
         loading.load_brought.cache_clear()
         refused.clear()
         library(crashing, "#include <unistd.h>\n__attribute__((constructor)) static void begin(void) { sleep(60); }\n")
-        monkeypatch.setattr(installing, "PROBE_SECONDS", 2)
         why = "the driver says nothing: libggml-vulkan.so was tried for 2 seconds"
-        assert loading.load_brought() == refused == {"vulkan": why}
+        with monkeypatch.context() as short:
+            short.setattr(installing, "PROBE_SECONDS", 2)
+            assert loading.load_brought() == refused == {"vulkan": why}
         loading.load_brought.cache_clear()
         refused.clear()
         crashing.write_text("no library")
