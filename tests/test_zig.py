@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 from cpp_programs import arrays, draws, dtypes, kernels, replaced, routines
 from test_cpp_build import SIZES, inputs_of
+from test_cross import ROUNDING
 
 from graphc import zig
 from graphc.kernels.c import compiler
 from graphc.targets.ggml.run.choose import library
 from graphc.targets.ggml.run.executor import Executor
 from graphc.zig import find_zig
-
-ROUNDING = 8e-6
-"""See `test_cross.ROUNDING`."""
 
 needs_zig = pytest.mark.skipif(find_zig() is None, reason="needs ziglang")
 

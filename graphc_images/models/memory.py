@@ -86,9 +86,7 @@ class Loaded:
             raise TooLarge(
                 f"what is computed at once takes {mib(needed)}, and {mib(int(there))} of memory are available"
             )
-        if needed > self._largest.get(
-            key, 0
-        ):  # not what it reserves anew: engines that take turns would page each other out
+        if needed > self._largest.get(key, 0):  # not what is reserved anew: engines would page each other out
             self._largest[key] = needed
             self._page_out(key)
         try:

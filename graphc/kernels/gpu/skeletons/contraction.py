@@ -19,7 +19,8 @@ from graphc.ir.types import F32, I64
 from graphc.kernels.gpu.layout import Layout, spread
 from graphc.kernels.gpu.schedule import Schedule, ScheduleError
 from graphc.kernels.gpu.skeletons.operands import Computed, RowPlace, Rows, Term, tensors_of
-from graphc.kernels.gpu.skeletons.results import Columns, Out, second_operands, tensors_beside, width_of
+from graphc.kernels.gpu.skeletons.pointwise import largest_width
+from graphc.kernels.gpu.skeletons.results import Columns, Out, second_operands, tensors_beside
 from graphc.kernels.gpu.tile import BLOCKS, U32, Builder, Global, Part, Place, Shared, Swizzle, Tile, TileKernel, index
 from graphc.kernels.scalar import Scalar, constant
 from graphc.shapes import Dim, divisible
@@ -226,7 +227,7 @@ class _Contraction:
                 found = found.and_(first + row < index(count))
                 return found.and_(rows.where(self.batch, first + row, tap)) if rows.where else found
 
-            width = min(width_of(term.channels, 16 // target.dtype.itemsize), rows.aligned)
+            width = min(largest_width(term.channels, 16 // target.dtype.itemsize), rows.aligned)
             self.k.copy(target, stage, source, offset, where, width)
 
         def compute(target: Shared, operand: Computed, first: Scalar, count: Dim) -> None:

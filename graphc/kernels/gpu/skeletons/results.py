@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphc.kernels.gpu.skeletons.operands import RowPlace, tensors_of
+from graphc.kernels.gpu.skeletons.pointwise import largest_width
 from graphc.kernels.gpu.tile import Builder, Global, Place, Tile, index
 from graphc.kernels.scalar import Scalar
-from graphc.shapes import Dim, divisible
 
 if TYPE_CHECKING:
     from graphc.kernels.gpu.skeletons.contraction import Contraction
@@ -67,7 +67,7 @@ class Out:
 
     def width(self, dtype: np.dtype) -> int:
         """How many neighbours can be read or written at once."""
-        return width_of(self.what.columns, 16 // dtype.itemsize)
+        return largest_width(self.what.columns, 16 // dtype.itemsize)
 
     def write(self, totals: Sequence[Tile], beside: Sequence[Global], result: Global) -> None:
         """Read what is beside, compute the tail in the place of the first sums, and write it."""
@@ -80,11 +80,3 @@ class Out:
             tiles.append(k.load(k.tile(f"{each.name}_here", layout), tensor, self.at(each.offset), where, width))
         k.map(sums, what.tail(*(tile.value for tile in (*totals, *tiles))))
         k.store(result, self.at(what.result_offset), sums, self.within, self.width(what.result_dtype))
-
-
-def width_of(size: Dim, most: int) -> int:
-    """The largest power of two, `most` or less, that divides a size."""
-    width = most
-    while width > 1 and not divisible(size, width):
-        width //= 2
-    return width

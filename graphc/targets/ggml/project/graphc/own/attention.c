@@ -100,7 +100,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
     const int64_t depth = q->ne[0], keys = k->ne[1], values = v->ne[1], queries = q->ne[1], high = tile_rows(values);
     const bool pairs = settings->pairs && depth <= DEEPEST_PAIRS && values <= DEEPEST_PAIRS, rows_of_v = is_float_rows(v);
     const int64_t most = pairs ? TOGETHER : 1, room = DEEPEST / most * PANEL, at_once = pairs ? KEYS_IN_PAIRS : depth > LARGE_HEAD ? FEW_KEYS : KEYS;
-    const int64_t wide = most * PANEL, groups = (queries + wide - 1) / wide, deep = pairs ? pairs_in(depth) : depth;
+    const int64_t wide = most * PANEL, groups = parts_of(queries, wide), deep = pairs ? pairs_in(depth) : depth;
     const tile_function * along = pairs ? paired_tiles : tiles, * down = pairs ? transposed_paired_tiles : transposed_tiles;
     const tile_function * parts = rows_of_v ? along : down;
     const size_t next_query = dst->nb[2], next_head = dst->nb[1];

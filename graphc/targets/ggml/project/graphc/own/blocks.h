@@ -123,8 +123,7 @@ static inline void finish(const struct block * b, int64_t top, int64_t bottom) {
 /// computed beside the result and the columns that exist are copied.
 static inline void multiply(const struct block * b) {
     float workspace[BLOCK * ROWS * DEPTH] __attribute__((aligned(64)));
-    const int64_t high = tile_rows(b->rows), tall = even_split((b->rows + high - 1) / high, BLOCK) * high;
-    const tile_function * with = b->pairs ? paired_tiles : tiles, * narrow = b->pairs ? narrow_paired_tiles : narrow_tiles;
+    const int64_t high = tile_rows(b->rows), tall = even_split(parts_of(b->rows, high), BLOCK) * high;
     const int deep = b->pairs ? (int) pairs_in(b->depth) : b->depth;
     int64_t coming = 0, lda;
     for (int64_t top = 0; top < b->rows; top += tall) {
@@ -133,6 +132,7 @@ static inline void multiply(const struct block * b) {
         for (int64_t j = 0; j < b->columns; j += PANEL) {
             const float * panel = b->packed + j * DEPTH;
             const int64_t wide = min_of(b->columns - j, PANEL);
+            const tile_function * with = tiles_for(b->pairs, wide);
             for (int64_t i = top; i < bottom; i += high, coming += LINES) {
                 const int64_t count = min_of(bottom - i, high);
                 const float * a = rows + (i - top) * lda;
@@ -144,7 +144,7 @@ static inline void multiply(const struct block * b) {
                     continue;
                 }
                 float edge[ROWS * PANEL];
-                (wide <= WIDTH ? narrow : with)[count](a, lda, panel, edge, PANEL, deep, true, ahead);
+                with[count](a, lda, panel, edge, PANEL, deep, true, ahead);
                 for (int row = 0; row < count; ++row) {
                     for (int64_t x = 0; x < wide; ++x) {
                         float * target = c + row * b->ldc + x;
@@ -163,12 +163,12 @@ struct units {
 };
 
 static inline struct units cut(int64_t rows, int64_t columns, int64_t batches, int nth) {
-    struct units u = {(columns + COLUMNS - 1) / COLUMNS, rows, 1, 0};
+    struct units u = {parts_of(columns, COLUMNS), rows, 1, 0};
     while (u.columns * batches * u.parts < SPLIT * nth && rows / (2 * u.parts) >= LEAST_ROWS) u.parts *= 2;
     const int64_t fewest = columns > COLUMNS && columns % COLUMNS != 0 ? 4 * nth : nth;  // units that differ must be more
     while (u.columns * batches * u.parts < fewest && rows / u.parts >= 2 * ROWS) u.parts *= 2;
-    u.rows = ((rows + u.parts - 1) / u.parts + ROWS - 1) / ROWS * ROWS;
-    u.parts = (rows + u.rows - 1) / u.rows;
+    u.rows = parts_of(parts_of(rows, u.parts), ROWS) * ROWS;
+    u.parts = parts_of(rows, u.rows);
     u.count = u.columns * u.parts * batches;
     return u;
 }

@@ -75,7 +75,7 @@ void graphc_permuted_copy(struct ggml_tensor * dst, int ith, int nth, void * use
     (void) userdata;
     const struct ggml_tensor * x = dst->src[0];
     const int axis = dense_axis(x), b = axis == 1 ? 2 : 1, c = axis == 3 ? 2 : 3;  // two other axes
-    const int64_t parts = (x->ne[axis] + WIDTH - 1) / WIDTH, units = parts * x->ne[b] * x->ne[c];
+    const int64_t parts = parts_of(x->ne[axis], WIDTH), units = parts * x->ne[b] * x->ne[c];
     for (int64_t unit = units * ith / nth; unit < units * (ith + 1) / nth; ++unit) {
         const int64_t first = unit % parts * WIDTH, ib = unit / parts % x->ne[b], ic = unit / parts / x->ne[b];
         const char * from = (const char *) x->data + first * x->nb[axis] + ib * x->nb[b] + ic * x->nb[c];

@@ -12,7 +12,7 @@
 static void pack_rows(const struct matrix * m, int64_t row, int64_t count, int64_t column, int depth, bool pairs, float * packed) {
     const int deep = pairs ? (int) pairs_in(depth) : depth;
     float workspace[WIDTH * DEPTH] __attribute__((aligned(64)));
-    for (int64_t j = 0; j < (count + PANEL - 1) / PANEL * PANEL; j += WIDTH) {
+    for (int64_t j = 0; j < parts_of(count, PANEL) * PANEL; j += WIDTH) {
         float * panel = packed + j / PANEL * PANEL * DEPTH + j % PANEL;
         const int64_t there = min_of(count - j, WIDTH);
         int64_t ldb;

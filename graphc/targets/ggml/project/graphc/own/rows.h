@@ -113,8 +113,8 @@ static void write_sums(const struct block * b, const vector * totals) {
 static void multiply_few(struct ggml_tensor * dst, int ith, int nth, struct graphc_mul_mat_settings * s) {
     const struct ggml_tensor * b = dst->src[1];
     const int64_t depth = b->ne[0], columns = dst->ne[0], rows = dst->ne[1], batches = dst->ne[2] * dst->ne[3];
-    const int64_t tall = min_of(TALL, (columns * batches + 4 * nth - 1) / (4 * nth));
-    const int64_t parts = (columns + tall - 1) / tall, near = NEAR / rows / DEPTH * DEPTH;
+    const int64_t tall = min_of(TALL, parts_of(columns * batches, 4 * nth));
+    const int64_t parts = parts_of(columns, tall), near = NEAR / rows / DEPTH * DEPTH;
     float packed[NEAR] __attribute__((aligned(64)));
     vector totals[MOST_FEW * TALL];
     int64_t packed_batch = -1;

@@ -296,11 +296,17 @@ static const tile_function narrow_tiles[ROWS + 1] __attribute__((unused)) = ALL_
 static const tile_function narrow_paired_tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(narrow_pairs);
 static const tile_function transposed_tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(transposed);
 
-/// The size of parts, `most` at most, of which as few as possible cover so many, as alike as possible.
-static inline int64_t even_split(int64_t count, int64_t most) {
-    const int64_t parts = (count + most - 1) / most;
-    return (count + parts - 1) / parts;
+/// The tiles for a panel of so many columns, by the number of rows.
+static inline const tile_function * tiles_for(bool pairs, int64_t columns) {
+    if (columns <= WIDTH) return pairs ? narrow_paired_tiles : narrow_tiles;
+    return pairs ? paired_tiles : tiles;
 }
+
+/// How many parts of a size cover so many.
+static inline int64_t parts_of(int64_t count, int64_t part) { return (count + part - 1) / part; }
+
+/// The size of parts, `most` at most, of which as few as possible cover so many, as alike as possible.
+static inline int64_t even_split(int64_t count, int64_t most) { return parts_of(count, parts_of(count, most)); }
 
 /// The height of tiles that cover so many rows.
 static inline int64_t tile_rows(int64_t rows) { return even_split(rows, ROWS); }

@@ -44,8 +44,6 @@ struct plan {
     int64_t weights, images, each;  // elements: the kernel, the images, and what each thread needs for itself
 };
 
-static int64_t parts_of(int64_t size, int64_t part) { return (size + part - 1) / part; }
-
 /// So many elements in an odd number of vectors: places that are so far apart do not drive one another from the cache.
 static int64_t odd_vectors(int64_t count) { return (parts_of(count, WIDTH) | 1) * WIDTH; }
 
@@ -388,8 +386,7 @@ static void multiply_panels(const struct work * w, const float * kernel, int64_t
                 const float * a = kernel + place * plane + i * stride + k;
                 const struct ahead ahead = rows_ahead(a + high * stride, stride * (int64_t) sizeof(float));
                 for (int64_t p = 0; p < panels; ++p) {
-                    const bool narrow = tiles_left - p * PANEL <= WIDTH;
-                    const tile_function * with = plan->s->pairs ? narrow ? narrow_paired_tiles : paired_tiles : narrow ? narrow_tiles : tiles;
+                    const tile_function * with = tiles_for(plan->s->pairs, tiles_left - p * PANEL);
                     const float * panel = w->panel + (p * plan->places + place) * plan->panel + (from + k) * PANEL;
                     float * c = w->products + (p * plan->places + place) * plan->product + i * PANEL;
                     with[min_of(count - i, high)](a, stride, panel, c, PANEL, (int) min_of(depth - k, DEEP), from + k == 0, ahead);
