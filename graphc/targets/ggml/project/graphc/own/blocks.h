@@ -11,7 +11,7 @@
 #include "tiles.h"
 #include "widen.h"
 
-enum { DEPTH = 256, COLUMNS = 128, BLOCK = 8, SPLIT = 8, LEAST_ROWS = 192 };
+enum { COLUMNS = 128, BLOCK = 8, SPLIT = 8, LEAST_ROWS = 192 };
 
 /// Rows of a matrix of any type that can be read as float32; `step` bytes from one to the next. NULL stands for float32's traits.
 /// With `scales`, an element is (what is stored + shift) * scale; of both, which may be NULL, a row has `groups`, each for `size` elements.
@@ -31,14 +31,27 @@ static inline int64_t bytes_of(const struct matrix * m, int64_t count) {
 
 static inline const char * element(const struct matrix * m, int64_t row, int64_t column) { return m->data + row * m->step + bytes_of(m, column); }
 
+/// The scales and shifts from an element on, where the matrix has any.
+static inline struct scaling scaling_at(const struct matrix * m, int64_t row, int64_t column) {
+    const int64_t place = row * m->groups + column / m->size;
+    return (struct scaling){m->scales + place, m->shifts == NULL ? NULL : m->shifts + place, m->size, m->size - column % m->size};
+}
+
+/// True if there are scales that whole numbers are read by in one step.
+static inline bool reads_scaled(const struct matrix * m) {
+    return m->scales != NULL && readers[m->type].scaled_widen != NULL && m->size % SCALED == 0;
+}
+
 /// Elements of a row of a matrix, as float32.
 static inline void read_row(const struct matrix * m, int64_t row, int64_t column, int64_t count, float * restrict to) {
-    widen(m->type, m->types, element(m, row, column), count, to);
-    if (m->scales == NULL) return;
-    int64_t place = row * m->groups + column / m->size, end = m->size - column % m->size;
-    for (int64_t i = 0; i < count; ++place, end += m->size) {
-        const float scale = m->scales[place], shift = m->shifts == NULL ? 0 : m->shifts[place];
-        const int64_t stop = min_of(count, end);
+    const char * from = element(m, row, column);
+    if (m->scales == NULL) return widen(m->type, m->types, from, count, to);
+    struct scaling s = scaling_at(m, row, column);
+    if (reads_scaled(m)) return readers[m->type].scaled_widen(from, s, count, to);
+    widen(m->type, m->types, from, count, to);
+    for (int64_t i = 0; i < count; ++s.scales, s.left += s.size) {
+        const float scale = *s.scales, shift = s.shifts == NULL ? 0 : *s.shifts++;
+        const int64_t stop = min_of(count, s.left);
         for (; i < stop; ++i) to[i] = (to[i] + shift) * scale;
     }
 }
@@ -50,6 +63,14 @@ static inline const float * read_rows(const struct matrix * m, int64_t row, int6
         *lda = m->step / (int64_t) sizeof(float);
         return (const float *) element(m, row, column);
     }
+    for (int64_t i = 0; i < count; ++i) read_row(m, row + i, column, depth, workspace + i * DEPTH);
+    *lda = DEPTH;
+    return workspace;
+}
+
+/// The same, but never rows that would drive one another from the cache.
+static inline const float * read_apart(const struct matrix * m, int64_t row, int64_t count, int64_t column, int depth, float * workspace, int64_t * lda) {
+    if (m->step % SPREAD != 0) return read_rows(m, row, count, column, depth, workspace, lda);
     for (int64_t i = 0; i < count; ++i) read_row(m, row + i, column, depth, workspace + i * DEPTH);
     *lda = DEPTH;
     return workspace;
@@ -128,7 +149,7 @@ static inline void multiply(const struct block * b) {
     int64_t coming = 0, lda;
     for (int64_t top = 0; top < b->rows; top += tall) {
         const int64_t bottom = min_of(top + tall, b->rows);
-        const float * rows = (b->pairs ? read_pairs : read_rows)(&b->a, top, bottom - top, 0, b->depth, workspace, &lda);
+        const float * rows = (b->pairs ? read_pairs : read_apart)(&b->a, top, bottom - top, 0, b->depth, workspace, &lda);
         for (int64_t j = 0; j < b->columns; j += PANEL) {
             const float * panel = b->packed + j * DEPTH;
             const int64_t wide = min_of(b->columns - j, PANEL);

@@ -10,7 +10,7 @@
 #include "tiles.h"
 #include "widen.h"
 
-enum { MOST_FEW = 8, TALL = 32, NEAR = 4096, AHEAD = 4096 };
+enum { MOST_FEW = 8, TALL = 32, NEAR = 4096, AHEAD = 16384 };
 
 /// Adds the products of weights with so many rows, DEPTH elements apart, to sums by lanes, TALL apart. `rows` is a constant where this
 /// is called, and `depth` a multiple of EVEN.
@@ -59,20 +59,14 @@ static void multiply_row(const struct matrix * m, int64_t row, int64_t column, i
                          vector * totals) {
     float workspace[DEPTH] __attribute__((aligned(64)));
     const struct reader * reader = &readers[m->type];
+    if (rows == 1 && reads_scaled(m)) return reader->scaled_dot(element(m, row, column), scaling_at(m, row, column), packed, count, ahead, totals);
     const int64_t bytes = bytes_of(m, DEPTH);
-    const bool by_blocks = reader->scaled_dot != NULL && m->size % SCALED == 0;
     for (; count > 0; count -= DEPTH, column += DEPTH, packed += rows * DEPTH) {
         int depth = (int) min_of(count, DEPTH);
         const char * weights = element(m, row, column);
-        for (int64_t line = 0; line < bytes; line += LINE) __builtin_prefetch(weights + ahead + line, 0, 3);
+        fetch(weights + ahead, bytes);
         if (rows == 1 && m->scales == NULL && reader->dot != NULL && depth % EVEN == 0) {
             reader->dot(weights, packed, depth, totals);
-            continue;
-        }
-        if (rows == 1 && m->scales != NULL && by_blocks) {
-            const int64_t group = row * m->groups + column / m->size;
-            const float * shifts = m->shifts == NULL ? NULL : m->shifts + group;
-            reader->scaled_dot(weights, packed, depth, m->size, m->size - column % m->size, m->scales + group, shifts, totals);
             continue;
         }
         const float * x = (const float *) weights;

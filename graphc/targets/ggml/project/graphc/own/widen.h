@@ -5,8 +5,8 @@
 
 #include "tiles.h"
 
-/// What is read or multiplied at once: a divisor of all blocks of ggml's.
-enum { EVEN = 2 * WIDTH };
+/// What is read or multiplied at once, a divisor of all blocks of ggml's; and elements of a partial sum.
+enum { EVEN = 2 * WIDTH, DEPTH = 256 };
 
 typedef uint8_t bytes __attribute__((vector_size(WIDTH)));
 typedef uint8_t bytes_anywhere __attribute__((vector_size(WIDTH), aligned(1)));
@@ -237,6 +237,13 @@ static inline void add_halves(const uint8_t * q, vector low, vector high, const 
     *other_sum += looked_up(high, bytes >> 4) * *(const vector *) other;
 }
 
+/// Writes what bytes' halves stand for to two rows.
+static inline void store_halves(const uint8_t * q, vector table, float * row, float * other) {
+    const integers bytes = words_of_bytes(q);
+    *(unaligned *) row = looked_up(table, bytes);
+    *(unaligned *) other = looked_up(table, bytes >> 4);
+}
+
 static void dot_by_table_q4_0(const void * from, const float * row, int64_t count, vector * total) {
     const struct q4_0 * block = from;
     vector sums[2] = {{0}, {0}};
@@ -269,28 +276,54 @@ static void dot_by_table_q4_k(const void * from, const float * row, int64_t coun
 
 enum { SCALED = 32 };
 
-/// The same for whole numbers in blocks of SCALED elements, each plus a shift, times a scale. There is one of these for `size` elements,
-/// whole blocks, and the first is for the next `left`; without shifts they are 0. `numbers` makes what a block's elements are read by of
-/// `scale` and `shift`, and `products` adds its products with `row` to `totals`.
-#define SCALED_DOT(type, numbers, products) \
-    static void scaled_dot_##type(const void * from, const float * row, int64_t count, int64_t size, int64_t left, const float * scales, \
-                                  const float * shifts, vector * total) { \
-        const struct type * block = from; \
-        vector totals[2] = {{0}, {0}}; \
-        float scale = *scales, shift = shifts == NULL ? 0 : *shifts; \
-        vector by = numbers; \
-        for (int64_t i = 0; i < count; i += SCALED, row += SCALED, left -= SCALED, ++block) { \
-            if (left == 0) { \
-                left = size, scale = *++scales; \
-                if (shifts != NULL) shift = *++shifts; \
-                by = numbers; \
-            } \
-            products; \
+/// What whole numbers stand for, each plus a shift, times a scale: there is one of these for `size` elements, the first for the next `left`.
+/// Without shifts they are 0.
+struct scaling {
+    const float * scales, * shifts;
+    int64_t size, left;
+};
+
+/// The same for whole numbers in blocks of SCALED elements, where `size` is a multiple of that. `numbers` makes what a block's elements are
+/// read by of `scale` and `shift`; `store` writes them to `row`, and `products` adds their products with `row` to `totals`.
+#define SCALED_READER(type, numbers, store, products) \
+    static void scaled_widen_##type(const void * from, struct scaling s, int64_t count, float * row) { \
+        FIRST_SCALED(type, numbers) \
+        EACH_SCALED(count, numbers, store) \
+    } \
+    static void scaled_dot_##type(const void * from, struct scaling s, const float * row, int64_t count, int64_t ahead, vector * total) { \
+        FIRST_SCALED(type, numbers) \
+        for (; count > 0; count -= DEPTH) { \
+            fetch((const char *) block + ahead, DEPTH / SCALED * sizeof *block); \
+            vector totals[2] = {{0}, {0}}; \
+            EACH_SCALED(min_of(count, DEPTH), numbers, products) \
+            *total += totals[0] + totals[1]; \
         } \
-        *total += totals[0] + totals[1]; \
     }
 
-#define BY_READING(type) \
+#define FIRST_SCALED(type, numbers) \
+    const struct type * block = from; \
+    float scale = *s.scales, shift = s.shifts == NULL ? 0 : *s.shifts; \
+    vector by = numbers;
+
+#define EACH_SCALED(count, numbers, ...) \
+    for (int64_t i = 0, end = count; i < end; i += SCALED, row += SCALED, s.left -= SCALED, ++block) { \
+        if (s.left == 0) { \
+            s.left = s.size, scale = *++s.scales; \
+            if (s.shifts != NULL) shift = *++s.shifts; \
+            by = numbers; \
+        } \
+        __VA_ARGS__; \
+    }
+
+#define STORE_READ(type) \
+    do { \
+        unaligned * x = (unaligned *) row; \
+        read_##type(block, x); \
+        _Pragma("GCC unroll 8") \
+        for (int j = 0; j < SCALED / WIDTH; ++j) x[j] = (x[j] + shift) * by; \
+    } while (0)
+
+#define MULTIPLY_READ(type) \
     do { \
         unaligned x[SCALED / WIDTH]; \
         vector sums[2] = {{0}, {0}}; \
@@ -300,23 +333,25 @@ enum { SCALED = 32 };
         totals[0] += sums[0] * by, totals[1] += sums[1] * by; \
     } while (0)
 
-SCALED_DOT(q8_0, all(scale), BY_READING(q8_0))
+SCALED_READER(q8_0, all(scale), STORE_READ(q8_0), MULTIPLY_READ(q8_0))
 
 #if defined(__AVX512F__)
-SCALED_DOT(q4_0, (four_bits - 8 + shift) * scale, add_halves(block->q, by, by, row, row + WIDTH, &totals[0], &totals[1]))
+SCALED_READER(q4_0, (four_bits - 8 + shift) * scale, store_halves(block->q, by, row, row + WIDTH),
+              add_halves(block->q, by, by, row, row + WIDTH, &totals[0], &totals[1]))
 #else
-SCALED_DOT(q4_0, all(scale), BY_READING(q4_0))
+SCALED_READER(q4_0, all(scale), STORE_READ(q4_0), MULTIPLY_READ(q4_0))
 #endif
 
 struct reader {
     ggml_to_float_t widen;
     void (*dot)(const void *, const float *, int64_t, vector *);
-    void (*scaled_dot)(const void *, const float *, int64_t, int64_t, int64_t, const float *, const float *, vector *);
+    void (*scaled_widen)(const void *, struct scaling, int64_t, float *);
+    void (*scaled_dot)(const void *, struct scaling, const float *, int64_t, int64_t, vector *);
 };
 
 static const struct reader readers[GGML_TYPE_COUNT] = {
-    [GGML_TYPE_F16] = {widen_f16, dot_f16}, [GGML_TYPE_BF16] = {widen_bf16, dot_bf16}, [GGML_TYPE_Q8_0] = {widen_q8_0, dot_q8_0, scaled_dot_q8_0},
-    [GGML_TYPE_Q4_0] = {widen_q4_0, dot_by_table_q4_0, scaled_dot_q4_0}, [GGML_TYPE_Q4_1] = {widen_q4_1, dot_q4_1}, [GGML_TYPE_Q5_0] = {widen_q5_0, dot_q5_0},
+    [GGML_TYPE_F16] = {widen_f16, dot_f16}, [GGML_TYPE_BF16] = {widen_bf16, dot_bf16}, [GGML_TYPE_Q8_0] = {widen_q8_0, dot_q8_0, scaled_widen_q8_0, scaled_dot_q8_0},
+    [GGML_TYPE_Q4_0] = {widen_q4_0, dot_by_table_q4_0, scaled_widen_q4_0, scaled_dot_q4_0}, [GGML_TYPE_Q4_1] = {widen_q4_1, dot_q4_1}, [GGML_TYPE_Q5_0] = {widen_q5_0, dot_q5_0},
     [GGML_TYPE_Q5_1] = {widen_q5_1, dot_q5_1}, [GGML_TYPE_Q4_K] = {widen_q4_k, dot_by_table_q4_k}, [GGML_TYPE_Q5_K] = {widen_q5_k, dot_q5_k},
     [GGML_TYPE_Q6_K] = {widen_q6_k, dot_q6_k},
 };
