@@ -81,16 +81,17 @@ def checked_name(key: str, content: bytes, ending: str) -> str:
 def kept(folder: str, key: str, ending: str) -> Iterator[bytes]:
     """What is in the cache's files of this key that are the user's own and whole; those that are damaged are removed."""
     try:
-        paths = sorted(cache_folder(folder).glob(f"{key}-*{ending}"))
+        place = cache_folder(folder)
+        names = sorted(name for name in os.listdir(place) if name.startswith(f"{key}-") and name.endswith(ending))
     except OSError:
         return
-    for path in paths:
-        content = read_own(path)
-        if content is not None and path.name == checked_name(key, content, ending):
+    for name in names:
+        content = read_own(place / name)
+        if content is not None and name == checked_name(key, content, ending):
             yield content
         else:
             with contextlib.suppress(OSError):
-                path.unlink()
+                (place / name).unlink()
 
 
 @contextmanager

@@ -277,6 +277,8 @@ def test_what_a_killed_process_left_is_removed_a_day_later() -> None:
     long_ago = time.time() - 2 * compiled.A_DAY
     os.utime(old, (long_ago, long_ago))
     assert answer() == 42
+    assert old.is_dir(), "nothing was compiled"
+    assert answer(SOURCE.replace("42", "43")) == 43
     assert new.is_dir()
     assert not old.exists()
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from graphc.cache import checked_name, keep, kept, make_cache_folder
+from graphc.cache import cache_folder, checked_name, keep, kept, make_cache_folder
 from graphc.errors import BuildError
 from graphc.kernels.c.compiler import FLAGS
 
@@ -45,8 +45,7 @@ def load_library(
     Raises BuildError with what the compiler says."""
     key, command = _recipe(source, compiler, include, flags)
     if key not in _loaded:
-        with _scratch() as folder:
-            _loaded[key] = _load_kept(key, folder) or _load(_compiled(key, source, command, folder), folder)
+        _loaded[key] = _load_kept(key) or _load(_compiled(key, source, command))
     return _loaded[key]
 
 
@@ -55,8 +54,7 @@ def library_bytes(
 ) -> bytes:
     """What is in the library that `load_library` loads, for others to load. Raises BuildError."""
     key, command = _recipe(source, compiler, include, flags)
-    with _scratch() as folder:
-        return next(kept(KEPT_IN, key, ENDING), None) or _compiled(key, source, command, folder)
+    return next(kept(KEPT_IN, key, ENDING), None) or _compiled(key, source, command)
 
 
 def _recipe(
@@ -70,16 +68,18 @@ def _recipe(
     return hashlib.sha256(depends_on.encode()).hexdigest()[:32], command
 
 
-def _load_kept(key: str, folder: Path) -> ctypes.CDLL | None:
+def _load_kept(key: str) -> ctypes.CDLL | None:
     """The library of this key in the cache that can be loaded here: several systems may share a home folder."""
     for content in kept(KEPT_IN, key, ENDING):
         with contextlib.suppress(BuildError):
-            return _load(content, folder)
+            return _load(content)
     return None
 
 
-def _compiled(key: str, source: str, command: Sequence[str], folder: Path) -> bytes:
-    content = compile_library(source, command, folder)
+def _compiled(key: str, source: str, command: Sequence[str]) -> bytes:
+    with _scratch() as folder:
+        _sweep()
+        content = compile_library(source, command, folder)
     keep(KEPT_IN, _file_name(key, content), content)
     return content
 
@@ -113,16 +113,15 @@ def _file_name(key: str, content: bytes) -> str:
     return checked_name(key, content, ENDING)
 
 
-def _load(content: bytes, folder: Path) -> ctypes.CDLL:
+def _load(content: bytes) -> ctypes.CDLL:
     """Load a library from a new file, for the system takes a path that it knows for the library that it has."""
-    import tempfile
-
-    with tempfile.NamedTemporaryFile(dir=folder, suffix=ENDING, delete=False) as file:
-        file.write(content)
-    try:
-        return ctypes.CDLL(file.name)
-    except OSError as error:
-        raise BuildError(f"the compiled kernels cannot be loaded: {error}") from error
+    with _scratch() as folder:
+        file = folder / f"kernels{ENDING}"
+        file.write_bytes(content)
+        try:
+            return ctypes.CDLL(str(file))
+        except OSError as error:
+            raise BuildError(f"the compiled kernels cannot be loaded: {error}") from error
 
 
 @contextlib.contextmanager
@@ -131,26 +130,22 @@ def _scratch() -> Iterator[Path]:
     import tempfile
 
     try:
-        beside = make_cache_folder(KEPT_IN)
-        _sweep(beside)
-        made = tempfile.TemporaryDirectory(dir=beside, prefix=SCRATCH, ignore_cleanup_errors=True)
+        made = tempfile.TemporaryDirectory(dir=make_cache_folder(KEPT_IN), prefix=SCRATCH, ignore_cleanup_errors=True)
     except OSError:
         made = tempfile.TemporaryDirectory(prefix="graphc-", ignore_cleanup_errors=True)
     with made as name:
         yield Path(name)
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what others left behind."""
+def _sweep() -> None:
+    """Remove what others left behind in the cache."""
     import shutil
 
-    for path in folder.glob(f"{SCRATCH}*"):
-        try:
-            old = time.time() - path.stat().st_mtime > A_DAY
-        except OSError:
-            continue
-        if old:
-            shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        for path in cache_folder(KEPT_IN).glob(f"{SCRATCH}*"):
+            with contextlib.suppress(FileNotFoundError):  # another process removed it meanwhile
+                if time.time() - path.stat().st_mtime > A_DAY:
+                    shutil.rmtree(path, ignore_errors=True)
 
 
 def _zig_cache(folder: Path) -> Path:
