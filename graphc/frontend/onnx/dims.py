@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 
 from graphc.errors import InputError
-from graphc.shapes import Dim, bind, parse_dim, symbol, symbols
+from graphc.shapes import Dim, Expr, bind, parse_dim, symbol, symbols
 from graphc.shapes.ranges import ANY, Size, SizeRange, parse_size
 
 EXPRESSION = re.compile(r"[A-Za-z0-9_+*/%(), -]{1,200}")
@@ -105,12 +105,13 @@ class Dimensions:
     def _multiple(self, dim: Dim) -> Dim | None:
         """A symbol for a dim such as 8*h of an `h` that is not known yet, so that the size of an input is a symbol and `h`
         an eighth of it; None for any other dim."""
-        atoms = list(symbols(dim).values())
-        if len(atoms) != 1 or atoms[0].name in self._dims or atoms[0].name in self._pinned:
+        if not isinstance(dim, Expr) or len(dim.terms) != 1:
             return None
-        name = atoms[0].name
-        factor = next((n for n in range(2, MAX_FACTOR + 1) if dim == n * symbol(name)), None)
-        if factor is None:
+        ((monomial, factor),) = dim.terms
+        if len(monomial) != 1 or monomial[0].kind != "symbol" or not 2 <= factor <= MAX_FACTOR:
+            return None
+        name = monomial[0].name
+        if name in self._dims or name in self._pinned:
             return None
         whole = self._symbol(f"{name}_{factor}", self._range(name).scaled(factor))
         self._dims[name] = whole // factor
