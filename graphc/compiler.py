@@ -24,7 +24,6 @@ from graphc.runtime.model import Model
 from graphc.shapes.ranges import Size
 from graphc.targets.ggml.engine import is_engine
 from graphc.targets.ggml.generate.generate import Generated, generated
-from graphc.targets.ggml.lowering.compose import composed
 from graphc.targets.ggml.lowering.dtypes import Asked, Dtypes
 from graphc.targets.ggml.lowering.lower import lower
 from graphc.targets.ggml.lowering.methods import Methods
@@ -238,7 +237,7 @@ def add_device_code(program: Program, targets: Sequence[str]) -> Generated:
 
     for each in targets:
         check_target(each)
-    found = generated(composed(program), fast=not is_exact())
+    found = generated(program, fast=not is_exact())
     program.device_code = compiled(found, targets)
     return found
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from graphc.ir.types import BOOL, F16, F32, I64, TensorType
 from graphc.kernels.use import KernelUse
-from graphc.ops.activations import LeakyRelu
+from graphc.ops.activations import Clip, Elu
 from graphc.ops.base import Op
 from graphc.ops.matmul import MatMul
 from graphc.ops.pointwise import Cast
@@ -166,7 +166,7 @@ def slopes() -> Program:
         b.at(f"halves.{number}")
         x = b.conv(x, f"halves.{number}/conv", 3, 3, 1)
         shape, half = (count, 3, size, size), (count, 3, size // 2, size // 2)
-        x = b.at(f"halves.{number}").kernel(KernelUse(LeakyRelu(slope), ((F32, shape),), F32, shape), x)
+        x = b.at(f"halves.{number}").kernel(KernelUse(Elu(slope), ((F32, shape),), F32, shape), x)
         pool = MaxPool((2, 2), (2, 2), (1, 1), (0, 0), (0, 0), False)
         x = b.kernel(KernelUse(pool, ((F32, shape),), F32, half), x)
     return b.output(x, "y").program
@@ -388,6 +388,13 @@ def replaced() -> Program:
     shared = b.call("ggml_conv_2d", kernel, x, 1, 1, 0, 0, 1, 1, rank=4)  # read by a sum and by the outputs
     b.output(shared, "shared")
     b.output(b.call("ggml_pad_ext", shared, 2, 1, 0, 3, 1, 0, 0, 0, rank=4), "padded")
+    alone = b.call("ggml_conv_2d_dw_direct", b.weight("each", 40, 1, 5, 3), x, 2, 1, 1, 2, 1, 1, rank=4)
+    alone = b.binary("ggml_add", alone, b.reshape(b.weight("beside", 40), (1, 40, 1, 1)))
+    alone = b.kernel(KernelUse(Clip(0.0, 6.0), ((F32, alone.shape),), F32, alone.shape), alone)
+    mean = b.call("ggml_mean", b.reshape(alone, (2, 40, 240)), rank=3)
+    scaled = b.binary("ggml_mul", alone, b.unary("ggml_sigmoid", b.reshape(mean, (2, 40, 1, 1))))
+    sums = b.call("ggml_sum_rows", b.unary("ggml_hardswish", scaled), rank=4)
+    b.output(b.unary("ggml_silu", b.conv(b.binary("ggml_add", scaled, sums), "active", 40, 8, 1)), "scaled")
     x = b.binary("ggml_add", shared, b.reshape(b.weight("bias", 32), (1, 32, 1, 1)))
     tokens = b.cont(b.transpose(b.reshape(x, (2, 32, 480)), (0, 2, 1)))
     q, k, v = (

@@ -10,9 +10,12 @@ from cpp_programs import PROGRAMS, arrays
 from engine_fuzz.seeds import OTHERS, Tensors
 
 from graphc.ggml_library import ggml
+from graphc.ir.types import F32
+from graphc.kernels.use import KernelUse
+from graphc.ops.activations import Clip, LeakyRelu
 from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.lowering.compose import composed, expanded
-from graphc.targets.ggml.program.composites import COMPOSITES, RAISED, TAILS
+from graphc.targets.ggml.program.composites import COMPOSITES, RAISED, RAISED_LAST, TAILS
 from graphc.targets.ggml.program.program import Output, Program
 from graphc.targets.ggml.program.sections import Section
 from graphc.targets.ggml.program.tensor import Tensor
@@ -28,10 +31,12 @@ OWN = {
     "graphc_layer_norm": ["norm"],
     "graphc_rms_norm": ["norm"],
     "graphc_group_norm": ["group_norm"],
-    "graphc_relu": ["relu"],
-    "graphc_gelu": ["gelu"],
-    "graphc_silu": ["gate"],
-    "graphc_gate": ["gate"],
+    "graphc_conv_2d_dw": ["conv_2d_dw"],
+    **{f"graphc_{name}": ["activate"] for name in ("relu", "sigmoid", "hard_swish", "gelu", "silu", "gate")},
+    "graphc_add": ["broadcast"],
+    "graphc_mul": ["broadcast"],
+    "graphc_sum_rows": ["sum_rows"],
+    "graphc_mean": ["sum_rows"],
     "graphc_rotary": ["rotary"],
     "graphc_copy": [],
     "graphc_concat": ["concat"],
@@ -46,7 +51,12 @@ BY_ITSELF = {
     "ggml_norm": "graphc_layer_norm",
     "ggml_rms_norm": "graphc_rms_norm",
     "ggml_group_norm": "graphc_group_norm",
+    "ggml_conv_2d_dw_direct": "graphc_conv_2d_dw",
     "ggml_relu": "graphc_relu",
+    "ggml_sigmoid": "graphc_sigmoid",
+    "ggml_hardswish": "graphc_hard_swish",
+    "ggml_sum_rows": "graphc_sum_rows",
+    "ggml_mean": "graphc_mean",
     "ggml_gelu_erf": "graphc_gelu",
     "ggml_silu": "graphc_silu",
     "ggml_cont": "graphc_copy",
@@ -55,10 +65,26 @@ BY_ITSELF = {
 }
 """The calls of ggml's that are composites by themselves."""
 
+BROADCAST = {"ggml_add": "graphc_add", "ggml_mul": "graphc_mul"}
+"""Those that are one where the second operand serves whole rows, and nothing before does them on its way out."""
+
+ACTIVATIONS = {
+    "relu": ("ggml_relu", ()),
+    "sigmoid": ("ggml_sigmoid", ()),
+    "hard_swish": ("ggml_hardswish", ()),
+    "gelu": ("ggml_gelu_erf", ()),
+    "silu": ("ggml_silu", ()),
+    "gate": ("graphc_gate", (None, 0.5, 0.1)),
+    "clip": (Clip(-0.5, 0.75), ()),
+    "leaky_relu": (LeakyRelu(0.1), ()),
+}
+"""What is an activation of what is before it: a call, or an operator that a kernel computes."""
+
 FIRST = {
     "graphc_linear": ("ggml_mul_mat", ("matrix", "flat")),
     "graphc_scaled_linear": ("graphc_scaled_linear", ("whole", "flat", "scales", "shifts", False)),
     "graphc_conv_2d": ("ggml_conv_2d", ("kernel", "x", 1, 1, 1, 1, 1, 1)),
+    "graphc_conv_2d_dw": ("ggml_conv_2d_dw_direct", ("each", "x", 1, 1, 1, 1, 1, 1)),
     "graphc_layer_norm": ("ggml_norm", ("x", 0.5)),
     "graphc_rms_norm": ("ggml_rms_norm", ("x", 0.5)),
     "graphc_group_norm": ("ggml_group_norm", ("x", 3, 0.5)),
@@ -72,11 +98,9 @@ FIRST = {
 
 BEHIND = {
     ("graphc_linear", "ggml_add"): [("ggml_add", "matrix_sum"), ("ggml_add", "matrix_sum")],
-    ("graphc_linear", "graphc_relu"): [("ggml_add", "matrix_sum"), ("ggml_relu",)],
     ("graphc_scaled_linear", "ggml_add"): [("ggml_add", "matrix_sum"), ("ggml_add", "matrix_sum")],
-    ("graphc_scaled_linear", "graphc_relu"): [("ggml_add", "matrix_sum"), ("ggml_relu",)],
     ("graphc_conv_2d", "ggml_add"): [("ggml_add", "image_sum"), ("ggml_add", "image_sum")],
-    ("graphc_conv_2d", "graphc_relu"): [("ggml_relu",)],
+    ("graphc_conv_2d_dw", "ggml_add"): [("ggml_add", "channel"), ("ggml_add", "channel")],
     ("graphc_layer_norm", "ggml_mul"): [("ggml_mul", "row")],
     ("graphc_layer_norm", "ggml_add"): [("ggml_mul", "row"), ("ggml_add", "row")],
     ("graphc_rms_norm", "ggml_mul"): [("ggml_mul", "row")],
@@ -132,7 +156,9 @@ def test_every_row_is_tested():
     assert BEHIND.keys() == TAILS.keys()
     assert OWN.keys() == COMPOSITES.keys()
     assert {function: name for function, (name, _) in RAISED.items()} == BY_ITSELF
-    assert [name for name, each in COMPOSITES.items() if each.vectors] == ["graphc_group_norm", "graphc_conv_2d"]
+    assert {function: name for function, (name, _) in RAISED_LAST.items()} == BROADCAST
+    vectors = [name for name, each in COMPOSITES.items() if each.vectors]
+    assert vectors == ["graphc_group_norm", "graphc_conv_2d", "graphc_conv_2d_dw"]
 
 
 @pytest.mark.parametrize("row", BEHIND, ids=" ".join)
@@ -161,9 +187,95 @@ def test_it_does_not_where_others_read_it_too(row):
     assert len(composed(program).calls) == 1 + len(BEHIND[row])
 
 
+def behind(name: str, function: str, sums: bool, twice: bool = False) -> Program:
+    """An activation behind a composite, which may have added something before. `twice`: its result is read by others too."""
+    program = Program("some")
+    tensors = Tensors(program)
+    call, args = FIRST[function]
+    x = tensors.builder.call(call, *(getattr(tensors, a) if isinstance(a, str) else a for a in args), rank=4)
+    if sums:
+        ((call, other), *_) = BEHIND[function, "ggml_add"]
+        x = tensors.builder.call(call, x, getattr(tensors, other), rank=4)
+    what, args = ACTIVATIONS[name]
+    if isinstance(what, str):
+        found = tensors.builder.call(what, x, *args, rank=4)
+    else:
+        found = program.call_kernel(KernelUse(what, ((F32, x.shape),), F32, x.shape), [x])
+    for index, each in enumerate([x, found] if twice else [found]):
+        program.outputs.append(Output(f"y{index}", F32, each.shape, each))
+    return program
+
+
+@pytest.mark.parametrize("sums", [False, True])
+@pytest.mark.parametrize("function", [name for name, each in COMPOSITES.items() if "activation" in each.parameters])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_a_composite_has_an_activation(name, function, sums, monkeypatch):
+    program = behind(name, function, sums)
+    (call,) = composed(program).calls
+    place = list(COMPOSITES[function].parameters).index("activation")
+    assert (call.function, call.args[place].name) == (function, name)
+    for own in (False, True):
+        (found,), (_, expected) = ran(program, own), ran(behind(name, function, sums, twice=True), own)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
+    _, met = met_by_own_code(program)
+    assert len(met) == 1
+    assert [each.function for each in composed(program, activations=False).calls[:1]] == [function]
+    monkeypatch.setattr("graphc.targets.ggml.run.executor.load_own", lambda: None)  # by expansions, and kernels
+    (found,), (_, expected) = ran(program, False), ran(behind(name, function, sums, twice=True), False)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("other", [(6,), (2, 7, 7, 6), (1, 7, 7, 6)])
+def test_rows_along_two_axes_are_multiplied_together(other):
+    """[N, H, W, K] by a matrix: all rows of an image at once, unless what is added does not go with them."""
+    program = Program("some")
+    b = Builder(program)
+    x, matrix = program.add_input("x", F32, (2, 7, 7, 40), "F32"), program.add_weight("matrix", F32, (6, 40))
+    added = program.add_input("added", F32, other, "F32")
+    y = b.unary("ggml_silu", b.binary("ggml_add", b.call("ggml_mul_mat", matrix, x, rank=4), added))
+    program.outputs.append(Output("y", F32, y.shape, y))
+    functions = [call.function for call in composed(program).calls]
+    reshapes = {1: 1, 4: 2}[len(other)]
+    together = ["ggml_reshape_3d"] * reshapes + ["graphc_linear", "ggml_reshape_4d"]
+    assert functions == (["graphc_linear"] if other[0] == 1 else together)
+    rng = np.random.default_rng(0)
+    given = {each.name: rng.standard_normal(each.shape).astype(F32) for each in program.inputs}
+    weight = rng.standard_normal((6, 40)).astype(F32)
+    (found,) = Executor(program, [weight], threads=2).run(given, {})
+    exact = given["x"].astype(np.float64) @ weight.T + given["added"]
+    np.testing.assert_allclose(found, exact / (1 + np.exp(-exact)), rtol=1e-4, atol=1e-4)
+
+
+def test_what_gates_something_is_no_activation():
+    program = Program("some")
+    tensors = Tensors(program)
+    x = tensors.builder.call("ggml_mul_mat", tensors.matrix, tensors.flat, rank=2)
+    gated = tensors.builder.call("ggml_mul", tensors.builder.call("ggml_silu", x, rank=2), tensors.matrix_sum, rank=2)
+    program.outputs.append(Output("y", F32, gated.shape, gated))
+    assert [call.function for call in composed(program).calls] == ["graphc_linear", "graphc_silu"]
+
+
+@pytest.mark.parametrize("x", [np.nan, -0.0, 0.0, 6.0, np.inf, -np.inf, -1e-30, 7.0])
+def test_activations_have_the_bits_of_kernels(x):
+    """Of those that compare: with NaN, infinities and both zeros."""
+    for op in (Clip(0.0, 6.0), Clip(None, 6.0), Clip(-1.0, None), LeakyRelu(0.1)):
+        program = Program("some")
+        b = Builder(program)
+        given, one = program.add_input("x", F32, (40, 1), "F32"), program.add_weight("one", F32, (1, 1))
+        product = b.call("ggml_mul_mat", one, given, rank=2)
+        found = program.call_kernel(KernelUse(op, ((F32, (40, 1)),), F32, (40, 1)), [product])
+        program.outputs.append(Output("y", F32, (40, 1), found))
+        assert len(composed(program).calls) == 1
+        executor = Executor(program, [np.ones((1, 1), np.float32)], threads=1)
+        (y,) = executor.run({"x": np.full((40, 1), x, np.float32)}, {})
+        (expected,) = op.eval(np.float32([[x + 0.0]]))  # a sum of products is no negative zero
+        np.testing.assert_array_equal(y, np.broadcast_to(expected, y.shape))
+        assert (np.signbit(y) == np.signbit(expected)).all() or np.isnan(x)
+
+
 def test_what_is_behind_silu_is_not_taken_for_a_scale():
     program = built(*FIRST["graphc_group_norm"], [("ggml_silu",), ("ggml_mul", "channel")])
-    assert [call.function for call in composed(program).calls] == ["graphc_group_norm", "ggml_mul"]
+    assert [call.function for call in composed(program).calls] == ["graphc_group_norm", "graphc_mul"]
 
 
 @pytest.mark.parametrize(

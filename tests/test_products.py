@@ -21,6 +21,7 @@ from graphc.ops.movement import Concat, Pad, Reshape, Transpose
 from graphc.ops.norm import GroupNorm, LayerNorm, RMSNorm
 from graphc.ops.pointwise import Binary, Unary
 from graphc.ops.quantized import ScaledMatMul
+from graphc.ops.reduce import Reduce
 from graphc.ops.rotary import RotaryEmbedding
 from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.lowering.lower import lower
@@ -94,6 +95,115 @@ def test_products(a, b):
 @pytest.mark.parametrize(("image", "kernel", "strides", "pads", "dilations"), CONVOLUTIONS)
 def test_convolutions(image, kernel, strides, pads, dilations):
     check(Conv(strides, dilations, pads, pads), image, kernel)
+
+
+DEPTHWISE = [
+    ((1, 3, 9, 11), (3, 3), (1, 1), (1, 1), (1, 1)),
+    ((2, 70, 7, 7), (3, 3), (1, 1), (1, 1), (1, 1)),
+    ((2, 33, 14, 15), (5, 5), (2, 2), (2, 2), (1, 1)),
+    ((1, 40, 56, 56), (7, 7), (1, 1), (3, 3), (1, 1)),
+    ((1, 2, 3, 5000), (3, 9), (1, 3), (1, 4), (1, 1)),
+    ((1, 2, 3000, 3), (3, 3), (1, 1), (1, 1), (1, 1)),
+    ((3, 17, 20, 31), (3, 2), (3, 1), (0, 9), (2, 3)),
+    ((1, 5, 1, 1), (1, 1), (1, 1), (0, 0), (1, 1)),
+    ((1, 2, 40, 40), (40, 40), (1, 1), (0, 0), (1, 1)),
+    ((1, 2, 200, 200), (3, 3), (130, 150), (1, 1), (1, 1)),
+]
+"""Images, sizes of the kernels of single channels, strides, pads and dilations; the last two are ggml's."""
+
+
+@pytest.mark.parametrize(("image", "kernel", "strides", "pads", "dilations"), DEPTHWISE)
+def test_convolutions_of_single_channels(image, kernel, strides, pads, dilations):
+    op = Conv(strides, dilations, pads, pads, image[1])
+    check(op, image, (image[1], 1, *kernel))
+    check(op, image, (image[1], 1, *kernel), image[1:2])
+
+
+def test_convolutions_of_single_channels_of_any_size():
+    """An infinity is seen where the kernel meets it, and nowhere else."""
+    for _ in range(60):
+        channels, height, width = (int(RANDOM.integers(1, top)) for top in (20, 70, 70))
+        kernel, strides, pads, dilations = (
+            tuple(map(int, RANDOM.integers(low, top, 2))) for low, top in ((1, 8), (1, 4), (0, 4), (1, 4))
+        )
+        reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+        if height + 2 * pads[0] < reach[0] or width + 2 * pads[1] < reach[1]:
+            continue
+        image = RANDOM.standard_normal((2, channels, height, width)).astype(np.float32)
+        image[1, 0, height // 2, width // 3] = np.inf
+        weight = RANDOM.standard_normal((channels, 1, *kernel)).astype(np.float32)
+        op = Conv(strides, dilations, pads, pads, channels)
+        (expected,) = op.eval(image, weight)
+        for threads in (1, 2):
+            found, _ = computed(op, [image, weight], threads, True)
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [5, 9, 40])
+@pytest.mark.parametrize("other", [(33,), (3, 1, 33), (1, 9, 33), (3, 9, 33), (3, 9, 1)])
+def test_a_batch_has_the_numbers_of_its_parts(rows, other):
+    """A matrix is packed once for all of them, whatever is added."""
+    x, w = RANDOM.standard_normal((3, rows, 70)).astype(F32), RANDOM.standard_normal((33, 70)).astype(F32)
+    added = RANDOM.standard_normal([rows if size == 9 else size for size in other]).astype(F32)
+
+    def sums(x: np.ndarray, added: np.ndarray) -> np.ndarray:
+        graph = Graph()
+        a, b, c = (graph.input(name, TensorType(F32, each.shape)) for name, each in (("a", x), ("b", w), ("c", added)))
+        product = graph.add(MatMul(transpose_b=True), [a, b]).output
+        graph.output(graph.add(Unary("Relu"), [graph.add(Binary("Add"), [product, c]).output]).output, "y")
+        executor = Executor(lower(graph), [], threads=2)
+        (result,) = executor.run({"a": x, "b": w, "c": added}, {})
+        assert [call.function for call in executor.program.calls] == ["graphc_linear"]
+        return result
+
+    found = sums(x, added)
+    exact = np.maximum(x.astype(np.float64) @ w.T.astype(np.float64) + added, 0)
+    np.testing.assert_allclose(found, exact, atol=1e-5)
+    for i in range(3):
+        part = added if added.ndim < 3 or len(added) == 1 else added[i : i + 1]
+        np.testing.assert_array_equal(sums(x[i : i + 1], part)[0], found[i])
+
+
+@pytest.mark.parametrize("name", ["Add", "Mul"])
+@pytest.mark.parametrize(
+    ("shape", "other"),
+    [
+        ((2, 3, 5, 7), (1, 3, 1, 1)), ((2, 3, 5, 7), (2, 3, 5, 1)), ((2, 3, 5, 7), (1, 1, 1, 1)), ((2, 3, 5, 7), (2, 1, 5, 1)),
+        ((1, 40, 33, 30), (1, 40, 1, 1)), ((1, 1, 1, 65), (1, 1, 1, 1)), ((4, 1, 3, 2), (1, 1, 3, 1)),
+    ],
+)  # fmt: skip
+def test_what_serves_whole_rows(name, shape, other):
+    x, y = (RANDOM.standard_normal(each).astype(np.float32) for each in (shape, other))
+    for threads in (1, 2, 5):
+        found, functions = computed(Binary(name), [x, y], threads, True)
+        assert functions == [f"graphc_{name.lower()}"]
+        np.testing.assert_array_equal(found, x + y if name == "Add" else x * y)
+
+
+@pytest.mark.parametrize("name", ["Add", "Mul"])
+def test_elements_in_another_order(name):
+    """One operand's rows lie across the other's."""
+    x, y = (RANDOM.standard_normal(each).astype(np.float32) for each in ((2, 3, 33, 20), (2, 33, 20, 3)))
+    for swapped in (False, True):
+        graph = Graph()
+        a, b = graph.input("a", TensorType(F32, x.shape)), graph.input("b", TensorType(F32, y.shape))
+        turned = graph.add(Transpose((0, 3, 1, 2)), [b]).output
+        graph.output(graph.add(Binary(name), [turned, a] if swapped else [a, turned]).output, "y")
+        executor = Executor(lower(graph), [], threads=2)
+        (found,) = executor.run({"a": x, "b": y}, {})
+        turned_y = y.transpose(0, 3, 1, 2)
+        np.testing.assert_array_equal(found, x + turned_y if name == "Add" else x * turned_y)
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean"])
+@pytest.mark.parametrize("shape", [(1, 2), (3, 7), (40, 49), (5, 1000), (2, 100_003)])
+def test_sums_of_rows(kind, shape):
+    x = (RANDOM.standard_normal(shape) + 1).astype(np.float32)
+    exact = getattr(x.astype(np.float64), kind)(1)
+    for threads in (1, 2, 5):
+        found, functions = computed(Reduce(kind, (1,), False), [x], threads, True)
+        assert {"sum": "graphc_sum_rows", "mean": "graphc_mean"}[kind] in functions
+        np.testing.assert_allclose(found, exact, rtol=3e-7)
 
 
 @pytest.mark.parametrize("size", [(7, 7), (8, 8), (14, 14), (16, 16), (33, 30), (70, 65)])
@@ -300,7 +410,7 @@ def test_activations_that_gate(op, order, shape):
     pair = (graph.add(op, [x]).output, z)
     graph.output(graph.add(Binary("Mul"), [pair[place] for place in order]).output, "y")
     exact = op.eval(arrays["x"].astype(np.float64))[0] * arrays["z"]
-    assert close_to(exact, lower(graph), arrays) == [("gelu" if op == Gelu("none") else "gate", 2)]
+    assert close_to(exact, lower(graph), arrays) == [("activate", 2)]
 
 
 @pytest.mark.parametrize("silu", [False, True])
@@ -504,7 +614,7 @@ def test_gates(name, shape):
     op = {"silu": Unary("Silu"), "quick": Swish(1.702), "tanh": Gelu("tanh")}[name]
     result = graph.add(op, [value]).output
     graph.output(result, "y")
-    assert close_to(wide / (1 + np.exp(-inside)), lower(graph), {"x": x}) == [("gate", 1)]
+    assert close_to(wide / (1 + np.exp(-inside)), lower(graph), {"x": x}) == [("activate", 1)]
 
 
 @pytest.mark.parametrize("op", [Unary("Silu"), Gelu("tanh")])

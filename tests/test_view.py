@@ -279,7 +279,7 @@ def test_a_block_has_its_inputs_and_outputs():
 
 
 def test_kernels_of_a_device_have_their_text(browser: Browser, tmp_path: Path):
-    found = generated(composed(compile_program(blocks(2))))
+    found = generated(compile_program(blocks(2)))
     data = json.loads(json.dumps(document(found.program, {}, texts=texts_of(found, {}))))
     launched = [step for step in data["steps"] if "launches" in step]
     assert [step["name"] for step in launched] == [each["kernel"] for step in launched for each in step["launches"]]

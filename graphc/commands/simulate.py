@@ -56,13 +56,12 @@ def simulate(
     from graphc.kernels.gpu.scheduling import Scheduling
     from graphc.targets.ggml.generate.generate import generated
     from graphc.targets.ggml.generate.simulate import simulated
-    from graphc.targets.ggml.lowering.compose import composed
 
     gpu = gpu_named(device)
     program = open_program(model, compiling.settings(model))
     sizes = _sizes(program, compiling.free_sizes(model, program))
     scheduling = Scheduling.of(gpu)
-    found = simulated(generated(composed(program), fast, scheduling), sizes, gpu)
+    found = simulated(generated(program, fast, scheduling), sizes, gpu)
     layers = _together(found.steps, lambda step: (step.module, step.source))
     if as_json:
         _say_json(gpu, sizes, found, layers)

@@ -41,7 +41,6 @@ def view(
     """
     from graphc.targets.ggml.generate.folder import read_kernels, texts_of
     from graphc.targets.ggml.generate.generate import generated
-    from graphc.targets.ggml.lowering.compose import composed
     from graphc.view.document import document
     from graphc.view.page import page
 
@@ -61,7 +60,7 @@ def view(
     elif gpu is not None or where != options.Where():
         form = shown_form(where, gpu)
         program = open_program(model, settings)
-        found = generated(composed(program), where.fast, form=form)
+        found = generated(program, where.fast, form=form)
         changed = read_kernels(where.kernels, found) if where.kernels is not None else {}
         shown = document(found.program, compiling.free_sizes(model, program), texts=texts_of(found, changed))
     else:

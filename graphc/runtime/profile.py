@@ -28,6 +28,7 @@ from graphc.targets.ggml.program.calls import VIEWS
 from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX
 from graphc.targets.ggml.program.cost import count_of, is_copy, numbered
 from graphc.targets.ggml.program.program import Call
+from graphc.targets.ggml.program.tensor import Activation
 from graphc.targets.ggml.run.device.computing import compute
 from graphc.targets.ggml.run.device.devices import backend_name, device_name
 from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address, download, new_context
@@ -307,7 +308,8 @@ def step_name(graph: BuiltGraph, call: Call) -> str:
     composite, taken = COMPOSITES[call.function], graph.taken.get(call.result.call)
     settings = dict(zip(composite.parameters, call.args, strict=False))
     extra = [" + sums"] if len(call.args) > len(settings) or settings.get("bias") is not None else []
-    extra += [f" + {name}" for name, setting in settings.items() if setting is True and name in ("relu", "silu")]
+    extra += [" + silu"] if settings.get("silu") is True else []
+    extra += [f" + {each.name}" for each in call.args if isinstance(each, Activation)]
     return call.function.removeprefix(PREFIX) + (f" ({taken.way})" if taken else "") + "".join(extra)
 
 

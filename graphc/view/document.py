@@ -15,7 +15,7 @@ from graphc.targets.ggml.program.calls import VIEWS
 from graphc.targets.ggml.program.cost import count_of, is_copy, numbered, traffic
 from graphc.targets.ggml.program.launch import Launch
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Input, Output, Program
-from graphc.targets.ggml.program.tensor import Arg, Constant, Tensor
+from graphc.targets.ggml.program.tensor import Activation, Arg, Constant, Tensor
 
 Path: TypeAlias = tuple[str, ...]
 Reference: TypeAlias = tuple[str, int]
@@ -151,6 +151,8 @@ class Document:
         """An argument that is not a tensor."""
         if isinstance(arg, Tensor) or arg is None:
             return ""
+        if isinstance(arg, Activation):
+            return " ".join([arg.name, *(f"{each:g}" for each in arg.numbers)])
         return (
             arg.name if isinstance(arg, Constant) else f"{arg:g}" if isinstance(arg, float) else str(self.number(arg))
         )

@@ -13,7 +13,6 @@ from graphc.kernels.gpu.devices import GPUS
 from graphc.kernels.gpu.scheduling import Scheduling
 from graphc.targets.ggml.generate.generate import generated
 from graphc.targets.ggml.generate.simulate import Simulated, simulated
-from graphc.targets.ggml.lowering.compose import composed
 
 torch = pytest.importorskip("torch")
 diffusers = pytest.importorskip("diffusers")
@@ -62,7 +61,7 @@ def exported(folder: Path) -> Path:
 def test_a_step_takes_what_it_should(tmp_path: Path) -> None:
     """1.61 TFLOP in products. The best that was published for a step of both halves, 512 x 512: 18 ms on an A100 and 15 ms on an
     RTX 4090 (`chengzeyi/stable-fast`), PyTorch's own 31 and 40; nothing is faster than tensor cores and memory allow."""
-    program = composed(compile_program(exported(tmp_path), Settings()))
+    program = compile_program(exported(tmp_path), Settings())
 
     def on(name: str, fast: bool = True) -> Simulated:
         gpu = GPUS[name]

@@ -23,7 +23,6 @@ from graphc.ops.pointwise import Unary
 from graphc.shapes import symbol
 from graphc.targets.ggml.generate.generate import generated
 from graphc.targets.ggml.generate.simulate import Simulated, simulated
-from graphc.targets.ggml.lowering.compose import composed
 from graphc.targets.ggml.lowering.lower import lower
 from graphc.targets.ggml.program.program import Program
 
@@ -38,7 +37,7 @@ def layers(width: int, depth: int = 3) -> Program:
         weight = graph.constant(np.zeros((width, width), np.float32))
         value = graph.add(Unary("Relu"), [graph.add(MatMul(), [value, weight]).output]).output
     graph.output(value, "y")
-    return composed(lower(graph))
+    return lower(graph)
 
 
 def expected(gpu: str, rows: int = 4096, width: int = 1024, fast: bool = True) -> Simulated:

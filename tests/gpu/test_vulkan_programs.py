@@ -21,7 +21,6 @@ from graphc.runtime.compare import relative_error
 from graphc.runtime.devices import devices
 from graphc.runtime.profile import profile
 from graphc.targets.ggml.generate.generate import generated
-from graphc.targets.ggml.lowering.compose import composed
 from graphc.targets.ggml.run import launches
 
 torch = pytest.importorskip("torch")
@@ -156,7 +155,7 @@ def test_spirv_of_other_devices_is_valid(form: Spirv, tmp_path: Path) -> None:
     ]  # fmt: skip
     for name in ("sd15_clip_small", "tiny_cnn"):
         engine, *_ = engine_of(name, tmp_path / name)
-        program = composed(graphc.targets.ggml.engine.read_engine(engine)[0])
+        program = graphc.targets.ggml.engine.read_engine(engine)[0]
         kernels = generated(program, fast=True, form=form).kernels
         assert len(kernels) > 3
         for kernel, rendered in kernels.items():

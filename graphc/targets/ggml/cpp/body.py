@@ -13,7 +13,7 @@ from graphc.shapes import Expr
 from graphc.targets.ggml.cpp.composites import composite_call
 from graphc.targets.ggml.cpp.functions import Function, Functions, Invocation, Operand, Step
 from graphc.targets.ggml.cpp.loops import Loop, find_loops
-from graphc.targets.ggml.cpp.names import comment, identifier, singular
+from graphc.targets.ggml.cpp.names import comment, identifier, singular, string_literal
 from graphc.targets.ggml.cpp.numbers import may_be_empty, numbers
 from graphc.targets.ggml.cpp.ratios import SizeOf
 from graphc.targets.ggml.cpp.scopes import Path
@@ -23,7 +23,7 @@ from graphc.targets.ggml.cpp.variables import Birth, Variables
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.program import Call
-from graphc.targets.ggml.program.tensor import TYPE_SIZES, Arg, Constant, ProgramError, Tensor
+from graphc.targets.ggml.program.tensor import TYPE_SIZES, Activation, Arg, Constant, ProgramError, Tensor
 
 WIDTH = 110
 INDENT = "    "
@@ -294,6 +294,8 @@ def literal(arg: Arg, sizes: SizeNames) -> str:
             return "true" if arg else "false"
         case float():
             return float_literal(arg)
+        case Activation(name, settings):
+            return f"ctx.activation({', '.join([string_literal(name), *map(float_literal, settings)])})"
         case Constant(name):
             if not CONSTANT.fullmatch(name):
                 raise ProgramError(f"{name!r} is not a constant of ggml")

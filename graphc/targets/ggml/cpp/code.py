@@ -122,7 +122,7 @@ class ModelCode:
         program = self.composed = expanded(whole, built_in_c())
         self.launched: LaunchedCode | None = None
         if self.stored.device_code is not None:
-            self.launched = LaunchedCode(self.stored.device_code, whole)
+            self.launched = LaunchedCode(self.stored.device_code, self.stored)
             program = expanded(self.launched.program, built_in_c())
         self.program, self.title = program, title
         self.class_name = type_name(title)

@@ -6,13 +6,16 @@ import inspect
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
-from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX, Composite
+from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX, ActivationOrNone, Composite
 from graphc.targets.ggml.program.in_c import KINDS, WIDTH, built_in_c, folded
 from graphc.targets.ggml.program.program import Call
-from graphc.targets.ggml.program.tensor import Tensor
+from graphc.targets.ggml.program.tensor import Activation, Tensor
 
 IN_THE_NAME = ("direct",)
 """What is true or false of a composite and stands behind its name in C++."""
+
+LAST = {bool: "bool {} = false", ActivationOrNone: "Activation {} = nullptr"}
+"""The kinds of parameters that come last in C++, and how they are declared."""
 
 HEADER = """\
 #pragma once
@@ -38,16 +41,19 @@ def calls_header() -> str:
 
 def composite_call(call: Call, texts: Sequence[str]) -> tuple[str, list[str]]:
     """The C++ function of a composite, and its arguments, the context first: tensors of which there may be any number in braces,
-    then what is true or false, by name. What is left out at the end is false, or no tensor."""
+    then what is true or false, by name, and the activation. What is left out at the end is false, or nothing."""
     composite = COMPOSITES[call.function]
     fixed = list(zip(composite.parameters, call.args, texts[1:], strict=False))
     more = texts[1 + len(fixed) :]
     function = f"graphc::{call.function.removeprefix(PREFIX)}"
     function += "".join(f"_{name}" for name, arg, _ in fixed if name in IN_THE_NAME and arg is True)
-    flags = [f"/*{name}=*/{text}" for name, arg, text in fixed if isinstance(arg, bool) and name not in IN_THE_NAME]
-    while flags and flags[-1].endswith("false"):
-        flags.pop()
-    plain = [text for _, arg, text in fixed if not isinstance(arg, bool)]
+    last = [
+        (name, arg, text) for name, arg, text in fixed if isinstance(arg, bool | Activation) and name not in IN_THE_NAME
+    ]
+    while last and last[-1][1] is False:
+        last.pop()
+    flags = [text if isinstance(arg, Activation) else f"/*{name}=*/{text}" for name, arg, text in last]
+    plain = [text for _, arg, text in fixed if not isinstance(arg, bool | Activation)]
     listed = [f"{{{', '.join(more)}}}"] if more or (composite.more and flags) else []
     while not flags and not listed and plain[-1] == "nullptr":
         plain.pop()
@@ -63,14 +69,14 @@ def _functions(composite: Composite) -> Iterator[str]:
 
 def _function(composite: Composite, settled: Mapping[str, bool], suffix: str) -> str:
     kinds = {name: kind for name, kind in composite.parameters.items() if name not in settled}
-    plain = [name for name, kind in kinds.items() if kind is not bool]
+    plain = [name for name, kind in kinds.items() if kind not in LAST]
     required = next((place for place in reversed(range(len(plain))) if kinds[plain[place]] != Tensor | None), -1)
     parameters = [
         f"{KINDS.get(kinds[name], 'Tensor')} {name}{' = nullptr' * (place > required)}"
         for place, name in enumerate(plain)
     ]
     parameters += [f"Tensors {composite.more} = {{}}"] if composite.more else []
-    parameters += [f"bool {name} = false" for name, kind in kinds.items() if kind is bool]
+    parameters += [LAST[kind].format(name) for name, kind in kinds.items() if kind in LAST]
     given = [str(settled[name]).lower() if name in settled else name for name in composite.parameters]
     given += [f"{composite.more}.data()", f"static_cast<int>({composite.more}.size())"] if composite.more else []
     name = composite.name.removeprefix(PREFIX)

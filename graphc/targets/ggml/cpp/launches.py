@@ -69,7 +69,7 @@ class LaunchedCode:
 
 
 def kernels_of(code: DeviceCode, program: Program) -> Generated:
-    """The program, composed, that launches the kernels of which the code is. Raises GraphcError if it is of others."""
+    """The program that launches the kernels of which the code is. Raises GraphcError if it is of others."""
     found = generated(program, fast=code.fast)
     if checksum(found.text) != code.text:
         raise GraphcError(

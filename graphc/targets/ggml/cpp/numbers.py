@@ -22,7 +22,6 @@ SIZED = frozenset(
 CONVOLUTION = ("stride", "stride", "padding", "padding", "dilation", "dilation")
 
 SETTINGS: Mapping[str, tuple[str, ...]] = {
-    "ggml_conv_2d_dw_direct": ("", "", *CONVOLUTION),
     "ggml_im2col": ("", "", *CONVOLUTION),
     "ggml_conv_transpose_2d_p0": ("", "", "stride"),
     "ggml_scale": ("", "scale"),

@@ -29,13 +29,14 @@ CALL_NAMES: Mapping[str, str] = {
     "ggml_get_rows": "rows",
     "ggml_im2col": "columns",
     "ggml_sqr": "square",
-    "ggml_sum_rows": "sum",
+    "graphc_sum_rows": "sum",
     "ggml_permute": "permuted",
     "ggml_cast": "copy",
     "ggml_repeat_4d": "repeated",
     "graphc_linear": "product",
     "graphc_scaled_linear": "product",
     "graphc_conv_2d": "conv",
+    "graphc_conv_2d_dw": "conv",
     "graphc_concat": "joined",
     "graphc_gate": "activated",
     "graphc_rotary": "rotated",
@@ -43,7 +44,7 @@ CALL_NAMES: Mapping[str, str] = {
 }
 """What the result of a call is called that starts a variable; of other calls, what the function's own name says."""
 
-POINTWISE = frozenset({"ggml_add", "ggml_sub", "ggml_mul", "ggml_div"})
+POINTWISE = frozenset({"ggml_add", "ggml_sub", "ggml_mul", "ggml_div", "graphc_add", "graphc_mul"})
 FIRST = frozenset({"graphc_concat", "ggml_soft_max_ext"})
 """Calls whose result is another state of their first operand."""
 

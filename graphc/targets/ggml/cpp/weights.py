@@ -23,13 +23,14 @@ DEEPEST = 50
 
 ROLES: Mapping[tuple[str, int], str] = {
     ("graphc_linear", 1): "weight",
-    ("ggml_conv_2d_dw_direct", 0): "weight",
     ("ggml_conv_transpose_2d_p0", 0): "weight",
     ("ggml_im2col", 0): "weight",
     ("ggml_get_rows", 0): "table",
     ("ggml_get_rows", 1): "rows",
     ("ggml_add", 1): "bias",
     ("ggml_mul", 1): "weight",
+    ("graphc_add", 1): "bias",
+    ("graphc_mul", 1): "weight",
     ("ggml_soft_max_ext", 1): "mask",
 }  # fmt: skip
 """What a weight without a name of its own is called, by the call that reads it and which argument it is."""
@@ -52,10 +53,11 @@ KINDS: Mapping[str, str] = {
     "graphc_layer_norm": "Norm",
     "graphc_rms_norm": "Norm",
     "graphc_group_norm": "Norm",
-    "ggml_conv_2d_dw_direct": "Conv",
+    "graphc_conv_2d_dw": "Conv",
     "ggml_conv_transpose_2d_p0": "Conv",
     "ggml_im2col": "Conv",
     "ggml_mul": "Norm",
+    "graphc_mul": "Norm",
     "ggml_get_rows": "Embedding",
 }
 """What a module of tensors alone is called, by the call that reads its `weight`."""

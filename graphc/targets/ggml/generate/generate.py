@@ -30,6 +30,7 @@ from graphc.targets.ggml.generate.generator import MOST_BUFFERS, Generator, NotG
 from graphc.targets.ggml.generate.kernels import KERNELS, products
 from graphc.targets.ggml.generate.narrow import narrow
 from graphc.targets.ggml.generate.together import together
+from graphc.targets.ggml.lowering.compose import composed
 from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.launch import Launches
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program, Weight, with_blocks
@@ -78,8 +79,9 @@ class Generated:
 def generated(
     program: Program, fast: bool = False, scheduling: Scheduling | None = None, form: Form = CUDA
 ) -> Generated:
-    """The program, which is composed, for devices that take kernels in a form; `fast` if products may be of float16. `scheduling`
+    """A program for devices that take kernels in a form; `fast` if products may be of float16. `scheduling`
     names schedules that suit a device; without, they are those of the form's fixed rules."""
+    program = composed(program, activations=False)
     reads = Counter(
         arg.weight
         for each in with_blocks(program)

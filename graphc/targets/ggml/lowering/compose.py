@@ -12,28 +12,31 @@ from dataclasses import replace
 
 from graphc.ir import module_path
 from graphc.targets.ggml.program.calls import CALLS
-from graphc.targets.ggml.program.composites import COMPOSITES, RAISED, TAILS
+from graphc.targets.ggml.program.composites import COMPOSITES, RAISED, RAISED_LAST, TAILS
+from graphc.targets.ggml.program.composites.activations import activation_of
+from graphc.targets.ggml.program.composites.composite import Raised
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program
 from graphc.targets.ggml.program.prune import live_calls
 from graphc.targets.ggml.program.rules import RESHAPES
-from graphc.targets.ggml.program.tensor import Arg, ProgramError, Tensor
+from graphc.targets.ggml.program.tensor import Arg, ProgramError, Quad, Tensor, dense
 
 
-def composed(program: Program) -> Program:
-    """The same program by composites; weights, kernels, inputs and outputs are the same objects, or those of the same numbers."""
+def composed(program: Program, activations: bool = True) -> Program:
+    """The same program by composites; weights, kernels, inputs and outputs are the same objects, or those of the same numbers.
+    Without `activations`, these stay calls of their own: kernels that are generated for devices take up any."""
     result = replace(program, calls=[], outputs=[])
     moved: dict[int, Tensor] = {}
 
-    for index, call in _composed(program):
+    for index, call in _composed(program, activations):
         source = call.args[0] if call.function in RESHAPES else None
         if isinstance(source, Tensor) and (source.ne, source.nb) == (call.result.ne, call.result.nb):
             moved[index] = _moved(source, moved)
             continue
-        tensor = replace(call.result, call=len(result.calls))
-        host = call.host and replace(call.host, blocks=tuple(map(composed, call.host.blocks)))
+        host = call.host and replace(call.host, blocks=tuple(composed(each, activations) for each in call.host.blocks))
         scope = tuple(map(module_path, call.scope))  # engines of an older version have them as the exporter did
-        result.calls.append(replace(call, args=_all_moved(call.args, moved), result=tensor, host=host, scope=scope))
-        moved[index] = tensor
+        call = replace(call, args=_all_moved(call.args, moved), host=host, scope=scope)
+        add = _add_by_rows if _has_planes_of_rows(call) else _add
+        moved[index] = add(result, call, call.function, call.args, call.result)
     for output in program.outputs:
         result.outputs.append(replace(output, tensor=_moved(output.tensor, moved)))
     return result
@@ -44,26 +47,60 @@ def expanded(program: Program, kept: Container[str]) -> Program:
     result = replace(program, calls=[], outputs=[])
     moved: dict[int, Tensor] = {}
 
-    def append(call: Call, function: str, args: Iterable[Arg], layout: Tensor) -> Tensor:
-        tensor = replace(layout, call=len(result.calls))
-        result.calls.append(replace(call, function=function, args=tuple(args), result=tensor))
-        return tensor
-
     for index, call in enumerate(program.calls):
         args = _all_moved(call.args, moved)
         if call.function not in COMPOSITES or call.function in kept:
             host = call.host and replace(call.host, blocks=tuple(expanded(each, kept) for each in call.host.blocks))
-            moved[index] = append(replace(call, host=host), call.function, args, call.result)
+            moved[index] = _add(result, replace(call, host=host), call.function, args, call.result)
             continue
         made: dict[Tensor, Tensor] = {}
         *before, last = COMPOSITES[call.function].expansion(args)
         for step, layout in (*((each, each.result) for each in before), (last, call.result)):
             given = [made.get(arg, arg) if isinstance(arg, Tensor) else arg for arg in step.args]
-            made[step.result] = append(call, step.function, given, layout)
+            made[step.result] = _add(result, replace(call, kernel=step.kernel), step.function, given, layout)
         moved[index] = made[last.result]
     for output in program.outputs:
         result.outputs.append(replace(output, tensor=_moved(output.tensor, moved)))
     return result
+
+
+def _add(program: Program, call: Call, function: str, args: Iterable[Arg], layout: Tensor) -> Tensor:
+    """The result of one more call of a program, made of another."""
+    tensor = replace(layout, call=len(program.calls))
+    program.calls.append(replace(call, function=function, args=tuple(args), result=tensor))
+    return tensor
+
+
+def _has_planes_of_rows(call: Call) -> bool:
+    """True if a matrix is multiplied with rows that lie along two axes of each image: [N, H, W, K]."""
+    if call.function != "graphc_linear":
+        return False
+    weight, x, _, *sums = call.args
+    assert isinstance(weight, Tensor)
+    assert isinstance(x, Tensor)
+    added = all(isinstance(each, Tensor) and (each.ne[1:] == (1, 1, 1) or _is_like(each, call.result)) for each in sums)
+    return x.rank == 4 and 1 not in x.ne[1:3] and x.contiguous and weight.ne[2:] == (1, 1) and added
+
+
+def _is_like(tensor: Tensor, result: Tensor) -> bool:
+    return tensor.ne == result.ne and tensor.contiguous
+
+
+def _add_by_rows(program: Program, call: Call, function: str, args: Iterable[Arg], layout: Tensor) -> Tensor:
+    """Such a product, of all rows of an image at once, for which what is packed of the matrix is packed once."""
+
+    def flat(ne: Quad) -> Quad:
+        return ne[0], ne[1] * ne[2], ne[3], 1
+
+    def flattened(arg: Arg) -> Arg:
+        if not isinstance(arg, Tensor) or arg is weight or arg.ne[1:] == (1, 1, 1):
+            return arg
+        ne = flat(arg.ne)
+        return _add(program, call, "ggml_reshape_3d", (arg, *ne[:3]), dense(arg.type, ne, 3))
+
+    weight, *others = args
+    found = _add(program, call, function, [weight, *map(flattened, others)], dense(layout.type, flat(layout.ne), 3))
+    return _add(program, call, "ggml_reshape_4d", (found, *layout.ne), layout)
 
 
 def _moved(tensor: Tensor, moved: Mapping[int, Tensor]) -> Tensor:
@@ -76,7 +113,7 @@ def _all_moved(args: Iterable[Arg], moved: Mapping[int, Tensor]) -> tuple[Arg, .
     return tuple(_moved(arg, moved) if isinstance(arg, Tensor) else arg for arg in args)
 
 
-def _composed(program: Program) -> Iterator[tuple[int, Call]]:
+def _composed(program: Program, activations: bool) -> Iterator[tuple[int, Call]]:
     """The calls that are left, each with the number of the one in whose place it is; their arguments have the old numbers."""
     live = live_calls(program)
     uses = Counter(output.tensor.call for output in program.outputs)
@@ -85,7 +122,7 @@ def _composed(program: Program) -> Iterator[tuple[int, Call]]:
     calls: dict[int, Call] = {}
     since = 0
     for index in sorted(live):
-        call = _raised(_reshaped_once(program.calls[index], calls, since))
+        call = _raised(_reshaped_once(program.calls[index], calls, since), RAISED)
         if call.function in (HOST, RESULT):
             since = index  # what was computed before it is another graph's
         read = [arg.call for arg in program.calls[index].args if isinstance(arg, Tensor) and arg.call >= since]
@@ -94,7 +131,9 @@ def _composed(program: Program) -> Iterator[tuple[int, Call]]:
                 del calls[inner]
                 call = more
         calls[index] = call
-    calls = {index: _with_vectors(call, calls) for index, call in calls.items()}
+    if activations:
+        _take_activations(program, calls, uses)
+    calls = {index: _raised(_with_vectors(call, calls), RAISED_LAST) for index, call in calls.items()}
     left = live_calls(program, calls)
     yield from ((index, call) for index, call in calls.items() if index in left)
 
@@ -125,12 +164,42 @@ def _with_vectors(call: Call, calls: Mapping[int, Call]) -> Call:
     return replace(call, args=tuple(args.values()))
 
 
-def _raised(call: Call) -> Call:
-    """A call of ggml's as the composite that it is."""
-    if call.kernel >= 0 or call.function not in RAISED:
+def _raised(call: Call, raised: Mapping[str, tuple[str, Raised]]) -> Call:
+    """A call of ggml's as the composite that it is by itself, if it is one of these."""
+    if call.kernel >= 0 or call.function not in raised:
         return call
-    name, arguments = RAISED[call.function]
-    return replace(call, function=name, args=arguments(*call.args))
+    name, arguments = raised[call.function]
+    args = arguments(*call.args)
+    return call if args is None else replace(call, function=name, args=args)
+
+
+def _take_activations(program: Program, calls: dict[int, Call], uses: Mapping[int, int]) -> None:
+    """Have composites do the activations that alone read their results; of those which gate something, there are none left."""
+    for index, behind in list(calls.items()):
+        activation = activation_of(behind, program.kernels)
+        source = behind.args[0] if activation else None
+        if not isinstance(source, Tensor) or uses[source.call] != 1 or source.call not in calls:
+            continue
+        call = calls[source.call]
+        if "activation" not in (names := parameters(call)):
+            continue
+        place = names.index("activation")
+        args = *call.args[:place], activation, *call.args[place + 1 :]
+        result = behind.result
+        if not call.args[place] and (result.type, result.ne, result.nb) == (
+            call.result.type,
+            call.result.ne,
+            call.result.nb,
+        ):
+            del calls[source.call]
+            calls[index] = replace(
+                behind, function=call.function, args=args, scope=call.scope, source=call.source, kernel=-1
+            )
+
+
+def parameters(call: Call) -> list[str]:
+    """The names of a composite's parameters; none of another call."""
+    return list(COMPOSITES[call.function].parameters) if call.function in COMPOSITES else []
 
 
 def _with_tail(call: Call, behind: Call) -> Call | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX, Composite
+from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX, ActivationOrNone, Composite
 
 FOLDER = Path(__file__).parents[1] / "project" / "graphc"
 
@@ -17,7 +17,9 @@ WIDTH = 130
 
 TENSOR = "struct ggml_tensor *"
 
-KINDS = {float: "float", int: "int", bool: "bool"}
+ACTIVATION = "const struct graphc_activation *"
+
+KINDS = {float: "float", int: "int", bool: "bool", ActivationOrNone: ACTIVATION}
 """What C takes for a composite's numbers; for all else it takes a tensor."""
 
 DECLARATIONS = """\

@@ -26,7 +26,16 @@ from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.device_code import DeviceCode
 from graphc.targets.ggml.program.rules import VIEWS
-from graphc.targets.ggml.program.tensor import STORAGE, Arg, ProgramError, Tensor, checked, dense, storage_ne
+from graphc.targets.ggml.program.tensor import (
+    STORAGE,
+    Activation,
+    Arg,
+    ProgramError,
+    Tensor,
+    checked,
+    dense,
+    storage_ne,
+)
 
 if TYPE_CHECKING:  # what runs was lowered before, and mostly on the CPU
     from graphc.ir.graph import Value
@@ -56,6 +65,12 @@ class Call:
     kernel: int = -1
     host: Host | None = None
     launches: Launches | None = None
+
+    @property
+    def kernels(self) -> list[int]:
+        """The kernels that it runs, or may run."""
+        told = [self.kernel, *(arg.kernel for arg in self.args if isinstance(arg, Activation))]
+        return [each for each in told if each >= 0]
 
 
 def tensors_made(call: Call) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias, Union
 
 import numpy as np
@@ -94,7 +94,17 @@ class Constant:
     name: str
 
 
-Arg: TypeAlias = Union[Tensor, int, Expr, float, Constant, None]
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """What becomes of each element of a result on its way out: a function of our own code by its name there, and the numbers that
+    it takes. `kernel` is the program's kernel that says the same, if no composite does (else -1)."""
+
+    name: str
+    numbers: tuple[float, ...] = ()
+    kernel: int = field(default=-1, compare=False)
+
+
+Arg: TypeAlias = Union[Tensor, int, Expr, float, Constant, Activation, None]
 
 
 def checked(tensor: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from graphc.kernels.use import KernelUse
 from graphc.ops.base import Op
 from graphc.shapes import Expr, product
 from graphc.targets.ggml.program.calls import CALLS, VIEWS
-from graphc.targets.ggml.program.composites import COMPOSITES
+from graphc.targets.ggml.program.composites import COMPOSITES, ActivationOrNone
 from graphc.targets.ggml.program.program import Host, Input, Output, Program
 from graphc.targets.ggml.program.tensor import LARGEST, STORAGE, Constant, ProgramError, Tensor
 
@@ -32,7 +32,7 @@ _KINDS: dict[Any, tuple[str, Any]] = {
     ctypes.c_float: ("a number", lambda arg: isinstance(arg, float) or _int32(arg)),
     ctypes.c_bool: ("true or false", lambda arg: isinstance(arg, bool)),
 }
-_NUMBERS = {float: ctypes.c_float, int: ctypes.c_int, bool: ctypes.c_bool}
+_NUMBERS = {float: ctypes.c_float, int: ctypes.c_int, bool: ctypes.c_bool, ActivationOrNone: ctypes.c_bool}
 _TENSOR = ("a tensor", lambda arg: arg is None or isinstance(arg, Tensor))
 _OPERAND = ("a tensor", lambda arg: isinstance(arg, Tensor))
 

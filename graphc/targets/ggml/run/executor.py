@@ -60,7 +60,7 @@ class Executor:
         trust: bool = False,
         planning: bool = False,
     ) -> None:
-        self.program = composed(program)
+        self.program = program
         self.launched: LaunchedKernels | None = None
         self.folder, self.trust = kernels, trust
         self.threads = check_threads(threads)
@@ -99,9 +99,10 @@ class Executor:
                 undo.pop_all()
 
     def _generate(self) -> None:
-        """Have a device of generated kernels compute what it can."""
+        """Have a device of generated kernels compute what it can; else composites are what is computed."""
         own = [each for each in self.backends[:-1] if is_generated(ggml.ggml_backend_get_device(each))]
         if not own:
+            self.program = composed(self.program)
             if self.folder is not None:
                 raise InputError(
                     f"kernels of {self.folder}: they are for a device of generated kernels (`graphc devices`)"

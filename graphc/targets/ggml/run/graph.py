@@ -16,7 +16,7 @@ from graphc.targets.ggml.program.bound import check_bound, known_calls
 from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.program import Call, Input, Program
 from graphc.targets.ggml.program.sections import Section
-from graphc.targets.ggml.program.tensor import STORAGE, Constant, Tensor
+from graphc.targets.ggml.program.tensor import STORAGE, Activation, Constant, Tensor
 from graphc.targets.ggml.run.choose.assign import assign
 from graphc.targets.ggml.run.choose.building import Building
 from graphc.targets.ggml.run.choose.view_order import add_with_views
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from graphc.backends.launches import Work
     from graphc.targets.ggml.run.context import Context
     from graphc.targets.ggml.run.executor import Executor
-    from graphc.targets.ggml.run.kernels import LoadedKernel
 
 
 def most_tensors(program: Program) -> int:
@@ -87,7 +86,7 @@ class BuiltGraph:
         }
         self.given = [*self.inputs.values(), *self.results.values()]
         calls = [program.calls[index] for index in section.calls]
-        kernels = sorted({call.kernel for call in calls if call.kernel >= 0})
+        kernels = sorted({kernel for call in calls for kernel in call.kernels})
         self.userdata = {index: self.executor.kernels[index].userdata(self.binding) for index in kernels}
         for tensor in self.given:
             ggml.ggml_set_input(tensor)
@@ -181,9 +180,9 @@ class BuiltGraph:
             empty = new_tensor(self.context, call.result, self.binding)
             ggml.ggml_set_input(empty)  # a scheduler wants to know of everything where it comes from
             return empty
-        if call.kernel >= 0:
-            return self._replay_kernel(call, self.executor.kernels[call.kernel])
         args = [self.argument(arg) for arg in call.args]
+        if call.kernel >= 0:
+            return self._by_kernel(call.kernel, args, call.result)
         if call.launches is not None:
             launched = self.executor.launched
             assert launched is not None
@@ -216,16 +215,20 @@ class BuiltGraph:
         made: dict[Any, Any] = {}
         for step in COMPOSITES[call.function].expansion(call.args):
             args = [made[arg] if arg in made else self.argument(arg) for arg in step.args]
-            made[step.result] = self._made(step.function, args, call)
+            by_kernel = step.kernel >= 0
+            made[step.result] = (
+                self._by_kernel(step.kernel, args, step.result) if by_kernel else self._made(step.function, args, call)
+            )
         return made[step.result]
 
-    def _replay_kernel(self, call: Call, kernel: LoadedKernel) -> Any:
-        count = len(call.args)
-        args = (ctypes.POINTER(ggml.ggml_tensor) * max(count, 1))(*map(self.argument, call.args))
-        type = getattr(ggml, f"GGML_TYPE_{call.result.type}")
-        ne = [integer(size, self.binding) for size in call.result.ne]
-        userdata = ctypes.cast(self.userdata[call.kernel], ctypes.c_void_p)
-        return ggml.ggml_custom_4d(self.context, type, *ne, args, count, kernel.function, -1, userdata)
+    def _by_kernel(self, kernel: int, tensors: Sequence[Any], result: Tensor) -> Any:
+        """What a kernel of the program makes of tensors."""
+        args = (ctypes.POINTER(ggml.ggml_tensor) * max(len(tensors), 1))(*tensors)
+        type = getattr(ggml, f"GGML_TYPE_{result.type}")
+        ne = [integer(size, self.binding) for size in result.ne]
+        userdata = ctypes.cast(self.userdata[kernel], ctypes.c_void_p)
+        function = self.executor.kernels[kernel].function
+        return ggml.ggml_custom_4d(self.context, type, *ne, args, len(tensors), function, -1, userdata)
 
     def argument(self, arg: Any) -> Any:
         """What ggml is given for an argument of a call."""
@@ -234,7 +237,7 @@ class BuiltGraph:
                 return self._tensor(arg)
             case Constant(name):
                 return getattr(ggml, name)
-            case bool() | float() | None:
+            case bool() | float() | Activation() | None:
                 return arg
         return integer(arg, self.binding)
 

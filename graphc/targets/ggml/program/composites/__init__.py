@@ -3,9 +3,27 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
-from graphc.targets.ggml.program.composites.composite import COMPOSITES, PREFIX, RAISED, TAILS, Composite, Step
+from graphc.targets.ggml.program.composites.composite import (
+    COMPOSITES,
+    PREFIX,
+    RAISED,
+    RAISED_LAST,
+    TAILS,
+    ActivationOrNone,
+    Composite,
+    Step,
+)
 
-__all__ = ["COMPOSITES", "PREFIX", "RAISED", "TAILS", "Composite", "Step"]
+__all__ = [
+    "COMPOSITES",
+    "PREFIX",
+    "RAISED",
+    "RAISED_LAST",
+    "TAILS",
+    "ActivationOrNone",
+    "Composite",
+    "Step",
+]
 
 for module in iter_modules(__path__, f"{__name__}."):
     import_module(module.name)

@@ -1,16 +1,48 @@
-"""Activations, times another tensor: what gates it."""
+"""Activations, times another tensor: what gates it. Products and convolutions do those by themselves on their way out."""
 
 from __future__ import annotations
 
-from graphc.targets.ggml.program.composites.composite import Args, Expansion, composite, other_operand, raises, tail
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from graphc.ir.types import F32
+from graphc.targets.ggml.program.composites.composite import (
+    COMPOSITES,
+    PREFIX,
+    ActivationOrNone,
+    Args,
+    Expansion,
+    composite,
+    other_operand,
+    raises,
+    tail,
+)
 from graphc.targets.ggml.program.rules import require
-from graphc.targets.ggml.program.tensor import Tensor
+from graphc.targets.ggml.program.tensor import Activation, Tensor
+
+if TYPE_CHECKING:
+    from graphc.kernels.use import KernelUse
+    from graphc.targets.ggml.program.program import Call
 
 
 @composite()
 def relu(call: Expansion, x: Tensor) -> Tensor:
     """What is negative becomes 0; NaN stays."""
     return call("ggml_relu", x)
+
+
+@composite()
+def sigmoid(call: Expansion, x: Tensor) -> Tensor:
+    """`1 / (1 + exp(-x))`."""
+    return call("ggml_sigmoid", x)
+
+
+@composite()
+def hard_swish(call: Expansion, x: Tensor) -> Tensor:
+    """`x * min(max((x + 3) / 6, 0), 1)`."""
+    return call("ggml_hardswish", x)
 
 
 @composite()
@@ -42,7 +74,9 @@ def times(call: Expansion, x: Tensor, other: Tensor | None) -> Tensor:
 
 
 @raises(relu, "ggml_relu")
-def _relu(x: Tensor) -> Args:
+@raises(sigmoid, "ggml_sigmoid")
+@raises(hard_swish, "ggml_hardswish")
+def _of_one(x: Tensor) -> Args:
     return (x,)
 
 
@@ -59,3 +93,37 @@ def _gated(args: Args, result: Tensor, behind: Args) -> Args | None:
     x, before, *settings = args
     other = other_operand(behind, result)
     return (x, other, *settings) if before is None and other is not None and other.ne == result.ne else None
+
+
+ACTIVATIONS = frozenset({relu, sigmoid, hard_swish, gelu, silu, gate})
+"""The composites that are an activation, if nothing is multiplied with it."""
+
+KERNELS: Mapping[str, Callable[[Any], Activation]] = {
+    "Clip": lambda op: Activation("clip", (-inf if op.low is None else op.low, inf if op.high is None else op.high)),
+    "LeakyRelu": lambda op: Activation("leaky_relu", (op.alpha,)),
+}
+"""The operators that are an activation where a kernel computes them, by the names of their classes."""
+
+
+def activation_of(call: Call, kernels: Sequence[KernelUse]) -> Activation | None:
+    """The activation that a call of a program with these kernels is; None if it is none."""
+    if call.kernel >= 0:
+        use = kernels[call.kernel]
+        known = KERNELS.get(type(use.op).__name__)
+        return replace(known(use.op), kernel=call.kernel) if known and use.dtype == F32 else None
+    if call.function not in ACTIVATIONS or any(isinstance(arg, Tensor) for arg in call.args[1:]):
+        return None
+    return Activation(call.function.removeprefix(PREFIX), tuple(arg for arg in call.args if isinstance(arg, float)))
+
+
+def activated(call: Expansion, x: Tensor, activation: ActivationOrNone) -> Tensor:
+    """What an activation makes of x."""
+    if not activation:
+        return x
+    found = Activation("relu") if activation is True else activation
+    assert isinstance(found, Activation)
+    if found.kernel >= 0:
+        return call.by_kernel(found.kernel, x)
+    composite = COMPOSITES[PREFIX + found.name]
+    nothing = [None] * ("other" in composite.parameters)
+    return composite.expand(call, x, *nothing, *found.numbers)

@@ -10,19 +10,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphc.targets.ggml.program.rules import CALLS, Layout, rule
-from graphc.targets.ggml.program.tensor import Arg, Tensor, checked
+from graphc.targets.ggml.program.rules import CALLS, Layout, packed, rule
+from graphc.targets.ggml.program.tensor import Activation, Arg, Tensor, checked
 
 PREFIX = "graphc_"
+
+Args = tuple[Arg, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Step:
-    """A call of an expansion; its arguments are those of the composite, and results of the steps before."""
+    """A call of an expansion, which may run a kernel of the program; its arguments are the composite's, and earlier results."""
 
     function: str
     args: tuple[Arg, ...]
     result: Tensor
+    kernel: int = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +36,15 @@ class Expansion:
 
     def __call__(self, function: str, *args: Arg) -> Tensor:
         """The result of one more call. Raises ProgramError for what ggml does not accept."""
-        layout = CALLS[function](*args)
+        return self._made(function, args, CALLS[function](*args))
+
+    def by_kernel(self, kernel: int, x: Tensor) -> Tensor:
+        """What a kernel of the program makes of each element."""
+        return self._made("ggml_custom_4d", (x,), packed(x.type, x.ne), kernel)
+
+    def _made(self, function: str, args: Args, layout: Layout, kernel: int = -1) -> Tensor:
         result = checked(Tensor(layout.type, layout.ne, layout.nb, 4, call=len(self.steps)))
-        self.steps.append(Step(function, args, result))
+        self.steps.append(Step(function, args, result, kernel))
         return result
 
 
@@ -62,19 +71,25 @@ class Composite:
         return made.steps
 
 
-Args = tuple[Arg, ...]
-Raised = Callable[..., Args]
+Raised = Callable[..., "Args | None"]
 Tail = Callable[[Args, Tensor, Args], "Args | None"]
 
 COMPOSITES: dict[str, Composite] = {}
 """Composites by the name that programs have for them."""
 
 RAISED: dict[str, tuple[str, Raised]] = {}
-"""ggml's functions that are a composite by themselves, and its arguments for those of ggml's."""
+"""ggml's functions that are a composite by themselves, and its arguments for those of ggml's; None if these are not."""
+
+RAISED_LAST: dict[str, tuple[str, Raised]] = {}
+"""Those that are one where no other composite does them on its way out."""
 
 TAILS: dict[tuple[str, str], Tail] = {}
 """What a composite does on its way out: the call, which alone reads its result, and the arguments that it then has, for its own,
 its result and the arguments of that call; None if it does not."""
+
+
+ActivationOrNone = Activation | bool
+"""What a composite is told of its activation: none is False; ReLU may be True."""
 
 
 def composite(
@@ -101,11 +116,11 @@ def composite(
     return register
 
 
-def raises(name: str, *functions: str) -> Callable[[Raised], Raised]:
-    """Say that calls of ggml's are a composite by themselves, by what gives its arguments."""
+def raises(name: str, *functions: str, last: bool = False) -> Callable[[Raised], Raised]:
+    """Say that calls of ggml's are a composite by themselves, by what gives its arguments. See `RAISED` and `RAISED_LAST`."""
 
     def register(arguments: Raised) -> Raised:
-        RAISED.update(dict.fromkeys(functions, (name, arguments)))
+        (RAISED_LAST if last else RAISED).update(dict.fromkeys(functions, (name, arguments)))
         return arguments
 
     return register

@@ -1,10 +1,12 @@
-"""Products with a matrix, and convolutions of images, with what is added to them on the way, and ReLU."""
+"""Products with a matrix, and convolutions of images, with what is added to them on the way, and an activation of that."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphc.targets.ggml.program.composites.activations import activated
 from graphc.targets.ggml.program.composites.composite import (
+    ActivationOrNone,
     Args,
     Expansion,
     along_channels,
@@ -17,16 +19,16 @@ from graphc.targets.ggml.program.tensor import Constant, Tensor
 
 
 @composite(multiplied=2)
-def linear(call: Expansion, weight: Tensor, x: Tensor, relu: bool, *sums: Tensor) -> Tensor:
-    """`x @ weight^T`, for x [..., M, K] and weight [..., N, K], plus each of `sums`, which broadcast to it; ReLU of that if
-    `relu`."""
-    return summed(call, call("ggml_mul_mat", weight, x), sums, relu)
+def linear(call: Expansion, weight: Tensor, x: Tensor, activation: ActivationOrNone, *sums: Tensor) -> Tensor:
+    """`x @ weight^T`, for x [..., M, K] and weight [..., N, K], plus each of `sums`, which broadcast to it; an activation of
+    that."""
+    return summed(call, call("ggml_mul_mat", weight, x), sums, activation)
 
 
 @composite(multiplied=2)
 def scaled_linear(
-    call: Expansion, weight: Tensor, x: Tensor, scales: Tensor, shifts: Tensor | None, relu: bool, *sums: Tensor
-) -> Tensor:
+    call: Expansion, weight: Tensor, x: Tensor, scales: Tensor, shifts: Tensor | None, activation: ActivationOrNone, *sums: Tensor
+) -> Tensor:  # fmt: skip
     """The same by the numbers that whole ones stand for, `(weight + shift) * scale`, with a scale and a shift for each block of a
     row: [N, blocks]. What the weight is stored in holds whole numbers as they are."""
     size, count, rows = weight.ne[0] // scales.ne[0], scales.ne[0], weight.ne[1]
@@ -35,28 +37,39 @@ def scaled_linear(
         if each is not None:
             found = call(function, found, call("ggml_reshape_3d", each, 1, count, rows))
     found = call("ggml_reshape_2d", found, weight.ne[0], rows)
-    return summed(call, call("ggml_mul_mat", found, x), sums, relu)
+    return summed(call, call("ggml_mul_mat", found, x), sums, activation)
 
 
 @composite(ways=("winograd", "tiles", "direct", "columns"), multiplied=2, vectors=("bias",))
 def conv_2d(
     call: Expansion, kernel: Tensor, image: Tensor, bias: Tensor | None, s0: int, s1: int, p0: int, p1: int, d0: int, d1: int,
-    direct: bool, relu: bool, *sums: Tensor,
+    direct: bool, activation: ActivationOrNone, *sums: Tensor,
 ) -> Tensor:  # fmt: skip
     """The convolution of images [N, C, H, W] with kernels [C_out, C, KH, KW], by strides, pads and dilations of x and y, plus a
-    bias [C_out], plus each of `sums`, which broadcast to it; ReLU of that if `relu`. It is `direct` where a matrix of columns
-    may be too large."""
+    bias [C_out], plus each of `sums`, which broadcast to it; an activation of that. It is `direct` where a matrix of columns may
+    be too large."""
     function = "ggml_conv_2d_direct" if direct else "ggml_conv_2d"
     first = along_channels(call, bias)
     found = call(function, kernel, image, s0, s1, p0, p1, d0, d1)
-    return summed(call, found, sums if first is None else (first, *sums), relu)
+    return summed(call, found, sums if first is None else (first, *sums), activation)
 
 
-def summed(call: Expansion, found: Tensor, sums: Sequence[Tensor], relu: bool) -> Tensor:
-    """A result plus tensors that broadcast to it; ReLU of that if `relu`."""
+@composite(vectors=("bias",))
+def conv_2d_dw(
+    call: Expansion, kernel: Tensor, image: Tensor, bias: Tensor | None, s0: int, s1: int, p0: int, p1: int, d0: int, d1: int,
+    activation: ActivationOrNone, *sums: Tensor,
+) -> Tensor:  # fmt: skip
+    """The same of each channel by itself, with kernels [C, 1, KH, KW]."""
+    first = along_channels(call, bias)
+    found = call("ggml_conv_2d_dw_direct", kernel, image, s0, s1, p0, p1, d0, d1)
+    return summed(call, found, sums if first is None else (first, *sums), activation)
+
+
+def summed(call: Expansion, found: Tensor, sums: Sequence[Tensor], activation: ActivationOrNone) -> Tensor:
+    """A result plus tensors that broadcast to it; an activation of that."""
     for each in sums:
         found = call("ggml_add", found, each)
-    return call("ggml_relu", found) if relu else found
+    return activated(call, found, activation)
 
 
 @raises(linear, "ggml_mul_mat")
@@ -74,29 +87,22 @@ def _directly(kernel: Tensor, image: Tensor, *settings: int) -> Args:
     return kernel, image, None, *settings, True, False
 
 
+@raises(conv_2d_dw, "ggml_conv_2d_dw_direct")
+def _by_channels(kernel: Tensor, image: Tensor, *settings: int) -> Args:
+    return kernel, image, None, *settings, False
+
+
 @tail(linear, "ggml_add")
 @tail(scaled_linear, "ggml_add")
 def _sum(args: Args, result: Tensor, behind: Args) -> Args | None:
     other = other_operand(behind, result)
-    return None if args[place_of_relu(args)] or other is None else (*args, other)
+    return None if other is None else (*args, other)
 
 
 @tail(conv_2d, "ggml_add")
+@tail(conv_2d_dw, "ggml_add")
 def _bias_or_sum(args: Args, result: Tensor, behind: Args) -> Args | None:
     other, first = other_operand(behind, result), args[2] is None and args[-1] is False
     if first and other is not None and other.ne == (1, 1, result.ne[2], 1):
         return *args[:2], other, *args[3:]
     return _sum(args, result, behind)
-
-
-@tail(linear, "graphc_relu")
-@tail(scaled_linear, "graphc_relu")
-@tail(conv_2d, "graphc_relu")
-def _relu(args: Args, result: Tensor, behind: Args) -> Args | None:
-    place = place_of_relu(args)
-    return *args[:place], True, *args[place + 1 :]
-
-
-def place_of_relu(args: Args) -> int:
-    """Where an argument says whether ReLU is taken: it is the last that is true or false, behind which are sums alone."""
-    return max(place for place, arg in enumerate(args) if isinstance(arg, bool))

@@ -34,6 +34,20 @@ void graphc_builder_beside(struct graphc_builder * b, const struct ggml_tensor *
     made->weight = weight, made->down = down, made->up = up, made->next = b->factors, b->factors = made;
 }
 
+const struct graphc_activation * graphc_builder_activation(struct graphc_builder * b, const char * name, float first, float second) {
+    static const char * const names[] = {"", "relu", "gelu", "silu", "gate", "sigmoid", "hard_swish", "clip", "leaky_relu"};
+    for (size_t i = 1; i < sizeof names / sizeof *names; ++i) {
+        if (!same(name, names[i])) continue;
+        struct graphc_activation * made = (struct graphc_activation *) keep(b, sizeof *made);
+        if (made == NULL) return NULL;
+        made->function = (enum graphc_activation_function) i, made->a = first, made->b = second;
+        if (made->function == GRAPHC_SWISH) made->a = 1;
+        if (made->function == GRAPHC_GATE && second == 0) made->function = GRAPHC_SWISH;
+        return made;
+    }
+    return NULL;
+}
+
 bool graphc_builder_taken(struct graphc_builder * b, const char ** key, const char ** way) {
     *key = b->key, *way = b->way;
     b->way = NULL;

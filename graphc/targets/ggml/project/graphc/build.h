@@ -14,8 +14,8 @@ extern "C" {
 
 /// What is called of ggml, without its prefix: linked in a C++ program, found by name in Python.
 #define GRAPHC_GGML(F) \
-    F(custom_4d) F(cont) F(relu) F(silu) F(gelu_erf) F(sigmoid) F(sqr) F(add) F(mul) F(mul_mat) F(swiglu_split) \
-    F(geglu_erf_split) F(norm) F(rms_norm) F(scale) F(conv_2d) F(conv_2d_direct) F(scale_bias) F(group_norm) F(concat) \
+    F(custom_4d) F(cont) F(relu) F(silu) F(hardswish) F(gelu_erf) F(sigmoid) F(sqr) F(add) F(mul) F(mean) F(sum_rows) F(mul_mat) F(swiglu_split) \
+    F(geglu_erf_split) F(norm) F(rms_norm) F(scale) F(conv_2d) F(conv_2d_direct) F(conv_2d_dw_direct) F(scale_bias) F(group_norm) F(concat) \
     F(pad_ext) F(permute) F(reshape_4d) F(view_4d) F(soft_max_ext) F(flash_attn_ext) F(flash_attn_ext_set_prec) \
     F(cast) F(is_contiguous) F(are_same_shape) F(row_size) F(type_name) F(get_type_traits) F(backend_supports_op) \
     F(graph_n_nodes) F(graph_node) F(nbytes) F(type_size) F(is_quantized)
@@ -47,6 +47,10 @@ GRAPHC_API int graphc_builder_choose(struct graphc_builder * b, const char * tex
 /// Factors of a change that is beside a weight: products with the weight have up (down x) added.
 GRAPHC_API void graphc_builder_beside(struct graphc_builder * b, const struct ggml_tensor * weight, struct ggml_tensor * down,
                                       struct ggml_tensor * up);
+
+/// What becomes of each element of a result on its way out, by its name (`relu`, `silu`, `gate`, …: the functions of
+/// `own/activations.h`), and its numbers; NULL without memory, or if there is no such function.
+GRAPHC_API const struct graphc_activation * graphc_builder_activation(struct graphc_builder * b, const char * name, float first, float second);
 
 /// The key of the call that was built last and the way that it took, where there are several; told once.
 GRAPHC_API bool graphc_builder_taken(struct graphc_builder * b, const char ** key, const char ** way);

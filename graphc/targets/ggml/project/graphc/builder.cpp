@@ -39,6 +39,12 @@ Builder::Builder(ggml_context * context, const Backends & backends, const Weight
     }
 }
 
+const graphc_activation * Builder::activation(const char * name, float first, float second) const {
+    const graphc_activation * found = graphc_builder_activation(builder_.get(), name, first, second);
+    if (found == nullptr) throw Error("there is no activation " + std::string(name) + ", or not enough memory for a graph");
+    return found;
+}
+
 std::vector<std::pair<ggml_tensor *, ggml_backend_t>> pinned(ggml_backend_t device, ggml_backend_t cpu, ggml_cgraph * graph) {
     std::vector<unsigned char> sides(static_cast<size_t>(ggml_graph_n_nodes(graph)));
     const bool enough = graphc_assign(&functions_of_ggml(), device, backend_name(device).c_str(), graph, sides.data());

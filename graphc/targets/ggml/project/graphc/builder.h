@@ -22,6 +22,10 @@ class Builder {
     operator ggml_context *() const { return context_; }
     operator graphc_builder *() const { return builder_.get(); }
 
+    /// What becomes of each element of a result on its way out, by its name and numbers: ctx.activation("clip", 0, 6). Throws Error if
+    /// there is no such function, or without memory.
+    const graphc_activation * activation(const char * name, float first = 0, float second = 0) const;
+
   private:
     ggml_context * context_;
     std::unique_ptr<graphc_builder, void (*)(graphc_builder *)> builder_;
@@ -32,6 +36,7 @@ std::vector<std::pair<ggml_tensor *, ggml_backend_t>> pinned(ggml_backend_t devi
 
 using Tensor = ggml_tensor *;
 using Tensors = std::vector<Tensor>;
+using Activation = const graphc_activation *;
 
 /// The tensor. Throws Error if there is none: without memory.
 Tensor checked(Tensor tensor);

@@ -6,7 +6,7 @@
 
 #if defined(__GNUC__) && !defined(__clang__)
 // It would read cells that another thread writes, and write them back.
-#pragma GCC optimize("no-predictive-commoning")
+#pragma GCC optimize("no-predictive-commoning", "no-tree-loop-distribute-patterns")
 #endif
 
 #include "variants.h"

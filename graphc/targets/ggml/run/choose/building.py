@@ -10,8 +10,9 @@ from typing import Any
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.once import once
-from graphc.targets.ggml.program.composites import COMPOSITES
+from graphc.targets.ggml.program.composites import COMPOSITES, ActivationOrNone
 from graphc.targets.ggml.program.in_c import c_text
+from graphc.targets.ggml.program.tensor import Activation
 from graphc.targets.ggml.run.choose.library import Own
 from graphc.targets.ggml.run.device.devices import backend_name
 
@@ -55,12 +56,25 @@ class Building:
     def call(self, function: str, args: Sequence[Any]) -> Any:
         """The tensor of a composite call that is known, given ggml's tensors and numbers."""
         composite = COMPOSITES[function]
-        kinds = map(KINDS.get, composite.parameters.values())
-        given: list[Any] = [arg if kind is None else kind(arg) for kind, arg in zip(kinds, args, strict=False)]
+        kinds = zip(composite.parameters.values(), args, strict=False)
+        given: list[Any] = [self._given(kind, arg) for kind, arg in kinds]
         if composite.more:
             more = args[len(given) :]
             given += [(ctypes.POINTER(ggml.ggml_tensor) * len(more))(*more), len(more)]
         return self.own.builds[function](self._builder, *given)
+
+    def _given(self, kind: Any, arg: Any) -> Any:
+        """What C is given for an argument of this kind."""
+        if kind != ActivationOrNone:
+            return KINDS[kind](arg) if kind in KINDS else arg
+        if not arg:
+            return None
+        found = Activation("relu") if arg is True else arg
+        first, second = map(ctypes.c_float, (*found.numbers, 0.0, 0.0)[:2])
+        made = self.library.graphc_builder_activation(self._builder, found.name.encode(), first, second)
+        if not made:
+            raise GraphcError(f"there is no activation {found.name}, or not enough memory for a graph")
+        return ctypes.c_void_p(made)
 
     def taken(self) -> tuple[str, str] | None:
         """What the choice for the call that was built last depends on, and the way that it took, told once; None where there are

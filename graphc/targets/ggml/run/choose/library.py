@@ -35,6 +35,7 @@ FILES = ("variant.c", "build.c", "assign.c")
 RESULTS = {
     "builder_new": ctypes.c_void_p,
     "builder_taken": ctypes.c_bool,
+    "builder_activation": ctypes.c_void_p,
     "assign": ctypes.c_bool,
     "multiplies_pairs": ctypes.c_bool,
 }

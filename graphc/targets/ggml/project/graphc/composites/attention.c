@@ -46,9 +46,9 @@ struct ggml_tensor * graphc_build_attention(struct graphc_builder * b, struct gg
     struct ggml_tensor * found = NULL;
     if (flash) found = b->devices > 0 ? device_attention(b, q, k, v, mask, scale) : own_attention(b, q, k, v, mask, scale);
     if (found == NULL) {
-        struct ggml_tensor * weights = b->ggml->soft_max_ext(b->context, graphc_build_linear(b, k, q, false, NULL, 0), mask, scale, 0);
+        struct ggml_tensor * weights = b->ggml->soft_max_ext(b->context, graphc_build_linear(b, k, q, NULL, NULL, 0), mask, scale, 0);
         struct ggml_tensor * columns = graphc_build_copy(b, b->ggml->permute(b->context, v, 1, 0, 2, 3));
-        found = graphc_build_linear(b, columns, weights, false, NULL, 0);
+        found = graphc_build_linear(b, columns, weights, NULL, NULL, 0);
         found = graphc_build_copy(b, b->ggml->permute(b->context, found, 0, 2, 1, 3));
         b->way = scores <= MOST_BYTES && (b->own != NULL || b->devices > 0) ? "scores" : NULL;
     } else {

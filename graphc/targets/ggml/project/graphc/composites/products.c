@@ -17,10 +17,11 @@ static struct ggml_tensor * lying_together(struct graphc_builder * b, struct ggm
     return odd || !b->ggml->is_contiguous(x) ? graphc_build_copy(b, x) : x;
 }
 
-/// What is left to be added to a product or a convolution, if there is one, and its ReLU.
-static struct ggml_tensor * with_rest(struct graphc_builder * b, struct ggml_tensor * found, struct ggml_tensor ** sums, int count, bool relu) {
+/// What is left to be added to a product or a convolution, if there is one, and its activation.
+static struct ggml_tensor * with_rest(struct graphc_builder * b, struct ggml_tensor * found, struct ggml_tensor ** sums, int count,
+                                      const struct graphc_activation * activation) {
     for (int i = 0; i < count; ++i) found = plus(b, found, sums[i]);
-    return relu && found != NULL ? graphc_build_relu(b, found) : found;
+    return with_activation(b, found, activation);
 }
 
 /// These tensors behind another one; NULL without memory.
@@ -44,7 +45,7 @@ static int taken_sums(const struct graphc_builder * b, const int64_t * ne, struc
 
 /// The product by our code, with the weight's scales and shifts if it has them; NULL where that does not take it, or without memory.
 static struct ggml_tensor * own_product(struct graphc_builder * b, struct ggml_tensor * weight, struct ggml_tensor * x, struct ggml_tensor ** scaling,
-                                        int scaled, bool relu, struct ggml_tensor ** sums, int count) {
+                                        int scaled, const struct graphc_activation * activation, struct ggml_tensor ** sums, int count) {
     struct graphc_mul_mat_settings settings;
     memset(&settings, 0, sizeof settings);
     settings.types = b->ggml->get_type_traits(weight->type), settings.pairs = b->pairs, settings.scaled = scaled;
@@ -55,52 +56,52 @@ static struct ggml_tensor * own_product(struct graphc_builder * b, struct ggml_t
     for (int i = 0; i < scaled; ++i) sources[read++] = scaling[i];
     const int taken = taken_sums(b, ne, sums, count, false, MOST_SOURCES - read);
     for (int i = 0; i < taken; ++i) sources[read++] = sums[i];
-    settings.relu = relu && taken == count;
+    if (activation != NULL && taken == count) settings.activation = *activation;
     struct ggml_tensor * found = computed(b, b->own->mul_mat, &settings, sizeof settings, ne, sources, read);
-    return with_rest(b, found, sums + taken, count - taken, relu && taken < count);
+    return with_rest(b, found, sums + taken, count - taken, taken < count ? activation : NULL);
 }
 
-static struct ggml_tensor * product(struct graphc_builder * b, struct ggml_tensor * weight, struct ggml_tensor * x, bool relu,
+static struct ggml_tensor * product(struct graphc_builder * b, struct ggml_tensor * weight, struct ggml_tensor * x, const struct graphc_activation * activation,
                                     struct ggml_tensor ** sums, int count) {
-    struct ggml_tensor * found = own_product(b, weight, x, NULL, 0, relu, sums, count);
+    struct ggml_tensor * found = own_product(b, weight, x, NULL, 0, activation, sums, count);
     if (found != NULL) return found;
     if (b->vulkan) weight = lying_together(b, weight), x = lying_together(b, x);
-    return with_rest(b, b->ggml->mul_mat(b->context, weight, x), sums, count, relu);
+    return with_rest(b, b->ggml->mul_mat(b->context, weight, x), sums, count, activation);
 }
 
-struct ggml_tensor * graphc_build_linear(struct graphc_builder * b, struct ggml_tensor * weight, struct ggml_tensor * x, bool relu,
+struct ggml_tensor * graphc_build_linear(struct graphc_builder * b, struct ggml_tensor * weight, struct ggml_tensor * x, const struct graphc_activation * activation,
                                          struct ggml_tensor ** sums, int count) {
     for (const struct factors * each = b->factors; each != NULL; each = each->next) {
         if (each->weight != weight) continue;
-        struct ggml_tensor * change = product(b, each->up, product(b, each->down, x, false, NULL, 0), false, NULL, 0);
+        struct ggml_tensor * change = product(b, each->up, product(b, each->down, x, NULL, NULL, 0), NULL, NULL, 0);
         struct ggml_tensor ** more = with_first(b, change, sums, count);
-        return more == NULL ? NULL : product(b, weight, x, relu, more, count + 1);
+        return more == NULL ? NULL : product(b, weight, x, activation, more, count + 1);
     }
-    return product(b, weight, x, relu, sums, count);
+    return product(b, weight, x, activation, sums, count);
 }
 
 struct ggml_tensor * graphc_build_scaled_linear(struct graphc_builder * b, struct ggml_tensor * weight, struct ggml_tensor * x,
-                                                struct ggml_tensor * scales, struct ggml_tensor * shifts, bool relu, struct ggml_tensor ** sums,
-                                                int count) {
+                                                struct ggml_tensor * scales, struct ggml_tensor * shifts,
+                                                const struct graphc_activation * activation, struct ggml_tensor ** sums, int count) {
     struct ggml_tensor * scaling[] = {scales, shifts};
     const bool dense = b->ggml->is_contiguous(scales) && (shifts == NULL || b->ggml->is_contiguous(shifts));
-    struct ggml_tensor * found = dense ? own_product(b, weight, x, scaling, shifts == NULL ? 1 : 2, relu, sums, count) : NULL;
+    struct ggml_tensor * found = dense ? own_product(b, weight, x, scaling, shifts == NULL ? 1 : 2, activation, sums, count) : NULL;
     if (found != NULL) return found;
     const int64_t columns = weight->ne[0], blocks = scales->ne[0], rows = weight->ne[1];
     struct ggml_tensor * wide = b->ggml->cast(b->context, weight, GGML_TYPE_F32);
     wide = b->ggml->reshape_4d(b->context, wide, columns / blocks, blocks, rows, 1);
     if (shifts != NULL) wide = b->ggml->add(b->context, wide, b->ggml->reshape_4d(b->context, shifts, 1, blocks, rows, 1));
     wide = b->ggml->mul(b->context, wide, b->ggml->reshape_4d(b->context, scales, 1, blocks, rows, 1));
-    return product(b, b->ggml->reshape_4d(b->context, wide, columns, rows, 1, 1), x, relu, sums, count);
+    return product(b, b->ggml->reshape_4d(b->context, wide, columns, rows, 1, 1), x, activation, sums, count);
 }
 
 /// One of our convolutions; NULL where they do not take it, or without memory.
 static struct ggml_tensor * own_convolution(struct graphc_builder * b, struct ggml_tensor * kernel, struct ggml_tensor * image, const int64_t * ne,
-                                            struct graphc_conv_2d_settings * settings, const char * way, struct ggml_tensor ** sums, int count) {
+                                            struct graphc_conv_2d_settings * settings, const struct graphc_activation * activation,
+                                            const char * way, struct ggml_tensor ** sums, int count) {
     const bool preferred = same(way, "winograd") || (!same(way, "tiles") && b->own->prefers_winograd(kernel, image, settings));
     const bool winograd = preferred && b->own->takes_winograd(kernel, image, settings);
     if (!winograd && !b->own->takes_conv_2d(kernel, image, settings)) return NULL;
-    const bool relu = settings->relu != 0;
     const int taken = taken_sums(b, ne, sums, count, true, MOST_SOURCES - 2);
     struct ggml_tensor * sources[MOST_SOURCES + 1] = {kernel, image};
     int first = 2;
@@ -111,10 +112,10 @@ static struct ggml_tensor * own_convolution(struct graphc_builder * b, struct gg
         sources[0] = image, sources[2] = kernel, first = 3;
     }
     for (int i = 0; i < taken; ++i) sources[first + i] = sums[i];
-    settings->relu = relu && taken == count;
+    if (activation != NULL && taken == count) settings->activation = *activation;
     ggml_custom_op_t function = winograd ? b->own->winograd : b->own->conv_2d;
     struct ggml_tensor * found = computed(b, function, settings, sizeof *settings, ne, sources, first + taken);
-    found = with_rest(b, found, sums + taken, count - taken, relu && taken < count);
+    found = with_rest(b, found, sums + taken, count - taken, taken < count ? activation : NULL);
     b->way = winograd ? "winograd" : "tiles";
     return found;
 }
@@ -124,8 +125,8 @@ static int64_t conv_size(int64_t size, int64_t kernel, int stride, int pad, int 
 }
 
 struct ggml_tensor * graphc_build_conv_2d(struct graphc_builder * b, struct ggml_tensor * kernel, struct ggml_tensor * image,
-                                          struct ggml_tensor * bias, int s0, int s1, int p0, int p1, int d0, int d1, bool direct, bool relu,
-                                          struct ggml_tensor ** sums, int count) {
+                                          struct ggml_tensor * bias, int s0, int s1, int p0, int p1, int d0, int d1, bool direct,
+                                          const struct graphc_activation * activation, struct ggml_tensor ** sums, int count) {
     if (bias != NULL && (sums = with_first(b, along_channels(b, bias), sums, count++)) == NULL) return NULL;
     const int64_t * k = kernel->ne;
     char of_kernel[SIZES_SIZE], of_image[SIZES_SIZE];
@@ -142,8 +143,8 @@ struct ggml_tensor * graphc_build_conv_2d(struct graphc_builder * b, struct ggml
         struct graphc_conv_2d_settings settings;
         memset(&settings, 0, sizeof settings);
         settings.s0 = s0, settings.s1 = s1, settings.p0 = p0, settings.p1 = p1, settings.d0 = d0, settings.d1 = d1;
-        settings.relu = relu, settings.types = b->ggml->get_type_traits(kernel->type), settings.pairs = b->pairs;
-        struct ggml_tensor * found = own_convolution(b, kernel, image, ne, &settings, chosen_way, sums, count);
+        settings.types = b->ggml->get_type_traits(kernel->type), settings.pairs = b->pairs;
+        struct ggml_tensor * found = own_convolution(b, kernel, image, ne, &settings, activation, chosen_way, sums, count);
         if (found != NULL) return found;
     } else if (b->devices > 0) {
         const bool by_columns = same(chosen_way, "columns") && (!direct || columns <= MOST_BYTES);
@@ -156,7 +157,27 @@ struct ggml_tensor * graphc_build_conv_2d(struct graphc_builder * b, struct ggml
     }
     if (b->devices > 0) way = found != NULL ? "direct" : "columns";
     if (found == NULL) found = b->ggml->conv_2d(b->context, kernel, image, s0, s1, p0, p1, d0, d1);
-    found = with_rest(b, found, sums, count, relu);
+    found = with_rest(b, found, sums, count, activation);
     b->way = way;
     return found;
+}
+
+struct ggml_tensor * graphc_build_conv_2d_dw(struct graphc_builder * b, struct ggml_tensor * kernel, struct ggml_tensor * image,
+                                             struct ggml_tensor * bias, int s0, int s1, int p0, int p1, int d0, int d1,
+                                             const struct graphc_activation * activation, struct ggml_tensor ** sums, int count) {
+    if (bias != NULL && (sums = with_first(b, along_channels(b, bias), sums, count++)) == NULL) return NULL;
+    struct graphc_conv_2d_settings settings;
+    memset(&settings, 0, sizeof settings);
+    settings.s0 = s0, settings.s1 = s1, settings.p0 = p0, settings.p1 = p1, settings.d0 = d0, settings.d1 = d1;
+    if (b->own == NULL || !b->own->takes_conv_2d_dw(kernel, image, &settings)) {
+        return with_rest(b, b->ggml->conv_2d_dw_direct(b->context, kernel, image, s0, s1, p0, p1, d0, d1), sums, count, activation);
+    }
+    const int64_t * k = kernel->ne;
+    const int64_t ne[] = {conv_size(image->ne[0], k[0], s0, p0, d0), conv_size(image->ne[1], k[1], s1, p1, d1), image->ne[2], image->ne[3]};
+    struct ggml_tensor * sources[MOST_SOURCES] = {kernel, image};
+    const int taken = taken_sums(b, ne, sums, count, true, MOST_SOURCES - 2);
+    for (int i = 0; i < taken; ++i) sources[2 + i] = sums[i];
+    if (activation != NULL && taken == count) settings.activation = *activation;
+    struct ggml_tensor * found = computed(b, b->own->conv_2d_dw, &settings, sizeof settings, ne, sources, 2 + taken);
+    return with_rest(b, found, sums + taken, count - taken, taken < count ? activation : NULL);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
-// Activations of float32, several elements at a time, times another tensor if there is one.
+// Functions of each element of a result, several at a time: by themselves, times another tensor if there is one, or on the way out of what
+// makes the result.
 
 #include "turns.h"
 
@@ -8,22 +9,29 @@
 extern "C" {
 #endif
 
-/// True if the functions below compute what they say for this tensor.
-GRAPHC_API bool graphc_takes_activation(const struct ggml_tensor * x);
-
-/// ReLU of src[0] as `ggml_relu` gives it, but NaN for NaN.
-GRAPHC_API void graphc_relu(struct ggml_tensor * dst, int ith, int nth, void * userdata);
-
-/// What `ggml_gelu_erf` gives for src[0], times src[1] if it is there.
-GRAPHC_API void graphc_gelu(struct ggml_tensor * dst, int ith, int nth, void * userdata);
-
-/// The settings of a gate: its userdata.
-struct graphc_gate_settings {
-    float linear, cubic;
+enum graphc_activation_function {
+    GRAPHC_NO_ACTIVATION,
+    GRAPHC_RELU,        // NaN for NaN
+    GRAPHC_GELU,        // by the error function
+    GRAPHC_SWISH,       // x sigmoid(a x)
+    GRAPHC_GATE,        // x sigmoid(a x + b x^3)
+    GRAPHC_SIGMOID,
+    GRAPHC_HARD_SWISH,  // x min(max((x + 3) / 6, 0), 1)
+    GRAPHC_CLIP,        // min(max(x, a), b)
+    GRAPHC_LEAKY_RELU,  // a x where x is negative
 };
 
-/// x sigmoid(linear x + cubic x^3) for src[0], times src[1] if it is there: SiLU, and two approximations of GELU.
-GRAPHC_API void graphc_gate(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+/// A function, and the numbers that it takes.
+struct graphc_activation {
+    enum graphc_activation_function function;
+    float a, b;
+};
+
+/// True if `graphc_activate` computes what it says for this tensor.
+GRAPHC_API bool graphc_takes_activation(const struct ggml_tensor * x);
+
+/// The function that its userdata says, of src[0], times src[1] if it is there.
+GRAPHC_API void graphc_activate(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 #ifdef __cplusplus
 }

@@ -139,7 +139,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
                     const float * a = some.keys + i * some.next_key;
                     for (int64_t part = 0; part < deep; part += PART) {  // partial sums: rounding errors grow with their length
                         along[min_of(block - i, ROWS)](a + part, some.next_key, panel + part * PANEL, scores + i * PANEL, PANEL,
-                                                       (int) min_of(deep - part, PART), part == 0, nothing);
+                                                       (int) min_of(deep - part, PART), part == 0 ? &as_they_are : &added_up, nothing);
                     }
                 }
                 if (mask != NULL) {
@@ -152,7 +152,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
                 for (int64_t i = 0; i < values; i += high) {
                     const float * a = some.values + i * (rows_of_v ? some.next_row : 1);
                     parts[min_of(values - i, high)](a, some.next_row, scores, s->result + i * PANEL, PANEL,
-                                                    (int) (pairs ? pairs_in(block) : block), false, nothing);
+                                                    (int) (pairs ? pairs_in(block) : block), &added_up, nothing);
                 }
             }
         }

@@ -8,10 +8,13 @@
 
 #include "products.h"
 
+#include "activate.h"
 #include "tiles.h"
 #include "widen.h"
 
-enum { COLUMNS = 128, BLOCK = 8, SPLIT = 8, LEAST_ROWS = 192 };
+#include <math.h>
+
+enum { COLUMNS = 128, BLOCK = 8, SPLIT = 8, LEAST_ROWS = 192, LEAST_PACKED = 8 * ROWS };
 
 /// Rows of a matrix of any type that can be read as float32; `step` bytes from one to the next. NULL stands for float32's traits.
 /// With `scales`, an element is (what is stored + shift) * scale; of both, which may be NULL, a row has `groups`, each for `size` elements.
@@ -121,31 +124,74 @@ struct block {
     int depth;
     bool first;  // else the products are added to what `c` holds
     bool last;   // then comes what is added to the result
-    bool relu;
+    int taken;   // of what is added, by the tiles
+    bool bounded;  // the activation is taken by the tiles
+    const struct graphc_activation * activation;
     bool pairs;  // `packed` has them, and `a` is read so
     int scaled;  // sources between the operands and what is added
 };
 
-/// Adds to rows of the result what is added to it, and takes ReLU of that.
-static inline void finish(const struct block * b, int64_t top, int64_t bottom) {
-    for (int64_t i = top; i < bottom; ++i) {
-        float * row = b->c + i * b->ldc;
-        for (int source = 2 + b->scaled; source < GGML_MAX_SRC && b->dst->src[source] != NULL; ++source) {
-            const struct ggml_tensor * t = b->dst->src[source];
-            const float * from = (const float *) t->data + b->at.axis[0] * step_before(t, b->axis) + i * step(t, b->axis);
-            for (int each = b->axis; each < 4; ++each) from += b->at.axis[each] * step(t, each);
-            add_row(from, step_before(t, b->axis), b->columns, row);
-        }
-        if (b->relu) rectify(row, b->columns);
-    }
+/// What is added to a result, by its number, from a block's first element on.
+static inline const float * added(const struct block * b, int number, const struct ggml_tensor ** tensor) {
+    const int source = 2 + b->scaled + number;
+    const struct ggml_tensor * t = *tensor = source < GGML_MAX_SRC ? b->dst->src[source] : NULL;
+    if (t == NULL) return NULL;
+    const float * from = (const float *) t->data + b->at.axis[0] * step_before(t, b->axis);
+    for (int each = b->axis; each < 4; ++each) from += b->at.axis[each] * step(t, each);
+    return from;
 }
 
-/// All tiles of a block: some rows pass all panels before the next. At the right edge a tile, of one vector if that has all its columns, is
-/// computed beside the result and the columns that exist are copied.
-static inline void multiply(const struct block * b) {
+/// Adds to rows of the result what is added to it, and takes an activation of that, but for what the tiles did.
+static inline void finish(const struct block * b, int64_t top, int64_t bottom) {
+    const struct ggml_tensor * t;
+    for (int number = b->taken; added(b, number, &t) != NULL; ++number) {
+        for (int64_t i = top; i < bottom; ++i) {
+            add_row(added(b, number, &t) + i * step(t, b->axis), step_before(t, b->axis), b->columns, b->c + i * b->ldc);
+        }
+    }
+    if (b->activation->function == GRAPHC_NO_ACTIVATION || b->bounded) return;
+    for (int64_t i = top; i < bottom; ++i) activate(b->activation, b->c + i * b->ldc, NULL, b->columns, b->c + i * b->ldc);
+}
+
+/// What tiles do with the sums of a block's first element and those after it; the block is told what is left to be done.
+static inline struct ends ends_of(struct block * b) {
+    struct ends ends = {.added = !b->first};
+    if (!b->last) return ends;
+    const struct ggml_tensor * t, * more;
+    ends.other = added(b, 0, &t);
+    b->taken = t != NULL;
+    if (t != NULL) ends.down = step(t, b->axis), ends.along = step_before(t, b->axis);
+    const bool relu = b->activation->function == GRAPHC_RELU, clip = b->activation->function == GRAPHC_CLIP;
+    b->bounded = (relu || clip) && added(b, b->taken, &more) == NULL;
+    if (b->bounded) ends.bounded = true, ends.low = clip ? b->activation->a : 0, ends.high = clip ? b->activation->b : INFINITY;
+    return ends;
+}
+
+/// Rows of numbers, `from_step` and `to_step` apart.
+static inline void copy_rows(const float * from, int64_t from_step, int64_t rows, int64_t count, float * to, int64_t to_step) {
+    for (int64_t i = 0; i < rows; ++i) copy(from + i * from_step, 1, count, to + i * to_step);
+}
+
+/// A tile at the right edge, which has fewer columns than a panel: computed beside the result, what it meets there too.
+static __attribute__((noinline)) void multiply_edge(tile_function function, const float * a, int64_t lda, const float * panel, float * c, int64_t ldc,
+                                                    int64_t rows, int64_t wide, int depth, const struct ends * ends, struct ahead ahead) {
+    float edge[ROWS * PANEL], beside[ROWS * PANEL];
+    struct ends here = *ends;
+    if (ends->added) copy_rows(c, ldc, rows, wide, edge, PANEL);
+    if (ends->other != NULL && ends->along) {
+        copy_rows(ends->other, ends->down, ends->down == 0 ? 1 : rows, wide, beside, PANEL);
+        here.other = beside, here.down = ends->down == 0 ? 0 : PANEL;
+    }
+    function(a, lda, panel, edge, PANEL, depth, &here, ahead);
+    copy_rows(edge, PANEL, rows, wide, c, ldc);
+}
+
+/// All tiles of a block: some rows pass all panels before the next. Of the last panel, tiles have one vector if that has all its columns.
+static inline void multiply(struct block * b) {
     float workspace[BLOCK * ROWS * DEPTH] __attribute__((aligned(64)));
     const int64_t high = tile_rows(b->rows), tall = even_split(parts_of(b->rows, high), BLOCK) * high;
     const int deep = b->pairs ? (int) pairs_in(b->depth) : b->depth;
+    const struct ends all_ends = ends_of(b);
     int64_t coming = 0, lda;
     for (int64_t top = 0; top < b->rows; top += tall) {
         const int64_t bottom = min_of(top + tall, b->rows);
@@ -158,20 +204,12 @@ static inline void multiply(const struct block * b) {
                 const int64_t count = min_of(bottom - i, high);
                 const float * a = rows + (i - top) * lda;
                 float * c = b->c + i * b->ldc + j;
+                struct ends ends = all_ends;
+                if (ends.other != NULL) ends.other += i * ends.down + (ends.along ? j : 0);
                 struct ahead ahead = rows_ahead(a + high * lda, lda * (int64_t) sizeof(float));
                 if (coming < b->coming_rows) ahead = (struct ahead){b->coming + coming * b->coming_step, b->coming_step};
-                if (wide == PANEL) {
-                    with[count](a, lda, panel, c, b->ldc, deep, b->first, ahead);
-                    continue;
-                }
-                float edge[ROWS * PANEL];
-                with[count](a, lda, panel, edge, PANEL, deep, true, ahead);
-                for (int row = 0; row < count; ++row) {
-                    for (int64_t x = 0; x < wide; ++x) {
-                        float * target = c + row * b->ldc + x;
-                        *target = b->first ? edge[row * PANEL + x] : edge[row * PANEL + x] + *target;
-                    }
-                }
+                if (wide == PANEL) with[count](a, lda, panel, c, b->ldc, deep, &ends, ahead);
+                else multiply_edge(with[count], a, lda, panel, c, b->ldc, count, wide, deep, &ends, ahead);
             }
         }
         if (b->last) finish(b, top, bottom);
@@ -188,6 +226,7 @@ static inline struct units cut(int64_t rows, int64_t columns, int64_t batches, i
     while (u.columns * batches * u.parts < SPLIT * nth && rows / (2 * u.parts) >= LEAST_ROWS) u.parts *= 2;
     const int64_t fewest = columns > COLUMNS && columns % COLUMNS != 0 ? 4 * nth : nth;  // units that differ must be more
     while (u.columns * batches * u.parts < fewest && rows / u.parts >= 2 * ROWS) u.parts *= 2;
+    while (parts_of(u.columns * batches * u.parts, nth) * nth * 8 > u.columns * batches * u.parts * 9 && rows / u.parts >= LEAST_PACKED) u.parts *= 2;
     u.rows = parts_of(parts_of(rows, u.parts), ROWS) * ROWS;
     u.parts = parts_of(rows, u.rows);
     u.count = u.columns * u.parts * batches;

@@ -95,7 +95,7 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         const float * data = (const float *) ((const char *) image->data + batch * image->nb[3]);
         const char * kernels = (const char *) kernel->data + i * kernel->nb[3];
         const struct matrix weights = {.data = kernels, .step = kernel->nb[3], .type = kernel->type, .types = s->types};
-        struct block part = {.dst = dst, .at = {{j, 0, i, batch}}, .axis = 2, .a = weights, .packed = packed, .ldc = pixels, .relu = s->relu};
+        struct block part = {.dst = dst, .at = {{j, 0, i, batch}}, .axis = 2, .a = weights, .packed = packed, .ldc = pixels, .activation = &s->activation};
         part.c = (float *) ((char *) dst->data + batch * dst->nb[3]) + i * pixels + j;
         part.rows = min_of(channels - i, u.rows);
         part.columns = min_of(pixels - j, COLUMNS);

@@ -2,16 +2,17 @@
 
 // Convolutions of images of float32, by tiles.
 
-#include "turns.h"
+#include "activations.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/// The settings of a convolution: its userdata. With `relu`, what is negative in the end becomes 0; with `pairs`,
-/// both operands are rounded to bfloat16. `types` is what `ggml_get_type_traits` has for the kernel.
+/// The settings of a convolution: its userdata. The `activation` is the last that is done; with `pairs`, both operands are rounded to
+/// bfloat16. `types` is what `ggml_get_type_traits` has for the kernel.
 struct graphc_conv_2d_settings {
-    int s0, s1, p0, p1, d0, d1, relu;
+    int s0, s1, p0, p1, d0, d1;
+    struct graphc_activation activation;
     bool pairs;
     const struct ggml_type_traits * types;
     struct graphc_turns turns;

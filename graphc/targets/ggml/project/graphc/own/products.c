@@ -52,8 +52,38 @@ static struct place find(const struct units * u, const struct ggml_tensor * dst,
     return (struct place){{unit / u->parts % u->columns * COLUMNS, unit % u->parts * u->rows, batch % dst->ne[2], batch / dst->ne[2]}};
 }
 
+/// A product, and what it reads, as others see it.
+struct all_rows {
+    struct ggml_tensor result, read[GGML_MAX_SRC];
+};
+
+/// True if the rows of a tensor are those of one matrix, however many axes count them.
+static bool is_one_matrix(const struct ggml_tensor * t) {
+    return (t->ne[2] == 1 || t->nb[2] == t->ne[1] * t->nb[1]) && (t->ne[3] == 1 || t->nb[3] == t->ne[2] * t->nb[2]);
+}
+
+/// A product of which all batches share a matrix as one of all their rows, for which it is packed once; else the product itself. Few rows
+/// stay apart, so that their numbers do not depend on how many batches there are.
+static struct ggml_tensor * with_all_rows(struct ggml_tensor * dst, const struct graphc_mul_mat_settings * s, struct all_rows * all) {
+    const int64_t batches = dst->ne[2] * dst->ne[3];
+    if (batches == 1 || dst->ne[1] <= MOST_FEW || dst->src[0]->ne[2] * dst->src[0]->ne[3] != 1 || !is_one_matrix(dst->src[1])) return dst;
+    all->result = *dst;
+    all->result.ne[1] *= batches, all->result.ne[2] = all->result.ne[3] = 1;
+    for (int i = 0; i < GGML_MAX_SRC && dst->src[i] != NULL; ++i) {
+        struct ggml_tensor * t = &all->read[i];
+        *t = *dst->src[i];
+        const bool of_rows = i == 1 || i >= 2 + s->scaled, whole = t->ne[1] * t->ne[2] * t->ne[3] == dst->ne[1] * batches && is_one_matrix(t);
+        if (of_rows && whole) t->ne[1] *= batches, t->ne[2] = t->ne[3] = 1;
+        else if (of_rows && t->ne[1] * t->ne[2] * t->ne[3] != 1) return dst;
+        all->result.src[i] = t;
+    }
+    return &all->result;
+}
+
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     struct graphc_mul_mat_settings * s = userdata;
+    struct all_rows all_rows;
+    dst = with_all_rows(dst, s, &all_rows);
     const struct ggml_tensor * b = dst->src[1];
     const int64_t depth = b->ne[0], columns = dst->ne[0], rows = dst->ne[1], most = depth_of(s->pairs);
     if (rows <= MOST_FEW) return multiply_few(dst, ith, nth, s);
@@ -66,7 +96,7 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         char * c = (char *) dst->data;
         for (int each = 0; each < 4; ++each) c += at.axis[each] * dst->nb[each];
         struct block part = {.dst = dst, .at = at, .axis = 1, .c = (float *) c, .ldc = dst->nb[1] / sizeof(float)};
-        part.packed = packed, part.coming_step = weights.step, part.relu = s->relu, part.pairs = s->pairs, part.scaled = s->scaled;
+        part.packed = packed, part.coming_step = weights.step, part.activation = &s->activation, part.pairs = s->pairs, part.scaled = s->scaled;
         part.rows = min_of(rows - at.axis[1], u.rows);
         part.columns = min_of(columns - at.axis[0], COLUMNS);
         for (int64_t k = 0; k < depth; k += most) {

@@ -2,7 +2,7 @@
 
 // Matrix products of float32, with what is added to them.
 
-#include "turns.h"
+#include "activations.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,7 +15,8 @@ GRAPHC_API bool graphc_multiplies_pairs(void);
 /// `types` is what `ggml_get_type_traits` has for src[0], and `scaled` is 1 if src[2] has a scale for each block of its rows, [N, blocks],
 /// and 2 if src[3] has what is added to each block's elements before.
 struct graphc_mul_mat_settings {
-    int relu, scaled;
+    int scaled;
+    struct graphc_activation activation;
     bool pairs;
     const struct ggml_type_traits * types;
     struct graphc_turns turns;

@@ -210,11 +210,28 @@ static inline void fetch(const char * at, int64_t bytes) {
 /// Rows of a matrix that are read soon. Where they are a multiple of SPREAD bytes apart, they would drive one another from the cache.
 static inline struct ahead rows_ahead(const void * at, int64_t step) { return (struct ahead){at, step % SPREAD == 0 ? 0 : step}; }
 
+/// What becomes of a tile's sums: they are added to what is there, if `added`; then comes `other`, `down` elements from row to row, which
+/// has a number for each column (`along`) or one for all; then they are kept between two numbers, if `bounded`.
+struct ends {
+    bool added, along, bounded;
+    const float * other;
+    int64_t down;
+    float low, high;
+};
+
+static const struct ends as_they_are = {.added = false}, added_up __attribute__((unused)) = {.added = true};
+
+/// x between two numbers; NaN stays.
+static inline vector between(vector x, float low, float high) {
+    x = choose(x <= all(low), all(low), x);
+    return choose(x >= all(high), all(high), x);
+}
+
 /// c[rows][PANEL] (+)= a[rows][depth] * panel[depth][PANEL], of so many `vectors` of the panel; rows of `a` are `down` elements apart, its
 /// columns `along`. `rows`, `vectors` and one of the two are constants where this is called, and so is `pairs`: true if an element stands
 /// for two numbers. What lies ahead is fetched a line at a time, which costs nothing here.
 static inline __attribute__((always_inline)) void tile(bool pairs, int rows, int vectors, const float * a, int64_t down, int64_t along, const float * panel,
-                                                       float * c, int64_t ldc, int depth, bool first, struct ahead ahead) {
+                                                       float * c, int64_t ldc, int depth, const struct ends * ends, struct ahead ahead) {
     vector sums[ROWS][VECTORS];
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
@@ -241,40 +258,53 @@ static inline __attribute__((always_inline)) void tile(bool pairs, int rows, int
 #pragma GCC unroll 16
         for (int i = 0; i < rows; i += 3) thirds[i / 3] += along;
     }
+    const bool simple = ends->other == NULL && !ends->bounded, sum = ends->added;
+#pragma GCC unroll 16
+    for (int i = 0; simple && i < rows; ++i) {
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; ++j) {
+            unaligned * target = (unaligned *) (c + i * ldc + j * WIDTH);
+            *target = sum ? sums[i][j] + *target : sums[i][j];
+        }
+    }
+    if (simple) return;
+    const struct ends e = *ends;
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; ++j) {
             unaligned * target = (unaligned *) (c + i * ldc + j * WIDTH);
-            *target = first ? sums[i][j] : sums[i][j] + *target;
+            if (e.added) sums[i][j] += *target;
+            if (e.other != NULL) sums[i][j] += e.along ? *(const unaligned *) (e.other + i * e.down + j * WIDTH) : all(e.other[i * e.down]);
+            *target = e.bounded ? between(sums[i][j], e.low, e.high) : sums[i][j];
         }
     }
 }
 
 #define TILE(n) \
     static __attribute__((noinline)) void tile_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
-                                                   int depth, bool first, struct ahead ahead) { \
-        tile(false, n, VECTORS, a, lda, 1, panel, c, ldc, depth, first, ahead); \
+                                                   int depth, const struct ends * ends, struct ahead ahead) { \
+        tile(false, n, VECTORS, a, lda, 1, panel, c, ldc, depth, ends, ahead); \
     } \
     static __attribute__((noinline)) void transposed_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
-                                                     int depth, bool first, struct ahead ahead) { \
-        tile(false, n, VECTORS, a, 1, lda, panel, c, ldc, depth, first, ahead); \
+                                                     int depth, const struct ends * ends, struct ahead ahead) { \
+        tile(false, n, VECTORS, a, 1, lda, panel, c, ldc, depth, ends, ahead); \
     } \
     static __attribute__((noinline)) void paired_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
-                                                     int depth, bool first, struct ahead ahead) { \
-        tile(true, n, VECTORS, a, lda, 1, panel, c, ldc, depth, first, ahead); \
+                                                     int depth, const struct ends * ends, struct ahead ahead) { \
+        tile(true, n, VECTORS, a, lda, 1, panel, c, ldc, depth, ends, ahead); \
     } \
     static __attribute__((noinline)) void transposed_pairs_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
-                                                               int depth, bool first, struct ahead ahead) { \
-        tile(true, n, VECTORS, a, 1, lda, panel, c, ldc, depth, first, ahead); \
+                                                               int depth, const struct ends * ends, struct ahead ahead) { \
+        tile(true, n, VECTORS, a, 1, lda, panel, c, ldc, depth, ends, ahead); \
     } \
     static __attribute__((noinline)) void narrow_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
-                                                 int depth, bool first, struct ahead ahead) { \
-        tile(false, n, 1, a, lda, 1, panel, c, ldc, depth, first, ahead); \
+                                                 int depth, const struct ends * ends, struct ahead ahead) { \
+        tile(false, n, 1, a, lda, 1, panel, c, ldc, depth, ends, ahead); \
     } \
     static __attribute__((noinline)) void narrow_pairs_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
-                                                       int depth, bool first, struct ahead ahead) { \
-        tile(true, n, 1, a, lda, 1, panel, c, ldc, depth, first, ahead); \
+                                                       int depth, const struct ends * ends, struct ahead ahead) { \
+        tile(true, n, 1, a, lda, 1, panel, c, ldc, depth, ends, ahead); \
     }
 TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
 #if defined(__AVX512F__)
@@ -283,7 +313,7 @@ TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
 TILE(7) TILE(8)
 #endif
 
-typedef void (*tile_function)(const float *, int64_t, const float *, float *, int64_t, int, bool, struct ahead);
+typedef void (*tile_function)(const float *, int64_t, const float *, float *, int64_t, int, const struct ends *, struct ahead);
 
 #if defined(__AVX512F__)
 #define ALL_TILES(kind) {NULL, kind##_1, kind##_2, kind##_3, kind##_4, kind##_5, kind##_6, kind##_7, kind##_8, kind##_9, kind##_10, kind##_11, kind##_12}
@@ -375,11 +405,6 @@ static inline void add_row(const float * from, int64_t step, int64_t count, floa
     } else {
         for (int64_t j = 0; j < count; ++j) to[j] += from[j];
     }
-}
-
-/// Negative numbers become 0; NaN stays.
-static inline void rectify(float * x, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) x[i] = x[i] < 0 ? 0 : x[i];
 }
 
 /// True if rows of float32 lie anywhere, their elements one after the other.

@@ -9,6 +9,7 @@
 
 #include "winograd.h"
 
+#include "activate.h"
 #include "tiles.h"
 #include "widen.h"
 
@@ -389,7 +390,7 @@ static void multiply_panels(const struct work * w, const float * kernel, int64_t
                     const tile_function * with = tiles_for(plan->s->pairs, tiles_left - p * PANEL);
                     const float * panel = w->panel + (p * plan->places + place) * plan->panel + (from + k) * PANEL;
                     float * c = w->products + (p * plan->places + place) * plan->product + i * PANEL;
-                    with[min_of(count - i, high)](a, stride, panel, c, PANEL, (int) min_of(depth - k, DEEP), from + k == 0, ahead);
+                    with[min_of(count - i, high)](a, stride, panel, c, PANEL, (int) min_of(depth - k, DEEP), from + k == 0 ? &as_they_are : &added_up, ahead);
                 }
             }
         }
@@ -414,8 +415,8 @@ static void write_panels(const struct work * w, int64_t origin, int64_t panels, 
                     const int64_t at = (y + row) * width + x;
                     if (some_are_not_finite(lines[row], pixels)) mend_line(p, batch, channel + i, x, y + row, pixels, lines[row]);
                     add_sums(w->dst, channel + i, at, batch, pixels, lines[row]);
-                    if (p->s->relu) rectify(lines[row], pixels);
-                    copy(lines[row], 1, pixels, result + at);
+                    if (p->s->activation.function) activate(&p->s->activation, lines[row], NULL, pixels, result + at);
+                    else copy(lines[row], 1, pixels, result + at);
                 }
             }
         }

@@ -1,0 +1,44 @@
+"""Sums and products in which one operand serves whole rows, or has its elements in another order, and sums of rows."""
+
+from __future__ import annotations
+
+from graphc.targets.ggml.program.composites.composite import Args, Expansion, composite, raises
+from graphc.targets.ggml.program.tensor import Tensor
+
+
+@composite()
+def add(call: Expansion, x: Tensor, other: Tensor) -> Tensor:
+    """x plus another tensor, which broadcasts to it."""
+    return call("ggml_add", x, other)
+
+
+@composite()
+def mul(call: Expansion, x: Tensor, other: Tensor) -> Tensor:
+    """x times another tensor, which broadcasts to it."""
+    return call("ggml_mul", x, other)
+
+
+@composite()
+def sum_rows(call: Expansion, x: Tensor) -> Tensor:
+    """The sum of each row."""
+    return call("ggml_sum_rows", x)
+
+
+@composite()
+def mean(call: Expansion, x: Tensor) -> Tensor:
+    """The mean of each row."""
+    return call("ggml_mean", x)
+
+
+@raises(add, "ggml_add", last=True)
+@raises(mul, "ggml_mul", last=True)
+def _broadcast(x: Tensor, other: Tensor) -> Args | None:
+    serves_rows = other.ne[0] == 1 != x.ne[0]
+    in_other_order = other.ne == x.ne and not (x.contiguous_rows and other.contiguous_rows)
+    return (x, other) if serves_rows or in_other_order else None
+
+
+@raises(sum_rows, "ggml_sum_rows")
+@raises(mean, "ggml_mean")
+def _rows(x: Tensor) -> Args:
+    return (x,)

@@ -1,0 +1,66 @@
+// Sums and products with what broadcasts, and sums of rows. ggml computes them an element at a time, or by a single thread.
+
+#include "arithmetic.h"
+
+#include "tiles.h"
+
+bool graphc_takes_broadcast(const struct ggml_tensor * x, const struct ggml_tensor * other) {
+    for (int i = 0; i < 4; ++i) {
+        if (other->ne[i] != 1 && other->ne[i] != x->ne[i]) return false;
+    }
+    return is_dense(x) && is_float_rows(other);
+}
+
+/// `count` numbers plus, or times, others, `step` apart: 0 or 1.
+static inline __attribute__((always_inline)) void combine(bool product, const float * x, const float * other, bool step, int64_t count, float * to) {
+    const float one = *other;
+    if (product && step) for (int64_t i = 0; i < count; ++i) to[i] = x[i] * other[i];
+    else if (product) for (int64_t i = 0; i < count; ++i) to[i] = x[i] * one;
+    else if (step) for (int64_t i = 0; i < count; ++i) to[i] = x[i] + other[i];
+    else for (int64_t i = 0; i < count; ++i) to[i] = x[i] + one;
+}
+
+void graphc_broadcast(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    const struct graphc_arithmetic_settings * s = userdata;
+    const struct ggml_tensor * other = dst->src[1];
+    const bool row = other->ne[0] != 1;
+    int64_t length = dst->ne[0];  // of what one row, or one number, serves
+    int axis = 1;
+    while (!row && axis < 4 && other->ne[axis] == 1) length *= dst->ne[axis++];
+    const float * x = dst->src[0]->data;
+    float * y = dst->data;
+    const int64_t count = elements(dst), end = count * (ith + 1) / nth;
+    for (int64_t i = count * ith / nth, run; i < end; i += run) {
+        const float * from = other->data;
+        int64_t place = i / length;
+        for (int each = axis; each < 4; place /= dst->ne[each++]) from += place % dst->ne[each] * step(other, each);
+        run = min_of(length - i % length, end - i);
+        combine(s->product, x + i, from + (row ? i % length : 0), row, run, y + i);
+    }
+}
+
+bool graphc_takes_sum_rows(const struct ggml_tensor * x) { return is_dense(x); }
+
+/// The sum of a row: of partial sums in float32 of what follows one another.
+static double sum_row(const float * x, int64_t count) {
+    enum { SOME = 32 };
+    double sum = 0;
+    int64_t i = 0;
+    while (i + WIDTH <= count) {
+        vector lanes = all(0);
+        for (int part = 0; part < SOME && i + WIDTH <= count; ++part, i += WIDTH) lanes += *(const unaligned *) (x + i);
+        for (int lane = 0; lane < WIDTH; ++lane) sum += lanes[lane];
+    }
+    for (; i < count; ++i) sum += x[i];
+    return sum;
+}
+
+void graphc_sum_rows(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    const struct graphc_arithmetic_settings * s = userdata;
+    const struct ggml_tensor * x = dst->src[0];
+    const int64_t rows = elements(dst), count = x->ne[0];
+    for (int64_t row = rows * ith / nth; row < rows * (ith + 1) / nth; ++row) {
+        const double sum = sum_row((const float *) x->data + row * count, count);
+        ((float *) dst->data)[row] = (float) (s->mean ? sum / (double) count : sum);
+    }
+}

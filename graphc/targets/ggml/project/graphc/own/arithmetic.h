@@ -1,0 +1,30 @@
+#pragma once
+
+// Sums and products of float32 where one operand serves whole rows or planes of the other, and sums of rows.
+
+#include "turns.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// True if `graphc_broadcast` computes the sum, or product, of these two.
+GRAPHC_API bool graphc_takes_broadcast(const struct ggml_tensor * x, const struct ggml_tensor * other);
+
+/// The settings of both functions, their userdata: products instead of sums, or means.
+struct graphc_arithmetic_settings {
+    bool product, mean;
+};
+
+/// What `ggml_add`, or `ggml_mul`, gives for src[0] and src[1].
+GRAPHC_API void graphc_broadcast(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// True if `graphc_sum_rows` computes sums of these rows.
+GRAPHC_API bool graphc_takes_sum_rows(const struct ggml_tensor * x);
+
+/// What `ggml_sum_rows`, or `ggml_mean`, gives for src[0].
+GRAPHC_API void graphc_sum_rows(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+#ifdef __cplusplus
+}
+#endif
