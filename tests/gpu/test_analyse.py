@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from test_contraction import drawn, product
@@ -46,6 +48,19 @@ def test_large_tiles_win_where_there_are_many() -> None:
 def test_sums_in_parts_win_where_there_are_few_tiles() -> None:
     whole, parts = (seconds(f"m128n128k32 w64x32 s3 z{count}", 128, 1280, 11520, "rtx3090") for count in (1, 8))
     assert parts < whole
+
+
+def test_parts_that_the_second_cache_holds_do_not_come_to_memory() -> None:
+    rows, columns, channels, count = 128, 1280, 11520, 8
+    kernel = contraction(product(columns, channels, F16), parsed(f"m128n128k32 w64x32 s3 z{count} m16n8k16_half"))
+    parts, gpu = 4 * count * rows * columns, GPUS["h200"]
+    discarding, older, small = (
+        estimate(kernel, {"m": rows}, each).nbytes
+        for each in (gpu, replace(gpu, architecture="sm_75"), replace(gpu, cache=GPUS["rtx3060"].cache))
+    )
+    assert discarding < 0.05 * parts + 2 * (columns * channels + rows * channels) + 12 * rows * columns
+    assert 0.95 * parts < older - discarding <= parts
+    assert small > older + 0.5 * parts
 
 
 def test_what_does_not_fit_is_never_the_fastest() -> None:

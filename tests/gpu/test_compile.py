@@ -25,7 +25,7 @@ here = [
 
 def instructions(ptx: str) -> list[str]:
     """The instructions of warps and copies, in order."""
-    return re.findall(r"^\s*((?:mma|ldmatrix|cp\.async|shfl|vote|red|atom)\.[\w.]+)", ptx, re.MULTILINE)
+    return re.findall(r"^\s*((?:mma|ldmatrix|cp\.async|shfl|vote|red|atom|discard)\.[\w.]+)", ptx, re.MULTILINE)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -62,6 +62,7 @@ def test_every_function_compiles(toolchain, target):
     assert sum(each.startswith("shfl") for each in found) >= 4
     assert sum(each.startswith("cp.async") for each in found) == (0 if target == "sm_75" else 5)
     assert sum(each.startswith("mma") for each in found) == (10 if target == "sm_75" else 11)
+    assert ("discard.global.L2" in found) == (target != "sm_75")
     assert {"red.global.add.f32", "atom.global.add.u32"} <= set(found)
     if find_assembler() is not None:
         assert set(resources(ptx, target)) == {"every_function"}

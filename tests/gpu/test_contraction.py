@@ -16,7 +16,7 @@ from graphc.kernels.gpu.interpret import split_tf32
 from graphc.kernels.gpu.render.cuda import file_of, render
 from graphc.kernels.gpu.schedule import ScheduleError, parsed
 from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction
-from graphc.kernels.gpu.skeletons.operands import Rows, Term, Window, images, kernels, matrix
+from graphc.kernels.gpu.skeletons.operands import Products, Rows, Window, images, kernels, matrix
 from graphc.kernels.gpu.skeletons.row import row_product
 from graphc.kernels.gpu.tile import index
 from graphc.kernels.scalar import Kernel, Scalar
@@ -314,7 +314,8 @@ def test_a_sum_goes_on_with_other_operands(schedule: str, dtype: np.dtype, chann
         return Rows(dtype, matrix_of_all.size, lambda batch, row, tap: row * sum(channels) + begin, aligned=aligned)
 
     more = tuple(
-        Term(matrix(dtype, rows, each), behind(sum(channels[:number])), each) for number, each in enumerate(channels)
+        Products(matrix(dtype, rows, each), behind(sum(channels[:number])), each)
+        for number, each in enumerate(channels)
     )
     what = Contraction(
         "several", rows, columns, 16, images(dtype, 1, window, window, 16), kernels(dtype, columns, 9, 16), dtype, rows * columns,
@@ -335,7 +336,7 @@ def test_a_sum_goes_on_with_other_operands(schedule: str, dtype: np.dtype, chann
 
 
 def test_parts_are_added_in_one_order() -> None:
-    """Whichever block comes last, the bits are the same, and counters are as they were."""
+    """Whichever block comes last, the bits are the same, counters are as they were, and nothing of the parts is kept."""
     a, b, bias = drawn((1, 70, 328), F16, 0), drawn((1, 72, 328), F16, 1), drawn((72,), F32, 2)
     residual, result = drawn((1, 70, 72), F16, 3), np.zeros((1, 70, 72), F16)
     schedule = "m64n64k64 w32x32 s2 z3 m16n8k16_half"
@@ -346,4 +347,5 @@ def test_parts_are_added_in_one_order() -> None:
         launch(emulated, rendered, arrays, {"m": 70}, seed)
         found.add(result.tobytes())
         assert not arrays[-2].any()
+        assert np.isnan(arrays[-3]).all()
     assert len(found) == 1

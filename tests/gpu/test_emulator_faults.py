@@ -154,6 +154,8 @@ KERNEL(parts, 64, 1, float *parts, unsigned *counters, float *y) {
     float sum = 0;
     for (int i = 0; i < count; i++) sum += load_global(parts + i * 64 + thread);
     store_global(y + thread, sum);
+    barrier();
+    if (thread < 2 * count) discard_global(parts + thread * 32);
 }
 """
 UNSEEN = {
@@ -167,6 +169,9 @@ UNSEEN = {
     "no barrier behind": ("}\n    barrier();", "}", "a race|nothing has written"),
     "read as what nobody writes": ("sum += load_global(parts + i * 64 + thread);",
                                    "{ float x; load_readonly_4(&x, parts + i * 64 + thread); sum += x; }", "as what nobody"),
+    "discarded too early": ("float sum = 0;", "float sum = 0;\n    discard_global(parts + thread % 10 * 32);", "numbers"),
+    "discarded from the middle of a line": ("parts + thread * 32", "parts + thread * 32 + 4", "no whole line of 128 bytes"),
+    "discarded beyond the end": ("thread < 2 * count", "thread < 2 * count + 1", "behind the end of"),
     "too early": ("!= count - 1) return", "!= count - 2) return", "numbers"),
     "not set back": ("if (before == count - 1) store_global(counters, 0u);", "", "numbers"),
 }  # fmt: skip

@@ -94,6 +94,7 @@ def test_measurements_decide() -> None:
     free = replace(known, rows=symbol("rows"))
     assert fast in scheduling.schedules(free)
     assert fast not in scheduling.schedules(replace(free, columns=640))
+    assert fast not in scheduling.schedules(replace(free, terms=2))
     other = replace(known, rows=128)
     assert scheduling.best(other, guessed[:5]) == Scheduling.of(H200).best(other, guessed[:5])
 

@@ -77,6 +77,17 @@ def test_a_product_takes_about_what_was_measured_elsewhere() -> None:
         assert low < rate < high, gpu
 
 
+def test_a_ladder_of_kernels_is_in_its_order() -> None:
+    """Each is faster than the one before, as in spatters/mma-matmul, measured on this GPU: larger tiles of a block, copies
+    that are under way meanwhile, larger tiles of a warp. What avoids conflicts of banks there, all kernels do here."""
+    ladder = ("m32n32k32 w16x32 s2", "m64n64k32 w32x32 s2", "m128n128k32 w64x32 s2", "m128n128k32 w64x32 s3",
+              "m128n128k32 w64x64 s3")  # fmt: skip
+    kernels = [contraction(product(4096, 4096, 4096), parsed(f"{each} z1 m16n8k16_half")) for each in ladder]
+    times = [estimate(kernel, {}, GPUS["rtx4090"]).seconds for kernel in kernels]
+    assert times == sorted(times, reverse=True)
+    assert len(set(times)) == len(times)
+
+
 def product(rows: int, columns: int, channels: int) -> Contraction:
     a, b = matrix(F16, rows, channels), matrix(F16, columns, channels)
     return Contraction(

@@ -7,6 +7,7 @@ import ctypes
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -141,10 +142,14 @@ def test_what_is_in_the_file(engine: Path, tmp_path: Path, caplog) -> None:
         key = f"f32 m40 n48 k48 t1 b1 by {schedule}"
         device.path.parent.mkdir(parents=True)
         bad = [f"{key}: 0", f"{key}: nan", f"{key}: 1e-3 s", "f32 m0 n1 k1 t1 b1 by x: 1", "x", f"{key}: -1", f"{key}: 1e999",
-               f"f64{key[3:]}: 1", f"{key[:-3]}: 1", "\0"]  # fmt: skip
-        device.path.write_text("\n".join([device.head, *bad, f"{key}: 1.5e-4", ""]))
+               f"f64{key[3:]}: 1", f"{key[:-3]}: 1", "\0",
+               f"{key.replace(' by', ' of 1 terms by')}: 1"]  # fmt: skip
+        further = key.replace(" by", " of 2 terms by")
+        device.path.write_text("\n".join([device.head, *bad, f"{key}: 1.5e-4", f"{further}: 2e-4", ""]))
         found = read(device.path)
-        assert found == {Sizes(np.dtype(np.float32), 40, 48, 48): {schedule: 1.5e-4}}
+        known = Sizes(np.dtype(np.float32), 40, 48, 48)
+        assert found == {known: {schedule: 1.5e-4}, replace(known, terms=2): {schedule: 2e-4}}
+        assert [str(each) for each in found] == ["f32 m40 n48 k48 t1 b1", "f32 m40 n48 k48 t1 b1 of 2 terms"]
         assert caplog.text.count("is no measurement, and does not count") == len(bad)
         scheduling = scheduling_for(backend)
         assert scheduling.coefficients != usual(device.gpu)

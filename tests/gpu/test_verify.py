@@ -14,7 +14,7 @@ from graphc.kernels.gpu.layout import spread
 from graphc.kernels.gpu.schedule import parsed
 from graphc.kernels.gpu.skeletons.contraction import contraction
 from graphc.kernels.gpu.skeletons.reduction import Stage, reduction
-from graphc.kernels.gpu.tile import Barrier, Builder, Commit, Copy, Loop, Statement, TileKernel, Wait
+from graphc.kernels.gpu.tile import Barrier, Builder, Commit, Copy, Loop, Statement, TileKernel, Wait, index
 from graphc.kernels.gpu.verify import TileError, verify, verify_order
 from graphc.kernels.scalar import make
 
@@ -110,6 +110,10 @@ def test_what_is_no_kernel() -> None:
         x, _, values = tensors(k)
         k.store(x, lambda row, column: row * 256 + column, values)
 
+    def discard_result(k: Builder) -> None:
+        _, y, _ = tensors(k)
+        k.discard(y, index(0), 32)
+
     def outside(k: Builder) -> None:
         _, _, values = tensors(k)
         k.put(k.array("strip", F32, (2, 256)), values)
@@ -135,6 +139,7 @@ def test_what_is_no_kernel() -> None:
     refused("by 3", by_three)
     refused("read and written", read_result)
     refused("not to be written", write_input)
+    refused("discarded where others may read it", discard_result)
     refused("do not lie within", outside)
     refused("depends on step", index_of_no_loop)
     refused("other threads hold", held_by_others)

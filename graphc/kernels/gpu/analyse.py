@@ -20,6 +20,7 @@ from graphc.kernels.gpu.tile import (
     BLOCKS,
     Barrier,
     Copy,
+    Discard,
     Get,
     Global,
     If,
@@ -62,8 +63,8 @@ class Cost:
     """Of one block: bytes read of each tensor (by its number), and written, operations on tensor cores (those of TF32, which take
     twice as long, count double) and others, bytes that go to and from shared memory, barriers, and how often it waits for memory:
     a wait that leaves copies under way counts as a part; of the kernel, its blocks, and those along each axis of its grid;
-    along which of these axes blocks read different elements of each tensor; and what the `last` of several blocks does then, of
-    which there are fewer."""
+    along which of these axes blocks read different elements of each tensor; the tensors that are `discarded`; and what the `last`
+    of several blocks does then, of which there are fewer."""
 
     reads: Counter[int] = field(default_factory=Counter)
     writes: Counter[int] = field(default_factory=Counter)
@@ -75,6 +76,7 @@ class Cost:
     blocks: int = 0
     grid: tuple[int, ...] = (1, 1, 1)
     apart: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    discarded: set[int] = field(default_factory=set)
     last: Cost | None = None
 
     @property
@@ -143,6 +145,8 @@ class _Count:
                 case Store():
                     nbytes = self.elements(it.tile.shape, it.where, it.vector) * it.target.dtype.itemsize
                     self.found.writes[it.target.number] += nbytes
+                case Discard():
+                    self.found.discarded.add(it.target.number)
                 case Map():
                     self.map(it)
                 case Multiply():

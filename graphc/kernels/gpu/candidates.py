@@ -33,8 +33,9 @@ FEWEST_WARPS, MOST_WARPS = 4, 8
 MOST_TOTALS = 128
 """Sums that a thread holds in registers."""
 
-ROW_BYTES = (64, 128)
-"""Of shared memory: what is copied of each row of the operands at a time."""
+ROW_BYTES = {F16: (64, 128), F32: (128,)}
+"""Of shared memory: what is copied of each row of the operands at a time. Of 64 bytes of float32, lanes would read different
+words in one bank."""
 
 STAGES = (2, 3, 4)
 """Buffers for what is copied, one of which is multiplied."""
@@ -53,7 +54,7 @@ FEWEST_STEPS = 4
 class Sizes:
     """What the time of a contraction depends on: the type that is multiplied, rows, columns and length of a sum in all taps,
     which are several for a convolution, and how many products there are. If they are `paired`, the columns are those of two
-    matrices, half each, whose sums meet."""
+    matrices, half each, whose sums meet. Of several `terms`, the taps are those of the first."""
 
     operand: np.dtype
     rows: Dim
@@ -62,6 +63,7 @@ class Sizes:
     taps: int = 1
     batch: Dim = 1
     paired: bool = False
+    terms: int = 1
 
     @property
     def free(self) -> bool:
@@ -83,10 +85,10 @@ class Sizes:
         return rows, columns, depth, batch
 
     def __str__(self) -> str:
-        """A line's key: `f16 m8192 n320 k2880 t9 b1`, or `… b1 paired`."""
+        """A line's key: `f16 m8192 n320 k2880 t9 b1`, or `… b1 paired`, or `… b1 of 2 terms`."""
         name = {F16: "f16", F32: "f32"}[self.operand]
-        paired = " paired" if self.paired else ""
-        return f"{name} m{self.rows} n{self.columns} k{self.depth} t{self.taps} b{self.batch}{paired}"
+        paired, terms = " paired" if self.paired else "", f" of {self.terms} terms" if self.terms > 1 else ""
+        return f"{name} m{self.rows} n{self.columns} k{self.depth} t{self.taps} b{self.batch}{paired}{terms}"
 
     def take(self, schedule: Schedule) -> bool:
         """True if products of these sizes can have a schedule."""
@@ -105,7 +107,7 @@ def candidates(operand: np.dtype, gpu: Gpu) -> Iterator[Schedule]:
     instruction = instruction_for(operand, gpu)
     for rows in ROWS:
         for columns in COLUMNS:
-            for warp, nbytes in itertools.product(warps_of(rows, columns, instruction), ROW_BYTES):
+            for warp, nbytes in itertools.product(warps_of(rows, columns, instruction), ROW_BYTES[operand]):
                 made = [
                     Schedule(rows, columns, nbytes // operand.itemsize, *warp, stages, 1, instruction)
                     for stages in STAGES
@@ -198,7 +200,7 @@ def terms_of(sizes: Sizes, schedule: Schedule, gpu: Gpu) -> Mapping[str, float]:
         first.waits += 1
         first.last = Cost(
             reads=Counter({2: 4 * parts * tile}), writes=Counter({3: 4 * own[0] * own[1]}), operations=(parts + 1) * tile,
-            waits=schedule.repeat[0], blocks=blocks // parts,
+            waits=schedule.repeat[0], blocks=blocks // parts, discarded={2},
         )  # fmt: skip
         tensors.append(4 * blocks * tile)
     tensors.append(4 * batch * rows * columns)

@@ -48,7 +48,7 @@ class Target:
 TARGETS = {
     target.name: target
     for target in (
-        Target("sm_75", 75, "7.0"), Target("sm_80", 80, "7.0"), Target("sm_86", 86, "7.1"), Target("sm_89", 89, "7.8"),
+        Target("sm_75", 75, "7.0"), Target("sm_80", 80, "7.4"), Target("sm_86", 86, "7.4"), Target("sm_89", 89, "7.8"),
         Target("sm_90", 90, "7.8"), Target("sm_90a", 90, "8.0"), Target("sm_100", 100, "8.6"), Target("sm_120", 120, "8.7"),
     )
 }  # fmt: skip

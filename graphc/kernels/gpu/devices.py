@@ -39,6 +39,11 @@ class Gpu:
         return f"{self.multiprocessors} multiprocessors, {compute}, {self.bandwidth / 1e9:.0f} GB/s"
 
     @property
+    def discards(self) -> bool:
+        """True if the second cache can forget what was written to it, without writing it to memory."""
+        return self.architecture != "sm_75"
+
+    @property
     def cache_bandwidth(self) -> float:
         """Bytes a second that all multiprocessors together get from the second cache."""
         return self.multiprocessors * self.clock * CACHE_BYTES

@@ -15,9 +15,11 @@ import numpy as np
 from graphc.kernels.gpu.evaluate import COMPUTED, Evaluation, KernelFault
 from graphc.kernels.gpu.tile import (
     BLOCKS,
+    LINE,
     Barrier,
     Commit,
     Copy,
+    Discard,
     Get,
     If,
     Last,
@@ -148,6 +150,13 @@ class _Block:
         offsets, valid = self.places(it.target.number, it.tile.shape, it.offset, it.where, it.vector)
         values = self.narrowed(self.elements(it.tile), it.target.dtype)
         self.arrays[it.target.number][offsets[valid]] = values[valid]
+
+    def _discard(self, it: Discard) -> None:
+        first, array = self.uniform_value(it.offset), self.arrays[it.target.number]
+        self.check_within(it.target.number, np.asarray([first, first + it.count - 1]))
+        if first * array.itemsize % LINE or it.count * array.itemsize % LINE:
+            raise KernelFault(f"{self.kernel.name}: {it.target.name} is not discarded by whole lines")
+        array[first : first + it.count].view(np.uint8)[...] = 0xFF
 
     def _copy(self, it: Copy) -> None:
         offsets, valid = self.places(it.source.number, it.target.shape, it.offset, it.where, it.vector)

@@ -185,14 +185,18 @@ def resident_blocks(threads: int, shared: int, own_registers: int, gpu: Gpu) -> 
 
 def _memory_bytes(counted: Cost, sizes: list[int], held: int, gpu: Gpu) -> int:
     """Bytes that memory itself reads and writes. What is read of what others wrote, the second cache has as far as everything
-    fits into it."""
+    fits into it; and of what is discarded then, no more is written."""
     asked, writes = Counter[int](), Counter[int]()
     for each in counted.phases:
         asked += Counter({number: each.blocks * read for number, read in each.reads.items()})
         writes += Counter({number: each.blocks * written for number, written in each.writes.items()})
     once = {number: min(read, sizes[number]) for number, read in asked.items()}
-    written = sum(min(nbytes, sizes[number]) for number, nbytes in writes.items())
     kept = min(1.0, gpu.cache / max(sum(once.values()), 1))
+    discarded = set[int]().union(*(each.discarded for each in counted.phases)) if gpu.discards else set()
+    written = sum(
+        round(min(nbytes, sizes[number]) * (1 - kept if number in discarded else 1))
+        for number, nbytes in writes.items()
+    )
     own = sum(nbytes for number, nbytes in once.items() if number in writes)
     others = {number: nbytes for number, nbytes in once.items() if number not in writes}
     read = sum(min(asked[each], once[each] * _times(each, counted, once, held, gpu)) for each in others)

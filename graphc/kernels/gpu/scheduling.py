@@ -146,6 +146,6 @@ def _sample(sizes: Sizes, size: int) -> Sizes:
 
 def _may_be(known: Sizes, sizes: Sizes) -> bool:
     """True if sizes may turn out to be these."""
-    names = ("operand", "taps", "paired", "rows", "columns", "depth", "batch")
+    names = ("operand", "taps", "paired", "terms", "rows", "columns", "depth", "batch")
     pairs = ((getattr(known, name), getattr(sizes, name)) for name in names)
     return all(own == other or (isinstance(own, int) and not isinstance(other, int | np.dtype)) for own, other in pairs)

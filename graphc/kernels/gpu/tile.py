@@ -38,6 +38,12 @@ Place: TypeAlias = Callable[[Scalar, Scalar], Scalar]
 
 AXES = ("row", "column")
 
+CHUNK = 16
+"""Bytes that an access moves at most, and that swizzles keep together."""
+
+LINE = 128
+"""Bytes that caches keep together."""
+
 
 @dataclass(frozen=True, eq=False)
 class Global:
@@ -284,8 +290,18 @@ class Last:
     body: tuple[Statement, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Discard:
+    """Forget `count` elements of a tensor, from an offset on, whole lines of caches: nobody reads them before they are written
+    again. So what caches hold of them need not go to memory, where a device has a word for that."""
+
+    target: Global
+    offset: Scalar
+    count: int
+
+
 Statement: TypeAlias = Union[
-    Load, Store, Copy, Commit, Wait, Barrier, Put, Get, Map, Reduce, Multiply, Loop, If, Last
+    Load, Store, Copy, Commit, Wait, Barrier, Put, Get, Map, Reduce, Multiply, Loop, If, Last, Discard
 ]  # fmt: skip
 
 
@@ -380,6 +396,10 @@ class Builder:
     def wait(self, pending: int) -> None:
         """See `Wait`."""
         self._add(Wait(pending))
+
+    def discard(self, target: Global, offset: Scalar, count: int) -> None:
+        """See `Discard`."""
+        self._add(Discard(target, offset, count))
 
     def barrier(self) -> None:
         """See `Barrier`."""

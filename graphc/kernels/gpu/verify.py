@@ -19,6 +19,7 @@ from graphc.kernels.gpu.tile import (
     Barrier,
     Commit,
     Copy,
+    Discard,
     Get,
     Global,
     If,
@@ -126,6 +127,9 @@ class _Check:
     def _store(self, it: Store) -> None:
         self.vector(it.vector, it.target.name)
         self.need(it.target.written, f"{it.target.name} is not to be written")
+
+    def _discard(self, it: Discard) -> None:
+        self.need(it.target in self.exchanged, f"{it.target.name} is discarded where others may read it")
 
     def _copy(self, it: Copy) -> None:
         self.vector(it.vector, it.source.name)

@@ -109,6 +109,11 @@ DEVICE unsigned atomic_add_global(unsigned *address, unsigned value) {
     asm volatile("atom.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(address), "r"(value) : "memory");
     return before;
 }
+DEVICE void discard_global(void *line) {
+#if GRAPHC_ARCHITECTURE >= 80
+    asm volatile("discard.global.L2 [%0], 128;" ::"l"(line) : "memory");
+#endif
+}
 DEVICE void device_fence() { asm volatile("membar.gl;" ::: "memory"); }
 
 // ---- Asynchronous copies

@@ -6,7 +6,7 @@
 namespace emulator {
 
 enum Kind : uint8_t { SHARED_LOAD, SHARED_STORE, GLOBAL_LOAD, GLOBAL_STORE };
-constexpr uint64_t SECTOR = 32, BANKS = 32, BANK = 4;
+constexpr uint64_t CACHE_LINE = 128, SECTOR = 32, BANKS = 32, BANK = 4;
 
 // ---- Shared memory: who touched a byte last
 //
@@ -316,6 +316,18 @@ static inline void store_global(void *address, const void *from, uint64_t bytes,
     mark(b, *b.lane, address, bytes);
     note(*b.lane, address, bytes, GLOBAL_STORE, line);
     memcpy(address, from, bytes);
+}
+
+// A line of caches that has no value any more: NaN for whoever reads it before it is written.
+static inline void discard_global(void *address, int line) {
+    Block &b = block();
+    check_global(b, *b.lane, address, 1, line, "discards");
+    const EmulatorBuffer &buffer = *b.last_buffer;
+    const uint64_t offset = (uint64_t) address - (uint64_t) buffer.start;
+    if (offset % CACHE_LINE || buffer.bytes - offset < CACHE_LINE)
+        fault(b.lane, line, "discards no whole line of %llu bytes at byte %llu of buffer %s, which has %llu", (unsigned long long) CACHE_LINE, (unsigned long long) offset, buffer.name ? buffer.name : "?", (unsigned long long) buffer.bytes);
+    check_seen(b, *b.lane, address, CACHE_LINE, line, false);
+    memset(address, 0xff, CACHE_LINE);
 }
 
 static inline void copy_async(unsigned char *to, const void *from, uint64_t bytes, bool valid, int line) {

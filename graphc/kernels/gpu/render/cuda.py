@@ -12,7 +12,6 @@ from graphc.kernels.gpu.layout import register_map
 from graphc.kernels.gpu.render.together import Together
 from graphc.kernels.gpu.render.values import NARROW, Parameter, bits
 from graphc.kernels.gpu.render.writer import (
-    CHUNK,
     chosen,
     converted,
     memory_type,
@@ -24,9 +23,12 @@ from graphc.kernels.gpu.render.writer import (
 )
 from graphc.kernels.gpu.tile import (
     BLOCKS,
+    CHUNK,
+    LINE,
     Barrier,
     Commit,
     Copy,
+    Discard,
     Get,
     Global,
     If,
@@ -176,6 +178,12 @@ class _Writer(Together):
                 self.each(width, f"written[v] = {converted(f'{name}[e + v]', it.tile.dtype, kind)};")
                 line = f"store_global_{width * kind.itemsize}({target}, written);"
             self.say(line if valid is None else f"if ({valid}) {line}")
+
+    def _discard(self, it: Discard) -> None:
+        each = LINE // it.target.dtype.itemsize
+        first = self.address(it.target, it.offset)
+        loop = f"for (int i = thread; i < {it.count // each}; i += {self.kernel.threads})"
+        self.say(f"{loop} discard_global({first} + i * {each});")
 
     def _put(self, it: Put) -> None:
         part = isinstance(it.tile, Part)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from graphc.ir.types import BF16, F16, I64
-from graphc.kernels.gpu.render.spirv_memory import CHUNK, LEAST_PUSHED
+from graphc.kernels.gpu.render.spirv_memory import LEAST_PUSHED
 from graphc.kernels.gpu.render.spirv_module import Block, Module, renamed, words
 from graphc.kernels.gpu.render.spirv_numbers import kind_in_registers
 from graphc.kernels.gpu.render.spirv_tiles import register_count
@@ -21,9 +21,11 @@ from graphc.kernels.gpu.render.spirv_values import kind_of
 from graphc.kernels.gpu.render.values import Parameter, Parameters
 from graphc.kernels.gpu.tile import (
     BLOCKS,
+    CHUNK,
     Barrier,
     Commit,
     Copy,
+    Discard,
     Get,
     Global,
     If,
@@ -207,6 +209,9 @@ class _Writer(Together):
         self.arrived()
         scope = self.module.number(WORKGROUP)
         self.block.do("ControlBarrier", scope, scope, self.module.number(ORDERED))
+
+    def do_discard(self, it: Discard) -> None:
+        """Vulkan has no word for it."""
 
     def do_load(self, it: Load) -> None:
         width = min(it.vector, it.tile.layout.vector(), CHUNK // it.source.dtype.itemsize)

@@ -11,11 +11,9 @@ import numpy as np
 from graphc.kernels.gpu.render.spirv_module import Block, Module, words
 from graphc.kernels.gpu.render.spirv_values import Values
 from graphc.kernels.gpu.render.values import Parameters
-from graphc.kernels.gpu.tile import Global, Load, Shared, TileKernel, walk
+from graphc.kernels.gpu.tile import CHUNK, Global, Load, Shared, TileKernel, walk
 from graphc.kernels.scalar import Scalar
 
-CHUNK = 16
-"""Bytes that an access moves at most, and that swizzles keep together."""
 LEAST_PUSHED = 128
 """Bytes of push constants that every device has."""
 FAULT = -1

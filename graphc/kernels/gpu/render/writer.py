@@ -12,11 +12,8 @@ from graphc.kernels.c.emit import Block
 from graphc.kernels.c.language import PRODUCT, SUM, computed_type
 from graphc.kernels.gpu.layout import Layout
 from graphc.kernels.gpu.render.values import NARROW, Parameters, Values, bits
-from graphc.kernels.gpu.tile import Global, Part, Shared, Tile, TileKernel, place, walk
+from graphc.kernels.gpu.tile import CHUNK, Global, Part, Shared, Tile, TileKernel, place, walk
 from graphc.kernels.scalar import Scalar
-
-CHUNK = 16
-"""Bytes that an access moves at most, and that swizzles keep together."""
 
 
 class Writer:

@@ -18,7 +18,7 @@ import numpy as np
 from graphc.ir.types import F32, I64
 from graphc.kernels.gpu.layout import Layout, spread
 from graphc.kernels.gpu.schedule import Schedule, ScheduleError
-from graphc.kernels.gpu.skeletons.operands import Computed, RowPlace, Rows, Term, tensors_of
+from graphc.kernels.gpu.skeletons.operands import Computed, Products, RowPlace, Rows, tensors_of
 from graphc.kernels.gpu.skeletons.pointwise import largest_width
 from graphc.kernels.gpu.skeletons.results import Columns, Out, second_operands, tensors_beside
 from graphc.kernels.gpu.tile import BLOCKS, U32, Builder, Global, Part, Place, Shared, Swizzle, Tile, TileKernel, index
@@ -69,12 +69,12 @@ class Contraction:
     beside: tuple[Beside, ...] = ()
     tail: Callable[..., Scalar] = unchanged
     pair: Rows | Computed | None = None
-    more: tuple[Term, ...] = ()
+    more: tuple[Products, ...] = ()
 
     @property
-    def terms(self) -> tuple[Term, ...]:
+    def terms(self) -> tuple[Products, ...]:
         """All that the sum is of, in order."""
-        return Term(self.a, self.b, self.channels, self.taps), *self.more
+        return Products(self.a, self.b, self.channels, self.taps), *self.more
 
 
 def contraction(what: Contraction, schedule: Schedule, others: Sequence[Contraction] = ()) -> TileKernel:
@@ -150,7 +150,7 @@ class _Contraction:
         """How many pieces of the sum there are."""
         return sum((self.steps_of(each) for each in self.what.terms), start=0)
 
-    def steps_of(self, term: Term) -> Dim:
+    def steps_of(self, term: Products) -> Dim:
         """How many of them are a term's."""
         return -(-(term.channels * term.taps) // self.schedule.depth)
 
@@ -198,7 +198,7 @@ class _Contraction:
                 self.copies_of(term, a, [b], own_step, step - index(begin))
             begin = end
 
-    def copies_of(self, term: Term, a: Global, every_b: Sequence[Global], own_step: Scalar, step: Scalar) -> None:
+    def copies_of(self, term: Products, a: Global, every_b: Sequence[Global], own_step: Scalar, step: Scalar) -> None:
         """The same for a term, by its own number of the piece, which may lie beyond the last."""
         what, depth, steps = self.what, self.schedule.depth, self.steps_of(term)
         stage = own_step % self.schedule.stages
@@ -291,14 +291,19 @@ class _Contraction:
         found = [k.tile(name, layout) for name in ("sums", "pair_sums")[: len(totals)]]
         tile = (self.batch * index(self.columns.count) + BLOCKS[1]) * index(self.down) + BLOCKS[0]
 
+        size = strip[0] * strip[1]
+
+        def begin(part: Scalar) -> Scalar:
+            """Where a part of the tile's sums begins."""
+            return (part * index(self.tiles) + tile) * (times * size)
+
         def place(part: Scalar, number: Scalar) -> Place:
-            """Where parts lie: what lanes write together, side by side."""
-            size = strip[0] * strip[1]
-            first = ((part * index(self.tiles) + tile) * times + number) * size
+            """Where a strip of a part lies: what lanes write together, side by side."""
+            first = begin(part) + number * size
 
             def offset(row: Scalar, column: Scalar) -> Scalar:
-                before = column % width // CHUNK * (size * CHUNK // width)
-                return first + before + (row * strip[1] + column) // width * CHUNK + column % CHUNK
+                before = column % width // FLOATS * (size * FLOATS // width)
+                return first + before + (row * strip[1] + column) // width * FLOATS + column % FLOATS
 
             return offset
 
@@ -310,20 +315,24 @@ class _Contraction:
                 k.barrier()
                 k.get(sums, buffer)
             if parts > 1:
-                k.store(self.parts, place(self.part, number), found[0], vector=CHUNK)
+                k.store(self.parts, place(self.part, number), found[0], vector=FLOATS)
             else:
                 self.write(found, number)
             k.barrier()
         if parts == 1:
             return
-        told = k.array("told", U32, (1, CHUNK), instead_of=[buffer])
+        told = k.array("told", U32, (1, FLOATS), instead_of=[buffer])
         sums, one = k.tile("sum", layout), k.tile("one", layout)
-        with k.last(self.counters, tile, parts, told), k.loop("strip_of_parts", times) as number:
-            k.map(sums, 0.0)
-            with k.loop("part", parts, unrolled=True) as part:
-                k.load(one, self.parts, place(part, number), vector=CHUNK)
-                k.map(sums, sums.value + one.value)
-            self.write([sums], number)
+        with k.last(self.counters, tile, parts, told):
+            with k.loop("strip_of_parts", times) as number:
+                k.map(sums, 0.0)
+                with k.loop("part", parts, unrolled=True) as part:
+                    k.load(one, self.parts, place(part, number), vector=FLOATS)
+                    k.map(sums, sums.value + one.value)
+                self.write([sums], number)
+            k.barrier()
+            with k.loop("part_discarded", parts) as part:
+                k.discard(self.parts, begin(part), times * size)
 
     def write(self, sums: Sequence[Tile], number: Scalar) -> None:
         """Do the tail for a strip of sums, and write it."""
@@ -336,8 +345,8 @@ class _Contraction:
             Out(self.k, each, self.batch, row_of, first).write(sums, beside, self.result)
 
 
-CHUNK = 4
-"""Numbers of float32 that are read or written at once."""
+FLOATS = 4
+"""Numbers of float32 that are read or written at once: 16 bytes."""
 
 PADDING = 16
 """Bytes behind each row of shared memory that an instruction reads as it likes, so that neighbouring rows lie in other banks."""
@@ -350,4 +359,4 @@ def row_swizzle(pitch: int) -> Swizzle:
 
 def strip_swizzle(columns: int) -> Swizzle:
     """Where chunks of rows of sums lie, so that what a warp has by mma.sync, and what it reads in rows, lies in all banks."""
-    return Swizzle(0, 3, 1, 3) if columns >= 64 else Swizzle(0, 3, 1)
+    return Swizzle(0, 3, 1, 3 if columns >= 64 else 1)

@@ -39,7 +39,7 @@ class Computed:
 
 
 @dataclass(frozen=True)
-class Term:
+class Products:
     """Products of the rows of two operands, over `taps` and `channels`."""
 
     a: Rows | Computed

@@ -407,6 +407,14 @@ def widened(array: Array) -> Array:
     return computed(array.ne, [array], lambda at: K.cast(array.element(at), F32), 0)
 
 
+def widened_of(array: Array) -> Buffer | None:
+    """The memory of which an array is the numbers, perhaps as float32; None if it is more than that."""
+    value = array.element(variables(array.ne))
+    read = value.args[0] if value.kind == "cast" else value
+    buffer = read.data if read.kind == "element" else None
+    return buffer if isinstance(buffer, Buffer) and buffer.ne == array.ne and in_place(array, buffer) else None
+
+
 def in_place(array: Array, buffer: Buffer) -> bool:
     """True if each element of an array reads of a buffer, which is as large, only the element at its own index."""
     at = variables(array.ne)

@@ -1,7 +1,9 @@
-"""Which results are multiplied: where products are of float16, these are stored so at once, whoever else reads them. The product
-rounds them to float16 anyway, and what does not fit into that, it has lost; so others read numbers no less exact than its own."""
+"""Which results are stored as float16, where products are of float16, and why: what is multiplied, and what is added up or gated
+to give that. All else stays float32, such as sums that only norms and further sums read: they may be too large."""
 
 from __future__ import annotations
+
+from math import inf
 
 from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.program import Program
@@ -9,7 +11,8 @@ from graphc.targets.ggml.program.rules import VIEWS
 from graphc.targets.ggml.program.tensor import Tensor
 
 OPERANDS = {"ggml_mul_mat": 2} | {name: each.multiplied for name, each in COMPOSITES.items()}
-"""How many of a call's first arguments it multiplies."""
+"""How many of a call's first arguments it multiplies: it rounds them to float16 anyway, and has lost what does not fit into that.
+So others that read them read numbers no less exact than its own."""
 
 SAME_NUMBERS = {*VIEWS, "ggml_cont", "graphc_copy"}
 """Calls whose result has the numbers of their first argument."""
@@ -17,27 +20,34 @@ SAME_NUMBERS = {*VIEWS, "ggml_cont", "graphc_copy"}
 MOVED = SAME_NUMBERS | {"graphc_concat", "ggml_concat", "ggml_interpolate"}
 """Calls whose result has, in the way that kernels compute them, the numbers of their arguments."""
 
-GATES = {"graphc_gelu", "graphc_silu", "graphc_gate"}
-"""Calls whose result is no more exact than what they read: each number of it is a product."""
+ROUNDED = dict.fromkeys(("graphc_gelu", "graphc_silu", "graphc_gate", "graphc_add", "ggml_add"), 0) | dict.fromkeys(
+    ("graphc_linear", "graphc_conv_2d"), 2
+)
+"""Calls whose result is a product or a sum of its arguments, from one on: where it is rounded to float16, they may be too. They
+are about as large, and it is no more exact."""
+
+NORMS = {"graphc_layer_norm", "graphc_rms_norm", "graphc_group_norm"}
+"""Calls whose result is no more exact than what they read, but of another size: no reason against float16, and none for it."""
 
 
 def narrow(program: Program) -> set[int]:
-    """The numbers of the calls whose results are multiplied as they are, elsewhere, or, where nothing else reads them, gated."""
+    """The numbers of the calls whose results are multiplied, as they are or moved, or are parts of what is float16 and read for
+    nothing that is more exact."""
     outputs = {output.tensor.call for output in program.outputs}
-    found: set[int] = set()
-    gated: set[int] = set()
-    wide = set(outputs)
+    multiplied, rounded, wide = set[int](), set[int](), set(outputs)
     for number in reversed(range(len(program.calls))):
         call = program.calls[number]
-        if number in gated - wide:
-            found.add(number)
+        is_narrow = number in multiplied or number in rounded - wide
         for place, arg in enumerate(call.args):
             if not isinstance(arg, Tensor) or arg.call < 0:
                 continue
-            if place < OPERANDS.get(call.function, 0) or (call.function in MOVED and number in found):
-                found.add(arg.call)
-            elif call.function in GATES and number in found:
-                gated.add(arg.call)
-            else:
+            if place < OPERANDS.get(call.function, 0):
+                multiplied.add(arg.call)
+            elif call.function in MOVED:
+                for kind in (multiplied, rounded, wide):
+                    kind |= {arg.call} if number in kind else set()
+            elif is_narrow and place >= ROUNDED.get(call.function, inf):
+                rounded.add(arg.call)
+            elif not (is_narrow and call.function in NORMS):
                 wide.add(arg.call)
-    return found - outputs
+    return (multiplied | (rounded - wide)) - outputs

@@ -42,7 +42,7 @@ HEAD = re.compile(
 )
 LINE = re.compile(
     r"(?P<type>f16|f32) m(?P<rows>\d{1,10}) n(?P<columns>\d{1,10}) k(?P<depth>\d{1,10}) t(?P<taps>\d{1,10}) b(?P<batch>\d{1,10})"
-    r"(?P<paired> paired)? by (?P<schedule>[^:]+): (?P<seconds>[\d.e+-]+)"
+    r"(?P<paired> paired)?(?: of (?P<terms>[2-9]) terms)? by (?P<schedule>[^:]+): (?P<seconds>[\d.e+-]+)"
 )
 TYPES: dict[str, np.dtype] = {"f16": F16, "f32": F32}
 
@@ -154,7 +154,9 @@ def _measurement(line: str) -> tuple[Sizes, Schedule, float]:
     if not 0 < seconds < float("inf") or min(numbers) < 1:
         raise ScheduleError("seconds and sizes are above 0")
     rows, columns, depth, taps, batch = numbers
-    sizes = Sizes(TYPES[str(match["type"])], rows, columns, depth, taps, batch, match["paired"] is not None)
+    sizes = Sizes(
+        TYPES[str(match["type"])], rows, columns, depth, taps, batch, match["paired"] is not None, int(match["terms"] or 1)
+    )  # fmt: skip
     schedule = parsed(match["schedule"])
     if not sizes.take(schedule):
         raise ScheduleError(f"two products whose sums meet cannot have {schedule}")

@@ -13,8 +13,7 @@ import numpy as np
 from graphc.ir.types import F32
 from graphc.kernels.gpu.candidates import Sizes
 from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction
-from graphc.kernels.gpu.skeletons.operands import RowPlace, Rows
-from graphc.kernels.gpu.skeletons.operands import Term as Products
+from graphc.kernels.gpu.skeletons.operands import Products, RowPlace, Rows
 from graphc.kernels.gpu.skeletons.pointwise import steps_of_rows
 from graphc.kernels.gpu.skeletons.row import row_product
 from graphc.kernels.gpu.tile import index as scalar
@@ -46,6 +45,7 @@ from graphc.targets.ggml.generate.generator import (
     tail_elements,
     unchanged,
     widened,
+    widened_of,
 )
 from graphc.targets.ggml.generate.kernels.registry import kernels_of
 from graphc.targets.ggml.generate.operands import (
@@ -185,7 +185,7 @@ def launched(
     paired = what.pair is not None
     columns = sum(each.columns for each in every) * (1 + paired)
     depth = sum((each.channels * each.taps for each in what.terms), start=0)
-    sizes = Sizes(what.a.dtype, what.rows, columns, depth, what.taps, what.batch, paired)
+    sizes = Sizes(what.a.dtype, what.rows, columns, depth, what.taps, what.batch, paired, len(what.terms))
     schedules = [g.form.schedule(widest * (1 + paired), what.a.dtype)]
     if g.scheduling is not None and isinstance(what.b, Rows):
         schedules = g.scheduling.schedules(sizes)
@@ -335,11 +335,10 @@ class _Multiplied:
         """Go on with the products whose sums are added and that nothing else reads: one kernel then computes both."""
         g = self.sums.g
         for added in list(self.sums.added):
-            unfinished = None if added.buffer is None else g.unfinished.get(added.buffer)
-            other = unfinished and unfinished.multiplied
+            buffer = widened_of(added)
+            other = g.unfinished[buffer].multiplied if buffer in g.unfinished else None
             if isinstance(other, _Multiplied) and self.goes_on_with(other):
-                assert added.buffer is not None
-                del g.unfinished[added.buffer]
+                del g.unfinished[typed("Buffer", buffer)]
                 self.terms = sorted([*other.terms, *self.terms], key=lambda each: -each.taps)
                 self.sums.added = [*(each for each in self.sums.added if each is not added), *other.sums.added]
 
