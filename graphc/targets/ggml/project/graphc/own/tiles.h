@@ -227,6 +227,20 @@ static inline vector between(vector x, float low, float high) {
     return choose(x >= all(high), all(high), x);
 }
 
+/// A tile's sums, PANEL elements from row to row, as they become the result.
+static __attribute__((noinline, unused)) void end_tile(const float * sums, int rows, int vectors, const struct ends * ends, float * c, int64_t ldc) {
+    const struct ends e = *ends;
+    for (int i = 0; i < rows; ++i) {
+        for (int j = 0; j < vectors * WIDTH; j += WIDTH) {
+            unaligned * target = (unaligned *) (c + i * ldc + j);
+            vector sum = *(const vector *) (sums + i * PANEL + j);
+            if (e.added) sum += *target;
+            if (e.other != NULL) sum += e.along ? *(const unaligned *) (e.other + i * e.down + j) : all(e.other[i * e.down]);
+            *target = e.bounded ? between(sum, e.low, e.high) : sum;
+        }
+    }
+}
+
 /// c[rows][PANEL] (+)= a[rows][depth] * panel[depth][PANEL], of so many `vectors` of the panel; rows of `a` are `down` elements apart, its
 /// columns `along`. `rows`, `vectors` and one of the two are constants where this is called, and so is `pairs`: true if an element stands
 /// for two numbers. What lies ahead is fetched a line at a time, which costs nothing here.
@@ -258,25 +272,23 @@ static inline __attribute__((always_inline)) void tile(bool pairs, int rows, int
 #pragma GCC unroll 16
         for (int i = 0; i < rows; i += 3) thirds[i / 3] += along;
     }
-    const bool simple = ends->other == NULL && !ends->bounded, sum = ends->added;
+    if (ends->other != NULL || ends->bounded) {
+        float workspace[ROWS * PANEL] __attribute__((aligned(64)));
 #pragma GCC unroll 16
-    for (int i = 0; simple && i < rows; ++i) {
+        for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
-        for (int j = 0; j < vectors; ++j) {
-            unaligned * target = (unaligned *) (c + i * ldc + j * WIDTH);
-            *target = sum ? sums[i][j] + *target : sums[i][j];
+            for (int j = 0; j < vectors; ++j) *(vector *) (workspace + i * PANEL + j * WIDTH) = sums[i][j];
         }
+        end_tile(workspace, rows, vectors, ends, c, ldc);
+        return;
     }
-    if (simple) return;
-    const struct ends e = *ends;
+    const bool add = ends->added;
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; ++j) {
             unaligned * target = (unaligned *) (c + i * ldc + j * WIDTH);
-            if (e.added) sums[i][j] += *target;
-            if (e.other != NULL) sums[i][j] += e.along ? *(const unaligned *) (e.other + i * e.down + j * WIDTH) : all(e.other[i * e.down]);
-            *target = e.bounded ? between(sums[i][j], e.low, e.high) : sums[i][j];
+            *target = add ? sums[i][j] + *target : sums[i][j];
         }
     }
 }
