@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from graphc.runtime.model import Model
+    from graphc.runtime.rounding import Rounding
     from graphc.runtime.tuning import Measured
 
 
@@ -35,6 +36,15 @@ def tune(
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", help="Add the choices to this file too.", show_default=False),
     ] = None,
+    error: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="E",
+            help="With --fast on the CPU, let products stay float32 until the error is at most E of the largest number.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure the ways of computing a model's calls on a device, and remember the fastest.
@@ -44,9 +54,13 @@ def tune(
     change. Measure while the machine does nothing else. `--output` is for C++ programs (`--ways FILE`) and other processes
     (`GRAPHC_WAYS=FILE`).
 
+    With `--fast` on the CPU, `--error` has the model run once for each product, to see how much its rounding alone changes the
+    results. Those that hurt most stay float32, as few as the error allows.
+
     On a device of generated kernels it is the schedules of products and convolutions that are measured, by the device's events.
     """
     from graphc.runtime.busy import Watch
+    from graphc.runtime.rounding import choose_rounding
     from graphc.runtime.tuning import tune as measure
     from graphc.targets.ggml.run.choose.choices import remember, store_for
 
@@ -57,6 +71,8 @@ def tune(
     if executor.launched is not None:
         if output is not None:
             raise InputError("--output is for ways of the CPU and of ggml's backends; C++ programs choose no schedules")
+        if error is not None:
+            raise InputError("--error is for the CPU: what kernels of a device multiply is not chosen for each of them")
         sizes = compiling.free_sizes(model, loaded.program)
         _tune_schedules(model, loaded, given_or_random(loaded.program, input, inputs, sizes, random), as_json)
         return
@@ -69,11 +85,17 @@ def tune(
     if watch.warning:
         note(f"warning: {watch.warning}")
     lines = {each.key: f"{each.way}  # {_times(each)}" for each in measured if each.steady}
+    rounding = None
+    if error is not None:
+        ways = {each.key: each.way for each in measured if each.steady}
+        rounding = choose_rounding(loaded, given, error, ways, terminal_progress())
+        lines |= rounding.lines
     for path in filter(None, (store.path, output)):
         remember(path, store.device, lines)
     if as_json:
         calls = [{**asdict(each), "saved": each.saved} for each in measured]
-        say_json({"device": store.device, "file": store.path, "calls": calls})
+        rounded = None if rounding is None else asdict(rounding)
+        say_json({"device": store.device, "file": store.path, "calls": calls, "rounding": rounded})
         return
     others = [each for each in measured if each.way != each.usual]
     saved = seconds_text(sum(each.saved for each in others))
@@ -87,8 +109,10 @@ def tune(
     )
     say()
     _say(measured)
-    if len(lines) < len(measured):
-        note(f"{len(measured) - len(lines)} could not be measured, because other programs used the machine: try again")
+    if rounding is not None:
+        _say_rounding(rounding)
+    if unsteady := sum(not each.steady for each in measured):
+        note(f"{unsteady} could not be measured, because other programs used the machine: try again")
     for path in filter(None, (store.path, output)):
         note(f"wrote {printable(path)}")
 
@@ -146,6 +170,18 @@ def _say(measured: Sequence[Measured]) -> None:
         for each in measured
     ]
     say_table(("call", "count", *ways, "chosen"), rows, "lr" + "r" * len(ways))
+
+
+def _say_rounding(rounding: Rounding) -> None:
+    kept = list(rounding.errors.items())[: rounding.kept]
+    say()
+    say(
+        f"{len(kept)} of {len(rounding.errors)} products stay float32: the error is {rounding.error:.1e}, "
+        f"{rounding.error_of_all:.1e} if all are rounded"
+    )
+    if kept:
+        say()
+        say_table(("product", "error alone"), [(name, f"{error:.1e}") for name, error in kept], "lr")
 
 
 def _times(measured: Measured) -> str:

@@ -34,7 +34,7 @@ DECLARATIONS = """\
 extern "C" {{
 #endif
 
-/// The composites that have several ways, each with its ways.
+/// What has several ways, each with its ways: composites, and how our own code multiplies.
 #define GRAPHC_WAYS {ways}
 
 {declared}
@@ -63,6 +63,7 @@ def built_in_c() -> dict[str, Composite]:
 def declarations() -> str:
     """The header that declares them, and names the ways of composites."""
     several = [[name.removeprefix(PREFIX), *each.ways] for name, each in sorted(COMPOSITES.items()) if each.ways]
+    several.append(["product", "bfloat16", "float32"])
     ways = ", ".join(f"{{{', '.join(map(quoted, each))}}}" for each in several)
     declared = "".join(folded(f"GRAPHC_API {_head(each)};") + "\n" for each in built_in_c().values())
     return DECLARATIONS.format(ways=ways, declared=declared)

@@ -54,6 +54,12 @@ bool graphc_builder_taken(struct graphc_builder * b, const char ** key, const ch
     return *way != NULL;
 }
 
+const char * graphc_builder_product(const struct graphc_builder * b, int index) {
+    const struct product * found = b->products;
+    for (; found != NULL && index > 0; --index) found = found->next;
+    return found == NULL ? NULL : found->name;
+}
+
 // Choices between ways
 
 enum { MOST_WAYS = 8 };

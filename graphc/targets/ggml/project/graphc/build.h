@@ -55,6 +55,9 @@ GRAPHC_API const struct graphc_activation * graphc_builder_activation(struct gra
 /// The key of the call that was built last and the way that it took, where there are several; told once.
 GRAPHC_API bool graphc_builder_taken(struct graphc_builder * b, const char ** key, const char ** way);
 
+/// The name that choices have for the product so many behind the first of those that our code may round; NULL if there is none.
+GRAPHC_API const char * graphc_builder_product(const struct graphc_builder * b, int index);
+
 #ifdef __cplusplus
 }
 #endif

@@ -12,6 +12,7 @@
 
 enum {
     KEY_SIZE = 512,
+    PRODUCT_SIZE = 128,
     SIZES_SIZE = 84,
     MOST_DEVICES = 16,
     MOST_SOURCES = 6,  // tensors that a function of ours reads
@@ -28,6 +29,13 @@ struct kept {
 struct choice {
     const char * key, * way;
     struct choice * next;
+};
+
+/// A product that our code may round, by the name that choices have for it: what it multiplies with, and which of those alike it is.
+struct product {
+    char name[PRODUCT_SIZE];
+    size_t alike;  // characters of the name that those alike share
+    struct product * next;
 };
 
 struct factors {
@@ -48,6 +56,7 @@ struct graphc_builder {
     struct kept * kept;
     struct choice * choices;
     struct factors * factors;
+    struct product * products;  // in their order
     char key[KEY_SIZE];
     const char * way;
 };
@@ -63,21 +72,38 @@ static inline void * keep(struct graphc_builder * b, size_t size) {
 
 static inline bool same(const char * a, const char * b) { return strcmp(a, b) == 0; }
 
-/// The way that was chosen for the call whose key the builder has, or else for all calls of its kind; "" if none was.
-static inline const char * chosen(const struct graphc_builder * b) {
+/// The way that was chosen for a key, or else for all calls of its kind; "" if none was.
+static inline const char * chosen_for(const struct graphc_builder * b, const char * key) {
     const char * of_all = "";
     for (const struct choice * each = b->choices; each != NULL; each = each->next) {
-        if (same(each->key, b->key)) return each->way;
+        if (same(each->key, key)) return each->way;
         const char * star = strstr(each->key, " *");
-        if (star != NULL && strncmp(each->key, b->key, (size_t) (star + 1 - each->key)) == 0 && *of_all == 0) of_all = each->way;
+        if (star != NULL && strncmp(each->key, key, (size_t) (star + 1 - each->key)) == 0 && *of_all == 0) of_all = each->way;
     }
     return of_all;
 }
+
+/// The same for the call whose key the builder has.
+static inline const char * chosen(const struct graphc_builder * b) { return chosen_for(b, b->key); }
 
 /// A tensor's sizes as a part of a key.
 static inline const char * sizes_of(const struct ggml_tensor * t, char * text) {
     snprintf(text, SIZES_SIZE, "%" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64, t->ne[0], t->ne[1], t->ne[2], t->ne[3]);
     return text;
+}
+
+/// True if our code rounds the operands of the next product with this matrix or kernel: it may, and was not chosen to leave them as they are.
+static inline bool rounds(struct graphc_builder * b, const struct ggml_tensor * with) {
+    struct product * made = b->pairs ? (struct product *) keep(b, sizeof *made) : NULL;
+    if (made == NULL) return false;
+    char sizes[SIZES_SIZE];
+    made->alike = (size_t) snprintf(made->name, sizeof made->name, "product %s %s number ", b->ggml->type_name(with->type), sizes_of(with, sizes));
+    int number = 1;
+    struct product ** last = &b->products;
+    for (; *last != NULL; last = &(*last)->next) number += (*last)->alike == made->alike && strncmp((*last)->name, made->name, made->alike) == 0;
+    *last = made;
+    snprintf(made->name + made->alike, sizeof made->name - made->alike, "%d", number);
+    return !same(chosen_for(b, made->name), "float32");
 }
 
 static inline bool is_supported(const struct graphc_builder * b, const struct ggml_tensor * tensor) {

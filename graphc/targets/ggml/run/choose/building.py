@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -85,6 +86,11 @@ class Building:
         assert key.value is not None
         assert way.value is not None
         return key.value.decode(), way.value.decode()
+
+    def products(self) -> list[str]:
+        """The names that choices have for the products that our own code may round, in their order."""
+        names = map(self.library.graphc_builder_product, itertools.repeat(self._builder), itertools.count())
+        return [name.decode() for name in itertools.takewhile(bool, names)]
 
     def free(self) -> None:
         """Give back the settings."""

@@ -36,6 +36,7 @@ RESULTS = {
     "builder_new": ctypes.c_void_p,
     "builder_taken": ctypes.c_bool,
     "builder_activation": ctypes.c_void_p,
+    "builder_product": ctypes.c_char_p,
     "assign": ctypes.c_bool,
     "multiplies_pairs": ctypes.c_bool,
 }

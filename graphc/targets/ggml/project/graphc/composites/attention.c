@@ -14,7 +14,7 @@ static struct ggml_tensor * own_attention(struct graphc_builder * b, struct ggml
     if (!b->own->takes_attention(k, q, columns, mask)) return NULL;
     struct graphc_attention_settings settings;
     memset(&settings, 0, sizeof settings);
-    settings.factor = scale, settings.pairs = b->pairs;
+    settings.factor = scale, settings.pairs = rounds(b, k);
     const int64_t ne[] = {v->ne[0], q->ne[2], q->ne[1], q->ne[3]};
     struct ggml_tensor * sources[] = {k, q, columns, mask};
     return computed(b, b->own->attention, &settings, sizeof settings, ne, sources, mask == NULL ? 3 : 4);

@@ -48,8 +48,9 @@ static struct ggml_tensor * own_product(struct graphc_builder * b, struct ggml_t
                                         int scaled, const struct graphc_activation * activation, struct ggml_tensor ** sums, int count) {
     struct graphc_mul_mat_settings settings;
     memset(&settings, 0, sizeof settings);
-    settings.types = b->ggml->get_type_traits(weight->type), settings.pairs = b->pairs, settings.scaled = scaled;
+    settings.types = b->ggml->get_type_traits(weight->type), settings.scaled = scaled;
     if (b->own == NULL || !b->own->takes_mul_mat(weight, x, &settings)) return NULL;
+    settings.pairs = rounds(b, weight);
     const int64_t ne[] = {weight->ne[1], x->ne[1], x->ne[2], x->ne[3]};
     struct ggml_tensor * sources[MOST_SOURCES] = {weight, x};
     int read = 2;
@@ -143,7 +144,7 @@ struct ggml_tensor * graphc_build_conv_2d(struct graphc_builder * b, struct ggml
         struct graphc_conv_2d_settings settings;
         memset(&settings, 0, sizeof settings);
         settings.s0 = s0, settings.s1 = s1, settings.p0 = p0, settings.p1 = p1, settings.d0 = d0, settings.d1 = d1;
-        settings.types = b->ggml->get_type_traits(kernel->type), settings.pairs = b->pairs;
+        settings.types = b->ggml->get_type_traits(kernel->type), settings.pairs = rounds(b, kernel);
         struct ggml_tensor * found = own_convolution(b, kernel, image, ne, &settings, activation, chosen_way, sums, count);
         if (found != NULL) return found;
     } else if (b->devices > 0) {
