@@ -219,7 +219,7 @@ def test_a_composite_has_an_activation(name, function, sums, monkeypatch):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
     _, met = met_by_own_code(program)
     assert len(met) == 1
-    assert [each.function for each in composed(program, activations=False).calls[:1]] == [function]
+    assert [each.function for each in composed(program, activations=()).calls[:1]] == [function]
     monkeypatch.setattr("graphc.targets.ggml.run.executor.load_own", lambda: None)  # by expansions, and kernels
     (found,), (_, expected) = ran(program, False), ran(behind(name, function, sums, twice=True), False)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)

@@ -53,7 +53,7 @@ def test_every_kernel_is_a_file_and_the_index_says_where_it_is_launched(folder: 
     rows = [line.split("  ") for line in (folder / "index.txt").read_text().splitlines()[3:]]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
     assert cells == [
-        ["dense: /dense/MatMul", "f32 [1, 1, 5, 4]", "[1, 1, 1]", "128", "24576", "linear.dense.cu"],
+        ["dense: /dense/MatMul", "f32 [1, 1, 5, 4]", "[1, 1, 1]", "128", "49152", "linear.dense.cu"],
         ["/Relu", "f32 [1, 1, 5, 4]", "[1, 1, 1]", "128", "0", "pointwise.Relu.cu"],
     ]
     if find_toolchain():

@@ -37,6 +37,9 @@ from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program, Wei
 from graphc.targets.ggml.program.rules import VIEWS
 from graphc.targets.ggml.program.tensor import Arg, Tensor
 
+RELU = "relu"
+"""The activation that kernels of products take with their sums; they take up any other expression as what reads these."""
+
 CHEAP, DEEP = 2, 48
 """How much may be computed again wherever it is read, and how much for one element before it is put into memory."""
 
@@ -81,7 +84,7 @@ def generated(
 ) -> Generated:
     """A program for devices that take kernels in a form; `fast` if products may be of float16. `scheduling`
     names schedules that suit a device; without, they are those of the form's fixed rules."""
-    program = composed(program, activations=False)
+    program = composed(program, activations={RELU})
     reads = Counter(
         arg.weight
         for each in with_blocks(program)
@@ -145,7 +148,7 @@ class _Pass:
         try:
             x = self.read(calls[0].args[1])
             each = [
-                (call.result, self.read(call.args[0]), call.args[2:3] == (True,), [*map(self.read, call.args[3:])])
+                (call.result, self.read(call.args[0]), any(call.args[2:3]), [*map(self.read, call.args[3:])])
                 for call in calls
             ]
             self.arrays.update(zip(numbers, products.linear_products(self.generator, x, each), strict=True))

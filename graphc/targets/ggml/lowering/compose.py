@@ -7,7 +7,7 @@ together; each composite's file says of what (`program/composites/`). Reshapes o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from graphc.ir import module_path
@@ -21,9 +21,9 @@ from graphc.targets.ggml.program.rules import RESHAPES
 from graphc.targets.ggml.program.tensor import Arg, ProgramError, Quad, Tensor, dense
 
 
-def composed(program: Program, activations: bool = True) -> Program:
+def composed(program: Program, activations: Collection[str] | None = None) -> Program:
     """The same program by composites; weights, kernels, inputs and outputs are the same objects, or those of the same numbers.
-    Without `activations`, these stay calls of their own: kernels that are generated for devices take up any."""
+    Products and convolutions do any activation, or one of those that are named."""
     result = replace(program, calls=[], outputs=[])
     moved: dict[int, Tensor] = {}
 
@@ -113,7 +113,7 @@ def _all_moved(args: Iterable[Arg], moved: Mapping[int, Tensor]) -> tuple[Arg, .
     return tuple(_moved(arg, moved) if isinstance(arg, Tensor) else arg for arg in args)
 
 
-def _composed(program: Program, activations: bool) -> Iterator[tuple[int, Call]]:
+def _composed(program: Program, activations: Collection[str] | None) -> Iterator[tuple[int, Call]]:
     """The calls that are left, each with the number of the one in whose place it is; their arguments have the old numbers."""
     live = live_calls(program)
     uses = Counter(output.tensor.call for output in program.outputs)
@@ -131,8 +131,7 @@ def _composed(program: Program, activations: bool) -> Iterator[tuple[int, Call]]
                 del calls[inner]
                 call = more
         calls[index] = call
-    if activations:
-        _take_activations(program, calls, uses)
+    _take_activations(program, calls, uses, activations)
     calls = {index: _raised(_with_vectors(call, calls), RAISED_LAST) for index, call in calls.items()}
     left = live_calls(program, calls)
     yield from ((index, call) for index, call in calls.items() if index in left)
@@ -173,11 +172,14 @@ def _raised(call: Call, raised: Mapping[str, tuple[str, Raised]]) -> Call:
     return call if args is None else replace(call, function=name, args=args)
 
 
-def _take_activations(program: Program, calls: dict[int, Call], uses: Mapping[int, int]) -> None:
+def _take_activations(
+    program: Program, calls: dict[int, Call], uses: Mapping[int, int], activations: Collection[str] | None
+) -> None:
     """Have composites do the activations that alone read their results; of those which gate something, there are none left."""
     for index, behind in list(calls.items()):
         activation = activation_of(behind, program.kernels)
-        source = behind.args[0] if activation else None
+        taken = activation is not None and (activations is None or activation.name in activations)
+        source = behind.args[0] if taken else None
         if not isinstance(source, Tensor) or uses[source.call] != 1 or source.call not in calls:
             continue
         call = calls[source.call]

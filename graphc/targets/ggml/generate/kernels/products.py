@@ -263,8 +263,7 @@ class _Sums:
     """What becomes of the sums of a product: where they go, and what is done with them on their way out."""
 
     def __init__(self, g: Generator, result: Tensor, place: ResultPlace, relu: bool, added: Sequence[Array]) -> None:
-        assert isinstance(relu, bool), "its program was composed with activations"
-        self.g, self.ne, self.place, self.relu = g, result.ne, place, relu
+        self.g, self.ne, self.place, self.relu = g, result.ne, place, bool(relu)
         self.column = variable("column", result.ne[0] if result.ne[0] != 1 else 2)
         self.added = [self.readable(each) for each in added]
 
