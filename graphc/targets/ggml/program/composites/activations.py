@@ -116,12 +116,18 @@ def activation_of(call: Call, kernels: Sequence[KernelUse]) -> Activation | None
     return Activation(call.function.removeprefix(PREFIX), tuple(arg for arg in call.args if isinstance(arg, float)))
 
 
+def told(activation: ActivationOrNone) -> Activation | None:
+    """The activation that a composite is told of; None if it is none."""
+    if isinstance(activation, bool):
+        return Activation("relu") if activation else None
+    return activation
+
+
 def activated(call: Expansion, x: Tensor, activation: ActivationOrNone) -> Tensor:
     """What an activation makes of x."""
-    if not activation:
+    found = told(activation)
+    if found is None:
         return x
-    found = Activation("relu") if activation is True else activation
-    assert isinstance(found, Activation)
     if found.kernel >= 0:
         return call.by_kernel(found.kernel, x)
     composite = COMPOSITES[PREFIX + found.name]

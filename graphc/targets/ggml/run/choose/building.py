@@ -12,8 +12,8 @@ from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.once import once
 from graphc.targets.ggml.program.composites import COMPOSITES, ActivationOrNone
+from graphc.targets.ggml.program.composites.activations import told
 from graphc.targets.ggml.program.in_c import c_text
-from graphc.targets.ggml.program.tensor import Activation
 from graphc.targets.ggml.run.choose.library import Own
 from graphc.targets.ggml.run.device.devices import backend_name
 
@@ -68,9 +68,9 @@ class Building:
         """What C is given for an argument of this kind."""
         if kind != ActivationOrNone:
             return KINDS[kind](arg) if kind in KINDS else arg
-        if not arg:
+        found = told(arg)
+        if found is None:
             return None
-        found = Activation("relu") if arg is True else arg
         first, second = map(ctypes.c_float, (*found.numbers, 0.0, 0.0)[:2])
         made = self.library.graphc_builder_activation(self._builder, found.name.encode(), first, second)
         if not made:

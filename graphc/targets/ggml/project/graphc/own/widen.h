@@ -42,9 +42,9 @@ static inline float float16(uint16_t x) {
 }
 
 #if !defined(__clang__) && __GNUC__ < 12
-#define SPREAD(type, x, ...) __builtin_shuffle(x, (type){0}, (type){__VA_ARGS__})
+#define WITH_ZEROS(type, x, ...) __builtin_shuffle(x, (type){0}, (type){__VA_ARGS__})
 #else
-#define SPREAD(type, x, ...) __builtin_shufflevector(x, (type){0}, __VA_ARGS__)
+#define WITH_ZEROS(type, x, ...) __builtin_shufflevector(x, (type){0}, __VA_ARGS__)
 #endif
 
 static inline bytes load(const uint8_t * from) { return *(const bytes_anywhere *) from; }
@@ -59,8 +59,8 @@ static inline integers numbers(bytes x) {
 #else  // which compilers do an element at a time
     typedef uint8_t sixteen __attribute__((vector_size(16)));
     typedef uint16_t eight __attribute__((vector_size(16)));
-    const eight y = (eight) SPREAD(sixteen, (sixteen) (bits){((words) x)[0]}, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    return (integers) SPREAD(eight, y, 0, 8, 1, 9, 2, 10, 3, 11);
+    const eight y = (eight) WITH_ZEROS(sixteen, (sixteen) (bits){((words) x)[0]}, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    return (integers) WITH_ZEROS(eight, y, 0, 8, 1, 9, 2, 10, 3, 11);
 #endif
 }
 
