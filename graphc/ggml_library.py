@@ -17,12 +17,12 @@ import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from graphc.errors import GraphcError
 from graphc.ggml_bindings import Ggml
+from graphc.records import dataclass
 
 TURNS = "4000"
 """Some ten microseconds."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from graphc.errors import GraphcError
 from graphc.ir.types import BF16, F16, F32
+from graphc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (
+    "records",
     "errors forking once trace files cache zig ggml_declarations ggml_bindings ggml_library ggml_source cmake cross versions",
     "shapes",
     "ir ggml_types",

@@ -9,13 +9,13 @@ import ctypes
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from graphc.backends.guard import ServerLost, guarded
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
+from graphc.records import dataclass
 
 if TYPE_CHECKING:
     import socket

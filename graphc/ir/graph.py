@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphc.ir.about import About
 from graphc.ir.types import TensorType
+from graphc.records import dataclass
 from graphc.shapes import Dim, Expr, is_static, symbols
 
 if TYPE_CHECKING:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import ml_dtypes
 import numpy as np
 
 from graphc.errors import ShapeError
+from graphc.records import dataclass
 from graphc.shapes import Dim, product
 
 F32 = np.dtype(np.float32)

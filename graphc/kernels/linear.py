@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from graphc.ir.types import I64
 from graphc.kernels.scalar import Scalar, constant, make
+from graphc.records import dataclass
 from graphc.shapes import Dim, Expr, dim_max, dim_min, lower_bound, upper_bound
 
 ARITHMETIC = frozenset({"+", "-", "*", "neg", "//", "%"})

@@ -7,12 +7,13 @@ inner one: `row`, over all axes but the last, and the last. Both are shared out 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphc.ir.types import BOOL, I64
 from graphc.kernels.linear import ARITHMETIC, ZERO, compare, linear
 from graphc.kernels.scalar import COMPARISONS, Kernel, Scalar, constant, make, result_index, trace, variable
 from graphc.kernels.use import KernelUse
+from graphc.records import dataclass
 from graphc.shapes import Dim, product
 
 

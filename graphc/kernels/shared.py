@@ -9,7 +9,7 @@ with or divided by, nor how often a reduction runs, so that the innermost loops 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from itertools import combinations
 from typing import Any, TypeAlias, Union
 
@@ -21,6 +21,7 @@ from graphc.kernels.nest import Nest, extent, name
 from graphc.kernels.scalar import COMPARISONS, Scalar, make, variable
 from graphc.kernels.use import KernelUse
 from graphc.ops.base import Routine
+from graphc.records import dataclass
 from graphc.shapes import Dim, Expr, lower_bound, product, symbol
 
 Number: TypeAlias = Union[Dim, float]

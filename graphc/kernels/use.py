@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from graphc.ir.graph import names_in
+from graphc.records import dataclass
 from graphc.shapes import Dim
 
 

@@ -14,7 +14,7 @@ one of four ways, tried in this order, how a target computes it:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +27,7 @@ import graphc.ops
 from graphc.errors import ShapeError
 from graphc.ir.graph import Graph, Node, Source, Value
 from graphc.ir.types import TensorType
+from graphc.records import dataclass
 from graphc.shapes import Dim, product
 
 if TYPE_CHECKING:

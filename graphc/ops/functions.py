@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from graphc.errors import InputError
 from graphc.ir.types import BOOL, F32, F64, FLOATS, INTEGERS, STRING
+from graphc.records import dataclass
 from graphc.shapes import Dim, Expr, Undecidable, dim_max, dim_min, lower_bound, upper_bound
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +13,7 @@ from graphc.ir.types import BOOL, F32, STRING, TensorType
 from graphc.ops.base import Emit, Op, broadcast_shapes
 from graphc.ops.movement import Expand, Reshape, Transpose
 from graphc.ops.precision import NARROW, in_float32
+from graphc.records import dataclass
 from graphc.shapes import Dim
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +20,7 @@ from graphc.ops.collapse import (
     split,
     touched_groups,
 )
+from graphc.records import dataclass
 from graphc.shapes import Dim, Expr, Undecidable, dim_max, is_static, lower_bound, product
 
 if TYPE_CHECKING:

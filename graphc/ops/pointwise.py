@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from graphc.ir.types import BF16, BOOL, F16, F32, FLOATS, I32, INTEGERS, STRING,
 from graphc.ops.base import Op, broadcast_shapes
 from graphc.ops.collapse import MAX_RANK, broadcast_groups, left_padded, merge
 from graphc.ops.functions import BINARY, UNARY, BinaryFunction, UnaryFunction
+from graphc.records import dataclass
 from graphc.shapes import Expr, Undecidable
 
 if TYPE_CHECKING:

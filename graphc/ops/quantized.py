@@ -6,7 +6,6 @@ Scales are float32; they and the zero points broadcast to the tensor. What is ro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +18,7 @@ from graphc.ops.collapse import MAX_RANK
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Reshape, Slice
 from graphc.ops.pointwise import Binary, Cast, load_broadcast
+from graphc.records import dataclass
 from graphc.shapes import upper_bound
 
 if TYPE_CHECKING:

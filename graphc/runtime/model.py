@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ import numpy as np
 
 from graphc.backends.precision import given_up
 from graphc.errors import InputError
+from graphc.records import dataclass
 from graphc.runtime.lent import lent
 from graphc.runtime.turns import Turns
 from graphc.shapes import Dim, Expr, bind, integer, symbols

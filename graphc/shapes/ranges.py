@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from math import lcm
 from typing import TypeAlias, Union
 
+from graphc.records import dataclass
 from graphc.shapes.dim import Atom, Dim, symbol
 
 _RANGE = re.compile(r"([0-9]{1,18})?\.\.([0-9]{1,18})?(?::([0-9]{1,18}))?")

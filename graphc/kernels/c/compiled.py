@@ -127,14 +127,24 @@ def _load(content: bytes) -> ctypes.CDLL:
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
     """A folder for a moment: in the cache, or else where the system has such folders."""
-    import tempfile
-
     try:
-        made = tempfile.TemporaryDirectory(dir=make_cache_folder(KEPT_IN), prefix=SCRATCH, ignore_cleanup_errors=True)
+        folder = make_cache_folder(KEPT_IN) / f"{SCRATCH}{os.urandom(8).hex()}"
+        folder.mkdir(mode=0o700)
     except OSError:
-        made = tempfile.TemporaryDirectory(prefix="graphc-", ignore_cleanup_errors=True)
-    with made as name:
-        yield Path(name)
+        import tempfile
+
+        folder = Path(tempfile.mkdtemp(prefix="graphc-"))
+    try:
+        yield folder
+    finally:
+        try:
+            for each in folder.iterdir():
+                each.unlink()
+            folder.rmdir()
+        except OSError:  # a compiler left a folder there, or a library is in use
+            import shutil
+
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sweep() -> None:

@@ -22,10 +22,10 @@ def find_compiler() -> tuple[str, ...] | None:
 
     Raises BuildError if `CC` names what is not installed, or is not a command.
     """
-    from shutil import which  # a program that a wheel runs has nothing to compile, as a rule
-
     chosen = os.environ.get("CC", "").strip()
     if chosen:
+        from shutil import which  # with archives and what packs them: it takes long to import
+
         try:
             command = tuple(shlex.split(chosen, posix=os.name != "nt"))
         except ValueError as error:
@@ -33,8 +33,9 @@ def find_compiler() -> tuple[str, ...] | None:
         if not which(command[0]):
             raise BuildError(f"the C compiler that CC names, {command[0]}, is not installed")
         return command
-    found = next(filter(None, map(which, COMPILERS)), None)
-    if found is not None:
-        return (found,)
+    found = (os.path.join(folder, name) for name in COMPILERS for folder in os.get_exec_path())
+    for path in found:
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return (path,)
     zig = find_zig()
     return None if zig is None else (str(zig), "cc")

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from graphc.errors import GraphcError
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, FLOATS, INTEGERS, NARROW
+from graphc.records import dataclass
 
 _STORED = {F32: "float", F64: "double", F16: "graphc_f16", BF16: "graphc_bf16", BOOL: "uint8_t"}
 _BYTES = dict.fromkeys(NARROW, "uint8_t")

@@ -10,7 +10,6 @@ The file relies on integers that wrap around and on floating-point arithmetic as
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from graphc.kernels.scalar import Scalar, make, variable
 from graphc.kernels.shared import Number, Place, Shared, share
 from graphc.kernels.use import KernelUse
 from graphc.ops.base import Routine
+from graphc.records import dataclass
 from graphc.shapes import Dim, Expr, product, symbols
 
 DATA = """\

@@ -11,7 +11,6 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 from graphc.errors import EngineError
 from graphc.files import map_file, replacing
 from graphc.ggml_types import TYPES, nbytes
+from graphc.records import dataclass
 from graphc.trace import SILENT, Progress
 
 VERSION = 3

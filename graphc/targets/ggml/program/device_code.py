@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from graphc.errors import EngineError
+from graphc.records import dataclass
 
 KEY = "graphc.kernels"
 """What an engine's metadata call the description of the code; the code for a target follows, behind a point."""

@@ -11,7 +11,7 @@ nor a damaged file reaches one of ggml's own asserts, which would end the proces
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,7 @@ from graphc.ggml_types import HALVES, QUANTIZED, WHOLE, fits, narrowed, nbytes, 
 from graphc.ir.about import About
 from graphc.ir.types import F32, I8, U8, TensorType
 from graphc.kernels.use import KernelUse
+from graphc.records import dataclass
 from graphc.shapes import Dim, product
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites import COMPOSITES

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from graphc.ggml_types import QUANTIZED
+from graphc.records import dataclass
 from graphc.shapes import Dim, Expr, divisible
 from graphc.targets.ggml.program.tensor import ProgramError, Quad, Tensor, dense_strides
 

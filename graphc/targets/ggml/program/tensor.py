@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias, Union
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from graphc.errors import GraphcError
 from graphc.ggml_types import TYPES
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, MOST_BYTES, NARROW, U8
+from graphc.records import dataclass
 from graphc.shapes import Dim, Expr, product
 
 TYPE_SIZES: dict[str, int] = {name: type.size for name, type in TYPES.items()}

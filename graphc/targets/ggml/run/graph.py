@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
+from graphc.records import dataclass
 from graphc.shapes import integer
 from graphc.targets.ggml.program.bound import check_bound, known_calls
 from graphc.targets.ggml.program.composites import COMPOSITES

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from graphc.records import dataclass
 from graphc.targets.ggml.program.rules import CALLS, Layout, packed, rule
 from graphc.targets.ggml.program.tensor import Activation, Arg, Tensor, checked
 

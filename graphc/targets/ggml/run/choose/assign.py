@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
+from graphc.records import dataclass
 from graphc.targets.ggml.run.choose.building import ggml_functions
 from graphc.targets.ggml.run.choose.library import Own
 from graphc.targets.ggml.run.device.devices import backend_name

@@ -12,7 +12,6 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from graphc.errors import GraphcError
 from graphc.files import replacing
 from graphc.ggml_library import ggml
 from graphc.kernels.c.compiled import machine
+from graphc.records import dataclass
 from graphc.targets.ggml.run.choose.library import load_own
 from graphc.targets.ggml.run.device.devices import backend_name
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from graphc.errors import InputError
+from graphc.records import dataclass
 
 Limit: TypeAlias = int | None
 Memory: TypeAlias = int | str | Sequence[int | str | None] | None

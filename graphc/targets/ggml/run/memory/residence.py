@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
+from graphc.records import dataclass
 from graphc.targets.ggml.program.calls import VIEWS
 from graphc.targets.ggml.program.program import Program, with_blocks
 from graphc.targets.ggml.program.tensor import Tensor
