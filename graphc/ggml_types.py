@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import GraphcError
-from graphc.ir.types import BF16, F16, F32
+from graphc.ir.foreign import BF16_STORED, U16, from_bf16, to_bf16
+from graphc.ir.types import F16, F32
 from graphc.records import dataclass
 
 
@@ -48,7 +49,7 @@ QUANTIZED = {
 
 TYPES = {**PLAIN, **QUANTIZED}
 
-HALVES = {"F16": F16, "BF16": BF16}
+HALVES = {"F16": F16, "BF16": BF16_STORED}
 
 GUIDED = {"IQ2_XXS", "IQ2_XS", "IQ1_S"}
 """Types that ggml does not quantize to without knowing how much each column matters."""
@@ -87,8 +88,9 @@ def narrowed(type: str, array: np.ndarray) -> np.ndarray:
     if type in QUANTIZED:
         return quantize(type, array)
     with np.errstate(over="ignore"):
-        found = array.astype(HALVES[type])
-    if np.isinf(found).any() and not np.array_equal(np.isinf(found), np.isinf(array)):
+        found = to_bf16(array) if HALVES[type] == U16 else array.astype(HALVES[type])
+    numbers = from_bf16(found) if HALVES[type] == U16 else found
+    if np.isinf(numbers).any() and not np.array_equal(np.isinf(numbers), np.isinf(array)):
         raise GraphcError(f"{np.abs(array[np.isfinite(array)]).max():g} is larger than any number of {type.lower()}")
     return found
 
@@ -97,7 +99,7 @@ def widened(type: str, stored: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """The float32 numbers of an array of this shape that is stored in a narrower type."""
     if type in QUANTIZED:
         return dequantize(type, np.ascontiguousarray(stored), prod(shape)).reshape(shape)
-    return stored.astype(F32).reshape(shape)
+    return (from_bf16(stored) if stored.dtype == U16 else stored.astype(F32)).reshape(shape)
 
 
 def whole_in_blocks(type: str, array: np.ndarray) -> np.ndarray:

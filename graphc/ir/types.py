@@ -1,18 +1,18 @@
-"""Types of values: an element type (a numpy dtype, those of `ml_dtypes` included) and a shape of `Dim`s."""
+"""Types of values: an element type (a numpy dtype, those of `foreign.py` included) and a shape of `Dim`s."""
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 
 from graphc.errors import ShapeError
+from graphc.ir.foreign import foreign
 from graphc.records import dataclass
 from graphc.shapes import Dim, product
 
 F32 = np.dtype(np.float32)
 F64 = np.dtype(np.float64)
 F16 = np.dtype(np.float16)
-BF16 = np.dtype(ml_dtypes.bfloat16)
+BF16 = foreign("bfloat16")
 I8 = np.dtype(np.int8)
 I16 = np.dtype(np.int16)
 I32 = np.dtype(np.int32)
@@ -24,7 +24,7 @@ STRING = np.dtype(object)
 FLOATS = frozenset({F16, BF16, F32, F64})
 INTEGERS = frozenset(np.dtype(t) for t in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"))
 NARROW = frozenset(
-    np.dtype(getattr(ml_dtypes, name))
+    foreign(name)
     for name in (
         "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn",
         "int4", "uint4", "int2", "uint2",

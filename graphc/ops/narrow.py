@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import ml_dtypes
 import numpy as np
 
 from graphc.errors import ShapeError
+from graphc.ir.foreign import foreign
 from graphc.ir.graph import Value
 from graphc.ir.types import BF16, BOOL, F16, F32, F64, FLOATS, I32, INTEGERS, NARROW, U8, TensorType
 from graphc.ops.base import Emit, Op
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from graphc.targets.ggml.lowering.builder import Builder
     from graphc.targets.ggml.program.tensor import Tensor
 
-E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
+E8M0 = foreign("float8_e8m0fnu")
 ROUNDING = ("up", "down", "nearest")
 """Ways to round to a power of two."""
 
@@ -44,15 +44,15 @@ class Format:
 
 
 FORMATS: dict[np.dtype, Format] = {
-    np.dtype(ml_dtypes.float8_e4m3fn): Format(3, -6, 0x80, 0x7E, 0x7F, 0x7F),
-    np.dtype(ml_dtypes.float8_e4m3fnuz): Format(3, -7, 0x80, 0x7F, 0x80, 0x80, signed=False),
-    np.dtype(ml_dtypes.float8_e5m2): Format(2, -14, 0x80, 0x7B, 0x7C, 0x7E),
-    np.dtype(ml_dtypes.float8_e5m2fnuz): Format(2, -15, 0x80, 0x7F, 0x80, 0x80, signed=False),
-    np.dtype(ml_dtypes.float4_e2m1fn): Format(1, 0, 0x8, 0x7, 0x7, 0x8),
+    foreign("float8_e4m3fn"): Format(3, -6, 0x80, 0x7E, 0x7F, 0x7F),
+    foreign("float8_e4m3fnuz"): Format(3, -7, 0x80, 0x7F, 0x80, 0x80, signed=False),
+    foreign("float8_e5m2"): Format(2, -14, 0x80, 0x7B, 0x7C, 0x7E),
+    foreign("float8_e5m2fnuz"): Format(2, -15, 0x80, 0x7F, 0x80, 0x80, signed=False),
+    foreign("float4_e2m1fn"): Format(1, 0, 0x8, 0x7, 0x7, 0x8),
 }
 
 WIDTHS: dict[np.dtype, int] = {
-    np.dtype(ml_dtypes.int4): 4, np.dtype(ml_dtypes.uint4): 4, np.dtype(ml_dtypes.int2): 2, np.dtype(ml_dtypes.uint2): 2,
+    foreign("int4"): 4, foreign("uint4"): 4, foreign("int2"): 2, foreign("uint2"): 2,
 }  # fmt: skip
 """Bits of the integers."""
 

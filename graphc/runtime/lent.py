@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from graphc.errors import InputError
+from graphc.ir.foreign import foreign
+from graphc.ir.types import BF16
 
 HOSTS = {1, 3, 11}
 """DLPack's numbers of memory that the CPU reads: its own, and what CUDA and ROCm have pinned. Source: dlpack.h."""
@@ -27,11 +28,11 @@ DEVICES: Mapping[int, str] = {
 """What other numbers stand for."""
 
 TYPES: Mapping[tuple[int, int], np.dtype] = {
-    (4, 16): np.dtype(ml_dtypes.bfloat16),
-    (10, 8): np.dtype(ml_dtypes.float8_e4m3fn),
-    (11, 8): np.dtype(ml_dtypes.float8_e4m3fnuz),
-    (12, 8): np.dtype(ml_dtypes.float8_e5m2),
-    (13, 8): np.dtype(ml_dtypes.float8_e5m2fnuz),
+    (4, 16): BF16,
+    (10, 8): foreign("float8_e4m3fn"),
+    (11, 8): foreign("float8_e4m3fnuz"),
+    (12, 8): foreign("float8_e5m2"),
+    (13, 8): foreign("float8_e5m2fnuz"),
 }
 """The types that NumPy's reader does not know, by DLPack's code and bits."""
 

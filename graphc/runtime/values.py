@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 
 from graphc.errors import InputError
+from graphc.ir.foreign import named
 from graphc.runtime.lent import Capsule, lent
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ _NAMES = """
     float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz uint4 int4 float4_e2m1fn float8_e8m0fnu uint2 int2
     float6_e2m3fn float6_e3m2fn
 """
-ELEMENT_TYPES: dict[int, np.dtype] = {
-    number: np.dtype(getattr(ml_dtypes, name, name)) for number, name in enumerate(_NAMES.split(), 1)
-}
+ELEMENT_TYPES: dict[int, np.dtype] = {number: named(name) for number, name in enumerate(_NAMES.split(), 1)}
 """NumPy's types by ONNX's numbers (`TensorProto.DataType`); `object` are strings."""
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, Union
 import numpy as np
 
 from graphc.errors import CheckpointError, EngineError
+from graphc.ir.foreign import elements
 from graphc.ir.types import BF16, F16, F32, F64, I8, I16, I32, I64
 from graphc.weights.formats.blocks import Blocks
 from graphc.weights.formats.gguf import Entry, read_tensors
@@ -159,7 +160,7 @@ def _of_gguf(entry: Entry, raw: np.ndarray, metadata: Mapping[str, Any]) -> np.n
     shape = metadata.get(RESHAPED + entry.name, entry.ne[::-1])
     try:
         if entry.type in GGUF_DTYPES:
-            return shaped(raw.view(GGUF_DTYPES[entry.type]), shape)
+            return shaped(elements(raw, GGUF_DTYPES[entry.type]), shape)
         check_shape(shape)
         return Blocks(entry.type, raw, tuple(shape))
     except (CheckpointError, ZeroDivisionError) as error:

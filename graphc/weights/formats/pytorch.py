@@ -16,15 +16,16 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from graphc.errors import CheckpointError
+from graphc.ir.foreign import elements
+from graphc.ir.types import BF16
 from graphc.weights.formats.tensors import MOST_REPEATED, Tensors, check_shape, mapped
 
 STORAGES = {
     "FloatStorage": np.float32, "DoubleStorage": np.float64, "HalfStorage": np.float16,
-    "BFloat16Storage": ml_dtypes.bfloat16, "LongStorage": np.int64, "IntStorage": np.int32, "ShortStorage": np.int16,
+    "BFloat16Storage": BF16, "LongStorage": np.int64, "IntStorage": np.int32, "ShortStorage": np.int16,
     "CharStorage": np.int8, "ByteStorage": np.uint8, "BoolStorage": np.bool_,
 }  # fmt: skip
 
@@ -205,10 +206,10 @@ class _Unpickler:
         kind, type, entry, _, count = self.take(1)[0]
         if kind != "storage" or not isinstance(type, Name) or type.module != "torch" or type.name not in STORAGES:
             raise CheckpointError("it refers to something that is not a storage of numbers")
-        elements = self.archive.bytes(f"data/{entry}").view(STORAGES[type.name])
-        if elements.size != count:
-            raise CheckpointError(f"it is damaged: a storage of {count} elements holds {elements.size}")
-        self.stack.append(elements)
+        found = elements(self.archive.bytes(f"data/{entry}"), STORAGES[type.name])
+        if found.size != count:
+            raise CheckpointError(f"it is damaged: a storage of {count} elements holds {found.size}")
+        self.stack.append(found)
 
     def tensor(self, storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> np.ndarray:
         """A view of a storage. Raises CheckpointError if it goes past its end."""

@@ -11,21 +11,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from graphc.errors import CheckpointError
 from graphc.files import read_file
+from graphc.ir.foreign import elements, named
 from graphc.weights.formats.tensors import Tensors, Unreadable, mapped, shaped
 
 LONGEST_HEADER = 100_000_000
 """Bytes of a header, which the format's own reader takes too."""
 
 DTYPES = {
-    "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16,
-    "I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "BOOL": np.bool_,
-    "U64": np.uint64, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8,
-    "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2,
+    kind: named(name)
+    for kind, name in {
+        "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16",
+        "I8": "int8", "BOOL": "bool", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8",
+        "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+    }.items()
 }  # fmt: skip
 
 
@@ -107,9 +109,9 @@ def _tensor(name: str, declared: Any, raw: np.ndarray) -> np.ndarray | Unreadabl
     dtype = DTYPES.get(declared["dtype"])
     if dtype is None:
         return Unreadable(f"its type {declared['dtype']} is not supported")
-    if raw.size % np.dtype(dtype).itemsize:
+    if raw.size % dtype.itemsize:
         raise CheckpointError(f"it is damaged: tensor {name!r} has {raw.size} bytes")
     try:
-        return shaped(raw.view(dtype), declared["shape"])
+        return shaped(elements(raw, dtype), declared["shape"])
     except CheckpointError as error:
         raise CheckpointError(f"tensor {name!r}: {error}") from error

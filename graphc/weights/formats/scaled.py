@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from graphc.errors import CheckpointError
+from graphc.ir.foreign import foreign
 from graphc.ir.types import F32
 
-EIGHT_BITS = {np.dtype(each) for each in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)}
+EIGHT_BITS = {foreign("float8_e4m3fn"), foreign("float8_e5m2")}
 """Types whose numbers float16 has."""
 
 

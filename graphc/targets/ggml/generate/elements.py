@@ -31,7 +31,16 @@ from graphc.targets.ggml.program.image_calls import conv_size
 from graphc.targets.ggml.program.rules import RESHAPES
 from graphc.targets.ggml.program.tensor import Constant, Quad, Tensor
 
-DTYPES = {"F32": F32, "F16": F16, "BF16": BF16, "I8": I8, "I16": I16, "I32": I32, "I64": I64, "F64": F64}
+DTYPES: dict[str, Any] = {
+    "F32": F32,
+    "F16": F16,
+    "BF16": BF16,
+    "I8": I8,
+    "I16": I16,
+    "I32": I32,
+    "I64": I64,
+    "F64": F64,
+}
 """The dtype whose elements a tensor of a type has."""
 
 Element = Callable[..., "Array | None"]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import EngineError, GraphcError
+from graphc.ir.foreign import Absent
 from graphc.ir.types import TensorType
 from graphc.kernels.use import KernelUse
 from graphc.ops.base import Op, operator_class
@@ -169,7 +170,7 @@ class _Writer:
                 return self.size(value)
             case str():
                 return {"text": value}
-            case np.dtype():
+            case np.dtype() | Absent():
                 return {"dtype": value.name}
             case Constant(name):
                 return {"constant": name}
