@@ -24,6 +24,9 @@ DATE = (1980, 1, 1, 0, 0, 0)
 INSTEAD = re.compile(r"^Requires-Dist: ggml-python\b.*\n", re.M)
 """What a wheel need not ask for if it has ggml."""
 
+TO_COMPILE = re.compile(r"^(Requires-Dist: (?:ml-dtypes|onnx|onnx-ir)\b[^;\n]*)$", re.M)
+"""What reads ONNX models, which has no wheels for musl; there the extra `compile` has it."""
+
 TIME_LIMIT = 600
 
 
@@ -53,6 +56,8 @@ def complete(
         raise BuildError(f"{pure.name} does not ask for ggml-python")
     licenses = {f"LICENSE.{part.name}": part.text for part in parts if part.text}
     listed = "".join(f"License-File: {each}\n" for each in sorted(licenses))
+    if target.system == "musl":
+        metadata = TO_COMPILE.sub(r"\1; extra == 'compile'", metadata)
     metadata = INSTEAD.sub("", metadata).replace("License-File: LICENSE\n", f"License-File: LICENSE\n{listed}")
     files[f"{info}/METADATA"] = metadata.encode()
     files[f"{info}/WHEEL"] = re.sub(

@@ -44,7 +44,13 @@ Name: graphc
 Version: 0.1.0
 License-File: LICENSE
 Requires-Dist: ggml-python==0.0.45
+Requires-Dist: ml-dtypes>=0.5
 Requires-Dist: numpy
+Requires-Dist: onnx-ir<0.2,>=0.1.16
+Requires-Dist: onnx>=1.19
+Provides-Extra: compile
+Provides-Extra: images
+Requires-Dist: pillow>=11; extra == 'images'
 """
 
 LIBRARY = """
@@ -373,8 +379,9 @@ def test_a_library_that_needs_too_much():
         check_libraries([base], TARGETS["musl-x86_64"])
 
 
-def test_what_is_in_a_wheel(tmp_path):
-    pure = tmp_path / "graphc-0.1.0-py3-none-any.whl"
+def pure_wheel(folder: Path) -> Path:
+    """A wheel without libraries, of one file."""
+    pure = folder / "graphc-0.1.0-py3-none-any.whl"
     with zipfile.ZipFile(pure, "w") as archive:
         archive.writestr("graphc/__init__.py", "")
         archive.writestr("graphc-0.1.0.dist-info/METADATA", METADATA)
@@ -382,12 +389,38 @@ def test_what_is_in_a_wheel(tmp_path):
             "graphc-0.1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
         archive.writestr("graphc-0.1.0.dist-info/RECORD", "nonsense")
+    return pure
+
+
+def ggml_headers(folder: Path) -> Path:
+    """A folder as ggml's, with its headers."""
+    (folder / "include").mkdir(parents=True)
+    for name in ("ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu.h", "gguf.h"):
+        (folder / "include" / name).write_text(name)
+    return folder
+
+
+def test_what_musl_has_no_wheels_of_is_an_extra_there(tmp_path):
+    pure, headers = pure_wheel(tmp_path), ggml_headers(tmp_path / "ggml")
+    needed = {}
+    for name in ("musl-x86_64", "linux-x86_64"):
+        with zipfile.ZipFile(complete(pure, TARGETS[name], [], headers, [], tmp_path)) as archive:
+            text = archive.read("graphc-0.1.0.dist-info/METADATA").decode()
+        needed[name] = {
+            each.removeprefix("Requires-Dist: ") for each in text.splitlines() if each.startswith("Requires-Dist: ")
+        }
+        assert "Provides-Extra: compile\n" in text
+    others = {"ml-dtypes>=0.5", "onnx-ir<0.2,>=0.1.16", "onnx>=1.19"}
+    assert others < needed["linux-x86_64"]
+    assert needed["linux-x86_64"] - others == needed["musl-x86_64"] - {f"{each}; extra == 'compile'" for each in others}
+    assert needed["musl-x86_64"] - needed["linux-x86_64"] == {f"{each}; extra == 'compile'" for each in others}
+
+
+def test_what_is_in_a_wheel(tmp_path):
+    pure = pure_wheel(tmp_path)
     own = tmp_path / "libggml-cpu-new.so"
     own.write_bytes(b"code")
-    headers = tmp_path / "ggml"
-    (headers / "include").mkdir(parents=True)
-    for name in ("ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu.h", "gguf.h"):
-        (headers / "include" / name).write_text(name)
+    headers = ggml_headers(tmp_path / "ggml")
     parts = [
         Part("ggml", "0.15", "MIT", "MIT's", "https://ggml.ai"),
         Part("table", "", "Apache-2.0", "", "https://t5.ai", "data"),

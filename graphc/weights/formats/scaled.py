@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import CheckpointError
-from graphc.ir.foreign import foreign
+from graphc.ir.foreign import elements, foreign
 from graphc.ir.types import F32
 
 EIGHT_BITS = {foreign("float8_e4m3fn"), foreign("float8_e5m2")}
 """Types whose numbers float16 has."""
+
+READ_AS = {elements(np.empty(0, np.uint8), each).dtype for each in EIGHT_BITS}
+"""What arrays of them have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +37,7 @@ class Scaled:
     dtype = F32
 
     def __post_init__(self) -> None:
-        if self.raw.dtype not in EIGHT_BITS or self.scales.shape not in {(1,), self.raw.shape[:1]}:
+        if self.raw.dtype not in READ_AS or self.scales.shape not in {(1,), self.raw.shape[:1]}:
             given = f"{self.raw.dtype} {list(self.raw.shape)} by {self.scales.dtype} {list(self.scales.shape)}"
             raise CheckpointError(f"it is scaled in a way that is not supported: {given}")
 
