@@ -1,15 +1,17 @@
 // Attention without a matrix of scores. A panel of queries passes all keys, a block at a time: the block's scores, their
 // exponentials against the largest score so far, and their share of the result, which lies transposed until the end. When a
 // larger score comes, what was summed up before is scaled down. The lanes of a vector are queries, so nothing is summed across.
-// With pairs, a block of keys and values is rounded once for several panels of queries.
+// With pairs, a block of keys and values is rounded once for several panels of queries; of large heads, it is read once for two.
 
 #include "attention.h"
 
 #include "tiles.h"
 
+#define LOG2_E 1.44269504f  // scores are logarithms to the base of 2, whose powers take less
+
 enum { KEYS = 256, DEEPEST = 512, PART = 128, FEWEST_QUERIES = 16 };
 enum { LARGE_HEAD = 256, FEW_KEYS = 64 };  // of larger heads, so few keys at once stay in the cache with their values
-enum { TOGETHER = 4, DEEPEST_PAIRS = DEEPEST / TOGETHER, KEYS_IN_PAIRS = 128 };  // as much memory for results as without
+enum { TOGETHER = 4, LARGE_TOGETHER = 2, DEEPEST_PAIRS = 128, KEYS_IN_PAIRS = 128 };
 
 /// What a panel of queries has so far: the largest score, the sum of exponentials, and the result [elements of v][PANEL].
 struct state {
@@ -31,35 +33,66 @@ struct some_keys {
 
 /// The panel's rows of a tensor as columns, times a factor; columns without a row are 0.
 static void pack_queries(const char * rows, size_t stride, int64_t count, int64_t depth, float factor, float * panel) {
-    for (int x = 0; x < PANEL; ++x) {
-        const float * row = (const float *) (rows + x * stride);
-        for (int64_t k = 0; k < depth; ++k) panel[k * PANEL + x] = x < count ? row[k] * factor : 0;
+    for (int64_t j = 0; j < PANEL; j += WIDTH) {
+        const float * from = (const float *) (rows + j * stride);
+        const int64_t there = min_of(count - j, WIDTH), next = stride / sizeof(float);
+        int64_t k = 0;
+        for (; there == WIDTH && k + WIDTH <= depth; k += WIDTH) transpose(from + k, next, panel + k * PANEL + j);
+        for (; k < depth; ++k) {
+            for (int64_t x = 0; x < WIDTH; ++x) panel[k * PANEL + j + x] = x < there ? from[x * next + k] : 0;
+        }
+    }
+    for (int64_t i = 0; i < depth * PANEL; i += WIDTH) *(vector *) (panel + i) *= factor;
+}
+
+/// The panel's results as rows of a tensor, `next` elements apart, each times its query's share.
+static void unpack_results(const struct state * s, int64_t count, int64_t values, float * to, int64_t next) {
+    for (int j = 0; j < VECTORS; ++j) {
+        const vector share = 1.0f / s->sum[j];
+        for (int64_t i = 0; i < values; ++i) *(vector *) (s->result + i * PANEL + j * WIDTH) *= share;
+    }
+    for (int64_t j = 0; j < count; j += WIDTH) {
+        const int64_t there = min_of(count - j, WIDTH);
+        int64_t i = 0;
+        for (; there == WIDTH && i + WIDTH <= values; i += WIDTH) transpose_square(s->result + i * PANEL + j, PANEL, to + j * next + i, next);
+        for (int64_t x = j; x < j + there; ++x) {
+            for (int64_t rest = i; rest < values; ++rest) to[x * next + rest] = s->result[rest * PANEL + x];
+        }
     }
 }
 
 static void add_mask(float * scores, const char * mask, size_t stride, int64_t queries, int64_t keys) {
     for (int64_t x = 0; x < queries; ++x) {
         const float * row = (const float *) (mask + x * stride);
-        for (int64_t key = 0; key < keys; ++key) scores[key * PANEL + x] += row[key];
+        for (int64_t key = 0; key < keys; ++key) scores[key * PANEL + x] += row[key] * LOG2_E;
     }
 }
 
-/// From scores [keys][PANEL] to their exponentials, and what came before scaled to the new largest score.
+/// From scores [keys][PANEL] to powers of two of them, and what came before scaled to the new largest score.
 static void soften(struct state * s, float * scores, int64_t keys, int64_t values) {
-    for (int j = 0; j < VECTORS; ++j) {
-        vector some[4] = {s->largest[j], s->largest[j], s->largest[j], s->largest[j]}, sum = all(0);  // so that none waits for another
-        for (int64_t key = 0; key < keys; ++key) some[key % 4] = larger(*(const vector *) (scores + key * PANEL + j * WIDTH), some[key % 4]);
-        const vector largest = larger(larger(some[0], some[1]), larger(some[2], some[3]));
-        const vector base = choose(largest == all(-__builtin_inff()), all(0), largest);  // where all is masked so far
-        for (int64_t key = 0; key < keys; ++key) {
+    vector largest[VECTORS], base[VECTORS], sum[VECTORS], scale[VECTORS];
+    for (int j = 0; j < VECTORS; ++j) largest[j] = s->largest[j], sum[j] = all(0);
+    for (int64_t key = 0; key < keys; ++key) {
+#pragma GCC unroll 4
+        for (int j = 0; j < VECTORS; ++j) largest[j] = larger(*(const vector *) (scores + key * PANEL + j * WIDTH), largest[j]);
+    }
+    for (int j = 0; j < VECTORS; ++j) base[j] = choose(largest[j] == all(-__builtin_inff()), all(0), largest[j]);  // where all is masked so far
+    for (int64_t key = 0; key < keys; ++key) {
+#pragma GCC unroll 4
+        for (int j = 0; j < VECTORS; ++j) {
             vector * score = (vector *) (scores + key * PANEL + j * WIDTH);
-            *score = exponential(*score - base);
-            sum += *score;
+            *score = power_of_two(*score - base[j]);
+            sum[j] += *score;
         }
-        const vector scale = exponential(s->largest[j] - base);
-        for (int64_t i = 0; i < values; ++i) *(vector *) (s->result + i * PANEL + j * WIDTH) *= scale;
-        s->sum[j] = s->sum[j] * scale + sum;
-        s->largest[j] = largest;
+    }
+    for (int j = 0; j < VECTORS; ++j) {
+        scale[j] = power_of_two(s->largest[j] - base[j]);
+        s->sum[j] = s->sum[j] * scale[j] + sum[j];
+        s->largest[j] = largest[j];
+    }
+    for (int64_t i = 0; i < values; ++i) {
+#pragma GCC unroll 4
+        for (int j = 0; j < VECTORS; ++j) *(vector *) (s->result + i * PANEL + j * WIDTH) *= scale[j];
     }
 }
 
@@ -99,13 +132,15 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
     const struct ggml_tensor * k = dst->src[0], * q = dst->src[1], * v = dst->src[2], * mask = dst->src[3];
     const int64_t depth = q->ne[0], keys = k->ne[1], values = v->ne[1], queries = q->ne[1], high = tile_rows(values);
     const bool pairs = settings->pairs && depth <= DEEPEST_PAIRS && values <= DEEPEST_PAIRS, rows_of_v = is_float_rows(v);
-    const int64_t most = pairs ? TOGETHER : 1, room = DEEPEST / most * PANEL, at_once = pairs ? KEYS_IN_PAIRS : depth > LARGE_HEAD ? FEW_KEYS : KEYS;
+    const bool large = depth > LARGE_HEAD;
+    const int64_t most = pairs ? TOGETHER : large ? LARGE_TOGETHER : 1, at_once = pairs ? KEYS_IN_PAIRS : large ? FEW_KEYS : KEYS;
+    const int64_t room = (pairs ? DEEPEST_PAIRS : DEEPEST) * PANEL;
     const int64_t wide = most * PANEL, groups = parts_of(queries, wide), deep = pairs ? pairs_in(depth) : depth;
     const tile_function * along = pairs ? paired_tiles : tiles, * down = pairs ? transposed_paired_tiles : transposed_tiles;
     const tile_function * parts = rows_of_v ? along : down;
     const size_t next_query = dst->nb[2], next_head = dst->nb[1];
-    float panels[DEEPEST * PANEL] __attribute__((aligned(64))), scores[KEYS * PANEL] __attribute__((aligned(64)));
-    float results[DEEPEST * PANEL] __attribute__((aligned(64)));
+    float panels[LARGE_TOGETHER * DEEPEST * PANEL] __attribute__((aligned(64))), scores[KEYS * PANEL] __attribute__((aligned(64)));
+    float results[LARGE_TOGETHER * DEEPEST * PANEL] __attribute__((aligned(64)));
     struct state states[TOGETHER];
     struct rounded shared;
     const struct ahead nothing = {panels, 0};
@@ -119,7 +154,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
         for (int64_t x = 0; x < count; x += PANEL) {
             struct state * s = &states[x / PANEL];
             float * panel = panels + x / PANEL * room;
-            pack_queries(rows + x * q->nb[1], q->nb[1], min_of(count - x, PANEL), depth, settings->factor, panel);
+            pack_queries(rows + x * q->nb[1], q->nb[1], min_of(count - x, PANEL), depth, settings->factor * LOG2_E, panel);
             if (pairs) pair_panel(panel, depth, panel);
             for (int j = 0; j < VECTORS; ++j) s->largest[j] = all(-__builtin_inff()), s->sum[j] = all(0);
             s->result = results + x / PANEL * room;
@@ -137,9 +172,10 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
                 const float * panel = panels + x / PANEL * room;
                 for (int64_t i = 0; i < block; i += ROWS) {
                     const float * a = some.keys + i * some.next_key;
+                    const struct ahead next = rows_ahead(a + ROWS * some.next_key, some.next_key * (int64_t) sizeof(float));
                     for (int64_t part = 0; part < deep; part += PART) {  // partial sums: rounding errors grow with their length
                         along[min_of(block - i, ROWS)](a + part, some.next_key, panel + part * PANEL, scores + i * PANEL, PANEL,
-                                                       (int) min_of(deep - part, PART), part == 0 ? &as_they_are : &added_up, nothing);
+                                                       (int) min_of(deep - part, PART), part == 0 ? &as_they_are : &added_up, next);
                     }
                 }
                 if (mask != NULL) {
@@ -157,15 +193,8 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
             }
         }
         for (int64_t x = 0; x < count; x += PANEL) {
-            const struct state * s = &states[x / PANEL];
-            for (int j = 0; j < VECTORS; ++j) {
-                const vector share = 1.0f / s->sum[j];
-                for (int64_t i = 0; i < values; ++i) *(vector *) (s->result + i * PANEL + j * WIDTH) *= share;
-            }
             float * out = (float *) ((char *) dst->data + (first + x) * next_query + i2 * next_head + i3 * dst->nb[3]);
-            for (int64_t each = 0; each < min_of(count - x, PANEL); ++each) {
-                for (int64_t i = 0; i < values; ++i) out[each * (next_query / sizeof(float)) + i] = s->result[i * PANEL + each];
-            }
+            unpack_results(&states[x / PANEL], min_of(count - x, PANEL), values, out, next_query / sizeof(float));
         }
     }
 }

@@ -155,7 +155,7 @@ static inline void finish(const struct block * b, int64_t top, int64_t bottom) {
 
 /// What tiles do with the sums of a block's first element and those after it; the block is told what is left to be done.
 static inline struct ends ends_of(struct block * b) {
-    struct ends ends = {.added = !b->first};
+    struct ends ends = {.added = !b->first, .far = true};
     if (!b->last) return ends;
     const struct ggml_tensor * t, * more;
     ends.other = added(b, 0, &t);
@@ -196,6 +196,7 @@ static inline void multiply(struct block * b) {
     for (int64_t top = 0; top < b->rows; top += tall) {
         const int64_t bottom = min_of(top + tall, b->rows);
         const float * rows = (b->pairs ? read_pairs : read_apart)(&b->a, top, bottom - top, 0, b->depth, workspace, &lda);
+        int64_t next = rows == workspace ? bottom : b->rows;  // of the rows that are copied next, the first that was not fetched yet
         for (int64_t j = 0; j < b->columns; j += PANEL) {
             const float * panel = b->packed + j * DEPTH;
             const int64_t wide = min_of(b->columns - j, PANEL);
@@ -207,6 +208,7 @@ static inline void multiply(struct block * b) {
                 struct ends ends = all_ends;
                 if (ends.other != NULL) ends.other += i * ends.down + (ends.along ? j : 0);
                 struct ahead ahead = rows_ahead(a + high * lda, lda * (int64_t) sizeof(float));
+                if (next < min_of(bottom + tall, b->rows)) ahead = (struct ahead){element(&b->a, next, 0), b->a.step}, next += LINES;
                 if (coming < b->coming_rows) ahead = (struct ahead){b->coming + coming * b->coming_step, b->coming_step};
                 if (wide == PANEL) with[count](a, lda, panel, c, b->ldc, deep, &ends, ahead);
                 else multiply_edge(with[count], a, lda, panel, c, b->ldc, count, wide, deep, &ends, ahead);

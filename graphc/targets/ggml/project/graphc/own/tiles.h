@@ -24,7 +24,15 @@ typedef int32_t integers __attribute__((vector_size(WIDTH * 4)));
 
 static inline vector choose(integers where, vector a, vector b) { return (vector) ((where & (integers) a) | (~where & (integers) b)); }
 
+/// The larger one of each two elements; of a pair with NaN, the second vector's.
+#if defined(__AVX__)
+static inline vector larger(vector a, vector b) {
+    __asm__("vmaxps %2, %1, %0" : "=v"(a) : "v"(a), "v"(b));
+    return a;
+}
+#else
 static inline vector larger(vector a, vector b) { return choose(a > b, a, b); }
+#endif
 
 static inline vector all(float x) { return x - (vector){0}; }
 
@@ -86,8 +94,8 @@ static inline void copy(const float * from, int64_t stride, int64_t count, float
     }
 }
 
-/// Rows of `from`, `step` elements apart, as columns of `to`, whose rows are PANEL elements apart: a square of WIDTH elements.
-static inline void transpose(const float * from, int64_t step, float * to) {
+/// Rows of `from` as columns of `to`: a square of WIDTH elements. Rows are so many elements apart.
+static inline void transpose_square(const float * from, int64_t step, float * to, int64_t to_step) {
     vector rows[WIDTH], mixed[WIDTH];
 #pragma GCC unroll 16
     for (int i = 0; i < WIDTH; ++i) rows[i] = *(const unaligned *) (from + i * step);
@@ -102,7 +110,25 @@ static inline void transpose(const float * from, int64_t step, float * to) {
         for (int i = 0; i < WIDTH; ++i) rows[i] = mixed[i];
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < WIDTH; ++i) *(vector *) (to + i * PANEL) = rows[i];
+    for (int i = 0; i < WIDTH; ++i) *(unaligned *) (to + i * to_step) = rows[i];
+}
+
+/// Rows of `from`, `step` elements apart, as columns of a panel: a square of WIDTH elements.
+static inline void transpose(const float * from, int64_t step, float * panel) { transpose_square(from, step, panel, PANEL); }
+
+/// 2^x for x <= 0, to a unit in the last place; 0 below 2^-126.5.
+static inline vector power_of_two(vector x) {
+    const vector shifter = all(12582912.0f + 127);  // 1.5 * 2^23 + 127: a sum with it ends in the bits of a rounded exponent
+    x = larger(all(-127), x);
+    const vector shifted = x + shifter, r = x - (shifted - shifter);
+    vector p = all(1.5353362e-4f);
+    p = p * r + 1.3398875e-3f;
+    p = p * r + 9.6184369e-3f;
+    p = p * r + 5.5503324e-2f;
+    p = p * r + 2.4022648e-1f;
+    p = p * r + 6.9314718e-1f;
+    p = p * r + 1.0f;
+    return p * (vector) ((integers) shifted << 23);
 }
 
 /// exp(x) for x <= 0, to a unit in the last place; 0 for what is below the smallest normal number.
@@ -211,9 +237,10 @@ static inline void fetch(const char * at, int64_t bytes) {
 static inline struct ahead rows_ahead(const void * at, int64_t step) { return (struct ahead){at, step % SPREAD == 0 ? 0 : step}; }
 
 /// What becomes of a tile's sums: they are added to what is there, if `added`; then comes `other`, `down` elements from row to row, which
-/// has a number for each column (`along`) or one for all; then they are kept between two numbers, if `bounded`.
+/// has a number for each column (`along`) or one for all; then they are kept between two numbers, if `bounded`. Where they go is fetched
+/// first, if it is `far` from the cache.
 struct ends {
-    bool added, along, bounded;
+    bool added, along, bounded, far;
     const float * other;
     int64_t down;
     float low, high;
@@ -251,6 +278,13 @@ static inline __attribute__((always_inline)) void tile(bool pairs, int rows, int
     for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; ++j) sums[i][j] = (vector){0};
+    }
+    if (ends->far) {
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 4
+            for (int j = 0; j < vectors; ++j) __builtin_prefetch(c + i * ldc + j * WIDTH, 1, 3);
+        }
     }
     const float * thirds[(ROWS + 2) / 3];  // with one for each row, there are too few registers for addresses
 #pragma GCC unroll 16
