@@ -286,7 +286,7 @@ def test_fast_convolutions_are_those_of_bfloat16(image, kernel, strides, pads, d
      ((1, 1, 40, 300), 77, 9, True)],
 )  # fmt: skip
 def test_fast_attention_is_that_of_bfloat16(q, keys, values, hidden, turned, monkeypatch):
-    """Queries for scores to the base of 2, keys and values are rounded, and powers, but not their sum; nothing where heads are large."""
+    """Queries (for powers of 2), keys and values are rounded, and powers, but not their sum; nothing where heads are large."""
     shapes = q, (*q[:2], keys, q[3]), (*q[:2], keys, values)
     arrays = [RANDOM.standard_normal(shape).astype(np.float32) for shape in shapes]
     arrays += [masked(q[2], keys)] if hidden else []
