@@ -1,7 +1,8 @@
 // Attention without a matrix of scores. A panel of queries passes all keys, a block at a time: the block's scores, their
 // exponentials against the largest score so far, and their share of the result, which lies transposed until the end. When a
 // larger score comes, what was summed up before is scaled down. The lanes of a vector are queries, so nothing is summed across.
-// With pairs, a block of keys and values is rounded once for several panels of queries; of large heads, it is read once for two.
+// With pairs, a block of keys and values is rounded once for several panels of queries; of many queries of large heads,
+// it is read once for two.
 
 #include "attention.h"
 
@@ -11,7 +12,7 @@
 
 enum { KEYS = 256, DEEPEST = 512, PART = 128, FEWEST_QUERIES = 16 };
 enum { LARGE_HEAD = 256, FEW_KEYS = 64 };  // of larger heads, so few keys at once stay in the cache with their values
-enum { TOGETHER = 4, LARGE_TOGETHER = 2, DEEPEST_PAIRS = 128, KEYS_IN_PAIRS = 128 };
+enum { TOGETHER = 4, LARGE_TOGETHER = 2, MANY_UNITS = 32, DEEPEST_PAIRS = 128, KEYS_IN_PAIRS = 128 };
 
 /// What a panel of queries has so far: the largest score, the sum of exponentials, and the result [elements of v][PANEL].
 struct state {
@@ -132,8 +133,8 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
     const struct ggml_tensor * k = dst->src[0], * q = dst->src[1], * v = dst->src[2], * mask = dst->src[3];
     const int64_t depth = q->ne[0], keys = k->ne[1], values = v->ne[1], queries = q->ne[1], high = tile_rows(values);
     const bool pairs = settings->pairs && depth <= DEEPEST_PAIRS && values <= DEEPEST_PAIRS, rows_of_v = is_float_rows(v);
-    const bool large = depth > LARGE_HEAD;
-    const int64_t most = pairs ? TOGETHER : large ? LARGE_TOGETHER : 1, at_once = pairs ? KEYS_IN_PAIRS : large ? FEW_KEYS : KEYS;
+    const bool large = depth > LARGE_HEAD, many = queries * q->ne[2] * q->ne[3] >= MANY_UNITS * nth * LARGE_TOGETHER * PANEL;
+    const int64_t most = pairs ? TOGETHER : large && many ? LARGE_TOGETHER : 1, at_once = pairs ? KEYS_IN_PAIRS : large ? FEW_KEYS : KEYS;
     const int64_t room = (pairs ? DEEPEST_PAIRS : DEEPEST) * PANEL;
     const int64_t wide = most * PANEL, groups = parts_of(queries, wide), deep = pairs ? pairs_in(depth) : depth;
     const tile_function * along = pairs ? paired_tiles : tiles, * down = pairs ? transposed_paired_tiles : transposed_tiles;
