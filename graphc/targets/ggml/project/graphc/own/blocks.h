@@ -155,7 +155,7 @@ static inline void finish(const struct block * b, int64_t top, int64_t bottom) {
 
 /// What tiles do with the sums of a block's first element and those after it; the block is told what is left to be done.
 static inline struct ends ends_of(struct block * b) {
-    struct ends ends = {.added = !b->first, .far = true};
+    struct ends ends = {.added = !b->first, .far = b->axis == 1};  // lines of images would often drive one another from the first cache
     if (!b->last) return ends;
     const struct ggml_tensor * t, * more;
     ends.other = added(b, 0, &t);
