@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 
 from graphc.backends import generated
-from graphc.backends.generated import check_devices, device_error, library, load_generated
+from graphc.backends.generated import check_devices, device_error, file_text, library, load_generated
 from graphc.backends.launches import Launch, Module, Place, Scratch, Work
 from graphc.backends.load import load_backends
 from graphc.ggml_library import ggml
@@ -141,6 +142,19 @@ def fake() -> Fake:
     return Fake(stand_in())
 
 
+def looked_for(driver: str, path: str) -> str:
+    """What is said where a driver's devices are looked for; ggml is told of none."""
+    struct = file_text("gpu.h").split("struct graphc_gpu_ggml {")[1].split("};")[0]
+    own = library()._functions
+    functions, listed = type(own)(*own), list[Any]()
+    keep = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(listed.append)
+    place = re.findall(r"\(\*(\w+)\)", struct).index("backend_register")
+    functions[place] = ctypes.cast(keep, ctypes.c_void_p).value
+    said = library().library.graphc_gpu_register(functions, driver.encode(), path.encode(), b"again")
+    assert bool(said) != bool(listed)
+    return said.decode() if said else ""
+
+
 def device(number: int = 0) -> Any:
     """The device, as ggml's handle."""
     fake()
@@ -260,19 +274,31 @@ class Mixed:
 
 
 class Alone:
-    """Nodes on the device alone: `make` is given a context, the module and `x`, and returns them. All of it is in one buffer."""
+    """Nodes on the device alone: `make` is given a context, the module and `x`, and returns them. All of it is in one buffer.
+
+    Raises what goes wrong; what was made until then is given back.
+    """
 
     def __init__(self, make, x, number=0):
-        self.own = ggml.ggml_backend_dev_init(device(number), None)
-        self.module = Module(device(number), image())
-        self.context = ggml.ggml_init(ggml.ggml_init_params(mem_size=1 << 20, mem_buffer=None, no_alloc=True))
-        self.x = ggml.ggml_new_tensor_4d(self.context, ggml.GGML_TYPE_F32, *x.shape[::-1], *[1] * (4 - x.ndim))
-        self.y = make(self)
-        self.graph = ggml.ggml_new_graph(self.context)
-        ggml.ggml_build_forward_expand(self.graph, self.y)
-        self.buffer = ggml.ggml_backend_alloc_ctx_tensors(self.context, self.own)
-        assert self.buffer
-        ggml.ggml_backend_tensor_set(self.x, x.ctypes.data, 0, x.nbytes)
+        with ExitStack() as made:
+            self.own = ggml.ggml_backend_dev_init(device(number), None)
+            check_devices()
+            made.callback(ggml.ggml_backend_free, self.own)
+            self.module = Module(device(number), image())
+            made.callback(self.module.free)
+            self.context = ggml.ggml_init(ggml.ggml_init_params(mem_size=1 << 20, mem_buffer=None, no_alloc=True))
+            made.callback(ggml.ggml_free, self.context)
+            self.x = ggml.ggml_new_tensor_4d(self.context, ggml.GGML_TYPE_F32, *x.shape[::-1], *[1] * (4 - x.ndim))
+            self.y = make(self)
+            self.graph = ggml.ggml_new_graph(self.context)
+            ggml.ggml_build_forward_expand(self.graph, self.y)
+            self.buffer = ggml.ggml_backend_alloc_ctx_tensors(self.context, self.own)
+            check_devices()
+            assert self.buffer
+            made.callback(ggml.ggml_backend_buffer_free, self.buffer)
+            ggml.ggml_backend_tensor_set(self.x, x.ctypes.data, 0, x.nbytes)
+            check_devices()
+            self.made = made.pop_all()
 
     def run(self, count):
         status = ggml.ggml_backend_graph_compute(self.own, self.graph)
@@ -287,10 +313,7 @@ class Alone:
         return self
 
     def __exit__(self, *_):
-        ggml.ggml_backend_free(self.own)
-        ggml.ggml_backend_buffer_free(self.buffer)
-        ggml.ggml_free(self.context)
-        self.module.free()
+        self.made.close()
 
 
 def doubled(module, n, source=0, offset=0):

@@ -9,6 +9,8 @@ import os
 import re
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -129,26 +131,34 @@ def path() -> str:
     return file.name
 
 
-@functools.cache
-def registered() -> str:
-    """Make the device known; why there is none, or nothing."""
-    load_backends()
-    load_generated()
+@contextmanager
+def software_alone() -> Iterator[None]:
+    """Vulkan's loader finds the software device, and no other."""
     before = dict(os.environ)
     os.environ.setdefault("GALLIVM_PERF", "nopt")
     os.environ["GGML_VK_VISIBLE_DEVICES"] = "0"
     if files := sorted(DRIVERS.glob("lvp_icd*.json")):
         os.environ["VK_DRIVER_FILES"] = os.pathsep.join(map(str, files))
     try:
-        ctypes.CDLL(LOADER)
-        return library().register("vulkan", NAME, path())
-    except OSError as error:
-        return str(error)
+        yield
     finally:
         for name in ("GGML_VK_VISIBLE_DEVICES", "VK_DRIVER_FILES"):
             os.environ.pop(name, None)
             if name in before:
                 os.environ[name] = before[name]
+
+
+@functools.cache
+def registered() -> str:
+    """Make the device known; why there is none, or nothing."""
+    load_backends()
+    load_generated()
+    with software_alone():
+        try:
+            ctypes.CDLL(LOADER)
+            return library().register("vulkan", NAME, path())
+        except OSError as error:
+            return str(error)
 
 
 @functools.cache

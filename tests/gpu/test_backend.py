@@ -40,7 +40,7 @@ from graphc.targets.ggml.run.device.tensors import address
 LAUNCH, STEP = 1, 2
 """`enum graphc_gpu_mode`."""
 
-FILES = (__file__, str(Path(__file__).with_name("test_backend_errors.py")))
+FILES = (__file__, *(str(Path(__file__).with_name(f"test_{name}.py")) for name in ("backend_errors", "driver_calls")))
 
 
 def test_kernels_and_the_cpu_share_a_graph():

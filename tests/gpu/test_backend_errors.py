@@ -94,60 +94,6 @@ def life():
     return ""
 
 
-def calls_of_a_life():
-    before = fake().counts()
-    assert life() == ""
-    return {name: count - before[name] for name, count in fake().counts().items() if count > before[name]}
-
-
-NOT_NEEDED = {
-    "cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate", "cuGraphDestroy", "cuGraphExecDestroy", "cuMemFree",
-    "cuModuleUnload", "cuStreamDestroy", "cuDevicePrimaryCtxRelease", "cuCtxSynchronize",
-}  # fmt: skip
-"""Without these a run still has its results."""
-
-
-def is_needed(name, nth, count):
-    """True if a run cannot go on without a call. The second of three runs is recorded, or else launched; a backend waits before
-    it goes, and nobody asks it how that went."""
-    recorded, last_wait = name == "cuLaunchKernel" and nth in (4, 5, 6), name == "cuStreamSynchronize" and nth == count
-    return name not in NOT_NEEDED and not name.startswith("cuCtx") and not recorded and not last_wait
-
-
-@pytest.mark.parametrize(("code", "named"), [(1, "CUDA_ERROR_INVALID_VALUE"), (2, "CUDA_ERROR_OUT_OF_MEMORY")])
-def test_each_call_that_fails_is_one_clear_error(code, named):
-    counts, told = calls_of_a_life(), set()
-    assert len(counts) > 20
-    for name, count in counts.items():
-        for nth in range(1, count + 1):
-            fake().fail(name, nth, code)
-            said = life()
-            if is_needed(name, nth, count):
-                assert said.startswith("emulated0: "), (name, nth, said)
-                assert f"{name}: {named} (" in said or f"{name}Ex: {named}" in said, (name, nth, said)
-            elif said:
-                assert name.startswith("cuCtxP"), (name, nth, said)
-                assert f"{name}: {named} (" in said, (name, nth, said)
-            told |= {name} if said else set()
-            fake().fail(name, 0)
-            fake().check()
-            assert life() == "", f"after {name} failed for the {nth}. time"
-    assert {"cuCtxPushCurrent", "cuCtxPopCurrent"} <= told
-
-
-def test_a_device_can_be_lost_at_any_call():
-    for name, count in calls_of_a_life().items():
-        for nth in range(1, count + 1):
-            fake().fail(name, nth, 700)
-            said = life()
-            assert said == "" or "CUDA_ERROR_ILLEGAL_ADDRESS" in said, (name, nth, said)
-            if name in ("cuLaunchKernel", "cuMemcpyHtoDAsync", "cuGraphLaunch"):
-                assert said.startswith("emulated0: the device is lost"), (name, nth, said)
-            fake().fail(name, 0)
-            fake().check()
-            assert life() == "", f"after it was lost at {name}, the {nth}. time"
-
-
 def test_of_a_lost_device_everything_says_so():
     with Mixed() as mixed:
         mixed.run(X)

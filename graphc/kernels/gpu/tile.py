@@ -11,6 +11,8 @@ Three read a kernel: `interpret.py` says what it computes, `render/` writes it f
 Offsets and sizes count elements. Where `where` is false, nothing is read (what is read is 0) or written. `vector` promises that
 so many neighbours along a row have neighbouring offsets, the first a multiple of it, and one `where`; it is 1 where nothing is
 known.
+
+Kernels that say the same are equal. What a block has, its tensors, arrays and tiles, is told apart by its names.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ LINE = 128
 """Bytes that caches keep together."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Global:
     """A tensor in the device's memory, `size` elements; its place among the kernel's parameters is `number`."""
 
@@ -54,6 +56,9 @@ class Global:
     size: Dim
     number: int
     written: bool = False
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ class Swizzle:
         return np.asarray(found ^ (chunk >> self.fold & 1) if self.fold else found)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Shared:
     """An array in a block's shared memory: `stages` of it, each of rows and columns; every row is a multiple of 16 bytes.
     `offset` is its place in bytes: arrays whose uses are apart in time may lie in one place."""
@@ -96,8 +101,11 @@ class Shared:
         """Bytes of all stages."""
         return self.stages * self.shape[0] * self.pitch
 
+    def __hash__(self) -> int:
+        return hash(self.name)
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True)
 class Tile:
     """Registers: elements of `dtype`, which threads hold as the layout says. Statements change a tile in place."""
 
@@ -120,8 +128,11 @@ class Tile:
     def __repr__(self) -> str:
         return self.name
 
+    def __hash__(self) -> int:
+        return hash(self.name)
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True)
 class Part:
     """One repetition of a tile along its rows, in the registers that the tile has for it; `index` is a number or that of an
     unrolled loop."""
@@ -146,7 +157,7 @@ class Part:
         return self.tile.dtype
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Load:
     """Read a tile from global memory; numbers of another type are converted."""
 
@@ -157,7 +168,7 @@ class Load:
     vector: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Store:
     """Write a tile to global memory; numbers of another type are converted."""
 
@@ -168,7 +179,7 @@ class Store:
     tile: Tile
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Copy:
     """Begin to copy from global memory to a stage of shared memory. It belongs to the group that the next `Commit` ends, and
     is there, for the thread that began it, after a `Wait` for that group."""
@@ -181,24 +192,24 @@ class Copy:
     vector: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Commit:
     """End a group of copies, which may be empty."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Wait:
     """Wait until at most `pending` groups of copies are under way."""
 
     pending: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Barrier:
     """Wait for all threads of the block, and see what they wrote to shared memory."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Put:
     """Write a tile, or a part of one, to a stage of shared memory, from row 0 and column 0."""
 
@@ -207,7 +218,7 @@ class Put:
     tile: Tile | Part
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Get:
     """Read a tile from a stage of shared memory, from a row and a column of it; where it is `transposed`, of the array with rows
     for columns."""
@@ -220,7 +231,7 @@ class Get:
     transposed: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Map:
     """Compute every element of a tile; what it reads of other tiles, the same thread must have. Where `where` is false, it is 0,
     though what its value reads must be there too. `vector` neighbours along a row share what they read of tensors: for them
@@ -232,7 +243,7 @@ class Map:
     vector: int = 1
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Reduce:
     """The sum, largest or smallest of each row (axis 1) or column (axis 0) of a tile, for all threads that had a part of it.
     `scratch` is shared memory for what warps tell each other, if several hold parts."""
@@ -244,7 +255,7 @@ class Reduce:
     scratch: Shared | None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Multiply:
     """total[m, n] += sum over k of a[m, k] * b[n, k], in the order of k as far as the instruction has one."""
 
@@ -254,7 +265,7 @@ class Multiply:
     instruction: MatrixInstruction
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Loop:
     """Run a body for each value of an index from 0; all threads run it equally often. One that is `unrolled` runs a fixed number
     of times, and is written out by the compiler."""
@@ -269,7 +280,7 @@ class Loop:
         return self.index.data[1]  # type: ignore[index, no-any-return]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class If:
     """Run a body if a condition holds, which is the same for all threads."""
 
@@ -277,7 +288,7 @@ class If:
     body: tuple[Statement, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Last:
     """Run a body in the last of `count` blocks that come here for one counter, that at an offset of `counters`; it sees what the
     others had written to tensors before they came. The counter is 0 before the first comes, and again when the last has come.
@@ -290,7 +301,7 @@ class Last:
     body: tuple[Statement, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Discard:
     """Forget `count` elements of a tensor, from an offset on, whole lines of caches: nobody reads them before they are written
     again. So what caches hold of them need not go to memory, where a device has a word for that."""
@@ -305,7 +316,7 @@ Statement: TypeAlias = Union[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class TileKernel:
     """A kernel: its tensors, the shared arrays and tiles of a block, the blocks along x, y and z, and what each does."""
 

@@ -19,6 +19,8 @@ static int begin_device(const char * name, int device) {
 }
 
 int cuGetErrorName(int code, const char ** name) {
+    const int failed = begin("cuGetErrorName", false);
+    if (failed != 0) return end(failed);
     *name = code == FULL                  ? "CUDA_ERROR_OUT_OF_MEMORY"
             : code == NO_DEVICE           ? "CUDA_ERROR_NO_DEVICE"
             : code == ILLEGAL_ADDRESS     ? "CUDA_ERROR_ILLEGAL_ADDRESS"
@@ -27,12 +29,14 @@ int cuGetErrorName(int code, const char ** name) {
             : code == NOT_FOUND           ? "CUDA_ERROR_NOT_FOUND"
             : code == CAPTURE_UNSUPPORTED ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
                                           : NULL;
-    return *name == NULL ? INVALID_VALUE : 0;
+    return end(*name == NULL ? INVALID_VALUE : 0);
 }
 
 int cuGetErrorString(int code, const char ** text) {
+    const int failed = begin("cuGetErrorString", false);
+    if (failed != 0) return end(failed);
     *text = code == FULL ? "out of memory" : code == NO_DEVICE ? "no CUDA-capable device is detected" : "as a test wants it";
-    return 0;
+    return end(0);
 }
 
 int cuDeviceGetCount(int * count) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -128,15 +129,25 @@ class Values(Emitter):
         return super()._operate(node, block)
 
 
+MOST_KNOWN = 1 << 14
+"""Of how many nodes it is kept what they are computed of."""
+
+
+@functools.lru_cache(MOST_KNOWN)
 def depends_on_tiles(node: Scalar) -> bool:
     """True for what is computed of elements of tiles."""
-    return any(each.kind == "tile" for each in walk(node))
+    return node.kind == "tile" or any(map(depends_on_tiles, node.args))
 
 
 def is_index(node: Scalar) -> bool:
     """True for index arithmetic: an int64 that depends on places, loops and sizes alone."""
-    kinds = ("constant", "variable", "size", "operate", "select")
-    return node.dtype == I64 and all(each.kind in kinds for each in walk(node))
+    return node.dtype == I64 and is_of_places(node)
+
+
+@functools.lru_cache(MOST_KNOWN)
+def is_of_places(node: Scalar) -> bool:
+    """True for what is computed of places, loops and sizes alone."""
+    return node.kind in ("constant", "variable", "size", "operate", "select") and all(map(is_of_places, node.args))
 
 
 def bits(terms: Sequence[tuple[str, int, int]]) -> str:

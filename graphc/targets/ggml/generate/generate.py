@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
+from typing import cast as typed
 
 import numpy as np
 
 from graphc.errors import GraphcError
 from graphc.kernels.gpu.forms import CUDA, Form, Rendered
 from graphc.kernels.gpu.scheduling import Scheduling
+from graphc.kernels.gpu.tile import TileKernel
 from graphc.kernels.nest import Rewrite, extent, walk
 from graphc.kernels.scalar import Scalar, make, result_index, trace
 from graphc.kernels.use import KernelUse
@@ -32,13 +34,11 @@ from graphc.targets.ggml.generate.narrow import narrow
 from graphc.targets.ggml.generate.together import together
 from graphc.targets.ggml.lowering.compose import composed
 from graphc.targets.ggml.program.composites import COMPOSITES
+from graphc.targets.ggml.program.composites.composite import ActivationOrNone
 from graphc.targets.ggml.program.launch import Launches
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program, Weight, with_blocks
 from graphc.targets.ggml.program.rules import VIEWS
 from graphc.targets.ggml.program.tensor import Arg, Tensor
-
-RELU = "relu"
-"""The activation that kernels of products take with their sums; they take up any other expression as what reads these."""
 
 CHEAP, DEEP = 2, 48
 """How much may be computed again wherever it is read, and how much for one element before it is put into memory."""
@@ -55,6 +55,7 @@ class Generated:
     sources: dict[Program, Program]
     """What the program, and each inside it, was made of."""
     names: dict[tuple[str, str | bytes], str]
+    written: dict[TileKernel, Rendered]
     reads: Mapping[int, int]
     """See `Generator`."""
     weights: list[Weight]
@@ -84,7 +85,7 @@ def generated(
 ) -> Generated:
     """A program for devices that take kernels in a form; `fast` if products may be of float16. `scheduling`
     names schedules that suit a device; without, they are those of the form's fixed rules."""
-    program = composed(program, activations={RELU})
+    program = composed(program, activations={products.RELU})
     reads = Counter(
         arg.weight
         for each in with_blocks(program)
@@ -93,7 +94,7 @@ def generated(
         if isinstance(arg, Tensor)
     )
     reads.update(output.tensor.weight for each in with_blocks(program) for output in each.outputs)
-    found = Generated(program, {}, {}, {}, {}, reads, list(program.weights), fast, scheduling, form)
+    found = Generated(program, {}, {}, {}, {}, {}, reads, list(program.weights), fast, scheduling, form)
     return replace(found, program=_Pass(program, found).result())
 
 
@@ -106,6 +107,7 @@ class _Pass:
             self.new,
             generated.kernels,
             generated.names,
+            generated.written,
             generated.reads,
             generated.fast,
             generated.scheduling,
@@ -147,13 +149,16 @@ class _Pass:
         self.generator.scope = tuple(names[0] for names in takewhile(lambda names: len(set(names)) == 1, levels))
         try:
             x = self.read(calls[0].args[1])
-            each = [
-                (call.result, self.read(call.args[0]), any(call.args[2:3]), [*map(self.read, call.args[3:])])
-                for call in calls
-            ]
-            self.arrays.update(zip(numbers, products.linear_products(self.generator, x, each), strict=True))
+            found = products.linear_products(self.generator, x, [*map(self.read_product, calls)])
+            self.arrays.update(zip(numbers, found, strict=True))
         except NotGenerated:
             self.generator.scope = calls[0].scope
+
+    def read_product(self, call: Call) -> tuple[Tensor, Array, ActivationOrNone, list[Array]]:
+        """A product's result, its matrix, its activation and what is added to it."""
+        weight, _, *rest = call.args
+        activation, *sums = rest or [False]
+        return call.result, self.read(weight), typed("ActivationOrNone", activation), [*map(self.read, sums)]
 
     # Arrays
 

@@ -94,16 +94,17 @@ class NotGenerated(Exception):
 
 class Generator:
     """Adds calls to a program. `scope` and `source` are those of the call that is at hand, and `narrow` says whether its result
-    is stored as products read it (`narrow.py`); `kernels` are those of all programs
-    that belong together, by their names, which `names` has by what they are called at first, and their texts. `reads` counts how
-    often each weight is read. If it is `fast`, products are of float16, added in float32, where the `form` has them. `scheduling`
-    names the schedules of contractions; without, the form's fixed rules do."""
+    is stored as products read it (`narrow.py`); `kernels` are those of all programs that belong together, by their names, which
+    `names` has by what they are called at first, and their texts; `written` has them by what they are written of. `reads` counts
+    how often each weight is read. If it is `fast`, products are of float16, added in float32, where the `form` has them.
+    `scheduling` names the schedules of contractions; without, the form's fixed rules do."""
 
     def __init__(
-        self, program: Program, kernels: dict[str, Rendered], names: dict[tuple[str, str | bytes], str], reads: Mapping[int, int],
-        fast: bool, scheduling: Scheduling | None = None, form: Form = CUDA,
+        self, program: Program, kernels: dict[str, Rendered], names: dict[tuple[str, str | bytes], str],
+        written: dict[TileKernel, Rendered], reads: Mapping[int, int], fast: bool, scheduling: Scheduling | None = None,
+        form: Form = CUDA,
     ) -> None:  # fmt: skip
-        self.program, self.kernels, self.names, self.reads = program, kernels, names, reads
+        self.program, self.kernels, self.names, self.written, self.reads = program, kernels, names, written, reads
         self.form, self.fast, self.scheduling = form, fast and form.is_narrow, scheduling
         self.scope: tuple[str, ...] = ()
         self.source = ""
@@ -349,6 +350,12 @@ class Generator:
 
     def rendered(self, kernel: TileKernel) -> Rendered:
         """A kernel's text, under a name that no other text has. Raises NotGenerated for what devices cannot do."""
+        if kernel not in self.written:
+            self.written[kernel] = self.newly_rendered(kernel)
+        return self.written[kernel]
+
+    def newly_rendered(self, kernel: TileKernel) -> Rendered:
+        """The same for a kernel that was not written yet."""
         try:
             found = self.form.render(kernel)
         except KernelFault as error:

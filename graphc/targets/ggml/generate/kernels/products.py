@@ -60,6 +60,8 @@ from graphc.targets.ggml.generate.operands import (
     terms_of_parts,
     weight_rows,
 )
+from graphc.targets.ggml.program.composites.activations import told
+from graphc.targets.ggml.program.composites.composite import ActivationOrNone
 from graphc.targets.ggml.program.tensor import Quad, Tensor
 
 KERNELS_LAST: Order = (3, 1, 0, 2)
@@ -68,17 +70,22 @@ KERNELS_LAST: Order = (3, 1, 0, 2)
 ResultPlace = Callable[[Scalar, Scalar, Scalar], Index]
 """The index of a result's element for a batch, a row and a column."""
 
+RELU = "relu"
+"""The activation that kernels of products take with their sums; they take up any other expression as what reads these."""
+
 TOTAL, OTHER_TOTAL = (K.cast(variable(name, 2), F32) for name in ("total", "other_total"))
 """Any sum, and one of a second product."""
 
 
 @kernels_of("graphc_linear")
-def linear_product(g: Generator, result: Tensor, weight: Array, x: Array, relu: bool, *sums: Array) -> Array:
+def linear_product(
+    g: Generator, result: Tensor, weight: Array, x: Array, activation: ActivationOrNone, *sums: Array
+) -> Array:
     """`graphc_linear`."""
     k, m, b2, b3 = x.ne
     w2, w3 = weight.ne[2:]
     if w2 == w3 == 1:
-        return linear_products(g, x, [(result, weight, relu, sums)])[0]
+        return linear_products(g, x, [(result, weight, activation, sums)])[0]
 
     def halves(batch: Scalar) -> tuple[Scalar, Scalar]:
         second, third, *_ = unflat(batch, (b2, b3, 1, 1))
@@ -95,7 +102,7 @@ def linear_product(g: Generator, result: Tensor, weight: Array, x: Array, relu: 
         return column, line, *halves(batch)
 
     a, b = operand_rows(g, x, k, x_place), weight_rows(g, weight, k, w_place)
-    found = _Sums(g, result, place, relu, sums)
+    found = _Sums(g, result, place, activation, sums)
     return found.contracted("linear", m, weight.ne[1], [Term(a, b, k)], b2 * b3, PLAIN)
 
 
@@ -107,7 +114,14 @@ def matrix_product(g: Generator, result: Tensor, weight: Array, x: Array) -> Arr
 
 @kernels_of("graphc_scaled_linear")
 def scaled_product(
-    g: Generator, result: Tensor, weight: Array, x: Array, scales: Array, shifts: Array | None, relu: bool, *sums: Array
+    g: Generator,
+    result: Tensor,
+    weight: Array,
+    x: Array,
+    scales: Array,
+    shifts: Array | None,
+    activation: ActivationOrNone,
+    *sums: Array,
 ) -> Array:
     """`graphc_scaled_linear`: the weight is brought to its numbers as blocks are, where it is read."""
     size = weight.ne[0] // scales.ne[0]
@@ -119,11 +133,11 @@ def scaled_product(
         return (number if shifts is None else number + shifts.element(block)) * scales.element(block)
 
     parts = [weight, scales] if shifts is None else [weight, scales, shifts]
-    return linear_product(g, result, computed(weight.ne, parts, element, len(parts) - 1), x, relu, *sums)
+    return linear_product(g, result, computed(weight.ne, parts, element, len(parts) - 1), x, activation, *sums)
 
 
 def linear_products(
-    g: Generator, x: Array, products: Sequence[tuple[Tensor, Array, bool, Sequence[Array]]]
+    g: Generator, x: Array, products: Sequence[tuple[Tensor, Array, ActivationOrNone, Sequence[Array]]]
 ) -> list[Array]:
     """Products of one operand with matrices: of each the result, the matrix, and what else `linear_product` takes. Several are
     one launch, at once; their results lie one behind the other."""
@@ -141,17 +155,17 @@ def linear_products(
 
     lines, a = m * b2 * b3, operand_rows(g, x, k, x_place)
     if len(products) == 1:
-        ((result, weight, relu, sums),) = products
+        ((result, weight, activation, sums),) = products
         term = Term(a, weight_rows(g, weight, k, w_place), k)
-        return [_Sums(g, result, place, relu, sums).contracted("linear", lines, weight.ne[1], [term], 1, PLAIN)]
+        return [_Sums(g, result, place, activation, sums).contracted("linear", lines, weight.ne[1], [term], 1, PLAIN)]
     g.finish(a.buffer)
     every: list[Contraction] = []
     operands, read = [a.buffer], list[Buffer]()
     begins = [0, *accumulate(weight.ne[1] for _, weight, _, _ in products)]
     size = lines * begins[-1]
-    for begin, (result, weight, relu, sums) in zip(begins, products, strict=False):
+    for begin, (result, weight, activation, sums) in zip(begins, products, strict=False):
         b = weight_rows(g, weight, k, w_place, len(operands))
-        own = _Multiplied(_Sums(g, result, place, relu, sums), "linear", lines, weight.ne[1], [Term(a, b, k)])
+        own = _Multiplied(_Sums(g, result, place, activation, sums), "linear", lines, weight.ne[1], [Term(a, b, k)])
         own_place = partial(_behind, lines * begin, weight.ne[1])
         beside, what = own.contraction(unchanged, g.result_dtype, size, own_place, len(read))
         every.append(what)
@@ -206,7 +220,7 @@ def shared_batch(entry: Scalar, few: Dim, many: Dim) -> Scalar:
 @kernels_of("graphc_conv_2d")
 def convolution(
     g: Generator, result: Tensor, kernel: Array, image: Array, bias: Array | None, s0: int, s1: int, p0: int, p1: int, d0: int,
-    d1: int, direct: bool, relu: bool, *sums: Array,
+    d1: int, direct: bool, activation: ActivationOrNone, *sums: Array,
 ) -> Array:  # fmt: skip
     """`graphc_conv_2d`."""
     wide_taps, high_taps, channels, results = kernel.ne
@@ -246,7 +260,7 @@ def convolution(
         a = operand_rows(g, image, channels, image_place, CHANNELS_LAST, inside)
         terms = [Term(a, b, channels, taps)]
     added = () if bias is None else (of_channels(bias, result.ne),)
-    found = _Sums(g, result, place, relu, (*added, *sums))
+    found = _Sums(g, result, place, activation, (*added, *sums))
     return found.contracted("convolution", product(pixels), results, terms, 1, CHANNELS_LAST)
 
 
@@ -262,8 +276,13 @@ def of_channels(vector: Array, ne: Quad) -> Array:
 class _Sums:
     """What becomes of the sums of a product: where they go, and what is done with them on their way out."""
 
-    def __init__(self, g: Generator, result: Tensor, place: ResultPlace, relu: bool, added: Sequence[Array]) -> None:
-        self.g, self.ne, self.place, self.relu = g, result.ne, place, bool(relu)
+    def __init__(
+        self, g: Generator, result: Tensor, place: ResultPlace, activation: ActivationOrNone, added: Sequence[Array]
+    ) -> None:
+        self.g, self.ne, self.place, known = g, result.ne, place, told(activation)
+        if known is not None and known.name != RELU:
+            raise NotGenerated(f"a product with {known.name}")
+        self.relu = known is not None
         self.column = variable("column", result.ne[0] if result.ne[0] != 1 else 2)
         self.added = [self.readable(each) for each in added]
 

@@ -80,14 +80,14 @@ static void get_later(ggml_backend_t backend, const struct ggml_tensor * tensor,
 }
 
 /// Have a queue wait for what another has queued until now.
-static enum gpu_status wait_for(struct backend * b, struct backend * other) {
+static bool wait_for(struct backend * b, struct backend * other) {
     struct gpu_event * event = NULL;
-    enum gpu_status status = calls_of(b)->event_new(other->unit->open, false, &event);
-    if (status != GPU_DONE) return status;
-    status = calls_of(b)->event_record(other->unit->open, other->queue, event);
-    if (status == GPU_DONE) status = calls_of(b)->event_wait(b->unit->open, b->queue, event);
+    if (!gpu_check(other->unit, calls_of(b)->event_new(other->unit->open, false, &event), "making an event")) return false;
+    const enum gpu_status recorded = calls_of(b)->event_record(other->unit->open, other->queue, event);
+    const bool waits = gpu_check(other->unit, recorded, "recording an event") &&
+                       gpu_check(b->unit, calls_of(b)->event_wait(b->unit->open, b->queue, event), "waiting for an event");
     calls_of(b)->event_free(other->unit->open, event);
-    return status;
+    return waits;
 }
 
 /// Between devices of one driver. All else ggml copies when both sides have done what they were asked.
@@ -99,13 +99,11 @@ static bool copy_later(ggml_backend_t from, ggml_backend_t to, const struct ggml
     if (source == NULL || target == NULL || source->unit != other->unit || target->unit != b->unit) return false;
     if (gpu_is_lost(b->unit) || gpu_is_lost(other->unit)) return true;
     const size_t size = b->unit->host->functions->nbytes(tensor);
-    enum gpu_status status = b == other ? GPU_DONE : wait_for(b, other);
-    if (status == GPU_DONE) {
-        const struct gpu_place there = {source->memory, start}, here = {target->memory, end};
-        status = calls_of(b)->copy(b->unit->open, b->queue, here, other->unit->open, there, size);
-    }
-    if (status == GPU_DONE && b != other) status = wait_for(other, b);  // before it changes what is copied
-    gpu_check(b->unit, status, "copying on devices (%zu bytes)", size);
+    const struct gpu_place there = {source->memory, start}, here = {target->memory, end};
+    if (b != other && !wait_for(b, other)) return true;
+    const enum gpu_status status = calls_of(b)->copy(b->unit->open, b->queue, here, other->unit->open, there, size);
+    const bool copied = gpu_check(b->unit, status, "copying on devices (%zu bytes)", size);
+    if (copied && b != other) wait_for(other, b);  // before it changes what is copied
     return true;
 }
 

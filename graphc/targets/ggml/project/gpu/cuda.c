@@ -49,9 +49,11 @@ static bool is_lost(int code) {
 static enum gpu_status result(const struct cuda_library * cu, int code, const char * call) {
     if (code == 0) return GPU_DONE;
     const char *name = NULL, *text = NULL;
+    char number[32];
+    snprintf(number, sizeof number, "error %d", code);
     cu->GetErrorName(code, &name);
     cu->GetErrorString(code, &text);
-    gpu_say("%s: %s (%s)", call, name == NULL ? "an unknown error" : name, text == NULL ? "no text" : text);
+    gpu_say("%s: %s (%s)", call, name == NULL ? number : name, text == NULL ? "no text" : text);
     return code == CUDA_OUT_OF_MEMORY ? GPU_FULL : is_lost(code) ? GPU_LOST : GPU_FAILED;
 }
 
