@@ -221,27 +221,28 @@ posix = pytest.mark.skipif(os.name != "posix", reason="tools are shell scripts")
 
 @posix
 def test_tools_that_answer_fail_hang_and_are_not_there(tools, tmp_path):
-    machine = ThisMachine(str(tmp_path), seconds=0.5)
+    machine, hurried = (ThisMachine(str(tmp_path), seconds) for seconds in (60, 0.2))
     tools("answers", 'echo "$1 in $LC_ALL"; echo noise >&2')
     tools("fails", "echo said; exit 9")
     tools("hangs", "echo said; while :; do :; done & wait")
     tools("garbage", r"printf '\377\376\0'")
     tools("counts", f"echo x >>{tmp_path}/count")
-    started = time.monotonic()
     assert machine.run("answers", "hello") == "hello in C\n"
     assert machine.run("fails") == "said\n"
-    assert machine.run("hangs") == ""
+    assert hurried.run("hangs") == ""
     assert machine.run("garbage") == "��\0"
     assert machine.run("missing") == ""
     assert machine.run("counts") == machine.run("counts") == ""
     assert (tmp_path / "count").read_text() == "x\n"
-    assert time.monotonic() - started < 5
 
 
 @posix
 def test_what_a_hanging_tool_started_ends_with_it(tools, tmp_path):
     tools("hangs", f"(while :; do echo >>{tmp_path}/alive; /bin/sleep 0.05; done) & wait")
-    assert output_of([str(tmp_path / "bin" / "hangs")], 0.3) == ""
+    for seconds in (0.3, 3, 30):  # a busy machine may not have begun it
+        assert output_of([str(tmp_path / "bin" / "hangs")], seconds) == ""
+        if (tmp_path / "alive").exists():
+            break
     size = (tmp_path / "alive").stat().st_size
     time.sleep(0.3)
     assert (tmp_path / "alive").stat().st_size == size > 0

@@ -206,7 +206,7 @@ def test_who_goes_away_frees_the_place(models, tmp_path):
             with pytest.raises(httpx.ReadTimeout):
                 httpx.post(f"{served.url}/sdapi/v1/txt2img", json={**asked, "force_task_id": id}, timeout=0.5)
         assert served.paint()["images"]
-        assert {served.service.store.job(id).state for id in ("gone", "gone-too")} == {"cancelled"}
+        until(lambda: {served.service.store.job(id).state for id in ("gone", "gone-too")} == {"cancelled"})
         assert list((tmp_path / "pictures").iterdir()) == []
 
 
