@@ -11,11 +11,13 @@
 #include <condition_variable>
 #include <cstdarg>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <system_error>
 #include <thread>
 #ifndef _WIN32
+#include <pthread.h>
 #include <unistd.h>
 #endif
 
@@ -40,6 +42,32 @@ void relax() {
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
+#endif
+}
+
+/// Begins a thread that nobody waits for. Its stack is as large as operators want it: musl gives 128 KiB, macOS 512. Throws
+/// std::system_error where the system gives no thread.
+void begin_thread(std::function<void()> work) {
+#ifdef _WIN32
+    std::thread(std::move(work)).detach();
+#else
+    constexpr size_t stack = size_t{8} << 20;
+    const auto start = [](void * given) -> void * {
+        const std::unique_ptr<std::function<void()>> own(static_cast<std::function<void()> *>(given));
+        (*own)();
+        return nullptr;
+    };
+    auto own = std::make_unique<std::function<void()>>(std::move(work));
+    pthread_attr_t attributes;
+    pthread_t thread;
+    int error = pthread_attr_init(&attributes);
+    if (error != 0) throw std::system_error(error, std::generic_category());
+    pthread_attr_setstacksize(&attributes, stack);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    error = pthread_create(&thread, &attributes, start, own.get());
+    pthread_attr_destroy(&attributes);
+    if (error != 0) throw std::system_error(error, std::generic_category());
+    own.release();  // the thread has it
 #endif
 }
 
@@ -102,7 +130,7 @@ class Team {
         const int number = workers + 1;
         const uint64_t seen = begun.load(std::memory_order_relaxed);
         try {
-            std::thread([self, number, seen] { self->work(number, seen); }).detach();
+            begin_thread([self, number, seen] { self->work(number, seen); });
         } catch (const std::system_error &) {
             return false;
         }
