@@ -396,7 +396,7 @@ def test_gelu():
         result, functions = computed(Gelu("none"), [x], 2, True)
     assert functions == ["graphc_gelu"]
     error = np.abs(result[:-3] - exact[:-3]) / np.maximum(np.abs(x[:-3]), 1)
-    assert error.max() < 1.5e-7  # of the factor: 1 + erf(x) cancels for negative numbers
+    assert error.max() < 2.2e-7  # of the factor: 1 + erf(x) cancels for negative numbers; PyTorch has 3.6e-7
     np.testing.assert_array_equal(result[-3:], [np.inf, np.nan, np.nan])
 
 

@@ -12,20 +12,13 @@ static inline vector polynomial(vector x, const float * coefficients, int count)
     return sum;
 }
 
-/// erf(x), to two units in the last place. Source of the coefficients: the Cephes library's erff and erfcf.
+/// erf(x), to five units in the last place, by a rational function. Source of the coefficients: the Eigen library.
 static inline vector error_function(vector x) {
-    static const float inner[] = {7.853861353153693e-5f, -8.010193625184903e-4f, 5.188327685732524e-3f, -2.685381193529856e-2f,
-                                  1.128358514861418e-1f, -3.761262582423300e-1f, 1.128379165726710e+0f};
-    static const float middle[] = {2.326819970068386e-2f,  -1.387039388740657e-1f, 3.687424674597105e-1f,
-                                   -5.824733027278666e-1f, 6.210004621745983e-1f,  -4.944515323274145e-1f,
-                                   3.404879937665872e-1f,  -2.741127028184656e-1f, 5.638259427386472e-1f};
-    static const float outer[] = {-1.047766399936249e+1f, 1.297719955372516e+1f,  -7.495518717768503e+0f, 2.921019019210786e+0f,
-                                  -1.015265279202700e+0f, 4.218463358204948e-1f, -2.820767439740514e-1f, 5.641895067754075e-1f};
-    const vector size = choose(x < all(0), -x, x), square = x * x, inverse = 1.0f / size, z = inverse * inverse;
-    const vector far = choose(size < all(2), polynomial(z, middle, 9), polynomial(z, outer, 8));
-    const vector left = 1.0f - exponential(-square) * inverse * far;
-    const vector tail = choose(x < all(0), -left, left);
-    return choose(size < all(1), x * polynomial(square, inner, 7), choose(x == x, tail, x));
+    static const float above[] = {2.2905065861350646e-4f, 3.4082910107109506e-3f, 5.0955695062380861e-2f, 1.8520832239976145e-1f, 1.128379143519084f};
+    static const float below[] = {-1.1791602954361697e-7f, 2.3547966471313185e-5f, 1.0179625278914885e-3f, 1.4070470171167667e-2f,
+                                  1.1098505178285362e-1f,  4.9746925110067538e-1f, 1.0f};
+    const vector near = between(x, -3.832506856900711f, 3.832506856900711f), square = near * near;  // farther off, it is 1
+    return near * polynomial(square, above, 5) / polynomial(square, below, 7);
 }
 
 /// One of the functions; which one is a constant where this is called.

@@ -131,8 +131,14 @@ static inline vector power_of_two(vector x) {
     return p * (vector) ((integers) shifted << 23);
 }
 
-/// exp(x) for x <= 0, to a unit in the last place; 0 for what is below the smallest normal number.
-static inline vector exponential(vector x) {
+/// x between two numbers; NaN stays.
+static inline vector between(vector x, float low, float high) {
+    x = choose(x <= all(low), all(low), x);
+    return choose(x >= all(high), all(high), x);
+}
+
+/// exp(x) for x from -87.3 to 88.8, to a unit in the last place; from 88.73 on, infinity.
+static inline vector power_of_e(vector x) {
     const vector shifter = all(12582912.0f);  // 1.5 * 2^23: the sum's last bits are a rounded integer
     const vector n = (x * 1.44269504f + shifter) - shifter;
     const vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -144,14 +150,14 @@ static inline vector exponential(vector x) {
     p = p * r + 0.5f;
     p = p * r * r + r + 1.0f;
     const integers power = (__builtin_convertvector(n, integers) + 127) << 23;
-    return choose(x < -87.33654f, all(0), p * (vector) power);
+    return p * (vector) power;
 }
 
+/// exp(x) for x <= 0; 0 for what is below the smallest normal number.
+static inline vector exponential(vector x) { return choose(x < -87.33654f, all(0), power_of_e(x)); }
+
 /// 1 / (1 + exp(-x)).
-static inline vector sigmoid(vector x) {
-    const vector small = exponential(choose(x < all(0), x, -x));
-    return choose(x < all(0), small, all(1)) / (1.0f + small);
-}
+static inline vector sigmoid(vector x) { return 1.0f / (1.0f + power_of_e(between(-x, -87.0f, 88.8f))); }
 
 // Pairs: two numbers that follow one another in a sum, rounded to bfloat16, in a word: the first in its lower half. They lie where a
 // float32 would, and are moved as such.
@@ -247,12 +253,6 @@ struct ends {
 };
 
 static const struct ends as_they_are = {.added = false}, added_up __attribute__((unused)) = {.added = true};
-
-/// x between two numbers; NaN stays.
-static inline vector between(vector x, float low, float high) {
-    x = choose(x <= all(low), all(low), x);
-    return choose(x >= all(high), all(high), x);
-}
 
 /// A tile's sums, PANEL elements from row to row, as they become the result.
 static __attribute__((noinline, unused)) void end_tile(const float * sums, int rows, int vectors, const struct ends * ends, float * c, int64_t ldc) {
