@@ -47,6 +47,9 @@ class Tensors:
         self.image_sum = program.add_weight("image_sum", F32, (1, 3, 1, 1))
         self.channel = program.add_weight("channel", F32, (1, 6, 1, 1))
         self.vector, self.bias = program.add_weight("vector", F32, (6,)), program.add_weight("bias", F32, (3,))
+        self.pixels = program.add_input("pixels", F32, (2, 3, 5, 20), "F32")
+        self.pixel_kernels = program.add_weight("pixel_kernels", F32, (20, 1, 3, 3))
+        self.pixel = program.add_weight("pixel", F32, (20,))
         self.turned = self.builder.call("ggml_permute", self.x, 1, 0, 2, 3, rank=4)
 
 
@@ -88,6 +91,8 @@ OTHERS: dict[str, Arguments] = {
     "graphc_scaled_linear": lambda t: (t.whole, t.flat, t.scales, t.shifts, True, t.matrix_sum),
     "graphc_conv_2d": lambda t: (t.kernel, t.x, t.bias, 1, 1, 1, 1, 1, 1, True, False, t.image_sum),
     "graphc_conv_2d_dw": lambda t: (t.each, t.x, t.vector, 1, 1, 1, 1, 1, 1, False, t.channel),
+    "graphc_conv_2d_last": lambda t: (t.kernel, t.x, t.bias, 1, 1, 1, 1, 2, 1, 1, 1, False, False),
+    "graphc_conv_2d_dw_last": lambda t: (t.pixel_kernels, t.pixels, t.pixel, 1, 1, 1, 1, 2, 1, 1, 1, False),
     **dict.fromkeys(("graphc_layer_norm", "graphc_rms_norm"), lambda t: (t.x, t.row, t.row, 0.5)),
     "graphc_group_norm": lambda t: (t.x, t.vector, t.channel, 3, 0.5, True),
     **dict.fromkeys(("graphc_gelu", "graphc_silu"), lambda t: (t.x, t.y)),

@@ -11,6 +11,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from graphc.ir import module_path
+from graphc.targets.ggml.lowering.channels_last import with_channels_last
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites import COMPOSITES, RAISED, RAISED_LAST, TAILS
 from graphc.targets.ggml.program.composites.activations import activation_of
@@ -39,7 +40,7 @@ def composed(program: Program, activations: Collection[str] | None = None) -> Pr
         moved[index] = add(result, call, call.function, call.args, call.result)
     for output in program.outputs:
         result.outputs.append(replace(output, tensor=_moved(output.tensor, moved)))
-    return result
+    return result if activations is not None else with_channels_last(result)
 
 
 def expanded(program: Program, kept: Container[str]) -> Program:

@@ -1,4 +1,4 @@
-"""Sums and products in which one operand serves whole rows, or has its elements in another order, and sums of rows."""
+"""Sums and products in which one operand serves whole rows, or has its elements in another order, sums of rows, and means."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ def sum_rows(call: Expansion, x: Tensor) -> Tensor:
 def mean(call: Expansion, x: Tensor) -> Tensor:
     """The mean of each row."""
     return call("ggml_mean", x)
+
+
+@composite()
+def mean_over_rows(call: Expansion, x: Tensor) -> Tensor:
+    """The mean of the rows of each matrix, element by element: of [..., M, C], [..., 1, C]."""
+    found = call("ggml_mean", call("ggml_cont", call("ggml_permute", x, 1, 0, 2, 3)))
+    return call("ggml_reshape_4d", found, x.ne[0], 1, *x.ne[2:])
 
 
 @raises(add, "ggml_add", last=True)

@@ -65,6 +65,49 @@ def conv_2d_dw(
     return summed(call, found, sums if first is None else (first, *sums), activation)
 
 
+@composite(made=8, multiplied=2)
+def conv_2d_last(
+    call: Expansion, kernel: Tensor, image: Tensor, bias: Tensor | None, s0: int, s1: int, p0: int, p1: int, q0: int, q1: int,
+    d0: int, d1: int, direct: bool, activation: ActivationOrNone,
+) -> Tensor:  # fmt: skip
+    """The same of images [N, C, H, W], with pads before and behind, plus a vector [C_out]; the result is [N, H, W, C_out]."""
+    function = "ggml_conv_2d_direct" if direct else "ggml_conv_2d"
+    found = convolved(call, function, kernel, image, (s0, s1), (p0, p1), (q0, q1), (d0, d1))
+    return summed(call, found, () if bias is None else (bias,), activation)
+
+
+@composite(made=8)
+def conv_2d_dw_last(
+    call: Expansion, kernel: Tensor, image: Tensor, bias: Tensor | None, s0: int, s1: int, p0: int, p1: int, q0: int, q1: int,
+    d0: int, d1: int, activation: ActivationOrNone,
+) -> Tensor:  # fmt: skip
+    """The same of each channel by itself, of images [N, H, W, C], with kernels [C, 1, KH, KW]."""
+    image = call("ggml_cont", call("ggml_permute", image, 2, 0, 1, 3))
+    found = convolved(call, "ggml_conv_2d_dw_direct", kernel, image, (s0, s1), (p0, p1), (q0, q1), (d0, d1))
+    return summed(call, found, () if bias is None else (bias,), activation)
+
+
+Pair = tuple[int, int]
+
+
+def convolved(
+    call: Expansion,
+    function: str,
+    kernel: Tensor,
+    image: Tensor,
+    strides: Pair,
+    before: Pair,
+    behind: Pair,
+    dilations: Pair,
+) -> Tensor:
+    """What a convolution of ggml's gives, with its channels last."""
+    if before != behind:
+        image = call("ggml_pad_ext", image, before[0], behind[0], before[1], behind[1], 0, 0, 0, 0)
+        before = 0, 0
+    found = call(function, kernel, image, *strides, *before, *dilations)
+    return call("ggml_cont", call("ggml_permute", found, 1, 2, 0, 3))
+
+
 def summed(call: Expansion, found: Tensor, sums: Sequence[Tensor], activation: ActivationOrNone) -> Tensor:
     """A result plus tensors that broadcast to it; an activation of that."""
     for each in sums:

@@ -1,4 +1,4 @@
-// Sums and products with what broadcasts, and sums of rows.
+// Sums and products with what broadcasts, sums of rows, and means.
 
 #include "../composite.h"
 
@@ -42,4 +42,11 @@ struct ggml_tensor * graphc_build_sum_rows(struct graphc_builder * b, struct ggm
 struct ggml_tensor * graphc_build_mean(struct graphc_builder * b, struct ggml_tensor * x) {
     struct ggml_tensor * found = rows_by_ours(b, x, true);
     return found != NULL ? found : b->ggml->mean(b->context, x);
+}
+
+struct ggml_tensor * graphc_build_mean_over_rows(struct graphc_builder * b, struct ggml_tensor * x) {
+    const int64_t ne[] = {x->ne[0], 1, x->ne[2], x->ne[3]};
+    if (b->own != NULL && b->own->takes_mean_over_rows(x)) return computed(b, b->own->mean_over_rows, NULL, 0, ne, &x, 1);
+    struct ggml_tensor * found = b->ggml->cont(b->context, b->ggml->permute(b->context, x, 1, 0, 2, 3));
+    return b->ggml->reshape_4d(b->context, b->ggml->mean(b->context, found), ne[0], ne[1], ne[2], ne[3]);
 }

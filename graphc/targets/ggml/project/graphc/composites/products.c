@@ -182,3 +182,51 @@ struct ggml_tensor * graphc_build_conv_2d_dw(struct graphc_builder * b, struct g
     struct ggml_tensor * found = computed(b, b->own->conv_2d_dw, &settings, sizeof settings, ne, sources, 2 + taken);
     return with_rest(b, found, sums + taken, count - taken, taken < count ? activation : NULL);
 }
+
+/// An image whose channels lie one after the other as ggml wants it, or the other way round.
+static struct ggml_tensor * reordered(struct graphc_builder * b, struct ggml_tensor * x, int axis0, int axis1, int axis2) {
+    return b->ggml->cont(b->context, b->ggml->permute(b->context, x, axis0, axis1, axis2, 3));
+}
+
+/// The settings of a convolution, and what its result's planes become: pads differ before and behind.
+static struct graphc_conv_2d_settings settings_of(const int64_t * k, const int64_t * image, int s0, int s1, int p0, int p1, int q0, int q1, int d0,
+                                                  int d1, const struct graphc_activation * activation, int64_t * size) {
+    struct graphc_conv_2d_settings settings;
+    memset(&settings, 0, sizeof settings);
+    settings.s0 = s0, settings.s1 = s1, settings.p0 = p0, settings.p1 = p1, settings.d0 = d0, settings.d1 = d1;
+    if (activation != NULL) settings.activation = *activation;
+    size[0] = conv_size(image[0] + q0 - p0, k[0], s0, p0, d0), size[1] = conv_size(image[1] + q1 - p1, k[1], s1, p1, d1);
+    return settings;
+}
+
+struct ggml_tensor * graphc_build_conv_2d_last(struct graphc_builder * b, struct ggml_tensor * kernel, struct ggml_tensor * image,
+                                               struct ggml_tensor * bias, int s0, int s1, int p0, int p1, int q0, int q1, int d0, int d1, bool direct,
+                                               const struct graphc_activation * activation) {
+    int64_t size[2];
+    struct graphc_conv_2d_settings settings = settings_of(kernel->ne, image->ne, s0, s1, p0, p1, q0, q1, d0, d1, activation, size);
+    settings.types = b->ggml->get_type_traits(kernel->type);
+    if (b->own != NULL && b->own->takes_conv_2d(kernel, image, &settings)) {
+        const int64_t ne[] = {kernel->ne[3], size[0], size[1], image->ne[3]};
+        struct ggml_tensor * sources[] = {kernel, image, bias};
+        return computed(b, b->own->conv_2d_last, &settings, sizeof settings, ne, sources, bias == NULL ? 2 : 3);
+    }
+    if (p0 != q0 || p1 != q1) image = b->ggml->pad_ext(b->context, image, p0, q0, p1, q1, 0, 0, 0, 0), p0 = p1 = 0;
+    struct ggml_tensor * found = (direct ? b->ggml->conv_2d_direct : b->ggml->conv_2d)(b->context, kernel, image, s0, s1, p0, p1, d0, d1);
+    return with_activation(b, plus(b, reordered(b, found, 1, 2, 0), bias), activation);
+}
+
+struct ggml_tensor * graphc_build_conv_2d_dw_last(struct graphc_builder * b, struct ggml_tensor * kernel, struct ggml_tensor * image,
+                                                  struct ggml_tensor * bias, int s0, int s1, int p0, int p1, int q0, int q1, int d0, int d1,
+                                                  const struct graphc_activation * activation) {
+    if (b->own == NULL || !b->own->takes_conv_2d_dw_last(kernel, image)) {
+        struct ggml_tensor * found = reordered(b, image, 2, 0, 1);
+        if (p0 != q0 || p1 != q1) found = b->ggml->pad_ext(b->context, found, p0, q0, p1, q1, 0, 0, 0, 0), p0 = p1 = 0;
+        found = b->ggml->conv_2d_dw_direct(b->context, kernel, found, s0, s1, p0, p1, d0, d1);
+        return with_activation(b, plus(b, reordered(b, found, 1, 2, 0), bias), activation);
+    }
+    int64_t size[2];
+    const struct graphc_conv_2d_settings settings = settings_of(kernel->ne, image->ne + 1, s0, s1, p0, p1, q0, q1, d0, d1, activation, size);
+    const int64_t ne[] = {image->ne[0], size[0], size[1], image->ne[3]};
+    struct ggml_tensor * sources[] = {kernel, image, bias};
+    return computed(b, b->own->conv_2d_dw_last, &settings, sizeof settings, ne, sources, bias == NULL ? 2 : 3);
+}

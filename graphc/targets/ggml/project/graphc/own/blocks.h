@@ -90,6 +90,26 @@ static inline const float * read_pairs(const struct matrix * m, int64_t row, int
     return workspace;
 }
 
+/// Rows of a matrix from `row` on, their elements from `column` on, as the columns of panels, or as columns of pairs; columns without a
+/// row are 0.
+static __attribute__((unused)) void pack_rows(const struct matrix * m, int64_t row, int64_t count, int64_t column, int depth, bool pairs, float * packed) {
+    const int deep = pairs ? (int) pairs_in(depth) : depth;
+    float workspace[WIDTH * DEPTH] __attribute__((aligned(64)));
+    for (int64_t j = 0; j < parts_of(count, PANEL) * PANEL; j += WIDTH) {
+        float * panel = packed + j / PANEL * PANEL * DEPTH + j % PANEL;
+        const int64_t there = min_of(count - j, WIDTH);
+        int64_t ldb;
+        const float * rows = (pairs ? read_pairs : read_rows)(m, row + j, there, column, depth, workspace, &ldb);
+        int k = 0;
+        for (; there == WIDTH && k + WIDTH <= deep; k += WIDTH) transpose(rows + k, ldb, panel + k * PANEL);
+        for (int x = 0; x < WIDTH; ++x) {
+            for (int rest = k; rest < deep; ++rest) {
+                *(word *) (panel + rest * PANEL + x) = x < there ? *(const word *) (rows + x * ldb + rest) : 0;
+            }
+        }
+    }
+}
+
 /// Where a block begins in the result's axes.
 struct place {
     int64_t axis[4];
@@ -210,7 +230,7 @@ static inline void multiply(struct block * b) {
                 struct ahead ahead = rows_ahead(a + high * lda, lda * (int64_t) sizeof(float));
                 if (next < min_of(bottom + tall, b->rows)) ahead = (struct ahead){element(&b->a, next, 0), b->a.step}, next += LINES;
                 if (coming < b->coming_rows) ahead = (struct ahead){b->coming + coming * b->coming_step, b->coming_step};
-                if (wide == PANEL) with[count](a, lda, panel, c, b->ldc, deep, &ends, ahead);
+                if (wide == PANEL || wide == WIDTH) with[count](a, lda, panel, c, b->ldc, deep, &ends, ahead);
                 else multiply_edge(with[count], a, lda, panel, c, b->ldc, count, wide, deep, &ends, ahead);
             }
         }
@@ -220,13 +240,24 @@ static inline void multiply(struct block * b) {
 
 /// A thread's share of a result: rows and columns are cut into so many units that no thread waits long for another.
 struct units {
-    int64_t columns, rows, parts, count;
+    int64_t columns, wide, rows, parts, count;
 };
 
+/// Columns of a unit: as many as there may be, or fewer panels, if no thread then has as many columns of what few rows there are.
+static inline int64_t even_columns(int64_t columns, int64_t batches, int nth) {
+    int64_t best = COLUMNS, least = INT64_MAX;
+    for (int64_t wide = COLUMNS; wide > PANEL; wide -= PANEL) {
+        const int64_t most = parts_of(parts_of(columns, wide) * batches, nth) * min_of(wide, columns);
+        if (most < least) best = wide, least = most;
+    }
+    return best;
+}
+
 static inline struct units cut(int64_t rows, int64_t columns, int64_t batches, int nth) {
-    struct units u = {parts_of(columns, COLUMNS), rows, 1, 0};
+    const int64_t wide = rows < LEAST_PACKED && columns > COLUMNS ? even_columns(columns, batches, nth) : COLUMNS;
+    struct units u = {parts_of(columns, wide), wide, rows, 1, 0};
     while (u.columns * batches * u.parts < SPLIT * nth && rows / (2 * u.parts) >= LEAST_ROWS) u.parts *= 2;
-    const int64_t fewest = columns > COLUMNS && columns % COLUMNS != 0 ? 4 * nth : nth;  // units that differ must be more
+    const int64_t fewest = wide == COLUMNS && columns > COLUMNS && columns % COLUMNS != 0 ? 4 * nth : nth;  // units that differ must be more
     while (u.columns * batches * u.parts < fewest && rows / u.parts >= 2 * ROWS) u.parts *= 2;
     while (parts_of(u.columns * batches * u.parts, nth) * nth * 8 > u.columns * batches * u.parts * 9 && rows / u.parts >= LEAST_PACKED) u.parts *= 2;
     u.rows = parts_of(parts_of(rows, u.parts), ROWS) * ROWS;

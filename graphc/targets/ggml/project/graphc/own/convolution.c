@@ -2,6 +2,7 @@
 
 #include "convolution.h"
 
+#include "activate.h"
 #include "blocks.h"
 #include "tiles.h"
 
@@ -91,14 +92,14 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
     const struct units u = cut(channels, pixels, dst->ne[3], nth);
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
-        const int64_t i = unit % u.parts * u.rows, j = unit / u.parts % u.columns * COLUMNS, batch = unit / u.parts / u.columns;
+        const int64_t i = unit % u.parts * u.rows, j = unit / u.parts % u.columns * u.wide, batch = unit / u.parts / u.columns;
         const float * data = (const float *) ((const char *) image->data + batch * image->nb[3]);
         const char * kernels = (const char *) kernel->data + i * kernel->nb[3];
         const struct matrix weights = {.data = kernels, .step = kernel->nb[3], .type = kernel->type, .types = s->types};
         struct block part = {.dst = dst, .at = {{j, 0, i, batch}}, .axis = 2, .a = weights, .packed = packed, .ldc = pixels, .activation = &s->activation};
         part.c = (float *) ((char *) dst->data + batch * dst->nb[3]) + i * pixels + j;
         part.rows = min_of(channels - i, u.rows);
-        part.columns = min_of(pixels - j, COLUMNS);
+        part.columns = min_of(pixels - j, u.wide);
         part.pairs = s->pairs;
         for (int64_t k = 0; k < depth; k += most) {
             part.depth = (int) min_of(depth - k, most);
@@ -106,6 +107,61 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
             part.a.data = element(&weights, 0, k);
             (s->pairs ? pack_paired_windows : pack_windows)(&w, data, j, part.columns, k, part.depth, packed);
             multiply(&part);
+        }
+    }
+}
+
+/// Some columns of the products of a panel of pixels with what is packed of the kernel.
+static void multiply_pixels(const float * windows, const float * kernels, int64_t pixels, int64_t columns, int depth, const struct ends * ends,
+                            float * c, int64_t ldc) {
+    const int64_t high = tile_rows(pixels);
+    const struct ahead nothing = {windows, 0};
+    for (int64_t j = 0; j < columns; j += PANEL) {
+        struct ends here = *ends;
+        if (here.other != NULL) here.other += j;
+        for (int64_t i = 0; i < pixels; i += high) {
+            const int64_t count = min_of(pixels - i, high), wide = min_of(columns - j, PANEL);
+            const tile_function tile = transposed_tiles[count];
+            float * to = c + i * ldc + j;
+            if (wide == PANEL) tile(windows + i, PANEL, kernels + j * DEPTH, to, ldc, depth, &here, nothing);
+            else multiply_edge(tile, windows + i, PANEL, kernels + j * DEPTH, to, ldc, count, wide, depth, &here, nothing);
+        }
+    }
+}
+
+void graphc_conv_2d_last(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    enum { MOST_PIXELS_OF_UNIT = 16 * PANEL };
+    struct graphc_conv_2d_settings * s = userdata;
+    const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1], * bias = dst->src[2];
+    const int64_t depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2], channels = kernel->ne[3], pixels = dst->ne[1] * dst->ne[2];
+    const struct windows w = {image->ne[0], image->ne[1], dst->ne[1], kernel->ne[0], kernel->ne[1], *s};
+    const int64_t across = parts_of(channels, COLUMNS), panels = parts_of(pixels, PANEL);
+    const int64_t together = PANEL * min_of(parts_of(panels, parts_of(4 * nth, across * dst->ne[3])), MOST_PIXELS_OF_UNIT / PANEL);
+    const int64_t down = parts_of(pixels, together), units = across * down * dst->ne[3];
+    const bool relu = s->activation.function == GRAPHC_RELU, clip = s->activation.function == GRAPHC_CLIP;
+    float kernels[COLUMNS * DEPTH] __attribute__((aligned(64))), packed[PANEL * DEPTH] __attribute__((aligned(64)));
+    for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
+        const int64_t channel = unit % across * COLUMNS, start = unit / across % down * together, batch = unit / across / down;
+        const int64_t columns = min_of(channels - channel, COLUMNS), end = min_of(start + together, pixels);
+        const float * data = (const float *) ((const char *) image->data + batch * image->nb[3]);
+        float * result = (float *) ((char *) dst->data + batch * dst->nb[3]) + channel;
+        const struct matrix weights = {.data = kernel->data, .step = kernel->nb[3], .type = kernel->type, .types = s->types};
+        for (int64_t k = 0; k < depth; k += DEPTH) {
+            const int deep = (int) min_of(depth - k, DEPTH);
+            struct ends ends = {.added = k > 0};
+            if (k + deep == depth) {
+                ends.other = bias == NULL ? NULL : (const float *) bias->data + channel, ends.along = true;
+                if (relu || clip) ends.bounded = true, ends.low = clip ? s->activation.a : 0, ends.high = clip ? s->activation.b : INFINITY;
+            }
+            pack_rows(&weights, channel, columns, k, deep, false, kernels);
+            for (int64_t i = start; i < end; i += PANEL) {
+                const int64_t count = min_of(end - i, PANEL);
+                float * c = result + i * channels;
+                pack_windows(&w, data, i, count, k, deep, packed);
+                multiply_pixels(packed, kernels, count, columns, deep, &ends, c, channels);
+                if (k + deep < depth || ends.bounded || s->activation.function == GRAPHC_NO_ACTIVATION) continue;
+                for (int64_t each = 0; each < count; ++each) activate(&s->activation, c + each * channels, NULL, columns, c + each * channels);
+            }
         }
     }
 }

@@ -25,6 +25,9 @@ GRAPHC_API bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const st
 /// What `ggml_conv_2d` gives for the kernel src[0], the image src[1] and the settings, plus src[2] and all behind it.
 GRAPHC_API void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
+/// The same with the result's channels last, [N, H, W, C], plus the vector src[2], if it is there. What windows meet beside the image is 0.
+GRAPHC_API void graphc_conv_2d_last(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
 #ifdef __cplusplus
 }
 #endif

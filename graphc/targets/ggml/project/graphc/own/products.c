@@ -7,26 +7,6 @@
 #include "rows.h"
 #include "tiles.h"
 
-/// Rows of a matrix from `row` on, their elements from `column` on, as the columns of panels, or as columns of pairs; columns without a
-/// row are 0.
-static void pack_rows(const struct matrix * m, int64_t row, int64_t count, int64_t column, int depth, bool pairs, float * packed) {
-    const int deep = pairs ? (int) pairs_in(depth) : depth;
-    float workspace[WIDTH * DEPTH] __attribute__((aligned(64)));
-    for (int64_t j = 0; j < parts_of(count, PANEL) * PANEL; j += WIDTH) {
-        float * panel = packed + j / PANEL * PANEL * DEPTH + j % PANEL;
-        const int64_t there = min_of(count - j, WIDTH);
-        int64_t ldb;
-        const float * rows = (pairs ? read_pairs : read_rows)(m, row + j, there, column, depth, workspace, &ldb);
-        int k = 0;
-        for (; there == WIDTH && k + WIDTH <= deep; k += WIDTH) transpose(rows + k, ldb, panel + k * PANEL);
-        for (int x = 0; x < WIDTH; ++x) {
-            for (int rest = k; rest < deep; ++rest) {
-                *(word *) (panel + rest * PANEL + x) = x < there ? *(const word *) (rows + x * ldb + rest) : 0;
-            }
-        }
-    }
-}
-
 /// Elements of float32 weights from which ggml multiplies them with one row: it reaches memory's limit. Smaller ones are multiplied
 /// as with more rows, so that a picture has the bits that it has in a batch.
 enum { LARGE = 1 << 23 };
@@ -47,9 +27,12 @@ bool graphc_takes_sum(const struct ggml_tensor * sum, const struct ggml_tensor *
 
 bool graphc_multiplies_pairs(void) { return HAS_PAIRS; }
 
+/// Where a unit begins. Units that follow one another share the larger operand's part: more rows than columns, or columns.
 static struct place find(const struct units * u, const struct ggml_tensor * dst, int64_t unit) {
-    const int64_t batch = unit / u->parts / u->columns;
-    return (struct place){{unit / u->parts % u->columns * COLUMNS, unit % u->parts * u->rows, batch % dst->ne[2], batch / dst->ne[2]}};
+    const int64_t batch = unit / u->parts / u->columns, tall = dst->ne[1] > dst->ne[0];
+    const int64_t column = tall ? unit % u->columns : unit / u->parts % u->columns;
+    const int64_t part = tall ? unit / u->columns % u->parts : unit % u->parts;
+    return (struct place){{column * u->wide, part * u->rows, batch % dst->ne[2], batch / dst->ne[2]}};
 }
 
 /// A product, and what it reads, as others see it.
@@ -98,13 +81,13 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         struct block part = {.dst = dst, .at = at, .axis = 1, .c = (float *) c, .ldc = dst->nb[1] / sizeof(float)};
         part.packed = packed, part.coming_step = weights.step, part.activation = &s->activation, part.pairs = s->pairs, part.scaled = s->scaled;
         part.rows = min_of(rows - at.axis[1], u.rows);
-        part.columns = min_of(columns - at.axis[0], COLUMNS);
+        part.columns = min_of(columns - at.axis[0], u.wide);
         for (int64_t k = 0; k < depth; k += most) {
             part.depth = (int) min_of(depth - k, most);
             part.first = k == 0, part.last = k + most >= depth;
             part.a = (struct matrix){.data = left + k * sizeof(float), .step = b->nb[1], .type = GGML_TYPE_F32};
             part.coming = part.last ? element(&later, 0, 0) : element(&weights, 0, k + most);
-            part.coming_rows = min_of(columns - (part.last ? then : at).axis[0], COLUMNS);
+            part.coming_rows = min_of(columns - (part.last ? then : at).axis[0], u.wide);
             pack_rows(&weights, 0, part.columns, k, part.depth, s->pairs, packed);
             multiply(&part);
         }

@@ -1,0 +1,327 @@
+"""Images whose channels lie one after the other, where convolutions of single channels are.
+
+Around these a program's images are held as [N, H, W, C]: vectors of channels are full however small an image is, a convolution
+of 1 x 1 is a product with the rows of all pixels, and zeros on one side of an image cost nothing. Which values are held so is
+decided for the graph: those of the convolutions, and what is connected to them by calls that take either order. Where the order
+changes, there is a copy, or none where the model had one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graphc.targets.ggml.program.calls import CALLS
+from graphc.targets.ggml.program.composites.activations import ACTIVATIONS
+from graphc.targets.ggml.program.program import HOST, Call, Program
+from graphc.targets.ggml.program.rules import RESHAPES, VIEWS
+from graphc.targets.ggml.program.tensor import Arg, Tensor
+
+LAST, FIRST = (1, 2, 0, 3), (2, 0, 1, 3)
+"""How `ggml_permute` brings the channels to the innermost axis, and back."""
+
+LEAST_CHANNELS = 16
+COPIES = ("graphc_copy", "ggml_cont")
+PADS = ("graphc_pad", "ggml_pad_ext")
+SUMS = ("graphc_add", "ggml_add", "graphc_mul", "ggml_mul")
+
+Key = tuple[int, int, int]
+
+
+def with_channels_last(program: Program) -> Program:
+    """The same program of composites, with images held so where that is faster."""
+    if any(call.function == HOST for call in program.calls) or not any(map(_is_each_channel, program.calls)):
+        return program
+    return _Layouts(program).program()
+
+
+def _is_each_channel(call: Call) -> bool:
+    channels = call.result.ne[2]
+    return (
+        call.function == "graphc_conv_2d_dw"
+        and len(call.args) == 10
+        and isinstance(channels, int)
+        and channels >= LEAST_CHANNELS
+    )
+
+
+def _is_point(call: Call) -> bool:
+    """True for a convolution of 1 x 1 to which whole images may be added."""
+    if call.function != "graphc_conv_2d":
+        return False
+    kernel, _, bias, *settings = call.args[:9]
+    sums = call.args[11:]
+    vector = bias is None or (isinstance(bias, Tensor) and bias.contiguous)
+    same = all(isinstance(each, Tensor) and each.ne == call.result.ne for each in sums)
+    weight = isinstance(kernel, Tensor) and kernel.ne[:2] == (1, 1) and kernel.contiguous and kernel.weight >= 0
+    return weight and vector and same and settings == [1, 1, 0, 0, 1, 1]
+
+
+def _makes_it(call: Call) -> bool:
+    """True for a convolution of planes that can have its result's channels last, if Winograd's is not faster."""
+    if call.function != "graphc_conv_2d" or len(call.args) != 11 or _is_point(call):
+        return False
+    kernel, _, bias, *strides = call.args[:5]
+    return strides != [1, 1] and all(
+        isinstance(each, Tensor) and each.contiguous for each in (kernel, bias) if each is not None
+    )
+
+
+def _key(tensor: Tensor) -> Key:
+    return tensor.call, tensor.weight, tensor.input
+
+
+def _channels(tensor: Tensor) -> bool:
+    """True if it is a number for each channel, or an image of a pixel."""
+    return tensor.ne[:2] == (1, 1)
+
+
+class _Layouts:
+    """A program while it is made of another."""
+
+    def __init__(self, program: Program) -> None:
+        self.old = program
+        self.new = replace(program, calls=[], outputs=[])
+        self.made: dict[tuple[Key, bool], Tensor] = {}
+        """What was made of each value: with the channels last, or as it was."""
+        self.readers: dict[int, list[int]] = {}
+        for index, call in enumerate(program.calls):
+            for arg in _tensors(call):
+                self.readers.setdefault(arg.call, []).append(index)
+        self.read_out = {output.tensor.call for output in program.outputs}
+        self.last: set[int] = set()
+        self.last = self._chosen()
+        self.means = {
+            index: found for index in range(len(program.calls)) if (found := self._mean_of(index)) is not None
+        }
+
+    def _takes_either(self, index: int) -> bool:
+        """True if a call gives the same with the channels of its images last."""
+        call = self.old.calls[index]
+        result = call.result
+        if result.type != "F32" or call.kernel >= 0:
+            return False
+        if _is_each_channel(call) or _is_point(call):
+            return True
+        first = call.args[0] if call.args else None
+        if not isinstance(first, Tensor):
+            return False
+        if call.function == "ggml_permute":
+            return call.args[1:] == FIRST and first.contiguous
+        if call.function in COPIES:
+            return self._is_last(first)
+        if call.function in SUMS:
+            left, right = _tensors(call)
+            return left.ne == result.ne and (
+                right.ne == result.ne
+                or (_channels(right) and right.ne[2] == result.ne[2] and right.ne[3] in (1, result.ne[3]))
+            )
+        return call.function in ACTIVATIONS and all(each.ne == result.ne for each in _tensors(call))
+
+    def _is_last(self, tensor: Tensor) -> bool:
+        """True if it is an image whose channels the model has brought to their place from the innermost axis."""
+        call = self.old.calls[tensor.call] if tensor.call >= 0 else None
+        return call is not None and call.function == "ggml_permute" and call.args[1:] == FIRST
+
+    def _chosen(self) -> set[int]:
+        """The calls whose results are held with the channels last."""
+        found: set[int] = set()
+        waiting = [index for index, call in enumerate(self.old.calls) if _is_each_channel(call)]
+        while waiting:
+            index = waiting.pop()
+            call = self.old.calls[index]
+            if index in found:
+                continue
+            found.add(index)
+            if _makes_it(call):
+                continue
+            read = [self._unpadded(arg)[0] if _is_each_channel(call) else arg for arg in _tensors(call)]
+            waiting += [
+                arg.call
+                for arg in read
+                if arg.call >= 0 and (self._takes_either(arg.call) or _makes_it(self.old.calls[arg.call]))
+            ]
+            waiting += filter(self._takes_either, self.readers.get(index, ()))
+        return found
+
+    def _is_pad(self, index: int) -> bool:
+        """True if a call puts zeros around images for convolutions alone that need them not."""
+        call = self.old.calls[index] if index >= 0 else None
+        if call is None or call.function not in PADS or call.args[5:] != (0, 0, 0, 0) or index in self.read_out:
+            return False
+        readers = self.readers.get(index, [])
+        return all(
+            _is_each_channel(self.old.calls[each]) or (each in self.last and _makes_it(self.old.calls[each]))
+            for each in readers
+        )
+
+    def _unpadded(self, image: Tensor) -> tuple[Tensor, tuple[int, int, int, int]]:
+        """An image without zeros that are put around it, and how many, before and behind each row and column."""
+        if not self._is_pad(image.call):
+            return image, (0, 0, 0, 0)
+        inner, before0, behind0, before1, behind1 = self.old.calls[image.call].args[:5]
+        return _tensor(inner), (_whole(before0), _whole(behind0), _whole(before1), _whole(behind1))
+
+    def _mean_of(self, index: int) -> Tensor | None:
+        """The image held with channels last of whose planes a call computes the means."""
+        call = self.old.calls[index]
+        source = call.args[0] if call.function == "graphc_mean" else None
+        reshape = self.old.calls[source.call] if isinstance(source, Tensor) and source.call >= 0 else None
+        if reshape is None or reshape.function not in RESHAPES:
+            return None
+        image = _tensor(reshape.args[0])
+        planes = reshape.result.ne[0] == image.ne[0] * image.ne[1]
+        return image if image.call in self.last and planes and image.rank == 4 else None
+
+    def _is_of_means(self, index: int) -> bool:
+        """True for a reshape of what only means read, which have it as it lies."""
+        readers = self.readers.get(index, [])
+        reshape = self.old.calls[index].function in RESHAPES and index not in self.read_out
+        return reshape and len(readers) > 0 and all(each in self.means for each in readers)
+
+    def program(self) -> Program:
+        """The program."""
+        for index, call in enumerate(self.old.calls):
+            if self._is_pad(index) or self._is_of_means(index):
+                continue
+            if index in self.means:
+                self._mean(index, call)
+            elif index in self.last:
+                self.made[(index, -1, -1), True] = self._with_channels_last(call)
+            elif self._is_there(index):
+                self.made[(index, -1, -1), False] = self._last(_tensor(call.args[0]), call)
+            elif call.function in COPIES and self._held_so(_tensor(call.args[0]), call.result):
+                self.made[(index, -1, -1), False] = self._as_it_was(_tensor(call.args[0]), call)
+            else:
+                args = [self._as_it_was(arg, call) if isinstance(arg, Tensor) else arg for arg in call.args]
+                self.made[(index, -1, -1), False] = self._add(call, call.function, args, call.result, call.kernel)
+        for output in self.old.outputs:
+            near = self.old.calls[max(output.tensor.call, 0)]
+            self.new.outputs.append(replace(output, tensor=self._as_it_was(output.tensor, near)))
+        return self.new
+
+    def _is_there(self, index: int) -> bool:
+        """True if a call brings channels where they already are, and nothing views its result, which lies together then."""
+        call = self.old.calls[index]
+        views = any(self.old.calls[each].function in VIEWS for each in self.readers.get(index, ()))
+        return (
+            call.function == "ggml_permute"
+            and call.args[1:] == LAST
+            and _tensor(call.args[0]).call in self.last
+            and not views
+        )
+
+    def _held_so(self, tensor: Tensor, result: Tensor) -> bool:
+        """True if a copy is of what already lies as it shall."""
+        found = self.made.get((_key(tensor), False))
+        return found is not None and (found.ne, found.nb) == (result.ne, result.nb)
+
+    def _add(self, near: Call, function: str, args: list[Arg], like: Tensor | None = None, kernel: int = -1) -> Tensor:
+        """The result of one more call, in another one's module. `like` is one of the same type and rank."""
+        found = CALLS[function](*args) if kernel < 0 else like
+        assert found is not None
+        tensor = Tensor(found.type, found.ne, found.nb, 4 if like is None else like.rank, call=len(self.new.calls))
+        self.new.calls.append(replace(near, function=function, args=tuple(args), result=tensor, kernel=kernel))
+        return tensor
+
+    def _as_it_was(self, tensor: Tensor, near: Call) -> Tensor:
+        """A value in the order that the program had."""
+        key = _key(tensor)
+        if tensor.call < 0:
+            return tensor
+        if (key, False) not in self.made:
+            held = self.made[key, True]
+            if _channels(tensor):
+                found = self._add(near, "ggml_reshape_4d", [held, *tensor.ne])
+            else:
+                found = self._add(near, "graphc_copy", [self._add(near, "ggml_permute", [held, *FIRST])])
+            self.made[key, False] = found
+        return replace(self.made[key, False], rank=tensor.rank)
+
+    def _last(self, tensor: Tensor, near: Call) -> Tensor:
+        """A value with its channels last."""
+        key = _key(tensor)
+        if (key, True) not in self.made:
+            held = self._as_it_was(tensor, near)
+            channels, pixels = held.ne[2], held.ne[:2]
+            if _channels(held) and held.contiguous:
+                found = self._add(near, "ggml_reshape_4d", [held, channels, *pixels, held.ne[3]])
+            else:
+                found = self._add(near, "graphc_copy", [self._add(near, "ggml_permute", [held, *LAST])])
+            self.made[key, True] = found
+        return replace(self.made[key, True], rank=4)
+
+    def _mean(self, index: int, call: Call) -> None:
+        image = self._last(self.means[index], call)
+        channels, *pixels, count = image.ne
+        rows = self._add(call, "ggml_reshape_3d", [image, channels, pixels[0] * pixels[1], count])
+        found = self._add(call, "graphc_mean_over_rows", [rows])
+        self.made[(index, -1, -1), False] = self._add(call, "ggml_reshape_4d", [found, *call.result.ne])
+
+    def _with_channels_last(self, call: Call) -> Tensor:
+        if call.function == "graphc_conv_2d_dw":
+            return self._each_channel(call)
+        if call.function == "graphc_conv_2d":
+            return self._point(call) if _is_point(call) else self._made(call)
+        if call.function == "ggml_permute":
+            return self._as_it_was(_tensor(call.args[0]), call)
+        if call.function in COPIES:
+            return self._last(_tensor(call.args[0]), call)
+        return self._add(
+            call, call.function, [self._last(arg, call) if isinstance(arg, Tensor) else arg for arg in call.args]
+        )
+
+    def _vector(self, bias: Arg, call: Call) -> Tensor | None:
+        """A number for each channel as a vector."""
+        if not isinstance(bias, Tensor):
+            return None
+        bias = self._as_it_was(bias, call)
+        return bias if bias.ne[1:] == (1, 1, 1) else self._add(call, "ggml_reshape_4d", [bias, bias.size, 1, 1, 1])
+
+    def _settings(self, call: Call) -> tuple[Tensor, list[Arg]]:
+        """The image that a convolution reads, without zeros around it, and its settings with pads before and behind."""
+        s0, s1, p0, p1, d0, d1 = map(_whole, call.args[3:9])
+        image, (before0, behind0, before1, behind1) = self._unpadded(_tensor(call.args[1]))
+        return image, [s0, s1, p0 + before0, p1 + before1, p0 + behind0, p1 + behind1, d0, d1]
+
+    def _each_channel(self, call: Call) -> Tensor:
+        image, settings = self._settings(call)
+        read = [self._as_it_was(_tensor(call.args[0]), call), self._last(image, call), self._vector(call.args[2], call)]
+        return self._add(call, "graphc_conv_2d_dw_last", [*read, *settings, call.args[9]])
+
+    def _made(self, call: Call) -> Tensor:
+        image, settings = self._settings(call)
+        read = [
+            self._as_it_was(_tensor(call.args[0]), call),
+            self._as_it_was(image, call),
+            self._vector(call.args[2], call),
+        ]
+        return self._add(call, "graphc_conv_2d_last", [*read, *settings, *call.args[9:11]])
+
+    def _point(self, call: Call) -> Tensor:
+        kernel, image, bias = _tensor(call.args[0]), call.args[1], call.args[2]
+        activation, sums = call.args[10], call.args[11:]
+        width, height, channels, count = call.result.ne
+
+        def rows(arg: Arg) -> Tensor:
+            held = self._last(_tensor(arg), call)
+            return self._add(call, "ggml_reshape_3d", [held, held.ne[0], width * height, count])
+
+        matrix = self._add(call, "ggml_reshape_2d", [kernel, *kernel.ne[2:]])
+        vector = self._vector(bias, call)
+        added: list[Arg] = [] if vector is None else [vector]
+        found = self._add(call, "graphc_linear", [matrix, rows(image), activation, *added, *map(rows, sums)])
+        return self._add(call, "ggml_reshape_4d", [found, channels, width, height, count])
+
+
+def _tensor(arg: Arg) -> Tensor:
+    assert isinstance(arg, Tensor)
+    return arg
+
+
+def _whole(arg: Arg) -> int:
+    assert isinstance(arg, int)
+    return arg
+
+
+def _tensors(call: Call) -> list[Tensor]:
+    return [arg for arg in call.args if isinstance(arg, Tensor)]

@@ -1,0 +1,254 @@
+"""Images whose channels lie one after the other: what is held so, and what our own code makes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphc.ir.types import F32
+from graphc.kernels.use import KernelUse
+from graphc.ops.activations import Clip
+from graphc.ops.conv import Conv
+from graphc.targets.ggml.lowering.builder import Builder
+from graphc.targets.ggml.lowering.compose import composed
+from graphc.targets.ggml.program.program import Output, Program
+from graphc.targets.ggml.run.executor import Executor
+
+RANDOM = np.random.default_rng(0)
+
+
+def drawn(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(F32)
+
+
+class Some:
+    """A program of a few calls, its weights and its inputs."""
+
+    def __init__(self) -> None:
+        self.program = Program("some")
+        self.b = Builder(self.program)
+        self.weights: list[np.ndarray] = []
+        self.inputs: dict[str, np.ndarray] = {}
+
+    def weight(self, *shape: int):
+        self.weights.append(drawn(*shape) / np.float32(3))
+        return self.program.add_weight(f"w{len(self.weights)}", F32, shape)
+
+    def input(self, name: str, *shape: int):
+        self.inputs[name] = drawn(*shape)
+        return self.program.add_input(name, F32, shape, "F32")
+
+    def conv(self, x, channels: int, size: int = 1, activation: str = "", bias: bool = True):
+        y = self.b.call(
+            "ggml_conv_2d", self.weight(channels, x.ne[2], size, size), x, 1, 1, size // 2, size // 2, 1, 1, rank=4
+        )
+        return self.ended(y, activation, bias)
+
+    def each(self, x, size: int = 3, stride: int = 1, pad: int = 1, activation: str = "", bias: bool = True):
+        kernel = self.weight(x.ne[2], 1, size, size)
+        y = self.b.call("ggml_conv_2d_dw_direct", kernel, x, stride, stride, pad, pad, 1, 1, rank=4)
+        return self.ended(y, activation, bias)
+
+    def ended(self, y, activation: str, bias: bool):
+        y = self.b.binary("ggml_add", y, self.weight(1, y.ne[2], 1, 1)) if bias else y
+        if activation == "clip":
+            return self.program.call_kernel(KernelUse(Clip(0.0, 6.0), ((F32, y.shape),), F32, y.shape), [y])
+        return self.b.unary(activation, y) if activation else y
+
+    def output(self, y) -> None:
+        self.program.outputs.append(Output(f"y{len(self.program.outputs)}", F32, y.shape, y))
+
+    def functions(self) -> list[str]:
+        return [call.function for call in composed(self.program).calls if "reshape" not in call.function]
+
+    def run(self, threads: int = 2, own: bool = True, **inputs: np.ndarray) -> list[np.ndarray]:
+        executor = Executor(self.program, self.weights, threads=threads)
+        executor.uses_own = own
+        return executor.run({**self.inputs, **inputs}, {})
+
+    def check(self) -> None:
+        """With any number of threads the same bits, and ggml's numbers but for rounding."""
+        for found, expected in zip(self.run(), self.run(own=False), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        for threads in (1, 3, 8):
+            for found, again in zip(self.run(), self.run(threads), strict=True):
+                np.testing.assert_array_equal(found, again)
+
+
+def inverted(some: Some, x, squeeze: bool = False, activation: str = "clip"):
+    """A block of MobileNet, or of EfficientNet if it squeezes."""
+    channels, images = x.ne[2], x.ne[3]
+    y = some.each(some.conv(x, 6 * channels, activation=activation), activation=activation)
+    if squeeze:
+        flat = some.b.reshape(y, (images, 6 * channels, x.ne[0] * x.ne[1]))
+        mean = some.b.reshape(some.b.call("ggml_mean", flat, rank=3), (images, 6 * channels, 1, 1))
+        gate = some.conv(some.conv(mean, 4, activation="ggml_silu"), 6 * channels, activation="ggml_sigmoid")
+        y = some.b.binary("ggml_mul", y, gate)
+    return some.b.binary("ggml_add", some.conv(y, channels), x)
+
+
+def test_blocks_of_mobilenet_are_products():
+    some = Some()
+    x = some.each(some.conv(some.input("x", 2, 3, 12, 10), 24, 3), activation="clip")
+    some.output(inverted(some, inverted(some, x)))
+    block = ["graphc_linear", "graphc_conv_2d_dw_last", "graphc_linear"]
+    there, back = ["ggml_permute", "graphc_copy", "graphc_conv_2d_dw_last"], ["ggml_permute", "graphc_copy"]
+    assert some.functions() == ["graphc_conv_2d", *there, *block, *block, *back]
+    some.check()
+
+
+def test_blocks_of_efficientnet_are_products():
+    some = Some()
+    x = some.each(some.input("x", 2, 24, 12, 10), activation="ggml_silu")
+    some.output(inverted(some, x, squeeze=True, activation="ggml_silu"))
+    squeezed = ["graphc_mean_over_rows", "graphc_linear", "graphc_linear", "graphc_mul", "graphc_linear"]
+    before = ["ggml_permute", "graphc_copy", "graphc_conv_2d_dw_last", "graphc_linear", "graphc_conv_2d_dw_last"]
+    assert some.functions() == [*before, *squeezed, "ggml_permute", "graphc_copy"]
+    some.check()
+
+
+@pytest.mark.parametrize("squeeze", [False, True])
+def test_an_image_has_the_same_numbers_in_any_batch(squeeze):
+    def made(images: int) -> Some:
+        some = Some()
+        some.output(inverted(some, some.input("x", images, 20, 7, 7), squeeze, "ggml_silu"))
+        return some
+
+    whole = made(9)
+    (together,) = whole.run()
+    for i in (0, 4, 8):
+        one = made(1)
+        one.weights = whole.weights
+        (alone,) = one.run(x=whole.inputs["x"][i : i + 1])
+        np.testing.assert_array_equal(alone[0], together[i])
+
+
+def test_blocks_of_convnext_are_not_copied():
+    some = Some()
+    b = some.b
+    x = some.input("x", 1, 32, 14, 14)
+    for _ in range(2):
+        y = b.cont(b.transpose(some.each(x, 7, 1, 3), (0, 2, 3, 1)))
+        y = b.binary(
+            "ggml_add", b.binary("ggml_mul", b.call("ggml_norm", y, 1e-6, rank=4), some.weight(32)), some.weight(32)
+        )
+        y = b.call(
+            "ggml_mul_mat",
+            some.weight(32, 64),
+            b.unary("ggml_gelu_erf", b.call("ggml_mul_mat", some.weight(64, 32), y, rank=4)),
+            rank=4,
+        )
+        x = b.binary("ggml_add", x, b.transpose(y, (0, 3, 1, 2)))
+    some.output(x)
+    block = ["graphc_conv_2d_dw_last", "graphc_layer_norm", "graphc_linear", "graphc_linear"]
+    found = [each for each in some.functions() if each not in ("ggml_add", "graphc_add")]
+    assert found == ["ggml_permute", "graphc_copy", *block, *block, "ggml_permute", "graphc_copy"]
+    some.check()
+
+
+def test_zeros_on_one_side_are_no_step():
+    some = Some()
+    x = some.conv(some.input("x", 2, 8, 9, 11), 20)
+    padded = some.b.call("ggml_pad_ext", x, 0, 1, 2, 1, 0, 0, 0, 0, rank=4)
+    some.output(some.each(padded, 3, 2, 0))
+    assert "graphc_pad" not in some.functions()
+    some.check()
+
+
+def test_zeros_that_others_read_stay():
+    some = Some()
+    padded = some.b.call("ggml_pad_ext", some.input("x", 2, 20, 9, 11), 0, 1, 2, 1, 0, 0, 0, 0, rank=4)
+    some.output(some.each(padded, 3, 2, 0))
+    some.output(some.conv(padded, 5, 3))
+    assert "graphc_pad" in some.functions()
+    some.check()
+
+
+def test_what_reads_planes_has_them():
+    some = Some()
+    x = some.each(some.input("x", 1, 20, 8, 8))
+    some.output(x)
+    some.output(some.b.unary("ggml_abs", x))
+    some.output(some.conv(x, 8, 3, "ggml_relu"))
+    some.output(some.conv(x, 8, activation="ggml_relu"))
+    assert some.functions().count("graphc_copy") == 3  # there, back once for all three, and back
+    some.check()
+
+
+@pytest.mark.parametrize("channels", [3, 15])
+def test_few_channels_stay_as_they_are(channels):
+    some = Some()
+    some.output(some.each(some.input("x", 1, channels, 8, 8)))
+    assert some.functions() == ["graphc_conv_2d_dw"]
+    some.check()
+
+
+def test_without_convolutions_of_single_channels_nothing_changes():
+    some = Some()
+    x = some.input("x", 1, 20, 8, 8)
+    some.output(some.conv(some.conv(x, 20, 3), 30))
+    assert some.functions() == ["graphc_conv_2d"] * 2
+
+
+@pytest.mark.parametrize("activation", [None, "ggml_relu", "ggml_silu", "clip"])
+@pytest.mark.parametrize("channels", [16, 17, 31, 40, 64, 70, 100, 144, 200])
+def test_convolutions_of_single_channels(channels, activation):
+    """With pads before and behind that differ, strides and dilations; also where windows meet nothing of the image."""
+    for _ in range(6):
+        (kh, kw, s1, s0, d1, d0), (p1, p0, q1, q0) = (
+            RANDOM.integers(1, 4, 6).tolist(),
+            RANDOM.integers(0, 5, 4).tolist(),
+        )
+        images, height, width = RANDOM.integers(1, (4, 20, 20)).tolist()
+        if height + p1 + q1 <= (kh - 1) * d1 or width + p0 + q0 <= (kw - 1) * d0:
+            continue
+        some = Some()
+        x = some.input("x", images, height, width, channels)
+        kernel, bias = some.weight(channels, 1, kh, kw), some.weight(channels)
+        settings = (s0, s1, p0, p1, q0, q1, d0, d1, False)
+        y = some.b.call("graphc_conv_2d_dw_last", kernel, x, bias, *settings, rank=4)
+        some.output(some.ended(y, activation or "", False))
+        some.check()
+        if activation is None:
+            op = Conv((s1, s0), (d1, d0), (p1, p0), (q1, q0), channels)
+            image = some.inputs["x"].transpose(0, 3, 1, 2).astype(np.float64)
+            (exact,) = op.eval(image, some.weights[0].astype(np.float64))
+            exact = exact.transpose(0, 2, 3, 1) + some.weights[1]
+            np.testing.assert_allclose(some.run()[0], exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["", "ggml_relu", "ggml_silu", "clip"])
+@pytest.mark.parametrize("channels", [1, 5, 32, 40, 144])
+def test_the_first_convolution_makes_it(channels, activation):
+    """What it reads lies in planes; parts of sums, of channels and of pixels."""
+    for inner, size, stride in ((3, 3, 2), (1, 1, 3), (40, 4, 4), (3, 7, 2)):
+        some = Some()
+        height, width = RANDOM.integers(size, 40, 2).tolist()
+        x, kernel, bias = (
+            some.input("x", 2, inner, height, width),
+            some.weight(channels, inner, size, size),
+            some.weight(channels),
+        )
+        y = some.b.call("graphc_conv_2d_last", kernel, x, bias, stride, stride, 0, 1, 1, 1, 1, 1, False, False, rank=4)
+        some.output(some.ended(y, activation, False))
+        some.check()
+
+
+def test_it_is_chosen_for_what_reads_it():
+    some = Some()
+    padded = some.b.call("ggml_pad_ext", some.input("x", 1, 3, 20, 20), 0, 1, 0, 1, 0, 0, 0, 0, rank=4)
+    kernel = some.weight(24, 3, 3, 3)
+    y = some.ended(some.b.call("ggml_conv_2d", kernel, padded, 2, 2, 0, 0, 1, 1, rank=4), "clip", True)
+    some.output(some.each(y))
+    assert some.functions() == ["graphc_conv_2d_last", "graphc_conv_2d_dw_last", "ggml_permute", "graphc_copy"]
+    some.check()
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 49, 20), (1, 1, 100), (3, 1000, 5), (2, 33, 64)])
+def test_means_over_rows(shape):
+    some = Some()
+    some.output(some.b.call("graphc_mean_over_rows", some.input("x", *shape), rank=3))
+    some.check()
+    np.testing.assert_allclose(
+        some.run()[0], some.inputs["x"].mean(1, keepdims=True, dtype=np.float64), rtol=1e-5, atol=1e-6
+    )
