@@ -398,6 +398,7 @@ def replaced() -> Program:
     b.output(active, "scaled")
     few = b.call("ggml_conv_2d_dw_direct", b.weight("few", 8, 1, 3, 3), active, 1, 1, 1, 1, 1, 1, rank=4)
     b.output(b.binary("ggml_add", few, b.reshape(b.weight("few_beside", 8), (1, 8, 1, 1))), "few")
+    b.output(b.call("ggml_conv_2d", b.weight("plain", 8, 40, 3, 3), x, 2, 2, 1, 1, 1, 1, rank=4), "plain")
     halved = b.call("ggml_conv_2d", b.weight("halved", 20, 40, 3, 3), x, 2, 2, 1, 1, 1, 1, rank=4)
     halved = b.binary("ggml_add", halved, b.reshape(b.weight("halved_bias", 20), (1, 20, 1, 1)))
     b.output(b.call("ggml_conv_2d_dw_direct", b.weight("last", 20, 1, 3, 3), halved, 1, 1, 1, 1, 1, 1, rank=4), "last")

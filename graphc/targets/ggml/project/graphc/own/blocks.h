@@ -243,12 +243,12 @@ struct units {
     int64_t columns, wide, rows, parts, count;
 };
 
-/// Columns of a unit: as many as there may be, or fewer panels, if no thread then has as many columns of what few rows there are.
+/// Columns of a unit: as many as there may be, or fewer panels, if no thread has nearly as many columns then.
 static inline int64_t even_columns(int64_t columns, int64_t batches, int nth) {
     int64_t best = COLUMNS, least = INT64_MAX;
     for (int64_t wide = COLUMNS; wide > PANEL; wide -= PANEL) {
         const int64_t most = parts_of(parts_of(columns, wide) * batches, nth) * min_of(wide, columns);
-        if (most < least) best = wide, least = most;
+        if (least == INT64_MAX || most * 18 <= least * 17) best = wide, least = most;
     }
     return best;
 }
