@@ -131,9 +131,9 @@ def test_the_file_and_its_header_are_c_and_cpp(tmp_path: Path) -> None:
 # Compiling
 
 
-def test_without_a_compiler_numpy_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_numpy_computes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(compiler, "find_zig", lambda: None)
     monkeypatch.setattr(kernels, "load_own", lambda: None)
     warn_once.cache_clear()
