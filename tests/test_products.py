@@ -388,6 +388,17 @@ def test_a_query_that_sees_nothing_has_no_result():
     assert np.isfinite(np.delete(result, 7, 2)).all()
 
 
+@pytest.mark.parametrize("hidden", [np.finfo(np.float32).min, -2.4e38, -1e30])
+def test_a_query_that_hides_all_keys_alike_sees_them_alike(hidden):
+    """As models mask with the least number: scores are nothing beside it."""
+    arrays = [RANDOM.standard_normal((1, 1, 40, 8)).astype(np.float32) for _ in "qkv"]
+    arrays.append(np.zeros((40, 40), np.float32))
+    arrays[3][7] = arrays[3][8, 3:] = hidden
+    result, _ = computed(Attention(1.0), arrays, 2, True)
+    np.testing.assert_allclose(result[0, 0, 7], arrays[2][0, 0].mean(0), atol=1e-6)
+    np.testing.assert_allclose(result, Attention(1.0).eval(*(each.astype(np.float64) for each in arrays))[0], atol=2e-6, rtol=1e-5)
+
+
 def test_gelu():
     x = np.concatenate([np.linspace(-12, 12, 200_001), [0, 1e-30, 1e-6, 0.9999, 1.0001, np.inf, -np.inf, np.nan]])
     x = x.astype(np.float32)

@@ -8,6 +8,8 @@
 
 #include "tiles.h"
 
+#include <float.h>
+
 #define LOG2_E 1.44269504f  // scores are logarithms to the base of 2, whose powers take less
 
 enum { KEYS = 256, DEEPEST = 512, PART = 128, FEWEST_QUERIES = 16 };
@@ -62,10 +64,13 @@ static void unpack_results(const struct state * s, int64_t count, int64_t values
     }
 }
 
+/// What is added to a score, for one to the base of 2. The least number, which masks have too, stays finite.
+static inline float to_base_2(float x) { return x >= -FLT_MAX && x < -FLT_MAX / LOG2_E ? -FLT_MAX : x * LOG2_E; }
+
 static void add_mask(float * scores, const char * mask, size_t stride, int64_t queries, int64_t keys) {
     for (int64_t x = 0; x < queries; ++x) {
         const float * row = (const float *) (mask + x * stride);
-        for (int64_t key = 0; key < keys; ++key) scores[key * PANEL + x] += row[key] * LOG2_E;
+        for (int64_t key = 0; key < keys; ++key) scores[key * PANEL + x] += to_base_2(row[key]);
     }
 }
 
