@@ -396,7 +396,9 @@ def test_a_query_that_hides_all_keys_alike_sees_them_alike(hidden):
     arrays[3][7] = arrays[3][8, 3:] = hidden
     result, _ = computed(Attention(1.0), arrays, 2, True)
     np.testing.assert_allclose(result[0, 0, 7], arrays[2][0, 0].mean(0), atol=1e-6)
-    np.testing.assert_allclose(result, Attention(1.0).eval(*(each.astype(np.float64) for each in arrays))[0], atol=2e-6, rtol=1e-5)
+    np.testing.assert_allclose(
+        result, Attention(1.0).eval(*(each.astype(np.float64) for each in arrays))[0], atol=2e-6, rtol=1e-5
+    )
 
 
 def test_gelu():
