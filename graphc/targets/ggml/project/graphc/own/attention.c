@@ -8,9 +8,7 @@
 
 #include "tiles.h"
 
-#include <float.h>
-
-#define LOG2_E 1.44269504f  // scores are logarithms to the base of 2, whose powers take less
+#define LOG2_E 1.44269504f
 
 enum { KEYS = 256, DEEPEST = 512, PART = 128, FEWEST_QUERIES = 16 };
 enum { LARGE_HEAD = 256, FEW_KEYS = 64 };  // of larger heads, so few keys at once stay in the cache with their values
@@ -64,17 +62,17 @@ static void unpack_results(const struct state * s, int64_t count, int64_t values
     }
 }
 
-/// What is added to a score, for one to the base of 2. The least number, which masks have too, stays finite.
-static inline float to_base_2(float x) { return x >= -FLT_MAX && x < -FLT_MAX / LOG2_E ? -FLT_MAX : x * LOG2_E; }
-
 static void add_mask(float * scores, const char * mask, size_t stride, int64_t queries, int64_t keys) {
     for (int64_t x = 0; x < queries; ++x) {
         const float * row = (const float *) (mask + x * stride);
-        for (int64_t key = 0; key < keys; ++key) scores[key * PANEL + x] += to_base_2(row[key]);
+        for (int64_t key = 0; key < keys; ++key) scores[key * PANEL + x] += row[key];
     }
 }
 
-/// From scores [keys][PANEL] to powers of two of them, and what came before scaled to the new largest score.
+/// The exponential of what is 0 at most, with an error that is nothing beside exp(0): powers of two take fewer instructions.
+static inline vector share_of(vector x) { return power_of_two(x * LOG2_E); }
+
+/// From scores [keys][PANEL] to their exponentials, and what came before scaled to the new largest score.
 static void soften(struct state * s, float * scores, int64_t keys, int64_t values) {
     vector largest[VECTORS], base[VECTORS], sum[VECTORS], scale[VECTORS];
     for (int j = 0; j < VECTORS; ++j) largest[j] = s->largest[j], sum[j] = all(0);
@@ -87,12 +85,12 @@ static void soften(struct state * s, float * scores, int64_t keys, int64_t value
 #pragma GCC unroll 4
         for (int j = 0; j < VECTORS; ++j) {
             vector * score = (vector *) (scores + key * PANEL + j * WIDTH);
-            *score = power_of_two(*score - base[j]);
+            *score = share_of(*score - base[j]);
             sum[j] += *score;
         }
     }
     for (int j = 0; j < VECTORS; ++j) {
-        scale[j] = power_of_two(s->largest[j] - base[j]);
+        scale[j] = share_of(s->largest[j] - base[j]);
         s->sum[j] = s->sum[j] * scale[j] + sum[j];
         s->largest[j] = largest[j];
     }
@@ -160,7 +158,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
         for (int64_t x = 0; x < count; x += PANEL) {
             struct state * s = &states[x / PANEL];
             float * panel = panels + x / PANEL * room;
-            pack_queries(rows + x * q->nb[1], q->nb[1], min_of(count - x, PANEL), depth, settings->factor * LOG2_E, panel);
+            pack_queries(rows + x * q->nb[1], q->nb[1], min_of(count - x, PANEL), depth, settings->factor, panel);
             if (pairs) pair_panel(panel, depth, panel);
             for (int j = 0; j < VECTORS; ++j) s->largest[j] = all(-__builtin_inff()), s->sum[j] = all(0);
             s->result = results + x / PANEL * room;
