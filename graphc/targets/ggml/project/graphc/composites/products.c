@@ -125,6 +125,17 @@ static int64_t conv_size(int64_t size, int64_t kernel, int stride, int pad, int 
     return (size + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
 }
 
+/// The settings of a convolution, and what its result's planes become: pads differ before and behind.
+static struct graphc_conv_2d_settings settings_of(const int64_t * k, const int64_t * image, int s0, int s1, int p0, int p1, int q0, int q1, int d0,
+                                                  int d1, const struct graphc_activation * activation, int64_t * size) {
+    struct graphc_conv_2d_settings settings;
+    memset(&settings, 0, sizeof settings);
+    settings.s0 = s0, settings.s1 = s1, settings.p0 = p0, settings.p1 = p1, settings.d0 = d0, settings.d1 = d1;
+    if (activation != NULL) settings.activation = *activation;
+    size[0] = conv_size(image[0] + q0 - p0, k[0], s0, p0, d0), size[1] = conv_size(image[1] + q1 - p1, k[1], s1, p1, d1);
+    return settings;
+}
+
 struct ggml_tensor * graphc_build_conv_2d(struct graphc_builder * b, struct ggml_tensor * kernel, struct ggml_tensor * image,
                                           struct ggml_tensor * bias, int s0, int s1, int p0, int p1, int d0, int d1, bool direct,
                                           const struct graphc_activation * activation, struct ggml_tensor ** sums, int count) {
@@ -134,16 +145,14 @@ struct ggml_tensor * graphc_build_conv_2d(struct graphc_builder * b, struct ggml
     snprintf(b->key, sizeof b->key, "conv_2d %s %s %s stride %dx%d pad %dx%d dilation %dx%d", b->ggml->type_name(kernel->type),
              sizes_of(kernel, of_kernel), sizes_of(image, of_image), s0, s1, p0, p1, d0, d1);
     const char * chosen_way = chosen(b), * way = NULL;
-    const int64_t ne[] = {conv_size(image->ne[0], k[0], s0, p0, d0), conv_size(image->ne[1], k[1], s1, p1, d1), k[3], image->ne[3]};
+    int64_t ne[] = {0, 0, k[3], image->ne[3]};
+    struct graphc_conv_2d_settings settings = settings_of(k, image->ne, s0, s1, p0, p1, p0, p1, d0, d1, NULL, ne);
     const size_t columns = sizeof(float) * (size_t) (ne[0] * ne[1] * ne[3] * k[0] * k[1] * k[2]);
     const bool fits = (int64_t) sizeof(float) * (k[0] * k[1] * k[2] + k[3]) <= DIRECT_WORKSPACE;
     bool wanted = direct;
     if (b->own != NULL && same(chosen_way, "direct") && kernel->type == GGML_TYPE_F32 && fits) {
         wanted = true, way = "direct";
     } else if (b->own != NULL) {
-        struct graphc_conv_2d_settings settings;
-        memset(&settings, 0, sizeof settings);
-        settings.s0 = s0, settings.s1 = s1, settings.p0 = p0, settings.p1 = p1, settings.d0 = d0, settings.d1 = d1;
         settings.types = b->ggml->get_type_traits(kernel->type), settings.pairs = rounds(b, kernel);
         struct ggml_tensor * found = own_convolution(b, kernel, image, ne, &settings, activation, chosen_way, sums, count);
         if (found != NULL) return found;
@@ -167,14 +176,11 @@ struct ggml_tensor * graphc_build_conv_2d_dw(struct graphc_builder * b, struct g
                                              struct ggml_tensor * bias, int s0, int s1, int p0, int p1, int d0, int d1,
                                              const struct graphc_activation * activation, struct ggml_tensor ** sums, int count) {
     if (bias != NULL && (sums = with_first(b, along_channels(b, bias), sums, count++)) == NULL) return NULL;
-    struct graphc_conv_2d_settings settings;
-    memset(&settings, 0, sizeof settings);
-    settings.s0 = s0, settings.s1 = s1, settings.p0 = p0, settings.p1 = p1, settings.d0 = d0, settings.d1 = d1;
+    int64_t ne[] = {0, 0, image->ne[2], image->ne[3]};
+    struct graphc_conv_2d_settings settings = settings_of(kernel->ne, image->ne, s0, s1, p0, p1, p0, p1, d0, d1, NULL, ne);
     if (b->own == NULL || !b->own->takes_conv_2d_dw(kernel, image, &settings)) {
         return with_rest(b, b->ggml->conv_2d_dw_direct(b->context, kernel, image, s0, s1, p0, p1, d0, d1), sums, count, activation);
     }
-    const int64_t * k = kernel->ne;
-    const int64_t ne[] = {conv_size(image->ne[0], k[0], s0, p0, d0), conv_size(image->ne[1], k[1], s1, p1, d1), image->ne[2], image->ne[3]};
     struct ggml_tensor * sources[MOST_SOURCES] = {kernel, image};
     const int taken = taken_sums(b, ne, sums, count, true, MOST_SOURCES - 2);
     for (int i = 0; i < taken; ++i) sources[2 + i] = sums[i];
@@ -186,17 +192,6 @@ struct ggml_tensor * graphc_build_conv_2d_dw(struct graphc_builder * b, struct g
 /// An image whose channels lie one after the other as ggml wants it, or the other way round.
 static struct ggml_tensor * reordered(struct graphc_builder * b, struct ggml_tensor * x, int axis0, int axis1, int axis2) {
     return b->ggml->cont(b->context, b->ggml->permute(b->context, x, axis0, axis1, axis2, 3));
-}
-
-/// The settings of a convolution, and what its result's planes become: pads differ before and behind.
-static struct graphc_conv_2d_settings settings_of(const int64_t * k, const int64_t * image, int s0, int s1, int p0, int p1, int q0, int q1, int d0,
-                                                  int d1, const struct graphc_activation * activation, int64_t * size) {
-    struct graphc_conv_2d_settings settings;
-    memset(&settings, 0, sizeof settings);
-    settings.s0 = s0, settings.s1 = s1, settings.p0 = p0, settings.p1 = p1, settings.d0 = d0, settings.d1 = d1;
-    if (activation != NULL) settings.activation = *activation;
-    size[0] = conv_size(image[0] + q0 - p0, k[0], s0, p0, d0), size[1] = conv_size(image[1] + q1 - p1, k[1], s1, p1, d1);
-    return settings;
 }
 
 struct ggml_tensor * graphc_build_conv_2d_last(struct graphc_builder * b, struct ggml_tensor * kernel, struct ggml_tensor * image,

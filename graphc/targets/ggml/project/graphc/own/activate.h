@@ -6,6 +6,8 @@
 
 #include "tiles.h"
 
+#include <math.h>
+
 static inline vector polynomial(vector x, const float * coefficients, int count) {
     vector sum = all(coefficients[0]);
     for (int i = 1; i < count; ++i) sum = sum * x + coefficients[i];
@@ -19,6 +21,17 @@ static inline vector error_function(vector x) {
                                   1.1098505178285362e-1f,  4.9746925110067538e-1f, 1.0f};
     const vector near = between(x, -3.832506856900711f, 3.832506856900711f), square = near * near;  // farther off, it is 1
     return near * polynomial(square, above, 5) / polynomial(square, below, 7);
+}
+
+/// Two numbers between which results are kept, if the activation does no more than that.
+struct bounds {
+    bool kept;
+    float low, high;
+};
+
+static inline struct bounds bounds_of(const struct graphc_activation * activation) {
+    const bool relu = activation->function == GRAPHC_RELU, clip = activation->function == GRAPHC_CLIP;
+    return (struct bounds){relu || clip, clip ? activation->a : 0, clip ? activation->b : INFINITY};
 }
 
 /// One of the functions; which one is a constant where this is called.

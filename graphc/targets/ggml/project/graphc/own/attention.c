@@ -12,7 +12,7 @@
 
 enum { KEYS = 256, DEEPEST = 512, PART = 128, FEWEST_QUERIES = 16 };
 enum { LARGE_HEAD = 256, FEW_KEYS = 64 };  // of larger heads, so few keys at once stay in the cache with their values
-enum { TOGETHER = 4, LARGE_TOGETHER = 2, MANY_UNITS = 32, DEEPEST_PAIRS = 128, KEYS_IN_PAIRS = 128 };
+enum { TOGETHER = 4, LARGE_TOGETHER = 2, MANY_UNITS = 32, DEEPEST_PAIRS = DEEPEST / TOGETHER, KEYS_IN_PAIRS = 128 };
 
 /// What a panel of queries has so far: the largest score, the sum of exponentials, and the result [elements of v][PANEL].
 struct state {

@@ -12,8 +12,6 @@
 #include "tiles.h"
 #include "widen.h"
 
-#include <math.h>
-
 enum { COLUMNS = 128, BLOCK = 8, SPLIT = 8, LEAST_ROWS = 192, LEAST_PACKED = 8 * ROWS };
 
 /// Rows of a matrix of any type that can be read as float32; `step` bytes from one to the next. NULL stands for float32's traits.
@@ -181,9 +179,9 @@ static inline struct ends ends_of(struct block * b) {
     ends.other = added(b, 0, &t);
     b->taken = t != NULL;
     if (t != NULL) ends.down = step(t, b->axis), ends.along = step_before(t, b->axis);
-    const bool relu = b->activation->function == GRAPHC_RELU, clip = b->activation->function == GRAPHC_CLIP;
-    b->bounded = (relu || clip) && added(b, b->taken, &more) == NULL;
-    if (b->bounded) ends.bounded = true, ends.low = clip ? b->activation->a : 0, ends.high = clip ? b->activation->b : INFINITY;
+    const struct bounds bounds = bounds_of(b->activation);
+    b->bounded = bounds.kept && added(b, b->taken, &more) == NULL;
+    if (b->bounded) ends.bounded = true, ends.low = bounds.low, ends.high = bounds.high;
     return ends;
 }
 

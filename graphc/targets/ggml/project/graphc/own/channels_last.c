@@ -5,14 +5,12 @@
 #include "activate.h"
 #include "tiles.h"
 
-#include <math.h>
-
 enum {
     SIDE = WIDTH == 16 ? 4 : 2,  // pixels that are computed together
-    MOST_VECTORS = 4,                 // vectors of channels that are
-    MOST_OF_KERNEL = 128,        // elements of a channel's kernel
-    MOST_AT_ONCE = 1 << 16,      // elements of the image that the lines of a unit read, if they are several
-    PARTIAL = 32,                // rows of a partial sum
+    MOST_VECTORS = 4,             // vectors of channels that are
+    MOST_OF_KERNEL = 128,         // elements of a channel's kernel
+    MOST_AT_ONCE = 1 << 16,       // elements of the image that the lines of a unit read, if they are several
+    PARTIAL = 32,                 // rows of a partial sum
 };
 
 /// Pixels beside one another, and what they read: `across` elements from one to the next, and `below` and `right` from one element of the
@@ -96,11 +94,11 @@ void graphc_conv_2d_dw_last(struct ggml_tensor * dst, int ith, int nth, void * u
     const bool tall = image->ne[1] * image->ne[2] > channels;  // a thread meets what it made itself, as a product is cut
     const int64_t within = image->ne[1] - 1 + s->p0 - (kw - 1) * s->d0;  // pixels between these two meet all columns of the kernel
     const int64_t begin = min_of(parts_of(s->p0, s->s0), width), end = within < 0 ? 0 : min_of(within / s->s0 + 1, width);
-    const bool relu = s->activation.function == GRAPHC_RELU, clip = s->activation.function == GRAPHC_CLIP;
+    const struct bounds bounds = bounds_of(&s->activation);
     float packed[MOST_OF_KERNEL * MOST_VECTORS * WIDTH] __attribute__((aligned(64)));
     struct pixels p = {.across = s->s0 * channels, .below = s->d1 * image->ne[1] * channels, .right = s->d0 * channels, .down = channels};
     p.line = kw * MOST_VECTORS * WIDTH;
-    p.bounded = relu || clip, p.low = clip ? s->activation.a : 0, p.high = clip ? s->activation.b : INFINITY;
+    p.bounded = bounds.kept, p.low = bounds.low, p.high = bounds.high;
     for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
         const int64_t batch = unit / ranges / bands, range = tall ? unit % ranges : unit / bands % ranges;
         const int64_t band = tall ? unit / ranges % bands : unit % bands;

@@ -138,7 +138,7 @@ void graphc_conv_2d_last(struct ggml_tensor * dst, int ith, int nth, void * user
     const int64_t across = parts_of(channels, COLUMNS), panels = parts_of(pixels, PANEL);
     const int64_t together = PANEL * min_of(parts_of(panels, parts_of(4 * nth, across * dst->ne[3])), MOST_PIXELS_OF_UNIT / PANEL);
     const int64_t down = parts_of(pixels, together), units = across * down * dst->ne[3];
-    const bool relu = s->activation.function == GRAPHC_RELU, clip = s->activation.function == GRAPHC_CLIP;
+    const struct bounds bounds = bounds_of(&s->activation);
     float kernels[COLUMNS * DEPTH] __attribute__((aligned(64))), packed[PANEL * DEPTH] __attribute__((aligned(64)));
     for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
         const int64_t channel = unit % across * COLUMNS, start = unit / across % down * together, batch = unit / across / down;
@@ -151,7 +151,7 @@ void graphc_conv_2d_last(struct ggml_tensor * dst, int ith, int nth, void * user
             struct ends ends = {.added = k > 0};
             if (k + deep == depth) {
                 ends.other = bias == NULL ? NULL : (const float *) bias->data + channel, ends.along = true;
-                if (relu || clip) ends.bounded = true, ends.low = clip ? s->activation.a : 0, ends.high = clip ? s->activation.b : INFINITY;
+                ends.bounded = bounds.kept, ends.low = bounds.low, ends.high = bounds.high;
             }
             pack_rows(&weights, channel, columns, k, deep, false, kernels);
             for (int64_t i = start; i < end; i += PANEL) {
