@@ -1,10 +1,10 @@
-"""What a library needs of the system that it is for, read from the file itself: other libraries, and versions of glibc."""
+"""What a library needs of the system that it is for, read from the file itself (as readelf, dumpbin and otool show it)."""
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,12 +28,13 @@ ENTRIES = {
 
 @dataclass(frozen=True)
 class Needs:
-    """The names of the libraries that one is linked with, the newest version of glibc among those of its symbols, and on Windows
-    what it gives others."""
+    """The names of the libraries that one is linked with; the least version of its system (of Linux, that of glibc; Windows has
+    none); what it gives others; and where it says that it lies, or looks for others, which Windows' libraries do not."""
 
     libraries: tuple[str, ...]
-    glibc: tuple[int, ...] = ()
-    exports: tuple[str, ...] = ()
+    version: tuple[int, ...]
+    exports: tuple[str, ...]
+    places: tuple[str, ...] = ()
 
 
 def needs_of(library: Path) -> Needs:
@@ -46,27 +47,30 @@ def needs_of(library: Path) -> Needs:
             return _pe(content)
         if content.startswith(b"\xcf\xfa\xed\xfe"):
             return _macho(content)
-    except (struct.error, IndexError, ValueError, KeyError) as error:
+    except (struct.error, IndexError, ValueError, RecursionError) as error:
         raise BuildError(f"{library} is damaged: {error}") from error
     raise BuildError(f"{library} is no library")
 
 
 def check_libraries(libraries: Sequence[Path], target: Target) -> None:
     """Raises BuildError if one needs more than the tag of the target's wheels promises."""
-    promised = re.match(r"manylinux_(\d+)_(\d+)", target.tag)
+    promised = re.match(r"(?:manylinux|macosx)_(\d+)_(\d+)", target.tag)
     for library in libraries:
         needs = needs_of(library)
-        entries = [each for name, of in ENTRIES.items() if library.name.startswith(name) for each in of]
+        name = library.name.removeprefix("lib")
+        entries = [each for kind, of in ENTRIES.items() if name.startswith(kind) for each in of]
         lacking = [each for each in entries if each not in needs.exports]
-        if target.system == "windows" and lacking:
+        if lacking:
             raise BuildError(f"{library.name} does not export {', '.join(lacking)}")
         foreign = [each for each in needs.libraries if not re.fullmatch(ALLOWED[target.system], each)]
         if foreign:
             raise BuildError(f"{library.name} needs {', '.join(foreign)}, which not every system has")
-        if promised is not None and needs.glibc > tuple(map(int, promised.groups())):
-            raise BuildError(
-                f"{library.name} needs glibc {'.'.join(map(str, needs.glibc))}, {target.tag} promises less"
-            )
+        if promised is not None and needs.version > tuple(map(int, promised.groups())):
+            needed = ".".join(map(str, needs.version))
+            raise BuildError(f"{library.name} needs version {needed} of its system, {target.tag} promises less")
+        absolute = [each for each in needs.places if each.startswith("/")]
+        if absolute:
+            raise BuildError(f"{library.name} is bound to {', '.join(absolute)}")
 
 
 def _text(content: bytes, at: int) -> str:
@@ -78,12 +82,19 @@ def _elf(content: bytes) -> Needs:
     size, count = struct.unpack_from("<HH", content, 58)
     sections = [struct.unpack_from("<IIQQQQIIQQ", content, start + size * number) for number in range(count)]
     needed: list[str] = []
+    places: list[str] = []
+    given: list[str] = []
     versions: list[tuple[int, ...]] = []
     for _, kind, _, _, offset, length, link, info, _, _ in sections:
         texts = sections[link][4] if link < count else 0
         if kind == 6:  # what the loader reads
-            entries = struct.iter_unpack("<qQ", content[offset : offset + length])
+            entries = [*struct.iter_unpack("<qQ", content[offset : offset + length])]
             needed += [_text(content, texts + value) for tag, value in entries if tag == 1]
+            bound = [_text(content, texts + value) for tag, value in entries if tag in (14, 15, 29)]
+            places += [place for each in bound for place in each.split(":")]
+        if kind == 11:  # symbols, which are others' where they are in no section
+            symbols = struct.iter_unpack("<IBBHQQ", content[offset : offset + length])
+            given += [_text(content, texts + name) for name, _, _, section, _, _ in symbols if section]
         if kind == 0x6FFFFFFE:  # versions that are needed
             at = offset
             for _ in range(info):
@@ -95,7 +106,7 @@ def _elf(content: bytes) -> Needs:
                     versions += [tuple(map(int, version[1].split(".")))] if version else []
                     place += step
                 at += following
-    return Needs(tuple(needed), max(versions, default=()))
+    return Needs(tuple(needed), max(versions, default=()), tuple(given), tuple(places))
 
 
 def _pe(content: bytes) -> Needs:
@@ -128,15 +139,52 @@ def _pe(content: bytes) -> Needs:
         while name := struct.unpack_from("<I", content, at + 12)[0]:
             names.append(_text(content, place(name)))
             at += 20
-    return Needs(tuple(names), exports=tuple(given))
+    return Needs(tuple(names), (), tuple(given))
+
+
+TRIES = {0x22: 40, 0x33: 8}
+"""The load commands that say where the names of what is given lie, and where they do."""
 
 
 def _macho(content: bytes) -> Needs:
     (count,) = struct.unpack_from("<I", content, 16)
-    at, names = 32, []
+    names: list[str] = []
+    places: list[str] = []
+    given: tuple[str, ...] = ()
+    at, version = 32, 0
     for _ in range(count):
-        kind, size = struct.unpack_from("<II", content, at)
-        if kind & 0x7FFFFFFF in (0x0C, 0x18, 0x1F):  # a library, one that may be missing, one that is exported again
-            names.append(_text(content, at + struct.unpack_from("<I", content, at + 8)[0]))
+        kind, size, first, second = struct.unpack_from("<IIII", content, at)
+        kind &= 0x7FFFFFFF  # the first bit says that a loader must know the others
+        if kind in (0x0C, 0x18, 0x1F):  # a library, one that may be missing, one that is exported again
+            names.append(_text(content, at + first))
+        if kind in (0x0D, 0x1C):  # its own name, and where libraries are looked for
+            places.append(_text(content, at + first))
+        if kind in TRIES and (exports := struct.unpack_from("<I", content, at + TRIES[kind])[0]):
+            given = tuple(_trie(content, exports))
+        if kind == 0x32:  # the platform, and the least version
+            version = second
         at += size
-    return Needs(tuple(names))
+    return Needs(tuple(names), (version >> 16, version >> 8 & 0xFF), given, tuple(places))
+
+
+def _trie(content: bytes, start: int, at: int = 0, before: str = "") -> Iterator[str]:
+    """The names in a tree of their parts. All begin with an underscore that C does not write."""
+    length, place = _number(content, start + at)
+    if length:
+        yield before.removeprefix("_")
+    place += length
+    for _ in range(content[place]):
+        part = _text(content, place + 1)
+        below, following = _number(content, place + 2 + len(part))
+        yield from _trie(content, start, below, before + part)
+        place = following - 1
+
+
+def _number(content: bytes, at: int) -> tuple[int, int]:
+    """A number of seven bits a byte, the last of which is below 128, and where it ends."""
+    number = shift = 0
+    while True:
+        number |= (content[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if content[at - 1] < 0x80:
+            return number, at

@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import re
+import struct
 import subprocess
 import sys
 import venv
@@ -35,6 +36,7 @@ from graphc_build.symbols import check_libraries, needs_of
 from graphc_build.targets import TARGETS, ZIG, find_target
 from graphc_build.vulkan import INCLUDED, compiled_shaders, copy_headers, license_of, vulkan_library
 from graphc_build.wheel import complete
+from tests.clean_root import check_pictures, picture_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -179,6 +181,30 @@ def linked(folder: Path, source: Path, name: str, *more: Path) -> Path:
     return path
 
 
+def changed(path: Path, before: bytes, after: bytes) -> None:
+    """Have a file say something else, as long."""
+    content = path.read_bytes()
+    assert content.count(before) >= 1
+    assert len(before) == len(after)
+    path.write_bytes(content.replace(before, after))
+
+
+def test_a_library_that_is_bound_to_a_machine_or_a_newer_system(tmp_path):
+    source = tmp_path / "some.c"
+    source.write_text('__attribute__((visibility("default"))) int of(void) { return 3; }\n')
+    places = {"linux-x86_64": (b"$ORIGIN", b"/opt/my"), "macos-arm64": (b"@rpath/", b"/opt/a/")}
+    for name, (before, after) in places.items():
+        path = linked(tmp_path, source, name)
+        changed(path, before, after)
+        with pytest.raises(BuildError, match=r"libsome.* is bound to /opt/"):
+            check_libraries([path], TARGETS[name])
+    path = linked(tmp_path, source, "macos-arm64")
+    platform_and_least = struct.Struct("<II")
+    changed(path, platform_and_least.pack(1, 11 << 16), platform_and_least.pack(1, 13 << 16 | 2 << 8))
+    with pytest.raises(BuildError, match=r"needs version 13\.2 of its system, macosx_11_0_arm64 promises less"):
+        check_libraries([path], TARGETS["macos-arm64"])
+
+
 def test_what_libraries_need(tmp_path):
     """Of each system's format, as zig links them."""
     source = tmp_path / "some.c"
@@ -193,12 +219,16 @@ def test_what_libraries_need(tmp_path):
     for name, expected in needed.items():
         path = linked(tmp_path, source, name)
         assert expected in needs_of(path).libraries
+        assert "of" in needs_of(path).exports
         check_libraries([path], TARGETS[name])
-        content = path.read_bytes()
+        without = path.rename(path.with_name(path.name.replace("some", "ggml-vulkan")))
+        with pytest.raises(BuildError, match=r"ggml-vulkan.* does not export ggml_backend_init$"):
+            check_libraries([without], TARGETS[name])
+        content = without.read_bytes()
         for cut in (0, 3, 5, 40, 100):
-            path.write_bytes(content[:cut])
+            without.write_bytes(content[:cut])
             with pytest.raises(BuildError, match=r"is damaged|is no library"):
-                needs_of(path)
+                needs_of(without)
     assert needs_of(Path(sys.executable).resolve()) is not None
 
 
@@ -523,4 +553,4 @@ def test_a_wheel_without_a_compiler(tmp_path):
     run(python.with_name("graphc"), *image, pictures[0])
     compiled = [sys.executable, "-c", "from graphc.cli import main; main()", *image, str(pictures[1])]
     subprocess.run(compiled, cwd=ROOT, check=True)
-    assert pictures[0].read_bytes() == pictures[1].read_bytes()
+    check_pictures(*map(picture_of, pictures))
