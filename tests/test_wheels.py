@@ -120,6 +120,34 @@ def test_a_processor_that_is_too_old(tmp_path):
         load_wheel(brought(tmp_path / "empty"))
 
 
+TOO_OLD = """
+import os, sys
+from graphc.cli import main
+from graphc.errors import GraphcError
+
+class Old:
+    def find_spec(self, name, path=None, target=None):
+        if name == "graphc.ggml_library":
+            raise GraphcError("this processor is too old")
+        if name == "numpy":
+            os._exit(132)
+
+sys.meta_path.insert(0, Old())
+main(sys.argv[1:])
+"""
+"""A command where ggml's libraries refuse the processor, and NumPy's end the process."""
+
+
+@pytest.mark.parametrize("command", ["run x.gguf", "compile x.onnx -o y.gguf", "demo", "devices", "image x", "doctor"])
+def test_a_processor_that_is_too_old_for_numpy(tmp_path, command):
+    words = [sys.executable, "-c", TOO_OLD, *command.split()]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert "this processor is too old" in line
+
+
 def test_devices_of_a_wheel(graphc_command, monkeypatch):
     """What another build of ggml would do better is no matter where graphc's own code computes."""
     before = graphc_command("devices").out
@@ -376,7 +404,8 @@ def test_a_driver_that_crashes_or_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr(loading, "refused", refused)
     monkeypatch.setattr(loading, "installed", dict)
     monkeypatch.setattr(loading, "brought", lambda: {"vulkan": crashing})
-    monkeypatch.setattr("graphc.backends.brought.no_driver", lambda name: "")
+    in_this_process = lambda name: pytest.fail("the driver's loader was opened here, which may crash too")  # noqa: E731
+    monkeypatch.setattr("graphc.backends.brought.no_driver", in_this_process)
     loading.load_brought.cache_clear()
     try:
         why = "the driver crashes: libggml-vulkan.so was tried, which ended with SIGSEGV"
@@ -393,6 +422,7 @@ def test_a_driver_that_crashes_or_hangs(tmp_path, monkeypatch):
         loading.load_brought.cache_clear()
         refused.clear()
         crashing.write_text("no library")
+        monkeypatch.setattr("graphc.backends.brought.no_driver", lambda name: "")
         assert "libggml-vulkan.so: " in loading.load_brought()["vulkan"]
         assert not refused
         loading.load_brought.cache_clear()

@@ -6,8 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from graphc.backends.generated import DRIVERS, no_driver
-from graphc.backends.install import probe
+from graphc.backends.install import DriverFailed, probe
 from graphc.backends.table import BACKENDS
+from graphc.errors import BuildError
 from graphc.ggml_library import NAMES, loaded
 
 
@@ -21,6 +22,11 @@ def brought() -> dict[str, Path]:
 
 def without_devices(name: str, library: Path) -> str:
     """Why a backend has no device here; empty if it has one. Raises BuildError if that could not be found out."""
-    if name in DRIVERS and (why := no_driver(name)):
-        return why
-    return "" if probe(library) else f"there is no GPU ({BACKENDS[name].without_device})"
+    try:
+        return "" if probe(library) else f"there is no GPU ({BACKENDS[name].without_device})"
+    except DriverFailed:
+        raise
+    except BuildError:
+        if name in DRIVERS and (why := no_driver(name)):
+            return why
+        raise

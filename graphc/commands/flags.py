@@ -1,7 +1,8 @@
-"""Help in which a flag is shown as what it is: an option that takes nothing."""
+"""Commands: help in which a flag is shown as what it is, an option that takes nothing; and what comes before all else."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -17,6 +18,12 @@ def _plain(parameters: list[Any]) -> list[Any]:
 
 class Command(TyperCommand):
     """A command whose help shows flags without a type."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it, with ggml there first: that says if a processor is too old, where NumPy ends the process."""
+        if self.name != "doctor":  # which says by itself what is wrong with ggml
+            import_module("graphc.ggml_library")
+        return super().invoke(ctx)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """All parameters, `--help` too."""
