@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from graphc.ops.reduce import Reduce
 from graphc.shapes import Dim, symbol
 from graphc.targets.ggml.run import kernels
 from graphc.targets.ggml.run.kernels import load_kernels
+from graphc.targets.ggml.run.native_kernels import NativeKernel
 
 
 def c_of(body: Body, dtype: np.dtype, shape: Sequence[Dim], *inputs: tuple) -> str:
@@ -195,6 +197,26 @@ def test_a_compiler_that_does_not_work_is_as_none(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("graphc.kernels.c.render.render", lambda *args: replace(render(*args), text="no C"))
     with pytest.raises(BuildError, match="failed on the generated kernels"):
         load_kernels([one])
+
+
+def test_a_wheel_starts_no_compiler_for_few_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where our own code is there ready-made; kernels of unknown sizes, and those of more elements, are compiled."""
+
+    def of(*shape: Dim) -> KernelUse:
+        return KernelUse(Unary("Neg"), ((I8, shape),), I8, shape)
+
+    assert isinstance(load_kernels([of(3, 21)])[0], NativeKernel)
+    monkeypatch.setattr(kernels, "loaded", replace(kernels.loaded, own=ctypes.CDLL(None)))
+    for use in (of(symbol("n"), 3), of(64, 33)):
+        assert isinstance(load_kernels([use])[0], NativeKernel)
+    assert isinstance(load_kernels([of(64, 16), of(64, 17)])[0], NativeKernel)
+    monkeypatch.setattr(kernels, "load_library", lambda *_: pytest.fail("it was compiled"))
+    (kernel,) = load_kernels([of(64, 32)])
+    x = np.arange(64 * 32).reshape(64, 32).astype(I8)
+    np.testing.assert_array_equal(run(kernel, of(64, 32), [x], {}, 2), -x)
+    monkeypatch.setenv("GRAPHC_KERNELS", "compiled")
+    with pytest.raises(pytest.fail.Exception, match="it was compiled"):
+        load_kernels([of(64, 32)])
 
 
 def test_a_file_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

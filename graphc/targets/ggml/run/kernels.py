@@ -1,17 +1,22 @@
 """Makes kernels runnable in this process: compiled by the system's C compiler or the `ziglang` package's, or where there is none
-interpreted by our own code, or evaluated by NumPy. Each way is imported when it is taken: many programs have no kernels."""
+interpreted by our own code, or evaluated by NumPy. Each way is imported when it is taken: many programs have no kernels.
+
+Where a wheel brings our own code, kernels of few elements are interpreted too: a compiler would cost more than it saves."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf, prod
 from typing import Any, Protocol
 
 from graphc.cache import warn_once
 from graphc.errors import BuildError, GraphcError, InputError
+from graphc.ggml_library import loaded
 from graphc.kernels.c.compiled import load_library
 from graphc.kernels.use import KernelUse
+from graphc.shapes import integer
 from graphc.targets.ggml.run.choose.library import c_tools, load_own
 
 
@@ -40,6 +45,8 @@ def load_kernels(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None
     """
     asked = os.environ.get(SETTING, "").strip()
     way = asked or ("compiled" if c_tools() else "interpreted")
+    if not asked and loaded.own is not None and elements_of(uses) <= SMALL:
+        way = "interpreted"
     if way not in WAYS:
         raise InputError(f"{SETTING} is {way!r}, must be {' or '.join(WAYS)}")
     try:
@@ -49,6 +56,14 @@ def load_kernels(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None
             raise
         warn_once(f"the C compiler does not work, so kernels are not compiled: {error}")
         return kernels_by("interpreted", uses, symbols)
+
+
+def elements_of(uses: Sequence[KernelUse]) -> float:
+    """How many elements kernels take and give together; infinitely many if that depends on what they are given."""
+    if any(use.sizes() for use in uses):
+        return inf
+    shapes = (shape for use in uses for shape in (use.shape, *(each for _, each in use.inputs)))
+    return sum(prod([integer(size, {}) for size in shape]) for shape in shapes)
 
 
 def _compiles() -> bool:
@@ -115,6 +130,9 @@ def _evaluated(uses: Sequence[KernelUse], symbols: Sequence[str] | None) -> list
     rendered = render(uses, symbols)
     return [EvaluatedKernel(use, rendered.symbols) for use in uses]
 
+
+SMALL = 1 << 12
+"""Elements whose kernels take some ten microseconds more if they are interpreted. A compiler takes ten thousand times as long."""
 
 SETTING = "GRAPHC_KERNELS"
 """The environment variable that names one of `WAYS`."""
