@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import graphc.ggml_library  # noqa: F401  it says that a processor is too old, where NumPy, imported first, would end the process
 from graphc.errors import EngineError, InputError
 from graphc.runtime.model import Model
 from graphc.targets.ggml.engine import is_engine, read_engine, read_stripped_engine

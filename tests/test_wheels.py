@@ -121,7 +121,7 @@ def test_a_processor_that_is_too_old(tmp_path):
 
 
 TOO_OLD = """
-import os, sys
+import os, sys, graphc
 from graphc.cli import main
 from graphc.errors import GraphcError
 
@@ -133,12 +133,20 @@ class Old:
             os._exit(132)
 
 sys.meta_path.insert(0, Old())
-main(sys.argv[1:])
+if sys.argv[1:]:
+    main(sys.argv[1:])
+else:
+    try:
+        graphc.load("x.gguf")
+    except GraphcError as error:
+        sys.exit(f"error: {error}")
 """
 """A command where ggml's libraries refuse the processor, and NumPy's end the process."""
 
 
-@pytest.mark.parametrize("command", ["run x.gguf", "compile x.onnx -o y.gguf", "demo", "devices", "image x", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["run x.gguf", "compile x.onnx -o y.gguf", "demo", "devices", "image x", "doctor", ""]
+)
 def test_a_processor_that_is_too_old_for_numpy(tmp_path, command):
     words = [sys.executable, "-c", TOO_OLD, *command.split()]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
