@@ -1,6 +1,8 @@
-"""What a wheel weighs: itself, and all that is installed with it, a line for each package.
+"""What a wheel weighs: itself, and all that is installed with it on its system, a line for each package.
 
 python benchmarks/wheel_size.py dist/graphc-….whl
+
+The wheel may be of another system than this one, with the same version of Python.
 """
 
 from __future__ import annotations
@@ -11,24 +13,17 @@ import tempfile
 from importlib.metadata import distributions
 from pathlib import Path
 
+from graphc_build.targets import target_of
+
 LIMITS = {"wheel": 40, "installed": 200}
 """Megabytes."""
 
 
 def installed(wheel: Path, folder: Path) -> dict[str, float]:
     """The megabytes of each package that `graphc[images]` needs, the largest first."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-compile",
-        "--target",
-        str(folder),
-        f"{wheel}[images]",
-    ]
-    subprocess.run(command, check=True)
+    options = ["--quiet", "--no-compile", "--only-binary=:all:", "--target", str(folder)]
+    platforms = [each for tag in target_of(wheel).accepted for each in ("--platform", tag)]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, *platforms, f"{wheel}[images]"], check=True)
     sizes = {}
     for each in distributions(path=[str(folder)]):
         found = {Path(str(each.locate_file(file))) for file in each.files or []}

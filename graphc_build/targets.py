@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from graphc.errors import find_named
 
@@ -50,6 +51,13 @@ ZIG: Mapping[str, str] = {
 """zig's names of features: those that ggml looks for before it takes the code, and no others that such processors have."""
 
 
+NEWER: Mapping[str, tuple[str, Sequence[str]]] = {
+    "linux": ("2_17", [f"2_{minor}" for minor in range(18, 37)]),
+    "macos": ("11_0", ["15_0"]),
+}
+"""The versions of systems that their wheels are made for, and of wheels that newer ones take; of macOS pip knows all between."""
+
+
 @dataclass(frozen=True)
 class Target:
     """A system: zig's name, the tag of its wheels, how it calls libraries, the least processor (zig's name), and the kinds of
@@ -77,6 +85,12 @@ class Target:
         """True if drivers of Vulkan come with such systems or their devices; for macOS they do not."""
         return self.system != "macos"
 
+    @property
+    def accepted(self) -> list[str]:
+        """The tags of wheels that such a system takes if it is one of today, as pip's option `--platform` has them."""
+        least, newer = NEWER.get(self.system, (self.tag, ()))
+        return [self.tag, *(self.tag.replace(least, each) for each in newer)]
+
     def cpu(self, variant: str) -> str:
         """zig's name of a kind of processor."""
         return "+".join([self.least, *(ZIG[feature] for feature in self.variants[variant])])
@@ -96,6 +110,11 @@ TARGETS: Mapping[str, Target] = {
     )
 }
 """By name."""
+
+
+def target_of(wheel: Path) -> Target:
+    """The target of a wheel, by its name."""
+    return next(each for each in TARGETS.values() if wheel.name.endswith(f"-{each.tag}.whl"))
 
 
 def find_target(name: str) -> Target:

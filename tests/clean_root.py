@@ -22,6 +22,7 @@ import numpy as np
 from packaging.utils import parse_wheel_filename
 from PIL import Image
 
+from graphc_build.targets import target_of
 from tests import musl_python
 
 PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -84,8 +85,7 @@ def install(wheel: Path, folder: Path, processor: str, musl: bool) -> None:
         ["chroot", folder, "/usr/bin/python3", "-c", shown], check=True, capture_output=True, text=True
     )
     (place,) = (folder / "usr" / "lib").glob("python3.*/site-packages" if musl else "python3/dist-packages")
-    tags = [f"musllinux_1_2_{processor}"] if musl else [f"manylinux_2_{minor}_{processor}" for minor in range(17, 37)]
-    platforms = [each for tag in tags for each in ("--platform", tag)]
+    platforms = [each for tag in target_of(wheel).accepted for each in ("--platform", tag)]
     options = (
         "--quiet",
         "--only-binary=:all:",
