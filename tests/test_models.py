@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 
-from export import export  # noqa: E402
+from exported_models import exported  # noqa: E402
 from zoo import EXAMPLES, EXPORTERS  # noqa: E402
 
 import graphc  # noqa: E402
@@ -34,9 +34,8 @@ def by_onnxruntime(path, inputs):
 
 
 @pytest.mark.parametrize(("name", "exporter"), PAIRS)
-def test_a_model_gives_the_numbers_of_pytorch(name, exporter, tmp_path):
-    path = export(EXAMPLES[name], exporter, tmp_path)
-    inputs, expected = dict(np.load(tmp_path / "inputs.npz")), dict(np.load(tmp_path / "outputs.npz"))
+def test_a_model_gives_the_numbers_of_pytorch(name, exporter, tmp_path, tmp_path_factory):
+    path, inputs, expected = exported(tmp_path_factory, name, exporter)
     assert all(np.isfinite(array).all() for array in expected.values())
     got = graphc.compile(path, tmp_path / "model.gguf", threads=1).run(inputs)
     error, theirs = relative_error(got, expected), relative_error(by_onnxruntime(path, inputs), expected)

@@ -115,7 +115,7 @@ class Device:
 
     def code(self, step: Rendered) -> bytes:
         """What the device loads."""
-        ((content, _),) = self.form.files([step])
+        ((content, _),) = self.form.files([step], compilers=1)
         return self.form.image(content)
 
     def measured(

@@ -16,6 +16,7 @@ Meaning of the operators, for every target:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
 from threading import RLock
 from typing import TYPE_CHECKING, Literal, TypeAlias, Union, get_args
 from weakref import WeakValueDictionary
@@ -57,10 +58,11 @@ class Scalar:
     | require | the message | condition, value |
 
     `free` are the variables that the value depends on. `total` is true if it can be computed anywhere, even where a
-    condition that guards it is false: it reads no tensor and cannot fault.
+    condition that guards it is false: it reads no tensor and cannot fault. A constant alone has a `value`, its number. `dim` is
+    the size that an int64 constant or size is; None for what is not known before the loop runs.
     """
 
-    __slots__ = ("__weakref__", "args", "data", "dtype", "free", "kind", "total")
+    __slots__ = ("__weakref__", "args", "data", "dim", "dtype", "free", "kind", "total", "value")
 
     kind: str
     dtype: np.dtype
@@ -68,20 +70,8 @@ class Scalar:
     data: Hashable
     free: frozenset[Scalar]
     total: bool
-
-    @property
-    def value(self) -> int | float | bool:
-        """The number that a constant holds."""
-        assert isinstance(self.data, bytes)
-        number = np.frombuffer(self.data, _WIDE.get(self.dtype, self.dtype))[0]
-        return number.item()  # type: ignore[no-any-return]
-
-    @property
-    def dim(self) -> Dim | None:
-        """The size that an int64 constant or size is; None for what is not known before the loop runs."""
-        if self.dtype != I64 or self.kind not in ("constant", "size"):
-            return None
-        return self.data if isinstance(self.data, Expr) else int(self.value)
+    value: int | float | bool
+    dim: Dim | None
 
     def __add__(self, other: Operand) -> Scalar:
         return _binary("+", self, other)
@@ -333,6 +323,10 @@ def make(kind: str, dtype: np.dtype, args: tuple[Scalar, ...] = (), data: Hashab
         free = frozenset().union(*(arg.free for arg in args)).difference(bound)
         found.free = frozenset({found}) if kind == "variable" else free
         found.total = kind not in ("load", "element", "reduce", "require") and all(arg.total for arg in args)
+        found.dim = data if kind == "size" else None  # type: ignore[assignment]
+        if kind == "constant":
+            found.value = np.frombuffer(data, _WIDE.get(dtype, dtype))[0].item()  # type: ignore[call-overload]
+            found.dim = found.value if dtype == I64 else None  # type: ignore[assignment]
         _TABLE[key] = found
         return found
 
@@ -340,9 +334,17 @@ def make(kind: str, dtype: np.dtype, args: tuple[Scalar, ...] = (), data: Hashab
 def constant(value: float, dtype: np.dtype) -> Scalar:
     """A number; one of float16 or bfloat16 is as exact as what is computed with it, float32. Raises TypeError if the type
     is of integers and the number is none."""
+    if type(value) is int and dtype == I64:
+        return _index(value)
     if dtype in INTEGERS and not float(value).is_integer():
         raise TypeError(f"{value} is not an integer")
     return make("constant", dtype, (), np.asarray(value).astype(_WIDE.get(dtype, dtype)).tobytes())
+
+
+@lru_cache(maxsize=4096)
+def _index(value: int) -> Scalar:
+    """A number of int64: most constants are places and sizes, and most of those the same few."""
+    return make("constant", I64, (), np.asarray(value).astype(I64).tobytes())
 
 
 def variable(name: str, extent: Dim) -> Scalar:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,17 @@ from graphc.kernels.c.joined import joined
 from graphc.kernels.gpu.dialect import FOLDER
 from graphc.kernels.gpu.emulate import emulated_image
 from graphc.targets.ggml.run.memory.results import Placement
+
+ALONE = Lock()
+
+
+def emulated_file(text: str) -> str:
+    """What the stand-in takes as text, in PTX's place: the path of a library of kernels. Of several targets' threads one compiles
+    it, and the others find it in the cache."""
+    with ALONE, tempfile.NamedTemporaryFile(suffix=".so", delete=False) as file:
+        file.write(emulated_image(text))
+    return file.name
+
 
 SOURCES = Path(__file__).parent / "fake_driver"
 FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")

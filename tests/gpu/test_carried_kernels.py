@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
-from emulated_device import fake
+from emulated_device import emulated_file, fake
 from small_models import dense_model, dense_result
 
 import graphc
@@ -17,7 +16,6 @@ from graphc.compiler import compile_program
 from graphc.errors import BuildError, EngineError
 from graphc.kernels.gpu.code import best_target
 from graphc.kernels.gpu.compile import find_toolchain
-from graphc.kernels.gpu.emulate import emulated_image
 from graphc.targets.ggml.engine import read_engine
 from graphc.targets.ggml.generate import compiled
 
@@ -28,11 +26,9 @@ MARK = "x0_0[e] + x1_1[e], 0.0f", "x0_0[e] + x1_1[e], 0.5f"
 
 
 def emulated_code(text: str, target: str) -> str:
-    """In PTX's place, what the emulated device takes as text: the path of a library."""
+    """In PTX's place, what the emulated device takes as text."""
     assert MARK[0] in text
-    with tempfile.NamedTemporaryFile(suffix=".so", delete=False) as file:
-        file.write(emulated_image(text.replace(*MARK)))
-    return file.name
+    return emulated_file(text.replace(*MARK))
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from built_once import built_once
 from cpp_programs import OTHERS, PROGRAMS, arrays, narrow
-from emulated_device import fake, stand_in
+from emulated_device import emulated_file, fake, stand_in
 from test_cpp_build import GATHERED, NODES, SIZES, WARNINGS, inputs_of, run_program
 
 import graphc
@@ -22,7 +21,6 @@ from graphc.build import installed_ggml
 from graphc.compiler import add_device_code
 from graphc.errors import GraphcError
 from graphc.kernels.c.compiled import machine_flags
-from graphc.kernels.gpu.emulate import emulated_image
 from graphc.targets.ggml.cpp import render_project, write_project
 from graphc.targets.ggml.engine import read_engine, write_engine
 from graphc.targets.ggml.generate import compiled as compiling
@@ -56,10 +54,8 @@ pytestmark = [
 
 
 def emulated_code(text: str, target: str) -> str:
-    """In PTX's place, what the stand-in takes as text: the path of a library."""
-    with tempfile.NamedTemporaryFile(suffix=".so", delete=False) as file:
-        file.write(emulated_image(text))
-    return file.name
+    """In PTX's place, what the stand-in takes as text."""
+    return emulated_file(text)
 
 
 def program_of(name: str) -> Program:

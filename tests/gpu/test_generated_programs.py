@@ -3,7 +3,6 @@ does. The device is a stand-in for libcuda, whose kernels run in the emulator.""
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emulated_device import fake
+from exported_models import engine_of
 from test_ggml_ops import CASES, FAMILIES, check_all, close
 
 import graphc
@@ -25,10 +25,6 @@ from graphc.targets.ggml.program.tensor import Tensor
 from graphc.targets.ggml.run.executor import Executor
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-
-from export import export  # noqa: E402
-from zoo import EXAMPLES  # noqa: E402
 
 DEVICE = "emulated0"
 BOUND = 3e-6
@@ -74,24 +70,20 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_models(name: str, tmp_path: Path) -> None:
-    path = export(EXAMPLES[name], "dynamo", tmp_path)
-    inputs, expected = dict(np.load(tmp_path / "inputs.npz")), dict(np.load(tmp_path / "outputs.npz"))
-    graphc.compile(path, tmp_path / "model.gguf", threads=1).close()
-    with closing(graphc.load(tmp_path / "model.gguf", device=DEVICE)) as model:
+def test_models(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    engine, inputs, expected = engine_of(tmp_path_factory, name)
+    with closing(graphc.load(engine, device=DEVICE)) as model:
         assert relative_error(model.run(inputs), expected) < BOUND
         assert relative_error(model.run(inputs), expected) < BOUND  # the graph that was recorded
         assert sum(computed_by_ggml(model).values()) == MODELS[name]
 
 
 @pytest.mark.slow
-def test_a_unet_of_float16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_unet_of_float16(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stable Diffusion's, narrow. PyTorch's own float16 has an error of 2.2e-3; with products alone of float16 it is 1.6e-3."""
     monkeypatch.setattr("graphc.backends.precision._chosen", "high")
-    path = export(EXAMPLES["sd15_unet_small"], "dynamo", tmp_path)
-    inputs, expected = dict(np.load(tmp_path / "inputs.npz")), dict(np.load(tmp_path / "outputs.npz"))
-    graphc.compile(path, tmp_path / "model.gguf", threads=1).close()
-    with closing(graphc.load(tmp_path / "model.gguf", device=DEVICE)) as model:
+    engine, inputs, expected = engine_of(tmp_path_factory, "sd15_unet_small")
+    with closing(graphc.load(engine, device=DEVICE)) as model:
         assert 1e-5 < relative_error(model.run(inputs), expected) < 3e-3
         assert not computed_by_ggml(model)
 

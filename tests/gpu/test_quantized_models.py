@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from emulated_device import fake
+from exported_models import exported
 from onnx import TensorProto, helper, numpy_helper
 from test_generated_programs import executor_of
 
@@ -21,10 +21,6 @@ from graphc.targets.ggml.program.launch import LAUNCH
 from graphc.targets.ggml.program.tensor import Tensor
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-
-from export import export  # noqa: E402
-from zoo import EXAMPLES  # noqa: E402
 
 
 class Words(torch.nn.Module):
@@ -57,9 +53,8 @@ def test_a_model(dtype: list[str], types: set[str], count: int, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("name", "type"), [("t5_encoder", "q8_0"), ("llama_cached", "q4_0"), ("swin", "q8_0")])
-def test_models_of_the_zoo(name: str, type: str, tmp_path: Path) -> None:
-    path = export(EXAMPLES[name], "dynamo", tmp_path)
-    inputs = dict(np.load(tmp_path / "inputs.npz"))
+def test_models_of_the_zoo(name: str, type: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path, inputs, _ = exported(tmp_path_factory, name)
     graphc.compile(path, tmp_path / "model.gguf", threads=1, dtype=type).close()
     agrees_with_the_cpu(tmp_path / "model.gguf", inputs, {type.upper()})
 

@@ -35,8 +35,8 @@ class Form(ABC):
     """Of files of kernels."""
 
     @abstractmethod
-    def files(self, kernels: Sequence[Any]) -> list[tuple[str | bytes, list[str]]]:
-        """What is loaded at once, with the names of the kernels in it: as few as there can be."""
+    def files(self, kernels: Sequence[Any], compilers: int) -> list[tuple[str | bytes, list[str]]]:
+        """What is loaded at once, with the names of the kernels in it, for so many compilers that run at once."""
 
     @abstractmethod
     def image(self, content: str | bytes) -> bytes:
@@ -56,6 +56,10 @@ class Form(ABC):
         """True if a kernel that multiplies by this instruction can be written."""
 
 
+WORTH_A_COMPILER = 16
+"""Kernels in a text: the headers of the dialect, which each text has, take as long as some kernels."""
+
+
 @dataclass(frozen=True)
 class Text(Form):
     """Text of the dialect, for a device of a name and an architecture (sm_90)."""
@@ -70,9 +74,11 @@ class Text(Form):
         """See `Form`."""
         return cuda.render(kernel)
 
-    def files(self, kernels: Sequence[Any]) -> list[tuple[str | bytes, list[str]]]:
-        """See `Form`: all in one."""
-        return [(cuda.file_of(kernels), [each.kernel.name for each in kernels])] if kernels else []
+    def files(self, kernels: Sequence[Any], compilers: int) -> list[tuple[str | bytes, list[str]]]:
+        """See `Form`: one for each compiler, unless there is little for it to do."""
+        count = min(compilers, -(-len(kernels) // WORTH_A_COMPILER))
+        parts = [kernels[first::count] for first in range(count)]
+        return [(cuda.file_of(part), [each.kernel.name for each in part]) for part in parts]
 
     def image(self, content: str | bytes) -> bytes:
         """See `Form`."""
@@ -129,7 +135,7 @@ class Spirv(Form):
                 raise KernelFault(f"{kernel.name} computes in {capability.lower()}, which the device does not")
         return found
 
-    def files(self, kernels: Sequence[Any]) -> list[tuple[str | bytes, list[str]]]:
+    def files(self, kernels: Sequence[Any], compilers: int) -> list[tuple[str | bytes, list[str]]]:
         """See `Form`: one for each kernel."""
         return [(each.code, [each.kernel.name]) for each in kernels]
 

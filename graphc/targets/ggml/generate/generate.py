@@ -18,6 +18,7 @@ import numpy as np
 
 from graphc.errors import GraphcError
 from graphc.kernels.gpu.forms import CUDA, Form, Rendered
+from graphc.kernels.gpu.render import cuda
 from graphc.kernels.gpu.scheduling import Scheduling
 from graphc.kernels.gpu.tile import TileKernel
 from graphc.kernels.nest import Rewrite, extent, walk
@@ -66,10 +67,8 @@ class Generated:
 
     @property
     def text(self) -> str:
-        """All kernels of a form that is text, as one."""
-        return "".join(
-            content for content, _ in self.form.files(list(self.kernels.values())) if isinstance(content, str)
-        )
+        """All kernels that are text, as one."""
+        return cuda.file_of([each for each in self.kernels.values() if isinstance(each, cuda.Rendered)])
 
     def launches_for(self, call: Call, binding: Mapping[str, int]) -> Launches:
         """What a call launches for these sizes: the fastest of its ways, as far as is known."""

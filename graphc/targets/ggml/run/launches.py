@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from graphc.targets.ggml.generate.schedules import scheduling_for
 from graphc.targets.ggml.program.device_code import DeviceCode, checksum
 from graphc.targets.ggml.program.launch import COUNTERS_TENSOR, SCRATCH_TENSOR, Choice, Launch, Launches
 from graphc.targets.ggml.program.program import Call, Program
+from graphc.targets.ggml.run.device.devices import default_threads
 
 OWN: Mapping[int, Scratch | Counters] = {SCRATCH_TENSOR: Scratch(), COUNTERS_TENSOR: Counters()}
 """What is no tensor, by what stands for it."""
@@ -59,30 +61,33 @@ class LaunchedKernels:
 
     def _loaded(self, kernels: Mapping[str, Rendered], trust: bool = False) -> dict[str, Kernel]:
         """Kernels as they are generated."""
-        return {
-            name: module.kernel(name, kernels[name].kernel.shared_bytes)
-            for content, names in self.generated.form.files(list(kernels.values()))
-            for module in [Module(self.device, self._image(content, trust))]
-            for name in names
-        }
+        found: dict[str, Kernel] = {}
+        for image, names in self._images(kernels, trust):
+            module = Module(self.device, image)
+            found |= {name: module.kernel(name, kernels[name].kernel.shared_bytes) for name in names}
+        return found
 
-    def _image(self, content: str | bytes, trust: bool) -> bytes:
-        """The code of kernels as they are generated."""
+    def _images(self, kernels: Mapping[str, Rendered], trust: bool) -> list[tuple[bytes, list[str]]]:
+        """The code of kernels as they are generated, with the names of those in it."""
         form, carried = self.generated.form, self.generated.program.device_code
-        if carried is None or not isinstance(form, Text):
-            return form.image(content)
-        # code that is not trusted is not used, and this program's schedules may be others
-        text = self.generated.text if trust else None
-        misfit = misfit_of(carried, self.generated.fast, form.architecture, text)
-        if trust and not misfit:
-            return carried.code[best_target(form.architecture, carried.code)].encode() + b"\0"
-        if trust:
-            warn_once(f"the kernels in the engine are not used: {misfit}")
+        hint = ""
+        if carried is not None and isinstance(form, Text):
+            # code that is not trusted is not used, and this program's schedules may be others
+            text = self.generated.text if trust else None
+            misfit = misfit_of(carried, self.generated.fast, form.architecture, text)
+            if trust and not misfit:
+                return [(carried.code[best_target(form.architecture, carried.code)].encode() + b"\0", list(kernels))]
+            if trust:
+                warn_once(f"the kernels in the engine are not used: {misfit}")
+            if not misfit:
+                hint = "; or use the kernels in the engine, if you trust who made it: --trust-kernels"
+        files = form.files(list(kernels.values()), default_threads())
         try:
-            return form.image(content)
+            with ThreadPoolExecutor() as pool:
+                images = list(pool.map(form.image, [content for content, _ in files]))
         except BuildError as error:
-            hint = "" if misfit else "; or use the kernels in the engine, if you trust who made it: --trust-kernels"
             raise BuildError(f"{error}{hint}") from error
+        return [(image, names) for image, (_, names) in zip(images, files, strict=True)]
 
     def free(self) -> None:
         """Give the kernels' code back; nothing can be launched afterwards."""
