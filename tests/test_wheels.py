@@ -33,7 +33,7 @@ from graphc_build import vulkan
 from graphc_build.libraries import LINKING, NATIVE
 from graphc_build.parts import Part, bill_of_materials, parts_of
 from graphc_build.symbols import check_libraries, needs_of
-from graphc_build.targets import TARGETS, ZIG, find_target
+from graphc_build.targets import TARGETS, ZIG, find_target, target_of
 from graphc_build.vulkan import INCLUDED, compiled_shaders, copy_headers, license_of, vulkan_library
 from graphc_build.wheel import complete
 from tests.clean_root import check_pictures, picture_of
@@ -68,6 +68,8 @@ def test_the_table():
     for target in TARGETS.values():
         (tag,) = parse_wheel_filename(f"graphc-0.1.0-py3-none-{target.tag}.whl")[3]
         assert tag.platform == target.tag
+        assert target_of(Path(f"graphc-0.1.0-py3-none-{target.tag}.whl")) is target
+        assert target.accepted[0] == target.tag
         assert target.processor == ("arm" if target.tag.endswith(("arm64", "aarch64")) else "x86")
         for variant, features in target.variants.items():
             assert set(features) <= set(ZIG)
