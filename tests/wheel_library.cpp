@@ -18,7 +18,9 @@
 #define PREFIX ""
 #define ENDING ".dll"
 static void * opened(const std::string & path) {
-    return (void *) LoadLibraryExA(path.c_str(), nullptr, LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR | LOAD_LIBRARY_SEARCH_SYSTEM32);
+    char whole[MAX_PATH];
+    if (GetFullPathNameA(path.c_str(), sizeof whole, whole, nullptr) == 0) return nullptr;
+    return (void *) LoadLibraryExA(whole, nullptr, LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR | LOAD_LIBRARY_SEARCH_DEFAULT_DIRS);  // as Python
 }
 static void * symbol(void * library, const char * name) { return (void *) GetProcAddress((HMODULE) library, name); }
 #else
@@ -74,7 +76,7 @@ int main(int count, char ** words) {
     graphc_builder * builder = FOUND(graphc_builder_new)(context, &functions, own, threads, false);
     auto * linear = found<Linear>("graphc_build_linear");
     ggml_tensor * image = drawn(context, 17, 13, 8, 2), * kernel = drawn(context, 3, 3, 8, 24), * x = drawn(context, 64, 96, 4, 1);
-    ggml_tensor * key = drawn(context, 64, 64, 1, 1), * value = drawn(context, 96, 64, 4, 1);
+    ggml_tensor * key = drawn(context, 64, 64, 1, 1), * value = drawn(context, 80, 96, 4, 1);
     ggml_tensor * results[] = {
         linear(builder, key, x, nullptr, nullptr, 0),
         found<Attention>("graphc_build_attention")(builder, x, linear(builder, key, x, nullptr, nullptr, 0), value, nullptr, 0.125f),
