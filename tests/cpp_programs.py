@@ -372,7 +372,9 @@ def replaced() -> Program:
         cos, sin = (b.reshape(b.weight(f"{each}{interleaved}", 480, 16), (480, 1, 16)) for each in ("cos", "sin"))
         return b.rotary(x, cos, sin, interleaved)
 
-    x = b.conv(b.program.add_input("image", F32, (2, 6, 20, 24), "F32"), "first", 6, 40, 1)
+    image = b.program.add_input("image", F32, (2, 6, 20, 24), "F32")
+    b.output(b.call("ggml_conv_2d", b.weight("plain", 8, 6, 3, 3), image, 2, 2, 1, 1, 1, 1, rank=4), "plain")
+    x = b.conv(image, "first", 6, 40, 1)
     x = b.binary("ggml_add", x, b.reshape(b.weight("time", 40), (1, 40, 1, 1)))  # a second sum for each channel
 
     def group_norm(x: Tensor, name: str) -> Tensor:
@@ -398,10 +400,12 @@ def replaced() -> Program:
     b.output(active, "scaled")
     few = b.call("ggml_conv_2d_dw_direct", b.weight("few", 8, 1, 3, 3), active, 1, 1, 1, 1, 1, 1, rank=4)
     b.output(b.binary("ggml_add", few, b.reshape(b.weight("few_beside", 8), (1, 8, 1, 1))), "few")
-    b.output(b.call("ggml_conv_2d", b.weight("plain", 8, 40, 3, 3), x, 2, 2, 1, 1, 1, 1, rank=4), "plain")
     halved = b.call("ggml_conv_2d", b.weight("halved", 20, 40, 3, 3), x, 2, 2, 1, 1, 1, 1, rank=4)
     halved = b.binary("ggml_add", halved, b.reshape(b.weight("halved_bias", 20), (1, 20, 1, 1)))
-    b.output(b.call("ggml_conv_2d_dw_direct", b.weight("last", 20, 1, 3, 3), halved, 1, 1, 1, 1, 1, 1, rank=4), "last")
+    last = b.call("ggml_conv_2d_dw_direct", b.weight("last", 20, 1, 3, 3), halved, 1, 1, 1, 1, 1, 1, rank=4)
+    b.output(last, "last")
+    window = b.conv(last, "window", 20, 24, 1)
+    b.output(b.call("ggml_conv_2d", b.weight("strided", 20, 24, 3, 3), window, 2, 2, 1, 1, 1, 1, rank=4), "strided")
     x = b.binary("ggml_add", shared, b.reshape(b.weight("bias", 32), (1, 32, 1, 1)))
     tokens = b.cont(b.transpose(b.reshape(x, (2, 32, 480)), (0, 2, 1)))
     q, k, v = (

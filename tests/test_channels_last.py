@@ -66,10 +66,10 @@ class Some:
         executor.uses_own = own
         return executor.run({**self.inputs, **inputs}, {})
 
-    def check(self) -> None:
+    def check(self, atol: float = 1e-5) -> None:
         """With any number of threads the same bits, and ggml's numbers but for rounding."""
         for found, expected in zip(self.run(), self.run(own=False), strict=True):
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=atol)
         for threads in (1, 3, 8):
             for found, again in zip(self.run(), self.run(threads), strict=True):
                 np.testing.assert_array_equal(found, again)
@@ -169,7 +169,7 @@ def test_what_reads_planes_has_them():
     x = some.each(some.input("x", 1, 20, 8, 8))
     some.output(x)
     some.output(some.b.unary("ggml_abs", x))
-    some.output(some.conv(x, 8, 3, "ggml_relu"))
+    some.output(some.conv(x, 8, 3, "ggml_relu"))  # of few channels
     some.output(some.conv(x, 8, activation="ggml_relu"))
     assert some.functions().count("graphc_copy") == 3  # there, back once for all three, and back
     some.check()
@@ -183,11 +183,79 @@ def test_few_channels_stay_as_they_are(channels):
     some.check()
 
 
-def test_without_convolutions_of_single_channels_nothing_changes():
+def bottleneck(some: Some, x, inner: int, stride: int = 1):
+    """A block of ResNet-50."""
+    b, channels = some.b, 4 * inner
+    y = some.conv(x, inner, activation="ggml_relu")
+    window = b.call("ggml_conv_2d", some.weight(inner, inner, 3, 3), y, stride, stride, 1, 1, 1, 1, rank=4)
+    y = some.conv(some.ended(window, "ggml_relu", True), channels)
+    if stride != 1 or x.ne[2] != channels:
+        point = b.call("ggml_conv_2d", some.weight(channels, x.ne[2], 1, 1), x, stride, stride, 0, 0, 1, 1, rank=4)
+        x = some.ended(point, "", True)
+    return b.unary("ggml_relu", b.binary("ggml_add", y, x))
+
+
+def test_blocks_of_resnet_change_no_order():
     some = Some()
-    x = some.input("x", 1, 20, 8, 8)
-    some.output(some.conv(some.conv(x, 20, 3), 30))
+    x = some.input("x", 2, 256, 9, 10)
+    for inner, stride in ((64, 1), (80, 2), (80, 1)):
+        x = bottleneck(some, x, inner, stride)
+    some.output(x)
+    window = ["ggml_permute", "graphc_conv_2d_last"]
+    even, strided = ["graphc_linear", *window, "graphc_linear"], ["graphc_linear", *window, *window, "graphc_linear"]
+    found = some.functions()
+    assert found[:2] == found[-2:] == ["ggml_permute", "graphc_copy"]
+    assert found[2:-2] == [*even, *strided, *even]
+    some.weights = [each / np.float32(5) for each in some.weights]
+    some.check()
+
+
+@pytest.mark.parametrize("channels", [20, 100])
+def test_what_saves_less_than_copies_take_stays(channels):
+    some = Some()
+    x = some.input("x", 1, channels, 8, 8)
+    some.output(some.conv(some.conv(x, channels, 3), 30))
     assert some.functions() == ["graphc_conv_2d"] * 2
+
+
+@pytest.mark.parametrize("activation", ["", "ggml_relu", "ggml_silu", "clip"])
+@pytest.mark.parametrize("channels", [(16, 16), (20, 33), (70, 130), (300, 24), (5, 40)])
+def test_convolutions_with_channels_last_before_and_after(channels, activation):
+    """By Winograd's and as products; strides and dilations; pads before and behind that differ."""
+    inner, outer = channels
+    for size, stride, dilation in ((3, 1, 1), (3, 1, 1), (3, 2, 1), (1, 2, 1), (5, 1, 2), (2, 3, 1)):
+        p0, p1, q0, q1 = RANDOM.integers(0, 3, 4).tolist()
+        images, height, width = RANDOM.integers((1, 9, 9), (4, 30, 30)).tolist()
+        some = Some()
+        x, kernel, bias = (
+            some.input("x", images, height, width, inner),
+            some.weight(outer, inner, size, size),
+            some.weight(outer),
+        )
+        seen = some.b.transpose(x, (0, 3, 1, 2))
+        settings = (stride, stride, p0, p1, q0, q1, dilation, dilation, False, False)
+        y = some.b.call("graphc_conv_2d_last", kernel, seen, bias, *settings, rank=4)
+        some.output(some.ended(y, activation, False))
+        atol = 3e-6 * size * inner**0.5  # as sums of so many products are large
+        some.check(atol)
+        if not activation:
+            op = Conv((stride, stride), (dilation, dilation), (p1, p0), (q1, q0), 1)
+            image = some.inputs["x"].transpose(0, 3, 1, 2).astype(np.float64)
+            (exact,) = op.eval(image, some.weights[0].astype(np.float64))
+            exact = exact.transpose(0, 2, 3, 1) + some.weights[1]
+            np.testing.assert_allclose(some.run()[0], exact, rtol=1e-5, atol=atol)
+
+
+def test_what_is_not_finite_stays_where_windows_meet_it():
+    some = Some()
+    x, kernel = some.input("x", 2, 10, 11, 40), some.weight(33, 40, 3, 3)
+    some.inputs["x"][0, 5, 5, 7], some.inputs["x"][1, 0, 0, 3] = np.inf, np.nan
+    seen = some.b.transpose(x, (0, 3, 1, 2))
+    some.output(some.b.call("graphc_conv_2d_last", kernel, seen, None, 1, 1, 1, 1, 1, 1, 1, 1, False, False, rank=4))
+    (found,), (expected,) = some.run(), some.run(own=False)
+    np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected))
+    finite = np.isfinite(expected)
+    np.testing.assert_allclose(found[finite], expected[finite], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("activation", [None, "ggml_relu", "ggml_silu", "clip"])
@@ -231,7 +299,7 @@ def test_the_first_convolution_makes_it(channels, activation):
         )
         y = some.b.call("graphc_conv_2d_last", kernel, x, bias, stride, stride, 0, 1, 1, 1, 1, 1, False, False, rank=4)
         some.output(some.ended(y, activation, False))
-        some.check()
+        some.check(3e-6 * size * inner**0.5)
 
 
 def test_it_is_chosen_for_what_reads_it():

@@ -174,6 +174,8 @@ def test_everything_of_our_own_is_met():
         ("conv_2d_dw_last", 3),
         ("conv_2d_dw_last", 2),
         ("conv_2d_last", 3),
+        ("conv_2d_last", 2),
+        ("winograd_last", 4),
         ("mean_over_rows", 1),
         ("sum_rows", 1),
         ("group_norm", 3),

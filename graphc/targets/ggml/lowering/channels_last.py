@@ -1,4 +1,4 @@
-"""Images whose channels lie one after the other, where convolutions of single channels are.
+"""Images whose channels lie one after the other, where convolutions of single channels are, or enough of 1 x 1.
 
 Around these a program's images are held as [N, H, W, C]: vectors of channels are full however small an image is, a convolution
 of 1 x 1 is a product with the rows of all pixels, and zeros on one side of an image cost nothing. Which values are held so is
@@ -8,8 +8,10 @@ changes, there is a copy, or none where the model had one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
+from graphc.shapes import Dim, product
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites.activations import ACTIVATIONS
 from graphc.targets.ggml.program.program import HOST, Call, Program
@@ -20,6 +22,12 @@ LAST, FIRST = (1, 2, 0, 3), (2, 0, 1, 3)
 """How `ggml_permute` brings the channels to the innermost axis, and back."""
 
 LEAST_CHANNELS = 16
+MOST_PIXELS = 4096
+"""Pixels of an image to which convolutions of 3 x 3 are Winograd's with channels last, too."""
+
+WORTH_A_COPY = 200
+"""Multiplications of convolutions as products that save the time of copying an element."""
+
 COPIES = ("graphc_copy", "ggml_cont")
 PADS = ("graphc_pad", "ggml_pad_ext")
 SUMS = ("graphc_add", "ggml_add", "graphc_mul", "ggml_mul")
@@ -29,9 +37,13 @@ Key = tuple[int, int, int]
 
 def with_channels_last(program: Program) -> Program:
     """The same program of composites, with images held so where that is faster."""
-    if any(call.function == HOST for call in program.calls) or not any(map(_is_each_channel, program.calls)):
+    calls = program.calls
+    if any(call.function == HOST for call in calls) or not any(
+        _is_each_channel(call) or _is_point(call) for call in calls
+    ):
         return program
-    return _Layouts(program).program()
+    layouts = _Layouts(program)
+    return layouts.program() if layouts.last else program
 
 
 def _is_each_channel(call: Call) -> bool:
@@ -64,6 +76,27 @@ def _makes_it(call: Call) -> bool:
     return strides != [1, 1] and all(
         isinstance(each, Tensor) and each.contiguous for each in (kernel, bias) if each is not None
     )
+
+
+def _is_window(call: Call) -> bool:
+    """True for a convolution of 3 x 3 by Winograd's in either order: images are not large, and nothing but a vector is added."""
+    if call.function != "graphc_conv_2d" or len(call.args) != 11:
+        return False
+    kernel, bias, (s0, s1, _, _, d0, d1) = _tensor(call.args[0]), call.args[2], call.args[3:9]
+    (width, height), (*size, inner, outer) = call.result.ne[:2], kernel.ne
+    if kernel.weight < 0 or size != [3, 3] or (s0, s1, d0, d1) != (1, 1, 1, 1):
+        return False
+    small = isinstance(width, int) and isinstance(height, int) and width * height <= MOST_PIXELS
+    vector = bias is None or (isinstance(bias, Tensor) and bias.contiguous)
+    return small and vector and kernel.contiguous and min(inner, outer) >= LEAST_CHANNELS
+
+
+def _multiplications(call: Call) -> Dim:
+    """Those of a convolution that is a product of rows of pixels then, in less time; 0 of another call."""
+    if call.function != "graphc_conv_2d" or _is_window(call):
+        return 0
+    kernel = _tensor(call.args[0])
+    return product(kernel.ne[:3]) * call.result.size
 
 
 def _key(tensor: Tensor) -> Key:
@@ -100,7 +133,7 @@ class _Layouts:
         result = call.result
         if result.type != "F32" or call.kernel >= 0:
             return False
-        if _is_each_channel(call) or _is_point(call):
+        if _is_each_channel(call) or _is_point(call) or _is_window(call):
             return True
         first = call.args[0] if call.args else None
         if not isinstance(first, Tensor):
@@ -117,30 +150,59 @@ class _Layouts:
             )
         return call.function in ACTIVATIONS and all(each.ne == result.ne for each in _tensors(call))
 
+    def _is_of_them(self, index: int) -> bool:
+        """True if a call's result is held so if what is connected to it is."""
+        return self._takes_either(index) or _makes_it(self.old.calls[index])
+
     def _is_last(self, tensor: Tensor) -> bool:
         """True if it is an image whose channels the model has brought to their place from the innermost axis."""
         call = self.old.calls[tensor.call] if tensor.call >= 0 else None
         return call is not None and call.function == "ggml_permute" and call.args[1:] == FIRST
 
     def _chosen(self) -> set[int]:
-        """The calls whose results are held with the channels last."""
+        """The calls whose results are held with the channels last: around convolutions of single channels, and of 1 x 1 if
+        these are worth it."""
+        found = self._connected(index for index, call in enumerate(self.old.calls) if _is_each_channel(call))
+        points = {index for index, call in enumerate(self.old.calls) if _is_point(call)} - found
+        while points:
+            more = self._connected([points.pop()])
+            points -= more
+            if self._is_worth_copies(more):
+                found |= more
+        return found
+
+    def _is_worth_copies(self, held: set[int]) -> bool:
+        """True if convolutions that are products then save more time than what changes its order takes."""
+        products = sum(_multiplications(self.old.calls[index]) for index in held)
+        read = {
+            _key(arg): arg.size
+            for index in held
+            if not _makes_it(self.old.calls[index])
+            for arg in _tensors(self.old.calls[index])
+            if arg.weight < 0 and arg.call not in held
+        }
+        written = [
+            self.old.calls[index].result.size
+            for index in held
+            if index in self.read_out or any(each not in held for each in self.readers.get(index, ()))
+        ]
+        copied = sum([*read.values(), *written])
+        return isinstance(copied, int) and isinstance(products, int) and products >= WORTH_A_COPY * copied
+
+    def _connected(self, calls: Iterable[int]) -> set[int]:
+        """These calls, and those that take either order around them."""
         found: set[int] = set()
-        waiting = [index for index, call in enumerate(self.old.calls) if _is_each_channel(call)]
+        waiting = list(calls)
         while waiting:
             index = waiting.pop()
             call = self.old.calls[index]
             if index in found:
                 continue
             found.add(index)
-            if _makes_it(call):
-                continue
-            read = [self._unpadded(arg)[0] if _is_each_channel(call) else arg for arg in _tensors(call)]
-            waiting += [
-                arg.call
-                for arg in read
-                if arg.call >= 0 and (self._takes_either(arg.call) or _makes_it(self.old.calls[arg.call]))
-            ]
-            waiting += filter(self._takes_either, self.readers.get(index, ()))
+            if not _makes_it(call):
+                read = [self._unpadded(arg)[0] if _is_each_channel(call) else arg for arg in _tensors(call)]
+                waiting += [arg.call for arg in read if arg.call >= 0 and self._is_of_them(arg.call)]
+            waiting += filter(self._is_of_them, self.readers.get(index, ()))
         return found
 
     def _is_pad(self, index: int) -> bool:
@@ -290,9 +352,13 @@ class _Layouts:
 
     def _made(self, call: Call) -> Tensor:
         image, settings = self._settings(call)
+        if image.call in self.last or _is_window(call):
+            image = self._add(call, "ggml_permute", [self._last(image, call), *FIRST])
+        else:
+            image = self._as_it_was(image, call)
         read = [
             self._as_it_was(_tensor(call.args[0]), call),
-            self._as_it_was(image, call),
+            image,
             self._vector(call.args[2], call),
         ]
         return self._add(call, "graphc_conv_2d_last", [*read, *settings, *call.args[9:11]])

@@ -65,12 +65,13 @@ def conv_2d_dw(
     return summed(call, found, sums if first is None else (first, *sums), activation)
 
 
-@composite(made=8, multiplied=2)
+@composite(made=9, multiplied=2)
 def conv_2d_last(
     call: Expansion, kernel: Tensor, image: Tensor, bias: Tensor | None, s0: int, s1: int, p0: int, p1: int, q0: int, q1: int,
     d0: int, d1: int, direct: bool, activation: ActivationOrNone,
 ) -> Tensor:  # fmt: skip
-    """The same of images [N, C, H, W], with pads before and behind, plus a vector [C_out]; the result is [N, H, W, C_out]."""
+    """The same of images [N, C, H, W], which may be seen in such with their channels last, with pads before and behind, plus a
+    vector [C_out]; the result is [N, H, W, C_out]."""
     function = "ggml_conv_2d_direct" if direct else "ggml_conv_2d"
     found = convolved(call, function, kernel, image, (s0, s1), (p0, p1), (q0, q1), (d0, d1))
     return summed(call, found, () if bias is None else (bias,), activation)
@@ -101,6 +102,8 @@ def convolved(
     dilations: Pair,
 ) -> Tensor:
     """What a convolution of ggml's gives, with its channels last."""
+    if not image.contiguous:
+        image = call("ggml_cont", image)
     if before != behind:
         image = call("ggml_pad_ext", image, before[0], behind[0], before[1], behind[1], 0, 0, 0, 0)
         before = 0, 0

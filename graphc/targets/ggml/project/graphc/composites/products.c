@@ -132,7 +132,8 @@ static struct graphc_conv_2d_settings settings_of(const int64_t * k, const int64
     memset(&settings, 0, sizeof settings);
     settings.s0 = s0, settings.s1 = s1, settings.p0 = p0, settings.p1 = p1, settings.d0 = d0, settings.d1 = d1;
     if (activation != NULL) settings.activation = *activation;
-    size[0] = conv_size(image[0] + q0 - p0, k[0], s0, p0, d0), size[1] = conv_size(image[1] + q1 - p1, k[1], s1, p1, d1);
+    settings.width = size[0] = conv_size(image[0] + q0 - p0, k[0], s0, p0, d0);
+    settings.height = size[1] = conv_size(image[1] + q1 - p1, k[1], s1, p1, d1);
     return settings;
 }
 
@@ -200,11 +201,19 @@ struct ggml_tensor * graphc_build_conv_2d_last(struct graphc_builder * b, struct
     int64_t size[2];
     struct graphc_conv_2d_settings settings = settings_of(kernel->ne, image->ne, s0, s1, p0, p1, q0, q1, d0, d1, activation, size);
     settings.types = b->ggml->get_type_traits(kernel->type);
-    if (b->own != NULL && b->own->takes_conv_2d(kernel, image, &settings)) {
+    if (b->own != NULL && b->own->takes_conv_2d_last(kernel, image, &settings)) {
+        settings.pairs = !b->ggml->is_contiguous(image) && rounds(b, kernel);
         const int64_t ne[] = {kernel->ne[3], size[0], size[1], image->ne[3]};
-        struct ggml_tensor * sources[] = {kernel, image, bias};
-        return computed(b, b->own->conv_2d_last, &settings, sizeof settings, ne, sources, bias == NULL ? 2 : 3);
+        struct ggml_tensor * sources[] = {kernel, image, bias, NULL};
+        if (!b->own->takes_winograd_last(kernel, image, &settings)) {
+            return computed(b, b->own->conv_2d_last, &settings, sizeof settings, ne, sources, bias == NULL ? 2 : 3);
+        }
+        const int64_t workspace[] = {b->own->winograd_last_size(kernel, image, &settings, b->threads), 1, 1, 1};
+        sources[1] = computed(b, b->own->winograd_last_operands, &settings, sizeof settings, workspace, sources, 2);
+        sources[0] = image, sources[2] = kernel, sources[3] = bias;
+        return sources[1] == NULL ? NULL : computed(b, b->own->winograd_last, &settings, sizeof settings, ne, sources, bias == NULL ? 3 : 4);
     }
+    if (!b->ggml->is_contiguous(image)) image = b->ggml->cont(b->context, image);
     if (p0 != q0 || p1 != q1) image = b->ggml->pad_ext(b->context, image, p0, q0, p1, q1, 0, 0, 0, 0), p0 = p1 = 0;
     struct ggml_tensor * found = (direct ? b->ggml->conv_2d_direct : b->ggml->conv_2d)(b->context, kernel, image, s0, s1, p0, p1, d0, d1);
     return with_activation(b, plus(b, reordered(b, found, 1, 2, 0), bias), activation);

@@ -12,10 +12,20 @@
 #include "tiles.h"
 #include "widen.h"
 
+#include <string.h>
+
 enum { COLUMNS = 128, BLOCK = 8, SPLIT = 8, LEAST_ROWS = 192, LEAST_PACKED = 8 * ROWS };
+
+/// What the windows of a convolution meet at its result's pixels, of all images, from `first` on: of each of the places of a window some
+/// `channels` of an image that has `all` of them last, the first of which is where the matrix's data begins.
+struct windows_last {
+    int64_t all, channels, width, height, across, down, kw, kh;
+    int64_t s0, s1, p0, p1, d0, d1, first;
+};
 
 /// Rows of a matrix of any type that can be read as float32; `step` bytes from one to the next. NULL stands for float32's traits.
 /// With `scales`, an element is (what is stored + shift) * scale; of both, which may be NULL, a row has `groups`, each for `size` elements.
+/// With `windows`, rows are what those meet.
 struct matrix {
     const char * data;
     int64_t step;
@@ -23,6 +33,7 @@ struct matrix {
     const struct ggml_type_traits * types;
     const float * scales, * shifts;
     int64_t groups, size;
+    const struct windows_last * windows;
 };
 
 /// Bytes of so many elements of a row.
@@ -57,21 +68,42 @@ static inline void read_row(const struct matrix * m, int64_t row, int64_t column
     }
 }
 
+/// What windows meet at so many pixels, DEPTH elements apart.
+static inline void read_windows(const struct windows_last * w, const float * data, int64_t pixel, int64_t count, float * to) {
+    for (pixel += w->first; count > 0; --count, ++pixel, to += DEPTH) {
+        const int64_t x = pixel % w->across * w->s0 - w->p0, y = pixel / w->across % w->down * w->s1 - w->p1;
+        const float * image = data + pixel / w->across / w->down * w->height * w->width * w->all;
+        float * at = to;
+        for (int64_t ky = 0; ky < w->kh; ++ky) {
+            const int64_t iy = y + ky * w->d1;
+            for (int64_t kx = 0; kx < w->kw; ++kx, at += w->channels) {
+                const int64_t ix = x + kx * w->d0;
+                if (iy >= 0 && iy < w->height && ix >= 0 && ix < w->width) copy(image + (iy * w->width + ix) * w->all, 1, w->channels, at);
+                else memset(at, 0, w->channels * sizeof *at);
+            }
+        }
+    }
+}
+
 /// Rows from `row` on, their elements from `column` on: where they lie, or as float32 in `workspace`, DEPTH elements apart. `lda` becomes
 /// the elements from one to the next.
 static inline const float * read_rows(const struct matrix * m, int64_t row, int64_t count, int64_t column, int depth, float * workspace, int64_t * lda) {
+    *lda = DEPTH;
+    if (m->windows != NULL) {
+        read_windows(m->windows, (const float *) m->data, row, count, workspace);
+        return workspace;
+    }
     if (m->type == GGML_TYPE_F32) {
         *lda = m->step / (int64_t) sizeof(float);
         return (const float *) element(m, row, column);
     }
     for (int64_t i = 0; i < count; ++i) read_row(m, row + i, column, depth, workspace + i * DEPTH);
-    *lda = DEPTH;
     return workspace;
 }
 
 /// The same, but never rows that would drive one another from the cache.
 static inline const float * read_apart(const struct matrix * m, int64_t row, int64_t count, int64_t column, int depth, float * workspace, int64_t * lda) {
-    if (m->step % SPREAD != 0) return read_rows(m, row, count, column, depth, workspace, lda);
+    if (m->windows != NULL || m->step % SPREAD != 0) return read_rows(m, row, count, column, depth, workspace, lda);
     for (int64_t i = 0; i < count; ++i) read_row(m, row + i, column, depth, workspace + i * DEPTH);
     *lda = DEPTH;
     return workspace;

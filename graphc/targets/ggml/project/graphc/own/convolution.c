@@ -6,6 +6,8 @@
 #include "blocks.h"
 #include "tiles.h"
 
+enum { MOST_PLACES_OF_ROWS = 64 };  // of a kernel whose windows are rows
+
 /// Which elements of an image [channels][height][width] a kernel [channels][kh][kw] meets at the pixels of a result, in lines of `across`.
 struct windows {
     int64_t width, height, across, kw, kh;
@@ -129,10 +131,72 @@ static void multiply_pixels(const float * windows, const float * kernels, int64_
     }
 }
 
+bool graphc_takes_conv_2d_last(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
+    const bool numbers = kernel->type == GGML_TYPE_F32 || s->types->blck_size == 1, small = kernel->ne[0] * kernel->ne[1] <= MOST_PLACES_OF_ROWS;
+    return is_weight(kernel, s->types) && (is_dense(image) || (has_channels_last(image) && numbers && small));
+}
+
+/// Some channels of kernels [rows][channels][places], from the row `row` on, as the columns of panels, or as columns of pairs: what belongs
+/// to a place lies together, as in rows of windows.
+static void pack_places(const struct matrix * m, int64_t row, int64_t count, int64_t channels, int64_t places, bool pairs, float * packed) {
+    float workspace[WIDTH * DEPTH] __attribute__((aligned(64))), turned[DEPTH * WIDTH] __attribute__((aligned(64)));
+    const int64_t depth = channels * places;
+    for (int64_t j = 0; j < parts_of(count, PANEL) * PANEL; j += WIDTH) {
+        const int64_t there = min_of(count - j, WIDTH);
+        int64_t ldb, k = 0, number = 0;
+        const float * rows = read_rows(m, row + j, there, 0, (int) depth, workspace, &ldb);
+        for (; there == WIDTH && k + WIDTH <= depth; k += WIDTH) transpose_square(rows + k, ldb, turned + k * WIDTH, WIDTH);
+        for (; k < depth; ++k) {
+            for (int x = 0; x < WIDTH; ++x) turned[k * WIDTH + x] = x < there ? rows[x * ldb + k] : 0;
+        }
+        vector even = all(0);
+        float * to = packed + j / PANEL * PANEL * DEPTH + j % PANEL;
+        for (int64_t place = 0; place < places; ++place) {
+            for (int64_t channel = 0; channel < channels; ++channel, ++number) {
+                const vector found = *(const vector *) (turned + (channel * places + place) * WIDTH);
+                if (!pairs) *(vector *) (to + number * PANEL) = found;
+                else if (number % 2 != 0) *(words_of *) (to + number / 2 * PANEL) = paired(even, found);
+                even = found;
+            }
+        }
+        if (pairs && depth % 2 != 0) *(words_of *) (to + depth / 2 * PANEL) = paired(even, all(0));
+    }
+}
+
+/// The convolution of an image with channels last: a product with what its windows meet at all pixels, a part of the channels at a time.
+static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct graphc_conv_2d_settings * s) {
+    const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
+    const int64_t places = kernel->ne[0] * kernel->ne[1], channels = kernel->ne[2], columns = dst->ne[0], rows = dst->ne[1] * dst->ne[2] * dst->ne[3];
+    const int64_t together = even_split(channels, DEPTH / places);
+    struct windows_last w = {channels, 0, image->ne[0], image->ne[1], dst->ne[1], dst->ne[2], kernel->ne[0], kernel->ne[1]};
+    w.s0 = s->s0, w.s1 = s->s1, w.p0 = s->p0, w.p1 = s->p1, w.d0 = s->d0, w.d1 = s->d1;
+    float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
+    const struct units u = cut(rows, columns, 1, nth);
+    for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
+        const bool tall = rows > columns;
+        const int64_t j = (tall ? unit % u.columns : unit / u.parts) * u.wide, i = (tall ? unit / u.columns : unit % u.parts) * u.rows;
+        struct block part = {.dst = dst, .at = {{j, 0, 0, 0}}, .axis = 1, .packed = packed, .ldc = columns, .activation = &s->activation, .pairs = s->pairs};
+        part.c = (float *) dst->data + i * columns + j, part.rows = min_of(rows - i, u.rows), part.columns = min_of(columns - j, u.wide);
+        w.first = i;
+        for (int64_t channel = 0; channel < channels; channel += together) {
+            w.channels = min_of(channels - channel, together);
+            const struct matrix all_weights = {.data = kernel->data, .step = kernel->nb[3], .type = kernel->type, .types = s->types};
+            struct matrix weights = all_weights;
+            weights.data = element(&all_weights, 0, channel * places);
+            part.depth = (int) (w.channels * places), part.first = channel == 0, part.last = channel + together >= channels;
+            part.a = (struct matrix){.data = (const char *) ((const float *) image->data + channel), .type = GGML_TYPE_F32, .windows = &w};
+            part.coming = element(&weights, j, part.last ? 0 : part.depth), part.coming_step = weights.step, part.coming_rows = part.last ? 0 : part.columns;
+            pack_places(&weights, j, part.columns, w.channels, places, s->pairs, packed);
+            multiply(&part);
+        }
+    }
+}
+
 void graphc_conv_2d_last(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     enum { MOST_PIXELS_OF_UNIT = 16 * PANEL };
     struct graphc_conv_2d_settings * s = userdata;
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1], * bias = dst->src[2];
+    if (!is_dense(image)) return multiply_windows(dst, ith, nth, s);
     const int64_t depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2], channels = kernel->ne[3], pixels = dst->ne[1] * dst->ne[2];
     const struct windows w = {image->ne[0], image->ne[1], dst->ne[1], kernel->ne[0], kernel->ne[1], *s};
     const int64_t across = parts_of(channels, COLUMNS), panels = parts_of(pixels, PANEL);

@@ -8,10 +8,11 @@
 extern "C" {
 #endif
 
-/// The settings of a convolution: its userdata. The `activation` is the last that is done; with `pairs`, both operands are rounded to
+/// The settings of a convolution: its userdata. `width` and `height` are the result's. The `activation` is the last that is done; with `pairs`, both operands are rounded to
 /// bfloat16. `types` is what `ggml_get_type_traits` has for the kernel.
 struct graphc_conv_2d_settings {
     int s0, s1, p0, p1, d0, d1;
+    int64_t width, height;
     struct graphc_activation activation;
     bool pairs;
     const struct ggml_type_traits * types;
@@ -24,6 +25,10 @@ GRAPHC_API bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const st
 
 /// What `ggml_conv_2d` gives for the kernel src[0], the image src[1] and the settings, plus src[2] and all behind it.
 GRAPHC_API void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// True if `graphc_conv_2d_last` does: an image may have its channels last, too, as [N, C, H, W] seen in what lies as [N, H, W, C].
+GRAPHC_API bool graphc_takes_conv_2d_last(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
+                                          const struct graphc_conv_2d_settings * settings);
 
 /// The same with the result's channels last, [N, H, W, C], plus the vector src[2], if it is there. What windows meet beside the image is 0.
 GRAPHC_API void graphc_conv_2d_last(struct ggml_tensor * dst, int ith, int nth, void * userdata);

@@ -409,6 +409,13 @@ static inline bool is_packed(const struct ggml_tensor * t, int64_t block, size_t
 /// True if the elements are float32 and lie one after the other.
 static inline bool is_dense(const struct ggml_tensor * t) { return t->type == GGML_TYPE_F32 && is_packed(t, 1, sizeof(float)); }
 
+/// True if a float32 image's channels lie one after the other, and then its pixels.
+static inline bool has_channels_last(const struct ggml_tensor * t) {
+    const size_t each = t->ne[2] * sizeof(float);
+    const bool pixels = t->nb[0] == each && t->nb[1] == each * t->ne[0] && t->nb[3] == t->nb[1] * t->ne[1];
+    return t->type == GGML_TYPE_F32 && t->nb[2] == sizeof(float) && pixels;
+}
+
 /// True if the elements can be read as float32 and lie one after the other.
 static inline bool is_weight(const struct ggml_tensor * t, const struct ggml_type_traits * types) {
     return (t->type == GGML_TYPE_F32 || types->to_float != NULL) && is_packed(t, types->blck_size, types->type_size);

@@ -10,12 +10,11 @@
 #include "winograd.h"
 
 #include "activate.h"
+#include "minimal.h"
 #include "tiles.h"
 #include "widen.h"
 
 enum {
-    SIDE_2 = 2, SIDE_4 = 4,  // pixels of the result along a tile's side
-    MOST_PLACES = (SIDE_4 + 2) * (SIDE_4 + 2),
     GROUP = 2,               // panels that are multiplied together
     FEW = 4,                 // panels that a small image has at most
     FEW_GROUP = 8,           // panels of small images that are multiplied together
@@ -44,9 +43,6 @@ struct plan {
     int64_t plane, part, panel, product;  // elements from place to place: of the kernel, of a part of it, of a panel, and of products
     int64_t weights, images, each;  // elements: the kernel, the images, and what each thread needs for itself
 };
-
-/// So many elements in an odd number of vectors: places that are so far apart do not drive one another from the cache.
-static int64_t odd_vectors(int64_t count) { return (parts_of(count, WIDTH) | 1) * WIDTH; }
 
 static struct plan plan_with(int64_t side, const struct ggml_tensor * kernel, const struct ggml_tensor * image,
                              const struct graphc_conv_2d_settings * s) {
@@ -93,11 +89,6 @@ struct work {
     float * part;         // of the kernel, where there are few tiles: [places][part] of [together][deep]
 };
 
-static float * room_of(const struct ggml_tensor * t) {
-    const uintptr_t line = sizeof(vector);
-    return (float *) (((uintptr_t) t->data + line - 1) / line * line);
-}
-
 bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
     return is_weight(kernel, s->types) && is_dense(image) && kernel->ne[0] == 3 && kernel->ne[1] == 3 && s->s0 == 1 && s->s1 == 1 && s->d0 == 1 &&
            s->d1 == 1 && plan_of(kernel, image, s).weights <= MOST_WEIGHTS;
@@ -113,49 +104,6 @@ int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggm
                              const struct graphc_conv_2d_settings * s, int threads) {
     const struct plan p = plan_of(kernel, image, s);
     return p.weights + p.images + threads * p.each + WIDTH;
-}
-
-#define INLINE static inline __attribute__((always_inline))
-
-// The transforms along one axis, of vectors: a tile's side is a constant where they are called.
-
-static const float INNER = 0.70710678f, OUTER = 1.41421356f;  // the points
-
-/// Three numbers of the kernel.
-INLINE void filter(int side, vector g0, vector g1, vector g2, vector * to) {
-    if (side == SIDE_2) {
-        const vector even = (g0 + g2) * 0.5f, odd = g1 * 0.5f;
-        to[0] = g0, to[1] = even + odd, to[2] = even - odd, to[3] = g2;
-    } else {
-        const vector inner = g0 * (-2 / 3.0f) - g2 * (1 / 3.0f), outer = g0 * (1 / 6.0f) + g2 * (1 / 3.0f);
-        const vector odd = g1 * (-2 / 3.0f * INNER), far = g1 * (1 / 6.0f * OUTER);
-        to[0] = g0, to[1] = inner + odd, to[2] = inner - odd, to[3] = outer + far, to[4] = outer - far, to[5] = g2;
-    }
-}
-
-/// side + 2 pixels, `step` vectors apart, here and there.
-INLINE void spread(int side, const vector * d, int step, vector * to) {
-    const vector a = d[0], b = d[step], c = d[2 * step], e = d[3 * step];
-    if (side == SIDE_2) {
-        to[0] = a - c, to[step] = b + c, to[2 * step] = c - b, to[3 * step] = b - e;
-    } else {
-        const vector f = d[4 * step], g = d[5 * step];
-        const vector inner = f - 2.0f * c, outer = f - 0.5f * c, odd = (e - 2.0f * b) * INNER, far = (e - 0.5f * b) * OUTER;
-        to[0] = (a - 2.5f * c) + f, to[step] = inner + odd, to[2 * step] = inner - odd;
-        to[3 * step] = outer + far, to[4 * step] = outer - far, to[5 * step] = (b - 2.5f * e) + g;
-    }
-}
-
-/// Sums of products as `side` pixels.
-INLINE void gather(int side, const vector * m, int step, vector * to, int after) {
-    const vector a = m[0], b = m[step], c = m[2 * step], d = m[3 * step];
-    if (side == SIDE_2) {
-        to[0] = a + b + c, to[after] = b - c - d;
-    } else {
-        const vector inner = b + c, odd = (b - c) * INNER, outer = d + m[4 * step], far = (d - m[4 * step]) * OUTER;
-        to[0] = a + inner + outer, to[after] = odd + far;
-        to[2 * after] = 0.5f * inner + 2.0f * outer, to[3 * after] = 0.5f * odd + 2.0f * far + m[5 * step];
-    }
 }
 
 /// `channels` of a row of the kernel, [channels][9], from one on, as [places][channels], `plane` elements from place to place.
@@ -295,17 +243,6 @@ INLINE void gather_tiles(int side, const float * from, int64_t stride, int64_t c
 static void transform_back(const struct plan * p, const float * from, int64_t stride, int64_t count, float lines[SIDE_4][SIDE_4 * (PANEL + WIDTH)]) {
     if (p->side == SIDE_2) gather_tiles(SIDE_2, from, stride, count, lines);
     else gather_tiles(SIDE_4, from, stride, count, lines);
-}
-
-/// True if some elements are infinite or no numbers.
-static bool some_are_not_finite(const float * x, int64_t count) {
-    const int32_t exponent = 0x7f800000;
-    int32_t found = 0;
-    for (int64_t i = 0; i < count; ++i) {
-        const int32_t bits = (union { float value; int32_t bits; }){x[i]}.bits;
-        found |= (bits & exponent) == exponent;
-    }
-    return found;
 }
 
 /// The transforms subtract pixels: of an infinity, or of numbers whose sum is none, they make what is not a number, in pixels too that meet
