@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { COLUMNS = 128, BLOCK = 8, SPLIT = 8, LEAST_ROWS = 192, LEAST_PACKED = 8 * ROWS };
+enum { COLUMNS = 128, BLOCK = 8, SPLIT = 8, LEAST_ROWS = 192, LEAST_PACKED = 8 * ROWS, LEAST_CUT = 4 * ROWS, MOST_WHOLE = 24 * ROWS };  // rows
 
 /// What the windows of a convolution meet at its result's pixels, of all images, from `first` on: of each of the places of a window some
 /// `channels` of an image that has `all` of them last, the first of which is where the matrix's data begins.
@@ -276,7 +276,7 @@ struct units {
 /// Columns of a unit: as many as there may be, or fewer panels, if no thread has nearly as many columns then.
 static inline int64_t even_columns(int64_t columns, int64_t batches, int nth) {
     int64_t best = COLUMNS, least = INT64_MAX;
-    for (int64_t wide = COLUMNS; wide > PANEL; wide -= PANEL) {
+    for (int64_t wide = COLUMNS; wide >= PANEL; wide -= PANEL) {
         const int64_t most = parts_of(parts_of(columns, wide) * batches, nth) * min_of(wide, columns);
         if (least == INT64_MAX || most * 18 <= least * 17) best = wide, least = most;
     }
@@ -284,13 +284,13 @@ static inline int64_t even_columns(int64_t columns, int64_t batches, int nth) {
 }
 
 static inline struct units cut(int64_t rows, int64_t columns, int64_t batches, int nth) {
-    const int64_t wide = rows < LEAST_PACKED && columns > COLUMNS ? even_columns(columns, batches, nth) : COLUMNS;
+    const int64_t wide = rows < MOST_WHOLE && columns > COLUMNS ? even_columns(columns, batches, nth) : COLUMNS;
     struct units u = {parts_of(columns, wide), wide, rows, 1, 0};
     while (u.columns * batches * u.parts < SPLIT * nth && rows / (2 * u.parts) >= LEAST_ROWS) u.parts *= 2;
     const int64_t fewest = wide == COLUMNS && columns > COLUMNS && columns % COLUMNS != 0 ? 4 * nth : nth;  // units that differ must be more
     while (u.columns * batches * u.parts < fewest && rows / u.parts >= 2 * ROWS) u.parts *= 2;
-    while (parts_of(u.columns * batches * u.parts, nth) * nth * 8 > u.columns * batches * u.parts * 9 && rows / u.parts >= LEAST_PACKED) u.parts *= 2;
-    u.rows = parts_of(parts_of(rows, u.parts), ROWS) * ROWS;
+    while (parts_of(u.columns * batches * u.parts, nth) * nth * 8 > u.columns * batches * u.parts * 9 && rows / u.parts >= LEAST_CUT) u.parts *= 2;
+    u.rows = parts_of(rows, u.parts);
     u.parts = parts_of(rows, u.rows);
     u.count = u.columns * u.parts * batches;
     return u;
