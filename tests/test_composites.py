@@ -15,7 +15,8 @@ from graphc.kernels.use import KernelUse
 from graphc.ops.activations import Clip, LeakyRelu
 from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.lowering.compose import composed, expanded
-from graphc.targets.ggml.program.composites import COMPOSITES, RAISED, RAISED_LAST, TAILS
+from graphc.targets.ggml.program.composites import COMPOSITES
+from graphc.targets.ggml.program.composites.composite import RAISED, RAISED_LAST, TAILS
 from graphc.targets.ggml.program.program import Output, Program
 from graphc.targets.ggml.program.sections import Section
 from graphc.targets.ggml.program.tensor import Tensor

@@ -59,7 +59,8 @@ def _assigned(executor: Executor, sizes: Mapping[str, int]) -> Assigned:
     known, found.unknown = known_sections(executor.program, sizes)
     with executor.context() as context:
         for graph in graphs(context, known, sizes):  # larger ones change where weights lie
-            found.memory = executor.fitting.text(context.compute.plan(graph.placement))
+            context.compute.plan(graph.placement)
+            found.memory = executor.fitting.text(planned=True)
         for graph in graphs(context, known, sizes):
             _add(found, graph)
     return found

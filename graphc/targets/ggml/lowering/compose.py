@@ -7,15 +7,15 @@ together; each composite's file says of what (`program/composites/`). Reshapes o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from graphc.ir import module_path
 from graphc.targets.ggml.lowering.channels_last import with_channels_last
 from graphc.targets.ggml.program.calls import CALLS
-from graphc.targets.ggml.program.composites import COMPOSITES, RAISED, RAISED_LAST, TAILS
+from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.composites.activations import activation_of
-from graphc.targets.ggml.program.composites.composite import Raised
+from graphc.targets.ggml.program.composites.composite import RAISED, RAISED_LAST, TAILS, Raised
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program
 from graphc.targets.ggml.program.prune import live_calls
 from graphc.targets.ggml.program.rules import RESHAPES
@@ -25,43 +25,51 @@ from graphc.targets.ggml.program.tensor import Arg, ProgramError, Quad, Tensor, 
 def composed(program: Program, activations: Collection[str] | None = None) -> Program:
     """The same program by composites; weights, kernels, inputs and outputs are the same objects, or those of the same numbers.
     Products and convolutions do any activation, or one of those that are named."""
-    result = replace(program, calls=[], outputs=[])
-    moved: dict[int, Tensor] = {}
 
-    for index, call in _composed(program, activations):
+    def add(result: Program, call: Call) -> Tensor:
         source = call.args[0] if call.function in RESHAPES else None
         if isinstance(source, Tensor) and (source.ne, source.nb) == (call.result.ne, call.result.nb):
-            moved[index] = _moved(source, moved)
-            continue
+            return source
         host = call.host and replace(call.host, blocks=tuple(composed(each, activations) for each in call.host.blocks))
         scope = tuple(map(module_path, call.scope))  # engines of an older version have them as the exporter did
-        call = replace(call, args=_all_moved(call.args, moved), host=host, scope=scope)
-        add = _add_by_rows if _has_planes_of_rows(call) else _add
-        moved[index] = add(result, call, call.function, call.args, call.result)
-    for output in program.outputs:
-        result.outputs.append(replace(output, tensor=_moved(output.tensor, moved)))
+        call = replace(call, host=host, scope=scope)
+        return (_add_by_rows if _has_planes_of_rows(call) else _add)(
+            result, call, call.function, call.args, call.result
+        )
+
+    result = _remade(program, _composed(program, activations), add)
     return result if activations is not None else with_channels_last(result)
 
 
 def expanded(program: Program, kept: Container[str]) -> Program:
     """The same program, with the calls that composites stand for in place of those that are not kept."""
-    result = replace(program, calls=[], outputs=[])
-    moved: dict[int, Tensor] = {}
 
-    for index, call in enumerate(program.calls):
-        args = _all_moved(call.args, moved)
+    def add(result: Program, call: Call) -> Tensor:
         if call.function not in COMPOSITES or call.function in kept:
             host = call.host and replace(call.host, blocks=tuple(expanded(each, kept) for each in call.host.blocks))
-            moved[index] = _add(result, replace(call, host=host), call.function, args, call.result)
-            continue
+            return _add(result, replace(call, host=host), call.function, call.args, call.result)
         made: dict[Tensor, Tensor] = {}
-        *before, last = COMPOSITES[call.function].expansion(args)
+        *before, last = COMPOSITES[call.function].expansion(call.args)
         for step, layout in (*((each, each.result) for each in before), (last, call.result)):
             given = [made.get(arg, arg) if isinstance(arg, Tensor) else arg for arg in step.args]
             made[step.result] = _add(result, replace(call, kernel=step.kernel), step.function, given, layout)
-        moved[index] = made[last.result]
-    for output in program.outputs:
-        result.outputs.append(replace(output, tensor=_moved(output.tensor, moved)))
+        return made[last.result]
+
+    return _remade(program, enumerate(program.calls), add)
+
+
+def _remade(program: Program, calls: Iterable[tuple[int, Call]], add: Callable[[Program, Call], Tensor]) -> Program:
+    """The same program by other calls, which `add` makes of these: each has the number of that in whose place it is."""
+    result = replace(program, calls=[], outputs=[])
+    moved: dict[int, Tensor] = {}
+
+    def there(arg: Tensor) -> Tensor:
+        return replace(moved[arg.call], rank=arg.rank) if arg.call in moved else arg
+
+    for index, call in calls:
+        args = tuple(there(arg) if isinstance(arg, Tensor) else arg for arg in call.args)
+        moved[index] = add(result, replace(call, args=args))
+    result.outputs.extend(replace(output, tensor=there(output.tensor)) for output in program.outputs)
     return result
 
 
@@ -102,16 +110,6 @@ def _add_by_rows(program: Program, call: Call, function: str, args: Iterable[Arg
     weight, *others = args
     found = _add(program, call, function, [weight, *map(flattened, others)], dense(layout.type, flat(layout.ne), 3))
     return _add(program, call, "ggml_reshape_4d", (found, *layout.ne), layout)
-
-
-def _moved(tensor: Tensor, moved: Mapping[int, Tensor]) -> Tensor:
-    """A tensor where another call makes it."""
-    return replace(moved[tensor.call], rank=tensor.rank) if tensor.call in moved else tensor
-
-
-def _all_moved(args: Iterable[Arg], moved: Mapping[int, Tensor]) -> tuple[Arg, ...]:
-    """Arguments where other calls make them."""
-    return tuple(_moved(arg, moved) if isinstance(arg, Tensor) else arg for arg in args)
 
 
 def _composed(program: Program, activations: Collection[str] | None) -> Iterator[tuple[int, Call]]:
@@ -181,40 +179,35 @@ def _take_activations(
         activation = activation_of(behind, program.kernels)
         taken = activation is not None and (activations is None or activation.name in activations)
         source = behind.args[0] if taken else None
-        if not isinstance(source, Tensor) or uses[source.call] != 1 or source.call not in calls:
+        call = calls.get(source.call) if isinstance(source, Tensor) and uses[source.call] == 1 else None
+        if call is None or call.function not in COMPOSITES:
             continue
-        call = calls[source.call]
-        if "activation" not in (names := parameters(call)):
-            continue
-        place = names.index("activation")
-        args = *call.args[:place], activation, *call.args[place + 1 :]
-        result = behind.result
-        if not call.args[place] and (result.type, result.ne, result.nb) == (
-            call.result.type,
-            call.result.ne,
-            call.result.nb,
-        ):
-            del calls[source.call]
-            calls[index] = replace(
-                behind, function=call.function, args=args, scope=call.scope, source=call.source, kernel=-1
-            )
-
-
-def parameters(call: Call) -> list[str]:
-    """The names of a composite's parameters; none of another call."""
-    return list(COMPOSITES[call.function].parameters) if call.function in COMPOSITES else []
+        named = dict(zip(COMPOSITES[call.function].parameters, call.args, strict=False))
+        if named.get("activation", True):
+            continue  # it knows of none, or has one
+        args = *(named | {"activation": activation}).values(), *call.args[len(named) :]
+        if more := _in_place_of(behind, call, args):
+            del calls[call.result.call]
+            calls[index] = more
 
 
 def _with_tail(call: Call, behind: Call) -> Call | None:
     """A composite that does what a call behind it does, which alone reads it, in its own module; None if it does not."""
     arguments = TAILS.get((call.function, behind.function))
     args = arguments and arguments(call.args, call.result, behind.args)
-    if not args:
-        return None
+    return _in_place_of(behind, call, args) if args else None
+
+
+def _in_place_of(behind: Call, call: Call, args: tuple[Arg, ...]) -> Call | None:
+    """A composite with other arguments, in the place of a call behind it; None if its result is not the same."""
     try:
-        layout = CALLS[call.function](*args)
+        found = CALLS[call.function](*args)
     except ProgramError:
         return None
-    if (layout.type, layout.ne, layout.nb) != (behind.result.type, behind.result.ne, behind.result.nb):
-        return None
-    return replace(behind, function=call.function, args=args, scope=call.scope, source=call.source)
+    result = behind.result
+    fits = (found.type, found.ne, found.nb) == (result.type, result.ne, result.nb)
+    return (
+        replace(behind, function=call.function, args=args, scope=call.scope, source=call.source, kernel=-1)
+        if fits
+        else None
+    )

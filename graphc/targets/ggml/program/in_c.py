@@ -56,7 +56,7 @@ def c_text(path: str) -> str:
 def built_in_c() -> dict[str, Composite]:
     """The composites that C builds, by the names that programs have for them; others are computed by their expansions."""
     text = "".join(map(c_text, _c_files("composites")))
-    names = {f"{PREFIX}{name}" for name in re.findall(r"^struct ggml_tensor \* graphc_build_(\w+)\(", text, re.M)}
+    names = {f"{PREFIX}{name}" for name in re.findall(r"^tensor \* graphc_build_(\w+)\(", text, re.M)}
     return {name: each for name, each in sorted(COMPOSITES.items()) if name in names}
 
 

@@ -68,9 +68,9 @@ class Executor:
         self.steps: dict[Program, list[Section | Call]] = {}
         self.observer: Callable[[BuiltGraph], None] | None = None
         self.fast = not is_exact()
+        self.own = load_own()
         self.servers = Servers(split_devices(device))
         self.servers.call(lambda: self._open(weights, device, memory, planning))
-        self.own = load_own()
         self.uses_own = self.own is not None and len(self.backends) == 1
         self._finalizer = weakref.finalize(self, _free, self.servers, self.contexts, self.weights, list(self.backends))
         # at exit threads may still compute on the CPU; and none can be started, which servers need
@@ -93,7 +93,7 @@ class Executor:
             self.choices = choices_for(self.backends, self.threads)
             self.weights = Weights(self.program, weights, self.backends)
             undo.callback(self.weights.free)
-            self.fitting = Fitting(self.program, self.weights, memory, names_cpu(device), planning)
+            self.fitting = Fitting(self.program, self.weights, memory, names_cpu(device), self.own, planning)
             self.contexts = Contexts(on_devices=len(self.backends) > 1)
             with self.contexts.one(self):
                 undo.pop_all()

@@ -17,9 +17,8 @@ from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.program import Call, Input, Program
 from graphc.targets.ggml.program.sections import Section
 from graphc.targets.ggml.program.tensor import STORAGE, Activation, Constant, Tensor
-from graphc.targets.ggml.run.choose.assign import assign
+from graphc.targets.ggml.run.choose.assign import assign, order_views
 from graphc.targets.ggml.run.choose.building import Building
-from graphc.targets.ggml.run.choose.view_order import add_with_views
 from graphc.targets.ggml.run.device.tensors import address, download, new_context, new_tensor, upload
 from graphc.targets.ggml.run.memory.results import Placement
 
@@ -98,8 +97,6 @@ class BuiltGraph:
         """Make the graph, of at most so many tensors, and say what of it is read later."""
         executor, section = self.executor, self.section
         self.graph = ggml.ggml_new_graph_custom(self.context, count, False)
-        if len(executor.servers.addresses) > 1:
-            add_with_views(self.context, self.graph, self.results.values(), executor.weights.tensors)
         self.outputs = [self._tensor(self.program.outputs[index].tensor) for index in section.outputs]
         for tensor in (*self.outputs, *(self.results[index] for index in section.writes)):
             ggml.ggml_set_output(tensor)
@@ -108,6 +105,8 @@ class BuiltGraph:
             ggml.ggml_build_forward_expand(self.graph, tensor)
         for tensor in self.given:
             ggml.ggml_build_forward_expand(self.graph, tensor)
+        if executor.own is not None and len(executor.servers.addresses) > 1:
+            order_views(executor.own, self.graph)
         launched = executor.launched
         pinned: dict[int, tuple[Any, Any]] = {}
         for device in self.owner.backends[:-1] if launched is None else ():

@@ -3,27 +3,9 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
-from graphc.targets.ggml.program.composites.composite import (
-    COMPOSITES,
-    PREFIX,
-    RAISED,
-    RAISED_LAST,
-    TAILS,
-    ActivationOrNone,
-    Composite,
-    Step,
-)
+from graphc.targets.ggml.program.composites.composite import COMPOSITES, PREFIX, ActivationOrNone, Composite, Step
 
-__all__ = [
-    "COMPOSITES",
-    "PREFIX",
-    "RAISED",
-    "RAISED_LAST",
-    "TAILS",
-    "ActivationOrNone",
-    "Composite",
-    "Step",
-]
+__all__ = ["COMPOSITES", "PREFIX", "ActivationOrNone", "Composite", "Step"]
 
 for module in iter_modules(__path__, f"{__name__}."):
     import_module(module.name)

@@ -8,17 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from graphc.ir.types import F32
-from graphc.targets.ggml.program.composites.composite import (
-    COMPOSITES,
-    PREFIX,
-    ActivationOrNone,
-    Args,
-    Expansion,
-    composite,
-    other_operand,
-    raises,
-    tail,
-)
+from graphc.targets.ggml.program.composites.composite import COMPOSITES, PREFIX, ActivationOrNone, Expansion, composite
 from graphc.targets.ggml.program.rules import require
 from graphc.targets.ggml.program.tensor import Activation, Tensor
 
@@ -27,37 +17,40 @@ if TYPE_CHECKING:
     from graphc.targets.ggml.program.program import Call
 
 
-@composite()
+GATED = {"other": "ggml_mul"}
+
+
+@composite("ggml_relu")
 def relu(call: Expansion, x: Tensor) -> Tensor:
     """What is negative becomes 0; NaN stays."""
     return call("ggml_relu", x)
 
 
-@composite()
+@composite("ggml_sigmoid")
 def sigmoid(call: Expansion, x: Tensor) -> Tensor:
     """`1 / (1 + exp(-x))`."""
     return call("ggml_sigmoid", x)
 
 
-@composite()
+@composite("ggml_hardswish")
 def hard_swish(call: Expansion, x: Tensor) -> Tensor:
     """`x * min(max((x + 3) / 6, 0), 1)`."""
     return call("ggml_hardswish", x)
 
 
-@composite()
+@composite("ggml_gelu_erf", behind=GATED)
 def gelu(call: Expansion, x: Tensor, other: Tensor | None) -> Tensor:
     """GELU by the error function, times another tensor."""
     return times(call, call("ggml_gelu_erf", x), other)
 
 
-@composite()
+@composite("ggml_silu", behind=GATED)
 def silu(call: Expansion, x: Tensor, other: Tensor | None) -> Tensor:
     """`x * sigmoid(x)`, times another tensor."""
     return times(call, call("ggml_silu", x), other)
 
 
-@composite()
+@composite(behind=GATED)
 def gate(call: Expansion, x: Tensor, other: Tensor | None, linear: float, cubic: float) -> Tensor:
     """`x * sigmoid(linear * x + cubic * x^3)`, times another tensor: two approximations of GELU."""
     if cubic:
@@ -71,28 +64,6 @@ def times(call: Expansion, x: Tensor, other: Tensor | None) -> Tensor:
     """x times another tensor of its sizes, if there is one."""
     require(other is None or other.ne == x.ne, "takes two tensors of the same sizes")
     return x if other is None else call("ggml_mul", x, other)
-
-
-@raises(relu, "ggml_relu")
-@raises(sigmoid, "ggml_sigmoid")
-@raises(hard_swish, "ggml_hardswish")
-def _of_one(x: Tensor) -> Args:
-    return (x,)
-
-
-@raises(gelu, "ggml_gelu_erf")
-@raises(silu, "ggml_silu")
-def _alone(x: Tensor) -> Args:
-    return x, None
-
-
-@tail(gelu, "ggml_mul")
-@tail(silu, "ggml_mul")
-@tail(gate, "ggml_mul")
-def _gated(args: Args, result: Tensor, behind: Args) -> Args | None:
-    x, before, *settings = args
-    other = other_operand(behind, result)
-    return (x, other, *settings) if before is None and other is not None and other.ne == result.ne else None
 
 
 ACTIVATIONS = frozenset({relu, sigmoid, hard_swish, gelu, silu, gate})

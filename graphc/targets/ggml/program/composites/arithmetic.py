@@ -18,13 +18,13 @@ def mul(call: Expansion, x: Tensor, other: Tensor) -> Tensor:
     return call("ggml_mul", x, other)
 
 
-@composite()
+@composite("ggml_sum_rows")
 def sum_rows(call: Expansion, x: Tensor) -> Tensor:
     """The sum of each row."""
     return call("ggml_sum_rows", x)
 
 
-@composite()
+@composite("ggml_mean")
 def mean(call: Expansion, x: Tensor) -> Tensor:
     """The mean of each row."""
     return call("ggml_mean", x)
@@ -43,9 +43,3 @@ def _broadcast(x: Tensor, other: Tensor) -> Args | None:
     serves_rows = other.ne[0] == 1 != x.ne[0]
     in_other_order = other.ne == x.ne and not (x.contiguous_rows and other.contiguous_rows)
     return (x, other) if serves_rows or in_other_order else None
-
-
-@raises(sum_rows, "ggml_sum_rows")
-@raises(mean, "ggml_mean")
-def _rows(x: Tensor) -> Args:
-    return (x,)

@@ -5,9 +5,11 @@ says what it computes and what runs where nothing better is known. Its way is ch
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from types import MappingProxyType
 from typing import Any
 
 from graphc.records import dataclass
@@ -54,7 +56,8 @@ class Composite:
     """What a program may call: a function that makes its expansion, the kinds of its arguments by their names, what any number
     of tensors is called that may follow ("" if none), how many tensors are made for it at most, besides one for each
     argument, the names of the ways in which it may be computed, if there are several, how many of its first arguments it
-    multiplies as matrices, and which may be vectors, a number for each channel, in place of what has the axes of an image."""
+    multiplies as matrices, which may be vectors, a number for each channel, in place of what has the axes of an image, and which
+    are read by calls behind it that it does itself."""
 
     name: str
     expand: Callable[..., Tensor]
@@ -64,6 +67,7 @@ class Composite:
     ways: tuple[str, ...]
     multiplied: int
     vectors: tuple[str, ...]
+    behind: Mapping[str, str]
 
     def expansion(self, args: Sequence[Arg]) -> list[Step]:
         """The calls that one with these arguments stands for; the last has its result. Raises ProgramError."""
@@ -89,23 +93,42 @@ TAILS: dict[tuple[str, str], Tail] = {}
 its result and the arguments of that call; None if it does not."""
 
 
+COMMUTATIVE = ("ggml_add", "ggml_mul")
+
 ActivationOrNone = Activation | bool
 """What a composite is told of its activation: none is False; ReLU may be True."""
 
 
 def composite(
-    made: int = 4, ways: tuple[str, ...] = (), multiplied: int = 0, vectors: tuple[str, ...] = ()
+    *alone: str,
+    behind: Mapping[str, str] = MappingProxyType({}),
+    made: int = 4,
+    ways: tuple[str, ...] = (),
+    multiplied: int = 0,
+    vectors: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Tensor]], str]:
     """Register a composite by the function that makes its expansion: of what makes a call, and the composite's arguments. What
-    ggml accepts of the expansion, a program may call. In the function's place is the composite's name. Of several `ways`, a
-    device has some; of the arguments the first `multiplied` are matrices of products, and `vectors` may be such."""
+    ggml accepts of the expansion, a program may call. In the function's place is the composite's name. Calls of ggml's that are
+    the composite `alone` have its arguments, but for what may be missing: tensors, an activation, and what is true or false,
+    which is true if the call's name ends with it. Calls `behind` it give it those, in this order. Of several `ways`, a device
+    has some; of the arguments the first `multiplied` are matrices of products, and `vectors` may be such."""
 
     def register(expand: Callable[..., Tensor]) -> str:
         name = PREFIX + expand.__name__
         kinds = list(inspect.signature(expand, eval_str=True).parameters.values())[1:]
         fixed = {each.name: each.annotation for each in kinds if each.kind is not each.VAR_POSITIONAL}
         more = "".join(each.name for each in kinds if each.kind is each.VAR_POSITIONAL)
-        COMPOSITES[name] = Composite(name, expand, fixed, more, made, ways, multiplied, vectors)
+        made_of = COMPOSITES[name] = Composite(name, expand, fixed, more, made, ways, multiplied, vectors, behind)
+        TAILS.update(
+            {(name, function): functools.partial(_with_other, made_of, function) for function in behind.values()}
+        )
+        for function in alone:
+            missing = {
+                name: None if kind == Tensor | None else function.endswith(f"_{name}")
+                for name, kind in fixed.items()
+                if kind in (Tensor | None, ActivationOrNone, bool)
+            }
+            RAISED[function] = name, functools.partial(_with_missing, fixed, missing)
 
         @rule(name)
         def _layout(*args: Any) -> Layout:
@@ -115,6 +138,37 @@ def composite(
         return name
 
     return register
+
+
+def _with_missing(names: Iterable[str], missing: Mapping[str, Arg], *args: Arg) -> Args:
+    """All arguments, given those that are not missing."""
+    given = iter(args)
+    return tuple(missing[name] if name in missing else next(given) for name in names)
+
+
+def _with_other(composite: Composite, function: str, args: Args, result: Tensor, behind: Args) -> Args | None:
+    """The arguments of a composite that does a call behind it: with what that reads besides, or True if it reads nothing. Its
+    place is the first that such calls have, if those after it have nothing either."""
+    first, *others = (arg for arg in behind if isinstance(arg, Tensor))
+    if first.call != result.call:
+        if function not in COMMUTATIVE or first.ne != result.ne:
+            return None
+        others = [first]
+    given = dict(zip(composite.parameters, args, strict=False))
+    if len(others) > 1 or given.get("activation"):
+        return None
+    other = others[0] if others else None
+    along = other is None or other.ne == (1, 1, result.ne[2], 1)  # along the channels of an image
+    places = list(composite.behind)
+    for number, place in enumerate(places):
+        taken = any(given.get(name) for name in places[number:]) or (place in composite.vectors and not along)
+        if composite.behind[place] != function or taken:
+            continue
+        if place == composite.more:
+            return *args, other
+        if len(args) == len(given):
+            return tuple((given | {place: True if other is None else other}).values())
+    return None
 
 
 def raises(name: str, *functions: str, last: bool = False) -> Callable[[Raised], Raised]:
@@ -140,13 +194,3 @@ def tail(name: str, behind: str) -> Callable[[Tail], Tail]:
 def along_channels(call: Expansion, x: Tensor | None) -> Tensor | None:
     """A vector with the axes of an image, a number for each channel; what has them stays."""
     return x if x is None or x.ne[1:] != (1, 1, 1) else call("ggml_reshape_4d", x, 1, 1, x.ne[0], 1)
-
-
-def other_operand(args: Args, result: Tensor) -> Tensor | None:
-    """What a call of two tensors reads beside a result of the same sizes as its own."""
-    first, second = args
-    if not isinstance(first, Tensor) or not isinstance(second, Tensor):
-        return None
-    if first.call == result.call:
-        return second
-    return first if first.ne == result.ne else None

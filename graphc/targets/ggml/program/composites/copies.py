@@ -7,7 +7,7 @@ from graphc.targets.ggml.program.rules import require
 from graphc.targets.ggml.program.tensor import Tensor
 
 
-@composite()
+@composite("ggml_cont")
 def copy(call: Expansion, x: Tensor) -> Tensor:
     """x, contiguous."""
     return call("ggml_cont", x)
@@ -23,7 +23,7 @@ def concat(call: Expansion, axis: int, *parts: Tensor) -> Tensor:
     return joined
 
 
-@composite()
+@composite("ggml_pad_ext")
 def pad(
     call: Expansion, x: Tensor, before0: int, behind0: int, before1: int, behind1: int,
     before2: int, behind2: int, before3: int, behind3: int,
@@ -32,19 +32,9 @@ def pad(
     return call("ggml_pad_ext", x, before0, behind0, before1, behind1, before2, behind2, before3, behind3)
 
 
-@raises(copy, "ggml_cont")
-def _copy(x: Tensor) -> Args:
-    return (x,)
-
-
 @raises(concat, "ggml_concat")
 def _concat(a: Tensor, b: Tensor, axis: int) -> Args:
     return axis, a, b
-
-
-@raises(pad, "ggml_pad_ext")
-def _pad(x: Tensor, *pads: int) -> Args:
-    return x, *pads
 
 
 @tail(concat, "graphc_concat")

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from graphc.targets.ggml.program.composites.composite import (
-    Args,
-    Expansion,
-    along_channels,
-    composite,
-    raises,
-    tail,
-)
+from graphc.targets.ggml.program.composites.composite import Expansion, along_channels, composite
 from graphc.targets.ggml.program.tensor import Tensor
 
+AFFINE = {"scale": "ggml_mul", "shift": "ggml_add"}
 
-@composite()
+
+@composite("ggml_norm", behind=AFFINE)
 def layer_norm(call: Expansion, x: Tensor, scale: Tensor | None, shift: Tensor | None, epsilon: float) -> Tensor:
     """The rows of x with mean 0 and variance 1, times a scale, plus a shift."""
     return affine(call, call("ggml_norm", x, epsilon), scale, shift)
 
 
-@composite()
+@composite("ggml_rms_norm", behind=AFFINE)
 def rms_norm(call: Expansion, x: Tensor, scale: Tensor | None, shift: Tensor | None, epsilon: float) -> Tensor:
     """The rows of x divided by the root of the mean of their squares, times a scale, plus a shift."""
     return affine(call, call("ggml_rms_norm", x, epsilon), scale, shift)
 
 
-@composite(vectors=("scale", "shift"))
+@composite("ggml_group_norm", behind={**AFFINE, "silu": "graphc_silu"}, vectors=("scale", "shift"))
 def group_norm(
     call: Expansion, x: Tensor, scale: Tensor | None, shift: Tensor | None, groups: int, epsilon: float, silu: bool
 ) -> Tensor:
@@ -40,46 +35,3 @@ def affine(call: Expansion, x: Tensor, scale: Tensor | None, shift: Tensor | Non
     """x times a scale, plus a shift, if there are."""
     scaled = x if scale is None else call("ggml_mul", x, scale)
     return scaled if shift is None else call("ggml_add", scaled, shift)
-
-
-@raises(layer_norm, "ggml_norm")
-@raises(rms_norm, "ggml_rms_norm")
-def _rows(x: Tensor, epsilon: float) -> Args:
-    return x, None, None, epsilon
-
-
-@raises(group_norm, "ggml_group_norm")
-def _groups(x: Tensor, groups: int, epsilon: float) -> Args:
-    return x, None, None, groups, epsilon, False
-
-
-@tail(layer_norm, "ggml_mul")
-@tail(rms_norm, "ggml_mul")
-@tail(group_norm, "ggml_mul")
-def _scale(args: Args, result: Tensor, behind: Args) -> Args | None:
-    x, scale, shift, *settings = args
-    fits = scale is shift is None and may_be_affine(args, result, behind)
-    return (x, behind[1], None, *settings) if fits else None
-
-
-@tail(layer_norm, "ggml_add")
-@tail(rms_norm, "ggml_add")
-@tail(group_norm, "ggml_add")
-def _shift(args: Args, result: Tensor, behind: Args) -> Args | None:
-    x, scale, shift, *settings = args
-    fits = scale is not None and shift is None and may_be_affine(args, result, behind)
-    return (x, scale, behind[1], *settings) if fits else None
-
-
-@tail(group_norm, "graphc_silu")
-def _silu(args: Args, result: Tensor, behind: Args) -> Args | None:
-    return (*args[:5], True) if behind[1] is None else None
-
-
-def may_be_affine(args: Args, result: Tensor, behind: Args) -> bool:
-    """True if what another call reads behind a result may be the scale or shift: for an image not after SiLU, and not along the
-    image's width, as which it would be taken for a vector."""
-    first, other = behind
-    of_rows = not isinstance(args[-1], bool)
-    is_first = isinstance(first, Tensor) and first.call == result.call
-    return is_first and isinstance(other, Tensor) and (of_rows or (not args[-1] and other.ne[0] == 1))

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from graphc.targets.ggml.program.composites.activations import activated
-from graphc.targets.ggml.program.composites.composite import (
-    ActivationOrNone,
-    Args,
-    Expansion,
-    along_channels,
-    composite,
-    other_operand,
-    raises,
-    tail,
-)
+from graphc.targets.ggml.program.composites.composite import ActivationOrNone, Expansion, along_channels, composite
 from graphc.targets.ggml.program.tensor import Constant, Tensor
 
+SUMS = {"sums": "ggml_add"}
 
-@composite(multiplied=2)
+BIAS_AND_SUMS = {"bias": "ggml_add", **SUMS}
+
+
+@composite("ggml_mul_mat", behind=SUMS, multiplied=2)
 def linear(call: Expansion, weight: Tensor, x: Tensor, activation: ActivationOrNone, *sums: Tensor) -> Tensor:
     """`x @ weight^T`, for x [..., M, K] and weight [..., N, K], plus each of `sums`, which broadcast to it; an activation of
     that."""
     return summed(call, call("ggml_mul_mat", weight, x), sums, activation)
 
 
-@composite(multiplied=2)
+@composite(behind=SUMS, multiplied=2)
 def scaled_linear(
     call: Expansion, weight: Tensor, x: Tensor, scales: Tensor, shifts: Tensor | None, activation: ActivationOrNone, *sums: Tensor
 ) -> Tensor:  # fmt: skip
@@ -40,7 +35,10 @@ def scaled_linear(
     return summed(call, call("ggml_mul_mat", found, x), sums, activation)
 
 
-@composite(ways=("winograd", "tiles", "direct", "columns"), multiplied=2, vectors=("bias",))
+@composite(
+    "ggml_conv_2d", "ggml_conv_2d_direct", behind=BIAS_AND_SUMS, ways=("winograd", "tiles", "direct", "columns"),
+    multiplied=2, vectors=("bias",),
+)  # fmt: skip
 def conv_2d(
     call: Expansion, kernel: Tensor, image: Tensor, bias: Tensor | None, s0: int, s1: int, p0: int, p1: int, d0: int, d1: int,
     direct: bool, activation: ActivationOrNone, *sums: Tensor,
@@ -48,21 +46,20 @@ def conv_2d(
     """The convolution of images [N, C, H, W] with kernels [C_out, C, KH, KW], by strides, pads and dilations of x and y, plus a
     bias [C_out], plus each of `sums`, which broadcast to it; an activation of that. It is `direct` where a matrix of columns may
     be too large."""
-    function = "ggml_conv_2d_direct" if direct else "ggml_conv_2d"
-    first = along_channels(call, bias)
-    found = call(function, kernel, image, s0, s1, p0, p1, d0, d1)
-    return summed(call, found, sums if first is None else (first, *sums), activation)
+    bias = along_channels(call, bias)
+    found = call("ggml_conv_2d_direct" if direct else "ggml_conv_2d", kernel, image, s0, s1, p0, p1, d0, d1)
+    return summed(call, found, (bias, *sums), activation)
 
 
-@composite(vectors=("bias",))
+@composite("ggml_conv_2d_dw_direct", behind=BIAS_AND_SUMS, vectors=("bias",))
 def conv_2d_dw(
     call: Expansion, kernel: Tensor, image: Tensor, bias: Tensor | None, s0: int, s1: int, p0: int, p1: int, d0: int, d1: int,
     activation: ActivationOrNone, *sums: Tensor,
 ) -> Tensor:  # fmt: skip
     """The same of each channel by itself, with kernels [C, 1, KH, KW]."""
-    first = along_channels(call, bias)
+    bias = along_channels(call, bias)
     found = call("ggml_conv_2d_dw_direct", kernel, image, s0, s1, p0, p1, d0, d1)
-    return summed(call, found, sums if first is None else (first, *sums), activation)
+    return summed(call, found, (bias, *sums), activation)
 
 
 @composite(made=9, multiplied=2)
@@ -73,8 +70,8 @@ def conv_2d_last(
     """The same of images [N, C, H, W], which may be seen in such with their channels last, with pads before and behind, plus a
     vector [C_out]; the result is [N, H, W, C_out]."""
     function = "ggml_conv_2d_direct" if direct else "ggml_conv_2d"
-    found = convolved(call, function, kernel, image, (s0, s1), (p0, p1), (q0, q1), (d0, d1))
-    return summed(call, found, () if bias is None else (bias,), activation)
+    found = channels_last(call, function, kernel, image, s0, s1, p0, p1, q0, q1, d0, d1)
+    return summed(call, found, (bias,), activation)
 
 
 @composite(made=8)
@@ -83,72 +80,23 @@ def conv_2d_dw_last(
     d0: int, d1: int, activation: ActivationOrNone,
 ) -> Tensor:  # fmt: skip
     """The same of each channel by itself, of images [N, H, W, C], with kernels [C, 1, KH, KW]."""
-    image = call("ggml_cont", call("ggml_permute", image, 2, 0, 1, 3))
-    found = convolved(call, "ggml_conv_2d_dw_direct", kernel, image, (s0, s1), (p0, p1), (q0, q1), (d0, d1))
-    return summed(call, found, () if bias is None else (bias,), activation)
+    planes = call("ggml_cont", call("ggml_permute", image, 2, 0, 1, 3))
+    found = channels_last(call, "ggml_conv_2d_dw_direct", kernel, planes, s0, s1, p0, p1, q0, q1, d0, d1)
+    return summed(call, found, (bias,), activation)
 
 
-Pair = tuple[int, int]
-
-
-def convolved(
-    call: Expansion,
-    function: str,
-    kernel: Tensor,
-    image: Tensor,
-    strides: Pair,
-    before: Pair,
-    behind: Pair,
-    dilations: Pair,
-) -> Tensor:
-    """What a convolution of ggml's gives, with its channels last."""
-    if not image.contiguous:
-        image = call("ggml_cont", image)
-    if before != behind:
-        image = call("ggml_pad_ext", image, before[0], behind[0], before[1], behind[1], 0, 0, 0, 0)
-        before = 0, 0
-    found = call(function, kernel, image, *strides, *before, *dilations)
+def channels_last(call: Expansion, function: str, kernel: Tensor, image: Tensor, *settings: int) -> Tensor:
+    """What a convolution of ggml's gives, whose pads are the same before and behind, with its channels last."""
+    s0, s1, p0, p1, q0, q1, d0, d1 = settings
+    image = image if image.contiguous else call("ggml_cont", image)
+    if (p0, p1) != (q0, q1):
+        image, p0, p1 = call("ggml_pad_ext", image, p0, q0, p1, q1, 0, 0, 0, 0), 0, 0
+    found = call(function, kernel, image, s0, s1, p0, p1, d0, d1)
     return call("ggml_cont", call("ggml_permute", found, 1, 2, 0, 3))
 
 
-def summed(call: Expansion, found: Tensor, sums: Sequence[Tensor], activation: ActivationOrNone) -> Tensor:
-    """A result plus tensors that broadcast to it; an activation of that."""
+def summed(call: Expansion, found: Tensor, sums: Iterable[Tensor | None], activation: ActivationOrNone) -> Tensor:
+    """A result plus tensors that broadcast to it, where they are there; an activation of that."""
     for each in sums:
-        found = call("ggml_add", found, each)
+        found = found if each is None else call("ggml_add", found, each)
     return activated(call, found, activation)
-
-
-@raises(linear, "ggml_mul_mat")
-def _product(weight: Tensor, x: Tensor) -> Args:
-    return weight, x, False
-
-
-@raises(conv_2d, "ggml_conv_2d")
-def _by_columns(kernel: Tensor, image: Tensor, *settings: int) -> Args:
-    return kernel, image, None, *settings, False, False
-
-
-@raises(conv_2d, "ggml_conv_2d_direct")
-def _directly(kernel: Tensor, image: Tensor, *settings: int) -> Args:
-    return kernel, image, None, *settings, True, False
-
-
-@raises(conv_2d_dw, "ggml_conv_2d_dw_direct")
-def _by_channels(kernel: Tensor, image: Tensor, *settings: int) -> Args:
-    return kernel, image, None, *settings, False
-
-
-@tail(linear, "ggml_add")
-@tail(scaled_linear, "ggml_add")
-def _sum(args: Args, result: Tensor, behind: Args) -> Args | None:
-    other = other_operand(behind, result)
-    return None if other is None else (*args, other)
-
-
-@tail(conv_2d, "ggml_add")
-@tail(conv_2d_dw, "ggml_add")
-def _bias_or_sum(args: Args, result: Tensor, behind: Args) -> Args | None:
-    other, first = other_operand(behind, result), args[2] is None and args[-1] is False
-    if first and other is not None and other.ne == (1, 1, result.ne[2], 1):
-        return *args[:2], other, *args[3:]
-    return _sum(args, result, behind)

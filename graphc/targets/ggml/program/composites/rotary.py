@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from graphc.shapes import divisible, product
-from graphc.targets.ggml.program.composites.composite import Args, Expansion, composite, tail
+from graphc.targets.ggml.program.composites.composite import Expansion, composite
 from graphc.targets.ggml.program.rules import require
 from graphc.targets.ggml.program.tensor import Tensor
 
 
-@composite(made=6)
+@composite(behind={"rest": "graphc_concat"}, made=6)
 def rotary(call: Expansion, x: Tensor, cos: Tensor, sin: Tensor, rest: Tensor | None, interleaved: bool) -> Tensor:
     """x times cosines, plus x with the elements of each pair exchanged times sines, and behind each row what stays as it is.
     Pairs are neighbours (`interleaved`), or the elements at one place of the two halves of a row. Cosines and sines broadcast
@@ -29,11 +29,3 @@ def exchanged(call: Expansion, x: Tensor, interleaved: bool) -> Tensor:
     )
     joined = call("ggml_concat", second, first, 0)
     return call("ggml_reshape_4d", joined, *x.ne) if interleaved else joined
-
-
-@tail(rotary, "graphc_concat")
-def _rest(args: Args, result: Tensor, behind: Args) -> Args | None:
-    x, cos, sin, rest, interleaved = args
-    axis, first, *parts = behind
-    fits = rest is None and axis == 0 and len(parts) == 1 and isinstance(first, Tensor) and first.call == result.call
-    return (x, cos, sin, parts[0], interleaved) if fits else None

@@ -1,4 +1,4 @@
-// Who computes what of a graph that a device runs. Valid as C and as C++.
+// Who computes what of a graph that devices run, and in which order. Valid as C and as C++.
 
 #include "assign.h"
 
@@ -38,12 +38,14 @@ static const struct ggml_tensor * source_of(const struct ggml_tensor * node, int
     return found != NULL && found->view_src != NULL && graphc_is_view(found) ? found->view_src : found;
 }
 
+/// True for a weight.
+static bool is_stored(const struct ggml_tensor * tensor) { return tensor->op == GGML_OP_NONE && (tensor->flags & GGML_TENSOR_FLAG_INPUT) == 0; }
+
 /// Nothing that a device is for, which reads no weight that had to be copied.
 static bool is_light(const struct graphc_ggml * ggml, const struct ggml_tensor * node) {
     for (int i = 0; i < GGML_MAX_SRC; ++i) {
         const struct ggml_tensor * each = source_of(node, i);
-        const bool weight = each != NULL && each->op == GGML_OP_NONE && (each->flags & GGML_TENSOR_FLAG_INPUT) == 0;
-        if (weight && ggml->nbytes(each) > SMALL_WEIGHT) return false;
+        if (each != NULL && is_stored(each) && ggml->nbytes(each) > SMALL_WEIGHT) return false;
     }
     return !is_heavy(node);
 }
@@ -53,6 +55,15 @@ static bool is_cpus(unsigned char side) { return side != GRAPHC_DEVICE && side !
 static int by_address(const void * a, const void * b) {
     const struct ggml_tensor * first = ((const struct assigned_node *) a)->tensor, * second = ((const struct assigned_node *) b)->tensor;
     return first < second ? -1 : first > second;
+}
+
+/// The nodes of a graph by their addresses; NULL without memory.
+static struct assigned_node * sorted_nodes(const struct graphc_ggml * ggml, struct ggml_cgraph * graph) {
+    const int count = ggml->graph_n_nodes(graph);
+    struct assigned_node * sorted = (struct assigned_node *) calloc((size_t) count + 1, sizeof *sorted);
+    for (int i = 0; sorted != NULL && i < count; ++i) sorted[i].tensor = ggml->graph_node(graph, i), sorted[i].index = i;
+    if (sorted != NULL) qsort(sorted, (size_t) count, sizeof *sorted, by_address);
+    return sorted;
 }
 
 /// The number of the node that makes a tensor; -1 if none does.
@@ -92,27 +103,53 @@ bool graphc_assign(const struct graphc_ggml * ggml, ggml_backend_t device, const
                    unsigned char * sides) {
     const int count = ggml->graph_n_nodes(graph);
     const size_t size = (size_t) count + 1;
-    struct assigned_node * sorted = (struct assigned_node *) calloc(size, sizeof *sorted);
+    struct assigned_node * sorted = sorted_nodes(ggml, graph);
     unsigned char * work = (unsigned char *) calloc(2 * size, 1);
     bool * flags = (bool *) calloc(2 * size, sizeof *flags);
     const bool enough = sorted != NULL && work != NULL && flags != NULL;
     bool cpu = false;
     for (int i = 0; enough && i < count; ++i) {
         const struct ggml_tensor * node = ggml->graph_node(graph, i);
-        sorted[i].tensor = node, sorted[i].index = i;
         if (graphc_is_view(node)) continue;
         if (ends_the_process(ggml, backend, node)) work[i] = GRAPHC_BROKEN;
         else if (!ggml->backend_supports_op(device, node)) work[i] = GRAPHC_REFUSED;
         else if (node->op == GGML_OP_CUSTOM) work[i] = GRAPHC_LAUNCHED;
         cpu = cpu || is_cpus(work[i]);
     }
-    if (enough && cpu) {
-        qsort(sorted, (size_t) count, sizeof *sorted, by_address);
-        keep_between(ggml, graph, sorted, count, work, flags, flags + count);
-    }
+    if (enough && cpu) keep_between(ggml, graph, sorted, count, work, flags, flags + count);
     if (enough) memcpy(sides, work, (size_t) count);
     free(sorted);
     free(work);
     free(flags);
+    return enough;
+}
+
+bool graphc_order_views(const struct graphc_ggml * ggml, struct ggml_cgraph * graph) {
+    struct node {
+        struct ggml_tensor * tensor;
+        int first, next;  // of its views; of those of what it is a view of
+    };
+    const int count = ggml->graph_n_nodes(graph);
+    struct assigned_node * sorted = sorted_nodes(ggml, graph);
+    struct node * nodes = (struct node *) calloc((size_t) count + 1, sizeof *nodes);
+    const bool enough = sorted != NULL && nodes != NULL;
+    for (int i = 0; enough && i < count; ++i) nodes[i].tensor = ggml->graph_node(graph, i), nodes[i].first = nodes[i].next = -1;
+    for (int i = count - 1; enough && i >= 0; --i) {
+        struct ggml_tensor * node = nodes[i].tensor, * root = graphc_is_view(node) ? node->view_src : NULL;
+        const int place = index_of(sorted, count, root);
+        if (place >= 0) nodes[i].next = nodes[place].first, nodes[place].first = i;
+        else if (root != NULL && is_stored(root)) node->op = GGML_OP_NONE, node->src[0] = NULL;
+    }
+    if (enough) ggml->graph_clear(graph);
+    for (int i = 0; enough && i < count; ++i) {
+        if (graphc_is_view(nodes[i].tensor)) continue;
+        ggml->build_forward_expand(graph, nodes[i].tensor);
+        for (int view = nodes[i].first; view >= 0; view = nodes[view].next) ggml->build_forward_expand(graph, nodes[view].tensor);
+    }
+    for (int i = 0; enough && i < count; ++i) {  // views of inputs
+        if (nodes[i].tensor->op != GGML_OP_NONE) ggml->build_forward_expand(graph, nodes[i].tensor);
+    }
+    free(sorted);
+    free(nodes);
     return enough;
 }

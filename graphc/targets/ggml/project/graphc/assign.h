@@ -1,6 +1,6 @@
 #pragma once
 
-// Which tensors of a graph the CPU computes where another device runs it. Valid as C and as C++.
+// Which tensors of a graph the CPU computes where another device runs it, and their order where several servers do. Valid as C and as C++.
 //
 // ggml's scheduler gives the CPU what the device's backend does not support. Two things it does not see: calls that a backend says
 // it supports and then ends the process at, and small tensors between two of the CPU's, for which the data would go to the device
@@ -26,6 +26,11 @@ static inline bool graphc_is_view(const struct ggml_tensor * tensor) {
 /// without memory.
 GRAPHC_API bool graphc_assign(const struct graphc_ggml * ggml, ggml_backend_t device, const char * backend, struct ggml_cgraph * graph,
                               unsigned char * sides);
+
+/// Orders a graph for several servers. ggml sends a server all nodes of its stretch of a graph, also views, which compute nothing, and a
+/// server refuses a view of what another one holds. So views come right behind what they are views of, and those of weights are no nodes.
+/// False without memory.
+GRAPHC_API bool graphc_order_views(const struct graphc_ggml * ggml, struct ggml_cgraph * graph);
 
 #ifdef __cplusplus
 }

@@ -67,53 +67,42 @@ enum { MOST_WAYS = 8 };
 /// The kinds of composites that have several ways, each with its ways.
 static const char * const ways[][1 + MOST_WAYS] = {GRAPHC_WAYS};
 
-/// The text from `begin` to `end` without blanks around it, ended by a 0 in its place.
-static char * trimmed(char * begin, char * end) {
-    while (begin < end && strchr(" \t\r", *begin) != NULL) ++begin;
-    while (begin < end && strchr(" \t\r", end[-1]) != NULL) --end;
-    *end = 0;
-    return begin;
-}
-
-/// True if a kind of call, with which a key begins, has this way.
-static bool is_choice(const char * key, const char * way) {
+/// A way of a kind of call, with which a key begins; NULL if that has none of this name.
+static const char * known_way(const char * key, const char * way) {
     for (size_t i = 0; i < sizeof ways / sizeof *ways; ++i) {
         const size_t length = strlen(ways[i][0]);
         if (strncmp(key, ways[i][0], length) != 0 || key[length] != ' ') continue;
         for (int k = 1; k <= MOST_WAYS && ways[i][k] != NULL; ++k) {
-            if (same(way, ways[i][k])) return true;
+            if (same(way, ways[i][k])) return ways[i][k];
         }
     }
-    return false;
+    return NULL;
 }
 
 /// Takes the choice of a line; false if it is none.
-static bool take_line(struct graphc_builder * b, char * line, char * end) {
-    char * text = trimmed(line, end);
-    if (*text == 0 || *text == '#') return true;
-    char * equals = strchr(text, '='), * remark = equals == NULL ? NULL : strchr(equals, '#');
-    if (equals == NULL) return false;
-    const char * way = trimmed(equals + 1, remark != NULL ? remark : equals + strlen(equals));
-    const char * key = trimmed(text, equals);
-    if (!is_choice(key, way)) return false;
-    struct choice * made = b == NULL ? NULL : (struct choice *) keep(b, sizeof *made);
-    if (made != NULL) made->key = key, made->way = way, made->next = b->choices, b->choices = made;
-    return true;
+static bool take_line(struct graphc_builder * b, const char * line) {
+    struct choice found = {"", NULL, NULL};
+    char way[KEY_SIZE], behind = '#', first = '#';
+    if (sscanf(line, " %c", &first) < 1 || first == '#') return true;
+    if (sscanf(line, " %511[^=]= %511[^# \t\r] %c", found.key, way, &behind) < 2 || behind != '#') return false;
+    for (size_t length = strlen(found.key); length > 0 && strchr(" \t", found.key[length - 1]) != NULL;) found.key[--length] = 0;
+    found.way = known_way(found.key, way);
+    struct choice * made = b == NULL || found.way == NULL ? NULL : (struct choice *) keep(b, sizeof *made);
+    if (made != NULL) *made = found, made->next = b->choices, b->choices = made;
+    return found.way != NULL;
 }
 
 int graphc_builder_choose(struct graphc_builder * b, const char * text, size_t size) {
-    char * own = (char *) (b != NULL ? keep(b, size + 1) : calloc(size + 1, 1));
-    if (own == NULL) return 0;
-    memcpy(own, text, size);
     int number = 0, wrong = 0;
-    for (char * line = own, * next; line < own + size; line = next + 1) {
-        next = (char *) memchr(line, '\n', (size_t) (own + size - line));
-        if (next == NULL) next = own + size;
+    for (const char * line = text, * next; line < text + size; line = next + 1) {
+        char copy[2 * KEY_SIZE] = "";
+        next = (const char *) memchr(line, '\n', (size_t) (text + size - line));
+        if (next == NULL) next = text + size;
+        const size_t whole = (size_t) (next - line), length = whole < sizeof copy ? whole : sizeof copy - 1;
+        memcpy(copy, line, length);
         ++number;
-        const bool whole = memchr(line, 0, (size_t) (next - line)) == NULL;
-        if ((!whole || !take_line(b, line, next)) && wrong == 0) wrong = number;
+        if ((strlen(copy) != length || !take_line(b, copy)) && wrong == 0) wrong = number;
     }
-    if (b == NULL) free(own);
     return wrong;
 }
 

@@ -58,4 +58,8 @@ std::vector<std::pair<ggml_tensor *, ggml_backend_t>> pinned(ggml_backend_t devi
     return found;
 }
 
+void order_views(ggml_cgraph * graph) {
+    if (!graphc_order_views(&functions_of_ggml(), graph)) throw Error("not enough memory for a graph");
+}
+
 }  // namespace graphc

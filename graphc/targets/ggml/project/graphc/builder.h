@@ -34,6 +34,9 @@ class Builder {
 /// What of a graph the scheduler would give the wrong one of the two, with the right one (`assign.h`). Throws Error without memory.
 std::vector<std::pair<ggml_tensor *, ggml_backend_t>> pinned(ggml_backend_t device, ggml_backend_t cpu, ggml_cgraph * graph);
 
+/// The order that several servers need (`assign.h`). Throws Error without memory.
+void order_views(ggml_cgraph * graph);
+
 using Tensor = ggml_tensor *;
 using Tensors = std::vector<Tensor>;
 using Activation = const graphc_activation *;

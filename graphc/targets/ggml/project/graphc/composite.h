@@ -10,12 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct ggml_tensor tensor;
+typedef struct graphc_builder builder;
+
 enum {
     KEY_SIZE = 512,
     PRODUCT_SIZE = 128,
     SIZES_SIZE = 84,
     MOST_DEVICES = 16,
-    MOST_SOURCES = 6,  // tensors that a function of ours reads
+    MOST_SOURCES = 8,  // tensors that a function of ours reads
 };
 
 /// Bytes of a matrix of scores, or of columns, above which it is not made by choice.
@@ -27,7 +30,8 @@ struct kept {
 };
 
 struct choice {
-    const char * key, * way;
+    char key[KEY_SIZE];
+    const char * way;
     struct choice * next;
 };
 
@@ -39,8 +43,8 @@ struct product {
 };
 
 struct factors {
-    const struct ggml_tensor * weight;
-    struct ggml_tensor * down, * up;
+    const tensor * weight;
+    tensor * down, * up;
     struct factors * next;
 };
 
@@ -62,7 +66,7 @@ struct graphc_builder {
 };
 
 /// So many bytes, all 0, that live as long as the builder; NULL without memory.
-static inline void * keep(struct graphc_builder * b, size_t size) {
+static inline void * keep(builder * b, size_t size) {
     const size_t head = 64;  // a line of the cache
     struct kept * made = (struct kept *) calloc(1, head + size);
     if (made == NULL) return NULL;
@@ -73,7 +77,7 @@ static inline void * keep(struct graphc_builder * b, size_t size) {
 static inline bool same(const char * a, const char * b) { return strcmp(a, b) == 0; }
 
 /// The way that was chosen for a key, or else for all calls of its kind; "" if none was.
-static inline const char * chosen_for(const struct graphc_builder * b, const char * key) {
+static inline const char * chosen_for(const builder * b, const char * key) {
     const char * of_all = "";
     for (const struct choice * each = b->choices; each != NULL; each = each->next) {
         if (same(each->key, key)) return each->way;
@@ -84,16 +88,16 @@ static inline const char * chosen_for(const struct graphc_builder * b, const cha
 }
 
 /// The same for the call whose key the builder has.
-static inline const char * chosen(const struct graphc_builder * b) { return chosen_for(b, b->key); }
+static inline const char * chosen(const builder * b) { return chosen_for(b, b->key); }
 
 /// A tensor's sizes as a part of a key.
-static inline const char * sizes_of(const struct ggml_tensor * t, char * text) {
+static inline const char * sizes_of(const tensor * t, char * text) {
     snprintf(text, SIZES_SIZE, "%" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64, t->ne[0], t->ne[1], t->ne[2], t->ne[3]);
     return text;
 }
 
 /// True if our code rounds the operands of the next product with this matrix or kernel: it may, and was not chosen to leave them as they are.
-static inline bool rounds(struct graphc_builder * b, const struct ggml_tensor * with) {
+static inline bool rounds(builder * b, const tensor * with) {
     struct product * made = b->pairs ? (struct product *) keep(b, sizeof *made) : NULL;
     if (made == NULL) return false;
     char sizes[SIZES_SIZE];
@@ -106,16 +110,16 @@ static inline bool rounds(struct graphc_builder * b, const struct ggml_tensor * 
     return !same(chosen_for(b, made->name), "float32");
 }
 
-static inline bool is_supported(const struct graphc_builder * b, const struct ggml_tensor * tensor) {
+static inline bool is_supported(const builder * b, const tensor * t) {
     for (int i = 0; i < b->devices; ++i) {
-        if (!b->ggml->backend_supports_op(b->device[i], tensor)) return false;
+        if (!b->ggml->backend_supports_op(b->device[i], t)) return false;
     }
     return true;
 }
 
 /// A tensor of float32 that a function of ours computes, with a copy of these settings (of so many bytes, or none); NULL without memory.
-static inline struct ggml_tensor * computed(struct graphc_builder * b, ggml_custom_op_t function, const void * settings, size_t size,
-                                            const int64_t * ne, struct ggml_tensor ** sources, int count) {
+static inline tensor * computed(builder * b, ggml_custom_op_t function, const void * settings, size_t size, const int64_t * ne, tensor ** sources,
+                                int count) {
     void * own = size > 0 ? keep(b, size) : NULL;
     if (size > 0 && own == NULL) return NULL;
     if (size > 0) memcpy(own, settings, size);
@@ -123,14 +127,14 @@ static inline struct ggml_tensor * computed(struct graphc_builder * b, ggml_cust
 }
 
 /// A tensor times another, if there are both; and plus another, if there are both.
-static inline struct ggml_tensor * times(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * other) {
+static inline tensor * times(builder * b, tensor * x, tensor * other) {
     return x == NULL || other == NULL ? x : b->ggml->mul(b->context, x, other);
 }
-static inline struct ggml_tensor * plus(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * other) {
+static inline tensor * plus(builder * b, tensor * x, tensor * other) {
     return x == NULL || other == NULL ? x : b->ggml->add(b->context, x, other);
 }
 
 /// A vector with the axes of an image, a number for each channel; what has them stays.
-static inline struct ggml_tensor * along_channels(struct graphc_builder * b, struct ggml_tensor * x) {
+static inline tensor * along_channels(builder * b, tensor * x) {
     return x == NULL || x->ne[1] * x->ne[2] * x->ne[3] != 1 ? x : b->ggml->reshape_4d(b->context, x, 1, 1, x->ne[0], 1);
 }

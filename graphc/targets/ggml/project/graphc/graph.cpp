@@ -1,6 +1,5 @@
 #include "graphc/graph.h"
 
-#include "graphc/view_order.h"
 #include "graphc/generated.h"
 #include "graphc/placement.h"
 

@@ -10,9 +10,7 @@ void Memory::load(const Engine & engine, const std::vector<WeightSlot> & slots,
                   const std::vector<std::vector<size_t>> & together, const std::vector<std::optional<Values>> & given) {
     reads_.together = together;
     for (size_t i = 0; i < slots.size(); ++i) {
-        if (slots[i].use != Use::none) reads_.order.push_back(i);
-        if (slots[i].use == Use::rows) reads_.by_rows.insert(i);
-        if (slots[i].use == Use::kernels) reads_.by_host.insert(i);
+        if (slots[i].use != Use::none) reads_.order.emplace_back(i, slots[i].use);
     }
     weights_ = std::make_unique<Weights>(engine, slots, backends_, given);
     fitting_ = std::make_unique<Fitting>(*weights_, reads_, limits_);
@@ -39,7 +37,9 @@ void Memory::replace(const std::vector<std::optional<Values>> & values, const st
 Reads Memory::all_reads() const {
     Reads reads = reads_;
     for (const Factors & each : weights_->factors()) {
-        reads.order.insert(std::find(reads.order.begin(), reads.order.end(), each.weight) + 1, {each.down, each.up});
+        const auto with = [&](const auto & read) { return read.first == each.weight; };
+        const auto place = std::find_if(reads.order.begin(), reads.order.end(), with);
+        reads.order.insert(place + 1, {{each.down, Use::whole}, {each.up, Use::whole}});
     }
     return reads;
 }

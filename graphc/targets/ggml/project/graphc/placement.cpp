@@ -56,7 +56,7 @@ Needs Placement::measure(const Weights & weights) {
             ggml_tensor * root = source != nullptr && source->view_src != nullptr ? source->view_src : source;
             const auto weight = known.find(root);
             if (weight == known.end() || ggml_backend_sched_get_tensor_backend(scheduler.get(), root) == runs) continue;
-            needs.displaced.insert(weight->second);
+            needs.displaced.push_back(weight->second);
         }
     }
     return needs;
@@ -78,7 +78,6 @@ void Placement::place(const Weights & weights) {
     for (ggml_backend_buffer_t buffer : host_buffers(graph_)) {
         prefer_huge_pages(ggml_backend_buffer_get_base(buffer), ggml_backend_buffer_get_size(buffer));
     }
-    if (weights.residence()->streamed.empty()) return;
     streams_ = std::make_unique<Streams>(weights, graph_, scheduler_.get());
 }
 
@@ -92,7 +91,7 @@ void Placement::restore() const { std::memcpy(ggml_get_mem_buffer(context_), unt
 
 ggml_status Placement::compute() {
     const auto run = [this] { return ggml_backend_sched_graph_compute(scheduler_.get(), graph_); };
-    return streams_ == nullptr ? run() : streams_->compute(run);
+    return streams_->compute(run);
 }
 
 size_t Placement::reserved(size_t device) const {

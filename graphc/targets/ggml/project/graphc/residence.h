@@ -1,65 +1,53 @@
 #pragma once
 
-#include <cstddef>
-#include <set>
-#include <vector>
+// Which weights lie in the memory of which device, and which stay on the host, to be copied when their turn comes: arithmetic over bytes.
+// Weights are taken in the order in which a run reads them, so that each device computes a stretch of the model and activations cross
+// from one to the next once. Valid as C and as C++.
 
-namespace graphc {
+#include "own/turns.h"
 
-// Which weights lie in the memory of which device, and which stay on the host, to be copied when their turn comes: arithmetic over
-// bytes, the same as in Python's `residence.py`. Weights are taken in the order in which a run reads them, so that each device
-// computes a stretch of the model and activations cross from one to the next once.
+#include <stddef.h>
 
-/// Stands for a device where a weight stays on the host and what reads it runs there.
-constexpr int on_host = -1;
+#ifdef __cplusplus
+extern "C" {
+#endif
 
-/// Places on a device for weights that are streamed: one is read while the other is filled.
-constexpr size_t slot_count = 2;
+/// In place of a device: a weight stays on the host, and what reads it runs there. Places on a device for weights that are streamed: one
+/// is read while the other is filled.
+enum { GRAPHC_ON_HOST = -1, GRAPHC_SLOTS = 2 };
 
-using Indices = std::set<size_t>;
+struct graphc_residence;
 
-/// What a model's calls read of its weights: `order`, those that are read, by first use; `together`, those that one call reads
-/// besides single ones; `by_rows`, those of which only rows are looked up; `by_host`, those that only kernels read, which no
-/// device runs but the CPU.
-struct Reads {
-    std::vector<size_t> order;
-    std::vector<std::vector<size_t>> together;
-    Indices by_rows;
-    Indices by_host;
-};
+/// So many weights. With `spill` the CPU computes what devices have no room for, else its weights are streamed. NULL without memory.
+GRAPHC_API struct graphc_residence * graphc_residence_new(size_t weights, bool spill);
+GRAPHC_API void graphc_residence_free(struct graphc_residence * r);
 
-/// For each weight its device, or `on_host`; those that are streamed through slots; the bytes of a slot, for each device.
-struct Residence {
-    std::vector<int> device;
-    Indices streamed;
-    std::vector<size_t> slots;
+/// The next device: its name in messages, and the bytes that it may use; if 0, as many as it says are free, but for some.
+GRAPHC_API void graphc_residence_device(struct graphc_residence * r, const char * name, size_t limit, size_t free);
 
-    /// The weights that lie on a device all the time.
-    std::vector<size_t> resident(size_t device) const;
-};
+/// The next weight that a run reads, by the bytes that it takes on a device: one of which only rows are read (`rows`) stays on the host
+/// where there is not room for everything, one that only the CPU can read always. And weights that one call reads. False without memory.
+GRAPHC_API bool graphc_residence_weight(struct graphc_residence * r, size_t index, size_t size, bool rows, bool stays);
+GRAPHC_API bool graphc_residence_together(struct graphc_residence * r, const size_t * indices, size_t count);
 
-/// A device does not have the bytes that weights need at least.
-struct TooSmall {
-    size_t device;
-    size_t nbytes;
-};
+/// Thinks where weights lie, once all of that is told. False if they fit easily, so that no graph need be measured.
+GRAPHC_API bool graphc_residence_bounded(struct graphc_residence * r);
 
-/// The device of each weight, `on_host` for those of `host` and those that nothing reads. `room` are the bytes that devices have
-/// for weights: each gets a share in proportion, in order. With `spill`, no more than there is room for, and the host computes
-/// the rest.
-std::vector<int> devices_of_weights(const std::vector<size_t> & order, const std::vector<size_t> & sizes,
-                                    const std::vector<double> & room, const Indices & host, bool spill);
+/// Takes what a graph needs while weights lie where they are thought to: bytes of results on each device, and the weights that are read
+/// by a device where they do not lie. False if they are thought to lie elsewhere now, or there is a problem.
+GRAPHC_API bool graphc_residence_fits(struct graphc_residence * r, const size_t * results, const size_t * displaced, size_t count);
 
-/// Which weights of each device are streamed: as few bytes as `room` allows, the largest first; those of which only rows are read
-/// stay on the host instead. Throws TooSmall.
-Residence residence_for(const std::vector<int> & device, const Reads & reads, const std::vector<size_t> & sizes,
-                        const std::vector<double> & room);
+/// What a device that is too small would need; NULL if none was at the last measurement.
+GRAPHC_API const char * graphc_residence_problem(struct graphc_residence * r);
 
-/// The bytes of some weights together.
-template <class I> size_t total(const I & indices, const std::vector<size_t> & sizes) {
-    size_t sum = 0;
-    for (size_t index : indices) sum += sizes[index];
-    return sum;
+/// What of a device's memory, or of the host's, holds what; "" if nothing of the host's does. The text stays until the next.
+GRAPHC_API const char * graphc_residence_text(struct graphc_residence * r, int device);
+
+/// The device of a weight, or GRAPHC_ON_HOST; whether it is streamed; the bytes of a device's slots.
+GRAPHC_API int graphc_residence_of(const struct graphc_residence * r, size_t index);
+GRAPHC_API bool graphc_residence_streamed(const struct graphc_residence * r, size_t index);
+GRAPHC_API size_t graphc_residence_slot(const struct graphc_residence * r, int device);
+
+#ifdef __cplusplus
 }
-
-}  // namespace graphc
+#endif

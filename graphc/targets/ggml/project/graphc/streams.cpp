@@ -11,8 +11,9 @@ Stream::Stream(const Weights & weights, size_t device, ggml_cgraph * graph) : we
     ggml_backend_dev_get_props(ggml_backend_get_device(weights.backends().devices()[device]), &props);
     concurrent_ = props.caps.async;
     std::unordered_map<const ggml_tensor *, size_t> own;
-    for (size_t index : weights.residence()->streamed) {
-        if (weights.residence()->device[index] == static_cast<int>(device)) own[weights.tensors()[index]] = index;
+    for (size_t index = 0; index < weights.tensors().size(); ++index) {
+        const bool here = graphc_residence_of(weights.residence(), index) == static_cast<int>(device);
+        if (here && graphc_residence_streamed(weights.residence(), index)) own[weights.tensors()[index]] = index;
     }
     const ggml_tensor * before = nullptr;
     for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
@@ -41,7 +42,7 @@ Indices Stream::reads_of(ggml_tensor * node, const std::unordered_map<const ggml
 
 /// The next node reads these weights; another was `before` it.
 void Stream::read(const Indices & reads, const ggml_tensor * before) {
-    const size_t size = weights_.residence()->slots[device_];
+    const size_t size = graphc_residence_slot(weights_.residence(), static_cast<int>(device_));
     ggml_backend_buffer_type_t kind = ggml_backend_get_default_buffer_type(weights_.backends().devices()[device_]);
     size_t more = 0;
     for (size_t index : reads) {
@@ -81,8 +82,8 @@ void Stream::wait() {
 /// Copy the weights of a stretch into its slot, unless they are there.
 void Stream::fill(size_t number) {
     if (number >= stretches_.size() || filled_.count(number) != 0) return;
-    for (size_t each = number % slot_count; each < stretches_.size(); each += slot_count) filled_.erase(each);
-    ggml_backend_buffer_t buffer = weights_.slot(device_, number % slot_count);
+    for (size_t each = number % GRAPHC_SLOTS; each < stretches_.size(); each += GRAPHC_SLOTS) filled_.erase(each);
+    ggml_backend_buffer_t buffer = weights_.slot(device_, number % GRAPHC_SLOTS);
     std::byte * base = static_cast<std::byte *>(ggml_backend_buffer_get_base(buffer));
     for (const auto & [index, offset] : stretches_[number].offsets) {
         ggml_tensor target = *weights_.tensors()[index];
@@ -97,7 +98,7 @@ void Stream::fill(size_t number) {
 
 /// Let the tensors of a stretch's weights, and their views, lie in its slot.
 void Stream::point(size_t number) {
-    ggml_backend_buffer_t buffer = weights_.slot(device_, number % slot_count);
+    ggml_backend_buffer_t buffer = weights_.slot(device_, number % GRAPHC_SLOTS);
     std::byte * base = static_cast<std::byte *>(ggml_backend_buffer_get_base(buffer));
     for (const auto & [index, offset] : stretches_[number].offsets) {
         move_tensor(weights_.tensors()[index], buffer, base + offset);
@@ -115,10 +116,10 @@ void Stream::ahead(size_t number) {
 }
 
 Streams::Streams(const Weights & weights, ggml_cgraph * graph, ggml_backend_sched_t scheduler) {
-    for (size_t device = 0; device < weights.residence()->slots.size(); ++device) {
-        if (weights.residence()->slots[device] != 0) streams_.push_back(std::make_unique<Stream>(weights, device, graph));
+    for (size_t device = 0; device < weights.backends().devices().size(); ++device) {
+        if (weights.slot(device, 0) != nullptr) streams_.push_back(std::make_unique<Stream>(weights, device, graph));
     }
-    ggml_backend_sched_set_eval_callback(scheduler, called, this);
+    if (!streams_.empty()) ggml_backend_sched_set_eval_callback(scheduler, called, this);
 }
 
 ggml_status Streams::compute(const std::function<ggml_status()> & run) {

@@ -123,11 +123,11 @@ void Weights::replace(const std::vector<std::optional<Values>> & values, const s
     for (size_t i = 0; i < values.size(); ++i) {
         if (values[i] && values[i]->nbytes() != 0) next.stored[i] = {*values[i], buffer_around(values[i]->data, values[i]->nbytes())};
     }
-    const std::optional<Residence> residence = residence_;
+    const graphc_residence * residence = residence_;
     const bool same = next.tensors == held_.tensors;
     const auto settle = [&] {
         if (same) {
-            if (residence) place(*residence);
+            if (residence != nullptr) place(*residence);
         } else {
             clear();
             renew();
@@ -162,32 +162,39 @@ Indices Weights::refused() const {
     return found;
 }
 
-void Weights::place(const Residence & residence) {
+void Weights::place(const graphc_residence & residence) {
     clear();
+    std::vector<std::vector<size_t>> own(backends_.devices().size());
+    for (size_t device = 0; device < own.size(); ++device) {
+        const size_t size = graphc_residence_slot(&residence, static_cast<int>(device));
+        if (size == 0) continue;
+        for (ggml_backend_buffer_t & slot : slots_[device]) slot = new_buffer(device, size);
+    }
     for (size_t i = 0; i < held_.tensors.size(); ++i) {
-        if (residence.device[i] == on_host) map(i);
+        const int device = graphc_residence_of(&residence, i);
+        if (device == GRAPHC_ON_HOST) {
+            map(i);
+        } else if (graphc_residence_streamed(&residence, i)) {
+            ggml_backend_buffer_t first = slot(static_cast<size_t>(device), 0);
+            move_tensor(held_.tensors[i], first, ggml_backend_buffer_get_base(first));
+        } else {
+            own[static_cast<size_t>(device)].push_back(i);
+        }
     }
-    for (size_t device = 0; device < backends_.devices().size(); ++device) {
-        copy(device, residence.resident(device));
-        if (residence.slots[device] == 0) continue;
-        for (ggml_backend_buffer_t & slot : slots_[device]) slot = new_buffer(device, residence.slots[device]);
-    }
-    for (size_t index : residence.streamed) {
-        ggml_backend_buffer_t first = slot(static_cast<size_t>(residence.device[index]), 0);
-        move_tensor(held_.tensors[index], first, ggml_backend_buffer_get_base(first));
-    }
-    residence_ = residence;
+    for (size_t device = 0; device < own.size(); ++device) copy(device, own[device]);
+    residence_ = &residence;
 }
 
-void Weights::pretend(const std::vector<int> & device) {
+void Weights::pretend(const graphc_residence & residence) {
     clear();
     std::vector<ggml_backend_buffer_t> empty;
     for (size_t number = 0; number < backends_.devices().size(); ++number) empty.push_back(new_buffer(number, 0));
     for (size_t i = 0; i < held_.tensors.size(); ++i) {
-        if (device[i] == on_host) {
+        const int device = graphc_residence_of(&residence, i);
+        if (device == GRAPHC_ON_HOST) {
             map(i);
         } else {
-            move_tensor(held_.tensors[i], empty[static_cast<size_t>(device[i])], somewhere);
+            move_tensor(held_.tensors[i], empty[static_cast<size_t>(device)], somewhere);
         }
     }
 }
@@ -201,7 +208,7 @@ size_t Weights::allocated(size_t device) const {
 /// Give back the memory on all devices.
 void Weights::clear() {
     for (ggml_tensor * tensor : held_.tensors) move_tensor(tensor, nullptr, nullptr);
-    residence_.reset();
+    residence_ = nullptr;
     slots_.assign(backends_.devices().size(), {});
     packed_.clear();
     buffers_.clear();

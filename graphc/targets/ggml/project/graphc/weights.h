@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 namespace graphc {
@@ -34,6 +35,8 @@ struct WeightSlot {
     int64_t rows = 0;
     std::optional<Packing> packing = {};
 };
+
+using Indices = std::set<size_t>;
 
 /// What is added to the products with a weight: those with `up [rows, rank]` of those with `down [rank, columns]`, both float32.
 struct Beside {
@@ -84,16 +87,16 @@ class Weights {
     /// The weights that one of the devices cannot hold, whatever its memory: some have a largest buffer.
     Indices refused() const;
 
-    /// Where everything lies, once `place` has been called.
-    const std::optional<Residence> & residence() const { return residence_; }
+    /// Where everything lies, once `place` has been called; else null.
+    const graphc_residence * residence() const { return residence_; }
 
-    /// Give every weight its place, and devices what is theirs. Throws Error if one has too little memory.
-    void place(const Residence & residence);
+    /// Give every weight its place, and devices what is theirs. `residence` lives as long. Throws Error if a device has too little memory.
+    void place(const graphc_residence & residence);
 
-    /// Let the weights look as if they lay on these devices, so that a graph of them can be measured.
-    void pretend(const std::vector<int> & device);
+    /// Let the weights look as if they lay there, so that a graph of them can be measured.
+    void pretend(const graphc_residence & residence);
 
-    /// One of the two places on a device for what is streamed to it.
+    /// One of the two places on a device for what is streamed to it; null if nothing is.
     ggml_backend_buffer_t slot(size_t device, size_t number) const { return slots_[device][number]; }
 
     /// Bytes that are allocated on a device.
@@ -128,8 +131,8 @@ class Weights {
     ggml_context_ptr context_;
     Held held_;
     std::vector<std::vector<ggml_backend_buffer_ptr>> buffers_;  // of each device
-    std::vector<std::array<ggml_backend_buffer_t, slot_count>> slots_;
-    std::optional<Residence> residence_;
+    std::vector<std::array<ggml_backend_buffer_t, GRAPHC_SLOTS>> slots_;
+    const graphc_residence * residence_ = nullptr;
 };
 
 /// Say that a tensor lies there, whatever lies there; nowhere if both are null.

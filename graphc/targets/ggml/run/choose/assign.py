@@ -59,12 +59,17 @@ def assign(own: Own | None, backend: Any, graph: Any) -> Assignment:
         sides = [_side(name, backend, node) for node in nodes]
     else:
         made = (ctypes.c_ubyte * len(nodes))()
-        given = ctypes.c_void_p(backend), name.encode(), ctypes.cast(graph, ctypes.c_void_p)
-        if not own.library.graphc_assign(ggml_functions(), *given, made):
+        if not own.library.graphc_assign(ggml_functions(), backend, name.encode(), graph, made):
             raise GraphcError("not enough memory for a graph")
         sides = list(made)
     computed = [(node, side) for node, side in zip(nodes, sides, strict=True) if node.contents.op not in VIEW_OPS]
     return Assignment(*([node for node, side in computed if side == each] for each in range(5)))
+
+
+def order_views(own: Own, graph: Any) -> None:
+    """Order a graph as several servers need it. See `assign.h`."""
+    if not own.library.graphc_order_views(ggml_functions(), graph):
+        raise GraphcError("not enough memory for a graph")
 
 
 def _side(name: str, backend: Any, node: Any) -> int:

@@ -11,14 +11,12 @@ from typing import Any
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.once import once
-from graphc.targets.ggml.program.composites import COMPOSITES, ActivationOrNone
+from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX, ActivationOrNone
 from graphc.targets.ggml.program.composites.activations import told
-from graphc.targets.ggml.program.in_c import c_text
+from graphc.targets.ggml.program.in_c import built_in_c, c_text
+from graphc.targets.ggml.program.tensor import Activation
 from graphc.targets.ggml.run.choose.library import Own
 from graphc.targets.ggml.run.device.devices import backend_name
-
-KINDS = {float: ctypes.c_float, int: ctypes.c_int, bool: ctypes.c_bool}
-"""What C takes for a composite's numbers; for all else it takes a tensor."""
 
 
 class Building:
@@ -41,41 +39,38 @@ class Building:
     ) -> None:
         self.own, self.library = own, own.library
         table = own.table if uses_own else None
-        made = self.library.graphc_builder_new(ctypes.c_void_p(context), ggml_functions(), table, threads, fast)
-        if not made:
+        self._builder = self.library.graphc_builder_new(context, ggml_functions(), table, threads, fast)
+        if not self._builder:
             raise GraphcError("not enough memory for a graph")
-        self._builder = ctypes.c_void_p(made)
         for device in devices:
-            name = backend_name(device).encode()
-            self.library.graphc_builder_device(self._builder, ctypes.c_void_p(device), name, fast)
-        self.library.graphc_builder_choose(self._builder, choices, ctypes.c_size_t(len(choices)))
+            self.library.graphc_builder_device(self._builder, device, backend_name(device).encode(), fast)
+        self.library.graphc_builder_choose(self._builder, choices, len(choices))
 
     def knows(self, function: str) -> bool:
         """True if a composite may become anything but its expansion."""
-        return function in self.own.builds
+        return function in built_in_c()
 
     def call(self, function: str, args: Sequence[Any]) -> Any:
         """The tensor of a composite call that is known, given ggml's tensors and numbers."""
         composite = COMPOSITES[function]
         kinds = zip(composite.parameters.values(), args, strict=False)
-        given: list[Any] = [self._given(kind, arg) for kind, arg in kinds]
+        given = [self._activation(told(arg)) if kind == ActivationOrNone else arg for kind, arg in kinds]
         if composite.more:
             more = args[len(given) :]
             given += [(ctypes.POINTER(ggml.ggml_tensor) * len(more))(*more), len(more)]
-        return self.own.builds[function](self._builder, *given)
+        return getattr(self.library, f"graphc_build_{function.removeprefix(PREFIX)}")(self._builder, *given)
 
-    def _given(self, kind: Any, arg: Any) -> Any:
-        """What C is given for an argument of this kind."""
-        if kind != ActivationOrNone:
-            return KINDS[kind](arg) if kind in KINDS else arg
-        found = told(arg)
-        if found is None:
+    def _activation(self, activation: Activation | None) -> int | None:
+        """Where what C is told of an activation lies; None for none."""
+        if activation is None:
             return None
-        first, second = map(ctypes.c_float, (*found.numbers, 0.0, 0.0)[:2])
-        made = self.library.graphc_builder_activation(self._builder, found.name.encode(), first, second)
+        first, second, *_ = *activation.numbers, 0.0, 0.0
+        made: int | None = self.library.graphc_builder_activation(
+            self._builder, activation.name.encode(), first, second
+        )
         if not made:
-            raise GraphcError(f"there is no activation {found.name}, or not enough memory for a graph")
-        return ctypes.c_void_p(made)
+            raise GraphcError(f"there is no activation {activation.name}, or not enough memory for a graph")
+        return made
 
     def taken(self) -> tuple[str, str] | None:
         """What the choice for the call that was built last depends on, and the way that it took, told once; None where there are
@@ -95,7 +90,7 @@ class Building:
     def free(self) -> None:
         """Give back the settings."""
         self.library.graphc_builder_free(self._builder)
-        self._builder = ctypes.c_void_p()
+        self._builder = None
 
 
 def ggml_names() -> list[str]:

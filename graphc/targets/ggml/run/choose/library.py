@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,7 @@ from graphc.kernels.c.compiled import load_library
 from graphc.kernels.c.compiler import FLAGS, find_compiler
 from graphc.kernels.c.joined import joined
 from graphc.once import once
-from graphc.targets.ggml.program.composites import PREFIX
-from graphc.targets.ggml.program.in_c import built_in_c, c_text, own_functions
+from graphc.targets.ggml.program.in_c import c_text, own_functions
 from graphc.trace import warn
 
 FAST_FLAGS = tuple("-ffp-contract=fast" if flag == "-ffp-contract=off" else flag for flag in FLAGS)
@@ -30,17 +30,29 @@ ROUTINE_FLAGS = tuple("-O2" if flag == "-O3" else flag for flag in FLAGS)
 TABLE = "graphc_own"
 """The table of all functions that compute."""
 
-FILES = ("variant.c", "build.c", "assign.c")
+FILES = ("variant.c", "build.c", "assign.c", "residence.c")
 
-RESULTS = {
-    "builder_new": ctypes.c_void_p,
-    "builder_taken": ctypes.c_bool,
-    "builder_activation": ctypes.c_void_p,
-    "builder_product": ctypes.c_char_p,
-    "assign": ctypes.c_bool,
-    "multiplies_pairs": ctypes.c_bool,
+HEADERS = ("build.h", "assign.h", "residence.h", "composites.h", "own/products.h")
+"""What Python calls."""
+
+KINDS = {
+    "int": ctypes.c_int,
+    "bool": ctypes.c_bool,
+    "float": ctypes.c_float,
+    "size_t": ctypes.c_size_t,
+    "const char *": ctypes.c_char_p,
+    "struct ggml_tensor *": ctypes.POINTER(ggml.ggml_tensor),
 }
-"""What functions give that do not give an int."""
+"""What these functions take and give; all else is an address."""
+
+
+def declare(library: ctypes.CDLL, header: str) -> None:
+    """Say what the functions of a header take and give. A function of which that is not known is given half of each address."""
+    for result, name, given in re.findall(r"^GRAPHC_API ([^(]+?) ?(\w+)\(([^)]*)\);", c_text(header), re.M):
+        function = getattr(library, name)
+        function.restype = None if result == "void" else KINDS.get(result, ctypes.c_void_p)
+        kinds = re.findall(r"([^,]+[ *])\w+(?:,|$)", given)
+        function.argtypes = [KINDS.get(each.strip(), ctypes.c_void_p) for each in kinds]
 
 
 class Own:
@@ -55,19 +67,14 @@ class Own:
             name: ctypes.cast(getattr(library, f"graphc_{name}"), ctypes.c_void_p).value for name in own_functions()
         }
         self._names: dict[int | None, str] = {place: name for name, place in found.items()}
-        # Before any thread has it: a function whose result is not declared yet gives half a pointer.
-        for name, result in RESULTS.items():
-            getattr(library, f"graphc_{name}").restype = result
+        for header in HEADERS:  # before any thread has it
+            declare(library, header)
         self.multiplies_pairs = bool(library.graphc_multiplies_pairs())
         """True if it can multiply float32 as bfloat16, by an instruction."""
-        self.builds = {name: getattr(library, f"graphc_build_{name.removeprefix(PREFIX)}") for name in built_in_c()}
-        """What builds the composites that C builds."""
-        for build in self.builds.values():
-            build.restype = ctypes.POINTER(ggml.ggml_tensor)
 
     def wrong_choice(self, text: bytes) -> int:
         """The number of the first line that is not a choice between known ways; 0 if all are."""
-        return int(self.library.graphc_builder_choose(None, text, ctypes.c_size_t(len(text))))
+        return int(self.library.graphc_builder_choose(None, text, len(text)))
 
     def function_of(self, tensor: Any) -> str:
         """The function of ours that computes a tensor of a graph; "" if it is another, or ggml does."""

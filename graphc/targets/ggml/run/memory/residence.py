@@ -1,33 +1,26 @@
-"""Which weights lie in the memory of which device, and which stay on the host, to be copied when their turn comes.
-
-Pure arithmetic over bytes. Weights are taken in the order in which a run reads them, so that each device computes a stretch of
-the model and activations cross from one to the next once.
+"""Which weights lie in the memory of which device, and which stay on the host, to be copied when their turn comes. What a program
+reads of its weights is found here; where they then lie, `residence.c` says.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import ctypes
+import weakref
 from collections.abc import Collection, Sequence
-from itertools import accumulate
+from typing import TypeAlias
 
+from graphc.errors import GraphcError
 from graphc.records import dataclass
 from graphc.targets.ggml.program.calls import VIEWS
 from graphc.targets.ggml.program.program import Program, with_blocks
 from graphc.targets.ggml.program.tensor import Tensor
+from graphc.targets.ggml.run.choose.library import Own
 
 HOST = -1
 """Stands for a device where a weight stays on the host and what reads it runs there."""
 
 SLOTS = 2
 """Places on a device for weights that are streamed: one is read while the other is filled."""
-
-
-class TooSmall(Exception):
-    """A device does not have the bytes that weights need at least: its number, and the bytes."""
-
-    def __init__(self, device: int, nbytes: int) -> None:
-        super().__init__(device, nbytes)
-        self.device, self.nbytes = device, nbytes
 
 
 @dataclass(frozen=True)
@@ -49,13 +42,68 @@ class Reads:
 class Residence:
     """For each weight its device, or HOST; those that are streamed through slots; the bytes of a slot, for each device."""
 
-    device: tuple[int, ...]
-    streamed: frozenset[int]
-    slots: tuple[int, ...]
+    device: Sequence[int]
+    streamed: frozenset[int] = frozenset()
+    slots: Sequence[int] = ()
 
     def resident(self, device: int) -> list[int]:
         """The weights that lie on a device all the time."""
         return [index for index, each in enumerate(self.device) if each == device and index not in self.streamed]
+
+
+Room: TypeAlias = tuple[str, int, int]
+
+
+class Plan:
+    """Where weights are thought to lie: `graphc_residence`. `devices` are names, limits (0 for none) and free bytes; of the
+    weights, which take `sizes`, some stay on the `host`."""
+
+    def __init__(
+        self, own: Own, devices: Sequence[Room], sizes: Sequence[int], reads: Reads, host: Collection[int], spill: bool
+    ) -> None:
+        self.library, self.weights, self.devices = own.library, range(len(sizes)), range(len(devices))
+        self.pointer = self.library.graphc_residence_new(len(sizes), spill)
+        enough = bool(self.pointer)
+        weakref.finalize(self, self.library.graphc_residence_free, self.pointer)
+        for name, limit, free in devices if enough else ():
+            self.library.graphc_residence_device(self.pointer, name.encode(), limit, free)
+        for index in reads.order if enough else ():
+            kind = index in reads.by_rows, index in host
+            enough &= self.library.graphc_residence_weight(self.pointer, index, sizes[index], *kind)
+        for each in reads.together:
+            enough = enough and self.library.graphc_residence_together(self.pointer, _sizes(each), len(each))
+        if not enough:
+            raise GraphcError("not enough memory for weights")
+        self.bounded = bool(self.library.graphc_residence_bounded(self.pointer))
+        """True if graphs have to be measured: weights do not fit easily."""
+
+    def fits(self, results: Sequence[int], displaced: Collection[int]) -> bool:
+        """True if a graph that needs this leaves weights where they are thought to lie; else they are thought to lie elsewhere.
+        Raises GraphcError if that cannot be."""
+        needs = _sizes(results), _sizes(displaced), len(displaced)
+        fits = bool(self.library.graphc_residence_fits(self.pointer, *needs))
+        if problem := self.library.graphc_residence_problem(self.pointer):
+            raise GraphcError(problem.decode())
+        return fits
+
+    @property
+    def residence(self) -> Residence:
+        """Where they are thought to lie now."""
+        of, streamed, slot = (getattr(self.library, f"graphc_residence_{name}") for name in ("of", "streamed", "slot"))
+        return Residence(
+            [of(self.pointer, index) for index in self.weights],
+            frozenset(index for index in self.weights if streamed(self.pointer, index)),
+            [slot(self.pointer, number) for number in self.devices],
+        )
+
+    def text(self) -> list[str]:
+        """A line for each device, and the CPU if it holds any: what of its memory holds what."""
+        lines = (self.library.graphc_residence_text(self.pointer, number).decode() for number in (*self.devices, HOST))
+        return [line for line in lines if line]
+
+
+def _sizes(numbers: Collection[int]) -> ctypes.Array[ctypes.c_size_t]:
+    return (ctypes.c_size_t * len(numbers))(*numbers)
 
 
 def weights_read(program: Program) -> Reads:
@@ -80,67 +128,3 @@ def weights_read(program: Program) -> Reads:
 def _root(tensor: Tensor, roots: dict[int, int]) -> int:
     """The weight whose memory a tensor reads; -1 if it is none's."""
     return tensor.weight if tensor.weight >= 0 else roots.get(tensor.call, -1)
-
-
-def devices_of_weights(
-    order: Sequence[int], sizes: Sequence[int], room: Sequence[float], host: Collection[int], spill: bool
-) -> tuple[int, ...]:
-    """The device of each weight, HOST for those of `host` and those that nothing reads.
-
-    `room` are the bytes that devices have for weights: each gets a share in proportion, in order. With `spill`, no more than
-    there is room for, and the host computes the rest.
-    """
-    device = [HOST] * len(sizes)
-    moved = [index for index in order if index not in host]
-    left = [max(each, 0.0) for each in room]
-    total, space = sum(sizes[index] for index in moved), sum(left)
-    if not space:
-        left, space = ([0.0] if spill else [1.0]) * len(left), float(len(left))
-    scale = total / space if total < space or not spill else 1.0
-    ends = list(accumulate(each * scale for each in left))
-    passed = 0.0
-    for index in moved:
-        place = min(bisect_left(ends, passed + sizes[index] / 2), len(ends) - 1)
-        passed += sizes[index]
-        if not spill or sizes[index] <= left[place]:
-            left[place] -= sizes[index]
-            device[index] = place
-    return tuple(device)
-
-
-def residence_for(device: Sequence[int], reads: Reads, sizes: Sequence[int], room: Sequence[float]) -> Residence:
-    """Which weights of each device are streamed: as few bytes as `room` allows, the largest first; those of which only rows
-    are read stay on the host instead. Raises TooSmall."""
-    places, streamed, slots = list(device), set[int](), []
-    for number, space in enumerate(room):
-        own = [index for index in reads.order if places[index] == number]
-        if sum(sizes[index] for index in own) > space:
-            for index in reads.by_rows.intersection(own):
-                places[index] = HOST
-            own = [index for index in own if places[index] == number]
-        rest = _too_many(number, own, reads, sizes, space)
-        streamed |= rest
-        slots.append(_slot(rest, reads, sizes))
-    return Residence(tuple(places), frozenset(streamed), tuple(slots))
-
-
-def _too_many(device: int, own: Sequence[int], reads: Reads, sizes: Sequence[int], space: float) -> set[int]:
-    """Those of a device's `own` weights that are streamed. Raises TooSmall."""
-    if not own or sum(sizes[index] for index in own) <= space:
-        return set()
-    least = SLOTS * _slot(set(own), reads, sizes)
-    if least > space:
-        raise TooSmall(device, least)
-    left = space - least
-    rest = set(own)
-    for index in sorted(own, key=lambda each: sizes[each]):
-        left -= sizes[index]
-        if left < 0:
-            break
-        rest.remove(index)
-    return rest
-
-
-def _slot(streamed: set[int], reads: Reads, sizes: Sequence[int]) -> int:
-    """Bytes that hold what any call reads of the streamed weights."""
-    return max((sum(sizes[index] for index in each if index in streamed) for each in reads.together), default=0)

@@ -17,7 +17,6 @@ from graphc.ggml_library import ggml
 from graphc.targets.ggml.run.device.computing import compute
 from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address, prefer_huge_pages
 from graphc.targets.ggml.run.memory.limits import Fitting
-from graphc.targets.ggml.run.memory.residence import Residence
 from graphc.targets.ggml.run.memory.weights import Weights
 
 if TYPE_CHECKING:
@@ -146,18 +145,17 @@ class ComputeMemory:
         self._stream(None)
         self._turn += 1
         if self._weights.residence is None:
-            self._weights.pretend(self._fitting.whole().device)
+            self._weights.pretend(self._fitting.thought.device)
         self._prepare(placement)
         sizes = (ctypes.c_size_t * len(self._backends))()
         ggml.ggml_backend_sched_reserve_size(self._scheduler, placement.graph, sizes)
         placement.reset()
         return sum(sizes)
 
-    def plan(self, placement: Placement) -> Residence:
-        """What would lie where for a graph on several backends; `device_of` knows then who would compute it."""
-        residence = self._fitting.plan(lambda: self._measured(placement))
+    def plan(self, placement: Placement) -> None:
+        """Think what would lie where for a graph on several backends; `device_of` knows then who would compute it."""
+        self._fitting.planned(lambda: self._measured(placement))
         self._measured(placement)
-        return residence
 
     def forget(self) -> None:
         """Have every graph placed anew, because weights have moved."""

@@ -6,36 +6,33 @@
 #define LARGE_SCORES ((size_t) 1 << 22)
 
 /// Attention on the CPU without a matrix of scores; NULL where our code does not take it.
-static struct ggml_tensor * own_attention(struct graphc_builder * b, struct ggml_tensor * q, struct ggml_tensor * k, struct ggml_tensor * v,
-                                          struct ggml_tensor * mask, float scale) {
+static tensor * own_attention(builder * b, tensor * q, tensor * k, tensor * v, tensor * mask, float scale) {
     if (b->own == NULL) return NULL;
-    struct ggml_tensor * columns = b->ggml->permute(b->context, v, 1, 0, 2, 3);
+    tensor * columns = b->ggml->permute(b->context, v, 1, 0, 2, 3);
     if (!b->own->takes_attention(k, q, columns, mask)) columns = graphc_build_copy(b, columns);
     if (!b->own->takes_attention(k, q, columns, mask)) return NULL;
     struct graphc_attention_settings settings;
     memset(&settings, 0, sizeof settings);
     settings.factor = scale, settings.pairs = rounds(b, k);
     const int64_t ne[] = {v->ne[0], q->ne[2], q->ne[1], q->ne[3]};
-    struct ggml_tensor * sources[] = {k, q, columns, mask};
+    tensor * sources[] = {k, q, columns, mask};
     return computed(b, b->own->attention, &settings, sizeof settings, ne, sources, mask == NULL ? 3 : 4);
 }
 
 /// Attention of a device's own; NULL where it is not as exact as it has to be, or does not take it: ggml wants masks in float16.
-static struct ggml_tensor * device_attention(struct graphc_builder * b, struct ggml_tensor * q, struct ggml_tensor * k,
-                                             struct ggml_tensor * v, struct ggml_tensor * mask, float scale) {
+static tensor * device_attention(builder * b, tensor * q, tensor * k, tensor * v, tensor * mask, float scale) {
     if (!b->halves || mask != NULL) return NULL;
-    struct ggml_tensor * read[] = {q, k, v};
+    tensor * read[] = {q, k, v};
     for (int i = 0; i < 3; ++i) {
         if (read[i]->type != GGML_TYPE_F32) return NULL;
         if (read[i]->nb[0] != sizeof(float)) read[i] = graphc_build_copy(b, read[i]);
     }
-    struct ggml_tensor * found = b->ggml->flash_attn_ext(b->context, read[0], read[1], read[2], NULL, scale, 0, 0);
+    tensor * found = b->ggml->flash_attn_ext(b->context, read[0], read[1], read[2], NULL, scale, 0, 0);
     b->ggml->flash_attn_ext_set_prec(found, GGML_PREC_F32);
     return is_supported(b, found) ? found : NULL;
 }
 
-struct ggml_tensor * graphc_build_attention(struct graphc_builder * b, struct ggml_tensor * q, struct ggml_tensor * k, struct ggml_tensor * v,
-                                            struct ggml_tensor * mask, float scale) {
+tensor * graphc_build_attention(builder * b, tensor * q, tensor * k, tensor * v, tensor * mask, float scale) {
     char of_k[SIZES_SIZE], of_q[SIZES_SIZE];
     snprintf(b->key, sizeof b->key, "attention %s %s %s values %" PRId64 " mask %d", b->ggml->type_name(k->type), sizes_of(k, of_k),
              sizes_of(q, of_q), v->ne[0], mask != NULL);
@@ -43,11 +40,11 @@ struct ggml_tensor * graphc_build_attention(struct graphc_builder * b, struct gg
     const size_t scores = sizeof(float) * (size_t) (k->ne[1] * q->ne[1] * q->ne[2] * q->ne[3]);
     const bool prefers = b->devices > 0 ? scores >= LARGE_SCORES : b->own != NULL && b->own->prefers_attention(q);
     const bool flash = same(way, "flash") || (prefers && !(same(way, "scores") && scores <= MOST_BYTES));
-    struct ggml_tensor * found = NULL;
+    tensor * found = NULL;
     if (flash) found = b->devices > 0 ? device_attention(b, q, k, v, mask, scale) : own_attention(b, q, k, v, mask, scale);
     if (found == NULL) {
-        struct ggml_tensor * weights = b->ggml->soft_max_ext(b->context, graphc_build_linear(b, k, q, NULL, NULL, 0), mask, scale, 0);
-        struct ggml_tensor * columns = graphc_build_copy(b, b->ggml->permute(b->context, v, 1, 0, 2, 3));
+        tensor * weights = b->ggml->soft_max_ext(b->context, graphc_build_linear(b, k, q, NULL, NULL, 0), mask, scale, 0);
+        tensor * columns = graphc_build_copy(b, b->ggml->permute(b->context, v, 1, 0, 2, 3));
         found = graphc_build_linear(b, columns, weights, NULL, NULL, 0);
         found = graphc_build_copy(b, b->ggml->permute(b->context, found, 0, 2, 1, 3));
         b->way = scores <= MOST_BYTES && (b->own != NULL || b->devices > 0) ? "scores" : NULL;

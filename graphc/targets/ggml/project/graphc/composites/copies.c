@@ -2,17 +2,17 @@
 
 #include "../composite.h"
 
-struct ggml_tensor * graphc_build_copy(struct graphc_builder * b, struct ggml_tensor * x) {
+tensor * graphc_build_copy(builder * b, tensor * x) {
     if (b->own == NULL || !b->own->takes_permuted_copy(x)) return b->ggml->cont(b->context, x);
     return computed(b, b->own->permuted_copy, NULL, 0, x->ne, &x, 1);
 }
 
 /// At most MOST_SOURCES tensors as one, or two.
-static struct ggml_tensor * joined(struct graphc_builder * b, int axis, struct ggml_tensor ** parts, int count) {
+static tensor * joined(builder * b, int axis, tensor ** parts, int count) {
     bool own = b->own != NULL;
     for (int i = 0; i < count; ++i) own = own && b->own->takes_concat(parts[i]);
     if (!own) {
-        struct ggml_tensor * found = parts[0];
+        tensor * found = parts[0];
         for (int i = 1; i < count; ++i) found = b->ggml->concat(b->context, found, parts[i], axis);
         return found;
     }
@@ -23,18 +23,18 @@ static struct ggml_tensor * joined(struct graphc_builder * b, int axis, struct g
     return computed(b, b->own->concat, &settings, sizeof settings, ne, parts, count);
 }
 
-struct ggml_tensor * graphc_build_concat(struct graphc_builder * b, int axis, struct ggml_tensor ** parts, int count) {
-    struct ggml_tensor * found = parts[0];
+tensor * graphc_build_concat(builder * b, int axis, tensor ** parts, int count) {
+    tensor * found = parts[0];
     for (int next = 1, more; next < count; next += more) {
-        struct ggml_tensor * some[MOST_SOURCES] = {found};
+        tensor * some[MOST_SOURCES] = {found};
         for (more = 0; more < MOST_SOURCES - 1 && next + more < count; ++more) some[1 + more] = parts[next + more];
         found = joined(b, axis, some, 1 + more);
     }
     return found;
 }
 
-struct ggml_tensor * graphc_build_pad(struct graphc_builder * b, struct ggml_tensor * x, int before0, int behind0, int before1, int behind1,
-                                      int before2, int behind2, int before3, int behind3) {
+tensor * graphc_build_pad(builder * b, tensor * x, int before0, int behind0, int before1, int behind1, int before2, int behind2, int before3,
+                          int behind3) {
     if (b->own == NULL || !b->own->takes_pad(x)) {
         return b->ggml->pad_ext(b->context, x, before0, behind0, before1, behind1, before2, behind2, before3, behind3);
     }

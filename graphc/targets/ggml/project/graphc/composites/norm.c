@@ -2,12 +2,11 @@
 
 #include "../composite.h"
 
-static struct ggml_tensor * norm_of_rows(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * scale, struct ggml_tensor * shift,
-                                         float epsilon, bool centered) {
-    struct ggml_tensor * found = NULL;
+static tensor * norm_of_rows(builder * b, tensor * x, tensor * scale, tensor * shift, float epsilon, bool centered) {
+    tensor * found = NULL;
     if (b->own != NULL && b->own->takes_norm(x)) {
         const struct graphc_norm_settings settings = {epsilon, centered};
-        struct ggml_tensor * sources[3] = {x};
+        tensor * sources[3] = {x};
         int count = 1;
         if (scale != NULL && b->own->takes_factor(scale, x)) {
             sources[count++] = scale, scale = NULL;
@@ -20,24 +19,21 @@ static struct ggml_tensor * norm_of_rows(struct graphc_builder * b, struct ggml_
     return plus(b, times(b, found, scale), shift);
 }
 
-struct ggml_tensor * graphc_build_layer_norm(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * scale,
-                                             struct ggml_tensor * shift, float epsilon) {
+tensor * graphc_build_layer_norm(builder * b, tensor * x, tensor * scale, tensor * shift, float epsilon) {
     return norm_of_rows(b, x, scale, shift, epsilon, true);
 }
 
-struct ggml_tensor * graphc_build_rms_norm(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * scale,
-                                           struct ggml_tensor * shift, float epsilon) {
+tensor * graphc_build_rms_norm(builder * b, tensor * x, tensor * scale, tensor * shift, float epsilon) {
     return norm_of_rows(b, x, scale, shift, epsilon, false);
 }
 
-struct ggml_tensor * graphc_build_group_norm(struct graphc_builder * b, struct ggml_tensor * x, struct ggml_tensor * scale,
-                                             struct ggml_tensor * shift, int groups, float epsilon, bool silu) {
+tensor * graphc_build_group_norm(builder * b, tensor * x, tensor * scale, tensor * shift, int groups, float epsilon, bool silu) {
     scale = along_channels(b, scale), shift = along_channels(b, shift);
     if (b->own != NULL && scale != NULL && shift != NULL && b->own->takes_group_norm(x, scale, shift, groups)) {
         const struct graphc_group_norm_settings settings = {groups, epsilon, silu};
-        struct ggml_tensor * sources[] = {x, scale, shift};
+        tensor * sources[] = {x, scale, shift};
         return computed(b, b->own->group_norm, &settings, sizeof settings, x->ne, sources, 3);
     }
-    struct ggml_tensor * found = plus(b, times(b, b->ggml->group_norm(b->context, x, groups, epsilon), scale), shift);
+    tensor * found = plus(b, times(b, b->ggml->group_norm(b->context, x, groups, epsilon), scale), shift);
     return silu ? graphc_build_silu(b, found, NULL) : found;
 }
