@@ -139,8 +139,8 @@ static tensor * own_convolution(builder * b, tensor * kernel, tensor * image, co
         sources[0] = image, sources[2] = kernel;
     }
     ggml_custom_op_t function = winograd ? b->own->winograd : b->own->conv_2d;
-    tensor * found = computed_with_tail(b, function, settings, sizeof *settings, &settings->activation, ne, sources,
-                                                    winograd ? 3 : 2, true, tail);
+    const int count = winograd ? 3 : 2;
+    tensor * found = computed_with_tail(b, function, settings, sizeof *settings, &settings->activation, ne, sources, count, true, tail);
     b->way = winograd ? "winograd" : "tiles";
     return found;
 }
