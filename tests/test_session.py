@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -96,8 +97,8 @@ def test_providers(engine: Path) -> None:
 
 
 @pytest.fixture
-def fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device CUDA1, which computes as the CPU does."""
+def fake_device(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[int | None]]:
+    """A device CUDA1, which computes as the CPU does. The limits of memory of each executor, as they are made."""
     open_one = executor.open_backends
     monkeypatch.setattr(
         executor,
@@ -107,9 +108,18 @@ def fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
     there = [SimpleNamespace(name=name) for name in ("CPU", "CUDA1")]
     monkeypatch.setattr("graphc.runtime.devices.devices", lambda: there)
     monkeypatch.setattr(onnx_backend, "devices", lambda: there)
+    given: list[Sequence[int | None]] = []
+
+    class Noted(executor.Fitting):
+        def __init__(self, program, weights, limits, *others) -> None:
+            given.append(limits)
+            super().__init__(program, weights, limits, *others)
+
+    monkeypatch.setattr(executor, "Fitting", Noted)
+    return given
 
 
-def test_a_session_runs_on_devices_with_so_much_memory(engine: Path, fake_device: None) -> None:
+def test_a_session_runs_on_devices_with_so_much_memory(engine: Path, fake_device: list[Sequence[int | None]]) -> None:
     cuda = ("CUDAExecutionProvider", {"device_id": 1, "gpu_mem_limit": 1 << 20})
     for settings in (
         {"providers": [cuda]},
@@ -120,7 +130,7 @@ def test_a_session_runs_on_devices_with_so_much_memory(engine: Path, fake_device
     ):
         session = graphc.Session(engine, **settings)
         assert session.get_providers() == ["CUDAExecutionProvider", "CPUExecutionProvider"]
-        assert session._model.executor.fitting.limits == [1 << 20]
+        assert list(fake_device[-1]) == [1 << 20]
         np.testing.assert_allclose(session.run(["scores"], {"x": X})[0], dense_result(X)[0], rtol=1e-5, atol=1e-6)
     for settings, message in (
         ({"providers": [cuda], "device": "cuda1"}, "providers or a device, and not both"),
@@ -133,13 +143,13 @@ def test_a_session_runs_on_devices_with_so_much_memory(engine: Path, fake_device
         graphc.Session(engine, providers=["CUDAExecutionProvider"])
 
 
-def test_the_backend_takes_devices_and_memory(fake_device: None) -> None:
+def test_the_backend_takes_devices_and_memory(fake_device: list[Sequence[int | None]]) -> None:
     assert onnx_backend.supports_device("CUDA:1")
     assert onnx_backend.supports_device("cuda1,cpu")
     for missing in ("CUDA:0", "cuda1,vulkan0", "rpc://127.0.0.1:1", "rpc://"):
         assert not onnx_backend.supports_device(missing)
     prepared = onnx_backend.prepare(dense_model(), "CUDA:1,CPU", memory="1MiB", threads=1)
-    assert prepared.model.executor.fitting.limits == [1 << 20]
+    assert list(fake_device[-1]) == [1 << 20]
     np.testing.assert_allclose(prepared.run([X])[0], dense_result(X)[0], rtol=1e-5, atol=1e-6)
     sums = onnx.parser.parse_model(AXES)
     (y,) = onnx_backend.run_model(sums, [X, np.array([1])], "CUDA:1", memory="1MiB")
