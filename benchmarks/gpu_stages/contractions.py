@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +106,10 @@ class Device:
         self.form, self.shared = form_for(self.handle), int(device_features(self.handle).get("SHARED_MEMORY", 48 << 10))
         self.backend = ggml.ggml_backend_dev_init(self.handle, None)
         check_devices()
+
+    def close(self) -> None:
+        """Give back what a graph was recorded with."""
+        ggml.ggml_backend_free(self.backend)
 
     def schedules(self, shape: Shape) -> list[Schedule]:
         """Those of the list whose buffers fit into shared memory; on Vulkan, whose matrices have other sizes, the usual one."""
@@ -213,10 +218,15 @@ def by_torch(shape: Shape, compiles: bool) -> float | None:
 
 def contractions(stage: Stage) -> None:
     """A line for each shape and schedule, and one for PyTorch's time."""
-    device = Device(stage)
-    if not device.form.is_narrow:
-        stage.note("this device multiplies no float16")
-        return
+    with closing(Device(stage)) as device:
+        if device.form.is_narrow:
+            measure(stage, device)
+        else:
+            stage.note("this device multiplies no float16")
+
+
+def measure(stage: Stage, device: Device) -> None:
+    """The lines of a device."""
     for shape in TINY if stage.tiny else SHAPES:
         arrays, schedules = operands(shape), device.schedules(shape)
         if stage.tiny:
