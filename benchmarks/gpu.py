@@ -109,9 +109,10 @@ def main() -> None:
         left, start = given.seconds - (time.monotonic() - began), time.monotonic()
         ends[name] = carry_out(name, given, left) if left > 0 else "not begun: out of time"
         print(f"{name}: {ends[name]}, {time.monotonic() - start:.0f} s", flush=True)
+    lines = lines_of(given.output)[before:]
     for name in given.stages:
         print(f"\n{name}: {ends[name]}")
-        for line in lines_of(given.output)[before:]:
+        for line in lines:
             if line["stage"] == name:
                 print("  " + line_text(line))
 

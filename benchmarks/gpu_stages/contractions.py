@@ -112,10 +112,9 @@ class Device:
         ggml.ggml_backend_free(self.backend)
 
     def schedules(self, shape: Shape) -> list[Schedule]:
-        """Those of the list whose buffers fit into shared memory; on Vulkan, whose matrices have other sizes, the usual one."""
+        """Those of the list; on Vulkan, whose matrices have other sizes, the usual one."""
         if isinstance(self.form, Text):
-            known = [parsed(f"{text} m16n8k16_half") for text in SCHEDULES]
-            return [each for each in known if shared_bytes(each) <= self.shared]
+            return [parsed(f"{text} m16n8k16_half") for text in SCHEDULES]
         return [self.form.schedule(shape.results, F16)]
 
     def code(self, step: Rendered) -> bytes:
@@ -151,13 +150,6 @@ class Device:
         ggml.ggml_backend_buffer_free(buffer)
         ggml.ggml_free(context)
         return seconds / repeat, result
-
-
-def shared_bytes(schedule: Schedule) -> int:
-    """What a block's buffers take, or the strip of its results."""
-    item = schedule.instruction.operand.itemsize
-    buffers = schedule.stages * (schedule.rows + schedule.columns) * schedule.depth * item
-    return max(buffers, schedule.warps[0] * schedule.instruction.m * schedule.columns * 4)
 
 
 def launch(module: Module, step: Rendered, operands: int) -> Launch:
@@ -231,12 +223,13 @@ def measure(stage: Stage, device: Device) -> None:
         arrays, schedules = operands(shape), device.schedules(shape)
         if stage.tiny:
             schedules = [schedules[0], *schedules[1:][-1:]]  # sums in one part, and in several
-        steps = [device.form.render(contraction(what(shape), each)) for each in schedules]
+        rendered = [(each, device.form.render(contraction(what(shape), each))) for each in schedules]
+        fitting = [(schedule, step) for schedule, step in rendered if step.kernel.shared_bytes <= device.shared]
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            codes = list(threads.map(device.code, steps))
+            codes = list(threads.map(device.code, (step for _, step in fitting)))
         rows = np.linspace(0, shape.rows - 1, min(16, shape.rows)).astype(int).tolist()
         expected = expected_rows(shape, arrays, rows)
-        for schedule, step, code in zip(schedules, steps, codes, strict=True):
+        for (schedule, step), code in zip(fitting, codes, strict=True):
             seconds, result = device.measured(step, code, arrays, np.zeros((shape.rows, shape.results), F16))
             error = float(np.abs(result[rows] - expected).max() / np.abs(expected).max())
             stage.note(shape.name, seconds, schedule=str(schedule), error=error, operations=shape.operations)

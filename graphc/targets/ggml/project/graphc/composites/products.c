@@ -125,6 +125,16 @@ static tensor * last_by_ggml(builder * b, convolution * function, tensor * kerne
     return with_tail(b, b->ggml->cont(b->context, b->ggml->permute(b->context, found, 1, 2, 0, 3)), tail);
 }
 
+/// Has what Winograd's way transforms before be a source of it, of so many elements: a kernel and an image become the image, that and the
+/// kernel. False without memory.
+static bool transformed_before(builder * b, ggml_custom_op_t operands, int64_t elements, const struct graphc_conv_2d_settings * settings,
+                               tensor ** sources) {
+    const int64_t size[] = {elements, 1, 1, 1};
+    tensor * kernel = sources[0], * made = computed(b, operands, settings, sizeof *settings, size, sources, 2);
+    sources[0] = sources[1], sources[1] = made, sources[2] = kernel;
+    return made != NULL;
+}
+
 /// One of our convolutions; NULL where they do not take it, or without memory.
 static tensor * own_convolution(builder * b, tensor * kernel, tensor * image, const int64_t * ne, struct graphc_conv_2d_settings * settings,
                                 const char * way, struct tail tail) {
@@ -132,12 +142,8 @@ static tensor * own_convolution(builder * b, tensor * kernel, tensor * image, co
     const bool winograd = preferred && b->own->takes_winograd(kernel, image, settings);
     if (!winograd && !b->own->takes_conv_2d(kernel, image, settings)) return NULL;
     tensor * sources[] = {kernel, image, NULL};
-    if (winograd) {
-        const int64_t size[] = {b->own->winograd_size(kernel, image, settings, b->threads), 1, 1, 1};
-        sources[1] = computed(b, b->own->winograd_operands, settings, sizeof *settings, size, sources, 2);
-        if (sources[1] == NULL) return NULL;
-        sources[0] = image, sources[2] = kernel;
-    }
+    const int64_t elements = winograd ? b->own->winograd_size(kernel, image, settings, b->threads) : 0;
+    if (winograd && !transformed_before(b, b->own->winograd_operands, elements, settings, sources)) return NULL;
     ggml_custom_op_t function = winograd ? b->own->winograd : b->own->conv_2d;
     const int count = winograd ? 3 : 2;
     tensor * found = computed_with_tail(b, function, settings, sizeof *settings, &settings->activation, ne, sources, count, true, tail);
@@ -207,12 +213,8 @@ tensor * graphc_build_conv_2d_last(builder * b, tensor * kernel, tensor * image,
     settings.pairs = !b->ggml->is_contiguous(image) && rounds(b, kernel);
     tensor * sources[] = {kernel, image, NULL};
     const bool winograd = b->own->takes_winograd_last(kernel, image, &settings);
-    if (winograd) {
-        const int64_t size[] = {b->own->winograd_last_size(kernel, image, &settings, b->threads), 1, 1, 1};
-        sources[1] = computed(b, b->own->winograd_last_operands, &settings, sizeof settings, size, sources, 2);
-        if (sources[1] == NULL) return NULL;
-        sources[0] = image, sources[2] = kernel;
-    }
+    const int64_t elements = winograd ? b->own->winograd_last_size(kernel, image, &settings, b->threads) : 0;
+    if (winograd && !transformed_before(b, b->own->winograd_last_operands, elements, &settings, sources)) return NULL;
     ggml_custom_op_t function = winograd ? b->own->winograd_last : b->own->conv_2d_last;
     return computed_with_tail(b, function, &settings, sizeof settings, &settings.activation, ne, sources, winograd ? 3 : 2, false, tail);
 }

@@ -68,6 +68,15 @@ static inline void read_row(const struct matrix * m, int64_t row, int64_t column
     }
 }
 
+/// `depth` elements of at most WIDTH rows, `step` elements apart, as columns: [depth][WIDTH]. Rows that are not there are 0.
+static inline void turn_rows(const float * rows, int64_t step, int64_t there, int64_t depth, float * to) {
+    int64_t k = 0;
+    for (; there == WIDTH && k + WIDTH <= depth; k += WIDTH) transpose_square(rows + k, step, to + k * WIDTH, WIDTH);
+    for (; k < depth; ++k) {
+        for (int x = 0; x < WIDTH; ++x) to[k * WIDTH + x] = x < there ? rows[x * step + k] : 0;
+    }
+}
+
 /// What windows meet at so many pixels, DEPTH elements apart.
 static inline void read_windows(const struct windows_last * w, const float * data, int64_t pixel, int64_t count, float * to) {
     for (pixel += w->first; count > 0; --count, ++pixel, to += DEPTH) {

@@ -22,8 +22,7 @@ struct pixels {
     int64_t last;
     float * to;
     int64_t down;
-    bool bounded;
-    float low, high;
+    struct bounds bounds;
 };
 
 /// The sums of so many pixels and vectors of channels: both are constants where this is called.
@@ -52,7 +51,7 @@ static inline __attribute__((always_inline)) void window(int count, int vectors,
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; ++v) {
             float * to = p->to + i * p->down + (v + 1 < vectors ? v * WIDTH : p->last);
-            *(unaligned *) to = p->bounded ? between(sums[i][v], p->low, p->high) : sums[i][v];
+            *(unaligned *) to = p->bounds.kept ? between(sums[i][v], p->bounds.low, p->bounds.high) : sums[i][v];
         }
     }
 }
@@ -94,11 +93,10 @@ void graphc_conv_2d_dw_last(struct ggml_tensor * dst, int ith, int nth, void * u
     const bool tall = image->ne[1] * image->ne[2] > channels;  // a thread meets what it made itself, as a product is cut
     const int64_t within = image->ne[1] - 1 + s->p0 - (kw - 1) * s->d0;  // pixels between these two meet all columns of the kernel
     const int64_t begin = min_of(parts_of(s->p0, s->s0), width), end = within < 0 ? 0 : min_of(within / s->s0 + 1, width);
-    const struct bounds bounds = bounds_of(&s->activation);
     float packed[MOST_OF_KERNEL * MOST_VECTORS * WIDTH] __attribute__((aligned(64)));
     struct pixels p = {.across = s->s0 * channels, .below = s->d1 * image->ne[1] * channels, .right = s->d0 * channels, .down = channels};
     p.line = kw * MOST_VECTORS * WIDTH;
-    p.bounded = bounds.kept, p.low = bounds.low, p.high = bounds.high;
+    p.bounds = bounds_of(&s->activation);
     for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
         const int64_t batch = unit / ranges / bands, range = tall ? unit % ranges : unit / bands % ranges;
         const int64_t band = tall ? unit / ranges % bands : unit % bands;
@@ -126,7 +124,7 @@ void graphc_conv_2d_dw_last(struct ggml_tensor * dst, int ith, int nth, void * u
                 p.kernel = packed + (upper * kw + first) * MOST_VECTORS * WIDTH;
                 p.to = result + x * channels;
                 (inside ? windows_of_some : windows_of_one)[some](&p);
-                if (p.bounded || s->activation.function == GRAPHC_NO_ACTIVATION) continue;
+                if (p.bounds.kept || s->activation.function == GRAPHC_NO_ACTIVATION) continue;
                 for (int64_t i = 0; i < run; ++i) activate(&s->activation, p.to + i * channels, NULL, there, p.to + i * channels);
             }
         }

@@ -143,12 +143,9 @@ static void pack_places(const struct matrix * m, int64_t row, int64_t count, int
     const int64_t depth = channels * places;
     for (int64_t j = 0; j < parts_of(count, PANEL) * PANEL; j += WIDTH) {
         const int64_t there = min_of(count - j, WIDTH);
-        int64_t ldb, k = 0, number = 0;
+        int64_t ldb, number = 0;
         const float * rows = read_rows(m, row + j, there, 0, (int) depth, workspace, &ldb);
-        for (; there == WIDTH && k + WIDTH <= depth; k += WIDTH) transpose_square(rows + k, ldb, turned + k * WIDTH, WIDTH);
-        for (; k < depth; ++k) {
-            for (int x = 0; x < WIDTH; ++x) turned[k * WIDTH + x] = x < there ? rows[x * ldb + k] : 0;
-        }
+        turn_rows(rows, ldb, there, depth, turned);
         vector even = all(0);
         float * to = packed + j / PANEL * PANEL * DEPTH + j % PANEL;
         for (int64_t place = 0; place < places; ++place) {

@@ -99,13 +99,10 @@ static void filter_panel(const struct plan_last * p, const struct matrix * kerne
         const int64_t there = min_of(count - j, WIDTH);
         for (int64_t c = 0; c < channels; c += CHANNELS_TURNED) {
             const int64_t some = min_of(channels - c, CHANNELS_TURNED), depth = some * NUMBERS;
-            int64_t step, k = 0;
+            int64_t step;
             const float * rows = read_rows(kernels, row + j, there, (channel + c) * NUMBERS, (int) depth, workspace, &step);
             for (int64_t i = 0; i < there; ++i) fetch(element(kernels, row + j + i, (channel + c) * NUMBERS + depth), depth * (int64_t) sizeof(float));
-            for (; there == WIDTH && k + WIDTH <= depth; k += WIDTH) transpose_square(rows + k, step, turned + k * WIDTH, WIDTH);
-            for (; k < depth; ++k) {
-                for (int x = 0; x < WIDTH; ++x) turned[k * WIDTH + x] = x < there ? rows[x * step + k] : 0;
-            }
+            turn_rows(rows, step, there, depth, turned);
             for (int64_t i = 0; i < some; ++i) {
                 const vector * g = (const vector *) (turned + i * NUMBERS * WIDTH);
                 vector columns[3][SIDE_4 + 2], places[SIDE_4 + 2];
