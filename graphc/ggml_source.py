@@ -50,8 +50,8 @@ def download(folder: Path) -> Path:
     """Have pip put the source distribution into a folder. Raises BuildError with what pip says."""
     requirement = folder / "requirement.txt"
     requirement.write_text(f"ggml-python=={VERSION} --hash=sha256:{SHA256}\n", encoding="utf-8")
-    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-binary", "ggml-python", "--no-deps",
-               "--require-hashes", "--requirement", str(requirement), "--dest", str(folder)]  # fmt: skip
+    command = [sys.executable, "-P", "-m", "pip", "download", "--disable-pip-version-check", "--no-binary", "ggml-python",
+               "--no-deps", "--require-hashes", "--requirement", str(requirement), "--dest", str(folder)]  # fmt: skip
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=DOWNLOAD_SECONDS, check=False

@@ -16,6 +16,7 @@ from graphc.backends.install import backends_folder, install, installed, probe, 
 from graphc.backends.table import BACKENDS, find_backend
 from graphc.compiler import compile_program
 from graphc.errors import BuildError, InputError
+from graphc.kernels.c.compiler import find_compiler
 from graphc.runtime.arena import graphs, known_sections, stand_ins
 from graphc.targets.ggml.run.choose import assign as assigning
 from graphc.targets.ggml.run.choose.assign import assign
@@ -120,7 +121,7 @@ def test_a_failed_build_says_what_the_backend_needs(cache, monkeypatch):
 def test_a_library_that_cannot_be_loaded_is_an_error(tmp_path):
     library = tmp_path / "libggml-broken.so"
     library.write_text("no library")
-    with pytest.raises(BuildError, match="was built, but cannot be loaded"):
+    with pytest.raises(BuildError, match="cannot be loaded"):
         probe(library)
 
 
@@ -132,6 +133,57 @@ def test_a_broken_backend_is_warned_of_and_the_rest_works(cache, tmp_path):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=True)
     assert "CPU" in done.stdout
     assert re.search(r"^backend rpc: .*(invalid|file too short)", done.stderr, re.MULTILINE)
+
+
+CRASHES = "#include <signal.h>\n__attribute__((constructor)) static void begin(void) { raise(SIGSEGV); }\n"
+CRASHES_WHEN_CALLED = "void * vkGetInstanceProcAddr(void * instance, const char * name) { __builtin_trap(); }\n"
+
+FIND = "from graphc.targets.ggml.run.device.devices import open_backends; open_backends('vulkan0', 1)"
+
+
+def shared(path, source):
+    """A library of C source; returns its folder."""
+    path.parent.mkdir(exist_ok=True)
+    subprocess.run(
+        [*find_compiler(), "-shared", "-fPIC", "-x", "c", "-", "-o", str(path)], input=source, text=True, check=True
+    )
+    return path.parent
+
+
+def python(*words, folder, **environment):
+    """A Python process in a folder, of which nothing is imported."""
+    command = [sys.executable, "-P", *words]
+    more = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), **environment}
+    return subprocess.run(command, cwd=folder, env=more, capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes end otherwise elsewhere")
+@pytest.mark.skipif(find_compiler() is None, reason="makes libraries")
+@pytest.mark.parametrize(("source", "ending"), [(CRASHES, "SIGSEGV"), (CRASHES_WHEN_CALLED, "SIGILL")])
+def test_a_driver_that_crashes_ends_no_command(tmp_path, source, ending):
+    """It is one line, and the CPU is there. What lies in the folder that one is in is not run."""
+    (tmp_path / "json.py").write_text("open('was_run', 'w')\n")
+    loader = shared(tmp_path / "loader" / "libvulkan.so.1", source)
+    why = f"the driver crashes: libvulkan.so.1 was tried, which ended with {ending}"
+    done = python("-m", "graphc.cli", "devices", folder=tmp_path, LD_LIBRARY_PATH=str(loader))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.findall(r"^no vulkan0.*$", done.stdout, re.M) == [f"no vulkan0 (generated): {why}"]
+    assert re.search(r"^CPU +CPU ", done.stdout, re.M)
+    done = python("-c", FIND, folder=tmp_path, LD_LIBRARY_PATH=str(loader))
+    assert f"GraphcError: no device 'vulkan0': {why}; there is CPU" in done.stderr
+    assert not (tmp_path / "was_run").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes end otherwise elsewhere")
+@pytest.mark.skipif(find_compiler() is None, reason="makes libraries")
+def test_an_installed_backend_that_crashes_is_warned_of(cache, tmp_path):
+    install("vulkan")
+    shared(installed()["vulkan"], CRASHES)
+    done = python("-m", "graphc.cli", "devices", folder=tmp_path)
+    why = "the driver crashes: libggml-vulkan.so was tried, which ended with SIGSEGV"
+    assert (done.returncode, done.stderr) == (0, f"warning: backend vulkan: {why}; `graphc doctor` may know why\n")
+    assert f"no vulkan0 (generated): {why}" in done.stdout
+    assert re.search(r"^CPU +CPU ", done.stdout, re.M)
 
 
 def test_removing(cache):

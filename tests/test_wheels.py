@@ -22,8 +22,9 @@ from pathlib import Path
 import pytest
 from packaging.utils import parse_wheel_filename
 
-from graphc.backends import install as installing
+from graphc.backends import brought as bringing
 from graphc.backends import load as loading
+from graphc.backends import trial
 from graphc.errors import BuildError, GraphcError
 from graphc.ggml_library import NAMES, VARIANT, ggml_folder, load_wheel, loaded
 from graphc.kernels.c.compiler import find_compiler
@@ -410,8 +411,8 @@ CRASH = "#include <signal.h>\n__attribute__((constructor)) static void begin(voi
 def test_a_driver_that_crashes_or_hangs(tmp_path, monkeypatch):
     """It ends the process that tries it, and no other; nothing else opens it afterwards."""
     crashing = library(tmp_path / "libggml-vulkan.so", CRASH)
-    refused = {}
-    monkeypatch.setattr(loading, "refused", refused)
+    tried = {}
+    monkeypatch.setattr(bringing, "tried", tried)
     monkeypatch.setattr(loading, "installed", dict)
     monkeypatch.setattr(loading, "brought", lambda: {"vulkan": crashing})
     in_this_process = lambda name: pytest.fail("the driver's loader was opened here, which may crash too")  # noqa: E731
@@ -419,22 +420,22 @@ def test_a_driver_that_crashes_or_hangs(tmp_path, monkeypatch):
     loading.load_brought.cache_clear()
     try:
         why = "the driver crashes: libggml-vulkan.so was tried, which ended with SIGSEGV"
-        assert loading.load_brought() == refused == {"vulkan": why}
+        assert loading.load_brought() == tried == {"vulkan": why}
         with pytest.raises(GraphcError, match=rf"no device 'vulkan0': {why}; there is .*CPU"):
             find_device("vulkan0")
         loading.load_brought.cache_clear()
-        refused.clear()
+        tried.clear()
         library(crashing, "#include <unistd.h>\n__attribute__((constructor)) static void begin(void) { sleep(60); }\n")
         why = "the driver says nothing: libggml-vulkan.so was tried for 2 seconds"
         with monkeypatch.context() as short:
-            short.setattr(installing, "PROBE_SECONDS", 2)
-            assert loading.load_brought() == refused == {"vulkan": why}
+            short.setattr(trial, "SECONDS", 2)
+            assert loading.load_brought() == tried == {"vulkan": why}
         loading.load_brought.cache_clear()
-        refused.clear()
+        tried.clear()
         crashing.write_text("no library")
         monkeypatch.setattr("graphc.backends.brought.no_driver", lambda name: "")
         assert "libggml-vulkan.so: " in loading.load_brought()["vulkan"]
-        assert not refused
+        assert tried == {"vulkan": ""}
         loading.load_brought.cache_clear()
         monkeypatch.setattr("graphc.backends.brought.no_driver", lambda name: "Vulkan's loader is not here")
         assert loading.load_brought() == {"vulkan": "Vulkan's loader is not here"}

@@ -102,8 +102,16 @@ SIGNATURES: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
 )
 """The functions of gpu.h: what they return and take."""
 
-refused: dict[str, str] = {}
-"""Why drivers are not asked for devices, by what these are called: they failed where another process tried them."""
+TRIAL = """
+import json, sys
+from graphc.backends.generated import register
+print(json.dumps(register(sys.argv[1])))
+"""
+"""Makes the devices of a driver known in a process of its own, which a broken driver may end."""
+
+tried: dict[str, str] = {}
+"""Why drivers are not opened here, by what their devices are called: they failed where another process tried them. Empty where
+they did not."""
 
 _used: list[Generated] = []
 """The backend, once it is compiled."""
@@ -122,16 +130,33 @@ def library() -> Generated:
 @once
 def load_generated() -> dict[str, str]:
     """Make the devices of generated kernels known, once. Returns why there are none, by the name that they would have."""
-    absent = {driver: _registered(driver) for driver in DRIVERS}
+    from concurrent.futures import ThreadPoolExecutor  # a program that runs on no device starts without it
+
+    with ThreadPoolExecutor(len(DRIVERS)) as pool:
+        failing = dict(zip(DRIVERS, pool.map(_failing, DRIVERS), strict=True))
+    absent = {driver: why or register(driver) for driver, why in failing.items()}
     if emulated := os.environ.get(EMULATED, ""):
         absent["emulated"] = library().register("cuda", "emulated", emulated)
     return {prefix: why for prefix, why in absent.items() if why}
 
 
-def _registered(driver: str) -> str:
-    """Make a driver's devices known to ggml; why there are none, or nothing."""
+def _failing(driver: str) -> str:
+    """Why a driver cannot be used, as another process finds, or nothing."""
+    from graphc.backends.trial import try_alone
+
+    places = DRIVERS[driver].get(sys.platform)
+    if driver in tried or not places:
+        return tried.get(driver, ABSENT[driver])
     try:
-        return refused.get(driver) or no_driver(driver) or library().register(driver, driver)
+        return str(try_alone(places[0], TRIAL, driver))
+    except BuildError as error:
+        return str(error).splitlines()[-1]
+
+
+def register(driver: str) -> str:
+    """Make the devices of a driver known to ggml; why there are none, or nothing."""
+    try:
+        return no_driver(driver) or library().register(driver, driver)
     except BuildError as error:
         return str(error)
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 
 from graphc.backends.table import BACKENDS, Backend, find_backend
+from graphc.backends.trial import try_alone
 from graphc.cache import cache_folder, is_own, make_cache_folder, warn_once
 from graphc.cmake import run_cmake
 from graphc.errors import BuildError
@@ -35,15 +32,6 @@ except GraphcError as error:
     sys.exit(str(error))
 """
 """Loads a library in a process of its own, which a broken driver may end, and prints its devices."""
-
-PROBE_SECONDS = 120
-
-FAILED = 1
-"""The status of a Python process that ends with an error; Windows has larger ones for those that crash."""
-
-
-class DriverFailed(BuildError):
-    """A driver ended the process that tried it, or did not answer."""
 
 
 def backends_folder() -> Path:
@@ -114,29 +102,7 @@ def remove(name: str) -> bool:
 
 def probe(library: Path) -> list[str]:
     """The devices that a backend's library finds, as text. Raises BuildError if it cannot be loaded, and DriverFailed."""
-    command = [sys.executable, "-c", PROBE, str(library)]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=PROBE_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise DriverFailed(f"the driver says nothing: {library.name} was tried for {PROBE_SECONDS} seconds") from error
-    except OSError as error:
-        raise BuildError(f"{library.name} was built, but loading it failed: {error}") from error
-    if done.returncode < 0 or done.returncode > FAILED:
-        raise DriverFailed(f"the driver crashes: {library.name} was tried, which ended with {_ending(done.returncode)}")
-    if done.returncode:
-        said = "\n".join(done.stderr.strip().splitlines()[-5:]) or f"the process ended with status {done.returncode}"
-        raise BuildError(f"{library.name} was built, but cannot be loaded:\n{said}")
-    return [str(each) for each in json.loads(done.stdout.splitlines()[-1])]
-
-
-def _ending(status: int) -> str:
-    """How a process ended that did not end itself."""
-    if status < 0:
-        with contextlib.suppress(ValueError):
-            return signal.Signals(-status).name
-    return f"status {status & 0xFFFFFFFF:#x}"
+    return [str(each) for each in try_alone(library.name, PROBE, str(library))]
 
 
 def _build(

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from graphc.backends.brought import brought, without_devices
-from graphc.backends.generated import load_generated, refused
-from graphc.backends.install import DriverFailed, installed
+from graphc.backends.brought import brought, devices_found, without_devices
+from graphc.backends.generated import DRIVERS, load_generated
+from graphc.backends.install import installed
 from graphc.errors import BuildError
 from graphc.ggml_library import ggml, opened
 from graphc.once import once
@@ -30,9 +30,11 @@ def load_backends() -> None:
     ggml.ggml_backend_load_all()
     for name, library in installed().items():
         try:
+            if name in DRIVERS:
+                devices_found(name, library)
             open_library(library)
         except BuildError as error:
-            warn(f"backend {name}: {error}; `graphc doctor` may know why")
+            warn(f"backend {name}: {str(error).splitlines()[-1]}; `graphc doctor` may know why")
     load_brought()
     load_generated()
 
@@ -52,8 +54,6 @@ def load_brought() -> dict[str, str]:
                 open_library(library)
         except BuildError as error:
             absent[name] = str(error).splitlines()[-1]
-            if isinstance(error, DriverFailed):
-                refused[name] = absent[name]
     return {name: why for name, why in absent.items() if why}
 
 

@@ -102,10 +102,12 @@ def find_device(name: str) -> Any:
         plain = ggml.ggml_backend_dev_name(handle).decode().lower()
         if name.lower() in (plain, plain.removesuffix("0"), shown_name(handle).lower()):
             return handle
+    from graphc.backends.generated import load_generated
     from graphc.backends.load import load_brought
 
     known = ", ".join(map(shown_name, handles))
-    why = load_brought().get(name.lower().rstrip("0123456789"))
+    kind = name.lower().rstrip("0123456789")
+    why = load_brought().get(kind) or load_generated().get(kind)
     said = f": {why}" if why else ""
     raise GraphcError(f"no device {name!r}{said}; there is {known} (`graphc doctor` says how to get others to work)")
 
