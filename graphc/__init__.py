@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graphc.backends.precision import set_float32_matmul_precision
     from graphc.build import build_application
-    from graphc.cache import make_cache_folder
+    from graphc.cache import keep, make_cache_folder
     from graphc.compiler import compile
     from graphc.errors import GraphcError, NothingFitsError
     from graphc.files import open_regular, replacing
@@ -44,6 +44,7 @@ __all__ = [
     "compile",
     "devices",
     "from_torch",
+    "keep",
     "load",
     "make_cache_folder",
     "memory_limits",
@@ -66,6 +67,7 @@ _HOMES = {
     "devices": "graphc.runtime.devices",
     "memory_limits": "graphc.targets.ggml.run.device.options",
     "open_checkpoint": "graphc.weights.checkpoint",
+    "keep": "graphc.cache",
     "make_cache_folder": "graphc.cache",
     "open_regular": "graphc.files",
     "replacing": "graphc.files",

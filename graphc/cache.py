@@ -63,14 +63,15 @@ def read_own(path: Path) -> bytes | None:
 
 
 def keep(folder: str, name: str, content: bytes) -> None:
-    """Write a file to the cache, whole or not at all. Where that is not possible there is a warning, for all is done again
-    the next time."""
+    """Write a file to a folder of the cache, whole or not at all. Where that is not possible there is one warning, whatever was to
+    be kept, for all is done again the next time."""
     try:
         with replacing(make_cache_folder(folder) / name) as unfinished:
             unfinished.write_bytes(content)
             unfinished.chmod(0o600)
     except OSError as error:
-        warn_once(f"what was compiled or measured is not kept: {error.filename}: {error.strerror}")
+        where = error.filename or _cache()
+        warn_once(f"the cache cannot be written, so what is computed is not kept: {where}: {error.strerror}")
 
 
 def checked_name(key: str, content: bytes, ending: str) -> str:

@@ -90,7 +90,7 @@ def _compute(path: Path, content: bool, found: Future[str]) -> None:
 def known(path: Path, *, content: bool = False) -> str:
     """The hash of a file that was computed before and that is as it was then; else nothing. The file is not read."""
     try:
-        kept = json.loads(_place(path, content).read_bytes())
+        kept = json.loads((graphc.make_cache_folder(FOLDER) / _name(path, content)).read_bytes())
         if {name: kept.get(name) for name in STAMP} == _stamp(path, content) and isinstance(kept["sha256"], str):
             return str(kept["sha256"])
     except (OSError, ValueError, KeyError, AttributeError):
@@ -107,11 +107,7 @@ def kept(path: Path, *, content: bool = False) -> str:
         return found
     stamp = _stamp(path, content)
     found = sha256(path, content=content)
-    try:
-        with graphc.replacing(_place(path, content)) as unfinished:
-            unfinished.write_text(json.dumps({**stamp, "sha256": found}))
-    except OSError as problem:
-        LOG.warning("%s: the hash is not kept: %s", path, problem.strerror)
+    graphc.keep(FOLDER, _name(path, content), json.dumps({**stamp, "sha256": found}).encode())
     return found
 
 
@@ -124,10 +120,9 @@ def _stamp(path: Path, content: bool) -> dict[str, object]:
     return dict(zip(STAMP, (str(path), status.st_size, status.st_mtime_ns, content), strict=True))
 
 
-def _place(path: Path, content: bool) -> Path:
-    """Where the hash is kept. Raises OSError."""
-    name = hashlib.sha256(f"{path} {content}".encode(errors="replace")).hexdigest()[:32]
-    return graphc.make_cache_folder(FOLDER) / f"{name}.json"
+def _name(path: Path, content: bool) -> str:
+    """The file that keeps the hash."""
+    return f"{hashlib.sha256(f'{path} {content}'.encode(errors='replace')).hexdigest()[:32]}.json"
 
 
 def sha256(path: Path, *, content: bool = False) -> str:

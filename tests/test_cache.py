@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from remarks import remarked
+from remarks import records, remarked
 
 from graphc import cache, ggml_source
 from graphc.backends import install as backends
@@ -22,6 +22,7 @@ from graphc.kernels.c import compiled
 from graphc.kernels.c.compiler import find_compiler
 from graphc.runtime import peaks
 from graphc.targets.ggml.run.choose import choices
+from graphc_images import hashes
 
 only_posix = pytest.mark.skipif(os.name == "nt", reason="users of POSIX systems")
 
@@ -235,8 +236,24 @@ def test_without_a_cache_nothing_is_left_behind(tmp_path: Path, home: str) -> No
             [sys.executable, "-c", script, SOURCE], env=environment, capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
-        assert "what was compiled or measured is not kept" in done.stderr
+        assert "the cache cannot be written, so what is computed is not kept: " in done.stderr
         assert os.listdir(tmp_path / "tmp") == []
+
+
+@only_posix
+@pytest.mark.parametrize("place", ["/proc/none", "file"])
+def test_a_cache_that_cannot_be_written_is_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Whatever was to be kept, by whom."""
+    (tmp_path / "file").write_text("some")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / place))
+    with records() as found:
+        assert hashes.kept(tmp_path / "file") == hashlib.sha256(b"some").hexdigest()
+        cache.keep("kernels", "other", b"")
+        assert choices.read_choices(cache.cache_folder("ways") / "some.txt") == b""
+    (message,) = found
+    assert message.startswith(f"the cache cannot be written, so what is computed is not kept: {tmp_path / place}: ")
 
 
 def test_a_cache_that_can_only_be_read_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

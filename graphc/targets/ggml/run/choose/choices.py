@@ -66,7 +66,7 @@ def read_choices(path: Path) -> bytes:
     """The lines of a file, of which those that are choices will count, with a warning if there are others."""
     try:
         text = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return b""
     except OSError as error:
         warn_once(f"{path} is ignored: {error}")
