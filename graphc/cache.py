@@ -63,8 +63,8 @@ def read_own(path: Path) -> bytes | None:
 
 
 def keep(folder: str, name: str, content: bytes) -> None:
-    """Write a file to a folder of the cache, whole or not at all. Where that is not possible there is one warning, whatever was to
-    be kept, for all is done again the next time."""
+    """Write a file to a folder of the cache, whole or not at all. Where that is not possible there is one warning, whatever was
+    to be kept, for all is done again the next time."""
     try:
         with replacing(make_cache_folder(folder) / name) as unfinished:
             unfinished.write_bytes(content)
