@@ -29,12 +29,14 @@ ENTRIES = {
 @dataclass(frozen=True)
 class Needs:
     """The names of the libraries that one is linked with; the least version of its system (of Linux, that of glibc; Windows has
-    none); what it gives others; and where it says that it lies, or looks for others, which Windows' libraries do not."""
+    none); what it gives others; where it says that it lies, or looks for others, which Windows' libraries do not; and, of macOS,
+    whether it is signed, by anybody or nobody."""
 
     libraries: tuple[str, ...]
     version: tuple[int, ...]
     exports: tuple[str, ...]
     places: tuple[str, ...] = ()
+    signed: bool = False
 
 
 def needs_of(library: Path) -> Needs:
@@ -71,6 +73,8 @@ def check_libraries(libraries: Sequence[Path], target: Target) -> None:
         absolute = [each for each in needs.places if each.startswith("/")]
         if absolute:
             raise BuildError(f"{library.name} is bound to {', '.join(absolute)}")
+        if (target.system, target.processor) == ("macos", "arm") and not needs.signed:
+            raise BuildError(f"{library.name} is not signed: macOS loads no such library on ARM")
 
 
 def _text(content: bytes, at: int) -> str:
@@ -151,7 +155,7 @@ def _macho(content: bytes) -> Needs:
     names: list[str] = []
     places: list[str] = []
     given: tuple[str, ...] = ()
-    at, version = 32, 0
+    at, version, signed = 32, 0, False
     for _ in range(count):
         kind, size, first, second = struct.unpack_from("<IIII", content, at)
         kind &= 0x7FFFFFFF  # the first bit says that a loader must know the others
@@ -163,8 +167,9 @@ def _macho(content: bytes) -> Needs:
             given = tuple(_trie(content, exports))
         if kind == 0x32:  # the platform, and the least version
             version = second
+        signed |= kind == 0x1D
         at += size
-    return Needs(tuple(names), (version >> 16, version >> 8 & 0xFF), given, tuple(places))
+    return Needs(tuple(names), (version >> 16, version >> 8 & 0xFF), given, tuple(places), signed)
 
 
 def _trie(content: bytes, start: int, at: int = 0, before: str = "") -> Iterator[str]:

@@ -244,6 +244,18 @@ def test_a_library_that_is_bound_to_a_machine_or_a_newer_system(tmp_path):
         check_libraries([path], TARGETS["macos-arm64"])
 
 
+def test_a_library_for_macos_on_arm_must_be_signed(tmp_path):
+    """zig signs those for ARM, and no others."""
+    source = tmp_path / "some.c"
+    source.write_text('__attribute__((visibility("default"))) int of(void) { return 3; }\n')
+    for name, signed in (("macos-arm64", True), ("macos-x86_64", False)):
+        path = linked(tmp_path, source, name)
+        assert needs_of(path).signed == signed
+        check_libraries([path], TARGETS[name])
+    with pytest.raises(BuildError, match="is not signed: macOS loads no such library on ARM"):
+        check_libraries([path], TARGETS["macos-arm64"])
+
+
 def test_what_libraries_need(tmp_path):
     """Of each system's format, as zig links them."""
     source = tmp_path / "some.c"

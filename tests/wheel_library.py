@@ -63,7 +63,7 @@ def main(variant: str, *wheels: str) -> None:
     """Prints what each says."""
     said = set()
     for wheel in map(Path, wheels):
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # Wine writes a moment longer
             found = answers(wheel.resolve(), variant, Path(folder))
         print(wheel.name, found, sep="\n")
         said.add(found)
