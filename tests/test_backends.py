@@ -15,13 +15,14 @@ from graphc.backends import precision
 from graphc.backends.install import backends_folder, install, installed, probe, remove
 from graphc.backends.table import BACKENDS, find_backend
 from graphc.compiler import compile_program
-from graphc.errors import BuildError, InputError
+from graphc.errors import BuildError, GraphcError, InputError
 from graphc.kernels.c.compiler import find_compiler
 from graphc.runtime.arena import graphs, known_sections, stand_ins
 from graphc.targets.ggml.run.choose import assign as assigning
 from graphc.targets.ggml.run.choose.assign import assign
 from graphc.targets.ggml.run.choose.building import Building
 from graphc.targets.ggml.run.choose.library import load_own
+from graphc.targets.ggml.run.device import devices
 from graphc.targets.ggml.run.device.devices import open_backends
 from graphc.targets.ggml.run.device.tensors import new_context
 from graphc.targets.ggml.run.executor import Executor
@@ -266,7 +267,7 @@ def split(monkeypatch):
         with executor.context() as context:
             for graph in graphs(context, known_sections(program, {})[0], {}):
                 found = assign(executor.own, context.cpu, graph.graph)
-                parts = found.device, found.refused, found.kept
+                parts = [found[side] for side in (assigning.DEVICE, assigning.REFUSED, assigning.KEPT)]
         return tuple([name(node) for node in part] for part in parts)
 
     return run
@@ -308,9 +309,15 @@ def test_what_would_end_the_process_is_not_the_devices(monkeypatch, name, ended)
     for each in (copy, ours):
         ggml.ggml_build_forward_expand(graph, each)
     (backend, *_) = open_backends("cpu", 1)
-    for deciding in (own, None):  # without a C compiler the same
-        found = assign(deciding, backend, graph)
-        assert [ggml.ggml_op_name(node.contents.op).decode() for node in found.broken] == ended
+    found = assign(own, backend, graph)
+    assert [ggml.ggml_op_name(node.contents.op).decode() for node in found[assigning.BROKEN]] == ended
+
+
+def test_more_devices_than_the_scheduler_takes_are_refused(monkeypatch):
+    """It would end the process."""
+    monkeypatch.setattr(devices, "find_devices", lambda name: [*range(16)])
+    with pytest.raises(GraphcError, match=r"^16 devices; ggml can use at most 15 besides the CPU$"):
+        open_backends("rpc://somewhere", 1)
 
 
 def test_a_large_weight_stays_on_the_device(split):

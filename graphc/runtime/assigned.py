@@ -13,7 +13,7 @@ from typing import Any
 from graphc.ggml_library import ggml
 from graphc.runtime.arena import graphs, known_sections, made, stand_ins
 from graphc.targets.ggml.program.program import Program
-from graphc.targets.ggml.run.choose.assign import Assignment, assign
+from graphc.targets.ggml.run.choose.assign import BROKEN, KEPT, REFUSED, assign
 from graphc.targets.ggml.run.device.devices import backend_name, device_name
 from graphc.targets.ggml.run.device.options import Place, memory_limits
 from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address
@@ -69,7 +69,9 @@ def _assigned(executor: Executor, sizes: Mapping[str, int]) -> Assigned:
 def _add(found: Assigned, graph: BuiltGraph) -> None:
     """Count the steps of a graph."""
     owner, names = graph.owner, {key: name for key, (name, _, _) in made(graph)}
-    reasons = _reasons([assign(owner.executor.own, each, graph.graph) for each in owner.backends[:-1]])
+    own = owner.executor.own
+    assert own is not None
+    reasons = _reasons([assign(own, each, graph.graph) for each in owner.backends[:-1]])
     owner.compute.plan(graph.placement)
     moved: dict[tuple[int, Any], int] = {}
     for node in graph.placement.nodes:
@@ -88,7 +90,7 @@ def _add(found: Assigned, graph: BuiltGraph) -> None:
     found.moved_bytes += sum(moved.values())
 
 
-def _reasons(choices: Sequence[Assignment]) -> dict[int, str]:
+def _reasons(choices: Sequence[Mapping[int, Sequence[Any]]]) -> dict[int, str]:
     """Why the CPU computes nodes, where it is not for what they read."""
-    between = {address(node): BETWEEN for each in choices for node in each.kept}
-    return between | {address(node): CANNOT for each in choices for node in (*each.refused, *each.broken)}
+    between = {address(node): BETWEEN for sides in choices for node in sides[KEPT]}
+    return between | {address(node): CANNOT for sides in choices for node in (*sides[REFUSED], *sides[BROKEN])}

@@ -33,7 +33,7 @@ from graphc.backends.launches import Counters, Launch, Module, Place, Work
 from graphc.ggml_library import ggml
 from graphc.kernels.gpu.dialect import divisor
 from graphc.runtime.profile import Clock
-from graphc.targets.ggml.run.choose.assign import assign
+from graphc.targets.ggml.run.choose.assign import BROKEN, DEVICE, KEPT, LAUNCHED, REFUSED, assign
 from graphc.targets.ggml.run.choose.library import load_own
 from graphc.targets.ggml.run.device.tensors import address
 
@@ -51,15 +51,14 @@ def test_kernels_and_the_cpu_share_a_graph():
         assert fake().counts()["cuLaunchKernel"] - before == 3
 
 
-@pytest.mark.parametrize("own", [load_own(), None])
-def test_a_kernel_is_the_devices_wherever_it_stands(own):
+def test_a_kernel_is_the_devices_wherever_it_stands():
     """A small step between two of the CPU's stays with those, but not one that nobody else can compute."""
     with Mixed() as mixed:
         mixed.placement.reset()
-        found = assign(own, mixed.own, mixed.graph)
-        assert [address(node) for node in found.launched] == [address(node) for node in mixed.nodes]
-        assert [node.contents.op for node in found.refused] == [ggml.GGML_OP_SQR, ggml.GGML_OP_UNARY]
-        assert found.device == found.pinned == []
+        found = assign(load_own(), mixed.own, mixed.graph)
+        assert [address(node) for node in found[LAUNCHED]] == [address(node) for node in mixed.nodes]
+        assert [node.contents.op for node in found[REFUSED]] == [ggml.GGML_OP_SQR, ggml.GGML_OP_UNARY]
+        assert found[DEVICE] == found[BROKEN] == found[KEPT] == []
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -179,6 +179,13 @@ def test_it_needs_a_device_of_generated_kernels(projects: Path, tmp_path: Path) 
         assert (status, "was compiled for devices of generated kernels (--gpu sm_75, sm_80)" in said) == (1, True), said
 
 
+def test_more_devices_than_ggml_takes_are_refused(projects: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("FAKE_CUDA_DEVICES", "16")
+    devices = ",".join(f"{DEVICE[:-1]}{number}" for number in range(16))
+    status, said, _ = ran(projects, tmp_path, "flat", inputs_of(program_of("flat"), {}), "--device", devices)
+    assert (status, "16 devices; ggml can use at most 15 besides the CPU" in said) == (1, True), said
+
+
 def test_failures_of_the_driver_are_errors(projects: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = inputs_of(program_of("flat"), {})
     for call in ("cuModuleLoadDataEx", "cuModuleGetFunction", "cuLaunchKernel"):

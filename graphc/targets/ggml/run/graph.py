@@ -17,7 +17,7 @@ from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.program import Call, Input, Program
 from graphc.targets.ggml.program.sections import Section
 from graphc.targets.ggml.program.tensor import STORAGE, Activation, Constant, Tensor
-from graphc.targets.ggml.run.choose.assign import assign, order_views
+from graphc.targets.ggml.run.choose.assign import BROKEN, KEPT, LAUNCHED, assign, order_views
 from graphc.targets.ggml.run.choose.building import Building
 from graphc.targets.ggml.run.device.tensors import address, download, new_context, new_tensor, upload
 from graphc.targets.ggml.run.memory.results import Placement
@@ -107,16 +107,20 @@ class BuiltGraph:
             ggml.ggml_build_forward_expand(self.graph, tensor)
         if executor.own is not None and len(executor.servers.addresses) > 1:
             order_views(executor.own, self.graph)
-        launched = executor.launched
-        pinned: dict[int, tuple[Any, Any]] = {}
-        for device in self.owner.backends[:-1] if launched is None else ():
-            found = assign(executor.own, device, self.graph)
-            pinned |= {address(node): (node, self.owner.cpu) for node in found.pinned}
-            pinned |= {address(node): (node, device) for node in found.launched}
+        self.placement = Placement(self.context, self.graph, self._pinned())
+
+    def _pinned(self) -> list[tuple[Any, Any]]:
+        """What the scheduler would give another backend than it should, with the right one."""
+        own, launched, cpu = self.executor.own, self.executor.launched, self.owner.cpu
         if launched is not None:
-            nodes = (*(self.results[index] for index in self.works), *self.given)
-            pinned |= {address(node): (node, launched.backend) for node in nodes}
-        self.placement = Placement(self.context, self.graph, list(pinned.values()))
+            return [(node, launched.backend) for node in (*map(self.results.__getitem__, self.works), *self.given)]
+        pinned: dict[int, tuple[Any, Any]] = {}
+        for device in self.owner.backends[:-1]:
+            assert own is not None
+            found = assign(own, device, self.graph)
+            for side, backend in ((BROKEN, cpu), (KEPT, cpu), (LAUNCHED, device)):
+                pinned |= {address(node): (node, backend) for node in found[side]}
+        return list(pinned.values())
 
     @property
     def own(self) -> dict[int, str]:

@@ -26,6 +26,9 @@ struct graphc_ggml {
     GRAPHC_GGML(GRAPHC_GGML_FIELD)
 };
 
+/// Devices besides the CPU at most: ggml's scheduler takes one more, and ends the process at others.
+enum { GRAPHC_MOST_DEVICES = 15 };
+
 /// What one graph's calls are built with. It lives as long as the graph, whose custom operators read their settings in it.
 struct graphc_builder;
 

@@ -5,6 +5,7 @@
 #include "build.h"
 #include "composites.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,6 @@ enum {
     KEY_SIZE = 512,
     PRODUCT_SIZE = 128,
     SIZES_SIZE = 84,
-    MOST_DEVICES = 16,
     MOST_SOURCES = 8,  // tensors that a function of ours reads
 };
 
@@ -53,7 +53,7 @@ struct graphc_builder {
     const struct graphc_ggml * ggml;
     const struct graphc_functions * own;  // none: ggml computes everything
     int threads, devices;
-    ggml_backend_t device[MOST_DEVICES];
+    ggml_backend_t device[GRAPHC_MOST_DEVICES];
     bool pairs;   // our code rounds what it multiplies to bfloat16
     bool vulkan;  // its products read their operands wrong, or rounded, unless those lie together; its direct convolutions are fast
     bool halves;  // the devices' functions may read float32 as float16: they are no less exact than products then, or may be

@@ -1,5 +1,6 @@
 #include "graphc/device.h"
 
+#include "graphc/build.h"
 #include "graphc/error.h"
 #include "graphc/generated.h"
 #include "graphc/variants.h"
@@ -114,7 +115,7 @@ std::vector<std::string> split(const std::string & device) {
     return names;
 }
 
-/// The devices before the CPU. Throws Error if one is not there, or named twice.
+/// The devices before the CPU. Throws Error if one is not there, one is named twice, or there are too many.
 Handles choose(const std::string & device, const std::vector<std::string> & names) {
     Handles found;
     for (const std::string & name : names) {
@@ -124,6 +125,9 @@ Handles choose(const std::string & device, const std::vector<std::string> & name
     }
     if (std::set<ggml_backend_dev_t>(found.begin(), found.end()).size() < found.size()) {
         throw Error("--device " + device + ": a device is named twice");
+    }
+    if (found.size() > GRAPHC_MOST_DEVICES) {
+        throw Error(std::to_string(found.size()) + " devices; ggml can use at most " + std::to_string(GRAPHC_MOST_DEVICES) + " besides the CPU");
     }
     return found;
 }

@@ -2,10 +2,9 @@
 
 #include "residence.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-enum { MOST_HOLDERS = 16 };
 
 /// Bytes that a device is taken to have which does not say.
 #define UNKNOWN_MEMORY ((size_t) -1 >> 14)
@@ -23,7 +22,7 @@ struct holder {
 
 struct graphc_residence {
     struct held_weight * weights, ** order, ** together;  // by their numbers; as they are read; those of each call, and NULL behind them
-    struct holder holders[MOST_HOLDERS];
+    struct holder holders[GRAPHC_MOST_DEVICES];
     size_t read, told, least;  // `least`: what the weights of the device that is too small need
     int devices, tight;        // `tight`: that device, or -1
     bool spill, bounded;
@@ -53,7 +52,7 @@ void graphc_residence_free(struct graphc_residence * r) {
 }
 
 void graphc_residence_device(struct graphc_residence * r, const char * name, size_t limit, size_t free) {
-    if (r->devices == MOST_HOLDERS) return;
+    assert(r->devices < GRAPHC_MOST_DEVICES);
     struct holder * made = &r->holders[r->devices++];
     snprintf(made->name, sizeof made->name, "%s", name);
     made->limit = limit != 0 ? limit : free != 0 ? free - free / 16 : UNKNOWN_MEMORY;
@@ -81,7 +80,7 @@ static double room_on(const struct holder * holder) { return (double) holder->li
 /// Thinks of a device for each weight. Each gets a share of them in proportion to its room, in order; with `spill` no more than there is
 /// room for. True if they fill more than half of the room.
 static bool guess(struct graphc_residence * r) {
-    double left[MOST_HOLDERS], ends[MOST_HOLDERS], room = 0, space = 0, all = 0, shared = 0, passed = 0;
+    double left[GRAPHC_MOST_DEVICES], ends[GRAPHC_MOST_DEVICES], room = 0, space = 0, all = 0, shared = 0, passed = 0;
     for (int d = 0; d < r->devices; ++d) {
         const double own = room_on(&r->holders[d]);
         left[d] = own > 0 ? own : 0;

@@ -4,7 +4,7 @@
 // Weights are taken in the order in which a run reads them, so that each device computes a stretch of the model and activations cross
 // from one to the next once. Valid as C and as C++.
 
-#include "own/turns.h"
+#include "build.h"
 
 #include <stddef.h>
 

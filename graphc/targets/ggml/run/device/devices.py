@@ -19,6 +19,9 @@ from graphc.targets.ggml.run.device.options import split_devices
 MOST_THREADS = 512
 """GGML_MAX_N_THREADS: with more, ggml ends the process."""
 
+MOST_DEVICES = 15
+"""GGML_SCHED_MAX_BACKENDS, of which the CPU is one: with more, too."""
+
 
 class _Drivers:
     """True if drivers of devices and connections to servers are used in this process, and in one that it was forked from."""
@@ -62,7 +65,7 @@ def check_threads(threads: Any) -> int:
 
 def open_backends(device: str, threads: int) -> list[Any]:
     """The backends of a device, or of several with commas between, and the CPU's behind them. Raises GraphcError if there is no
-    such device, or it is named twice."""
+    such device, one is named twice, or there are too many."""
     names = [each for each in split_devices(device) if each != "cpu"]
     if names:
         from graphc.backends.load import load_backends
@@ -73,6 +76,8 @@ def open_backends(device: str, threads: int) -> list[Any]:
     handles = [handle for name in names for handle in find_devices(name)]
     if len(set(handles)) < len(handles):
         raise GraphcError(f"--device {device}: a device is named twice")
+    if len(handles) > MOST_DEVICES:
+        raise GraphcError(f"{len(handles)} devices; ggml can use at most {MOST_DEVICES} besides the CPU")
     return [*map(_opened, handles), open_cpu(threads)]
 
 

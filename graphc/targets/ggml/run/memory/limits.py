@@ -23,8 +23,8 @@ class Fitting:
     """Gives weights their places: at once where there is room, else for each graph when its sizes are known.
 
     `limits` are bytes for each of the devices before the CPU, None for what a device reports as free; with `spill` the CPU
-    computes what does not fit, else its weights are streamed. While `planning`, devices get nothing. Without code of our own, a
-    single device has all weights, and GraphcError is raised for limits and several devices.
+    computes what does not fit, else its weights are streamed. While `planning`, devices get nothing. Raises GraphcError for
+    devices without code of our own.
     """
 
     def __init__(
@@ -35,20 +35,18 @@ class Fitting:
         if len(limits) > len(names):
             known = ", ".join(names) or "the CPU, which uses weights where they lie"
             raise InputError(f"{len(limits)} limits of memory are given for {known}")
-        if own is None and (any(limits) or len(names) > 1):
-            raise GraphcError(
-                "limits of memory, and weights on several devices, need graphc's own C code, and that a C compiler: set CC, or "
-                "`pip install ziglang`"
-            )
-        reads = weights_read(program)
-        host = reads.by_host | weights.refused() | {i for i, each in enumerate(program.weights) if not each.nbytes}
         self.plan: Plan | None = None
-        if names and own is not None:
+        if names:
+            if own is None:
+                raise GraphcError(
+                    f"{', '.join(names)}: devices other than the CPU need graphc's own C code, and that a C compiler: set CC, or "
+                    "`pip install ziglang`"
+                )
+            reads = weights_read(program)
+            host = reads.by_host | weights.refused() | {i for i, each in enumerate(program.weights) if not each.nbytes}
             given = [limit or 0 for limit in (*limits, *[None] * (len(names) - len(limits)))]
             rooms = [*zip(names, given, map(free_memory, devices), strict=True)]
             self.plan = Plan(own, rooms, weights.sizes(), reads, host, spill)
-        everywhere = [0 if names and index not in host else HOST for index in range(len(program.weights))]
-        self._whole = Residence(everywhere, slots=[0] * len(names))
         self.bounded = self.plan is not None and self.plan.bounded
         if not self.bounded and not planning:
             weights.place(self.thought)
@@ -56,7 +54,7 @@ class Fitting:
     @property
     def thought(self) -> Residence:
         """Where weights are thought to lie."""
-        return self._whole if self.plan is None else self.plan.residence
+        return Residence([HOST] * len(self.weights.tensors)) if self.plan is None else self.plan.residence
 
     def fit(self, measure: Measure) -> None:
         """See that the weights leave room for a graph, which `measure` measures. Raises GraphcError if that cannot be."""
