@@ -91,8 +91,8 @@ def test_blocks_of_mobilenet_are_products():
     some = Some()
     x = some.each(some.conv(some.input("x", 2, 3, 12, 10), 24, 3), activation="clip")
     some.output(inverted(some, inverted(some, x)))
-    block = ["graphc_linear", "graphc_conv_2d_dw_last", "graphc_linear"]
-    there, back = ["ggml_permute", "graphc_copy", "graphc_conv_2d_dw_last"], ["ggml_permute", "graphc_copy"]
+    block = ["graphc_linear", "graphc_conv_2d_last", "graphc_linear"]
+    there, back = ["ggml_permute", "graphc_copy", "graphc_conv_2d_last"], ["ggml_permute", "graphc_copy"]
     assert some.functions() == ["graphc_conv_2d", *there, *block, *block, *back]
     some.check()
 
@@ -102,7 +102,7 @@ def test_blocks_of_efficientnet_are_products():
     x = some.each(some.input("x", 2, 24, 12, 10), activation="ggml_silu")
     some.output(inverted(some, x, squeeze=True, activation="ggml_silu"))
     squeezed = ["graphc_mean_over_rows", "graphc_linear", "graphc_linear", "graphc_mul", "graphc_linear"]
-    before = ["ggml_permute", "graphc_copy", "graphc_conv_2d_dw_last", "graphc_linear", "graphc_conv_2d_dw_last"]
+    before = ["ggml_permute", "graphc_copy", "graphc_conv_2d_last", "graphc_linear", "graphc_conv_2d_last"]
     assert some.functions() == [*before, *squeezed, "ggml_permute", "graphc_copy"]
     some.check()
 
@@ -140,7 +140,7 @@ def test_blocks_of_convnext_are_not_copied():
         )
         x = b.binary("ggml_add", x, b.transpose(y, (0, 3, 1, 2)))
     some.output(x)
-    block = ["graphc_conv_2d_dw_last", "graphc_layer_norm", "graphc_linear", "graphc_linear"]
+    block = ["graphc_conv_2d_last", "graphc_layer_norm", "graphc_linear", "graphc_linear"]
     found = [each for each in some.functions() if each not in ("ggml_add", "graphc_add")]
     assert found == ["ggml_permute", "graphc_copy", *block, *block, "ggml_permute", "graphc_copy"]
     some.check()
@@ -201,7 +201,7 @@ def test_blocks_of_resnet_change_no_order():
     for inner, stride in ((64, 1), (80, 2), (80, 1)):
         x = bottleneck(some, x, inner, stride)
     some.output(x)
-    window = ["ggml_permute", "graphc_conv_2d_last"]
+    window = ["graphc_conv_2d_last"]
     even, strided = ["graphc_linear", *window, "graphc_linear"], ["graphc_linear", *window, *window, "graphc_linear"]
     found = some.functions()
     assert found[:2] == found[-2:] == ["ggml_permute", "graphc_copy"]
@@ -232,9 +232,8 @@ def test_convolutions_with_channels_last_before_and_after(channels, activation):
             some.weight(outer, inner, size, size),
             some.weight(outer),
         )
-        seen = some.b.transpose(x, (0, 3, 1, 2))
         settings = (stride, stride, p0, p1, q0, q1, dilation, dilation, False, False)
-        y = some.b.call("graphc_conv_2d_last", kernel, seen, bias, *settings, rank=4)
+        y = some.b.call("graphc_conv_2d_last", kernel, x, bias, *settings, rank=4)
         some.output(some.ended(y, activation, False))
         atol = 3e-6 * size * inner**0.5  # as sums of so many products are large
         some.check(atol)
@@ -250,8 +249,7 @@ def test_what_is_not_finite_stays_where_windows_meet_it():
     some = Some()
     x, kernel = some.input("x", 2, 10, 11, 40), some.weight(33, 40, 3, 3)
     some.inputs["x"][0, 5, 5, 7], some.inputs["x"][1, 0, 0, 3] = np.inf, np.nan
-    seen = some.b.transpose(x, (0, 3, 1, 2))
-    some.output(some.b.call("graphc_conv_2d_last", kernel, seen, None, 1, 1, 1, 1, 1, 1, 1, 1, False, False, rank=4))
+    some.output(some.b.call("graphc_conv_2d_last", kernel, x, None, 1, 1, 1, 1, 1, 1, 1, 1, False, False, rank=4))
     (found,), (expected,) = some.run(), some.run(own=False)
     np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected))
     finite = np.isfinite(expected)
@@ -273,8 +271,8 @@ def test_convolutions_of_single_channels(channels, activation):
         some = Some()
         x = some.input("x", images, height, width, channels)
         kernel, bias = some.weight(channels, 1, kh, kw), some.weight(channels)
-        settings = (s0, s1, p0, p1, q0, q1, d0, d1, False)
-        y = some.b.call("graphc_conv_2d_dw_last", kernel, x, bias, *settings, rank=4)
+        settings = (s0, s1, p0, p1, q0, q1, d0, d1, False, False)
+        y = some.b.call("graphc_conv_2d_last", kernel, x, bias, *settings, rank=4)
         some.output(some.ended(y, activation or "", False))
         some.check()
         if activation is None:
@@ -297,7 +295,9 @@ def test_the_first_convolution_makes_it(channels, activation):
             some.weight(channels, inner, size, size),
             some.weight(channels),
         )
-        y = some.b.call("graphc_conv_2d_last", kernel, x, bias, stride, stride, 0, 1, 1, 1, 1, 1, False, False, rank=4)
+        seen = some.b.transpose(x, (0, 2, 3, 1))
+        settings = (stride, stride, 0, 1, 1, 1, 1, 1, False, False)
+        y = some.b.call("graphc_conv_2d_last", kernel, seen, bias, *settings, rank=4)
         some.output(some.ended(y, activation, False))
         some.check(3e-6 * size * inner**0.5)
 
@@ -308,7 +308,7 @@ def test_it_is_chosen_for_what_reads_it():
     kernel = some.weight(24, 3, 3, 3)
     y = some.ended(some.b.call("ggml_conv_2d", kernel, padded, 2, 2, 0, 0, 1, 1, rank=4), "clip", True)
     some.output(some.each(y))
-    assert some.functions() == ["graphc_conv_2d_last", "graphc_conv_2d_dw_last", "ggml_permute", "graphc_copy"]
+    assert some.functions() == ["ggml_permute", *["graphc_conv_2d_last"] * 2, "ggml_permute", "graphc_copy"]
     some.check()
 
 

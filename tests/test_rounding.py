@@ -43,7 +43,7 @@ def products() -> onnx.ModelProto:
 
 @pytest.fixture
 def fast(monkeypatch, tmp_path):
-    """Whether products are rounded is a process's choice, which is taken back."""
+    """A process chooses for all its products; the choice is taken back."""
     monkeypatch.setattr(precision, "_opened", set[str]())
     monkeypatch.setattr(precision, "_chosen", "high")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

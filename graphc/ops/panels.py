@@ -49,7 +49,7 @@ class PackedConv(Op):
         factor, zero = [*more, *[TensorType(kind, ()) for kind in (F32, BYTES[0])][len(more) :]]
         (out,), length = sums.shape, product(self.kernel) * x.shape[-1]
         if min(self.kernel) < 1 or x.rank != 4 or panels.shape != (-(-out // WIDE), -(-length // QUAD), WIDE, QUAD):
-            raise ShapeError(f"{self.name}: {panels} has not {out} packed kernels for {x}")
+            raise ShapeError(f"{self.name}: {panels} does not have {out} packed kernels for {x}")
         if factor.dtype != F32 or zero.dtype not in BYTES or x_zero.size != 1 or zero.size != 1:
             raise ShapeError(f"{self.name} does not take {given}")
         if any(each.shape not in ((), (1,), (out,)) for each in (w_zero, bias, factor)):

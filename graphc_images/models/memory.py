@@ -32,7 +32,7 @@ class Loaded:
     """Engines by key, with one limit for their weights and what they compute, all together.
 
     `limit` is that of the `device` on which they are. Without one, other devices than the CPU have what is free on them; on the
-    CPU nothing is freed, and a run is too large if the machine has not so much memory available.
+    CPU nothing is freed, and a run is too large if the machine does not have so much memory available.
     """
 
     def __init__(self, limit: Memory = None, device: str = "cpu") -> None:

@@ -91,8 +91,8 @@ OTHERS: dict[str, Arguments] = {
     "graphc_scaled_linear": lambda t: (t.whole, t.flat, t.scales, t.shifts, True, t.matrix_sum),
     "graphc_conv_2d": lambda t: (t.kernel, t.x, t.bias, 1, 1, 1, 1, 1, 1, True, False, t.image_sum),
     "graphc_conv_2d_dw": lambda t: (t.each, t.x, t.vector, 1, 1, 1, 1, 1, 1, False, t.channel),
-    "graphc_conv_2d_last": lambda t: (t.kernel, t.x, t.bias, 1, 1, 1, 1, 2, 1, 1, 1, False, False),
-    "graphc_conv_2d_dw_last": lambda t: (t.pixel_kernels, t.pixels, t.pixel, 1, 1, 1, 1, 2, 1, 1, 1, False),
+    "graphc_conv_2d_last": lambda t: (
+        t.kernel, t.builder.call("ggml_permute", t.x, 1, 2, 0, 3, rank=4), t.bias, 1, 1, 1, 1, 2, 1, 1, 1, False, False),
     **dict.fromkeys(("graphc_layer_norm", "graphc_rms_norm"), lambda t: (t.x, t.row, t.row, 0.5)),
     "graphc_group_norm": lambda t: (t.x, t.vector, t.channel, 3, 0.5, True),
     **dict.fromkeys(("graphc_gelu", "graphc_silu"), lambda t: (t.x, t.y)),

@@ -257,7 +257,7 @@ class _Function:
         return lines
 
     def place(self, place: Place) -> str:
-        """What a number is that the uses of a kernel have not in common."""
+        """What a number is that the uses of a kernel do not have in common."""
         if place.argument >= 0:
             return f"data->sizes[{len(self.file.positions) + place.argument}]"
         tensor = "dst" if place.tensor < 0 else f"dst->src[{place.tensor}]"

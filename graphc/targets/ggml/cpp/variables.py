@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import partial
 from typing import TypeAlias
 
 from graphc.targets.ggml.cpp.functions import Function, Functions, Invocation, Operand, Step
@@ -37,7 +36,6 @@ CALL_NAMES: Mapping[str, str] = {
     "graphc_scaled_linear": "product",
     "graphc_conv_2d": "conv",
     "graphc_conv_2d_dw": "conv",
-    "graphc_conv_2d_dw_last": "conv",
     "graphc_conv_2d_last": "conv",
     "graphc_mean_over_rows": "mean",
     "graphc_concat": "joined",
@@ -303,9 +301,11 @@ class Variables:
             yield ""
             return
         step = self.function.body.steps[position]
+        reads = [self.functions.operand(self.function.body, ref) for ref in self.functions.reads(step)]
+        if operand not in reads:  # only its sizes are read
+            return
         if isinstance(step, Invocation):
             names = [name if name.rstrip("_0123456789") not in PLAIN else "" for name in step.function.parameters]
-            reads = map(partial(self.functions.operand, self.function.body), self.functions.reads(step))
             yield from (name for name, read in zip(names, reads, strict=True) if read == operand)
             return
         call = self.functions.program.calls[step]

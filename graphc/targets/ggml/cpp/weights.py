@@ -54,7 +54,6 @@ KINDS: Mapping[str, str] = {
     "graphc_rms_norm": "Norm",
     "graphc_group_norm": "Norm",
     "graphc_conv_2d_dw": "Conv",
-    "graphc_conv_2d_dw_last": "Conv",
     "graphc_conv_2d_last": "Conv",
     "ggml_conv_transpose_2d_p0": "Conv",
     "ggml_im2col": "Conv",

@@ -278,10 +278,19 @@ class _Layouts:
         return found is not None and (found.ne, found.nb) == (result.ne, result.nb)
 
     def _add(self, near: Call, function: str, args: list[Arg], like: Tensor | None = None, kernel: int = -1) -> Tensor:
-        """The result of one more call, in another one's module. `like` is one of the same type and rank."""
+        """The result of one more call, in another one's module. `like` is one of the same type and rank. Reshapes of reshapes are
+        one, or none."""
+        source = args[0] if function in RESHAPES else None
+        if isinstance(source, Tensor) and source.call >= 0 and self.new.calls[source.call].function in RESHAPES:
+            source = _tensor(self.new.calls[source.call].args[0])
+            args = [source, *args[1:]]
         found = CALLS[function](*args) if kernel < 0 else like
         assert found is not None
-        tensor = Tensor(found.type, found.ne, found.nb, 4 if like is None else like.rank, call=len(self.new.calls))
+        given = RESHAPES.index(function) + 1 if source else max(arg.rank for arg in args if isinstance(arg, Tensor))
+        rank = given if like is None else like.rank
+        if isinstance(source, Tensor) and (source.ne, source.nb) == (found.ne, found.nb):
+            return replace(source, rank=rank)
+        tensor = Tensor(found.type, found.ne, found.nb, rank, call=len(self.new.calls))
         self.new.calls.append(replace(near, function=function, args=tuple(args), result=tensor, kernel=kernel))
         return tensor
 
@@ -320,10 +329,8 @@ class _Layouts:
         self.made[(index, -1, -1), False] = self._add(call, "ggml_reshape_4d", [found, *call.result.ne])
 
     def _with_channels_last(self, call: Call) -> Tensor:
-        if call.function == "graphc_conv_2d_dw":
-            return self._each_channel(call)
-        if call.function == "graphc_conv_2d":
-            return self._point(call) if _is_point(call) else self._made(call)
+        if call.function in ("graphc_conv_2d", "graphc_conv_2d_dw"):
+            return self._point(call) if _is_point(call) else self._convolution(call)
         if call.function == "ggml_permute":
             return self._as_it_was(_tensor(call.args[0]), call)
         if call.function in COPIES:
@@ -345,23 +352,15 @@ class _Layouts:
         image, (before0, behind0, before1, behind1) = self._unpadded(_tensor(call.args[1]))
         return image, [s0, s1, p0 + before0, p1 + before1, p0 + behind0, p1 + behind1, d0, d1]
 
-    def _each_channel(self, call: Call) -> Tensor:
+    def _convolution(self, call: Call) -> Tensor:
         image, settings = self._settings(call)
-        read = [self._as_it_was(_tensor(call.args[0]), call), self._last(image, call), self._vector(call.args[2], call)]
-        return self._add(call, "graphc_conv_2d_dw_last", [*read, *settings, call.args[9]])
-
-    def _made(self, call: Call) -> Tensor:
-        image, settings = self._settings(call)
-        if image.call in self.last or _is_window(call):
-            image = self._add(call, "ggml_permute", [self._last(image, call), *FIRST])
+        if image.call in self.last or not _makes_it(call):
+            image = self._last(image, call)
         else:
-            image = self._as_it_was(image, call)
-        read = [
-            self._as_it_was(_tensor(call.args[0]), call),
-            image,
-            self._vector(call.args[2], call),
-        ]
-        return self._add(call, "graphc_conv_2d_last", [*read, *settings, *call.args[9:11]])
+            image = self._add(call, "ggml_permute", [self._as_it_was(image, call), *LAST])
+        kernel, bias = self._as_it_was(_tensor(call.args[0]), call), self._vector(call.args[2], call)
+        direct, activation = call.args[9:] if call.function == "graphc_conv_2d" else (False, call.args[9])
+        return self._add(call, "graphc_conv_2d_last", [kernel, image, bias, *settings, direct, activation])
 
     def _point(self, call: Call) -> Tensor:
         kernel, image, bias = _tensor(call.args[0]), call.args[1], call.args[2]

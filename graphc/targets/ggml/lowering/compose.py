@@ -19,7 +19,7 @@ from graphc.targets.ggml.program.composites.composite import RAISED, RAISED_LAST
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program
 from graphc.targets.ggml.program.prune import live_calls
 from graphc.targets.ggml.program.rules import RESHAPES
-from graphc.targets.ggml.program.tensor import Arg, ProgramError, Quad, Tensor, dense
+from graphc.targets.ggml.program.tensor import Arg, ProgramError, Tensor, dense
 
 
 def composed(program: Program, activations: Collection[str] | None = None) -> Program:
@@ -33,12 +33,11 @@ def composed(program: Program, activations: Collection[str] | None = None) -> Pr
         host = call.host and replace(call.host, blocks=tuple(composed(each, activations) for each in call.host.blocks))
         scope = tuple(map(module_path, call.scope))  # engines of an older version have them as the exporter did
         call = replace(call, host=host, scope=scope)
-        return (_add_by_rows if _has_planes_of_rows(call) else _add)(
-            result, call, call.function, call.args, call.result
-        )
+        by_rows = _add_by_rows(result, call) if call.function == "graphc_linear" else None
+        return by_rows or _add(result, call, call.function, call.args, call.result)
 
     result = _remade(program, _composed(program, activations), add)
-    return result if activations is not None else with_channels_last(result)
+    return result if activations is not None else _without_unused(with_channels_last(result))
 
 
 def expanded(program: Program, kept: Container[str]) -> Program:
@@ -56,6 +55,11 @@ def expanded(program: Program, kept: Container[str]) -> Program:
         return made[last.result]
 
     return _remade(program, enumerate(program.calls), add)
+
+
+def _without_unused(program: Program) -> Program:
+    calls = ((index, program.calls[index]) for index in sorted(live_calls(program)))
+    return _remade(program, calls, lambda result, call: _add(result, call, call.function, call.args, call.result))
 
 
 def _remade(program: Program, calls: Iterable[tuple[int, Call]], add: Callable[[Program, Call], Tensor]) -> Program:
@@ -80,36 +84,25 @@ def _add(program: Program, call: Call, function: str, args: Iterable[Arg], layou
     return tensor
 
 
-def _has_planes_of_rows(call: Call) -> bool:
-    """True if a matrix is multiplied with rows that lie along two axes of each image: [N, H, W, K]."""
-    if call.function != "graphc_linear":
-        return False
+def _add_by_rows(program: Program, call: Call) -> Tensor | None:
+    """A product of rows that lie along two axes of each image, [N, H, W, K], by all rows of an image at once, for which what is
+    packed of the matrix is packed once; None if it is no such product."""
     weight, x, _, *sums = call.args
+    rows = [each for each in (x, *sums) if isinstance(each, Tensor) and each.ne[1:] != (1, 1, 1)]
     assert isinstance(weight, Tensor)
     assert isinstance(x, Tensor)
-    added = all(isinstance(each, Tensor) and (each.ne[1:] == (1, 1, 1) or _is_like(each, call.result)) for each in sums)
-    return x.rank == 4 and 1 not in x.ne[1:3] and x.contiguous and weight.ne[2:] == (1, 1) and added
+    along = x.ne[1:]
+    together = all(each.ne[1:] == along and each.contiguous for each in rows)
+    if x.rank != 4 or 1 in along[:2] or weight.ne[2:] != (1, 1) or not together:
+        return None
 
+    def flat(layout: Tensor) -> Tensor:
+        return dense(layout.type, (layout.ne[0], along[0] * along[1], along[2], 1), 3)
 
-def _is_like(tensor: Tensor, result: Tensor) -> bool:
-    return tensor.ne == result.ne and tensor.contiguous
-
-
-def _add_by_rows(program: Program, call: Call, function: str, args: Iterable[Arg], layout: Tensor) -> Tensor:
-    """Such a product, of all rows of an image at once, for which what is packed of the matrix is packed once."""
-
-    def flat(ne: Quad) -> Quad:
-        return ne[0], ne[1] * ne[2], ne[3], 1
-
-    def flattened(arg: Arg) -> Arg:
-        if not isinstance(arg, Tensor) or arg is weight or arg.ne[1:] == (1, 1, 1):
-            return arg
-        ne = flat(arg.ne)
-        return _add(program, call, "ggml_reshape_3d", (arg, *ne[:3]), dense(arg.type, ne, 3))
-
-    weight, *others = args
-    found = _add(program, call, function, [weight, *map(flattened, others)], dense(layout.type, flat(layout.ne), 3))
-    return _add(program, call, "ggml_reshape_4d", (found, *layout.ne), layout)
+    made = {each: _add(program, call, "ggml_reshape_3d", (each, *flat(each).ne[:3]), flat(each)) for each in rows}
+    args = [made.get(arg, arg) if isinstance(arg, Tensor) else arg for arg in call.args]
+    found = _add(program, call, call.function, args, flat(call.result))
+    return _add(program, call, "ggml_reshape_4d", (found, *call.result.ne), call.result)
 
 
 def _composed(program: Program, activations: Collection[str] | None) -> Iterator[tuple[int, Call]]:

@@ -67,32 +67,16 @@ def conv_2d_last(
     call: Expansion, kernel: Tensor, image: Tensor, bias: Tensor | None, s0: int, s1: int, p0: int, p1: int, q0: int, q1: int,
     d0: int, d1: int, direct: bool, activation: ActivationOrNone,
 ) -> Tensor:  # fmt: skip
-    """The same of images [N, C, H, W], which may be seen in such with their channels last, with pads before and behind, plus a
-    vector [C_out]; the result is [N, H, W, C_out]."""
-    function = "ggml_conv_2d_direct" if direct else "ggml_conv_2d"
-    found = channels_last(call, function, kernel, image, s0, s1, p0, p1, q0, q1, d0, d1)
-    return summed(call, found, (bias,), activation)
-
-
-@composite(made=8)
-def conv_2d_dw_last(
-    call: Expansion, kernel: Tensor, image: Tensor, bias: Tensor | None, s0: int, s1: int, p0: int, p1: int, q0: int, q1: int,
-    d0: int, d1: int, activation: ActivationOrNone,
-) -> Tensor:  # fmt: skip
-    """The same of each channel by itself, of images [N, H, W, C], with kernels [C, 1, KH, KW]."""
-    planes = call("ggml_cont", call("ggml_permute", image, 2, 0, 1, 3))
-    found = channels_last(call, "ggml_conv_2d_dw_direct", kernel, planes, s0, s1, p0, p1, q0, q1, d0, d1)
-    return summed(call, found, (bias,), activation)
-
-
-def channels_last(call: Expansion, function: str, kernel: Tensor, image: Tensor, *settings: int) -> Tensor:
-    """What a convolution of ggml's gives, whose pads are the same before and behind, with its channels last."""
-    s0, s1, p0, p1, q0, q1, d0, d1 = settings
-    image = image if image.contiguous else call("ggml_cont", image)
+    """The same of images with their channels last, [N, H, W, C], which may lie in planes, with pads before and behind, plus a
+    vector [C_out]; the result is [N, H, W, C_out]. With kernels [C, 1, KH, KW] each channel is by itself."""
+    planes = call("ggml_permute", image, 2, 0, 1, 3)
+    planes = planes if planes.contiguous else call("ggml_cont", planes)
     if (p0, p1) != (q0, q1):
-        image, p0, p1 = call("ggml_pad_ext", image, p0, q0, p1, q1, 0, 0, 0, 0), 0, 0
-    found = call(function, kernel, image, s0, s1, p0, p1, d0, d1)
-    return call("ggml_cont", call("ggml_permute", found, 1, 2, 0, 3))
+        planes, p0, p1 = call("ggml_pad_ext", planes, p0, q0, p1, q1, 0, 0, 0, 0), 0, 0
+    alone = kernel.ne[2] == 1 != image.ne[0]
+    function = "ggml_conv_2d_dw_direct" if alone else "ggml_conv_2d_direct" if direct else "ggml_conv_2d"
+    found = call(function, kernel, planes, s0, s1, p0, p1, d0, d1)
+    return summed(call, call("ggml_cont", call("ggml_permute", found, 1, 2, 0, 3)), (bias,), activation)
 
 
 def summed(call: Expansion, found: Tensor, sums: Iterable[Tensor | None], activation: ActivationOrNone) -> Tensor:

@@ -11,7 +11,7 @@ struct backend {
     struct ggml_backend ggml;
     struct gpu_unit * unit;
     struct gpu_queue * queue;
-    struct gpu_room room;
+    struct gpu_workspace workspace;
     struct gpu_plan plan;
     struct gpu_recordings recordings;
     enum graphc_gpu_mode mode;
@@ -40,8 +40,8 @@ static void free_backend(ggml_backend_t backend) {
     gpu_settle(b->unit, b->queue);
     gpu_recordings_free(&b->recordings, b->unit);
     free_events(b);
-    gpu_buffer_free(b->room.scratch);
-    gpu_buffer_free(b->room.counters);
+    gpu_buffer_free(b->workspace.scratch);
+    gpu_buffer_free(b->workspace.counters);
     calls_of(b)->queue_free(b->unit->open, b->queue);
     gpu_plan_free(&b->plan);
     gpu_drop(b->unit);
@@ -50,8 +50,8 @@ static void free_backend(ggml_backend_t backend) {
 
 /// Where launches failed, nobody knows what they left: the next run has new counters.
 static void forget_counters(struct backend * b) {
-    gpu_buffer_free(b->room.counters);
-    b->room.counters = NULL, b->room.counters_size = 0;
+    gpu_buffer_free(b->workspace.counters);
+    b->workspace.counters = NULL, b->workspace.counters_size = 0;
 }
 
 static void synchronize(ggml_backend_t backend) {
@@ -131,13 +131,14 @@ static bool make_larger(struct backend * b, struct gpu_buffer ** memory, size_t 
     return *memory != NULL;
 }
 
-static bool grow_room(struct backend * b, struct gpu_room wanted) {
-    struct gpu_room * room = &b->room;
-    if (wanted.scratch_size > room->scratch_size && !make_larger(b, &room->scratch, &room->scratch_size, wanted.scratch_size)) return false;
-    if (wanted.counters_size <= room->counters_size) return true;
-    if (!make_larger(b, &room->counters, &room->counters_size, wanted.counters_size)) return false;
-    const struct gpu_place place = {room->counters->memory, 0};
-    const enum gpu_status status = calls_of(b)->fill(b->unit->open, b->queue, place, 0, room->counters_size);
+static bool grow_workspace(struct backend * b, struct gpu_workspace wanted) {
+    struct gpu_workspace * workspace = &b->workspace;
+    const bool larger = wanted.scratch_size > workspace->scratch_size;
+    if (larger && !make_larger(b, &workspace->scratch, &workspace->scratch_size, wanted.scratch_size)) return false;
+    if (wanted.counters_size <= workspace->counters_size) return true;
+    if (!make_larger(b, &workspace->counters, &workspace->counters_size, wanted.counters_size)) return false;
+    const struct gpu_place place = {workspace->counters->memory, 0};
+    const enum gpu_status status = calls_of(b)->fill(b->unit->open, b->queue, place, 0, workspace->counters_size);
     if (gpu_check(b->unit, status, "clearing counters")) return true;
     forget_counters(b);
     return false;
@@ -250,8 +251,8 @@ static void describe(struct backend * b) {
 static enum ggml_status compute(ggml_backend_t backend, struct ggml_cgraph * graph) {
     struct backend * b = own(backend);
     if (gpu_is_lost(b->unit) || gpu_has_failed()) return GGML_STATUS_FAILED;  // what it reads may not be there
-    const struct gpu_room wanted = gpu_room_of(b->unit->host->functions, graph);
-    if (!grow_room(b, wanted) || !gpu_plan_graph(b->unit, &b->plan, graph, &b->room)) return GGML_STATUS_FAILED;
+    const struct gpu_workspace wanted = gpu_workspace_of(b->unit->host->functions, graph);
+    if (!grow_workspace(b, wanted) || !gpu_plan_graph(b->unit, &b->plan, graph, &b->workspace)) return GGML_STATUS_FAILED;
     if (b->plan.count == 0) return GGML_STATUS_SUCCESS;
     describe(b);
     const bool done = b->timer != NULL                  ? launch_timed(b)

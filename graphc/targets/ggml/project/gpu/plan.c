@@ -36,8 +36,8 @@ void graphc_gpu_node(struct ggml_tensor * node, int thread, int threads, void * 
              node->name[0] == 0 ? "a node" : node->name, kernel == NULL ? "none" : kernel->name);
 }
 
-struct gpu_room gpu_room_of(const struct graphc_gpu_ggml * ggml, struct ggml_cgraph * graph) {
-    struct gpu_room most = {0};
+struct gpu_workspace gpu_workspace_of(const struct graphc_gpu_ggml * ggml, struct ggml_cgraph * graph) {
+    struct gpu_workspace most = {0};
     for (int i = 0; i < ggml->graph_n_nodes(graph); i++) {
         const struct graphc_launches * launches = launches_of(ggml->graph_node(graph, i));
         for (int j = 0; launches != NULL && j < launches->count; j++) {
@@ -50,15 +50,15 @@ struct gpu_room gpu_room_of(const struct graphc_gpu_ggml * ggml, struct ggml_cgr
 }
 
 /// Room for so many bytes, with what is in it already.
-static bool reserve(struct gpu_unit * unit, void ** memory, size_t * room, size_t needed) {
-    if (needed <= *room) return true;
+static bool reserve(struct gpu_unit * unit, void ** memory, size_t * capacity, size_t needed) {
+    if (needed <= *capacity) return true;
     const size_t wanted = 2 * needed;
     void * moved = realloc(*memory, wanted);
     if (moved == NULL) {
         gpu_fail(unit, "the host has no memory left");
         return false;
     }
-    *memory = moved, *room = wanted;
+    *memory = moved, *capacity = wanted;
     return true;
 }
 
@@ -83,9 +83,10 @@ static void put(struct gpu_plan * plan, const void * bytes, size_t size) {
 
 /// The memory that an argument points to, and where in it; NULL if that is no memory of the device.
 static const struct gpu_buffer * buffer_of(const struct gpu_unit * unit, const struct ggml_tensor * node,
-                                           const struct graphc_argument * argument, const struct gpu_room * room, size_t * start) {
-    if (argument->kind == GRAPHC_SCRATCH) return *start = 0, room->scratch;
-    if (argument->kind == GRAPHC_COUNTERS) return *start = 0, room->counters;
+                                           const struct graphc_argument * argument, const struct gpu_workspace * workspace,
+                                           size_t * start) {
+    if (argument->kind == GRAPHC_SCRATCH) return *start = 0, workspace->scratch;
+    if (argument->kind == GRAPHC_COUNTERS) return *start = 0, workspace->counters;
     if (argument->number < -1 || argument->number >= GGML_MAX_SRC) return NULL;
     const struct ggml_tensor * tensor = argument->number < 0 ? node : node->src[argument->number];
     const struct gpu_buffer * found = tensor == NULL ? NULL : gpu_buffer_of(tensor, start);
@@ -93,7 +94,7 @@ static const struct gpu_buffer * buffer_of(const struct gpu_unit * unit, const s
 }
 
 static bool resolve(struct gpu_unit * unit, struct gpu_plan * plan, const struct ggml_tensor * node,
-                    const struct graphc_argument * argument, const struct gpu_room * room, struct gpu_argument * to) {
+                    const struct graphc_argument * argument, const struct gpu_workspace * workspace, struct gpu_argument * to) {
     memset(to, 0, sizeof *to);
     if (argument->kind == GRAPHC_VALUE) {
         if (argument->number != 4 && argument->number != 8 && argument->number != 12) {
@@ -106,7 +107,7 @@ static bool resolve(struct gpu_unit * unit, struct gpu_plan * plan, const struct
         return true;
     }
     size_t start = 0;
-    const struct gpu_buffer * buffer = buffer_of(unit, node, argument, room, &start);
+    const struct gpu_buffer * buffer = buffer_of(unit, node, argument, workspace, &start);
     if (buffer == NULL) {
         gpu_fail(unit, "source %" PRId32 " of %s does not lie on the device", argument->number, node->name);
         return false;
@@ -119,7 +120,7 @@ static bool resolve(struct gpu_unit * unit, struct gpu_plan * plan, const struct
 }
 
 static bool add(struct gpu_unit * unit, struct gpu_plan * plan, const struct ggml_tensor * node, const struct graphc_launch * launch,
-                const struct gpu_room * room, struct gpu_argument * arguments) {
+                const struct gpu_workspace * workspace, struct gpu_argument * arguments) {
     if (launch->count < 0 || launch->count > GPU_MOST_ARGUMENTS) {
         gpu_fail(unit, "kernel %s: %" PRId32 " arguments; there may be %d", launch->kernel->name, launch->count, GPU_MOST_ARGUMENTS);
         return false;
@@ -135,14 +136,15 @@ static bool add(struct gpu_unit * unit, struct gpu_plan * plan, const struct ggm
     put(plan, launch->threads, sizeof launch->threads);
     put(plan, &launch->shared, sizeof launch->shared);
     for (int i = 0; i < launch->count; i++) {
-        if (!resolve(unit, plan, node, &launch->arguments[i], room, &arguments[i])) return false;
+        if (!resolve(unit, plan, node, &launch->arguments[i], workspace, &arguments[i])) return false;
     }
     return true;
 }
 
 static bool is_empty(const struct graphc_launch * launch) { return launch->grid[0] == 0 || launch->grid[1] == 0 || launch->grid[2] == 0; }
 
-bool gpu_plan_graph(struct gpu_unit * unit, struct gpu_plan * plan, struct ggml_cgraph * graph, const struct gpu_room * room) {
+bool gpu_plan_graph(struct gpu_unit * unit, struct gpu_plan * plan, struct ggml_cgraph * graph,
+                    const struct gpu_workspace * workspace) {
     const struct graphc_gpu_ggml * ggml = unit->host->functions;
     plan->count = 0, plan->key_size = 0;
     if (!make_room(unit, plan, graph)) return false;
@@ -154,7 +156,7 @@ bool gpu_plan_graph(struct gpu_unit * unit, struct gpu_plan * plan, struct ggml_
         for (int j = 0; launches != NULL && j < launches->count; j++) {
             const struct graphc_launch * launch = &launches->each[j];
             if (is_empty(launch)) continue;
-            if (!add(unit, plan, node, launch, room, arguments)) return false;
+            if (!add(unit, plan, node, launch, workspace, arguments)) return false;
             arguments += launch->count;
         }
     }

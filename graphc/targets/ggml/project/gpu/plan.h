@@ -21,15 +21,16 @@ struct gpu_plan {
 };
 
 /// Memory of a backend that its launches have besides tensors, and how many bytes it has. Counters are 0 while nothing runs.
-struct gpu_room {
+struct gpu_workspace {
     struct gpu_buffer *scratch, *counters;
     size_t scratch_size, counters_size;
 };
 
 /// How many bytes of it a graph wants.
-struct gpu_room gpu_room_of(const struct graphc_gpu_ggml * ggml, struct ggml_cgraph * graph);
+struct gpu_workspace gpu_workspace_of(const struct graphc_gpu_ggml * ggml, struct ggml_cgraph * graph);
 
 /// Find out what a graph launches. Returns false, with an error, if it cannot be launched on the device.
-bool gpu_plan_graph(struct gpu_unit * unit, struct gpu_plan * plan, struct ggml_cgraph * graph, const struct gpu_room * room);
+bool gpu_plan_graph(struct gpu_unit * unit, struct gpu_plan * plan, struct ggml_cgraph * graph,
+                    const struct gpu_workspace * workspace);
 
 void gpu_plan_free(struct gpu_plan * plan);

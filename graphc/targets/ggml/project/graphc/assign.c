@@ -73,28 +73,31 @@ static int index_of(const struct assigned_node * sorted, int count, const struct
     return found == NULL ? -1 : ((const struct assigned_node *) found)->index;
 }
 
-/// What is light, made from the CPU's alone, and read by the CPU's alone, becomes the CPU's. `fed` and `lost` are as many zeros as nodes.
+/// Of a node: whether it is the CPU's or could be by what it reads, and whether anything reads it, or anything that is the device's.
+struct around {
+    bool fed, read, lost;
+};
+
+/// What is light, made from the CPU's alone, and read by the CPU's alone, becomes the CPU's. `around` has as many zeros as nodes.
 static void keep_between(const struct graphc_ggml * ggml, struct ggml_cgraph * graph, const struct assigned_node * sorted, int count,
-                         unsigned char * sides, bool * fed, bool * lost) {
-    enum { READ = 1 };
+                         unsigned char * sides, struct around * around) {
     for (int i = 0; i < count; ++i) {  // made from the CPU's alone
         const struct ggml_tensor * node = ggml->graph_node(graph, i);
         bool reads = false, all = true;
         for (int k = 0; k < GGML_MAX_SRC; ++k) {
             const int source = index_of(sorted, count, source_of(node, k));
-            if (source >= 0) reads = true, all = all && fed[source];
+            if (source >= 0) reads = true, all = all && around[source].fed;
         }
         const bool light = sides[i] == GRAPHC_DEVICE && !graphc_is_view(node) && is_light(ggml, node);
-        fed[i] = is_cpus(sides[i]) || (light && reads && all);
+        around[i].fed = is_cpus(sides[i]) || (light && reads && all);
     }
-    unsigned char * read = sides + count;
     for (int i = count - 1; i >= 0; --i) {  // read by the CPU's alone
         const struct ggml_tensor * node = ggml->graph_node(graph, i);
         if (graphc_is_view(node)) continue;
-        if (sides[i] == GRAPHC_DEVICE && fed[i] && read[i] == READ && !lost[i]) sides[i] = GRAPHC_KEPT;
+        if (sides[i] == GRAPHC_DEVICE && around[i].fed && around[i].read && !around[i].lost) sides[i] = GRAPHC_KEPT;
         for (int k = 0; k < GGML_MAX_SRC; ++k) {
             const int source = index_of(sorted, count, source_of(node, k));
-            if (source >= 0) read[source] = READ, lost[source] = lost[source] || !is_cpus(sides[i]);
+            if (source >= 0) around[source].read = true, around[source].lost = around[source].lost || !is_cpus(sides[i]);
         }
     }
 }
@@ -102,25 +105,22 @@ static void keep_between(const struct graphc_ggml * ggml, struct ggml_cgraph * g
 bool graphc_assign(const struct graphc_ggml * ggml, ggml_backend_t device, const char * backend, struct ggml_cgraph * graph,
                    unsigned char * sides) {
     const int count = ggml->graph_n_nodes(graph);
-    const size_t size = (size_t) count + 1;
     struct assigned_node * sorted = sorted_nodes(ggml, graph);
-    unsigned char * work = (unsigned char *) calloc(2 * size, 1);
-    bool * flags = (bool *) calloc(2 * size, sizeof *flags);
-    const bool enough = sorted != NULL && work != NULL && flags != NULL;
+    struct around * around = (struct around *) calloc((size_t) count + 1, sizeof *around);
+    const bool enough = sorted != NULL && around != NULL;
     bool cpu = false;
-    for (int i = 0; enough && i < count; ++i) {
+    for (int i = 0; i < count; ++i) {
         const struct ggml_tensor * node = ggml->graph_node(graph, i);
+        sides[i] = GRAPHC_DEVICE;
         if (graphc_is_view(node)) continue;
-        if (ends_the_process(ggml, backend, node)) work[i] = GRAPHC_BROKEN;
-        else if (!ggml->backend_supports_op(device, node)) work[i] = GRAPHC_REFUSED;
-        else if (node->op == GGML_OP_CUSTOM) work[i] = GRAPHC_LAUNCHED;
-        cpu = cpu || is_cpus(work[i]);
+        if (ends_the_process(ggml, backend, node)) sides[i] = GRAPHC_BROKEN;
+        else if (!ggml->backend_supports_op(device, node)) sides[i] = GRAPHC_REFUSED;
+        else if (node->op == GGML_OP_CUSTOM) sides[i] = GRAPHC_LAUNCHED;
+        cpu = cpu || is_cpus(sides[i]);
     }
-    if (enough && cpu) keep_between(ggml, graph, sorted, count, work, flags, flags + count);
-    if (enough) memcpy(sides, work, (size_t) count);
+    if (enough && cpu) keep_between(ggml, graph, sorted, count, sides, around);
     free(sorted);
-    free(work);
-    free(flags);
+    free(around);
     return enough;
 }
 

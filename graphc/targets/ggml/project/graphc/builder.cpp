@@ -1,10 +1,14 @@
 #include "graphc/builder.h"
 
 #include "graphc/error.h"
+#include "graphc/paths.h"
 #include "graphc/weights.h"
 
 #include "assign.c"
 #include "build.c"
+
+#include <fstream>
+#include <iterator>
 
 namespace graphc {
 
@@ -18,6 +22,16 @@ const graphc_ggml & functions_of_ggml() {
 }
 
 }  // namespace
+
+std::string read_choices(const std::filesystem::path & file) {
+    if (is_special(file)) throw Error(text_of(file) + " is not a file");
+    std::ifstream stream(file, std::ios::binary);
+    if (!stream) throw Error(text_of(file) + " cannot be read");
+    std::string text(std::istreambuf_iterator<char>(stream), {});
+    const int line = graphc_builder_choose(nullptr, text.data(), text.size());
+    if (line != 0) throw Error(text_of(file) + ": line " + std::to_string(line) + " is not a choice that this program knows");
+    return text;
+}
 
 Tensor checked(Tensor tensor) {
     if (tensor == nullptr) throw Error("not enough memory for a graph");

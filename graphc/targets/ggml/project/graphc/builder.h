@@ -4,6 +4,7 @@
 #include "graphc/build.h"
 #include "graphc/device.h"
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -40,6 +41,10 @@ void order_views(ggml_cgraph * graph);
 using Tensor = ggml_tensor *;
 using Tensors = std::vector<Tensor>;
 using Activation = const graphc_activation *;
+
+/// Ways of computing calls that were measured to be the fastest on a device: the text of a file that `graphc tune --output FILE` wrote
+/// (see `graphc_builder_choose`). Throws Error if it cannot be read, or holds anything but choices between known ways.
+std::string read_choices(const std::filesystem::path & file);
 
 /// The tensor. Throws Error if there is none: without memory.
 Tensor checked(Tensor tensor);

@@ -1,6 +1,6 @@
 #include "graphc/model.h"
 
-#include "graphc/choices.h"
+#include "graphc/builder.h"
 
 #include <cmath>
 #include <numeric>

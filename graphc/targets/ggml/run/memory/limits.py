@@ -39,8 +39,8 @@ class Fitting:
         if names:
             if own is None:
                 raise GraphcError(
-                    f"{', '.join(names)}: devices other than the CPU need graphc's own C code, and that a C compiler: set CC, or "
-                    "`pip install ziglang`"
+                    f"{', '.join(names)}: devices other than the CPU need graphc's own C code, which needs a C compiler: "
+                    "set CC, or `pip install ziglang`"
                 )
             reads = weights_read(program)
             host = reads.by_host | weights.refused() | {i for i, each in enumerate(program.weights) if not each.nbytes}

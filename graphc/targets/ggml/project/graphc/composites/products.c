@@ -118,13 +118,6 @@ static tensor * by_ggml(builder * b, convolution * function, tensor * kernel, te
     return function(b->context, kernel, image, s.s0, s.s1, s.p0, s.p1, s.d0, s.d1);
 }
 
-/// The same with its channels last.
-static tensor * last_by_ggml(builder * b, convolution * function, tensor * kernel, tensor * image, struct strides s, struct tail tail) {
-    if (!b->ggml->is_contiguous(image)) image = b->ggml->cont(b->context, image);
-    tensor * found = by_ggml(b, function, kernel, image, s);
-    return with_tail(b, b->ggml->cont(b->context, b->ggml->permute(b->context, found, 1, 2, 0, 3)), tail);
-}
-
 /// Has what Winograd's way transforms before be a source of it, of so many elements: a kernel and an image become the image, that and the
 /// kernel. False without memory.
 static bool transformed_before(builder * b, ggml_custom_op_t operands, int64_t elements, const struct graphc_conv_2d_settings * settings,
@@ -204,31 +197,24 @@ tensor * graphc_build_conv_2d_last(builder * b, tensor * kernel, tensor * image,
                                    int d0, int d1, bool direct, const struct graphc_activation * activation) {
     const struct tail tail = {bias, NULL, 0, activation};
     const struct strides strides = {s0, s1, p0, p1, q0, q1, d0, d1};
+    const bool alone = kernel->ne[2] == 1 && image->ne[0] != 1;  // each channel by itself
     int64_t ne[] = {kernel->ne[3], 0, 0, image->ne[3]};
-    struct graphc_conv_2d_settings settings = settings_of(&strides, kernel->ne, image->ne, ne + 1);
+    struct graphc_conv_2d_settings settings = settings_of(&strides, kernel->ne, image->ne + 1, ne + 1);
     settings.types = b->ggml->get_type_traits(kernel->type);
-    if (b->own == NULL || !b->own->takes_conv_2d_last(kernel, image, &settings)) {
-        return last_by_ggml(b, direct ? b->ggml->conv_2d_direct : b->ggml->conv_2d, kernel, image, strides, tail);
+    bool own = b->own != NULL;
+    if (own) own = alone ? b->own->takes_conv_2d_dw_last(kernel, image) : b->own->takes_conv_2d_last(kernel, image, &settings);
+    if (!own) {
+        convolution * function = alone ? b->ggml->conv_2d_dw_direct : direct ? b->ggml->conv_2d_direct : b->ggml->conv_2d;
+        tensor * planes = b->ggml->permute(b->context, image, 2, 0, 1, 3);
+        if (!b->ggml->is_contiguous(planes)) planes = b->ggml->cont(b->context, planes);
+        tensor * found = b->ggml->permute(b->context, by_ggml(b, function, kernel, planes, strides), 1, 2, 0, 3);
+        return with_tail(b, b->ggml->cont(b->context, found), tail);
     }
-    settings.pairs = !b->ggml->is_contiguous(image) && rounds(b, kernel);
+    settings.pairs = !alone && b->ggml->is_contiguous(image) && rounds(b, kernel);
     tensor * sources[] = {kernel, image, NULL};
     const bool winograd = b->own->takes_winograd_last(kernel, image, &settings);
     const int64_t elements = winograd ? b->own->winograd_last_size(kernel, image, &settings, b->threads) : 0;
     if (winograd && !transformed_before(b, b->own->winograd_last_operands, elements, &settings, sources)) return NULL;
-    ggml_custom_op_t function = winograd ? b->own->winograd_last : b->own->conv_2d_last;
+    ggml_custom_op_t function = winograd ? b->own->winograd_last : alone ? b->own->conv_2d_dw_last : b->own->conv_2d_last;
     return computed_with_tail(b, function, &settings, sizeof settings, &settings.activation, ne, sources, winograd ? 3 : 2, false, tail);
-}
-
-tensor * graphc_build_conv_2d_dw_last(builder * b, tensor * kernel, tensor * image, tensor * bias, int s0, int s1, int p0, int p1, int q0, int q1,
-                                      int d0, int d1, const struct graphc_activation * activation) {
-    const struct tail tail = {bias, NULL, 0, activation};
-    const struct strides strides = {s0, s1, p0, p1, q0, q1, d0, d1};
-    if (b->own == NULL || !b->own->takes_conv_2d_dw_last(kernel, image)) {
-        tensor * planes = b->ggml->cont(b->context, b->ggml->permute(b->context, image, 2, 0, 1, 3));
-        return last_by_ggml(b, b->ggml->conv_2d_dw_direct, kernel, planes, strides, tail);
-    }
-    int64_t ne[] = {image->ne[0], 0, 0, image->ne[3]};
-    struct graphc_conv_2d_settings settings = settings_of(&strides, kernel->ne, image->ne + 1, ne + 1);
-    tensor * sources[] = {kernel, image};
-    return computed_with_tail(b, b->own->conv_2d_dw_last, &settings, sizeof settings, &settings.activation, ne, sources, 2, false, tail);
 }

@@ -138,7 +138,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
     const bool pairs = settings->pairs && depth <= DEEPEST_PAIRS && values <= DEEPEST_PAIRS, rows_of_v = is_float_rows(v);
     const bool large = depth > LARGE_HEAD, many = queries * q->ne[2] * q->ne[3] >= MANY_UNITS * nth * LARGE_TOGETHER * PANEL;
     const int64_t most = pairs ? TOGETHER : large && many ? LARGE_TOGETHER : 1, at_once = pairs ? KEYS_IN_PAIRS : large ? FEW_KEYS : KEYS;
-    const int64_t room = (pairs ? DEEPEST_PAIRS : DEEPEST) * PANEL;
+    const int64_t panel_size = (pairs ? DEEPEST_PAIRS : DEEPEST) * PANEL;
     const int64_t wide = most * PANEL, groups = parts_of(queries, wide), deep = pairs ? pairs_in(depth) : depth;
     const tile_function * along = pairs ? paired_tiles : tiles, * down = pairs ? transposed_paired_tiles : transposed_tiles;
     const tile_function * parts = rows_of_v ? along : down;
@@ -157,11 +157,11 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
         const char * rows = (const char *) q->data + first * q->nb[1] + i2 * q->nb[2] + i3 * q->nb[3];
         for (int64_t x = 0; x < count; x += PANEL) {
             struct state * s = &states[x / PANEL];
-            float * panel = panels + x / PANEL * room;
+            float * panel = panels + x / PANEL * panel_size;
             pack_queries(rows + x * q->nb[1], q->nb[1], min_of(count - x, PANEL), depth, settings->factor, panel);
             if (pairs) pair_panel(panel, depth, panel);
             for (int j = 0; j < VECTORS; ++j) s->largest[j] = all(-__builtin_inff()), s->sum[j] = all(0);
-            s->result = results + x / PANEL * room;
+            s->result = results + x / PANEL * panel_size;
             for (int64_t i = 0; i < values * PANEL; ++i) s->result[i] = 0;
         }
         for (int64_t key = 0; key < keys; key += at_once) {
@@ -173,7 +173,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
             if (pairs) some = round_keys(some, block, depth, values, rows_of_v, &shared);
             for (int64_t x = 0; x < count; x += PANEL) {
                 struct state * s = &states[x / PANEL];
-                const float * panel = panels + x / PANEL * room;
+                const float * panel = panels + x / PANEL * panel_size;
                 for (int64_t i = 0; i < block; i += ROWS) {
                     const float * a = some.keys + i * some.next_key;
                     const struct ahead next = rows_ahead(a + ROWS * some.next_key, some.next_key * (int64_t) sizeof(float));

@@ -133,7 +133,7 @@ static void multiply_pixels(const float * windows, const float * kernels, int64_
 
 bool graphc_takes_conv_2d_last(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
     const bool numbers = kernel->type == GGML_TYPE_F32 || s->types->blck_size == 1, small = kernel->ne[0] * kernel->ne[1] <= MOST_PLACES_OF_ROWS;
-    return is_weight(kernel, s->types) && (is_dense(image) || (has_channels_last(image) && numbers && small));
+    return is_weight(kernel, s->types) && (has_planes(image) || (is_dense(image) && numbers && small));
 }
 
 /// Some channels of kernels [rows][channels][places], from the row `row` on, as the columns of panels, or as columns of pairs: what belongs
@@ -165,7 +165,7 @@ static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct 
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
     const int64_t places = kernel->ne[0] * kernel->ne[1], channels = kernel->ne[2], columns = dst->ne[0], rows = dst->ne[1] * dst->ne[2] * dst->ne[3];
     const int64_t together = even_split(channels, DEPTH / places);
-    struct windows_last w = {channels, 0, image->ne[0], image->ne[1], dst->ne[1], dst->ne[2], kernel->ne[0], kernel->ne[1]};
+    struct windows_last w = {channels, 0, image->ne[1], image->ne[2], dst->ne[1], dst->ne[2], kernel->ne[0], kernel->ne[1]};
     w.s0 = s->s0, w.s1 = s->s1, w.p0 = s->p0, w.p1 = s->p1, w.d0 = s->d0, w.d1 = s->d1;
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
     const struct units u = cut(rows, columns, 1, nth);
@@ -193,9 +193,9 @@ void graphc_conv_2d_last(struct ggml_tensor * dst, int ith, int nth, void * user
     enum { MOST_PIXELS_OF_UNIT = 16 * PANEL };
     struct graphc_conv_2d_settings * s = userdata;
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1], * bias = dst->src[2];
-    if (!is_dense(image)) return multiply_windows(dst, ith, nth, s);
+    if (!has_planes(image)) return multiply_windows(dst, ith, nth, s);
     const int64_t depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2], channels = kernel->ne[3], pixels = dst->ne[1] * dst->ne[2];
-    const struct windows w = {image->ne[0], image->ne[1], dst->ne[1], kernel->ne[0], kernel->ne[1], *s};
+    const struct windows w = {image->ne[1], image->ne[2], dst->ne[1], kernel->ne[0], kernel->ne[1], *s};
     const int64_t across = parts_of(channels, COLUMNS), panels = parts_of(pixels, PANEL);
     const int64_t together = PANEL * min_of(parts_of(panels, parts_of(4 * nth, across * dst->ne[3])), MOST_PIXELS_OF_UNIT / PANEL);
     const int64_t down = parts_of(pixels, together), units = across * down * dst->ne[3];

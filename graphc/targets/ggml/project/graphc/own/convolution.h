@@ -26,7 +26,7 @@ GRAPHC_API bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const st
 /// What `ggml_conv_2d` gives for the kernel src[0], the image src[1] and the settings, plus src[2] and all behind it.
 GRAPHC_API void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
-/// True if `graphc_conv_2d_last` does: an image may have its channels last, too, as [N, C, H, W] seen in what lies as [N, H, W, C].
+/// True if `graphc_conv_2d_last` does for an image [N, H, W, C], which may lie in planes, as [N, C, H, W].
 GRAPHC_API bool graphc_takes_conv_2d_last(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
                                           const struct graphc_conv_2d_settings * settings);
 

@@ -409,11 +409,11 @@ static inline bool is_packed(const struct ggml_tensor * t, int64_t block, size_t
 /// True if the elements are float32 and lie one after the other.
 static inline bool is_dense(const struct ggml_tensor * t) { return t->type == GGML_TYPE_F32 && is_packed(t, 1, sizeof(float)); }
 
-/// True if a float32 image's channels lie one after the other, and then its pixels.
-static inline bool has_channels_last(const struct ggml_tensor * t) {
-    const size_t each = t->ne[2] * sizeof(float);
-    const bool pixels = t->nb[0] == each && t->nb[1] == each * t->ne[0] && t->nb[3] == t->nb[1] * t->ne[1];
-    return t->type == GGML_TYPE_F32 && t->nb[2] == sizeof(float) && pixels;
+/// True if a float32 image [N, H, W, C] lies in planes, as [N, C, H, W].
+static inline bool has_planes(const struct ggml_tensor * t) {
+    struct ggml_tensor planes = *t;
+    for (int i = 0; i < 3; ++i) planes.ne[i] = t->ne[(i + 1) % 3], planes.nb[i] = t->nb[(i + 1) % 3];
+    return is_dense(&planes);
 }
 
 /// True if the elements can be read as float32 and lie one after the other.

@@ -322,9 +322,9 @@ struct vectors_span {
 /// For each stretch of a block's elements that lies within a row.
 #define EACH_ROW(span) \
     for (int64_t row = 0, lane = 0, from = (span)->first, count; \
-         lane < (span)->lanes[2] && (count = least((span)->extent - from, (span)->lanes[2] - lane), true); lane += count, from = 0, ++row)
+         lane < (span)->lanes[2] && (count = min64((span)->extent - from, (span)->lanes[2] - lane), true); lane += count, from = 0, ++row)
 
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void * place_of(const struct vectors * v, i32 number) { return v->memory + v->registers[number].place; }
 
@@ -520,12 +520,12 @@ static void count_rows(int64_t * to, int64_t rows, int64_t row, int64_t step, in
 
 /// The blocks of a part of a frame's elements.
 static void run_frame(const struct vectors * v, const struct vectors_frame * frame, int64_t begin, int64_t end) {
-    const int64_t most = least(v->block, end - begin);
+    const int64_t most = min64(v->block, end - begin);
     const struct vectors_axis * axes = v->axes + frame->first_axis, * inner = axes + frame->axes - 1;
     struct vectors_span span = {{1, most, most}, 0, v->numbers[inner->extent]};
     carry_out(v, &span, frame->once, frame->body);
     for (; begin < end; begin += v->block) {
-        const int64_t n = least(v->block, end - begin), first_row = begin / span.extent;
+        const int64_t n = min64(v->block, end - begin), first_row = begin / span.extent;
         span.first = begin % span.extent;
         span.lanes[1] = (span.first + n - 1) / span.extent + 1;
         span.lanes[2] = n;

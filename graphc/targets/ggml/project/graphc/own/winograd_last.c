@@ -27,7 +27,7 @@ struct plan_last {
 };
 
 static struct plan_last plan_last_of(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
-    struct plan_last p = {.channels = kernel->ne[2], .width = image->ne[0], .height = image->ne[1], .wide = parts_of(s->width, SIDE_4)};
+    struct plan_last p = {.channels = kernel->ne[2], .width = image->ne[1], .height = image->ne[2], .wide = parts_of(s->width, SIDE_4)};
     p.tiles = p.wide * parts_of(s->height, SIDE_4), p.all = p.tiles * image->ne[3];
     p.across = odd_vectors(p.channels), p.plane = odd_vectors(p.all * p.across);
     p.group = even_split(p.all, TILES_TOGETHER);
@@ -39,7 +39,7 @@ static struct plan_last plan_last_of(const struct ggml_tensor * kernel, const st
 bool graphc_takes_winograd_last(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
     const bool numbers = kernel->type == GGML_TYPE_F32 || s->types->blck_size == 1, three = kernel->ne[0] == 3 && kernel->ne[1] == 3;
     const bool plain = s->s0 == 1 && s->s1 == 1 && s->d0 == 1 && s->d1 == 1 && !s->pairs, some = kernel->ne[2] >= LEAST_CHANNELS_LAST && kernel->ne[3] >= LEAST_CHANNELS_LAST;
-    return three && plain && some && is_weight(kernel, s->types) && numbers && has_channels_last(image) && s->width * s->height <= MOST_PIXELS_LAST;
+    return three && plain && some && is_weight(kernel, s->types) && numbers && is_dense(image) && s->width * s->height <= MOST_PIXELS_LAST;
 }
 
 int64_t graphc_winograd_last_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s,

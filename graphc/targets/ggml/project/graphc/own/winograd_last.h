@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/// True if `graphc_winograd_last` computes the convolution of this kernel and image, [N, C, H, W] seen in what lies as [N, H, W, C].
+/// True if `graphc_winograd_last` computes the convolution of this kernel and image, [N, H, W, C].
 GRAPHC_API bool graphc_takes_winograd_last(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
                                            const struct graphc_conv_2d_settings * settings);
 
