@@ -54,8 +54,7 @@ class Device:
 
     def taken(self) -> str:
         """The way of the composite that was built last."""
-        found = self.building.taken()
-        return found[1] if found else ""
+        return next((way for _, way in self.building.taken()), "")
 
 
 def attention(device: Device, queries: int, mask: bool = False) -> list[str]:

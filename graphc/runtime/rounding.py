@@ -87,5 +87,4 @@ def choose_rounding(
 
 def _products(executor: Executor) -> list[str]:
     """The products that our own code may round in the graphs of the last run."""
-    made = [graph.building for graph in executor.graphs if graph.building is not None]
-    return list(dict.fromkeys(name for building in made for name in building.products()))
+    return list(dict.fromkeys(name for graph in executor.graphs for name in graph.products))

@@ -22,6 +22,9 @@ ACTIVATION = "const struct graphc_activation *"
 KINDS = {float: "float", int: "int", bool: "bool", ActivationOrNone: ACTIVATION}
 """What C takes for a composite's numbers; for all else it takes a tensor."""
 
+PRODUCT = "product"
+"""The kind of choice that says whether our own code rounds what it multiplies."""
+
 DECLARATIONS = """\
 // The composites that the files of `composites/` build. What they compute is said in graphc's `program/composites/`, of which
 // this header is made. The results are tensors of the builder's context; NULL without memory. Valid as C and as C++.
@@ -63,7 +66,7 @@ def built_in_c() -> dict[str, Composite]:
 def declarations() -> str:
     """The header that declares them, and names the ways of composites."""
     several = [[name.removeprefix(PREFIX), *each.ways] for name, each in sorted(COMPOSITES.items()) if each.ways]
-    several.append(["product", "bfloat16", "float32"])
+    several.append([PRODUCT, "bfloat16", "float32"])
     ways = ", ".join(f"{{{', '.join(map(quoted, each))}}}" for each in several)
     declared = "".join(folded(f"GRAPHC_API {_head(each)};") + "\n" for each in built_in_c().values())
     return DECLARATIONS.format(ways=ways, declared=declared)

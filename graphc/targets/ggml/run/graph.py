@@ -14,11 +14,13 @@ from graphc.records import dataclass
 from graphc.shapes import integer
 from graphc.targets.ggml.program.bound import check_bound, known_calls
 from graphc.targets.ggml.program.composites import COMPOSITES
+from graphc.targets.ggml.program.in_c import PRODUCT
 from graphc.targets.ggml.program.program import Call, Input, Program
 from graphc.targets.ggml.program.sections import Section
 from graphc.targets.ggml.program.tensor import STORAGE, Activation, Constant, Tensor
 from graphc.targets.ggml.run.choose.assign import BROKEN, KEPT, LAUNCHED, assign, order_views
 from graphc.targets.ggml.run.choose.building import Building
+from graphc.targets.ggml.run.choose.choices import kind_of
 from graphc.targets.ggml.run.device.tensors import address, download, new_context, new_tensor, upload
 from graphc.targets.ggml.run.memory.results import Placement
 
@@ -52,6 +54,7 @@ class BuiltGraph:
         self.owner, self.program, self.section = owner, program, section
         self.binding = dict(binding)
         self.taken: dict[int, Taken] = {}
+        self.products: list[str] = []  # that our own code may round, by the names that choices have for them
         self.works: dict[int, Work] = {}
         self.building: Building | None = None
         count = most_tensors(program)
@@ -209,8 +212,11 @@ class BuiltGraph:
         result = self.building.call(call.function, args)
         if not result:
             raise GraphcError(f"{call.function} failed for {call.source or 'a node'}")
-        if taken := self.building.taken():
-            self.taken[call.result.call] = Taken(*taken)
+        for key, way in self.building.taken():
+            if kind_of(key) == PRODUCT:
+                self.products.append(key)
+            else:
+                self.taken[call.result.call] = Taken(key, way)
         return result
 
     def _expanded(self, call: Call) -> Any:

@@ -49,16 +49,11 @@ const struct graphc_activation * graphc_builder_activation(struct graphc_builder
     return NULL;
 }
 
-bool graphc_builder_taken(struct graphc_builder * b, const char ** key, const char ** way) {
-    *key = b->key, *way = b->way;
-    b->way = NULL;
-    return *way != NULL;
-}
-
-const char * graphc_builder_product(const struct graphc_builder * b, int index) {
-    const struct product * found = b->products;
+bool graphc_builder_taken(const struct graphc_builder * b, int index, const char ** key, const char ** way) {
+    const struct choice * found = b->taken;
     for (; found != NULL && index > 0; --index) found = found->next;
-    return found == NULL ? NULL : found->name;
+    if (found != NULL) *key = found->key, *way = found->way;
+    return found != NULL;
 }
 
 // Choices between ways

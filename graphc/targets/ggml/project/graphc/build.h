@@ -55,11 +55,8 @@ GRAPHC_API void graphc_builder_beside(struct graphc_builder * b, const struct gg
 /// `own/activations.h`), and its numbers; NULL without memory, or if there is no such function.
 GRAPHC_API const struct graphc_activation * graphc_builder_activation(struct graphc_builder * b, const char * name, float first, float second);
 
-/// The key of the call that was built last and the way that it took, where there are several; told once.
-GRAPHC_API bool graphc_builder_taken(struct graphc_builder * b, const char ** key, const char ** way);
-
-/// The name that choices have for the product so many behind the first of those that our code may round; NULL if there is none.
-GRAPHC_API const char * graphc_builder_product(const struct graphc_builder * b, int index);
+/// The way that was taken so many behind the first, where there were several, and the key of that choice; false if there are not so many.
+GRAPHC_API bool graphc_builder_taken(const struct graphc_builder * b, int index, const char ** key, const char ** way);
 
 #ifdef __cplusplus
 }

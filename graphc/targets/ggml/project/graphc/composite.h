@@ -16,7 +16,6 @@ typedef struct graphc_builder builder;
 
 enum {
     KEY_SIZE = 512,
-    PRODUCT_SIZE = 128,
     SIZES_SIZE = 84,
     MOST_SOURCES = 8,  // tensors that a function of ours reads
 };
@@ -35,13 +34,6 @@ struct choice {
     struct choice * next;
 };
 
-/// A product that our code may round, by the name that choices have for it: what it multiplies with, and which of those alike it is.
-struct product {
-    char name[PRODUCT_SIZE];
-    size_t alike;  // characters of the name that those alike share
-    struct product * next;
-};
-
 struct factors {
     const tensor * weight;
     tensor * down, * up;
@@ -58,11 +50,8 @@ struct graphc_builder {
     bool vulkan;  // its products read their operands wrong, or rounded, unless those lie together; its direct convolutions are fast
     bool halves;  // the devices' functions may read float32 as float16: they are no less exact than products then, or may be
     struct kept * kept;
-    struct choice * choices;
+    struct choice * choices, * taken;  // what was measured; what was decided, in order
     struct factors * factors;
-    struct product * products;  // in their order
-    char key[KEY_SIZE];
-    const char * way;
 };
 
 /// So many bytes, all 0, that live as long as the builder; NULL without memory.
@@ -77,7 +66,7 @@ static inline void * keep(builder * b, size_t size) {
 static inline bool same(const char * a, const char * b) { return strcmp(a, b) == 0; }
 
 /// The way that was chosen for a key, or else for all calls of its kind; "" if none was.
-static inline const char * chosen_for(const builder * b, const char * key) {
+static inline const char * chosen(const builder * b, const char * key) {
     const char * of_all = "";
     for (const struct choice * each = b->choices; each != NULL; each = each->next) {
         if (same(each->key, key)) return each->way;
@@ -87,8 +76,14 @@ static inline const char * chosen_for(const builder * b, const char * key) {
     return of_all;
 }
 
-/// The same for the call whose key the builder has.
-static inline const char * chosen(const builder * b) { return chosen_for(b, b->key); }
+/// Tells the way that was taken for a key.
+static inline void take_way(builder * b, const char * key, const char * way) {
+    struct choice * made = (struct choice *) keep(b, sizeof *made), ** last = &b->taken;
+    if (made == NULL) return;
+    while (*last != NULL) last = &(*last)->next;
+    *last = made, made->way = way;
+    snprintf(made->key, sizeof made->key, "%s", key);
+}
 
 /// A tensor's sizes as a part of a key.
 static inline const char * sizes_of(const tensor * t, char * text) {
@@ -97,17 +92,17 @@ static inline const char * sizes_of(const tensor * t, char * text) {
 }
 
 /// True if our code rounds the operands of the next product with this matrix or kernel: it may, and was not chosen to leave them as they are.
+/// The key says which of those alike it is.
 static inline bool rounds(builder * b, const tensor * with) {
-    struct product * made = b->pairs ? (struct product *) keep(b, sizeof *made) : NULL;
-    if (made == NULL) return false;
-    char sizes[SIZES_SIZE];
-    made->alike = (size_t) snprintf(made->name, sizeof made->name, "product %s %s number ", b->ggml->type_name(with->type), sizes_of(with, sizes));
+    if (!b->pairs) return false;
+    char sizes[SIZES_SIZE], key[KEY_SIZE];
+    const int length = snprintf(key, sizeof key, "product %s %s number ", b->ggml->type_name(with->type), sizes_of(with, sizes));
     int number = 1;
-    struct product ** last = &b->products;
-    for (; *last != NULL; last = &(*last)->next) number += (*last)->alike == made->alike && strncmp((*last)->name, made->name, made->alike) == 0;
-    *last = made;
-    snprintf(made->name + made->alike, sizeof made->name - made->alike, "%d", number);
-    return !same(chosen_for(b, made->name), "float32");
+    for (const struct choice * each = b->taken; each != NULL; each = each->next) number += strncmp(each->key, key, (size_t) length) == 0;
+    snprintf(key + length, sizeof key - (size_t) length, "%d", number);
+    const bool exact = same(chosen(b, key), "float32");
+    take_way(b, key, exact ? "float32" : "bfloat16");
+    return !exact;
 }
 
 static inline bool is_supported(const builder * b, const tensor * t) {

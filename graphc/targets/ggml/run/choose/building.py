@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from graphc.errors import GraphcError
@@ -37,7 +36,7 @@ class Building:
         uses_own: bool,
         fast: bool,
     ) -> None:
-        self.own, self.library = own, own.library
+        self.own, self.library, self._told = own, own.library, 0
         table = own.table if uses_own else None
         self._builder = self.library.graphc_builder_new(context, ggml_functions(), table, threads, fast)
         if not self._builder:
@@ -72,20 +71,12 @@ class Building:
             raise GraphcError(f"there is no activation {activation.name}, or not enough memory for a graph")
         return made
 
-    def taken(self) -> tuple[str, str] | None:
-        """What the choice for the call that was built last depends on, and the way that it took, told once; None where there are
-        not several."""
+    def taken(self) -> Iterator[tuple[str, str]]:
+        """What choices depended on since they were asked for last, and the ways that were taken."""
         key, way = ctypes.c_char_p(), ctypes.c_char_p()
-        if not self.library.graphc_builder_taken(self._builder, ctypes.byref(key), ctypes.byref(way)):
-            return None
-        assert key.value is not None
-        assert way.value is not None
-        return key.value.decode(), way.value.decode()
-
-    def products(self) -> list[str]:
-        """The names that choices have for the products that our own code may round, in their order."""
-        names = map(self.library.graphc_builder_product, itertools.repeat(self._builder), itertools.count())
-        return [name.decode() for name in itertools.takewhile(bool, names)]
+        while self.library.graphc_builder_taken(self._builder, self._told, ctypes.byref(key), ctypes.byref(way)):
+            self._told += 1
+            yield (key.value or b"").decode(), (way.value or b"").decode()
 
     def free(self) -> None:
         """Give back the settings."""

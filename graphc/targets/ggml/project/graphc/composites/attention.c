@@ -33,10 +33,10 @@ static tensor * device_attention(builder * b, tensor * q, tensor * k, tensor * v
 }
 
 tensor * graphc_build_attention(builder * b, tensor * q, tensor * k, tensor * v, tensor * mask, float scale) {
-    char of_k[SIZES_SIZE], of_q[SIZES_SIZE];
-    snprintf(b->key, sizeof b->key, "attention %s %s %s values %" PRId64 " mask %d", b->ggml->type_name(k->type), sizes_of(k, of_k),
+    char of_k[SIZES_SIZE], of_q[SIZES_SIZE], key[KEY_SIZE];
+    snprintf(key, sizeof key, "attention %s %s %s values %" PRId64 " mask %d", b->ggml->type_name(k->type), sizes_of(k, of_k),
              sizes_of(q, of_q), v->ne[0], mask != NULL);
-    const char * way = chosen(b);
+    const char * way = chosen(b, key);
     const size_t scores = sizeof(float) * (size_t) (k->ne[1] * q->ne[1] * q->ne[2] * q->ne[3]);
     const bool prefers = b->devices > 0 ? scores >= LARGE_SCORES : b->own != NULL && b->own->prefers_attention(q);
     const bool flash = same(way, "flash") || (prefers && !(same(way, "scores") && scores <= MOST_BYTES));
@@ -47,9 +47,9 @@ tensor * graphc_build_attention(builder * b, tensor * q, tensor * k, tensor * v,
         tensor * columns = graphc_build_copy(b, b->ggml->permute(b->context, v, 1, 0, 2, 3));
         found = graphc_build_linear(b, columns, weights, NULL, NULL, 0);
         found = graphc_build_copy(b, b->ggml->permute(b->context, found, 0, 2, 1, 3));
-        b->way = scores <= MOST_BYTES && (b->own != NULL || b->devices > 0) ? "scores" : NULL;
+        if (scores <= MOST_BYTES && (b->own != NULL || b->devices > 0)) take_way(b, key, "scores");
     } else {
-        b->way = "flash";
+        take_way(b, key, "flash");
     }
     return found;
 }

@@ -130,7 +130,8 @@ static bool transformed_before(builder * b, ggml_custom_op_t operands, int64_t e
 
 /// One of our convolutions; NULL where they do not take it, or without memory.
 static tensor * own_convolution(builder * b, tensor * kernel, tensor * image, const int64_t * ne, struct graphc_conv_2d_settings * settings,
-                                const char * way, struct tail tail) {
+                                const char * key, struct tail tail) {
+    const char * way = chosen(b, key);
     const bool preferred = same(way, "winograd") || (!same(way, "tiles") && b->own->prefers_winograd(kernel, image, settings));
     const bool winograd = preferred && b->own->takes_winograd(kernel, image, settings);
     if (!winograd && !b->own->takes_conv_2d(kernel, image, settings)) return NULL;
@@ -139,9 +140,8 @@ static tensor * own_convolution(builder * b, tensor * kernel, tensor * image, co
     if (winograd && !transformed_before(b, b->own->winograd_operands, elements, settings, sources)) return NULL;
     ggml_custom_op_t function = winograd ? b->own->winograd : b->own->conv_2d;
     const int count = winograd ? 3 : 2;
-    tensor * found = computed_with_tail(b, function, settings, sizeof *settings, &settings->activation, ne, sources, count, true, tail);
-    b->way = winograd ? "winograd" : "tiles";
-    return found;
+    take_way(b, key, winograd ? "winograd" : "tiles");
+    return computed_with_tail(b, function, settings, sizeof *settings, &settings->activation, ne, sources, count, true, tail);
 }
 
 tensor * graphc_build_conv_2d(builder * b, tensor * kernel, tensor * image, tensor * bias, int s0, int s1, int p0, int p1, int d0, int d1,
@@ -149,10 +149,10 @@ tensor * graphc_build_conv_2d(builder * b, tensor * kernel, tensor * image, tens
     const struct tail tail = {along_channels(b, bias), sums, count, activation};
     const struct strides strides = {s0, s1, p0, p1, p0, p1, d0, d1};
     const int64_t * k = kernel->ne;
-    char of_kernel[SIZES_SIZE], of_image[SIZES_SIZE];
-    snprintf(b->key, sizeof b->key, "conv_2d %s %s %s stride %dx%d pad %dx%d dilation %dx%d", b->ggml->type_name(kernel->type),
+    char of_kernel[SIZES_SIZE], of_image[SIZES_SIZE], key[KEY_SIZE];
+    snprintf(key, sizeof key, "conv_2d %s %s %s stride %dx%d pad %dx%d dilation %dx%d", b->ggml->type_name(kernel->type),
              sizes_of(kernel, of_kernel), sizes_of(image, of_image), s0, s1, p0, p1, d0, d1);
-    const char * chosen_way = chosen(b), * way = NULL;
+    const char * chosen_way = chosen(b, key), * way = NULL;
     int64_t ne[] = {0, 0, k[3], image->ne[3]};
     struct graphc_conv_2d_settings settings = settings_of(&strides, k, image->ne, ne);
     const size_t columns = sizeof(float) * (size_t) (ne[0] * ne[1] * ne[3] * k[0] * k[1] * k[2]);
@@ -162,7 +162,7 @@ tensor * graphc_build_conv_2d(builder * b, tensor * kernel, tensor * image, tens
         wanted = true, way = "direct";
     } else if (b->own != NULL) {
         settings.types = b->ggml->get_type_traits(kernel->type), settings.pairs = rounds(b, kernel);
-        tensor * found = own_convolution(b, kernel, image, ne, &settings, chosen_way, tail);
+        tensor * found = own_convolution(b, kernel, image, ne, &settings, key, tail);
         if (found != NULL) return found;
     } else if (b->devices > 0) {
         const bool by_columns = same(chosen_way, "columns") && (!direct || columns <= MOST_BYTES);
@@ -175,9 +175,8 @@ tensor * graphc_build_conv_2d(builder * b, tensor * kernel, tensor * image, tens
     }
     if (b->devices > 0) way = found != NULL ? "direct" : "columns";
     if (found == NULL) found = by_ggml(b, b->ggml->conv_2d, kernel, image, strides);
-    found = with_tail(b, found, tail);
-    b->way = way;
-    return found;
+    if (way != NULL) take_way(b, key, way);
+    return with_tail(b, found, tail);
 }
 
 tensor * graphc_build_conv_2d_dw(builder * b, tensor * kernel, tensor * image, tensor * bias, int s0, int s1, int p0, int p1, int d0, int d1,
