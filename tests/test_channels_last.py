@@ -12,6 +12,7 @@ from graphc.ops.conv import Conv
 from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.lowering.compose import composed
 from graphc.targets.ggml.program.program import Output, Program
+from graphc.targets.ggml.program.rules import RESHAPES
 from graphc.targets.ggml.run.executor import Executor
 
 RANDOM = np.random.default_rng(0)
@@ -104,6 +105,23 @@ def test_blocks_of_efficientnet_are_products():
     squeezed = ["graphc_mean_over_rows", "graphc_linear", "graphc_linear", "graphc_mul", "graphc_linear"]
     before = ["ggml_permute", "graphc_copy", "graphc_conv_2d_last", "graphc_linear", "graphc_conv_2d_last"]
     assert some.functions() == [*before, *squeezed, "ggml_permute", "graphc_copy"]
+    some.check()
+
+
+def test_no_reshape_reads_another():
+    """From product to product rows of pixels stay rows, also those that are added."""
+    some = Some()
+    x = some.each(some.input("x", 2, 24, 12, 10))
+    y = some.conv(x, 20)
+    some.output(some.conv(some.b.binary("ggml_add", some.conv(some.each(y), 20), y), 16))
+    calls = composed(some.program).calls
+    reshapes = [call for call in calls if call.function in RESHAPES]
+    assert reshapes
+    assert not [call for call in reshapes if calls[call.args[0].call].function in RESHAPES and call.args[0].call >= 0]
+    products = [call for call in calls if call.function == "graphc_linear"]
+    assert [call.result.rank for call in products] == [3, 3, 3]
+    first, second, third = products
+    assert (second.args[-1].call, third.args[1].call) == (first.result.call, second.result.call)
     some.check()
 
 

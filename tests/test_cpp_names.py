@@ -289,3 +289,18 @@ def test_names_say_what_tensors_are_to_those_that_read_them():
     assert "ggml_tensor * mask = ggml_abs(ctx, m);" in code
     assert "mask = ggml_neg(ctx, mask);" in code
     assert "v = graphc::linear(ctx, v, weights.layer.v.weight);" in code
+
+
+def test_what_is_asked_for_its_size_keeps_its_name():
+    """A sum of each size, whose sizes a reshape takes too."""
+    b = Modules("sizes")
+    for number, size in enumerate((4, 2, 3)):
+        x = b.program.add_input(f"x{number}", F32, (1, size, size, 6), "F32")
+        other = b.program.add_input(f"other{number}", F32, (1, size * size, 6), "F32")
+        b.at("layers", str(number))
+        rows = b.reshape(b.unary("ggml_neg", x), (1, size * size, 6))
+        y = b.binary("ggml_add", b.call("ggml_mul_mat", b.weight(f"layers.{number}.weight", 6, 6), rows, rank=3), other)
+        b.output(y, f"y{number}")
+    code = render_project(b.program)["model.cpp"]
+    assert "ggml_tensor * residual)" in code
+    assert "residual->ne[1]" in code

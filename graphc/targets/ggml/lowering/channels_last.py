@@ -344,7 +344,7 @@ class _Layouts:
         if not isinstance(bias, Tensor):
             return None
         bias = self._as_it_was(bias, call)
-        return bias if bias.ne[1:] == (1, 1, 1) else self._add(call, "ggml_reshape_4d", [bias, bias.size, 1, 1, 1])
+        return bias if bias.ne[1:] == (1, 1, 1) else self._add(call, "ggml_reshape_1d", [bias, bias.size])
 
     def _settings(self, call: Call) -> tuple[Tensor, list[Arg]]:
         """The image that a convolution reads, without zeros around it, and its settings with pads before and behind."""
