@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,6 +77,7 @@ def compile(
     memory: Memory = None,
     contexts: int | None = None,
     kernels: str | os.PathLike[str] | None = None,
+    steady: Collection[str] = (),
     gpus: Sequence[str] = (),
     without: Iterable[str] = (),
     stop_after: int | None = None,
@@ -98,8 +99,9 @@ def compile(
     `dtype` is what the weights are stored in: a type of ggml's (`"q8_0"`), or several, each for those whose names fit a pattern
     (`["q8_0", "*.attn*.weight=q4_k"]`; the last that fits counts), or `"checkpoint"`: as `weights` has them. Where that is not
     possible the next type is taken; `Dtypes.choices` says so. With `weights` and `component` (see `Model.load_weights`) the
-    model gets those. `device`, `threads`, `memory`, `contexts` and `kernels` are those of `graphc.load`. `gpus` are targets
-    (`"sm_80"`) for which the engine gets kernels, compiled; they multiply float16 if `set_float32_matmul_precision` allows it.
+    model gets those. `device`, `threads`, `memory`, `contexts`, `kernels` and `steady` are those of `graphc.load`. `gpus` are
+    targets (`"sm_80"`) for which the engine gets kernels, compiled; they multiply float16 if `set_float32_matmul_precision`
+    allows it.
 
     Raises ModelError, UnsupportedError (with all that is unsupported), InputError for a size that the model lacks or a rule or
     type that there is not, CheckpointError, or OSError.
@@ -115,7 +117,7 @@ def compile(
         weights=weights,
         component=component,
     )
-    place = Place(device, threads, memory, contexts, kernels, True)
+    place = Place(device, threads, memory, contexts, kernels, True, steady)
     program, refit = compile_weights(source, settings, progress=progress)
     if gpus:
         add_device_code(program, gpus)

@@ -33,6 +33,7 @@ def load(
     contexts: int | None = None,
     kernels: str | os.PathLike[str] | None = None,
     trust_kernels: bool = False,
+    steady: Collection[str] = (),
     circular: Collection[str] = (),
 ) -> Model:
     """Load an engine file; its weights are mapped, and copied only to a device that is not the CPU.
@@ -48,6 +49,9 @@ def load(
     changed: a device of generated kernels takes the texts there. An engine may have the code of kernels for GPUs; it is taken if
     `trust_kernels` says that the file is from somebody whom you would let run programs on this machine. Else they are compiled.
 
+    `steady` are names of inputs that stay the same for many runs, as a prompt does while a picture is made. What is computed of
+    them alone (keys and values of the prompt) is computed when they change, and kept, also for the last few that they were.
+
     With `weights` and `component` (see `Model.load_weights`) it has those, also if the engine has none. They are kept in the
     engine's types, or in those that `dtype` asks for, as for `compile`; with `"checkpoint"` in those that the checkpoint has,
     and what is only moved is used where it lies in the file. (An engine takes narrow types best if it was compiled with that.)
@@ -56,9 +60,9 @@ def load(
     instead of zeros, as PyTorch's with `padding_mode="circular"`: what comes out can be laid beside itself without a seam.
 
     Raises EngineError if the file is missing, damaged, of another version, or without its weights, CheckpointError if those
-    given do not fit, and InputError for a type that there is not, and where there is nothing to be circular.
+    given do not fit, and InputError for a type or an input that there is not, and where there is nothing to be circular.
     """
-    place = Place(device, threads, memory, contexts, kernels, trust_kernels)
+    place = Place(device, threads, memory, contexts, kernels, trust_kernels, steady)
     if weights is None:
         if dtype:
             raise InputError("--dtype: say of which weights with --weights")

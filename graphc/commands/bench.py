@@ -88,6 +88,7 @@ def bench(
         memory=place.memory,
         kernels=where.kernels,
         trust_kernels=where.trust_kernels,
+        steady=where.steady or (),
         fast=where.fast,
         dtype=tuple(dtype or ()),
         engine=engine,

@@ -35,6 +35,14 @@ Dims = Annotated[
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Threads of the CPU; all processors if not given.", show_default=False)
 ]
+Steady = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="INPUT",
+        help="Keep what is computed of this input alone, which stays the same from run to run; may be repeated.",
+        show_default=False,
+    ),
+]
 Checkpoint = Annotated[
     Path | None,
     typer.Argument(help="A file of weights, or a folder with one.", metavar="CHECKPOINT", show_default=False),
@@ -166,6 +174,7 @@ class Where:
             help="Use the kernels that an engine carries for the GPU. They are programs, so know who made the engine.",
         ),
     ] = False
+    steady: Steady = None
 
     def place(self) -> Place:
         """The place as the library takes it. Decides for the process how exactly devices multiply. Raises InputError."""
@@ -173,7 +182,14 @@ class Where:
 
         set_float32_matmul_precision("high" if self.fast else "highest")
         memory = memory_limits(self.memory) or None
-        return Place(self.device, self.threads, memory, kernels=self.kernels, trust_kernels=self.trust_kernels)
+        return Place(
+            self.device,
+            self.threads,
+            memory,
+            kernels=self.kernels,
+            trust_kernels=self.trust_kernels,
+            steady=self.steady or (),
+        )
 
 
 @dataclass(frozen=True)

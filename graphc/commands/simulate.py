@@ -43,6 +43,7 @@ def simulate(
         str, typer.Option(metavar="NAME", help=f"A GPU whose data sheet is known: {', '.join(GPUS)}.")
     ] = "rtx4090",
     fast: Annotated[bool, typer.Option("--fast", help="Let products be of float16, on tensor cores.")] = False,
+    steady: options.Steady = None,
     top: Annotated[int, typer.Option(min=0, help="How many layers to show, the longest first.")] = 12,
     as_json: options.Json = False,
 ) -> None:
@@ -61,7 +62,7 @@ def simulate(
     program = open_program(model, compiling.settings(model))
     sizes = _sizes(program, compiling.free_sizes(model, program))
     scheduling = Scheduling.of(gpu)
-    found = simulated(generated(program, fast, scheduling), sizes, gpu)
+    found = simulated(generated(program, fast, scheduling), sizes, gpu, steady=steady or ())
     layers = _together(found.steps, lambda step: (step.module, step.source))
     if as_json:
         _say_json(gpu, sizes, found, layers)

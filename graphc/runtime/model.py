@@ -72,17 +72,23 @@ class Model:
         self.program = program
         self.inputs = [TensorInfo(each.name, each.dtype, each.shape) for each in program.inputs]
         self.outputs = [TensorInfo(each.name, each.dtype, each.shape) for each in program.outputs]
-        self._place = (place.device, place.threads, memory_limits(place.memory), place.folder, place.trust_kernels)
-        self.executor = Executor(program, weights, *self._place)
+        self._place, self._memory = place, memory_limits(place.memory)
+        self.executor = self._executor(program, weights)
         self._turns = Turns(self.executor.most_runs(place.contexts))
         self._changes = Turns(1)
         self._given = given
         self._added: Added | None = None
 
+    def _executor(self, program: Program, weights: Iterable[np.ndarray]) -> Executor:
+        place = self._place
+        return Executor(
+            program, weights, place.device, place.threads, self._memory, place.folder, place.trust_kernels, place.steady
+        )
+
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, each)) or "nothing" for each in (self.inputs, self.outputs))
         weights = f"{len(self.program.weights)} weights, {self.weight_bytes / (1 << 20):.1f} MiB"
-        return f"<graphc.Model {self.program.name}: {inputs} -> {outputs}; {weights}; on {self._place[0]}>"
+        return f"<graphc.Model {self.program.name}: {inputs} -> {outputs}; {weights}; on {self._place.device}>"
 
     def run(self, feed: Mapping[str, Any] | None = None, /, **arrays: Any) -> dict[str, np.ndarray]:
         """Outputs by name, for inputs by name, given as keywords or as one mapping: NumPy's arrays, or tensors of other libraries
@@ -293,7 +299,7 @@ class Model:
             return
         program = after.program()
         self.executor.check()
-        executor = Executor(program, chain(made, after.loras.factors), *self._place)
+        executor = self._executor(program, chain(made, after.loras.factors))
         with self._turns.all:
             self.executor.close()
             self.executor, self.program, self._added = executor, program, after

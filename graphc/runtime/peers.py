@@ -42,6 +42,7 @@ class Task:
     memory: Memory = None
     kernels: Path | None = None
     trust_kernels: bool = False
+    steady: Sequence[str] = ()
     fast: bool = False
     dtype: Sequence[str] = ()
     engine: Path | None = None
@@ -92,6 +93,7 @@ def _engine(task: Task) -> Model:
         memory=task.memory,
         kernels=task.kernels,
         trust_kernels=task.trust_kernels,
+        steady=task.steady,
     )
     if task.engine is not None:
         return load(task.engine)

@@ -382,6 +382,13 @@ class ImageModel:
         """The type in which a part's weights are kept."""
         return self.types if isinstance(self.types, str) else self.types.get(key.partition(" ")[0], "checkpoint")
 
+    def _steady(self, key: str) -> Sequence[str]:
+        """The inputs of a part that stay the same while a picture is made, of those that it multiplies by its weights."""
+        reads_words = key == self._denoiser or (key.startswith("controlnet") and "hint" not in key)
+        if not reads_words:
+            return ()
+        return ("encoder_hidden_states", *(("text_embeds", "time_ids") if self.architecture.sizes else ()))
+
     def _load(self, key: str, path: Path, found: Component) -> graphc.Model:
         try:
             engine = graphc.load(
@@ -393,6 +400,7 @@ class ImageModel:
                 threads=self.threads,
                 device=self.loaded.device,
                 memory=self.loaded.given if self.loaded.streams else None,
+                steady=self._steady(key),
             )
         except graphc.GraphcError as error:
             raise ModelError(f"{found.file}: {error}") from error

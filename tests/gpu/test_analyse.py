@@ -14,7 +14,9 @@ from graphc.kernels.gpu.analyse import cost
 from graphc.kernels.gpu.devices import GPUS
 from graphc.kernels.gpu.roofline import estimate
 from graphc.kernels.gpu.schedule import parsed
-from graphc.kernels.gpu.skeletons.contraction import contraction
+from graphc.kernels.gpu.skeletons.contraction import Contraction, contraction
+from graphc.kernels.gpu.skeletons.operands import matrix
+from graphc.kernels.gpu.tile import index
 
 
 @pytest.mark.parametrize("schedule", ["m64n64k32 w32x32 s3 z1 m16n8k16_half", "m128n128k32 w64x32 s2 z2 m16n8k16_half"])
@@ -31,6 +33,29 @@ def test_what_is_counted_is_what_the_emulator_counts(schedule: str) -> None:
         assert sum(each.written * each.blocks for each in found.phases) == counted.global_store_bytes
         assert found.products * found.blocks == counted.mma * 2 * 16 * 8 * 16
         assert sum(each.read * each.blocks for each in found.phases) == counted.global_load_bytes
+
+
+def test_each_product_of_several_counts() -> None:
+    rows, channels, columns = 256, 192, (128, 64, 320)
+    a, bs = drawn((rows, channels), F16, 0), [drawn((each, channels), F16, each) for each in columns]
+    result = np.zeros(rows * sum(columns), F16)
+
+    def part(number: int) -> Contraction:
+        width, before = columns[number], rows * sum(columns[:number])
+        return Contraction(
+            "products", rows, width, channels, matrix(F16, rows, channels), matrix(F16, width, channels), F16, result.size,
+            lambda batch, row, column: index(before) + row * width + column,
+        )  # fmt: skip
+
+    first, *others = map(part, range(len(columns)))
+    steps = steps_of(first, "m64n64k32 w32x32 s3 z1 m16n8k16_half", [a, *bs, result], {}, others)
+    _, _, (counted,) = both_ways(steps, {})
+    found = cost(steps[0][0], {})
+    assert found.blocks == counted.blocks
+    assert found.written * found.blocks == counted.global_store_bytes
+    assert found.read * found.blocks == pytest.approx(counted.global_load_bytes, rel=1e-3)
+    weights = [found.reads[number] * found.blocks for number in range(1, 4)]
+    assert weights == pytest.approx([rows // 64 * each.nbytes for each in bs], rel=1e-2)
 
 
 def seconds(schedule: str, rows: int, columns: int, channels: int, gpu: str) -> float:

@@ -1,6 +1,7 @@
 """What a tile kernel costs: counted of its statements for some sizes. `roofline.py` says how long that takes on a device.
 
-A block in the middle of the grid is counted, and stands for all.
+A block in the middle of the grid is counted, and stands for all; where blocks take other branches by where they are, as those of
+several products in one kernel do, one of each kind is, and the mean of them stands for all.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -97,10 +98,53 @@ class Cost:
 
 def cost(kernel: TileKernel, symbols: Mapping[str, int]) -> Cost:
     """What a kernel costs for these sizes. Raises GraphcError if what a block does depends on what it reads."""
-    grid = [integer(count, symbols) for count in kernel.grid]
-    found = Cost(blocks=math.prod(grid), grid=tuple(grid))
-    middle = {axis: np.asarray(max(count - 1, 0) // 2) for axis, count in zip(BLOCKS, grid, strict=True)}
-    _Count(kernel, symbols, found, middle).run(kernel.body)
+    grid = tuple(integer(count, symbols) for count in kernel.grid)
+    found = []
+    for parts in itertools.product(*_alike(kernel, symbols, grid)):
+        one = Cost(blocks=math.prod(end - begin for begin, end in parts), grid=grid)
+        middle = {
+            axis: np.asarray(begin + max(end - begin - 1, 0) // 2)
+            for axis, (begin, end) in zip(BLOCKS, parts, strict=True)
+        }
+        _Count(kernel, symbols, one, middle).run(kernel.body)
+        found.append(one)
+    return found[0] if len(found) == 1 else _mean(found)
+
+
+def _alike(kernel: TileKernel, symbols: Mapping[str, int], grid: Sequence[int]) -> list[list[tuple[int, int]]]:
+    """For each axis of the grid, stretches of blocks that take the same branches, where their place along it alone decides."""
+    changes: list[set[int]] = [set() for _ in grid]
+    for it in walk(kernel.body):
+        for axis, block in enumerate(BLOCKS):
+            if isinstance(it, If) and set(it.condition.free) == {block}:
+                taken = Evaluation({block: np.arange(grid[axis])}, symbols, _unknown, _unknown_element)(it.condition)
+                changes[axis] |= {int(number) + 1 for number in np.flatnonzero(taken[1:] != taken[:-1])}
+    return [
+        list(itertools.pairwise(sorted({0, count} | changed))) or [(0, 0)]
+        for count, changed in zip(grid, changes, strict=True)
+    ]
+
+
+def _mean(costs: Sequence[Cost]) -> Cost:
+    """What stands for all blocks, of which some cost the one and some the other."""
+    blocks = sum(each.blocks for each in costs)
+
+    def mean(amounts: Iterable[float]) -> float:
+        return sum(amount * each.blocks for amount, each in zip(amounts, costs, strict=True)) / blocks
+
+    def counted(counters: Sequence[Counter[int]]) -> Counter[int]:
+        return Counter({key: round(mean(each[key] for each in counters)) for key in set().union(*counters)})
+
+    found = Cost(counted([each.reads for each in costs]), counted([each.writes for each in costs]), blocks=blocks)
+    for name in ("products", "operations", "shared", "barriers"):
+        setattr(found, name, round(mean(getattr(each, name) for each in costs)))
+    found.waits, found.grid = mean(each.waits for each in costs), costs[0].grid
+    for each in costs:
+        found.discarded |= each.discarded
+        for tensor, axes in each.apart.items():
+            found.apart[tensor] |= axes
+    then = [each.last for each in costs if each.last is not None]
+    found.last = _mean(then) if then else None
     return found
 
 

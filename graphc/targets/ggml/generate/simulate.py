@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from graphc.kernels.gpu.devices import Gpu
@@ -13,6 +13,7 @@ from graphc.targets.ggml.program.cost import count_of, peak_bytes
 from graphc.targets.ggml.program.launch import Launch
 from graphc.targets.ggml.program.program import Call, with_blocks
 from graphc.targets.ggml.program.rules import VIEWS
+from graphc.targets.ggml.program.sections import steady_calls, steady_inputs
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,21 @@ class Simulated:
 
 
 def simulated(
-    found: Generated, binding: Mapping[str, int], gpu: Gpu, coefficients: Coefficients | None = None
+    found: Generated,
+    binding: Mapping[str, int],
+    gpu: Gpu,
+    coefficients: Coefficients | None = None,
+    steady: Collection[str] = (),
 ) -> Simulated:
-    """A run for these sizes. Bodies of loops and branches count once. Raises GraphcError."""
+    """A run for these sizes, whose `steady` inputs are those of the run before. Bodies of loops and branches count once. Raises
+    GraphcError."""
+    kept = steady_calls(found.program, steady_inputs(found.program, steady))
     steps, on_cpu, unknown = list[Step](), list[str](), list[str]()
     known: dict[tuple[object, ...], Estimate] = {}
     for program in with_blocks(found.program):
-        for call in program.calls:
+        for index, call in enumerate(program.calls):
+            if program is found.program and index in kept:
+                continue
             if call.launches is None:
                 if call.function not in VIEWS:
                     on_cpu.append(count_of(found.program, call)[0])

@@ -1,13 +1,15 @@
 """The sections of a program: what a backend runs as one graph, between two calls that the host makes itself.
 
-A section reads results of earlier ones where they own their memory; views of them it makes again.
+A section reads results of earlier ones where they own their memory; views of them it makes again. What depends on *steady* inputs
+alone, which stay the same from run to run, is a section of its own before the others; most runs find it computed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from graphc.errors import InputError
 from graphc.records import dataclass
 from graphc.shapes import Expr, symbols
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program
@@ -18,7 +20,8 @@ from graphc.targets.ggml.program.tensor import Tensor
 class Section:
     """Calls by their indices in the program; `reads` and `writes` are the calls whose results come from earlier sections and
     are read after this one, `inputs` and `outputs` the program's. `symbols` are the sizes that it depends on, `uses` how
-    often the result of each call is read."""
+    often the result of each call is read. One that is `steady` depends on steady inputs alone; `kept` are those of the `reads`
+    that come from it."""
 
     calls: tuple[int, ...]
     reads: tuple[int, ...]
@@ -27,11 +30,19 @@ class Section:
     outputs: tuple[int, ...]
     symbols: frozenset[str]
     uses: Mapping[int, int]
+    steady: bool = False
+    kept: tuple[int, ...] = ()
 
 
-def sections(program: Program) -> list[Section | Call]:
-    """What is to be done, in order. A program without calls of the host is one section."""
-    parts = list(_parts(program))
+def sections(program: Program, steady: Collection[int] = ()) -> list[Section | Call]:
+    """What is to be done, in order; `steady` are indices of inputs. A program without calls of the host, and without calls that
+    depend on steady inputs alone, is one section."""
+    lasting = steady_calls(program, steady)
+    parts: list[list[int] | Call] = [
+        part if isinstance(part, Call) else [index for index in part if index not in lasting]
+        for part in _parts(program)
+    ]
+    parts = [sorted(lasting), *parts] if lasting else parts
     read = [_read(program, part) for part in parts]
     steps: list[Section | Call] = []
     for number, part in enumerate(parts):
@@ -57,10 +68,53 @@ def sections(program: Program) -> list[Section | Call]:
             tuple(outputs),
             frozenset(names),
             _uses(program, calls, [*(own & later), *(program.outputs[index].tensor.call for index in outputs)]),
+            steady=bool(lasting) and number == 0,
+            kept=tuple(sorted((owners - own) & lasting)),
         )
         if section.calls or outputs:
             steps.append(section)
     return steps
+
+
+def steady_inputs(program: Program, names: Collection[str]) -> frozenset[int]:
+    """The indices of inputs that stay the same from run to run. Raises InputError for names that there are not."""
+    known = [each.name for each in program.inputs]
+    if unknown := [name for name in names if name not in known]:
+        raise InputError(f"steady: the model has no input {', '.join(unknown)}; it has {', '.join(known) or 'none'}")
+    return frozenset(map(known.index, names))
+
+
+def steady_calls(program: Program, steady: Collection[int]) -> set[int]:
+    """The calls that depend on these inputs and on weights alone, as far as they are worth keeping: those that multiply by a
+    matrix of weights, what depends on these, and what these need."""
+    if not steady:
+        return set()
+    from graphc.targets.ggml.program.cost import MOVES  # most models start without it
+
+    fixed, given, worth = set[int](), set[int](), set[int]()
+    for index, call in enumerate(program.calls):
+        args = [arg for arg in call.args if isinstance(arg, Tensor)]
+        known = [arg for arg in args if arg.weight >= 0 or arg.call in fixed]
+        told = [arg for arg in args if arg.input in steady or arg.call in given]
+        if call.function in (HOST, RESULT) or len(known) + len(told) < len(args):
+            continue
+        (given if told else fixed).add(index)
+        multiplies = told and call.function not in MOVES and any(_is_matrix(program, arg) for arg in known)
+        if multiplies or any(arg.call in worth for arg in args):
+            worth.add(index)
+    waiting = list(worth)
+    while waiting:
+        args = [arg for arg in program.calls[waiting.pop()].args if isinstance(arg, Tensor)]
+        needed = {arg.call for arg in args if arg.call >= 0} - worth
+        waiting += needed
+        worth |= needed
+    return worth
+
+
+def _is_matrix(program: Program, tensor: Tensor) -> bool:
+    """True if a weight, or a part of one, has more than one axis; where kernels read it packed, its tensor may have only one."""
+    shape = program.weights[tensor.weight].shape if tensor.weight >= 0 else tensor.ne
+    return sum(size != 1 for size in shape) > 1
 
 
 def _uses(program: Program, calls: Iterable[int], outside: Iterable[int]) -> Mapping[int, int]:

@@ -19,6 +19,7 @@ from graphc.targets.ggml.program.sections import Section
 from graphc.targets.ggml.run.device.devices import open_cpu
 from graphc.targets.ggml.run.graph import BuiltGraph, most_tensors
 from graphc.targets.ggml.run.memory.results import ComputeMemory
+from graphc.targets.ggml.run.steady import SteadyResults
 
 if TYPE_CHECKING:
     from graphc.targets.ggml.run.executor import Executor
@@ -39,6 +40,7 @@ class Context:
         tensors = 2 * most_tensors(executor.program) + 64  # its copies between devices are counted too
         self.compute = ComputeMemory(executor.weights, executor.fitting, self.backends, tensors)
         self.graphs: OrderedDict[Any, BuiltGraph] = OrderedDict()
+        self.steady = SteadyResults()
 
     @property
     def executor(self) -> Executor:
@@ -51,7 +53,11 @@ class Context:
         """The graph of a section for certain sizes: one that is kept, or a new one."""
         sizes = {name: binding[name] for name in sorted(section.symbols)}
         key = (section, *sizes.items())
-        graph = self.graphs.pop(key, None) or BuiltGraph(self, program, section, sizes)
+        graph = self.graphs.pop(key, None)
+        if graph is None:
+            for other in [other for other in self.graphs if section.kept and other[0] is section]:
+                self.graphs.pop(other).free()  # what it keeps is beside the memory that graphs share
+            graph = BuiltGraph(self, program, section, sizes)
         self.graphs[key] = graph
         while len(self.graphs) > KEPT_SIZES * self.executor.section_count:
             self.graphs.popitem(last=False)[1].free()
@@ -79,6 +85,7 @@ class Context:
     def forget(self) -> None:
         """The weights have moved: graphs that hold views of them are built anew, others get places anew."""
         self.compute.forget()
+        self.steady.clear()
         if len(self.backends) == 1:
             self._drop()
 

@@ -8,7 +8,7 @@ scheduler moves to the CPU what the device cannot compute.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from graphc.errors import InputError
 from graphc.ggml_library import ggml
 from graphc.targets.ggml.lowering.compose import composed
 from graphc.targets.ggml.program.program import Call, Program, with_blocks
-from graphc.targets.ggml.program.sections import Section, sections
+from graphc.targets.ggml.program.sections import Section, sections, steady_inputs
 from graphc.targets.ggml.run.choose.choices import choices_for
 from graphc.targets.ggml.run.choose.library import load_own
 from graphc.targets.ggml.run.context import Context, Contexts
@@ -45,8 +45,9 @@ class Executor:
 
     `weights` holds one array for each of the program's weights. `device` may name several, with commas between; `memory` are the
     bytes that each may use, None for what is free. A device of generated kernels takes the texts of the folder `kernels` instead
-    of those that are generated, and if it may `trust` the program, the code there. While `planning`, devices get nothing, and
-    nothing can be run. Raises GraphcError if a device is unknown or has too little memory.
+    of those that are generated, and if it may `trust` the program, the code there. `steady` are names of inputs that stay the
+    same from run to run. While `planning`, devices get nothing, and nothing can be run. Raises GraphcError if a device is unknown
+    or has too little memory.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Executor:
         memory: Sequence[Limit] = (),
         kernels: Path | None = None,
         trust: bool = False,
+        steady: Collection[str] = (),
         planning: bool = False,
     ) -> None:
         self.program = program
@@ -65,6 +67,7 @@ class Executor:
         self.folder, self.trust = kernels, trust
         self.threads = check_threads(threads)
         self.kernels = load_kernels(program.kernels)
+        self.steady = steady_inputs(program, steady)
         self.steps: dict[Program, list[Section | Call]] = {}
         self.observer: Callable[[BuiltGraph], None] | None = None
         self.fast = not is_exact()
@@ -188,7 +191,7 @@ class Executor:
     def sections(self, program: Program) -> list[Section | Call]:
         """What is to be done for the program, or one inside it."""
         if program not in self.steps:
-            self.steps.setdefault(program, sections(program))
+            self.steps.setdefault(program, sections(program, self.steady if program is self.program else ()))
         return self.steps[program]
 
     def source(self, program: Program) -> Program:

@@ -23,6 +23,7 @@ from graphc.targets.ggml.run.choose.building import Building
 from graphc.targets.ggml.run.choose.choices import kind_of
 from graphc.targets.ggml.run.device.tensors import address, download, new_context, new_tensor, upload
 from graphc.targets.ggml.run.memory.results import Placement
+from graphc.targets.ggml.run.steady import KeptTensors
 
 if TYPE_CHECKING:
     from graphc.backends.launches import Work
@@ -57,6 +58,7 @@ class BuiltGraph:
         self.products: list[str] = []  # that our own code may round, by the names that choices have for them
         self.works: dict[int, Work] = {}
         self.building: Building | None = None
+        self.kept = KeptTensors(owner.backends[0], {i: program.calls[i].result for i in section.kept}, binding)
         count = most_tensors(program)
         self.context = new_context(count, graph_size=count)
         executor, devices = self.executor, owner.backends[:-1]
@@ -84,8 +86,12 @@ class BuiltGraph:
             index: new_tensor(self.context, program.inputs[index].tensor, self.binding) for index in section.inputs
         }
         self.results = {
-            index: new_tensor(self.context, program.calls[index].result, self.binding) for index in section.reads
+            index: new_tensor(self.context, program.calls[index].result, self.binding)
+            for index in section.reads
+            if index not in self.kept.tensors
         }
+        self.read = list(self.results)
+        self.results |= self.kept.tensors
         self.given = [*self.inputs.values(), *self.results.values()]
         calls = [program.calls[index] for index in section.calls]
         kernels = sorted({kernel for call in calls for kernel in call.kernels})
@@ -144,10 +150,12 @@ class BuiltGraph:
         """Upload what the section reads, compute, and read back: results of calls that are read later, and outputs, into arrays
         that are there for them."""
         program, kernels = self.program, self.executor.kernels
+        self.kept.fill(made)
+        self.placement.kept_bytes = self.kept.nbytes
         self.owner.compute.place(self.placement)
         for index, tensor in self.inputs.items():
             upload(tensor, stored(program.inputs[index], inputs[index]))
-        for index in self.section.reads:
+        for index in self.read:
             upload(self.results[index], made[index])
         for index, userdata in self.userdata.items():
             kernels[index].reset(userdata)
@@ -171,8 +179,9 @@ class BuiltGraph:
         return later, outputs
 
     def free(self) -> None:
-        """Give back the description; the memory of the results is the owner's."""
+        """Give back the description, and what is kept; the memory of other results is the owner's."""
         ggml.ggml_free(self.context)
+        self.kept.free()
         if self.building is not None:
             self.building.free()
 

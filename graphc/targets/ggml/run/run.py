@@ -9,8 +9,10 @@ import numpy as np
 
 from graphc.shapes import Dim, integer
 from graphc.targets.ggml.program.program import Call, Program
+from graphc.targets.ggml.program.sections import Section
 from graphc.targets.ggml.program.tensor import Tensor
 from graphc.targets.ggml.run.context import Context
+from graphc.targets.ggml.run.steady import Results
 
 
 class Run:
@@ -37,14 +39,23 @@ class Run:
             if isinstance(step, Call):
                 self._host(step)
                 continue
-            graph = self.context.graph(self.program, step, self.binding)
-            made, found = graph.run(self.inputs, self.made, self.into)
+            made, found = self._steady(step) if step.steady else self._computed(step, self.into)
             self.made.update(made)
             outputs.update(found)
         return [
             outputs[index] if index in outputs else self._array(output.tensor, output.dtype, output.shape)
             for index, output in enumerate(self.program.outputs)
         ]
+
+    def _computed(self, section: Section, into: Mapping[int, np.ndarray]) -> Results:
+        return self.context.graph(self.program, section, self.binding).run(self.inputs, self.made, into)
+
+    def _steady(self, section: Section) -> Results:
+        """What is kept of earlier runs, or is from now on; outputs are copied, since whoever gets them may write into them."""
+        sizes = {name: self.binding[name] for name in section.symbols}
+        inputs = [self.inputs[index] for index in section.inputs]
+        made, outputs = self.context.steady.of(sizes, inputs, lambda: self._computed(section, {}))
+        return made, {index: array.copy() for index, array in outputs.items()}
 
     def _host(self, call: Call) -> None:
         from graphc.targets.ggml.run.host import perform  # with it come the operators of branches and loops

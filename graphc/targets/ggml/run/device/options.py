@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -22,8 +22,8 @@ UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10
 @dataclass(frozen=True)
 class Place:
     """The device, or several with commas between; threads of the CPU, None for all processors; what devices may use of their
-    memory; the most runs at once, None for as many as threads; a folder of kernels; and whether those in an engine are trusted.
-    `graphc.load` says what each means."""
+    memory; the most runs at once, None for as many as threads; a folder of kernels; whether those in an engine are trusted; and
+    inputs that stay the same from run to run. `graphc.load` says what each means."""
 
     device: str = "cpu"
     threads: int | None = None
@@ -31,6 +31,7 @@ class Place:
     contexts: int | None = None
     kernels: str | os.PathLike[str] | None = None
     trust_kernels: bool = False
+    steady: Collection[str] = ()
 
     @property
     def folder(self) -> Path | None:

@@ -43,7 +43,7 @@ Watch: TypeAlias = "Callable[[Streams | None], Listener]"
 
 class Placement:
     """A graph whose tensors have been described in a context, and its places in a `ComputeMemory`. `pinned` are tensors, each
-    with the backend that computes or holds it whatever the scheduler thinks."""
+    with the backend that computes or holds it whatever the scheduler thinks. `kept_bytes` are on the first device beside."""
 
     def __init__(self, context: Any, graph: Any, pinned: Sequence[tuple[Any, Any]] = ()) -> None:
         byte = ggml.ggml_new_tensor_1d(context, ggml.GGML_TYPE_I8, 1)  # ggml cannot place a graph that has no bytes
@@ -52,6 +52,7 @@ class Placement:
         self.graph, self.pinned = graph, list(pinned)
         self.turn = -1
         self.needed: int | None = None
+        self.kept_bytes = 0
         self._address = ggml.ggml_get_mem_buffer(context)
         self._untouched = ctypes.string_at(self._address, ggml.ggml_used_mem(context))
 
@@ -223,6 +224,7 @@ class ComputeMemory:
                 lies = root and ggml.ggml_backend_sched_get_tensor_backend(self._scheduler, root)
                 if index is not None and lies != runs:
                     displaced.add(index)
+        sizes[0] += placement.kept_bytes
         return list(sizes)[:-1], displaced
 
     def _prepare(self, placement: Placement) -> None:

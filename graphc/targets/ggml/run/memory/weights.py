@@ -187,7 +187,7 @@ def allocated(backend: Any, tensors: Sequence[Any]) -> list[Any]:
 
 
 def whole_buffer(backend: Any, nbytes: int) -> Any:
-    """A new buffer for weights. Raises GraphcError."""
+    """A new buffer for weights, and for what is kept as they are. Raises GraphcError."""
     buffer = ggml.ggml_backend_buft_alloc_buffer(ggml.ggml_backend_get_default_buffer_type(backend), nbytes)
     if not buffer:
         name, said = device_name(backend), device_error()
