@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from graphc.kernels.scalar import COMPARISONS, OPERATORS, Kernel, Scalar, make
 from graphc.kernels.use import KernelUse
 from graphc.kernels.vectors.code import BLOCK
 from graphc.shapes import symbol
+from graphc.targets.ggml.run import kernels
 from graphc.targets.ggml.run.interpreted import InterpretedKernel
 from graphc.targets.ggml.run.kernels import kernels_by, load_kernels
 from graphc.targets.ggml.run.native_kernels import NativeKernel
@@ -231,6 +234,19 @@ def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAPHC_KERNELS", "quickly")
     with pytest.raises(InputError, match="GRAPHC_KERNELS is 'quickly', must be compiled or interpreted or evaluated"):
         load_kernels([use])
+
+
+@pytest.mark.parametrize(("wheel", "expected"), [(True, InterpretedKernel), (False, NativeKernel)])
+def test_in_a_wheel_no_compiler_is_started_for_few_elements(
+    monkeypatch: pytest.MonkeyPatch, wheel: bool, expected: type
+) -> None:
+    """Elsewhere one was started already, for our own code."""
+    monkeypatch.delenv(kernels.SETTING, raising=False)
+    monkeypatch.setattr(kernels, "loaded", replace(kernels.loaded, own=ctypes.CDLL(None) if wheel else None))
+    sizes = {kernels.SMALL // 2: expected, kernels.SMALL // 2 + 1: NativeKernel, symbol("n"): NativeKernel}
+    for size, kind in sizes.items():
+        use = loop(lambda k, i: k.load(0, i) * 2, F32, (size,), (F32, (size,)))
+        assert isinstance(load_kernels([use])[0], kind)
 
 
 def test_a_function_that_the_interpreter_lacks_is_named() -> None:
