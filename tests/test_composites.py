@@ -176,6 +176,7 @@ def test_a_composite_does_what_is_behind_it(row):
         (found,), (*_, expected) = ran(program, own), ran(built(*FIRST[row[0]], BEHIND[row], twice=True), own)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     executor, met = met_by_own_code(program)
+    assert all(node.contents.op == ggml.GGML_OP_CUSTOM for node in met), "ggml computes nothing of it"
     assert {executor.own.function_of(node) for node in met} - {""} == set(OWN[row[0]])
 
 
