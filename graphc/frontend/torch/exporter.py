@@ -10,7 +10,7 @@ import re
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import cache, partial
 from importlib.util import find_spec
@@ -53,6 +53,7 @@ def from_torch(
     memory: Memory = None,
     contexts: int | None = None,
     kernels: str | os.PathLike[str] | None = None,
+    steady: Collection[str] = (),
     gpus: Sequence[str] = (),
     without: Iterable[str] = (),
     stop_after: int | None = None,
@@ -92,6 +93,7 @@ def from_torch(
             memory=memory,
             contexts=contexts,
             kernels=kernels,
+            steady=steady,
             gpus=gpus,
             without=without,
             stop_after=stop_after,
