@@ -88,7 +88,7 @@ def bench(
         memory=place.memory,
         kernels=where.kernels,
         trust_kernels=where.trust_kernels,
-        steady=where.steady or (),
+        steady=tuple(place.steady),
         fast=where.fast,
         dtype=tuple(dtype or ()),
         engine=engine,

@@ -72,7 +72,7 @@ class Model:
         self.program = program
         self.inputs = [TensorInfo(each.name, each.dtype, each.shape) for each in program.inputs]
         self.outputs = [TensorInfo(each.name, each.dtype, each.shape) for each in program.outputs]
-        self._place, self._memory = place, memory_limits(place.memory)
+        self._place = place
         self.executor = self._executor(program, weights)
         self._turns = Turns(self.executor.most_runs(place.contexts))
         self._changes = Turns(1)
@@ -80,9 +80,9 @@ class Model:
         self._added: Added | None = None
 
     def _executor(self, program: Program, weights: Iterable[np.ndarray]) -> Executor:
-        place = self._place
+        place, memory = self._place, memory_limits(self._place.memory)
         return Executor(
-            program, weights, place.device, place.threads, self._memory, place.folder, place.trust_kernels, place.steady
+            program, weights, place.device, place.threads, memory, place.folder, place.trust_kernels, place.steady
         )
 
     def __repr__(self) -> str:

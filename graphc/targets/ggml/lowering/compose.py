@@ -37,7 +37,10 @@ def composed(program: Program, activations: Collection[str] | None = None) -> Pr
         return by_rows or _add(result, call, call.function, call.args, call.result)
 
     result = _remade(program, _composed(program, activations), add)
-    return result if activations is not None else _without_unused(with_channels_last(result))
+    if activations is not None:
+        return result
+    found = with_channels_last(result)
+    return found if found is result else _without_unused(found)
 
 
 def expanded(program: Program, kept: Container[str]) -> Program:

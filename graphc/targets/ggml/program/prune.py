@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from graphc.targets.ggml.program.calls import CALLS
@@ -96,13 +96,18 @@ class Pruning:
 def live_calls(program: Program, calls: Mapping[int, Call] | None = None) -> set[int]:
     """The indices of the calls that an output or a call of the host depends on; of other `calls` than the program's, if given."""
     calls = dict(enumerate(program.calls)) if calls is None else calls
-    live: set[int] = set()
-    stack = [output.tensor.call for output in program.outputs]
-    stack += [index for index, call in calls.items() if call.function in (HOST, RESULT)]
+    outputs = [output.tensor.call for output in program.outputs]
+    return with_needed(calls, [*outputs, *(index for index, call in calls.items() if call.function in (HOST, RESULT))])
+
+
+def with_needed(calls: Mapping[int, Call] | Sequence[Call], wanted: Iterable[int]) -> set[int]:
+    """The indices of some of the calls, and of all that they depend on."""
+    found: set[int] = set()
+    stack = list(wanted)
     while stack:
         index = stack.pop()
-        if index < 0 or index in live:
+        if index < 0 or index in found:
             continue
-        live.add(index)
+        found.add(index)
         stack += [arg.call for arg in calls[index].args if isinstance(arg, Tensor)]
-    return live
+    return found

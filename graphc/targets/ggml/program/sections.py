@@ -13,6 +13,7 @@ from graphc.errors import InputError
 from graphc.records import dataclass
 from graphc.shapes import Expr, symbols
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program
+from graphc.targets.ggml.program.prune import with_needed
 from graphc.targets.ggml.program.tensor import Tensor
 
 
@@ -102,13 +103,7 @@ def steady_calls(program: Program, steady: Collection[int]) -> set[int]:
         multiplies = told and call.function not in MOVES and any(_is_matrix(program, arg) for arg in known)
         if multiplies or any(arg.call in worth for arg in args):
             worth.add(index)
-    waiting = list(worth)
-    while waiting:
-        args = [arg for arg in program.calls[waiting.pop()].args if isinstance(arg, Tensor)]
-        needed = {arg.call for arg in args if arg.call >= 0} - worth
-        waiting += needed
-        worth |= needed
-    return worth
+    return with_needed(program.calls, worth)
 
 
 def _is_matrix(program: Program, tensor: Tensor) -> bool:
