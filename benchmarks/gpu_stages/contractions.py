@@ -20,14 +20,17 @@ from graphc.backends.launches import Counters, Launch, Module, Place, Scratch, W
 from graphc.backends.load import load_backends
 from graphc.ggml_library import ggml
 from graphc.ir.types import F16, F32
+from graphc.kernels.gpu.candidates import Sizes
 from graphc.kernels.gpu.dialect import Divisor
 from graphc.kernels.gpu.forms import Rendered, Text
 from graphc.kernels.gpu.launch import arguments, grid
 from graphc.kernels.gpu.schedule import Schedule, parsed
+from graphc.kernels.gpu.scheduling import Scheduling
 from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction
 from graphc.kernels.gpu.skeletons.operands import Window, images, kernels, matrix
 from graphc.kernels.scalar import Kernel, Scalar
 from graphc.shapes import integer
+from graphc.targets.ggml.generate.schedules import device_of
 from graphc.targets.ggml.run.device.devices import find_device
 from graphc.targets.ggml.run.launches import form_for
 
@@ -36,6 +39,8 @@ SCHEDULES = (
     "m64n64k64 w32x32 s4 z1", "m256n128k32 w64x64 s3 z1", "m128n256k32 w64x64 s3 z1",
     "m128n64k64 w32x32 s3 z4", "m64n64k64 w32x32 s4 z4", "m128n128k32 w64x32 s3 z4",
 )  # fmt: skip
+GUESSED = 4
+"""Schedules of each shape besides, those that the simulator guesses to be the fastest."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,11 @@ class Shape:
     def operations(self) -> float:
         """Floating-point operations."""
         return 2.0 * self.rows * self.results * self.channels * self.taps**2
+
+    @property
+    def sizes(self) -> Sizes:
+        """What its time depends on."""
+        return Sizes(F16, self.rows, self.results, self.channels * self.taps**2, self.taps**2)
 
 
 SHAPES = (
@@ -112,9 +122,12 @@ class Device:
         ggml.ggml_backend_free(self.backend)
 
     def schedules(self, shape: Shape) -> list[Schedule]:
-        """Those of the list; on Vulkan, whose matrices have other sizes, the usual one."""
+        """Those of the list, and those that are guessed to be the fastest; on Vulkan, whose matrices have other sizes, the usual
+        one."""
         if isinstance(self.form, Text):
-            return [parsed(f"{text} m16n8k16_half") for text in SCHEDULES]
+            listed = [parsed(f"{text} m16n8k16_half") for text in SCHEDULES]
+            guessed = Scheduling.of(device_of(self.backend).gpu).guessed(shape.sizes)
+            return list(dict.fromkeys([*listed, *guessed[:GUESSED]]))
         return [self.form.schedule(shape.results, F16)]
 
     def code(self, step: Rendered) -> bytes:

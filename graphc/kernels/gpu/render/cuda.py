@@ -88,7 +88,7 @@ class _Writer(Together):
         kernel = self.kernel
         self.statements(kernel.body)
         tensors = [Parameter("tensor", each.name, each.number) for each in kernel.tensors]
-        sizes = [Parameter(kind, name, dim) for (kind, dim), name in self.parameters.names.items()]
+        sizes = [Parameter(kind, written, dim) for (kind, dim), written in self.parameters.names.items()]
         fault = [Parameter("fault", "fault", 0)] if self.values.faults else []
         declared = [
             *map(_declared, kernel.tensors),
