@@ -116,7 +116,8 @@ class BuiltGraph:
             ggml.ggml_build_forward_expand(self.graph, tensor)
         if executor.own is not None and len(executor.servers.addresses) > 1:
             order_views(executor.own, self.graph)
-        self.placement = Placement(self.context, self.graph, self._pinned())
+        self.placement = Placement(self.context, self.graph, self._pinned(), self.kept.nbytes)
+        self.kept.pretend()  # views that are made of what lies somewhere keep its address
 
     def _pinned(self) -> list[tuple[Any, Any]]:
         """What the scheduler would give another backend than it should, with the right one."""
@@ -151,7 +152,6 @@ class BuiltGraph:
         that are there for them."""
         program, kernels = self.program, self.executor.kernels
         self.kept.fill(made)
-        self.placement.kept_bytes = self.kept.nbytes
         self.owner.compute.place(self.placement)
         for index, tensor in self.inputs.items():
             upload(tensor, stored(program.inputs[index], inputs[index]))

@@ -11,10 +11,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.records import dataclass
 from graphc.targets.ggml.run.device.tensors import new_context, new_tensor, upload
-from graphc.targets.ggml.run.memory.weights import allocated
+from graphc.targets.ggml.run.memory.weights import SOMEWHERE, allocated, move, room_of
 
 KEPT_VALUES = 4
 """Of so many values of the inputs results are kept: a prompt and its negative one, each in parts."""
@@ -59,23 +60,29 @@ class SteadyResults:
 
 
 class KeptTensors:
-    """Tensors of a graph, in memory of their own on a backend, for results that are kept."""
+    """Tensors of a graph, in memory of their own on a backend, for results that are kept. `nbytes` is what they take there."""
 
     def __init__(self, backend: Any, tensors: Mapping[int, Any], binding: Mapping[str, int]) -> None:
         self._context = new_context(len(tensors))
         self._backend, self._buffers = backend, list[Any]()
-        self._there: dict[int, np.ndarray] = {}
+        self._there: dict[int, np.ndarray] | None = None
         self.tensors = {index: new_tensor(self._context, each, binding) for index, each in tensors.items()}
+        kind = ggml.ggml_backend_get_default_buffer_type(backend)
+        self.nbytes = sum(room_of(kind, tensor) for tensor in self.tensors.values())
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that they take on the backend now."""
-        return sum(map(ggml.ggml_backend_buffer_get_size, self._buffers))
+    def pretend(self) -> None:
+        """Let the tensors look as if they lay on the backend, so that the graph can be measured before any results are there."""
+        if self.tensors:
+            kind = ggml.ggml_backend_get_default_buffer_type(self._backend)
+            self._buffers = [ggml.ggml_backend_buft_alloc_buffer(kind, 0)]
+            for tensor in self.tensors.values():
+                move(tensor, self._buffers[0], SOMEWHERE)
 
     def fill(self, arrays: Arrays) -> None:
         """Have the tensors hold these results; those that are there are not copied. Raises GraphcError if memory is out."""
-        if self.tensors and not self._buffers:
-            self._buffers = allocated(self._backend, list(self.tensors.values()))
+        if self._there is None:
+            self._place()
+            self._there = {}
         for index, tensor in self.tensors.items():
             if self._there.get(index) is not arrays[index]:
                 self._there.pop(index, None)
@@ -87,6 +94,21 @@ class KeptTensors:
         for buffer in self._buffers:
             ggml.ggml_backend_buffer_free(buffer)
         ggml.ggml_free(self._context)
+
+    def _place(self) -> None:
+        if not self.tensors:
+            return
+        pretended = list(self._buffers)
+        for tensor in self.tensors.values():
+            move(tensor, None, None)
+        try:
+            self._buffers = allocated(self._backend, list(self.tensors.values()))
+        except GraphcError:
+            for tensor in self.tensors.values():
+                move(tensor, pretended[0], SOMEWHERE)
+            raise
+        for buffer in pretended:
+            ggml.ggml_backend_buffer_free(buffer)
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:

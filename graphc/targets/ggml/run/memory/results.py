@@ -45,14 +45,14 @@ class Placement:
     """A graph whose tensors have been described in a context, and its places in a `ComputeMemory`. `pinned` are tensors, each
     with the backend that computes or holds it whatever the scheduler thinks. `kept_bytes` are on the first device beside."""
 
-    def __init__(self, context: Any, graph: Any, pinned: Sequence[tuple[Any, Any]] = ()) -> None:
+    def __init__(self, context: Any, graph: Any, pinned: Sequence[tuple[Any, Any]] = (), kept_bytes: int = 0) -> None:
         byte = ggml.ggml_new_tensor_1d(context, ggml.GGML_TYPE_I8, 1)  # ggml cannot place a graph that has no bytes
         ggml.ggml_set_input(byte)
         ggml.ggml_build_forward_expand(graph, byte)
         self.graph, self.pinned = graph, list(pinned)
         self.turn = -1
         self.needed: int | None = None
-        self.kept_bytes = 0
+        self.kept_bytes = kept_bytes
         self._address = ggml.ggml_get_mem_buffer(context)
         self._untouched = ctypes.string_at(self._address, ggml.ggml_used_mem(context))
 
@@ -128,17 +128,18 @@ class ComputeMemory:
             self._turn += 1
 
     def needed(self, placement: Placement) -> int:
-        """Bytes that the results of a graph take, on all backends together; nothing is reserved for it."""
+        """Bytes that the results of a graph take, on all backends together, with those that are kept; nothing is reserved for
+        it."""
         if placement.needed is not None:
             return placement.needed
         if self._scheduler is not None:
-            return self._needed_on_devices(placement)
+            return self._needed_on_devices(placement) + placement.kept_bytes
         placement.reset()
         allocator = new_allocator(self._backends[0])
         size = ctypes.c_size_t()
         ggml.ggml_gallocr_reserve_n_size(allocator, placement.graph, None, None, ctypes.pointer(size))
         ggml.ggml_gallocr_free(allocator)
-        placement.turn, placement.needed = -1, int(size.value)
+        placement.turn, placement.needed = -1, int(size.value) + placement.kept_bytes
         return placement.needed
 
     def _needed_on_devices(self, placement: Placement) -> int:
