@@ -56,7 +56,7 @@ class Form(ABC):
         """True if a kernel that multiplies by this instruction can be written."""
 
 
-WORTH_A_COMPILER = 16
+WORTH_A_COMPILER = 4
 """Kernels in a text: the headers of the dialect, which each text has, take as long as some kernels."""
 
 

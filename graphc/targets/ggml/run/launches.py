@@ -61,11 +61,14 @@ class LaunchedKernels:
 
     def _loaded(self, kernels: Mapping[str, Rendered], trust: bool = False) -> dict[str, Kernel]:
         """Kernels as they are generated."""
-        found: dict[str, Kernel] = {}
-        for image, names in self._images(kernels, trust):
-            module = Module(self.device, image)
-            found |= {name: module.kernel(name, kernels[name].kernel.shared_bytes) for name in names}
-        return found
+        images = self._images(kernels, trust)
+        with ThreadPoolExecutor() as pool:  # drivers compile them, which takes longer than making them
+            modules = list(pool.map(lambda image: Module(self.device, image), [image for image, _ in images]))
+        return {
+            name: module.kernel(name, kernels[name].kernel.shared_bytes)
+            for module, (_, names) in zip(modules, images, strict=True)
+            for name in names
+        }
 
     def _images(self, kernels: Mapping[str, Rendered], trust: bool) -> list[tuple[bytes, list[str]]]:
         """The code of kernels as they are generated, with the names of those in it."""
