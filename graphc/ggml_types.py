@@ -80,6 +80,16 @@ def stored_shape(type: str, shape: Sequence[int]) -> tuple[int, ...]:
     return (*shape[:-1], nbytes(type, shape[-1:])) if type in QUANTIZED else tuple(shape)
 
 
+def has_rows_apart(array: np.ndarray) -> bool:
+    """True for a part of each row of a matrix: the elements of a row are adjacent, and behind them lie others."""
+    return (
+        array.ndim == 2
+        and not array.flags.c_contiguous
+        and array.strides[1] == array.itemsize
+        and array.strides[0] > array.shape[1] * array.itemsize
+    )
+
+
 def narrowed(type: str, array: np.ndarray) -> np.ndarray:
     """A float32 array as a narrower type stores it, a quantized one in bytes.
 

@@ -11,6 +11,7 @@ import pytest
 
 import graphc
 from graphc.errors import GraphcError, InputError
+from graphc.ggml_types import has_rows_apart
 from graphc.targets.ggml.run import executor
 from graphc.targets.ggml.run.device.tensors import give_back, in_place, prefer_huge_pages
 from graphc.targets.ggml.run.memory import results
@@ -212,6 +213,23 @@ def test_what_lies_unaligned_is_in_memory_once(tmp_path):
     assert resident(mapped) <= before - (4 << 20) + 2 * mmap.PAGESIZE
     assert copy.ctypes.data % 4 == 0
     assert (copy == np.arange(1 << 20)).all()
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="the system does not take pages back")
+def test_parts_of_rows_are_given_back_with_what_lies_between(tmp_path):
+    path = tmp_path / "rows"
+    path.write_bytes(np.arange(1 << 20, dtype=np.float32).tobytes())
+    mapped = np.asarray(np.memmap(path, np.float32, "r")).reshape(256, 4096)
+    assert mapped.sum() > 0
+    before = resident(mapped)
+    part = mapped[:, 1024:2048]
+    assert in_place(part, apart=True) is part
+    assert in_place(part).flags.c_contiguous
+    for other in (mapped[:128], mapped.T, mapped[:, ::2], np.broadcast_to(mapped[:1], mapped.shape)):
+        assert not has_rows_apart(other)
+        assert in_place(other, apart=True).flags.c_contiguous
+    give_back([mapped[:, :1024]])
+    assert resident(mapped) <= before - mapped.nbytes + mapped[0].nbytes
 
 
 @pytest.mark.parametrize(

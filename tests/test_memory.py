@@ -16,6 +16,7 @@ import graphc
 from graphc.compiler import compile_program
 from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
+from graphc.ggml_types import has_rows_apart
 from graphc.runtime.assigned import assigned
 from graphc.targets.ggml.cpp.project import render_project
 from graphc.targets.ggml.run import executor
@@ -63,6 +64,7 @@ def device(monkeypatch):
     """A device before the CPU, which computes as the CPU does."""
     open_one = executor.open_backends
     monkeypatch.setattr(executor, "open_backends", lambda *args: open_one(*args) + open_one(*args))
+    return open_one
 
 
 def check(model: graphc.Model, counts=(3, 3, 7, 1, 3)) -> None:
@@ -194,6 +196,44 @@ def test_weights_in_other_types_are_streamed(device, type):
             np.testing.assert_array_equal(array, expected[name])
     streamed = model.executor.weights.residence.streamed
     assert {model.program.weights[index].type_name for index in streamed} >= {type}
+
+
+@pytest.mark.parametrize("place", ["resident", "streamed", "host"])
+def test_parts_of_rows_go_where_other_weights_go(monkeypatch, device, place):
+    """What is copied to a device once is not copied before; what is streamed, or stays on the host, lies together."""
+    random = np.random.default_rng(1)
+    given = {name: random.standard_normal((256, 512), np.float32) / 16 for name in ("v", "w")}
+    x, z = random.standard_normal((2, 40, 256), np.float32)
+    nodes = [
+        helper.make_node("Concat", ["x", "z"], ["c"], axis=1),
+        helper.make_node("Gemm", ["c", "v"], ["h"], transB=1),
+        helper.make_node("Concat", ["h", "z"], ["d"], axis=1),
+        helper.make_node("Gemm", ["d", "w"], ["y"], transB=1),
+    ]
+    *inputs, output = (helper.make_tensor_value_info(name, TensorProto.FLOAT, x.shape) for name in "xzy")
+    constants = [numpy_helper.from_array(array, name) for name, array in given.items()]
+    graph = helper.make_graph(nodes, "joined", inputs, [output], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    if place == "host":
+        monkeypatch.setattr(executor, "open_backends", lambda *args: device("cpu", 1) + device("cpu", 1))
+    limit = {"resident": 16 << 20, "streamed": 800 << 10, "host": 1000}[place]
+    found = graphc.compile(
+        model, weights=given, memory=limit, threads=1, **({"device": "a,cpu"} if place == "host" else {})
+    )
+    for sign in (1, -1):
+        given["w"] *= sign
+        found.load_weights(given)
+        for _ in range(2):
+            h = np.concatenate([x, z], 1) @ given["v"].T
+            expected = np.concatenate([h, z], 1) @ given["w"].T
+            np.testing.assert_allclose(found.run(x=x, z=z)["y"], expected, rtol=1e-5, atol=1e-5)
+    weights = found.executor.weights
+    residence = weights.residence
+    apart = {index for index, array in enumerate(weights.arrays) if has_rows_apart(array)}
+    assert len(weights.arrays) == 4
+    assert set(residence.device) == {HOST if place == "host" else 0}
+    assert bool(residence.streamed) == (place == "streamed")
+    assert apart == (set() if place == "host" else set(range(4)) - residence.streamed)
 
 
 def test_two_devices_and_the_cpu(monkeypatch):

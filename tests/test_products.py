@@ -746,6 +746,41 @@ def test_weights_of_other_types(name, type):
         np.testing.assert_array_equal(*results)
 
 
+@pytest.mark.parametrize("precision", ["highest", pytest.param("high", marks=needs_pairs)])
+@pytest.mark.parametrize("type", STORED)
+def test_rows_of_weights_may_lie_apart(type, precision, monkeypatch):
+    """Parts of longer rows are read where they lie, with the bits that they have one after the other."""
+    monkeypatch.setattr("graphc.backends.precision._chosen", precision)
+    size, elements = TYPES[type].size, TYPES[type].elements
+    for rows in (1, 5, 40):
+        for first, depth, whole in ((256, 512, 1024), (0, 4096, 4608), (512, 256, 768)):
+            weight = RANDOM.standard_normal((83, whole)).astype(np.float32)
+            stored = weight if type == "F32" else narrowed(type, weight)
+            per_item = 1 if type in QUANTIZED else size
+            begin, end = (each // elements * size // per_item for each in (first, first + depth))
+            part = stored[:, begin:end]
+            x = RANDOM.standard_normal((rows, depth)).astype(np.float32)
+            apart, together = (weighed("mul_mat", type, (83, depth), each, x) for each in (part, part.copy()))
+            np.testing.assert_array_equal(apart, together)
+            exact = x @ widened(type, part, (83, depth)).astype(np.float64).T
+            assert np.abs(apart - exact).max() <= (0.02 if precision == "high" else 1e-5) * np.abs(exact).max()
+            np.testing.assert_array_equal(*(theirs(type, (83, depth), each, x) for each in (part, part.copy())))
+
+
+def theirs(type: str, shape: tuple[int, ...], weight: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The product by ggml."""
+    b = Builder(Program("theirs"))
+    given, w = b.program.add_input("x", F32, x.shape, "F32"), b.program.add_weight("w", F32, shape, type=type)
+    y = b.call("ggml_mul_mat", w, given, rank=2)
+    b.program.outputs.append(Output("y", F32, y.shape, y))
+    executor = Executor(b.program, [weight], threads=2)
+    executor.uses_own = False
+    assert np.shares_memory(executor.arrays[0], weight)
+    (result,) = executor.run({"x": x}, {})
+    executor.close()
+    return result
+
+
 def weighed(name: str, type: str, shape: tuple[int, ...], weight: np.ndarray, x: np.ndarray) -> np.ndarray:
     """The product of an array with a weight that is stored in a type, or the convolution, by that function of ours. A single
     row with float32 weights, which is ggml's, is one of two."""
@@ -760,6 +795,7 @@ def weighed(name: str, type: str, shape: tuple[int, ...], weight: np.ndarray, x:
         y = b.call("ggml_conv_2d", w, image, 1, 1, pad, pad, 1, 1, rank=4)
     b.program.outputs.append(Output("y", F32, y.shape, y))
     executor = Executor(b.program, [weight], threads=2)
+    assert np.shares_memory(executor.arrays[0], weight)
     (result,) = executor.run({"x": x}, {})
     (graph,) = executor.graphs
     assert list(graph.own.values()) == [name]

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from refitting import INPUTS, file_of, same, several, weights
+from frontend_models import model, value
+from refitting import INPUTS, file_of, node, same, several, weights
+from test_blocks import write as write_blocks
 
 import graphc
 from graphc.cli import main
 from graphc.compiler import Settings, compile_program, write
 from graphc.errors import EngineError, InputError
+from graphc.ggml_types import narrowed
 from graphc.weights.formats import gguf
 
 HALF = ("table.weight", "query.weight", "head.half", "conv.weight")
@@ -55,6 +58,55 @@ def test_types_are_the_checkpoints(stripped, tmp_path, shift):
     same(model.run(INPUTS), compiled.run(INPUTS))
     if Path("/proc/self/maps").exists():
         assert mapped_bytes(model, file) >= given["table.weight"].nbytes  # float16 may lie at any even place
+
+
+JOINED = {
+    "x": np.random.default_rng(2).standard_normal((40, 256), np.float32),
+    "z": np.random.default_rng(3).standard_normal((40, 512), np.float32),
+}
+
+
+def of_joined_rows():
+    """A product with rows that were joined: it becomes two, each with a part of every row of the weight."""
+    nodes = [node("Concat", ["x", "z"], ["c"], axis=1), node("Gemm", ["c", "w.weight"], ["y"], transB=1)]
+    inputs = [value(name, array.shape) for name, array in JOINED.items()]
+    return model(nodes, inputs, ["y"], {"w.weight": np.random.default_rng(4).standard_normal((256, 768), np.float32)})
+
+
+@pytest.fixture
+def halves(tmp_path):
+    path = tmp_path / "halves.gguf"
+    write(compile_program(of_joined_rows(), Settings(name="joined", dtype="checkpoint")), path, strip_weights=True)
+    return path
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not tell what is mapped")
+@pytest.mark.parametrize("type", ["F32", "F16", "BF16", "Q8_0", "Q4_K", "Q6_K"])
+def test_parts_of_rows_are_used_where_they_lie(halves, tmp_path, type):
+    """They have the bits that they have in an engine, one after the other, also with a LoRA and when that is off again."""
+    numbers = np.random.default_rng(5).standard_normal((256, 768), np.float32)
+    stored = numbers if type == "F32" else narrowed(type, numbers)
+    file = write_blocks(tmp_path / "given.gguf", {"w.weight": (stored, type)})
+    found = graphc.load(halves, weights=file, dtype="checkpoint")
+    assert [weight.tensor.type for weight in found.program.weights] == [type] * 2
+    assert mapped_bytes(found, file) == stored.nbytes
+    found.save(tmp_path / "together.gguf")
+    expected = graphc.load(tmp_path / "together.gguf").run(JOINED)
+    same(found.run(JOINED), expected)
+    found.page_out()
+    same(found.run(JOINED), expected)
+    found.load_weights({"w.weight": numbers[::-1].copy()})
+    assert not np.array_equal(found.run(JOINED)["y"], expected["y"])
+    found.load_weights(file)
+    assert mapped_bytes(found, file) == stored.nbytes
+    same(found.run(JOINED), expected)
+    random = np.random.default_rng(6)
+    down, up = random.standard_normal((2, 768), np.float32), random.standard_normal((256, 2), np.float32)
+    found.load_lora({"w.lora_down.weight": down, "w.lora_up.weight": up}, name="change")
+    change = np.concatenate([JOINED["x"], JOINED["z"]], axis=1) @ (up @ down).T
+    np.testing.assert_allclose(found.run(JOINED)["y"], expected["y"] + change, rtol=0, atol=0.5)
+    found.unload_lora()
+    same(found.run(JOINED), expected)
 
 
 def test_floats_stay_floats(stripped):

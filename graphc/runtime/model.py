@@ -201,8 +201,8 @@ class Model:
         `source` is a file (safetensors, GGUF, or of `torch.save`), an index of shards, a folder, or arrays by name. It may have
         the names of another layout, and hold more than this model: the component that fits is taken, or else `component`
         ("unet", "text_encoder_2"; see `graphc inspect`). Where the checkpoint has a weight as it is stored, aligned, it is used
-        where it lies in the file. If not `strict`, tensors that the model lacks are passed over, and weights stay as they are
-        if the checkpoint has none of their parameters.
+        where it lies in the file, and so is a part of each row that products read. If not `strict`, tensors that the model
+        lacks are passed over, and weights stay as they are if the checkpoint has none of their parameters.
 
         Raises CheckpointError with all that does not fit, and EngineError if the engine does not say how its weights are
         made; the model is as before then.

@@ -45,11 +45,7 @@ def moved(value: Value, given: Mapping[Value, Any], depth: int = DEEPEST) -> Ten
     if len(blocks) < len(parts) or len({each.type for each in blocks}) > 1:
         return None
     raw = move(node.op, blocks)
-    return (
-        None
-        if raw is None
-        else Blocks(blocks[0].type, raw.reshape(-1), tuple(integer(size, {}) for size in value.shape))
-    )
+    return None if raw is None else Blocks(blocks[0].type, raw, tuple(integer(size, {}) for size in value.shape))
 
 
 def _is_narrow(tensor: Tensor | None) -> bool:

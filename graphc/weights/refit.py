@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphc.errors import CheckpointError
-from graphc.ggml_types import HALVES, QUANTIZED
+from graphc.ggml_types import HALVES, QUANTIZED, has_rows_apart
 from graphc.ir.graph import Value
 from graphc.ir.types import BF16, F16, F32, F64, FLOATS, TensorType
 from graphc.shapes import integer
@@ -84,7 +84,7 @@ class Refit:
         return {value.parameter: array for value, array in self.arrays.items()}
 
     def array(self, index: int) -> np.ndarray:
-        """A weight as it is stored: where it lies in the checkpoint, if the recipe does nothing."""
+        """A weight as it is stored: where it lies in the checkpoint, if the recipe does nothing, or takes a part of each row."""
         old, weight, recipe = self.stored[index], self.program.weights[index], self.recipes.weights[index]
         if old is not None and (index in self.kept or recipe is None):
             return old
@@ -92,7 +92,7 @@ class Refit:
         if isinstance(found, Blocks) and found.type == weight.tensor.type:
             return weight.array(found.raw)
         if isinstance(found, np.ndarray) and TensorType(found.dtype, found.shape) == weight.stored:
-            return np.asarray(found, order="C")
+            return found if has_rows_apart(found) else np.asarray(found, order="C")
         return weight.converted(self.recipes.compute(index, _Widened(self.arrays)))
 
     def types(self, index: int) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from graphc.weights.formats.scaled import Scaled, stacked
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """A tensor in a quantized type of ggml: the bytes of its blocks, one after the other, where they lie in the mapped file.
+    """A tensor in a quantized type of ggml: the bytes of its blocks, in order, where they lie in the mapped file.
 
     It is read as a float32 array of `shape` is. `np.asarray(blocks)` computes the numbers, each time anew, and so does whatever
     NumPy makes of it. What moves whole blocks gives blocks again, without computing anything: a slice of the first axis
@@ -57,7 +57,7 @@ class Blocks:
             found: np.ndarray = np.asarray(self)[key]
             return found
         rows = self.along(1)[key]
-        return Blocks(self.type, rows.reshape(-1), (len(rows), *self.shape[1:]))
+        return Blocks(self.type, rows, (len(rows), *self.shape[1:]))
 
     def reshape(self, *shape: Any) -> Blocks:
         """Other sizes over the same elements; one may be -1. Raises ValueError if they are not as many."""
@@ -84,6 +84,6 @@ def joined(parts: Sequence[np.ndarray | Blocks | Scaled]) -> np.ndarray | Blocks
     if isinstance(first, Blocks) and first.whole(1) and all(
         isinstance(each, Blocks) and each.type == first.type and each.shape[1:] == first.shape[1:] for each in others
     ):  # fmt: skip
-        raw = np.concatenate([each.raw for each in parts if isinstance(each, Blocks)])
+        raw = np.concatenate([each.along(1) for each in parts if isinstance(each, Blocks)])
         return Blocks(first.type, raw, (sum(map(len, parts)), *first.shape[1:]))
     return np.concatenate([np.asarray(each) for each in parts])

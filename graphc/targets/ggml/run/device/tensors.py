@@ -13,6 +13,7 @@ import numpy as np
 from graphc.backends.generated import check_devices
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
+from graphc.ggml_types import has_rows_apart
 from graphc.shapes import integer
 from graphc.targets.ggml.program.tensor import Tensor
 
@@ -66,18 +67,25 @@ def download(tensor: Any, shape: tuple[int, ...], dtype: np.dtype, into: np.ndar
     return array
 
 
-def in_place(array: np.ndarray) -> np.ndarray:
-    """The array if the CPU can use it where it lies, else a copy: it is contiguous, and elements lie at multiples of their size.
+def in_place(array: np.ndarray, apart: bool = False) -> np.ndarray:
+    """The array if the CPU can use it where it lies, else a copy: it is contiguous, or if they may, its rows lie `apart`; and
+    elements lie at multiples of their size.
 
     More is not needed: ggml and our own code load vectors from anywhere. The scales of quantized types have 16 bits.
     """
-    array = np.asarray(array, order="C")
+    array = array if apart and has_rows_apart(array) else np.asarray(array, order="C")
     size = max(array.itemsize, 2)
     if not array.nbytes or array.ctypes.data % size == 0:
         return array
     copy = aligned_copy(array)
     give_back([array])
     return copy
+
+
+def extent(array: np.ndarray) -> int:
+    """Bytes from an array's first element to its last, with what lies between its rows."""
+    steps = zip(array.shape, array.strides, strict=True)
+    return sum((size - 1) * step for size, step in steps) + array.itemsize if array.size else 0
 
 
 def give_back(arrays: Iterable[np.ndarray]) -> None:
@@ -90,7 +98,7 @@ def give_back(arrays: Iterable[np.ndarray]) -> None:
         if isinstance(owner, mmap.mmap) and array.nbytes and hasattr(mmap, "MADV_DONTNEED"):
             begin = array.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
             start = begin // mmap.PAGESIZE * mmap.PAGESIZE
-            owner.madvise(mmap.MADV_DONTNEED, start, begin + array.nbytes - start)
+            owner.madvise(mmap.MADV_DONTNEED, start, begin + extent(array) - start)
 
 
 HUGE_PAGE = 2 << 20

@@ -19,6 +19,8 @@ from graphc.targets.ggml.run.choose.library import Own
 HOST = -1
 """Stands for a device where a weight stays on the host and what reads it runs there."""
 
+PRODUCTS = ("ggml_mul_mat", "graphc_linear")
+
 SLOTS = 2
 """Places on a device for weights that are streamed: one is read while the other is filled."""
 
@@ -123,6 +125,19 @@ def weights_read(program: Program) -> Reads:
             rows.update(table)
             (host if call.kernel >= 0 or call.host is not None else others).update(read[len(table) :])
     return Reads(tuple(together), frozenset(rows - others - host), frozenset(host - others - rows))
+
+
+def matrices_of_products(program: Program) -> set[int]:
+    """The weights of two axes that products alone read, as their first operand. ggml and our own code take those whose rows lie
+    apart."""
+    found, others = set[int](), set[int]()
+    for each in with_blocks(program):
+        others.update(output.tensor.weight for output in each.outputs)
+        for call in each.calls:
+            for place, arg in enumerate(call.args):
+                if isinstance(arg, Tensor):
+                    (found if call.function in PRODUCTS and place == 0 else others).add(arg.weight)
+    return {index for index in found - others if index >= 0 and len(program.weights[index].shape) == 2}
 
 
 def _root(tensor: Tensor, roots: dict[int, int]) -> int:

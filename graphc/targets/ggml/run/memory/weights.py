@@ -10,18 +10,20 @@ import numpy as np
 from graphc.backends.generated import device_error
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
+from graphc.ggml_types import has_rows_apart
 from graphc.targets.ggml.program.program import Program
 from graphc.targets.ggml.run.device.devices import device_name
 from graphc.targets.ggml.run.device.tensors import (
     ALIGNMENT,
     NOTHING,
+    extent,
     give_back,
     in_place,
     new_context,
     new_tensor,
     upload,
 )
-from graphc.targets.ggml.run.memory.residence import HOST, SLOTS, Residence
+from graphc.targets.ggml.run.memory.residence import HOST, SLOTS, Residence, matrices_of_products
 
 SOMEWHERE = 1 << 12
 """An address for tensors that have no place yet; nothing reads it."""
@@ -36,6 +38,7 @@ class Weights:
     def __init__(self, program: Program, arrays: Iterable[np.ndarray], backends: Sequence[Any]) -> None:
         self.backends = list(backends)
         self.packings = [weight.packing for weight in program.weights]
+        self.matrices = matrices_of_products(program)
         self.arrays = self.kept(arrays)
         self.context = new_context(len(program.weights) + 1)
         self.tensors = [new_tensor(self.context, weight.tensor, {}) for weight in program.weights]
@@ -50,7 +53,14 @@ class Weights:
 
     def kept(self, arrays: Iterable[np.ndarray]) -> list[np.ndarray]:
         """The arrays as they are used; each is copied, if it has to be, before the next is made."""
-        return [in_place(array) if len(self.backends) == 1 else np.asarray(array, order="C") for array in arrays]
+        return [self._kept(index, array) for index, array in enumerate(arrays)]
+
+    def _kept(self, index: int, array: np.ndarray) -> np.ndarray:
+        """What is copied to a device may have its rows apart, but not what a device copies by itself."""
+        apart = index in self.matrices
+        if len(self.backends) == 1:
+            return in_place(array, apart)
+        return array if apart and has_rows_apart(array) else np.asarray(array, order="C")
 
     def packed(self, index: int) -> np.ndarray:
         """A weight's array as its tensor holds it."""
@@ -140,14 +150,17 @@ class Weights:
 
     def _map(self, index: int) -> None:
         """Use a weight's array where it lies."""
-        array = self._held[index] = in_place(self.packed(index))
+        alone = len(self.backends) == 1
+        array = self._held[index] = in_place(self.packed(index), alone and index in self.matrices)
         if self.packings[index] is None:
             self.arrays[index] = array
+        if index in self.matrices and array.nbytes:
+            set_step(self.tensors[index], array.strides[0] if has_rows_apart(array) else array.nbytes // len(array))
         if not array.nbytes:  # ggml would look for a place for it in every graph; it gets one that nothing reads
             array = NOTHING
         cpu = ggml.ggml_backend_dev_by_type(ggml.GGML_BACKEND_DEVICE_TYPE_CPU)
         before = array.ctypes.data % ALIGNMENT  # a buffer of ggml's begins at an aligned place, a tensor in it anywhere
-        size = before + array.nbytes
+        size = before + extent(array)
         buffer = ggml.ggml_backend_dev_buffer_from_host_ptr(cpu, array.ctypes.data - before, size, size)
         ggml.ggml_backend_buffer_set_usage(buffer, ggml.GGML_BACKEND_BUFFER_USAGE_WEIGHTS)
         ggml.ggml_backend_tensor_alloc(buffer, self.tensors[index], array.ctypes.data)
@@ -157,6 +170,12 @@ class Weights:
 def move(tensor: Any, buffer: Any, address: int | None) -> None:
     """Say that a tensor lies there, whatever lies there; nowhere if both are None."""
     tensor.contents.buffer, tensor.contents.data = buffer, address
+
+
+def set_step(tensor: Any, step: int) -> None:
+    """Say how many bytes a matrix has from one row to the next."""
+    rows = tensor.contents.ne[1]
+    tensor.contents.nb[1:4] = [step, step * rows, step * rows]
 
 
 def room_of(kind: Any, tensor: Any) -> int:

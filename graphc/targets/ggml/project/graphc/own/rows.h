@@ -120,7 +120,8 @@ static void multiply_few(struct ggml_tensor * dst, int ith, int nth, struct grap
         block.c = (float *) ((char *) dst->data + block.at.axis[2] * dst->nb[2] + block.at.axis[3] * dst->nb[3]) + block.at.axis[0];
         block.ldc = dst->nb[1] / sizeof(float), block.columns = min_of(tall, columns - block.at.axis[0]), block.activation = &s->activation, block.scaled = s->scaled;
         for (int64_t i = 0; i < rows * TALL; ++i) totals[i] = (vector){0};
-        const int64_t ahead = near < depth ? weights.step : AHEAD;  // of what is read next
+        const bool apart = near < depth || weights.step != bytes_of(&weights, depth);
+        const int64_t ahead = apart ? weights.step : AHEAD;  // of what is read next
         for (int64_t k = 0; k < depth; k += near) {
             const int64_t wide = min_of(near, depth - k);
             if (packed_batch != batch || near < depth) pack_activations(a + k, b->nb[1] / sizeof(float), rows, wide, packed);
