@@ -14,14 +14,15 @@ from graphc.shapes import symbol
 
 
 @pytest.mark.parametrize(
-    ("batch", "rows", "keys", "width", "results", "masked"),
+    ("batch", "rows", "keys", "width", "results", "masked", "scale"),
     [
-        (2, 70, 130, 40, 40, False), (1, 1, 1, 64, 64, False), (3, 64, 64, 16, 8, True), (1, 130, 77, 128, 96, True),
-        (2, 5, 200, 7, 9, True),
+        (2, 70, 130, 40, 40, False, 0.3), (1, 1, 1, 64, 64, False, 0.3), (3, 64, 64, 16, 8, True, 0.3),
+        (1, 130, 77, 128, 96, True, 0.3), (2, 5, 200, 7, 9, True, 0.3), (1, 140, 70, 72, 80, False, -0.3),
+        (1, 20, 128, 80, 80, False, 3.0), (1, 130, 70, 160, 160, False, 0.0),
     ],
 )  # fmt: skip
-def test_attention(batch: int, rows: int, keys: int, width: int, results: int, masked: bool) -> None:
-    m, n = symbol("m"), symbol("n")
+def test_attention(batch: int, rows: int, keys: int, width: int, results: int, masked: bool, scale: float) -> None:
+    m, n = symbol("m"), symbol("n") if keys != 128 else keys
     random = np.random.default_rng(0)
     q, k, v = (
         random.standard_normal(size).astype(F16)
@@ -35,7 +36,7 @@ def test_attention(batch: int, rows: int, keys: int, width: int, results: int, m
         return make("element", F32, (row * n + key,), 3)
 
     what = Attention(
-        "attention", batch, m, n, width, results, 0.3, matrix(F16, m, width, batch), matrix(F16, n, width, batch),
+        "attention", batch, m, n, width, results, scale, matrix(F16, m, width, batch), matrix(F16, n, width, batch),
         matrix(F16, n, results, batch), batch * m * results, F32,
         lambda number, row, column: (number * m + row) * results + column,
         ((F32, m * n),) if masked else (), added if masked else None,
@@ -43,7 +44,7 @@ def test_attention(batch: int, rows: int, keys: int, width: int, results: int, m
     result = np.full((batch, rows, results), np.nan, F32)
     arrays = [q, k, v, *([mask] if masked else []), result]
     interpreted, emulated, counters = both_ways([(attention(what), arrays)], {"m": rows, "n": keys})
-    scores = q.astype(np.float64) @ k.astype(np.float64).swapaxes(1, 2) * 0.3 + (mask if masked else 0)
+    scores = q.astype(np.float64) @ k.astype(np.float64).swapaxes(1, 2) * scale + (mask if masked else 0)
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     expected = powers / powers.sum(-1, keepdims=True) @ v.astype(np.float64)
     assert np.abs(interpreted - expected).max() < 2e-3

@@ -21,10 +21,7 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"
 MOST_SHARED = {"sm_75": 64 << 10, "sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10,
                "sm_100": 227 << 10, "sm_120": 99 << 10}  # fmt: skip
 """Bytes of shared memory that a block may have (CUDA's programming guide, compute capabilities)."""
-TOO_LARGE = {
-    ("sm_75", "attention of 128"): "80 KiB, of which a block there may have 64",
-    ("sm_75", "attention of 160"): "72 KiB",
-}
+TOO_LARGE = {("sm_75", "attention of 128"): "68 KiB, of which a block there may have 64"}
 """What does not fit, and why."""
 TOLERANCE = 12
 """Registers that another version of a compiler may need more or less."""

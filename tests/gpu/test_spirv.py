@@ -216,10 +216,12 @@ def numbers(seed: int, low: float = -4, high: float = 2) -> np.ndarray:
     return found
 
 
-TWO = ("pow", "fmod", "fmax", "fmin", "copysign")
+OPERANDS = {"pow": 2, "fmod": 2, "fmax": 2, "fmin": 2, "copysign": 2, "fma": 3}
+"""Of functions that have more than one."""
 UNITS = {
     "exp": lambda x: 3 + 2 * np.abs(x),
     "exp2": lambda x: 3 + 2 * np.abs(x),
+    "fast_exp2": lambda x: 3 + 2 * np.abs(x),
     "tan": lambda x: 4,
     "fmod": lambda x: 0,
 }
@@ -227,11 +229,12 @@ UNITS = {
 
 
 def test_functions(device: lavapipe.Vulkan) -> None:
-    x, y = numbers(0), numbers(1)
+    inputs = [numbers(0), numbers(1), numbers(2)]
+    x = inputs[0]
     names = [name for name in FUNCTIONS if name not in ("isnan", "isinf", "int32_t")]
-    bodies = [K.call(name, *(element(place, F32) for place in range(1 + (name in TWO)))) for name in names]
-    for name, (_, found) in zip(names, computed(device, bodies, [x, y]), strict=True):
-        operands = [each.astype(F64) for each in ([x, y] if name in TWO else [x])]
+    bodies = [K.call(name, *(element(place, F32) for place in range(OPERANDS.get(name, 1)))) for name in names]
+    for name, (_, found) in zip(names, computed(device, bodies, inputs), strict=True):
+        operands = [each.astype(F64) for each in inputs[: OPERANDS.get(name, 1)]]
         with np.errstate(all="ignore"):
             expected = np.asarray(FUNCTIONS[name](*operands)).astype(F64)
             units = np.abs(found - expected) / np.spacing(np.abs(expected).astype(F32))

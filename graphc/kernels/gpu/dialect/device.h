@@ -199,7 +199,19 @@ DEVICE unsigned to_tf32(float number) {
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(result) : "f"(number));
     return result;
 }
+DEVICE float maximum(float a, float b) {
+    float result;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    return result;
+}
+DEVICE float minimum(float a, float b) {
+    float result;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    return result;
+}
 #else
+DEVICE float maximum(float a, float b) { return a > b || a != a ? a : b; }
+DEVICE float minimum(float a, float b) { return a < b || a != a ? a : b; }
 DEVICE bfloat16_t to_bfloat16(float number) { return graphc_rounded_bfloat16(number); }
 DEVICE unsigned pack_half(float low, float high) { return pack(to_half(low), to_half(high)); }
 DEVICE unsigned pack_bfloat16(float low, float high) { return pack(to_bfloat16(low), to_bfloat16(high)); }

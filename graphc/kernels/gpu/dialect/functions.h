@@ -5,8 +5,6 @@
 // relative error in the interval is least, found by weighted least squares and rounded to float one after the other.
 #pragma once
 
-DEVICE float maximum(float a, float b) { return a > b || a != a ? a : b; }
-DEVICE float minimum(float a, float b) { return a < b || a != a ? a : b; }
 DEVICE float graphc_rsqrtf(float x) { return 1.0f / sqrtf(x); }
 
 // x 2^n for n of -252 to 254, rounded once.

@@ -21,6 +21,9 @@ from graphc.shapes import Dim, Expr
 NARROW = {F16: "half", BF16: "bfloat16"}
 """What the dialect calls the narrow types; in memory they are followed by _t."""
 
+OF_DIALECT = {"graphc_max_float": "maximum", "graphc_min_float": "minimum"}
+"""Helpers that the dialect has, because they are one instruction."""
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -67,6 +70,8 @@ class Values(Emitter):
         return self.faults.index(message) + 1
 
     def _helper(self, helper: Helper) -> str:
+        if helper.function in OF_DIALECT:
+            return OF_DIALECT[helper.function]
         self.definitions[helper.function] = helper.definition().replace("static inline", "DEVICE")
         return helper.function
 

@@ -1,14 +1,17 @@
 """Attention without its matrix of scores: softmax(q @ k^T * scale + mask) @ v, a tile of keys at a time.
 
-Each warp has 16 rows of queries. For each tile of keys it multiplies, keeps the largest score of a row so far and the sum of the
-powers, and scales what it has added up by how much the largest one rose. The powers are the first operand of the second product
-in the registers in which the first product left them. Numbers are float16, sums and powers float32.
+Each warp has strips of 16 rows of queries, in registers. For each tile of keys it multiplies, keeps the largest score of a row so
+far and the sum of the powers, and scales what it has added up by how much the largest one rose. The powers are the first operand
+of the second product in the registers in which the first product left them. Numbers are float16, sums and powers float32. Powers
+are those of 2, an instruction each: the scale and the logarithm of e to base 2 are one factor, whose product is a sum's too. Only
+the last tile has keys that there are not.
 
 As in FlashAttention-2 (arXiv 2307.08691).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,14 +21,9 @@ import numpy as np
 from graphc.ir.types import F16, F32, I64
 from graphc.kernels.gpu.instructions import INSTRUCTIONS
 from graphc.kernels.gpu.skeletons.operands import RowPlace, Rows
-from graphc.kernels.gpu.tile import BLOCKS, Builder, Global, Shared, Swizzle, Tile, TileKernel, index
+from graphc.kernels.gpu.tile import BLOCKS, Builder, Global, Shared, Tile, TileKernel, index
 from graphc.kernels.scalar import Kernel, Scalar, constant
 from graphc.shapes import Dim
-
-WARPS, KEYS = 4, 64
-"""Warps of a block, and keys of a tile, half as many where heads are wider than `WIDE`: the tiles are in shared memory."""
-
-WIDE = 128
 
 MOST_WIDTH = 160
 """What a head has at most: more would not fit into registers."""
@@ -33,6 +31,22 @@ MOST_WIDTH = 160
 INSTRUCTION = INSTRUCTIONS["m16n8k16_half"]
 DEPTH = INSTRUCTION.k
 K = Kernel(())
+LOG = math.log2(math.e)
+"""What a logarithm is multiplied by to be one of base 2."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """`warps` of a block, each with `strips` of 16 queries; `keys` of a tile; `blocks` that a multiprocessor should hold."""
+
+    warps: int
+    strips: int
+    keys: int
+    blocks: int
+
+
+TILINGS = {64: Tiling(8, 1, 64, 2), 128: Tiling(8, 1, 64, 1), MOST_WIDTH: Tiling(8, 1, 32, 1)}
+"""By the most that a head has. A block's 128 queries read keys and values together, so that the second cache keeps up."""
 
 
 @dataclass(frozen=True)
@@ -66,62 +80,80 @@ def attention(what: Attention) -> TileKernel:
 class _Attention:
     def __init__(self, what: Attention) -> None:
         self.what = what
-        self.tile_keys = KEYS if max(what.width, what.results) <= WIDE else KEYS // 2
-        self.k = k = Builder(what.name, WARPS * INSTRUCTION.lanes)
+        wide = max(what.width, what.results)
+        self.tiling = tiling = next(each for most, each in TILINGS.items() if wide <= most)
+        self.k = k = Builder(what.name, tiling.warps * INSTRUCTION.lanes)
         self.sources = [
             k.tensor(name, F16, each.size) for name, each in zip("qkv", (what.q, what.k, what.v), strict=True)
         ]
         for number, (dtype, size) in enumerate(what.masks):
             k.tensor(f"mask_{number}", dtype, size)
         self.result = k.tensor("result", what.result_dtype, what.result_size, written=True)
-        self.rows = WARPS * INSTRUCTION.m
+        self.rows = tiling.warps * tiling.strips * INSTRUCTION.m
         self.first, self.batch = BLOCKS[0] * self.rows, BLOCKS[2]
-        self.q_buffer = self.buffer("q_buffer", self.rows, what.width, 1)
-        self.k_buffer = self.buffer("k_buffer", self.tile_keys, what.width, 2)
-        self.v_buffer = self.buffer("v_buffer", self.tile_keys, what.results, 2)
-        warps = (WARPS, 1)
-        self.q_rows = k.tile("q_rows", INSTRUCTION.a_layout(warps, 1), F16, "a")
+        self.k_buffer = self.buffer("k_buffer", tiling.keys, -(-what.width // DEPTH) * DEPTH, 2)
+        self.v_buffer = self.buffer("v_buffer", tiling.keys, -(-what.results // 8) * 8, 2)
+        self.q_buffer = self.buffer("q_buffer", self.rows, -(-what.width // DEPTH) * DEPTH, 1, [self.v_buffer])
+        warps = (tiling.warps, 1)
+        rows = INSTRUCTION.a_layout(warps, tiling.strips)
+        self.q_rows = [k.tile(f"q_rows_{piece}", rows, F16, "a") for piece in range(-(-what.width // DEPTH))]
         self.k_rows = k.tile("k_rows", INSTRUCTION.b_layout(warps, 2), F16, "b")
         self.v_rows = k.tile("v_rows", INSTRUCTION.b_layout(warps, -(-what.results // 8)), F16, "b")
-        self.powers = k.tile("powers", INSTRUCTION.a_layout(warps, 1), F16, "a")
-        self.scores = [
-            k.tile(f"scores_{number}", INSTRUCTION.total_layout(warps, (1, 2)))
-            for number in range(self.tile_keys // DEPTH)
-        ]
-        self.total = k.tile("total", INSTRUCTION.total_layout(warps, (1, -(-what.results // 8))), role="total")
-        column = self.total.layout.without(1)
-        self.largest, self.sum, self.part, self.rise = (
-            k.tile(each, column) for each in ("largest", "sum", "part", "rise")
+        self.powers = k.tile("powers", rows, F16, "a")
+        square = INSTRUCTION.total_layout(warps, (tiling.strips, 2))
+        self.scores = [k.tile(f"scores_{number}", square) for number in range(tiling.keys // DEPTH)]
+        self.joint = k.tile("joint", square)
+        layout = INSTRUCTION.total_layout(warps, (tiling.strips, -(-what.results // 8)))
+        self.total = k.tile("total", layout, role="total")
+        self.largest, self.base, self.rise, self.sum, self.part = (
+            k.tile(each, layout.without(1)) for each in ("largest", "base", "rise", "sum", "part")
         )
+        self.unit = what.scale * LOG
+        """What scores are multiplied by to be logarithms of base 2."""
+        if what.mask is not None or what.scale <= 0:
+            self.unit = 1.0  # they are multiplied before their largest is looked for
 
-    def buffer(self, name: str, rows: int, width: int, stages: int) -> Shared:
-        """Shared memory for rows, which are multiples of all banks long."""
-        return self.k.array(name, F16, (rows, -(-width // 64) * 64), stages, Swizzle(0, 7))
+    def buffer(self, name: str, rows: int, width: int, stages: int, instead_of: Sequence[Shared] = ()) -> Shared:
+        """Shared memory for rows of an odd number of chunks: those of eight neighbours lie in different banks."""
+        padding = 16 if width // 8 % 2 == 0 else 0
+        return self.k.array(name, F16, (rows, width), stages, instead_of=instead_of, padding=padding)
 
     def kernel(self) -> TileKernel:
-        """The kernel."""
+        """The kernel. Queries are read once, and then lie in registers; their shared memory becomes that of values."""
         what, k = self.what, self.k
-        k.map(self.total, 0.0)
-        k.map(self.largest, -math.inf)
-        k.map(self.sum, 0.0)
-        self.copy(self.q_buffer, constant(0, I64), self.sources[0], what.q, self.first, what.rows, what.width)
-        self.copies(constant(0, I64))
+        none = constant(0, I64)
+        self.copy(self.q_buffer, none, self.sources[0], what.q, self.first, what.rows, what.width)
+        self.copy_keys(none)
         k.commit()
-        with k.loop("step", -(-what.keys // self.tile_keys)) as step:
+        k.map(self.total, 0.0)
+        k.map(self.sum, 0.0)
+        k.map(self.largest, -math.inf)
+        k.wait(0)
+        k.barrier()
+        for piece, tile in enumerate(self.q_rows):
+            k.get(tile, self.q_buffer, column=piece * DEPTH)
+        k.barrier()
+        self.copy_values(none)
+        k.commit()
+        with k.loop("step", -(-what.keys // self.tiling.keys)) as step:
             k.wait(0)
             k.barrier()
-            self.copies(step + 1)
+            self.copy_keys(step + 1)
+            self.copy_values(step + 1)
             k.commit()
             self.score(step)
+            self.compare()
             self.add(step)
         k.wait(0)
-        k.map(self.total, self.total.value / self.sum.value)
+        k.map(self.part, 1.0 / self.sum.value)
+        k.map(self.total, self.total.value * self.part.value)
         k.store(
             self.result, lambda row, column: what.result_offset(self.batch, self.first + row, column), self.total,
             lambda row, column: (self.first + row < index(what.rows)).and_(column < index(what.results)),
             2 if what.results % 2 == 0 else 1,
         )  # fmt: skip
-        return k.finished(-(-what.rows // self.rows), 1, what.batch)
+        blocks = self.tiling.blocks if what.mask is None else 1  # a mask is read by more registers
+        return k.finished(-(-what.rows // self.rows), 1, what.batch, blocks=blocks)
 
     def copy(
         self, target: Shared, stage: Scalar, source: Global, rows: Rows, first: Scalar, count: Dim, width: int
@@ -133,59 +165,80 @@ class _Attention:
             return rows.offset(self.batch, first + row, constant(0, I64)) + column
 
         def where(row: Scalar, column: Scalar) -> Scalar:
-            return (first + row < index(count)).and_(column < index(width))
+            within = first + row < index(count)
+            return within.and_(column < index(width)) if width < target.shape[1] else within
 
         self.k.copy(target, stage, source, offset, where, aligned)
 
-    def copies(self, step: Scalar) -> None:
-        """Begin to copy a tile of keys and values."""
-        what, stage = self.what, step % 2
-        self.copy(self.k_buffer, stage, self.sources[1], what.k, step * self.tile_keys, what.keys, what.width)
-        self.copy(self.v_buffer, stage, self.sources[2], what.v, step * self.tile_keys, what.keys, what.results)
+    def copy_keys(self, step: Scalar) -> None:
+        """Begin to copy a tile of keys."""
+        what, first = self.what, step * self.tiling.keys
+        self.copy(self.k_buffer, step % 2, self.sources[1], what.k, first, what.keys, what.width)
+
+    def copy_values(self, step: Scalar) -> None:
+        """Begin to copy a tile of values."""
+        what, first = self.what, step * self.tiling.keys
+        self.copy(self.v_buffer, step % 2, self.sources[2], what.v, first, what.keys, what.results)
 
     def score(self, step: Scalar) -> None:
-        """The scores of a tile of keys, and the largest of each row so far."""
+        """The scores of a tile of keys, in logarithms of base 2 divided by `unit`; those of keys that there are not are -inf."""
         what, k = self.what, self.k
         for tile in self.scores:
             k.map(tile, 0.0)
-        for piece in range(-(-what.width // DEPTH)):
-            k.get(self.q_rows, self.q_buffer, column=piece * DEPTH)
+        for piece, queries in enumerate(self.q_rows):
             for number, tile in enumerate(self.scores):
                 k.get(self.k_rows, self.k_buffer, step % 2, row=number * DEPTH, column=piece * DEPTH)
-                k.multiply(tile, self.q_rows, self.k_rows, INSTRUCTION)
-        k.map(self.rise, self.largest.value)
-        for number, tile in enumerate(self.scores):
-            k.map(tile, self.masked(tile, step * self.tile_keys + number * DEPTH))
-            k.reduce(self.part, tile, 1, "max")
-            k.map(self.largest, self.largest.value.maximum(self.part.value))
-        k.map(self.rise, K.call("exp", self.rise.value - self.base()))
+                k.multiply(tile, queries, self.k_rows, INSTRUCTION)
+        first = step * self.tiling.keys
+        if what.mask is not None or self.unit == 1.0:
+            for number, tile in enumerate(self.scores):
+                k.map(tile, self.masked(tile, first + number * DEPTH))
+        if what.mask is None and not (isinstance(what.keys, int) and what.keys % self.tiling.keys == 0):
+            with k.when(index(what.keys) < first + self.tiling.keys):
+                for number, tile in enumerate(self.scores):
+                    k.map(tile, self.within(tile, first + number * DEPTH))
 
-    def base(self) -> Scalar:
-        """What powers are relative to: the largest score, 0 where all are masked so far."""
-        return K.select(self.largest.value.eq(-math.inf), constant(0.0, F32), self.largest.value)
+    def within(self, tile: Tile, first: Scalar) -> Callable[[Scalar, Scalar], Scalar]:
+        """Scores of the keys that there are."""
+        return lambda row, column: K.select(first + column < index(self.what.keys), tile.value, -math.inf)
 
     def masked(self, tile: Tile, first: Scalar) -> Callable[[Scalar, Scalar], Scalar]:
-        """Scores with their scale and mask; keys that there are not have none."""
-        what = self.what
+        """Scores with their scale and mask."""
+        what, scale = self.what, constant(self.what.scale * LOG, F32)
 
         def value(row: Scalar, column: Scalar) -> Scalar:
+            if what.mask is None:
+                return tile.value * scale
             inside = (first + column < index(what.keys)).and_(self.first + row < index(what.rows))
-            score = tile.value * what.scale
-            if what.mask is not None:
-                score = score + what.mask(self.batch, self.first + row, first + column)
-            return K.select(inside, score, -math.inf)
+            added = what.mask(self.batch, self.first + row, first + column) * LOG
+            return K.select(inside, K.call("fma", tile.value, scale, added), -math.inf)
 
         return value
+
+    def compare(self) -> None:
+        """The largest score of each row so far; what powers are multiplied by because it rose; and what makes scores relative to
+        it: 0 where all are masked so far."""
+        k, largest = self.k, self.largest.value
+        k.map(self.joint, functools.reduce(Scalar.maximum, (each.value for each in self.scores)))
+        k.reduce(self.part, self.joint, 1, "max")
+        k.map(self.rise, largest)
+        k.map(self.largest, largest.maximum(self.part.value))
+        k.map(self.base, K.select(largest.eq(-math.inf), constant(0.0, F32), largest * -self.unit))
+        k.map(self.rise, self.power(self.rise))
+
+    def power(self, scores: Tile) -> Scalar:
+        """The power of a score, relative to the largest."""
+        return K.call("fast_exp2({0})", K.call("fma", scores.value, constant(self.unit, F32), self.base.value))
 
     def add(self, step: Scalar) -> None:
         """Add the values of a tile of keys, by their powers."""
         k = self.k
-        k.map(self.sum, self.sum.value * self.rise.value)
         k.map(self.total, self.total.value * self.rise.value)
         for number, tile in enumerate(self.scores):
-            k.map(tile, K.call("exp", tile.value - self.base()))
-            k.reduce(self.part, tile, 1, "sum")
-            k.map(self.sum, self.sum.value + self.part.value)
+            k.map(tile, self.power(tile))
+            k.map(self.joint, self.joint.value + tile.value if number else tile.value)
             k.map(self.powers, tile.value)
             k.get(self.v_rows, self.v_buffer, step % 2, column=number * DEPTH, transposed=True)
             k.multiply(self.total, self.powers, self.v_rows, INSTRUCTION)
+        k.reduce(self.part, self.joint, 1, "sum")
+        k.map(self.sum, K.call("fma", self.sum.value, self.rise.value, self.part.value))
