@@ -213,23 +213,33 @@ class _Writer(Together):
             self.each(width, f"{it.tile.name}[e + v] = {converted('read[v]', kind, it.tile.dtype)};")
 
     def matrices(self, it: Get) -> None:
-        """Read an operand of 16 bits by ldmatrix: 8 x 8 elements make a word of each lane, up to four of them at once. Each lane
-        gives the address of a row; which of the matrices is its own, the bits above the lowest three say."""
-        layout = it.tile.layout
-        words = layout.registers // 2
-        together = 4 if words % 4 == 0 else 2 if words % 2 == 0 else 1
+        """Read an operand of 16 bits by ldmatrix: 8 x 8 elements make a word of each lane, up to four of them at once."""
+        words, first = it.tile.layout.registers // 2, 0
+        for together in (4, 2, 1):
+            end = words - (words - first) % together
+            if first < end:
+                self.matrices_at(it, first, end, together)
+            first = end
+
+    def matrices_at(self, it: Get, first: int, end: int, together: int) -> None:
+        """Read some words. Each lane gives the address of a row; which of the matrices read together is its own, the bits above
+        the lowest three say. Lanes and words add to it apart from each other, so that what lanes add is computed once."""
+        layout, which = it.tile.layout, together.bit_length() - 1
         atom, per_atom = layout.atom, layout.atom.count // 2
         own = self.thread_rows(layout)
-        with self.inside(f"UNROLL for (int w = 0; w < {words}; w += {together})"):
-            self.say("const int word = w + " + ("(lane >> 3)" if together == 4 else f"(lane >> 3) % {together}") + ";")
-            down, along = (
-                bits([("word", bit, at[axis]) for bit, at in enumerate(atom.registers[1:])]) for axis in range(2)
-            )
-            again = times(f"word / {per_atom}" if per_atom > 1 else "word", atom.shape[0])
+        with self.inside(f"UNROLL for (int w = {first}; w < {end}; w += {together})"):
+            if together > 1:
+                self.say(f"const int matrix = {'lane >> 3' if together == 4 else '(lane >> 3) % 2'};")
+            places = [("matrix" if bit < which else "w", bit, at) for bit, at in enumerate(atom.registers[1:])]
+            down, along = (bits([(name, bit, at[axis]) for name, bit, at in places]) for axis in range(2))
+            again = [
+                times(f"{name} / {per_atom}" if per_atom > 1 else name, atom.shape[0])
+                for name in (["matrix"] if per_atom < together else []) + (["w"] if end > per_atom else [])
+            ]
             if it.transposed:  # rows of memory are columns of the operand, and so is what the lane gives the address of
-                row, column = plus(along, "lane % 8", str(it.column)), plus(own, down, again, str(it.row))
+                row, column = plus(along, "lane % 8", str(it.column)), plus(own, down, *again, str(it.row))
             else:
-                row, column = plus(own, down, again, "lane % 8", str(it.row)), plus(along, str(it.column))
+                row, column = plus(own, down, *again, "lane % 8", str(it.row)), plus(along, str(it.column))
             self.say(f"const int row = {row}, column = {column};")
             function = f"load_matrix{'_transposed' if it.transposed else ''}_x{together}"
             self.say(f"{function}({it.tile.name} + w, {self.shared_place(it.source, it.stage, 'row', 'column')});")

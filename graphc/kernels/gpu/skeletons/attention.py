@@ -21,7 +21,7 @@ import numpy as np
 from graphc.ir.types import F16, F32, I64
 from graphc.kernels.gpu.instructions import INSTRUCTIONS
 from graphc.kernels.gpu.skeletons.operands import RowPlace, Rows
-from graphc.kernels.gpu.tile import BLOCKS, Builder, Global, Shared, Tile, TileKernel, index
+from graphc.kernels.gpu.tile import BLOCKS, CHUNK, Builder, Global, Shared, Tile, TileKernel, index
 from graphc.kernels.scalar import Kernel, Scalar, constant
 from graphc.shapes import Dim
 
@@ -91,9 +91,9 @@ class _Attention:
         self.result = k.tensor("result", what.result_dtype, what.result_size, written=True)
         self.rows = tiling.warps * tiling.strips * INSTRUCTION.m
         self.first, self.batch = BLOCKS[0] * self.rows, BLOCKS[2]
-        self.k_buffer = self.buffer("k_buffer", tiling.keys, -(-what.width // DEPTH) * DEPTH, 2)
-        self.v_buffer = self.buffer("v_buffer", tiling.keys, -(-what.results // 8) * 8, 2)
-        self.q_buffer = self.buffer("q_buffer", self.rows, -(-what.width // DEPTH) * DEPTH, 1, [self.v_buffer])
+        self.k_buffer = self.buffer("k_buffer", tiling.keys, what.width, 2)
+        self.v_buffer = self.buffer("v_buffer", tiling.keys, what.results, 2)
+        self.q_buffer = self.buffer("q_buffer", self.rows, what.width, 1, [self.v_buffer])
         warps = (tiling.warps, 1)
         rows = INSTRUCTION.a_layout(warps, tiling.strips)
         self.q_rows = [k.tile(f"q_rows_{piece}", rows, F16, "a") for piece in range(-(-what.width // DEPTH))]
@@ -114,9 +114,9 @@ class _Attention:
             self.unit = 1.0  # they are multiplied before their largest is looked for
 
     def buffer(self, name: str, rows: int, width: int, stages: int, instead_of: Sequence[Shared] = ()) -> Shared:
-        """Shared memory for rows of an odd number of chunks: those of eight neighbours lie in different banks."""
-        padding = 16 if width // 8 % 2 == 0 else 0
-        return self.k.array(name, F16, (rows, width), stages, instead_of=instead_of, padding=padding)
+        """Shared memory for rows. A chunk lies between them, so that those of eight neighbours lie in different banks. Keys and
+        values of one width lie alike, so that places are computed once."""
+        return self.k.array(name, F16, (rows, -(-width // DEPTH) * DEPTH), stages, instead_of=instead_of, padding=CHUNK)
 
     def kernel(self) -> TileKernel:
         """The kernel. Queries are read once, and then lie in registers; their shared memory becomes that of values."""
