@@ -40,7 +40,7 @@ SANITIZER = ("compute-sanitizer", "--error-exitcode", "9", "--tool")
 PLAN = {
     "ceilings": Planned("ceilings", "ceilings", 60),
     "models": Planned("models", "models", 240),
-    "attention": Planned("attention", "attention", 120),
+    "attention": Planned("attention", "attention", 180),
     "contractions": Planned("contractions", "contractions", 240),
     "pictures": Planned("models", "pictures", 120),
     "torch": Planned("models", "torch_models", 300),

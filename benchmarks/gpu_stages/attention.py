@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +11,7 @@ from gpu_stages.stage import Stage, torch_on_gpu, torch_seconds
 from onnx import TensorProto, helper
 
 import graphc
+from graphc.kernels.gpu.skeletons.attention import MOST_WIDTH, TILINGS, Tiling
 from graphc.runtime.profile import profile
 
 
@@ -58,27 +61,55 @@ SHAPES = (
 TINY = (Shape("tiny", 1, 2, 70, 70, 40), Shape("tiny, 77 keys", 1, 2, 70, 77, 64))
 
 
+OTHERS = {
+    40: (Tiling(4, 1, 64, 3), Tiling(4, 2, 64, 2), Tiling(4, 2, 32, 3), Tiling(12, 1, 64, 1)),
+    64: (Tiling(4, 1, 64, 3), Tiling(4, 2, 64, 2), Tiling(8, 2, 64, 1), Tiling(12, 1, 64, 1), Tiling(8, 1, 128, 1)),
+    128: (Tiling(4, 1, 64, 2), Tiling(6, 1, 32, 2), Tiling(4, 1, 32, 3), Tiling(12, 1, 64, 1), Tiling(8, 1, 128, 1)),
+}  # fmt: skip
+"""Tilings that are measured beside that of the kernel, by the size of heads."""
+
+
 def attention(stage: Stage) -> None:
-    """A line for each shape, and one for PyTorch's time."""
+    """A line for each shape, one for PyTorch's time, and some for other tilings."""
     for shape in TINY if stage.tiny else SHAPES:
         given = shape.arrays()
-        model = graphc.compile(shape.model(), device=stage.device)
-        steps = profile(model, given, rounds=stage.rounds)
-        own = [
-            each for each in steps if not each.step.startswith("pointwise")
-        ]  # float32 outside is the model's, not attention's
-        (y,) = model.run(given).values()
-        expected = expected_rows(given, 16)
-        error = float(np.abs(y[:, :, : expected.shape[2]] - expected).max() / np.abs(expected).max())
-        stage.note(
-            shape.name, sum(each.seconds for each in own), steps=" + ".join(each.step for each in steps), error=error,
-            operations=shape.operations,
-        )  # fmt: skip
-        model.close()
+        measured(stage, shape, given)
         if (torch := torch_on_gpu()) is not None:
             tensors = [torch.tensor(each, device="cuda", dtype=torch.float16) for each in given.values()]
             seconds = torch_seconds(torch.nn.functional.scaled_dot_product_attention, *tensors)
             stage.note(shape.name, seconds, runtime="PyTorch", operations=shape.operations)
+    for shape in TINY[:1] if stage.tiny else (SHAPES[0], SHAPES[3], SHAPES[5]):
+        for tiling in OTHERS[shape.size]:
+            with used(tiling):
+                measured(stage, shape, shape.arrays(), tiling=str(tiling))
+
+
+def measured(stage: Stage, shape: Shape, given: dict[str, np.ndarray], **facts: str) -> None:
+    """A line with the time of the kernels."""
+    model = graphc.compile(shape.model(), device=stage.device)
+    steps = profile(model, given, rounds=stage.rounds)
+    own = [each for each in steps if not each.step.startswith("pointwise")]  # float32 outside is the model's
+    (y,) = model.run(given).values()
+    expected = expected_rows(given, 16)
+    error = float(np.abs(y[:, :, : expected.shape[2]] - expected).max() / np.abs(expected).max())
+    stage.note(
+        shape.name, sum(each.seconds for each in own), steps=" + ".join(each.step for each in steps), error=error,
+        operations=shape.operations, **facts,
+    )  # fmt: skip
+    model.close()
+
+
+@contextmanager
+def used(tiling: Tiling) -> Iterator[None]:
+    """Attention has another tiling meanwhile."""
+    before = dict(TILINGS)
+    TILINGS.clear()
+    TILINGS[MOST_WIDTH] = tiling
+    try:
+        yield
+    finally:
+        TILINGS.clear()
+        TILINGS.update(before)
 
 
 def expected_rows(given: dict[str, np.ndarray], count: int) -> np.ndarray:
