@@ -46,8 +46,8 @@ class Tiling:
 
 
 TILINGS = {64: Tiling(8, 1, 64, 2), 128: Tiling(8, 1, 64, 1), MOST_WIDTH: Tiling(4, 1, 32, 2)}
-"""By the most that a head has. 128 queries of a block read keys and values together, or the second cache could not keep up; images
-that wider heads belong to are small, and 64 make more blocks."""
+"""By the most that a head has. 128 queries of a block read keys and values together, or the second cache could not keep up. Wide
+heads are those of small images, of which blocks of 64 are more."""
 
 
 @dataclass(frozen=True)
