@@ -7,7 +7,8 @@ import pytest
 from tile_runs import both_ways
 
 from graphc.ir.types import F16, F32
-from graphc.kernels.gpu.skeletons.attention import Attention, attention
+from graphc.kernels.gpu.skeletons import attention as skeleton
+from graphc.kernels.gpu.skeletons.attention import MOST_WIDTH, Attention, Tiling, attention
 from graphc.kernels.gpu.skeletons.operands import matrix
 from graphc.kernels.scalar import Scalar, make
 from graphc.shapes import symbol
@@ -51,3 +52,12 @@ def test_attention(batch: int, rows: int, keys: int, width: int, results: int, m
     assert np.abs(emulated - expected).max() < 2e-3
     assert np.abs(emulated - interpreted).max() < 5e-4
     assert counters[0].load_matrix_conflicts == 0
+
+
+@pytest.mark.parametrize(
+    "tiling", [Tiling(4, 2, 48, 2, False), Tiling(12, 1, 64, 1), Tiling(2, 3, 16, 1), Tiling(1, 1, 128, 1, False)], ids=str
+)  # fmt: skip
+@pytest.mark.parametrize("masked", [False, True])
+def test_tilings(tiling: Tiling, masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skeleton, "TILINGS", {MOST_WIDTH: tiling})
+    test_attention(2, 70, 130, 40, 24, masked, 0.3)

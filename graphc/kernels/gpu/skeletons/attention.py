@@ -37,12 +37,14 @@ LOG = math.log2(math.e)
 
 @dataclass(frozen=True)
 class Tiling:
-    """`warps` of a block, each with `strips` of 16 queries; `keys` of a tile; `blocks` that a multiprocessor should hold."""
+    """`warps` of a block, each with `strips` of 16 queries; `keys` of a tile; `blocks` that a multiprocessor should hold. Queries
+    that are `held` lie in registers, others are read from shared memory for each tile."""
 
     warps: int
     strips: int
     keys: int
     blocks: int
+    held: bool = True
 
 
 TILINGS = {64: Tiling(8, 1, 64, 2), 128: Tiling(8, 1, 64, 1), MOST_WIDTH: Tiling(4, 1, 32, 2)}
@@ -94,10 +96,12 @@ class _Attention:
         self.first, self.batch = BLOCKS[0] * self.rows, BLOCKS[2]
         self.k_buffer = self.buffer("k_buffer", tiling.keys, what.width, 2)
         self.v_buffer = self.buffer("v_buffer", tiling.keys, what.results, 2)
-        self.q_buffer = self.buffer("q_buffer", self.rows, what.width, 1, [self.v_buffer])
+        instead_of = [self.v_buffer] if tiling.held else []
+        self.q_buffer = self.buffer("q_buffer", self.rows, what.width, 1, instead_of)
         warps = (tiling.warps, 1)
         rows = INSTRUCTION.a_layout(warps, tiling.strips)
-        self.q_rows = [k.tile(f"q_rows_{piece}", rows, F16, "a") for piece in range(-(-what.width // DEPTH))]
+        pieces = -(-what.width // DEPTH)
+        self.q_rows = [k.tile(f"q_rows_{number}", rows, F16, "a") for number in range(pieces if tiling.held else 1)]
         self.k_rows = k.tile("k_rows", INSTRUCTION.b_layout(warps, 2), F16, "b")
         self.v_rows = k.tile("v_rows", INSTRUCTION.b_layout(warps, -(-what.results // 8)), F16, "b")
         self.powers = k.tile("powers", rows, F16, "a")
@@ -120,20 +124,21 @@ class _Attention:
         return self.k.array(name, F16, (rows, -(-width // DEPTH) * DEPTH), stages, instead_of=instead_of, padding=CHUNK)
 
     def kernel(self) -> TileKernel:
-        """The kernel. Queries are read once, and then lie in registers; their shared memory becomes that of values."""
+        """The kernel. Where queries are held, their shared memory becomes that of values."""
         what, k = self.what, self.k
         none = constant(0, I64)
         self.copy(self.q_buffer, none, self.sources[0], what.q, self.first, what.rows, what.width)
         self.copy_keys(none)
-        k.commit()
         k.map(self.total, 0.0)
         k.map(self.sum, 0.0)
         k.map(self.largest, -math.inf)
-        k.wait(0)
-        k.barrier()
-        for piece, tile in enumerate(self.q_rows):
-            k.get(tile, self.q_buffer, column=piece * DEPTH)
-        k.barrier()
+        if self.tiling.held:
+            k.commit()
+            k.wait(0)
+            k.barrier()
+            for piece, tile in enumerate(self.q_rows):
+                k.get(tile, self.q_buffer, column=piece * DEPTH)
+            k.barrier()
         self.copy_values(none)
         k.commit()
         with k.loop("step", -(-what.keys // self.tiling.keys)) as step:
@@ -186,7 +191,10 @@ class _Attention:
         what, k = self.what, self.k
         for tile in self.scores:
             k.map(tile, 0.0)
-        for piece, queries in enumerate(self.q_rows):
+        for piece in range(-(-what.width // DEPTH)):
+            queries = self.q_rows[piece if self.tiling.held else 0]
+            if not self.tiling.held:
+                k.get(queries, self.q_buffer, column=piece * DEPTH)
             for number, tile in enumerate(self.scores):
                 k.get(self.k_rows, self.k_buffer, step % 2, row=number * DEPTH, column=piece * DEPTH)
                 k.multiply(tile, queries, self.k_rows, INSTRUCTION)
