@@ -28,8 +28,9 @@ from graphc.kernels.gpu.schedule import Schedule, parsed
 from graphc.kernels.gpu.scheduling import Scheduling
 from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction
 from graphc.kernels.gpu.skeletons.operands import Window, images, kernels, matrix
-from graphc.kernels.scalar import Kernel, Scalar
+from graphc.kernels.scalar import Scalar
 from graphc.shapes import integer
+from graphc.targets.ggml.generate.elements import UNARY
 from graphc.targets.ggml.generate.schedules import device_of
 from graphc.targets.ggml.run.device.devices import find_device
 from graphc.targets.ggml.run.launches import form_for
@@ -84,7 +85,7 @@ TINY = (Shape("product", 100, 1, 64, 72), Shape("conv", 1, 9, 32, 40, 3))
 
 def silu(total: Scalar, bias: Scalar) -> Scalar:
     """What is done on the way out."""
-    return Kernel(()).call("({0} / (1 + exp{f}(-{0})))", total + bias)
+    return UNARY["silu"](total + bias)
 
 
 def what(shape: Shape) -> Contraction:

@@ -221,6 +221,7 @@ OPERANDS = {"pow": 2, "fmod": 2, "fmax": 2, "fmin": 2, "copysign": 2, "fma": 3}
 UNITS = {
     "exp": lambda x: 3 + 2 * np.abs(x),
     "exp2": lambda x: 3 + 2 * np.abs(x),
+    "fast_exp": lambda x: 3 + 2 * np.abs(x),
     "fast_exp2": lambda x: 3 + 2 * np.abs(x),
     "tan": lambda x: 4,
     "fmod": lambda x: 0,

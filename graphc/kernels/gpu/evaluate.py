@@ -74,6 +74,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint, "fabs": np.abs, "pow": np.power,
     "fmod": np.fmod, "fmax": np.fmax, "fmin": np.fmin, "copysign": np.copysign, "isnan": np.isnan, "isinf": np.isinf,
     "fma": lambda a, b, c: (a.astype(np.float64) * b + c).astype(a.dtype), "fast_exp2": np.exp2,
+    "fast_exp": np.exp, "fast_reciprocal": np.reciprocal,
     "round": lambda x: np.trunc(x + np.copysign(0.5, x)), "erf": lambda x: _ERF(x).astype(x.dtype),
     "int32_t": lambda x: np.trunc(x).astype(np.int32),
 }  # fmt: skip

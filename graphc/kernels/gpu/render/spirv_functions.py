@@ -17,9 +17,8 @@ from graphc.kernels.scalar import Scalar, constant, make
 
 NATIVE: dict[str, tuple[int | str, bool]] = {
     "rint": (2, True), "trunc": (3, True), "fabs": (4, True), "floor": (8, True), "ceil": (9, True), "sqrt": (31, True),
-    "exp": (27, False), "exp2": (29, False), "fast_exp2": (29, False), "fma": (50, True), "isnan": ("IsNan", True),
-    "isinf": ("IsInf", True),
-    "bits_of": ("Bitcast", False), "float_of": ("Bitcast", False),
+    "exp": (27, False), "exp2": (29, False), "fast_exp": (27, False), "fast_exp2": (29, False), "fma": (50, True),
+    "isnan": ("IsNan", True), "isinf": ("IsInf", True), "bits_of": ("Bitcast", False), "float_of": ("Bitcast", False),
 }  # fmt: skip
 """Functions that devices have: a number among GLSL's or an instruction of SPIR-V, and whether there is one of float64."""
 
@@ -88,7 +87,7 @@ def rounded(x: Scalar) -> Scalar:
 
 FUNCTIONS: dict[str, Callable[..., Scalar]] = {
     "fmod": fmod, "fmax": chosen(True), "fmin": chosen(False), "round": rounded,
-    "int32_t": lambda x: NO_INPUTS.cast(x, I32),
+    "int32_t": lambda x: NO_INPUTS.cast(x, I32), "fast_reciprocal": lambda x: constant(1.0, x.dtype) / x,
 }  # fmt: skip
 OPERATORS: dict[str, Callable[..., Scalar]] = {
     "rem": lambda a, b: on_floats("fmod", [a, b]),
