@@ -120,8 +120,11 @@ class _Attention:
 
     def buffer(self, name: str, rows: int, width: int, stages: int, instead_of: Sequence[Shared] = ()) -> Shared:
         """Shared memory for rows. A chunk lies between them, so that those of eight neighbours lie in different banks. Keys and
-        values of one width lie alike, so that places are computed once."""
-        return self.k.array(name, F16, (rows, -(-width // DEPTH) * DEPTH), stages, instead_of=instead_of, padding=CHUNK)
+        values of one width lie alike, so that places are computed once. Three pieces take the place of four, whose chunks are
+        shared out among lanes by shifts and without conflicts."""
+        pieces = -(-width // DEPTH)
+        columns = (4 if pieces == 3 else pieces) * DEPTH
+        return self.k.array(name, F16, (rows, columns), stages, instead_of=instead_of, padding=CHUNK)
 
     def kernel(self) -> TileKernel:
         """The kernel. Where queries are held, their shared memory becomes that of values."""
