@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -96,8 +96,10 @@ class _Attention:
         self.first, self.batch = BLOCKS[0] * self.rows, BLOCKS[2]
         self.k_buffer = self.buffer("k_buffer", tiling.keys, what.width, 2)
         self.v_buffer = self.buffer("v_buffer", tiling.keys, what.results, 2)
-        instead_of = [self.v_buffer] if tiling.held else []
-        self.q_buffer = self.buffer("q_buffer", self.rows, what.width, 1, instead_of)
+        self.q_buffer = self.buffer("q_buffer", self.rows, what.width, 1)
+        second_keys = self.k_buffer.offset + self.k_buffer.nbytes // 2
+        if tiling.held and second_keys + self.q_buffer.nbytes <= self.v_buffer.offset + self.v_buffer.nbytes // 2:
+            k.shared[-1] = self.q_buffer = replace(self.q_buffer, offset=second_keys)
         warps = (tiling.warps, 1)
         rows = INSTRUCTION.a_layout(warps, tiling.strips)
         pieces = -(-what.width // DEPTH)
@@ -118,32 +120,31 @@ class _Attention:
         if what.mask is not None or what.scale <= 0:
             self.unit = 1.0  # they are multiplied before their largest is looked for
 
-    def buffer(self, name: str, rows: int, width: int, stages: int, instead_of: Sequence[Shared] = ()) -> Shared:
+    def buffer(self, name: str, rows: int, width: int, stages: int) -> Shared:
         """Shared memory for rows. A chunk lies between them, so that those of eight neighbours lie in different banks. Keys and
         values of one width lie alike, so that places are computed once. Three pieces take the place of four, whose chunks are
         shared out among lanes by shifts and without conflicts."""
         pieces = -(-width // DEPTH)
         columns = (4 if pieces == 3 else pieces) * DEPTH
-        return self.k.array(name, F16, (rows, columns), stages, instead_of=instead_of, padding=CHUNK)
+        return self.k.array(name, F16, (rows, columns), stages, padding=CHUNK)
 
     def kernel(self) -> TileKernel:
-        """The kernel. Where queries are held, their shared memory becomes that of values."""
+        """The kernel. The first tiles of keys and of values are the first and the last of four in shared memory; queries that are
+        held lie between them if they fit there, where the second tiles come when they have been read."""
         what, k = self.what, self.k
         none = constant(0, I64)
         self.copy(self.q_buffer, none, self.sources[0], what.q, self.first, what.rows, what.width)
         self.copy_keys(none)
+        self.copy_values(none)
+        k.commit()
         k.map(self.total, 0.0)
         k.map(self.sum, 0.0)
         k.map(self.largest, -math.inf)
         if self.tiling.held:
-            k.commit()
             k.wait(0)
             k.barrier()
             for piece, tile in enumerate(self.q_rows):
                 k.get(tile, self.q_buffer, column=piece * DEPTH)
-            k.barrier()
-        self.copy_values(none)
-        k.commit()
         with k.loop("step", -(-what.keys // self.tiling.keys)) as step:
             k.wait(0)
             k.barrier()
@@ -187,7 +188,7 @@ class _Attention:
     def copy_values(self, step: Scalar) -> None:
         """Begin to copy a tile of values."""
         what, first = self.what, step * self.tiling.keys
-        self.copy(self.v_buffer, step % 2, self.sources[2], what.v, first, what.keys, what.results)
+        self.copy(self.v_buffer, (step + 1) % 2, self.sources[2], what.v, first, what.keys, what.results)
 
     def score(self, step: Scalar) -> None:
         """The scores of a tile of keys, in logarithms of base 2 divided by `unit`; those of keys that there are not are -inf."""
@@ -250,7 +251,7 @@ class _Attention:
             k.map(tile, self.power(tile))
             k.map(self.joint, self.joint.value + tile.value if number else tile.value)
             k.map(self.powers, tile.value)
-            k.get(self.v_rows, self.v_buffer, step % 2, column=number * DEPTH, transposed=True)
+            k.get(self.v_rows, self.v_buffer, (step + 1) % 2, column=number * DEPTH, transposed=True)
             k.multiply(self.total, self.powers, self.v_rows, INSTRUCTION)
         k.reduce(self.part, self.joint, 1, "sum")
         k.map(self.sum, K.call("fma", self.sum.value, self.rise.value, self.part.value))
