@@ -207,6 +207,10 @@ class _Block:
             if not (groups == groups[:, :1]).all():
                 raise KernelFault(f"{self.kernel.name}: {it.tile.name} is not computed by {it.vector}")
             values = np.where(valid, values, np.zeros_like(values))
+        if it.unless is not None:
+            changed = (values != self.elements(it.tile)) & ~np.isnan(values)
+            if (changed & evaluation(it.unless)).any():
+                raise KernelFault(f"{self.kernel.name}: {it.tile.name} changes where it should not")
         self.tiles[it.tile] = self.narrowed(values, it.tile.dtype)
 
     def _reduce(self, it: Reduce) -> None:

@@ -235,12 +235,14 @@ class Get:
 class Map:
     """Compute every element of a tile; what it reads of other tiles, the same thread must have. Where `where` is false, it is 0,
     though what its value reads must be there too. `vector` neighbours along a row share what they read of tensors: for them
-    there is one `where`, and they read no tiles."""
+    there is one `where`, and they read no tiles. Where `unless` holds, the value is what the tile has: a warp may leave out what
+    changes nothing of its part."""
 
     tile: Tile
     value: Scalar
     where: Where = None
     vector: int = 1
+    unless: Where = None
 
 
 @dataclass(frozen=True)
@@ -427,11 +429,14 @@ class Builder:
         self._add(Get(tile, source, index(stage), row, column, transposed))
         return tile
 
-    def map(self, tile: Tile, value: Scalar | Place | float, where: Place | None = None, vector: int = 1) -> Tile:
+    def map(
+        self, tile: Tile, value: Scalar | Place | float, where: Place | None = None, vector: int = 1,
+        unless: Where = None,
+    ) -> Tile:  # fmt: skip
         """See `Map`; a number fills the tile."""
         if not isinstance(value, Scalar):
             value = _at(value, tile.shape) if callable(value) else constant(value, tile.dtype)
-        self._add(Map(tile, value, where and _at(where, tile.shape), vector))
+        self._add(Map(tile, value, where and _at(where, tile.shape), vector, unless))
         return tile
 
     def reduce(

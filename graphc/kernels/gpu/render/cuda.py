@@ -47,6 +47,7 @@ from graphc.kernels.gpu.tile import (
     place,
 )
 from graphc.kernels.nest import name
+from graphc.kernels.scalar import Scalar
 
 
 @dataclass(frozen=True)
@@ -252,9 +253,11 @@ class _Writer(Together):
             self.side_by_side(it)
             return
         self.values.register = lambda source: self.register(source, tile)
+        if it.unless is not None:
+            self.unless(it, it.unless)
+            return
         if not _is_packed(tile):
-            with self.groups(tile, 1, it.value, it.where):
-                self.say(f"{tile.name}[e] = {self.mapped(it)};")
+            self.one_by_one(it)
             return
         row, column = place(tile.shape)
         with self.inside(f"UNROLL for (int w = 0; w < {_register_count(tile)}; w++)"):
@@ -264,6 +267,20 @@ class _Writer(Together):
                 self.place(tile.layout, tile.shape, "e", it.value, it.where)
                 self.say(f"pair[h] = {self.mapped(it)};")
             self.say(f"{tile.name}[w] = pack_{NARROW[tile.dtype]}(pair[0], pair[1]);")
+
+    def unless(self, it: Map, condition: Scalar) -> None:
+        """Compute what changes something in this warp."""
+        with self.inside(""):
+            self.say("bool changes = false;")
+            with self.groups(it.tile, 1, condition):
+                self.say(f"changes |= !({self.text(condition)});")
+            with self.inside("if (vote_any(changes))"):
+                self.one_by_one(it)
+
+    def one_by_one(self, it: Map) -> None:
+        """Compute the elements of a tile of which each has a register."""
+        with self.groups(it.tile, 1, it.value, it.where):
+            self.say(f"{it.tile.name}[e] = {self.mapped(it)};")
 
     def side_by_side(self, it: Map) -> None:
         """Compute neighbours in statements of their own, so that what they share is read and computed once."""

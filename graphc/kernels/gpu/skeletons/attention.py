@@ -30,6 +30,10 @@ MOST_WIDTH = 160
 
 INSTRUCTION = INSTRUCTIONS["m16n8k16_half"]
 DEPTH = INSTRUCTION.k
+HIGHER = 8.0
+"""How much higher than what scores are relative to one must be, as a logarithm of base 2, before they are relative to that: what
+was added up is rarely multiplied, and powers up to 256 have as many digits."""
+
 K = Kernel(())
 LOG = math.log2(math.e)
 """What a logarithm is multiplied by to be one of base 2."""
@@ -229,15 +233,17 @@ class _Attention:
         return value
 
     def compare(self) -> None:
-        """The largest score of each row so far; what powers are multiplied by because it rose; and what makes scores relative to
-        it: 0 where all are masked so far."""
+        """What scores of each row are relative to, the largest so far or one that is little lower; what powers are multiplied by
+        because it rose; and what is added to scores: 0 where all are masked so far."""
         k, largest = self.k, self.largest.value
         k.map(self.joint, functools.reduce(Scalar.maximum, (each.value for each in self.scores)))
         k.reduce(self.part, self.joint, 1, "max")
-        k.map(self.rise, largest)
-        k.map(self.largest, largest.maximum(self.part.value))
-        k.map(self.base, K.select(largest.eq(-math.inf), constant(0.0, F32), largest * -self.unit))
-        k.map(self.rise, self.power(self.rise))
+        higher = (self.part.value - largest) * self.unit > HIGHER
+        k.map(self.part, K.select(higher, self.part.value, largest))
+        reached = self.part.value
+        k.map(self.base, K.select(reached.eq(-math.inf), constant(0.0, F32), reached * -self.unit))
+        k.map(self.rise, K.select(reached.eq(largest), constant(1.0, F32), self.power(self.largest)))
+        k.map(self.largest, reached)
 
     def power(self, scores: Tile) -> Scalar:
         """The power of a score, relative to the largest."""
@@ -246,7 +252,7 @@ class _Attention:
     def add(self, step: Scalar) -> None:
         """Add the values of a tile of keys, by their powers."""
         k = self.k
-        k.map(self.total, self.total.value * self.rise.value)
+        k.map(self.total, self.total.value * self.rise.value, unless=self.rise.value.eq(1.0))
         for number, tile in enumerate(self.scores):
             k.map(tile, self.power(tile))
             k.map(self.joint, self.joint.value + tile.value if number else tile.value)
