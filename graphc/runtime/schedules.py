@@ -63,16 +63,39 @@ def tune_schedules(
         kinds: dict[Sizes, list[tuple[BuiltGraph, int]]] = {}
         for graph, index in made:
             choice = choice_of(graph, index)
-            if choice is not None:
-                kinds.setdefault(choice.sizes.bound(graph.binding), []).append((graph, index))
+            if choice is not None and min((sizes := choice.sizes.bound(graph.binding)).numbers) > 0:
+                kinds.setdefault(sizes, []).append((graph, index))
         found = []
-        with progress.stage("measure", len(kinds)) as step:
-            for sizes, calls in kinds.items():
-                if min(sizes.numbers) > 0:
-                    found.append(_measured(executor, sizes, calls))
-                step(1)
+        if kinds:
+            launched, scheduling = executor.launched, scheduling_of(executor)
+            assert launched is not None
+            compared = {sizes: compared_schedules(scheduling, sizes, calls[0]) for sizes, calls in kinds.items()}
+            launched.prepare((choice_at(calls[0]), compared[sizes]) for sizes, calls in kinds.items())
+            with progress.stage("measure", len(kinds)) as step:
+                for sizes, calls in kinds.items():
+                    times = measure(*calls[0], compared[sizes])
+                    seconds = {each: statistics.median(times[each]) for each in compared[sizes]}
+                    found.append(MeasuredSchedules(sizes, len(calls), compared[sizes][0], seconds))
+                    step(1)
+            launched.prepare((choice_at(call), [each.best]) for each in found for call in kinds[each.sizes][1:])
+            for each in found:
+                scheduling.learn(each.sizes, each.seconds)
         executor.forget()
         return sorted(found, key=lambda each: -each.count * each.seconds[each.usual])
+
+
+def compared_schedules(scheduling: Scheduling, sizes: Sizes, call: tuple[BuiltGraph, int]) -> list[Schedule]:
+    """What is measured of calls of the same sizes, of which this is one: the schedule that they have, first, and those that are
+    guessed to be the fastest."""
+    usual = scheduling.best(sizes, choice_at(call).ways)
+    return list(dict.fromkeys([usual, *scheduling.guessed(sizes)[:CANDIDATES]]))
+
+
+def choice_at(call: tuple[BuiltGraph, int]) -> Choice:
+    """The ways of a call that has several."""
+    choice = choice_of(*call)
+    assert choice is not None
+    return choice
 
 
 def choice_of(graph: BuiltGraph, index: int) -> Choice | None:
@@ -90,22 +113,6 @@ def scheduling_of(executor: Executor) -> Scheduling:
     if not scheduling:
         raise GraphcError("the schedules of this device, or of the code in this engine, follow fixed rules")
     return scheduling
-
-
-def _measured(executor: Executor, sizes: Sizes, calls: Sequence[tuple[BuiltGraph, int]]) -> MeasuredSchedules:
-    """What is measured of the first of some calls of the same sizes. All of them can be launched in the best way then."""
-    launched, scheduling = executor.launched, scheduling_of(executor)
-    assert launched is not None
-    choices = [choice for call in calls if (choice := choice_of(*call)) is not None]
-    usual = scheduling.best(sizes, choices[0].ways)
-    schedules = list(dict.fromkeys([usual, *scheduling.guessed(sizes)[:CANDIDATES]]))
-    launched.prepare(choices[0], schedules)
-    times = measure(*calls[0], schedules)
-    found = MeasuredSchedules(sizes, len(calls), usual, {each: statistics.median(times[each]) for each in schedules})
-    for choice in choices[1:]:
-        launched.prepare(choice, [found.best])
-    scheduling.learn(sizes, found.seconds)
-    return found
 
 
 def measure(graph: BuiltGraph, index: int, schedules: Sequence[Schedule]) -> dict[Schedule, list[float]]:

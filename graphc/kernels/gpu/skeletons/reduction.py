@@ -58,20 +58,20 @@ class WrittenRows:
 
 def reduction(
     name: str, rows: Dim, columns: Dim, inputs: Sequence[tuple[np.dtype, Dim]], stages: Sequence[Stage],
-    written: WrittenRows | None = None, lanes: int = 32, long: bool = False,
+    written: WrittenRows | None = None, lanes: int = 32, long: bool = False, short: bool = False,
 ) -> TileKernel:  # fmt: skip
     """result[stage, row], float32, or the rows that are `written`. `inputs` are the types and sizes of the tensors that values
-    read, as elements of those numbers; the result comes last. Rows whose size is not known are few and `long`, or many. Each lane
-    adds what it reads in order; then lanes and warps are added in pairs."""
-    return _Reduction(name, rows, columns, inputs, lanes, long).kernel(stages, written)
+    read, as elements of those numbers; the result comes last. Rows whose size is not known are few and `long`, or many, or many
+    and `short`. Each lane adds what it reads in order; then lanes and warps are added in pairs."""
+    return _Reduction(name, rows, columns, inputs, lanes, long, short).kernel(stages, written)
 
 
 class _Reduction:
     def __init__(
-        self, name: str, rows: Dim, columns: Dim, inputs: Sequence[tuple[np.dtype, Dim]], lanes: int, long: bool
-    ) -> None:
+        self, name: str, rows: Dim, columns: Dim, inputs: Sequence[tuple[np.dtype, Dim]], lanes: int, long: bool, short: bool
+    ) -> None:  # fmt: skip
         self.rows, self.columns = rows, columns
-        short = isinstance(columns, int) and columns < LONG
+        short = columns < LONG if isinstance(columns, int) else short
         warps = min(MOST_WARPS, MOST_THREADS // lanes) if long and not short else WARPS
         self.shape = (ROWS, COLUMNS) if short else (1, LONG_COLUMNS if long else ROWS * COLUMNS)
         once = -(-columns // (NEIGHBOURS * lanes)) if isinstance(columns, int) else 0

@@ -113,14 +113,18 @@ class LaunchedKernels:
         assert call.launches.choice is not None
         return call.launches.choice.ways[self.forced[call]]
 
-    def prepare(self, choice: Choice, schedules: Iterable[Schedule]) -> None:
-        """Have a call be able to be launched in other ways too. Raises GraphcError if they cannot be compiled or loaded."""
-        ways = {each: choice.make(each) for each in schedules if each not in choice.ways}
-        rendered = [each.rendered for way in ways.values() for each in way.each]
+    def prepare(self, wanted: Iterable[tuple[Choice, Iterable[Schedule]]]) -> None:
+        """Have calls be able to be launched in other ways too, which are compiled together. Raises GraphcError if they cannot
+        be compiled or loaded."""
+        ways = [
+            (choice, each, choice.make(each)) for choice, every in wanted for each in every if each not in choice.ways
+        ]
+        rendered = [each.rendered for _, _, way in ways for each in way.each]
         new = {each.kernel.name: each for each in rendered if each.kernel.name not in self.kernels}
         if new:
             self.kernels |= self._loaded(new)
-        choice.ways.update(ways)
+        for choice, schedule, way in ways:
+            choice.ways[schedule] = way
 
     def work(self, call: Call, binding: Mapping[str, int]) -> Work:
         """What a call's node does, for these sizes."""

@@ -7,13 +7,24 @@ from collections.abc import Callable
 from graphc.ir.types import F32
 from graphc.kernels.gpu.tile import index as scalar
 from graphc.kernels.scalar import Scalar
-from graphc.shapes import Dim
-from graphc.targets.ggml.generate.arrays import CHANNELS_LAST, PLAIN, Array, Index, K, computed, repeated
+from graphc.shapes import Dim, integer, symbols
+from graphc.targets.ggml.generate.arrays import CHANNELS_LAST, PLAIN, ZERO, Array, Index, K, Order, computed, repeated
 from graphc.targets.ggml.generate.elements import UNARY, wide
 from graphc.targets.ggml.generate.generator import Generator, Lines, natural_order, same
 from graphc.targets.ggml.generate.kernels.products import of_channels
 from graphc.targets.ggml.generate.kernels.registry import kernels_of
 from graphc.targets.ggml.program.tensor import Tensor
+
+LARGE_GROUP = 32768
+"""Elements of a group from which on three kernels are faster than one, of which a block has a group."""
+
+USUAL_SIZE = 64
+"""What a free size is taken for: the latents of a picture of 512 x 512."""
+
+
+def usual(size: Dim) -> int:
+    """What a size is, or may be."""
+    return integer(size, dict.fromkeys(symbols(size), USUAL_SIZE))
 
 
 def _mean(count: Dim) -> Callable[[Scalar], Scalar]:
@@ -74,16 +85,33 @@ def affine(result: Tensor, x: Array, scale: Array | None, shift: Array | None) -
 def group_norm(
     g: Generator, result: Tensor, x: Array, scale: Array | None, shift: Array | None, groups: int, epsilon: float, silu: bool
 ) -> Array:  # fmt: skip
-    """`graphc_group_norm`."""
+    """`graphc_group_norm`. There are few groups for a GPU that has a block for each, so large ones are summed up line by line,
+    and what is normalized is computed an element at a time."""
     x = g.stored(x) if x.work > 2 else x
+    width, height, channels, _ = x.ne
+    own = channels // groups
+    if usual(width * height * own) < LARGE_GROUP:
+        found = _by_groups(g, x, groups, epsilon)
+    else:
+        mean, inverse = _statistics(g, x, groups, epsilon)
+
+        def normalized(at: Index) -> Scalar:
+            group = at[2] // own, at[3], ZERO, ZERO
+            return (x.element(at) - mean.element(group)) * inverse.element(group)
+
+        found = computed(x.ne, [x, mean, inverse], normalized, 4)
+    scale, shift = (each and of_channels(each, result.ne) for each in (scale, shift))
+    found = affine(result, found, scale, shift)
+    return computed(result.ne, [found], lambda at: UNARY["silu"](found.element(at)), 4) if silu else found
+
+
+def _by_groups(g: Generator, x: Array, groups: int, epsilon: float) -> Array:
+    """What is normalized, by one kernel, of which a block has a group."""
     width, height, channels, count = x.ne
     own, order = channels // groups, CHANNELS_LAST if natural_order(x) == CHANNELS_LAST else PLAIN
 
     def place(at: Index, column: Scalar) -> Index:
-        if order == CHANNELS_LAST:
-            channel, pixel = column % own, column // own
-        else:
-            pixel, channel = column % (width * height), column // (width * height)
+        pixel, channel = _in_group(order, column, width * height, own)
         return pixel % width, pixel // width, at[0] * own + channel, at[1]
 
     def squared(at: Index, column: Scalar, mean: Scalar) -> Scalar:
@@ -91,18 +119,52 @@ def group_norm(
         return difference * difference
 
     columns = width * height * own
-    found = g.rows(
+    return g.rows(
         "group_norm", x.ne, Lines((groups, count, 1, 1), columns, place, long=True),
         lambda at, mean, inverse: (x.element(at) - mean) * inverse,
         ("sum", lambda at, column: x.element(place(at, column)), _mean(columns)),
         ("sum", squared, _inverse_root(columns, epsilon)),
         order=order,
     )  # fmt: skip
-    scale, shift = (each and of_channels(each, result.ne) for each in (scale, shift))
-    found = affine(result, found, scale, shift)
-    if not silu:
-        return found
-    return computed(result.ne, [found], lambda at: UNARY["silu"](found.element(at)), 4)
+
+
+def _statistics(g: Generator, x: Array, groups: int, epsilon: float) -> list[Array]:
+    """The mean of each group, and 1 / the root of its variance, [group, image]. Of each line of pixels the mean is taken, and the
+    squares of what differs from it, so that nothing large is subtracted from something as large (Chan, Golub and LeVeque,
+    Updating formulae and a pairwise algorithm for computing sample variances)."""
+    width, height, channels, count = x.ne
+    own, order = channels // groups, natural_order(x)
+
+    def read(at: Index, column: Scalar) -> Scalar:
+        pixel, channel = _in_group(order, column, width, own)
+        return x.element((pixel, at[0], at[1] * own + channel, at[2]))
+
+    def squared(at: Index, column: Scalar, mean: Scalar) -> Scalar:
+        difference = read(at, column) - mean
+        return difference * difference
+
+    means, squares = g.reduced(
+        "group_lines", (height, groups, count, 1), width * own, ("sum", read, _mean(width * own)), ("sum", squared, same),
+        short=True,
+    )  # fmt: skip
+
+    def line(at: Index, column: Scalar) -> Index:
+        return column, at[0], at[1], ZERO
+
+    def apart(at: Index, column: Scalar, mean: Scalar) -> Scalar:
+        difference = means.element(line(at, column)) - mean
+        return squares.element(line(at, column)) + difference * difference * K.cast(scalar(width * own), F32)
+
+    return g.reduced(
+        "group_statistics", (groups, count, 1, 1), height,
+        ("sum", lambda at, column: means.element(line(at, column)), _mean(height)),
+        ("sum", apart, _inverse_root(width * height * own, epsilon)),
+    )  # fmt: skip
+
+
+def _in_group(order: Order, column: Scalar, pixels: Dim, own: Dim) -> tuple[Scalar, Scalar]:
+    """The pixel and the channel of one of the elements that so many pixels have of a group, in the order of memory."""
+    return (column // own, column % own) if order == CHANNELS_LAST else (column % pixels, column // pixels)
 
 
 @kernels_of("ggml_soft_max", "ggml_soft_max_ext")
