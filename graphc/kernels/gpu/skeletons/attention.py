@@ -51,7 +51,7 @@ class Tiling:
     held: bool = True
 
 
-TILINGS = {64: Tiling(8, 1, 64, 2), 128: Tiling(8, 1, 64, 1), MOST_WIDTH: Tiling(4, 1, 32, 2)}
+TILINGS = {64: Tiling(4, 2, 64, 2), 128: Tiling(8, 1, 64, 1), MOST_WIDTH: Tiling(4, 1, 32, 2)}
 """By the most that a head has. 128 queries of a block read keys and values together, or the second cache could not keep up. Wide
 heads are those of small images, of which blocks of 64 are more."""
 
@@ -88,7 +88,10 @@ class _Attention:
     def __init__(self, what: Attention) -> None:
         self.what = what
         wide = max(what.width, what.results)
-        self.tiling = tiling = next(each for most, each in TILINGS.items() if wide <= most)
+        tiling = next(each for most, each in TILINGS.items() if wide <= most)
+        if what.mask is not None:  # it is read by more registers
+            tiling = replace(tiling, warps=tiling.warps * tiling.strips, strips=1, blocks=1)
+        self.tiling = tiling
         self.k = k = Builder(what.name, tiling.warps * INSTRUCTION.lanes)
         self.sources = [
             k.tensor(name, F16, each.size) for name, each in zip("qkv", (what.q, what.k, what.v), strict=True)
@@ -166,8 +169,7 @@ class _Attention:
             lambda row, column: (self.first + row < index(what.rows)).and_(column < index(what.results)),
             2 if what.results % 2 == 0 else 1,
         )  # fmt: skip
-        blocks = self.tiling.blocks if what.mask is None else 1  # a mask is read by more registers
-        return k.finished(-(-what.rows // self.rows), 1, what.batch, blocks=blocks)
+        return k.finished(-(-what.rows // self.rows), 1, what.batch, blocks=self.tiling.blocks)
 
     def copy(
         self, target: Shared, stage: Scalar, source: Global, rows: Rows, first: Scalar, count: Dim, width: int
