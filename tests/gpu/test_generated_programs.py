@@ -139,6 +139,27 @@ def test_weights_are_packed_whenever_they_change(tmp_path: Path) -> None:
             np.testing.assert_allclose(result, net(x).detach().numpy(), rtol=0, atol=2e-6)
 
 
+def test_weights_of_float16_are_packed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They lie in a checkpoint in an order that convolutions do not read, and no run brings them into another."""
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high")
+    torch.manual_seed(0)
+    net, x = Net().eval(), torch.randn(1, 3, 6, 7)
+    graphc.from_torch(net, (x,)).save(tmp_path / "model.gguf")
+    halves = {
+        name: array.half() if "bias" not in name and "group" not in name else array
+        for name, array in net.state_dict().items()
+    }
+    torch.save(halves, tmp_path / "halves.pt")
+    given = {"weights": tmp_path / "halves.pt", "dtype": "checkpoint"}
+    with closing(graphc.load(tmp_path / "model.gguf", device=DEVICE, **given)) as model:
+        program = executor_of(model).program
+        kernels = [weight for weight in program.weights if len(weight.shape) == 4]
+        assert [weight.tensor.type for weight in kernels] == ["F16", "F16"]
+        assert all(weight.packing for weight in kernels)
+        (result,) = model.run({"x": x.numpy()}).values()
+        np.testing.assert_allclose(result, net(x).detach().numpy(), rtol=0, atol=2e-3)
+
+
 def test_products_of_float16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphc.backends.precision._chosen", "high")
     torch.manual_seed(0)

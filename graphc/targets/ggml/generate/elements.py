@@ -304,13 +304,15 @@ def _interpolate(result: Tensor, a: Array, *rest: Any) -> Array | None:
 
 
 def _nearest(place: Scalar, new: Dim, old: Dim) -> Scalar:
-    """The element that stands at a place of an axis of another size. Where that size is no multiple, it is found as ggml does:
-    by a quotient of float32 numbers, cut off."""
+    """The element that stands at a place of an axis of another size. Where that size is no multiple, it is found as PyTorch does:
+    by a product of float32 numbers, cut off; but by a shift where it turns out to be twice the size, for a product with the
+    element takes no longer than finding it otherwise."""
     factor = _times(new, old)
     if factor is not None:
         return place // factor if factor > 1 else place
-    ratio = K.cast(scalar(new), F32) / K.cast(scalar(old), F32)
-    return K.cast(K.cast(place, F32) / ratio, I64).minimum(scalar(old) - 1)
+    ratio = K.cast(scalar(old), F32) / K.cast(scalar(new), F32)
+    found = K.cast(K.cast(place, F32) * ratio, I32).minimum(K.cast(scalar(old) - 1, I32))
+    return K.cast(K.select(scalar(new).eq(scalar(old * 2)), K.cast(place, I32) // 2, found), I64)
 
 
 def _times(new: Dim, old: Dim) -> int | None:

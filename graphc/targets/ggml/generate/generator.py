@@ -128,14 +128,14 @@ class Generator:
         return Array.of(self.made[key][1])
 
     def packed(self, array: Array, order: Order, dtype: np.dtype) -> Array | None:
-        """A weight that nothing else reads, which is brought to the device in another order of its axes, or as another type; None
-        if it is none."""
+        """A weight that nothing else reads, which is brought to the device in another order of its axes, or as a type that is no
+        larger; None if it is none."""
         buffer = array.buffer
         weight = None if buffer is None or buffer.tensor.weight < 0 else self.program.weights[buffer.tensor.weight]
         if buffer is None or weight is None or self.reads[buffer.tensor.weight] != 1 or weight.packing is not None:
             return None
-        rank = len(weight.shape)
-        if rank > 4 or buffer.order != PLAIN or buffer.dtype != weight.dtype:
+        rank, stored = len(weight.shape), weight.stored.dtype
+        if rank > 4 or buffer.order != PLAIN or buffer.dtype != stored or dtype.itemsize > stored.itemsize:
             return None
         tensor = dense(STORAGE[dtype], (product(buffer.ne), 1, 1, 1), 1, weight=buffer.tensor.weight)
         packing = Packing(tuple(rank - 1 - axis for axis in order if axis < rank), dtype)

@@ -15,8 +15,8 @@ from graphc.targets.ggml.generate.kernels.products import of_channels
 from graphc.targets.ggml.generate.kernels.registry import kernels_of
 from graphc.targets.ggml.program.tensor import Tensor
 
-LARGE_GROUP = 32768
-"""Elements of a group from which on three kernels are faster than one, of which a block has a group."""
+LARGE_GROUP, MANY_LINES = 65536, 32
+"""Elements of a group, and lines of an image, from which on three kernels are faster than one, of which a block has a group."""
 
 USUAL_SIZE = 64
 """What a free size is taken for: the latents of a picture of 512 x 512."""
@@ -90,19 +90,25 @@ def group_norm(
     x = g.stored(x) if x.work > 2 else x
     width, height, channels, _ = x.ne
     own = channels // groups
-    if usual(width * height * own) < LARGE_GROUP:
-        found = _by_groups(g, x, groups, epsilon)
-    else:
-        mean, inverse = _statistics(g, x, groups, epsilon)
-
-        def normalized(at: Index) -> Scalar:
-            group = at[2] // own, at[3], ZERO, ZERO
-            return (x.element(at) - mean.element(group)) * inverse.element(group)
-
-        found = computed(x.ne, [x, mean, inverse], normalized, 4)
+    by_lines = usual(width * height * own) >= LARGE_GROUP and usual(height) >= MANY_LINES
+    found = (_by_lines if by_lines else _by_groups)(g, x, groups, epsilon)
     scale, shift = (each and of_channels(each, result.ne) for each in (scale, shift))
     found = affine(result, found, scale, shift)
-    return computed(result.ne, [found], lambda at: UNARY["silu"](found.element(at)), 4) if silu else found
+    if silu:
+        normalized = found
+        found = computed(result.ne, [normalized], lambda at: UNARY["silu"](normalized.element(at)), 4)
+    return g.in_memory(found, g.narrow) if by_lines else found
+
+
+def _by_lines(g: Generator, x: Array, groups: int, epsilon: float) -> Array:
+    """What is normalized, of which another kernel knows the statistics."""
+    own, (mean, inverse) = x.ne[2] // groups, _statistics(g, x, groups, epsilon)
+
+    def normalized(at: Index) -> Scalar:
+        group = at[2] // own, at[3], ZERO, ZERO
+        return (x.element(at) - mean.element(group)) * inverse.element(group)
+
+    return computed(x.ne, [x, mean, inverse], normalized, 4)
 
 
 def _by_groups(g: Generator, x: Array, groups: int, epsilon: float) -> Array:
