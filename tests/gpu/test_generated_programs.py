@@ -20,6 +20,7 @@ from graphc.runtime.compare import relative_error
 from graphc.runtime.profile import profile
 from graphc.targets.ggml.lowering.lower import lower
 from graphc.targets.ggml.program.launch import LAUNCH
+from graphc.targets.ggml.program.program import Packing
 from graphc.targets.ggml.program.rules import VIEWS
 from graphc.targets.ggml.program.tensor import Tensor
 from graphc.targets.ggml.run.executor import Executor
@@ -158,6 +159,23 @@ def test_weights_of_float16_are_packed_once(tmp_path: Path, monkeypatch: pytest.
         assert all(weight.packing for weight in kernels)
         (result,) = model.run({"x": x.numpy()}).values()
         np.testing.assert_allclose(result, net(x).detach().numpy(), rtol=0, atol=2e-3)
+
+
+def test_streamed_weights_are_packed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed, pack = [], Packing.__call__
+    monkeypatch.setattr(Packing, "__call__", lambda self, array: packed.append(self) or pack(self, array))
+    torch.manual_seed(0)
+    nets = [torch.nn.Sequential(*(torch.nn.Conv2d(96, 96, 3, padding=1) for _ in range(6))).eval() for _ in range(2)]
+    x = torch.randn(1, 96, 5, 5)
+    graphc.from_torch(nets[0], (x,)).save(tmp_path / "model.gguf")
+    torch.save(nets[1].state_dict(), tmp_path / "other.pt")
+    with closing(graphc.load(tmp_path / "model.gguf", device=DEVICE, memory="1.5MiB")) as model:
+        for net, times in ((nets[0], 1), (nets[1], 2)):
+            for _ in range(2):
+                (result,) = model.run({"input": x.numpy()}).values()
+                np.testing.assert_allclose(result, net(x).detach().numpy(), rtol=0, atol=2e-6)
+            assert len(packed) == times * len(net)
+            model.load_weights(tmp_path / "other.pt")
 
 
 def test_products_of_float16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

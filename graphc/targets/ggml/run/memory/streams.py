@@ -12,8 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from graphc.ggml_library import ggml
 from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address, upload
 from graphc.targets.ggml.run.memory.residence import SLOTS
@@ -68,8 +66,7 @@ class Stream:
             tensor = ctypes.pointer(target)
             move(tensor, buffer, base + offset)
             ggml.ggml_backend_buffer_init_tensor(buffer, tensor)  # some pad rows of blocks with zeros
-            self.weights.arrays[index] = np.asarray(self.weights.arrays[index], order="C")  # it is copied in every run
-            upload(tensor, self.weights.packed(index))
+            upload(tensor, self.weights.streamed(index))
         self.weights.filled[self.device, slot] = stretch
 
     def point(self, number: int) -> None:

@@ -49,7 +49,7 @@ class Weights:
         self.filled: dict[tuple[int, int], object] = {}
         self._buffers: list[Any] = []
         self._mapped: dict[int, Any] = {}
-        self._held: dict[int, np.ndarray] = {}
+        self._held: dict[int, np.ndarray] = {}  # what is mapped, and what is packed and streamed
 
     def kept(self, arrays: Iterable[np.ndarray]) -> list[np.ndarray]:
         """The arrays as they are used; each is copied, if it has to be, before the next is made."""
@@ -66,6 +66,15 @@ class Weights:
         """A weight's array as its tensor holds it."""
         packing = self.packings[index]
         return self.arrays[index] if packing is None else packing(self.arrays[index])
+
+    def streamed(self, index: int) -> np.ndarray:
+        """The same of a weight that is copied in every run, for which it is packed once."""
+        if self.packings[index] is None:
+            self.arrays[index] = np.asarray(self.arrays[index], order="C")
+            return self.arrays[index]
+        if index not in self._held:
+            self._held[index] = self.packed(index)
+        return self._held[index]
 
     def sizes(self) -> list[int]:
         """The bytes that each weight takes on a device."""
@@ -122,7 +131,10 @@ class Weights:
         if self.residence is None:
             return
         for index, old in enumerate(before):
-            if self.arrays[index] is old or index in self.residence.streamed:
+            if self.arrays[index] is old:
+                continue
+            if index in self.residence.streamed:
+                self._held.pop(index, None)
                 continue
             if self.residence.device[index] == HOST:
                 ggml.ggml_backend_buffer_free(self._mapped.pop(index))
