@@ -125,24 +125,43 @@ def pictures(stage: Stage) -> None:
 
 
 def torch_models(stage: Stage) -> None:
-    """PyTorch's U-Net and decoder of the same weights, by diffusers, in float16 with channels last: as they are, and compiled."""
+    """PyTorch's U-Net and decoder of the same weights, by diffusers, in float16 with channels last: as they are, as a graph of
+    CUDA's, which does not wait for the launches of Python, and compiled."""
     torch = torch_on_gpu()
     if torch is None:
         stage.note("PyTorch has no GPU")
         return
+    torch.backends.cudnn.benchmark = True
     path, model = checkpoint(stage), described("small" if stage.tiny else "sd15")
     if path is None:
         path = stage.work / "small.safetensors"
         write(model.shapes, path)
-    for compiled in (False, True) if stage.compiles else (False,):
+    ways: dict[str, Callable[..., Callable[..., Any]]] = {
+        "PyTorch": lambda run, given: run,
+        "PyTorch, a graph": lambda run, given: captured(torch, run, given),
+    }
+    if stage.compiles:
+        ways["PyTorch, compiled"] = lambda run, given: torch.compile(run, mode="max-autotune")
+    for runtime, way in ways.items():
         for name, run, given in torch_parts(torch, model, path):
-            timed = torch.compile(run, mode="max-autotune") if compiled else run
+            timed = way(run, given)
             torch.cuda.reset_peak_memory_stats()
             seconds = torch_seconds(timed, *given, repeat=5)
-            stage.note(
-                name, seconds, runtime="PyTorch, compiled" if compiled else "PyTorch",
-                peak_mib=torch.cuda.max_memory_allocated() / 2**20,
-            )  # fmt: skip
+            stage.note(name, seconds, runtime=runtime, peak_mib=torch.cuda.max_memory_allocated() / 2**20)
+
+
+def captured(torch: Any, run: Callable[..., Any], given: list[Any]) -> Callable[..., Any]:
+    """A call, recorded with what it was given."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.inference_mode(), torch.cuda.stream(stream):
+        for _ in range(3):  # what is chosen and allocated once
+            run(*given)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.inference_mode(), torch.cuda.graph(graph):
+        run(*given)
+    return lambda *_: graph.replay()
 
 
 def torch_parts(torch: Any, model: Any, path: Path) -> list[tuple[str, Callable[..., Any], list[Any]]]:
