@@ -60,42 +60,36 @@ def tune_schedules(
     with model.alone() as executor:
         executor.run(*prepared(model.program, {name: np.asarray(array) for name, array in inputs.items()}))
         made = [(graph, index) for graph in executor.graphs for index in graph.works]
-        kinds: dict[Sizes, list[tuple[BuiltGraph, int]]] = {}
+        kinds: dict[Sizes, list[tuple[BuiltGraph, int, Choice]]] = {}
         for graph, index in made:
             choice = choice_of(graph, index)
             if choice is not None and min((sizes := choice.sizes.bound(graph.binding)).numbers) > 0:
-                kinds.setdefault(sizes, []).append((graph, index))
+                kinds.setdefault(sizes, []).append((graph, index, choice))
         found = []
         if kinds:
             launched, scheduling = executor.launched, scheduling_of(executor)
             assert launched is not None
-            compared = {sizes: compared_schedules(scheduling, sizes, calls[0]) for sizes, calls in kinds.items()}
-            launched.prepare((choice_at(calls[0]), compared[sizes]) for sizes, calls in kinds.items())
+            compared = {sizes: compared_schedules(scheduling, sizes, calls[0][2]) for sizes, calls in kinds.items()}
+            launched.prepare((calls[0][2], compared[sizes]) for sizes, calls in kinds.items())
             with progress.stage("measure", len(kinds)) as step:
                 for sizes, calls in kinds.items():
-                    times = measure(*calls[0], compared[sizes])
+                    graph, index, _ = calls[0]
+                    times = measure(graph, index, compared[sizes])
                     seconds = {each: statistics.median(times[each]) for each in compared[sizes]}
                     found.append(MeasuredSchedules(sizes, len(calls), compared[sizes][0], seconds))
                     step(1)
-            launched.prepare((choice_at(call), [each.best]) for each in found for call in kinds[each.sizes][1:])
+            launched.prepare((choice, [each.best]) for each in found for _, _, choice in kinds[each.sizes][1:])
             for each in found:
                 scheduling.learn(each.sizes, each.seconds)
         executor.forget()
         return sorted(found, key=lambda each: -each.count * each.seconds[each.usual])
 
 
-def compared_schedules(scheduling: Scheduling, sizes: Sizes, call: tuple[BuiltGraph, int]) -> list[Schedule]:
-    """What is measured of calls of the same sizes, of which this is one: the schedule that they have, first, and those that are
-    guessed to be the fastest."""
-    usual = scheduling.best(sizes, choice_at(call).ways)
+def compared_schedules(scheduling: Scheduling, sizes: Sizes, choice: Choice) -> list[Schedule]:
+    """What is measured of calls of the same sizes: the schedule that they have, of those that there is a choice among, first, and
+    those that are guessed to be the fastest."""
+    usual = scheduling.best(sizes, choice.ways)
     return list(dict.fromkeys([usual, *scheduling.guessed(sizes)[:CANDIDATES]]))
-
-
-def choice_at(call: tuple[BuiltGraph, int]) -> Choice:
-    """The ways of a call that has several."""
-    choice = choice_of(*call)
-    assert choice is not None
-    return choice
 
 
 def choice_of(graph: BuiltGraph, index: int) -> Choice | None:

@@ -178,6 +178,19 @@ def test_streamed_weights_are_packed_once(tmp_path: Path, monkeypatch: pytest.Mo
             model.load_weights(tmp_path / "other.pt")
 
 
+def test_large_groups_are_summed_up_by_lines() -> None:
+    """Of images whose size is free, and may be large. Numbers are far from 0, where sums of their squares would cancel."""
+    net = torch.nn.Sequential(torch.nn.GroupNorm(4, 64), torch.nn.SiLU()).eval()
+    dims = ({0: "count", 2: torch.export.Dim("height", min=1), 3: torch.export.Dim("width", min=1)},)
+    x = torch.randn(2, 64, 8, 9)
+    with closing(graphc.from_torch(net, (x,), dynamic_shapes=dims, device=DEVICE)) as model:
+        assert any(name.startswith("group_lines") for name in executor_of(model).launched.generated.kernels)
+        for size in ((2, 64, 8, 9), (1, 64, 5, 1), (3, 64, 1, 7)):
+            x = torch.randn(size) + 100
+            (result,) = model.run({"input": x.numpy()}).values()
+            np.testing.assert_allclose(result, net(x).detach().numpy(), rtol=0, atol=1e-4)
+
+
 def test_products_of_float16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphc.backends.precision._chosen", "high")
     torch.manual_seed(0)

@@ -54,10 +54,8 @@ class Coefficients:
 TERMS = tuple(each.name for each in fields(Coefficients))
 
 USUAL: Mapping[str, Coefficients] = {
-    "sm_90": Coefficients(
-        products=2.3, operations=2.0, shared=1.0, memory=1.5, cache=0.85, wait=1.1, launch=1.1,
-    )
-}  # fmt: skip
+    "sm_90": Coefficients(products=2.3, operations=2.0, shared=1.0, memory=1.5, cache=0.85, wait=1.1, launch=1.1)
+}
 """What is expected of an architecture before anything was measured on it; what is not here is as usual. Hopper's were measured on
 an H200 (benchmarks/results/2026-11-26-gpu.md): its data sheet's rate is that of wgmma, of which mma.sync reaches 0.65 at most."""
 

@@ -210,8 +210,8 @@ DEVICE float minimum(float a, float b) {
     return result;
 }
 #else
-DEVICE float maximum(float a, float b) { return a > b || a != a ? a : b; }
-DEVICE float minimum(float a, float b) { return a < b || a != a ? a : b; }
+DEVICE float maximum(float a, float b) { return graphc_maximum(a, b); }
+DEVICE float minimum(float a, float b) { return graphc_minimum(a, b); }
 DEVICE bfloat16_t to_bfloat16(float number) { return graphc_rounded_bfloat16(number); }
 DEVICE unsigned pack_half(float low, float high) { return pack(to_half(low), to_half(high)); }
 DEVICE unsigned pack_bfloat16(float low, float high) { return pack(to_bfloat16(low), to_bfloat16(high)); }

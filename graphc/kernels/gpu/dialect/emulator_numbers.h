@@ -31,8 +31,8 @@ DEVICE int dot_bytes(int a, int b, int c) {
     return c;
 }
 
-DEVICE float maximum(float a, float b) { return a > b || a != a ? a : b; }
-DEVICE float minimum(float a, float b) { return a < b || a != a ? a : b; }
+DEVICE float maximum(float a, float b) { return graphc_maximum(a, b); }
+DEVICE float minimum(float a, float b) { return graphc_minimum(a, b); }
 
 // C's own say NaN where one of the numbers is a signalling NaN; a GPU does not.
 DEVICE float graphc_fmaxf(float a, float b) { return a > b || b != b ? a : b; }

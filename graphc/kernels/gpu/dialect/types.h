@@ -35,6 +35,10 @@ DEVICE bfloat16_t graphc_rounded_bfloat16(float number) {
     return {(uint16_t) (number != number ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }
 
+// The larger and the smaller of two numbers, NaN if either is.
+DEVICE float graphc_maximum(float a, float b) { return a > b || a != a ? a : b; }
+DEVICE float graphc_minimum(float a, float b) { return a < b || a != a ? a : b; }
+
 // What divides numbers below 2^31 by one that the host knows: `divisor` of graphc.kernels.gpu.dialect makes it.
 struct Divisor {
     unsigned divisor, multiplier, shift;

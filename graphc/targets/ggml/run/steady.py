@@ -15,7 +15,7 @@ from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.records import dataclass
 from graphc.targets.ggml.run.device.tensors import new_context, new_tensor, upload
-from graphc.targets.ggml.run.memory.weights import SOMEWHERE, allocated, move, room_of
+from graphc.targets.ggml.run.memory.weights import allocated, move, pretended, room_of
 
 KEPT_VALUES = 4
 """Of so many values of the inputs results are kept: a prompt and its negative one, each in parts."""
@@ -73,10 +73,7 @@ class KeptTensors:
     def pretend(self) -> None:
         """Let the tensors look as if they lay on the backend, so that the graph can be measured before any results are there."""
         if self.tensors:
-            kind = ggml.ggml_backend_get_default_buffer_type(self._backend)
-            self._buffers = [ggml.ggml_backend_buft_alloc_buffer(kind, 0)]
-            for tensor in self.tensors.values():
-                move(tensor, self._buffers[0], SOMEWHERE)
+            self._buffers = [pretended(self._backend, self.tensors.values())]
 
     def fill(self, arrays: Arrays) -> None:
         """Have the tensors hold these results; those that are there are not copied. Raises GraphcError if memory is out."""
@@ -91,24 +88,24 @@ class KeptTensors:
 
     def free(self) -> None:
         """Give back the memory."""
-        for buffer in self._buffers:
-            ggml.ggml_backend_buffer_free(buffer)
+        self._clear()
         ggml.ggml_free(self._context)
 
     def _place(self) -> None:
-        if not self.tensors:
-            return
-        pretended = list(self._buffers)
+        self._clear()
+        if self.tensors:
+            try:
+                self._buffers = allocated(self._backend, list(self.tensors.values()))
+            except GraphcError:
+                self.pretend()
+                raise
+
+    def _clear(self) -> None:
+        for buffer in self._buffers:
+            ggml.ggml_backend_buffer_free(buffer)
         for tensor in self.tensors.values():
             move(tensor, None, None)
-        try:
-            self._buffers = allocated(self._backend, list(self.tensors.values()))
-        except GraphcError:
-            for tensor in self.tensors.values():
-                move(tensor, pretended[0], SOMEWHERE)
-            raise
-        for buffer in pretended:
-            ggml.ggml_backend_buffer_free(buffer)
+        self._buffers = []
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:

@@ -35,6 +35,16 @@ def _inverse_root(count: Dim, epsilon: float) -> Callable[[Scalar], Scalar]:
     return lambda total: 1.0 / K.call("sqrt", total / K.cast(scalar(count), F32) + epsilon)
 
 
+def _squared(read: Callable[[Index, Scalar], Scalar]) -> Callable[[Index, Scalar, Scalar], Scalar]:
+    """The square of what an element of a line differs from its mean."""
+
+    def value(at: Index, column: Scalar, mean: Scalar) -> Scalar:
+        difference = read(at, column) - mean
+        return difference * difference
+
+    return value
+
+
 @kernels_of("graphc_layer_norm")
 def layer_norm(
     g: Generator, result: Tensor, x: Array, scale: Array | None, shift: Array | None, epsilon: float
@@ -42,14 +52,12 @@ def layer_norm(
     """`graphc_layer_norm`."""
     x = g.stored(x) if x.work > 2 else x
 
-    def squared(at: Index, column: Scalar, mean: Scalar) -> Scalar:
-        difference = x.element((column, *at[1:])) - mean
-        return difference * difference
+    def read(at: Index, column: Scalar) -> Scalar:
+        return x.element((column, *at[1:]))
 
     found = g.rows(
         "layer_norm", x.ne, Lines.rows(x.ne), lambda at, mean, inverse: (x.element(at) - mean) * inverse,
-        ("sum", lambda at, column: x.element((column, *at[1:])), _mean(x.ne[0])),
-        ("sum", squared, _inverse_root(x.ne[0], epsilon)),
+        ("sum", read, _mean(x.ne[0])), ("sum", _squared(read), _inverse_root(x.ne[0], epsilon)),
     )  # fmt: skip
     return affine(result, found, scale, shift)
 
@@ -120,16 +128,14 @@ def _by_groups(g: Generator, x: Array, groups: int, epsilon: float) -> Array:
         pixel, channel = _in_group(order, column, width * height, own)
         return pixel % width, pixel // width, at[0] * own + channel, at[1]
 
-    def squared(at: Index, column: Scalar, mean: Scalar) -> Scalar:
-        difference = x.element(place(at, column)) - mean
-        return difference * difference
+    def read(at: Index, column: Scalar) -> Scalar:
+        return x.element(place(at, column))
 
     columns = width * height * own
     return g.rows(
         "group_norm", x.ne, Lines((groups, count, 1, 1), columns, place, long=True),
         lambda at, mean, inverse: (x.element(at) - mean) * inverse,
-        ("sum", lambda at, column: x.element(place(at, column)), _mean(columns)),
-        ("sum", squared, _inverse_root(columns, epsilon)),
+        ("sum", read, _mean(columns)), ("sum", _squared(read), _inverse_root(columns, epsilon)),
         order=order,
     )  # fmt: skip
 
@@ -145,26 +151,24 @@ def _statistics(g: Generator, x: Array, groups: int, epsilon: float) -> list[Arr
         pixel, channel = _in_group(order, column, width, own)
         return x.element((pixel, at[0], at[1] * own + channel, at[2]))
 
-    def squared(at: Index, column: Scalar, mean: Scalar) -> Scalar:
-        difference = read(at, column) - mean
-        return difference * difference
-
     means, squares = g.reduced(
-        "group_lines", (height, groups, count, 1), width * own, ("sum", read, _mean(width * own)), ("sum", squared, same),
+        "group_lines", (height, groups, count, 1), width * own,
+        ("sum", read, _mean(width * own)), ("sum", _squared(read), same),
         short=True,
     )  # fmt: skip
 
-    def line(at: Index, column: Scalar) -> Index:
-        return column, at[0], at[1], ZERO
+    def of_line(numbers: Array, at: Index, column: Scalar) -> Scalar:
+        return numbers.element((column, at[0], at[1], ZERO))
 
-    def apart(at: Index, column: Scalar, mean: Scalar) -> Scalar:
-        difference = means.element(line(at, column)) - mean
-        return squares.element(line(at, column)) + difference * difference * K.cast(scalar(width * own), F32)
+    def mean_of(at: Index, column: Scalar) -> Scalar:
+        return of_line(means, at, column)
+
+    def squares_of(at: Index, column: Scalar, mean: Scalar) -> Scalar:
+        return of_line(squares, at, column) + _squared(mean_of)(at, column, mean) * K.cast(scalar(width * own), F32)
 
     return g.reduced(
         "group_statistics", (groups, count, 1, 1), height,
-        ("sum", lambda at, column: means.element(line(at, column)), _mean(height)),
-        ("sum", apart, _inverse_root(width * height * own, epsilon)),
+        ("sum", mean_of, _mean(height)), ("sum", squares_of, _inverse_root(width * height * own, epsilon)),
     )  # fmt: skip
 
 

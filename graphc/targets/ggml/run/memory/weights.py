@@ -113,16 +113,13 @@ class Weights:
     def pretend(self, device: Sequence[int]) -> None:
         """Let the weights look as if they lay on these devices, so that a graph of them can be measured."""
         self.clear()
-        kinds = [ggml.ggml_backend_get_default_buffer_type(each) for each in self.backends[:-1]]
-        empty = [ggml.ggml_backend_buft_alloc_buffer(kind, 0) for kind in kinds]
-        self._buffers += empty
-        for buffer in empty:
+        for number, backend in enumerate(self.backends[:-1]):
+            buffer = pretended(backend, [self.tensors[index] for index, its in enumerate(device) if its == number])
             ggml.ggml_backend_buffer_set_usage(buffer, ggml.GGML_BACKEND_BUFFER_USAGE_WEIGHTS)
+            self._buffers.append(buffer)
         for index, number in enumerate(device):
             if number == HOST:
                 self._map(index)
-            else:
-                move(self.tensors[index], empty[number], SOMEWHERE)
 
     def replace(self, arrays: Iterable[np.ndarray]) -> None:
         """Use other arrays, of the same dtypes and shapes. On an error the old ones stay."""
@@ -215,6 +212,14 @@ def allocated(backend: Any, tensors: Sequence[Any]) -> list[Any]:
             move(tensor, None, None)
         raise
     return buffers
+
+
+def pretended(backend: Any, tensors: Iterable[Any]) -> Any:
+    """A new buffer without bytes, in which the tensors look as if they lay, so that a graph of them can be measured."""
+    buffer = ggml.ggml_backend_buft_alloc_buffer(ggml.ggml_backend_get_default_buffer_type(backend), 0)
+    for tensor in tensors:
+        move(tensor, buffer, SOMEWHERE)
+    return buffer
 
 
 def whole_buffer(backend: Any, nbytes: int) -> Any:
