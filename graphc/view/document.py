@@ -126,7 +126,7 @@ class Document:
             costs = [cost(each.rendered.kernel, self.sizes) for each in call.launches.each]
         except (GraphcError, KeyError):  # what a kernel reads decides, or a size is not known
             return "depends on sizes"
-        return sum(each.blocks * (each.products + each.operations) for each in costs) * (len(timed) or 1)
+        return sum(each.blocks * each.arithmetic for each in costs) * (len(timed) or 1)
 
     def launch(self, launch: Launch) -> dict[str, Any]:
         """A kernel of a call, and how it is launched."""

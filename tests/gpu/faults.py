@@ -19,6 +19,7 @@ from graphc.kernels.gpu.tile import (
     Loop,
     Map,
     Multiply,
+    MultiplyShared,
     Part,
     Put,
     Reduce,
@@ -81,7 +82,9 @@ def each(*kinds: type) -> Callable[[TileKernel], Iterator[tuple[Path, Statement]
 
 @operator("a statement is missing")
 def _missing(kernel: TileKernel) -> Wrong:
-    for path, it in each(Barrier, Wait, Commit, Copy, Put, Get, Map, Multiply, Store, Load, Reduce)(kernel):
+    for path, it in each(Barrier, Wait, Commit, Copy, Put, Get, Map, Multiply, MultiplyShared, Store, Load, Reduce)(
+        kernel
+    ):
         yield where(path, it), changed(kernel, path)
 
 
@@ -99,14 +102,14 @@ def _exchanged(kernel: TileKernel) -> Wrong:
 def _waits(kernel: TileKernel) -> Wrong:
     for path, it in each(Wait)(kernel):
         assert isinstance(it, Wait)
-        yield where(path, it), changed(kernel, path, Wait(it.pending + 1))
+        yield where(path, it), changed(kernel, path, replace(it, pending=it.pending + 1))
 
 
 @operator("another stage")
 def _stage(kernel: TileKernel) -> Wrong:
-    for path, it in each(Copy, Get, Put)(kernel):
-        assert isinstance(it, Copy | Get | Put)
-        array = it.source if isinstance(it, Get) else it.target
+    for path, it in each(Copy, Get, Put, MultiplyShared)(kernel):
+        assert isinstance(it, Copy | Get | Put | MultiplyShared)
+        array = it.source if isinstance(it, Get) else it.a if isinstance(it, MultiplyShared) else it.target
         if array.stages > 1:
             yield where(path, it), changed(kernel, path, replace(it, stage=(it.stage + 1) % array.stages))
 
@@ -146,14 +149,14 @@ def replaced_object(kernel: TileKernel, old: object, new: object) -> TileKernel:
 
 @operator("operands are exchanged")
 def _operands(kernel: TileKernel) -> Wrong:
-    for path, it in each(Multiply)(kernel):
-        assert isinstance(it, Multiply)
+    for path, it in each(Multiply, MultiplyShared)(kernel):
+        assert isinstance(it, Multiply | MultiplyShared)
         yield where(path, it), changed(kernel, path, replace(it, a=it.b, b=it.a))
 
 
 @operator("another tile")
 def _tile(kernel: TileKernel) -> Wrong:
-    for path, it in each(Get, Store, Load, Multiply, Reduce)(kernel):
+    for path, it in each(Get, Store, Load, Multiply, MultiplyShared, Reduce)(kernel):
         for name in ("tile", "source", "a", "b", "total"):
             own = getattr(it, name, None)
             for other in kernel.tiles:
@@ -318,6 +321,13 @@ TEXT_OPERATORS = {
     "no barrier": Edit(r"\bbarrier\(\);", ""),
     "no wait": Edit(r"copy_wait<\d+>\(\);", ""),
     "no commit": Edit(r"copy_commit\(\);", ""),
+    "products are not waited for": Edit(r"wgmma_wait<\d+>\(\);", ""),
+    "products without an end": Edit(r"wgmma_commit\(\);", ""),
+    "what was written is not shown": Edit(r"wgmma_publish\(\);", ""),
+    "it is shown too late": Edit(r"wgmma_publish\(\);(\s*barrier\(\);)", r"\1 wgmma_publish();"),
+    "rows of other warps": Edit(r"warp / 4 \* 64", "warp % 2 * 64"),
+    "the same piece of an operand": Edit(r"([ab]) \+ k \* 2", r"\1"),
+    "a piece too far": Edit(r"([ab]) \+ k \* 2", r"\1 + k * 4"),
     "no swizzle on one side": Edit(r"\((column / \d+) \^ [^;]*?\)\) \* 16", r"(\1) * 16"),
     "another swizzle on one side": Edit(r"\(row >> 1 & 3\)", "(row & 3)"),
     "lanes of other matrices": Edit(r"lane >> 3\b", "lane >> 2"),

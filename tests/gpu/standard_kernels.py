@@ -39,8 +39,28 @@ SCHEDULES = {
     "small, float32": "m64n32k32 w16x32 s2 z1 fma_4x4",
 }
 """Of products and convolutions, by what they are called."""
+GROUPED = {
+    "large": "m128n256k64 w16x256 s4 z1 wgmma_half",
+    "middle": "m128n160k64 w16x160 s3 z1 wgmma_half",
+    "high": "m256n64k64 w16x64 s3 z1 wgmma_half",
+    "small": "m64n64k64 w16x64 s4 z1 wgmma_half",
+    "in parts": "m128n128k64 w16x128 s4 z4 wgmma_half",
+}
+"""Those that four warps multiply together, on Hopper alone."""
 THRICE = "m64n64k32 w32x32 s2 z1 m16n8k8_float_thrice"
 """Needs tensor cores for TF32."""
+
+
+def kernels_of_several_warps() -> Iterator[tuple[str, TileKernel]]:
+    """Those of `GROUPED`."""
+    for name, schedule in GROUPED.items():
+        yield f"product, {name}", contraction(product(matrix_of(schedule)), parsed(schedule))
+        yield f"convolution 3 x 3, {name}", contraction(convolution(F16), parsed(schedule))
+    schedule = GROUPED["large"]
+    many = replace(product(matrix_of(schedule)), pair=matrix_of(schedule), tail=gate)
+    yield "gated products, large", contraction(many, parsed(schedule))
+    small = parsed(GROUPED["small"])
+    yield "product, small, Q8_0 weights", contraction(product(blocks("Q8_0"), F16), small)
 
 
 def standard_kernels(with_tf32: bool) -> Iterator[tuple[str, TileKernel]]:

@@ -63,6 +63,11 @@ CASES = [
     ("m32n64k16 w16x32 s4 z1 m16n8k16_half", F16, 33, 7, 5, 1),
     ("m128n64k64 w32x32 s3 z1 m16n8k8_half", F16, 130, 64, 64, 2),
     ("m64n128k32 w32x64 s2 z1 m16n8k16_bfloat16", BF16, 64, 256, 96, 1),
+    ("m64n64k64 w16x64 s3 z1 wgmma_half", F16, 65, 72, 200, 2),
+    ("m128n160k64 w16x160 s4 z1 wgmma_half", F16, 129, 136, 96, 1),
+    ("m128n256k64 w16x256 s3 z2 wgmma_half", F16, 127, 256, 328, 1),
+    ("m256n32k64 w16x32 s6 z1 wgmma_half", F16, 3, 7, 5, 1),
+    ("m64n96k64 w16x96 s3 z1 wgmma_bfloat16", BF16, 1, 8, 32, 1),
     ("m64n64k32 w32x32 s3 z1 fma_4x4", F32, 65, 40, 36, 3),
     ("m64n64k32 w32x32 s2 z2 fma_4x4", F32, 3, 33, 7, 1),
 ]
@@ -90,6 +95,8 @@ PAIRS = [
     ("m64n64k32 w32x32 s3 z1 m16n8k16_half", F16, 65, 33, 40, 2),
     ("m128n256k32 w32x64 s2 z1 m16n8k8_half", F16, 70, 72, 7, 1),
     ("m64n128k32 w32x32 s2 z1 m16n8k16_bfloat16", BF16, 64, 256, 96, 1),
+    ("m128n128k64 w16x128 s3 z1 wgmma_half", F16, 129, 136, 96, 1),
+    ("m64n192k64 w16x192 s4 z1 wgmma_half", F16, 65, 33, 40, 2),
 ]
 
 

@@ -1,4 +1,4 @@
-"""What standard kernels need of a multiprocessor, as NVIDIA's assembler says, for seven architectures: registers are those of the
+"""What standard kernels need of a multiprocessor, as NVIDIA's assembler says, for eight architectures: registers are those of the
 table registers.json but for a few, and nothing is spilled. `GRAPHC_UPDATE=1 pytest -n 0` of this file writes the table anew."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from standard_kernels import standard_kernels
+from standard_kernels import kernels_of_several_warps, standard_kernels
 
 from graphc.kernels.gpu.compile import TOOLCHAINS, compile_ptx
 from graphc.kernels.gpu.registers import Resources, find_assembler, resources
@@ -17,9 +17,9 @@ from graphc.kernels.gpu.render.cuda import file_of, render
 from graphc.kernels.gpu.verify import verify
 
 TABLE = Path(__file__).parent / "registers.json"
-ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120")
 MOST_SHARED = {"sm_75": 64 << 10, "sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10,
-               "sm_100": 227 << 10, "sm_120": 99 << 10}  # fmt: skip
+               "sm_90a": 227 << 10, "sm_100": 227 << 10, "sm_120": 99 << 10}  # fmt: skip
 """Bytes of shared memory that a block may have (CUDA's programming guide, compute capabilities)."""
 TOO_LARGE = {("sm_75", "attention of 128"): "68 KiB, of which a block there may have 64"}
 """What does not fit, and why."""
@@ -42,7 +42,8 @@ class Needs:
 
 def needs(architecture: str) -> dict[str, Needs]:
     """What each kernel needs."""
-    every = dict(standard_kernels(with_tf32=architecture != "sm_75"))
+    alone = architecture == "sm_90a"  # the others are those of sm_90
+    every = dict(kernels_of_several_warps() if alone else standard_kernels(with_tf32=architecture != "sm_75"))
     for kernel in every.values():
         verify(kernel)
     rendered = {name: render(kernel).named(f"kernel_{number}") for number, (name, kernel) in enumerate(every.items())}

@@ -28,7 +28,7 @@ def every_schedule() -> list[tuple[str, np.dtype]]:
     found = {
         (str(each).replace(" z1 ", f" z{parts} "), dtype)
         for gpu, dtype, parts in itertools.product(GPUS.values(), (F16, F32), PARTS)
-        for each in candidates(dtype, gpu)
+        for each in candidates(dtype, gpu, untried=True)
     }
     return sorted(found, key=str)
 

@@ -43,6 +43,7 @@ NOTHING_CHANGES = {
     r"blocks: .* Map b_buffer_next where": "what is beyond the ends is multiplied by 0, or is no part of the result",
     r"blocks: no condition: .* Map b_buffer_next": "the same",
     r"convolution: .*: [12] Copy a_buffer a where .* (9|13|0), now": "the first piece does not reach the image's end",
+    r"together: .*: 2 Copy b_buffer b where": "the first piece does not reach the end",
     r"float32: a bound that is one off: [12] Copy .* column < 104": "the first piece does not reach the end",
     r"rows of \d+: a statement is missing: \d Map total_\d": "what becomes of a total is the total",
     r"rows of \d+: a loop runs once more or less: .* \+1": "a step beyond the end adds nothing",
@@ -74,15 +75,9 @@ class Subject:
 
 def subjects() -> Iterator[Subject]:
     """A kernel of each kind, with sizes that no tile fits."""
-    for name, schedule, dtype, rows, columns, channels in (
-        ("float16", "m64n32k32 w32x16 s3 z1 m16n8k16_half", F16, 70, 40, 72),
-        ("float32", "m32n32k32 w16x32 s2 z1 fma_4x4", F32, 37, 36, 104),
-        ("parts", "m64n32k32 w32x16 s2 z3 m16n8k16_half", F16, 70, 40, 200),
-    ):  # fmt: skip
-        arrays = [drawn(shape, dtype, seed) for seed, shape in enumerate(((1, rows, channels), (1, columns, channels)))]
-        arrays += [drawn((columns,), F32, 2), drawn((1, rows, columns), dtype, 3), np.zeros((1, rows, columns), dtype)]
-        ((kernel, arrays),) = steps_of(product(columns, channels, dtype), schedule, arrays, {"m": rows})
-        yield Subject(name, kernel, arrays, {"m": rows})
+    yield multiply("float16", "m64n32k32 w32x16 s3 z1 m16n8k16_half", F16, 70, 40, 72)
+    yield multiply("float32", "m32n32k32 w16x32 s2 z1 fma_4x4", F32, 37, 36, 104)
+    yield multiply("parts", "m64n32k32 w32x16 s2 z3 m16n8k16_half", F16, 70, 40, 200)
     steps, _ = multiplied("Q8_0", "m64n32k32 w32x16 s2 z1 m16n8k16_half", 70, 33, 128)
     yield Subject("blocks", *steps[0], {"m": 70})
     yield Subject("convolution", *convolution())
@@ -98,6 +93,15 @@ def subjects() -> Iterator[Subject]:
             f"rows_{columns}", rows, columns, [(F32, rows * columns)], [Stage("max", value), Stage("sum", value)]
         )
         yield Subject(f"rows of {columns}", kernel, [x, np.zeros((2, rows), F32)], {})
+    yield multiply("together", "m128n32k64 w16x32 s3 z1 wgmma_half", F16, 140, 40, 200)
+
+
+def multiply(name: str, schedule: str, dtype: np.dtype, rows: int, columns: int, channels: int) -> Subject:
+    """A product."""
+    arrays = [drawn(shape, dtype, seed) for seed, shape in enumerate(((1, rows, channels), (1, columns, channels)))]
+    arrays += [drawn((columns,), F32, 2), drawn((1, rows, columns), dtype, 3), np.zeros((1, rows, columns), dtype)]
+    ((kernel, arrays),) = steps_of(product(columns, channels, dtype), schedule, arrays, {"m": rows})
+    return Subject(name, kernel, arrays, {"m": rows})
 
 
 def convolution() -> tuple[TileKernel, list[np.ndarray], dict[str, int]]:

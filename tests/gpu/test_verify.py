@@ -16,7 +16,19 @@ from graphc.kernels.gpu.layout import spread
 from graphc.kernels.gpu.schedule import parsed
 from graphc.kernels.gpu.skeletons.contraction import contraction
 from graphc.kernels.gpu.skeletons.reduction import Stage, reduction
-from graphc.kernels.gpu.tile import Barrier, Builder, Commit, Copy, Loop, Statement, TileKernel, Wait, index
+from graphc.kernels.gpu.tile import (
+    Barrier,
+    Builder,
+    Commit,
+    Copy,
+    Loop,
+    Map,
+    MultiplyShared,
+    Statement,
+    TileKernel,
+    Wait,
+    index,
+)
 from graphc.kernels.gpu.verify import TileError, verify, verify_order
 from graphc.kernels.scalar import make
 
@@ -77,6 +89,26 @@ FAULTS = {
     "no commit": without(Commit, 1),
     "the wrong stage": next_stage,
 }
+
+
+TOGETHER_FAULTS = {
+    "a stage is overwritten while it is multiplied": without(Wait, 1),
+    "sums are read before products are done": without(Wait, 3),
+    "no end of products": without(Commit, 3),
+    "products of what no barrier was behind": without(Barrier, 0),
+    "copies too near": next_stage,
+    "sums are touched": lambda it: [it, Map(it.total, it.total.value * 2)] if isinstance(it, MultiplyShared) else [it],
+}
+
+
+@pytest.mark.parametrize("name", TOGETHER_FAULTS)
+def test_each_fault_of_warps_that_multiply_together_is_found(name: str) -> None:
+    kernel = contraction(product(64, 256, F16), parsed("m64n64k64 w16x64 s4 z1 wgmma_half"))
+    verify_order(kernel, {"m": 64})
+    wrong = replace(kernel, body=changed(kernel.body, TOGETHER_FAULTS[name]))
+    assert wrong.body != kernel.body
+    with pytest.raises(TileError):
+        verify_order(wrong, {"m": 64})
 
 
 @pytest.mark.parametrize("name", FAULTS)

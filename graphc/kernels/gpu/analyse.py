@@ -30,6 +30,7 @@ from graphc.kernels.gpu.tile import (
     Loop,
     Map,
     Multiply,
+    MultiplyShared,
     Part,
     Put,
     Statement,
@@ -62,14 +63,15 @@ OTHER_REGISTERS = 32
 @dataclass
 class Cost:
     """Of one block: bytes read of each tensor (by its number), and written, operations on tensor cores (those of TF32, which take
-    twice as long, count double) and others, bytes that go to and from shared memory, barriers, and how often it waits for memory:
-    a wait that leaves copies under way counts as a part; of the kernel, its blocks, and those along each axis of its grid;
-    along which of these axes blocks read different elements of each tensor; the tensors that are `discarded`; and what the `last`
-    of several blocks does then, of which there are fewer."""
+    twice as long, count double), there by several warps together, and others, bytes that go to and from shared memory, barriers,
+    and how often it waits for memory: a wait that leaves copies under way counts as a part; of the kernel, its blocks, and those
+    along each axis of its grid; along which of these axes blocks read different elements of each tensor; the tensors that are
+    `discarded`; and what the `last` of several blocks does then, of which there are fewer."""
 
     reads: Counter[int] = field(default_factory=Counter)
     writes: Counter[int] = field(default_factory=Counter)
     products: int = 0
+    group_products: int = 0
     operations: int = 0
     shared: int = 0
     barriers: int = 0
@@ -89,6 +91,11 @@ class Cost:
     def written(self) -> int:
         """Bytes written to all tensors."""
         return sum(self.writes.values())
+
+    @property
+    def arithmetic(self) -> int:
+        """Operations of all kinds."""
+        return self.products + self.group_products + self.operations
 
     @property
     def phases(self) -> tuple[Cost, ...]:
@@ -136,7 +143,7 @@ def _mean(costs: Sequence[Cost]) -> Cost:
         return Counter({key: round(mean(each[key] for each in counters)) for key in set().union(*counters)})
 
     found = Cost(counted([each.reads for each in costs]), counted([each.writes for each in costs]), blocks=blocks)
-    for name in ("products", "operations", "shared", "barriers"):
+    for name in ("products", "group_products", "operations", "shared", "barriers"):
         setattr(found, name, round(mean(getattr(each, name) for each in costs)))
     found.waits, found.grid = mean(each.waits for each in costs), costs[0].grid
     for each in costs:
@@ -195,14 +202,16 @@ class _Count:
                     self.map(it)
                 case Multiply():
                     self.multiply(it)
+                case MultiplyShared():
+                    self.multiply_shared(it)
                 case Get() | Put():
                     layout = it.tile.layout  # what lanes of a warp read of one place, they read together
                     warps = layout.threads // layout.lanes
                     self.found.shared += warps * math.prod(layout.warp_shape) * it.tile.dtype.itemsize * self.steps
                 case Barrier():
                     self.found.barriers += self.steps
-                case Wait():
-                    self.found.waits += self.steps / (it.pending + 1)
+                case Wait(pending, "copies"):
+                    self.found.waits += self.steps / (pending + 1)
                 case If():
                     if self.value(it.condition):
                         self.run(it.body)
@@ -265,6 +274,13 @@ class _Count:
             self.found.products += amount * TF32_PRODUCTS[it.instruction.parts]
         else:
             self.found.operations += amount
+
+    def multiply_shared(self, it: MultiplyShared) -> None:
+        """Each group of warps reads its rows of the one operand, and all of the other."""
+        (rows, depth), columns = it.a.shape, it.b.shape[0]
+        self.found.group_products += 2 * rows * columns * depth * self.steps
+        groups = rows // (it.instruction.m * it.instruction.together)
+        self.found.shared += (rows + groups * columns) * depth * it.a.dtype.itemsize * self.steps
 
     def elements(self, shape: tuple[int, int], where: Scalar | None, vector: int) -> int:
         """How many elements of a tile are read or written in all steps. Of a vector, the first is looked at."""

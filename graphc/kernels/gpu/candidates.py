@@ -43,6 +43,12 @@ STAGES = (2, 3, 4)
 MOST_STAGES = 2
 """Numbers of buffers that are candidates, the largest that fit."""
 
+TOGETHER_ROWS, TOGETHER_STAGES = (64, 128, 256), (3, 4, 6)
+"""Of a block whose warps multiply together: 4, 8 or 16 of them."""
+
+UNTRIED = ("wgmma_half",)
+"""Instructions that no device has run yet: nobody gets schedules with them who does not ask for them."""
+
 PARTS = (1, 2, 4, 8, 16)
 """In which a sum is cut where there are too few blocks."""
 
@@ -95,29 +101,39 @@ class Sizes:
         return not self.paired or schedule.halved is not None
 
 
-def instruction_for(operand: np.dtype, gpu: Gpu) -> MatrixInstruction:
+def instructions_for(operand: np.dtype, gpu: Gpu) -> list[MatrixInstruction]:
     """What multiplies numbers of a type on a GPU."""
     if operand == F32:
-        return INSTRUCTIONS["fma_4x4"]
-    return INSTRUCTIONS["m16n8k8_half" if gpu.architecture == "sm_75" else "m16n8k16_half"]
+        names = ["fma_4x4"]
+    elif gpu.architecture == "sm_75":
+        names = ["m16n8k8_half"]
+    else:
+        names = ["m16n8k16_half", *(["wgmma_half"] if gpu.architecture == "sm_90" else [])]
+    return [INSTRUCTIONS[name] for name in names]
 
 
-def candidates(operand: np.dtype, gpu: Gpu) -> Iterator[Schedule]:
-    """All schedules of contractions that a GPU can have, with sums in one part."""
-    instruction = instruction_for(operand, gpu)
-    for rows in ROWS:
-        for columns in COLUMNS:
+def candidates(operand: np.dtype, gpu: Gpu, untried: bool = False) -> Iterator[Schedule]:
+    """All schedules of contractions that a GPU can have, with sums in one part; with `UNTRIED` instructions too if asked for."""
+    for instruction in instructions_for(operand, gpu):
+        if instruction.name in UNTRIED and not untried:
+            continue
+        together = instruction.together > 1
+        for rows, columns in itertools.product(
+            TOGETHER_ROWS if together else ROWS, instruction.widths if together else COLUMNS
+        ):
             for warp, nbytes in itertools.product(warps_of(rows, columns, instruction), ROW_BYTES[operand]):
                 made = [
                     Schedule(rows, columns, nbytes // operand.itemsize, *warp, stages, 1, instruction)
-                    for stages in STAGES
+                    for stages in (TOGETHER_STAGES if together else STAGES)
                 ]
                 yield from [each for each in made if each.refusal() is None and fits(each, gpu)][-MOST_STAGES:]
 
 
 def warps_of(rows: int, columns: int, instruction: MatrixInstruction) -> list[tuple[int, int]]:
     """The parts of a block that a warp may have: those of which there are enough and not too many; of a small block, that of
-    which there are most."""
+    which there are most. Of those that multiply together, each has 16 rows."""
+    if instruction.together > 1:
+        return [(instruction.m, columns)] if columns <= MOST_TOTALS * instruction.lanes // instruction.m else []
     counts = {
         (height, width): rows // height * (columns // width)
         for height, width in WARPS
@@ -144,7 +160,7 @@ def shared_of(schedule: Schedule) -> int:
     buffers = (
         schedule.stages * (schedule.rows + schedule.columns) * schedule.depth * schedule.instruction.operand.itemsize
     )
-    return max(buffers, schedule.warps[0] * schedule.instruction.m * schedule.columns * 4)
+    return max(buffers, schedule.strip[0] * schedule.strip[1] * 4)
 
 
 def registers_of(schedule: Schedule) -> int:
@@ -152,7 +168,8 @@ def registers_of(schedule: Schedule) -> int:
     one, item = schedule.instruction, schedule.instruction.operand.itemsize
     totals = schedule.warp_rows * schedule.warp_columns // one.lanes
     operands = (schedule.repeat[0] * one.a.count + schedule.repeat[1] * one.b.count) * item // 4
-    rows = 2 * schedule.warps[0] * one.m * schedule.columns // schedule.threads
+    operands = operands if one.together == 1 else 0
+    rows = 2 * schedule.strip[0] * schedule.strip[1] // schedule.threads
     return min(totals + operands + rows + OTHER_REGISTERS, MOST_REGISTERS)
 
 
@@ -182,15 +199,17 @@ def terms_of(sizes: Sizes, schedule: Schedule, gpu: Gpu) -> Mapping[str, float]:
     length = steps * schedule.depth
     tile = schedule.rows * schedule.columns
     products = 2 * tile * length
-    fragments = schedule.warps[0] * schedule.warps[1] * (schedule.warp_rows + schedule.warp_columns) * length * item
+    down, across = schedule.warps
+    fragments = (schedule.rows * across + schedule.columns * down // one.together) * length * item
     own = min(schedule.rows, rows), min(schedule.columns, columns)
     first = Cost(
         reads=Counter({number: size * min(length, depth) * item for number, size in enumerate(own)}),
         writes=Counter({2: 4 * own[0] * own[1] if parts == 1 else 4 * tile}),
-        products=products if one.function else 0,
+        products=products if one.function and one.together == 1 else 0,
+        group_products=products if one.together > 1 else 0,
         operations=tile if one.function else tile + products,
         shared=fragments + (schedule.rows + schedule.columns) * length * item + 8 * tile,
-        waits=1 + steps / (schedule.stages - 1),
+        waits=1 + steps / schedule.ahead,
         blocks=blocks,
         grid=(-(-rows // schedule.rows), -(-columns // schedule.columns), batch * parts),
         apart=APART,
@@ -200,7 +219,7 @@ def terms_of(sizes: Sizes, schedule: Schedule, gpu: Gpu) -> Mapping[str, float]:
         first.waits += 1
         first.last = Cost(
             reads=Counter({2: 4 * parts * tile}), writes=Counter({3: 4 * own[0] * own[1]}), operations=(parts + 1) * tile,
-            waits=schedule.repeat[0], blocks=blocks // parts, discarded={2},
+            waits=schedule.strips, blocks=blocks // parts, discarded={2},
         )  # fmt: skip
         tensors.append(4 * blocks * tile)
     tensors.append(4 * batch * rows * columns)

@@ -13,15 +13,20 @@ def code_for(device: str, architecture: str, text: str) -> bytes:
     """What a device of this name and architecture (sm_90) takes for a text of the dialect. Raises BuildError."""
     if device.startswith("emulated"):
         return emulated_image(text)
-    return compile_ptx(text, target_for(architecture)).encode() + b"\0"
+    return compile_ptx(text, target_for(architecture, text)).encode() + b"\0"
 
 
-def target_for(architecture: str) -> str:
-    """The last target whose code an architecture runs, as every later one does. Raises BuildError if it is older than all."""
-    known = [each.name for each in TARGETS.values() if each.portable]
-    found = best_target(architecture, known)
+OF_ONE_ARCHITECTURE = "wgmma_"
+"""What functions are called that no later architecture has: a text with them is for a target that is not portable."""
+
+
+def target_for(architecture: str, text: str = "") -> str:
+    """The last target that can have a text and whose code an architecture runs. Raises BuildError if there is none."""
+    alone = OF_ONE_ARCHITECTURE in text
+    found = best_target(architecture, [each.name for each in TARGETS.values() if each.portable != alone])
     if not found:
-        raise BuildError(f"kernels cannot be generated for {architecture}: {known[0]} and later can have them")
+        least = "sm_90 alone" if alone else f"{next(iter(TARGETS))} and later"
+        raise BuildError(f"kernels cannot be generated for {architecture}: {least} can have them")
     return found
 
 

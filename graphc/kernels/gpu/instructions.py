@@ -1,11 +1,11 @@
 """Instructions that multiply matrices, as data: their sizes, and which lane holds what of their operands.
 
-Sources: NVIDIA's PTX ISA (mma.sync fragments), AMD's RDNA3 ISA (WMMA), Vulkan's VK_KHR_cooperative_matrix.
+Sources: NVIDIA's PTX ISA (fragments of mma.sync and wgmma), AMD's RDNA3 ISA (WMMA), Vulkan's VK_KHR_cooperative_matrix.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +23,11 @@ class MatrixInstruction:
     """What adds the product of an m x k and an n x k matrix to an m x n one. `a`, `b` and `total` say who holds what; `b` has a
     row for each column of the result. `function` is what the dialect calls it, none where it is ordinary arithmetic. Tensor
     cores read of float32 11 binary digits (TF32): `parts` is of how many such numbers an operand's are the sum, 0 where they are
-    taken as they are. Of two parts there are three products, all but that of the small ones."""
+    taken as they are. Of two parts there are three products, all but that of the small ones.
+
+    `together` is how many warps, below each other, run it as one: if they are several, it reads operands where they lie in shared
+    memory, in rows of 128 bytes whose chunks are swizzled, has one of `widths` columns, and goes on while threads do
+    something else. What a warp then holds of the result is as if it ran one of 8 columns again and again."""
 
     name: str
     function: str
@@ -32,6 +36,8 @@ class MatrixInstruction:
     b: Atom
     total: Atom
     parts: int = 0
+    together: int = 1
+    widths: tuple[int, ...] = ()
 
     @property
     def m(self) -> int:
@@ -78,6 +84,11 @@ def _mma(name: str, operand: np.dtype, k: int, parts: int = 0) -> MatrixInstruct
         total=Atom((16, 8), _QUADS, ((0, 1), (8, 0))),
         parts=parts,
     )  # fmt: skip
+
+
+def _wgmma(name: str, like: MatrixInstruction) -> MatrixInstruction:
+    """PTX's wgmma.mma_async: four warps multiply 64 rows; each holds its 16 of the result as mma.sync does."""
+    return replace(like, name=name, function=name, together=4, widths=(32, 64, 96, 128, 160, 192, 256))
 
 
 def _arithmetic(rows: int, columns: int, k: int, lanes: int = 32) -> MatrixInstruction:
@@ -130,6 +141,8 @@ INSTRUCTIONS: dict[str, MatrixInstruction] = {
         *(_arithmetic(4, 4, 4, lanes) for lanes in LANES),
         _mma("m16n8k16_half", F16, 16),
         _mma("m16n8k16_bfloat16", BF16, 16),
+        _wgmma("wgmma_half", _mma("m16n8k16_half", F16, 16)),
+        _wgmma("wgmma_bfloat16", _mma("m16n8k16_bfloat16", BF16, 16)),
         _mma("m16n8k8_half", F16, 8),
         _mma("m16n8k8_float_once", F32, 8, 1),
         _mma("m16n8k8_float_thrice", F32, 8, 2),

@@ -27,6 +27,7 @@ from graphc.kernels.gpu.tile import (
     Loop,
     Map,
     Multiply,
+    MultiplyShared,
     Part,
     Put,
     Reduce,
@@ -167,11 +168,12 @@ class _Block:
         self.open.append((target, found))
 
     def _commit(self, it: Commit) -> None:
-        self.groups.append(self.open)
-        self.open = []
+        if it.what == "copies":
+            self.groups.append(self.open)
+            self.open = []
 
     def _wait(self, it: Wait) -> None:
-        while len(self.groups) > it.pending:
+        while it.what == "copies" and len(self.groups) > it.pending:
             for target, found in self.groups.pop(0):
                 target[...] = found
 
@@ -183,11 +185,12 @@ class _Block:
         self.stage(it.target, it.stage)[: values.shape[0], : values.shape[1]] = self.narrowed(values, it.target.dtype)
 
     def part(self, part: Part) -> np.ndarray:
-        """The rows of one repetition, those of all warps together."""
-        layout = part.tile.layout
-        height, times = layout.atom.shape[0], layout.repeat[0]
-        values = self.elements(part.tile).reshape(-1, times, height, layout.shape[1])
-        return values[:, self.uniform_value(part.index)].reshape(part.shape)
+        """The rows, or columns, of some repetitions, those of all warps together."""
+        layout, axis = part.tile.layout, part.axis
+        values = self.elements(part.tile).swapaxes(0, axis)
+        size, times = layout.atom.shape[axis] * part.count, layout.repeat[axis] // part.count
+        found = values.reshape(-1, times, size, values.shape[1])[:, self.uniform_value(part.index)]
+        return found.reshape(-1, values.shape[1]).swapaxes(0, axis)
 
     def _get(self, it: Get) -> None:
         rows, columns = it.tile.shape
@@ -232,6 +235,12 @@ class _Block:
             if it.instruction.parts == 1:
                 a, b = split_tf32(a)[0], split_tf32(b)[0]
             self.tiles[it.total] = self.multiplied(total, a, b, bool(it.instruction.function))
+
+    def _multiplyshared(self, it: MultiplyShared) -> None:
+        """At once: what else happens until it is waited for changes nothing of it, as `verify.py` proves."""
+        a, b = (self.stage(each, it.stage).astype(COMPUTED.get(each.dtype, each.dtype)) for each in (it.a, it.b))
+        with np.errstate(all="ignore"):
+            self.tiles[it.total] = self.multiplied(self.elements(it.total), a, b, True)
 
     def multiplied(self, total: np.ndarray, a: np.ndarray, b: np.ndarray, twice: bool) -> np.ndarray:
         """A total plus products, in order; rounded as product and as sum, or once as by fmaf."""

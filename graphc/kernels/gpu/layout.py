@@ -108,9 +108,9 @@ class Layout:
         repeat = (*self.repeat[:axis], 1, *self.repeat[axis + 1 :])
         return Layout(atom, repeat, tuple((count, None if along == axis else along) for count, along in self.warps))
 
-    def part(self, axis: int) -> Layout:
-        """The layout of one repetition along an axis, by all warps together."""
-        return replace(self, repeat=(*self.repeat[:axis], 1, *self.repeat[axis + 1 :]))
+    def part(self, axis: int, count: int = 1) -> Layout:
+        """The layout of so many repetitions along an axis, by all warps together."""
+        return replace(self, repeat=(*self.repeat[:axis], count, *self.repeat[axis + 1 :]))
 
 
 @functools.lru_cache(maxsize=1000)

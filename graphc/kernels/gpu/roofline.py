@@ -39,10 +39,11 @@ UNEVEN = 1.5
 
 @dataclass(frozen=True)
 class Coefficients:
-    """How many times as long as by the data sheet it takes: products on tensor cores, other operations, bytes of shared memory,
-    of memory and of the second cache, waits, and launches."""
+    """How many times as long as by the data sheet it takes: products on tensor cores, those of several warps together, other
+    operations, bytes of shared memory, of memory and of the second cache, waits, and launches."""
 
     products: float = 1.05
+    group_products: float = 1.3
     operations: float = 1.5
     shared: float = 1.0
     memory: float = 1.15
@@ -98,7 +99,7 @@ def estimated(
 ) -> Estimate:
     """The same for what was counted; `sizes` are the bytes of the kernel's tensors."""
     held = resident_blocks(threads, shared, own_registers, gpu)
-    operations = sum(each.blocks * (each.products + each.operations) for each in counted.phases)
+    operations = sum(each.blocks * each.arithmetic for each in counted.phases)
     terms = sheet_terms(counted, sizes, threads, held, gpu)
     if held == 0:
         return Estimate(math.inf, "its blocks do not fit", 0, 0, operations, terms)
@@ -109,7 +110,10 @@ def estimated(
     lost = {TENSOR_CORES: uneven, ARITHMETIC: uneven, SHARED: uneven, CACHE: idle}
     if lost.get(limit, 1.0) > UNEVEN:
         limit = OCCUPANCY
-    computing = sum(each.blocks * (each.products / gpu.half + each.operations / gpu.single) for each in counted.phases)
+    computing = sum(
+        each.blocks * ((each.products + each.group_products) / gpu.half + each.operations / gpu.single)
+        for each in counted.phases
+    )
     nbytes = _memory_bytes(counted, sizes, held, gpu)
     return Estimate(seconds, limit, held, nbytes, operations, terms, max(computing, terms["memory"]))
 
@@ -124,6 +128,7 @@ def sheet_terms(counted: Cost, sizes: list[int], threads: int, held: int, gpu: G
         blocks = each.blocks
         uneven, idle = uneven_and_idle(blocks, threads, held, gpu)
         found["products"] += blocks * each.products / gpu.half * uneven
+        found["group_products"] += blocks * each.group_products / gpu.half * uneven
         found["operations"] += blocks * each.operations / gpu.single * uneven
         found["shared"] += blocks * each.shared / gpu.shared_bandwidth * uneven
         found["cache"] += blocks * (each.read + each.written) / gpu.cache_bandwidth * idle
@@ -145,7 +150,7 @@ TENSOR_CORES, ARITHMETIC, SHARED, MEMORY, CACHE, LATENCY, OCCUPANCY, LAUNCH = (
 
 
 LIMITS: Mapping[str, tuple[str, ...]] = {
-    TENSOR_CORES: ("products", "operations"),
+    TENSOR_CORES: ("products", "group_products", "operations"),
     SHARED: ("shared",),
     MEMORY: ("memory",),
     CACHE: ("cache",),
@@ -163,10 +168,7 @@ def parts_of(terms: Mapping[str, float], by: Coefficients) -> tuple[dict[str, fl
     weights = {name: BESIDE if name in beside else 1.0 for name in TERMS}
     if at_once[longest] <= factors["launch"] * terms["launch"]:
         return weights, LAUNCH
-    if (
-        longest == TENSOR_CORES
-        and factors["operations"] * terms["operations"] > factors["products"] * terms["products"]
-    ):
+    if longest == TENSOR_CORES and 2 * factors["operations"] * terms["operations"] > at_once[TENSOR_CORES]:
         return weights, ARITHMETIC
     return weights, longest
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from graphc.errors import GraphcError
 from graphc.kernels.gpu.instructions import INSTRUCTIONS, MatrixInstruction
 
+STRIP_COLUMNS = (64, 32)
+"""Of a strip where a warp has all columns: so many float32 that rows of 16 bits are whole sectors, or whole lines, of caches."""
+
 
 class ScheduleError(GraphcError):
     """A schedule that is none, or that a kernel or device cannot have."""
@@ -42,6 +45,25 @@ class Schedule:
         return self.warp_rows // self.instruction.m, self.warp_columns // self.instruction.n
 
     @property
+    def ahead(self) -> int:
+        """Steps that are copied ahead. A buffer is free for the next copy when all warps are done with it: by a barrier where
+        they read it into registers, one step later where products go on behind the barrier."""
+        return self.stages - (2 if self.instruction.together > 1 else 1)
+
+    @property
+    def strip(self) -> tuple[int, int]:
+        """Rows and columns of the sums that are brought into rows together: of one repetition of all warps, or, where a warp has
+        all columns of the block, some columns of all rows."""
+        if self.instruction.together == 1:
+            return self.warps[0] * self.instruction.m, self.columns
+        return self.rows, next(width for width in STRIP_COLUMNS if self.columns % width == 0)
+
+    @property
+    def strips(self) -> int:
+        """How many strips there are."""
+        return self.rows * self.columns // (self.strip[0] * self.strip[1])
+
+    @property
     def threads(self) -> int:
         """Threads of a block."""
         return self.warps[0] * self.warps[1] * self.instruction.lanes
@@ -65,6 +87,13 @@ class Schedule:
             return "warps do not fill the block"
         if self.warp_rows % row or self.warp_columns % column or self.depth % depth:
             return f"its sizes are no multiples of {row} x {column} x {depth}"
+        together, widths = self.instruction.together, self.instruction.widths
+        if together > 1 and (
+            self.warps[0] % together or (self.warp_rows, self.warp_columns) != (row, self.columns) or self.stages < 3
+        ):
+            return f"{together} warps multiply together: each has {row} rows and all columns, and its stages are at least 3"
+        if together > 1 and (self.columns not in widths or self.depth * self.instruction.operand.itemsize != 128):
+            return f"what {together} warps multiply together has {', '.join(map(str, widths))} columns, and rows of 128 bytes"
         if self.threads > 1024:
             return f"{self.threads} threads"
         if self.columns < 32 or self.depth * self.instruction.operand.itemsize not in (32, 64, 128):

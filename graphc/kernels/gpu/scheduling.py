@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from graphc.kernels.gpu.candidates import Sizes, candidates, fits, guess, in_parts, instruction_for
+from graphc.kernels.gpu.candidates import Sizes, candidates, fits, guess, in_parts, instructions_for
 from graphc.kernels.gpu.devices import Gpu
 from graphc.kernels.gpu.roofline import Coefficients, usual
 from graphc.kernels.gpu.schedule import Schedule
@@ -45,6 +45,8 @@ class Scheduling:
     gpu: Gpu
     coefficients: Coefficients = field(default_factory=Coefficients)
     measured: Measured = field(default_factory=dict)
+    untried: bool = False
+    """Whether schedules with instructions that no device has run yet are among the candidates."""
     _all: dict[np.dtype, list[Schedule]] = field(default_factory=dict)
     _chosen: dict[str, list[Schedule]] = field(default_factory=dict)
 
@@ -103,12 +105,12 @@ class Scheduling:
     def candidates(self, operand: np.dtype) -> list[Schedule]:
         """All schedules that the GPU can have."""
         if operand not in self._all:
-            self._all[operand] = list(candidates(operand, self.gpu))
+            self._all[operand] = list(candidates(operand, self.gpu, self.untried))
         return self._all[operand]
 
     def takes(self, schedule: Schedule, operand: np.dtype) -> bool:
         """True if the GPU can have a schedule, which somebody may have written, for numbers of a type."""
-        return schedule.instruction is instruction_for(operand, self.gpu) and fits(schedule, self.gpu)
+        return schedule.instruction in instructions_for(operand, self.gpu) and fits(schedule, self.gpu)
 
     def _for_free(self, sizes: Sizes) -> list[Schedule]:
         """A few schedules that serve all sizes; those that were measured to be the fastest for some are always among them."""

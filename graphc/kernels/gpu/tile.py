@@ -134,16 +134,18 @@ class Tile:
 
 @dataclass(frozen=True)
 class Part:
-    """One repetition of a tile along its rows, in the registers that the tile has for it; `index` is a number or that of an
-    unrolled loop."""
+    """Some repetitions of a tile along an axis, `count` of them, in the registers that the tile has for them, which are
+    neighbours; `index` says which, as a number or as that of an unrolled loop."""
 
     tile: Tile
     index: Scalar
+    axis: int = 0
+    count: int = 1
 
     @property
     def layout(self) -> Layout:
         """The layout of the part alone."""
-        return self.tile.layout.part(0)
+        return self.tile.layout.part(self.axis, self.count)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -194,14 +196,17 @@ class Copy:
 
 @dataclass(frozen=True)
 class Commit:
-    """End a group of copies, which may be empty."""
+    """End a group of copies, or of products that are under way; it may be empty."""
+
+    what: Literal["copies", "products"] = "copies"
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Wait until at most `pending` groups of copies are under way."""
+    """Wait until at most `pending` groups of copies, or of products, are under way."""
 
     pending: int
+    what: Literal["copies", "products"] = "copies"
 
 
 @dataclass(frozen=True)
@@ -268,6 +273,19 @@ class Multiply:
 
 
 @dataclass(frozen=True)
+class MultiplyShared:
+    """Begin total[m, n] += sum over k of a[m, k] * b[n, k], where all of a stage of both arrays is multiplied as it lies in
+    shared memory. It belongs to the group that the next `Commit` of products ends; until a `Wait` for that group the total is
+    nobody's, and the stages are read."""
+
+    total: Tile
+    a: Shared
+    b: Shared
+    stage: Scalar
+    instruction: MatrixInstruction
+
+
+@dataclass(frozen=True)
 class Loop:
     """Run a body for each value of an index from 0; all threads run it equally often. One that is `unrolled` runs a fixed number
     of times, and is written out by the compiler."""
@@ -314,7 +332,7 @@ class Discard:
 
 
 Statement: TypeAlias = Union[
-    Load, Store, Copy, Commit, Wait, Barrier, Put, Get, Map, Reduce, Multiply, Loop, If, Last, Discard
+    Load, Store, Copy, Commit, Wait, Barrier, Put, Get, Map, Reduce, Multiply, MultiplyShared, Loop, If, Last, Discard
 ]  # fmt: skip
 
 
@@ -402,13 +420,13 @@ class Builder:
         place, valid = _at(offset, target.shape), where and _at(where, target.shape)
         self._add(Copy(target, index(stage), source, place, valid, vector))
 
-    def commit(self) -> None:
+    def commit(self, what: Literal["copies", "products"] = "copies") -> None:
         """See `Commit`."""
-        self._add(Commit())
+        self._add(Commit(what))
 
-    def wait(self, pending: int) -> None:
+    def wait(self, pending: int, what: Literal["copies", "products"] = "copies") -> None:
         """See `Wait`."""
-        self._add(Wait(pending))
+        self._add(Wait(pending, what))
 
     def discard(self, target: Global, offset: Scalar, count: int) -> None:
         """See `Discard`."""
@@ -449,6 +467,12 @@ class Builder:
     def multiply(self, total: Tile, a: Tile, b: Tile, instruction: MatrixInstruction) -> None:
         """See `Multiply`."""
         self._add(Multiply(total, a, b, instruction))
+
+    def multiply_shared(
+        self, total: Tile, a: Shared, b: Shared, stage: Operand, instruction: MatrixInstruction
+    ) -> None:
+        """See `MultiplyShared`."""
+        self._add(MultiplyShared(total, a, b, index(stage), instruction))
 
     @contextmanager
     def loop(self, name: str, count: Dim, unrolled: bool = False) -> Iterator[Scalar]:

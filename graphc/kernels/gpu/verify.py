@@ -4,6 +4,7 @@ is decided by what statements say, for some sizes."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from graphc.kernels.gpu.evaluate import Evaluation
 from graphc.kernels.gpu.layout import register_map
 from graphc.kernels.gpu.tile import (
     BLOCKS,
+    LINE,
     U32,
     Barrier,
     Commit,
@@ -28,12 +30,14 @@ from graphc.kernels.gpu.tile import (
     Loop,
     Map,
     Multiply,
+    MultiplyShared,
     Part,
     Put,
     Reduce,
     Shared,
     Statement,
     Store,
+    Swizzle,
     Tile,
     TileKernel,
     Wait,
@@ -174,6 +178,22 @@ class _Check:
         sizes = (it.a.shape[0], it.b.shape[0]) == it.total.shape
         self.need(sizes, f"{it.a.name} and {it.b.name} do not multiply to {it.total.name}")
 
+    def _multiplyshared(self, it: MultiplyShared) -> None:
+        layout, together = it.total.layout, it.instruction.together
+        (down, across), below = layout.warps, layout.repeat[0]
+        one = layout.atom == it.instruction.total and (across[0], below) == (1, 1) and down[0] % together == 0
+        self.need(one and together > 1, f"{it.total.name} is not laid out for {it.instruction.name}")
+        sizes = (it.a.shape[0], it.b.shape[0]) == it.total.shape and it.a.shape[1] == it.b.shape[1]
+        self.need(sizes, f"{it.a.name} and {it.b.name} do not multiply to {it.total.name}")
+        self.need(
+            it.total.shape[1] in it.instruction.widths, f"{it.instruction.name} has no {it.total.shape[1]} columns"
+        )
+        for each in (it.a, it.b):
+            rows = each.pitch == LINE and each.swizzle == Swizzle(0, 7) and each.padding == 0
+            self.need(rows, f"rows of {each.name} are not as {it.instruction.name} reads them")
+            begins = each.offset % (8 * LINE) == 0 and each.shape[0] % 8 == 0
+            self.need(begins, f"{each.name} does not begin at a multiple of 8 rows of 128 bytes")
+
 
 def _shape(statement: Statement) -> tuple[int, int] | None:
     """The places for which a statement's values are."""
@@ -192,6 +212,14 @@ class _Stage:
     """A copy is on its way, or has come for the threads alone that began it."""
 
 
+@dataclass(frozen=True)
+class _Products:
+    """Products that are under way: what they add to, and the stages that they read."""
+
+    total: Tile
+    read: frozenset[tuple[Shared, int]]
+
+
 @dataclass
 class _Order:
     """The order of a block's accesses to shared memory."""
@@ -203,6 +231,8 @@ class _Order:
     open: list[tuple[Shared, int]] = field(default_factory=list)
     groups: list[list[tuple[Shared, int]]] = field(default_factory=list)
     arrived: list[tuple[Shared, int]] = field(default_factory=list)
+    multiplying: list[list[_Products]] = field(default_factory=lambda: [[]])
+    """Groups of products that are under way, the last of which has no end yet."""
 
     def fail(self, what: str) -> None:
         raise TileError(f"{self.kernel.name}: {what}")
@@ -239,11 +269,41 @@ class _Order:
         state.written, state.copied = not copied, copied
         return array, number
 
+    def begin(self, it: MultiplyShared) -> None:
+        """Products are under way, which read until they are waited for."""
+        self.read(it.a, it.stage)
+        self.read(it.b, it.stage)
+        number = self.value(it.stage)
+        self.multiplying[-1].append(_Products(it.total, frozenset({(it.a, number), (it.b, number)})))
+
+    def under_way(self) -> Iterator[_Products]:
+        """The products that nobody has waited for."""
+        return itertools.chain.from_iterable(self.multiplying)
+
+    def undisturbed(self, it: Statement) -> None:
+        """Nothing but products touches the totals of products that are under way."""
+        if isinstance(it, MultiplyShared | Loop | If | Last):
+            return
+        named = [each.tile if isinstance(each, Part) else each for each in vars(it).values()]
+        read = walk_value(*(each for each in named if isinstance(each, Scalar)))
+        touched = [*named, *(node.data for node in read if node.kind == "tile")]
+        for each in self.under_way():
+            if each.total in touched:
+                self.fail(f"{each.total} is touched while products are added to it")
+
     def run(self, body: Sequence[Statement]) -> None:
         for it in body:
+            self.undisturbed(it)
             match it:
                 case Copy():
                     self.open.append(self.write(it.target, it.stage, True))
+                case Commit("products"):
+                    self.multiplying.append([])
+                case Wait(pending, "products"):
+                    while len(self.multiplying) - 1 > pending:
+                        self.multiplying.pop(0)
+                case MultiplyShared():
+                    self.begin(it)
                 case Commit():
                     self.groups.append(self.open)
                     self.open = []
@@ -274,8 +334,9 @@ class _Order:
                     self.indices.pop(it.index, None)
 
     def barrier(self) -> None:
+        multiplied = frozenset[tuple[Shared, int]]().union(*(each.read for each in self.under_way()))
         for key, state in self.stages.items():
-            state.written = state.read = False
+            state.written, state.read = False, key in multiplied
             if key in self.arrived:
                 state.copied = False
         self.arrived = []
@@ -283,11 +344,14 @@ class _Order:
 
 def verify_order(kernel: TileKernel, symbols: Mapping[str, int]) -> None:
     """Raise TileError unless threads, for these sizes, read of shared memory what others wrote after a barrier, and what was
-    copied there after it was waited for; and write after a barrier what others read."""
+    copied there after it was waited for; write after a barrier what others read; and touch what products add to, and what they
+    read, after those were waited for."""
     order = _Order(kernel, symbols, {axis: np.asarray(0) for axis in BLOCKS})
     order.run(kernel.body)
     if order.open or order.groups:
         raise TileError(f"{kernel.name}: a copy is never waited for")
+    if order.multiplying != [[]]:
+        raise TileError(f"{kernel.name}: products are never waited for")
 
 
 def _bytes(array: Shared, stage: int) -> tuple[int, int]:

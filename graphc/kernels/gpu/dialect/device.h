@@ -240,4 +240,7 @@ GRAPHC_FAST(fast_reciprocal_sqrt, "rsqrt.approx.ftz.f32")
 DEVICE float fast_exp(float x) { return fast_exp2(x * 1.4426950408889634f); }
 
 #include "matrices.h"
+#if GRAPHC_ARCHITECTURE == 90
+#include "wgmma.h"
+#endif
 #include "tf32.h"

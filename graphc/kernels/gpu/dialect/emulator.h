@@ -103,4 +103,5 @@ DEVICE void copy_commit() { emulator::block().lane->committed++; }
 template <int groups> static inline void copy_wait() { emulator::copy_wait(groups); }
 
 #include "emulator_warp.h"
+#include "emulator_wgmma.h"
 #include "tf32.h"

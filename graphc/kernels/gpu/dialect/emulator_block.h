@@ -122,6 +122,11 @@ struct Copy {
     bool valid;
 };
 
+// Bytes of shared memory that a lane has written since the block's last barrier.
+struct Wrote {
+    uint32_t offset, bytes;
+};
+
 // An array that grows.
 template <class T> struct List {
     T *items = nullptr;
@@ -142,6 +147,15 @@ struct Stored {
     uint32_t count, thread, epoch;
 };
 
+// A product of wgmma that is under way: the sums of each lane, what describes its operands, columns, and the number of its group.
+struct Product {
+    float *sums[LANES];
+    uint64_t a, b;
+    int columns, line;
+    bool bfloat;
+    uint32_t group;
+};
+
 enum class At : uint8_t { RUNNING, OPERATION, BARRIER, END };
 
 struct Lane {
@@ -158,6 +172,8 @@ struct Lane {
     List<Copy> copies;
     size_t first_copy;
     List<Access> accesses;
+    List<Wrote> wrote;
+    uint32_t wrote_at;  // the block's epoch
 };
 
 struct Warp {
@@ -166,6 +182,8 @@ struct Warp {
     At at;
     int line;
     uint32_t epoch;  // barriers of the warp so far
+    uint32_t ended;  // groups of products
+    List<Product> products;
 };
 
 struct Block {
@@ -364,11 +382,13 @@ static inline bool run_block(Block &b, uint64_t number) {
     b.epoch = 1, b.mark = (uint32_t) (number + 1) << 1, b.seen = UINT32_MAX, b.stores.size = 0;
     forget_shared_memory(b);
     for (int w = 0; w < b.warp_count; w++) {
-        b.warps[w] = {b.lanes + w * LANES, w, At::RUNNING, 0, 1};
+        const List<Product> products = {b.warps[w].products.items, 0, b.warps[w].products.room};
+        b.warps[w] = {b.lanes + w * LANES, w, At::RUNNING, 0, 1, 0, products};
         for (int l = 0; l < LANES; l++) {
             Lane &lane = b.warps[w].lanes[l];
             lane.thread = (uint32_t) (w * LANES + l);
             lane.at = At::RUNNING, lane.committed = 0, lane.fenced = 0, lane.came = lane.sees = false, lane.copies.size = lane.first_copy = 0, lane.accesses.size = 0;
+            lane.wrote.size = 0, lane.wrote_at = 0;
             lane.place = fresh_fiber(b.stacks + (size_t) lane.thread * STACK, b, run_thread);
         }
     }

@@ -67,7 +67,8 @@ static inline bool prepare(Block &b, const Work &work) {
 
 static inline void release(Block &b) {
     const size_t threads = (size_t) b.warp_count * LANES;
-    for (size_t i = 0; b.lanes && i < threads; i++) free(b.lanes[i].copies.items), free(b.lanes[i].accesses.items);
+    for (size_t i = 0; b.lanes && i < threads; i++) free(b.lanes[i].copies.items), free(b.lanes[i].accesses.items), free(b.lanes[i].wrote.items);
+    for (int w = 0; w < b.warp_count; w++) free(b.warps[w].products.items);
     if (b.mapped != MAP_FAILED) munmap(b.mapped, (threads + 2) * STACK);
     free(b.lanes), free(b.shared), free(b.written), free(b.read), free(b.stores.items);
 }

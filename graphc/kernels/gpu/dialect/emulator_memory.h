@@ -16,6 +16,7 @@ constexpr uint64_t CACHE_LINE = 128, SECTOR = 32, BANKS = 32, BANK = 4;
 constexpr int WARP_EPOCH = 16, BLOCK_EPOCH = 40;
 constexpr uint64_t THREAD = 0x3ff, ANY_LANE = 0x400, ANY_WARP = 0x800, SOMEBODY = 0x1000;
 constexpr uint64_t UNDER_WAY = 1ull << 63;  // an asynchronous copy writes it, and has not been waited for
+constexpr uint64_t UNPUBLISHED = 0x2000;     // wgmma does not see it
 constexpr uint64_t EPOCHS = (1ull << 24) - 1, BLOCK_EPOCHS = (1ull << 23) - 1;
 
 static inline uint64_t stamp(const Block &b, const Warp &warp, uint64_t thread) {
@@ -72,6 +73,12 @@ static inline void shared_read(Block &b, const Lane &lane, uint64_t offset, uint
     }
 }
 
+// Remember what a lane writes, for the case that it publishes it before the next barrier.
+static inline void wrote(const Block &b, Lane &lane, uint64_t offset, uint64_t bytes) {
+    if (lane.wrote_at != b.epoch) lane.wrote_at = b.epoch, lane.wrote.size = 0;
+    lane.wrote.add({(uint32_t) offset, (uint32_t) bytes});
+}
+
 // A write to shared memory; of unknown numbers (an asynchronous copy) without `from`. What changes nothing races with nothing: nobody
 // can tell when it was.
 static inline void shared_write(Block &b, const Lane &lane, uint64_t offset, const void *from, uint64_t bytes, uint64_t now, int line) {
@@ -82,7 +89,7 @@ static inline void shared_write(Block &b, const Lane &lane, uint64_t offset, con
         if (!changes && before) continue;
         if (!in_order(before, now)) race(lane, line, "writes", i, "wrote", before, now);
         if (!in_order(read, now)) race(lane, line, "writes", i, "read", read, now);
-        b.written[i] = from ? now : now | UNDER_WAY;
+        b.written[i] = (from ? now : now | UNDER_WAY) | UNPUBLISHED;
     }
     if (from) memcpy(b.shared + offset, from, bytes);
     else memset(b.shared + offset, 0xff, bytes);
@@ -299,6 +306,7 @@ static inline void store_shared(unsigned char *address, const void *from, uint64
     Lane &lane = *b.lane;
     const uint64_t offset = shared_offset(b, lane, address, bytes, line, "writes");
     shared_write(b, lane, offset, from, bytes, stamp(b, warp_of(b, lane), lane.thread), line);
+    wrote(b, lane, offset, bytes);
     note(lane, (const void *) offset, bytes, SHARED_STORE, line);
 }
 
@@ -354,7 +362,8 @@ static inline void copy_wait(uint32_t pending) {
         const Copy &copy = copies.items[lane.first_copy];
         if (copy.valid) memcpy(b.shared + copy.offset, copy.from, copy.bytes);
         else memset(b.shared + copy.offset, 0, copy.bytes);
-        for (uint64_t i = copy.offset; i < copy.offset + (uint64_t) copy.bytes; i++) b.written[i] = now;
+        for (uint64_t i = copy.offset; i < copy.offset + (uint64_t) copy.bytes; i++) b.written[i] = now | UNPUBLISHED;
+        wrote(b, lane, copy.offset, copy.bytes);
     }
     if (2 * lane.first_copy < copies.size) return;
     copies.size -= lane.first_copy;

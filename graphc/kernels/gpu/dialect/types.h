@@ -39,6 +39,12 @@ DEVICE bfloat16_t graphc_rounded_bfloat16(float number) {
 DEVICE float graphc_maximum(float a, float b) { return a > b || a != a ? a : b; }
 DEVICE float graphc_minimum(float a, float b) { return a < b || a != a ? a : b; }
 
+// What wgmma is told of an operand from an address of shared memory on: rows of 128 bytes whose chunks are swizzled, and 1,024 bytes
+// from 8 rows to the next 8. Addresses count 16 bytes.
+DEVICE uint64_t graphc_wgmma_operand(unsigned address) {
+    return (uint64_t) 1 << 62 | (uint64_t) (1024 / 16) << 32 | (uint64_t) 1 << 16 | (address & 0x3ffff) >> 4;
+}
+
 // What divides numbers below 2^31 by one that the host knows: `divisor` of graphc.kernels.gpu.dialect makes it.
 struct Divisor {
     unsigned divisor, multiplier, shift;

@@ -36,6 +36,7 @@ from graphc.kernels.gpu.tile import (
     Loop,
     Map,
     Multiply,
+    MultiplyShared,
     Part,
     Put,
     Statement,
@@ -112,8 +113,11 @@ class _Writer(Together):
         return Rendered(kernel, "\n".join(lines), helpers, (*tensors, *sizes, *fault), faults)
 
     def statements(self, body: Sequence[Statement]) -> None:
-        """Statements in the block at hand."""
+        """Statements in the block at hand. Before a barrier in front of products that read shared memory, they are shown it."""
+        shown = any(isinstance(each, MultiplyShared) for each in body)
         for statement in body:
+            if shown and isinstance(statement, Barrier):
+                self.say("wgmma_publish();")
             getattr(self, f"_{type(statement).__name__.lower()}")(statement)
 
     # Memory
@@ -139,10 +143,13 @@ class _Writer(Together):
             self.say(line if total % threads == 0 else f"if (chunk < {total}) {line}")
 
     def _commit(self, it: Commit) -> None:
-        self.say("copy_commit();")
+        self.say(f"{FUNCTIONS[it.what]}_commit();")
 
     def _wait(self, it: Wait) -> None:
-        self.say(f"copy_wait<{it.pending}>();")
+        self.say(f"{FUNCTIONS[it.what]}_wait<{it.pending}>();")
+        for each in self.kernel.tiles if (it.what, it.pending) == ("products", 0) else ():
+            if each.role == "total":
+                self.say(f"wgmma_arrived<{each.layout.registers}>({each.name});")
 
     def _barrier(self, it: Barrier) -> None:
         self.say("barrier();")
@@ -343,6 +350,17 @@ class _Writer(Together):
             "    }",
         )
 
+    def _multiplyshared(self, it: MultiplyShared) -> None:
+        (rows, columns), one, kind = it.total.shape, it.instruction, NARROW[it.a.dtype]
+        height = one.m * one.together
+        first = f"warp / {one.together} * {height}" if rows > height else "0"
+        with self.inside(""):
+            for name, array, row in (("a", it.a, first), ("b", it.b, "0")):
+                self.say(f"const uint64_t {name} = wgmma_operand({self.shared_line(array, it.stage, row)});")
+            step, steps = one.k * it.a.dtype.itemsize // CHUNK, it.a.shape[1] // one.k
+            product = f"wgmma_m{height}n{columns}k{one.k}_{kind}({it.total.name}, a + k * {step}, b + k * {step});"
+            self.say("wgmma_begin();", f"UNROLL for (int k = 0; k < {steps}; k++) {product}")
+
     # Control
 
     def _loop(self, it: Loop) -> None:
@@ -356,6 +374,10 @@ class _Writer(Together):
         condition = self.text(it.condition)
         with self.inside(f"if ({condition})", barrier=True):
             self.statements(it.body)
+
+
+FUNCTIONS = {"copies": "copy", "products": "wgmma"}
+"""What the names of functions begin with that end groups, and wait for them."""
 
 
 def _declared(tensor: Global) -> str:

@@ -33,6 +33,7 @@ from graphc.kernels.gpu.tile import (
     Loop,
     Map,
     Multiply,
+    MultiplyShared,
     Part,
     Put,
     Statement,
@@ -283,6 +284,9 @@ class _Writer(Together):
         self.bound.pop(group, None)
         for register, value in enumerate(found):
             self.hold(tile, register, value)
+
+    def do_multiplyshared(self, it: MultiplyShared) -> None:
+        raise self.fault(f"Vulkan has no instruction {it.instruction.name}")
 
     def do_multiply(self, it: Multiply) -> None:
         if it.instruction.total.opaque:

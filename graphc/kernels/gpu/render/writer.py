@@ -93,11 +93,9 @@ class Writer:
 
     def shared_place(self, shared: Shared, stage: Scalar, row: str, column: str) -> str:
         """The address of an element of shared memory."""
-        item, swizzle = shared.dtype.itemsize, shared.swizzle
-        number = self.values.value(stage, self.block).within(PRODUCT + 1)
-        parts = ["memory", str(shared.offset), times(number, shared.nbytes // shared.stages), times(row, shared.pitch)]
+        item, swizzle, line = shared.dtype.itemsize, shared.swizzle, self.shared_line(shared, stage, row)
         if not swizzle.mask and not swizzle.fold:
-            return plus(*parts, times(column, item))
+            return plus(line, times(column, item))
         each = CHUNK // item
         chunk = f"{factor(column)} / {each}"
         if swizzle.mask:
@@ -109,7 +107,14 @@ class Writer:
             chunk += f" ^ {shifted}" + (f" << {swizzle.up}" if swizzle.up else "")
         if swizzle.fold:
             chunk += f" ^ ({factor(column)} / {each} >> {swizzle.fold} & 1)"
-        return plus(*parts, f"({chunk}) * {CHUNK}", f"{factor(column)} % {each} * {item}")
+        return plus(line, f"({chunk}) * {CHUNK}", f"{factor(column)} % {each} * {item}")
+
+    def shared_line(self, shared: Shared, stage: Scalar, row: str) -> str:
+        """The address of a row of shared memory."""
+        number = self.values.value(stage, self.block).within(PRODUCT + 1)
+        return plus(
+            "memory", str(shared.offset), times(number, shared.nbytes // shared.stages), times(row, shared.pitch)
+        )
 
     def address(self, tensor: Global, offset: Scalar) -> str:
         """The address of an element of a tensor."""

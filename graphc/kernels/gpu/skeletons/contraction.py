@@ -122,9 +122,10 @@ class _Contraction:
         self.b_buffers = [
             k.array(f"{name}_buffer", dtype, (schedule.columns, depth), stages, **order) for name in names
         ]
-        self.a_rows = k.tile("a_rows", instruction.a_layout(schedule.warps, schedule.repeat[0]), dtype, "a")
-        b_layout = instruction.b_layout(schedule.warps, schedule.repeat[1])
-        self.b_rows = [k.tile(f"{name}_rows", b_layout, dtype, "b") for name in names]
+        if instruction.together == 1:
+            self.a_rows = k.tile("a_rows", instruction.a_layout(schedule.warps, schedule.repeat[0]), dtype, "a")
+            b_layout = instruction.b_layout(schedule.warps, schedule.repeat[1])
+            self.b_rows = [k.tile(f"{name}_rows", b_layout, dtype, "b") for name in names]
         self.computed = {
             buffer: k.tile(f"{buffer.name}_next", self.computed_layout(buffer))
             for buffer, operand in zip((self.a_buffer, *self.b_buffers), (what.a, what.b, what.pair), strict=False)
@@ -163,20 +164,22 @@ class _Contraction:
         """The kernel."""
         what, schedule, k = self.what, self.schedule, self.k
         layout = schedule.instruction.total_layout(schedule.warps, schedule.repeat)
-        names = ("total", "pair_total")[: len(self.b_rows)]
+        names = ("total", "pair_total")[: len(self.b_buffers)]
         totals = [k.map(k.tile(name, layout, role="total"), 0.0) for name in names]
-        for first in range(schedule.stages - 1):
+        for first in range(schedule.ahead):
             self.copies(constant(first, I64))
             k.commit()
             self.puts(constant(first, I64))
         with k.loop("step", self.own_steps) as step:
-            k.wait(schedule.stages - 2)
+            k.wait(schedule.ahead - 1)
             k.barrier()
-            self.copies(step + (schedule.stages - 1))
+            self.copies(step + schedule.ahead)
             k.commit()
             self.products(totals, step % schedule.stages)
-            self.puts(step + (schedule.stages - 1))
+            self.puts(step + schedule.ahead)
         k.wait(0)
+        if schedule.instruction.together > 1:
+            k.wait(0, "products")
         k.barrier()
         self.results(totals)
         return k.finished(self.down, self.columns.count, what.batch * schedule.parts)
@@ -269,8 +272,14 @@ class _Contraction:
             self.k.put(buffer, tile, own_step % self.schedule.stages)
 
     def products(self, totals: Sequence[Tile], stage: Scalar) -> None:
-        """Multiply what has arrived."""
+        """Multiply what has arrived; or begin to, and wait for what the step before began."""
         k, schedule, instruction = self.k, self.schedule, self.schedule.instruction
+        if instruction.together > 1:
+            for total, buffer in zip(totals, self.b_buffers, strict=True):
+                k.multiply_shared(total, self.a_buffer, buffer, stage, instruction)
+            k.commit("products")
+            k.wait(1, "products")
+            return
         for piece in range(schedule.depth // instruction.k):
             k.get(self.a_rows, self.a_buffer, stage, column=piece * instruction.k)
             for total, rows, buffer in zip(totals, self.b_rows, self.b_buffers, strict=True):
@@ -281,10 +290,10 @@ class _Contraction:
         """Bring the sums into rows, through shared memory, a strip of all warps at a time; do the tail, and write. Parts of sums
         are written as they are: the last block of those that share a tile adds them."""
         what, schedule, k = self.what, self.schedule, self.k
-        times, parts = schedule.repeat[0], schedule.parts
-        strip = schedule.warps[0] * schedule.instruction.m, schedule.columns
+        strip, times, parts = schedule.strip, schedule.strips, schedule.parts
+        part_of = (1, strip[1] // schedule.instruction.n) if strip[1] < schedule.columns else (0, 1)
         opaque, lanes = schedule.instruction.total.opaque, schedule.instruction.lanes
-        order = {"padding": PADDING} if opaque else {"swizzle": strip_swizzle(schedule.columns)}
+        order = {"padding": PADDING} if opaque else {"swizzle": strip_swizzle(strip[1])}
         buffer = k.array("strip", F32, strip, 1, instead_of=[self.a_buffer], **order)
         width = 16 // what.result_dtype.itemsize
         layout = spread(strip, width, schedule.threads // lanes, lanes)
@@ -311,7 +320,7 @@ class _Contraction:
             for total, sums in zip(totals, found, strict=True):
                 if total is not totals[0]:
                     k.barrier()
-                k.put(buffer, Part(total, number))
+                k.put(buffer, Part(total, number, *part_of))
                 k.barrier()
                 k.get(sums, buffer)
             if parts > 1:
@@ -337,12 +346,16 @@ class _Contraction:
     def write(self, sums: Sequence[Tile], number: Scalar) -> None:
         """Do the tail for a strip of sums, and write it."""
         height, times = self.schedule.instruction.m, self.schedule.repeat[0]
+        width = self.schedule.strip[1]
 
         def row_of(row: Scalar) -> Scalar:
+            if width < self.schedule.columns:
+                return self.first_row + row
             return self.first_row + row // height * (height * times) + number * height + row % height
 
         for beside, (each, first) in zip(self.beside, self.columns.of(BLOCKS[1]), strict=True):
-            Out(self.k, each, self.batch, row_of, first).write(sums, beside, self.result)
+            first_column = first + number * width if width < self.schedule.columns else first
+            Out(self.k, each, self.batch, row_of, first_column).write(sums, beside, self.result)
 
 
 FLOATS = 4

@@ -1,0 +1,62 @@
+// Products of four warps, whose operands lie in shared memory: Hopper's wgmma. They go on while threads do something else.
+#pragma once
+
+// What threads wrote to shared memory until here, wgmma sees behind the next barrier.
+DEVICE void wgmma_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Where an operand lies: rows of 128 bytes, 8 of them a multiple of 1,024 bytes, in which chunk c of row r is at c ^ r % 8.
+DEVICE uint64_t wgmma_operand(const shared_byte *start) { return graphc_wgmma_operand(graphc_shared_address(start)); }
+
+DEVICE void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int groups> DEVICE void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(groups) : "memory"); }
+
+// Behind a wait: keeps a compiler from using sums before it.
+template <int count> DEVICE void wgmma_arrived(float *c) {
+    UNROLL for (int i = 0; i < count; i++) asm volatile("" : "+f"(c[i])::"memory");
+}
+
+// Registers by tens, as they stand in an instruction's text, and as its operands.
+#define GRAPHC_TEXT_2(t) "%" t "0, %" t "1"
+#define GRAPHC_TEXT_4(t) GRAPHC_TEXT_2(t) ", %" t "2, %" t "3"
+#define GRAPHC_TEXT_6(t) GRAPHC_TEXT_4(t) ", %" t "4, %" t "5"
+#define GRAPHC_TEXT_8(t) GRAPHC_TEXT_6(t) ", %" t "6, %" t "7"
+#define GRAPHC_TEXT_10(t) GRAPHC_TEXT_8(t) ", %" t "8, %" t "9"
+#define GRAPHC_TEXT_16 GRAPHC_TEXT_10("") ", " GRAPHC_TEXT_6("1")
+#define GRAPHC_TEXT_30 GRAPHC_TEXT_10("") ", " GRAPHC_TEXT_10("1") ", " GRAPHC_TEXT_10("2")
+#define GRAPHC_TEXT_32 GRAPHC_TEXT_30 ", " GRAPHC_TEXT_2("3")
+#define GRAPHC_TEXT_48 GRAPHC_TEXT_30 ", " GRAPHC_TEXT_10("3") ", " GRAPHC_TEXT_8("4")
+#define GRAPHC_TEXT_60 GRAPHC_TEXT_30 ", " GRAPHC_TEXT_10("3") ", " GRAPHC_TEXT_10("4") ", " GRAPHC_TEXT_10("5")
+#define GRAPHC_TEXT_64 GRAPHC_TEXT_60 ", " GRAPHC_TEXT_4("6")
+#define GRAPHC_TEXT_80 GRAPHC_TEXT_60 ", " GRAPHC_TEXT_10("6") ", " GRAPHC_TEXT_10("7")
+#define GRAPHC_TEXT_96 GRAPHC_TEXT_80 ", " GRAPHC_TEXT_10("8") ", " GRAPHC_TEXT_6("9")
+#define GRAPHC_TEXT_120 GRAPHC_TEXT_80 ", " GRAPHC_TEXT_10("8") ", " GRAPHC_TEXT_10("9") ", " GRAPHC_TEXT_10("10") ", " GRAPHC_TEXT_10("11")
+#define GRAPHC_TEXT_128 GRAPHC_TEXT_120 ", " GRAPHC_TEXT_8("12")
+#define GRAPHC_SUMS_4(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
+#define GRAPHC_SUMS_16(c) GRAPHC_SUMS_4(c), GRAPHC_SUMS_4((c) + 4), GRAPHC_SUMS_4((c) + 8), GRAPHC_SUMS_4((c) + 12)
+#define GRAPHC_SUMS_32(c) GRAPHC_SUMS_16(c), GRAPHC_SUMS_16((c) + 16)
+#define GRAPHC_SUMS_48(c) GRAPHC_SUMS_32(c), GRAPHC_SUMS_16((c) + 32)
+#define GRAPHC_SUMS_64(c) GRAPHC_SUMS_32(c), GRAPHC_SUMS_32((c) + 32)
+#define GRAPHC_SUMS_80(c) GRAPHC_SUMS_64(c), GRAPHC_SUMS_16((c) + 64)
+#define GRAPHC_SUMS_96(c) GRAPHC_SUMS_64(c), GRAPHC_SUMS_32((c) + 64)
+#define GRAPHC_SUMS_128(c) GRAPHC_SUMS_64(c), GRAPHC_SUMS_64((c) + 64)
+
+#define GRAPHC_WGMMA_OF(columns, count, a_number, b_number, one_number, name, types)                                              \
+    DEVICE void wgmma_m64n##columns##k16_##name(float *c, uint64_t a, uint64_t b) {                                              \
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %" one_number ", 0; "                                                        \
+                     "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32" types " {" GRAPHC_TEXT_##count "}, "                  \
+                     "%" a_number ", %" b_number ", p, 1, 1, 0, 0; }"                                                             \
+                     : GRAPHC_SUMS_##count(c) : "l"(a), "l"(b), "r"(1) : "memory");                                               \
+    }
+#define GRAPHC_WGMMA(columns, count, a_number, b_number, one_number)                                                              \
+    GRAPHC_WGMMA_OF(columns, count, a_number, b_number, one_number, half, ".f16.f16")                                             \
+    GRAPHC_WGMMA_OF(columns, count, a_number, b_number, one_number, bfloat16, ".bf16.bf16")
+GRAPHC_WGMMA(32, 16, "16", "17", "18")
+GRAPHC_WGMMA(64, 32, "32", "33", "34")
+GRAPHC_WGMMA(96, 48, "48", "49", "50")
+GRAPHC_WGMMA(128, 64, "64", "65", "66")
+GRAPHC_WGMMA(160, 80, "80", "81", "82")
+GRAPHC_WGMMA(192, 96, "96", "97", "98")
+GRAPHC_WGMMA(256, 128, "128", "129", "130")
+#undef GRAPHC_WGMMA
+#undef GRAPHC_WGMMA_OF
