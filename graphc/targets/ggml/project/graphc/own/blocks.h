@@ -14,6 +14,8 @@
 
 #include <string.h>
 
+enum { MOST_ADDED = 1 << 20 };  // elements of what tiles add: more would come from memory, which wants whole lines
+
 enum { COLUMNS = 128, BLOCK = 8, SPLIT = 8, LEAST_ROWS = 192, LEAST_PACKED = 8 * ROWS, LEAST_CUT = 4 * ROWS, MOST_WHOLE = 24 * ROWS };  // rows
 
 /// What the windows of a convolution meet at its result's pixels, of all images, from `first` on: of each of the places of a window some
@@ -184,7 +186,7 @@ struct block {
     bool first;  // else the products are added to what `c` holds
     bool last;   // then comes what is added to the result
     int taken;   // of what is added, by the tiles
-    bool bounded;  // the activation is taken by the tiles
+    bool activated;  // by the tiles, too
     const struct graphc_activation * activation;
     bool pairs;  // `packed` has them, and `a` is read so
     int scaled;  // sources between the operands and what is added
@@ -208,21 +210,29 @@ static inline void finish(const struct block * b, int64_t top, int64_t bottom) {
             add_row(added(b, number, &t) + i * step(t, b->axis), step_before(t, b->axis), b->columns, b->c + i * b->ldc);
         }
     }
-    if (b->activation->function == GRAPHC_NO_ACTIVATION || b->bounded) return;
+    if (b->activation->function == GRAPHC_NO_ACTIVATION || b->activated) return;
     for (int64_t i = top; i < bottom; ++i) activate(b->activation, b->c + i * b->ldc, NULL, b->columns, b->c + i * b->ldc);
+}
+
+/// Has tiles take an activation.
+static inline void end_by(struct ends * ends, const struct graphc_activation * activation) {
+    const struct bounds bounds = bounds_of(activation);
+    ends->bounded = bounds.kept, ends->low = bounds.low, ends->high = bounds.high;
+    ends->activate = bounds.kept || activation->function == GRAPHC_NO_ACTIVATION ? NULL : activate, ends->activation = activation;
 }
 
 /// What tiles do with the sums of a block's first element and those after it; the block is told what is left to be done.
 static inline struct ends ends_of(struct block * b) {
-    struct ends ends = {.added = !b->first, .far = b->axis == 1};  // lines of images would often drive one another from the first cache
+    struct ends ends = {.added = !b->first};
     if (!b->last) return ends;
-    const struct ggml_tensor * t, * more;
-    ends.other = added(b, 0, &t);
-    b->taken = t != NULL;
-    if (t != NULL) ends.down = step(t, b->axis), ends.along = step_before(t, b->axis);
-    const struct bounds bounds = bounds_of(b->activation);
-    b->bounded = bounds.kept && added(b, b->taken, &more) == NULL;
-    if (b->bounded) ends.bounded = true, ends.low = bounds.low, ends.high = bounds.high;
+    const struct ggml_tensor * t;
+    for (b->taken = 0; b->taken < ADDENDS; ++b->taken) {
+        const float * from = added(b, b->taken, &t);
+        if (from == NULL || elements(t) > MOST_ADDED) break;
+        ends.others[b->taken] = (struct addend){from, step(t, b->axis), step_before(t, b->axis)};
+    }
+    b->activated = added(b, b->taken, &t) == NULL;
+    if (b->activated) end_by(&ends, b->activation);
     return ends;
 }
 
@@ -231,18 +241,44 @@ static inline void copy_rows(const float * from, int64_t from_step, int64_t rows
     for (int64_t i = 0; i < rows; ++i) copy(from + i * from_step, 1, count, to + i * to_step);
 }
 
-/// A tile at the right edge, which has fewer columns than a panel: computed beside the result, what it meets there too.
-static __attribute__((noinline)) void multiply_edge(tile_function function, const float * a, int64_t lda, const float * panel, float * c, int64_t ldc,
-                                                    int64_t rows, int64_t wide, int depth, const struct ends * ends, struct ahead ahead) {
-    float edge[ROWS * PANEL], beside[ROWS * PANEL];
-    struct ends here = *ends;
-    if (ends->added) copy_rows(c, ldc, rows, wide, edge, PANEL);
-    if (ends->other != NULL && ends->along) {
-        copy_rows(ends->other, ends->down, ends->down == 0 ? 1 : rows, wide, beside, PANEL);
-        here.other = beside, here.down = ends->down == 0 ? 0 : PANEL;
+/// Memory for tiles at the right edge, which have fewer columns than a panel: they are computed beside the result, what they meet
+/// there too.
+struct edge {
+    float sums[ROWS * PANEL], beside[ADDENDS][ROWS * PANEL];
+    struct ends ends;
+};
+
+static inline void prepare_edge(struct edge * edge, const struct ends * ends) {
+    edge->ends = *ends;
+    for (int each = 0; each < ADDENDS; ++each) {
+        struct addend * other = &edge->ends.others[each];
+        if (other->from != NULL && other->along) other->from = edge->beside[each], other->down = other->down == 0 ? 0 : PANEL;
     }
-    function(a, lda, panel, edge, PANEL, depth, &here, ahead);
-    copy_rows(edge, PANEL, rows, wide, c, ldc);
+}
+
+static __attribute__((noinline)) void multiply_edge(struct edge * edge, tile_function function, const float * a, int64_t lda,
+                                                    const float * panel, float * c, int64_t ldc, int64_t rows, int64_t wide, int depth,
+                                                    const struct ends * ends, struct ahead ahead) {
+    if (ends->added) copy_rows(c, ldc, rows, wide, edge->sums, PANEL);
+    for (int each = 0; each < ADDENDS && ends->others[each].from != NULL; ++each) {
+        const struct addend * other = &ends->others[each];
+        if (other->along) copy_rows(other->from, other->down, other->down == 0 ? 1 : rows, wide, edge->beside[each], PANEL);
+        else edge->ends.others[each].from = other->from;
+    }
+    function(a, lda, panel, edge->sums, PANEL, depth, &edge->ends, ahead);
+    copy_rows(edge->sums, PANEL, rows, wide, c, ldc);
+}
+
+/// Has what the tile below another meets come to the cache: where it is written, and what of the other's rows is added to it.
+static inline void fetch_below(const struct ends * ends, const float * c, int64_t ldc, int64_t rows) {
+    for (int64_t i = rows; i < 2 * rows; ++i) {
+        for (int j = 0; j < PANEL; j += WIDTH) __builtin_prefetch(c + i * ldc + j, 1, 3);
+        for (int each = 0; each < ADDENDS && ends->others[each].from != NULL; ++each) {
+            const struct addend * other = &ends->others[each];
+            if (other->down == 0 || !other->along) continue;
+            for (int j = 0; j < PANEL; j += WIDTH) __builtin_prefetch(other->from + i * other->down + j, 0, 3);
+        }
+    }
 }
 
 /// All tiles of a block: some rows pass all panels before the next. Of the last panel, tiles have one vector if that has all its columns.
@@ -250,7 +286,10 @@ static inline void multiply(struct block * b) {
     float workspace[BLOCK * ROWS * DEPTH] __attribute__((aligned(64)));
     const int64_t high = tile_rows(b->rows), tall = even_split(parts_of(b->rows, high), BLOCK) * high;
     const int deep = b->pairs ? (int) pairs_in(b->depth) : b->depth;
-    const struct ends all_ends = ends_of(b);
+    const struct ends first = ends_of(b);
+    struct ends ends = first;
+    struct edge edge;
+    if (b->columns % PANEL != 0) prepare_edge(&edge, &ends);
     int64_t coming = 0, lda;
     for (int64_t top = 0; top < b->rows; top += tall) {
         const int64_t bottom = min_of(top + tall, b->rows);
@@ -264,13 +303,13 @@ static inline void multiply(struct block * b) {
                 const int64_t count = min_of(bottom - i, high);
                 const float * a = rows + (i - top) * lda;
                 float * c = b->c + i * b->ldc + j;
-                struct ends ends = all_ends;
-                if (ends.other != NULL) ends.other += i * ends.down + (ends.along ? j : 0);
+                move_ends(&ends, &first, i, j);
+                if (b->axis == 1) fetch_below(&ends, c, b->ldc, count);  // lines of images would often drive one another out
                 struct ahead ahead = rows_ahead(a + high * lda, lda * (int64_t) sizeof(float));
                 if (next < min_of(bottom + tall, b->rows)) ahead = (struct ahead){element(&b->a, next, 0), b->a.step}, next += LINES;
                 if (coming < b->coming_rows) ahead = (struct ahead){b->coming + coming * b->coming_step, b->coming_step};
                 if (wide == PANEL || wide == WIDTH) with[count](a, lda, panel, c, b->ldc, deep, &ends, ahead);
-                else multiply_edge(with[count], a, lda, panel, c, b->ldc, count, wide, deep, &ends, ahead);
+                else multiply_edge(&edge, with[count], a, lda, panel, c, b->ldc, count, wide, deep, &ends, ahead);
             }
         }
         if (b->last) finish(b, top, bottom);

@@ -118,15 +118,17 @@ static void multiply_pixels(const float * windows, const float * kernels, int64_
                             float * c, int64_t ldc) {
     const int64_t high = tile_rows(pixels);
     const struct ahead nothing = {windows, 0};
+    struct ends here = *ends;
+    struct edge edge;
+    if (columns % PANEL != 0) prepare_edge(&edge, ends);
     for (int64_t j = 0; j < columns; j += PANEL) {
-        struct ends here = *ends;
-        if (here.other != NULL) here.other += j;
+        move_ends(&here, ends, 0, j);
         for (int64_t i = 0; i < pixels; i += high) {
             const int64_t count = min_of(pixels - i, high), wide = min_of(columns - j, PANEL);
             const tile_function tile = transposed_tiles[count];
             float * to = c + i * ldc + j;
             if (wide == PANEL) tile(windows + i, PANEL, kernels + j * DEPTH, to, ldc, depth, &here, nothing);
-            else multiply_edge(tile, windows + i, PANEL, kernels + j * DEPTH, to, ldc, count, wide, depth, &here, nothing);
+            else multiply_edge(&edge, tile, windows + i, PANEL, kernels + j * DEPTH, to, ldc, count, wide, depth, &here, nothing);
         }
     }
 }
@@ -199,7 +201,6 @@ void graphc_conv_2d_last(struct ggml_tensor * dst, int ith, int nth, void * user
     const int64_t across = parts_of(channels, COLUMNS), panels = parts_of(pixels, PANEL);
     const int64_t together = PANEL * min_of(parts_of(panels, parts_of(4 * nth, across * dst->ne[3])), MOST_PIXELS_OF_UNIT / PANEL);
     const int64_t down = parts_of(pixels, together), units = across * down * dst->ne[3];
-    const struct bounds bounds = bounds_of(&s->activation);
     float kernels[COLUMNS * DEPTH] __attribute__((aligned(64))), packed[PANEL * DEPTH] __attribute__((aligned(64)));
     for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
         const int64_t channel = unit % across * COLUMNS, start = unit / across % down * together, batch = unit / across / down;
@@ -211,8 +212,8 @@ void graphc_conv_2d_last(struct ggml_tensor * dst, int ith, int nth, void * user
             const int deep = (int) min_of(depth - k, DEPTH);
             struct ends ends = {.added = k > 0};
             if (k + deep == depth) {
-                ends.other = bias == NULL ? NULL : (const float *) bias->data + channel, ends.along = true;
-                ends.bounded = bounds.kept, ends.low = bounds.low, ends.high = bounds.high;
+                if (bias != NULL) *ends.others = (struct addend){(const float *) bias->data + channel, 0, true};
+                end_by(&ends, &s->activation);
             }
             pack_rows(&weights, channel, columns, k, deep, false, kernels);
             for (int64_t i = start; i < end; i += PANEL) {
@@ -220,8 +221,6 @@ void graphc_conv_2d_last(struct ggml_tensor * dst, int ith, int nth, void * user
                 float * c = result + i * channels;
                 pack_windows(&w, data, i, count, k, deep, packed);
                 multiply_pixels(packed, kernels, count, columns, deep, &ends, c, channels);
-                if (k + deep < depth || ends.bounded || s->activation.function == GRAPHC_NO_ACTIVATION) continue;
-                for (int64_t each = 0; each < count; ++each) activate(&s->activation, c + each * channels, NULL, columns, c + each * channels);
             }
         }
     }

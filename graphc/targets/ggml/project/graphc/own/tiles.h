@@ -24,14 +24,19 @@ typedef int32_t integers __attribute__((vector_size(WIDTH * 4)));
 
 static inline vector choose(integers where, vector a, vector b) { return (vector) ((where & (integers) a) | (~where & (integers) b)); }
 
-/// The larger one of each two elements; of a pair with NaN, the second vector's.
+/// The larger or the smaller one of each two elements; of a pair with NaN, the second vector's.
 #if defined(__AVX__)
 static inline vector larger(vector a, vector b) {
     __asm__("vmaxps %2, %1, %0" : "=v"(a) : "v"(a), "v"(b));
     return a;
 }
+static inline vector smaller(vector a, vector b) {
+    __asm__("vminps %2, %1, %0" : "=v"(a) : "v"(a), "v"(b));
+    return a;
+}
 #else
 static inline vector larger(vector a, vector b) { return choose(a > b, a, b); }
+static inline vector smaller(vector a, vector b) { return choose(a < b, a, b); }
 #endif
 
 static inline vector all(float x) { return x - (vector){0}; }
@@ -132,15 +137,12 @@ static inline vector power_of_two(vector x) {
 }
 
 /// x between two numbers; NaN stays.
-static inline vector between(vector x, float low, float high) {
-    x = choose(x <= all(low), all(low), x);
-    return choose(x >= all(high), all(high), x);
-}
+static inline vector between(vector x, float low, float high) { return smaller(all(high), larger(all(low), x)); }
 
 /// exp(x) for x from -87.3 to 88.8, to a unit in the last place; from 88.73 on, infinity.
 static inline vector power_of_e(vector x) {
-    const vector shifter = all(12582912.0f);  // 1.5 * 2^23: the sum's last bits are a rounded integer
-    const vector n = (x * 1.44269504f + shifter) - shifter;
+    const vector shifter = all(12582912.0f + 127);  // 1.5 * 2^23 + 127: a sum with it ends in the bits of a rounded exponent
+    const vector shifted = x * 1.44269504f + shifter, n = shifted - shifter;
     const vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     vector p = all(1.9875691e-4f);
     p = p * r + 1.3981999e-3f;
@@ -149,8 +151,7 @@ static inline vector power_of_e(vector x) {
     p = p * r + 1.6666666e-1f;
     p = p * r + 0.5f;
     p = p * r * r + r + 1.0f;
-    const integers power = (__builtin_convertvector(n, integers) + 127) << 23;
-    return p * (vector) power;
+    return p * (vector) ((integers) shifted << 23);
 }
 
 /// exp(x) for x <= 0; 0 for what is below the smallest normal number.
@@ -242,30 +243,72 @@ static inline void fetch(const char * at, int64_t bytes) {
 /// Rows of a matrix that are read soon. Where they are a multiple of SPREAD bytes apart, they would drive one another from the cache.
 static inline struct ahead rows_ahead(const void * at, int64_t step) { return (struct ahead){at, step % SPREAD == 0 ? 0 : step}; }
 
-/// What becomes of a tile's sums: they are added to what is there, if `added`; then comes `other`, `down` elements from row to row, which
-/// has a number for each column (`along`) or one for all; then they are kept between two numbers, if `bounded`. Where they go is fetched
-/// first, if it is `far` from the cache.
-struct ends {
-    bool added, along, bounded, far;
-    const float * other;
+enum { ADDENDS = 2 };  // tensors that a tile adds
+
+/// Numbers that are added to a tile: `down` elements from row to row, one for each column (`along`) or one for all of a row.
+struct addend {
+    const float * from;
     int64_t down;
+    bool along;
+};
+
+struct graphc_activation;
+typedef void activate_function(const struct graphc_activation *, const float *, const float *, int64_t, float *);
+
+/// What becomes of a tile's sums: they are added to what is there, if `added`; then come `others`, up to the first that is not there;
+/// then they are kept between two numbers, if `bounded`, or there is `activate`, which computes an activation.
+struct ends {
+    bool added, bounded;
     float low, high;
+    struct addend others[ADDENDS];
+    activate_function * activate;
+    const struct graphc_activation * activation;
 };
 
 static const struct ends as_they_are = {.added = false}, added_up __attribute__((unused)) = {.added = true};
 
-/// A tile's sums, PANEL elements from row to row, as they become the result.
-static __attribute__((noinline, unused)) void end_tile(const float * sums, int rows, int vectors, const struct ends * ends, float * c, int64_t ldc) {
-    const struct ends e = *ends;
+/// Has tiles end as others do, but from a row and a column of these on. What changes from tile to tile is written alone: a processor
+/// that reads it together with what lies beside it would wait until all is written that was before.
+static inline void move_ends(struct ends * ends, const struct ends * first, int64_t row, int64_t column) {
+    for (int each = 0; each < ADDENDS && first->others[each].from != NULL; ++each) {
+        const struct addend * other = &first->others[each];
+        ends->others[each].from = other->from + row * other->down + (other->along ? column : 0);
+    }
+}
+
+/// A vector of the numbers that are added to a tile.
+static inline vector added_at(const struct addend * a, int row, int column) {
+    const float * from = a->from + row * a->down;
+    return a->along ? *(const unaligned *) (from + column) : all(*from);
+}
+
+/// A tile's sums, of so many vectors from row to row, as they become the result.
+static inline __attribute__((always_inline)) void end_sums(float * sums, int rows, int vectors, const struct ends * ends, float * c,
+                                                           int64_t ldc) {
+    const bool bounded = ends->bounded;
+    const float low = ends->low, high = ends->high;
+    float * to = ends->activate == NULL ? c : sums;
+    const int64_t step = ends->activate == NULL ? ldc : vectors * WIDTH;
     for (int i = 0; i < rows; ++i) {
         for (int j = 0; j < vectors * WIDTH; j += WIDTH) {
-            unaligned * target = (unaligned *) (c + i * ldc + j);
-            vector sum = *(const vector *) (sums + i * PANEL + j);
-            if (e.added) sum += *target;
-            if (e.other != NULL) sum += e.along ? *(const unaligned *) (e.other + i * e.down + j) : all(e.other[i * e.down]);
-            *target = e.bounded ? between(sum, e.low, e.high) : sum;
+            vector sum = *(const vector *) (sums + i * vectors * WIDTH + j);
+            if (ends->added) sum += *(const unaligned *) (c + i * ldc + j);
+            if (ends->others[0].from != NULL) sum += added_at(&ends->others[0], i, j);
+            if (ends->others[1].from != NULL) sum += added_at(&ends->others[1], i, j);
+            *(unaligned *) (to + i * step + j) = bounded ? between(sum, low, high) : sum;
         }
     }
+    if (ends->activate == NULL) return;
+    ends->activate(ends->activation, sums, NULL, (int64_t) rows * vectors * WIDTH, sums);
+    for (int i = 0; i < rows; ++i) {
+        for (int j = 0; j < vectors; ++j) *(unaligned *) (c + i * ldc + j * WIDTH) = ((const vector *) sums)[i * vectors + j];
+    }
+}
+
+static __attribute__((noinline, unused)) void end_tile(float * sums, int rows, int vectors, const struct ends * ends, float * c,
+                                                       int64_t ldc) {
+    if (vectors == VECTORS) end_sums(sums, rows, VECTORS, ends, c, ldc);
+    else end_sums(sums, rows, 1, ends, c, ldc);
 }
 
 /// c[rows][PANEL] (+)= a[rows][depth] * panel[depth][PANEL], of so many `vectors` of the panel; rows of `a` are `down` elements apart, its
@@ -278,13 +321,6 @@ static inline __attribute__((always_inline)) void tile(bool pairs, int rows, int
     for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; ++j) sums[i][j] = (vector){0};
-    }
-    if (ends->far) {
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; ++i) {
-#pragma GCC unroll 4
-            for (int j = 0; j < vectors; ++j) __builtin_prefetch(c + i * ldc + j * WIDTH, 1, 3);
-        }
     }
     const float * thirds[(ROWS + 2) / 3];  // with one for each row, there are too few registers for addresses
 #pragma GCC unroll 16
@@ -306,12 +342,30 @@ static inline __attribute__((always_inline)) void tile(bool pairs, int rows, int
 #pragma GCC unroll 16
         for (int i = 0; i < rows; i += 3) thirds[i / 3] += along;
     }
-    if (ends->other != NULL || ends->bounded) {
+    const struct addend * other = ends->others;
+    const bool vector_alone = other->from != NULL && other->along && other->down == 0 && other[1].from == NULL && !ends->added;
+    if (vector_alone && ends->activate == NULL) {  // in registers
+        const bool bounded = ends->bounded;
+        const float low = ends->low, high = ends->high;
+        vector each[VECTORS];
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; ++j) each[j] = *(const unaligned *) (other->from + j * WIDTH);
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 4
+            for (int j = 0; j < vectors; ++j) {
+                const vector sum = sums[i][j] + each[j];
+                *(unaligned *) (c + i * ldc + j * WIDTH) = bounded ? between(sum, low, high) : sum;
+            }
+        }
+        return;
+    }
+    if (ends->others->from != NULL || ends->bounded || ends->activate != NULL) {
         float workspace[ROWS * PANEL] __attribute__((aligned(64)));
 #pragma GCC unroll 16
         for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
-            for (int j = 0; j < vectors; ++j) *(vector *) (workspace + i * PANEL + j * WIDTH) = sums[i][j];
+            for (int j = 0; j < vectors; ++j) ((vector *) workspace)[i * vectors + j] = sums[i][j];
         }
         end_tile(workspace, rows, vectors, ends, c, ldc);
         return;
