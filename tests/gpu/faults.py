@@ -109,9 +109,11 @@ def _waits(kernel: TileKernel) -> Wrong:
 def _stage(kernel: TileKernel) -> Wrong:
     for path, it in each(Copy, Get, Put, MultiplyShared)(kernel):
         assert isinstance(it, Copy | Get | Put | MultiplyShared)
-        array = it.source if isinstance(it, Get) else it.a if isinstance(it, MultiplyShared) else it.target
+        array = it.source if isinstance(it, Get) else it.b if isinstance(it, MultiplyShared) else it.target
         if array.stages > 1:
-            yield where(path, it), changed(kernel, path, replace(it, stage=(it.stage + 1) % array.stages))
+            name = "b_stage" if isinstance(it, MultiplyShared) else "stage"
+            other = (getattr(it, name) + 1) % array.stages
+            yield where(path, it), changed(kernel, path, replace(it, **{name: other}))  # type: ignore[arg-type]
 
 
 @operator("another place in shared memory")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from tile_runs import both_ways
@@ -9,20 +11,37 @@ from tile_runs import both_ways
 from graphc.ir.types import F16, F32
 from graphc.kernels.gpu.skeletons import attention as skeleton
 from graphc.kernels.gpu.skeletons.attention import MOST_WIDTH, Attention, Tiling, attention
+from graphc.kernels.gpu.skeletons.attention_together import TogetherTiling, attention_together
 from graphc.kernels.gpu.skeletons.operands import matrix
+from graphc.kernels.gpu.tile import TileKernel
 from graphc.kernels.scalar import Scalar, make
 from graphc.shapes import symbol
 
+CASES = [
+    (2, 70, 130, 40, 40, False, 0.3), (1, 1, 1, 64, 64, False, 0.3), (3, 64, 64, 16, 8, True, 0.3),
+    (1, 130, 77, 128, 96, True, 0.3), (2, 5, 200, 7, 9, True, 0.3), (1, 140, 70, 72, 80, False, -0.3),
+    (1, 20, 128, 80, 80, False, 3.0), (1, 130, 70, 160, 160, False, 0.0),
+]  # fmt: skip
+"""Batches, rows, keys, widths of heads and of results, whether there is a mask, and the scale."""
+
+
+@pytest.mark.parametrize(("batch", "rows", "keys", "width", "results", "masked", "scale"), CASES)
+def test_attention(batch: int, rows: int, keys: int, width: int, results: int, masked: bool, scale: float) -> None:
+    check(attention, batch, rows, keys, width, results, masked, scale)
+
 
 @pytest.mark.parametrize(
-    ("batch", "rows", "keys", "width", "results", "masked", "scale"),
-    [
-        (2, 70, 130, 40, 40, False, 0.3), (1, 1, 1, 64, 64, False, 0.3), (3, 64, 64, 16, 8, True, 0.3),
-        (1, 130, 77, 128, 96, True, 0.3), (2, 5, 200, 7, 9, True, 0.3), (1, 140, 70, 72, 80, False, -0.3),
-        (1, 20, 128, 80, 80, False, 3.0), (1, 130, 70, 160, 160, False, 0.0),
-    ],
-)  # fmt: skip
-def test_attention(batch: int, rows: int, keys: int, width: int, results: int, masked: bool, scale: float) -> None:
+    "tiling", [TogetherTiling(2, 64, 1), TogetherTiling(1, 128, 2), TogetherTiling(3, 32, 1)], ids=str
+)
+@pytest.mark.parametrize("case", [each for each in CASES if each[3] <= 128], ids=str)
+def test_attention_of_warps_that_multiply_together(case: tuple, tiling: TogetherTiling) -> None:
+    check(lambda what: attention_together(what, tiling), *case)
+
+
+def check(
+    made: Callable[[Attention], TileKernel], batch: int, rows: int, keys: int, width: int, results: int, masked: bool,
+    scale: float,
+) -> None:  # fmt: skip
     m, n = symbol("m"), symbol("n") if keys != 128 else keys
     random = np.random.default_rng(0)
     q, k, v = (
@@ -44,7 +63,7 @@ def test_attention(batch: int, rows: int, keys: int, width: int, results: int, m
     )  # fmt: skip
     result = np.full((batch, rows, results), np.nan, F32)
     arrays = [q, k, v, *([mask] if masked else []), result]
-    interpreted, emulated, counters = both_ways([(attention(what), arrays)], {"m": rows, "n": keys})
+    interpreted, emulated, counters = both_ways([(made(what), arrays)], {"m": rows, "n": keys})
     scores = q.astype(np.float64) @ k.astype(np.float64).swapaxes(1, 2) * scale + (mask if masked else 0)
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     expected = powers / powers.sum(-1, keepdims=True) @ v.astype(np.float64)

@@ -33,7 +33,7 @@ KERNEL(multiply_{width}_{kind}, 256, 1, const {kind}_t *a, const {kind}_t *b, fl
     UNROLL for (int i = 0; i < {width // 2}; i++) sums[i] = i;
     const uint64_t left = wgmma_operand(memory + warp_index() / 4 * 64 * 128), right = wgmma_operand(memory + 128 * 128);
     wgmma_begin();
-    UNROLL for (int k = 0; k < 4; k++) wgmma_m64n{width}k16_{kind}(sums, left + k * 2, right + k * 2);
+    UNROLL for (int k = 0; k < 4; k++) wgmma_m64n{width}k16_{kind}(sums, left + k * 2, right + k * 2, true);
     wgmma_commit();
     wgmma_wait<0>();
     wgmma_arrived<{width // 2}>(sums);

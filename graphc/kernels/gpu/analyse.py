@@ -276,11 +276,12 @@ class _Count:
             self.found.operations += amount
 
     def multiply_shared(self, it: MultiplyShared) -> None:
-        """Each group of warps reads its rows of the one operand, and all of the other."""
-        (rows, depth), columns = it.a.shape, it.b.shape[0]
-        self.found.group_products += 2 * rows * columns * depth * self.steps
+        """Each group of warps reads its rows of the one operand, unless they are in registers, and all of the other."""
+        rows, columns = it.total.shape
+        self.found.group_products += 2 * rows * columns * it.depth * self.steps
         groups = rows // (it.instruction.m * it.instruction.together)
-        self.found.shared += (rows + groups * columns) * depth * it.a.dtype.itemsize * self.steps
+        own = 0 if isinstance(it.a, Tile) else rows
+        self.found.shared += (own + groups * columns) * it.depth * it.b.dtype.itemsize * self.steps
 
     def elements(self, shape: tuple[int, int], where: Scalar | None, vector: int) -> int:
         """How many elements of a tile are read or written in all steps. Of a vector, the first is looked at."""

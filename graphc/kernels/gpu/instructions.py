@@ -88,7 +88,7 @@ def _mma(name: str, operand: np.dtype, k: int, parts: int = 0) -> MatrixInstruct
 
 def _wgmma(name: str, like: MatrixInstruction) -> MatrixInstruction:
     """PTX's wgmma.mma_async: four warps multiply 64 rows; each holds its 16 of the result as mma.sync does."""
-    return replace(like, name=name, function=name, together=4, widths=(32, 64, 96, 128, 160, 192, 256))
+    return replace(like, name=name, function=name, together=4, widths=(32, 40, 64, 80, 96, 128, 160, 192, 256))
 
 
 def _arithmetic(rows: int, columns: int, k: int, lanes: int = 32) -> MatrixInstruction:

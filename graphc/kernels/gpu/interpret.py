@@ -238,9 +238,13 @@ class _Block:
 
     def _multiplyshared(self, it: MultiplyShared) -> None:
         """At once: what else happens until it is waited for changes nothing of it, as `verify.py` proves."""
-        a, b = (self.stage(each, it.stage).astype(COMPUTED.get(each.dtype, each.dtype)) for each in (it.a, it.b))
+        a = self.elements(it.a) if isinstance(it.a, Tile) else self.stage(it.a, it.a_stage)
+        b, (_, columns) = self.stage(it.b, it.b_stage), it.total.shape
+        b = b[: it.depth, :columns].T if isinstance(it.a, Tile) else b[:, : it.depth]
+        a, b = (each.astype(COMPUTED.get(each.dtype, each.dtype)) for each in (a[:, : it.depth], b))
+        total = np.zeros(it.total.shape, it.total.dtype) if it.fresh else self.elements(it.total)
         with np.errstate(all="ignore"):
-            self.tiles[it.total] = self.multiplied(self.elements(it.total), a, b, True)
+            self.tiles[it.total] = self.multiplied(total, a, b, True)
 
     def multiplied(self, total: np.ndarray, a: np.ndarray, b: np.ndarray, twice: bool) -> np.ndarray:
         """A total plus products, in order; rounded as product and as sum, or once as by fmaf."""

@@ -92,7 +92,11 @@ class Schedule:
             self.warps[0] % together or (self.warp_rows, self.warp_columns) != (row, self.columns) or self.stages < 3
         ):
             return f"{together} warps multiply together: each has {row} rows and all columns, and its stages are at least 3"
-        if together > 1 and (self.columns not in widths or self.depth * self.instruction.operand.itemsize != 128):
+        if together > 1 and (
+            self.columns not in widths
+            or self.columns % STRIP_COLUMNS[-1]
+            or self.depth * self.instruction.operand.itemsize != 128
+        ):
             return f"what {together} warps multiply together has {', '.join(map(str, widths))} columns, and rows of 128 bytes"
         if self.threads > 1024:
             return f"{self.threads} threads"

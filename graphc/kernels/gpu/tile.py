@@ -90,16 +90,23 @@ class Shared:
     offset: int
     padding: int = 0
     """Bytes between a row and the next, a multiple of 16: for rows whose chunks must lie in order."""
+    in_panels: bool = False
+    """Columns are cut into panels of 128 bytes, as warps that multiply together read them: all rows of one, then the next."""
 
     @property
     def pitch(self) -> int:
         """Bytes from a row to the next."""
-        return self.shape[1] * self.dtype.itemsize + self.padding
+        return LINE if self.in_panels else self.shape[1] * self.dtype.itemsize + self.padding
 
     @property
     def nbytes(self) -> int:
         """Bytes of all stages."""
-        return self.stages * self.shape[0] * self.pitch
+        return self.stages * self.shape[0] * (self.shape[1] * self.dtype.itemsize + self.padding)
+
+    @property
+    def panel(self) -> tuple[int, int]:
+        """Columns of a panel, and bytes from one to the next."""
+        return LINE // self.dtype.itemsize, self.shape[0] * LINE
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -203,10 +210,11 @@ class Commit:
 
 @dataclass(frozen=True)
 class Wait:
-    """Wait until at most `pending` groups of copies, or of products, are under way."""
+    """Wait until at most `pending` groups of copies, or of products, are under way; `totals` are there then, and used."""
 
     pending: int
     what: Literal["copies", "products"] = "copies"
+    totals: tuple[Tile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -274,15 +282,21 @@ class Multiply:
 
 @dataclass(frozen=True)
 class MultiplyShared:
-    """Begin total[m, n] += sum over k of a[m, k] * b[n, k], where all of a stage of both arrays is multiplied as it lies in
-    shared memory. It belongs to the group that the next `Commit` of products ends; until a `Wait` for that group the total is
-    nobody's, and the stages are read."""
+    """Begin total[m, n] += sum over the first `depth` k of a[m, k] * b[n, k], where b is multiplied as it lies in a stage of
+    shared memory, and so is a if it is an array. Of an a in registers, b lies with rows for columns: b[k, n]. Where it is
+    `fresh`, what the total was is forgotten.
+
+    It belongs to the group that the next `Commit` of products ends; until a `Wait` for that group the total is nobody's, a in
+    registers stays as it is, and the stages are read."""
 
     total: Tile
-    a: Shared
+    a: Shared | Tile
+    a_stage: Scalar
     b: Shared
-    stage: Scalar
+    b_stage: Scalar
+    depth: int
     instruction: MatrixInstruction
+    fresh: bool = False
 
 
 @dataclass(frozen=True)
@@ -387,12 +401,13 @@ class Builder:
 
     def array(
         self, name: str, dtype: np.dtype, shape: tuple[int, int], stages: int = 1, swizzle: Swizzle = Swizzle(),
-        instead_of: Sequence[Shared] = (), padding: int = 0,
+        instead_of: Sequence[Shared] = (), padding: int = 0, in_panels: bool = False,
     ) -> Shared:  # fmt: skip
         """An array in shared memory, behind those that there are or from where others begin, which are not used any more."""
         ends = [each.offset + each.nbytes for each in self.shared]
         offset = min(each.offset for each in instead_of) if instead_of else max(ends, default=0)
-        self.shared.append(Shared(name, dtype, shape, stages, swizzle, -(-offset // 128) * 128, padding))
+        align = 8 * LINE if in_panels else LINE
+        self.shared.append(Shared(name, dtype, shape, stages, swizzle, -(-offset // align) * align, padding, in_panels))
         return self.shared[-1]
 
     def tile(
@@ -424,9 +439,9 @@ class Builder:
         """See `Commit`."""
         self._add(Commit(what))
 
-    def wait(self, pending: int, what: Literal["copies", "products"] = "copies") -> None:
+    def wait(self, pending: int, what: Literal["copies", "products"] = "copies", totals: Sequence[Tile] = ()) -> None:
         """See `Wait`."""
-        self._add(Wait(pending, what))
+        self._add(Wait(pending, what, tuple(totals)))
 
     def discard(self, target: Global, offset: Scalar, count: int) -> None:
         """See `Discard`."""
@@ -469,10 +484,11 @@ class Builder:
         self._add(Multiply(total, a, b, instruction))
 
     def multiply_shared(
-        self, total: Tile, a: Shared, b: Shared, stage: Operand, instruction: MatrixInstruction
-    ) -> None:
+        self, total: Tile, a: Shared | Tile, a_stage: Operand, b: Shared, b_stage: Operand, depth: int,
+        instruction: MatrixInstruction, fresh: bool = False,
+    ) -> None:  # fmt: skip
         """See `MultiplyShared`."""
-        self._add(MultiplyShared(total, a, b, index(stage), instruction))
+        self._add(MultiplyShared(total, a, index(a_stage), b, index(b_stage), depth, instruction, fresh))
 
     @contextmanager
     def loop(self, name: str, count: Dim, unrolled: bool = False) -> Iterator[Scalar]:

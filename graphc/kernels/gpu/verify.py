@@ -13,7 +13,7 @@ import numpy as np
 from graphc.errors import GraphcError
 from graphc.ir.types import I64
 from graphc.kernels.gpu.evaluate import Evaluation
-from graphc.kernels.gpu.layout import register_map
+from graphc.kernels.gpu.layout import Layout, register_map
 from graphc.kernels.gpu.tile import (
     BLOCKS,
     LINE,
@@ -179,18 +179,24 @@ class _Check:
         self.need(sizes, f"{it.a.name} and {it.b.name} do not multiply to {it.total.name}")
 
     def _multiplyshared(self, it: MultiplyShared) -> None:
-        layout, together = it.total.layout, it.instruction.together
+        one, layout, arrays = it.instruction, it.total.layout, [it.b]
         (down, across), below = layout.warps, layout.repeat[0]
-        one = layout.atom == it.instruction.total and (across[0], below) == (1, 1) and down[0] % together == 0
-        self.need(one and together > 1, f"{it.total.name} is not laid out for {it.instruction.name}")
-        sizes = (it.a.shape[0], it.b.shape[0]) == it.total.shape and it.a.shape[1] == it.b.shape[1]
-        self.need(sizes, f"{it.a.name} and {it.b.name} do not multiply to {it.total.name}")
-        self.need(
-            it.total.shape[1] in it.instruction.widths, f"{it.instruction.name} has no {it.total.shape[1]} columns"
-        )
-        for each in (it.a, it.b):
-            rows = each.pitch == LINE and each.swizzle == Swizzle(0, 7) and each.padding == 0
-            self.need(rows, f"rows of {each.name} are not as {it.instruction.name} reads them")
+        laid_out = layout.atom == one.total and (across[0], below) == (1, 1) and down[0] % one.together == 0
+        self.need(laid_out and one.together > 1, f"{it.total.name} is not laid out for {one.name}")
+        self.need(it.total.shape[1] in one.widths, f"{one.name} has no {it.total.shape[1]} columns")
+        (rows, columns), depth = it.total.shape, it.depth
+        if isinstance(it.a, Tile):
+            self.need(
+                it.a.layout == Layout(one.a, (1, depth // one.k), layout.warps), f"{it.a.name} is not laid out so"
+            )
+            fits = it.b.shape[0] >= depth and it.b.shape[1] >= columns
+        else:
+            arrays.append(it.a)
+            fits = it.a.shape[0] == rows and it.b.shape[0] == columns and min(it.a.shape[1], it.b.shape[1]) >= depth
+        self.need(fits and depth % one.k == 0, f"{it.a.name} and {it.b.name} do not multiply to {it.total.name}")
+        for each in arrays:
+            lines = each.pitch == LINE and each.swizzle == Swizzle(0, 7) and each.padding == 0
+            self.need(lines, f"rows of {each.name} are not as {one.name} reads them")
             begins = each.offset % (8 * LINE) == 0 and each.shape[0] % 8 == 0
             self.need(begins, f"{each.name} does not begin at a multiple of 8 rows of 128 bytes")
 
@@ -214,9 +220,9 @@ class _Stage:
 
 @dataclass(frozen=True)
 class _Products:
-    """Products that are under way: what they add to, and the stages that they read."""
+    """Products that are under way: what they add to and have in registers, and the stages that they read."""
 
-    total: Tile
+    tiles: frozenset[Tile]
     read: frozenset[tuple[Shared, int]]
 
 
@@ -271,10 +277,14 @@ class _Order:
 
     def begin(self, it: MultiplyShared) -> None:
         """Products are under way, which read until they are waited for."""
-        self.read(it.a, it.stage)
-        self.read(it.b, it.stage)
-        number = self.value(it.stage)
-        self.multiplying[-1].append(_Products(it.total, frozenset({(it.a, number), (it.b, number)})))
+        tiles, read = {it.total}, set()
+        for each, stage in ((it.a, it.a_stage), (it.b, it.b_stage)):
+            if isinstance(each, Tile):
+                tiles.add(each)
+            else:
+                self.read(each, stage)
+                read.add((each, self.value(stage)))
+        self.multiplying[-1].append(_Products(frozenset(tiles), frozenset(read)))
 
     def under_way(self) -> Iterator[_Products]:
         """The products that nobody has waited for."""
@@ -287,9 +297,9 @@ class _Order:
         named = [each.tile if isinstance(each, Part) else each for each in vars(it).values()]
         read = walk_value(*(each for each in named if isinstance(each, Scalar)))
         touched = [*named, *(node.data for node in read if node.kind == "tile")]
-        for each in self.under_way():
-            if each.total in touched:
-                self.fail(f"{each.total} is touched while products are added to it")
+        for tile in touched:
+            if any(tile in each.tiles for each in self.under_way() if isinstance(tile, Tile)):
+                self.fail(f"{tile} is touched while it is multiplied, or products are added to it")
 
     def run(self, body: Sequence[Statement]) -> None:
         for it in body:
@@ -302,6 +312,9 @@ class _Order:
                 case Wait(pending, "products"):
                     while len(self.multiplying) - 1 > pending:
                         self.multiplying.pop(0)
+                    missing = [each for each in it.totals if any(each in one.tiles for one in self.under_way())]
+                    if missing:
+                        self.fail(f"{missing[0]} is not there when at most {pending} groups of products are under way")
                 case MultiplyShared():
                     self.begin(it)
                 case Commit():

@@ -147,12 +147,14 @@ struct Stored {
     uint32_t count, thread, epoch;
 };
 
-// A product of wgmma that is under way: the sums of each lane, what describes its operands, columns, and the number of its group.
+// A product of wgmma that is under way: the sums of each lane, and its registers of the first operand if that is in some; what
+// describes operands in shared memory; columns; and the number of its group.
 struct Product {
     float *sums[LANES];
+    const unsigned *held[LANES];
     uint64_t a, b;
     int columns, line;
-    bool bfloat;
+    bool bfloat, adds;
     uint32_t group;
 };
 

@@ -41,8 +41,9 @@ DEVICE float graphc_minimum(float a, float b) { return a < b || a != a ? a : b; 
 
 // What wgmma is told of an operand from an address of shared memory on: rows of 128 bytes whose chunks are swizzled, and 1,024 bytes
 // from 8 rows to the next 8. Addresses count 16 bytes.
-DEVICE uint64_t graphc_wgmma_operand(unsigned address) {
-    return (uint64_t) 1 << 62 | (uint64_t) (1024 / 16) << 32 | (uint64_t) 1 << 16 | (address & 0x3ffff) >> 4;
+// `panel` is bytes from 64 columns to the next, where rows are of the depth.
+DEVICE uint64_t graphc_wgmma_operand(unsigned address, unsigned panel) {
+    return (uint64_t) 1 << 62 | (uint64_t) (1024 / 16) << 32 | (uint64_t) (panel / 16) << 16 | (address & 0x3ffff) >> 4;
 }
 
 // What divides numbers below 2^31 by one that the host knows: `divisor` of graphc.kernels.gpu.dialect makes it.

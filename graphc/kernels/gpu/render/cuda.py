@@ -9,8 +9,8 @@ from graphc.ir.types import BF16, F16
 from graphc.kernels.c.emit import indented
 from graphc.kernels.c.language import computed_type
 from graphc.kernels.gpu.layout import register_map
-from graphc.kernels.gpu.render.together import Together
-from graphc.kernels.gpu.render.values import NARROW, Parameter, bits
+from graphc.kernels.gpu.render.products import Products
+from graphc.kernels.gpu.render.values import NARROW, Parameter
 from graphc.kernels.gpu.render.writer import (
     chosen,
     converted,
@@ -35,7 +35,6 @@ from graphc.kernels.gpu.tile import (
     Load,
     Loop,
     Map,
-    Multiply,
     MultiplyShared,
     Part,
     Put,
@@ -84,7 +83,7 @@ def render(kernel: TileKernel) -> Rendered:
     return _Writer(kernel).written()
 
 
-class _Writer(Together):
+class _Writer(Products):
     def written(self) -> Rendered:
         """The whole kernel."""
         kernel = self.kernel
@@ -147,9 +146,7 @@ class _Writer(Together):
 
     def _wait(self, it: Wait) -> None:
         self.say(f"{FUNCTIONS[it.what]}_wait<{it.pending}>();")
-        for each in self.kernel.tiles if (it.what, it.pending) == ("products", 0) else ():
-            if each.role == "total":
-                self.say(f"wgmma_arrived<{each.layout.registers}>({each.name});")
+        self.say(*(f"wgmma_arrived<{each.layout.registers}>({each.name});" for each in it.totals))
 
     def _barrier(self, it: Barrier) -> None:
         self.say("barrier();")
@@ -219,38 +216,6 @@ class _Writer(Together):
             source = self.shared_place(it.source, it.stage, *((column, row) if it.transposed else (row, column)))
             self.say(f"load_shared_{width * kind.itemsize}(read, {source});")
             self.each(width, f"{it.tile.name}[e + v] = {converted('read[v]', kind, it.tile.dtype)};")
-
-    def matrices(self, it: Get) -> None:
-        """Read an operand of 16 bits by ldmatrix: 8 x 8 elements make a word of each lane, up to four of them at once."""
-        words, first = it.tile.layout.registers // 2, 0
-        for together in (4, 2, 1):
-            end = words - (words - first) % together
-            if first < end:
-                self.matrices_at(it, first, end, together)
-            first = end
-
-    def matrices_at(self, it: Get, first: int, end: int, together: int) -> None:
-        """Read some words. Each lane gives the address of a row; which of the matrices read together is its own, the bits above
-        the lowest three say. Lanes and words add to it apart from each other, so that what lanes add is computed once."""
-        layout, which = it.tile.layout, together.bit_length() - 1
-        atom, per_atom = layout.atom, layout.atom.count // 2
-        own = self.thread_rows(layout)
-        with self.inside(f"UNROLL for (int w = {first}; w < {end}; w += {together})"):
-            if together > 1:
-                self.say(f"const int matrix = {'lane >> 3' if together == 4 else '(lane >> 3) % 2'};")
-            places = [("matrix" if bit < which else "w", bit, at) for bit, at in enumerate(atom.registers[1:])]
-            down, along = (bits([(name, bit, at[axis]) for name, bit, at in places]) for axis in range(2))
-            again = [
-                times(f"{name} / {per_atom}" if per_atom > 1 else name, atom.shape[0])
-                for name in (["matrix"] if per_atom < together else []) + (["w"] if end > per_atom else [])
-            ]
-            if it.transposed:  # rows of memory are columns of the operand, and so is what the lane gives the address of
-                row, column = plus(along, "lane % 8", str(it.column)), plus(own, down, *again, str(it.row))
-            else:
-                row, column = plus(own, down, *again, "lane % 8", str(it.row)), plus(along, str(it.column))
-            self.say(f"const int row = {row}, column = {column};")
-            function = f"load_matrix{'_transposed' if it.transposed else ''}_x{together}"
-            self.say(f"{function}({it.tile.name} + w, {self.shared_place(it.source, it.stage, 'row', 'column')});")
 
     # Arithmetic
 
@@ -323,43 +288,6 @@ class _Writer(Together):
         if table not in self.block.lines:
             self.say(table)
         return f"{name}[e]"
-
-    def _multiply(self, it: Multiply) -> None:
-        total, a, b = it.total, it.a, it.b
-        rows, columns = total.layout.repeat
-        depth = it.instruction.k
-        down, across = a.layout.atom.count, b.layout.atom.count
-        if it.instruction.function:
-            each = total.layout.atom.count
-            pack = 4 // a.dtype.itemsize
-            self.say(
-                f"UNROLL for (int i = 0; i < {rows}; i++)",
-                f"    UNROLL for (int j = 0; j < {columns}; j++)",
-                f"        {it.instruction.function}({total.name} + (i * {columns} + j) * {each}, "
-                f"{a.name} + i * {down // pack}, {b.name} + j * {across // pack});",
-            )
-            return
-        down, across = down // depth, across // depth
-        place = f"(i / {down} * {columns} + j / {across}) * {down * across} + i % {down} * {across} + j % {across}"
-        product = f"{a.name}[i * {depth} + k], {b.name}[j * {depth} + k]"
-        self.say(
-            f"UNROLL for (int i = 0; i < {rows * down}; i++)",
-            f"    UNROLL for (int j = 0; j < {columns * across}; j++) {{",
-            f"        float &sum = {total.name}[{place}];",
-            f"        UNROLL for (int k = 0; k < {depth}; k++) sum = fmaf({product}, sum);",
-            "    }",
-        )
-
-    def _multiplyshared(self, it: MultiplyShared) -> None:
-        (rows, columns), one, kind = it.total.shape, it.instruction, NARROW[it.a.dtype]
-        height = one.m * one.together
-        first = f"warp / {one.together} * {height}" if rows > height else "0"
-        with self.inside(""):
-            for name, array, row in (("a", it.a, first), ("b", it.b, "0")):
-                self.say(f"const uint64_t {name} = wgmma_operand({self.shared_line(array, it.stage, row)});")
-            step, steps = one.k * it.a.dtype.itemsize // CHUNK, it.a.shape[1] // one.k
-            product = f"wgmma_m{height}n{columns}k{one.k}_{kind}({it.total.name}, a + k * {step}, b + k * {step});"
-            self.say("wgmma_begin();", f"UNROLL for (int k = 0; k < {steps}; k++) {product}")
 
     # Control
 

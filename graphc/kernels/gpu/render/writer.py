@@ -94,6 +94,9 @@ class Writer:
     def shared_place(self, shared: Shared, stage: Scalar, row: str, column: str) -> str:
         """The address of an element of shared memory."""
         item, swizzle, line = shared.dtype.itemsize, shared.swizzle, self.shared_line(shared, stage, row)
+        panel, between = shared.panel
+        if shared.in_panels and shared.shape[1] > panel:
+            line, column = plus(line, times(f"({factor(column)} / {panel})", between)), f"{factor(column)} % {panel}"
         if not swizzle.mask and not swizzle.fold:
             return plus(line, times(column, item))
         each = CHUNK // item

@@ -20,6 +20,7 @@ import numpy as np
 
 from graphc.ir.types import F16, F32, I64
 from graphc.kernels.gpu.instructions import INSTRUCTIONS
+from graphc.kernels.gpu.layout import Layout
 from graphc.kernels.gpu.skeletons.operands import RowPlace, Rows
 from graphc.kernels.gpu.tile import BLOCKS, CHUNK, Builder, Global, Shared, Tile, TileKernel, index
 from graphc.kernels.scalar import Kernel, Scalar, constant
@@ -81,26 +82,120 @@ class Attention:
 
 def attention(what: Attention) -> TileKernel:
     """The kernel; its tensors are q, k, v, those of the mask, and the result."""
-    return _Attention(what).kernel()
+    wide = max(what.width, what.results)
+    return _Attention(what, next(each for most, each in TILINGS.items() if wide <= most)).kernel()
 
 
-class _Attention:
-    def __init__(self, what: Attention) -> None:
-        self.what = what
-        wide = max(what.width, what.results)
-        tiling = next(each for most, each in TILINGS.items() if wide <= most)
-        if what.mask is not None:  # it is read by more registers
-            tiling = replace(tiling, warps=tiling.warps * tiling.strips, strips=1, blocks=1)
-        self.tiling = tiling
-        self.k = k = Builder(what.name, tiling.warps * INSTRUCTION.lanes)
+class Scores:
+    """What kernels of attention have in common: their tensors, copies, and what becomes of scores, which are tiles for a block's
+    rows and some keys each, one behind the other."""
+
+    def __init__(self, what: Attention, threads: int, rows: int, keys: int) -> None:
+        self.what, self.rows, self.keys = what, rows, keys
+        self.k = k = Builder(what.name, threads)
         self.sources = [
             k.tensor(name, F16, each.size) for name, each in zip("qkv", (what.q, what.k, what.v), strict=True)
         ]
         for number, (dtype, size) in enumerate(what.masks):
             k.tensor(f"mask_{number}", dtype, size)
         self.result = k.tensor("result", what.result_dtype, what.result_size, written=True)
-        self.rows = tiling.warps * tiling.strips * INSTRUCTION.m
-        self.first, self.batch = BLOCKS[0] * self.rows, BLOCKS[2]
+        self.first, self.batch = BLOCKS[0] * rows, BLOCKS[2]
+        self.scores: list[Tile] = []
+        self.unit = what.scale * LOG
+        """What scores are multiplied by to be logarithms of base 2."""
+        if what.mask is not None or what.scale <= 0:
+            self.unit = 1.0  # they are multiplied before their largest is looked for
+
+    def tiles(self, scores: Layout, results: Layout) -> None:
+        """The registers of a block's results and of what is known of each row; `joint` is laid out as a tile of scores."""
+        self.joint, self.total = self.k.tile("joint", scores), self.k.tile("total", results, role="total")
+        self.largest, self.base, self.rise, self.sum, self.part = (
+            self.k.tile(each, results.without(1)) for each in ("largest", "base", "rise", "sum", "part")
+        )
+
+    def copy(
+        self, target: Shared, stage: Scalar, source: Global, rows: Rows, first: Scalar, count: Dim, width: int
+    ) -> None:
+        """Begin to copy rows; what lies beyond them is 0."""
+        aligned = min(rows.aligned, 8, width & -width)
+
+        def offset(row: Scalar, column: Scalar) -> Scalar:
+            return rows.offset(self.batch, first + row, constant(0, I64)) + column
+
+        def where(row: Scalar, column: Scalar) -> Scalar:
+            within = first + row < index(count)
+            return within.and_(column < index(width)) if width < target.shape[1] else within
+
+        self.k.copy(target, stage, source, offset, where, aligned)
+
+    def bound(self, step: Scalar) -> None:
+        """Give the scores of a step their scale and mask; those of keys that there are not are -inf."""
+        what, k, first = self.what, self.k, step * self.keys
+        places = [first + number * tile.shape[1] for number, tile in enumerate(self.scores)]
+        if what.mask is not None or self.unit == 1.0:
+            for tile, place in zip(self.scores, places, strict=True):
+                k.map(tile, self.masked(tile, place))
+        if what.mask is None and not (isinstance(what.keys, int) and what.keys % self.keys == 0):
+            with k.when(index(what.keys) < first + self.keys):
+                for tile, place in zip(self.scores, places, strict=True):
+                    k.map(tile, self.within(tile, place))
+
+    def within(self, tile: Tile, first: Scalar) -> Callable[[Scalar, Scalar], Scalar]:
+        """Scores of the keys that there are."""
+        return lambda row, column: K.select(first + column < index(self.what.keys), tile.value, -math.inf)
+
+    def masked(self, tile: Tile, first: Scalar) -> Callable[[Scalar, Scalar], Scalar]:
+        """Scores with their scale and mask."""
+        what, scale = self.what, constant(self.what.scale * LOG, F32)
+
+        def value(row: Scalar, column: Scalar) -> Scalar:
+            if what.mask is None:
+                return tile.value * scale
+            inside = (first + column < index(what.keys)).and_(self.first + row < index(what.rows))
+            added = what.mask(self.batch, self.first + row, first + column) * LOG
+            return K.select(inside, K.call("fma", tile.value, scale, added), -math.inf)
+
+        return value
+
+    def compare(self) -> None:
+        """What scores of each row are relative to, the largest so far or one that is little lower; what powers are multiplied by
+        because it rose; and what is added to scores: 0 where all are masked so far."""
+        k, largest = self.k, self.largest.value
+        if len(self.scores) > 1:
+            k.map(self.joint, functools.reduce(Scalar.maximum, (each.value for each in self.scores)))
+        k.reduce(self.part, self.joint if len(self.scores) > 1 else self.scores[0], 1, "max")
+        higher = (self.part.value - largest) * self.unit > HIGHER
+        k.map(self.part, K.select(higher, self.part.value, largest))
+        reached = self.part.value
+        k.map(self.base, K.select(reached.eq(-math.inf), constant(0.0, F32), reached * -self.unit))
+        k.map(self.rise, K.select(reached.eq(largest), constant(1.0, F32), self.power(self.largest)))
+        k.map(self.largest, reached)
+
+    def power(self, scores: Tile) -> Scalar:
+        """The power of a score, relative to the largest."""
+        return K.call("fast_exp2({0})", K.call("fma", scores.value, constant(self.unit, F32), self.base.value))
+
+    def write(self) -> None:
+        """Divide what was added up by the sums of powers, and write it."""
+        what, k = self.what, self.k
+        k.map(self.part, 1.0 / self.sum.value)
+        k.map(self.total, self.total.value * self.part.value)
+        k.store(
+            self.result, lambda row, column: what.result_offset(self.batch, self.first + row, column), self.total,
+            lambda row, column: (self.first + row < index(what.rows)).and_(column < index(what.results)),
+            2 if what.results % 2 == 0 else 1,
+        )  # fmt: skip
+
+
+class _Attention(Scores):
+    def __init__(self, what: Attention, tiling: Tiling) -> None:
+        if what.mask is not None:  # it is read by more registers
+            tiling = replace(tiling, warps=tiling.warps * tiling.strips, strips=1, blocks=1)
+        self.tiling = tiling
+        super().__init__(
+            what, tiling.warps * INSTRUCTION.lanes, tiling.warps * tiling.strips * INSTRUCTION.m, tiling.keys
+        )
+        k = self.k
         self.k_buffer = self.buffer("k_buffer", tiling.keys, what.width, 2)
         self.v_buffer = self.buffer("v_buffer", tiling.keys, what.results, 2)
         self.q_buffer = self.buffer("q_buffer", self.rows, what.width, 1)
@@ -116,16 +211,7 @@ class _Attention:
         self.powers = k.tile("powers", rows, F16, "a")
         square = INSTRUCTION.total_layout(warps, (tiling.strips, 2))
         self.scores = [k.tile(f"scores_{number}", square) for number in range(tiling.keys // DEPTH)]
-        self.joint = k.tile("joint", square)
-        layout = INSTRUCTION.total_layout(warps, (tiling.strips, -(-what.results // 8)))
-        self.total = k.tile("total", layout, role="total")
-        self.largest, self.base, self.rise, self.sum, self.part = (
-            k.tile(each, layout.without(1)) for each in ("largest", "base", "rise", "sum", "part")
-        )
-        self.unit = what.scale * LOG
-        """What scores are multiplied by to be logarithms of base 2."""
-        if what.mask is not None or what.scale <= 0:
-            self.unit = 1.0  # they are multiplied before their largest is looked for
+        self.tiles(square, INSTRUCTION.total_layout(warps, (tiling.strips, -(-what.results // 8))))
 
     def buffer(self, name: str, rows: int, width: int, stages: int) -> Shared:
         """Shared memory for rows. A chunk lies between them, so that those of eight neighbours lie in different banks. Keys and
@@ -162,29 +248,8 @@ class _Attention:
             self.compare()
             self.add(step)
         k.wait(0)
-        k.map(self.part, 1.0 / self.sum.value)
-        k.map(self.total, self.total.value * self.part.value)
-        k.store(
-            self.result, lambda row, column: what.result_offset(self.batch, self.first + row, column), self.total,
-            lambda row, column: (self.first + row < index(what.rows)).and_(column < index(what.results)),
-            2 if what.results % 2 == 0 else 1,
-        )  # fmt: skip
+        self.write()
         return k.finished(-(-what.rows // self.rows), 1, what.batch, blocks=self.tiling.blocks)
-
-    def copy(
-        self, target: Shared, stage: Scalar, source: Global, rows: Rows, first: Scalar, count: Dim, width: int
-    ) -> None:
-        """Begin to copy rows; what lies beyond them is 0."""
-        aligned = min(rows.aligned, 8, width & -width)
-
-        def offset(row: Scalar, column: Scalar) -> Scalar:
-            return rows.offset(self.batch, first + row, constant(0, I64)) + column
-
-        def where(row: Scalar, column: Scalar) -> Scalar:
-            within = first + row < index(count)
-            return within.and_(column < index(width)) if width < target.shape[1] else within
-
-        self.k.copy(target, stage, source, offset, where, aligned)
 
     def copy_keys(self, step: Scalar) -> None:
         """Begin to copy a tile of keys."""
@@ -208,48 +273,7 @@ class _Attention:
             for number, tile in enumerate(self.scores):
                 k.get(self.k_rows, self.k_buffer, step % 2, row=number * DEPTH, column=piece * DEPTH)
                 k.multiply(tile, queries, self.k_rows, INSTRUCTION)
-        first = step * self.tiling.keys
-        if what.mask is not None or self.unit == 1.0:
-            for number, tile in enumerate(self.scores):
-                k.map(tile, self.masked(tile, first + number * DEPTH))
-        if what.mask is None and not (isinstance(what.keys, int) and what.keys % self.tiling.keys == 0):
-            with k.when(index(what.keys) < first + self.tiling.keys):
-                for number, tile in enumerate(self.scores):
-                    k.map(tile, self.within(tile, first + number * DEPTH))
-
-    def within(self, tile: Tile, first: Scalar) -> Callable[[Scalar, Scalar], Scalar]:
-        """Scores of the keys that there are."""
-        return lambda row, column: K.select(first + column < index(self.what.keys), tile.value, -math.inf)
-
-    def masked(self, tile: Tile, first: Scalar) -> Callable[[Scalar, Scalar], Scalar]:
-        """Scores with their scale and mask."""
-        what, scale = self.what, constant(self.what.scale * LOG, F32)
-
-        def value(row: Scalar, column: Scalar) -> Scalar:
-            if what.mask is None:
-                return tile.value * scale
-            inside = (first + column < index(what.keys)).and_(self.first + row < index(what.rows))
-            added = what.mask(self.batch, self.first + row, first + column) * LOG
-            return K.select(inside, K.call("fma", tile.value, scale, added), -math.inf)
-
-        return value
-
-    def compare(self) -> None:
-        """What scores of each row are relative to, the largest so far or one that is little lower; what powers are multiplied by
-        because it rose; and what is added to scores: 0 where all are masked so far."""
-        k, largest = self.k, self.largest.value
-        k.map(self.joint, functools.reduce(Scalar.maximum, (each.value for each in self.scores)))
-        k.reduce(self.part, self.joint, 1, "max")
-        higher = (self.part.value - largest) * self.unit > HIGHER
-        k.map(self.part, K.select(higher, self.part.value, largest))
-        reached = self.part.value
-        k.map(self.base, K.select(reached.eq(-math.inf), constant(0.0, F32), reached * -self.unit))
-        k.map(self.rise, K.select(reached.eq(largest), constant(1.0, F32), self.power(self.largest)))
-        k.map(self.largest, reached)
-
-    def power(self, scores: Tile) -> Scalar:
-        """The power of a score, relative to the largest."""
-        return K.call("fast_exp2({0})", K.call("fma", scores.value, constant(self.unit, F32), self.base.value))
+        self.bound(step)
 
     def add(self, step: Scalar) -> None:
         """Add the values of a tile of keys, by their powers."""

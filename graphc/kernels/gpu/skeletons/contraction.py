@@ -179,7 +179,7 @@ class _Contraction:
             self.puts(step + schedule.ahead)
         k.wait(0)
         if schedule.instruction.together > 1:
-            k.wait(0, "products")
+            k.wait(0, "products", totals)
         k.barrier()
         self.results(totals)
         return k.finished(self.down, self.columns.count, what.batch * schedule.parts)
@@ -276,7 +276,7 @@ class _Contraction:
         k, schedule, instruction = self.k, self.schedule, self.schedule.instruction
         if instruction.together > 1:
             for total, buffer in zip(totals, self.b_buffers, strict=True):
-                k.multiply_shared(total, self.a_buffer, buffer, stage, instruction)
+                k.multiply_shared(total, self.a_buffer, stage, buffer, stage, schedule.depth, instruction)
             k.commit("products")
             k.wait(1, "products")
             return
