@@ -7,7 +7,8 @@
 
 Each stage is a process of its own: one that fails, hangs or takes too long ends alone, and the next begins. A measurement is at
 once a line of the output, and all are printed at the end. With --compile PyTorch is also measured by torch.compile with
-max-autotune, which takes minutes. --fast lets products and attention be float16, as PyTorch's are here.
+max-autotune, which takes minutes. --fast lets products and attention be float16, as PyTorch's are here. With --untried kernels
+may have instructions that no device has run yet: look at the errors first.
 """
 
 from __future__ import annotations
@@ -59,7 +60,12 @@ def carry_out(name: str, given: argparse.Namespace, left: float) -> str:
         return f"there is no {planned.under[0]}"
     command = [*planned.under, sys.executable, __file__, "--stage", name, "--device", given.device]
     command += ["--work", str(given.work), "--output", str(given.output)]
-    chosen = {"--tiny": given.tiny or bool(planned.under), "--compile": given.compile, "--fast": given.fast}
+    chosen = {
+        "--tiny": given.tiny or bool(planned.under),
+        "--compile": given.compile,
+        "--fast": given.fast,
+        "--untried": given.untried,
+    }
     command += [option for option, on in chosen.items() if on]
     log = given.output.with_suffix(f".{name.replace(' ', '_')}.log")
     with log.open("w", encoding="utf-8") as file:
@@ -92,12 +98,16 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="small shapes and the small model, to see that it works")
     parser.add_argument("--compile", action="store_true", help="PyTorch also by torch.compile with max-autotune")
     parser.add_argument("--fast", action="store_true", help="products and attention in float16")
+    parser.add_argument("--untried", action="store_true", help="also instructions that no device has run yet")
     parser.add_argument("--stage", choices=PLAN, help=argparse.SUPPRESS)
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     if given.stage:
         import graphc
+        from graphc.kernels.gpu.instructions import UNTRIED
 
+        if given.untried:
+            UNTRIED.clear()
         graphc.set_float32_matmul_precision("high" if given.fast else "highest")
         stage = Stage(given.stage, given.device, given.output, given.work, given.tiny, given.compile)
         planned = PLAN[given.stage]

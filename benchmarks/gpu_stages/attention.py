@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from unittest import mock
 
 import numpy as np
 from gpu_stages.stage import Stage, torch_on_gpu, torch_seconds
 from onnx import TensorProto, helper
 
 import graphc
+from graphc.kernels.gpu.instructions import INSTRUCTIONS
 from graphc.kernels.gpu.skeletons.attention import MOST_WIDTH, TILINGS, Tiling
+from graphc.kernels.gpu.skeletons.attention_together import TogetherTiling, attention_together
 from graphc.runtime.profile import profile
+from graphc.targets.ggml.generate.kernels import attention as generating
+from graphc.targets.ggml.run.device.devices import find_device
+from graphc.targets.ggml.run.launches import form_for
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,12 @@ OTHERS = {
     40: (Tiling(8, 1, 64, 2), Tiling(4, 2, 32, 3, False)),
 }  # fmt: skip
 """Tilings that are measured beside that of the kernel, by the size of heads."""
+TOGETHER = {
+    128: (TogetherTiling(2, 128, 1), TogetherTiling(3, 64, 1), TogetherTiling(1, 64, 2)),
+    64: (TogetherTiling(2, 128, 1), TogetherTiling(2, 64, 2), TogetherTiling(1, 128, 2), TogetherTiling(3, 128, 1)),
+    40: (TogetherTiling(2, 128, 1), TogetherTiling(2, 64, 2), TogetherTiling(1, 64, 4)),
+}
+"""The same for warps that multiply together, on Hopper."""
 
 
 def attention(stage: Stage) -> None:
@@ -81,8 +93,10 @@ def attention(stage: Stage) -> None:
             tensors = [torch.tensor(each, device="cuda", dtype=torch.float16) for each in given.values()]
             seconds = torch_seconds(torch.nn.functional.scaled_dot_product_attention, *tensors)
             stage.note(shape.name, seconds, runtime="PyTorch", operations=shape.operations)
+    device = find_device(stage.device)
+    together = form_for(device).has(INSTRUCTIONS["wgmma_half"])
     for shape in TINY[:1] if stage.tiny else (SHAPES[5], SHAPES[3], SHAPES[0]):
-        for tiling in OTHERS[shape.size]:
+        for tiling in (*(TOGETHER[shape.size] if together else ()), *OTHERS[shape.size]):
             with used(tiling):
                 measured(stage, shape, shape.arrays(), tiling=str(tiling))
 
@@ -103,16 +117,14 @@ def measured(stage: Stage, shape: Shape, given: dict[str, np.ndarray], **facts: 
 
 
 @contextmanager
-def used(tiling: Tiling) -> Iterator[None]:
+def used(tiling: Tiling | TogetherTiling) -> Iterator[None]:
     """Attention has another tiling meanwhile."""
-    before = dict(TILINGS)
-    TILINGS.clear()
-    TILINGS[MOST_WIDTH] = tiling
-    try:
+    if isinstance(tiling, TogetherTiling):
+        with mock.patch.object(generating, "attention_together", lambda what: attention_together(what, tiling)):
+            yield
+        return
+    with mock.patch.dict(TILINGS, {MOST_WIDTH: tiling}, clear=True), mock.patch.object(generating, "MOST_TOGETHER", 0):
         yield
-    finally:
-        TILINGS.clear()
-        TILINGS.update(before)
 
 
 def expected_rows(given: dict[str, np.ndarray], count: int) -> np.ndarray:

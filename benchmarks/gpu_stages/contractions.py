@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from graphc.backends.launches import Counters, Launch, Module, Place, Scratch, W
 from graphc.backends.load import load_backends
 from graphc.ggml_library import ggml
 from graphc.ir.types import F16, F32
-from graphc.kernels.gpu.candidates import UNTRIED, Sizes
+from graphc.kernels.gpu.candidates import Sizes
 from graphc.kernels.gpu.dialect import Divisor
 from graphc.kernels.gpu.forms import Rendered, Text
 from graphc.kernels.gpu.launch import arguments, grid
@@ -40,9 +40,8 @@ SCHEDULES = (
     "m64n64k64 w32x32 s4 z1", "m256n128k32 w64x64 s3 z1", "m128n256k32 w64x64 s3 z1",
     "m128n64k64 w32x32 s3 z4", "m64n64k64 w32x32 s4 z4", "m128n128k32 w64x32 s3 z4",
 )  # fmt: skip
-GUESSED, GUESSED_UNTRIED = 4, 8
-"""Schedules of each shape besides, those that the simulator guesses to be the fastest; and of those with instructions that no
-device has run yet."""
+GUESSED, GUESSED_TOGETHER = 4, 8
+"""Schedules of each shape besides, guessed to be the fastest; and of those whose warps multiply together."""
 
 
 @dataclass(frozen=True)
@@ -128,11 +127,10 @@ class Device:
         one."""
         if isinstance(self.form, Text):
             listed = [parsed(f"{text} m16n8k16_half") for text in SCHEDULES]
-            scheduling = Scheduling.of(device_of(self.backend).gpu)
-            guessed = scheduling.guessed(shape.sizes)
-            every = replace(scheduling, untried=True).guessed(shape.sizes)
-            untried = [each for each in every if each.instruction.name in UNTRIED]
-            return list(dict.fromkeys([*listed, *guessed[:GUESSED], *untried[:GUESSED_UNTRIED]]))
+            guessed = Scheduling.of(device_of(self.backend).gpu).guessed(shape.sizes)
+            together = [each for each in guessed if each.instruction.together > 1]
+            alone = [each for each in guessed if each.instruction.together == 1]
+            return list(dict.fromkeys([*listed, *alone[:GUESSED], *together[:GUESSED_TOGETHER]]))
         return [self.form.schedule(shape.results, F16)]
 
     def code(self, step: Rendered) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from graphc.backends import precision
+from graphc.kernels.gpu.instructions import UNTRIED
 
 
 @pytest.fixture(autouse=True)
@@ -16,3 +17,12 @@ def _precision_stays_free() -> Iterator[None]:
     yield
     precision._opened.clear()
     precision._opened.update(before)
+
+
+@pytest.fixture
+def every_instruction() -> Iterator[None]:
+    """Instructions that no device has run yet are taken like the others."""
+    before = set(UNTRIED)
+    UNTRIED.clear()
+    yield
+    UNTRIED.update(before)

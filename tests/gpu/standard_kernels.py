@@ -10,6 +10,7 @@ import numpy as np
 from graphc.ir.types import F16, F32, TensorType
 from graphc.kernels.gpu.schedule import parsed
 from graphc.kernels.gpu.skeletons.attention import Attention, attention
+from graphc.kernels.gpu.skeletons.attention_together import TogetherTiling, attention_together
 from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction, unchanged
 from graphc.kernels.gpu.skeletons.operands import Computed, Rows, Window, images, kernels, matrix
 from graphc.kernels.gpu.skeletons.pointwise import pointwise
@@ -61,6 +62,11 @@ def kernels_of_several_warps() -> Iterator[tuple[str, TileKernel]]:
     yield "gated products, large", contraction(many, parsed(schedule))
     small = parsed(GROUPED["small"])
     yield "product, small, Q8_0 weights", contraction(product(blocks("Q8_0"), F16), small)
+    for width in (40, 64, 128):
+        yield f"attention of {width}", attention_together(heads(width, False))
+    yield "attention of 64 by one group", attention_together(heads(64, False), TogetherTiling(1, 64, 4))
+    yield "attention of 128 by three", attention_together(heads(128, False), TogetherTiling(3, 64, 1))
+    yield "attention of 64, masked", attention_together(heads(64, True), TogetherTiling(2, 64, 1))
 
 
 def standard_kernels(with_tf32: bool) -> Iterator[tuple[str, TileKernel]]:
@@ -88,8 +94,8 @@ def standard_kernels(with_tf32: bool) -> Iterator[tuple[str, TileKernel]]:
         row = replace(many, rows=1, a=matrix(F32, 1, many.channels), result_size=COLUMNS)
         yield f"one row, {name} weights", row_product(row)
     for width in (40, 64, 128, 160):
-        yield f"attention of {width}", attended(width, False)
-    yield "attention of 64, masked", attended(64, True)
+        yield f"attention of {width}", attention(heads(width, False))
+    yield "attention of 64, masked", attention(heads(64, True))
     for columns in (320, 40960):
         yield f"mean and deviation of {columns}", statistics(columns, False)
         yield f"normalization of {columns}", statistics(columns, True)
@@ -151,15 +157,15 @@ def convolution(dtype: np.dtype) -> Contraction:
     )  # fmt: skip
 
 
-def attended(width: int, masked: bool) -> TileKernel:
+def heads(width: int, masked: bool) -> Attention:
     """Attention of several heads."""
     mask = (((F32, M * N),), lambda batch, row, key: make("element", F32, (row * N + key,), 3)) if masked else ()
     q, k, v = matrix(F16, M, width, H), matrix(F16, N, width, H), matrix(F16, N, width, H)
     size = H * M * width
-    return attention(Attention(
+    return Attention(
         "attention", H, M, N, width, width, width**-0.5, q, k, v, size, F16,
         lambda batch, row, column: (batch * M + row) * width + column, *mask,
-    ))  # fmt: skip
+    )  # fmt: skip
 
 
 def x_at(row: Scalar, column: Scalar, columns: int) -> Scalar:

@@ -3,6 +3,7 @@ does. The device is a stand-in for libcuda, whose kernels run in the emulator.""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +16,8 @@ from test_ggml_ops import CASES, FAMILIES, check_all, close
 
 import graphc
 from graphc.ir import Graph, TensorType
+from graphc.kernels.gpu import forms
+from graphc.kernels.gpu.code import code_for
 from graphc.ops.attention import Attention
 from graphc.runtime.compare import relative_error
 from graphc.runtime.profile import profile
@@ -87,6 +90,24 @@ def test_a_unet_of_float16(tmp_path_factory: pytest.TempPathFactory, monkeypatch
     with closing(graphc.load(engine, device=DEVICE)) as model:
         assert 1e-5 < relative_error(model.run(inputs), expected) < 3e-3
         assert not computed_by_ggml(model)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("every_instruction")
+def test_a_unet_whose_warps_multiply_together(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same with Hopper's own instructions, for products, convolutions and attention."""
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high")
+    texts = []
+    monkeypatch.setattr(forms, "code_for", lambda *given: texts.append(given[-1]) or code_for(*given))
+    engine, inputs, expected = engine_of(tmp_path_factory, "sd15_unet_small")
+    with closing(graphc.load(engine, device=DEVICE)) as model:
+        assert 1e-5 < relative_error(model.run(inputs), expected) < 3e-3
+        assert not computed_by_ggml(model)
+    every = "".join(texts)
+    assert every.count("wgmma_begin();") > 40
+    assert re.search(r"wgmma_m64n\d+k16_half_columns\(total", every)
 
 
 def modules_loaded() -> int:

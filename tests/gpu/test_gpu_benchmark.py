@@ -14,6 +14,7 @@ from graphc.backends import precision
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
+@pytest.mark.usefixtures("every_instruction")
 @pytest.mark.parametrize("name", ["contractions", "attention"])
 def test_a_stage_notes_times_and_errors_of_all_its_shapes(name, tmp_path, monkeypatch):
     fake()
@@ -28,6 +29,7 @@ def test_a_stage_notes_times_and_errors_of_all_its_shapes(name, tmp_path, monkey
     lines = [json.loads(line) for line in (tmp_path / "lines").read_text().splitlines()]
     assert {line["stage"] for line in lines} == {name}
     assert len({line["what"] for line in lines}) == 2
+    assert "wgmma" in str(lines) or "Together" in str(lines)
     for line in lines:
         assert line["seconds"] > 0
         assert line["operations"] > 0

@@ -28,7 +28,7 @@ def every_schedule() -> list[tuple[str, np.dtype]]:
     found = {
         (str(each).replace(" z1 ", f" z{parts} "), dtype)
         for gpu, dtype, parts in itertools.product(GPUS.values(), (F16, F32), PARTS)
-        for each in candidates(dtype, gpu, untried=True)
+        for each in candidates(dtype, gpu)
     }
     return sorted(found, key=str)
 
@@ -65,12 +65,14 @@ def agree(seed: int, count: int) -> None:
             assert counters.conflicts == 0 or channels_of(arrays) % 8, (schedule, symbols)
 
 
+@pytest.mark.usefixtures("every_instruction")
 def test_some_schedules_agree() -> None:
     assert len(every_schedule()) >= 200
     agree(0, 24)
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("every_instruction")
 @pytest.mark.parametrize("seed", range(1, 11))
 def test_schedules_agree(seed: int) -> None:
     agree(seed, 24)

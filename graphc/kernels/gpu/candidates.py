@@ -16,7 +16,7 @@ import numpy as np
 from graphc.ir.types import F16, F32
 from graphc.kernels.gpu.analyse import MOST_REGISTERS, OTHER_REGISTERS, Cost
 from graphc.kernels.gpu.devices import Gpu
-from graphc.kernels.gpu.instructions import INSTRUCTIONS, MatrixInstruction
+from graphc.kernels.gpu.instructions import INSTRUCTIONS, UNTRIED, MatrixInstruction
 from graphc.kernels.gpu.roofline import Coefficients, combined, resident_blocks, sheet_terms
 from graphc.kernels.gpu.schedule import Schedule
 from graphc.shapes import Dim, integer, symbols
@@ -45,9 +45,6 @@ MOST_STAGES = 2
 
 TOGETHER_ROWS, TOGETHER_STAGES = (64, 128, 256), (3, 4, 6)
 """Of a block whose warps multiply together: 4, 8 or 16 of them."""
-
-UNTRIED = ("wgmma_half",)
-"""Instructions that no device has run yet: nobody gets schedules with them who does not ask for them."""
 
 PARTS = (1, 2, 4, 8, 16)
 """In which a sum is cut where there are too few blocks."""
@@ -112,10 +109,10 @@ def instructions_for(operand: np.dtype, gpu: Gpu) -> list[MatrixInstruction]:
     return [INSTRUCTIONS[name] for name in names]
 
 
-def candidates(operand: np.dtype, gpu: Gpu, untried: bool = False) -> Iterator[Schedule]:
-    """All schedules of contractions that a GPU can have, with sums in one part; with `UNTRIED` instructions too if asked for."""
+def candidates(operand: np.dtype, gpu: Gpu) -> Iterator[Schedule]:
+    """All schedules of contractions that a GPU can have, with sums in one part."""
     for instruction in instructions_for(operand, gpu):
-        if instruction.name in UNTRIED and not untried:
+        if instruction.name in UNTRIED:
             continue
         together = instruction.together > 1
         for rows, columns in itertools.product(

@@ -12,7 +12,7 @@ import numpy as np
 from graphc.ir.types import F16
 from graphc.kernels.gpu.code import code_for
 from graphc.kernels.gpu.evaluate import KernelFault
-from graphc.kernels.gpu.instructions import INSTRUCTIONS, SHAPES, MatrixInstruction
+from graphc.kernels.gpu.instructions import INSTRUCTIONS, SHAPES, UNTRIED, MatrixInstruction
 from graphc.kernels.gpu.render import cuda, spirv
 from graphc.kernels.gpu.schedule import Schedule, parsed
 from graphc.kernels.gpu.tile import TileKernel
@@ -96,6 +96,8 @@ class Text(Form):
 
     def has(self, instruction: MatrixInstruction) -> bool:
         """See `Form`."""
+        if instruction.together > 1:
+            return self.architecture == "sm_90" and instruction.name not in UNTRIED
         return not instruction.total.opaque
 
 

@@ -45,8 +45,6 @@ class Scheduling:
     gpu: Gpu
     coefficients: Coefficients = field(default_factory=Coefficients)
     measured: Measured = field(default_factory=dict)
-    untried: bool = False
-    """Whether schedules with instructions that no device has run yet are among the candidates."""
     _all: dict[np.dtype, list[Schedule]] = field(default_factory=dict)
     _chosen: dict[str, list[Schedule]] = field(default_factory=dict)
 
@@ -105,7 +103,7 @@ class Scheduling:
     def candidates(self, operand: np.dtype) -> list[Schedule]:
         """All schedules that the GPU can have."""
         if operand not in self._all:
-            self._all[operand] = list(candidates(operand, self.gpu, self.untried))
+            self._all[operand] = list(candidates(operand, self.gpu))
         return self._all[operand]
 
     def takes(self, schedule: Schedule, operand: np.dtype) -> bool:

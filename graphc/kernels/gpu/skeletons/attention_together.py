@@ -35,11 +35,13 @@ class TogetherTiling:
 
 
 TOGETHER_TILINGS: Mapping[int, TogetherTiling] = {64: TogetherTiling(2, 128, 1), 128: TogetherTiling(2, 128, 1)}
-"""By the most that a head has. No device has run them yet (`UNTRIED` in `candidates.py`): they are a guess."""
+"""By the most that a head has. No device has run them yet (`UNTRIED` in `instructions.py`): they are a guess."""
+MOST_TOGETHER = 128
+"""What a head has at most."""
 
 
 def attention_together(what: Attention, tiling: TogetherTiling | None = None) -> TileKernel:
-    """The kernel; its tensors are q, k, v, those of the mask, and the result. For heads of at most 128."""
+    """The kernel; its tensors are q, k, v, those of the mask, and the result. For heads of at most `MOST_TOGETHER`."""
     wide = max(what.width, what.results)
     return _Together(what, tiling or next(each for most, each in TOGETHER_TILINGS.items() if wide <= most)).kernel()
 

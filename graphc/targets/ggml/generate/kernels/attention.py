@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from graphc.kernels.gpu.skeletons.attention import INSTRUCTION, MOST_WIDTH, Attention, attention
+from graphc.kernels.gpu.skeletons.attention_together import INSTRUCTION as TOGETHER
+from graphc.kernels.gpu.skeletons.attention_together import MOST_TOGETHER, attention_together
 from graphc.kernels.scalar import Scalar, variable
 from graphc.shapes import product
 from graphc.targets.ggml.generate.arrays import Array, Index, buffers_of, repeated, unflat
@@ -63,4 +65,6 @@ def attended(
         product(result.ne), g.result_dtype, place, [(each.dtype, product(each.ne)) for each in read],
         None if mask is None else numbered_mask,
     )  # fmt: skip
-    return widened(Array.of(g.launched([attention(what)], [*buffers, *read], g.result_dtype, result.ne)))
+    together = g.form.has(TOGETHER) and max(width, results) <= MOST_TOGETHER and mask is None
+    kernel = attention_together(what) if together else attention(what)
+    return widened(Array.of(g.launched([kernel], [*buffers, *read], g.result_dtype, result.ne)))
