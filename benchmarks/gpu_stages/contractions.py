@@ -31,17 +31,16 @@ from graphc.kernels.gpu.skeletons.operands import Window, images, kernels, matri
 from graphc.kernels.scalar import Scalar
 from graphc.shapes import integer
 from graphc.targets.ggml.generate.elements import UNARY
-from graphc.targets.ggml.generate.schedules import device_of
+from graphc.targets.ggml.generate.schedules import device_of, form_for
 from graphc.targets.ggml.run.device.devices import find_device
-from graphc.targets.ggml.run.launches import form_for
 
 SCHEDULES = (
     "m128n128k32 w64x32 s3 z1", "m128n128k32 w64x64 s3 z1", "m128n128k64 w64x32 s3 z1", "m128n64k32 w64x32 s4 z1",
     "m64n64k64 w32x32 s4 z1", "m256n128k32 w64x64 s3 z1", "m128n256k32 w64x64 s3 z1",
     "m128n64k64 w32x32 s3 z4", "m64n64k64 w32x32 s4 z4", "m128n128k32 w64x32 s3 z4",
 )  # fmt: skip
-GUESSED, GUESSED_TOGETHER = 4, 8
-"""Schedules of each shape besides, guessed to be the fastest; and of those whose warps multiply together."""
+GUESSED, GUESSED_TOGETHER, GUESSED_ON_VULKAN = 4, 8, 8
+"""Schedules of each shape besides, guessed to be the fastest; of those whose warps multiply together; and of Vulkan's."""
 
 
 @dataclass(frozen=True)
@@ -123,15 +122,16 @@ class Device:
         ggml.ggml_backend_free(self.backend)
 
     def schedules(self, shape: Shape) -> list[Schedule]:
-        """Those of the list, and those that are guessed to be the fastest; on Vulkan, whose matrices have other sizes, the usual
-        one."""
+        """Those of the list, and those that are guessed to be the fastest; on Vulkan, whose matrices have other sizes, that of
+        the fixed rules and those that are guessed."""
+        scheduling = Scheduling.of(device_of(self.backend).gpu)
+        guessed = scheduling.guessed(shape.sizes)
         if isinstance(self.form, Text):
             listed = [parsed(f"{text} m16n8k16_half") for text in SCHEDULES]
-            guessed = Scheduling.of(device_of(self.backend).gpu).guessed(shape.sizes)
             together = [each for each in guessed if each.instruction.together > 1]
             alone = [each for each in guessed if each.instruction.together == 1]
             return list(dict.fromkeys([*listed, *alone[:GUESSED], *together[:GUESSED_TOGETHER]]))
-        return [self.form.schedule(shape.results, F16)]
+        return list(dict.fromkeys([self.form.schedule(shape.results, F16), *guessed[:GUESSED_ON_VULKAN]]))
 
     def code(self, step: Rendered) -> bytes:
         """What the device loads."""

@@ -76,9 +76,9 @@ def shown_form(where: options.Where, gpu: str | None) -> Form:
     from graphc.backends.load import load_backends
     from graphc.kernels.gpu.compile import parse_targets
     from graphc.kernels.gpu.forms import CUDA
+    from graphc.targets.ggml.generate.schedules import form_for
     from graphc.targets.ggml.run.device.devices import find_device, is_generated
     from graphc.targets.ggml.run.device.options import split_devices
-    from graphc.targets.ggml.run.launches import form_for
 
     form: Form = CUDA
     shown = options.Where(where.device if gpu is None else "cpu", fast=where.fast, kernels=where.kernels)

@@ -10,9 +10,10 @@ import pytest
 
 from graphc.errors import GraphcError
 from graphc.ir.types import F16, F32
-from graphc.kernels.gpu.candidates import Sizes, candidates, guess, in_parts, terms_of
-from graphc.kernels.gpu.devices import GPUS
+from graphc.kernels.gpu.candidates import Sizes, candidates, guess, in_parts, shared_of, terms_of
+from graphc.kernels.gpu.devices import GPUS, gpu_like
 from graphc.kernels.gpu.fitting import error, fitted
+from graphc.kernels.gpu.forms import Spirv
 from graphc.kernels.gpu.roofline import Coefficients, combined, estimate, usual
 from graphc.kernels.gpu.schedule import parsed
 from graphc.kernels.gpu.scheduling import CLEARLY, MOST_WAYS, RANGE, Scheduling
@@ -62,6 +63,48 @@ def test_sums_are_cut_where_there_are_few_blocks() -> None:
     assert scheduling.schedules(many)[0].parts == 1
 
 
+VULKAN = {
+    "NVIDIA H200": Spirv(32, 1024, 48 << 10, 256, frozenset(("fused", "layout")), ((16, 8, 16), (16, 16, 16))),
+    "NVIDIA GeForce RTX 4070": Spirv(32, 1024, 48 << 10, 256, frozenset(("fused", "layout")), ((16, 16, 16),)),
+    "AMD Radeon RX 7900 XTX (RADV NAVI31)": Spirv(
+        32, 1024, 64 << 10, 256, frozenset(("fused", "layout")), ((16, 16, 16),)
+    ),
+    "AMD Radeon Graphics (RADV PHOENIX)": Spirv(64, 1024, 32 << 10, 128, frozenset(("fused",))),
+    "Intel(R) Arc(tm) A770 Graphics (DG2)": Spirv(
+        32, 512, 64 << 10, 256, frozenset(("fused", "layout")), ((8, 8, 16),)
+    ),
+    "A device of nobody's": Spirv(16, 256, 32 << 10, 128, frozenset(("fused", "layout")), ((8, 8, 16),)),
+}
+
+
+@pytest.mark.parametrize("description", VULKAN)
+def test_devices_of_vulkan_have_schedules_of_their_own(description: str) -> None:
+    """Within what the device has; what is guessed of the kernel is what it costs."""
+    form = VULKAN[description]
+    device = form.gpu(gpu_like(description, f"vulkan_{form.lanes}", 0))
+    assert device.name == {
+        "NVIDIA H200": "h200", "NVIDIA GeForce RTX 4070": "rtx3060", "AMD Radeon RX 7900 XTX (RADV NAVI31)": "rx7900xtx",
+        "AMD Radeon Graphics (RADV PHOENIX)": "rx7800xt", "Intel(R) Arc(tm) A770 Graphics (DG2)": "arca770",
+        "A device of nobody's": "rtx3060",
+    }[description]  # fmt: skip
+    scheduling = Scheduling.of(device)
+    for dtype in (F16, F32) if form.is_narrow else (F32,):
+        large, small = (scheduling.ranked(Sizes(dtype, *sizes)) for sizes in ((8192, 8192, 4096), (256, 64, 4096)))
+        if dtype == F16:
+            assert large[0].rows * large[0].columns > small[0].rows * small[0].columns
+        assert all(each.stages == 2 for each in large)
+        assert any(each.parts > 1 for each in small)
+        for schedule in {*large[:6], *small[:6]}:
+            rows, columns, channels = (300, 520, 1100)
+            kernel = contraction(product(dtype, rows, columns, channels), schedule)
+            verify(kernel)
+            assert form.render(kernel).kernel.shared_bytes <= form.shared
+            assert shared_of(schedule) == kernel.shared_bytes
+            counted = estimate(kernel, {}, device, usual(device)).seconds
+            guessed = guess(Sizes(dtype, rows, columns, channels), schedule, device, usual(device))
+            assert guessed == pytest.approx(counted, rel=0.3), schedule
+
+
 def test_larger_products_have_larger_blocks() -> None:
     scheduling = Scheduling.of(H200)
     small, large = (scheduling.schedules(Sizes(F16, size, size, 1024))[0] for size in (64, 8192))
@@ -82,7 +125,18 @@ def test_few_kernels_serve_all_sizes() -> None:
             together *= scheduling.seconds(known, scheduling.best(known, compiled))
             wanted *= scheduling.seconds(known, scheduling.schedules(known)[0])
         assert wanted <= together <= alone < 3 ** len(RANGE) * wanted
-        assert len(compiled) == 1 or together < alone * CLEARLY ** len(RANGE) * 1.001
+        assert any(each.parts == 1 for each in compiled)
+        assert len(compiled) == 1 or compiled[0].parts > 1 or together < alone * CLEARLY ** len(RANGE) * 1.001
+
+
+def test_large_images_have_whole_sums() -> None:
+    """Parts of an image's sums, added to its result, would be the largest memory of all."""
+    scheduling = Scheduling.of(H200)
+    for columns, depth in ((512, 4608), (256, 4608), (128, 1152)):
+        free = Sizes(F16, symbol("h") * 8 * symbol("w") * 8, columns, depth, 9)
+        for size in (64, 128):
+            known = free.bound({"h": size, "w": size})
+            assert scheduling.best(known, scheduling.schedules(free)).parts == 1
 
 
 def test_measurements_decide() -> None:

@@ -17,12 +17,15 @@ from small_models import dense_model, dense_result
 from software_device import counted
 
 import graphc
+from graphc.kernels.gpu import candidates
 from graphc.kernels.gpu.forms import Spirv, form_of
+from graphc.runtime import schedules as measured
 from graphc.runtime.compare import relative_error
 from graphc.runtime.devices import devices
 from graphc.runtime.profile import profile
+from graphc.runtime.schedules import tune_schedules
+from graphc.targets.ggml.generate import schedules
 from graphc.targets.ggml.generate.generate import generated
-from graphc.targets.ggml.run import launches
 
 DEVICE = "lavapipe0"
 BOUND = 3e-6
@@ -79,7 +82,7 @@ def test_each_kernel_has_its_time() -> None:
 
 def test_without_matrices_of_float16_products_are_of_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphc.backends.precision._chosen", "high")
-    monkeypatch.setattr(launches, "form_of", lambda *known: replace(form_of(*known), matrices=()))
+    monkeypatch.setattr(schedules, "form_of", lambda *known: replace(form_of(*known), matrices=()))
     with closing(graphc.compile(dense_model(), device=DEVICE)) as model:
         assert dense_error(model) < BOUND
         assert model.given_up == ""
@@ -96,7 +99,7 @@ def test_memory_limits_give_the_same_bits(tmp_path_factory: pytest.TempPathFacto
 
 
 def test_arguments_that_cannot_be_pushed_lie_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launches, "form_of", lambda *known: replace(form_of(*known), arguments=8))
+    monkeypatch.setattr(schedules, "form_of", lambda *known: replace(form_of(*known), arguments=8))
     before = counted().counts()["CmdUpdateBuffer"]
     with closing(graphc.compile(dense_model(), device=DEVICE)) as model:
         for rows in (5, 2, 5, 5, 5):
@@ -104,8 +107,41 @@ def test_arguments_that_cannot_be_pushed_lie_in_memory(monkeypatch: pytest.Monke
     assert counted().counts()["CmdUpdateBuffer"] > before
 
 
+def test_schedules_are_guessed_and_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As on GPUs; software follows fixed rules, because it takes long over large blocks."""
+    with (
+        closing(graphc.compile(dense_model(), device=DEVICE)) as model,
+        pytest.raises(graphc.GraphcError, match="fixed rules"),
+    ):
+        tune_schedules(model, {"x": X})
+    monkeypatch.setattr(Spirv, "guesses", property(lambda form: True))
+    small = {"ROWS": (16, 32, 64), "COLUMNS": (32,), "WARPS": ((16, 16), (8, 16)), "ROW_BYTES": {candidates.F32: (32,)}}
+    for name, values in small.items():
+        monkeypatch.setattr(candidates, name, values)
+    monkeypatch.setattr(measured, "CANDIDATES", 3)
+    monkeypatch.setattr(measured, "ROUNDS", 1)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with closing(graphc.compile(dense_model(), device=DEVICE)) as model:
+        assert dense_error(model) < BOUND
+        (found,) = tune_schedules(model, {"x": X})
+        assert len(found.seconds) >= 3
+        assert all(each.instruction.name.startswith("fma_4x4_") for each in found.seconds)
+        assert dense_error(model) < BOUND
+        device = schedules.device_of(model.executor.backends[0])
+        schedules.remember(device, {found.sizes: found.seconds})
+        assert device.path is not None
+        assert "vulkan_rtx" not in device.path.name
+        assert "-vulkan_sm_86-" in device.path.name
+    with closing(graphc.compile(dense_model(), device=DEVICE)) as model:
+        assert dense_error(model) < BOUND
+        launched = model.executor.launched
+        assert launched is not None
+        assert launched.generated.scheduling is not None
+        assert launched.generated.scheduling.measured.keys() == {found.sizes}
+
+
 def test_what_a_device_cannot_do_is_left_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launches, "form_of", lambda *known: replace(form_of(*known), threads=16))
+    monkeypatch.setattr(schedules, "form_of", lambda *known: replace(form_of(*known), threads=16))
     with closing(graphc.compile(dense_model(), device=DEVICE)) as model:
         assert dense_error(model) < BOUND
         assert model.executor.launched is not None
@@ -165,12 +201,17 @@ def test_the_validation_layer_has_nothing_to_say(
     except lavapipe.Missing as error:
         pytest.skip(str(error))
     errors = []
-    for name in ("tiny_cnn", "sd15_clip_small", "sd15_unet_small"):
+    for name, how in (
+        ("tiny_cnn", ""),
+        ("tiny_cnn", "guessed"),
+        ("sd15_clip_small", "guessed"),
+        ("sd15_unet_small", ""),
+    ):
         engine, inputs, expected = engine_of(tmp_path_factory, name)
         np.savez(tmp_path / "inputs.npz", **inputs)  # type: ignore[arg-type]
         command = [
             *lavapipe.loader(libraries), os.path.realpath(sys.executable), str(Path(__file__).with_name("vulkan_model.py")),
-            str(engine), precision,
+            str(engine), precision, how,
         ]  # fmt: skip
         environment = os.environ | lavapipe.settings(libraries, tmp_path, validate=True)
         environment |= {"GGML_VK_VISIBLE_DEVICES": "0", "GALLIVM_PERF": "nopt", "LP_NUM_THREADS": "2"}

@@ -15,10 +15,10 @@ import numpy as np
 
 from graphc.ir.types import F16, F32
 from graphc.kernels.gpu.analyse import MOST_REGISTERS, OTHER_REGISTERS, Cost
-from graphc.kernels.gpu.devices import Gpu
+from graphc.kernels.gpu.devices import VULKAN, Gpu
 from graphc.kernels.gpu.instructions import INSTRUCTIONS, UNTRIED, MatrixInstruction
 from graphc.kernels.gpu.roofline import Coefficients, combined, resident_blocks, sheet_terms
-from graphc.kernels.gpu.schedule import Schedule
+from graphc.kernels.gpu.schedule import PADDING, Schedule
 from graphc.shapes import Dim, integer, symbols
 
 ROWS, COLUMNS = (16, 32, 64, 128, 256), (32, 64, 128, 256)
@@ -32,6 +32,10 @@ FEWEST_WARPS, MOST_WARPS = 4, 8
 
 MOST_TOTALS = 128
 """Sums that a thread holds in registers."""
+
+SLACK = 8
+"""Registers that are counted and may not be needed: what is used in the loop and behind it is counted together, and of 256 that
+are counted for warps of 64 x 64, NVIDIA's assembler needs 238."""
 
 ROW_BYTES = {F16: (64, 128), F32: (128,)}
 """Of shared memory: what is copied of each row of the operands at a time. Of 64 bytes of float32, lanes would read different
@@ -100,6 +104,9 @@ class Sizes:
 
 def instructions_for(operand: np.dtype, gpu: Gpu) -> list[MatrixInstruction]:
     """What multiplies numbers of a type on a GPU."""
+    if gpu.instructions:
+        found = [INSTRUCTIONS[name] for name in gpu.instructions]
+        return [each for each in found if each.operand == operand]
     if operand == F32:
         names = ["fma_4x4"]
     elif gpu.architecture == "sm_75":
@@ -121,9 +128,17 @@ def candidates(operand: np.dtype, gpu: Gpu) -> Iterator[Schedule]:
             for warp, nbytes in itertools.product(warps_of(rows, columns, instruction), ROW_BYTES[operand]):
                 made = [
                     Schedule(rows, columns, nbytes // operand.itemsize, *warp, stages, 1, instruction)
-                    for stages in (TOGETHER_STAGES if together else STAGES)
+                    for stages in stages_of(instruction, gpu)
                 ]
                 yield from [each for each in made if each.refusal() is None and fits(each, gpu)][-MOST_STAGES:]
+
+
+def stages_of(instruction: MatrixInstruction, gpu: Gpu) -> tuple[int, ...]:
+    """Numbers of buffers that a product may have. Vulkan copies nothing behind a program's back: what is read in a step is there
+    at its end, so more buffers than two bring nothing."""
+    if gpu.architecture.startswith(VULKAN):
+        return STAGES[:1]
+    return TOGETHER_STAGES if instruction.together > 1 else STAGES
 
 
 def warps_of(rows: int, columns: int, instruction: MatrixInstruction) -> list[tuple[int, int]]:
@@ -144,38 +159,45 @@ def warps_of(rows: int, columns: int, instruction: MatrixInstruction) -> list[tu
 
 def fits(schedule: Schedule, gpu: Gpu) -> bool:
     """True if a multiprocessor can hold a block."""
-    registers = registers_of(schedule)
+    counted, registers = _counted_registers(schedule), registers_of(schedule)
     return (
-        registers < MOST_REGISTERS
+        counted <= gpu.thread_registers + SLACK
         and registers * schedule.threads <= gpu.registers
+        and schedule.threads <= gpu.block_threads
         and shared_of(schedule) <= gpu.block_shared
     )
 
 
 def shared_of(schedule: Schedule) -> int:
     """Bytes of shared memory: buffers of the operands, and where they were, rows of sums."""
-    buffers = (
-        schedule.stages * (schedule.rows + schedule.columns) * schedule.depth * schedule.instruction.operand.itemsize
-    )
-    return max(buffers, schedule.strip[0] * schedule.strip[1] * 4)
+    padding = PADDING if schedule.instruction.total.opaque else 0
+    row = schedule.depth * schedule.instruction.operand.itemsize + padding
+    buffers = schedule.stages * (schedule.rows + schedule.columns) * row
+    return max(buffers, schedule.strip[0] * (schedule.strip[1] * 4 + padding))
 
 
 def registers_of(schedule: Schedule) -> int:
     """About how many registers a thread needs."""
+    return min(_counted_registers(schedule), MOST_REGISTERS)
+
+
+def _counted_registers(schedule: Schedule) -> int:
     one, item = schedule.instruction, schedule.instruction.operand.itemsize
     totals = schedule.warp_rows * schedule.warp_columns // one.lanes
     operands = (schedule.repeat[0] * one.a.count + schedule.repeat[1] * one.b.count) * item // 4
     operands = operands if one.together == 1 else 0
     rows = 2 * schedule.strip[0] * schedule.strip[1] // schedule.threads
-    return min(totals + operands + rows + OTHER_REGISTERS, MOST_REGISTERS)
+    return totals + operands + rows + OTHER_REGISTERS
 
 
 def in_parts(schedule: Schedule, sizes: Sizes, gpu: Gpu) -> Iterator[Schedule]:
-    """A schedule, and where it gives a GPU too few blocks, the same with sums in parts."""
+    """A schedule, and where it gives a GPU too few blocks, the same with sums in parts; not with the largest warps, which would
+    need more parts than smaller ones, each as large as the result."""
     rows, columns, depth, batch = _numbers(sizes)
     blocks = -(-rows // schedule.rows) * -(-columns // schedule.columns) * batch
     steps = -(-depth // schedule.depth)
-    for parts in PARTS:
+    largest = (schedule.warp_rows, schedule.warp_columns) == WARPS[0]
+    for parts in PARTS if not largest else PARTS[:1]:
         if parts == 1 or (blocks * parts <= 4 * gpu.multiprocessors and steps >= FEWEST_STEPS * parts):
             found = replace(schedule, parts=parts)
             if sizes.take(found):

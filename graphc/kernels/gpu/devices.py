@@ -15,8 +15,9 @@ from graphc.errors import InputError
 @dataclass(frozen=True)
 class Gpu:
     """A GPU: multiprocessors, operations a second in float16 on tensor cores and in float32, bytes a second of its memory, and
-    its clock in Hz; bytes of its memory and of its second cache; bytes of shared memory, registers and threads of a
-    multiprocessor, and what one block may have of shared memory."""
+    its clock in Hz; bytes of its memory and of its last cache; bytes of shared memory, registers and threads of a
+    multiprocessor, and what one block may have of shared memory; registers of a thread and threads of a block at most; and the
+    `instructions` that multiply, by name, where a driver decides that and not the architecture."""
 
     name: str
     architecture: str
@@ -31,6 +32,9 @@ class Gpu:
     block_shared: int
     registers: int = 65536
     threads: int = 2048
+    thread_registers: int = 255
+    block_threads: int = 1024
+    instructions: tuple[str, ...] = ()
 
     @property
     def rates(self) -> str:
@@ -41,7 +45,7 @@ class Gpu:
     @property
     def discards(self) -> bool:
         """True if the second cache can forget what was written to it, without writing it to memory."""
-        return self.architecture != "sm_75"
+        return not self.architecture.startswith(VULKAN) and self.architecture != "sm_75"
 
     @property
     def cache_bandwidth(self) -> float:
@@ -53,6 +57,9 @@ class Gpu:
         """Bytes a second that all multiprocessors together read from shared memory: a word of each of 32 banks in a clock."""
         return self.multiprocessors * self.clock * 128
 
+
+VULKAN = "vulkan_"
+"""What architectures begin with where Vulkan runs the kernels."""
 
 CACHE_BYTES = 32
 """What a multiprocessor gets from the second cache in a clock. No data sheet has it: a sector in each clock is assumed."""
@@ -70,8 +77,29 @@ GPUS = {
         Gpu("h200", "sm_90", 132, 989e12, 67e12, 4800e9, 1.83e9, 141 << 30, 60 << 20, 228 << 10, 227 << 10),
     )
 }  # fmt: skip
-"""By name. Sources: NVIDIA's data sheets of T4, A100, H100 and H200, and its architecture papers of Turing, Ampere (GA102) and
-Ada (AD102); limits of multiprocessors from the table of compute capabilities in the CUDA programming guide."""
+"""Those that CUDA runs on, by name. Sources: NVIDIA's data sheets of T4, A100, H100 and H200, and its architecture papers of
+Turing, Ampere (GA102) and Ada (AD102); limits of multiprocessors from the table of compute capabilities in the CUDA programming
+guide."""
+
+_RDNA, _XE = (64 << 10, 64 << 10, 98304, 1024, 256), (128 << 10, 64 << 10, 131072, 1024, 128)
+"""What a multiprocessor and a block have."""
+
+OTHERS = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu("rx7800xt", "rdna3", 60, 74.6e12, 37.3e12, 624e9, 2.43e9, 16 << 30, 64 << 20, *_RDNA),
+        Gpu("rx7900xtx", "rdna3", 96, 122.8e12, 61.4e12, 960e9, 2.5e9, 24 << 30, 96 << 20, *_RDNA),
+        Gpu("rx9070xt", "rdna4", 64, 195e12, 48.7e12, 640e9, 2.97e9, 16 << 30, 64 << 20, *_RDNA),
+        Gpu("arca770", "xe1", 32, 137e12, 17.2e12, 560e9, 2.1e9, 16 << 30, 16 << 20, *_XE),
+        Gpu("arcb580", "xe2", 20, 116e12, 13.7e12, 456e9, 2.67e9, 12 << 30, 18 << 20, *_XE),
+    )
+}  # fmt: skip
+"""Those that Vulkan alone runs on. A multiprocessor is what AMD calls a compute unit, and Intel a core. Sources: AMD's and
+Intel's data sheets; registers, threads and shared memory from AMD's papers of RDNA and Intel's of Xe-HPG."""
+
+UNNAMED = {"radeon": "rx7800xt", "amd": "rx7800xt", "intel": "arcb580", "": "rtx3060"}
+"""What is expected of a device of Vulkan's whose data sheet is not here, by a word of its description: a middling one of its
+maker's."""
 
 
 def gpu_named(name: str) -> Gpu:
@@ -84,11 +112,13 @@ def gpu_named(name: str) -> Gpu:
 
 def gpu_like(description: str, architecture: str, multiprocessors: int) -> Gpu:
     """What is expected of a GPU at hand: the data sheet of the one that its driver describes ("NVIDIA H200"); of another, that
-    of the nearest architecture, with rates by the number of its multiprocessors."""
+    of the nearest architecture, with rates by the number of its multiprocessors, or of one of its maker's if it is Vulkan's."""
     words = _plain(description)
-    named = [gpu for gpu in GPUS.values() if gpu.name in words]
+    named = [gpu for gpu in (GPUS | OTHERS).values() if gpu.name in words]
     if named:
         return max(named, key=lambda gpu: len(gpu.name))
+    if architecture.startswith(VULKAN):
+        return (GPUS | OTHERS)[next(name for word, name in UNNAMED.items() if word in words)]
     number = int(re.sub(r"\D", "", architecture) or 0)
     nearest = min(GPUS.values(), key=lambda gpu: abs(int(gpu.architecture[3:]) - number))
     part = multiprocessors / nearest.multiprocessors if multiprocessors > 0 else 1.0
@@ -99,4 +129,4 @@ def gpu_like(description: str, architecture: str, multiprocessors: int) -> Gpu:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    return re.sub(r"\((r|tm)\)|[^a-z0-9]", "", name.lower())

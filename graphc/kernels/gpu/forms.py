@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from graphc.ir.types import F16
+from graphc.ir.types import F16, F32
+from graphc.kernels.gpu.candidates import shared_of
 from graphc.kernels.gpu.code import code_for
+from graphc.kernels.gpu.devices import VULKAN, Gpu
 from graphc.kernels.gpu.evaluate import KernelFault
 from graphc.kernels.gpu.instructions import INSTRUCTIONS, SHAPES, UNTRIED, MatrixInstruction
 from graphc.kernels.gpu.render import cuda, spirv
@@ -41,6 +43,15 @@ class Form(ABC):
     @abstractmethod
     def image(self, content: str | bytes) -> bytes:
         """What the device is given. Raises BuildError."""
+
+    @abstractmethod
+    def gpu(self, sheet: Gpu) -> Gpu:
+        """What is expected of a device with this data sheet, and what it has for kernels of this form."""
+
+    @property
+    @abstractmethod
+    def guesses(self) -> bool:
+        """True if schedules are guessed and measured, false if they follow fixed rules."""
 
     @abstractmethod
     def schedule(self, columns: Dim, dtype: np.dtype) -> Schedule:
@@ -84,6 +95,15 @@ class Text(Form):
         """See `Form`."""
         assert isinstance(content, str)
         return code_for(self.device, self.architecture, content)
+
+    def gpu(self, sheet: Gpu) -> Gpu:
+        """See `Form`."""
+        return replace(sheet, architecture=self.architecture)
+
+    @property
+    def guesses(self) -> bool:
+        """See `Form`."""
+        return True
 
     def schedule(self, columns: Dim, dtype: np.dtype) -> Schedule:
         """See `Form`."""
@@ -164,6 +184,19 @@ class Spirv(Form):
         names = ["coop_" + "x".join(map(str, each)) + f"_half{lanes}" for each in reversed(shapes)]
         return INSTRUCTIONS[names[0]] if names else None
 
+    def gpu(self, sheet: Gpu) -> Gpu:
+        """See `Form`."""
+        found = (self.instruction(F16), self.instruction(F32))
+        return replace(
+            sheet, architecture=f"{VULKAN}{sheet.architecture}", block_shared=self.shared, block_threads=self.threads,
+            shared=max(sheet.shared, self.shared), instructions=tuple(each.name for each in found if each is not None),
+        )  # fmt: skip
+
+    @property
+    def guesses(self) -> bool:
+        """See `Form`: not for software, which differs from any data sheet, and whose compilers take long over large blocks."""
+        return "fused" in self.abilities
+
     def schedule(self, columns: Dim, dtype: np.dtype) -> Schedule:
         """See `Form`: the first that fits twice into shared memory, so that two blocks can be there at once."""
         instruction = self.instruction(dtype)
@@ -174,16 +207,9 @@ class Spirv(Form):
         for rows, nbytes in BLOCKS[few]:
             depth = max(nbytes // instruction.operand.itemsize, instruction.k)
             schedule = parsed(f"m{rows}n{wide}k{depth} w{down}x{across} s2 z1 {instruction.name}")
-            if schedule.threads <= self.threads and 2 * self.bytes_for(schedule) <= self.shared:
+            if schedule.threads <= self.threads and 2 * shared_of(schedule) <= self.shared:
                 break
         return schedule
-
-    @staticmethod
-    def bytes_for(schedule: Schedule) -> int:
-        """Shared memory of a block."""
-        row = schedule.depth * schedule.instruction.operand.itemsize + 16
-        strip = schedule.warps[0] * schedule.instruction.m * (4 * schedule.columns + 16)
-        return max(schedule.stages * (schedule.rows + schedule.columns) * row, strip)
 
 
 CUDA = Text()
@@ -192,7 +218,7 @@ CUDA = Text()
 def form_of(device: str, known: Mapping[str, str]) -> Form:
     """How kernels are written for a device, by its name and what is known of it (`device_features`)."""
     architecture = known.get("ARCHITECTURE", "")
-    if not architecture.startswith("vulkan"):
+    if not architecture.startswith(VULKAN):
         return Text(device, architecture)
     return Spirv(
         lanes=int(known["LANES"]),

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from graphc.kernels.gpu.analyse import Cost, cost, registers
-from graphc.kernels.gpu.devices import Gpu
+from graphc.kernels.gpu.devices import VULKAN, Gpu
 from graphc.kernels.gpu.tile import TileKernel
 from graphc.shapes import integer
 
@@ -78,7 +78,7 @@ class Estimate:
 
 def usual(gpu: Gpu) -> Coefficients:
     """What is expected of a GPU of which nothing was measured."""
-    return USUAL.get(gpu.architecture, Coefficients())
+    return USUAL.get(gpu.architecture.removeprefix(VULKAN), Coefficients())
 
 
 def estimate(

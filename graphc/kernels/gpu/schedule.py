@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from graphc.errors import GraphcError
 from graphc.kernels.gpu.instructions import INSTRUCTIONS, MatrixInstruction
 
+PADDING = 16
+"""Bytes behind each row of shared memory that an instruction reads as it likes, so that neighbouring rows lie in other banks."""
+
 STRIP_COLUMNS = (64, 32)
 """Of a strip where a warp has all columns: so many float32 that rows of 16 bits are whole sectors, or whole lines, of caches."""
 

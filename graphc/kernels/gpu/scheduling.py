@@ -111,14 +111,18 @@ class Scheduling:
         return schedule.instruction in instructions_for(operand, self.gpu) and fits(schedule, self.gpu)
 
     def _for_free(self, sizes: Sizes) -> list[Schedule]:
-        """A few schedules that serve all sizes; those that were measured to be the fastest for some are always among them."""
+        """A few schedules that serve all sizes; those that were measured to be the fastest for some are always among them. One of
+        them has whole sums: parts of the sums of an image, which may be of any size, would need several times its memory."""
         samples = [_sample(sizes, size) for size in RANGE]
         offered = {self.ranked(each)[0] for each in samples}
         times = {each: [self.seconds(sample, each) for sample in samples] for each in sorted(offered, key=str)}
         chosen: list[Schedule] = []
+        whole = [each for each in times if each.parts == 1]
         while len(chosen) < min(MOST_WAYS, len(times)):
-            found = min(times, key=lambda each: _mean([*chosen, each], times))
-            if chosen and _mean([*chosen, found], times) > CLEARLY * _mean(chosen, times):
+            lacking = bool(whole) and all(each.parts > 1 for each in chosen)
+            among = whole if lacking and len(chosen) == MOST_WAYS - 1 else times
+            found = min(among, key=lambda each: _mean([*chosen, each], times))
+            if chosen and not lacking and _mean([*chosen, found], times) > CLEARLY * _mean(chosen, times):
                 break
             chosen.append(found)
         known = [self.ranked(each)[0] for each in self.measured if _may_be(each, sizes)]

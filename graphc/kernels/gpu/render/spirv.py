@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from graphc.ir.types import BF16, F16, I64
 from graphc.kernels.gpu.render.spirv_memory import LEAST_PUSHED
@@ -143,20 +144,26 @@ class _Writer(Together):
 
     def read_at(self, source: Global, offset: Scalar, where: Scalar | None, width: int) -> list[int]:
         """Neighbours of a tensor, as words, or zeros where the condition does not hold."""
+        piece, valid = self.piece_at(source, offset, where, width)
+        nbytes = width * source.dtype.itemsize
+        return self.words_of(self.piece_or_zero(piece, valid, nbytes), nbytes)
+
+    def piece_at(self, source: Global, offset: Scalar, where: Scalar | None, width: int) -> tuple[int, int | None]:
+        """Neighbours of a tensor as a piece, and the condition under which it counts, else it is zero; None if it always does."""
         nbytes = width * source.dtype.itemsize
         place = self.shifted(self.value(offset, "i32"), width)
         if where is None:
-            return self.read_words(source, place, nbytes)
+            return self.read_piece(source, place, nbytes), None
         valid, zero = self.value(where), self.module.number(0)
         if (lower_bound(source.size) or 0) >= width and where.total:
-            safe = self.choice("i32", valid, place, zero)
-            return [self.choice("i32", valid, each, zero) for each in self.read_words(source, safe, nbytes)]
+            return self.read_piece(source, self.choice("i32", valid, place, zero), nbytes), valid
         outer = self.block
         self.block = inner = Block(self.module, outer)
-        found = self.read_words(source, place, nbytes)
+        found = self.read_piece(source, place, nbytes)
         self.block, before = outer, outer.label
         outer.choose(valid, inner)
-        return [self.make("i32", "Phi", zero, before, each, inner.label) for each in found]
+        kind = self.word_type(nbytes)
+        return self.block.make("Phi", kind, self.module.null(kind), before, found, inner.label), None
 
     def write_at(self, target: Global, offset: Scalar, where: Scalar | None, values: Sequence[int]) -> None:
         """Write numbers to a tensor where a condition holds."""
@@ -194,11 +201,10 @@ class _Writer(Together):
             row, column = chunk // across, chunk % across * width
             self.bind(it.target.shape, row, column)
             inside = None if first + self.kernel.threads <= total else self.value(chunk < index(total))
-            found = self.read_at(
-                it.source, it.offset, _both(it.where, None if inside is None else chunk < index(total)), width
-            )
+            where = _both(it.where, None if inside is None else chunk < index(total))
+            found, valid = self.piece_at(it.source, it.offset, where, width)
             to = self.value(self.shared_index(it.target, it.stage, row, column, nbytes))
-            self.pending.append(lambda to=to, found=found, inside=inside: self.arrive(to, found, nbytes, inside))  # type: ignore[misc]
+            self.pending.append(partial(self.arrive, to, found, valid, nbytes, inside))
 
     def do_commit(self, it: Commit) -> None:
         pass

@@ -6,7 +6,7 @@ from graphc.kernels.gpu.render.spirv_memory import NON_PRIVATE
 from graphc.kernels.gpu.render.spirv_module import Block
 from graphc.kernels.gpu.render.spirv_numbers import kind_in_registers
 from graphc.kernels.gpu.render.spirv_tiles import Tiles, register_count
-from graphc.kernels.gpu.tile import Get, Multiply, Put, Shared, Tile
+from graphc.kernels.gpu.tile import CHUNK, Get, Multiply, Put, Shared, Tile
 from graphc.kernels.nest import walk
 from graphc.kernels.scalar import Scalar
 
@@ -43,14 +43,12 @@ class Matrices(Tiles):
                 )
 
     def matrix_place(self, shared: Shared, stage: Scalar, row: Scalar, column: Scalar) -> tuple[int, int]:
-        """A pointer to where a matrix begins in shared memory, and the elements from a row to the next."""
+        """A pointer to where a matrix begins in shared memory, and the pieces of 16 bytes from a row to the next. All else reads
+        and writes such pieces too: then drivers see that rows begin where vectors may, and that shared memory is one array."""
         if shared.swizzle.mask or shared.swizzle.fold:
             raise self.fault(f"matrices that subgroups hold cannot be in {shared.name}, whose rows are not in order")
-        item = shared.dtype.itemsize
-        pointer = self.shared_pointer(item, self.module.real(8 * item))
-        return self.piece(
-            pointer, self.value(self.shared_index(shared, stage, row, column, item))
-        ), shared.pitch // item
+        begin = self.value(self.shared_index(shared, stage, row, column, CHUNK))
+        return self.piece(self.shared_pointer(CHUNK), begin), shared.pitch // CHUNK
 
     def get_matrices(self, it: Get) -> None:
         """Read matrices. What belongs to the second operand has a row in memory for each of its columns."""

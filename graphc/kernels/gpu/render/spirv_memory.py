@@ -57,17 +57,16 @@ class Memory(Values):
             self.views[key] = self.module.fresh()
         return self.module.pointer("PhysicalStorageBuffer", element), self.views[key]
 
-    def shared_pointer(self, nbytes: int, element: int | None = None) -> tuple[int, int]:
-        """The same for shared memory, of pieces of a type if one is given."""
+    def shared_pointer(self, nbytes: int) -> tuple[int, int]:
+        """The same for shared memory."""
         module = self.module
         module.need("WorkgroupMemoryExplicitLayoutKHR", "SPV_KHR_workgroup_memory_explicit_layout")
         if nbytes < 4:
             module.need(f"WorkgroupMemoryExplicitLayout{SMALL[nbytes]}KHR")
-        element = self.word_type(nbytes) if element is None else element
+        element = self.word_type(nbytes)
         if element not in self.seen:
             block = module.array_block(element, nbytes, -(-self.kernel.shared_bytes // CHUNK) * CHUNK // nbytes)
             self.seen[element] = module.variable("Workgroup", block)
-            module.decorate(self.seen[element], "Aliased")
         return module.pointer("Workgroup", element), self.seen[element]
 
     def shared_words(self, index: int, nbytes: int) -> list[int]:
@@ -95,13 +94,25 @@ class Memory(Values):
         """A piece of a tensor, or of shared memory, as words; a small one as the lowest bits of one."""
         if at is None and not self.is_seen:
             return [self.make("i32", "Load", each, NON_PRIVATE) for each in self.shared_words(index, nbytes)]
+        return self.words_of(self.read_piece(at, index, nbytes), nbytes)
+
+    def read_piece(self, at: Global | None, index: int, nbytes: int) -> int:
+        """The same as one value."""
         pointer = self.shared_pointer(nbytes) if at is None else self.tensor_pointer(at, nbytes)
         access = [NON_PRIVATE] if at is None else self.access(at, nbytes)
-        found = self.block.make("Load", self.word_type(nbytes), self.piece(pointer, index), *access)
+        return self.block.make("Load", self.word_type(nbytes), self.piece(pointer, index), *access)
+
+    def words_of(self, piece: int, nbytes: int) -> list[int]:
+        """The words of a piece."""
         if nbytes < 4:
-            return [self.make("i32", "UConvert", found)]
+            return [self.make("i32", "UConvert", piece)]
         count = nbytes // 4
-        return [found] if count == 1 else [self.make("i32", "CompositeExtract", found, place) for place in range(count)]
+        return [piece] if count == 1 else [self.make("i32", "CompositeExtract", piece, place) for place in range(count)]
+
+    def piece_or_zero(self, piece: int, valid: int | None, nbytes: int) -> int:
+        """A piece where a condition holds, if there is one."""
+        kind = self.word_type(nbytes)
+        return piece if valid is None else self.block.make("Select", kind, valid, piece, self.module.null(kind))
 
     def write_words(self, at: Global | None, index: int, nbytes: int, parts: Sequence[int]) -> None:
         """Write words, or the lowest bits of one."""
@@ -109,10 +120,14 @@ class Memory(Values):
             for place, part in zip(self.shared_words(index, nbytes), parts, strict=True):
                 self.block.do("Store", place, part, NON_PRIVATE)
             return
-        pointer = self.shared_pointer(nbytes) if at is None else self.tensor_pointer(at, nbytes)
         kind, value = self.word_type(nbytes), parts[0]
         if nbytes != 4:
             value = self.block.make("UConvert" if nbytes < 4 else "CompositeConstruct", kind, *parts)
+        self.write_piece(at, index, nbytes, value)
+
+    def write_piece(self, at: Global | None, index: int, nbytes: int, value: int) -> None:
+        """Write a piece that is one value."""
+        pointer = self.shared_pointer(nbytes) if at is None else self.tensor_pointer(at, nbytes)
         access = [NON_PRIVATE] if at is None else self.access(at, nbytes)
         self.block.do("Store", self.piece(pointer, index), value, *access)
 
@@ -187,6 +202,8 @@ class Memory(Values):
             pointer, access = module.fresh(), [ALIGNED, 8 if type == address else 4] if used > self.pushed else []
             found += words("AccessChain", module.pointer(where, type), pointer, given, module.number(place))
             found += words("Load", type, number, pointer, *access)
+        for seen in self.seen.values() if len(self.seen) > 1 else ():
+            module.decorate(seen, "Aliased")
         for (tensor, nbytes), view in self.views.items():
             pointer = module.pointer("PhysicalStorageBuffer", module.array_block(self.word_type(nbytes), nbytes))
             found += words("Bitcast", pointer, view, self.addresses[tensor])

@@ -13,7 +13,7 @@ OPCODES = {
     "Extension": 10, "Name": 5, "ModuleProcessed": 330,
     "TypeVoid": 19, "TypeBool": 20, "TypeInt": 21, "TypeFloat": 22, "TypeVector": 23, "TypeArray": 28, "TypeRuntimeArray": 29,
     "TypeStruct": 30, "TypePointer": 32, "TypeFunction": 33, "TypeCooperativeMatrixKHR": 4456,
-    "ConstantTrue": 41, "ConstantFalse": 42, "Constant": 43, "ConstantComposite": 44, "Undef": 1,
+    "ConstantTrue": 41, "ConstantFalse": 42, "Constant": 43, "ConstantComposite": 44, "ConstantNull": 46, "Undef": 1,
     "Function": 54, "FunctionEnd": 56, "Variable": 59, "Load": 61, "Store": 62, "AccessChain": 65,
     "Decorate": 71, "MemberDecorate": 72,
     "CompositeConstruct": 80, "CompositeExtract": 81,
@@ -208,6 +208,10 @@ class Module:
     def truth(self, value: bool) -> int:
         """A truth value."""
         return self.declared("ConstantTrue" if value else "ConstantFalse", type=self.truth_value())
+
+    def null(self, type: int) -> int:
+        """Zeros of a type."""
+        return self.declared("ConstantNull", type=type)
 
     def splat(self, type: int, value: int) -> int:
         """A matrix or vector of one value."""

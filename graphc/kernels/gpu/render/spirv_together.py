@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -39,12 +40,22 @@ class Together(Matrices, ABC):
         """A number that a type holds in another type."""
         return value if source == target else self.cast(value, kind_in_registers(source), source, target)
 
-    def arrive(self, to: int, found: Sequence[int], nbytes: int, inside: int | None) -> None:
-        """Write what was read to shared memory."""
+    def arrive(self, to: int, found: int, valid: int | None, nbytes: int, inside: int | None) -> None:
+        """Write what was read to shared memory. Nothing looks at it before, so nothing waits for it before."""
+        with self.guarded(inside):
+            piece = self.piece_or_zero(found, valid, nbytes)
+            if self.is_seen:
+                self.write_piece(None, to, nbytes, piece)
+            else:
+                self.write_words(None, to, nbytes, self.words_of(piece, nbytes))
+
+    @contextmanager
+    def guarded(self, inside: int | None) -> Iterator[None]:
+        """Write where a condition holds, if there is one."""
         outer = self.block
         if inside is not None:
             self.block = Block(self.module, outer)
-        self.write_words(None, to, nbytes, found)
+        yield
         if inside is not None:
             inner, self.block = self.block, outer
             outer.choose(inside, inner)
@@ -84,7 +95,8 @@ class Together(Matrices, ABC):
         for register, row, column in self.groups(target, 1):
             along = row if it.axis == 1 else column
             to = self.value(self.shared_index(scratch, zero, digit, along, nbytes))
-            self.arrive(to, self.packed([self.held(target, register)], dtype), nbytes, first)
+            with self.guarded(first):
+                self.write_words(None, to, nbytes, self.packed([self.held(target, register)], dtype))
         self.do_barrier(Barrier())
         for register, row, column in self.groups(target, 1):
             along, values = row if it.axis == 1 else column, []

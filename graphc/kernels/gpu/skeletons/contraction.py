@@ -17,7 +17,7 @@ import numpy as np
 
 from graphc.ir.types import F32, I64
 from graphc.kernels.gpu.layout import Layout, spread
-from graphc.kernels.gpu.schedule import Schedule, ScheduleError
+from graphc.kernels.gpu.schedule import PADDING, Schedule, ScheduleError
 from graphc.kernels.gpu.skeletons.operands import Computed, Products, RowPlace, Rows, tensors_of
 from graphc.kernels.gpu.skeletons.pointwise import largest_width
 from graphc.kernels.gpu.skeletons.results import Columns, Out, second_operands, tensors_beside
@@ -360,9 +360,6 @@ class _Contraction:
 
 FLOATS = 4
 """Numbers of float32 that are read or written at once: 16 bytes."""
-
-PADDING = 16
-"""Bytes behind each row of shared memory that an instruction reads as it likes, so that neighbouring rows lie in other banks."""
 
 
 def row_swizzle(pitch: int) -> Swizzle:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,9 @@ from graphc.files import replacing
 from graphc.ggml_library import ggml
 from graphc.ir.types import F16, F32
 from graphc.kernels.gpu.candidates import Sizes, terms_of
-from graphc.kernels.gpu.devices import Gpu, gpu_like
+from graphc.kernels.gpu.devices import VULKAN, Gpu, gpu_like
 from graphc.kernels.gpu.fitting import fitted
+from graphc.kernels.gpu.forms import Form, form_of
 from graphc.kernels.gpu.roofline import Coefficients, usual
 from graphc.kernels.gpu.schedule import Schedule, ScheduleError, parsed
 from graphc.kernels.gpu.scheduling import Scheduling
@@ -34,8 +35,21 @@ from graphc.kernels.gpu.scheduling import Scheduling
 KEPT_IN = "schedules"
 """The folder of the cache."""
 
-TEXTS = ("skeletons/contraction.py", "render/cuda.py", "render/together.py", "render/writer.py", "dialect/matrices.h")
-"""What the speed of a contraction depends on besides the device and the schedule: another text makes measurements void."""
+TEXTS = {
+    False: (
+        "skeletons/contraction.py",
+        "render/cuda.py",
+        "render/together.py",
+        "render/writer.py",
+        "dialect/matrices.h",
+    ),
+    True: (
+        "skeletons/contraction.py",
+        *(f"render/spirv{part}.py" for part in ("", "_memory", "_matrices", "_together")),
+    ),
+}
+"""What the speed of a contraction depends on besides the device and the schedule, by whether the device is Vulkan's: another text
+makes measurements void."""
 
 HEAD = re.compile(
     r"# (?P<description>.*), (?P<architecture>\w+), (?P<multiprocessors>\d+) multiprocessors; measured by graphc tune"
@@ -71,20 +85,25 @@ def device_of(backend: Any) -> Device:
     """The device of a backend."""
     handle = ggml.ggml_backend_get_device(backend)
     description = ggml.ggml_backend_dev_description(handle).decode()
-    said = device_features(handle)
-    architecture, count = said.get("ARCHITECTURE", ""), int(said.get("MULTIPROCESSORS", 0))
+    form, said = form_for(handle), device_features(handle)
+    count = int(said.get("MULTIPROCESSORS", 0))
     slug = re.sub(r"\W+", "-", description.lower()).strip("-")[:40]
-    gpu = replace(gpu_like(description, architecture, count), architecture=architecture)
+    gpu = form.gpu(gpu_like(description, said.get("ARCHITECTURE", ""), count))
     try:
-        return Device(description, gpu, cache_folder(KEPT_IN) / f"{slug}-{architecture}-{count}-{_texts()}.txt")
+        return Device(description, gpu, cache_folder(KEPT_IN) / f"{slug}-{gpu.architecture}-{count}-{_texts(gpu)}.txt")
     except OSError:  # there is no cache
         return Device(description, gpu, None)
 
 
+def form_for(device: Any) -> Form:
+    """How kernels are written for a device, ggml's handle."""
+    return form_of(ggml.ggml_backend_dev_name(device).decode(), device_features(device))
+
+
 def scheduling_for(backend: Any) -> Scheduling | None:
-    """The schedules for a backend's device, by what was measured there or on its relatives; None for one that is not NVIDIA's."""
+    """The schedules for a backend's device, by what was measured there or on its relatives; None for one of fixed rules."""
     device = device_of(backend)
-    if not device.gpu.architecture.startswith("sm_"):
+    if not form_for(ggml.ggml_backend_get_device(backend)).guesses:
         return None
     measured = read(device.path) if device.path is not None else {}
     return Scheduling(device.gpu, refitted(device, measured), measured)
@@ -99,7 +118,7 @@ def _inherited(device: Device) -> Coefficients:
     """What is believed of a device before anything was measured on it: what is the middle among its relatives, which are devices
     of its architecture, or what is usual."""
     found = []
-    relatives = f"*-{device.gpu.architecture}-*-{_texts()}.txt"
+    relatives = f"*-{device.gpu.architecture}-*-{_texts(device.gpu)}.txt"
     for path in sorted(device.path.parent.glob(relatives)) if device.path is not None else ():
         if path == device.path or not (lines := read(path)):
             continue
@@ -183,7 +202,7 @@ def _lines(found: Lines) -> Iterable[str]:
             yield f"{sizes} by {schedule}: {seconds:.4g}"
 
 
-def _texts() -> str:
+def _texts(gpu: Gpu) -> str:
     """A checksum of what kernels are made of."""
-    folder = files("graphc.kernels.gpu")
-    return hashlib.sha256(b"\0".join(folder.joinpath(*name.split("/")).read_bytes() for name in TEXTS)).hexdigest()[:8]
+    folder, names = files("graphc.kernels.gpu"), TEXTS[gpu.architecture.startswith(VULKAN)]
+    return hashlib.sha256(b"\0".join(folder.joinpath(*name.split("/")).read_bytes() for name in names)).hexdigest()[:8]

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from graphc.backends.generated import device_features
 from graphc.backends.launches import Counters, Kernel, Module, Place, Scratch, Value, Work
 from graphc.backends.launches import Launch as DeviceLaunch
 from graphc.backends.precision import is_exact
@@ -18,13 +17,13 @@ from graphc.errors import BuildError
 from graphc.ggml_library import ggml
 from graphc.kernels.gpu.code import best_target
 from graphc.kernels.gpu.dialect import Divisor
-from graphc.kernels.gpu.forms import Form, Rendered, Text, form_of
+from graphc.kernels.gpu.forms import Rendered, Text
 from graphc.kernels.gpu.launch import arguments, grid
 from graphc.kernels.gpu.schedule import Schedule
 from graphc.shapes import integer
 from graphc.targets.ggml.generate.folder import read_kernels
 from graphc.targets.ggml.generate.generate import Generated, generated
-from graphc.targets.ggml.generate.schedules import scheduling_for
+from graphc.targets.ggml.generate.schedules import form_for, scheduling_for
 from graphc.targets.ggml.program.device_code import DeviceCode, checksum
 from graphc.targets.ggml.program.launch import COUNTERS_TENSOR, SCRATCH_TENSOR, Choice, Launch, Launches
 from graphc.targets.ggml.program.program import Call, Program
@@ -32,11 +31,6 @@ from graphc.targets.ggml.run.device.devices import default_threads
 
 OWN: Mapping[int, Scratch | Counters] = {SCRATCH_TENSOR: Scratch(), COUNTERS_TENSOR: Counters()}
 """What is no tensor, by what stands for it."""
-
-
-def form_for(device: Any) -> Form:
-    """How kernels are written for a device, ggml's handle."""
-    return form_of(ggml.ggml_backend_dev_name(device).decode(), device_features(device))
 
 
 def launched(program: Program, backend: Any, folder: Path | None, trust: bool) -> LaunchedKernels:
