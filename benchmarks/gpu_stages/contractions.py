@@ -136,7 +136,7 @@ class Device:
     def code(self, step: Rendered) -> bytes:
         """What the device loads."""
         ((content, _),) = self.form.files([step], compilers=1)
-        return self.form.image(content)
+        return self.form.images(content)[-1]
 
     def measured(
         self, step: Rendered, code: bytes, arrays: Sequence[np.ndarray], result: np.ndarray

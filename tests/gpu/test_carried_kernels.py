@@ -16,6 +16,7 @@ from graphc.compiler import compile_program
 from graphc.errors import BuildError, EngineError
 from graphc.kernels.gpu.code import best_target
 from graphc.kernels.gpu.compile import find_toolchain
+from graphc.kernels.gpu.forms import Text
 from graphc.targets.ggml.engine import read_engine
 from graphc.targets.ggml.generate import compiled
 
@@ -41,7 +42,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(*_: object) -> bytes:
+    def none(*_: object) -> list[bytes]:
         raise BuildError("there is no compiler for GPU kernels")
 
     monkeypatch.setattr("graphc.kernels.gpu.forms.code_for", none)
@@ -175,3 +176,24 @@ def test_devices_say_what_compiles_kernels(graphc_command, toolchain: str, monke
     said = graphc_command("devices").out
     assert "emulated0 (generated)  GPU" in said
     assert f"generated kernels are compiled by: {toolchain or 'nothing that is here; pip install ziglang'}" in said
+
+
+def test_what_a_driver_does_not_take_it_compiles_itself(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Code that an assembler made may be of another format than an older driver reads; behind it comes PTX."""
+    fake()
+    images = Text.images
+
+    def offered(form: Text, content: str | bytes) -> list[bytes]:
+        return [b"\x7fELF of another driver", *images(form, content)]
+
+    monkeypatch.setattr(Text, "images", offered)
+    with closing(graphc.compile(dense_model(), device=DEVICE)) as model:
+        found = model.run(x=X)
+    for array, expected in zip((found["scores"], found["product"]), dense_result(X), strict=True):
+        np.testing.assert_allclose(array, expected, rtol=0, atol=1e-5)
+    assert "the driver does not take what ptxas made, and compiles PTX itself" in caplog.text
+    monkeypatch.setattr(Text, "images", lambda form, content: [*images(form, content), b"never looked at"])
+    with closing(graphc.compile(dense_model(), device=DEVICE)) as model:
+        np.testing.assert_array_equal(model.run(x=X)["scores"], found["scores"])

@@ -9,10 +9,13 @@ import pytest
 from convolutions import CONVOLUTION
 
 from graphc.errors import BuildError
+from graphc.kernels.gpu import assemble, code
 from graphc.kernels.gpu import compile as gpu_compile
+from graphc.kernels.gpu.assemble import find_assembler
+from graphc.kernels.gpu.code import code_for
 from graphc.kernels.gpu.compile import TARGETS, TOOLCHAINS, compile_ptx
 from graphc.kernels.gpu.dialect import FOLDER
-from graphc.kernels.gpu.registers import Resources, find_assembler, parsed, resources
+from graphc.kernels.gpu.registers import Resources, parsed, resources
 
 EVERY = (Path(__file__).parent / "programs" / "every_function.cu").read_text()
 
@@ -87,6 +90,44 @@ def test_the_assembler_takes_what_clang_wrote(target):
     assert found.registers <= 128, "two blocks of 256 threads share 65,536"
     if target != "sm_75":  # which has no asynchronous copies, and holds what it loads in registers
         assert (found.spilled, found.reloaded, found.stack) == (0, 0, 0)
+
+
+@needs_assembler
+def test_code_for_one_architecture_is_assembled_and_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cubin, ptx = code_for("cuda0", "sm_87", CONVOLUTION)
+    assert cubin.startswith(b"\x7fELF")
+    assert b".target sm_86\n" in ptx
+    assert b"convolution" in cubin
+    monkeypatch.setattr(assemble.subprocess, "run", lambda *given, **more: pytest.fail("it is in the cache"))
+    assert code_for("cuda0", "sm_87", CONVOLUTION) == [cubin, ptx]
+
+
+@needs_assembler
+def test_code_that_no_later_architecture_runs(monkeypatch):
+    asked = []
+    monkeypatch.setattr(code, "assembled", lambda ptx, architecture: asked.append(architecture))
+    code.images_of("", "sm_90", "sm_90a")
+    code.images_of("", "sm_90", "sm_90")
+    assert asked == ["sm_90a", "sm_90"]
+
+
+def test_without_an_assembler_there_is_ptx(monkeypatch):
+    monkeypatch.setattr(assemble, "find_assembler", lambda: None)
+    (ptx,) = code_for("cuda0", "sm_80", CONVOLUTION)
+    assert ptx.endswith(b"\0")
+
+
+def test_an_assembler_that_is_too_old_is_named(monkeypatch, tmp_path, caplog):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    old = tmp_path / "ptxas"
+    old.write_text(
+        "#!/bin/sh\necho \"ptxas fatal   : Value 'sm_80' is not defined for option 'gpu-name'\" >&2\nexit 255\n"
+    )
+    old.chmod(0o755)
+    monkeypatch.setattr(assemble, "find_assembler", lambda: old)
+    assert len(code_for("cuda0", "sm_80", CONVOLUTION)) == 1
+    assert f"{old} cannot be used for sm_80, and the driver compiles PTX itself: ptxas fatal" in caplog.text
 
 
 def test_what_the_assembler_says_is_read():

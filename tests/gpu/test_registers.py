@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from standard_kernels import kernels_of_several_warps, standard_kernels
 
+from graphc.kernels.gpu.assemble import find_assembler
 from graphc.kernels.gpu.compile import TOOLCHAINS, compile_ptx
-from graphc.kernels.gpu.registers import Resources, find_assembler, resources
+from graphc.kernels.gpu.registers import Resources, resources
 from graphc.kernels.gpu.render.cuda import file_of, render
 from graphc.kernels.gpu.verify import verify
 

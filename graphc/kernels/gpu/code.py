@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphc.errors import BuildError
+from graphc.kernels.gpu.assemble import assembled
 from graphc.kernels.gpu.compile import TARGETS, compile_ptx
 from graphc.kernels.gpu.emulate import emulated_image
 
 
-def code_for(device: str, architecture: str, text: str) -> bytes:
-    """What a device of this name and architecture (sm_90) takes for a text of the dialect. Raises BuildError."""
+def code_for(device: str, architecture: str, text: str) -> list[bytes]:
+    """What a device of this name and architecture (sm_90) takes for a text of the dialect, in the order in which it is offered:
+    what NVIDIA's assembler makes for it alone, where there is one, and PTX. Raises BuildError."""
     if device.startswith("emulated"):
-        return emulated_image(text)
-    return compile_ptx(text, target_for(architecture, text)).encode() + b"\0"
+        return [emulated_image(text)]
+    target = target_for(architecture, text)
+    return images_of(compile_ptx(text, target), architecture, target)
+
+
+def images_of(ptx: str, architecture: str, target: str) -> list[bytes]:
+    """The same for PTX of a target."""
+    found = assembled(ptx, architecture if TARGETS[target].portable else target)
+    return [*([] if found is None else [found]), ptx.encode() + b"\0"]
 
 
 OF_ONE_ARCHITECTURE = "wgmma_"

@@ -41,8 +41,8 @@ class Form(ABC):
         """What is loaded at once, with the names of the kernels in it, for so many compilers that run at once."""
 
     @abstractmethod
-    def image(self, content: str | bytes) -> bytes:
-        """What the device is given. Raises BuildError."""
+    def images(self, content: str | bytes) -> list[bytes]:
+        """What the device is given; where it refuses that, the next. Raises BuildError."""
 
     @abstractmethod
     def gpu(self, sheet: Gpu) -> Gpu:
@@ -91,7 +91,7 @@ class Text(Form):
         parts = [kernels[first::count] for first in range(count)]
         return [(cuda.file_of(part), [each.kernel.name for each in part]) for part in parts]
 
-    def image(self, content: str | bytes) -> bytes:
+    def images(self, content: str | bytes) -> list[bytes]:
         """See `Form`."""
         assert isinstance(content, str)
         return code_for(self.device, self.architecture, content)
@@ -161,10 +161,10 @@ class Spirv(Form):
         """See `Form`: one for each kernel."""
         return [(each.code, [each.kernel.name]) for each in kernels]
 
-    def image(self, content: str | bytes) -> bytes:
+    def images(self, content: str | bytes) -> list[bytes]:
         """See `Form`."""
         assert isinstance(content, bytes)
-        return content
+        return [content]
 
     @property
     def is_narrow(self) -> bool:

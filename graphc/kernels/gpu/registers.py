@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
 from graphc.errors import BuildError
-from graphc.kernels.gpu.compile import TIME_LIMIT, find_tool
-
-PACKAGES = "nvidia"
-"""The namespace in which the package `nvidia-cuda-nvcc` has its programs, in folders like `cu13/bin`."""
+from graphc.kernels.gpu.assemble import find_assembler
+from graphc.kernels.gpu.compile import TIME_LIMIT
 
 
 @dataclass(frozen=True)
@@ -26,17 +22,6 @@ class Resources:
     reloaded: int
     stack: int
     shared: int
-
-
-def find_assembler() -> Path | None:
-    """`ptxas`: of CUDA's toolkit, or of the package `nvidia-cuda-nvcc`; None if neither is installed."""
-    found = find_tool("ptxas")
-    if found is not None:
-        return found
-    package = importlib.util.find_spec(PACKAGES)
-    folders = package.submodule_search_locations if package is not None else None
-    programs = (path for folder in folders or () for path in sorted(Path(folder).glob("cu*/bin/ptxas*")))
-    return next(programs, None)
 
 
 def resources(ptx: str, target: str) -> dict[str, Resources]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from graphc.backends.generated import DeviceError
 from graphc.backends.launches import Counters, Kernel, Module, Place, Scratch, Value, Work
 from graphc.backends.launches import Launch as DeviceLaunch
 from graphc.backends.precision import is_exact
@@ -57,14 +58,23 @@ class LaunchedKernels:
         """Kernels as they are generated."""
         images = self._images(kernels, trust)
         with ThreadPoolExecutor() as pool:  # drivers compile them, which takes longer than making them
-            modules = list(pool.map(lambda image: Module(self.device, image), [image for image, _ in images]))
+            modules = list(pool.map(self._module, [each for each, _ in images]))
         return {
             name: module.kernel(name, kernels[name].kernel.shared_bytes)
             for module, (_, names) in zip(modules, images, strict=True)
             for name in names
         }
 
-    def _images(self, kernels: Mapping[str, Rendered], trust: bool) -> list[tuple[bytes, list[str]]]:
+    def _module(self, images: Sequence[bytes]) -> Module:
+        """The first of some forms of the same code that the device takes. Raises DeviceError."""
+        for each in images[:-1]:
+            try:
+                return Module(self.device, each)
+            except DeviceError as error:
+                warn_once(f"the driver does not take what ptxas made, and compiles PTX itself: {error}")
+        return Module(self.device, images[-1])
+
+    def _images(self, kernels: Mapping[str, Rendered], trust: bool) -> list[tuple[list[bytes], list[str]]]:
         """The code of kernels as they are generated, with the names of those in it."""
         form, carried = self.generated.form, self.generated.program.device_code
         hint = ""
@@ -73,7 +83,8 @@ class LaunchedKernels:
             text = self.generated.text if trust else None
             misfit = misfit_of(carried, self.generated.fast, form.architecture, text)
             if trust and not misfit:
-                return [(carried.code[best_target(form.architecture, carried.code)].encode() + b"\0", list(kernels))]
+                target = best_target(form.architecture, carried.code)
+                return [([carried.code[target].encode() + b"\0"], list(kernels))]
             if trust:
                 warn_once(f"the kernels in the engine are not used: {misfit}")
             if not misfit:
@@ -81,10 +92,10 @@ class LaunchedKernels:
         files = form.files(list(kernels.values()), default_threads())
         try:
             with ThreadPoolExecutor() as pool:
-                images = list(pool.map(form.image, [content for content, _ in files]))
+                images = list(pool.map(form.images, [content for content, _ in files]))
         except BuildError as error:
             raise BuildError(f"{error}{hint}") from error
-        return [(image, names) for image, (_, names) in zip(images, files, strict=True)]
+        return [(each, names) for each, (_, names) in zip(images, files, strict=True)]
 
     def free(self) -> None:
         """Give the kernels' code back; nothing can be launched afterwards."""
@@ -94,7 +105,7 @@ class LaunchedKernels:
     def _changed(self, name: str) -> Kernel:
         path, content = self.changed[name].path, self.changed[name].content
         try:
-            module = Module(self.device, self.generated.form.image(content))
+            module = self._module(self.generated.form.images(content))
             return module.kernel(name, self.generated.kernels[name].kernel.shared_bytes)
         except BuildError as error:
             raise BuildError(f"{path}: {error}") from error
