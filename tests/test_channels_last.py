@@ -102,9 +102,21 @@ def test_blocks_of_efficientnet_are_products():
     some = Some()
     x = some.each(some.input("x", 2, 24, 12, 10), activation="ggml_silu")
     some.output(inverted(some, x, squeeze=True, activation="ggml_silu"))
-    squeezed = ["graphc_mean_over_rows", "graphc_linear", "graphc_linear", "graphc_mul", "graphc_linear"]
+    squeezed = ["graphc_mean_over_rows", "graphc_linear", "graphc_linear", "graphc_gated_linear"]
     before = ["ggml_permute", "graphc_copy", "graphc_conv_2d_last", "graphc_linear", "graphc_conv_2d_last"]
     assert some.functions() == [*before, *squeezed, "ggml_permute", "graphc_copy"]
+    some.check()
+
+
+def test_a_gate_is_a_step_of_its_own_where_others_read_what_it_makes():
+    some = Some()
+    x = some.each(some.input("x", 2, 24, 12, 10))
+    gated = some.b.binary("ggml_mul", x, some.input("gate", 2, 24, 1, 1))
+    some.output(some.b.binary("ggml_add", some.conv(gated, 24), gated))
+    for name in ("another", "third"):
+        some.output(some.conv(some.b.binary("ggml_mul", x, some.input(name, 1, 24, 1, 1)), 16))
+    functions = some.functions()
+    assert [functions.count(f"graphc_{name}") for name in ("mul", "linear", "gated_linear")] == [1, 1, 2]
     some.check()
 
 

@@ -27,6 +27,7 @@ from graphc.targets.ggml.run.graph import most_tensors
 OWN = {
     "graphc_attention": ["attention"],
     "graphc_linear": ["mul_mat"],
+    "graphc_gated_linear": ["mul_mat"],
     "graphc_scaled_linear": ["mul_mat"],
     "graphc_conv_2d": ["conv_2d"],
     "graphc_layer_norm": ["norm"],
@@ -85,6 +86,7 @@ ACTIVATIONS = {
 
 FIRST = {
     "graphc_linear": ("ggml_mul_mat", ("matrix", "flat")),
+    "graphc_gated_linear": ("graphc_gated_linear", ("matrix", "many", "gate", False)),
     "graphc_scaled_linear": ("graphc_scaled_linear", ("whole", "flat", "scales", "shifts", False)),
     "graphc_conv_2d": ("ggml_conv_2d", ("kernel", "x", 1, 1, 1, 1, 1, 1)),
     "graphc_conv_2d_dw": ("ggml_conv_2d_dw_direct", ("each", "x", 1, 1, 1, 1, 1, 1)),
@@ -105,6 +107,7 @@ FIRST = {
 
 BEHIND = {
     ("graphc_linear", "ggml_add"): [("ggml_add", "matrix_sum"), ("ggml_add", "matrix_sum")],
+    ("graphc_gated_linear", "ggml_add"): [("ggml_add", "number"), ("ggml_add", "number")],
     ("graphc_scaled_linear", "ggml_add"): [("ggml_add", "matrix_sum"), ("ggml_add", "matrix_sum")],
     ("graphc_conv_2d", "ggml_add"): [("ggml_add", "image_sum"), ("ggml_add", "image_sum")],
     ("graphc_conv_2d_dw", "ggml_add"): [("ggml_add", "channel"), ("ggml_add", "channel")],

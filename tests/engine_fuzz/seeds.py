@@ -35,6 +35,9 @@ class Tensors:
         self.y = program.add_input("y", F32, (2, 6, 8, 10), "F32")
         self.rows = program.add_input("rows", I32, (5,), "I32", low=0, high=6)
         self.flat = program.add_input("flat", F32, (6, 64), "F32")
+        self.many = program.add_input("many", F32, (2, 9, 64), "F32")
+        self.gate = program.add_input("gate", F32, (2, 1, 64), "F32")
+        self.number = program.add_weight("number", F32, (6,))
         self.matrix = program.add_weight("matrix", F32, (6, 64), type="Q8_0")
         self.whole = program.add_weight("whole", I8, (6, 64), type="Q4_0")
         self.scales, self.shifts = (program.add_weight(name, F32, (6, 4)) for name in ("scales", "shifts"))
@@ -88,6 +91,7 @@ OTHERS: dict[str, Arguments] = {
     "graphc_attention": lambda t: (t.x, t.y, t.x, None, 0.5),
     **dict.fromkeys(("graphc_add", "graphc_mul"), lambda t: (t.x, t.channel)),
     "graphc_linear": lambda t: (t.matrix, t.flat, True, t.matrix_sum),
+    "graphc_gated_linear": lambda t: (t.matrix, t.many, t.gate, True, t.number),
     "graphc_scaled_linear": lambda t: (t.whole, t.flat, t.scales, t.shifts, True, t.matrix_sum),
     "graphc_conv_2d": lambda t: (t.kernel, t.x, t.bias, 1, 1, 1, 1, 1, 1, True, False, t.image_sum),
     "graphc_conv_2d_dw": lambda t: (t.each, t.x, t.vector, 1, 1, 1, 1, 1, 1, False, t.channel),

@@ -20,8 +20,8 @@ MOST_HOISTED = 16
 """Calls that a shared result may depend on to be moved out of a module together with them."""
 
 PARAMETRIC = frozenset({
-    "graphc_linear", "graphc_scaled_linear", "graphc_conv_2d", "ggml_get_rows", "ggml_im2col", "graphc_conv_2d_dw",
-    "graphc_conv_2d_last", "ggml_conv_transpose_2d_p0",
+    "graphc_linear", "graphc_gated_linear", "graphc_scaled_linear", "graphc_conv_2d", "ggml_get_rows", "ggml_im2col",
+    "graphc_conv_2d_dw", "graphc_conv_2d_last", "ggml_conv_transpose_2d_p0",
 })  # fmt: skip
 """Calls whose constant operands are parameters, whatever they are called."""
 

@@ -33,6 +33,7 @@ CALL_NAMES: Mapping[str, str] = {
     "ggml_cast": "copy",
     "ggml_repeat_4d": "repeated",
     "graphc_linear": "product",
+    "graphc_gated_linear": "product",
     "graphc_scaled_linear": "product",
     "graphc_conv_2d": "conv",
     "graphc_conv_2d_dw": "conv",

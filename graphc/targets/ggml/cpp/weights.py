@@ -48,6 +48,7 @@ MOVES = VIEWS | {"graphc_copy", "ggml_cast", "ggml_repeat_4d"}
 
 KINDS: Mapping[str, str] = {
     "graphc_linear": "Linear",
+    "graphc_gated_linear": "Linear",
     "graphc_scaled_linear": "Linear",
     "graphc_conv_2d": "Conv",
     "graphc_layer_norm": "Norm",

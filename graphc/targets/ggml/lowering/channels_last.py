@@ -30,7 +30,8 @@ WORTH_A_COPY = 200
 
 COPIES = ("graphc_copy", "ggml_cont")
 PADS = ("graphc_pad", "ggml_pad_ext")
-SUMS = ("graphc_add", "ggml_add", "graphc_mul", "ggml_mul")
+PRODUCTS = ("graphc_mul", "ggml_mul")
+SUMS = ("graphc_add", "ggml_add", *PRODUCTS)
 
 Key = tuple[int, int, int]
 
@@ -205,6 +206,21 @@ class _Layouts:
             waiting += filter(self._is_of_them, self.readers.get(index, ()))
         return found
 
+    def _is_gate(self, index: int) -> bool:
+        """True if a call multiplies each channel of an image with a number, for a convolution of 1 x 1 alone, which does so."""
+        call = self.old.calls[index]
+        if index not in self.last or call.function not in PRODUCTS or index in self.read_out:
+            return False
+        (reader,) = found if len(found := self.readers.get(index, ())) == 1 else (-1,)
+        point = self.old.calls[reader]
+        return (
+            _channels(_tensor(call.args[1]))
+            and reader >= 0
+            and _is_point(point)
+            and [arg.call for arg in _tensors(point)].count(index) == 1
+            and _tensor(point.args[1]).call == index
+        )
+
     def _is_pad(self, index: int) -> bool:
         """True if a call puts zeros around images for convolutions alone that need them not."""
         call = self.old.calls[index] if index >= 0 else None
@@ -243,7 +259,7 @@ class _Layouts:
     def program(self) -> Program:
         """The program."""
         for index, call in enumerate(self.old.calls):
-            if self._is_pad(index) or self._is_of_means(index):
+            if self._is_pad(index) or self._is_of_means(index) or self._is_gate(index):
                 continue
             if index in self.means:
                 self._mean(index, call)
@@ -363,7 +379,7 @@ class _Layouts:
         return self._add(call, "graphc_conv_2d_last", [kernel, image, bias, *settings, direct, activation])
 
     def _point(self, call: Call) -> Tensor:
-        kernel, image, bias = _tensor(call.args[0]), call.args[1], call.args[2]
+        kernel, image, bias = _tensor(call.args[0]), _tensor(call.args[1]), call.args[2]
         activation, sums = call.args[10], call.args[11:]
         width, height, channels, count = call.result.ne
 
@@ -374,7 +390,13 @@ class _Layouts:
         matrix = self._add(call, "ggml_reshape_2d", [kernel, *kernel.ne[2:]])
         vector = self._vector(bias, call)
         added: list[Arg] = [] if vector is None else [vector]
-        found = self._add(call, "graphc_linear", [matrix, rows(image), activation, *added, *map(rows, sums)])
+        if image.call >= 0 and self._is_gate(image.call):
+            image, gate = _tensors(self.old.calls[image.call])
+            held = self._last(gate, call)
+            function, operands = "graphc_gated_linear", [self._add(call, "ggml_reshape_3d", [held, held.ne[0], 1, held.ne[3]])]
+        else:
+            function, operands = "graphc_linear", list[Tensor]()
+        found = self._add(call, function, [matrix, rows(image), *operands, activation, *added, *map(rows, sums)])
         return self._add(call, "ggml_reshape_4d", [found, channels, width, height, count])
 
 

@@ -21,6 +21,14 @@ def linear(call: Expansion, weight: Tensor, x: Tensor, activation: ActivationOrN
 
 
 @composite(behind=SUMS, multiplied=2)
+def gated_linear(
+    call: Expansion, weight: Tensor, x: Tensor, gate: Tensor, activation: ActivationOrNone, *sums: Tensor
+) -> Tensor:  # fmt: skip
+    """The same of rows that are multiplied with a gate before, which broadcasts to them."""
+    return summed(call, call("ggml_mul_mat", weight, call("ggml_mul", x, gate)), sums, activation)
+
+
+@composite(behind=SUMS, multiplied=2)
 def scaled_linear(
     call: Expansion, weight: Tensor, x: Tensor, scales: Tensor, shifts: Tensor | None, activation: ActivationOrNone, *sums: Tensor
 ) -> Tensor:  # fmt: skip

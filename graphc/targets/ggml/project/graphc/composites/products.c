@@ -49,39 +49,56 @@ static tensor * lying_together(builder * b, tensor * x) {
     return odd || !b->ggml->is_contiguous(x) ? graphc_build_copy(b, x) : x;
 }
 
-/// The product by our code, with the weight's scales and shifts if it has them; NULL where that does not take it, or without memory.
-static tensor * own_product(builder * b, tensor * weight, tensor * x, tensor * scales, tensor * shifts, struct tail tail) {
+/// The product by our code, with the weight's scales and shifts or the rows' gate if they have them; NULL where that does not take it, or
+/// without memory.
+static tensor * own_product(builder * b, tensor * weight, tensor * x, tensor * scales, tensor * shifts, tensor * gate, struct tail tail) {
     struct graphc_mul_mat_settings settings;
     memset(&settings, 0, sizeof settings);
     settings.types = b->ggml->get_type_traits(weight->type), settings.scaled = (scales != NULL) + (shifts != NULL);
     if (b->own == NULL || !b->own->takes_mul_mat(weight, x, &settings)) return NULL;
+    settings.gated = gate != NULL;
     settings.pairs = rounds(b, weight);
     const int64_t ne[] = {weight->ne[1], x->ne[1], x->ne[2], x->ne[3]};
-    tensor * sources[] = {weight, x, scales, shifts};
-    return computed_with_tail(b, b->own->mul_mat, &settings, sizeof settings, &settings.activation, ne, sources, 2 + settings.scaled, false, tail);
+    tensor * sources[] = {weight, x, gate == NULL ? scales : gate, shifts};
+    const int count = 2 + settings.scaled + settings.gated;
+    return computed_with_tail(b, b->own->mul_mat, &settings, sizeof settings, &settings.activation, ne, sources, count, false, tail);
 }
 
 static tensor * product(builder * b, tensor * weight, tensor * x, struct tail tail) {
-    tensor * found = own_product(b, weight, x, NULL, NULL, tail);
+    tensor * found = own_product(b, weight, x, NULL, NULL, NULL, tail);
     if (found != NULL) return found;
     if (b->vulkan) weight = lying_together(b, weight), x = lying_together(b, x);
     return with_tail(b, b->ggml->mul_mat(b->context, weight, x), tail);
 }
 
-tensor * graphc_build_linear(builder * b, tensor * weight, tensor * x, const struct graphc_activation * activation, tensor ** sums, int count) {
+/// What is beside a weight; NULL if nothing is.
+static const struct factors * factors_of(const builder * b, const tensor * weight) {
     const struct factors * beside = b->factors;
     while (beside != NULL && beside->weight != weight) beside = beside->next;
+    return beside;
+}
+
+tensor * graphc_build_linear(builder * b, tensor * weight, tensor * x, const struct graphc_activation * activation, tensor ** sums, int count) {
+    const struct factors * beside = factors_of(b, weight);
     tensor * change = NULL;
     if (beside != NULL) change = product(b, beside->up, product(b, beside->down, x, nothing_behind), nothing_behind);
     const struct tail tail = {change, sums, count, activation};
     return product(b, weight, x, tail);
 }
 
+tensor * graphc_build_gated_linear(builder * b, tensor * weight, tensor * x, tensor * gate, const struct graphc_activation * activation,
+                                   tensor ** sums, int count) {
+    const struct tail tail = {NULL, sums, count, activation};
+    const bool own = b->own != NULL && !b->pairs && factors_of(b, weight) == NULL && b->own->takes_gate(gate, x);
+    tensor * found = own ? own_product(b, weight, x, NULL, NULL, gate, tail) : NULL;
+    return found != NULL ? found : graphc_build_linear(b, weight, b->ggml->mul(b->context, x, gate), activation, sums, count);
+}
+
 tensor * graphc_build_scaled_linear(builder * b, tensor * weight, tensor * x, tensor * scales, tensor * shifts,
                                     const struct graphc_activation * activation, tensor ** sums, int count) {
     const struct tail tail = {NULL, sums, count, activation};
     const bool dense = b->ggml->is_contiguous(scales) && (shifts == NULL || b->ggml->is_contiguous(shifts));
-    tensor * found = dense ? own_product(b, weight, x, scales, shifts, tail) : NULL;
+    tensor * found = dense ? own_product(b, weight, x, scales, shifts, NULL, tail) : NULL;
     if (found != NULL) return found;
     const int64_t columns = weight->ne[0], blocks = scales->ne[0], rows = weight->ne[1];
     tensor * wide = b->ggml->cast(b->context, weight, GGML_TYPE_F32);

@@ -189,12 +189,12 @@ struct block {
     bool activated;  // by the tiles, too
     const struct graphc_activation * activation;
     bool pairs;  // `packed` has them, and `a` is read so
-    int scaled;  // sources between the operands and what is added
+    int between;  // sources between the operands and what is added
 };
 
 /// What is added to a result, by its number, from a block's first element on.
 static inline const float * added(const struct block * b, int number, const struct ggml_tensor ** tensor) {
-    const int source = 2 + b->scaled + number;
+    const int source = 2 + b->between + number;
     const struct ggml_tensor * t = *tensor = source < GGML_MAX_SRC ? b->dst->src[source] : NULL;
     if (t == NULL) return NULL;
     const float * from = (const float *) t->data + b->at.axis[0] * step_before(t, b->axis);

@@ -21,6 +21,11 @@ bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor
     return is_rows(a, s->types) && is_float_rows(b);
 }
 
+bool graphc_takes_gate(const struct ggml_tensor * gate, const struct ggml_tensor * b) {
+    const bool fits = gate->ne[0] == b->ne[0] && gate->ne[1] == 1 && gate->ne[2] == b->ne[2] && gate->ne[3] == b->ne[3];
+    return is_dense(gate) && fits && b->ne[1] > MOST_FEW;
+}
+
 bool graphc_takes_sum(const struct ggml_tensor * sum, const struct ggml_tensor * result, bool image) {
     for (int i = 0; i < 4; ++i) {
         if (sum->ne[i] != 1 && sum->ne[i] != result->ne[i]) return false;
@@ -51,10 +56,10 @@ static bool is_one_matrix(const struct ggml_tensor * t) {
 }
 
 /// A product of which all batches share a matrix as one of all their rows, for which it is packed once; else the product itself. Few rows
-/// stay apart, so that their numbers do not depend on how many batches there are.
+/// stay apart, so that their numbers do not depend on how many batches there are, and so do those of which each batch has a gate.
 static struct ggml_tensor * with_all_rows(struct ggml_tensor * dst, const struct graphc_mul_mat_settings * s, struct all_rows * all) {
     const int64_t batches = dst->ne[2] * dst->ne[3];
-    if (batches == 1 || dst->ne[1] <= MOST_FEW || dst->src[0]->ne[2] * dst->src[0]->ne[3] != 1 || !is_one_matrix(dst->src[1])) return dst;
+    if (batches == 1 || s->gated || dst->ne[1] <= MOST_FEW || dst->src[0]->ne[2] * dst->src[0]->ne[3] != 1 || !is_one_matrix(dst->src[1])) return dst;
     all->result = *dst;
     all->result.ne[1] *= batches, all->result.ne[2] = all->result.ne[3] = 1;
     for (int i = 0; i < GGML_MAX_SRC && dst->src[i] != NULL; ++i) {
@@ -66,6 +71,15 @@ static struct ggml_tensor * with_all_rows(struct ggml_tensor * dst, const struct
         all->result.src[i] = t;
     }
     return &all->result;
+}
+
+/// Multiplies rows of panels, which the elements of a sum meet, with a gate.
+static void gate_panels(const float * gate, int64_t columns, int depth, float * packed) {
+    for (float * panel = packed; columns > 0; columns -= PANEL, panel += PANEL * DEPTH) {
+        for (int k = 0; k < depth; ++k) {
+            for (int j = 0; j < PANEL; j += WIDTH) *(vector *) (panel + k * PANEL + j) *= all(gate[k]);
+        }
+    }
 }
 
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
@@ -84,7 +98,9 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         char * c = (char *) dst->data;
         for (int each = 0; each < 4; ++each) c += at.axis[each] * dst->nb[each];
         struct block part = {.dst = dst, .at = at, .axis = 1, .c = (float *) c, .ldc = dst->nb[1] / sizeof(float)};
-        part.packed = packed, part.coming_step = weights.step, part.activation = &s->activation, part.pairs = s->pairs, part.scaled = s->scaled;
+        part.packed = packed, part.coming_step = weights.step, part.activation = &s->activation, part.pairs = s->pairs;
+        part.between = s->scaled + s->gated;
+        const float * gate = s->gated ? (const float *) dst->src[2]->data + (at.axis[3] * dst->ne[2] + at.axis[2]) * depth : NULL;
         part.rows = min_of(rows - at.axis[1], u.rows);
         part.columns = min_of(columns - at.axis[0], u.wide);
         for (int64_t k = 0; k < depth; k += most) {
@@ -94,6 +110,7 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
             part.coming = part.last ? element(&later, 0, 0) : element(&weights, 0, k + most);
             part.coming_rows = min_of(columns - (part.last ? then : at).axis[0], u.wide);
             pack_rows(&weights, 0, part.columns, k, part.depth, s->pairs, packed);
+            if (gate != NULL) gate_panels(gate + k, part.columns, part.depth, packed);
             multiply(&part);
         }
     }

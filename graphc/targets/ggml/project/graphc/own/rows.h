@@ -118,7 +118,7 @@ static void multiply_few(struct ggml_tensor * dst, int ith, int nth, struct grap
         const struct matrix weights = columns_at(dst, s, block.at);
         const float * a = (const float *) ((const char *) b->data + block.at.axis[2] * b->nb[2] + block.at.axis[3] * b->nb[3]);
         block.c = (float *) ((char *) dst->data + block.at.axis[2] * dst->nb[2] + block.at.axis[3] * dst->nb[3]) + block.at.axis[0];
-        block.ldc = dst->nb[1] / sizeof(float), block.columns = min_of(tall, columns - block.at.axis[0]), block.activation = &s->activation, block.scaled = s->scaled;
+        block.ldc = dst->nb[1] / sizeof(float), block.columns = min_of(tall, columns - block.at.axis[0]), block.activation = &s->activation, block.between = s->scaled;
         for (int64_t i = 0; i < rows * TALL; ++i) totals[i] = (vector){0};
         const bool apart = near < depth || weights.step != bytes_of(&weights, depth);
         const int64_t ahead = apart ? weights.step : AHEAD;  // of what is read next
