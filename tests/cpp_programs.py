@@ -16,7 +16,7 @@ from graphc.ops.scatter import ScatterElements, ScatterND
 from graphc.ops.selection import BestBoxes, NonZero
 from graphc.ops.sequences import CumProd, CumSum
 from graphc.ops.sorting import ArgSort, ArgSortRows
-from graphc.shapes import Dim, symbol
+from graphc.shapes import Dim, product, symbol
 from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.program.program import Check, Host, Output, Program
 from graphc.targets.ggml.program.tensor import STORAGE, Constant, Tensor
@@ -429,6 +429,14 @@ def replaced() -> Program:
     x = b.binary("ggml_add", b.linear(x, "out", 32, 33), b.weight("more", 33))
     x = b.unary("ggml_gelu_erf", x)
     x = b.gate(b.gate(x, 1.702), 1.6, 0.07)
+    expanded = b.call("ggml_conv_2d", b.weight("expand", 40, 20, 1, 1), last, 1, 1, 0, 0, 1, 1, rank=4)
+    expanded = b.binary("ggml_add", expanded, b.reshape(b.weight("expand_bias", 40), (1, 40, 1, 1)))
+    expanded = b.unary("ggml_silu", expanded)
+    expanded = b.call("ggml_conv_2d_dw_direct", b.weight("expanded", 40, 1, 3, 3), expanded, 2, 1, 1, 1, 1, 1, rank=4)
+    rows = b.reshape(expanded, (2, 40, product(expanded.ne[:2])))
+    gate = b.unary("ggml_sigmoid", b.reshape(b.call("ggml_mean", rows, rank=3), (2, 40, 1, 1)))
+    gated = b.binary("ggml_mul", expanded, gate)
+    b.output(b.call("ggml_conv_2d", b.weight("project", 24, 40, 1, 1), gated, 1, 1, 0, 0, 1, 1, rank=4), "gated")
     return b.output(x, "y").program
 
 

@@ -92,7 +92,7 @@ def test_blocks_of_mobilenet_are_products():
     some = Some()
     x = some.each(some.conv(some.input("x", 2, 3, 12, 10), 24, 3), activation="clip")
     some.output(inverted(some, inverted(some, x)))
-    block = ["graphc_linear", "graphc_conv_2d_last", "graphc_linear"]
+    block = ["graphc_expanded_conv_2d", "graphc_linear"]
     there, back = ["ggml_permute", "graphc_copy", "graphc_conv_2d_last"], ["ggml_permute", "graphc_copy"]
     assert some.functions() == ["graphc_conv_2d", *there, *block, *block, *back]
     some.check()
@@ -103,9 +103,43 @@ def test_blocks_of_efficientnet_are_products():
     x = some.each(some.input("x", 2, 24, 12, 10), activation="ggml_silu")
     some.output(inverted(some, x, squeeze=True, activation="ggml_silu"))
     squeezed = ["graphc_mean_over_rows", "graphc_linear", "graphc_linear", "graphc_gated_linear"]
-    before = ["ggml_permute", "graphc_copy", "graphc_conv_2d_last", "graphc_linear", "graphc_conv_2d_last"]
+    before = ["ggml_permute", "graphc_copy", "graphc_conv_2d_last", "graphc_expanded_conv_2d"]
     assert some.functions() == [*before, *squeezed, "ggml_permute", "graphc_copy"]
     some.check()
+
+
+@pytest.mark.parametrize(
+    ("shape", "wide", "size", "stride", "pads", "dilation", "activation"),
+    [
+        ((1, 16, 112, 112), 96, 3, 2, (0, 1, 0, 1), 1, "clip"),  # some lines of some channels at a time
+        ((3, 24, 30, 56), 144, 5, 1, (2, 2, 2, 2), 1, "ggml_silu"),
+        ((2, 7, 20, 31), 37, 3, 1, (1, 1, 1, 1), 1, ""),
+        ((1, 8, 40, 200), 64, 7, 3, (3, 3, 3, 3), 1, "ggml_silu"),
+        ((1, 8, 15, 20), 200, 3, 1, (6, 6, 6, 6), 4, "clip"),
+        ((1, 8, 9, 9), 16, 3, 4, (5, 0, 5, 4), 1, "clip"),  # windows that meet nothing, and lines that none meets
+    ],
+)
+def test_what_is_expanded_is_not_written(shape, wide, size, stride, pads, dilation, activation):
+    """With the bits of both steps by themselves, as they are where others read the wide image too."""
+
+    def made(twice: bool) -> Some:
+        some = Some()
+        x = some.conv(some.input("x", *shape), wide, activation=activation)
+        y = some.b.call("ggml_pad_ext", x, pads[0], pads[1], pads[2], pads[3], 0, 0, 0, 0, rank=4)
+        kernel = some.weight(wide, 1, size, size)
+        y = some.b.call("ggml_conv_2d_dw_direct", kernel, y, stride, stride, 0, 0, dilation, dilation, rank=4)
+        some.output(some.ended(y, activation, bias=True))
+        for _ in range(twice):
+            some.output(x)
+        return some
+
+    one, two = made(twice=False), made(twice=True)
+    two.weights, two.inputs = one.weights, one.inputs
+    steps = ["graphc_expanded_conv_2d", "graphc_linear", "graphc_conv_2d_last"]
+    assert [[some.functions().count(each) for each in steps] for some in (one, two)] == [[1, 0, 0], [0, 1, 1]]
+    for threads in (1, 2, 5):
+        np.testing.assert_array_equal(one.run(threads)[0], two.run(threads)[0])
+    one.check()
 
 
 def test_a_gate_is_a_step_of_its_own_where_others_read_what_it_makes():

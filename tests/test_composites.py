@@ -35,6 +35,7 @@ OWN = {
     "graphc_group_norm": ["group_norm"],
     "graphc_conv_2d_dw": ["conv_2d_dw"],
     "graphc_conv_2d_last": ["conv_2d_last"],
+    "graphc_expanded_conv_2d": ["expanded_conv_2d"],
     **{f"graphc_{name}": ["activate"] for name in ("relu", "sigmoid", "hard_swish", "gelu", "silu", "gate")},
     "graphc_add": ["broadcast"],
     "graphc_mul": ["broadcast"],
@@ -93,6 +94,10 @@ FIRST = {
     "graphc_conv_2d_last": (
         "graphc_conv_2d_last",
         ("pixel_kernels", "pixels", "pixel", 1, 1, 1, 1, 2, 1, 1, 1, False, False),
+    ),
+    "graphc_expanded_conv_2d": (
+        "graphc_expanded_conv_2d",
+        ("widening", "narrow", "pixel", True, "pixel_kernels", None, 2, 1, 1, 1, 1, 2, 1, 1, False),
     ),
     "graphc_layer_norm": ("ggml_norm", ("x", 0.5)),
     "graphc_rms_norm": ("ggml_rms_norm", ("x", 0.5)),

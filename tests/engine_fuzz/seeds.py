@@ -53,6 +53,8 @@ class Tensors:
         self.pixels = program.add_input("pixels", F32, (2, 3, 5, 20), "F32")
         self.pixel_kernels = program.add_weight("pixel_kernels", F32, (20, 1, 3, 3))
         self.pixel = program.add_weight("pixel", F32, (20,))
+        self.narrow = program.add_input("narrow", F32, (2, 8, 8, 4), "F32")
+        self.widening = program.add_weight("widening", F32, (20, 4))
         self.turned = self.builder.call("ggml_permute", self.x, 1, 0, 2, 3, rank=4)
 
 
@@ -97,6 +99,8 @@ OTHERS: dict[str, Arguments] = {
     "graphc_conv_2d_dw": lambda t: (t.each, t.x, t.vector, 1, 1, 1, 1, 1, 1, False, t.channel),
     "graphc_conv_2d_last": lambda t: (
         t.kernel, t.builder.call("ggml_permute", t.x, 1, 2, 0, 3, rank=4), t.bias, 1, 1, 1, 1, 2, 1, 1, 1, False, False),
+    "graphc_expanded_conv_2d": lambda t: (
+        t.widening, t.narrow, t.pixel, True, t.pixel_kernels, t.pixel, 1, 2, 1, 1, 2, 1, 1, 1, False),
     **dict.fromkeys(("graphc_layer_norm", "graphc_rms_norm"), lambda t: (t.x, t.row, t.row, 0.5)),
     "graphc_group_norm": lambda t: (t.x, t.vector, t.channel, 3, 0.5, True),
     **dict.fromkeys(("graphc_gelu", "graphc_silu"), lambda t: (t.x, t.y)),

@@ -38,6 +38,7 @@ CALL_NAMES: Mapping[str, str] = {
     "graphc_conv_2d": "conv",
     "graphc_conv_2d_dw": "conv",
     "graphc_conv_2d_last": "conv",
+    "graphc_expanded_conv_2d": "conv",
     "graphc_mean_over_rows": "mean",
     "graphc_concat": "joined",
     "graphc_gate": "activated",

@@ -56,6 +56,7 @@ KINDS: Mapping[str, str] = {
     "graphc_group_norm": "Norm",
     "graphc_conv_2d_dw": "Conv",
     "graphc_conv_2d_last": "Conv",
+    "graphc_expanded_conv_2d": "Conv",
     "ggml_conv_transpose_2d_p0": "Conv",
     "ggml_im2col": "Conv",
     "ggml_mul": "Norm",

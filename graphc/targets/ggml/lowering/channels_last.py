@@ -206,20 +206,30 @@ class _Layouts:
             waiting += filter(self._is_of_them, self.readers.get(index, ()))
         return found
 
+    def _is_expansion(self, index: int) -> bool:
+        """True if a call is a convolution of 1 x 1 for one of single channels alone, which can be one step with it."""
+        call = self.old.calls[index]
+        readers = self.readers.get(index, [])
+        if len(readers) == 1 and self._is_pad(readers[0]):
+            readers = self.readers[readers[0]]
+        return (
+            index in self.last
+            and index not in self.read_out
+            and _is_point(call)
+            and len(call.args) == 11
+            and not self._is_gate(_tensor(call.args[1]).call)
+            and [_is_each_channel(self.old.calls[each]) for each in readers] == [True]
+        )
+
     def _is_gate(self, index: int) -> bool:
         """True if a call multiplies each channel of an image with a number, for a convolution of 1 x 1 alone, which does so."""
-        call = self.old.calls[index]
-        if index not in self.last or call.function not in PRODUCTS or index in self.read_out:
+        if index not in self.last or index in self.read_out or self.old.calls[index].function not in PRODUCTS:
             return False
-        (reader,) = found if len(found := self.readers.get(index, ())) == 1 else (-1,)
-        point = self.old.calls[reader]
-        return (
-            _channels(_tensor(call.args[1]))
-            and reader >= 0
-            and _is_point(point)
-            and [arg.call for arg in _tensors(point)].count(index) == 1
-            and _tensor(point.args[1]).call == index
-        )
+        call = self.old.calls[index]
+        points = [self.old.calls[each] for each in self.readers.get(index, ())]
+        return _channels(_tensor(call.args[1])) and [
+            _is_point(each) and [arg.call for arg in _tensors(each)].index(index) == 1 for each in points
+        ] == [True]
 
     def _is_pad(self, index: int) -> bool:
         """True if a call puts zeros around images for convolutions alone that need them not."""
@@ -259,7 +269,7 @@ class _Layouts:
     def program(self) -> Program:
         """The program."""
         for index, call in enumerate(self.old.calls):
-            if self._is_pad(index) or self._is_of_means(index) or self._is_gate(index):
+            if any(is_part(index) for is_part in (self._is_pad, self._is_of_means, self._is_gate, self._is_expansion)):
                 continue
             if index in self.means:
                 self._mean(index, call)
@@ -370,6 +380,8 @@ class _Layouts:
 
     def _convolution(self, call: Call) -> Tensor:
         image, settings = self._settings(call)
+        if image.call >= 0 and self._is_expansion(image.call):
+            return self._expanded(self.old.calls[image.call], call, settings)
         if image.call in self.last or not _makes_it(call):
             image = self._last(image, call)
         else:
@@ -377,6 +389,14 @@ class _Layouts:
         kernel, bias = self._as_it_was(_tensor(call.args[0]), call), self._vector(call.args[2], call)
         direct, activation = call.args[9:] if call.function == "graphc_conv_2d" else (False, call.args[9])
         return self._add(call, "graphc_conv_2d_last", [kernel, image, bias, *settings, direct, activation])
+
+    def _expanded(self, point: Call, call: Call, settings: list[Arg]) -> Tensor:
+        """A convolution of single channels of what one of 1 x 1 makes."""
+        kernel, image = map(_tensor, point.args[:2])
+        matrix = self._add(point, "ggml_reshape_2d", [kernel, *kernel.ne[2:]])
+        of_point = [matrix, self._last(image, point), self._vector(point.args[2], point), point.args[10]]
+        each, bias = self._as_it_was(_tensor(call.args[0]), call), self._vector(call.args[2], call)
+        return self._add(call, "graphc_expanded_conv_2d", [*of_point, each, bias, *settings, call.args[9]])
 
     def _point(self, call: Call) -> Tensor:
         kernel, image, bias = _tensor(call.args[0]), _tensor(call.args[1]), call.args[2]
@@ -390,10 +410,13 @@ class _Layouts:
         matrix = self._add(call, "ggml_reshape_2d", [kernel, *kernel.ne[2:]])
         vector = self._vector(bias, call)
         added: list[Arg] = [] if vector is None else [vector]
-        if image.call >= 0 and self._is_gate(image.call):
+        if self._is_gate(image.call):
             image, gate = _tensors(self.old.calls[image.call])
             held = self._last(gate, call)
-            function, operands = "graphc_gated_linear", [self._add(call, "ggml_reshape_3d", [held, held.ne[0], 1, held.ne[3]])]
+            function, operands = (
+                "graphc_gated_linear",
+                [self._add(call, "ggml_reshape_3d", [held, held.ne[0], 1, held.ne[3]])],
+            )
         else:
             function, operands = "graphc_linear", list[Tensor]()
         found = self._add(call, function, [matrix, rows(image), *operands, activation, *added, *map(rows, sums)])

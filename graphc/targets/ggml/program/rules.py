@@ -28,7 +28,9 @@ VIEWS = {"ggml_reshape_1d", "ggml_reshape_2d", "ggml_reshape_3d", "ggml_reshape_
 
 RESHAPES = ("ggml_reshape_1d", "ggml_reshape_2d", "ggml_reshape_3d", "ggml_reshape_4d")
 
-TAKE_BLOCKS = {"ggml_mul_mat", "graphc_linear", "graphc_gated_linear", "graphc_scaled_linear", "ggml_get_rows", "ggml_cast", *RESHAPES}
+TAKE_BLOCKS = {
+    "ggml_mul_mat", "graphc_linear", "graphc_gated_linear", "graphc_scaled_linear", "ggml_get_rows", "ggml_cast", *RESHAPES,
+}  # fmt: skip
 """Calls whose first argument may be quantized."""
 
 TAKE_NOTHING = {"ggml_concat", "ggml_pad_ext", "graphc_concat", "graphc_pad"}

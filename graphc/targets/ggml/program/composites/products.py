@@ -77,13 +77,33 @@ def conv_2d_last(
 ) -> Tensor:  # fmt: skip
     """The same of images with their channels last, [N, H, W, C], which may lie in planes, with pads before and behind, plus a
     vector [C_out]; the result is [N, H, W, C_out]. With kernels [C, 1, KH, KW] each channel is by itself."""
+    return _last(call, kernel, image, bias, (s0, s1), (p0, p1, q0, q1), (d0, d1), direct, activation)
+
+
+@composite(made=12, multiplied=2)
+def expanded_conv_2d(
+    call: Expansion, weight: Tensor, image: Tensor, sum: Tensor | None, inner: ActivationOrNone, kernel: Tensor,
+    bias: Tensor | None, s0: int, s1: int, p0: int, p1: int, q0: int, q1: int, d0: int, d1: int, activation: ActivationOrNone,
+) -> Tensor:  # fmt: skip
+    """The same of each channel by itself, of what a weight [C_wide, C] makes of the pixels, plus a vector [C_wide], and an
+    `inner` activation of that."""
+    wide = summed(call, call("ggml_mul_mat", weight, image), (sum,), inner)
+    return _last(call, kernel, wide, bias, (s0, s1), (p0, p1, q0, q1), (d0, d1), False, activation)
+
+
+def _last(
+    call: Expansion, kernel: Tensor, image: Tensor, bias: Tensor | None, strides: tuple[int, int],
+    pads: tuple[int, int, int, int], dilations: tuple[int, int], direct: bool, activation: ActivationOrNone,
+) -> Tensor:  # fmt: skip
+    """A convolution of an image with its channels last, by one of planes."""
+    p0, p1, q0, q1 = pads
     planes = call("ggml_permute", image, 2, 0, 1, 3)
     planes = planes if planes.contiguous else call("ggml_cont", planes)
     if (p0, p1) != (q0, q1):
         planes, p0, p1 = call("ggml_pad_ext", planes, p0, q0, p1, q1, 0, 0, 0, 0), 0, 0
     alone = kernel.ne[2] == 1 != image.ne[0]
     function = "ggml_conv_2d_dw_direct" if alone else "ggml_conv_2d_direct" if direct else "ggml_conv_2d"
-    found = call(function, kernel, planes, s0, s1, p0, p1, d0, d1)
+    found = call(function, kernel, planes, *strides, p0, p1, *dilations)
     return summed(call, call("ggml_cont", call("ggml_permute", found, 1, 2, 0, 3)), (bias,), activation)
 
 

@@ -234,3 +234,25 @@ tensor * graphc_build_conv_2d_last(builder * b, tensor * kernel, tensor * image,
     ggml_custom_op_t function = winograd ? b->own->winograd_last : alone ? b->own->conv_2d_dw_last : b->own->conv_2d_last;
     return computed_with_tail(b, function, &settings, sizeof settings, &settings.activation, ne, sources, winograd ? 3 : 2, false, tail);
 }
+
+tensor * graphc_build_expanded_conv_2d(builder * b, tensor * weight, tensor * image, tensor * sum,
+                                       const struct graphc_activation * inner, tensor * kernel, tensor * bias, int s0, int s1, int p0,
+                                       int p1, int q0, int q1, int d0, int d1, const struct graphc_activation * activation) {
+    const struct strides strides = {s0, s1, p0, p1, q0, q1, d0, d1};
+    struct graphc_expanded_conv_2d_settings settings;
+    memset(&settings, 0, sizeof settings);
+    int64_t ne[] = {kernel->ne[3], 0, 0, image->ne[3]};
+    settings.convolution = settings_of(&strides, kernel->ne, image->ne + 1, ne + 1);
+    const bool own = b->own != NULL && !b->pairs && factors_of(b, weight) == NULL;
+    if (!own || !b->own->takes_expanded_conv_2d(weight, image, kernel, &settings.convolution)) {
+        tensor * wide = graphc_build_linear(b, weight, image, inner, &sum, sum != NULL);
+        return graphc_build_conv_2d_last(b, kernel, wide, bias, s0, s1, p0, p1, q0, q1, d0, d1, false, activation);
+    }
+    tensor * sources[] = {weight, image, kernel, sum, NULL};
+    settings.added = sum != NULL;
+    if (inner != NULL) settings.activation = *inner;
+    const struct tail tail = {bias, NULL, 0, activation};
+    const int count = 3 + settings.added;
+    return computed_with_tail(b, b->own->expanded_conv_2d, &settings, sizeof settings, &settings.convolution.activation, ne, sources, count,
+                              false, tail);
+}

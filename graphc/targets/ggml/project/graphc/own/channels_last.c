@@ -3,6 +3,7 @@
 #include "channels_last.h"
 
 #include "activate.h"
+#include "blocks.h"
 #include "tiles.h"
 
 enum {
@@ -11,6 +12,8 @@ enum {
     MOST_OF_KERNEL = 128,         // elements of a channel's kernel
     MOST_AT_ONCE = 1 << 16,       // elements of the image that the lines of a unit read, if they are several
     PARTIAL = 32,                 // rows of a partial sum
+    EXPANDED = 1 << 16,           // elements of a wide image that are made at once
+    LEAST_EXPANDED = 4,           // lines of it that a line of the result's needs not alone
 };
 
 /// Pixels beside one another, and what they read: `across` elements from one to the next, and `below` and `right` from one element of the
@@ -81,52 +84,156 @@ static inline int64_t behind_places(int64_t from, int64_t dilation, int64_t plac
     return from < size ? min_of(parts_of(size - from, dilation), places) : 0;
 }
 
+/// Kernels of `there` channels, and how they go over an image of `width` and `height`, of which lines are there from `top` on. Pixels of
+/// a result's line from `begin` to `end` meet all columns of the kernel.
+struct windows_of_channels {
+    const struct graphc_conv_2d_settings * s;
+    float packed[MOST_OF_KERNEL * MOST_VECTORS * WIDTH] __attribute__((aligned(64)));
+    int64_t kw, kh, width, height, top, begin, end, there;
+    struct pixels pixels;
+};
+
+/// The kernels of `there` channels from `start` on, for an image whose pixels are `step` elements apart, and a result's.
+static void pack_each(struct windows_of_channels * w, const struct graphc_conv_2d_settings * s, const struct ggml_tensor * kernel,
+                      const struct ggml_tensor * bias, int64_t start, int64_t there, int64_t step, int64_t down) {
+    const int64_t some = parts_of(there, WIDTH), places = kernel->ne[0] * kernel->ne[1];
+    const int64_t within = w->width - 1 + s->p0 - (kernel->ne[0] - 1) * s->d0;
+    w->s = s, w->kw = kernel->ne[0], w->kh = kernel->ne[1], w->there = there;
+    w->begin = min_of(parts_of(s->p0, s->s0), s->width), w->end = within < 0 ? 0 : min_of(within / s->s0 + 1, s->width);
+    w->pixels = (struct pixels){.across = s->s0 * step, .below = s->d1 * w->width * step, .right = s->d0 * step, .down = down};
+    w->pixels.line = w->kw * MOST_VECTORS * WIDTH, w->pixels.last = there - WIDTH, w->pixels.bounds = bounds_of(&s->activation);
+    w->pixels.first = bias == NULL ? NULL : (const float *) bias->data + start;
+    for (int64_t v = 0; v < some; ++v) {
+        const float * from = (const float *) kernel->data + (start + (v + 1 < some ? v * WIDTH : there - WIDTH)) * places;
+        for (int64_t t = 0; t < places; ++t) {
+            for (int i = 0; i < WIDTH; ++i) w->packed[(t * MOST_VECTORS + v) * WIDTH + i] = from[i * places + t];
+        }
+    }
+}
+
+/// A line of the result, of an image whose lines from `top` on lie at `data`.
+static void convolve_line(const struct windows_of_channels * w, int64_t y, const float * data, float * result) {
+    const struct graphc_conv_2d_settings * s = w->s;
+    const int64_t top = y * s->s1 - s->p1, upper = first_place(top, s->d1, w->kh);
+    const int64_t lower = behind_places(top, s->d1, w->kh, w->height), vectors = parts_of(w->there, WIDTH), step = w->pixels.right / s->d0;
+    struct pixels p = w->pixels;
+    p.rows = (int) (lower - upper);
+    for (int64_t x = 0, run; x < s->width; x += run) {
+        const bool inside = x >= w->begin && x + SIDE <= w->end;
+        const int64_t left = x * s->s0 - s->p0, first = first_place(left, s->d0, w->kw);
+        const int64_t behind = behind_places(left, s->d0, w->kw, w->width);
+        run = inside ? SIDE : 1;
+        p.columns = (int) (behind - first);
+        p.from = data + ((top + upper * s->d1 - w->top) * w->width + left + first * s->d0) * step;
+        p.kernel = w->packed + (upper * w->kw + first) * MOST_VECTORS * WIDTH;
+        p.to = result + x * p.down;
+        (inside ? windows_of_some : windows_of_one)[vectors](&p);
+        if (p.bounds.kept || s->activation.function == GRAPHC_NO_ACTIVATION) continue;
+        for (int64_t i = 0; i < run; ++i) activate(&s->activation, p.to + i * p.down, NULL, w->there, p.to + i * p.down);
+    }
+}
+
 void graphc_conv_2d_dw_last(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     struct graphc_conv_2d_settings * s = userdata;
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1], * bias = dst->src[2];
-    const int64_t channels = dst->ne[0], width = dst->ne[1], height = dst->ne[2], kw = kernel->ne[0], kh = kernel->ne[1];
+    const int64_t channels = dst->ne[0], width = dst->ne[1], height = dst->ne[2];
     const int64_t vectors = parts_of(channels, WIDTH), ranges = parts_of(vectors, MOST_VECTORS);
     const int64_t each = image->ne[1] * channels * s->s1;  // elements that a line reads which others do not
     const int64_t most = each < MOST_AT_ONCE ? MOST_AT_ONCE / each : 1;
     const int64_t lines = min_of(even_split(height, most), parts_of(height, parts_of(4 * nth, ranges * dst->ne[3])));
     const int64_t bands = parts_of(height, lines), units = dst->ne[3] * bands * ranges;
     const bool tall = image->ne[1] * image->ne[2] > channels;  // a thread meets what it made itself, as a product is cut
-    const int64_t within = image->ne[1] - 1 + s->p0 - (kw - 1) * s->d0;  // pixels between these two meet all columns of the kernel
-    const int64_t begin = min_of(parts_of(s->p0, s->s0), width), end = within < 0 ? 0 : min_of(within / s->s0 + 1, width);
-    float packed[MOST_OF_KERNEL * MOST_VECTORS * WIDTH] __attribute__((aligned(64)));
-    struct pixels p = {.across = s->s0 * channels, .below = s->d1 * image->ne[1] * channels, .right = s->d0 * channels, .down = channels};
-    p.line = kw * MOST_VECTORS * WIDTH;
-    p.bounds = bounds_of(&s->activation);
+    struct windows_of_channels w;
+    w.width = image->ne[1], w.height = image->ne[2], w.top = 0;
     for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
         const int64_t batch = unit / ranges / bands, range = tall ? unit % ranges : unit / bands % ranges;
         const int64_t band = tall ? unit / ranges % bands : unit % bands;
         const int64_t start = vectors * range / ranges * WIDTH, there = min_of(vectors * (range + 1) / ranges * WIDTH, channels) - start;
-        const int64_t some = parts_of(there, WIDTH);
-        p.last = there - WIDTH;
-        p.first = bias == NULL ? NULL : (const float *) bias->data + start;
-        for (int64_t v = 0; v < some; ++v) {
-            const float * from = (const float *) kernel->data + (start + (v + 1 < some ? v * WIDTH : p.last)) * kw * kh;
-            for (int64_t t = 0; t < kw * kh; ++t) {
-                for (int i = 0; i < WIDTH; ++i) packed[(t * MOST_VECTORS + v) * WIDTH + i] = from[i * kw * kh + t];
-            }
-        }
         const float * data = (const float *) image->data + batch * image->ne[2] * image->ne[1] * channels + start;
+        pack_each(&w, s, kernel, bias, start, there, channels, channels);
         for (int64_t y = band * lines; y < min_of((band + 1) * lines, height); ++y) {
-            const int64_t top = y * s->s1 - s->p1, upper = first_place(top, s->d1, kh), lower = behind_places(top, s->d1, kh, image->ne[2]);
-            float * result = (float *) dst->data + (batch * height + y) * width * channels + start;
-            p.rows = (int) (lower - upper);
-            for (int64_t x = 0, run; x < width; x += run) {
-                const bool inside = x >= begin && x + SIDE <= end;
-                const int64_t left = x * s->s0 - s->p0, first = first_place(left, s->d0, kw), behind = behind_places(left, s->d0, kw, image->ne[1]);
-                run = inside ? SIDE : 1;
-                p.columns = (int) (behind - first);
-                p.from = data + ((top + upper * s->d1) * image->ne[1] + left + first * s->d0) * channels;
-                p.kernel = packed + (upper * kw + first) * MOST_VECTORS * WIDTH;
-                p.to = result + x * channels;
-                (inside ? windows_of_some : windows_of_one)[some](&p);
-                if (p.bounds.kept || s->activation.function == GRAPHC_NO_ACTIVATION) continue;
-                for (int64_t i = 0; i < run; ++i) activate(&s->activation, p.to + i * channels, NULL, there, p.to + i * channels);
-            }
+            convolve_line(&w, y, data, (float *) dst->data + (batch * height + y) * width * channels + start);
+        }
+    }
+}
+
+/// Columns of a unit's part of the wide image: as many as let enough of its lines stay in the cache; 0 if none do.
+static int64_t expanded_vectors(const struct ggml_tensor * kernel, int64_t width, int64_t dilation) {
+    for (int64_t vectors = MOST_VECTORS; vectors > 0; --vectors) {
+        if (width * ((kernel->ne[1] - 1) * dilation + LEAST_EXPANDED) * vectors * WIDTH <= EXPANDED) return vectors;
+    }
+    return 0;
+}
+
+bool graphc_takes_expanded_conv_2d(const struct ggml_tensor * weight, const struct ggml_tensor * image,
+                                   const struct ggml_tensor * kernel, const struct graphc_conv_2d_settings * s) {
+    const bool dense = is_dense(kernel) && is_dense(image) && is_dense(weight), each = kernel->ne[2] == 1 && kernel->ne[3] >= WIDTH;
+    const bool small = image->ne[0] <= DEPTH && kernel->ne[0] * kernel->ne[1] <= MOST_OF_KERNEL;
+    const bool worth = 5 * image->ne[1] * image->ne[2] >= 12 * image->ne[0];  // measured: the weight is packed for each image
+    return dense && each && small && worth && expanded_vectors(kernel, image->ne[1], s->d1) > 0;
+}
+
+/// Some channels of lines of a wide image, from `top` to `end`: those of the image from which a product makes them are at `image`.
+struct expanded {
+    struct block product;
+    const float * image;
+    int64_t pixels, depth, channels, top, end;
+    float lines[EXPANDED] __attribute__((aligned(64)));
+};
+
+/// Has the lines from `upper` to `lower` be there, where some are not, and as many after them as there is room for, up to `last`. Those
+/// before `upper` are no longer needed.
+static void expand(struct expanded * e, int64_t upper, int64_t lower, int64_t last) {
+    const int64_t line = e->pixels * e->channels;
+    if (lower <= e->end) return;
+    if (upper > e->top) {
+        const int64_t kept = upper < e->end ? e->end - upper : 0;
+        memmove(e->lines, e->lines + (upper - e->top) * line, kept * line * sizeof *e->lines);
+        e->top = upper, e->end = upper + kept;
+    }
+    const int64_t next = min_of(e->top + EXPANDED / line, last);
+    e->product.c = e->lines + (e->end - e->top) * line, e->product.rows = (next - e->end) * e->pixels;
+    e->product.a.data = (const char *) (e->image + e->end * e->pixels * e->depth);
+    multiply(&e->product);
+    e->end = next;
+}
+
+void graphc_expanded_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    struct graphc_expanded_conv_2d_settings * settings = userdata;
+    struct graphc_conv_2d_settings * s = &settings->convolution;
+    const struct ggml_tensor * weight = dst->src[0], * image = dst->src[1], * kernel = dst->src[2];
+    const struct ggml_tensor * bias = dst->src[3 + settings->added];
+    const int64_t channels = dst->ne[0], width = dst->ne[1], height = dst->ne[2], images = dst->ne[3], lines = image->ne[2];
+    const int64_t vectors = parts_of(channels, WIDTH), fewest = parts_of(vectors, expanded_vectors(kernel, image->ne[1], s->d1));
+    const int64_t even = parts_of(fewest, nth) * nth;  // as many for each thread
+    const int64_t ranges = images % nth != 0 && even * 4 <= fewest * 5 && even <= vectors ? even : fewest;
+    int64_t bands = parts_of(2 * nth, ranges * images);
+    for (const int64_t most = 2 * bands; bands < most && ranges * bands * images % nth != 0;) ++bands;
+    const int64_t high = parts_of(height, bands), down = parts_of(height, high), units = ranges * down * images;
+    const struct ggml_tensor wide = {.ne = {channels, image->ne[1], 1, 1}, .src = {NULL, NULL, settings->added ? dst->src[3] : NULL}};
+    float packed[MOST_VECTORS * WIDTH * DEPTH] __attribute__((aligned(64)));
+    struct windows_of_channels w;
+    w.width = image->ne[1], w.height = lines;
+    struct expanded e;
+    e.pixels = image->ne[1], e.depth = image->ne[0];
+    for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
+        const int64_t range = unit % ranges, batch = unit / ranges / down, first = unit / ranges % down * high;
+        const int64_t start = vectors * range / ranges * WIDTH, behind = min_of(first + high, height);
+        const int64_t step = weight->nb[1], last = min_of((behind - 1) * s->s1 - s->p1 + (kernel->ne[1] - 1) * s->d1 + 1, lines);
+        const struct matrix columns = {.data = (const char *) weight->data + start * step, .step = step, .type = GGML_TYPE_F32};
+        e.channels = min_of(vectors * (range + 1) / ranges * WIDTH, channels) - start;
+        e.image = (const float *) image->data + batch * lines * e.pixels * e.depth;
+        e.product = (struct block){.dst = &wide, .at = {{start, 0, 0, 0}}, .axis = 1, .packed = packed, .first = true, .last = true};
+        e.product.a = (struct matrix){.step = e.depth * (int64_t) sizeof(float), .type = GGML_TYPE_F32};
+        e.product.depth = (int) e.depth, e.product.columns = e.product.ldc = e.channels, e.product.activation = &settings->activation;
+        pack_rows(&columns, 0, e.channels, 0, (int) e.depth, false, packed);
+        pack_each(&w, s, kernel, bias, start, e.channels, e.channels, channels);
+        for (int64_t y = first; y < behind; ++y) {
+            const int64_t top = y * s->s1 - s->p1, upper = top < 0 ? 0 : min_of(top, lines);
+            if (y == first) e.top = e.end = upper;
+            expand(&e, upper, min_of(top + (w.kh - 1) * s->d1 + 1, lines), last);
+            w.top = e.top;
+            convolve_line(&w, y, e.lines, (float *) dst->data + (batch * height + y) * width * channels + start);
         }
     }
 }

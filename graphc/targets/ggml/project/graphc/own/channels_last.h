@@ -15,6 +15,22 @@ GRAPHC_API bool graphc_takes_conv_2d_dw_last(const struct ggml_tensor * kernel, 
 /// is there. What the windows meet beside the image is 0.
 GRAPHC_API void graphc_conv_2d_dw_last(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
+/// The settings of a convolution of single channels of what a product makes of an image, plus a vector, if that is `added`, and an
+/// activation: its userdata.
+struct graphc_expanded_conv_2d_settings {
+    struct graphc_conv_2d_settings convolution;
+    struct graphc_activation activation;
+    bool added;
+};
+
+/// True if `graphc_expanded_conv_2d` computes it, faster than both by themselves.
+GRAPHC_API bool graphc_takes_expanded_conv_2d(const struct ggml_tensor * weight, const struct ggml_tensor * image,
+                                              const struct ggml_tensor * kernel, const struct graphc_conv_2d_settings * settings);
+
+/// `graphc_conv_2d_dw_last`, with the kernel src[2], of the product of the image src[1] with the weight src[0], plus the vector src[3] if
+/// it is `added`; plus the vector behind that, if it is there. A few lines of the product are made at a time.
+GRAPHC_API void graphc_expanded_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
 /// True if `graphc_mean_over_rows` computes the mean of these rows.
 GRAPHC_API bool graphc_takes_mean_over_rows(const struct ggml_tensor * x);
 
