@@ -56,14 +56,16 @@ def test_clang_compiles_for_every_target(target):
 
 
 @pytest.mark.parametrize("toolchain", here)
-@pytest.mark.parametrize("target", ["sm_75", "sm_80"])
+@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_90a"])
 def test_every_function_compiles(toolchain, target):
-    text = EVERY if target == "sm_75" else f"#define AMPERE\n{EVERY}"
+    defined = {"sm_75": "", "sm_80": "#define AMPERE\n", "sm_90a": "#define AMPERE\n#define HOPPER\n"}
+    text = defined[target] + EVERY
     ptx = compile_ptx(text, target, toolchain)
     found = instructions(ptx)
     assert sum(each.startswith("ldmatrix") for each in found) == 6
     assert sum(each.startswith("shfl") for each in found) >= 4
     assert sum(each.startswith("cp.async") for each in found) == (0 if target == "sm_75" else 5)
+    assert ptx.count("wgmma.mma_async") == (4 if target == "sm_90a" else 0)
     assert sum(each.startswith("mma") for each in found) == (10 if target == "sm_75" else 11)
     assert ("discard.global.L2" in found) == (target != "sm_75")
     assert {"red.global.add.f32", "atom.global.add.u32"} <= set(found)

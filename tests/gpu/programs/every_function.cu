@@ -58,6 +58,19 @@ KERNEL(every_function, 64, 1, const float *x, float *y, half_t *h, bfloat16_t *b
     mma_m16n8k8_float_thrice(sums, numbers, numbers);
     store_global(u + 9, to_tf32(v));
 #endif
+#ifdef HOPPER
+    float many[32] = {v};
+    const uint64_t left = wgmma_operand(s), right = wgmma_columns(s + 8192, 8192);
+    wgmma_publish();
+    barrier();
+    wgmma_begin();
+    wgmma_m64n64k16_half(many, left, wgmma_operand(s + 8192), true), wgmma_m64n64k16_bfloat16(many, left, left, true);
+    wgmma_m64n64k16_half_columns(many, a, right, true), wgmma_m64n64k16_bfloat16_columns(many, a, right, true);
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_arrived<32>(many);
+    v += many[0] + many[31];
+#endif
     v += sums[0] + half_low(half_sums[0]) + counts[3];
 
     // Numbers
