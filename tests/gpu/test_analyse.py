@@ -95,6 +95,6 @@ def test_what_does_not_fit_is_never_the_fastest() -> None:
 def test_what_limits_a_kernel() -> None:
     heavy = contraction(product(4096, 4096, F16), parsed("m128n128k32 w64x32 s3 z1 m16n8k16_half"))
     assert estimate(heavy, {"m": 4096}, GPUS["rtx4090"]).limit == "tensor cores"
-    assert estimate(heavy, {"m": 64}, GPUS["h200"]).limit == "occupancy"
+    assert estimate(heavy, {"m": 64}, GPUS["h200"]).limit in ("occupancy", "latency")
     light = contraction(product(64, 32, F16), parsed("m64n64k32 w32x32 s3 z1 m16n8k16_half"))
     assert estimate(light, {"m": 64}, GPUS["h200"]).limit in ("launch", "latency")

@@ -3,7 +3,10 @@ serve all sizes, and measurements decide."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,12 +18,13 @@ from graphc.kernels.gpu.devices import GPUS, gpu_like
 from graphc.kernels.gpu.fitting import error, fitted
 from graphc.kernels.gpu.forms import Spirv
 from graphc.kernels.gpu.roofline import Coefficients, combined, estimate, usual
-from graphc.kernels.gpu.schedule import parsed
+from graphc.kernels.gpu.schedule import Schedule, parsed
 from graphc.kernels.gpu.scheduling import CLEARLY, MOST_WAYS, RANGE, Scheduling
 from graphc.kernels.gpu.skeletons.contraction import Contraction, contraction
 from graphc.kernels.gpu.skeletons.operands import matrix
 from graphc.kernels.gpu.verify import verify
 from graphc.shapes import symbol
+from graphc.targets.ggml.generate.schedules import read
 
 H200 = GPUS["h200"]
 
@@ -189,6 +193,60 @@ def test_a_fit_stays_with_what_is_believed_where_nothing_was_measured() -> None:
     assert fitted(samples(believed, SHAPES), believed) == believed
     wild = fitted([(samples(believed, SHAPES[:1])[0][0], 100.0)], believed)
     assert all(0 < value < np.inf for value in vars(wild).values())
+
+
+MEASURED = (
+    (Path(__file__).parent / "measured" / "h200.txt", 92),
+    (Path(__file__).parent / "measured" / "h200_later.txt", 12),
+)
+"""Contractions of an H200, and how many operations there were for each result on its way out."""
+DISTURBED = Sizes(F16, 4096, 4096, 4096)
+"""Of the later file: most of its times are above those of the same kernels with more operations; the others' are below."""
+
+
+def measured() -> list[tuple[Sizes, int, Mapping[Schedule, float]]]:
+    return [
+        (sizes, tail, times)
+        for path, tail in MEASURED
+        for sizes, times in read(path).items()
+        if path is MEASURED[0][0] or sizes != DISTURBED
+    ]
+
+
+def ranks(values: list[float]) -> list[float]:
+    """The place of each in their order; equals share the mean of theirs."""
+    return [sum(each < value for each in values) + (values.count(value) - 1) / 2 for value in values]
+
+
+def order_and_regret(sizes: Sizes, tail: int, times: Mapping[Schedule, float], by: Coefficients) -> tuple[float, float]:
+    """The rank correlation (Spearman) of guessed and measured times, and the time of what is guessed to be the fastest by that of
+    the fastest."""
+    guessed = {each: combined(terms_of(sizes, each, H200, tail), by)[0] for each in times}
+    order = np.corrcoef(ranks([guessed[each] for each in times]), ranks(list(times.values())))[0, 1]
+    return float(order), times[min(times, key=guessed.__getitem__)] / min(times.values())
+
+
+def test_schedules_of_shapes_that_were_not_measured_are_in_their_order() -> None:
+    """Each shape by coefficients that all others gave, beginning with those of GPUs of which nothing is known."""
+    every = measured()
+    assert sum(len(times) for *_, times in every) == 218
+    found = []
+    for left_out, tail, times in every:
+        others = [
+            (terms_of(s, each, H200, t), time) for s, t, known in every if s != left_out for each, time in known.items()
+        ]
+        found.append(order_and_regret(left_out, tail, times, fitted(others, Coefficients())))
+    orders, regrets = zip(*found, strict=True)
+    assert np.mean(orders) > 0.84
+    assert min(orders) > 0.55
+    assert math.exp(np.mean(np.log(regrets))) < 1.07
+    assert max(regrets) < 1.25
+
+
+def test_what_is_expected_of_a_measured_gpu_is_what_was_measured() -> None:
+    samples = [(terms_of(s, each, H200, tail), time) for s, tail, times in measured() for each, time in times.items()]
+    assert error(samples, usual(H200)) < 0.11
+    assert error(samples, usual(H200)) < 1.1 * error(samples, fitted(samples, usual(H200)))
 
 
 def test_a_schedule_that_is_none_is_refused() -> None:

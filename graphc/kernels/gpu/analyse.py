@@ -56,8 +56,17 @@ TF32_PRODUCTS = (1, 2, 6)
 """How long an instruction takes by the parts of its operands, as a multiple of what as many products of float16 take: one product
 of TF32 takes twice as long."""
 
-OTHER_REGISTERS = 32
-"""Registers of a thread besides those of tiles: indices, addresses, what is copied."""
+BLOCK_REGISTERS = 1 << 16
+"""Of a block: an assembler knows how many threads it has, and gives none so many that it cannot be launched."""
+
+COPY_REGISTERS = 5
+"""Of a thread for each copy of a loop's step: where it reads, whether it may, where it writes."""
+
+MOST_COPY_REGISTERS = 60
+"""Of a thread for all of them; where there are more copies, it counts again."""
+
+OTHER_REGISTERS = 36
+"""Of a thread besides those of tiles and copies: indices, addresses."""
 
 
 @dataclass
@@ -156,11 +165,26 @@ def _mean(costs: Sequence[Cost]) -> Cost:
 
 
 def registers(kernel: TileKernel) -> int:
-    """About how many registers a thread needs: its part of all tiles, and some for the rest; what the last of several blocks does
-    needs nothing of what was before. An assembler knows better."""
+    """About how many registers a thread needs: its part of the tiles that are there at once, the copies of a loop's step, and
+    some for the rest; what the last of several blocks does needs nothing of what was before. An assembler knows better."""
     bodies = [kernel.body, *(it.body for it in walk(kernel.body) if isinstance(it, Last))]
-    held = max(sum(-(-tile.layout.registers * tile.dtype.itemsize // 4) for tile in _tiles(body)) for body in bodies)
-    return min(held + OTHER_REGISTERS, MOST_REGISTERS)
+    held = max(_held(body, kernel.threads) for body in bodies) + OTHER_REGISTERS
+    return min(held, MOST_REGISTERS, BLOCK_REGISTERS // kernel.threads)
+
+
+def _held(body: Sequence[Statement], threads: int) -> int:
+    """The most registers that some statement of a body needs: a tile is there from the first that names it to the last."""
+    named = [_tiles([it]) for it in body]
+    ends = {tile: number for number, tiles in enumerate(named) for tile in tiles}
+    there, most = set[Tile](), 0
+    for number, (it, tiles) in enumerate(zip(body, named, strict=True)):
+        there |= tiles
+        copies = [each for each in walk(it.body) if isinstance(each, Copy)] if isinstance(it, Loop) else []
+        own = COPY_REGISTERS * sum(math.prod(each.target.shape) // each.vector for each in copies) // threads
+        held = sum(-(-tile.layout.registers * tile.dtype.itemsize // 4) for tile in there)
+        most = max(most, min(own, MOST_COPY_REGISTERS) + held)
+        there -= {tile for tile in tiles if ends[tile] == number}
+    return most
 
 
 def _tiles(body: Sequence[Statement]) -> set[Tile]:

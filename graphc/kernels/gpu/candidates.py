@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphc.ir.types import F16, F32
-from graphc.kernels.gpu.analyse import MOST_REGISTERS, OTHER_REGISTERS, Cost
+from graphc.kernels.gpu.analyse import COPY_REGISTERS, MOST_COPY_REGISTERS, MOST_REGISTERS, OTHER_REGISTERS, Cost
 from graphc.kernels.gpu.devices import VULKAN, Gpu
 from graphc.kernels.gpu.instructions import INSTRUCTIONS, UNTRIED, MatrixInstruction
-from graphc.kernels.gpu.roofline import Coefficients, combined, resident_blocks, sheet_terms
+from graphc.kernels.gpu.roofline import Coefficients, Terms, combined, resident_blocks, sheet_terms
 from graphc.kernels.gpu.schedule import PADDING, Schedule
 from graphc.shapes import Dim, integer, symbols
 
@@ -33,10 +33,6 @@ FEWEST_WARPS, MOST_WARPS = 4, 8
 MOST_TOTALS = 128
 """Sums that a thread holds in registers."""
 
-SLACK = 8
-"""Registers that are counted and may not be needed: what is used in the loop and behind it is counted together, and of 256 that
-are counted for warps of 64 x 64, NVIDIA's assembler needs 238."""
-
 ROW_BYTES = {F16: (64, 128), F32: (128,)}
 """Of shared memory: what is copied of each row of the operands at a time. Of 64 bytes of float32, lanes would read different
 words in one bank."""
@@ -49,6 +45,9 @@ MOST_STAGES = 2
 
 TOGETHER_ROWS, TOGETHER_STAGES = (64, 128, 256), (3, 4, 6)
 """Of a block whose warps multiply together: 4, 8 or 16 of them."""
+
+COPY_BYTES = 16
+"""What a thread copies at once."""
 
 PARTS = (1, 2, 4, 8, 16)
 """In which a sum is cut where there are too few blocks."""
@@ -161,7 +160,7 @@ def fits(schedule: Schedule, gpu: Gpu) -> bool:
     """True if a multiprocessor can hold a block."""
     counted, registers = _counted_registers(schedule), registers_of(schedule)
     return (
-        counted <= gpu.thread_registers + SLACK
+        counted <= gpu.thread_registers
         and registers * schedule.threads <= gpu.registers
         and schedule.threads <= gpu.block_threads
         and shared_of(schedule) <= gpu.block_shared
@@ -186,22 +185,32 @@ def _counted_registers(schedule: Schedule) -> int:
     totals = schedule.warp_rows * schedule.warp_columns // one.lanes
     operands = (schedule.repeat[0] * one.a.count + schedule.repeat[1] * one.b.count) * item // 4
     operands = operands if one.together == 1 else 0
-    rows = 2 * schedule.strip[0] * schedule.strip[1] // schedule.threads
-    return totals + operands + rows + OTHER_REGISTERS
+    copied = (schedule.rows + schedule.columns) * schedule.depth * item // COPY_BYTES // schedule.threads
+    copies = min(COPY_REGISTERS * copied, MOST_COPY_REGISTERS)
+    return totals + operands + copies + OTHER_REGISTERS
 
 
 def in_parts(schedule: Schedule, sizes: Sizes, gpu: Gpu) -> Iterator[Schedule]:
-    """A schedule, and where it gives a GPU too few blocks, the same with sums in parts; not with the largest warps, which would
-    need more parts than smaller ones, each as large as the result."""
-    rows, columns, depth, batch = _numbers(sizes)
-    blocks = -(-rows // schedule.rows) * -(-columns // schedule.columns) * batch
-    steps = -(-depth // schedule.depth)
+    """A schedule, and where it gives a GPU too few blocks, the same with sums in parts, which its second cache can hold; not with
+    the largest warps, which would need more parts than smaller ones, each as large as the result."""
     largest = (schedule.warp_rows, schedule.warp_columns) == WARPS[0]
+    steps = -(-max(sizes.numbers[2], 1) // schedule.depth)
     for parts in PARTS if not largest else PARTS[:1]:
-        if parts == 1 or (blocks * parts <= 4 * gpu.multiprocessors and steps >= FEWEST_STEPS * parts):
-            found = replace(schedule, parts=parts)
-            if sizes.take(found):
-                yield found
+        found = replace(schedule, parts=parts)
+        few = blocks_of(found, sizes) <= 4 * gpu.multiprocessors and steps >= FEWEST_STEPS * parts
+        if (parts == 1 or (few and parts_bytes(found, sizes) <= gpu.cache)) and sizes.take(found):
+            yield found
+
+
+def blocks_of(schedule: Schedule, sizes: Sizes) -> int:
+    """How many blocks there are for known sizes."""
+    rows, columns, _, batch = _numbers(sizes)
+    return -(-rows // schedule.rows) * -(-columns // schedule.columns) * batch * schedule.parts
+
+
+def parts_bytes(schedule: Schedule, sizes: Sizes) -> int:
+    """What sums in parts take, which blocks write and the last of them read."""
+    return 4 * blocks_of(schedule, sizes) * schedule.rows * schedule.columns if schedule.parts > 1 else 0
 
 
 def guess(sizes: Sizes, schedule: Schedule, gpu: Gpu, coefficients: Coefficients) -> float:
@@ -209,11 +218,12 @@ def guess(sizes: Sizes, schedule: Schedule, gpu: Gpu, coefficients: Coefficients
     return combined(terms_of(sizes, schedule, gpu), coefficients)[0]
 
 
-def terms_of(sizes: Sizes, schedule: Schedule, gpu: Gpu) -> Mapping[str, float]:
-    """What a contraction of known sizes takes by the data sheet, term by term."""
+def terms_of(sizes: Sizes, schedule: Schedule, gpu: Gpu, tail: int = 1) -> Terms:
+    """What a contraction of known sizes takes by the data sheet, term by term; `tail` are the operations for each result that are
+    done on its way out."""
     rows, columns, depth, batch = _numbers(sizes)
     item, parts, one = sizes.operand.itemsize, schedule.parts, schedule.instruction
-    blocks = -(-rows // schedule.rows) * -(-columns // schedule.columns) * batch * parts
+    blocks = blocks_of(schedule, sizes)
     steps = -(-depth // (schedule.depth * parts))
     length = steps * schedule.depth
     tile = schedule.rows * schedule.columns
@@ -226,7 +236,7 @@ def terms_of(sizes: Sizes, schedule: Schedule, gpu: Gpu) -> Mapping[str, float]:
         writes=Counter({2: 4 * own[0] * own[1] if parts == 1 else 4 * tile}),
         products=products if one.function and one.together == 1 else 0,
         group_products=products if one.together > 1 else 0,
-        operations=tile if one.function else tile + products,
+        operations=(tail if parts == 1 else 1) * tile + (0 if one.function else products),
         shared=fragments + (schedule.rows + schedule.columns) * length * item + 8 * tile,
         waits=1 + steps / schedule.ahead,
         blocks=blocks,
@@ -237,10 +247,10 @@ def terms_of(sizes: Sizes, schedule: Schedule, gpu: Gpu) -> Mapping[str, float]:
     if parts > 1:
         first.waits += 1
         first.last = Cost(
-            reads=Counter({2: 4 * parts * tile}), writes=Counter({3: 4 * own[0] * own[1]}), operations=(parts + 1) * tile,
+            reads=Counter({2: 4 * parts * tile}), writes=Counter({3: 4 * own[0] * own[1]}), operations=(parts + tail) * tile,
             waits=schedule.strips, blocks=blocks // parts, discarded={2},
         )  # fmt: skip
-        tensors.append(4 * blocks * tile)
+        tensors.append(parts_bytes(schedule, sizes))
     tensors.append(4 * batch * rows * columns)
     held = resident_blocks(schedule.threads, shared_of(schedule), registers_of(schedule), gpu)
     return sheet_terms(first, tensors, schedule.threads, held, gpu)

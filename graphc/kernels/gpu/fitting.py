@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple
 
 import numpy as np
 
-from graphc.kernels.gpu.roofline import TERMS, Coefficients, combined, parts_of
+from graphc.kernels.gpu.roofline import TERMS, Coefficients, Terms, combined, parts_of
 
 ROUNDS = 20
-"""Fits at most: which term is the longest depends on the coefficients, and they on it."""
+"""Fits at most: what each term adds to a time depends on the coefficients, and they on it."""
+
+HALVINGS = 4
+"""Of the way to what a fit wants, which may be too far."""
+
+ENOUGH = 1e-4
+"""A fit that takes away less of what is left of errors is the last."""
 
 TRUST = 2.0
 """What was believed before counts as so many measurements of each coefficient."""
@@ -18,20 +24,22 @@ TRUST = 2.0
 FACTOR = 10.0
 """No coefficient becomes so many times as large or small as it was believed to be."""
 
-Sample = tuple[Mapping[str, float], float]
-"""The data sheet's seconds of each term of a kernel, and the seconds that it took."""
+Sample = tuple[Terms, float]
+"""The terms of a kernel by the data sheet, and the seconds that it took."""
 
 
 def fitted(samples: Sequence[Sample], believed: Coefficients) -> Coefficients:
     """The coefficients with the least squares of relative errors. A term that limits nothing stays about as it was believed."""
     best, least = believed, _loss(samples, believed, believed)
-    now = believed
     for _ in range(ROUNDS if samples else 0):
-        now = _step(samples, now, believed)
-        found = _loss(samples, now, believed)
-        if found >= least:
+        wanted = np.array(astuple(_step(samples, best, believed)))
+        before = np.array(astuple(best))
+        nearer = (Coefficients(*(before + (wanted - before) / 2**halvings).tolist()) for halvings in range(HALVINGS))
+        losses = [(_loss(samples, each, believed), each) for each in nearer]
+        found, each = min(losses, key=lambda pair: pair[0])
+        if found >= least * (1 - ENOUGH):
             break
-        best, least = now, found
+        best, least = each, found
     return best
 
 
@@ -44,7 +52,9 @@ def error(samples: Sequence[Sample], by: Coefficients) -> float:
 def _step(samples: Sequence[Sample], now: Coefficients, believed: Coefficients) -> Coefficients:
     """The best coefficients if each kernel is limited by what limits it now: then its time is a sum of them."""
     start = np.array(astuple(believed))
-    rows = [[parts_of(terms, now)[0][name] * terms[name] / seconds for name in TERMS] for terms, seconds in samples]
+    rows = [
+        [parts_of(terms, now)[0][name] * terms.seconds[name] / seconds for name in TERMS] for terms, seconds in samples
+    ]
     system = np.vstack([np.array(rows) * start, np.sqrt(TRUST) * np.eye(len(TERMS))])
     wanted = np.concatenate([np.ones(len(rows)), np.full(len(TERMS), np.sqrt(TRUST))])
     found = np.linalg.lstsq(system, wanted, rcond=None)[0]

@@ -29,9 +29,8 @@ RESERVED_SHARED = 1024
 FEW_WARPS = 4
 """Warps of a multiprocessor that its tensor cores and other units need at least: one for each of its four parts."""
 
-BESIDE = 0.15
-"""What else is done costs so much of its time, though it could be done at once: no schedule keeps all units busy all the time. So
-of two schedules with the same longest term, the one with less beside it is the faster."""
+MOST_BLOCKS = 3
+"""Of a multiprocessor, that hide each other's times; more hide no more, as no schedule keeps all units busy all the time."""
 
 UNEVEN = 1.5
 """Where multiprocessors stand still so much that it takes so many times as long, that is what limits a kernel."""
@@ -55,24 +54,32 @@ class Coefficients:
 TERMS = tuple(each.name for each in fields(Coefficients))
 
 USUAL: Mapping[str, Coefficients] = {
-    "sm_90": Coefficients(products=2.3, operations=2.0, shared=1.0, memory=1.5, cache=0.85, wait=1.1, launch=1.1)
+    "sm_90": Coefficients(products=1.75, operations=2.8, shared=0.8, memory=1.6, cache=0.95, wait=1.15, launch=1.1)
 }
 """What is expected of an architecture before anything was measured on it; what is not here is as usual. Hopper's were measured on
 an H200 (benchmarks/results/2026-11-26-gpu.md): its data sheet's rate is that of wgmma, of which mma.sync reaches 0.65 at most."""
 
 
 @dataclass(frozen=True)
+class Terms:
+    """The data sheet's seconds of each of `TERMS`, and how many blocks a multiprocessor carries out at once."""
+
+    seconds: Mapping[str, float]
+    together: int = 1
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Seconds; what limits them; blocks that a multiprocessor holds at once; bytes of the device's memory and floating-point
-    operations of all blocks; the data sheet's seconds of each of `TERMS`; and those of the plain roofline, which nothing goes
-    below: of operations, or of bytes, with all units busy all the time."""
+    operations of all blocks; its terms; and the seconds of the plain roofline, which nothing goes below: of operations, or of
+    bytes, with all units busy all the time."""
 
     seconds: float
     limit: str
     resident: int
     nbytes: int
     operations: int
-    terms: Mapping[str, float]
+    terms: Terms
     roofline: float = 0.0
 
 
@@ -106,8 +113,8 @@ def estimated(
     if counted.blocks == 0:
         return Estimate(0.0, "nothing", held, 0, 0, terms)
     seconds, limit = combined(terms, coefficients)
-    uneven, idle = uneven_and_idle(counted.blocks, threads, held, gpu)
-    lost = {TENSOR_CORES: uneven, ARITHMETIC: uneven, SHARED: uneven, CACHE: idle}
+    uneven, busy = uneven_and_busy(counted.blocks, threads, held, gpu)
+    lost = {TENSOR_CORES: uneven / busy, ARITHMETIC: uneven / busy, SHARED: uneven / busy, CACHE: uneven}
     if lost.get(limit, 1.0) > UNEVEN:
         limit = OCCUPANCY
     computing = sum(
@@ -115,33 +122,32 @@ def estimated(
         for each in counted.phases
     )
     nbytes = _memory_bytes(counted, sizes, held, gpu)
-    return Estimate(seconds, limit, held, nbytes, operations, terms, max(computing, terms["memory"]))
+    return Estimate(seconds, limit, held, nbytes, operations, terms, max(computing, terms.seconds["memory"]))
 
 
-def sheet_terms(counted: Cost, sizes: list[int], threads: int, held: int, gpu: Gpu) -> dict[str, float]:
-    """The seconds of each term by the data sheet, for blocks of which a multiprocessor holds so many."""
+def sheet_terms(counted: Cost, sizes: list[int], threads: int, held: int, gpu: Gpu) -> Terms:
+    """The terms by the data sheet, for blocks of which a multiprocessor holds so many."""
     if held == 0 or counted.blocks == 0:
-        return dict.fromkeys(TERMS, 0.0 if held else math.inf)
+        return Terms(dict.fromkeys(TERMS, 0.0 if held else math.inf))
     found = dict.fromkeys(TERMS, 0.0)
     found["memory"], found["launch"] = _memory_bytes(counted, sizes, held, gpu) / gpu.bandwidth, LAUNCH_SECONDS
     for each in counted.phases:
         blocks = each.blocks
-        uneven, idle = uneven_and_idle(blocks, threads, held, gpu)
-        found["products"] += blocks * each.products / gpu.half * uneven
-        found["group_products"] += blocks * each.group_products / gpu.half * uneven
-        found["operations"] += blocks * each.operations / gpu.single * uneven
-        found["shared"] += blocks * each.shared / gpu.shared_bandwidth * uneven
-        found["cache"] += blocks * (each.read + each.written) / gpu.cache_bandwidth * idle
+        uneven, busy = uneven_and_busy(blocks, threads, held, gpu)
+        found["products"] += blocks * each.products / gpu.half * uneven / busy
+        found["group_products"] += blocks * each.group_products / gpu.half * uneven / busy
+        found["operations"] += blocks * each.operations / gpu.single * uneven / busy
+        found["shared"] += blocks * each.shared / gpu.shared_bandwidth * uneven / busy
+        found["cache"] += blocks * (each.read + each.written) / gpu.cache_bandwidth * uneven
         found["wait"] += math.ceil(blocks / (gpu.multiprocessors * held)) * each.waits * WAIT_SECONDS
-    return found
+    return Terms(found, min(held, math.ceil(counted.blocks / gpu.multiprocessors)))
 
 
-def uneven_and_idle(blocks: int, threads: int, held: int, gpu: Gpu) -> tuple[float, float]:
-    """How many times as long it takes because blocks do not fill multiprocessors evenly, or them with too few warps; and because
-    there are fewer blocks than multiprocessors."""
+def uneven_and_busy(blocks: int, threads: int, held: int, gpu: Gpu) -> tuple[float, float]:
+    """How many times as long it takes because blocks do not fill multiprocessors evenly: what one of them does takes as long as
+    if all did as much, also what it reads of the second cache; and how much of a multiprocessor's units its warps keep busy."""
     each = math.ceil(blocks / gpu.multiprocessors)
-    busy = min(1.0, threads / 32 * min(held, each) / FEW_WARPS)
-    return each * gpu.multiprocessors / blocks / busy, gpu.multiprocessors / min(blocks, gpu.multiprocessors)
+    return each * gpu.multiprocessors / blocks, min(1.0, threads / 32 * min(held, each) / FEW_WARPS)
 
 
 TENSOR_CORES, ARITHMETIC, SHARED, MEMORY, CACHE, LATENCY, OCCUPANCY, LAUNCH = (
@@ -159,24 +165,32 @@ LIMITS: Mapping[str, tuple[str, ...]] = {
 """What is done at once, and the terms that it takes, one after the other."""
 
 
-def parts_of(terms: Mapping[str, float], by: Coefficients) -> tuple[dict[str, float], str]:
-    """For each term, how much of its seconds by the data sheet a kernel takes; and what takes longest."""
-    factors = {name: getattr(by, name) for name in TERMS}
-    at_once = {limit: sum(factors[name] * terms[name] for name in names) for limit, names in LIMITS.items()}
+def parts_of(terms: Terms, by: Coefficients) -> tuple[dict[str, float], str]:
+    """For each term, how much of its seconds by the data sheet a kernel takes; and what takes longest.
+
+    What could be done at once is only in part: a block copies, multiplies and writes in turns, and other blocks fill its gaps. So
+    times of n blocks at once add up as their (n + 1)th powers do. What is short beside the longest hides behind it."""
+    taken = {name: getattr(by, name) * terms.seconds[name] for name in TERMS}
+    at_once = {limit: sum(taken[name] for name in names) for limit, names in LIMITS.items()}
     longest = max(at_once, key=lambda limit: at_once[limit])
-    beside = {name for limit, names in LIMITS.items() if limit != longest for name in names}
-    weights = {name: BESIDE if name in beside else 1.0 for name in TERMS}
-    if at_once[longest] <= factors["launch"] * terms["launch"]:
+    weights = dict.fromkeys(TERMS, 1.0)
+    if 0 < at_once[longest] < math.inf:
+        power = 1 + min(terms.together, MOST_BLOCKS)
+        shares = {limit: seconds / at_once[longest] for limit, seconds in at_once.items()}
+        all_powers = sum(share**power for share in shares.values()) ** (1 / power)
+        for limit, names in LIMITS.items():
+            weights |= dict.fromkeys(names, (shares[limit] / all_powers) ** (power - 1))
+    if at_once[longest] <= taken["launch"]:
         return weights, LAUNCH
-    if longest == TENSOR_CORES and 2 * factors["operations"] * terms["operations"] > at_once[TENSOR_CORES]:
+    if longest == TENSOR_CORES and 2 * taken["operations"] > at_once[TENSOR_CORES]:
         return weights, ARITHMETIC
     return weights, longest
 
 
-def combined(terms: Mapping[str, float], by: Coefficients) -> tuple[float, str]:
+def combined(terms: Terms, by: Coefficients) -> tuple[float, str]:
     """Seconds of terms, and which of them is the longest."""
     weights, limit = parts_of(terms, by)
-    return sum(weights[name] * getattr(by, name) * terms[name] for name in TERMS), limit
+    return sum(weights[name] * getattr(by, name) * terms.seconds[name] for name in TERMS), limit
 
 
 def resident_blocks(threads: int, shared: int, own_registers: int, gpu: Gpu) -> int:

@@ -26,7 +26,7 @@ from graphc.ggml_library import ggml
 from graphc.ir.types import F16, F32
 from graphc.kernels.gpu.candidates import Sizes, terms_of
 from graphc.kernels.gpu.devices import VULKAN, Gpu, gpu_like
-from graphc.kernels.gpu.fitting import fitted
+from graphc.kernels.gpu.fitting import Sample, fitted
 from graphc.kernels.gpu.forms import Form, form_of
 from graphc.kernels.gpu.roofline import Coefficients, usual
 from graphc.kernels.gpu.schedule import Schedule, ScheduleError, parsed
@@ -133,7 +133,7 @@ def _inherited(device: Device) -> Coefficients:
     )
 
 
-def _samples(measured: Mapping[Sizes, Mapping[Schedule, float]], gpu: Gpu) -> list[tuple[Mapping[str, float], float]]:
+def _samples(measured: Mapping[Sizes, Mapping[Schedule, float]], gpu: Gpu) -> list[Sample]:
     return [
         (terms_of(sizes, schedule, gpu), seconds)
         for sizes, times in measured.items()
