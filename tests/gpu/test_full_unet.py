@@ -3,6 +3,7 @@ nothing of them is looked at."""
 
 from __future__ import annotations
 
+import gzip
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,9 +14,11 @@ import pytest
 from graphc.compiler import Settings, compile_program
 from graphc.kernels.gpu.devices import GPUS
 from graphc.kernels.gpu.scheduling import Scheduling
+from graphc.targets.ggml.engine import read_stripped_engine
 from graphc.targets.ggml.generate.generate import generated
 from graphc.targets.ggml.generate.simulate import Simulated, simulated
 from graphc.targets.ggml.program.program import Program
+from graphc_images.models.model import ENGINES
 
 torch = pytest.importorskip("torch")
 diffusers = pytest.importorskip("diffusers")
@@ -97,6 +100,21 @@ def test_words_are_read_once_for_all_steps(program: Program) -> None:
     kept = sum(each.nbytes for each in first.steps) - sum(each.nbytes for each in step.steps)
     weights = 2 * 2 * 768 * (5 * 320 + 5 * 640 + 6 * 1280)
     assert weights < kept < 1.5 * weights
+
+
+@pytest.mark.slow
+def test_a_step_of_sdxl_takes_what_it_should(tmp_path: Path) -> None:
+    """Two latents of 128 x 128, by the engine that pictures are made with."""
+    engine = tmp_path / "unet.gguf"
+    engine.write_bytes(gzip.decompress((ENGINES / "unet_sdxl.gguf.gz").read_bytes()))
+    gpu, sizes = GPUS["h200"], {"batch": 2, "height": 128, "width": 128, "tokens": 77}
+    program, _ = read_stripped_engine(engine)
+    words = ("encoder_hidden_states", "text_embeds", "time_ids")
+    found = simulated(generated(program, True, Scheduling.of(gpu)), sizes, gpu, steady=words)
+    assert len(found.steps) <= 950
+    assert sum(each.nbytes for each in found.steps) < 25e9
+    assert not found.on_cpu
+    assert not found.unknown
 
 
 @pytest.mark.thorough
