@@ -90,3 +90,32 @@ def test_short_rows_are_read_once(columns: int) -> None:
     expected = x * x.sum(1, keepdims=True) - x.max(1, keepdims=True)
     np.testing.assert_allclose(interpreted, expected, atol=1e-3)
     np.testing.assert_allclose(emulated, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize(("width", "groups", "own"), [(64, 32, 4), (300, 8, 8), (5, 3, 2), (700, 8, 4)])
+def test_rows_beside_each_other(width: int, groups: int, own: int, symbolic: bool) -> None:
+    """Groups of channels of each line of an image: what a pixel has of several groups is read at once, by whole sectors."""
+    height, w = 3, symbol("w") if symbolic else width
+
+    def read(row: Scalar, column: Scalar) -> Scalar:
+        place = (row // groups * w + column // own) * (groups * own) + row % groups * own + column % own
+        return make("element", F32, (place,), 0)
+
+    def squared(row: Scalar, column: Scalar, mean: Scalar) -> Scalar:
+        return (read(row, column) - mean) * (read(row, column) - mean)
+
+    each = 1 / (width * own)
+    stages = [Stage("sum", read, lambda total: total * each), Stage("sum", squared)]
+    x = np.random.default_rng(0).standard_normal((height, width, groups, own)).astype(np.float32) + 3
+    result, size = np.zeros((2, height * groups), np.float32), height * w * groups * own
+    kernel = reduction("lines", height * groups, w * own, [(F32, size)], stages, beside=True)
+    interpreted, emulated, (counters,) = both_ways([(kernel, [x, result])], {"w": width})
+    wide = x.astype(np.float64)
+    mean = wide.mean((1, 3), keepdims=True)
+    expected = [mean.ravel(), ((wide - mean) ** 2).sum((1, 3)).ravel()]
+    np.testing.assert_allclose(interpreted, expected, rtol=1e-5)
+    np.testing.assert_allclose(emulated, expected, rtol=1e-5)
+    assert counters.conflicts == 0
+    if groups * own % 8 == 0:
+        assert 32 * counters.global_load_sectors == counters.global_load_bytes

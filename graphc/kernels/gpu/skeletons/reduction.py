@@ -12,7 +12,8 @@ import numpy as np
 
 from graphc.ir.types import F32, I64
 from graphc.kernels.gpu.evaluate import COMPUTED, identity
-from graphc.kernels.gpu.layout import spread
+from graphc.kernels.gpu.layout import Layout, spread
+from graphc.kernels.gpu.layout import rows as lanes_in_rows
 from graphc.kernels.gpu.skeletons.pointwise import NO_INPUTS, always, always_computed, in_rows, largest_width
 from graphc.kernels.gpu.tile import BLOCKS, Builder, Global, Shared, Tile, TileKernel, index, place
 from graphc.kernels.nest import Rewrite
@@ -31,6 +32,9 @@ LONG = 4096
 
 MOST_HELD = 16
 """Times that a lane has neighbours of a row, for the whole row to be in registers: it is read once then."""
+
+BESIDE_COLUMNS = 512
+"""Of a block whose rows lie beside each other: four times its threads' neighbours are on their way at once."""
 
 LONG_COLUMNS, MOST_WARPS, MOST_THREADS = 4096, 16, 512
 """Of a block whose rows are certainly long: what it reads at once is what hides how long memory takes."""
@@ -58,26 +62,42 @@ class WrittenRows:
 
 def reduction(
     name: str, rows: Dim, columns: Dim, inputs: Sequence[tuple[np.dtype, Dim]], stages: Sequence[Stage],
-    written: WrittenRows | None = None, lanes: int = 32, long: bool = False, short: bool = False,
+    written: WrittenRows | None = None, lanes: int = 32, long: bool = False, beside: bool = False,
 ) -> TileKernel:  # fmt: skip
     """result[stage, row], float32, or the rows that are `written`. `inputs` are the types and sizes of the tensors that values
-    read, as elements of those numbers; the result comes last. Rows whose size is not known are few and `long`, or many, or many
-    and `short`. Each lane adds what it reads in order; then lanes and warps are added in pairs."""
-    return _Reduction(name, rows, columns, inputs, lanes, long, short).kernel(stages, written)
+    read, as elements of those numbers; the result comes last. Rows whose size is not known are few and `long`, or many. Rows may
+    lie `beside` each other, some neighbours of one before some of the next: a warp has several of them then. Each lane adds what
+    it reads in order; then lanes and warps are added in pairs."""
+    return _Reduction(name, rows, columns, inputs, lanes, long, beside).kernel(stages, written)
+
+
+def _beside(lanes: int, columns: Dim) -> Layout:
+    """The layout of a block's rows that lie beside each other: lanes below each other first, warps one behind the other. Whole
+    rows, as far as they are known not to be long."""
+    atom = lanes_in_rows(max(1, lanes // ROWS) * NEIGHBOURS, NEIGHBOURS, lanes)
+    down, across = atom.shape
+    step = across * WARPS
+    known = isinstance(columns, int) and 0 < columns <= MOST_HELD * NEIGHBOURS * lanes
+    together = columns if isinstance(columns, int) and known else BESIDE_COLUMNS
+    return Layout(atom, (ROWS // down, -(-together // step)), ((1, 0), (WARPS, 1)))
 
 
 class _Reduction:
     def __init__(
-        self, name: str, rows: Dim, columns: Dim, inputs: Sequence[tuple[np.dtype, Dim]], lanes: int, long: bool, short: bool
+        self, name: str, rows: Dim, columns: Dim, inputs: Sequence[tuple[np.dtype, Dim]], lanes: int, long: bool,
+        beside: bool,
     ) -> None:  # fmt: skip
         self.rows, self.columns = rows, columns
-        short = columns < LONG if isinstance(columns, int) else short
+        short = isinstance(columns, int) and columns < LONG
         warps = min(MOST_WARPS, MOST_THREADS // lanes) if long and not short else WARPS
         self.shape = (ROWS, COLUMNS) if short else (1, LONG_COLUMNS if long else ROWS * COLUMNS)
         once = -(-columns // (NEIGHBOURS * lanes)) if isinstance(columns, int) else 0
         if 0 < once <= MOST_HELD:
             self.shape = ROWS, once * NEIGHBOURS * lanes
         self.layout = spread(self.shape, NEIGHBOURS, warps, lanes)
+        if beside:
+            self.layout = _beside(lanes, columns)
+            self.shape = ROWS, self.layout.shape[1]
         self.k = k = Builder(name, self.layout.threads)
         self.tensors = [k.tensor(f"x{number}", dtype, size) for number, (dtype, size) in enumerate(inputs)]
         self.partial = k.tile("partial", self.layout)

@@ -255,13 +255,13 @@ class Generator:
         kernel = pointwise("pointwise", loops, types, array.dtype, product(array.ne), self.form.lanes)
         return self.launched([kernel], buffers, array.dtype, array.ne, order)
 
-    def reduced(self, name: str, ne: Quad, columns: Dim, *stages: ColumnStage, short: bool = False) -> list[Array]:
-        """Arrays of float32 in memory, by one kernel: for each of their indices, and each stage, a number of all columns. Columns
-        of unknown number may be few (`short`)."""
+    def reduced(self, name: str, ne: Quad, columns: Dim, *stages: ColumnStage, beside: bool = False) -> list[Array]:
+        """Arrays of float32 in memory, by one kernel: for each of their indices, and each stage, a number of all columns. Those
+        of neighbouring indices may lie `beside` each other in memory."""
         found = self.stage_buffers(ne, columns, stages)
         types = [(each.dtype, product(each.ne)) for each in found]
         stages_of = [stage_of(each, ne, found) for each in stages]
-        kernel = reduction(name, product(ne), columns, types, stages_of, lanes=self.form.lanes, short=short)
+        kernel = reduction(name, product(ne), columns, types, stages_of, lanes=self.form.lanes, beside=beside)
         shape: Quad = (product(ne), len(stages), 1, 1)
         buffer = self.launched([kernel], found, F32, shape)
 

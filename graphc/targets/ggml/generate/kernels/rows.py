@@ -149,16 +149,16 @@ def _statistics(g: Generator, x: Array, groups: int, epsilon: float) -> list[Arr
 
     def read(at: Index, column: Scalar) -> Scalar:
         pixel, channel = _in_group(order, column, width, own)
-        return x.element((pixel, at[0], at[1] * own + channel, at[2]))
+        return x.element((pixel, at[1], at[0] * own + channel, at[2]))
 
     means, squares = g.reduced(
-        "group_lines", (height, groups, count, 1), width * own,
+        "group_lines", (groups, height, count, 1), width * own,
         ("sum", read, _mean(width * own)), ("sum", _squared(read), same),
-        short=True,
+        beside=True,
     )  # fmt: skip
 
     def of_line(numbers: Array, at: Index, column: Scalar) -> Scalar:
-        return numbers.element((column, at[0], at[1], ZERO))
+        return numbers.element((at[0], column, at[1], ZERO))
 
     def mean_of(at: Index, column: Scalar) -> Scalar:
         return of_line(means, at, column)
