@@ -281,6 +281,11 @@ def agrees_with_torch(it: dict[str, int], schedule: str, dtype: np.dtype, size: 
     [
         ("m128n128k32", "is no schedule"),
         ("m128n128k32 w64x32 s3 z1 m9n9k9", "is no schedule"),
+        ("m64n64k64 w32x64 s3 z1 wgmma_half", "each has 16 rows and all columns"),
+        ("m32n64k64 w16x64 s3 z1 wgmma_half", "4 warps multiply together"),
+        ("m64n64k64 w16x64 s2 z1 wgmma_half", "stages are at least 3"),
+        ("m64n80k64 w16x80 s3 z1 wgmma_half", "32, 64, 96, 128, 160, 192, 256 columns"),
+        ("m64n64k32 w16x64 s3 z1 wgmma_half", "rows of 128 bytes"),
         ("m128n128k32 w48x32 s3 z1 m16n8k16_half", "warps do not fill"),
         ("m128n128k24 w64x32 s3 z1 m16n8k16_half", "no multiples"),
         ("m128n128k32 w64x32 s1 z1 m16n8k16_half", "stages"),

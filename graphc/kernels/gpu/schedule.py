@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from graphc.errors import GraphcError
 from graphc.kernels.gpu.instructions import INSTRUCTIONS, MatrixInstruction
+from graphc.kernels.gpu.tile import LINE
 
 PADDING = 16
 """Bytes behind each row of shared memory that an instruction reads as it likes, so that neighbouring rows lie in other banks."""
@@ -90,21 +91,24 @@ class Schedule:
             return "warps do not fill the block"
         if self.warp_rows % row or self.warp_columns % column or self.depth % depth:
             return f"its sizes are no multiples of {row} x {column} x {depth}"
-        together, widths = self.instruction.together, self.instruction.widths
-        if together > 1 and (
-            self.warps[0] % together or (self.warp_rows, self.warp_columns) != (row, self.columns) or self.stages < 3
-        ):
-            return f"{together} warps multiply together: each has {row} rows and all columns, and its stages are at least 3"
-        if together > 1 and (
-            self.columns not in widths
-            or self.columns % STRIP_COLUMNS[-1]
-            or self.depth * self.instruction.operand.itemsize != 128
-        ):
-            return f"what {together} warps multiply together has {', '.join(map(str, widths))} columns, and rows of 128 bytes"
+        if self.instruction.together > 1 and (refusal := self._refusal_together()) is not None:
+            return refusal
         if self.threads > 1024:
             return f"{self.threads} threads"
         if self.columns < 32 or self.depth * self.instruction.operand.itemsize not in (32, 64, 128):
             return "rows of shared memory are 32, 64 or 128 bytes, and those of the result at least 32 elements"
+        return None
+
+    def _refusal_together(self) -> str | None:
+        """The same for warps that multiply together."""
+        one = self.instruction
+        if (self.warp_rows, self.warp_columns) != (one.m, self.columns) or self.warps[0] % one.together:
+            return f"{one.together} warps multiply together: each has {one.m} rows and all columns"
+        if self.stages < 3:
+            return "its stages are at least 3, for products go on while the next are copied"
+        widths = [width for width in one.widths if width % STRIP_COLUMNS[-1] == 0]
+        if self.columns not in widths or self.depth * one.operand.itemsize != LINE:
+            return f"it has {', '.join(map(str, widths))} columns, and rows of {LINE} bytes"
         return None
 
 
