@@ -19,6 +19,7 @@ from graphc.kernels.gpu.devices import VULKAN, Gpu
 from graphc.kernels.gpu.instructions import INSTRUCTIONS, UNTRIED, MatrixInstruction
 from graphc.kernels.gpu.roofline import Coefficients, Terms, combined, resident_blocks, sheet_terms
 from graphc.kernels.gpu.schedule import PADDING, Schedule
+from graphc.kernels.gpu.tile import CHUNK
 from graphc.shapes import Dim, integer, symbols
 
 ROWS, COLUMNS = (16, 32, 64, 128, 256), (32, 64, 128, 256)
@@ -45,9 +46,6 @@ MOST_STAGES = 2
 
 TOGETHER_ROWS, TOGETHER_STAGES = (64, 128, 256), (3, 4, 6)
 """Of a block whose warps multiply together: 4, 8 or 16 of them."""
-
-COPY_BYTES = 16
-"""What a thread copies at once."""
 
 PARTS = (1, 2, 4, 8, 16)
 """In which a sum is cut where there are too few blocks."""
@@ -185,7 +183,7 @@ def _counted_registers(schedule: Schedule) -> int:
     totals = schedule.warp_rows * schedule.warp_columns // one.lanes
     operands = (schedule.repeat[0] * one.a.count + schedule.repeat[1] * one.b.count) * item // 4
     operands = operands if one.together == 1 else 0
-    copied = (schedule.rows + schedule.columns) * schedule.depth * item // COPY_BYTES // schedule.threads
+    copied = (schedule.rows + schedule.columns) * schedule.depth * item // CHUNK // schedule.threads
     copies = min(COPY_REGISTERS * copied, MOST_COPY_REGISTERS)
     return totals + operands + copies + OTHER_REGISTERS
 

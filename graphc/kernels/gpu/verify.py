@@ -290,15 +290,20 @@ class _Order:
         """The products that nobody has waited for."""
         return itertools.chain.from_iterable(self.multiplying)
 
+    def multiplied(self) -> frozenset[Tile]:
+        """The tiles that these have or add to."""
+        return frozenset[Tile]().union(*(each.tiles for each in self.under_way()))
+
     def undisturbed(self, it: Statement) -> None:
         """Nothing but products touches the totals of products that are under way."""
-        if isinstance(it, MultiplyShared | Loop | If | Last):
+        multiplied = self.multiplied()
+        if not multiplied or isinstance(it, MultiplyShared | Loop | If | Last):
             return
         named = [each.tile if isinstance(each, Part) else each for each in vars(it).values()]
         read = walk_value(*(each for each in named if isinstance(each, Scalar)))
         touched = [*named, *(node.data for node in read if node.kind == "tile")]
         for tile in touched:
-            if any(tile in each.tiles for each in self.under_way() if isinstance(tile, Tile)):
+            if isinstance(tile, Tile) and tile in multiplied:
                 self.fail(f"{tile} is touched while it is multiplied, or products are added to it")
 
     def run(self, body: Sequence[Statement]) -> None:
@@ -312,8 +317,7 @@ class _Order:
                 case Wait(pending, "products"):
                     while len(self.multiplying) - 1 > pending:
                         self.multiplying.pop(0)
-                    missing = [each for each in it.totals if any(each in one.tiles for one in self.under_way())]
-                    if missing:
+                    if missing := [each for each in it.totals if each in self.multiplied()]:
                         self.fail(f"{missing[0]} is not there when at most {pending} groups of products are under way")
                 case MultiplyShared():
                     self.begin(it)

@@ -36,7 +36,7 @@ class TogetherTiling:
 
 TOGETHER_TILINGS: Mapping[int, TogetherTiling] = {64: TogetherTiling(2, 128, 1), 128: TogetherTiling(2, 128, 1)}
 """By the most that a head has. No device has run them yet (`UNTRIED` in `instructions.py`): they are a guess."""
-MOST_TOGETHER = 128
+MOST_TOGETHER = max(TOGETHER_TILINGS)
 """What a head has at most."""
 
 

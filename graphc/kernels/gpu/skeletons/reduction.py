@@ -76,10 +76,9 @@ def _beside(lanes: int, columns: Dim) -> Layout:
     rows, as far as they are known not to be long."""
     atom = lanes_in_rows(max(1, lanes // ROWS) * NEIGHBOURS, NEIGHBOURS, lanes)
     down, across = atom.shape
-    step = across * WARPS
-    known = isinstance(columns, int) and 0 < columns <= MOST_HELD * NEIGHBOURS * lanes
-    together = columns if isinstance(columns, int) and known else BESIDE_COLUMNS
-    return Layout(atom, (ROWS // down, -(-together // step)), ((1, 0), (WARPS, 1)))
+    most = MOST_HELD * NEIGHBOURS * lanes
+    together = columns if isinstance(columns, int) and 0 < columns <= most else BESIDE_COLUMNS
+    return Layout(atom, (ROWS // down, -(-together // (across * WARPS))), ((1, 0), (WARPS, 1)))
 
 
 class _Reduction:
@@ -94,9 +93,8 @@ class _Reduction:
         once = -(-columns // (NEIGHBOURS * lanes)) if isinstance(columns, int) else 0
         if 0 < once <= MOST_HELD:
             self.shape = ROWS, once * NEIGHBOURS * lanes
-        self.layout = spread(self.shape, NEIGHBOURS, warps, lanes)
+        self.layout = _beside(lanes, columns) if beside else spread(self.shape, NEIGHBOURS, warps, lanes)
         if beside:
-            self.layout = _beside(lanes, columns)
             self.shape = ROWS, self.layout.shape[1]
         self.k = k = Builder(name, self.layout.threads)
         self.tensors = [k.tensor(f"x{number}", dtype, size) for number, (dtype, size) in enumerate(inputs)]

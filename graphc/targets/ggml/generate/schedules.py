@@ -39,9 +39,11 @@ TEXTS = {
     False: (
         "skeletons/contraction.py",
         "render/cuda.py",
+        "render/products.py",
         "render/together.py",
         "render/writer.py",
         "dialect/matrices.h",
+        "dialect/wgmma.h",
     ),
     True: (
         "skeletons/contraction.py",

@@ -410,16 +410,15 @@ class _Layouts:
         matrix = self._add(call, "ggml_reshape_2d", [kernel, *kernel.ne[2:]])
         vector = self._vector(bias, call)
         added: list[Arg] = [] if vector is None else [vector]
+        function, gates = "graphc_linear", list[Tensor]()
         if self._is_gate(image.call):
             image, gate = _tensors(self.old.calls[image.call])
             held = self._last(gate, call)
-            function, operands = (
+            function, gates = (
                 "graphc_gated_linear",
                 [self._add(call, "ggml_reshape_3d", [held, held.ne[0], 1, held.ne[3]])],
             )
-        else:
-            function, operands = "graphc_linear", list[Tensor]()
-        found = self._add(call, function, [matrix, rows(image), *operands, activation, *added, *map(rows, sums)])
+        found = self._add(call, function, [matrix, rows(image), *gates, activation, *added, *map(rows, sums)])
         return self._add(call, "ggml_reshape_4d", [found, channels, width, height, count])
 
 
