@@ -78,6 +78,9 @@ static const struct factors * factors_of(const builder * b, const tensor * weigh
     return beside;
 }
 
+/// True if our code may multiply by a weight together with something else: in float32, with nothing beside the weight.
+static bool is_alone(const builder * b, const tensor * weight) { return b->own != NULL && !b->pairs && factors_of(b, weight) == NULL; }
+
 tensor * graphc_build_linear(builder * b, tensor * weight, tensor * x, const struct graphc_activation * activation, tensor ** sums, int count) {
     const struct factors * beside = factors_of(b, weight);
     tensor * change = NULL;
@@ -89,7 +92,7 @@ tensor * graphc_build_linear(builder * b, tensor * weight, tensor * x, const str
 tensor * graphc_build_gated_linear(builder * b, tensor * weight, tensor * x, tensor * gate, const struct graphc_activation * activation,
                                    tensor ** sums, int count) {
     const struct tail tail = {NULL, sums, count, activation};
-    const bool own = b->own != NULL && !b->pairs && factors_of(b, weight) == NULL && b->own->takes_gate(gate, x);
+    const bool own = is_alone(b, weight) && b->own->takes_gate(gate, x);
     tensor * found = own ? own_product(b, weight, x, NULL, NULL, gate, tail) : NULL;
     return found != NULL ? found : graphc_build_linear(b, weight, b->ggml->mul(b->context, x, gate), activation, sums, count);
 }
@@ -243,8 +246,7 @@ tensor * graphc_build_expanded_conv_2d(builder * b, tensor * weight, tensor * im
     memset(&settings, 0, sizeof settings);
     int64_t ne[] = {kernel->ne[3], 0, 0, image->ne[3]};
     settings.convolution = settings_of(&strides, kernel->ne, image->ne + 1, ne + 1);
-    const bool own = b->own != NULL && !b->pairs && factors_of(b, weight) == NULL;
-    if (!own || !b->own->takes_expanded_conv_2d(weight, image, kernel, &settings.convolution)) {
+    if (!is_alone(b, weight) || !b->own->takes_expanded_conv_2d(weight, image, kernel, &settings.convolution)) {
         tensor * wide = graphc_build_linear(b, weight, image, inner, &sum, sum != NULL);
         return graphc_build_conv_2d_last(b, kernel, wide, bias, s0, s1, p0, p1, q0, q1, d0, d1, false, activation);
     }
