@@ -52,7 +52,7 @@ find_package(ggml CONFIG REQUIRED)
 set(CMAKE_CXX_STANDARD 17)
 set(CMAKE_C_FLAGS "-O1 -std=gnu11 -fwrapv -ffp-contract=off")
 set(CMAKE_CXX_FLAGS "-O0 {warnings}")
-file(GLOB runtime flat/runtime/graphc/*.cpp flat/runtime/gpu/*.c)
+file(GLOB runtime flat/runtime/graphc/*.cpp flat/runtime/graphc/runner.c flat/runtime/gpu/*.c)
 set(products flat/runtime/graphc/variant.c)
 add_library(nodes OBJECT {nodes})
 target_include_directories(nodes PRIVATE flat/runtime)
@@ -67,7 +67,7 @@ foreach(model IN ITEMS {names})
   add_executable(${{model}} ${{model}}/main.cpp ${{model}}/model.cpp ${{model}}/weights.cpp ${{kernels}})
   set_target_properties(${{model}} PROPERTIES UNITY_BUILD ON)  # the headers take longer than what is in the files
   target_include_directories(${{model}} BEFORE PRIVATE ${{model}}/include)
-  target_link_libraries(${{model}} PRIVATE nodes runtime "-Wl,--wrap=ggml_backend_sched_graph_compute")
+  target_link_libraries(${{model}} PRIVATE nodes runtime "-Wl,--wrap=graphc_runner_new")
 endforeach()
 """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import accumulate, groupby
 from time import perf_counter
 from typing import Any
@@ -29,6 +30,7 @@ from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX
 from graphc.targets.ggml.program.cost import count_of, is_copy, numbered
 from graphc.targets.ggml.program.program import Call
 from graphc.targets.ggml.program.tensor import Activation
+from graphc.targets.ggml.run.choose.runner import Runner
 from graphc.targets.ggml.run.device.computing import compute
 from graphc.targets.ggml.run.device.devices import backend_name, device_name
 from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address, download, new_context
@@ -153,14 +155,15 @@ def timed(graph: BuiltGraph, numbers: Mapping[Call, int]) -> Iterator[Timing]:
 
 def on_cpu(graph: BuiltGraph) -> Iterator[Computed]:
     """Compute each node where there is the CPU alone. Raises GraphcError if ggml cannot."""
-    context = new_context(0, graph_size=8)
+    context, threads = new_context(0, graph_size=8), graph.owner.compute.threads
     try:
         for node in graph.placement.nodes:
             ggml.ggml_reset(context)
             alone = ggml.ggml_new_graph_custom(context, 8, False)
             ggml.ggml_graph_add_node(alone, node)
+            runner = Runner(graph.executor.own, graph.owner.cpu, alone)
             began = perf_counter()
-            status = compute(graph.owner.cpu, alone)
+            status = compute(partial(runner.run, threads))
             seconds = perf_counter() - began
             if status != ggml.GGML_STATUS_SUCCESS:
                 raise GraphcError("ggml could not compute a node")

@@ -1,17 +1,16 @@
-// Stands before `ggml_backend_sched_graph_compute` in the tests' programs (by the linker's --wrap), and writes each graph that is
-// computed as text into the file that GRAPHC_TEST_NODES names, as `nodes.py` does.
+// Stands before `graphc_runner_new` in the tests' programs (by the linker's --wrap), and writes each graph that is to be computed as text
+// into the file that GRAPHC_TEST_NODES names, as `nodes.py` does.
 
+#include "graphc/runner.h"
 #include "graphc/variants.h"
-
-#include "ggml-backend.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum ggml_status __real_ggml_backend_sched_graph_compute(ggml_backend_sched_t scheduler, struct ggml_cgraph * graph);
-enum ggml_status __wrap_ggml_backend_sched_graph_compute(ggml_backend_sched_t scheduler, struct ggml_cgraph * graph);
+struct graphc_runner * __real_graphc_runner_new(const struct graphc_ggml * ggml, ggml_backend_t cpu, struct ggml_cgraph * graph);
+struct graphc_runner * __wrap_graphc_runner_new(const struct graphc_ggml * ggml, ggml_backend_t cpu, struct ggml_cgraph * graph);
 
 extern const struct graphc_functions graphc_single;
 
@@ -56,7 +55,7 @@ static void write_node(FILE * file, struct ggml_cgraph * graph, const struct ggm
     fprintf(file, "\n");
 }
 
-enum ggml_status __wrap_ggml_backend_sched_graph_compute(ggml_backend_sched_t scheduler, struct ggml_cgraph * graph) {
+struct graphc_runner * __wrap_graphc_runner_new(const struct graphc_ggml * ggml, ggml_backend_t cpu, struct ggml_cgraph * graph) {
     const char * path = getenv("GRAPHC_TEST_NODES");
     FILE * file = path == NULL ? NULL : fopen(path, "a");
     if (file != NULL) {
@@ -64,5 +63,5 @@ enum ggml_status __wrap_ggml_backend_sched_graph_compute(ggml_backend_sched_t sc
         fprintf(file, "\n");
         fclose(file);
     }
-    return __real_ggml_backend_sched_graph_compute(scheduler, graph);
+    return __real_graphc_runner_new(ggml, cpu, graph);
 }

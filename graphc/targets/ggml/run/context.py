@@ -35,10 +35,11 @@ class Context:
     def __init__(self, executor: Executor) -> None:
         self._executor = weakref.ref(executor)
         self.cpu = open_cpu(executor.threads)
-        self.threads = executor.threads
         self.backends = [*executor.backends[:-1], self.cpu]
         tensors = 2 * most_tensors(executor.program) + 64  # its copies between devices are counted too
-        self.compute = ComputeMemory(executor.weights, executor.fitting, self.backends, tensors)
+        self.compute = ComputeMemory(
+            executor.weights, executor.fitting, self.backends, tensors, executor.own, executor.threads
+        )
         self.graphs: OrderedDict[Any, BuiltGraph] = OrderedDict()
         self.steady = SteadyResults()
 
@@ -69,18 +70,19 @@ class Context:
         if stopped is None:
             yield
             return
-        callback = ggml.ggml_abort_callback(lambda _: bool(stopped()))
+        callback = self.compute.stopped = ggml.ggml_abort_callback(lambda _: bool(stopped()))
         ggml.ggml_backend_cpu_set_abort_callback(self.cpu, callback, None)
         try:
             yield
         finally:
+            self.compute.stopped = None
             ggml.ggml_backend_cpu_set_abort_callback(self.cpu, ggml.ggml_abort_callback(), None)
 
     def use_threads(self, count: int) -> None:
         """Compute what comes next with so many threads of the CPU."""
-        if count != self.threads:
+        if count != self.compute.threads:
             ggml.ggml_backend_cpu_set_n_threads(self.cpu, count)
-            self.threads = count
+            self.compute.threads = count
 
     def forget(self) -> None:
         """The weights have moved: graphs that hold views of them are built anew, others get places anew."""

@@ -12,16 +12,12 @@
 
 namespace graphc {
 
-namespace {
-
 #define GRAPHC_GGML_ENTRY(name) ggml_##name,
 
 const graphc_ggml & functions_of_ggml() {
     static const graphc_ggml table = {GRAPHC_GGML(GRAPHC_GGML_ENTRY)};
     return table;
 }
-
-}  // namespace
 
 std::string read_choices(const std::filesystem::path & file) {
     if (is_special(file)) throw Error(text_of(file) + " is not a file");

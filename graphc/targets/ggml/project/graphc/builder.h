@@ -14,6 +14,9 @@ namespace graphc {
 
 class Weights;
 
+/// ggml's functions, for what is C.
+const graphc_ggml & functions_of_ggml();
+
 /// What the calls of one graph are made with; ggml's functions take it for their context. It lives as long as the graph.
 class Builder {
   public:

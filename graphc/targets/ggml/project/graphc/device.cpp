@@ -212,7 +212,8 @@ Backends::Backends(const Backends & other)
 
 std::unique_ptr<Backends> Backends::again() const { return std::unique_ptr<Backends>(new Backends(*this)); }
 
-void Backends::use_threads(int threads) const {
+void Backends::use_threads(int threads) {
+    threads_in_use_ = threads;
     ggml_backend_t cpu = list_.back();
     ggml_backend_reg_t registry = ggml_backend_dev_backend_reg(ggml_backend_get_device(cpu));
     void * address = ggml_backend_reg_get_proc_address(registry, "ggml_backend_set_n_threads");

@@ -44,7 +44,8 @@ class Backends {
     int threads() const { return threads_; }
 
     /// Have the CPU compute with so many threads from now on.
-    void use_threads(int threads) const;
+    void use_threads(int threads);
+    int threads_in_use() const { return threads_in_use_; }
 
     /// All of them, the CPU last; and those before it.
     const std::vector<ggml_backend_t> & list() const { return list_; }
@@ -65,7 +66,7 @@ class Backends {
   private:
     explicit Backends(const Backends & other);
 
-    int threads_;
+    int threads_, threads_in_use_ = 0;
     bool fast_;
     std::string choices_;
     bool spill_ = false;

@@ -25,10 +25,29 @@ std::set<ggml_backend_buffer_t> host_buffers(ggml_cgraph * graph) {
     return found;
 }
 
+#ifdef _MSC_VER  // compiles none of our own code
+
+Runner new_runner(const Backends &, ggml_cgraph *) { return Runner(nullptr, nullptr); }
+ggml_status run(graphc_runner *, int) { return GGML_STATUS_FAILED; }
+
+#else
+
+/// For a graph that the CPU alone computes. Throws Error without memory.
+Runner new_runner(const Backends & backends, ggml_cgraph * graph) {
+    if (backends.accelerated()) return Runner(nullptr, graphc_runner_free);
+    Runner runner(graphc_runner_new(&functions_of_ggml(), backends.list().back(), graph), graphc_runner_free);
+    if (runner == nullptr) throw Error("not enough memory for a graph");
+    return runner;
+}
+
+ggml_status run(graphc_runner * runner, int threads) { return static_cast<ggml_status>(graphc_runner_run(runner, threads, nullptr, nullptr)); }
+
+#endif
+
 }  // namespace
 
 Placement::Placement(const Backends & backends, ggml_context * context, ggml_cgraph * graph, size_t tensors)
-    : backends_(backends), context_(context), graph_(graph), tensors_(tensors) {
+    : backends_(backends), context_(context), graph_(graph), tensors_(tensors), runner_(nullptr, nullptr) {
     for (ggml_backend_t device : backends.devices()) {
         for (const auto & each : pinned(device, backends.list().back(), graph)) pinned_.push_back(each);
     }
@@ -79,9 +98,11 @@ void Placement::place(const Weights & weights) {
         prefer_huge_pages(ggml_backend_buffer_get_base(buffer), ggml_backend_buffer_get_size(buffer));
     }
     streams_ = std::make_unique<Streams>(weights, graph_, scheduler_.get());
+    runner_ = new_runner(backends_, graph_);
 }
 
 void Placement::release() {
+    runner_.reset();
     streams_.reset();
     scheduler_.reset();
     restore();
@@ -90,6 +111,7 @@ void Placement::release() {
 void Placement::restore() const { std::memcpy(ggml_get_mem_buffer(context_), untouched_.data(), untouched_.size()); }
 
 ggml_status Placement::compute() {
+    if (runner_ != nullptr) return run(runner_.get(), backends_.threads_in_use());
     const auto run = [this] { return ggml_backend_sched_graph_compute(scheduler_.get(), graph_); };
     return streams_->compute(run);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "graphc/memory_limits.h"
+#include "graphc/runner.h"
 
 #include <memory>
 #include <vector>
@@ -8,6 +9,9 @@
 namespace graphc {
 
 class Streams;
+
+/// A graph's steps for our own threads (`runner.h`); none where ggml's compute it.
+using Runner = std::unique_ptr<graphc_runner, void (*)(graphc_runner *)>;
 
 /// A graph whose tensors are described in a context, and memory for them: which backend computes what, and where results lie.
 class Placement {
@@ -52,6 +56,7 @@ class Placement {
     std::vector<std::byte> untouched_;                              // the context as it is before the scheduler writes into it
     ggml_backend_sched_ptr scheduler_;
     std::unique_ptr<Streams> streams_;
+    Runner runner_;
 };
 
 }  // namespace graphc

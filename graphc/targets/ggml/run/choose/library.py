@@ -30,9 +30,9 @@ ROUTINE_FLAGS = tuple("-O2" if flag == "-O3" else flag for flag in FLAGS)
 TABLE = "graphc_own"
 """The table of all functions that compute."""
 
-FILES = ("variant.c", "build.c", "assign.c", "residence.c")
+FILES = ("variant.c", "build.c", "assign.c", "residence.c", "runner.c")
 
-HEADERS = ("build.h", "assign.h", "residence.h", "composites.h", "own/products.h")
+HEADERS = ("build.h", "assign.h", "residence.h", "runner.h", "composites.h", "own/products.h")
 """What Python calls."""
 
 KINDS = {

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from graphc.backends.generated import check_devices
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
+from graphc.targets.ggml.run.choose.library import Own
+from graphc.targets.ggml.run.choose.runner import Runner
 from graphc.targets.ggml.run.device.computing import compute
 from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address, prefer_huge_pages
 from graphc.targets.ggml.run.memory.limits import Fitting
@@ -53,6 +55,7 @@ class Placement:
         self.turn = -1
         self.needed: int | None = None
         self.kept_bytes = kept_bytes
+        self.runner: Runner | None = None  # on the CPU alone, once it has its places
         self._address = ggml.ggml_get_mem_buffer(context)
         self._untouched = ctypes.string_at(self._address, ggml.ggml_used_mem(context))
 
@@ -72,14 +75,18 @@ def new_allocator(backend: Any) -> Any:
 
 
 class ComputeMemory:
-    """Memory on the backends of a context. `tensors` bounds the number of tensors of a graph.
+    """Memory on the backends of a context. `tensors` bounds the number of tensors of a graph. Our `own` code computes on the CPU,
+    by so many `threads`, until what is `stopped` is true.
 
     On one backend, graphs keep their places until a larger one comes; the scheduler of several holds one graph at a time, for
     which `fitting` makes room between the weights.
     """
 
-    def __init__(self, weights: Weights, fitting: Fitting, backends: Sequence[Any], tensors: int) -> None:
-        self._backends = list(backends)
+    def __init__(
+        self, weights: Weights, fitting: Fitting, backends: Sequence[Any], tensors: int, own: Own | None, threads: int
+    ) -> None:
+        self._backends, self._own = list(backends), own
+        self.threads, self.stopped = threads, None
         self._weights, self._fitting = weights, fitting
         self._streams: Streams | None = None
         self._turn = 0
@@ -100,8 +107,8 @@ class ComputeMemory:
     def compute(self, placement: Placement, watch: Watch | None = None) -> int:
         """Run a graph that has its places; ggml's status. On devices, what `watch` makes listens instead of the streams. Raises
         DeviceError."""
-        if self._scheduler is None:
-            return compute(self._backends[0], placement.graph)
+        if (runner := placement.runner) is not None:
+            return compute(lambda: runner.run(self.threads, self.stopped))
         streams = self._streams
         if streams is None:
             return self._run(placement, watch and watch(None))
@@ -178,6 +185,8 @@ class ComputeMemory:
         placed = bool(reserved and ggml.ggml_gallocr_alloc_graph(self._allocator, placement.graph))
         if placed and self.nbytes != before:
             self._prefer_huge_pages(placement)
+        if placed:
+            placement.runner = Runner(self._own, self._backends[0], placement.graph)
         return placed
 
     def _prefer_huge_pages(self, placement: Placement) -> None:
