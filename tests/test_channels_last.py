@@ -116,6 +116,7 @@ def test_blocks_of_efficientnet_are_products():
         ((2, 7, 20, 31), 37, 3, 1, (1, 1, 1, 1), 1, ""),
         ((1, 8, 40, 200), 64, 7, 3, (3, 3, 3, 3), 1, "ggml_silu"),
         ((1, 8, 15, 20), 200, 3, 1, (6, 6, 6, 6), 4, "clip"),
+        ((2, 160, 7, 7), 960, 3, 1, (1, 1, 1, 1), 1, "clip"),  # it is written after all, as rows of one matrix
         ((1, 8, 9, 9), 16, 3, 4, (5, 0, 5, 4), 1, "clip"),  # windows that meet nothing, and lines that none meets
     ],
 )

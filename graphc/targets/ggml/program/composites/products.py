@@ -87,7 +87,10 @@ def expanded_conv_2d(
 ) -> Tensor:  # fmt: skip
     """The same of each channel by itself, of what a weight [C_wide, C] makes of the pixels, plus a vector [C_wide], and an
     `inner` activation of that."""
-    wide = summed(call, call("ggml_mul_mat", weight, image), (sum,), inner)
+    c, w, h, n = image.ne
+    pixels = call("ggml_reshape_4d", image, c, w * h, n, 1) if image.contiguous else image
+    wide = summed(call, call("ggml_mul_mat", weight, pixels), (sum,), inner)
+    wide = call("ggml_reshape_4d", wide, wide.ne[0], w, h, n)
     return _last(call, kernel, wide, bias, (s0, s1), (p0, p1, q0, q1), (d0, d1), False, activation)
 
 

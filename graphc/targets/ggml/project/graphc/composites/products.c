@@ -247,7 +247,12 @@ tensor * graphc_build_expanded_conv_2d(builder * b, tensor * weight, tensor * im
     int64_t ne[] = {kernel->ne[3], 0, 0, image->ne[3]};
     settings.convolution = settings_of(&strides, kernel->ne, image->ne + 1, ne + 1);
     if (!is_alone(b, weight) || !b->own->takes_expanded_conv_2d(weight, image, kernel, &settings.convolution)) {
-        tensor * wide = graphc_build_linear(b, weight, image, inner, &sum, sum != NULL);
+        tensor * pixels = image;  // rows of one matrix: few of them, as in each line of a small image, would stay apart
+        const int64_t * size = image->ne;
+        if (b->ggml->is_contiguous(image)) pixels = b->ggml->reshape_4d(b->context, image, size[0], size[1] * size[2], size[3], 1);
+        tensor * wide = graphc_build_linear(b, weight, pixels, inner, &sum, sum != NULL);
+        if (wide == NULL) return NULL;
+        wide = b->ggml->reshape_4d(b->context, wide, wide->ne[0], size[1], size[2], size[3]);
         return graphc_build_conv_2d_last(b, kernel, wide, bias, s0, s1, p0, p1, q0, q1, d0, d1, false, activation);
     }
     tensor * sources[] = {weight, image, kernel, sum, NULL};
