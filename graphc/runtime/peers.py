@@ -29,7 +29,7 @@ Run: TypeAlias = Callable[[], Mapping[str, np.ndarray]]
 class Task:
     """A model to run: an ONNX file, the inputs in its order, the names of its outputs, threads, what makes the same
     model in PyTorch (see `torch_module`), if anything does, what compiling it is told of rules, passes and types, where graphc
-    runs it, and the engine that it runs instead, if one is given."""
+    runs it, the engine that it runs instead, if one is given, and whether others never compute between its runs."""
 
     path: Path
     inputs: Mapping[str, np.ndarray]
@@ -46,6 +46,7 @@ class Task:
     fast: bool = False
     dtype: Sequence[str] = ()
     engine: Path | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ def _onnxruntime(task: Task) -> Run:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = task.threads
     options.log_severity_level = 4
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # between runs the others compute
+    if not task.alone:
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # between runs the others compute
     session = onnxruntime.InferenceSession(str(task.path), options, ["CPUExecutionProvider"])
     return lambda: _named(task, session.run(task.outputs, dict(task.inputs)))
 
