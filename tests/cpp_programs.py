@@ -389,6 +389,7 @@ def replaced() -> Program:
     kernel = b.weight("kernel", 32, 40, 1, 1)
     shared = b.call("ggml_conv_2d", kernel, x, 1, 1, 0, 0, 1, 1, rank=4)  # read by a sum and by the outputs
     b.output(shared, "shared")
+    b.output(b.call("ggml_interpolate", shared, 36, 25, 32, 2, NEAREST, rank=4), "upscaled")
     b.output(b.call("ggml_pad_ext", shared, 2, 1, 0, 3, 1, 0, 0, 0, rank=4), "padded")
     alone = b.call("ggml_conv_2d_dw_direct", b.weight("each", 40, 1, 5, 3), x, 2, 1, 1, 2, 1, 1, rank=4)
     alone = b.binary("ggml_add", alone, b.reshape(b.weight("beside", 40), (1, 40, 1, 1)))

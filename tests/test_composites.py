@@ -46,6 +46,7 @@ OWN = {
     "graphc_copy": [],
     "graphc_concat": ["concat"],
     "graphc_pad": ["pad"],
+    "graphc_upscale": ["upscale"],
 }
 """The functions of `own` that compute each on the CPU; copies of few elements are ggml's."""
 
@@ -67,11 +68,12 @@ BY_ITSELF = {
     "ggml_cont": "graphc_copy",
     "ggml_concat": "graphc_concat",
     "ggml_pad_ext": "graphc_pad",
+    "ggml_interpolate": "graphc_upscale",
 }
 """The calls of ggml's that are composites by themselves."""
 
 BROADCAST = {"ggml_add": "graphc_add", "ggml_mul": "graphc_mul"}
-"""Those that are one where the second operand serves whole rows, and nothing before does them on its way out."""
+"""Those that are one where nothing before does them on its way out."""
 
 ACTIVATIONS = {
     "relu": ("ggml_relu", ()),

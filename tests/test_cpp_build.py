@@ -184,6 +184,7 @@ def test_everything_of_our_own_is_met():
         ("rotary", 4),
         ("concat", 3),
         ("permuted_copy", 1),
+        ("upscale", 1),
     }
 
 

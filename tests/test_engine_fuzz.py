@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engine_fuzz.children import fuzz
-from engine_fuzz.seeds import AVG, BILINEAR, F16, Tensors
+from engine_fuzz.seeds import AVG, F16, NEAREST, Tensors
 
 import graphc
 from graphc.errors import EngineError, InputError
@@ -57,7 +57,7 @@ BAD: dict[str, tuple[str, Callable[[Tensors], tuple[Any, ...]], str]] = {
     "columns of another type": ("ggml_im2col", lambda t: (t.kernel, t.x, 1, 1, 1, 1, 1, 1, True, F16), "F16 as the kernel"),
     "a large pad": ("ggml_conv_2d", lambda t: (t.kernel, t.x, 1, 1, 2**30, 1, 1, 1), "from 0 to"),
     "half a stride": ("ggml_conv_transpose_2d_p0", lambda t: (t.other, t.x, 0.5), "from 0 to"),
-    "a size that float32 does not count": ("ggml_interpolate", lambda t: (t.x, 2**23, 1, 1, 1, BILINEAR), "float32"),
+    "a size that float32 does not count": ("ggml_interpolate", lambda t: (t.x, 2**23, 1, 1, 1, NEAREST), "float32"),
 }  # fmt: skip
 """Calls for which ggml would end the process, or write where it must not."""
 

@@ -22,7 +22,7 @@ from graphc.targets.ggml.program.text import write_text
 
 MAX, AVG = Constant("GGML_OP_POOL_MAX"), Constant("GGML_OP_POOL_AVG")
 F16 = Constant("GGML_TYPE_F16")
-BILINEAR = Constant("GGML_SCALE_MODE_BILINEAR")
+NEAREST = Constant("GGML_SCALE_MODE_NEAREST")
 LARGEST_WEIGHTS = 1 << 16
 
 
@@ -88,8 +88,9 @@ OTHERS: dict[str, Arguments] = {
     "ggml_conv_transpose_2d_p0": lambda t: (
         t.other, t.builder.call("ggml_view_4d", t.x, 10, 8, 6, 1, 40, 320, 1920, 0, rank=4), 2),
     "ggml_pool_2d": lambda t: (t.x, AVG, 2, 2, 2, 2, 0.0, 1.0),
-    "ggml_interpolate": lambda t: (t.x, 20, 5, 6, 2, BILINEAR),
+    "ggml_interpolate": lambda t: (t.x, 20, 5, 6, 2, NEAREST),
     **dict.fromkeys(("ggml_pad_ext", "graphc_pad"), lambda t: (t.x, 1, 2, 0, 3, 1, 0, 0, 1)),
+    "graphc_upscale": lambda t: (t.x, 20, 12, 6, 2),
     "graphc_attention": lambda t: (t.x, t.y, t.x, None, 0.5),
     **dict.fromkeys(("graphc_add", "graphc_mul"), lambda t: (t.x, t.channel)),
     "graphc_linear": lambda t: (t.matrix, t.flat, True, t.matrix_sum),

@@ -20,8 +20,10 @@ from graphc.targets.ggml.program.tensor import Tensor
 
 CALL_NAMES: Mapping[str, str] = {
     "ggml_add": "sum",
+    "graphc_add": "sum",
     "ggml_sub": "difference",
     "ggml_mul": "product",
+    "graphc_mul": "product",
     "ggml_div": "quotient",
     "ggml_soft_max": "weights",
     "ggml_soft_max_ext": "weights",
@@ -44,6 +46,7 @@ CALL_NAMES: Mapping[str, str] = {
     "graphc_gate": "activated",
     "graphc_rotary": "rotated",
     "graphc_pad": "padded",
+    "graphc_upscale": "upscaled",
 }
 """What the result of a call is called that starts a variable; of other calls, what the function's own name says."""
 
@@ -51,7 +54,7 @@ POINTWISE = frozenset({"ggml_add", "ggml_sub", "ggml_mul", "ggml_div", "graphc_a
 FIRST = frozenset({"graphc_concat", "ggml_soft_max_ext"})
 """Calls whose result is another state of their first operand."""
 
-PLAIN = ("", "x", "image", "weight", "kernel")
+PLAIN = ("", "x", "other", "image", "weight", "kernel")
 """What composites call what they compute on, which says nothing to a reader."""
 
 SUMMED = ("bias", "residual")

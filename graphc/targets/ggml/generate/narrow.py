@@ -17,7 +17,7 @@ So others that read them read numbers no less exact than its own."""
 SAME_NUMBERS = {*VIEWS, "ggml_cont", "graphc_copy"}
 """Calls whose result has the numbers of their first argument."""
 
-MOVED = SAME_NUMBERS | {"graphc_concat", "ggml_concat", "ggml_interpolate"}
+MOVED = SAME_NUMBERS | {"graphc_concat", "ggml_concat", "graphc_upscale", "ggml_interpolate"}
 """Calls whose result has, in the way that kernels compute them, the numbers of their arguments."""
 
 ROUNDED = dict.fromkeys(("graphc_gelu", "graphc_silu", "graphc_gate", "graphc_add", "ggml_add"), 0) | dict.fromkeys(

@@ -1,4 +1,4 @@
-"""Sums and products in which one operand serves whole rows, or has its elements in another order, sums of rows, and means."""
+"""Sums and products of two tensors, sums of rows, and means."""
 
 from __future__ import annotations
 
@@ -39,7 +39,5 @@ def mean_over_rows(call: Expansion, x: Tensor) -> Tensor:
 
 @raises(add, "ggml_add", last=True)
 @raises(mul, "ggml_mul", last=True)
-def _broadcast(x: Tensor, other: Tensor) -> Args | None:
-    serves_rows = other.ne[0] == 1 != x.ne[0]
-    in_other_order = other.ne == x.ne and not (x.contiguous_rows and other.contiguous_rows)
-    return (x, other) if serves_rows or in_other_order else None
+def _of_two(x: Tensor, other: Tensor) -> Args | None:
+    return (x, other) if x.type == other.type == "F32" else None

@@ -123,10 +123,10 @@ static inline tensor * computed(builder * b, ggml_custom_op_t function, const vo
 
 /// A tensor times another, if there are both; and plus another, if there are both.
 static inline tensor * times(builder * b, tensor * x, tensor * other) {
-    return x == NULL || other == NULL ? x : b->ggml->mul(b->context, x, other);
+    return x == NULL || other == NULL ? x : graphc_build_mul(b, x, other);
 }
 static inline tensor * plus(builder * b, tensor * x, tensor * other) {
-    return x == NULL || other == NULL ? x : b->ggml->add(b->context, x, other);
+    return x == NULL || other == NULL ? x : graphc_build_add(b, x, other);
 }
 
 /// A vector with the axes of an image, a number for each channel; what has them stays.

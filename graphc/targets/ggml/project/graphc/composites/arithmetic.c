@@ -1,4 +1,4 @@
-// Sums and products with what broadcasts, sums of rows, and means.
+// Sums and products of two tensors, sums of rows, and means.
 
 #include "../composite.h"
 

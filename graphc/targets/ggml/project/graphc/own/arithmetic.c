@@ -1,4 +1,4 @@
-// Sums and products with what broadcasts, and sums of rows. ggml computes them an element at a time, or by a single thread.
+// Sums and products, and sums of rows. Those with what broadcasts ggml computes an element at a time, or by a single thread.
 
 #include "arithmetic.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Sums and products of float32 where one operand serves whole rows or planes of the other, and sums of rows.
+// Sums and products of float32, of which one operand may serve whole rows or planes of the other, and sums of rows.
 
 #include "turns.h"
 

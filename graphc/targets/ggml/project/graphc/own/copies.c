@@ -1,4 +1,5 @@
-// Copies: tensors joined along an axis or with zeros around them, a row at a time, and tensors whose axes were permuted, a square at a time.
+// Copies: tensors joined along an axis, with zeros around them or with each element repeated, a row at a time, and tensors whose axes were
+// permuted, a square at a time.
 // ggml copies all of them element by element.
 
 #include "copies.h"
@@ -42,6 +43,26 @@ void graphc_pad(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
         memset(to, 0, left * sizeof(float));
         if (inside) memcpy(to + left, (const char *) x->data + at[0] * x->nb[1] + at[1] * x->nb[2] + at[2] * x->nb[3], x->ne[0] * sizeof(float));
         memset(to + right, 0, (dst->ne[0] - right) * sizeof(float));
+    }
+}
+
+bool graphc_takes_upscale(const struct ggml_tensor * x) { return is_float_rows(x); }
+
+void graphc_upscale(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    (void) userdata;
+    const struct ggml_tensor * x = dst->src[0];
+    float scale[4];
+    for (int i = 0; i < 4; ++i) scale[i] = (float) dst->ne[i] / (float) x->ne[i];
+    const int64_t count = dst->ne[0], rows = dst->ne[1] * dst->ne[2] * dst->ne[3];
+    const float * before = NULL;
+    for (int64_t row = rows * ith / nth; row < rows * (ith + 1) / nth; ++row) {
+        const int64_t at[] = {row % dst->ne[1], row / dst->ne[1] % dst->ne[2], row / dst->ne[1] / dst->ne[2]};
+        const float * from = x->data;
+        for (int i = 0; i < 3; ++i) from += (int64_t) ((float) at[i] / scale[i + 1]) * step(x, i + 1);
+        float * to = (float *) dst->data + row * count;
+        if (from == before) memcpy(to, to - count, count * sizeof(float));
+        else for (int i = 0; i < count; ++i) to[i] = from[(int) ((float) i / scale[0])];
+        before = from;
     }
 }
 
