@@ -179,6 +179,7 @@ def test_everything_of_our_own_is_met():
         ("expanded_conv_2d", 4),
         ("mean_over_rows", 1),
         ("sum_rows", 1),
+        ("soft_max", 1),
         ("group_norm", 3),
         ("rotary", 3),
         ("rotary", 4),

@@ -23,6 +23,7 @@ from graphc.ops.pointwise import Binary, Unary
 from graphc.ops.quantized import ScaledMatMul
 from graphc.ops.reduce import Reduce
 from graphc.ops.rotary import RotaryEmbedding
+from graphc.ops.softmax import Softmax
 from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.lowering.lower import lower
 from graphc.targets.ggml.program.program import Output, Program
@@ -204,6 +205,23 @@ def test_sums_of_rows(kind, shape):
         found, functions = computed(Reduce(kind, (1,), False), [x], threads, True)
         assert {"sum": "graphc_sum_rows", "mean": "graphc_mean"}[kind] in functions
         np.testing.assert_allclose(found, exact, rtol=3e-7)
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (3, 7), (40, 16), (5, 1000), (2, 100_003)])
+def test_softmax_of_rows(shape):
+    x = (RANDOM.standard_normal(shape) * 3).astype(np.float32)
+    x[:, 0] = -np.inf
+    exact = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    exact /= exact.sum(1, keepdims=True)
+    for threads in (1, 2, 5):
+        found, functions = computed(Softmax(1), [x], threads, True)
+        assert "graphc_soft_max" in functions
+        np.testing.assert_allclose(found, exact, rtol=3e-6)  # differences of scores are rounded
+    for unknown in (np.nan, np.inf):
+        x[-1, 1] = unknown
+        found, _ = computed(Softmax(1), [x], 2, True)
+        assert np.isnan(found[-1]).all()
+        assert not np.isnan(found[:-1]).any()
 
 
 @pytest.mark.parametrize("size", [(7, 7), (8, 8), (14, 14), (16, 16), (33, 30), (70, 65)])

@@ -25,7 +25,7 @@ CALL_NAMES: Mapping[str, str] = {
     "ggml_mul": "product",
     "graphc_mul": "product",
     "ggml_div": "quotient",
-    "ggml_soft_max": "weights",
+    "graphc_soft_max": "weights",
     "ggml_soft_max_ext": "weights",
     "ggml_get_rows": "rows",
     "ggml_im2col": "columns",

@@ -177,7 +177,7 @@ def _in_group(order: Order, column: Scalar, pixels: Dim, own: Dim) -> tuple[Scal
     return (column // own, column % own) if order == CHANNELS_LAST else (column % pixels, column // pixels)
 
 
-@kernels_of("ggml_soft_max", "ggml_soft_max_ext")
+@kernels_of("graphc_soft_max", "ggml_soft_max", "ggml_soft_max_ext")
 def soft_max(
     g: Generator, result: Tensor, x: Array, mask: Array | None = None, scale: float = 1.0, bias: float = 0.0
 ) -> Array:

@@ -1,4 +1,4 @@
-"""Sums and products of two tensors, sums of rows, and means."""
+"""Sums and products of two tensors, sums of rows, means, and softmax."""
 
 from __future__ import annotations
 
@@ -28,6 +28,12 @@ def sum_rows(call: Expansion, x: Tensor) -> Tensor:
 def mean(call: Expansion, x: Tensor) -> Tensor:
     """The mean of each row."""
     return call("ggml_mean", x)
+
+
+@composite("ggml_soft_max")
+def soft_max(call: Expansion, x: Tensor) -> Tensor:
+    """The exponentials of each row, divided by their sum."""
+    return call("ggml_soft_max", x)
 
 
 @composite()

@@ -1,4 +1,4 @@
-// Sums and products of two tensors, sums of rows, and means.
+// Sums and products of two tensors, sums of rows, means, and softmax.
 
 #include "../composite.h"
 
@@ -29,6 +29,11 @@ static tensor * of_rows(builder * b, tensor * x, bool mean) {
 
 tensor * graphc_build_sum_rows(builder * b, tensor * x) { return of_rows(b, x, false); }
 tensor * graphc_build_mean(builder * b, tensor * x) { return of_rows(b, x, true); }
+
+tensor * graphc_build_soft_max(builder * b, tensor * x) {
+    if (b->own != NULL && b->own->takes_sum_rows(x)) return computed(b, b->own->soft_max, NULL, 0, x->ne, &x, 1);
+    return b->ggml->soft_max(b->context, x);
+}
 
 tensor * graphc_build_mean_over_rows(builder * b, tensor * x) {
     const int64_t ne[] = {x->ne[0], 1, x->ne[2], x->ne[3]};

@@ -1,6 +1,6 @@
 #pragma once
 
-// Sums and products of float32, of which one operand may serve whole rows or planes of the other, and sums of rows.
+// Sums and products of float32, of which one operand may serve whole rows or planes of the other, sums of rows, and softmax.
 
 #include "turns.h"
 
@@ -19,11 +19,14 @@ struct graphc_arithmetic_settings {
 /// What `ggml_add`, or `ggml_mul`, gives for src[0] and src[1].
 GRAPHC_API void graphc_broadcast(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
-/// True if `graphc_sum_rows` computes sums of these rows.
+/// True if `graphc_sum_rows` and `graphc_soft_max` compute sums, or softmax, of these rows.
 GRAPHC_API bool graphc_takes_sum_rows(const struct ggml_tensor * x);
 
 /// What `ggml_sum_rows`, or `ggml_mean`, gives for src[0].
 GRAPHC_API void graphc_sum_rows(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// What `ggml_soft_max` gives for src[0].
+GRAPHC_API void graphc_soft_max(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 #ifdef __cplusplus
 }
