@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphc.ir.types import F32
+from graphc.ir.types import F32, TensorType
 from graphc.kernels.use import KernelUse
 from graphc.ops.activations import Clip
 from graphc.ops.conv import Conv
+from graphc.ops.pool import MaxPool
 from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.lowering.compose import composed
 from graphc.targets.ggml.program.program import Output, Program
@@ -385,3 +386,30 @@ def test_means_over_rows(shape):
     np.testing.assert_allclose(
         some.run()[0], some.inputs["x"].mean(1, keepdims=True, dtype=np.float64), rtol=1e-5, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_largest_elements_of_windows(alone):
+    """As ResNet begins: nothing is copied between the first convolution and those of 1 x 1, unless planes are read too."""
+    some = Some()
+    image = some.input("x", 2, 3, 45, 38)
+    kernel = some.weight(20, 3, 7, 7)
+    x = some.ended(some.b.call("ggml_conv_2d", kernel, image, 2, 2, 3, 3, 1, 1, rank=4), "ggml_relu", True)
+    op = MaxPool((3, 2), (2, 1), (1, 2), (1, 0), (1, 1), False)
+    (shape,) = (each.shape for each in op.infer(TensorType(F32, x.shape)))
+    before = list(some.program.kernels)
+    x = some.program.call_kernel(KernelUse(op, ((F32, x.shape),), F32, shape), [x])
+    some.output(some.conv(some.conv(x, 400), 16))
+    if not alone:
+        some.output(some.b.cont(some.b.transpose(x, (0, 1, 3, 2))))
+    program = composed(some.program)
+    functions = [call.function for call in program.calls]
+    assert ("graphc_conv_2d_last" in functions) == alone
+    assert len(program.kernels) == len(before) + 1 + alone
+    assert len(some.program.kernels) == len(before) + 1
+    assert functions.count("graphc_copy") == (
+        1 if alone else 3
+    )  # of the output; of what windows gave, and the one that is read
+    some.check(1e-4)
+    (found, *_) = some.run(x=np.full((2, 3, 45, 38), np.nan, F32))
+    assert np.isnan(found).all()

@@ -10,7 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import cast
 
+from graphc.ir.types import F32
+from graphc.kernels.use import KernelUse
+from graphc.ops.pool import MaxPool
 from graphc.shapes import Dim, product
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites.activations import ACTIVATIONS
@@ -37,7 +41,7 @@ Key = tuple[int, int, int]
 
 
 def with_channels_last(program: Program) -> Program:
-    """The same program of composites, with images held so where that is faster."""
+    """The same program of composites, with images held so where that is faster. Its list of kernels may get more of them."""
     calls = program.calls
     if any(call.function == HOST for call in calls) or not any(
         _is_each_channel(call) or _is_point(call) for call in calls
@@ -132,7 +136,9 @@ class _Layouts:
         """True if a call gives the same with the channels of its images last."""
         call = self.old.calls[index]
         result = call.result
-        if result.type != "F32" or call.kernel >= 0:
+        if call.kernel >= 0:
+            return self._is_pool(call) and all(map(self._takes_either, self.readers.get(index, ())))
+        if result.type != "F32":
             return False
         if _is_each_channel(call) or _is_point(call) or _is_window(call):
             return True
@@ -150,6 +156,11 @@ class _Layouts:
                 or (_channels(right) and right.ne[2] == result.ne[2] and right.ne[3] in (1, result.ne[3]))
             )
         return call.function in ACTIVATIONS and all(each.ne == result.ne for each in _tensors(call))
+
+    def _is_pool(self, call: Call) -> bool:
+        """True if a call computes the largest elements of images' windows."""
+        use = self.old.kernels[call.kernel]
+        return isinstance(use.op, MaxPool) and use.dtype == F32 and len(use.shape) == 4
 
     def _is_of_them(self, index: int) -> bool:
         """True if a call's result is held so if what is connected to it is."""
@@ -361,8 +372,29 @@ class _Layouts:
             return self._as_it_was(_tensor(call.args[0]), call)
         if call.function in COPIES:
             return self._last(_tensor(call.args[0]), call)
+        if call.kernel >= 0:
+            return self._pool(call)
         return self._add(
             call, call.function, [self._last(arg, call) if isinstance(arg, Tensor) else arg for arg in call.args]
+        )
+
+    def _pool(self, call: Call) -> Tensor:
+        """The largest elements of windows, as of planes of which each line of channels stays."""
+        use = self.old.kernels[call.kernel]
+        batch, channels, *size = use.shape
+        op = cast(MaxPool, use.op)
+        op = replace(
+            op,
+            kernel=(*op.kernel, 1),
+            strides=(*op.strides, 1),
+            dilations=(*op.dilations, 1),
+            pads_before=(*op.pads_before, 0),
+            pads_after=(*op.pads_after, 0),
+        )
+        image = self._last(_tensor(call.args[0]), call)
+        shape = (batch, 1, *use.inputs[0][1][2:], channels)
+        return self.new.call_kernel(
+            KernelUse(op, ((F32, shape),), F32, (batch, 1, *size, channels)), [image], call.scope, call.source
         )
 
     def _vector(self, bias: Arg, call: Call) -> Tensor | None:

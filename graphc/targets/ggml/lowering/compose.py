@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import replace
 
 from graphc.ir import module_path
+from graphc.kernels.use import KernelUse
 from graphc.targets.ggml.lowering.channels_last import with_channels_last
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites import COMPOSITES
@@ -22,15 +23,21 @@ from graphc.targets.ggml.program.rules import RESHAPES
 from graphc.targets.ggml.program.tensor import Arg, ProgramError, Tensor, dense
 
 
-def composed(program: Program, activations: Collection[str] | None = None) -> Program:
-    """The same program by composites; weights, kernels, inputs and outputs are the same objects, or those of the same numbers.
-    Products and convolutions do any activation, or one of those that are named."""
+def composed(
+    program: Program, activations: Collection[str] | None = None, kernels: list[KernelUse] | None = None
+) -> Program:
+    """The same program by composites; weights, inputs and outputs are the same objects, or those of the same numbers. Products
+    and convolutions do any activation, or one of those that are named. Its kernels, and perhaps more, are in a list of its own,
+    or in that of the program around it."""
+    program = replace(program, kernels=list(program.kernels) if kernels is None else kernels)
 
     def add(result: Program, call: Call) -> Tensor:
         source = call.args[0] if call.function in RESHAPES else None
         if isinstance(source, Tensor) and (source.ne, source.nb) == (call.result.ne, call.result.nb):
             return source
-        host = call.host and replace(call.host, blocks=tuple(composed(each, activations) for each in call.host.blocks))
+        host = call.host and replace(
+            call.host, blocks=tuple(composed(each, activations, program.kernels) for each in call.host.blocks)
+        )
         scope = tuple(map(module_path, call.scope))  # engines of an older version have them as the exporter did
         call = replace(call, host=host, scope=scope)
         by_rows = _add_by_rows(result, call) if call.function == "graphc_linear" else None

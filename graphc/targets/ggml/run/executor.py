@@ -66,7 +66,6 @@ class Executor:
         self.launched: LaunchedKernels | None = None
         self.folder, self.trust = kernels, trust
         self.threads = check_threads(threads)
-        self.kernels = load_kernels(program.kernels)
         self.steady = steady_inputs(program, steady)
         self.steps: dict[Program, list[Section | Call]] = {}
         self.observer: Callable[[BuiltGraph], None] | None = None
@@ -93,6 +92,7 @@ class Executor:
             self.servers.hold(self.backends)
             self.backend_names = [backend_name(each) for each in self.backends]
             self._generate()
+            self.kernels = load_kernels(self.program.kernels)
             self.choices = choices_for(self.backends, self.threads)
             self.weights = Weights(self.program, weights, self.backends)
             undo.callback(self.weights.free)
