@@ -7,17 +7,13 @@
 #include "rows.h"
 #include "tiles.h"
 
-/// Elements of float32 weights from which ggml multiplies them with one row: it reaches memory's limit. Smaller ones are multiplied
-/// as with more rows, so that a picture has the bits that it has in a batch.
-enum { LARGE = 1 << 23 };
-
 /// True if rows that can be read as float32 lie anywhere, the blocks of each one after the other.
 static bool is_rows(const struct ggml_tensor * t, const struct ggml_type_traits * types) {
     return types->to_float != NULL && t->ne[0] % types->blck_size == 0 && t->nb[0] == types->type_size;
 }
 
 bool graphc_takes_mul_mat(const struct ggml_tensor * a, const struct ggml_tensor * b, const struct graphc_mul_mat_settings * s) {
-    if (a->type == GGML_TYPE_F32) return is_float_rows(a) && is_float_rows(b) && (b->ne[1] > 1 || a->ne[0] * a->ne[1] < LARGE);
+    if (a->type == GGML_TYPE_F32) return is_float_rows(a) && is_float_rows(b);
     return is_rows(a, s->types) && is_float_rows(b);
 }
 

@@ -60,15 +60,16 @@ static void multiply_row(const struct matrix * m, int64_t row, int64_t column, i
     float workspace[DEPTH] __attribute__((aligned(64)));
     const struct reader * reader = &readers[m->type];
     if (rows == 1 && reads_scaled(m)) return reader->scaled_dot(element(m, row, column), scaling_at(m, row, column), packed, count, ahead, totals);
+    if (rows == 1 && m->scales == NULL && reader->dot != NULL) {
+        const int64_t even = count % EVEN == 0 ? count : count / DEPTH * DEPTH;
+        reader->dot(element(m, row, column), packed, even, ahead, totals);
+        count -= even, column += even, packed += even;
+    }
     const int64_t bytes = bytes_of(m, DEPTH);
     for (; count > 0; count -= DEPTH, column += DEPTH, packed += rows * DEPTH) {
         int depth = (int) min_of(count, DEPTH);
         const char * weights = element(m, row, column);
         fetch(weights + ahead, bytes);
-        if (rows == 1 && m->scales == NULL && reader->dot != NULL && depth % EVEN == 0) {
-            reader->dot(weights, packed, depth, totals);
-            continue;
-        }
         const float * x = (const float *) weights;
         if (m->type != GGML_TYPE_F32 || depth % EVEN != 0) {
             read_row(m, row, column, depth, workspace);

@@ -22,6 +22,7 @@ struct q5_1 { uint16_t scale, least, fifths[2]; uint8_t q[16]; };
 struct q4_k { uint16_t scale, least; uint32_t parts[3]; uint8_t q[128]; };
 struct q5_k { uint16_t scale, least; uint32_t parts[3]; uint8_t fifths[32], q[128]; };
 struct q6_k { uint8_t q[128], high[64]; int8_t parts[16]; uint16_t scale; };
+struct f32 { float x[EVEN]; };
 struct f16 { uint16_t x[EVEN]; };
 struct bf16 { uint16_t x[EVEN]; };
 
@@ -74,6 +75,30 @@ static inline integers fifth(int bits, int i) {
 
 #define READ(type) static inline __attribute__((always_inline)) void read_##type(const struct type * x, unaligned * to)
 
+READ(f32) {
+    to[0] = *(const unaligned *) x->x;
+    to[1] = *(const unaligned *) (x->x + WIDTH);
+}
+
+#if defined(__AVX2__) && defined(__F16C__)
+/// As many numbers of two bytes as there are lanes, by an instruction that widens them. (Compilers convert what comes from memory an element
+/// at a time.)
+#define WIDEN_BOTH(instruction, x, found) \
+    __asm__(instruction " %1, %0" : "=v"(found[0]) : "m"(*(const uint16_t (*)[WIDTH]) x)); \
+    __asm__(instruction " %1, %0" : "=v"(found[1]) : "m"(*(const uint16_t (*)[WIDTH]) (x + WIDTH)))
+
+READ(f16) {
+    vector found[2];
+    WIDEN_BOTH("vcvtph2ps", x->x, found);
+    to[0] = found[0], to[1] = found[1];
+}
+
+READ(bf16) {
+    bits found[2];
+    WIDEN_BOTH("vpmovzxwd", x->x, found);
+    to[0] = (vector) (found[0] << 16), to[1] = (vector) (found[1] << 16);
+}
+#else
 READ(f16) {
     const bits pairs = *(const bits_anywhere *) x->x;
     const vector even = upper_halves(pairs << 16), odd = upper_halves(pairs);
@@ -87,6 +112,7 @@ READ(bf16) {
     to[0] = interleave_first(even, odd);
     to[1] = interleave_last(even, odd);
 }
+#endif
 
 READ(q8_0) {
     const float scale = float16(x->scale);
@@ -135,17 +161,24 @@ READ(q5_1) {
 }
 
 /// The scales and the least numbers of eight parts of a block, of 6 bits each.
-struct shares { float scale[8], least[8]; };
+struct shares {
+    float scale[8], least[8];
+} __attribute__((aligned(64)));
 
 static inline struct shares shares_of(uint16_t scale, uint16_t least, const uint32_t parts[3]) {
     const union { uint32_t words[4]; uint8_t bytes[16]; } x = {{
         parts[0] & 0x3f3f3f3f, (parts[2] & 0x0f0f0f0f) | (parts[0] >> 2 & 0x30303030),
         parts[1] & 0x3f3f3f3f, (parts[2] >> 4 & 0x0f0f0f0f) | (parts[1] >> 2 & 0x30303030),
     }};
-    const float whole = float16(scale), lowest = float16(least);
+    static const int32_t of_least[16] __attribute__((aligned(64))) = {0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1};
+    const vector whole = all(float16(scale)), lowest = all(float16(least));
     struct shares s;
-    for (int i = 0; i < 8; ++i) s.scale[i] = whole * x.bytes[i];
-    for (int i = 0; i < 8; ++i) s.least[i] = lowest * x.bytes[i + 8];
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += WIDTH) {
+        const vector factor = choose(*(const integers *) (of_least + i), lowest, whole);
+        *(vector *) (s.scale + i) = __builtin_convertvector(numbers(load(x.bytes + i) & 63), vector) * factor;
+    }
+    __asm__("" : "+m"(s));  // a processor reads one of them for all lanes from memory by the way
     return s;
 }
 
@@ -191,25 +224,34 @@ READ(q6_k) {
     }
 }
 
-/// For a type whose blocks have so many elements: what reads whole blocks, and what adds the sum of their products with as many
-/// numbers of a row to `total`, by vectors.
+/// Adds the products of blocks of a type, which have so many elements, with as many numbers of a row to `total`, by vectors: `products`
+/// adds those of a block to two `sums`. What lies so many bytes ahead comes to the cache meanwhile.
+#define DOT(name, type, elements, ...) \
+    static __attribute__((unused)) void name(const void * from, const float * row, int64_t count, int64_t ahead, vector * total) { \
+        const struct type * block = from; \
+        vector whole = *total; \
+        for (; count > 0; count -= DEPTH) { \
+            fetch((const char *) block + ahead, DEPTH / elements * sizeof *block); \
+            vector sums[2] = {{0}, {0}}; \
+            for (int64_t i = 0, end = min_of(count, DEPTH); i < end; i += elements, row += elements, ++block) __VA_ARGS__ \
+            whole += sums[0] + sums[1]; \
+        } \
+        *total = whole; \
+    }
+
+/// What reads whole blocks of a type that have so many elements, and what multiplies them.
 #define READER(type, elements) \
     static void widen_##type(const void * from, float * to, int64_t count) { \
         const struct type * block = from; \
         for (int64_t i = 0; i < count; i += elements) read_##type(block++, (unaligned *) (to + i)); \
     } \
-    static __attribute__((unused)) void dot_##type(const void * from, const float * row, int64_t count, vector * total) { \
-        const struct type * block = from; \
-        vector sums[2] = {{0}, {0}}; \
-        for (int64_t i = 0; i < count; i += elements) { \
-            unaligned x[elements / WIDTH]; \
-            read_##type(block++, x); \
-            _Pragma("GCC unroll 64") \
-            for (int j = 0; j < elements / WIDTH; ++j) sums[j % 2] += x[j] * *(const vector *) (row + i + j * WIDTH); \
-        } \
-        *total += sums[0] + sums[1]; \
-    }
-READER(f16, EVEN) READER(bf16, EVEN) READER(q8_0, 32) READER(q4_0, 32) READER(q4_1, 32) READER(q5_0, 32) READER(q5_1, 32)
+    DOT(dot_##type, type, elements, { \
+        unaligned x[elements / WIDTH]; \
+        read_##type(block, x); \
+        _Pragma("GCC unroll 64") \
+        for (int j = 0; j < elements / WIDTH; ++j) sums[j % 2] += x[j] * *(const vector *) (row + j * WIDTH); \
+    })
+READER(f32, EVEN) READER(f16, EVEN) READER(bf16, EVEN) READER(q8_0, 32) READER(q4_0, 32) READER(q4_1, 32) READER(q5_0, 32) READER(q5_1, 32)
 READER(q4_k, 256) READER(q5_k, 256) READER(q6_k, 256)
 
 #if defined(__AVX512F__)
@@ -244,31 +286,21 @@ static inline void store_halves(const uint8_t * q, vector table, float * row, fl
     *(unaligned *) other = looked_up(table, bytes >> 4);
 }
 
-static void dot_by_table_q4_0(const void * from, const float * row, int64_t count, vector * total) {
-    const struct q4_0 * block = from;
-    vector sums[2] = {{0}, {0}};
-    for (int64_t i = 0; i < count; i += 32, row += 32, ++block) {
-        const vector table = (four_bits - 8) * float16(block->scale);
-        add_halves(block->q, table, table, row, row + WIDTH, &sums[0], &sums[1]);
-    }
-    *total += sums[0] + sums[1];
-}
+DOT(dot_by_table_q4_0, q4_0, 32, {
+    const vector table = (four_bits - 8) * float16(block->scale);
+    add_halves(block->q, table, table, row, row + WIDTH, &sums[0], &sums[1]);
+})
 
-static void dot_by_table_q4_k(const void * from, const float * row, int64_t count, vector * total) {
-    const struct q4_k * block = from;
-    vector sums[2] = {{0}, {0}};
-    for (int64_t i = 0; i < count; i += 256, row += 256, ++block) {
-        const struct shares s = shares_of(block->scale, block->least, block->parts);
-#pragma GCC unroll 4
-        for (int part = 0; part < 8; part += 2) {
-            const vector low = four_bits * s.scale[part] - s.least[part], high = four_bits * s.scale[part + 1] - s.least[part + 1];
-            const float * first = row + part * 32, * second = first + 32;
-            add_halves(block->q + part * 16, low, high, first, second, &sums[0], &sums[0]);
-            add_halves(block->q + part * 16 + WIDTH, low, high, first + WIDTH, second + WIDTH, &sums[1], &sums[1]);
-        }
+DOT(dot_by_table_q4_k, q4_k, 256, {
+    const struct shares s = shares_of(block->scale, block->least, block->parts);
+    _Pragma("GCC unroll 4")
+    for (int part = 0; part < 8; part += 2) {
+        const vector low = four_bits * s.scale[part] - s.least[part], high = four_bits * s.scale[part + 1] - s.least[part + 1];
+        const float * first = row + part * 32, * second = first + 32;
+        add_halves(block->q + part * 16, low, high, first, second, &sums[0], &sums[0]);
+        add_halves(block->q + part * 16 + WIDTH, low, high, first + WIDTH, second + WIDTH, &sums[1], &sums[1]);
     }
-    *total += sums[0] + sums[1];
-}
+})
 #else
 #define dot_by_table_q4_0 dot_q4_0
 #define dot_by_table_q4_k dot_q4_k
@@ -344,13 +376,13 @@ SCALED_READER(q4_0, all(scale), STORE_READ(q4_0), MULTIPLY_READ(q4_0))
 
 struct reader {
     ggml_to_float_t widen;
-    void (*dot)(const void *, const float *, int64_t, vector *);
+    void (*dot)(const void *, const float *, int64_t, int64_t, vector *);
     void (*scaled_widen)(const void *, struct scaling, int64_t, float *);
     void (*scaled_dot)(const void *, struct scaling, const float *, int64_t, int64_t, vector *);
 };
 
 static const struct reader readers[GGML_TYPE_COUNT] = {
-    [GGML_TYPE_F16] = {widen_f16, dot_f16}, [GGML_TYPE_BF16] = {widen_bf16, dot_bf16}, [GGML_TYPE_Q8_0] = {widen_q8_0, dot_q8_0, scaled_widen_q8_0, scaled_dot_q8_0},
+    [GGML_TYPE_F32] = {widen_f32, dot_f32}, [GGML_TYPE_F16] = {widen_f16, dot_f16}, [GGML_TYPE_BF16] = {widen_bf16, dot_bf16}, [GGML_TYPE_Q8_0] = {widen_q8_0, dot_q8_0, scaled_widen_q8_0, scaled_dot_q8_0},
     [GGML_TYPE_Q4_0] = {widen_q4_0, dot_by_table_q4_0, scaled_widen_q4_0, scaled_dot_q4_0}, [GGML_TYPE_Q4_1] = {widen_q4_1, dot_q4_1}, [GGML_TYPE_Q5_0] = {widen_q5_0, dot_q5_0},
     [GGML_TYPE_Q5_1] = {widen_q5_1, dot_q5_1}, [GGML_TYPE_Q4_K] = {widen_q4_k, dot_by_table_q4_k}, [GGML_TYPE_Q5_K] = {widen_q5_k, dot_q5_k},
     [GGML_TYPE_Q6_K] = {widen_q6_k, dot_q6_k},
