@@ -307,7 +307,7 @@ def test_profile_times_every_step(graphc_command, model: Path, engine: Path) -> 
     for path in (model, engine):
         found = json.loads(graphc_command("profile", path, "--dim", "batch=100", "--trace", "trace.json", "--json").out)
         steps = [step["step"] for step in found["steps"]]
-        assert steps[:2] == ["linear", "ggml_add"]
+        assert steps[:2] == ["linear", "add"]
         assert "relu" in steps[2].lower()
         (kind,) = (kind for kind in found["kinds"] if kind["name"] == "linear")
         assert (kind["count"], kind["operations"]) == (1, 2 * 100 * 3 * 4)
@@ -318,7 +318,7 @@ def test_profile_times_every_step(graphc_command, model: Path, engine: Path) -> 
         assert (found["products"]["count"], found["copies"]["count"]) == (1, 0)
     text = graphc_command("profile", model, "--dim", "batch=1").out
     assert "linear" in text
-    assert "ggml_add" in text
+    assert re.search(r"\badd\b", text)
     assert "of peak" in text
     graphc_command("profile", model, "--dim", "batch=2", "--roofline", "roofline.svg")
     assert Path("roofline.svg").read_text().startswith("<svg")

@@ -96,11 +96,16 @@ def test_a_run_that_was_stopped_leaves_nothing_behind(tmp_path: Path) -> None:
     shared = loaded(tmp_path, 12, 4)
     x = RANDOM.random((400, 64), np.float32)
     expected = shared.run(x=x)["y"]
-    for after in range(1, 14):
+    stopped = 0
+    for after in range(14):  # questions; there are fewer where other threads were faster
         asked = iter(range(after))
-        with pytest.raises(GraphcError, match="the run was stopped"):
+        try:
             shared.executor.run({"x": x}, {"n": 400}, stopped=lambda asked=asked: next(asked, None) is None)
+        except GraphcError as error:
+            assert str(error) == "the run was stopped"  # noqa: PT017
+            stopped += 1
         np.testing.assert_array_equal(shared.run(x=x)["y"], expected)
+    assert stopped
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no process is forked")

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from graphc.ir.types import F32
 from graphc.kernels.use import KernelUse
-from graphc.ops.pool import MaxPool
 from graphc.shapes import Dim, product
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites.activations import ACTIVATIONS
 from graphc.targets.ggml.program.program import HOST, Call, Program
 from graphc.targets.ggml.program.rules import RESHAPES, VIEWS
 from graphc.targets.ggml.program.tensor import Arg, Tensor
+
+if TYPE_CHECKING:
+    from graphc.ops.pool import MaxPool  # a program that has none starts without it
 
 LAST, FIRST = (1, 2, 0, 3), (2, 0, 1, 3)
 """How `ggml_permute` brings the channels to the innermost axis, and back."""
@@ -160,7 +162,7 @@ class _Layouts:
     def _is_pool(self, call: Call) -> bool:
         """True if a call computes the largest elements of images' windows."""
         use = self.old.kernels[call.kernel]
-        return isinstance(use.op, MaxPool) and use.dtype == F32 and len(use.shape) == 4
+        return type(use.op).__name__ == "MaxPool" and use.dtype == F32 and len(use.shape) == 4
 
     def _is_of_them(self, index: int) -> bool:
         """True if a call's result is held so if what is connected to it is."""
@@ -382,7 +384,7 @@ class _Layouts:
         """The largest elements of windows, as of planes of which each line of channels stays."""
         use = self.old.kernels[call.kernel]
         batch, channels, *size = use.shape
-        op = cast(MaxPool, use.op)
+        op = cast("MaxPool", use.op)
         op = replace(
             op,
             kernel=(*op.kernel, 1),

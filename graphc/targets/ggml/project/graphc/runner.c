@@ -278,9 +278,8 @@ static void take_part(struct graphc_runner * r, int thread, ggml_abort_callback 
     for (;;) {
         const uint32_t seen = read_now(&r->done);
         if (has_ended(r)) return;
-        if (!compute_part(r, thread)) {
-            wait_for_steps(r, seen);
-        } else if (stops != NULL && stops(data)) {
+        if (!compute_part(r, thread)) wait_for_steps(r, seen);
+        if (stops != NULL && stops(data)) {
             r->status = GGML_STATUS_ABORTED;
             write_now(&r->stopped, true);
             tell(r);

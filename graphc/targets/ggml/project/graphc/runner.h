@@ -21,7 +21,7 @@ GRAPHC_API struct graphc_runner * graphc_runner_new(const struct graphc_ggml * g
 GRAPHC_API void graphc_runner_free(struct graphc_runner * runner);
 
 /// Computes the graph with at most so many threads, of which the calling one is the first, and gives ggml's status. `stops`, unless it is
-/// NULL, is asked after each step that the calling thread has a part in, and ends the run where it is true. A graph is computed by one
+/// NULL, is asked by the calling thread after each step that it had a part in or waited for, and ends the run where it is true. A graph is computed by one
 /// run at a time; several graphs may be computed at once.
 GRAPHC_API int graphc_runner_run(struct graphc_runner * runner, int threads, ggml_abort_callback stops, void * data);
 
