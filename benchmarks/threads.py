@@ -19,13 +19,15 @@ import statistics
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import graphc
 from graphc.ggml_library import ggml
 from graphc.runtime.arrays import completed
 from graphc.runtime.peers import PEERS, Task, chosen_peers
 from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address
+
+Span: TypeAlias = tuple[int, int]
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -46,7 +48,8 @@ def measure(runtime: str, task: Task, seconds: float, pause: float, pipe: Any) -
         run()
     times, end = [], time.perf_counter() + seconds
     while time.perf_counter() < end or len(times) < 3:
-        time.sleep(pause) if pause else None
+        if pause:
+            time.sleep(pause)
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)
@@ -72,7 +75,7 @@ def measured(runtime: str, task: Task, seconds: float, pause: float, busy: bool)
             process.join()
 
 
-def spans(tensor: Any) -> tuple[int, int]:
+def spans(tensor: Any) -> Span:
     """The bytes of a tensor, from the first to behind the last."""
     begin = tensor.contents.data or 0
     return begin, begin + ggml.ggml_nbytes(tensor) if begin else 0
@@ -82,9 +85,7 @@ def counts(model: graphc.Model) -> tuple[int, int]:
     """The steps of the graphs of a model that has run, and the longest chain of those that wait for one another."""
     steps = chain = 0
     for graph in model.executor.graphs:
-        done: list[
-            tuple[tuple[int, int], list[tuple[int, int]], int]
-        ] = []  # what a step writes, what it reads, its place in a chain
+        done: list[tuple[Span, list[Span], int]] = []  # what a step writes, what it reads, its place in a chain
         for node in graph.placement.nodes:
             if node.contents.op in VIEW_OPS:
                 continue

@@ -59,7 +59,6 @@ struct graphc_runner {
     uint32_t count;
 
     int threads;
-    uint32_t run;
     uint64_t first;   // the run's number, and the first step that is not done
     bool stopped;
     int status;
@@ -259,13 +258,19 @@ static bool compute_part(struct graphc_runner * r, int thread) {
     return false;
 }
 
-/// Waits until a step is done after the one that was seen last, or the run has ended.
-static void wait_for_steps(struct graphc_runner * r, uint32_t seen) {
-    for (int looks = 0; looks < LOOKS + YIELDS && !read_now(&r->others); ++looks) {
-        if (read_now(&r->done) != seen) return;
+/// True once a count is not what it was, false if that takes longer than a thread should look, or others need the processor.
+static bool changes_soon(const uint32_t * count, uint32_t seen, const bool * others) {
+    for (int looks = 0; looks < LOOKS + YIELDS && (others == NULL || !read_now(others)); ++looks) {
+        if (read_now(count) != seen) return true;
         if (looks < LOOKS) pause_thread();
         else let_others_run();
     }
+    return false;
+}
+
+/// Waits until a step is done after the one that was seen last, or the run has ended.
+static void wait_for_steps(struct graphc_runner * r, uint32_t seen) {
+    if (changes_soon(&r->done, seen, &r->others)) return;
     lock(&pool.lock);
     __atomic_add_fetch(&r->asleep, 1, __ATOMIC_SEQ_CST);
     while (read_now(&r->done) == seen && !has_ended(r)) wait_for(&r->changed, &pool.lock);
@@ -317,10 +322,7 @@ static void leave_alone(struct graphc_runner * r) {
 static thread_result GRAPHC_THREAD help(void * unused) {
     (void) unused;
     for (uint32_t seen = 0;;) {
-        for (int looks = 0; looks < LOOKS + YIELDS && read_now(&pool.runs) == seen; ++looks) {
-            if (looks < LOOKS) pause_thread();
-            else let_others_run();
-        }
+        changes_soon(&pool.runs, seen, NULL);
         lock(&pool.lock);
         ++pool.asleep;
         while (pool.runs == seen) wait_for(&pool.begun, &pool.lock);
@@ -373,16 +375,16 @@ static void close_run(struct graphc_runner * r) {
 int graphc_runner_run(struct graphc_runner * r, int threads, ggml_abort_callback stops, void * data) {
     if (r->process != pool.process) r->process = pool.process, r->helpers = 0, r->asleep = 0, r->changed = (graphc_signal) GRAPHC_SIGNAL;
     r->threads = threads < MOST_PARTS ? threads : MOST_PARTS;
-    r->run = number_of(numbered(r->run + 1, 0));
+    const uint64_t begin = numbered(number_of(r->first) + 1, 0);
     r->status = GGML_STATUS_SUCCESS;
     for (uint32_t i = 0; i < r->count; ++i) {
         struct step * step = &r->steps[i];
         step->parts = step->alone != NULL ? 1 : r->threads;
         write_now(&step->left, step->parts);
-        write_now(&step->taken, numbered(r->run, none_taken(step)));
+        write_now(&step->taken, begin | none_taken(step));
     }
     write_now(&r->stopped, false);
-    write_now(&r->first, numbered(r->run, 0));
+    write_now(&r->first, begin);
     if (r->threads > 1) open_run(r);
     take_part(r, 0, stops, data);
     if (r->threads > 1) close_run(r);

@@ -224,19 +224,24 @@ READ(q6_k) {
     }
 }
 
-/// Adds the products of blocks of a type, which have so many elements, with as many numbers of a row to `total`, by vectors: `products`
-/// adds those of a block to two `sums`. What lies so many bytes ahead comes to the cache meanwhile.
+/// Adds products of `count` elements of blocks, so many in each, to `total` by vectors: what is behind adds those of the next `some` to `totals`.
+/// What lies `ahead` bytes behind comes to the cache meanwhile.
+#define ADD_PARTS(elements, ...) \
+    vector whole = *total; \
+    for (; count > 0; count -= DEPTH) { \
+        const int64_t some = min_of(count, DEPTH); \
+        fetch((const char *) block + ahead, DEPTH / elements * sizeof *block); \
+        vector totals[2] = {{0}, {0}}; \
+        __VA_ARGS__ \
+        whole += totals[0] + totals[1]; \
+    } \
+    *total = whole;
+
+/// A function that multiplies blocks of a type with as many numbers of a row; the products of a block are added to `totals`.
 #define DOT(name, type, elements, ...) \
     static __attribute__((unused)) void name(const void * from, const float * row, int64_t count, int64_t ahead, vector * total) { \
         const struct type * block = from; \
-        vector whole = *total; \
-        for (; count > 0; count -= DEPTH) { \
-            fetch((const char *) block + ahead, DEPTH / elements * sizeof *block); \
-            vector sums[2] = {{0}, {0}}; \
-            for (int64_t i = 0, end = min_of(count, DEPTH); i < end; i += elements, row += elements, ++block) __VA_ARGS__ \
-            whole += sums[0] + sums[1]; \
-        } \
-        *total = whole; \
+        ADD_PARTS(elements, for (int64_t i = 0; i < some; i += elements, row += elements, ++block) __VA_ARGS__) \
     }
 
 /// What reads whole blocks of a type that have so many elements, and what multiplies them.
@@ -249,7 +254,7 @@ READ(q6_k) {
         unaligned x[elements / WIDTH]; \
         read_##type(block, x); \
         _Pragma("GCC unroll 64") \
-        for (int j = 0; j < elements / WIDTH; ++j) sums[j % 2] += x[j] * *(const vector *) (row + j * WIDTH); \
+        for (int j = 0; j < elements / WIDTH; ++j) totals[j % 2] += x[j] * *(const vector *) (row + j * WIDTH); \
     })
 READER(f32, EVEN) READER(f16, EVEN) READER(bf16, EVEN) READER(q8_0, 32) READER(q4_0, 32) READER(q4_1, 32) READER(q5_0, 32) READER(q5_1, 32)
 READER(q4_k, 256) READER(q5_k, 256) READER(q6_k, 256)
@@ -288,7 +293,7 @@ static inline void store_halves(const uint8_t * q, vector table, float * row, fl
 
 DOT(dot_by_table_q4_0, q4_0, 32, {
     const vector table = (four_bits - 8) * float16(block->scale);
-    add_halves(block->q, table, table, row, row + WIDTH, &sums[0], &sums[1]);
+    add_halves(block->q, table, table, row, row + WIDTH, &totals[0], &totals[1]);
 })
 
 DOT(dot_by_table_q4_k, q4_k, 256, {
@@ -297,8 +302,8 @@ DOT(dot_by_table_q4_k, q4_k, 256, {
     for (int part = 0; part < 8; part += 2) {
         const vector low = four_bits * s.scale[part] - s.least[part], high = four_bits * s.scale[part + 1] - s.least[part + 1];
         const float * first = row + part * 32, * second = first + 32;
-        add_halves(block->q + part * 16, low, high, first, second, &sums[0], &sums[0]);
-        add_halves(block->q + part * 16 + WIDTH, low, high, first + WIDTH, second + WIDTH, &sums[1], &sums[1]);
+        add_halves(block->q + part * 16, low, high, first, second, &totals[0], &totals[0]);
+        add_halves(block->q + part * 16 + WIDTH, low, high, first + WIDTH, second + WIDTH, &totals[1], &totals[1]);
     }
 })
 #else
@@ -324,12 +329,7 @@ struct scaling {
     } \
     static void scaled_dot_##type(const void * from, struct scaling s, const float * row, int64_t count, int64_t ahead, vector * total) { \
         FIRST_SCALED(type, numbers) \
-        for (; count > 0; count -= DEPTH) { \
-            fetch((const char *) block + ahead, DEPTH / SCALED * sizeof *block); \
-            vector totals[2] = {{0}, {0}}; \
-            EACH_SCALED(min_of(count, DEPTH), numbers, products) \
-            *total += totals[0] + totals[1]; \
-        } \
+        ADD_PARTS(SCALED, EACH_SCALED(some, numbers, products)) \
     }
 
 #define FIRST_SCALED(type, numbers) \
