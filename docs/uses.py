@@ -15,7 +15,7 @@ from graphc.ops.blocks import DepthToSpace, SpaceToDepth, Tile
 from graphc.ops.conv import Conv, ConvTranspose
 from graphc.ops.einsum import Einsum
 from graphc.ops.functions import BINARY, UNARY
-from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot
+from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot, RowNumbers
 from graphc.ops.integers import ChannelsFirst, ChannelsLast, IntegerConv, IntegerMatMul
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Expand, Pad, Reshape, Slice, Transpose
@@ -198,6 +198,7 @@ USES: dict[str, list[Use]] = {
     ],
     "GatherElements": [use(GatherElements(1), x(2, 8), INDICES)],
     "GatherND": [use(GatherND(0), x(4, 8), PAIRS)],
+    "RowNumbers": [use(RowNumbers(4), INDICES)],
     "OneHot": [use(OneHot(1, 8), Input((2,), I64), x(2))],
     "Range": [Use(lambda dtype: Range(0, 8, 1, dtype), ())],
     "Random": [Use(lambda dtype: Random("normal", 1, 0.0, 1.0, dtype, (2, 8)), ())],

@@ -14,7 +14,7 @@ from graphc.ops.base import Op
 from graphc.ops.blocks import Tile
 from graphc.ops.conv import Conv
 from graphc.ops.functions import BINARY, UNARY
-from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot
+from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot, RowNumbers
 from graphc.ops.integers import ChannelsFirst, ChannelsLast, IntegerConv, IntegerMatMul
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Expand, Pad, Reshape, Slice, Transpose
@@ -331,6 +331,11 @@ def gather_nd(d: Draw) -> Sample:
     ]
 
 
+def row_numbers(d: Draw) -> Sample:
+    limit, places = d.number(1, 8), d.shape(1, 4)
+    return RowNumbers(limit), [(indices(d, places, limit, d.pick((I32, I64))), places)]
+
+
 def scatter_elements(d: Draw) -> Sample:
     data, reduction, dtype = d.shape(1, 4), d.pick(sorted(REDUCTIONS)), d.pick(NUMBERS)
     axis = d.number(0, len(data) - 1)
@@ -529,6 +534,7 @@ DRAWS: dict[str, Callable[[Draw], Sample]] = {
     "Gather": gather,
     "GatherElements": gather_elements,
     "GatherND": gather_nd,
+    "RowNumbers": row_numbers,
     "OneHot": one_hot,
     "MaxPool": pool(MaxPool),
     "AveragePool": pool(AveragePool),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphc.errors import InputError, ShapeError
-from graphc.ir.types import BF16, F16, F32, I64, INTEGERS, TensorType
+from graphc.ir.types import BF16, F16, F32, I32, I64, INTEGERS, TensorType
 from graphc.ops.base import Op
 from graphc.ops.collapse import MAX_RANK
 from graphc.shapes import Dim, Expr, Undecidable, dim_min, product
@@ -74,14 +74,7 @@ class Gather(Op):
         known = b.constant(1) if indices.size == 1 else None
         if known is not None and isinstance(limit, int):
             return self._one(b, x, data.shape, limit, int(known.reshape(())))
-        if data.dtype not in (F32, F16, BF16) or product(data.shape[: self.axis]) != 1 or isinstance(limit, Expr):
-            return None
-        rows = b.row_indices(1, limit)
-        if rows is None:
-            return None
-        table = b.reshape(x, (limit, product(data.shape[self.axis + 1 :])))
-        found = b.call("ggml_get_rows", table, b.reshape(rows, (indices.size,)), rank=2)
-        return b.cast(b.reshape(found, b.result.shape), x.type)
+        return None if product(data.shape[: self.axis]) != 1 else looked_up(b, x, limit)
 
     def _one(self, b: Builder, x: Tensor, shape: Sequence[Dim], limit: int, index: int) -> Tensor | None:
         """A view of one index; of more than four axes, with those on either side as one."""
@@ -103,6 +96,44 @@ class Gather(Op):
         row, inside = wrapped(k, k.load(1, index[self.axis : end]), data.shape[self.axis])
         found = k.load(0, [*index[: self.axis], row, *index[end:]])
         return k.require(inside, found, "Gather: an index is out of range")
+
+
+def looked_up(b: Builder, table: Tensor, limit: Dim) -> Tensor | None:
+    """The rows of a table, of which there are `limit`, that input 1 numbers, by `ggml_get_rows`; None where it does not do."""
+    data, indices = b.types
+    rows = None if data.dtype not in (F32, F16, BF16) or isinstance(limit, Expr) else b.row_indices(1, limit)
+    if rows is None:
+        return None
+    found = b.call(
+        "ggml_get_rows", b.reshape(table, (limit, data.size // limit)), b.reshape(rows, (indices.size,)), rank=2
+    )
+    return b.cast(b.reshape(found, b.result.shape), table.type)
+
+
+@dataclass(frozen=True)
+class RowNumbers(Op):
+    """Indices as numbers of a table's rows, of which there are `limit`, counted from the front. ggml ends the process for rows
+    that there are not, so numbers that a model computes are checked by this before it reads a table: a kernel gives 0 where it
+    finds a fault."""
+
+    limit: int
+
+    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        (indices,) = inputs
+        check_indices(self.name, indices)
+        if not 1 <= self.limit <= 2**31:
+            raise ShapeError(f"RowNumbers: a table of {self.limit} rows")
+        return (TensorType(I32, indices.shape),)
+
+    def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        """See `Op.eval`."""
+        return (counted_from_front(self.name, inputs[0], self.limit).astype(I32),)
+
+    def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
+        """A row's number."""
+        row, inside = wrapped(k, k.load(0, index), self.limit)
+        return k.require(inside, k.cast(row, I32), "Gather: an index is out of range")
 
 
 @dataclass(frozen=True)
@@ -170,6 +201,11 @@ class GatherND(Op):
         if self.batch_dims >= indices.rank or batch[0] != batch[1] or depth > data.rank:
             raise ShapeError(f"GatherND: indices {indices} for data {data} with {self.batch_dims} batch axes")
         return (TensorType(data.dtype, (*indices.shape[:-1], *data.shape[depth:])),)
+
+    def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | None:
+        """`ggml_get_rows` for tuples of one index."""
+        data, indices = b.types
+        return looked_up(b, inputs[0], data.shape[0]) if self.batch_dims == 0 and indices.shape[-1] == 1 else None
 
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """See `Op.eval`."""

@@ -48,7 +48,8 @@ class Builder(ImageCalls):
 
     def row_indices(self, index: int, limit: Dim) -> Tensor | None:
         """The operator's input `index` as I32 row numbers that are certain to lie in `0 <= i < limit`: a constant that
-        does, or an input of the model whose values are checked when it is run; None for computed numbers."""
+        does, an input of the model whose values are checked when it is run, or, where input 0 is a large constant table, what a
+        kernel checks; None for other computed numbers."""
         raise NotImplementedError
 
     def call(self, function: str, *args: Arg, rank: int) -> Tensor:

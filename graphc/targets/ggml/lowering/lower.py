@@ -22,11 +22,13 @@ from graphc.kernels.scalar import trace
 from graphc.kernels.use import KernelUse
 from graphc.ops.base import Emit, Op
 from graphc.ops.control import Control
+from graphc.ops.indexing import RowNumbers
 from graphc.ops.movement import Reshape
 from graphc.ops.pointwise import Cast
 from graphc.passes.fold import FOLD_BYTES
 from graphc.shapes import Dim, Expr, Undecidable, lower_bound, product, static_shape
 from graphc.targets.ggml.lowering.builder import Builder
+from graphc.targets.ggml.lowering.dtypes import SMALL
 from graphc.targets.ggml.lowering.methods import Methods
 from graphc.targets.ggml.program.program import Host, Program
 from graphc.targets.ggml.program.prune import pruned
@@ -258,10 +260,15 @@ class NodeBuilder(Builder):
                 return None
             rows = np.where(known < 0, known + limit, known).astype(np.int32)
             return self.lowering.tensor(self.lowering.graph.constant(rows, value.name))
-        origin = through_reshapes(value)
-        if not isinstance(limit, int) or self.lowering.tables.get(origin, limit + 1) > limit:
+        if not isinstance(limit, int):
             return None
-        return self.reshape(self.lowering.tensors[origin], value.shape)
+        origin, table = through_reshapes(value), self.inputs[0]
+        if self.lowering.tables.get(origin, limit + 1) <= limit:
+            return self.reshape(self.lowering.tensors[origin], value.shape)
+        if not table.static or product(static_shape(table.shape) or (0,)) < SMALL:
+            return None
+        use = KernelUse(RowNumbers(limit), ((value.dtype, value.shape),), I32, value.shape)
+        return self.kernel(use, self.lowering.tensor(value))
 
 
 def something_from_nothing(node: Node) -> bool:

@@ -194,4 +194,10 @@ def _range(program: Program, weights: Sequence[np.ndarray], tensor: Tensor) -> t
     if tensor.weight >= 0:
         array = weights[tensor.weight]
         return (int(array.min()), int(array.max()) + 1) if array.size else (0, 0)
-    return None, None
+    kernel = program.calls[tensor.call].kernel
+    if kernel < 0:
+        return None, None
+    from graphc.ops.indexing import RowNumbers
+
+    op = program.kernels[kernel].op
+    return (0, op.limit) if isinstance(op, RowNumbers) else (None, None)

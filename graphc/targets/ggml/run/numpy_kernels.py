@@ -53,6 +53,7 @@ class EvaluatedKernel:
         try:
             self._evaluate(result.contents, dict(zip(self.symbols, data[1:], strict=True)))
         except Exception as error:  # an exception cannot pass through ggml: it is reported after the run
+            ctypes.memset(result.contents.data, 0, ggml.ggml_nbytes(result))  # what compiled kernels give there
             self.messages[userdata] = str(error) or type(error).__name__
             data[0] = 1
 
