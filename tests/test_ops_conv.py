@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
-from operators import by_eval, by_kernel, by_onnxruntime, close, defined, floats, on_ggml
+from onnx import numpy_helper
+from operators import by_eval, by_kernel, by_onnxruntime, close, defined, floats, on_ggml, onnx_model
 
+import graphc
 from graphc.errors import ShapeError
 from graphc.ir import TensorType
 from graphc.ir.types import BOOL, F16, F32
@@ -137,6 +140,19 @@ def test_ggml(case: str) -> None:
     close(y, by_eval(op, *arrays))
     without, _ = on_ggml(op, *arrays[:2])
     close(without, by_eval(op, *arrays[:2]))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_engine_convolves_any_number_of_volumes(tmp_path: Path, count: int) -> None:
+    arrays = floats(2, 4, 5, 6, 7), floats(8, 4, 3, 2, 3), floats(8)
+    model = onnx_model("Conv", arrays)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    model.graph.initializer.extend(numpy_helper.from_array(arrays[i], f"x{i}") for i in (1, 2))
+    del model.graph.input[1:]
+    x = floats(count, 4, 5, 6, 7)
+    compiled = graphc.compile(model, tmp_path / "model.gguf", threads=1)
+    assert [call.function for call in compiled.program.calls if "conv" in call.function] == ["ggml_conv_3d_direct"]
+    close(compiled.run(x0=x)["y"], by_onnxruntime("Conv", x, *arrays[1:]))
 
 
 @pytest.mark.parametrize("axes", AXES)

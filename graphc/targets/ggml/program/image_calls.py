@@ -96,6 +96,7 @@ def _conv_3d(a: Tensor, b: Tensor, *settings: Dim) -> Layout:
     require(len(settings) == 12, "takes strides, pads, dilations, channels, images and output channels")
     strides, pads, dilations, (channels, batch, out) = settings[:3], settings[3:6], settings[6:9], settings[9:]
     settings_within(MOST_SETTING, *settings[:9])
+    settings_within(2**31 - 1, channels, out, *[batch] * isinstance(batch, int))
     require(min(*strides, *dilations) >= 1, "strides and dilations are at least 1")
     require(a.ne[3] == channels * out and b.ne[3] == channels * batch, "channels differ")
     require(fits_workspace(channels * product(a.ne[:3]), out), "a column does not fit into the workspace")

@@ -35,6 +35,8 @@ _KINDS: dict[Any, tuple[str, Any]] = {
 _NUMBERS = {float: ctypes.c_float, int: ctypes.c_int, bool: ctypes.c_bool, ActivationOrNone: ctypes.c_bool}
 _TENSOR = ("a tensor", lambda arg: arg is None or isinstance(arg, Tensor))
 _OPERAND = ("a tensor", lambda arg: isinstance(arg, Tensor))
+_IMAGES = 12
+"""Which argument of `ggml_conv_3d_direct` is how many images there are: a size, though ggml declares an int."""
 
 
 def check_signature(function: str, args: Sequence[Any]) -> None:
@@ -61,7 +63,10 @@ def _signature(function: str) -> list[tuple[str, Any]]:
         ]
     from graphc.ggml_library import ggml
 
-    return [_KINDS.get(type, _TENSOR) for type in getattr(ggml, function).argtypes[1:]]
+    kinds = [_KINDS.get(type, _TENSOR) for type in getattr(ggml, function).argtypes[1:]]
+    if function == "ggml_conv_3d_direct":
+        kinds[_IMAGES] = _KINDS[ctypes.c_int64]
+    return kinds
 
 
 def _is_int(arg: Any) -> bool:
