@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import graphc
-from graphc.errors import InputError
+from graphc.errors import InputError, UnsupportedError
 from graphc.targets.ggml.run import context, executor
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -221,6 +222,23 @@ def test_a_size_is_learned_where_two_meet_in_a_product():
     model = agree(net.model(result), {"b": 1, "h": 6, "w": 1}, {"b": 2, "h": 3, "w": 4})
     with pytest.raises(InputError, match=r"x: axis 1 has size 7, must be at most 6 \(h\)"):
         model.run(x=np.zeros((1, 7, 1, 2), np.float32))
+
+
+def test_padding_that_short_inputs_turn_into_a_cut():
+    """Relative positions within a window, as a tracer writes them: 2 n - 1 of the 9 that the model has, or zeros around these."""
+    net = Net(x=["b", "n", 2])
+    more = net("Sub", net.size("x", 1), np.array([5]))
+    table = np.arange(1, 19, dtype=np.float32).reshape(1, 9, 2)
+    window = net("Pad", table, net.concat(0, more, 0, 0, more, 0))
+    scores = net("MatMul", "x", net("Transpose", window, perm=[0, 2, 1]))
+    model = net.model(scores, window)
+    compiled, session = graphc.compile(model, threads=1), onnxruntime.InferenceSession(model.SerializeToString())
+    for n in (1, 2, 5, 7):
+        feed = arrays(model, {"b": 2, "n": n})
+        for expected, got in zip(session.run(None, feed), compiled.run(feed).values(), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-5)
+    with pytest.raises(UnsupportedError, match="whether the padding n - 5 is negative is not known"):
+        graphc.compile(net.model(net("Pad", table, net.concat(0, more, 0, 0, more, 0), mode="edge")))
 
 
 def test_a_declared_range_is_used_and_checked():

@@ -289,7 +289,8 @@ class Concat(Op):
 
 @dataclass(frozen=True)
 class Pad(Op):
-    """`before` and `after` elements more on each axis: `value`, or the input's reflected, repeated at the edge, or wrapped."""
+    """`before` and `after` elements more on each axis: `value`, or the input's reflected, repeated at the edge, or wrapped. Where
+    `value` is added, elements may be fewer as well."""
 
     before: tuple[Dim, ...]
     after: tuple[Dim, ...]
@@ -304,9 +305,12 @@ class Pad(Op):
         if not len(self.before) == len(self.after) == x.rank:
             raise ShapeError(f"pads of {len(self.before)} axes for a tensor of rank {x.rank}")
         for axis, size in enumerate(x.shape):
-            pads = [n for n in (self.before[axis], self.after[axis]) if isinstance(n, int)]
-            if any(n < 0 for n in pads):
+            before, after = self.before[axis], self.after[axis]
+            pads, total = [n for n in (before, after) if isinstance(n, int)], before + size + after
+            if self.mode != "constant" and any(n < 0 for n in pads):
                 raise ShapeError(f"a pad of axis {axis} is negative")
+            if isinstance(total, int) and total < 0:
+                raise ShapeError(f"the padding {before} and {after} of axis {axis} cuts more than there is")
             if self.mode == "reflect" and isinstance(size, int) and any(n > max(size - 1, 0) for n in pads):
                 raise ShapeError(f"axis {axis} of size {size} does not have {max(pads)} elements to reflect")
             if self.mode in ("edge", "wrap") and size == 0 and any(pads):
@@ -325,7 +329,9 @@ class Pad(Op):
         result = np.full(
             static(self._shape(x.shape), "the shape"), np.asarray(self.value).astype(x.dtype), dtype=x.dtype
         )
-        result[tuple(slice(b, b + size) for (b, _), size in zip(pads, x.shape, strict=True))] = x
+        inside = [slice(max(b, 0), max(b + size, 0)) for (b, _), size in zip(pads, x.shape, strict=True)]
+        taken = [slice(max(-b, 0), max(size + a, 0)) for (b, a), size in zip(pads, x.shape, strict=True)]
+        result[tuple(inside)] = x[tuple(taken)]
         return (result,)
 
     def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | None:
@@ -345,7 +351,7 @@ class Pad(Op):
         pads = [
             side[head] * block for head, block in zip(heads, blocks, strict=True) for side in (self.after, self.before)
         ]
-        if not is_static(*pads):
+        if not all(isinstance(pad, int) and pad >= 0 for pad in pads):
             return None
         pads = [*reversed(pads), *[0] * (2 * MAX_RANK - len(pads))]
         padded = b.call("ggml_pad_ext", b.rows(merged(b, x, shape, groups)), *pads, rank=len(groups))

@@ -71,8 +71,8 @@ def conv_of_padded(emit: Emit, x: Value, w: Value, c: Node, p: Node, bias: Value
     pads = (*p.op.before, *p.op.after)
     if p.op.mode != "constant" or p.op.value != 0 or any((*p.op.before[:2], *p.op.after[:2])):
         return Refusal("the image is not padded with zeros, or in other axes too")
-    if not all(isinstance(pad, int) for pad in pads):
-        return Refusal("how much is padded is not known")
+    if not all(isinstance(pad, int) and pad >= 0 for pad in pads):
+        return Refusal("how much is padded is not known, or something is cut")
     before, after = (
         tuple(int(a) + b for a, b in zip(added[2:], own, strict=True))  # type: ignore[arg-type]
         for added, own in ((p.op.before, c.op.pads_before), (p.op.after, c.op.pads_after))

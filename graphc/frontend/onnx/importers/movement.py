@@ -170,7 +170,7 @@ def pad(node: OnnxNode, emit: SizeEmit) -> Value:
     after: list[Dim] = [0] * rank
     for index, axis in enumerate(axes):
         before[axis], after[axis] = pads[index], pads[index + len(axes)]
-    x = _cut_negative(emit, x, before, after)
+    x = _cut_negative(emit, x, before, after, mode)
     before, after = ([_positive(size) for size in sizes] for sizes in (before, after))
     if not any((is_static(size) and size > 0) or isinstance(size, Expr) for size in (*before, *after)):
         return x
@@ -187,9 +187,10 @@ def _pads(node: OnnxNode, emit: SizeEmit, rank: int) -> tuple[list[Dim], float |
     return emit.dims(node.input(1), "the padding", low=0), value, axes
 
 
-def _cut_negative(emit: SizeEmit, x: Value, before: Sequence[Dim], after: Sequence[Dim]) -> Value:
+def _cut_negative(emit: SizeEmit, x: Value, before: Sequence[Dim], after: Sequence[Dim], mode: str) -> Value:
+    """The tensor without what negative pads cut. Where only a run tells whether one is negative, `Pad` cuts, if it adds a number."""
     for axis, (left, right) in enumerate(zip(before, after, strict=True)):
-        start, end = -_negative(left), -_negative(right)
+        start, end = -_negative(left, mode), -_negative(right, mode)
         if start or end:
             size = x.shape[axis] - start - end
             if is_static(size) and size < 0:
@@ -198,12 +199,12 @@ def _cut_negative(emit: SizeEmit, x: Value, before: Sequence[Dim], after: Sequen
     return x
 
 
-def _negative(size: Dim) -> int:
-    """The size if it is a negative number, else 0. Raises Refused if that depends on symbols."""
+def _negative(size: Dim, mode: str) -> int:
+    """The size if it is a negative number, else 0. Raises Refused if that depends on symbols, and counts."""
     if not isinstance(size, Expr):
         return min(size, 0)
-    least = lower_bound(size)
-    refuse_unless(least is not None and least >= 0, f"whether the padding {size} is negative is not known")
+    known = mode == "constant" or ((least := lower_bound(size)) is not None and least >= 0)
+    refuse_unless(known, f"whether the padding {size} is negative is not known")
     return 0
 
 
