@@ -10,6 +10,7 @@ from graphc.kernels.use import KernelUse
 from graphc.ops.activations import Clip
 from graphc.ops.conv import Conv
 from graphc.ops.pool import MaxPool
+from graphc.ops.sequences import Range
 from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.lowering.compose import composed
 from graphc.targets.ggml.program.program import Output, Program
@@ -96,6 +97,15 @@ def test_blocks_of_mobilenet_are_products():
     block = ["graphc_expanded_conv_2d", "graphc_linear"]
     there, back = ["ggml_permute", "graphc_copy", "graphc_conv_2d_last"], ["ggml_permute", "graphc_copy"]
     assert some.functions() == ["graphc_conv_2d", *there, *block, *block, *back]
+    some.check()
+
+
+def test_a_kernel_that_reads_nothing_stays_as_it_is():
+    some = Some()
+    image = inverted(some, some.conv(some.input("x", 2, 3, 12, 10), 24, 3))
+    places = some.program.call_kernel(KernelUse(Range(0, 10, 1, F32), (), F32, (10,)), [])
+    some.output(some.b.binary("ggml_add", image, places))
+    assert "ggml_custom_4d" in some.functions()
     some.check()
 
 

@@ -113,6 +113,14 @@ def positions(net: Net) -> str:
     return net("Add", net("Add", zeros, numbers), "x")
 
 
+def float_positions(net: Net) -> str:
+    """Range of floats up to a size: the mask of a sequence's length, where lengths are sums of durations."""
+    length = net("Cast", net("Squeeze", net.size("x", 3)), to=FLOAT)
+    places = net("Range", np.float32(0), length, np.float32(1))
+    twice = net("Range", net("Neg", length), length, np.float32(2))
+    return net("Add", net("Mul", "x", places), twice)
+
+
 def causal_mask(net: Net) -> str:
     """Rows and columns compared, where a size is also the number that they are shifted by."""
     columns = net("Range", np.int64(0), net("Squeeze", net.size("x", 3)), np.int64(1))
@@ -178,7 +186,7 @@ def guarded(net: Net) -> str:
 
 
 PATTERNS = [attention_heads, left_over, expand_by_where, halves, positions, causal_mask, resize_by_sizes, resize_by_scales,
-            pad_to_multiple, smallest_and_largest, scaled_by_size, split_and_tile, last_rows, guarded]  # fmt: skip
+            pad_to_multiple, float_positions, smallest_and_largest, scaled_by_size, split_and_tile, last_rows, guarded]  # fmt: skip
 SIZES = [{"b": 1, "h": 4, "w": 6}, {"b": 2, "h": 5, "w": 3}, {"b": 3, "h": 2, "w": 9}]
 
 

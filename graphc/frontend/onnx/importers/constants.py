@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from graphc.errors import ModelError
-from graphc.frontend.onnx.emit import LIMIT, SizeEmit
+from graphc.frontend.onnx.emit import LIMIT, SizeEmit, exact_objects
 from graphc.frontend.onnx.frame import Item
 from graphc.frontend.onnx.importers.random import drawn
 from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
@@ -17,7 +17,7 @@ from graphc.ir.types import BOOL, F32, FLOATS
 from graphc.ops.movement import Expand
 from graphc.ops.pointwise import Binary, Cast
 from graphc.ops.sequences import EyeLike, Range
-from graphc.shapes import Expr, is_static
+from graphc.shapes import Dim, Expr, is_static
 
 CONSTANT_FORMS: dict[str, Callable[[OnnxNode], np.ndarray]] = {
     "value_float": lambda node: np.array(node.float("value_float"), F32),
@@ -67,10 +67,13 @@ def size(node: OnnxNode, emit: SizeEmit) -> Value:
 
 @onnx_op("Range")
 def range_(node: OnnxNode, emit: SizeEmit) -> Value:
-    """start, start + delta, ... up to but not including limit. A limit may be symbolic if the numbers are integers."""
+    """start, start + delta, ... up to but not including limit. A limit may be symbolic if the numbers are whole."""
     dtype = node.input(0).dtype
     values = [node.input(index) for index in range(3)]
     if dtype in FLOATS or all(value.data is not None for value in values):
+        whole = [_whole(emit, value) for value in values]
+        if any(isinstance(number, Expr) for number in whole) and None not in whole:
+            return emit(Range(*whole, dtype))  # type: ignore[arg-type]
         start, limit, delta = (emit.scalar(value, "a bound of the range") for value in values)
         return emit(Range(start, limit, delta, dtype))
     bounds = [dim for value in values[:2] for dim in emit.dims(value, "a bound of the range")]
@@ -78,6 +81,13 @@ def range_(node: OnnxNode, emit: SizeEmit) -> Value:
     if len(bounds) != 3:
         raise ModelError("a bound of the range is not a scalar")
     return emit(Range(bounds[0], bounds[1], bounds[2], dtype))
+
+
+def _whole(emit: SizeEmit, value: Value) -> Dim | None:
+    """The one element of a tensor, if it is a whole number or a size, as a model may have made a float of."""
+    array = exact_objects(emit.known(value))
+    element = None if array is None or array.size != 1 else array.reshape(()).item()
+    return element if isinstance(element, int | Expr) else None
 
 
 @onnx_op("EyeLike")

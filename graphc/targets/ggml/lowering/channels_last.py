@@ -325,8 +325,10 @@ class _Layouts:
             args = [source, *args[1:]]
         found = CALLS[function](*args) if kernel < 0 else like
         assert found is not None
-        given = RESHAPES.index(function) + 1 if source else max(arg.rank for arg in args if isinstance(arg, Tensor))
-        rank = given if like is None else like.rank
+        if like is not None:
+            rank = like.rank
+        else:
+            rank = RESHAPES.index(function) + 1 if source else max(arg.rank for arg in args if isinstance(arg, Tensor))
         if isinstance(source, Tensor) and (source.ne, source.nb) == (found.ne, found.nb):
             return replace(source, rank=rank)
         tensor = Tensor(found.type, found.ne, found.nb, rank, call=len(self.new.calls))
