@@ -227,7 +227,7 @@ def pad(d: Draw) -> Sample:
     limits = [integer(size, d.binding) - (mode == "reflect") for size in shape]
     before, after = ([d.number(0, limit) for limit in limits] for _ in range(2))
     if mode == "constant" and d.number(0, 1):  # some are cut
-        before, after = ([d.number(-limit // 2, limit) for limit in limits] for _ in range(2))
+        before, after = ([d.number(-(limit // 2), limit) for limit in limits] for _ in range(2))
     value = d.pick([0, 1, 2]) if dtype not in FLOATS else d.pick([0.0, -1.5, np.inf])
     return Pad(tuple(before), tuple(after), mode, value), [(d.array(dtype, shape), shape)]
 

@@ -186,7 +186,8 @@ def guarded(net: Net) -> str:
 
 
 PATTERNS = [attention_heads, left_over, expand_by_where, halves, positions, causal_mask, resize_by_sizes, resize_by_scales,
-            pad_to_multiple, float_positions, smallest_and_largest, scaled_by_size, split_and_tile, last_rows, guarded]  # fmt: skip
+            pad_to_multiple, smallest_and_largest, scaled_by_size, split_and_tile, last_rows, guarded,
+            float_positions]  # fmt: skip
 SIZES = [{"b": 1, "h": 4, "w": 6}, {"b": 2, "h": 5, "w": 3}, {"b": 3, "h": 2, "w": 9}]
 
 
@@ -247,6 +248,19 @@ def test_padding_that_short_inputs_turn_into_a_cut():
             np.testing.assert_allclose(got, expected, rtol=1e-5)
     with pytest.raises(UnsupportedError, match="whether the padding n - 5 is negative is not known"):
         graphc.compile(net.model(net("Pad", table, net.concat(0, more, 0, 0, more, 0), mode="edge")))
+
+
+def test_what_a_mask_counts_twice_is_one_number():
+    """As torch.onnx writes `y[mask] = (2 * x)[mask]`: as many of the elements that were taken as there are places to put them."""
+    net = Net(x=["n"])
+    taken = net("Transpose", net("NonZero", net("Greater", "x", np.float32(0))))
+    places = net("Transpose", net("NonZero", net("Not", net("LessOrEqual", "x", np.float32(0)))))
+    values = net("GatherND", net("Add", "x", "x"), taken)
+    values = net("Slice", values, np.array([0]), net.size(places, 0))
+    model = agree(net.model(net("ScatterND", net("Sub", "x", "x"), places, values)), {"n": 1}, {"n": 5}, {"n": 300})
+    np.testing.assert_array_equal(next(iter(model.run(x=np.full(3, -1, np.float32)).values())), 0)
+    with pytest.raises(InputError, match="more or fewer elements"):  # what is not a number is put, but not taken
+        model.run(x=np.array([np.nan, 1], np.float32))
 
 
 def test_a_declared_range_is_used_and_checked():

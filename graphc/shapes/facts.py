@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import gcd
 
-from graphc.shapes.dim import Atom, Dim, Expr, bind, integer, lower_bound, symbol, symbols
+from graphc.shapes.dim import Atom, Dim, Expr, bind, dim_min, integer, lower_bound, symbol, symbols
 from graphc.shapes.ranges import ANY, range_of
 
 TRIED = 4096
@@ -37,6 +37,7 @@ def learn(facts: dict[str, Dim], differ: Iterable[tuple[object, object]], order:
         found = (
             _one_symbol(left, right)
             or _two_symbols(left, right)
+            or _counted_twice(left, right, order)
             or _solved(left, right, order)
             or _one_of_many(left, right)
         )
@@ -102,6 +103,18 @@ def _two_symbols(left: Dim, right: Dim) -> tuple[str, Dim] | None:
         except ValueError:
             return None
         return (atom.name, symbol_of(kept)) if both == range_of(kept) else (kept.name, both.symbol(kept.name))
+    return None
+
+
+def _counted_twice(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | None:
+    """Of `min(a, b) = b`, where no input tells `a` or `b`: one as another name of the other. So exporters write what is put where
+    a mask is true, which they count anew each time."""
+    for whole, least in ((left, right), (right, left)):
+        for atom in (atom for monomial, _ in whole.terms for atom in monomial) if isinstance(whole, Expr) else ():
+            if atom.kind == "min" and least in atom.args and whole == dim_min(*atom.args):
+                found = _two_symbols(*atom.args)
+                if found and not {*symbols(*atom.args)} & {*order}:
+                    return found
     return None
 
 

@@ -71,9 +71,9 @@ def range_(node: OnnxNode, emit: SizeEmit) -> Value:
     dtype = node.input(0).dtype
     values = [node.input(index) for index in range(3)]
     if dtype in FLOATS or all(value.data is not None for value in values):
-        whole = [_whole(emit, value) for value in values]
-        if any(isinstance(number, Expr) for number in whole) and None not in whole:
-            return emit(Range(*whole, dtype))  # type: ignore[arg-type]
+        whole = [number for number in (_whole(emit, value) for value in values) if number is not None]
+        if len(whole) == 3 and not is_static(*whole):
+            return emit(Range(whole[0], whole[1], whole[2], dtype))
         start, limit, delta = (emit.scalar(value, "a bound of the range") for value in values)
         return emit(Range(start, limit, delta, dtype))
     bounds = [dim for value in values[:2] for dim in emit.dims(value, "a bound of the range")]

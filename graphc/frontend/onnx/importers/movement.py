@@ -188,7 +188,7 @@ def _pads(node: OnnxNode, emit: SizeEmit, rank: int) -> tuple[list[Dim], float |
 
 
 def _cut_negative(emit: SizeEmit, x: Value, before: Sequence[Dim], after: Sequence[Dim], mode: str) -> Value:
-    """The tensor without what negative pads cut. Where only a run tells whether one is negative, `Pad` cuts, if it adds a number."""
+    """The tensor without what negative pads cut. Where only a run tells whether one is negative, a `Pad` of a number cuts."""
     for axis, (left, right) in enumerate(zip(before, after, strict=True)):
         start, end = -_negative(left, mode), -_negative(right, mode)
         if start or end:
