@@ -122,3 +122,13 @@ def test_what_numbers_fewer_rows_than_a_kernel_allows_is_no_table_for_it() -> No
     ]
     with pytest.raises(ProgramError, match="row numbers of a table of 600 rows that are not known to exist"):
         check_row_numbers(program, [])
+
+
+@pytest.mark.parametrize(("operator", "shape"), [("Gather", (3,)), ("GatherND", (3, 1))])
+def test_rows_of_what_was_turned(operator: str, shape: tuple[int, ...]) -> None:
+    rows = np.array([2, 0, 1]).reshape(shape)
+    nodes = [node("Transpose", "x", "turned"), node(operator, "turned rows", "y")]
+    x = RANDOM.random((5, 3), np.float32)
+    compiled = graphc.compile(model(nodes, [value("x", [5, 3], np.float32)], ["y"], {"rows": rows}))
+    assert any(call.function == "ggml_get_rows" for call in compiled.program.calls)
+    np.testing.assert_array_equal(compiled.run(x=x)["y"], x.T[[2, 0, 1]])

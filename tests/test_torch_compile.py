@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import warnings
 
 import numpy as np
@@ -300,3 +301,38 @@ def test_results_take_no_copy():
     assert as_array(torch.ones(2, dtype=torch.bfloat16)).astype(np.float32).tolist() == [1, 1]
     with pytest.raises(InputError, match="meta"):
         as_array(torch.ones(2, device="meta"))
+
+
+def test_functions_of_free_numbers():
+    """Dynamo takes the 2 / pi of GELU's roots, as any number that a function is given, for one that may change."""
+
+    def function(x, number):
+        return x * math.sqrt(number / math.pi) + math.sin(number) - math.sqrt(x.shape[0])
+
+    run = compiled(function, dynamic=True, options={"strict": True})
+    for count, number in ((3, 2.5), (4, 3.25), (7, 1.0)):
+        agrees(run, function, torch.randn(count, 3), number)
+
+
+def test_volumes_without_a_bias():
+    """PyTorch's exporter writes zeros for it that are no bias of ONNX's."""
+    module = torch.nn.Sequential(torch.nn.Conv3d(2, 4, 3, bias=False), torch.nn.BatchNorm3d(4)).eval()
+    run = compiled(module, dynamic=True, options={"strict": True})
+    agrees(run, module, torch.randn(2, 2, 5, 6, 7))
+    agrees(run, module, torch.randn(3, 2, 4, 9, 5))
+
+
+def test_numbers_that_are_part_of_the_program_change_back():
+    class Chosen(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("order", torch.tensor([4, 2, 0]))
+
+        def forward(self, x):
+            return x[:, self.order]
+
+    model, x = Chosen(), torch.randn(2, 5)
+    run = compiled(model)
+    for order in ([4, 2, 0], [1, 1, 3], [4, 2, 0], [0, 1, 2]):
+        model.order.copy_(torch.tensor(order))
+        agrees(run, model, x)

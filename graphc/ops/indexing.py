@@ -104,9 +104,8 @@ def looked_up(b: Builder, table: Tensor, limit: Dim) -> Tensor | None:
     rows = None if data.dtype not in (F32, F16, BF16) or isinstance(limit, Expr) else b.row_indices(1, limit)
     if rows is None:
         return None
-    found = b.call(
-        "ggml_get_rows", b.reshape(table, (limit, data.size // limit)), b.reshape(rows, (indices.size,)), rank=2
-    )
+    lines = b.rows(b.reshape(table, (limit, data.size // limit)))
+    found = b.call("ggml_get_rows", lines, b.reshape(rows, (indices.size,)), rank=2)
     return b.cast(b.reshape(found, b.result.shape), table.type)
 
 

@@ -97,10 +97,11 @@ def _leave(graph: fx.GraphModule, error: GraphcError) -> None:
 
 
 class Loaded:
-    """A model with the weights of certain tensors, which it knows to be what they were: PyTorch counts their changes."""
+    """A model with the weights of certain tensors, which it knows to be what they were: PyTorch counts their changes. `fixed` are
+    whole numbers that are part of its program, by their place among the graph's inputs."""
 
-    def __init__(self, model: Model, tensors: Sequence[torch.Tensor]) -> None:
-        self.model, self.state = model, _state(tensors)
+    def __init__(self, model: Model, tensors: Sequence[torch.Tensor], fixed: Mapping[int, torch.Tensor]) -> None:
+        self.model, self.state, self.fixed = model, _state(tensors), fixed
 
 
 def _state(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
@@ -128,12 +129,10 @@ class CompiledGraph:
             value.parameter for value in (*recipes_of(model.program).parameters, *recipes_of(model.program).pinned)
         }
         self._known = {name: position for name, position in self.parts.weights.items() if name in known}
-        self._fixed = {
-            position: examples[position].detach().clone()
-            for name, position in self.parts.weights.items()
-            if name not in known and not examples[position].is_floating_point()
-        }
-        self._keep(Loaded(model, tensors), tensors)
+        others = (position for name, position in self.parts.weights.items() if name not in known)
+        self._whole = [position for position in others if not examples[position].is_floating_point()]
+        self._fixed = self._fixed_of(examples)
+        self._keep(Loaded(model, tensors, self._fixed), tensors)
 
     def __call__(self, *arguments: Any) -> tuple[Any, ...]:
         """The outputs. PyTorch computes them where the model cannot, unless it is to be `strict`."""
@@ -172,19 +171,23 @@ class CompiledGraph:
         if found is not None and found.state == state:
             return found.model
         source = {name: as_array(arguments[position]) for name, position in self._known.items()}
+        fixed = self._fixed if found is None else found.fixed
         try:
-            if any(not torch.equal(before, arguments[position]) for position, before in self._fixed.items()):
+            if any(not torch.equal(before, arguments[position]) for position, before in fixed.items()):
                 raise CheckpointError("what is part of the program has changed")
             if found is None:
-                found = Loaded(self._of_same_program(source), tensors)
+                found = Loaded(self._of_same_program(source), tensors, fixed)
                 self._keep(found, tensors)
             elif source:
                 found.model.load_weights(source)
         except CheckpointError:  # numbers on which the program relies are others
-            found = Loaded(self._compiled(take_apart(self.graph, arguments)), tensors)
+            found = Loaded(self._compiled(take_apart(self.graph, arguments)), tensors, self._fixed_of(arguments))
             self._keep(found, tensors)
         found.state = state
         return found.model
+
+    def _fixed_of(self, arguments: Sequence[Any]) -> dict[int, torch.Tensor]:
+        return {position: arguments[position].detach().clone() for position in self._whole}
 
     def _of_same_program(self, source: Mapping[str, np.ndarray]) -> Model:
         first = self._first

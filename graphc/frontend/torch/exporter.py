@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _EXPORTING = threading.RLock()
 
+FUNCTIONS_OF_NUMBERS = ("Sqrt", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Tanh")
+
 OPSET = 23
 """The opset that is asked of the exporter: the first in which attention and all normalizations are operators."""
 
@@ -178,6 +180,7 @@ def exported_model(
                 kwargs=keywords or None,
                 dynamic_shapes=dynamic_shapes,
                 opset_version=OPSET,
+                custom_translation_table=_functions_of_numbers(),
                 dynamo=True,
                 optimize=False,  # the exporter's optimizer folds parameters into nameless constants
                 verbose=False,
@@ -186,6 +189,24 @@ def exported_model(
             raise ModelError(failure(error, module)) from error
     assert exported is not None
     return exported
+
+
+@cache
+def _functions_of_numbers() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """The functions of `math` as `torch.compile` writes them where a number is free, and what they are in ONNX, which the
+    exporter does not know."""
+    import torch
+    from onnxscript import FLOAT, opset18
+
+    def function(name: str) -> Callable[..., Any]:
+        def translated(x: FLOAT) -> FLOAT:
+            made: FLOAT = getattr(opset18, name)(opset18.Cast(x, to=FLOAT.dtype))
+            return made
+
+        return translated
+
+    found = {name: getattr(torch, f"_sym_{name.lower()}", None) for name in FUNCTIONS_OF_NUMBERS}
+    return {target: function(name) for name, target in found.items() if target is not None}
 
 
 @contextmanager

@@ -15,8 +15,12 @@ from graphc.shapes import Dim, is_static, static_shape
 
 @onnx_op("Conv")
 def conv(node: OnnxNode, emit: SizeEmit) -> Value:
-    """Cross-correlation; the bias may be left out."""
-    return convolution(node, emit, node.input(0), node.input(1), node.optional(2))
+    """Cross-correlation; the bias may be left out, or be the zeros that PyTorch's exporter writes for volumes, twice as many."""
+    x, w, bias = node.input(0), node.input(1), node.optional(2)
+    if bias is not None and bias.shape == (w.shape[0], 2):
+        zeros = emit.known(bias)
+        bias = bias if zeros is None or zeros.any() else None
+    return convolution(node, emit, x, w, bias)
 
 
 def convolution(node: OnnxNode, emit: SizeEmit, x: Value, w: Value, bias: Value | None) -> Value:
