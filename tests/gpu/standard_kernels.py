@@ -8,8 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from graphc.ir.types import F16, F32, TensorType
+from graphc.kernels.gpu.instructions import INSTRUCTIONS
 from graphc.kernels.gpu.schedule import parsed
 from graphc.kernels.gpu.skeletons.attention import Attention, attention
+from graphc.kernels.gpu.skeletons.attention_anywhere import attention_anywhere, tiling_for
 from graphc.kernels.gpu.skeletons.attention_together import TogetherTiling, attention_together
 from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction, unchanged
 from graphc.kernels.gpu.skeletons.operands import Computed, Rows, Window, images, kernels, matrix
@@ -96,6 +98,12 @@ def standard_kernels(with_tf32: bool) -> Iterator[tuple[str, TileKernel]]:
     for width in (40, 64, 128, 160):
         yield f"attention of {width}", attention(heads(width, False))
     yield "attention of 64, masked", attention(heads(64, True))
+    some = ("m16n8k16_half", 512, 64), ("m16n8k16_half", 512, 99), ("fma_4x4", 160, 99), ("fma_4x4", 512, 99)
+    for name, width, shared in some:
+        what, one = heads(width, False, INSTRUCTIONS[name].operand), INSTRUCTIONS[name]
+        tiling = tiling_for(width, width, one, shared << 10, 1024)
+        assert tiling is not None
+        yield f"attention of {width} by {name} in {shared} KiB", attention_anywhere(what, tiling, one)
     for columns in (320, 40960):
         yield f"mean and deviation of {columns}", statistics(columns, False)
         yield f"normalization of {columns}", statistics(columns, True)
@@ -157,13 +165,13 @@ def convolution(dtype: np.dtype) -> Contraction:
     )  # fmt: skip
 
 
-def heads(width: int, masked: bool) -> Attention:
+def heads(width: int, masked: bool, dtype: np.dtype = F16) -> Attention:
     """Attention of several heads."""
     mask = (((F32, M * N),), lambda batch, row, key: make("element", F32, (row * N + key,), 3)) if masked else ()
-    q, k, v = matrix(F16, M, width, H), matrix(F16, N, width, H), matrix(F16, N, width, H)
+    q, k, v = (matrix(dtype, each, width, H) for each in (M, N, N))
     size = H * M * width
     return Attention(
-        "attention", H, M, N, width, width, width**-0.5, q, k, v, size, F16,
+        "attention", H, M, N, width, width, width**-0.5, q, k, v, size, dtype,
         lambda batch, row, column: (batch * M + row) * width + column, *mask,
     )  # fmt: skip
 

@@ -6,14 +6,17 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tile_runs import both_ways
+from tile_runs import Steps, both_ways
 
 from graphc.ir.types import F16, F32
+from graphc.kernels.gpu.instructions import INSTRUCTIONS
 from graphc.kernels.gpu.skeletons import attention as skeleton
 from graphc.kernels.gpu.skeletons.attention import MOST_WIDTH, Attention, Tiling, attention
+from graphc.kernels.gpu.skeletons.attention_anywhere import AnyTiling, attention_anywhere, tiling_for
 from graphc.kernels.gpu.skeletons.attention_together import TogetherTiling, attention_together
 from graphc.kernels.gpu.skeletons.operands import matrix
 from graphc.kernels.gpu.tile import TileKernel
+from graphc.kernels.gpu.verify import verify
 from graphc.kernels.scalar import Scalar, make
 from graphc.shapes import symbol
 
@@ -38,14 +41,59 @@ def test_attention_of_warps_that_multiply_together(case: tuple, tiling: Together
     check(lambda what: attention_together(what, tiling), *case)
 
 
+ANYWHERE = [
+    ("m16n8k16_half", AnyTiling(32, 32, 64, 128, 4)), ("m16n8k16_half", AnyTiling(64, 16, 32, 128, held=False, shares=2)),
+    ("fma_4x4", AnyTiling(32, 32, 32, 64, 3)), ("fma_4x4", AnyTiling(64, 32, 16, 128, held=False)),
+]  # fmt: skip
+"""Instructions, and tilings that suit them."""
+
+
+@pytest.mark.parametrize(("instruction", "tiling"), ANYWHERE, ids=str)
+@pytest.mark.parametrize("case", [*CASES, (1, 70, 40, 512, 512, False, 0.04), (1, 33, 70, 8, 300, True, 0.3)], ids=str)
+def test_attention_by_any_instruction(instruction: str, tiling: AnyTiling, case: tuple) -> None:
+    one = INSTRUCTIONS[instruction]
+    assert tiling.suits(one)
+    check(lambda what: attention_anywhere(what, tiling, one), *case, dtype=one.operand)
+
+
+@pytest.mark.parametrize("width", [40, 64, 80, 128, 160, 512])
+@pytest.mark.parametrize("name", ["m16n8k16_half", "fma_4x4", "coop_16x16x16_half", "coop_8x8x8_half_8lanes"])
+def test_a_block_has_what_its_tiling_needs(width: int, name: str) -> None:
+    one, shared = INSTRUCTIONS[name], 32 << 10 if "8lanes" in name else 48 << 10 if "coop" in name else 99 << 10
+    tiling = tiling_for(width, width, one, shared, 256)
+    assert tiling is not None
+    rows = matrix(one.operand, 1000, width)
+    what = Attention("attention", 1, 1000, 1000, width, width, 1.0, rows, rows, rows, 1000 * width, F32, rows.offset)
+    kernel = attention_anywhere(what, tiling, one)
+    verify(kernel)
+    assert kernel.shared_bytes <= shared
+    assert kernel.threads <= 256
+    assert tiling_for(width, width, one, 8 << 10, 256) is None
+    assert tiling_for(513, width, one, shared, 256) is None
+
+
 def check(
     made: Callable[[Attention], TileKernel], batch: int, rows: int, keys: int, width: int, results: int, masked: bool,
-    scale: float,
+    scale: float, dtype: np.dtype = F16,
 ) -> None:  # fmt: skip
+    steps, symbols, expected = attended(made, batch, rows, keys, width, results, masked, scale, dtype)
+    interpreted, emulated, counters = both_ways(steps, symbols)
+    limit = 2e-3 if dtype == F16 else 2e-6 * max(1, 10 * scale)  # what a large score loses, its power has lost
+    assert np.abs(interpreted - expected).max() < limit
+    assert np.abs(emulated - expected).max() < limit
+    assert np.abs(emulated - interpreted).max() < limit / 4
+    assert counters[0].load_matrix_conflicts == 0
+
+
+def attended(
+    made: Callable[[Attention], TileKernel], batch: int, rows: int, keys: int, width: int, results: int, masked: bool,
+    scale: float, dtype: np.dtype,
+) -> tuple[Steps, dict[str, int], np.ndarray]:  # fmt: skip
+    """A kernel with its arrays, its sizes, and what it should give."""
     m, n = symbol("m"), symbol("n") if keys != 128 else keys
     random = np.random.default_rng(0)
     q, k, v = (
-        random.standard_normal(size).astype(F16)
+        random.standard_normal(size).astype(dtype)
         for size in ((batch, rows, width), (batch, keys, width), (batch, keys, results))
     )
     mask = np.where(random.random((rows, keys)) < 0.3, -np.inf, random.standard_normal((rows, keys))).astype(F32)
@@ -56,21 +104,17 @@ def check(
         return make("element", F32, (row * n + key,), 3)
 
     what = Attention(
-        "attention", batch, m, n, width, results, scale, matrix(F16, m, width, batch), matrix(F16, n, width, batch),
-        matrix(F16, n, results, batch), batch * m * results, F32,
+        "attention", batch, m, n, width, results, scale, matrix(dtype, m, width, batch), matrix(dtype, n, width, batch),
+        matrix(dtype, n, results, batch), batch * m * results, F32,
         lambda number, row, column: (number * m + row) * results + column,
         ((F32, m * n),) if masked else (), added if masked else None,
     )  # fmt: skip
     result = np.full((batch, rows, results), np.nan, F32)
     arrays = [q, k, v, *([mask] if masked else []), result]
-    interpreted, emulated, counters = both_ways([(made(what), arrays)], {"m": rows, "n": keys})
     scores = q.astype(np.float64) @ k.astype(np.float64).swapaxes(1, 2) * scale + (mask if masked else 0)
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     expected = powers / powers.sum(-1, keepdims=True) @ v.astype(np.float64)
-    assert np.abs(interpreted - expected).max() < 2e-3
-    assert np.abs(emulated - expected).max() < 2e-3
-    assert np.abs(emulated - interpreted).max() < 5e-4
-    assert counters[0].load_matrix_conflicts == 0
+    return [(made(what), arrays)], {"m": rows, "n": keys}, expected
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import test_pointwise_kernels
 import test_weights_in_blocks
+from test_attention_kernel import attended
 from test_contraction import STEP, drawn, product
 from test_elements import agree
 from test_elements import drawn as drawn_use
@@ -21,10 +22,12 @@ from graphc.ir import TensorType
 from graphc.ir.interp import bound
 from graphc.ir.types import BOOL, F16, F32, F64, I64
 from graphc.kernels.gpu.evaluate import FUNCTIONS
+from graphc.kernels.gpu.instructions import INSTRUCTIONS
 from graphc.kernels.gpu.interpret import interpret
 from graphc.kernels.gpu.launch import grid
 from graphc.kernels.gpu.layout import spread
 from graphc.kernels.gpu.render.spirv import Binary, render
+from graphc.kernels.gpu.skeletons.attention_anywhere import attention_anywhere, tiling_for
 from graphc.kernels.gpu.skeletons.pointwise import pointwise
 from graphc.kernels.gpu.tile import Builder, TileKernel
 from graphc.kernels.nest import Nest, nest
@@ -125,6 +128,25 @@ def test_products_one_by_one(
 )
 def test_products_of_cooperative_matrices(device: lavapipe.Vulkan, tile: str, sizes: tuple[int, int, int, int]) -> None:
     multiplied(device, f"{tile} coop_8x8x8_half_{device.lanes}lanes", F16, sizes)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "shared", "case"),
+    [
+        ("fma_4x4", 32 << 10, (2, 35, 40, 24, 16, True, 0.3)),
+        ("coop_8x8x8_half", 32 << 10, (2, 35, 70, 40, 40, False, 0.3)),
+        ("coop_8x8x8_half", 32 << 10, (1, 33, 40, 512, 512, True, 0.04)),
+    ],
+)
+def test_attention(device: lavapipe.Vulkan, instruction: str, shared: int, case: tuple) -> None:
+    one = INSTRUCTIONS[f"{instruction}_{device.lanes}lanes"]
+    tiling = tiling_for(case[3], case[4], one, shared, 1024)
+    assert tiling is not None
+    steps, symbols, expected = attended(lambda what: attention_anywhere(what, tiling, one), *case, dtype=one.operand)
+    interpreted, found = both_ways(device, steps, symbols)
+    limit = 2e-3 if one.operand == F16 else 2e-6
+    assert np.abs(interpreted - expected).max() < limit
+    assert np.abs(found - expected).max() < limit
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import numpy as np
 from graphc.ir.types import F16, F32
 from graphc.kernels.gpu.candidates import shared_of
 from graphc.kernels.gpu.code import code_for
-from graphc.kernels.gpu.devices import VULKAN, Gpu
+from graphc.kernels.gpu.devices import GPUS, VULKAN, Gpu
 from graphc.kernels.gpu.evaluate import KernelFault
 from graphc.kernels.gpu.instructions import INSTRUCTIONS, SHAPES, UNTRIED, MatrixInstruction
 from graphc.kernels.gpu.render import cuda, spirv
@@ -47,6 +47,10 @@ class Form(ABC):
     @abstractmethod
     def gpu(self, sheet: Gpu) -> Gpu:
         """What is expected of a device with this data sheet, and what it has for kernels of this form."""
+
+    @abstractmethod
+    def block(self, gpu: Gpu | None) -> tuple[int, int]:
+        """Bytes of shared memory and threads that a block may have, on a device that is expected to be so, or on any."""
 
     @property
     @abstractmethod
@@ -99,6 +103,11 @@ class Text(Form):
     def gpu(self, sheet: Gpu) -> Gpu:
         """See `Form`."""
         return replace(sheet, architecture=self.architecture)
+
+    def block(self, gpu: Gpu | None) -> tuple[int, int]:
+        """See `Form`."""
+        gpu = gpu or GPUS["t4"]
+        return gpu.block_shared, gpu.block_threads
 
     @property
     def guesses(self) -> bool:
@@ -191,6 +200,10 @@ class Spirv(Form):
             sheet, architecture=f"{VULKAN}{sheet.architecture}", block_shared=self.shared, block_threads=self.threads,
             shared=max(sheet.shared, self.shared), instructions=tuple(each.name for each in found if each is not None),
         )  # fmt: skip
+
+    def block(self, gpu: Gpu | None) -> tuple[int, int]:
+        """See `Form`."""
+        return self.shared, self.threads
 
     @property
     def guesses(self) -> bool:

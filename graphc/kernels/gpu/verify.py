@@ -153,7 +153,7 @@ class _Check:
         self.need(alone, f"{it.tile.name} is computed by {it.vector}, which do not lie side by side or read tiles")
         for node in walk_value(it.value, *([it.unless] if it.unless is not None else [])):
             if node.kind == "tile" and isinstance(node.data, Tile):
-                held = register_map(node.data.layout, it.tile.layout) is not None
+                held = node.data.layout == it.tile.layout or register_map(node.data.layout, it.tile.layout) is not None
                 self.need(held, f"{it.tile.name} reads elements of {node.data.name} that other threads hold")
 
     def _last(self, it: Last) -> None:

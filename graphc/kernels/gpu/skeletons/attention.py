@@ -36,6 +36,7 @@ HIGHER = 8.0
 was added up is rarely multiplied, and powers up to 256 have as many digits."""
 
 K = Kernel(())
+WHOLE = constant(0, I64)
 LOG = math.log2(math.e)
 """What a logarithm is multiplied by to be one of base 2."""
 
@@ -94,7 +95,7 @@ class Scores:
         self.what, self.rows, self.keys = what, rows, keys
         self.k = k = Builder(what.name, threads)
         self.sources = [
-            k.tensor(name, F16, each.size) for name, each in zip("qkv", (what.q, what.k, what.v), strict=True)
+            k.tensor(name, each.dtype, each.size) for name, each in zip("qkv", (what.q, what.k, what.v), strict=True)
         ]
         for number, (dtype, size) in enumerate(what.masks):
             k.tensor(f"mask_{number}", dtype, size)
@@ -109,22 +110,28 @@ class Scores:
     def tiles(self, scores: Layout, results: Layout) -> None:
         """The registers of a block's results and of what is known of each row; `joint` is laid out as a tile of scores."""
         self.joint, self.total = self.k.tile("joint", scores), self.k.tile("total", results, role="total")
+        self.of_rows(results)
+
+    def of_rows(self, layout: Layout) -> None:
+        """The registers of what is known of each row of tiles that are laid out so."""
         self.largest, self.base, self.rise, self.sum, self.part = (
-            self.k.tile(each, results.without(1)) for each in ("largest", "base", "rise", "sum", "part")
+            self.k.tile(each, layout.without(1)) for each in ("largest", "base", "rise", "sum", "part")
         )
 
     def copy(
-        self, target: Shared, stage: Scalar, source: Global, rows: Rows, first: Scalar, count: Dim, width: int
-    ) -> None:
-        """Begin to copy rows; what lies beyond them is 0."""
-        aligned = min(rows.aligned, 8, width & -width)
+        self, target: Shared, stage: Scalar, source: Global, rows: Rows, first: Scalar, count: Dim, width: int,
+        begin: Scalar = WHOLE,
+    ) -> None:  # fmt: skip
+        """Begin to copy rows, or what they have from a column on; what lies beyond them is 0."""
+        across = target.shape[1]
+        aligned = min(rows.aligned, CHUNK // target.dtype.itemsize, width & -width)
 
         def offset(row: Scalar, column: Scalar) -> Scalar:
-            return rows.offset(self.batch, first + row, constant(0, I64)) + column
+            return rows.offset(self.batch, first + row, constant(0, I64)) + (begin + column)
 
         def where(row: Scalar, column: Scalar) -> Scalar:
             within = first + row < index(count)
-            return within.and_(column < index(width)) if width < target.shape[1] else within
+            return within.and_(begin + column < index(width)) if width % across else within
 
         self.k.copy(target, stage, source, offset, where, aligned)
 
@@ -173,7 +180,8 @@ class Scores:
 
     def power(self, scores: Tile) -> Scalar:
         """The power of a score, relative to the largest."""
-        return K.call("fast_exp2({0})", K.call("fma", scores.value, constant(self.unit, F32), self.base.value))
+        function = "fast_exp2({0})" if self.sources[0].dtype == F16 else "exp2{f}({0})"
+        return K.call(function, K.call("fma", scores.value, constant(self.unit, F32), self.base.value))
 
     def write(self) -> None:
         """Divide what was added up by the sums of powers, and write it."""

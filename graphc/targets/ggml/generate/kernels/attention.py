@@ -1,10 +1,15 @@
-"""Attention by a kernel of its own, where numbers may be float16."""
+"""Attention by a kernel of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from graphc.kernels.gpu.skeletons.attention import INSTRUCTION, MOST_WIDTH, Attention, attention
+from graphc.kernels.gpu.skeletons.attention_anywhere import attention_anywhere, tiling_for
 from graphc.kernels.gpu.skeletons.attention_together import INSTRUCTION as TOGETHER
 from graphc.kernels.gpu.skeletons.attention_together import MOST_TOGETHER, attention_together
+from graphc.kernels.gpu.tile import TileKernel
 from graphc.kernels.scalar import Scalar, variable
 from graphc.shapes import product
 from graphc.targets.ggml.generate.arrays import Array, Index, buffers_of, repeated, unflat
@@ -16,19 +21,29 @@ from graphc.targets.ggml.generate.operands import operand_rows
 from graphc.targets.ggml.program.tensor import Quad, Tensor
 
 
+def kernel_for(g: Generator, width: int, results: int, masked: bool) -> Callable[[Attention], TileKernel] | None:
+    """What makes the kernel for heads of these sizes; None if nothing does."""
+    wide = max(width, results)
+    if g.fast and g.form.has(TOGETHER) and wide <= MOST_TOGETHER and not masked:
+        return attention_together
+    if g.fast and g.form.has(INSTRUCTION) and wide <= MOST_WIDTH:
+        return attention
+    instruction = g.form.schedule(wide, g.multiplied).instruction
+    room = g.form.block(None if g.scheduling is None else g.scheduling.gpu)
+    tiling = tiling_for(width, results, instruction, *room)
+    return None if tiling is None else partial(attention_anywhere, tiling=tiling, instruction=instruction)
+
+
 @kernels_of("graphc_attention")
 def attended(
     g: Generator, result: Tensor, q: Array, k: Array, v: Array, mask: Array | None, scale: float
 ) -> Array | None:
     """`graphc_attention`; None where it has no kernel of its own."""
     width, results = q.ne[0], v.ne[0]
-    if (
-        not g.fast
-        or not g.form.has(INSTRUCTION)
-        or not isinstance(width, int)
-        or not isinstance(results, int)
-        or max(width, results) > MOST_WIDTH
-    ):
+    if not isinstance(width, int) or not isinstance(results, int):
+        return None
+    kernel = kernel_for(g, width, results, mask is not None)
+    if kernel is None:
         return None
     rows, heads, count = q.ne[1:]
     keys = k.ne[1]
@@ -65,6 +80,4 @@ def attended(
         product(result.ne), g.result_dtype, place, [(each.dtype, product(each.ne)) for each in read],
         None if mask is None else numbered_mask,
     )  # fmt: skip
-    together = g.form.has(TOGETHER) and max(width, results) <= MOST_TOGETHER and mask is None
-    kernel = attention_together(what) if together else attention(what)
-    return widened(Array.of(g.launched([kernel], [*buffers, *read], g.result_dtype, result.ne)))
+    return widened(Array.of(g.launched([kernel(what)], [*buffers, *read], g.result_dtype, result.ne)))
