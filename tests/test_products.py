@@ -753,15 +753,31 @@ TYPED = {
     [("mul_mat", type) for type in STORED if type != "F32"] + [("conv_2d", "F16"), ("winograd", "F16")],
 )
 def test_weights_of_other_types(name, type):
-    """The numbers that the weights stand for, bit for bit: what is multiplied with them is not rounded."""
+    """The numbers that the weights stand for, bit for bit: what is multiplied with them is not rounded. Where blocks of parts
+    meet one row, scales come behind sums."""
     for first, second in TYPED[name]:
         x, weight = (RANDOM.standard_normal(shape).astype(np.float32) for shape in (first, second))
         stored = narrowed(type, weight)
-        results = [
-            weighed(name, type, second, stored, x),
-            weighed(name, "F32", second, widened(type, stored, second), x),
-        ]
-        np.testing.assert_array_equal(*results)
+        numbers = widened(type, stored, second)
+        found, expected = weighed(name, type, second, stored, x), weighed(name, "F32", second, numbers, x)
+        if type in ("Q4_K", "Q5_K", "Q6_K") and first[:-1] == (1,):
+            exact = x.astype(np.float64) @ numbers.T.astype(np.float64)
+            assert (np.abs(found - exact) <= 2.0**-23 * (np.abs(x) @ np.abs(numbers).T)).all()
+        else:
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("type", ["Q4_K", "Q5_K", "Q6_K"])
+@pytest.mark.parametrize("columns", [1, 15, 16, 17, 150, 1100])
+@pytest.mark.parametrize("depth", [256, 4096, 4352, 11008])
+def test_blocks_of_parts_that_meet_one_row(type, columns, depth):
+    """Of one block, and of more than are packed at once; fewer columns and more than a thread takes."""
+    x, weight = RANDOM.standard_normal((1, depth)), RANDOM.standard_normal((columns, depth)) + 1
+    stored = narrowed(type, weight.astype(np.float32))
+    numbers = widened(type, stored, weight.shape)
+    found = weighed("mul_mat", type, weight.shape, stored, x.astype(np.float32))
+    x = x.astype(np.float32).astype(np.float64)
+    assert (np.abs(found - x @ numbers.T) <= 2.0**-23 * (np.abs(x) @ np.abs(numbers).T)).all()
 
 
 @pytest.mark.parametrize("precision", ["highest", pytest.param("high", marks=needs_pairs)])

@@ -9,8 +9,8 @@
 #include "products.h"
 
 #include "activate.h"
+#include "readers.h"
 #include "tiles.h"
-#include "widen.h"
 
 #include <string.h>
 

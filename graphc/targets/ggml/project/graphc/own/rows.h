@@ -7,10 +7,10 @@
 #include "products.h"
 
 #include "blocks.h"
+#include "readers.h"
 #include "tiles.h"
-#include "widen.h"
 
-enum { MOST_FEW = 8, TALL = 32, NEAR = 4096, AHEAD = 16384 };
+enum { MOST_FEW = 8, TALL = 32, TALL_FOR_ONE = 4 * TALL, NEAR = 4096, AHEAD = 8192 };
 
 /// Adds the products of weights with so many rows, DEPTH elements apart, to sums by lanes, TALL apart. `rows` is a constant where this
 /// is called, and `depth` a multiple of EVEN.
@@ -42,8 +42,14 @@ static void (*const all_dots[MOST_FEW + 1])(const float *, const float *, int, v
     NULL, dots_1, dots_2, dots_3, dots_4, dots_5, dots_6, dots_7, dots_8,
 };
 
+/// How a row lies that meets weights: as it is where the order has no bytes.
+static struct halves order_for(const struct matrix * m, int64_t rows) {
+    return rows == 1 && m->scales == NULL ? readers[m->type].order : (struct halves){0};
+}
+
 /// Parts of DEPTH columns of activations, in each its rows one after the other; the last is filled up with zeros.
-static void pack_activations(const float * a, int64_t lda, int64_t rows, int64_t count, float * packed) {
+static void pack_activations(const float * a, int64_t lda, int64_t rows, int64_t count, struct halves order, float * packed) {
+    if (order.bytes > 0) return order_row(a, count, order, packed);
     for (int64_t k = 0; k < count; k += DEPTH) {
         const int64_t there = min_of(DEPTH, count - k);
         for (int64_t i = 0; i < rows; ++i, packed += DEPTH) {
@@ -80,19 +86,6 @@ static void multiply_row(const struct matrix * m, int64_t row, int64_t column, i
     }
 }
 
-/// The sums of the lanes of as many vectors as there are lanes.
-static vector sums_of(const vector * totals) {
-    vector x[WIDTH];
-#pragma GCC unroll 16
-    for (int i = 0; i < WIDTH; ++i) x[i] = totals[i];
-#pragma GCC unroll 4
-    for (int turn = WIDTH / 2; turn > 0; turn /= 2) {
-#pragma GCC unroll 8
-        for (int i = 0; i < turn; ++i) x[i] = interleave_first(x[i], x[i + turn]) + interleave_last(x[i], x[i + turn]);
-    }
-    return x[0];
-}
-
 /// Writes rows of sums over lanes, TALL apart, to a block of the result.
 static void write_sums(const struct block * b, const vector * totals) {
     for (int64_t i = 0; i < b->rows; ++i) {
@@ -108,9 +101,9 @@ static void write_sums(const struct block * b, const vector * totals) {
 static void multiply_few(struct ggml_tensor * dst, int ith, int nth, struct graphc_mul_mat_settings * s) {
     const struct ggml_tensor * b = dst->src[1];
     const int64_t depth = b->ne[0], columns = dst->ne[0], rows = dst->ne[1], batches = dst->ne[2] * dst->ne[3];
-    const int64_t tall = min_of(TALL, parts_of(columns * batches, 4 * nth));
+    const int64_t tall = min_of(rows == 1 ? TALL_FOR_ONE : TALL, parts_of(columns * batches, 4 * nth));
     const int64_t parts = parts_of(columns, tall), near = NEAR / rows / DEPTH * DEPTH;
-    float packed[NEAR] __attribute__((aligned(64)));
+    float packed[NEAR / DEPTH * ORDERED] __attribute__((aligned(64)));
     vector totals[MOST_FEW * TALL];
     int64_t packed_batch = -1;
     for (int64_t unit; (unit = take(&s->turns, parts * batches, ith, nth)) < parts * batches;) {
@@ -120,12 +113,12 @@ static void multiply_few(struct ggml_tensor * dst, int ith, int nth, struct grap
         const float * a = (const float *) ((const char *) b->data + block.at.axis[2] * b->nb[2] + block.at.axis[3] * b->nb[3]);
         block.c = (float *) ((char *) dst->data + block.at.axis[2] * dst->nb[2] + block.at.axis[3] * dst->nb[3]) + block.at.axis[0];
         block.ldc = dst->nb[1] / sizeof(float), block.columns = min_of(tall, columns - block.at.axis[0]), block.activation = &s->activation, block.between = s->scaled;
-        for (int64_t i = 0; i < rows * TALL; ++i) totals[i] = (vector){0};
+        for (int64_t i = 0; i < (rows - 1) * TALL + parts_of(tall, WIDTH) * WIDTH; ++i) totals[i] = (vector){0};
         const bool apart = near < depth || weights.step != bytes_of(&weights, depth);
-        const int64_t ahead = apart ? weights.step : AHEAD;  // of what is read next
+        const int64_t ahead = apart ? weights.step * parts_of(AHEAD, bytes_of(&weights, min_of(near, depth))) : AHEAD;  // of what is read then
         for (int64_t k = 0; k < depth; k += near) {
             const int64_t wide = min_of(near, depth - k);
-            if (packed_batch != batch || near < depth) pack_activations(a + k, b->nb[1] / sizeof(float), rows, wide, packed);
+            if (packed_batch != batch || near < depth) pack_activations(a + k, b->nb[1] / sizeof(float), rows, wide, order_for(&weights, rows), packed);
             for (int64_t j = 0; j < block.columns; ++j) multiply_row(&weights, j, k, wide, packed, rows, ahead, totals + j);
         }
         packed_batch = batch;

@@ -121,6 +121,19 @@ static inline void transpose_square(const float * from, int64_t step, float * to
 /// Rows of `from`, `step` elements apart, as columns of a panel: a square of WIDTH elements.
 static inline void transpose(const float * from, int64_t step, float * panel) { transpose_square(from, step, panel, PANEL); }
 
+/// The sums of the lanes of as many vectors as there are lanes.
+static inline vector sums_of(const vector * totals) {
+    vector x[WIDTH];
+#pragma GCC unroll 16
+    for (int i = 0; i < WIDTH; ++i) x[i] = totals[i];
+#pragma GCC unroll 4
+    for (int turn = WIDTH / 2; turn > 0; turn /= 2) {
+#pragma GCC unroll 8
+        for (int i = 0; i < turn; ++i) x[i] = interleave_first(x[i], x[i + turn]) + interleave_last(x[i], x[i + turn]);
+    }
+    return x[0];
+}
+
 /// 2^x for x <= 0, to a unit in the last place; 0 below 2^-126.5.
 static inline vector power_of_two(vector x) {
     const vector shifter = all(12582912.0f + 127);  // 1.5 * 2^23 + 127: a sum with it ends in the bits of a rounded exponent
@@ -235,9 +248,9 @@ struct ahead {
 
 enum { LINE = 64, LINES = 16, SPREAD = 4096 };
 
-/// Has so many bytes come to the second cache: to the first, too few could be on their way.
+/// Has so many bytes come to the first cache.
 static inline void fetch(const char * at, int64_t bytes) {
-    for (int64_t line = 0; line < bytes; line += LINE) __builtin_prefetch(at + line, 0, 2);
+    for (int64_t line = 0; line < bytes; line += LINE) __builtin_prefetch(at + line, 0, 3);
 }
 
 /// Rows of a matrix that are read soon. Where they are a multiple of SPREAD bytes apart, they would drive one another from the cache.

@@ -19,8 +19,9 @@ struct q4_0 { uint16_t scale; uint8_t q[16]; };
 struct q4_1 { uint16_t scale, least; uint8_t q[16]; };
 struct q5_0 { uint16_t scale, fifths[2]; uint8_t q[16]; };
 struct q5_1 { uint16_t scale, least, fifths[2]; uint8_t q[16]; };
-struct q4_k { uint16_t scale, least; uint32_t parts[3]; uint8_t q[128]; };
-struct q5_k { uint16_t scale, least; uint32_t parts[3]; uint8_t fifths[32], q[128]; };
+struct parts { uint16_t scale, least, shares[6]; };
+struct q4_k { struct parts parts; uint8_t q[128]; };
+struct q5_k { struct parts parts; uint8_t fifths[32], q[128]; };
 struct q6_k { uint8_t q[128], high[64]; int8_t parts[16]; uint16_t scale; };
 struct f32 { float x[EVEN]; };
 struct f16 { uint16_t x[EVEN]; };
@@ -62,6 +63,17 @@ static inline integers numbers(bytes x) {
     typedef uint16_t eight __attribute__((vector_size(16)));
     const eight y = (eight) WITH_ZEROS(sixteen, (sixteen) (bits){((words) x)[0]}, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     return (integers) WITH_ZEROS(eight, y, 0, 8, 1, 9, 2, 10, 3, 11);
+#endif
+}
+
+/// Bytes of memory as numbers. (Compilers convert what comes from memory an element at a time.)
+static inline integers numbers_at(const uint8_t * from) {
+#if defined(__AVX2__)
+    integers found;
+    __asm__("vpmovzxbd %1, %0" : "=v"(found) : "m"(*(const bytes_anywhere *) from));
+    return found;
+#else
+    return numbers(load(from));
 #endif
 }
 
@@ -165,25 +177,46 @@ struct shares {
     float scale[8], least[8];
 } __attribute__((aligned(64)));
 
-static inline struct shares shares_of(uint16_t scale, uint16_t least, const uint32_t parts[3]) {
-    const union { uint32_t words[4]; uint8_t bytes[16]; } x = {{
-        parts[0] & 0x3f3f3f3f, (parts[2] & 0x0f0f0f0f) | (parts[0] >> 2 & 0x30303030),
-        parts[1] & 0x3f3f3f3f, (parts[2] >> 4 & 0x0f0f0f0f) | (parts[1] >> 2 & 0x30303030),
-    }};
+#if defined(__AVX512F__)
+/// Of as many numbers as there are lanes those that the last four bits of words tell.
+static inline vector looked_up(vector table, integers at) {
+    vector found;
+    __asm__("vpermps %1, %2, %0" : "=v"(found) : "v"(table), "v"(at));
+    return found;
+}
+
+/// Of a block's two numbers, for some lanes what is least.
+static inline vector scale_or_least(const struct parts * parts, integers of_least) {
+    vector both;
+    __asm__("vcvtph2ps %1, %x0" : "=v"(both) : "m"(*(const uint16_t (*)[4]) parts));
+    return looked_up(both, of_least & 1);
+}
+#else
+static inline vector scale_or_least(const struct parts * parts, integers of_least) {
+    return choose(of_least, all(float16(parts->least)), all(float16(parts->scale)));
+}
+#endif
+
+static inline struct shares shares_of(const struct parts * parts) {
+    typedef uint32_t quad __attribute__((vector_size(16)));
+    typedef uint32_t quad_anywhere __attribute__((vector_size(16), aligned(2), may_alias));
+    const quad x = *(const quad_anywhere *) parts;
+    const quad last = WITH_ZEROS(quad, x, 1, 3, 2, 3) >> (quad){0, 0, 0, 4} & (quad){0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f};
+    const quad first = WITH_ZEROS(quad, x, 4, 1, 4, 2) >> 2 & 0x30303030;
+    const union { quad words; uint8_t bytes[16]; } found = {last | first};
     static const int32_t of_least[16] __attribute__((aligned(64))) = {0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1};
-    const vector whole = all(float16(scale)), lowest = all(float16(least));
     struct shares s;
 #pragma GCC unroll 4
     for (int i = 0; i < 16; i += WIDTH) {
-        const vector factor = choose(*(const integers *) (of_least + i), lowest, whole);
-        *(vector *) (s.scale + i) = __builtin_convertvector(numbers(load(x.bytes + i) & 63), vector) * factor;
+        const vector share = __builtin_convertvector(numbers_at(found.bytes + i), vector);
+        *(vector *) (s.scale + i) = share * scale_or_least(parts, *(const integers *) (of_least + i));
     }
     __asm__("" : "+m"(s));  // a processor reads one of them for all lanes from memory by the way
     return s;
 }
 
 READ(q4_k) {
-    const struct shares s = shares_of(x->scale, x->least, x->parts);
+    const struct shares s = shares_of(&x->parts);
 #pragma GCC unroll 4
     for (int part = 0; part < 8; part += 2) {
 #pragma GCC unroll 8
@@ -196,7 +229,7 @@ READ(q4_k) {
 }
 
 READ(q5_k) {
-    const struct shares s = shares_of(x->scale, x->least, x->parts);
+    const struct shares s = shares_of(&x->parts);
 #pragma GCC unroll 4
     for (int part = 0; part < 8; part += 2) {
 #pragma GCC unroll 8
@@ -245,48 +278,34 @@ READ(q6_k) {
     }
 
 /// What reads whole blocks of a type that have so many elements, and what multiplies them.
-#define READER(type, elements) \
-    static void widen_##type(const void * from, float * to, int64_t count) { \
-        const struct type * block = from; \
-        for (int64_t i = 0; i < count; i += elements) read_##type(block++, (unaligned *) (to + i)); \
-    } \
-    DOT(dot_##type, type, elements, { \
+#define READER(type, elements) WIDENER(type, elements) DOT(dot_##type, type, elements, { \
         unaligned x[elements / WIDTH]; \
         read_##type(block, x); \
         _Pragma("GCC unroll 64") \
         for (int j = 0; j < elements / WIDTH; ++j) totals[j % 2] += x[j] * *(const vector *) (row + j * WIDTH); \
     })
+#define WIDENER(type, elements) \
+    static void widen_##type(const void * from, float * to, int64_t count) { \
+        const struct type * block = from; \
+        for (int64_t i = 0; i < count; i += elements) read_##type(block++, (unaligned *) (to + i)); \
+    }
 READER(f32, EVEN) READER(f16, EVEN) READER(bf16, EVEN) READER(q8_0, 32) READER(q4_0, 32) READER(q4_1, 32) READER(q5_0, 32) READER(q5_1, 32)
-READER(q4_k, 256) READER(q5_k, 256) READER(q6_k, 256)
+WIDENER(q4_k, 256) WIDENER(q5_k, 256) WIDENER(q6_k, 256)
 
 #if defined(__AVX512F__)
-/// Of as many numbers as there are lanes those that the last four bits of words tell.
-static inline vector looked_up(vector table, integers at) {
-    vector found;
-    __asm__("vpermps %1, %2, %0" : "=v"(found) : "v"(table), "v"(at));
-    return found;
-}
-
-/// Bytes of memory as words. (Compilers convert what comes from memory an element at a time.)
-static inline integers words_of_bytes(const uint8_t * from) {
-    integers found;
-    __asm__("vpmovzxbd %1, %0" : "=v"(found) : "m"(*(const bytes_anywhere *) from));
-    return found;
-}
-
 /// All that four bits may be.
 static const vector four_bits = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 /// Adds the products of bytes' halves with numbers of two rows to sums, by what each half may stand for.
 static inline void add_halves(const uint8_t * q, vector low, vector high, const float * row, const float * other, vector * sum, vector * other_sum) {
-    const integers bytes = words_of_bytes(q);
+    const integers bytes = numbers_at(q);
     *sum += looked_up(low, bytes) * *(const vector *) row;
     *other_sum += looked_up(high, bytes >> 4) * *(const vector *) other;
 }
 
 /// Writes what bytes' halves stand for to two rows.
 static inline void store_halves(const uint8_t * q, vector table, float * row, float * other) {
-    const integers bytes = words_of_bytes(q);
+    const integers bytes = numbers_at(q);
     *(unaligned *) row = looked_up(table, bytes);
     *(unaligned *) other = looked_up(table, bytes >> 4);
 }
@@ -295,20 +314,8 @@ DOT(dot_by_table_q4_0, q4_0, 32, {
     const vector table = (four_bits - 8) * float16(block->scale);
     add_halves(block->q, table, table, row, row + WIDTH, &totals[0], &totals[1]);
 })
-
-DOT(dot_by_table_q4_k, q4_k, 256, {
-    const struct shares s = shares_of(block->scale, block->least, block->parts);
-    _Pragma("GCC unroll 4")
-    for (int part = 0; part < 8; part += 2) {
-        const vector low = four_bits * s.scale[part] - s.least[part], high = four_bits * s.scale[part + 1] - s.least[part + 1];
-        const float * first = row + part * 32, * second = first + 32;
-        add_halves(block->q + part * 16, low, high, first, second, &totals[0], &totals[0]);
-        add_halves(block->q + part * 16 + WIDTH, low, high, first + WIDTH, second + WIDTH, &totals[1], &totals[1]);
-    }
-})
 #else
 #define dot_by_table_q4_0 dot_q4_0
-#define dot_by_table_q4_k dot_q4_k
 #endif
 
 enum { SCALED = 32 };
@@ -373,32 +380,3 @@ SCALED_READER(q4_0, (four_bits - 8 + shift) * scale, store_halves(block->q, by, 
 #else
 SCALED_READER(q4_0, all(scale), STORE_READ(q4_0), MULTIPLY_READ(q4_0))
 #endif
-
-struct reader {
-    ggml_to_float_t widen;
-    void (*dot)(const void *, const float *, int64_t, int64_t, vector *);
-    void (*scaled_widen)(const void *, struct scaling, int64_t, float *);
-    void (*scaled_dot)(const void *, struct scaling, const float *, int64_t, int64_t, vector *);
-};
-
-static const struct reader readers[GGML_TYPE_COUNT] = {
-    [GGML_TYPE_F32] = {widen_f32, dot_f32}, [GGML_TYPE_F16] = {widen_f16, dot_f16}, [GGML_TYPE_BF16] = {widen_bf16, dot_bf16}, [GGML_TYPE_Q8_0] = {widen_q8_0, dot_q8_0, scaled_widen_q8_0, scaled_dot_q8_0},
-    [GGML_TYPE_Q4_0] = {widen_q4_0, dot_by_table_q4_0, scaled_widen_q4_0, scaled_dot_q4_0}, [GGML_TYPE_Q4_1] = {widen_q4_1, dot_q4_1}, [GGML_TYPE_Q5_0] = {widen_q5_0, dot_q5_0},
-    [GGML_TYPE_Q5_1] = {widen_q5_1, dot_q5_1}, [GGML_TYPE_Q4_K] = {widen_q4_k, dot_by_table_q4_k}, [GGML_TYPE_Q5_K] = {widen_q5_k, dot_q5_k},
-    [GGML_TYPE_Q6_K] = {widen_q6_k, dot_q6_k},
-};
-
-/// Elements of a type as float32.
-static inline void widen(enum ggml_type type, const struct ggml_type_traits * types, const void * from, int64_t count, float * restrict to) {
-    if (type == GGML_TYPE_F32) {
-        for (int64_t i = 0; i < count; ++i) to[i] = ((const float *) from)[i];
-        return;
-    }
-    const bool pairs = type == GGML_TYPE_F16 || type == GGML_TYPE_BF16;
-    const int64_t whole = pairs ? count / EVEN * EVEN : count;
-    (readers[type].widen == NULL ? types->to_float : readers[type].widen)(from, to, whole);
-    for (int64_t i = whole; i < count; ++i) {
-        const uint16_t x = ((const uint16_t *) from)[i];
-        to[i] = type == GGML_TYPE_F16 ? float16(x) : ((union { uint32_t bits; float value; }){(uint32_t) x << 16}).value;
-    }
-}

@@ -11,8 +11,8 @@
 
 #include "activate.h"
 #include "minimal.h"
+#include "readers.h"
 #include "tiles.h"
-#include "widen.h"
 
 enum {
     GROUP = 2,               // panels that are multiplied together
