@@ -253,7 +253,8 @@ class Settings:
             value = getattr(self, name)
             for number in value if isinstance(value, tuple) else (value,):
                 if number is not None and not (_is_number(number) and low <= number <= high):
-                    raise SettingError(f"{name}: {_short(number)} is not {what}")
+                    limit = f" to {high:.0f}" if _is_number(number) and number > high and " to " not in what else ""
+                    raise SettingError(f"{name}: {_short(number)} is not {what}{limit}")
                 if isinstance(number, float) and name in WHOLE:
                     raise SettingError(f"{name}: {number!r} is not a whole number")
         for name in RECORDS:
@@ -301,7 +302,7 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "batch_size": (1, 2**10, AT_LEAST_ONE),
     "batches": (1, 2**20, AT_LEAST_ONE),
     "steps": (1, 2**14, AT_LEAST_ONE),
-    "cfg_scale": (-1e4, 1e4, "a number"),
+    "cfg_scale": (-1e4, 1e4, "a number from -10000 to 10000"),
     "guidance": (0, 1e4, POSITIVE),
     "seed": (-1, LARGEST_SEED, "a seed: -1 for any, else from 0 to 4294967295"),
     "subseed": (-1, LARGEST_SEED, "a seed: -1 for any, else from 0 to 4294967295"),
@@ -325,7 +326,7 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "cfg_norm": (0, 100, POSITIVE),
     "perp_neg": (0, 100, POSITIVE),
     "epsilon_scaling": (0.5, 2, "a number from 0.5 to 2"),
-    "image_cfg_scale": (-1e4, 1e4, "a number"),
+    "image_cfg_scale": (-1e4, 1e4, "a number from -10000 to 10000"),
     "pag_scale": (0, 100, "a number from 0 to 100"),
     "slg_scale": (0, 100, "a number from 0 to 100"),
     "slg_layers": (0, 1000, "a number of a layer"),
@@ -343,7 +344,7 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "hires_height": (8, 2**16, "a number of pixels from 8"),
     "hires_steps": (1, 2**14, AT_LEAST_ONE),
     "hires_denoising_strength": (0, 1, SHARE),
-    "hires_cfg_scale": (-1e4, 1e4, "a number"),
+    "hires_cfg_scale": (-1e4, 1e4, "a number from -10000 to 10000"),
     "hires_guidance": (0, 1e4, POSITIVE),
     "beta_alpha": (0.01, 100, "a number from 0.01 to 100"),
     "beta_beta": (0.01, 100, "a number from 0.01 to 100"),

@@ -234,6 +234,8 @@ def test_an_embedding_stands_for_its_vectors(pipeline, modules, tmp_path, caplog
 WRONG = {
     "width: 100 is not a multiple of 8": {"width": 100},
     "steps: 0 is not a whole number from 1": {"steps": 0},
+    "steps: 20000 is not a whole number from 1 to 16384": {"steps": 20000},
+    "cfg_scale: 1e+308 is not a number from -10000 to 10000": {"cfg_scale": 1e308},
     "there is no sampler 'Eular'": {"sampler": "Eular"},
     "there is no scheduler 'Karas'": {"scheduler": "Karas"},
     "there is no setting 'stepz'": {"stepz": 3},
