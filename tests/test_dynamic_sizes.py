@@ -263,6 +263,21 @@ def test_what_a_mask_counts_twice_is_one_number():
         model.run(x=np.array([np.nan, 1], np.float32))
 
 
+@pytest.mark.parametrize("operator", ["Add", "Sub", "Mul"])
+def test_a_size_and_a_number_of_the_run_make_a_size(operator):
+    """As many columns as the input has, and as many more or fewer as another input says."""
+    net = Net(x=["n", 6])
+    net.inputs.append(helper.make_tensor_value_info("more", INT64, []))
+    end = net(operator, net("Squeeze", net.size("x", 0)), "more")
+    cut = net("Slice", "x", np.array([0]), net("Reshape", end, np.array([-1])), np.array([1]))
+    model = graphc.compile(net.model(cut), threads=1)
+    x = np.arange(18, dtype=np.float32).reshape(3, 6)
+    for more in (0, 1, 2):
+        columns = {"Add": 3 + more, "Sub": 3 - more, "Mul": 3 * more}[operator]
+        (got,) = model.run(x=x, more=np.array(more)).values()
+        np.testing.assert_array_equal(got, x[:, :columns])
+
+
 def test_a_declared_range_is_used_and_checked():
     model = agree(pyramid(), {"b": 1, "h": 8, "w": 16}, dims={"h": "8..16:8", "w": 16})
     assert [str(size) for size in model.inputs[0].shape] == ["b", "1", "h", "16"]

@@ -167,7 +167,7 @@ class SizeEmit(Emit):
     def _place(self, value: Value) -> tuple[Value, int]:
         """The tensor that the one element of a value was taken from, and its place there in row-major order."""
         place = 0
-        while (node := value.producer) is not None:
+        while (node := value.producer) is not None and node.inputs:
             source = node.inputs[0]
             match node.op:
                 case Reshape() | Cast() if source.dtype in (I32, I64):
@@ -186,8 +186,10 @@ class SizeEmit(Emit):
         self._least[value] = low
 
     def _combined(self, value: Value, what: str) -> Dim | None:
-        """The element of a tensor that is another of one element, or computed from such by sums and products."""
+        """The element of a tensor that is a size, or another of one element, or computed from such by sums and products."""
         node = self._place(value)[0].producer
+        if node is not None and isinstance(node.op, Range) and node.outputs[0].type.size == 1:  # see `_number`
+            return node.op.start if isinstance(node.op.start, int | Expr) else None
         if node is None or any(each.type.size != 1 or each.dtype not in (I32, I64) for each in node.inputs):
             return None
         combine = ARITHMETIC.get(node.op.name)
