@@ -11,7 +11,7 @@ enum { MOST_PLACES_OF_ROWS = 64 };  // of a kernel whose windows are rows
 /// Which elements of an image [channels][height][width] a kernel [channels][kh][kw] meets at the pixels of a result, in lines of `across`.
 struct windows {
     int64_t width, height, across, kw, kh;
-    struct graphc_conv_2d_settings s;
+    const struct graphc_conv_2d_settings * s;
 };
 
 /// Pixels of a panel that lie beside one another in the image: `count` from the panel's pixel `to` on, which read a plane from `from` on.
@@ -21,7 +21,7 @@ struct piece {
 
 /// The pieces of the `count` pixels from (x, y) of the result on that a place of the kernel meets in the image; how many there are.
 static int cut_panel(const struct windows * w, int64_t x, int64_t y, int64_t count, int64_t kx, int64_t ky, struct piece pieces[PANEL]) {
-    const struct graphc_conv_2d_settings * s = &w->s;
+    const struct graphc_conv_2d_settings * s = w->s;
     const int64_t left = kx * s->d0 - s->p0, rest = w->width - left;
     const int64_t first = left < 0 ? (s->s0 - 1 - left) / s->s0 : 0, end = rest < 0 ? 0 : (rest + s->s0 - 1) / s->s0;  // in the image
     int found = 0;
@@ -49,12 +49,12 @@ static void pack_windows(const struct windows * w, const float * data, int64_t s
             const float * channel = begin;
             for (int64_t k = first; k < depth; k += places, channel += plane) {
                 float * row = packed + j * DEPTH + k * PANEL;
-                if (full && w->s.s0 == 1) {
+                if (full && w->s->s0 == 1) {
                     copy(channel + pieces[0].from, 1, PANEL, row);
                     continue;
                 }
                 for (int v = 0; v < VECTORS && !full; ++v) *(vector *) (row + v * WIDTH) = all(0);
-                for (int p = 0; p < found; ++p) copy(channel + pieces[p].from, w->s.s0, pieces[p].count, row + pieces[p].to);
+                for (int p = 0; p < found; ++p) copy(channel + pieces[p].from, w->s->s0, pieces[p].count, row + pieces[p].to);
             }
             if (++kx < w->kw) continue;
             kx = 0;
@@ -89,7 +89,7 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
     const int64_t pixels = dst->ne[0] * dst->ne[1];
     struct graphc_conv_2d_settings * s = userdata;
     const int64_t most = depth_of(s->pairs);
-    struct windows w = {image->ne[0], image->ne[1], dst->ne[0], kernel->ne[0], kernel->ne[1], *s};
+    struct windows w = {image->ne[0], image->ne[1], dst->ne[0], kernel->ne[0], kernel->ne[1], s};
     if (w.kw == 1 && w.kh == 1 && s->s0 == 1 && s->s1 == 1 && s->p0 == 0 && s->p1 == 0) w.width = w.across = pixels, w.height = 1;
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
     const struct units u = cut(channels, pixels, dst->ne[3], nth);
@@ -197,7 +197,7 @@ void graphc_conv_2d_last(struct ggml_tensor * dst, int ith, int nth, void * user
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1], * bias = dst->src[2];
     if (!has_planes(image)) return multiply_windows(dst, ith, nth, s);
     const int64_t depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2], channels = kernel->ne[3], pixels = dst->ne[1] * dst->ne[2];
-    const struct windows w = {image->ne[1], image->ne[2], dst->ne[1], kernel->ne[0], kernel->ne[1], *s};
+    const struct windows w = {image->ne[1], image->ne[2], dst->ne[1], kernel->ne[0], kernel->ne[1], s};
     const int64_t across = parts_of(channels, COLUMNS), panels = parts_of(pixels, PANEL);
     const int64_t together = PANEL * min_of(parts_of(panels, parts_of(4 * nth, across * dst->ne[3])), MOST_PIXELS_OF_UNIT / PANEL);
     const int64_t down = parts_of(pixels, together), units = across * down * dst->ne[3];
