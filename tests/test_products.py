@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -919,3 +921,28 @@ def test_halves_of_all_kinds():
         result = weighed("mul_mat", "F16", (256, 256), halves, np.eye(256, dtype=np.float32)[:rows])
         exact = np.where(np.isfinite(halves).all(1), halves.astype(np.float32).T[:rows], np.nan)
         np.testing.assert_array_equal(result, exact)
+
+
+@pytest.mark.parametrize("masks", [0, 1, 2])
+def test_a_matrix_of_scores_that_is_too_large_is_made_in_parts(masks):
+    """By ggml alone: 300 MB of scores, of which no part is above 256 MiB. A mask may be that of each head."""
+    rows, keys = 4400, 8600
+    arrays = [RANDOM.standard_normal((1, 2, count, 8)).astype(np.float32) for count in (rows, keys, keys)]
+    arrays += [np.where(RANDOM.random((1, masks, rows, keys)) < 0.3, -np.inf, 0).astype(np.float32)] if masks else []
+    graph = Graph()
+    inputs = {f"x{i}": array for i, array in enumerate(arrays)}
+    given = [graph.input(name, TensorType(each.dtype, each.shape)) for name, each in inputs.items()]
+    graph.output(graph.add(Attention(0.3), given).output, "y")
+    with closing(Executor(lower(graph), [], threads=2)) as executor:
+        executor.uses_own = False
+        (result,) = executor.run(inputs, {})
+        with executor.context() as context:
+            (section,) = executor.sections(executor.program)
+            nodes = context.graph(executor.program, section, {}).placement.nodes
+            sizes = [tuple(each.contents.ne) for each in nodes if each.contents.op == ggml.GGML_OP_SOFT_MAX]
+            assert masks or context.compute.nbytes < 1.1 * 4 * rows * keys
+    assert sizes == [(keys, rows // 2, 2, 1)] * 2
+    places = [0, 1, rows // 2 - 1, rows // 2, rows - 1]
+    queries, *others = (each.astype(np.float64) for each in arrays[:3])
+    (exact,) = Attention(0.3).eval(queries[:, :, places], *others, *(each[:, :, places] for each in arrays[3:]))
+    assert np.abs(result[:, :, places] - exact).max() < 2e-6

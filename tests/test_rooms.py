@@ -117,8 +117,9 @@ SOURCES = (".py", ".c", ".h", ".cpp", ".hpp", ".cu")
 
 
 def test_what_is_known_of_attention_stands_in_few_files():
-    """The operator, its rules, its composite and what builds that, our own code with its header, and its kernels for GPUs: that
-    of registers, Hopper's, and that of any instruction; what computes it or decides about it. All else treats it as any other operator or call."""
+    """The operator, its rules, its composite and what builds that, our own code with its header, and its kernels for GPUs (of
+    registers, Hopper's, and of any instruction): what computes it or decides about it. All else treats it as any other
+    operator or call."""
     folder = ROOT / "graphc"
     files = (path.relative_to(folder) for path in folder.rglob("*") if path.suffix in SOURCES)
     ours = [path.as_posix() for path in files if not path.as_posix().startswith(OTHERS_NAMES)]

@@ -5,8 +5,11 @@ from __future__ import annotations
 from graphc.targets.ggml.program.composites.composite import Expansion, composite
 from graphc.targets.ggml.program.tensor import Tensor
 
+PARTS, MADE_OF_EACH = 16, 12
+"""Of the queries, whose scores are made one after the other where those of all would be too large (`composites/attention.c`)."""
 
-@composite(made=8, ways=("flash", "scores"), multiplied=3)
+
+@composite(made=2 + PARTS * MADE_OF_EACH, ways=("flash", "scores"), multiplied=3)
 def attention(call: Expansion, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """`softmax(q @ k^T * scale + mask) @ v`. q is [N, H, M, D], k [N, G, L, D], v [N, G, L, E], with contiguous rows of q and
     k; G divides H, and a head of k and v serves H / G adjacent heads of q. The mask is [.., M, L], contiguous. The result has

@@ -5,6 +5,9 @@
 /// Bytes of a matrix of scores from which a device is better off without it: small ones fit any.
 #define LARGE_SCORES ((size_t) 1 << 22)
 
+/// Parts of the queries whose scores are made one after the other, at most: `composites/attention.py` has room for so many.
+enum { MOST_SCORE_PARTS = 16 };
+
 /// Attention on the CPU without a matrix of scores; NULL where our code does not take it.
 static tensor * own_attention(builder * b, tensor * q, tensor * k, tensor * v, tensor * mask, float scale) {
     if (b->own == NULL) return NULL;
@@ -32,6 +35,31 @@ static tensor * device_attention(builder * b, tensor * q, tensor * k, tensor * v
     return is_supported(b, found) ? found : NULL;
 }
 
+/// Some rows of queries, or of a mask.
+static tensor * some_rows(builder * b, tensor * x, int64_t first, int64_t count) {
+    if (count == x->ne[1]) return x;
+    const size_t offset = (size_t) first * x->nb[1];
+    return b->ggml->view_4d(b->context, x, x->ne[0], count, x->ne[2], x->ne[3], x->nb[1], x->nb[2], x->nb[3], offset);
+}
+
+/// Attention by a matrix of scores; by several, one after the other, of some queries each, where one would be too large.
+static tensor * scored_attention(builder * b, tensor * q, tensor * k, tensor * v, tensor * mask, float scale, size_t scores) {
+    const size_t wanted = scores / MOST_BYTES + (scores % MOST_BYTES > 0);
+    const size_t parts = wanted < MOST_SCORE_PARTS ? wanted : MOST_SCORE_PARTS;
+    const int64_t rows = parts > 1 ? (q->ne[1] + (int64_t) parts - 1) / (int64_t) parts : q->ne[1];
+    tensor * columns = graphc_build_copy(b, b->ggml->permute(b->context, v, 1, 0, 2, 3)), * found = NULL;
+    for (int64_t first = 0; found == NULL || first < q->ne[1]; first += rows) {
+        const int64_t count = first + rows < q->ne[1] ? rows : q->ne[1] - first;
+        tensor * some = some_rows(b, q, first, count), * hidden = mask == NULL ? NULL : some_rows(b, mask, first, count);
+        if (hidden != NULL && !b->ggml->is_contiguous(hidden)) hidden = graphc_build_copy(b, hidden);
+        tensor * weights = b->ggml->soft_max_ext(b->context, graphc_build_linear(b, k, some, NULL, NULL, 0), hidden, scale, 0);
+        tensor * part = graphc_build_linear(b, columns, weights, NULL, NULL, 0);
+        part = graphc_build_copy(b, b->ggml->permute(b->context, part, 0, 2, 1, 3));
+        found = found == NULL ? part : b->ggml->concat(b->context, found, part, 2);
+    }
+    return found;
+}
+
 tensor * graphc_build_attention(builder * b, tensor * q, tensor * k, tensor * v, tensor * mask, float scale) {
     char of_k[SIZES_SIZE], of_q[SIZES_SIZE], key[KEY_SIZE];
     snprintf(key, sizeof key, "attention %s %s %s values %" PRId64 " mask %d", b->ggml->type_name(k->type), sizes_of(k, of_k),
@@ -43,10 +71,7 @@ tensor * graphc_build_attention(builder * b, tensor * q, tensor * k, tensor * v,
     tensor * found = NULL;
     if (flash) found = b->devices > 0 ? device_attention(b, q, k, v, mask, scale) : own_attention(b, q, k, v, mask, scale);
     if (found == NULL) {
-        tensor * weights = b->ggml->soft_max_ext(b->context, graphc_build_linear(b, k, q, NULL, NULL, 0), mask, scale, 0);
-        tensor * columns = graphc_build_copy(b, b->ggml->permute(b->context, v, 1, 0, 2, 3));
-        found = graphc_build_linear(b, columns, weights, NULL, NULL, 0);
-        found = graphc_build_copy(b, b->ggml->permute(b->context, found, 0, 2, 1, 3));
+        found = scored_attention(b, q, k, v, mask, scale, scores);
         if (scores <= MOST_BYTES && (b->own != NULL || b->devices > 0)) take_way(b, key, "scores");
     } else {
         take_way(b, key, "flash");
