@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import os
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from remarks import records, remarked
@@ -254,6 +256,27 @@ def test_a_cache_that_cannot_be_written_is_one_warning(
         assert choices.read_choices(cache.cache_folder("ways") / "some.txt") == b""
     (message,) = found
     assert message.startswith(f"the cache cannot be written, so what is computed is not kept: {tmp_path / place}: ")
+
+
+@only_posix
+def test_a_cache_that_is_full_is_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler works where the system has room, and what it made is loaded there."""
+
+    def full(self: Path, content: bytes) -> int:
+        if self.is_relative_to(tmp_path / "cache"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(self, content)
+
+    write = Path.write_bytes
+    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=1, f_frsize=4096))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    with records() as found:
+        assert answer() == 42
+    (message,) = found
+    assert message.startswith("the cache cannot be written, so what is computed is not kept: ")
+    assert os.listdir(tmp_path / "tmp") == []
 
 
 def test_a_cache_that_can_only_be_read_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import functools
 import hashlib
 import os
@@ -32,6 +33,9 @@ TIME_LIMIT = 600
 SCRATCH = ".scratch-"
 """How folders are called in which a library is made and loaded. Windows cannot remove them while the library is in use, and
 nobody does after a process was killed: the next that compiles removes those of another day."""
+
+SCRATCH_BYTES = 64 << 20
+"""What a compiler writes meanwhile, amply: a cache with less room is full."""
 
 A_DAY = 24 * 60 * 60
 
@@ -126,9 +130,13 @@ def _load(content: bytes) -> ctypes.CDLL:
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
-    """A folder for a moment: in the cache, or else where the system has such folders."""
+    """A folder for a moment: in the cache, or else, also if that is full, where the system has such folders."""
     try:
-        folder = make_cache_folder(KEPT_IN) / f"{SCRATCH}{os.urandom(8).hex()}"
+        place = make_cache_folder(KEPT_IN)
+        disk = os.statvfs(place) if hasattr(os, "statvfs") else None  # `shutil.disk_usage` takes longer to import
+        if disk is not None and disk.f_bavail * disk.f_frsize < SCRATCH_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(place))
+        folder = place / f"{SCRATCH}{os.urandom(8).hex()}"
         folder.mkdir(mode=0o700)
     except OSError:
         import tempfile
