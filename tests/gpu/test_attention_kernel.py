@@ -15,7 +15,7 @@ from graphc.kernels.gpu.skeletons.attention import MOST_WIDTH, Attention, Tiling
 from graphc.kernels.gpu.skeletons.attention_anywhere import AnyTiling, attention_anywhere, tiling_for
 from graphc.kernels.gpu.skeletons.attention_together import TogetherTiling, attention_together
 from graphc.kernels.gpu.skeletons.operands import matrix
-from graphc.kernels.gpu.tile import TileKernel
+from graphc.kernels.gpu.tile import Load, TileKernel, walk
 from graphc.kernels.gpu.verify import verify
 from graphc.kernels.scalar import Scalar, make
 from graphc.shapes import symbol
@@ -23,7 +23,7 @@ from graphc.shapes import symbol
 CASES = [
     (2, 70, 130, 40, 40, False, 0.3), (1, 1, 1, 64, 64, False, 0.3), (3, 64, 64, 16, 8, True, 0.3),
     (1, 130, 77, 128, 96, True, 0.3), (2, 5, 200, 7, 9, True, 0.3), (1, 140, 70, 72, 80, False, -0.3),
-    (1, 20, 128, 80, 80, False, 3.0), (1, 130, 70, 160, 160, False, 0.0),
+    (1, 20, 128, 80, 80, False, 3.0), (1, 130, 70, 160, 160, False, 0.0), (2, 33, 128, 40, 40, True, 0.3),
 ]  # fmt: skip
 """Batches, rows, keys, widths of heads and of results, whether there is a mask, and the scale."""
 
@@ -101,7 +101,8 @@ def attended(
     mask[0, : min(64, keys - 1)] = -np.inf
 
     def added(number: Scalar, row: Scalar, key: Scalar) -> Scalar:
-        return make("element", F32, (row * n + key,), 3)
+        offset = row * n + key if keys != 128 else row * keys + key
+        return make("element", F32, (offset,), 3)
 
     what = Attention(
         "attention", batch, m, n, width, results, scale, matrix(dtype, m, width, batch), matrix(dtype, n, width, batch),
@@ -115,6 +116,14 @@ def attended(
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     expected = powers / powers.sum(-1, keepdims=True) @ v.astype(np.float64)
     return [(made(what), arrays)], {"m": rows, "n": keys}, expected
+
+
+def test_masks_are_read_several_numbers_at_once() -> None:
+    """Where rows of a mask are whole vectors: as many as a thread has scores side by side."""
+    (((kernel, _),), *_) = attended(attention, *CASES[-1], dtype=F16)
+    assert [it.vector for it in walk(kernel.body) if isinstance(it, Load)] == [4] * 4
+    (((kernel, _),), *_) = attended(attention, 2, 33, 77, 40, 40, True, 0.3, F16)
+    assert not [it for it in walk(kernel.body) if isinstance(it, Load)]
 
 
 @pytest.mark.parametrize(

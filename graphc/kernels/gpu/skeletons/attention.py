@@ -19,11 +19,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphc.ir.types import F16, F32, I64
+from graphc.kernels.gpu.evaluate import COMPUTED
 from graphc.kernels.gpu.instructions import INSTRUCTIONS
 from graphc.kernels.gpu.layout import Layout
 from graphc.kernels.gpu.skeletons.operands import RowPlace, Rows
-from graphc.kernels.gpu.tile import BLOCKS, CHUNK, Builder, Global, Shared, Tile, TileKernel, index
-from graphc.kernels.scalar import Kernel, Scalar, constant
+from graphc.kernels.gpu.skeletons.pointwise import always, always_computed, in_rows, largest_width
+from graphc.kernels.gpu.tile import BLOCKS, CHUNK, Builder, Global, Shared, Tile, TileKernel, index, place
+from graphc.kernels.nest import Rewrite
+from graphc.kernels.nest import name as name_of
+from graphc.kernels.scalar import Kernel, Scalar, constant, make
 from graphc.shapes import Dim
 
 MOST_WIDTH = 160
@@ -154,15 +158,26 @@ class Scores:
     def masked(self, tile: Tile, first: Scalar) -> Callable[[Scalar, Scalar], Scalar]:
         """Scores with their scale and mask."""
         what, scale = self.what, constant(self.what.scale * LOG, F32)
+        if what.mask is None:
+            return lambda row, column: tile.value * scale
+        row, column = place(tile.shape)
+        inside = (first + column < index(what.keys)).and_(self.first + row < index(what.rows))
+        mask = self.beside(what.mask(self.batch, self.first + row, first + column), tile, inside)
+        return lambda row, column: K.select(inside, K.call("fma", tile.value, scale, mask * LOG), -math.inf)
 
-        def value(row: Scalar, column: Scalar) -> Scalar:
-            if what.mask is None:
-                return tile.value * scale
-            inside = (first + column < index(what.keys)).and_(self.first + row < index(what.rows))
-            added = what.mask(self.batch, self.first + row, first + column) * LOG
-            return K.select(inside, K.call("fma", tile.value, scale, added), -math.inf)
-
-        return value
+    def beside(self, mask: Scalar, tile: Tile, inside: Scalar) -> Scalar:
+        """A mask whose elements are read several at a time, where they lie side by side for the scores of a tile."""
+        k, found = self.k, dict[Scalar, Scalar]()
+        for node in always_computed(mask):
+            tensor = k.tensors[node.data]  # type: ignore[call-overload]
+            width = largest_width(self.what.keys, CHUNK // tensor.dtype.itemsize)
+            while width > 1 and not in_rows(node.args[0], place(tile.shape)[1], width):
+                width //= 2
+            if width > 1:
+                here = k.tile(f"mask_{len(k.tiles)}", tile.layout, COMPUTED.get(tensor.dtype, tensor.dtype))
+                k.load(here, tensor, always(node.args[0]), always(inside), width)
+                found[node] = make("tile", tensor.dtype, (), here)
+        return Rewrite(found, tuple(sorted(mask.free, key=name_of)), ())(mask) if found else mask
 
     def compare(self) -> None:
         """What scores of each row are relative to, the largest so far or one that is little lower; what powers are multiplied by
