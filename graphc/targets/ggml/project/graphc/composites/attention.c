@@ -6,7 +6,7 @@
 #define LARGE_SCORES ((size_t) 1 << 22)
 
 /// Parts of the queries whose scores are made one after the other, at most: `composites/attention.py` has room for so many.
-enum { MOST_SCORE_PARTS = 16 };
+#define MOST_SCORE_PARTS ((size_t) 16)
 
 /// Attention on the CPU without a matrix of scores; NULL where our code does not take it.
 static tensor * own_attention(builder * b, tensor * q, tensor * k, tensor * v, tensor * mask, float scale) {
