@@ -49,7 +49,8 @@ LOOPS = model("""loops (float[n] x, int64 trips, float limit, bool twice)
 }""")
 
 SELECTED = model("""selected (float[n] x, bool[n] keep, int64[2] range)
-        => (int64[1, a] places, float[b] kept, float[c] values, int64[c] counts, float[d] part, float[] sum) {
+        => (int64[1, a] places, float[b] kept, float[c] values, int64[c] counts, float[d] part, float[] sum,
+            int64[n] numbers, int64[b] kept_numbers) {
     places = NonZero(x)
     compressed = Compress<axis = 0>(x, keep)
     kept = Relu(compressed)
@@ -61,6 +62,14 @@ SELECTED = model("""selected (float[n] x, bool[n] keep, int64[2] range)
     end = Gather(range, one)
     sliced = Slice(x, start, end)
     part = Mul(sliced, sliced)
+    none = Constant<value_int = 0>()
+    step = Constant<value_int = 1>()
+    size = Size(x)
+    kept_size = Size(compressed)
+    from_end = Neg(size)
+    kept_from_end = Neg(kept_size)
+    numbers = Range(from_end, none, step)
+    kept_numbers = Range(kept_from_end, none, step)
 }""")
 
 CARRIED = model("""carried (float[a, b, c, d, e] x, float[a, b, c, d, e] w, int64 trips, bool[a] flags, float16[a] h)

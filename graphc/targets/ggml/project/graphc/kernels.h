@@ -20,7 +20,7 @@ ggml_tensor * empty_tensor(ggml_context * ctx, ggml_type type, const Sizes4 & ne
 struct KernelArgument {
     int64_t bits = 0;
 
-    template <class T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
+    template <class T, std::enable_if_t<std::is_convertible_v<T, int64_t> && !std::is_floating_point_v<T>, int> = 0>
     KernelArgument(T size) : bits(static_cast<int64_t>(size)) {}
     KernelArgument(double number) { std::memcpy(&bits, &number, sizeof bits); }
     KernelArgument(float number) : KernelArgument(static_cast<double>(number)) {}
