@@ -391,6 +391,7 @@ def replaced() -> Program:
     b.output(shared, "shared")
     b.output(b.call("ggml_interpolate", shared, 36, 25, 32, 2, NEAREST, rank=4), "upscaled")
     b.output(b.unary("ggml_soft_max", shared), "soft")
+    b.output(b.cast(b.cast(image, "F16"), "F32"), "rounded")
     b.output(b.call("ggml_pad_ext", shared, 2, 1, 0, 3, 1, 0, 0, 0, rank=4), "padded")
     alone = b.call("ggml_conv_2d_dw_direct", b.weight("each", 40, 1, 5, 3), x, 2, 1, 1, 2, 1, 1, rank=4)
     alone = b.binary("ggml_add", alone, b.reshape(b.weight("beside", 40), (1, 40, 1, 1)))

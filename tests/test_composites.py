@@ -48,6 +48,7 @@ OWN = {
     "graphc_concat": ["concat"],
     "graphc_pad": ["pad"],
     "graphc_upscale": ["upscale"],
+    "graphc_cast": ["cast"],
 }
 """The functions of `own` that compute each on the CPU; copies of few elements are ggml's."""
 
@@ -71,6 +72,7 @@ BY_ITSELF = {
     "ggml_concat": "graphc_concat",
     "ggml_pad_ext": "graphc_pad",
     "ggml_interpolate": "graphc_upscale",
+    "ggml_cast": "graphc_cast",
 }
 """The calls of ggml's that are composites by themselves."""
 
@@ -158,7 +160,8 @@ def alone(function: str) -> Program:
     tensors = Tensors(program)
     args = OTHERS[function](tensors) if function in OTHERS else (tensors.x,)
     result = tensors.builder.call(function, *args, rank=4)
-    program.outputs.append(Output("y", np.dtype(np.float32), result.shape, result))
+    dtype = {"F32": np.float32, "F16": np.float16}[result.type]
+    program.outputs.append(Output("y", np.dtype(dtype), result.shape, result))
     return program
 
 

@@ -13,7 +13,7 @@ from graphc.ggml_library import ggml
 from graphc.ggml_types import GUIDED, QUANTIZED, TYPES, narrowed, widened
 from graphc.ir.graph import Graph
 from graphc.ir.interp import evaluate
-from graphc.ir.types import F32, TensorType
+from graphc.ir.types import BF16, F16, F32, TensorType
 from graphc.ops.activations import Gelu, Swish
 from graphc.ops.attention import Attention
 from graphc.ops.base import Op
@@ -21,7 +21,7 @@ from graphc.ops.conv import Conv
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Pad, Reshape, Transpose
 from graphc.ops.norm import GroupNorm, LayerNorm, RMSNorm
-from graphc.ops.pointwise import Binary, Unary
+from graphc.ops.pointwise import Binary, Cast, Unary
 from graphc.ops.quantized import ScaledMatMul
 from graphc.ops.reduce import Reduce
 from graphc.ops.rotary import RotaryEmbedding
@@ -738,6 +738,33 @@ def test_the_code_is_compiled_once():
     products = load_own()
     assert products is not None
     assert load_own() is products
+
+
+@pytest.mark.parametrize("shape", [(1,), (15,), (16,), (3, 7, 5), (70_000,)])
+@pytest.mark.parametrize(("source", "target"), [(F32, F16), (F16, F32), (BF16, F32), (BF16, F16)])
+def test_numbers_of_another_type(source, target, shape):
+    """Each the nearest, ties to even, the smallest and those that are none too; by vectors and behind them, by two threads."""
+    graph = Graph()
+    x = graph.input("x", TensorType(source, shape))
+    graph.output(graph.add(Cast(target), [x]).output, "y")
+    count = np.prod(shape)
+    bits = RANDOM.integers(0, 2**32, count, np.uint64).astype(np.uint32 if source == F32 else np.uint16)
+    special = np.array(
+        [0, -0.0, np.inf, -np.inf, np.nan, 65504, 65519.9, 65520, 1e-8, 5.96e-8, 2.98e-8, 2.99e-8, 1 + 2**-11]
+    )
+    with np.errstate(all="ignore"):
+        values = bits.view(source)
+        values[: len(special)] = special.astype(source)[:count]
+        values = values.reshape(shape)
+        expected = values.astype(F32).astype(target)
+    executor = Executor(lower(graph), [], threads=2)
+    (found,) = executor.run({"x": values}, {})
+    (placed,) = executor.graphs
+    assert list(placed.own.values()) == ["cast"]
+    np.testing.assert_array_equal(np.isnan(found.astype(F32)), np.isnan(expected.astype(F32)))
+    there = ~np.isnan(expected.astype(F32))
+    unsigned = np.uint32 if target == F32 else np.uint16
+    np.testing.assert_array_equal(found[there].view(unsigned), expected[there].view(unsigned))
 
 
 STORED = [*sorted(QUANTIZED.keys() - GUIDED - {"IQ1_M", "IQ2_S"}), "F16", "BF16", "F32"]

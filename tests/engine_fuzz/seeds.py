@@ -65,7 +65,7 @@ OTHERS: dict[str, Arguments] = {
     **dict.fromkeys(("ggml_scale", "ggml_fill", "ggml_norm", "ggml_rms_norm"), lambda t: (t.x, 0.5)),
     "ggml_scale_bias": lambda t: (t.x, 0.5, 1.0),
     "ggml_cont": lambda t: (t.turned,),
-    "ggml_cast": lambda t: (t.x, F16),
+    **dict.fromkeys(("ggml_cast", "graphc_cast"), lambda t: (t.x, F16)),
     "ggml_reshape_1d": lambda t: (t.x, 960),
     "ggml_reshape_2d": lambda t: (t.x, 80, 12),
     "ggml_reshape_3d": lambda t: (t.x, 80, 6, 2),

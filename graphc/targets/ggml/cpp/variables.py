@@ -33,6 +33,7 @@ CALL_NAMES: Mapping[str, str] = {
     "graphc_sum_rows": "sum",
     "ggml_permute": "permuted",
     "ggml_cast": "copy",
+    "graphc_cast": "copy",
     "ggml_repeat_4d": "repeated",
     "graphc_linear": "product",
     "graphc_gated_linear": "product",

@@ -43,7 +43,7 @@ OPERANDS: Mapping[str, str] = {
 
 SHARED_ROLES = {"mask", "table", "rows", "cos", "sin"}
 
-MOVES = VIEWS | {"graphc_copy", "ggml_cast", "ggml_repeat_4d"}
+MOVES = VIEWS | {"graphc_copy", "ggml_cast", "graphc_cast", "ggml_repeat_4d"}
 """Calls that only move what they are given."""
 
 KINDS: Mapping[str, str] = {

@@ -174,7 +174,7 @@ def _copy(result: Tensor, a: Array) -> Array:
     return viewed(a, result.ne, a.element)
 
 
-@element("ggml_cast")
+@element("ggml_cast", "graphc_cast")
 def _cast(result: Tensor, a: Array, type: Constant) -> Array:
     dtype = DTYPES[result.type]
     return computed(result.ne, [a], lambda at: K.cast(a.element(at), dtype), 1, dtype)

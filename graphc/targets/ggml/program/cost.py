@@ -72,6 +72,7 @@ MOVES = {
     "ggml_im2col",
     "ggml_pad_ext",
     "graphc_copy",
+    "graphc_cast",
     "graphc_concat",
     "graphc_pad",
 }

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX, ActivationOrNone, Composite
+from graphc.targets.ggml.program.tensor import Constant
 
 FOLDER = Path(__file__).parents[1] / "project" / "graphc"
 
@@ -19,7 +20,7 @@ TENSOR = "struct ggml_tensor *"
 
 ACTIVATION = "const struct graphc_activation *"
 
-KINDS = {float: "float", int: "int", bool: "bool", ActivationOrNone: ACTIVATION}
+KINDS = {float: "float", int: "int", Constant: "int", bool: "bool", ActivationOrNone: ACTIVATION}
 """What C takes for a composite's numbers; for all else it takes a tensor."""
 
 PRODUCT = "product"

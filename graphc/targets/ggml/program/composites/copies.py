@@ -1,4 +1,4 @@
-"""Copies: of tensors in another order, joined, with zeros around them, and with each element repeated."""
+"""Copies: of tensors in another order, joined, with zeros around them, with each element repeated, and in another type."""
 
 from __future__ import annotations
 
@@ -11,6 +11,17 @@ from graphc.targets.ggml.program.tensor import Arg, Constant, Tensor
 def copy(call: Expansion, x: Tensor) -> Tensor:
     """x, contiguous."""
     return call("ggml_cont", x)
+
+
+@composite()
+def cast(call: Expansion, x: Tensor, type: Constant) -> Tensor:
+    """x in another type: float32, float16 and bfloat16."""
+    return call("ggml_cast", x, type)
+
+
+@raises(cast, "ggml_cast")
+def _cast(x: Tensor, type: Constant) -> Args | None:
+    return (x, type) if x.type in ("F32", "F16", "BF16") else None
 
 
 @composite()

@@ -112,13 +112,19 @@ static inline bool is_supported(const builder * b, const tensor * t) {
     return true;
 }
 
-/// A tensor of float32 that a function of ours computes, with a copy of these settings (of so many bytes, or none); NULL without memory.
-static inline tensor * computed(builder * b, ggml_custom_op_t function, const void * settings, size_t size, const int64_t * ne, tensor ** sources,
-                                int count) {
+/// A tensor of a type that a function of ours computes, with a copy of these settings (of so many bytes, or none); NULL without memory.
+static inline tensor * computed_as(builder * b, enum ggml_type type, ggml_custom_op_t function, const void * settings, size_t size,
+                                   const int64_t * ne, tensor ** sources, int count) {
     void * own = size > 0 ? keep(b, size) : NULL;
     if (size > 0 && own == NULL) return NULL;
     if (size > 0) memcpy(own, settings, size);
-    return b->ggml->custom_4d(b->context, GGML_TYPE_F32, ne[0], ne[1], ne[2], ne[3], sources, count, function, GGML_N_TASKS_MAX, own);
+    return b->ggml->custom_4d(b->context, type, ne[0], ne[1], ne[2], ne[3], sources, count, function, GGML_N_TASKS_MAX, own);
+}
+
+/// The same, of float32.
+static inline tensor * computed(builder * b, ggml_custom_op_t function, const void * settings, size_t size, const int64_t * ne, tensor ** sources,
+                                int count) {
+    return computed_as(b, GGML_TYPE_F32, function, settings, size, ne, sources, count);
 }
 
 /// A tensor times another, if there are both; and plus another, if there are both.

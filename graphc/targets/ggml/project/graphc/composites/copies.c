@@ -1,10 +1,17 @@
-// Copies: contiguous, joined, with zeros around them, and with each element repeated, by our own code where it is faster.
+// Copies: contiguous, joined, with zeros around them, with each element repeated, and in another type, by our own code where it is faster.
 
 #include "../composite.h"
 
 tensor * graphc_build_copy(builder * b, tensor * x) {
     if (b->own == NULL || !b->own->takes_permuted_copy(x)) return b->ggml->cont(b->context, x);
     return computed(b, b->own->permuted_copy, NULL, 0, x->ne, &x, 1);
+}
+
+tensor * graphc_build_cast(builder * b, tensor * x, int type) {
+    const enum ggml_type to = (enum ggml_type) type;
+    if (b->own == NULL || !b->own->takes_cast(x, to)) return b->ggml->cast(b->context, x, to);
+    const struct graphc_cast_settings settings = {b->ggml->get_type_traits(x->type), b->ggml->get_type_traits(to)};
+    return computed_as(b, to, b->own->cast, &settings, sizeof settings, x->ne, &x, 1);
 }
 
 /// At most MOST_SOURCES tensors as one, or two.

@@ -1,9 +1,10 @@
 // Copies: tensors joined along an axis, with zeros around them or with each element repeated, a row at a time, and tensors whose axes were
-// permuted, a square at a time.
+// permuted, a square at a time; and elements in another type, by vectors.
 // ggml copies all of them element by element.
 
 #include "copies.h"
 
+#include "readers.h"
 #include "tiles.h"
 
 #include <string.h>
@@ -63,6 +64,50 @@ void graphc_upscale(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         if (from == before) memcpy(to, to - count, count * sizeof(float));
         else for (int i = 0; i < count; ++i) to[i] = from[(int) ((float) i / scale[0])];
         before = from;
+    }
+}
+
+bool graphc_takes_cast(const struct ggml_tensor * x, enum ggml_type type) {
+    const bool number = x->type == GGML_TYPE_F32 || x->type == GGML_TYPE_F16 || x->type == GGML_TYPE_BF16;
+    if (!number || (type != GGML_TYPE_F32 && type != GGML_TYPE_F16)) return false;
+    size_t apart = x->type == GGML_TYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+    for (int axis = 0; axis < GGML_MAX_DIMS; apart *= x->ne[axis++]) {
+        if (x->ne[axis] != 1 && x->nb[axis] != apart) return false;
+    }
+    return true;
+}
+
+#if defined(__AVX2__) && defined(__F16C__)
+enum { NARROWS = true };
+
+static inline void narrow_vector(vector x, uint16_t * to) { __asm__("vcvtps2ph $0, %1, %0" : "=m"(*(uint16_t (*)[WIDTH]) to) : "v"(x)); }
+#else
+enum { NARROWS = false };
+
+static inline void narrow_vector(vector x, uint16_t * to) { (void) x, (void) to; }
+#endif
+
+/// Float32 as float16, each number the nearest.
+static void narrow(const struct ggml_type_traits * types, const float * from, int64_t count, uint16_t * to) {
+    int64_t i = 0;
+    for (; NARROWS && i + WIDTH <= count; i += WIDTH) narrow_vector(*(const unaligned *) (from + i), to + i);
+    types->from_float_ref(from + i, to + i, count - i);
+}
+
+void graphc_cast(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    enum { AT_ONCE = 2048 };  // a part of the first cache
+    const struct graphc_cast_settings * s = userdata;
+    const struct ggml_tensor * x = dst->src[0];
+    const int64_t count = elements(x), parts = parts_of(count, AT_ONCE);
+    const bool wide = x->type == GGML_TYPE_F32, widened = dst->type == GGML_TYPE_F32;
+    float workspace[AT_ONCE] __attribute__((aligned(64)));
+    for (int64_t part = parts * ith / nth; part < parts * (ith + 1) / nth; ++part) {
+        const int64_t first = part * AT_ONCE, some = min_of(count - first, AT_ONCE);
+        const float * numbers = (const float *) x->data + first;
+        float * to = widened ? (float *) dst->data + first : workspace;
+        if (!wide) widen(x->type, s->from, (const uint16_t *) x->data + first, some, to), numbers = to;
+        if (!widened) narrow(s->to, numbers, some, (uint16_t *) dst->data + first);
+        else if (wide) memcpy(to, numbers, some * sizeof(float));
     }
 }
 

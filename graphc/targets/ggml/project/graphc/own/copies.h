@@ -1,6 +1,6 @@
 #pragma once
 
-// Copies of float32: of tensors in another order, joined, with zeros around them, and with each element repeated.
+// Copies of float32: of tensors in another order, joined, with zeros around them, and with each element repeated; and in another type.
 
 #include "turns.h"
 
@@ -35,6 +35,17 @@ GRAPHC_API bool graphc_takes_upscale(const struct ggml_tensor * x);
 
 /// What `ggml_interpolate` gives for src[0] by its nearest elements: the same ones.
 GRAPHC_API void graphc_upscale(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// The settings of a copy in another type: its userdata. What `ggml_get_type_traits` has for the two types.
+struct graphc_cast_settings {
+    const struct ggml_type_traits * from, * to;
+};
+
+/// True if `graphc_cast` gives a tensor, of float32, float16 or bfloat16, the type float32 or float16, faster than ggml does.
+GRAPHC_API bool graphc_takes_cast(const struct ggml_tensor * x, enum ggml_type type);
+
+/// What `ggml_cast` gives for src[0], and the type of dst.
+GRAPHC_API void graphc_cast(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// True if `graphc_permuted_copy` copies a tensor of which the first axis is not the one along which elements lie one after the other.
 GRAPHC_API bool graphc_takes_permuted_copy(const struct ggml_tensor * x);
