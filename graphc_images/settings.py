@@ -295,6 +295,7 @@ def _short(value: object) -> str:
 AT_LEAST_ONE = "a whole number from 1"
 SHARE = "a number from 0 to 1"
 POSITIVE = "a number from 0"
+GUIDANCE = "a number from -10000 to 10000"
 INFINITE = math.inf
 RANGES: dict[str, tuple[float, float, str]] = {
     "width": (8, 2**16, "a number of pixels from 8"),
@@ -302,7 +303,7 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "batch_size": (1, 2**10, AT_LEAST_ONE),
     "batches": (1, 2**20, AT_LEAST_ONE),
     "steps": (1, 2**14, AT_LEAST_ONE),
-    "cfg_scale": (-1e4, 1e4, "a number from -10000 to 10000"),
+    "cfg_scale": (-1e4, 1e4, GUIDANCE),
     "guidance": (0, 1e4, POSITIVE),
     "seed": (-1, LARGEST_SEED, "a seed: -1 for any, else from 0 to 4294967295"),
     "subseed": (-1, LARGEST_SEED, "a seed: -1 for any, else from 0 to 4294967295"),
@@ -326,7 +327,7 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "cfg_norm": (0, 100, POSITIVE),
     "perp_neg": (0, 100, POSITIVE),
     "epsilon_scaling": (0.5, 2, "a number from 0.5 to 2"),
-    "image_cfg_scale": (-1e4, 1e4, "a number from -10000 to 10000"),
+    "image_cfg_scale": (-1e4, 1e4, GUIDANCE),
     "pag_scale": (0, 100, "a number from 0 to 100"),
     "slg_scale": (0, 100, "a number from 0 to 100"),
     "slg_layers": (0, 1000, "a number of a layer"),
@@ -344,7 +345,7 @@ RANGES: dict[str, tuple[float, float, str]] = {
     "hires_height": (8, 2**16, "a number of pixels from 8"),
     "hires_steps": (1, 2**14, AT_LEAST_ONE),
     "hires_denoising_strength": (0, 1, SHARE),
-    "hires_cfg_scale": (-1e4, 1e4, "a number from -10000 to 10000"),
+    "hires_cfg_scale": (-1e4, 1e4, GUIDANCE),
     "hires_guidance": (0, 1e4, POSITIVE),
     "beta_alpha": (0.01, 100, "a number from 0.01 to 100"),
     "beta_beta": (0.01, 100, "a number from 0.01 to 100"),

@@ -20,6 +20,7 @@ from graphc.targets.ggml.program.composites.composite import RAISED, RAISED_LAST
 from graphc.targets.ggml.program.program import Output, Program
 from graphc.targets.ggml.program.sections import Section
 from graphc.targets.ggml.program.tensor import Tensor
+from graphc.targets.ggml.program.verify import check_signature
 from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address
 from graphc.targets.ggml.run.executor import Executor
 from graphc.targets.ggml.run.graph import most_tensors
@@ -398,6 +399,12 @@ def described(graph) -> Counter:
         (shown(node), tuple(node.contents.op_params), tuple(shown(each) for each in node.contents.src if each))
         for node in nodes
     )
+
+
+@pytest.mark.parametrize("function", COMPOSITES)
+def test_a_file_may_have_each(function):
+    for call in alone(function).calls:
+        check_signature(call.function, call.args)
 
 
 @pytest.mark.parametrize("function", COMPOSITES)

@@ -32,7 +32,9 @@ _KINDS: dict[Any, tuple[str, Any]] = {
     ctypes.c_float: ("a number", lambda arg: isinstance(arg, float) or _int32(arg)),
     ctypes.c_bool: ("true or false", lambda arg: isinstance(arg, bool)),
 }
-_NUMBERS = {float: ctypes.c_float, int: ctypes.c_int, bool: ctypes.c_bool, ActivationOrNone: ctypes.c_bool}
+_NUMBERS = {
+    float: ctypes.c_float, int: ctypes.c_int, Constant: ctypes.c_int, bool: ctypes.c_bool, ActivationOrNone: ctypes.c_bool,
+}  # fmt: skip
 _TENSOR = ("a tensor", lambda arg: arg is None or isinstance(arg, Tensor))
 _OPERAND = ("a tensor", lambda arg: isinstance(arg, Tensor))
 _IMAGES = 12

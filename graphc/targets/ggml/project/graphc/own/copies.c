@@ -68,13 +68,9 @@ void graphc_upscale(struct ggml_tensor * dst, int ith, int nth, void * userdata)
 }
 
 bool graphc_takes_cast(const struct ggml_tensor * x, enum ggml_type type) {
-    const bool number = x->type == GGML_TYPE_F32 || x->type == GGML_TYPE_F16 || x->type == GGML_TYPE_BF16;
-    if (!number || (type != GGML_TYPE_F32 && type != GGML_TYPE_F16)) return false;
-    size_t apart = x->type == GGML_TYPE_F32 ? sizeof(float) : sizeof(uint16_t);
-    for (int axis = 0; axis < GGML_MAX_DIMS; apart *= x->ne[axis++]) {
-        if (x->ne[axis] != 1 && x->nb[axis] != apart) return false;
-    }
-    return true;
+    const bool halves = x->type == GGML_TYPE_F16 || x->type == GGML_TYPE_BF16;
+    const bool known = (halves || x->type == GGML_TYPE_F32) && (type == GGML_TYPE_F32 || type == GGML_TYPE_F16);
+    return known && x->type != type && is_packed(x, 1, halves ? sizeof(uint16_t) : sizeof(float));
 }
 
 #if defined(__AVX2__) && defined(__F16C__)
@@ -107,7 +103,6 @@ void graphc_cast(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
         float * to = widened ? (float *) dst->data + first : workspace;
         if (!wide) widen(x->type, s->from, (const uint16_t *) x->data + first, some, to), numbers = to;
         if (!widened) narrow(s->to, numbers, some, (uint16_t *) dst->data + first);
-        else if (wide) memcpy(to, numbers, some * sizeof(float));
     }
 }
 

@@ -41,7 +41,7 @@ struct graphc_cast_settings {
     const struct ggml_type_traits * from, * to;
 };
 
-/// True if `graphc_cast` gives a tensor, of float32, float16 or bfloat16, the type float32 or float16, faster than ggml does.
+/// True if `graphc_cast` gives a tensor, of float32, float16 or bfloat16, another type, float32 or float16, faster than ggml does.
 GRAPHC_API bool graphc_takes_cast(const struct ggml_tensor * x, enum ggml_type type);
 
 /// What `ggml_cast` gives for src[0], and the type of dst.
