@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import test_pointwise_kernels
 import test_weights_in_blocks
+from exported_models import engine_of
 from test_attention_kernel import attended
 from test_contraction import STEP, drawn, product
 from test_elements import agree
@@ -22,6 +23,7 @@ from graphc.ir import TensorType
 from graphc.ir.interp import bound
 from graphc.ir.types import BOOL, F16, F32, F64, I64
 from graphc.kernels.gpu.evaluate import FUNCTIONS
+from graphc.kernels.gpu.forms import Spirv
 from graphc.kernels.gpu.instructions import INSTRUCTIONS
 from graphc.kernels.gpu.interpret import interpret
 from graphc.kernels.gpu.launch import grid
@@ -32,6 +34,9 @@ from graphc.kernels.gpu.skeletons.pointwise import pointwise
 from graphc.kernels.gpu.tile import Builder, TileKernel
 from graphc.kernels.nest import Nest, nest
 from graphc.kernels.scalar import Kernel, Scalar, make, variable
+from graphc.shapes import integer
+from graphc.targets.ggml.engine import read_engine
+from graphc.targets.ggml.generate.generate import generated
 
 K = Kernel(())
 COUNT = 1000
@@ -161,6 +166,23 @@ def test_products_of_blocks(device: lavapipe.Vulkan, tile: str, type: str, sizes
     interpreted, found = both_ways(device, steps, {"m": sizes[0]})
     assert np.abs(interpreted - expected).max() < 2e-6 * np.abs(expected).max()
     assert np.abs(interpreted - found).max() < 2e-6 * np.abs(expected).max()
+
+
+def test_kernels_of_a_unet_round_as_they_say(device: lavapipe.Vulkan, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """One of each kind that a U-Net has in float16, with the same numbers: sums differ by their order alone, and what is stored
+    as float16 is the same but where it was nearly in the middle of two. So what error such a model has is not this device's."""
+    engine, *_ = engine_of(tmp_path_factory, "sd15_unet_small")
+    form = Spirv(device.lanes, abilities=frozenset(("int64", "float64", "layout")), threads=1024, matrices=((8, 8, 8),))
+    kernels = [each.kernel for each in generated(read_engine(engine)[0], fast=True, form=form).kernels.values()]
+    kinds = {(each.name.rstrip("_0123456789"), *(it.dtype for it in each.tensors)): each for each in kernels}
+    assert len(kinds) > 20
+    for number, kernel in enumerate(kinds.values()):
+        arrays = [drawn((integer(each.size, {}),), each.dtype, number) for each in kernel.tensors]
+        expected, found = (each.astype(F64) for each in both_ways(device, [(kernel, arrays)], {}))
+        order = 2e-6 * np.abs(expected).max()
+        step = np.spacing(np.abs(expected).astype(F16)).astype(F64) if arrays[-1].dtype == F16 else 0
+        assert (np.abs(expected - found) <= order + step).all(), kernel.name
+        assert arrays[-1].dtype != F16 or (expected == found).mean() > 0.99, kernel.name
 
 
 def test_vulkan_has_no_tf32() -> None:
