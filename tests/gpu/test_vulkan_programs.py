@@ -30,7 +30,7 @@ from graphc.targets.ggml.generate.generate import generated
 DEVICE = "lavapipe0"
 BOUND = 3e-6
 HALF_BOUND = 4e-3
-"""Of a small U-Net in float16: kernels of CUDA have up to 3.3e-3, PyTorch has up to 3.4e-3, and rounded operands of products alone
+"""Of a small U-Net in float16: CUDA's kernels have up to 3.3e-3, PyTorch has up to 3.4e-3, and rounded operands of products alone
 have up to 1.8e-3. That each kernel rounds as it says is held in `test_spirv.py`."""
 X = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
 
