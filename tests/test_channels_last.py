@@ -52,6 +52,13 @@ class Some:
         y = self.b.call("ggml_conv_2d_dw_direct", kernel, x, stride, stride, pad, pad, 1, 1, rank=4)
         return self.ended(y, activation, bias)
 
+    def groups(
+        self, x, channels: int, groups: int, size: int = 3, stride: int = 1, dilation: int = 1, activation: str = ""
+    ):
+        kernel, pad = self.weight(channels, x.ne[2] // groups, size, size), size // 2
+        y = self.b.conv_2d(x, kernel, (stride, stride), (dilation, dilation), (pad, pad), groups)
+        return self.ended(y, activation, bias=True)
+
     def ended(self, y, activation: str, bias: bool):
         y = self.b.binary("ggml_add", y, self.weight(1, y.ne[2], 1, 1)) if bias else y
         if activation == "clip":
@@ -72,7 +79,7 @@ class Some:
     def check(self, atol: float = 1e-5) -> None:
         """With any number of threads the same bits, and ggml's numbers but for rounding."""
         for found, expected in zip(self.run(), self.run(own=False), strict=True):
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=atol)
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=atol * max(1, np.abs(expected).max() / 30))
         for threads in (1, 3, 8):
             for found, again in zip(self.run(), self.run(threads), strict=True):
                 np.testing.assert_array_equal(found, again)
@@ -423,3 +430,54 @@ def test_largest_elements_of_windows(alone):
     some.check(1e-4)
     (found, *_) = some.run(x=np.full((2, 3, 45, 38), np.nan, F32))
     assert np.isnan(found).all()
+
+
+@pytest.mark.parametrize("around", [True, False], ids=["last", "planes"])
+@pytest.mark.parametrize(
+    ("shape", "channels", "groups", "size", "stride", "dilation", "activation"),
+    [
+        ((1, 64, 14, 14), 64, 32, 3, 1, 1, "ggml_relu"),  # of 2 channels, 4 and 8: vectors of several groups
+        ((2, 128, 15, 13), 128, 32, 3, 2, 1, "ggml_relu"),
+        ((1, 72, 9, 30), 72, 9, 3, 1, 2, "clip"),
+        ((3, 40, 7, 7), 40, 10, 5, 1, 1, "ggml_silu"),  # a vector that overlaps
+        ((2, 128, 12, 10), 128, 8, 3, 2, 1, "ggml_relu"),  # of 16: a product for each group
+        ((1, 96, 11, 11), 96, 2, 3, 1, 1, ""),
+        ((2, 400, 6, 5), 800, 2, 3, 1, 1, "ggml_silu"),  # sums of several parts, and more columns than a unit has
+        ((1, 30, 9, 9), 20, 10, 3, 1, 1, "clip"),  # groups that become narrower
+        ((1, 24, 8, 8), 96, 24, 3, 1, 1, "ggml_relu"),  # of one channel, which becomes several
+        ((2, 48, 10, 10), 96, 4, 1, 1, 1, ""),  # of 1 x 1
+        ((1, 32, 1, 1), 32, 8, 3, 1, 1, ""),  # most of the kernel meets nothing
+    ],
+)
+def test_convolutions_in_groups(shape, channels, groups, size, stride, dilation, activation, around):
+    some = Some()
+    x = some.input("x", *shape)
+    if around:
+        x = some.conv(some.each(x), shape[1], activation="ggml_relu")
+    y = some.groups(x, channels, groups, size, stride, dilation, activation)
+    some.output(some.conv(y, 16) if around else y)
+    functions = some.functions()
+    assert ("graphc_conv_2d" in functions, "ggml_im2col" in functions) == (not around, False)
+    some.check(atol=2e-5)
+
+
+def test_what_is_added_to_groups_as_images_keeps_planes():
+    some = Some()
+    x = some.conv(some.each(some.input("x", 2, 32, 9, 9)), 32)
+    y = some.b.binary("ggml_add", some.groups(x, 32, 8), some.input("other", 2, 32, 9, 9))
+    some.output(some.conv(y, 16))
+    assert "graphc_conv_2d" in some.functions()
+    some.check()
+
+
+def test_an_infinity_stays_in_its_group():
+    some = Some()
+    some.output(some.conv(some.groups(some.conv(some.each(some.input("x", 1, 32, 9, 9)), 32), 32, 8), 16))
+    some.output(some.groups(some.input("z", 1, 32, 9, 9), 32, 8))
+    planes = some.inputs["z"].copy()
+    planes[0, 5, 4, 4] = np.inf
+    found = some.run(z=planes)[1]
+    expected = some.run(own=False, z=planes)[1]
+    np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected))
+    assert np.isfinite(found[0, :4]).all()
+    assert np.isfinite(found[0, 8:]).all()

@@ -15,7 +15,8 @@ def network():
     torch.manual_seed(0)
     layers = [
         torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.SiLU(), torch.nn.Conv2d(8, 8, 3, stride=2, padding=1),
-        torch.nn.Conv2d(8, 8, 5, padding=2, groups=8), torch.nn.Conv2d(8, 6, (1, 3), padding=(0, 1)),
+        torch.nn.Conv2d(8, 8, 5, padding=2, groups=8), torch.nn.Conv2d(8, 8, 3, padding=1, groups=2),
+        torch.nn.Conv2d(8, 6, (1, 3), padding=(0, 1)),
         torch.nn.Upsample(scale_factor=2), torch.nn.Conv2d(6, 4, 3, padding=2, dilation=2), torch.nn.Conv2d(4, 3, 1),
     ]  # fmt: skip
     return torch.nn.Sequential(*layers).eval()

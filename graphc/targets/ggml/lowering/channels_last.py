@@ -63,9 +63,18 @@ def _is_each_channel(call: Call) -> bool:
     )
 
 
+def _is_in_groups(call: Call) -> bool:
+    """True for a convolution in groups of channels, to which nothing but a vector is added."""
+    if call.function != "graphc_conv_2d" or len(call.args) != 11:
+        return False
+    kernel, image, bias = call.args[:3]
+    vector = bias is None or (isinstance(bias, Tensor) and bias.contiguous)
+    return vector and _tensor(kernel).contiguous and _tensor(kernel).ne[2] != _tensor(image).ne[2]
+
+
 def _is_point(call: Call) -> bool:
     """True for a convolution of 1 x 1 to which whole images may be added."""
-    if call.function != "graphc_conv_2d":
+    if call.function != "graphc_conv_2d" or _is_in_groups(call):
         return False
     kernel, _, bias, *settings = call.args[:9]
     sums = call.args[11:]
@@ -77,7 +86,7 @@ def _is_point(call: Call) -> bool:
 
 def _makes_it(call: Call) -> bool:
     """True for a convolution of planes that can have its result's channels last, if Winograd's is not faster."""
-    if call.function != "graphc_conv_2d" or len(call.args) != 11 or _is_point(call):
+    if call.function != "graphc_conv_2d" or len(call.args) != 11 or _is_point(call) or _is_in_groups(call):
         return False
     kernel, _, bias, *strides = call.args[:5]
     return strides != [1, 1] and all(
@@ -87,7 +96,7 @@ def _makes_it(call: Call) -> bool:
 
 def _is_window(call: Call) -> bool:
     """True for a convolution of 3 x 3 by Winograd's in either order: images are not large, and nothing but a vector is added."""
-    if call.function != "graphc_conv_2d" or len(call.args) != 11:
+    if call.function != "graphc_conv_2d" or len(call.args) != 11 or _is_in_groups(call):
         return False
     kernel, bias, (s0, s1, _, _, d0, d1) = _tensor(call.args[0]), call.args[2], call.args[3:9]
     (width, height), (*size, inner, outer) = call.result.ne[:2], kernel.ne
@@ -142,7 +151,7 @@ class _Layouts:
             return self._is_pool(call) and all(map(self._takes_either, self.readers.get(index, ())))
         if result.type != "F32":
             return False
-        if _is_each_channel(call) or _is_point(call) or _is_window(call):
+        if any(is_kind(call) for is_kind in (_is_each_channel, _is_in_groups, _is_point, _is_window)):
             return True
         first = call.args[0] if call.args else None
         if not isinstance(first, Tensor):
@@ -251,7 +260,8 @@ class _Layouts:
             return False
         readers = self.readers.get(index, [])
         return all(
-            _is_each_channel(self.old.calls[each]) or (each in self.last and _makes_it(self.old.calls[each]))
+            _is_each_channel(self.old.calls[each])
+            or (each in self.last and (_makes_it(self.old.calls[each]) or _is_in_groups(self.old.calls[each])))
             for each in readers
         )
 

@@ -13,14 +13,11 @@ from graphc.targets.ggml.program.program import Call, Program
 from graphc.targets.ggml.program.prune import Pruning
 from graphc.targets.ggml.program.tensor import Arg, Tensor
 
-CONVOLUTIONS = ("ggml_conv_2d", "ggml_conv_2d_direct", "ggml_conv_2d_dw_direct")
-"""Calls of a kernel, a picture, and strides, pads and dilations of x and y."""
+PADS = {"ggml_conv_2d": 4, "ggml_conv_2d_direct": 4, "ggml_conv_2d_dw_direct": 4, "graphc_conv_2d": 5}
+"""Calls of a kernel and a picture, and which of their arguments is the pad of x; that of y is next."""
 
 AXES = {"x": 0, "y": 1}
 """ggml's axes of a picture."""
-
-PADS = 4
-"""Which argument of a convolution is the pad of x; that of y is next."""
 
 
 def circular(program: Program, axes: Collection[str]) -> Program:
@@ -50,16 +47,16 @@ class _Circular(Pruning):
 
     def prepared(self, result: Program, call: Call, args: tuple[Arg, ...]) -> tuple[Arg, ...]:
         """The arguments of a convolution whose picture has its other end around it, and which adds no zeros there."""
-        if call.function not in CONVOLUTIONS:
+        if call.function not in PADS:
             return args
-        picture, given = args[1], list(args)
+        picture, given, pad_of_x = args[1], list(args), PADS[call.function]
         assert isinstance(picture, Tensor)
         for axis in self.axes:
-            pad = given[PADS + axis]
+            pad = given[pad_of_x + axis]
             assert isinstance(pad, int)
             if pad:
                 picture = _around(result, call, picture, axis, pad)
-                given[PADS + axis], self.changed = 0, True
+                given[pad_of_x + axis], self.changed = 0, True
         given[1] = picture
         return tuple(given)
 

@@ -46,27 +46,16 @@ class ImageCalls:
         return self.call("ggml_pad_ext", self.rows(x), *pads, rank=x.rank) if any(pads) else x
 
     def conv_2d(self, x: Tensor, w: Tensor, strides: Pair, dilations: Pair, pads: Pair, group: int) -> Tensor:
-        """A convolution with the same padding at both ends."""
+        """A convolution with the same padding at both ends, of all channels, or in groups of them."""
         x, w = self.cont(x), self.cont(w)
         settings = [setting[axis] for setting in (strides, pads, dilations) for axis in (1, 0)]
         channels = w.shape[0]
         if group != 1 and group == channels == x.shape[1]:
             return self.call("ggml_conv_2d_dw_direct", w, x, *settings, rank=4)
         if group != 1:
-            return self.conv_grouped(x, w, settings, group)
+            return self.call("graphc_conv_2d", w, x, None, *settings, False, False, rank=4)
         function = "ggml_conv_2d_direct" if needs_direct(w, x, settings) else "ggml_conv_2d"
         return self.call(function, w, x, *settings, rank=4)
-
-    def conv_grouped(self, x: Tensor, w: Tensor, settings: Sequence[int], group: int) -> Tensor:
-        """A convolution in groups of channels: columns of each group, and a batched product."""
-        batch, channels, height, width = x.shape
-        apart = self.reshape(x, (batch * group, channels // group, height, width))
-        columns = self.call("ggml_im2col", w, apart, *settings, True, Constant("GGML_TYPE_F32"), rank=4)
-        rows, line, size = columns.shape[1:]
-        kernels = self.reshape(w, (1, group, w.shape[0] // group, size))
-        kernels = self.expand(kernels, (batch, group, w.shape[0] // group, size))
-        y = self.call("ggml_mul_mat", self.reshape(columns, (batch, group, rows * line, size)), kernels, rank=4)
-        return self.reshape(y, (batch, w.shape[0], rows, line))
 
     def conv_3d(
         self, x: Tensor, w: Tensor, batch: Dim, strides: Sequence[int], dilations: Sequence[int], pads: Sequence[int]

@@ -221,11 +221,13 @@ def shared_batch(entry: Scalar, few: Dim, many: Dim) -> Scalar:
 def convolution(
     g: Generator, result: Tensor, kernel: Array, image: Array, bias: Array | None, s0: int, s1: int, p0: int, p1: int, d0: int,
     d1: int, direct: bool, activation: ActivationOrNone, *sums: Array,
-) -> Array:  # fmt: skip
-    """`graphc_conv_2d`."""
+) -> Array | None:  # fmt: skip
+    """`graphc_conv_2d`, unless it is in groups."""
     wide_taps, high_taps, channels, results = kernel.ne
     if not isinstance(wide_taps, int) or not isinstance(high_taps, int):
         raise NotGenerated("a kernel whose size is not known")
+    if channels != image.ne[2]:
+        return None  # its columns are computed as they are multiplied
     width, height = conv_sizes(kernel.ne, image.ne, (s0, s1, p0, p1, d0, d1))
     count = image.ne[3]
     pixels: Quad = (width, height, count, 1)

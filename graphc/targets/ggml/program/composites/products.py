@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from graphc.targets.ggml.program.composites.activations import activated
 from graphc.targets.ggml.program.composites.composite import ActivationOrNone, Expansion, along_channels, composite
+from graphc.targets.ggml.program.rules import require
 from graphc.targets.ggml.program.tensor import Constant, Tensor
 
 SUMS = {"sums": "ggml_add"}
@@ -53,9 +54,9 @@ def conv_2d(
 ) -> Tensor:  # fmt: skip
     """The convolution of images [N, C, H, W] with kernels [C_out, C, KH, KW], by strides, pads and dilations of x and y, plus a
     bias [C_out], plus each of `sums`, which broadcast to it; an activation of that. It is `direct` where a matrix of columns may
-    be too large."""
+    be too large. Kernels of fewer channels are those of groups: each meets its own channels of the image."""
     bias = along_channels(call, bias)
-    found = call("ggml_conv_2d_direct" if direct else "ggml_conv_2d", kernel, image, s0, s1, p0, p1, d0, d1)
+    found = _convolution(call, kernel, image, (s0, s1, p0, p1, d0, d1), direct)
     return summed(call, found, (bias, *sums), activation)
 
 
@@ -104,10 +105,37 @@ def _last(
     planes = planes if planes.contiguous else call("ggml_cont", planes)
     if (p0, p1) != (q0, q1):
         planes, p0, p1 = call("ggml_pad_ext", planes, p0, q0, p1, q1, 0, 0, 0, 0), 0, 0
-    alone = kernel.ne[2] == 1 != image.ne[0]
-    function = "ggml_conv_2d_dw_direct" if alone else "ggml_conv_2d_direct" if direct else "ggml_conv_2d"
-    found = call(function, kernel, planes, *strides, p0, p1, *dilations)
+    found = _convolution(call, kernel, planes, (*strides, p0, p1, *dilations), direct)
     return summed(call, call("ggml_cont", call("ggml_permute", found, 1, 2, 0, 3)), (bias,), activation)
+
+
+def _convolution(call: Expansion, kernel: Tensor, image: Tensor, settings: tuple[int, ...], direct: bool) -> Tensor:
+    """A convolution of planes: of all channels, of each by itself, or in groups."""
+    channels = image.ne[2]
+    if kernel.ne[2] == channels:
+        return call("ggml_conv_2d_direct" if direct else "ggml_conv_2d", kernel, image, *settings)
+    if kernel.ne[2] == 1 and kernel.ne[3] == channels:
+        return call("ggml_conv_2d_dw_direct", kernel, image, *settings)
+    return _in_groups(call, kernel, image, settings)
+
+
+def _in_groups(call: Expansion, kernel: Tensor, image: Tensor, settings: tuple[int, ...]) -> Tensor:
+    """A convolution in groups of channels: the columns of each group, and a product of many matrices."""
+    width, height, channels, count = image.ne
+    _, _, inner, outer = kernel.ne
+    whole = isinstance(channels, int) and isinstance(inner, int) and isinstance(outer, int) and inner > 0
+    groups = channels // inner
+    require(
+        whole and channels % inner == 0 and outer % groups == 0, f"{channels} channels for kernels of {inner} in groups"
+    )
+    apart = call("ggml_reshape_4d", image, width, height, inner, groups * count)
+    columns = call("ggml_im2col", kernel, apart, *settings, True, Constant("GGML_TYPE_F32"))
+    depth, across, down, _ = columns.ne
+    columns = call("ggml_reshape_4d", columns, depth, across * down, groups, count)
+    kernels = call("ggml_reshape_4d", kernel, depth, outer // groups, groups, 1)
+    if count != 1:
+        kernels = call("ggml_repeat_4d", kernels, *kernels.ne[:3], count)
+    return call("ggml_reshape_4d", call("ggml_mul_mat", columns, kernels), across, down, outer, count)
 
 
 def summed(call: Expansion, found: Tensor, sums: Iterable[Tensor | None], activation: ActivationOrNone) -> Tensor:

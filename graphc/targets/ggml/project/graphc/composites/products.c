@@ -132,9 +132,25 @@ static struct graphc_conv_2d_settings settings_of(const struct strides * s, cons
     return settings;
 }
 
-/// A convolution of ggml's, whose pads are the same before and behind.
+/// A convolution in groups of channels: the columns of each group, and a product of many matrices.
+static tensor * in_groups(builder * b, tensor * kernel, tensor * image, struct strides s) {
+    const struct graphc_ggml * ggml = b->ggml;
+    const int64_t * k = kernel->ne, * size = image->ne, groups = size[2] / k[2], count = size[3];
+    tensor * apart = ggml->reshape_4d(b->context, image, size[0], size[1], k[2], groups * count);
+    tensor * columns = ggml->im2col(b->context, kernel, apart, s.s0, s.s1, s.p0, s.p1, s.d0, s.d1, true, GGML_TYPE_F32);
+    const int64_t depth = columns->ne[0], across = columns->ne[1], down = columns->ne[2];
+    tensor * kernels = ggml->reshape_4d(b->context, kernel, depth, k[3] / groups, groups, 1);
+    if (count != 1) kernels = ggml->repeat_4d(b->context, kernels, depth, k[3] / groups, groups, count);
+    columns = ggml->reshape_4d(b->context, columns, depth, across * down, groups, count);
+    return ggml->reshape_4d(b->context, ggml->mul_mat(b->context, columns, kernels), across, down, k[3], count);
+}
+
+/// A convolution of ggml's, whose pads are the same before and behind: by this function if it is of all channels together.
 static tensor * by_ggml(builder * b, convolution * function, tensor * kernel, tensor * image, struct strides s) {
     if (s.p0 != s.q0 || s.p1 != s.q1) image = b->ggml->pad_ext(b->context, image, s.p0, s.q0, s.p1, s.q1, 0, 0, 0, 0), s.p0 = s.p1 = 0;
+    const bool together = kernel->ne[2] == image->ne[2], each_alone = kernel->ne[2] == 1 && kernel->ne[3] == image->ne[2];
+    if (!together && !each_alone) return in_groups(b, kernel, image, s);
+    if (!together) function = b->ggml->conv_2d_dw_direct;
     return function(b->context, kernel, image, s.s0, s.s1, s.p0, s.p1, s.d0, s.d1);
 }
 
@@ -176,7 +192,8 @@ tensor * graphc_build_conv_2d(builder * b, tensor * kernel, tensor * image, tens
     int64_t ne[] = {0, 0, k[3], image->ne[3]};
     struct graphc_conv_2d_settings settings = settings_of(&strides, k, image->ne, ne);
     const size_t columns = sizeof(float) * (size_t) (ne[0] * ne[1] * ne[3] * k[0] * k[1] * k[2]);
-    const bool fits = (int64_t) sizeof(float) * (k[0] * k[1] * k[2] + k[3]) <= DIRECT_WORKSPACE;
+    const bool whole = k[2] == image->ne[2];  // not in groups
+    const bool fits = whole && (int64_t) sizeof(float) * (k[0] * k[1] * k[2] + k[3]) <= DIRECT_WORKSPACE;
     bool wanted = direct;
     if (b->own != NULL && same(chosen_way, "direct") && kernel->type == GGML_TYPE_F32 && fits) {
         wanted = true, way = "direct";
@@ -193,7 +210,7 @@ tensor * graphc_build_conv_2d(builder * b, tensor * kernel, tensor * image, tens
         found = by_ggml(b, b->ggml->conv_2d_direct, kernel, image, strides);
         if (!direct && !is_supported(b, found)) found = NULL;
     }
-    if (b->devices > 0) way = found != NULL ? "direct" : "columns";
+    if (b->devices > 0 && whole) way = found != NULL ? "direct" : "columns";
     if (found == NULL) found = by_ggml(b, b->ggml->conv_2d, kernel, image, strides);
     if (way != NULL) take_way(b, key, way);
     return with_tail(b, found, tail);
@@ -206,7 +223,7 @@ tensor * graphc_build_conv_2d_dw(builder * b, tensor * kernel, tensor * image, t
     int64_t ne[] = {0, 0, image->ne[2], image->ne[3]};
     struct graphc_conv_2d_settings settings = settings_of(&strides, kernel->ne, image->ne, ne);
     if (b->own == NULL || !b->own->takes_conv_2d_dw(kernel, image, &settings)) {
-        return with_tail(b, by_ggml(b, b->ggml->conv_2d_dw_direct, kernel, image, strides), tail);
+        return with_tail(b, by_ggml(b, b->ggml->conv_2d, kernel, image, strides), tail);
     }
     tensor * sources[] = {kernel, image};
     return computed_with_tail(b, b->own->conv_2d_dw, &settings, sizeof settings, &settings.activation, ne, sources, 2, true, tail);
@@ -216,25 +233,23 @@ tensor * graphc_build_conv_2d_last(builder * b, tensor * kernel, tensor * image,
                                    int d0, int d1, bool direct, const struct graphc_activation * activation) {
     const struct tail tail = {bias, NULL, 0, activation};
     const struct strides strides = {s0, s1, p0, p1, q0, q1, d0, d1};
-    const bool alone = kernel->ne[2] == 1 && image->ne[0] != 1;  // each channel by itself
     int64_t ne[] = {kernel->ne[3], 0, 0, image->ne[3]};
     struct graphc_conv_2d_settings settings = settings_of(&strides, kernel->ne, image->ne + 1, ne + 1);
     settings.types = b->ggml->get_type_traits(kernel->type);
-    bool own = b->own != NULL;
-    if (own) own = alone ? b->own->takes_conv_2d_dw_last(kernel, image) : b->own->takes_conv_2d_last(kernel, image, &settings);
-    if (!own) {
-        convolution * function = alone ? b->ggml->conv_2d_dw_direct : direct ? b->ggml->conv_2d_direct : b->ggml->conv_2d;
+    const bool few = b->own != NULL && kernel->ne[2] != image->ne[0] && b->own->takes_conv_2d_dw_last(kernel, image);  // channels of a group
+    if (b->own == NULL || (!few && !b->own->takes_conv_2d_last(kernel, image, &settings))) {
         tensor * planes = b->ggml->permute(b->context, image, 2, 0, 1, 3);
         if (!b->ggml->is_contiguous(planes)) planes = b->ggml->cont(b->context, planes);
+        convolution * function = direct ? b->ggml->conv_2d_direct : b->ggml->conv_2d;
         tensor * found = b->ggml->permute(b->context, by_ggml(b, function, kernel, planes, strides), 1, 2, 0, 3);
         return with_tail(b, b->ggml->cont(b->context, found), tail);
     }
-    settings.pairs = !alone && b->ggml->is_contiguous(image) && rounds(b, kernel);
+    settings.pairs = !few && b->ggml->is_contiguous(image) && rounds(b, kernel);
     tensor * sources[] = {kernel, image, NULL};
     const bool winograd = b->own->takes_winograd_last(kernel, image, &settings);
     const int64_t elements = winograd ? b->own->winograd_last_size(kernel, image, &settings, b->threads) : 0;
     if (winograd && !transformed_before(b, b->own->winograd_last_operands, elements, &settings, sources)) return NULL;
-    ggml_custom_op_t function = winograd ? b->own->winograd_last : alone ? b->own->conv_2d_dw_last : b->own->conv_2d_last;
+    ggml_custom_op_t function = winograd ? b->own->winograd_last : few ? b->own->conv_2d_dw_last : b->own->conv_2d_last;
     return computed_with_tail(b, function, &settings, sizeof settings, &settings.activation, ne, sources, winograd ? 3 : 2, false, tail);
 }
 

@@ -9,6 +9,7 @@
 enum {
     SIDE = WIDTH == 16 ? 4 : 2,  // pixels that are computed together
     MOST_VECTORS = 4,             // vectors of channels that are
+    MOST_OF_GROUP = WIDTH / 2,    // channels
     MOST_OF_KERNEL = 128,         // elements of a channel's kernel
     MOST_AT_ONCE = 1 << 16,       // elements of the image that the lines of a unit read, if they are several
     PARTIAL = 32,                 // rows of a partial sum
@@ -28,8 +29,35 @@ struct pixels {
     struct bounds bounds;
 };
 
-/// The sums of so many pixels and vectors of channels: both are constants where this is called.
-static inline __attribute__((always_inline)) void window(int count, int vectors, const struct pixels * p) {
+/// Of each group of `each` lanes, the one of this number in all of them. Both are constants where this is called.
+#define OF_GROUP(lane, each, number) (lane) / (each) * (each) + (number)
+#if defined(__AVX512F__)
+#define OF_GROUPS(x, each, n) INTERLEAVE(x, x, OF_GROUP(0, each, n), OF_GROUP(1, each, n), OF_GROUP(2, each, n), OF_GROUP(3, each, n), OF_GROUP(4, each, n), \
+    OF_GROUP(5, each, n), OF_GROUP(6, each, n), OF_GROUP(7, each, n), OF_GROUP(8, each, n), OF_GROUP(9, each, n), OF_GROUP(10, each, n), \
+    OF_GROUP(11, each, n), OF_GROUP(12, each, n), OF_GROUP(13, each, n), OF_GROUP(14, each, n), OF_GROUP(15, each, n))
+#elif defined(__AVX__)
+#define OF_GROUPS(x, each, n) INTERLEAVE(x, x, OF_GROUP(0, each, n), OF_GROUP(1, each, n), OF_GROUP(2, each, n), OF_GROUP(3, each, n), OF_GROUP(4, each, n), \
+    OF_GROUP(5, each, n), OF_GROUP(6, each, n), OF_GROUP(7, each, n))
+#else
+#define OF_GROUPS(x, each, n) INTERLEAVE(x, x, OF_GROUP(0, each, n), OF_GROUP(1, each, n), OF_GROUP(2, each, n), OF_GROUP(3, each, n))
+#endif
+#define GROUPS_CASE(each, n) case 8 * (each) + (n): return OF_GROUPS(x, each, n);
+static inline __attribute__((always_inline)) vector of_groups(vector x, int each, int number) {
+    switch (8 * each + number) {
+        GROUPS_CASE(2, 0) GROUPS_CASE(2, 1)
+#if defined(__AVX__)
+        GROUPS_CASE(4, 0) GROUPS_CASE(4, 1) GROUPS_CASE(4, 2) GROUPS_CASE(4, 3)
+#endif
+#if defined(__AVX512F__)
+        GROUPS_CASE(8, 0) GROUPS_CASE(8, 1) GROUPS_CASE(8, 2) GROUPS_CASE(8, 3)
+        GROUPS_CASE(8, 4) GROUPS_CASE(8, 5) GROUPS_CASE(8, 6) GROUPS_CASE(8, 7)
+#endif
+        default: return x;
+    }
+}
+
+/// The sums of so many pixels and vectors of channels, in groups of `each`: all are constants where this is called.
+static inline __attribute__((always_inline)) void window(int count, int vectors, int each, const struct pixels * p) {
     vector sums[SIDE][MOST_VECTORS];
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) {
@@ -39,13 +67,16 @@ static inline __attribute__((always_inline)) void window(int count, int vectors,
     }
     for (int y = 0; y < p->rows; ++y) {
         const float * from = p->from + y * p->below, * kernel = p->kernel + y * p->line;
-        for (int x = 0; x < p->columns; ++x, from += p->right, kernel += MOST_VECTORS * WIDTH) {
+        for (int x = 0; x < p->columns; ++x, from += p->right, kernel += each * MOST_VECTORS * WIDTH) {
 #pragma GCC unroll 4
             for (int v = 0; v < vectors; ++v) {
-                const vector weight = *(const vector *) (kernel + v * WIDTH);
                 const float * at = from + (v + 1 < vectors ? v * WIDTH : p->last);
+#pragma GCC unroll 8
+                for (int n = 0; n < each; ++n) {
+                    const vector weight = *(const vector *) (kernel + (n * MOST_VECTORS + v) * WIDTH);
 #pragma GCC unroll 4
-                for (int i = 0; i < count; ++i) sums[i][v] += weight * *(const unaligned *) (at + i * p->across);
+                    for (int i = 0; i < count; ++i) sums[i][v] += weight * of_groups(*(const unaligned *) (at + i * p->across), each, n);
+                }
             }
         }
     }
@@ -59,19 +90,44 @@ static inline __attribute__((always_inline)) void window(int count, int vectors,
     }
 }
 
-#define WINDOW(vectors) \
-    static __attribute__((noinline)) void window_of_one_##vectors(const struct pixels * p) { window(1, vectors, p); } \
-    static __attribute__((noinline)) void window_of_some_##vectors(const struct pixels * p) { window(SIDE, vectors, p); }
-WINDOW(1) WINDOW(2) WINDOW(3) WINDOW(4)
+#define WINDOW(vectors, each) \
+    static __attribute__((noinline)) void window_of_one_##vectors##_##each(const struct pixels * p) { window(1, vectors, each, p); } \
+    static __attribute__((noinline)) void window_of_some_##vectors##_##each(const struct pixels * p) { window(SIDE, vectors, each, p); }
+#define WINDOWS(each) WINDOW(1, each) WINDOW(2, each) WINDOW(3, each) WINDOW(4, each)
+#define ALL_WINDOWS(count, each) \
+    {NULL, window_of_##count##_1_##each, window_of_##count##_2_##each, window_of_##count##_3_##each, window_of_##count##_4_##each}
 
 typedef void (*window_function)(const struct pixels *);
 
-/// By the number of vectors: of one pixel, and of SIDE pixels.
-static const window_function windows_of_one[MOST_VECTORS + 1] = {NULL, window_of_one_1, window_of_one_2, window_of_one_3, window_of_one_4};
-static const window_function windows_of_some[MOST_VECTORS + 1] = {NULL, window_of_some_1, window_of_some_2, window_of_some_3, window_of_some_4};
+/// Of one pixel, and of SIDE pixels, by the number of vectors.
+struct window_functions {
+    window_function of_one[MOST_VECTORS + 1], of_some[MOST_VECTORS + 1];
+};
+
+#define FUNCTIONS_OF(each) [each] = {ALL_WINDOWS(one, each), ALL_WINDOWS(some, each)}
+WINDOWS(1) WINDOWS(2)
+#if defined(__AVX__)
+WINDOWS(4)
+#endif
+#if defined(__AVX512F__)
+WINDOWS(8)
+#endif
+
+/// By the channels of a group: there are none for other numbers.
+static const struct window_functions windows_of_group[MOST_OF_GROUP + 1] = {
+    FUNCTIONS_OF(1), FUNCTIONS_OF(2),
+#if defined(__AVX__)
+    FUNCTIONS_OF(4),
+#endif
+#if defined(__AVX512F__)
+    FUNCTIONS_OF(8),
+#endif
+};
 
 bool graphc_takes_conv_2d_dw_last(const struct ggml_tensor * kernel, const struct ggml_tensor * image) {
-    return is_dense(kernel) && is_dense(image) && image->ne[0] >= WIDTH && kernel->ne[0] * kernel->ne[1] <= MOST_OF_KERNEL;
+    const int64_t each = kernel->ne[2];
+    const bool known = each <= MOST_OF_GROUP && windows_of_group[each].of_one[1] != NULL && kernel->ne[3] == image->ne[0];
+    return known && is_dense(kernel) && is_dense(image) && image->ne[0] >= WIDTH && kernel->ne[0] * kernel->ne[1] * each <= MOST_OF_KERNEL;
 }
 
 /// The first place of a kernel, its elements `dilation` apart, that meets an axis of so many elements if it begins at `from`; or the first
@@ -84,29 +140,29 @@ static inline int64_t behind_places(int64_t from, int64_t dilation, int64_t plac
     return from < size ? min_of(parts_of(size - from, dilation), places) : 0;
 }
 
-/// Kernels of `there` channels, and how they go over an image of `width` and `height`, of which lines are there from `top` on. Pixels of
-/// a result's line from `begin` to `end` meet all columns of the kernel.
+/// Kernels of `there` channels, in groups of `each`, and how they go over an image of `width` and `height`, of which lines are there from
+/// `top` on. Pixels of a result's line from `begin` to `end` meet all columns of the kernel.
 struct windows_of_channels {
     const struct graphc_conv_2d_settings * s;
     float packed[MOST_OF_KERNEL * MOST_VECTORS * WIDTH] __attribute__((aligned(64)));
-    int64_t kw, kh, width, height, top, begin, end, there;
+    int64_t kw, kh, each, width, height, top, begin, end, there;
     struct pixels pixels;
 };
 
 /// The kernels of `there` channels from `start` on, for an image whose pixels are `step` elements apart, and a result's.
 static void pack_each(struct windows_of_channels * w, const struct graphc_conv_2d_settings * s, const struct ggml_tensor * kernel,
                       const struct ggml_tensor * bias, int64_t start, int64_t there, int64_t step, int64_t down) {
-    const int64_t some = parts_of(there, WIDTH), places = kernel->ne[0] * kernel->ne[1];
+    const int64_t some = parts_of(there, WIDTH), places = kernel->ne[0] * kernel->ne[1], each = kernel->ne[2], size = places * each;
     const int64_t within = w->width - 1 + s->p0 - (kernel->ne[0] - 1) * s->d0;
-    w->s = s, w->kw = kernel->ne[0], w->kh = kernel->ne[1], w->there = there;
+    w->s = s, w->kw = kernel->ne[0], w->kh = kernel->ne[1], w->each = each, w->there = there;
     w->begin = min_of(parts_of(s->p0, s->s0), s->width), w->end = within < 0 ? 0 : min_of(within / s->s0 + 1, s->width);
     w->pixels = (struct pixels){.across = s->s0 * step, .below = s->d1 * w->width * step, .right = s->d0 * step, .down = down};
-    w->pixels.line = w->kw * MOST_VECTORS * WIDTH, w->pixels.last = there - WIDTH, w->pixels.bounds = bounds_of(&s->activation);
+    w->pixels.line = w->kw * each * MOST_VECTORS * WIDTH, w->pixels.last = there - WIDTH, w->pixels.bounds = bounds_of(&s->activation);
     w->pixels.first = bias == NULL ? NULL : (const float *) bias->data + start;
     for (int64_t v = 0; v < some; ++v) {
-        const float * from = (const float *) kernel->data + (start + (v + 1 < some ? v * WIDTH : there - WIDTH)) * places;
-        for (int64_t t = 0; t < places; ++t) {
-            for (int i = 0; i < WIDTH; ++i) w->packed[(t * MOST_VECTORS + v) * WIDTH + i] = from[i * places + t];
+        const float * from = (const float *) kernel->data + (start + (v + 1 < some ? v * WIDTH : there - WIDTH)) * size;
+        for (int64_t t = 0; t < size; ++t) {  // [places][each]
+            for (int i = 0; i < WIDTH; ++i) w->packed[(t * MOST_VECTORS + v) * WIDTH + i] = from[i * size + t % each * places + t / each];
         }
     }
 }
@@ -116,6 +172,7 @@ static void convolve_line(const struct windows_of_channels * w, int64_t y, const
     const struct graphc_conv_2d_settings * s = w->s;
     const int64_t top = y * s->s1 - s->p1, upper = first_place(top, s->d1, w->kh);
     const int64_t lower = behind_places(top, s->d1, w->kh, w->height), vectors = parts_of(w->there, WIDTH), step = w->pixels.right / s->d0;
+    const struct window_functions * functions = &windows_of_group[w->each];
     struct pixels p = w->pixels;
     p.rows = (int) (lower - upper);
     for (int64_t x = 0, run; x < s->width; x += run) {
@@ -125,9 +182,9 @@ static void convolve_line(const struct windows_of_channels * w, int64_t y, const
         run = inside ? SIDE : 1;
         p.columns = (int) (behind - first);
         p.from = data + ((top + upper * s->d1 - w->top) * w->width + left + first * s->d0) * step;
-        p.kernel = w->packed + (upper * w->kw + first) * MOST_VECTORS * WIDTH;
+        p.kernel = w->packed + (upper * w->kw + first) * w->each * MOST_VECTORS * WIDTH;
         p.to = result + x * p.down;
-        (inside ? windows_of_some : windows_of_one)[vectors](&p);
+        (inside ? functions->of_some : functions->of_one)[vectors](&p);
         if (p.bounds.kept || s->activation.function == GRAPHC_NO_ACTIVATION) continue;
         for (int64_t i = 0; i < run; ++i) activate(&s->activation, p.to + i * p.down, NULL, w->there, p.to + i * p.down);
     }

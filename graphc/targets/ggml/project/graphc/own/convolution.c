@@ -85,22 +85,23 @@ bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_t
 
 void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
-    const int64_t depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2], channels = kernel->ne[3];
-    const int64_t pixels = dst->ne[0] * dst->ne[1];
+    const int64_t depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2], pixels = dst->ne[0] * dst->ne[1];
+    const int64_t groups = image->ne[2] / kernel->ne[2], channels = kernel->ne[3] / groups;  // of a group's result
     struct graphc_conv_2d_settings * s = userdata;
     const int64_t most = depth_of(s->pairs);
     struct windows w = {image->ne[0], image->ne[1], dst->ne[0], kernel->ne[0], kernel->ne[1], s};
     if (w.kw == 1 && w.kh == 1 && s->s0 == 1 && s->s1 == 1 && s->p0 == 0 && s->p1 == 0) w.width = w.across = pixels, w.height = 1;
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
-    const struct units u = cut(channels, pixels, dst->ne[3], nth);
+    const struct units u = cut(channels, pixels, groups * dst->ne[3], nth);
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
-        const int64_t i = unit % u.parts * u.rows, j = unit / u.parts % u.columns * u.wide, batch = unit / u.parts / u.columns;
-        const float * data = (const float *) ((const char *) image->data + batch * image->nb[3]);
+        const int64_t first = unit % u.parts * u.rows, j = unit / u.parts % u.columns * u.wide, number = unit / u.parts / u.columns;
+        const int64_t group = number % groups, batch = number / groups, i = group * channels + first;
+        const float * data = (const float *) ((const char *) image->data + batch * image->nb[3] + group * kernel->ne[2] * image->nb[2]);
         const char * kernels = (const char *) kernel->data + i * kernel->nb[3];
         const struct matrix weights = {.data = kernels, .step = kernel->nb[3], .type = kernel->type, .types = s->types};
         struct block part = {.dst = dst, .at = {{j, 0, i, batch}}, .axis = 2, .a = weights, .packed = packed, .ldc = pixels, .activation = &s->activation};
         part.c = (float *) ((char *) dst->data + batch * dst->nb[3]) + i * pixels + j;
-        part.rows = min_of(channels - i, u.rows);
+        part.rows = min_of(channels - first, u.rows);
         part.columns = min_of(pixels - j, u.wide);
         part.pairs = s->pairs;
         for (int64_t k = 0; k < depth; k += most) {
@@ -135,7 +136,8 @@ static void multiply_pixels(const float * windows, const float * kernels, int64_
 
 bool graphc_takes_conv_2d_last(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
     const bool numbers = kernel->type == GGML_TYPE_F32 || s->types->blck_size == 1, small = kernel->ne[0] * kernel->ne[1] <= MOST_PLACES_OF_ROWS;
-    return is_weight(kernel, s->types) && (has_planes(image) || (is_dense(image) && numbers && small));
+    const bool planes = has_planes(image) && image->ne[0] == kernel->ne[2];
+    return is_weight(kernel, s->types) && (planes || (is_dense(image) && numbers && small));
 }
 
 /// Some channels of kernels [rows][channels][places], from the row `row` on, as the columns of panels, or as columns of pairs: what belongs
@@ -162,20 +164,22 @@ static void pack_places(const struct matrix * m, int64_t row, int64_t count, int
     }
 }
 
-/// The convolution of an image with channels last: a product with what its windows meet at all pixels, a part of the channels at a time.
+/// The convolution of an image with channels last: a product with what its windows meet at all pixels, a part of a group's channels at a time.
 static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct graphc_conv_2d_settings * s) {
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
-    const int64_t places = kernel->ne[0] * kernel->ne[1], channels = kernel->ne[2], columns = dst->ne[0], rows = dst->ne[1] * dst->ne[2] * dst->ne[3];
+    const int64_t places = kernel->ne[0] * kernel->ne[1], channels = kernel->ne[2], rows = dst->ne[1] * dst->ne[2] * dst->ne[3];
+    const int64_t groups = image->ne[0] / channels, columns = dst->ne[0] / groups;
     const int64_t together = even_split(channels, DEPTH / places);
-    struct windows_last w = {channels, 0, image->ne[1], image->ne[2], dst->ne[1], dst->ne[2], kernel->ne[0], kernel->ne[1]};
+    struct windows_last w = {image->ne[0], 0, image->ne[1], image->ne[2], dst->ne[1], dst->ne[2], kernel->ne[0], kernel->ne[1]};
     w.s0 = s->s0, w.s1 = s->s1, w.p0 = s->p0, w.p1 = s->p1, w.d0 = s->d0, w.d1 = s->d1;
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
-    const struct units u = cut(rows, columns, 1, nth);
+    const struct units u = cut(rows, columns, groups, nth);
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
-        const bool tall = rows > columns;
-        const int64_t j = (tall ? unit % u.columns : unit / u.parts) * u.wide, i = (tall ? unit / u.columns : unit % u.parts) * u.rows;
-        struct block part = {.dst = dst, .at = {{j, 0, 0, 0}}, .axis = 1, .packed = packed, .ldc = columns, .activation = &s->activation, .pairs = s->pairs};
-        part.c = (float *) dst->data + i * columns + j, part.rows = min_of(rows - i, u.rows), part.columns = min_of(columns - j, u.wide);
+        const bool tall = rows > dst->ne[0];
+        const int64_t across = u.columns * groups, part_of_rows = tall ? unit / across : unit % u.parts, number = tall ? unit % across : unit / u.parts;
+        const int64_t group = number / u.columns, first = number % u.columns * u.wide, j = group * columns + first, i = part_of_rows * u.rows;
+        struct block part = {.dst = dst, .at = {{j, 0, 0, 0}}, .axis = 1, .packed = packed, .ldc = dst->ne[0], .activation = &s->activation, .pairs = s->pairs};
+        part.c = (float *) dst->data + i * dst->ne[0] + j, part.rows = min_of(rows - i, u.rows), part.columns = min_of(columns - first, u.wide);
         w.first = i;
         for (int64_t channel = 0; channel < channels; channel += together) {
             w.channels = min_of(channels - channel, together);
@@ -183,7 +187,8 @@ static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct 
             struct matrix weights = all_weights;
             weights.data = element(&all_weights, 0, channel * places);
             part.depth = (int) (w.channels * places), part.first = channel == 0, part.last = channel + together >= channels;
-            part.a = (struct matrix){.data = (const char *) ((const float *) image->data + channel), .type = GGML_TYPE_F32, .windows = &w};
+            const float * from = (const float *) image->data + group * channels + channel;
+            part.a = (struct matrix){.data = (const char *) from, .type = GGML_TYPE_F32, .windows = &w};
             part.coming = element(&weights, j, part.last ? 0 : part.depth), part.coming_step = weights.step, part.coming_rows = part.last ? 0 : part.columns;
             pack_places(&weights, j, part.columns, w.channels, places, s->pairs, packed);
             multiply(&part);

@@ -23,7 +23,8 @@ struct graphc_conv_2d_settings {
 GRAPHC_API bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
                                      const struct graphc_conv_2d_settings * settings);
 
-/// What `ggml_conv_2d` gives for the kernel src[0], the image src[1] and the settings, plus src[2] and all behind it.
+/// What `ggml_conv_2d` gives for the kernel src[0], the image src[1] and the settings, plus src[2] and all behind it. A kernel of fewer
+/// channels than the image's is one of groups: each meets its own.
 GRAPHC_API void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// True if `graphc_conv_2d_last` does for an image [N, H, W, C], which may lie in planes, as [N, C, H, W].

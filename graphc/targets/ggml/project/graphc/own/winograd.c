@@ -90,7 +90,7 @@ struct work {
 };
 
 bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
-    return is_weight(kernel, s->types) && is_dense(image) && kernel->ne[0] == 3 && kernel->ne[1] == 3 && s->s0 == 1 && s->s1 == 1 && s->d0 == 1 &&
+    return is_weight(kernel, s->types) && is_dense(image) && kernel->ne[2] == image->ne[2] && kernel->ne[0] == 3 && kernel->ne[1] == 3 && s->s0 == 1 && s->s1 == 1 && s->d0 == 1 &&
            s->d1 == 1 && plan_of(kernel, image, s).weights <= MOST_WEIGHTS;
 }
 

@@ -39,7 +39,8 @@ static struct plan_last plan_last_of(const struct ggml_tensor * kernel, const st
 bool graphc_takes_winograd_last(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
     const bool numbers = kernel->type == GGML_TYPE_F32 || s->types->blck_size == 1, three = kernel->ne[0] == 3 && kernel->ne[1] == 3;
     const bool plain = s->s0 == 1 && s->s1 == 1 && s->d0 == 1 && s->d1 == 1 && !s->pairs, some = kernel->ne[2] >= LEAST_CHANNELS_LAST && kernel->ne[3] >= LEAST_CHANNELS_LAST;
-    return three && plain && some && is_weight(kernel, s->types) && numbers && is_dense(image) && s->width * s->height <= MOST_PIXELS_LAST;
+    const bool whole = kernel->ne[2] == image->ne[0] && s->width * s->height <= MOST_PIXELS_LAST;
+    return three && plain && some && whole && is_weight(kernel, s->types) && numbers && is_dense(image);
 }
 
 int64_t graphc_winograd_last_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s,
