@@ -25,8 +25,8 @@ FAST_FLAGS = (
     *("-ffp-contract=fast" if flag == "-ffp-contract=off" else flag for flag in FLAGS),
     *("--param=avoid-fma-max-bits=0", "-Wno-unused-command-line-argument"),
 )
-"""A fused multiplication and addition rounds once: what these sums want. For some processors GCC would leave it out where a loop has
-but one sum, which would then differ from those of other loops; clang has no such parameter."""
+"""A fused multiplication and addition rounds once: what these sums want. For some processors GCC would leave it out where a loop
+has but one sum, which would then differ from those of other loops; clang has no such parameter."""
 
 ROUTINE_FLAGS = tuple("-O2" if flag == "-O3" else flag for flag in FLAGS)
 """How routines for all types are compiled: the same bits as in a file of kernels, in half the room."""
