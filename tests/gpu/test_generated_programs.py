@@ -365,6 +365,38 @@ def test_what_lies_side_by_side_is_not_stored(fast: bool, monkeypatch: pytest.Mo
     assert kept == (["F16", "F16", "F32"] if fast else ["F32"] * 3)
 
 
+class Loud(torch.nn.Module):
+    """Convolutions with a norm between, which brings what the first gives, however large, to about 1."""
+
+    def __init__(self, size: float) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.Conv2d(16, 8, 3, padding=1)
+        self.norm = torch.nn.GroupNorm(4, 16, eps=1e-6)
+        with torch.no_grad():
+            for each in self.first.parameters():
+                each.mul_(size)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x: [batch, 3, height, width]."""
+        return self.second(torch.nn.functional.silu(self.norm(self.first(x))))
+
+
+@pytest.mark.parametrize("size", [1e-2, 1.0, 2e5])
+def test_what_a_norm_alone_reads_is_float16_however_large(size: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high")
+    torch.manual_seed(0)
+    net, x = Loud(size).eval(), torch.randn(2, 3, 9, 7)
+    assert (np.abs(net.first(x).detach().numpy()).max() > 1e5) == (size > 1)
+    with closing(graphc.from_torch(net, (x,), device=DEVICE)) as model:
+        (result,) = model.run({"x": x.numpy()}).values()
+        calls = [call for call in executor_of(model).program.calls if call.launches is not None]
+    expected = net(x).detach().numpy()
+    assert np.abs(result - expected).max() < 2e-3 * np.abs(expected).max()
+    names = [call.launches.each[0].rendered.kernel.name.rstrip("_0123456789") for call in calls if call.launches]
+    assert names == ["pointwise", "convolution", "group_norm", "convolution", "pointwise"]
+    assert [call.result.type for call in calls] == ["F16", "F16", "F16", "F32", "F32"]
+
+
 class Added(torch.nn.Module):
     """Layers of a transformer between convolutions, whose sum is multiplied, and one behind them, whose sum is not."""
 

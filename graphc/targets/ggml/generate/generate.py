@@ -31,7 +31,7 @@ from graphc.targets.ggml.generate.blocks import FORMATS, decoded
 from graphc.targets.ggml.generate.elements import DTYPES, ELEMENTS, view
 from graphc.targets.ggml.generate.generator import MOST_BUFFERS, Generator, NotGenerated, renamed
 from graphc.targets.ggml.generate.kernels import KERNELS, products
-from graphc.targets.ggml.generate.narrow import narrow
+from graphc.targets.ggml.generate.narrow import HEADROOM, narrow, normalized
 from graphc.targets.ggml.generate.together import together
 from graphc.targets.ggml.lowering.compose import composed
 from graphc.targets.ggml.program.composites import COMPOSITES
@@ -113,6 +113,7 @@ class _Pass:
             generated.form,
         )
         self.narrow = narrow(program) if self.generator.fast else set()
+        self.normalized = normalized(program, self.narrow)
         self.together = together(program, self.narrow, KERNELS, MOST_BUFFERS)
         self.arrays: dict[int, Array] = {}
         self.plain: dict[int, Tensor] = {}
@@ -131,6 +132,8 @@ class _Pass:
                 continue
             try:
                 found = self.array(call)
+                if index in self.normalized - self.narrow:
+                    found = self.generator.scaled(found, HEADROOM)
                 self.arrays[index] = (
                     found if self.uses[index] <= 1 else self.generator.settled(found, index in self.narrow)
                 )

@@ -197,6 +197,13 @@ class Generator:
         """An array in memory, in any order; if it is `narrow`, as products read it."""
         return widened(self.stored(self.narrowed(array))) if narrow else self.stored(array)
 
+    def scaled(self, array: Array, divisor: float) -> Array:
+        """An array in memory, in the type of what is multiplied, divided by a power of two so that larger numbers fit."""
+        dtype = self.multiplied
+        divided = computed(array.ne, [array], lambda at: K.cast(array.element(at) * (1 / divisor), dtype), 1, dtype)
+        stored = self.stored(divided)
+        return computed(array.ne, [stored], lambda at: K.cast(stored.element(at), F32) * divisor, 1)
+
     def _launched_later(self, parts: Sequence[Buffer], tail: Tail, target: Buffer) -> Buffer:
         unfinished, here = [self.unfinished.pop(each) for each in parts], (self.scope, self.source)
         first, *second = unfinished

@@ -1,8 +1,11 @@
-"""Which results are stored as float16, where products are of float16, and why: what is multiplied, and what is added up or gated
-to give that. All else stays float32, such as sums that only norms and further sums read: they may be too large."""
+"""Which results are stored as float16, where products are of float16, and why: what is multiplied, what is added up or gated to
+give that, and products that are normalized to give that. All else stays float32, such as sums that norms and further sums read:
+they may be too large."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Container
 from math import inf
 
 from graphc.targets.ggml.program.composites import COMPOSITES
@@ -20,14 +23,38 @@ SAME_NUMBERS = {*VIEWS, "ggml_cont", "graphc_copy"}
 MOVED = SAME_NUMBERS | {"graphc_concat", "ggml_concat", "graphc_upscale", "ggml_interpolate"}
 """Calls whose result has, in the way that kernels compute them, the numbers of their arguments."""
 
+PRODUCTS = ("graphc_linear", "graphc_conv_2d")
+"""Calls that add up products of their first two arguments, and the arguments behind them."""
+
 ROUNDED = dict.fromkeys(("graphc_gelu", "graphc_silu", "graphc_gate", "graphc_add", "ggml_add"), 0) | dict.fromkeys(
-    ("graphc_linear", "graphc_conv_2d"), 2
+    PRODUCTS, 2
 )
 """Calls whose result is a product or a sum of its arguments, from one on: where it is rounded to float16, they may be too. They
 are about as large, and it is no more exact."""
 
 NORMS = {"graphc_layer_norm", "graphc_rms_norm", "graphc_group_norm"}
 """Calls whose result is no more exact than what they read, but of another size: no reason against float16, and none for it."""
+
+
+HEADROOM = 16.0
+"""What results are divided by that norms alone read, as float16: they fit up to 1e6. A power of two costs no digits of numbers
+above 1e-3, and below that an error is small beside what the norm divides by."""
+
+
+def normalized(program: Program, multiplied: Container[int]) -> set[int]:
+    """The numbers of products whose results one norm alone reads, for what is `multiplied`: that is rounded as much."""
+    readers: dict[int, list[int]] = defaultdict(list)
+    for number, call in enumerate(program.calls):
+        for arg in call.args:
+            if isinstance(arg, Tensor) and arg.call >= 0:
+                readers[arg.call].append(number)
+    outputs = {output.tensor.call for output in program.outputs}
+    return {
+        number
+        for number, (reader, *others) in readers.items()
+        if not others and reader in multiplied and number not in outputs
+        and program.calls[reader].function in NORMS and program.calls[number].function in PRODUCTS
+    }  # fmt: skip
 
 
 def narrow(program: Program) -> set[int]:
