@@ -233,6 +233,53 @@ def test_a_size_is_learned_where_two_meet_in_a_product():
         model.run(x=np.zeros((1, 7, 1, 2), np.float32))
 
 
+@pytest.mark.parametrize("pool", ["AveragePool", "MaxPool"])
+def test_sizes_that_are_rounded_up_in_two_ways(pool):
+    """A bottleneck of ResNet-D: a convolution of every second pixel beside a pool that takes in the rest of an odd size."""
+    net = Net(x=[1, 3, "h", "w"])
+    convolved = net("Conv", "x", np.ones((3, 3, 3, 3), np.float32), strides=[2, 2], pads=[1, 1, 1, 1])
+    pooled = net(pool, "x", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)
+    agree(net.model(net("Add", convolved, pooled)), {"h": 8, "w": 5}, {"h": 7, "w": 2}, {"h": 1, "w": 9})
+
+
+def test_sequences_filled_up_to_whole_chunks():
+    """As Mamba 2 computes them: `n + (8 - n % 8) % 8` words are some eights."""
+    net = Net(x=["b", "n", 2])
+    rest = net("Mod", net("Sub", np.array([8]), net("Mod", net.size("x", 1), np.array([8]))), np.array([8]))
+    filled = net("Pad", "x", net.concat(0, 0, 0, 0, rest, 0))
+    chunks = net("Reshape", filled, net.concat(net.size("x", 0), -1, 8, 2))
+    sums = net("ReduceSum", chunks, np.array([2]))
+    back = net(
+        "Slice",
+        net("Reshape", chunks, net.concat(net.size("x", 0), -1, 2)),
+        np.array([0]),
+        net.size("x", 1),
+        np.array([1]),
+    )
+    agree(net.model(sums, net("Sub", back, "x")), {"b": 2, "n": 5}, {"b": 1, "n": 16}, {"b": 1, "n": 17})
+
+
+def test_the_last_of_a_mask():
+    """`mask[:, -n:]` for n words: a mask as long as the words, and neither of some number that is tried."""
+    net = Net(x=["b", "n"], mask=["b", "m"])
+    start = net("Sub", np.array([0]), net.size("x", 1))
+    last = net("Slice", "mask", start, np.array([2**63 - 1]), np.array([1]))
+    model = agree(net.model(net("Mul", "x", last)), {"b": 2, "n": 5, "m": 5}, {"b": 1, "n": 70, "m": 70})
+    with pytest.raises(InputError, match="mask: axis 1 has size 4, must be 5"):
+        model.run(x=np.zeros((1, 5), np.float32), mask=np.zeros((1, 4), np.float32))
+
+
+def test_one_chunk_that_was_seen():
+    """An exporter that saw fewer words than a chunk has writes a chunk's words: it is for up to a chunk."""
+    net = Net(x=["n", 2])
+    filled = net("Sub", net("Add", net.size("x", 0), np.array([63])), np.array([0]))
+    words = net("Min", net.size("x", 0), np.array([64]))
+    shape = net.concat(net("Div", filled, np.array([64])), words, 2)
+    model = agree(net.model(net("Reshape", "x", shape)), {"n": 5}, {"n": 64})
+    with pytest.raises(InputError, match=r"x: axis 0 has size 65, must be at most 64 \(n\)"):
+        model.run(x=np.zeros((65, 2), np.float32))
+
+
 def test_padding_that_short_inputs_turn_into_a_cut():
     """Relative positions within a window, as a tracer writes them: 2 n - 1 of the 9 that the model has, or zeros around these."""
     net = Net(x=["b", "n", 2])

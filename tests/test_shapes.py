@@ -23,6 +23,7 @@ from graphc.shapes import (
 
 H, W = symbol("h"), symbol("w", low=2, high=40)
 M = symbol("m", low=8, multiple=8)
+K = symbol("k")
 SYMBOLS = {"h": H, "w": W, "m": M}
 BINDINGS = st.fixed_dictionaries(
     {"h": st.integers(1, 200), "w": st.integers(2, 40), "m": st.integers(1, 30).map(lambda n: 8 * n)}
@@ -122,6 +123,29 @@ def test_sizes_that_models_derive_simplify():
     assert bind(ceil_div(H, 2), {"h": 5}) == 3
     assert -4 * H // 6 == -2 * H // 3
     assert set(symbols((H + 1) // 2 * W)) == {"h", "w"}
+
+
+@given(st.tuples(*[st.integers(-1, 1)] * 3), st.integers(-20, 20), *[st.integers(1, 16)] * 3)
+@settings(max_examples=300, deadline=None)
+def test_quotients_and_remainders_are_the_same_however_they_are_written(factors, constant, inner, by, again):
+    """Of sums, and of what is itself such a quotient."""
+    linear = sum(factor * size for factor, size in zip(factors, (H, K, H * K), strict=True)) + constant
+    for a in (linear, linear // inner, ceil_div(linear, inner)):
+        assert a // by * by + a % by == a
+        assert (a + by * H) // by == a // by + H
+        assert ceil_div(a, by) == (a + by - 1) // by
+        assert (a // by) // again == a // (by * again)
+        assert ceil_div(ceil_div(a, by), again) == ceil_div(a, by * again)
+        assert divisible(a + -a % by, by)
+        assert hash(ceil_div(a, by)) == hash((a + by - 1) // by)
+
+
+def test_what_is_a_number_is_one():
+    assert (H + 3) // 2 - (H + 1) // 2 == 1
+    assert (H + (-H) % 8) % 8 == 0
+    assert str((H + (-H) % 8) // 8) == "((h + 7)//8)"
+    assert (H - 1) // 2 + 1 != (H + 2) // 2
+    assert H % W + H // W * W == H
 
 
 def test_differences_of_related_sizes_have_bounds():

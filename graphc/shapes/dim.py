@@ -1,22 +1,23 @@
-"""`Dim`: an integer, or a canonical polynomial over symbols.
+"""`Dim`: an integer, or a polynomial over symbols.
 
 A size that the exporter named stays a symbol through every stage. A `Dim` is a plain Python `int` wherever it can be
 (so static models pay nothing), else an `Expr`: a sum of monomials with integer coefficients. A monomial is a product of
 atoms; an atom is a named symbol, or a function (`//`, `%`, `min`, `max`) of other dims that does not simplify.
-Equal polynomials are equal objects by `==`, which is how sizes are proven to agree.
+Sizes are proven to agree by `==`, which compares canonical forms: `(h - 1)//2 + 1` is `(h + 1)//2`, however it was written.
 
 Symbols stand for sizes: integers of at least 1 unless declared otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import gcd, inf
+from math import gcd, inf, prod
 from numbers import Integral
-from operator import attrgetter
+from operator import attrgetter, floordiv, mod
 from typing import TypeAlias, Union
+from zlib import crc32
 
 
 class Undecidable(Exception):
@@ -52,39 +53,87 @@ class Atom:
             return f"{self.kind}({left}, {right})"
         return f"({_parenthesized(left)}{self.kind}{_parenthesized(right)})"
 
+    @cached_property
+    def samples(self) -> tuple[int, ...]:
+        """Its values for some values of the symbols. Raises ZeroDivisionError."""
+        if self.kind == "symbol":
+            first = -(-self.low // self.multiple)
+            room = SAMPLED if self.high is None else min(SAMPLED, self.high // self.multiple - first + 1)
+            return tuple(first + crc32(f"{self.name} {index}".encode()) % max(room, 1) for index in range(SAMPLES))
+        return tuple(FUNCTIONS[self.kind](*(_sample(arg, index) for arg in self.args)) for index in range(SAMPLES))
+
 
 Monomial: TypeAlias = tuple[Atom, ...]  # sorted, repeated for powers
+
+
+SAMPLES = 2
+"""How many values of symbols are tried, to tell polynomials apart."""
+
+SAMPLED = 1 << 20
+"""Values of a symbol from its least on, among which those are."""
+
+FUNCTIONS: Mapping[str, Callable[[int, int], int]] = {"//": floordiv, "%": mod, "min": min, "max": max}
 
 
 class Expr:
     """A sum of monomials: `{(h, h): 2, (w,): 1, (): 3}` is 2*h*h + w + 3. Immutable."""
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_canonical", "_samples", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         self.terms: tuple[tuple[Monomial, int], ...] = tuple(
             sorted(terms.items(), key=lambda item: (-len(item[0]), _key(item[0])))
         )
-        self._hash = hash(self.terms)
+        self._canonical: Dim | None = None
+        self._samples: tuple[int, ...] | None = None
+
+    @property
+    def samples(self) -> tuple[int, ...]:
+        """Its values for some values of the symbols, by which most polynomials that differ are told apart; none, where one of its
+        divisors is 0 there."""
+        if self._samples is None:
+            try:
+                self._samples = tuple(_sample(self, index) for index in range(SAMPLES))
+            except ZeroDivisionError:
+                self._samples = ()
+        return self._samples
+
+    @property
+    def canonical(self) -> Dim:
+        """What all ways of writing this polynomial have in common, as far as it is known."""
+        if self._canonical is None:
+            functions = any(atom.kind != "symbol" for monomial, _ in self.terms for atom in monomial)
+            found = _rewritten(_plain(self), _split) if functions else self
+            if isinstance(found, Expr):
+                found._canonical = found
+            self._canonical = found
+        return self._canonical
 
     def __hash__(self) -> int:
-        return self._hash
+        return hash(self.samples)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Expr) and self._hash == other._hash and self.terms == other.terms
+        if self is other:
+            return True
+        if not isinstance(other, Expr) or self.samples != other.samples:
+            return False
+        if self.terms == other.terms:
+            return True
+        left, right = self.canonical, other.canonical
+        return left.terms == right.terms if isinstance(left, Expr) and isinstance(right, Expr) else left == right
 
     def __add__(self, other: Dim) -> Dim:
         if not _is_dim(other):
             return NotImplemented
-        return _sum((self, 1), (other, 1))
+        return _number_if_one(_sum((self, 1), (other, 1)))
 
     def __sub__(self, other: Dim) -> Dim:
         if not _is_dim(other):
             return NotImplemented
-        return _sum((self, 1), (other, -1))
+        return _number_if_one(_sum((self, 1), (other, -1)))
 
     def __rsub__(self, other: Dim) -> Dim:
-        return _sum((other, 1), (self, -1))
+        return _number_if_one(_sum((other, 1), (self, -1)))
 
     def __mul__(self, other: Dim) -> Dim:
         if not _is_dim(other):
@@ -319,6 +368,17 @@ def _divide_exactly(dim: Dim, by: Dim) -> Dim | None:
     return quotient
 
 
+def _exact_quotient(dim: Dim, by: Dim) -> Dim | None:
+    """As `_divide_exactly`, also where remainders and quotients have to be written in another way."""
+    exact = _divide_exactly(dim, by)
+    if exact is None and isinstance(dim, Expr) and dim.samples:
+        numbers = zip(dim.samples, by.samples if isinstance(by, Expr) else SAMPLES * (by,), strict=False)
+        if all(right and left % right == 0 for left, right in numbers):
+            exact = _divide_exactly(_plain(dim), by)
+            return _divide_exactly(dim.canonical, by) if exact is None else exact
+    return exact
+
+
 def _divide_term(monomial: Monomial, coefficient: int, by: Monomial, scale: int) -> tuple[Monomial, int] | None:
     rest = list(monomial)
     for atom in by:
@@ -333,8 +393,8 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
         return int(a) // int(b)  # type: ignore[arg-type]
     if b == 1:
         return a
-    exact = _divide_exactly(a, b)
-    if exact is not None:
+    exact = _exact_quotient(a, b)
+    if exact is not None and (_divide_exactly(a, b) is not None or len(str(exact)) <= len(str(a))):
         return exact
     if not isinstance(b, Expr):
         # (k*q + r) // k is q + r // k for integers, whatever their signs.
@@ -357,7 +417,7 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
 def _mod(a: Dim, b: Dim) -> Dim:
     if is_static(a, b):
         return int(a) % int(b)  # type: ignore[arg-type]
-    if _divide_exactly(a, b) is not None:
+    if _exact_quotient(a, b) is not None:
         return 0
     if not isinstance(b, Expr):
         rest = _normal({m: c % b for m, c in _terms(a)})
@@ -368,6 +428,99 @@ def _mod(a: Dim, b: Dim) -> Dim:
             return rest
         a = rest
     return _atom(Atom("%", "", (a, b)))
+
+
+def _sample(dim: Dim, index: int) -> int:
+    """The value for some values of the symbols. Raises ZeroDivisionError."""
+    if not isinstance(dim, Expr):
+        return int(dim)
+    return sum(coefficient * prod(atom.samples[index] for atom in monomial) for monomial, coefficient in dim.terms)
+
+
+def _number_if_one(dim: Dim) -> Dim:
+    """The number, where a polynomial is one however its functions are written."""
+    if not isinstance(dim, Expr) or len({*dim.samples}) > 1:
+        return dim
+    return dim if isinstance(dim.canonical, Expr) else dim.canonical
+
+
+def _rewritten(dim: Dim, rule: Callable[[Atom], Dim]) -> Dim:
+    """The polynomial with something else for each of its atoms."""
+    total: Dim = 0
+    for monomial, coefficient in _terms(dim):
+        term: Dim = coefficient
+        for atom in monomial:
+            term = rule(atom) * term
+        total = _sum((total, 1), (term, 1))
+    return total
+
+
+def _plain(dim: Dim) -> Dim:
+    """The same polynomial without remainders, and with each quotient as `_plain_quotient` has it."""
+    return _rewritten(dim, _plain_atom)
+
+
+def _plain_atom(atom: Atom) -> Dim:
+    if atom.kind == "symbol":
+        return _atom(atom)
+    left, right = (_plain(arg) for arg in atom.args)
+    if atom.kind in ("min", "max"):
+        return _choose(atom.kind, left, right)
+    if right == 0:
+        return _atom(atom)
+    if isinstance(right, Expr):
+        exact = _divide_exactly(left, right)
+        quotient = _atom(Atom("//", "", (left, right))) if exact is None else exact
+    else:
+        quotient = _plain_quotient(left if right > 0 else left * -1, abs(right))
+    return quotient if atom.kind == "//" else _sum((left, 1), (right * quotient, -1))
+
+
+def _plain_quotient(dim: Dim, by: int) -> Dim:
+    """`dim // by` of a plain dim and a positive number: no coefficient is negative or reaches `by`, the first one is at most half
+    of it, and a quotient that is divided again is one quotient."""
+    whole = _normal({monomial: c // by for monomial, c in _terms(dim)})
+    rest = {monomial: c % by for monomial, c in _terms(dim) if c % by}
+    constant = rest.pop((), 0)
+    if not rest:
+        return whole
+    common = gcd(by, *rest.values())
+    by, constant, rest = by // common, constant // common, {monomial: c // common for monomial, c in rest.items()}
+    left = _normal({**rest, (): constant})
+    if by == 1:
+        return _sum((whole, 1), (left, 1))
+    low, high = _interval(left)
+    if low is not None and high is not None and low // by == high // by:
+        return _sum((whole, 1), (low // by, 1))
+    order = sorted(rest, key=_key)
+    for atom in (monomial[0] for monomial in order if rest[monomial] == len(monomial) == 1):
+        if atom.kind == "//" and not isinstance(atom.args[1], Expr):
+            numerator, divisor = atom.args
+            others = _sum((left, 1), (_atom(atom), -1))
+            merged = _plain_quotient(_sum((numerator, 1), (others * divisor, 1)), atom.args[1] * by)
+            return _sum((whole, 1), (merged, 1))
+    if [rest[each] for each in order] > [by - rest[each] for each in order]:
+        turned = _normal({**{monomial: by - c for monomial, c in rest.items()}, (): by - 1 - constant})
+        return _sum((whole, 1), (_normal(dict.fromkeys(rest, 1)), 1), (_plain_quotient(turned, by), -1))
+    return _sum((whole, 1), (_atom(Atom("//", "", (left, by))), 1))
+
+
+PARTS = (2, 3, 5, 7)
+"""The numbers of parts for which a quotient is what a coarser one leaves of the others."""
+
+
+def _split(atom: Atom) -> Dim:
+    """By Hermite's identity, `x//2 + (x + 1)//2` is `x`, the last of several quotients in the others."""
+    left, by = atom.args if atom.kind == "//" else (0, 0)
+    if isinstance(by, Expr) or by == 0:
+        return _atom(atom)
+    constant = dict(_terms(left)).get((), 0)
+    for count in (each for each in PARTS if by % each == 0 and constant >= by - by // each):
+        step = by // count
+        first = _sum((left, 1), (step - by, 1))
+        others = (_plain_quotient(_sum((first, 1), (place * step, 1)), by) for place in range(count - 1))
+        return _rewritten(_sum((_plain_quotient(first, step), 1), *((each, -1) for each in others)), _split)
+    return _atom(atom)
 
 
 def _choose(kind: str, a: Dim, b: Dim) -> Dim:

@@ -17,6 +17,10 @@ from graphc.shapes.ranges import ANY, range_of
 TRIED = 4096
 """Values of a symbol that are tried out."""
 
+LONG = 32
+"""So many sizes from the least on that work are the ones meant, and not what some of the larger ones have in common: an exporter
+that saw one chunk writes what is right up to a chunk, and for whole chunks by chance."""
+
 LARGEST_FACTOR = 256
 """The largest number whose multiples are tried, where the sizes that work are no simple row: half of them would do for
 one level of a pyramid, but only the multiples for all of its levels."""
@@ -39,6 +43,7 @@ def learn(facts: dict[str, Dim], differ: Iterable[tuple[object, object]], order:
             or _two_symbols(left, right)
             or _counted_twice(left, right, order)
             or _solved(left, right, order)
+            or _alike(left, right, order)
             or _one_of_many(left, right)
         )
         if found:
@@ -73,6 +78,9 @@ def _one_symbol(left: Dim, right: Dim) -> tuple[str, Dim] | None:
     if len(fitting) == 1:
         return name, fitting[0]
     multiple = gcd(*fitting)
+    beginning = [n for place, n in enumerate(fitting) if n == first + place * atom.multiple]
+    if len(fitting) > len(beginning) >= LONG:
+        return name, symbol(name, first, beginning[-1], atom.multiple)
     if fitting != list(range(fitting[0], fitting[-1] + 1, multiple)):
         rows = (range(-(-fitting[0] // n) * n, fitting[-1] + 1, n) for n in range(2, LARGEST_FACTOR + 1))
         row = next((row for row in rows if len(row) > 1 and set(row) <= set(fitting)), None)
@@ -133,6 +141,19 @@ def _solved(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | No
     ]
     found = [(name, dim) for name, dim in solutions if name not in symbols(dim)]
     return min(found, key=lambda each: (lower_bound(each[1]) or 0) < 1, default=None)
+
+
+def _alike(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | None:
+    """A symbol of which nothing is known as another name of one before it, if the two sizes are equal then: `min(mask, words) =
+    words`, where the last of a mask are taken, is for masks as long as the words."""
+    atoms = symbols(left, right)
+    free = [name for name in order if name in atoms and range_of(atoms[name]) == ANY]
+    for place, name in reversed([*enumerate(free)]):
+        for other in free[:place]:
+            binding = {**{each: symbol_of(atom) for each, atom in atoms.items()}, name: symbol_of(atoms[other])}
+            if _equal(left, right, binding):
+                return name, symbol_of(atoms[other])
+    return None
 
 
 def _one_of_many(left: Dim, right: Dim) -> tuple[str, Dim] | None:
