@@ -145,6 +145,8 @@ class Plan:
         if self.mode == "comfyui":
             given |= sampler.comfyui_settings
         kept = {name: value for name, value in given.items() if name in sampler.takes}
+        if sampler.on_times and not self.timesteps:
+            return iter(())
         if sampler.on_times:
             noisy = OnTimes(model, self.levels)
             return sampler.function(noisy.pair if sampler.pair else noisy, x, self.timesteps, self.alphas, **kept)

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from architecture_models import ENGINES, SMALL, VOCABULARY  # noqa: E402
 
+from graphc import NothingFitsError  # noqa: E402
 from graphc.weights.layouts import detect  # noqa: E402
 from graphc_images.errors import ModelError, SettingError  # noqa: E402
 from graphc_images.models import Conditioning, Loaded, load_model  # noqa: E402
@@ -332,6 +333,58 @@ def test_loras(files):
     np.testing.assert_array_equal(model.encode_tokens("clip_l", ids).states, before[1])
     with pytest.raises(SettingError, match="no LoRA is called"):
         model.set_lora({"style": 1.0})
+
+
+@pytest.mark.parametrize(("prefix", "encoder"), [("lora_te1_", "clip_l"), ("lora_te2_", "clip_g")])
+def test_a_lora_for_one_of_two_text_encoders(files, prefix, encoder):
+    """Stable Diffusion XL's encoders have the same names and other sizes: what a file has for one is not for the other."""
+    small, model = opened("Stable Diffusion XL", files)
+    width = small.modules[encoder].config["hidden_size"]
+    change = {}
+    for name, size in (
+        ("lora_unet_output_blocks_3_1_transformer_blocks_0_attn1_to_k", 32),
+        (text_layer(prefix), width),
+    ):
+        change[f"{name}.lora_down.weight"], change[f"{name}.lora_up.weight"] = noise(2, size), noise(size, 2)
+    ids, _ = prompt(1)
+    before = {each: model.encode_tokens(each, ids).states for each in ("clip_l", "clip_g")}
+    for file in (change, {key: array for key, array in change.items() if key.startswith(prefix)}):
+        model.load_lora(file, 1.0, "style")
+        assert not model.unmatched["style"]
+        for each, states in before.items():
+            assert (np.abs(model.encode_tokens(each, ids).states - states).max() > 1e-3) == (each == encoder)
+        model.unload_lora("style")
+    wrong = {key: array[:, :1] if "down" in key else array for key, array in change.items() if key.startswith(prefix)}
+    with pytest.raises(NothingFitsError):
+        model.load_lora(wrong)
+
+
+def text_layer(prefix):
+    return f"{prefix}text_model_encoder_layers_0_self_attn_q_proj"
+
+
+def test_loras_of_xlabs(files):
+    """For Flux they name what processes attention: 1 for the image's, 2 for the text's."""
+    small, model = opened("Flux dev", files)
+    file, weights = {}, small.weights()
+    for number, side in enumerate(("img", "txt"), 1):
+        for layer, rows in (("qkv", 288), ("proj", 96)):
+            down, up = 0.1 * noise(4, 96, seed=rows), 0.1 * noise(rows, 4, seed=number)
+            named = f"double_blocks.1.processor.{layer}_lora{number}"
+            file |= {f"{named}.down.weight": down, f"{named}.up.weight": up}
+            weights[f"model.diffusion_model.double_blocks.1.{side}_attn.{layer}.weight"] += up @ down
+    told = (
+        noise(1, 16, 8, 6),
+        0.5,
+        Conditioning(noise(1, 9, 48, seed=2), noise(1, 16, seed=3), guidance=np.float32([3.5])),
+    )
+    before = model.denoise(*told)
+    model.load_lora(file, 1.0, "style")
+    assert not model.unmatched["style"]
+    after = model.denoise(*told)
+    assert np.abs(after - before).max() > 1e-3
+    changed = load_model(weights, architectures=[small.architecture], engines=ENGINES, threads=1)
+    near(after, changed.denoise(*told), 1e-4)
 
 
 SPELLINGS = {

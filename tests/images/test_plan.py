@@ -168,6 +168,8 @@ def test_from_a_picture_on_times():
     np.testing.assert_allclose(extra, 0.5 * math.sqrt(alpha))
     model = Sine()
     assert len(list(found.run(model, ONE, half))) == model.evaluations == 14
+    for name in ("UniPC", "DDIM", "PLMS"):
+        assert list(planned(name, steps=1, denoise=1.0).run(model, ONE, half)) == []
     for name in ("DDIM", "TCD"):
         with pytest.raises(SettingError, match=f"{name} needs"):
             planned(name, levels=SD3)

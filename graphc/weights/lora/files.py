@@ -52,12 +52,14 @@ ENDINGS = {
 SPELLINGS = [
     (re.compile(r"(\.self_attn)\.to_([qkv])_lora\.(down|up)\.weight$"), r"\1.\2_proj.lora.\3.weight"),
     (re.compile(r"(\.self_attn)\.to_out_lora\.(down|up)\.weight$"), r"\1.out_proj.lora.\2.weight"),
+    (re.compile(r"(^|\.)(double_blocks\.\d+)\.processor\.(qkv|proj)_lora1\.(?=down|up)"), r"\1\2.img_attn.\3.lora."),
+    (re.compile(r"(^|\.)(double_blocks\.\d+)\.processor\.(qkv|proj)_lora2\.(?=down|up)"), r"\1\2.txt_attn.\3.lora."),
     (re.compile(r"(\.processor)?\.(to_[qkv])_lora\.(down|up)\.weight$"), r".\2.lora.\3.weight"),
     (re.compile(r"(\.processor)?\.to_out_lora\.(down|up)\.weight$"), r".to_out.0.lora.\2.weight"),
     (re.compile(r"\.(lora_[AB]|lora_magnitude_vector)\.(?!weight$)\w+\.weight$"), r".\1.weight"),
     (re.compile(r"\.(lora_embedding_[AB])\.\w+$"), r".\1"),
 ]
-"""Older names, and names that say which of several adapters of PEFT's they are, as `ENDINGS` has them."""
+"""Older names, XLabs' names for Flux, and names that say which of several adapters of PEFT's they are, as `ENDINGS` has them."""
 
 
 @dataclass(frozen=True)

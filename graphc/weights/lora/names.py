@@ -75,7 +75,8 @@ class Match:
 def match(file: LoraFile, parameters: Sequence[Value]) -> Match:
     """The changes of the component that fits a model with these parameters best.
 
-    Raises CheckpointError if none has names of the model's, or something does not fit.
+    Raises NothingFitsError if none has names of the model's, or nothing that it changes is of the model's sizes (it is for the
+    other of two text encoders), and CheckpointError if something does not fit.
     """
     if not file.adapters:
         found = [name for names in file.unknown.values() for name in names]
@@ -88,9 +89,10 @@ def match(file: LoraFile, parameters: Sequence[Value]) -> Match:
             f"it is a LoRA of another base or component: it changes {some(changed)}, "
             f"and the model has {some([each.parameter for each in parameters])}"
         )
-    problems = list(best.problems()) or list(_contents(best))
-    if problems:
-        raise CheckpointError("\n  ".join(["the LoRA does not fit the model:", *some_lines(problems)]))
+    problems = list(best.problems())
+    error = CheckpointError if len(problems) < len(best.changes) else NothingFitsError
+    if problems := problems or list(_contents(best)):
+        raise error("\n  ".join(["the LoRA does not fit the model:", *some_lines(problems)]))
     return best
 
 
