@@ -79,19 +79,17 @@ class Conv(Op):
         return in_float32(emit, self, *inputs) if inputs[0].dtype in NARROW else None
 
     def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | None:
-        """`ggml_conv_2d_dw_direct` for one kernel a channel, else columns and `ggml_mul_mat`, or `ggml_conv_2d_direct`
-        where the columns would be large; `ggml_conv_3d_direct`. Float32."""
+        """`ggml_conv_2d_dw_direct` for one kernel a channel, `ggml_conv_2d`, or `ggml_conv_2d_direct` where the columns would
+        be large; `graphc_conv_2d` in groups; `graphc_conv_3d`. Float32."""
         if not b.floats(*inputs) or not is_static(*b.types[1].shape):
             return None
-        volumes = b.types[0].rank == 5
-        y = self.volumes(b, *inputs[:2]) if volumes else self.images(b, *inputs[:2])
-        if y is None or len(inputs) == 2:
+        if b.types[0].rank == 5:
+            return self.volumes(b, *inputs)
+        y = self.images(b, *inputs[:2])
+        if len(inputs) == 2:
             return y
-        batch, channels, *spatial = b.result.shape
-        sizes = (product(spatial),) if volumes else tuple(spatial)
-        bias = b.reshape(inputs[2], (channels, *[1] * len(sizes)))
-        total = b.binary("ggml_add", b.reshape(y, (batch, channels, *sizes)), bias)
-        return total if total is None or not volumes else b.reshape(total, b.result.shape)
+        _, channels, *spatial = b.result.shape
+        return b.binary("ggml_add", y, b.reshape(inputs[2], (channels, *[1] * len(spatial))))
 
     def images(self, b: Builder, x: Tensor, w: Tensor) -> Tensor:
         """Over one or two spatial axes."""
@@ -105,14 +103,16 @@ class Conv(Op):
         y = b.conv_2d(x, w, strides, dilations, before, self.group)
         return b.reshape(y, b.result.shape)
 
-    def volumes(self, b: Builder, x: Tensor, w: Tensor) -> Tensor | None:
-        """Over three spatial axes; only in one group."""
-        if self.group != 1:
-            return None
+    def volumes(self, b: Builder, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor | None:
+        """Over three spatial axes."""
         before = self.pads_before
         if before != self.pads_after:
             x, before = b.pad_image(x, before, self.pads_after), (0, 0, 0)
-        return b.conv_3d(x, w, b.types[0].shape[0], self.strides, self.dilations, before)
+        bias = bias if bias is None else b.cont(bias)
+        inner = b.types[1].shape[1]
+        assert isinstance(inner, int)
+        y = b.conv_3d(x, w, bias, inner * self.group, self.strides, self.dilations, before, self.group)
+        return y if y is None else b.reshape(y, b.result.shape)
 
     def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar:
         """The sum over the group's channels and the kernel's positions that meet the image."""

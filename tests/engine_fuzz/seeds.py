@@ -21,7 +21,7 @@ from graphc.targets.ggml.program.tensor import STORAGE, Constant, Tensor
 from graphc.targets.ggml.program.text import write_text
 
 MAX, AVG = Constant("GGML_OP_POOL_MAX"), Constant("GGML_OP_POOL_AVG")
-F16 = Constant("GGML_TYPE_F16")
+F16, COLUMNS = Constant("GGML_TYPE_F16"), Constant("GGML_TYPE_F32")
 NEAREST = Constant("GGML_SCALE_MODE_NEAREST")
 LARGEST_WEIGHTS = 1 << 16
 
@@ -55,6 +55,7 @@ class Tensors:
         self.pixel = program.add_weight("pixel", F32, (20,))
         self.narrow = program.add_input("narrow", F32, (2, 8, 8, 4), "F32")
         self.widening = program.add_weight("widening", F32, (20, 4))
+        self.deep, self.pair = program.add_weight("deep", F32, (4, 3, 3, 3)), program.add_weight("pair", F32, (2,))
         self.turned = self.builder.call("ggml_permute", self.x, 1, 0, 2, 3, rank=4)
 
 
@@ -84,6 +85,7 @@ OTHERS: dict[str, Arguments] = {
     **dict.fromkeys(("ggml_conv_2d", "ggml_conv_2d_direct"), lambda t: (t.kernel, t.x, 1, 1, 1, 1, 1, 1)),
     "ggml_conv_2d_dw_direct": lambda t: (t.each, t.x, 1, 1, 1, 1, 1, 1),
     "ggml_conv_3d_direct": lambda t: (t.half, t.x, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 3),
+    "ggml_im2col_3d": lambda t: (t.deep, t.x, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, COLUMNS),
     "ggml_im2col": lambda t: (t.half, t.x, 1, 1, 1, 1, 1, 1, True, F16),
     "ggml_conv_transpose_2d_p0": lambda t: (
         t.other, t.builder.call("ggml_view_4d", t.x, 10, 8, 6, 1, 40, 320, 1920, 0, rank=4), 2),
@@ -97,6 +99,7 @@ OTHERS: dict[str, Arguments] = {
     "graphc_gated_linear": lambda t: (t.matrix, t.many, t.gate, True, t.number),
     "graphc_scaled_linear": lambda t: (t.whole, t.flat, t.scales, t.shifts, True, t.matrix_sum),
     "graphc_conv_2d": lambda t: (t.kernel, t.x, t.bias, 1, 1, 1, 1, 1, 1, True, False, t.image_sum),
+    "graphc_conv_3d": lambda t: (t.deep, t.x, t.pair, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1, True, t.y),
     "graphc_conv_2d_dw": lambda t: (t.each, t.x, t.vector, 1, 1, 1, 1, 1, 1, False, t.channel),
     "graphc_conv_2d_last": lambda t: (
         t.kernel, t.builder.call("ggml_permute", t.x, 1, 2, 0, 3, rank=4), t.bias, 1, 1, 1, 1, 2, 1, 1, 1, False, False),

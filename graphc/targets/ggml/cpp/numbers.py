@@ -30,7 +30,11 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
 """What the settings of ggml's calls are called, by position. Those of other calls belong to what a function does."""
 
 OF_COMPOSITES: Mapping[str, str] = {
-    **dict(zip(("s0", "s1", "p0", "p1", "d0", "d1"), CONVOLUTION, strict=True)),
+    **{
+        f"{letter}{axis}": name
+        for letter, name in (("s", "stride"), ("p", "padding"), ("d", "dilation"))
+        for axis in range(3)
+    },
     **{name: name for name in ("epsilon", "groups", "scale")},
 }
 """The same of composites, by what they call them themselves."""

@@ -21,7 +21,7 @@ MOST_HOISTED = 16
 
 PARAMETRIC = frozenset({
     "graphc_linear", "graphc_gated_linear", "graphc_scaled_linear", "graphc_conv_2d", "ggml_get_rows", "ggml_im2col",
-    "graphc_conv_2d_dw", "graphc_conv_2d_last", "graphc_expanded_conv_2d", "ggml_conv_transpose_2d_p0",
+    "graphc_conv_2d_dw", "graphc_conv_3d", "graphc_conv_2d_last", "graphc_expanded_conv_2d", "ggml_conv_transpose_2d_p0",
 })  # fmt: skip
 """Calls whose constant operands are parameters, whatever they are called."""
 

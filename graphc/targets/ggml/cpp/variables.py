@@ -39,6 +39,7 @@ CALL_NAMES: Mapping[str, str] = {
     "graphc_gated_linear": "product",
     "graphc_scaled_linear": "product",
     "graphc_conv_2d": "conv",
+    "graphc_conv_3d": "conv",
     "graphc_conv_2d_dw": "conv",
     "graphc_conv_2d_last": "conv",
     "graphc_expanded_conv_2d": "conv",
@@ -55,7 +56,7 @@ POINTWISE = frozenset({"ggml_add", "ggml_sub", "ggml_mul", "ggml_div", "graphc_a
 FIRST = frozenset({"graphc_concat", "ggml_soft_max_ext"})
 """Calls whose result is another state of their first operand."""
 
-PLAIN = ("", "x", "other", "image", "weight", "kernel")
+PLAIN = ("", "x", "other", "image", "volumes", "weight", "kernel")
 """What composites call what they compute on, which says nothing to a reader."""
 
 SUMMED = ("bias", "residual")

@@ -51,6 +51,7 @@ KINDS: Mapping[str, str] = {
     "graphc_gated_linear": "Linear",
     "graphc_scaled_linear": "Linear",
     "graphc_conv_2d": "Conv",
+    "graphc_conv_3d": "Conv",
     "graphc_layer_norm": "Norm",
     "graphc_rms_norm": "Norm",
     "graphc_group_norm": "Norm",

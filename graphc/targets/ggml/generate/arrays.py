@@ -92,6 +92,11 @@ def viewed(source: Array, ne: Quad, element: Callable[[Index], Scalar]) -> Array
     return computed(ne, [source], element, 0, source.dtype)
 
 
+def reshaped(source: Array, ne: Quad) -> Array:
+    """The same elements by other sizes."""
+    return source if source.ne == ne else viewed(source, ne, lambda at: source.element(unflat(flat(at, ne), source.ne)))
+
+
 def variables(ne: Quad) -> Index:
     """An index that runs over an array."""
     found = tuple(ZERO if size == 1 else variable(f"i{axis}", size) for axis, size in enumerate(ne))

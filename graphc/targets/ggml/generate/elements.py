@@ -22,8 +22,8 @@ from graphc.targets.ggml.generate.arrays import (
     Index,
     K,
     computed,
-    flat,
     repeated,
+    reshaped,
     shifted,
     unflat,
     viewed,
@@ -69,7 +69,7 @@ def wide(value: Scalar) -> Scalar:
 
 @element(*RESHAPES)
 def _reshape(result: Tensor, a: Array, *sizes: Dim) -> Array:
-    return viewed(a, result.ne, lambda at: a.element(unflat(flat(at, result.ne), a.ne)))
+    return reshaped(a, result.ne)
 
 
 @element("ggml_permute")
@@ -351,6 +351,26 @@ def _im2col(result: Tensor, kernel: Array, image: Array, *settings: Any) -> Arra
         return K.cast(K.select(inside, image.element((x, y, channel, at[3])), 0.0), dtype)
 
     return computed(result.ne, [kernel, image], value, 2, dtype)
+
+
+@element("ggml_im2col_3d")
+def _im2col_3d(result: Tensor, kernel: Array, volumes: Array, channels: int, *settings: Any) -> Array:
+    strides, pads, dilations = settings[:3], settings[3:6], settings[6:9]
+    deep = conv_size(volumes.ne[2], kernel.ne[2], strides[2], pads[2], dilations[2])
+
+    def value(at: Index) -> Scalar:
+        taps = unflat(at[0], (*kernel.ne[:3], channels))
+        places = [
+            place * strides[axis] + taps[axis] * dilations[axis] - pads[axis]
+            for axis, place in enumerate((at[1], at[2], at[3] % deep))
+        ]
+        along, below, deeper = (
+            (place >= 0).and_(place < scalar(size)) for place, size in zip(places, volumes.ne, strict=False)
+        )
+        inside = along.and_(below).and_(deeper)
+        return K.select(inside, volumes.element((*places, at[3] // deep * channels + taps[3])), 0.0)
+
+    return computed(result.ne, [kernel, volumes], value, 2)
 
 
 @element("ggml_pool_2d")

@@ -40,7 +40,13 @@ FROM_CHECKPOINT = "CHECKPOINT"
 
 EVERYTHING = "*"
 
-CONVOLUTIONS = ("ggml_conv_2d", "ggml_conv_2d_direct", "ggml_conv_3d_direct", "ggml_conv_transpose_2d_p0")
+CONVOLUTIONS = (
+    "ggml_conv_2d",
+    "ggml_conv_2d_direct",
+    "ggml_conv_3d_direct",
+    "graphc_conv_3d",
+    "ggml_conv_transpose_2d_p0",
+)
 
 TABLE = "ggml_get_rows"
 

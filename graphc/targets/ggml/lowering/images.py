@@ -58,17 +58,14 @@ class ImageCalls:
         return self.call(function, w, x, *settings, rank=4)
 
     def conv_3d(
-        self, x: Tensor, w: Tensor, batch: Dim, strides: Sequence[int], dilations: Sequence[int], pads: Sequence[int]
-    ) -> Tensor | None:
-        """A convolution of volumes, held as [N * C, D, H, W] and [C_out * C, KD, KH, KW]."""
-        channels_in = x.shape[0] // batch
-        channels_out = w.shape[0] // channels_in
-        if not fits_workspace(channels_in * product(w.shape[1:]), channels_out):
+        self, x: Tensor, w: Tensor, bias: Tensor | None, channels: int, strides: Sequence[int], dilations: Sequence[int],
+        pads: Sequence[int], group: int,
+    ) -> Tensor | None:  # fmt: skip
+        """A convolution of volumes, held as [N * C, D, H, W] and [C_out * C / groups, KD, KH, KW], plus a vector [C_out]."""
+        if not fits_workspace(channels * product(w.shape[1:]), w.shape[0] // channels):
             return None
         settings = [setting[axis] for setting in (strides, pads, dilations) for axis in (2, 1, 0)]
-        return self.call(
-            "ggml_conv_3d_direct", self.cont(w), self.cont(x), *settings, channels_in, batch, channels_out, rank=4
-        )
+        return self.call("graphc_conv_3d", self.cont(w), self.cont(x), bias, *settings, channels, group, False, rank=4)
 
     def group_norm(self, x: Tensor, groups: int, epsilon: float) -> Tensor:
         """[N, C, H, W] with mean 0 and variance 1 in each group of channels of each image."""

@@ -41,6 +41,10 @@ def _convolution(call: Call | Step) -> Dim:
     return 2 * product(kernel.ne[:3]) * call.result.size
 
 
+def _convolution_of_volumes(call: Call | Step) -> Dim:
+    return 2 * product(_arg(call, 0).ne[:3]) * _whole(call, 11) * call.result.size
+
+
 def _transposed_convolution(call: Call | Step) -> Dim:
     kernel, image = _arg(call, 0), _arg(call, 1)
     return 2 * product(kernel.ne[:3]) * image.size
@@ -70,6 +74,7 @@ MOVES = {
     "ggml_concat",
     "ggml_get_rows",
     "ggml_im2col",
+    "ggml_im2col_3d",
     "ggml_pad_ext",
     "graphc_copy",
     "graphc_cast",
@@ -84,6 +89,7 @@ COUNTS: Mapping[str, Count] = {
     "ggml_conv_2d": _convolution,
     "ggml_conv_2d_direct": _convolution,
     "ggml_conv_2d_dw_direct": _convolution,
+    "ggml_conv_3d_direct": _convolution_of_volumes,
     "ggml_conv_transpose_2d_p0": _transposed_convolution,
     "ggml_pool_2d": _window,
     "ggml_norm": _elements(5),

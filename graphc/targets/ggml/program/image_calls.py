@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from graphc.shapes import Dim, product, upper_bound
 from graphc.targets.ggml.program.rules import (
@@ -117,6 +118,23 @@ def _im2col(
     require(target in ("F32", a.type) and a.type in ("F32", "F16"), "the columns must be F32, or F16 as the kernel")
     width, height = _conv_sizes(a, b, (s0, s1, p0, p1, d0, d1))
     return packed(target, (a.ne[2] * a.ne[1] * a.ne[0], width, height, b.ne[3]))
+
+
+@rule("ggml_im2col_3d")
+def _im2col_3d(a: Tensor, b: Tensor, channels: int, *settings: Any) -> Layout:
+    *numbers, type = settings
+    require(type == Constant("GGML_TYPE_F32"), "the columns must be F32")
+    f32(a, b)
+    require(b.contiguous, "must be contiguous")
+    strides, pads, dilations = numbers[:3], numbers[3:6], numbers[6:]
+    settings_within(MOST_SETTING, *numbers)
+    settings_within(2**31 - 1, channels)
+    require(min(channels, *strides, *dilations) >= 1, "strides, dilations and channels are at least 1")
+    images = b.ne[3] // channels
+    require(b.ne[3] == channels * images and a.ne[3] % channels == 0, "channels differ")
+    sizes = [conv_size(b.ne[i], a.ne[i], strides[i], pads[i], dilations[i]) for i in range(3)]
+    require(all(not isinstance(n, int) or n >= 1 for n in sizes), "the kernel is larger than the image")
+    return packed("F32", (channels * product(a.ne[:3]), sizes[0], sizes[1], sizes[2] * images))
 
 
 @rule("ggml_conv_transpose_2d_p0")

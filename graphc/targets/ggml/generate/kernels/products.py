@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from itertools import accumulate
 from typing import cast as typed
 
@@ -30,6 +30,7 @@ from graphc.targets.ggml.generate.arrays import (
     Order,
     computed,
     repeated,
+    reshaped,
     unflat,
 )
 from graphc.targets.ggml.generate.blocks import TOGETHER
@@ -62,6 +63,7 @@ from graphc.targets.ggml.generate.operands import (
 )
 from graphc.targets.ggml.program.composites.activations import told
 from graphc.targets.ggml.program.composites.composite import ActivationOrNone
+from graphc.targets.ggml.program.rules import packed
 from graphc.targets.ggml.program.tensor import Quad, Tensor
 
 KERNELS_LAST: Order = (3, 1, 0, 2)
@@ -223,46 +225,118 @@ def convolution(
     d1: int, direct: bool, activation: ActivationOrNone, *sums: Array,
 ) -> Array | None:  # fmt: skip
     """`graphc_conv_2d`, unless it is in groups."""
-    wide_taps, high_taps, channels, results = kernel.ne
-    if not isinstance(wide_taps, int) or not isinstance(high_taps, int):
-        raise NotGenerated("a kernel whose size is not known")
-    if channels != image.ne[2]:
+    if kernel.ne[2] != image.ne[2]:
         return None  # its columns are computed as they are multiplied
     width, height = conv_sizes(kernel.ne, image.ne, (s0, s1, p0, p1, d0, d1))
-    count = image.ne[3]
-    pixels: Quad = (width, height, count, 1)
+    along = _Axis(image.ne[0], kernel.ne[0], width, s0, p0, d0)
+    below = _Axis(image.ne[1], kernel.ne[1], height, s1, p1, d1)
+    added = () if bias is None else (of_channels(bias, result.ne),)
+    return _convolved(g, result, kernel, image, (along, below, ONE_PLANE), activation, (*added, *sums))
 
-    def pixel(line: Scalar, tap: Scalar) -> tuple[Scalar, Scalar, Scalar]:
-        x, y, number, _ = unflat(line, pixels)
-        across, down = (tap % wide_taps, tap // wide_taps) if high_taps > 1 else (tap, ZERO)
-        return x * s0 + across * d0 - p0, y * s1 + down * d1 - p1, number
+
+@kernels_of("graphc_conv_3d")
+def convolution_of_volumes(
+    g: Generator, result: Tensor, kernel: Array, volumes: Array, bias: Array | None, s0: int, s1: int, s2: int, p0: int, p1: int,
+    p2: int, d0: int, d1: int, d2: int, channels: int, groups: int, activation: ActivationOrNone, *sums: Array,
+) -> Array | None:  # fmt: skip
+    """`graphc_conv_3d`, unless it is in groups: as a convolution of images whose planes lie one below the other."""
+    if groups != 1:
+        return None
+
+    def as_images(ne: Quad, channels: Dim) -> Quad:
+        return ne[0], ne[1] * ne[2], channels, ne[3] // channels
+
+    settings = (s0, s1, s2), (p0, p1, p2), (d0, d1, d2)
+    axes = [
+        _Axis(size, taps, found, *each)
+        for size, taps, found, *each in zip(volumes.ne, kernel.ne, result.ne, *settings, strict=False)
+    ]
+    ne = as_images(result.ne, kernel.ne[3] // channels)
+    images = replace(result, ne=ne, nb=packed(result.type, ne).nb)
+    if any(each.ne != result.ne for each in sums):
+        raise NotGenerated("a sum that is repeated along volumes")
+    added = () if bias is None else (of_channels(bias, ne),)
+    image, matrices = (reshaped(each, as_images(each.ne, channels)) for each in (volumes, kernel))
+    found = _convolved(
+        g,
+        images,
+        matrices,
+        image,
+        (axes[0], axes[1], axes[2]),
+        activation,
+        (*added, *(reshaped(each, ne) for each in sums)),
+    )
+    return reshaped(found, result.ne)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """An axis of a convolution: the sizes of the image, of the kernel and of the result, and how one goes over the other."""
+
+    size: Dim
+    taps: Dim
+    result: Dim
+    stride: int
+    pad: int
+    dilation: int
+
+    def source(self, place: Scalar, tap: Scalar) -> Scalar:
+        """Where the image is met."""
+        return place * self.stride + tap * self.dilation - self.pad
+
+    @property
+    def may_miss(self) -> bool:
+        """True if some of what is met may be beside the image."""
+        return self.taps != 1 or self.pad != 0
+
+
+ONE_PLANE = _Axis(1, 1, 1, 1, 0, 1)
+
+
+def _convolved(
+    g: Generator, result: Tensor, kernel: Array, image: Array, axes: tuple[_Axis, _Axis, _Axis], activation: ActivationOrNone,
+    added: Sequence[Array],
+) -> Array:  # fmt: skip
+    """A convolution of images, of which each may be planes one below the other, as a product with what is met at each pixel."""
+    channels, results = kernel.ne[2:]
+    across, down, deep = axes
+    pixels: Quad = (across.result, down.result, deep.result, image.ne[3])
+    taps = [axis.taps for axis in axes]
+    if not all(isinstance(each, int) for each in taps):
+        raise NotGenerated("a kernel whose size is not known")
+    of_taps: Quad = (taps[0], taps[1], taps[2], 1)
+
+    def sources(line: Scalar, tap: Scalar) -> list[Scalar]:
+        places = zip(axes, unflat(line, pixels), unflat(tap, of_taps), strict=False)
+        return [axis.source(place, each) for axis, place, each in places]
 
     def image_place(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
-        x, y, number = pixel(line, tap)
-        return x, y, channel, number
+        x, y, z = sources(line, tap)
+        return x, y if deep is ONE_PLANE else z * down.size + y, channel, unflat(line, pixels)[3]
 
     def within(batch: Scalar, line: Scalar, tap: Scalar) -> Scalar:
-        x, y, _ = pixel(line, tap)
-        return (x >= 0).and_(x < scalar(image.ne[0])).and_((y >= 0).and_(y < scalar(image.ne[1])))
+        met = [(axis, place) for axis, place in zip(axes, sources(line, tap), strict=True) if axis is not ONE_PLANE]
+        inside = [(place >= 0).and_(place < scalar(axis.size)) for axis, place in met]
+        return reduce(Scalar.and_, inside)
 
     def kernel_place(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
-        across, down = (tap % wide_taps, tap // wide_taps) if high_taps > 1 else (tap, ZERO)
-        return across, down, channel, line
+        x, y, z, _ = unflat(tap, of_taps)
+        return x, y if deep is ONE_PLANE else z * down.taps + y, channel, line
 
     def place(batch: Scalar, line: Scalar, column: Scalar) -> Index:
-        x, y, number, _ = unflat(line, pixels)
-        return x, y, column, number
+        x, y, z, number = unflat(line, pixels)
+        return x, y if deep is ONE_PLANE else z * down.result + y, column, number
 
-    inside = within if wide_taps * high_taps > 1 or p0 or p1 else None
+    inside = within if any(axis.may_miss for axis in axes) else None
     b = weight_rows(g, kernel, channels, kernel_place, order=KERNELS_LAST)
-    taps = wide_taps * high_taps
+    count = product(taps)
+    assert isinstance(count, int)
     parts = image.joined[1] if image.joined is not None and image.joined[0] == CHANNELS else ()
-    terms = terms_of_parts(g, parts, b, taps, image_place, inside)
+    terms = terms_of_parts(g, parts, b, count, image_place, inside)
     if not terms:
         a = operand_rows(g, image, channels, image_place, CHANNELS_LAST, inside)
-        terms = [Term(a, b, channels, taps)]
-    added = () if bias is None else (of_channels(bias, result.ne),)
-    found = _Sums(g, result, place, activation, (*added, *sums))
+        terms = [Term(a, b, channels, count)]
+    found = _Sums(g, result, place, activation, added)
     return found.contracted("convolution", product(pixels), results, terms, 1, CHANNELS_LAST)
 
 

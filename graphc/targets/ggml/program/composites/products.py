@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast as typed
 
+from graphc.shapes import Dim
 from graphc.targets.ggml.program.composites.activations import activated
-from graphc.targets.ggml.program.composites.composite import ActivationOrNone, Expansion, along_channels, composite
+from graphc.targets.ggml.program.composites.composite import (
+    ActivationOrNone,
+    Args,
+    Expansion,
+    along_channels,
+    composite,
+    raises,
+)
 from graphc.targets.ggml.program.rules import require
-from graphc.targets.ggml.program.tensor import Constant, Tensor
+from graphc.targets.ggml.program.tensor import Arg, Constant, Tensor
 
 SUMS = {"sums": "ggml_add"}
 
@@ -58,6 +67,38 @@ def conv_2d(
     bias = along_channels(call, bias)
     found = _convolution(call, kernel, image, (s0, s1, p0, p1, d0, d1), direct)
     return summed(call, found, (bias, *sums), activation)
+
+
+@composite(behind=SUMS, ways=("winograd", "tiles"), multiplied=2)
+def conv_3d(
+    call: Expansion, kernel: Tensor, volumes: Tensor, bias: Tensor | None, s0: int, s1: int, s2: int, p0: int, p1: int, p2: int,
+    d0: int, d1: int, d2: int, channels: int, groups: int, activation: ActivationOrNone, *sums: Tensor,
+) -> Tensor:  # fmt: skip
+    """The convolution of volumes [N * C, D, H, W] with kernels [C_out * C / groups, KD, KH, KW], by strides, pads and dilations
+    of x, y and z, plus a bias [C_out], plus each of `sums`, which broadcast to it; an activation of that."""
+    require(channels > 0 < groups and channels % groups == 0, f"{channels} channels in {groups} groups")
+    inner, settings = channels // groups, (s0, s1, s2, p0, p1, p2, d0, d1, d2)
+    results, images = kernel.ne[3] // inner, volumes.ne[3] // channels
+    if groups == 1:
+        found = call("ggml_conv_3d_direct", kernel, volumes, *settings, channels, images, results)
+    else:
+        columns = call("ggml_im2col_3d", kernel, volumes, inner, *settings, Constant("GGML_TYPE_F32"))
+        _, across, down, planes = columns.ne
+        deep = planes // (groups * images)
+        of_groups = _products_of_groups(call, columns, kernel, across * down * deep, groups, images)
+        found = call("ggml_reshape_4d", of_groups, across, down, deep, results * images)
+    if bias is not None:
+        width, height, deep, _ = found.ne
+        apart = call("ggml_reshape_4d", found, width, height * deep, results, images)
+        biased = call("ggml_add", apart, typed("Tensor", along_channels(call, bias)))
+        found = call("ggml_reshape_4d", biased, *found.ne)
+    return summed(call, found, sums, activation)
+
+
+@raises(conv_3d, "ggml_conv_3d_direct")
+def _conv_3d(kernel: Tensor, volumes: Tensor, *settings: Arg) -> Args:
+    *strides, channels, _, _ = settings
+    return kernel, volumes, None, *strides, channels, 1, False
 
 
 @composite("ggml_conv_2d_dw_direct", behind=BIAS_AND_SUMS, vectors=("bias",))
@@ -130,12 +171,22 @@ def _in_groups(call: Expansion, kernel: Tensor, image: Tensor, settings: tuple[i
     )
     apart = call("ggml_reshape_4d", image, width, height, inner, groups * count)
     columns = call("ggml_im2col", kernel, apart, *settings, True, Constant("GGML_TYPE_F32"))
-    depth, across, down, _ = columns.ne
-    columns = call("ggml_reshape_4d", columns, depth, across * down, groups, count)
-    kernels = call("ggml_reshape_4d", kernel, depth, outer // groups, groups, 1)
+    _, across, down, _ = columns.ne
+    found = _products_of_groups(call, columns, kernel, across * down, groups, count)
+    return call("ggml_reshape_4d", found, across, down, outer, count)
+
+
+def _products_of_groups(
+    call: Expansion, columns: Tensor, kernel: Tensor, pixels: Dim, groups: Dim, count: Dim
+) -> Tensor:
+    """The products of each group's columns with its kernels, for each image."""
+    depth = columns.ne[0]
+    require(kernel.size % (groups * depth) == 0, f"kernels in {groups} groups")
+    columns = call("ggml_reshape_4d", columns, depth, pixels, groups, count)
+    kernels = call("ggml_reshape_4d", kernel, depth, kernel.size // (groups * depth), groups, 1)
     if count != 1:
         kernels = call("ggml_repeat_4d", kernels, *kernels.ne[:3], count)
-    return call("ggml_reshape_4d", call("ggml_mul_mat", columns, kernels), across, down, outer, count)
+    return call("ggml_mul_mat", columns, kernels)
 
 
 def summed(call: Expansion, found: Tensor, sums: Iterable[Tensor | None], activation: ActivationOrNone) -> Tensor:

@@ -132,17 +132,23 @@ static struct graphc_conv_2d_settings settings_of(const struct strides * s, cons
     return settings;
 }
 
-/// A convolution in groups of channels: the columns of each group, and a product of many matrices.
+/// The products of each group's columns with its kernels, for each image.
+static tensor * products_of_groups(builder * b, tensor * columns, tensor * kernel, int64_t pixels, int64_t groups, int64_t images) {
+    const struct graphc_ggml * ggml = b->ggml;
+    const int64_t * k = kernel->ne, depth = columns->ne[0], results = k[0] * k[1] * k[2] * k[3] / (depth * groups);
+    tensor * kernels = ggml->reshape_4d(b->context, kernel, depth, results, groups, 1);
+    if (images != 1) kernels = ggml->repeat_4d(b->context, kernels, depth, results, groups, images);
+    return ggml->mul_mat(b->context, ggml->reshape_4d(b->context, columns, depth, pixels, groups, images), kernels);
+}
+
+/// A convolution in groups of channels, by ggml.
 static tensor * in_groups(builder * b, tensor * kernel, tensor * image, struct strides s) {
     const struct graphc_ggml * ggml = b->ggml;
-    const int64_t * k = kernel->ne, * size = image->ne, groups = size[2] / k[2], count = size[3];
-    tensor * apart = ggml->reshape_4d(b->context, image, size[0], size[1], k[2], groups * count);
+    const int64_t * k = kernel->ne, * size = image->ne, groups = size[2] / k[2];
+    tensor * apart = ggml->reshape_4d(b->context, image, size[0], size[1], k[2], groups * size[3]);
     tensor * columns = ggml->im2col(b->context, kernel, apart, s.s0, s.s1, s.p0, s.p1, s.d0, s.d1, true, GGML_TYPE_F32);
-    const int64_t depth = columns->ne[0], across = columns->ne[1], down = columns->ne[2];
-    tensor * kernels = ggml->reshape_4d(b->context, kernel, depth, k[3] / groups, groups, 1);
-    if (count != 1) kernels = ggml->repeat_4d(b->context, kernels, depth, k[3] / groups, groups, count);
-    columns = ggml->reshape_4d(b->context, columns, depth, across * down, groups, count);
-    return ggml->reshape_4d(b->context, ggml->mul_mat(b->context, columns, kernels), across, down, k[3], count);
+    const int64_t across = columns->ne[1], down = columns->ne[2];
+    return ggml->reshape_4d(b->context, products_of_groups(b, columns, kernel, across * down, groups, size[3]), across, down, k[3], size[3]);
 }
 
 /// A convolution of ggml's, whose pads are the same before and behind: by this function if it is of all channels together.
@@ -213,6 +219,55 @@ tensor * graphc_build_conv_2d(builder * b, tensor * kernel, tensor * image, tens
     if (b->devices > 0 && whole) way = found != NULL ? "direct" : "columns";
     if (found == NULL) found = by_ggml(b, b->ggml->conv_2d, kernel, image, strides);
     if (way != NULL) take_way(b, key, way);
+    return with_tail(b, found, tail);
+}
+
+tensor * graphc_build_conv_3d(builder * b, tensor * kernel, tensor * volumes, tensor * bias, int s0, int s1, int s2, int p0, int p1, int p2,
+                              int d0, int d1, int d2, int channels, int groups, const struct graphc_activation * activation, tensor ** sums,
+                              int count) {
+    const struct graphc_ggml * ggml = b->ggml;
+    struct ggml_context * c = b->context;
+    const int64_t * k = kernel->ne, * v = volumes->ne, inner = channels / groups, results = k[3] / inner, images = v[3] / channels;
+    const struct strides strides = {s0, s1, p0, p1, p0, p1, d0, d1};
+    const struct graphc_planes planes = {s2, p2, d2, k[2], v[2], conv_size(v[2], k[2], s2, 2 * p2, d2)};
+    int64_t ne[] = {0, 0, results, images};  // of images whose planes lie one below the other
+    struct graphc_conv_2d_settings settings = settings_of(&strides, k, v, ne);
+    const int64_t pixels = ne[0] * ne[1] * planes.result, whole[] = {ne[0], ne[1], planes.result, results * images};
+    settings.planes = planes, settings.types = ggml->get_type_traits(kernel->type);
+    settings.height = ne[1] *= planes.result;
+    bias = along_channels(b, bias);
+    if (b->own != NULL && ggml->is_contiguous(kernel) && ggml->is_contiguous(volumes)) {
+        char of_kernel[SIZES_SIZE], of_volumes[SIZES_SIZE], key[KEY_SIZE];
+        snprintf(key, sizeof key, "conv_3d %s %s %s channels %d groups %d stride %dx%dx%d pad %dx%dx%d dilation %dx%dx%d",
+                 ggml->type_name(kernel->type), sizes_of(kernel, of_kernel), sizes_of(volumes, of_volumes), channels, groups, s0, s1, s2, p0, p1,
+                 p2, d0, d1, d2);
+        tensor * image = ggml->reshape_4d(c, volumes, v[0], v[1] * v[2], channels, images), * added[MOST_SOURCES];
+        tensor * matrices = ggml->reshape_4d(c, kernel, k[0], k[1] * k[2], inner, results);
+        int taken = 0;
+        for (; taken < count && taken < MOST_SOURCES && ggml->nbytes(sums[taken]) == sizeof(float) * (size_t) (pixels * results * images); ++taken) {
+            if (!ggml->is_contiguous(sums[taken])) break;
+            added[taken] = ggml->reshape_4d(c, sums[taken], ne[0], ne[1], ne[2], ne[3]);
+        }
+        const struct tail tail = {bias, added, taken, taken == count ? activation : NULL}, rest = {NULL, sums + taken, count - taken, activation};
+        settings.pairs = rounds(b, kernel);
+        tensor * found = own_convolution(b, matrices, image, ne, &settings, key, tail);
+        if (found != NULL) {
+            found = ggml->reshape_4d(c, found, whole[0], whole[1], whole[2], whole[3]);
+            return taken == count ? found : with_tail(b, found, rest);
+        }
+    }
+    tensor * found;
+    if (groups == 1) {
+        found = ggml->conv_3d_direct(c, kernel, volumes, s0, s1, s2, p0, p1, p2, d0, d1, d2, channels, (int) images, (int) results);
+    } else {
+        tensor * columns = ggml->im2col_3d(c, kernel, volumes, inner, s0, s1, s2, p0, p1, p2, d0, d1, d2, GGML_TYPE_F32);
+        found = ggml->reshape_4d(c, products_of_groups(b, columns, kernel, pixels, groups, images), whole[0], whole[1], whole[2], whole[3]);
+    }
+    if (bias != NULL) {
+        found = plus(b, ggml->reshape_4d(c, found, ne[0], ne[1], ne[2], ne[3]), bias);
+        if (found != NULL) found = ggml->reshape_4d(c, found, whole[0], whole[1], whole[2], whole[3]);
+    }
+    const struct tail tail = {NULL, sums, count, activation};
     return with_tail(b, found, tail);
 }
 

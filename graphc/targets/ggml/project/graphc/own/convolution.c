@@ -8,28 +8,44 @@
 
 enum { MOST_PLACES_OF_ROWS = 64 };  // of a kernel whose windows are rows
 
-/// Which elements of an image [channels][height][width] a kernel [channels][kh][kw] meets at the pixels of a result, in lines of `across`.
+/// Which elements of a volume [channels][deep][height][width] a kernel [channels][kd][kh][kw] meets at the pixels of a result, in lines of
+/// `across`, `down` of which are a plane. An image is one plane deep.
 struct windows {
-    int64_t width, height, across, kw, kh;
+    int64_t width, height, deep, across, down, kw, kh, kd;
     const struct graphc_conv_2d_settings * s;
+    struct graphc_planes planes;
 };
+
+/// How a kernel goes over planes, from size to size: of images, or of volumes.
+static struct windows windows_of(const struct ggml_tensor * kernel, int64_t width, int64_t height, int64_t across, int64_t down,
+                                 const struct graphc_conv_2d_settings * s) {
+    const struct graphc_planes p = planes_of(s);
+    struct windows w = {width, height / p.volume, p.volume, across, down / p.result, kernel->ne[0], kernel->ne[1] / p.kernel, p.kernel, s, p};
+    const bool along = w.kw == 1 && s->s0 == 1 && s->p0 == 0, below = w.kh == 1 && s->s1 == 1 && s->p1 == 0;
+    if (!along || !below || w.kd != 1 || p.stride != 1 || p.pad != 0) return w;
+    w.width = w.across = width * height, w.height = w.down = w.deep = 1;  // all pixels are a line
+    return w;
+}
 
 /// Pixels of a panel that lie beside one another in the image: `count` from the panel's pixel `to` on, which read a plane from `from` on.
 struct piece {
     int64_t from, to, count;
 };
 
-/// The pieces of the `count` pixels from (x, y) of the result on that a place of the kernel meets in the image; how many there are.
-static int cut_panel(const struct windows * w, int64_t x, int64_t y, int64_t count, int64_t kx, int64_t ky, struct piece pieces[PANEL]) {
+/// The pieces of the `count` pixels from (x, y, z) of the result on that a place of the kernel meets in the volume; how many there are.
+static int cut_panel(const struct windows * w, int64_t x, int64_t y, int64_t z, int64_t count, int64_t kx, int64_t ky, int64_t kz,
+                     struct piece pieces[PANEL]) {
     const struct graphc_conv_2d_settings * s = w->s;
     const int64_t left = kx * s->d0 - s->p0, rest = w->width - left;
     const int64_t first = left < 0 ? (s->s0 - 1 - left) / s->s0 : 0, end = rest < 0 ? 0 : (rest + s->s0 - 1) / s->s0;  // in the image
     int found = 0;
     for (int64_t done = 0, run; done < count; done += run, x = 0, ++y) {
+        if (y == w->down) y = 0, ++z;
         run = min_of(w->across - x, count - done);
-        const int64_t iy = y * s->s1 - s->p1 + ky * s->d1, begin = x < first ? first : x, stop = min_of(x + run, end);
-        if (iy < 0 || iy >= w->height || begin >= stop) continue;
-        pieces[found++] = (struct piece){iy * w->width + begin * s->s0 + left, done + begin - x, stop - begin};
+        const int64_t iy = y * s->s1 - s->p1 + ky * s->d1, iz = z * w->planes.stride - w->planes.pad + kz * w->planes.dilation;
+        const int64_t begin = x < first ? first : x, stop = min_of(x + run, end);
+        if (iy < 0 || iy >= w->height || iz < 0 || iz >= w->deep || begin >= stop) continue;
+        pieces[found++] = (struct piece){(iz * w->height + iy) * w->width + begin * s->s0 + left, done + begin - x, stop - begin};
     }
     return found;
 }
@@ -37,17 +53,18 @@ static int cut_panel(const struct windows * w, int64_t x, int64_t y, int64_t cou
 /// What the kernel's elements `from`... meet at the pixels from `start` on, as the columns of panels. A place of the kernel meets the
 /// same pixels in each channel.
 static void pack_windows(const struct windows * w, const float * data, int64_t start, int64_t count, int64_t from, int depth, float * packed) {
-    const int64_t places = w->kw * w->kh, plane = w->width * w->height;
+    const int64_t places = w->kw * w->kh * w->kd, size = w->width * w->height * w->deep;
     struct piece pieces[PANEL];
     for (int64_t j = 0; j < count; j += PANEL) {
-        const int64_t wide = min_of(count - j, PANEL), x = (start + j) % w->across, y = (start + j) / w->across;
-        int64_t kx = from % w->kw, ky = from / w->kw % w->kh;
-        const float * begin = data + from / places * plane;
+        const int64_t wide = min_of(count - j, PANEL), line = (start + j) / w->across;
+        const int64_t x = (start + j) % w->across, y = line % w->down, z = line / w->down;
+        int64_t kx = from % w->kw, ky = from / w->kw % w->kh, kz = from / w->kw / w->kh % w->kd;
+        const float * begin = data + from / places * size;
         for (int64_t first = 0; first < min_of(places, depth); ++first) {
-            const int found = cut_panel(w, x, y, wide, kx, ky, pieces);
+            const int found = cut_panel(w, x, y, z, wide, kx, ky, kz, pieces);
             const bool full = found == 1 && pieces[0].count == PANEL;
             const float * channel = begin;
-            for (int64_t k = first; k < depth; k += places, channel += plane) {
+            for (int64_t k = first; k < depth; k += places, channel += size) {
                 float * row = packed + j * DEPTH + k * PANEL;
                 if (full && w->s->s0 == 1) {
                     copy(channel + pieces[0].from, 1, PANEL, row);
@@ -60,7 +77,9 @@ static void pack_windows(const struct windows * w, const float * data, int64_t s
             kx = 0;
             if (++ky < w->kh) continue;
             ky = 0;
-            begin += plane;
+            if (++kz < w->kd) continue;
+            kz = 0;
+            begin += size;
         }
     }
 }
@@ -89,8 +108,7 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
     const int64_t groups = image->ne[2] / kernel->ne[2], channels = kernel->ne[3] / groups;  // of a group's result
     struct graphc_conv_2d_settings * s = userdata;
     const int64_t most = depth_of(s->pairs);
-    struct windows w = {image->ne[0], image->ne[1], dst->ne[0], kernel->ne[0], kernel->ne[1], s};
-    if (w.kw == 1 && w.kh == 1 && s->s0 == 1 && s->s1 == 1 && s->p0 == 0 && s->p1 == 0) w.width = w.across = pixels, w.height = 1;
+    const struct windows w = windows_of(kernel, image->ne[0], image->ne[1], dst->ne[0], dst->ne[1], s);
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
     const struct units u = cut(channels, pixels, groups * dst->ne[3], nth);
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
@@ -202,7 +220,7 @@ void graphc_conv_2d_last(struct ggml_tensor * dst, int ith, int nth, void * user
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1], * bias = dst->src[2];
     if (!has_planes(image)) return multiply_windows(dst, ith, nth, s);
     const int64_t depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2], channels = kernel->ne[3], pixels = dst->ne[1] * dst->ne[2];
-    const struct windows w = {image->ne[1], image->ne[2], dst->ne[1], kernel->ne[0], kernel->ne[1], s};
+    const struct windows w = windows_of(kernel, image->ne[1], image->ne[2], dst->ne[1], dst->ne[2], s);
     const int64_t across = parts_of(channels, COLUMNS), panels = parts_of(pixels, PANEL);
     const int64_t together = PANEL * min_of(parts_of(panels, parts_of(4 * nth, across * dst->ne[3])), MOST_PIXELS_OF_UNIT / PANEL);
     const int64_t down = parts_of(pixels, together), units = across * down * dst->ne[3];

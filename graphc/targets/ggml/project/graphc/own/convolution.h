@@ -8,16 +8,31 @@
 extern "C" {
 #endif
 
-/// The settings of a convolution: its userdata. `width` and `height` are the result's. The `activation` is the last that is done; with `pairs`, both operands are rounded to
-/// bfloat16. `types` is what `ggml_get_type_traits` has for the kernel.
+/// The third axis of a convolution of volumes: stride, pad and dilation, and the sizes of the kernel, the volumes and the result. All lines
+/// of a volume's channel are those of an image then, a plane after the other; and so are the kernel's, and the result's.
+struct graphc_planes {
+    int stride, pad, dilation;
+    int64_t kernel, volume, result;
+};
+
+/// The settings of a convolution: its userdata. `width` and `height` are the result's. The `activation` is the last that is done; with
+/// `pairs`, both operands are rounded to bfloat16. `types` is what `ggml_get_type_traits` has for the kernel. `planes` are there for
+/// volumes, else all 0.
 struct graphc_conv_2d_settings {
     int s0, s1, p0, p1, d0, d1;
     int64_t width, height;
+    struct graphc_planes planes;
     struct graphc_activation activation;
     bool pairs;
     const struct ggml_type_traits * types;
     struct graphc_turns turns;
 };
+
+/// The planes of a convolution: an image is a volume of one.
+static inline struct graphc_planes planes_of(const struct graphc_conv_2d_settings * s) {
+    const struct graphc_planes one = {1, 0, 1, 1, 1, 1};
+    return s->planes.kernel > 0 ? s->planes : one;
+}
 
 /// True if `graphc_conv_2d` computes the convolution of this kernel and image.
 GRAPHC_API bool graphc_takes_conv_2d(const struct ggml_tensor * kernel, const struct ggml_tensor * image,

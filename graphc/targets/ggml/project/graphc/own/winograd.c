@@ -1,8 +1,9 @@
 // Convolutions with kernels of 3 x 3 by Winograd's minimal filtering (Lavin and Gray, 2015). A tile of 2 x 2 pixels of the result is
 // sums over the channels of 16 products instead of 36, F(2 x 2, 3 x 3); one of 4 x 4 pixels is of 36 instead of 144, F(4 x 4, 3 x 3).
-// Panels of such tiles, of all images, are transformed, multiplied with the transformed kernel, and transformed back. A large image's
-// kernel is transformed once, by an operator before; where there are few tiles, that would take more memory and time than the
-// products, and each part of the kernel is transformed when it is needed.
+// Of volumes, the channels are those of each plane of the kernel, and the tiles those of all planes. Panels of such tiles, of all images,
+// are transformed, multiplied with the transformed kernel, and transformed back. A large image's kernel is transformed once, by an
+// operator before; where there are few tiles, that would take more memory and time than the products, and each part of the kernel is
+// transformed when it is needed.
 //
 // The transforms of large tiles evaluate polynomials at 0, +-sqrt(1/2), +-sqrt(2) and infinity, which rounds less than whole numbers do,
 // and their sums are short: what they lose is what a sum of all products in a row loses.
@@ -34,7 +35,9 @@ struct plan {
     const struct graphc_conv_2d_settings * s;
     const struct ggml_tensor * kernel, * image;
     int64_t side, places;  // pixels of the result along a tile's side; numbers of a transformed tile
-    int64_t channels, rows, across, tiles, panels;  // tiles are an image's, panels those of all images
+    struct graphc_planes planes;
+    int64_t channels, rows, height;  // channels with each plane of the kernel; lines of a plane of the image
+    int64_t across, of_plane, tiles, panels;  // tiles of a line, of a plane of the result, and of an image; panels of all images
     int64_t depth;  // of a panel: channels, or pairs of them
     bool few;     // tiles: each part of the kernel is transformed when it is needed, else all of it before
     bool shared;  // the images are transformed before, else by each thread for itself
@@ -46,11 +49,13 @@ struct plan {
 
 static struct plan plan_with(int64_t side, const struct ggml_tensor * kernel, const struct ggml_tensor * image,
                              const struct graphc_conv_2d_settings * s) {
-    const int64_t width = image->ne[0] + 2 * s->p0 - 2, height = image->ne[1] + 2 * s->p1 - 2;
-    struct plan p = {.s = s, .kernel = kernel, .image = image, .side = side, .channels = kernel->ne[2], .rows = kernel->ne[3]};
+    struct plan p = {.s = s, .kernel = kernel, .image = image, .side = side, .planes = planes_of(s), .rows = kernel->ne[3]};
+    p.channels = kernel->ne[2] * p.planes.kernel, p.height = image->ne[1] / p.planes.volume;
+    const int64_t width = image->ne[0] + 2 * s->p0 - 2, height = p.height + 2 * s->p1 - 2;
     p.places = (side + 2) * (side + 2);
     p.across = parts_of(width, side);
-    p.tiles = p.across * parts_of(height, side);
+    p.of_plane = p.across * parts_of(height, side);
+    p.tiles = p.of_plane * p.planes.result;
     p.panels = parts_of(p.tiles * image->ne[3], PANEL);
     p.depth = s->pairs ? pairs_in(p.channels) : p.channels;
     p.few = p.tiles <= FEW * PANEL;
@@ -90,14 +95,14 @@ struct work {
 };
 
 bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
-    return is_weight(kernel, s->types) && is_dense(image) && kernel->ne[2] == image->ne[2] && kernel->ne[0] == 3 && kernel->ne[1] == 3 && s->s0 == 1 && s->s1 == 1 && s->d0 == 1 &&
-           s->d1 == 1 && plan_of(kernel, image, s).weights <= MOST_WEIGHTS;
+    const bool three = kernel->ne[0] == 3 && kernel->ne[1] == 3 * planes_of(s).kernel, whole = kernel->ne[2] == image->ne[2];
+    return is_weight(kernel, s->types) && is_dense(image) && three && whole && s->s0 == 1 && s->s1 == 1 && s->d0 == 1 && s->d1 == 1 && plan_of(kernel, image, s).weights <= MOST_WEIGHTS;
 }
 
 bool graphc_prefers_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
     const struct plan p = plan_of(kernel, image, s);
-    const int64_t pixels = (image->ne[0] + 2 * s->p0 - 2) * (image->ne[1] + 2 * s->p1 - 2);
-    return p.channels >= LEAST_CHANNELS && products_of(&p) < 9 * parts_of(pixels, WIDTH);
+    const int64_t pixels = (image->ne[0] + 2 * s->p0 - 2) * (p.height + 2 * s->p1 - 2) * p.planes.result;
+    return kernel->ne[2] >= LEAST_CHANNELS && products_of(&p) < 9 * parts_of(pixels, WIDTH);
 }
 
 int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
@@ -107,16 +112,16 @@ int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggm
 }
 
 /// `channels` of a row of the kernel, [channels][9], from one on, as [places][channels], `plane` elements from place to place.
-INLINE void filter_channels(int side, const struct ggml_tensor * kernel, const struct graphc_conv_2d_settings * s, int64_t row, int64_t channel,
-                            int64_t channels, float * to, int64_t plane) {
+INLINE void filter_channels(int side, const struct plan * p, int64_t row, int64_t channel, int64_t channels, float * to, int64_t plane) {
+    const struct ggml_tensor * kernel = p->kernel;
     const int64_t size = (int64_t) kernel->nb[0];
     float workspace[WIDTH * 10] = {0}, transposed[16 * PANEL] __attribute__((aligned(64)));
     for (int64_t c = 0; c < channels; c += WIDTH) {
         const int64_t count = min_of(channels - c, WIDTH);
-        const char * data = (const char *) kernel->data + row * kernel->nb[3] + (channel + c) * kernel->nb[2];
+        const char * data = (const char *) kernel->data + row * kernel->nb[3] + (channel + c) * 9 * size;
         const float * from = (const float *) data;
-        if (kernel->type != GGML_TYPE_F32 || channel + c + WIDTH >= kernel->ne[2]) {  // `transpose` reads more than 9 elements
-            widen(kernel->type, s->types, data, count * 9, workspace);
+        if (kernel->type != GGML_TYPE_F32 || channel + c + WIDTH >= p->channels) {  // `transpose` reads more than 9 elements
+            widen(kernel->type, p->s->types, data, count * 9, workspace);
             from = workspace;
         }
         for (int64_t line = 0; line < count * 9 * size; line += LINE) __builtin_prefetch(data + kernel->nb[3] + line);  // the next row's
@@ -141,8 +146,8 @@ INLINE void filter_channels(int side, const struct ggml_tensor * kernel, const s
 }
 
 static void transform_channels(const struct plan * p, int64_t row, int64_t channel, int64_t channels, float * to, int64_t plane) {
-    if (p->side == SIDE_2) filter_channels(SIDE_2, p->kernel, p->s, row, channel, channels, to, plane);
-    else filter_channels(SIDE_4, p->kernel, p->s, row, channel, channels, to, plane);
+    if (p->side == SIDE_2) filter_channels(SIDE_2, p, row, channel, channels, to, plane);
+    else filter_channels(SIDE_4, p, row, channel, channels, to, plane);
 }
 
 /// `depth` channels of a row of the kernel, or pairs of them, from one on, as [places][depth], `plane` elements from place to place.
@@ -161,12 +166,21 @@ static void transform_row(const struct plan * p, int64_t row, int64_t from, int6
     }
 }
 
-/// `count` elements of a line of the image from `x` on, with zeros beside it.
-INLINE void read_line(const struct ggml_tensor * image, const float * plane, int64_t x, int64_t y, int64_t count, float * to) {
-    const int64_t width = image->ne[0], left = min_of(x < 0 ? -x : 0, count), right = min_of(width - x, count);
-    const bool whole = y >= 0 && y < image->ne[1] && left == 0 && right == count;
+/// The plane that a channel meets at one of the result: NULL where there is none.
+static inline const float * plane_at(const struct plan * p, int64_t batch, int64_t channel, int64_t plane) {
+    const struct graphc_planes * planes = &p->planes;
+    const int64_t place = plane * planes->stride - planes->pad + channel % planes->kernel * planes->dilation;
+    if (place < 0 || place >= planes->volume) return NULL;
+    const int64_t planes_before = (batch * p->image->ne[2] + channel / planes->kernel) * planes->volume + place;
+    return (const float *) p->image->data + planes_before * p->height * p->image->ne[0];
+}
+
+/// `count` elements of a line of a plane from `x` on, with zeros beside it.
+INLINE void read_line(const struct plan * p, const float * plane, int64_t x, int64_t y, int64_t count, float * to) {
+    const int64_t width = p->image->ne[0], left = min_of(x < 0 ? -x : 0, count), right = min_of(width - x, count);
+    const bool whole = y >= 0 && y < p->height && left == 0 && right == count;
     for (int64_t i = 0; !whole && i < count; i += WIDTH) *(unaligned *) (to + i) = all(0);
-    if (y >= 0 && y < image->ne[1] && left < right) copy(plane + y * width + x + left, 1, right - left, to + left);
+    if (y >= 0 && y < p->height && left < right) copy(plane + y * width + x + left, 1, right - left, to + left);
 }
 
 /// The pixels of a line that WIDTH tiles beside one another begin with, then those after them, to the side + 2 that a tile has.
@@ -189,7 +203,7 @@ INLINE void spread_tiles(int side, const struct plan * p, const float * plane, i
     enum { MOST = SIDE_4 + 2 };
     float lines[MOST][SIDE_4 * PANEL + 2 * WIDTH];
     const int places = side + 2;
-    for (int i = 0; i < places; ++i) read_line(p->image, plane, side * x - p->s->p0, side * y - p->s->p1 + i, side * count + 2, lines[i]);
+    for (int i = 0; i < places; ++i) read_line(p, plane, side * x - p->s->p0, side * y - p->s->p1 + i, side * count + 2, lines[i]);
     for (int64_t t = 0; t < count; t += WIDTH) {
         vector tile[MOST * MOST];
 #pragma GCC unroll 6
@@ -247,14 +261,15 @@ static void transform_back(const struct plan * p, const float * from, int64_t st
 
 /// The transforms subtract pixels: of an infinity, or of numbers whose sum is none, they make what is not a number, in pixels too that meet
 /// none of it. In such places of a line from (x, y) on there comes the sum of products itself.
-static __attribute__((noinline)) void mend_line(const struct plan * p, int64_t batch, int64_t channel, int64_t x, int64_t y, int64_t count, float * line) {
-    const int64_t plane = p->image->ne[0] * p->image->ne[1];
+static __attribute__((noinline)) void mend_line(const struct plan * p, int64_t batch, int64_t channel, int64_t x, int64_t y, int64_t plane,
+                                                int64_t count, float * line) {
     float sums[SIDE_4 * PANEL] = {0}, pixels[SIDE_4 * PANEL + 2 * WIDTH], kernel[9];
     for (int64_t c = 0; c < p->channels; ++c) {
-        widen(p->kernel->type, p->s->types, (const char *) p->kernel->data + channel * p->kernel->nb[3] + c * p->kernel->nb[2], 9, kernel);
-        for (int ky = 0; ky < 3; ++ky) {
-            const float * image = (const float *) p->image->data + (batch * p->channels + c) * plane;
-            read_line(p->image, image, x - p->s->p0, y - p->s->p1 + ky, count + 2, pixels);
+        const float * image = plane_at(p, batch, c, plane);
+        const int64_t place = channel * p->kernel->nb[3] + c * 9 * p->kernel->nb[0];
+        widen(p->kernel->type, p->s->types, (const char *) p->kernel->data + place, 9, kernel);
+        for (int ky = 0; ky < 3 && image != NULL; ++ky) {
+            read_line(p, image, x - p->s->p0, y - p->s->p1 + ky, count + 2, pixels);
             for (int kx = 0; kx < 3; ++kx) {
                 for (int64_t i = 0; i < count; ++i) sums[i] += kernel[3 * ky + kx] * pixels[i + kx];
             }
@@ -274,12 +289,13 @@ static void add_sums(const struct ggml_tensor * dst, int64_t channel, int64_t pi
 
 /// Transforms the tiles of a panel in a channel's planes, from the tile `first` of all images on, as [places] rows that are `stride` apart.
 static void read_panel(const struct plan * p, int64_t channel, int64_t first, float * to, int64_t stride) {
-    const int64_t end = min_of(first + PANEL, p->tiles * p->image->ne[3]), plane = p->image->ne[0] * p->image->ne[1];
+    const int64_t end = min_of(first + PANEL, p->tiles * p->image->ne[3]);
     for (int64_t t = first, along; t < end; t += along) {
-        const int64_t lane = t - first, tile = t % p->tiles;
-        const float * pixels = (const float *) p->image->data + (t / p->tiles * p->channels + channel) * plane;
+        const int64_t lane = t - first, tile = t % p->of_plane;
+        const float * pixels = plane_at(p, t / p->tiles, channel, t % p->tiles / p->of_plane);
         along = min_of(p->across - tile % p->across, end - t);
-        transform(p, pixels, tile % p->across, tile / p->across, along, to + lane, stride, PANEL - lane);
+        for (int64_t place = 0; pixels == NULL && place < p->places; ++place) memset(to + place * stride + lane, 0, along * sizeof *to);
+        if (pixels != NULL) transform(p, pixels, tile % p->across, tile / p->across, along, to + lane, stride, PANEL - lane);
     }
 }
 
@@ -337,20 +353,21 @@ static void multiply_panels(const struct work * w, const float * kernel, int64_t
 /// Transforms the products back to `count` channels of the result.
 static void write_panels(const struct work * w, int64_t origin, int64_t panels, int64_t channel, int64_t count) {
     const struct plan * p = &w->plan;
-    const int64_t width = w->dst->ne[0], height = w->dst->ne[1];
+    const int64_t width = w->dst->ne[0], height = w->dst->ne[1] / p->planes.result;
     for (int64_t panel = 0; panel < panels; ++panel) {
         const int64_t first = origin + panel * PANEL, end = min_of(first + PANEL, p->tiles * p->image->ne[3]);
         for (int64_t i = 0; i < count; ++i) {
             for (int64_t t = first, along; t < end; t += along) {
                 float lines[SIDE_4][SIDE_4 * (PANEL + WIDTH)];
-                const int64_t batch = t / p->tiles, tile = t % p->tiles, x = tile % p->across * p->side, y = tile / p->across * p->side;
+                const int64_t batch = t / p->tiles, plane = t % p->tiles / p->of_plane, tile = t % p->of_plane;
+                const int64_t x = tile % p->across * p->side, y = tile / p->across * p->side;
                 along = min_of(p->across - tile % p->across, end - t);
                 transform_back(p, w->products + panel * p->places * p->product + i * PANEL + t - first, p->product, along, lines);
                 const int64_t pixels = min_of(p->side * along, width - x);
-                float * result = (float *) w->dst->data + (batch * p->rows + channel + i) * width * height;
+                float * result = (float *) w->dst->data + (batch * p->rows + channel + i) * width * w->dst->ne[1];
                 for (int64_t row = 0; row < min_of(p->side, height - y); ++row) {
-                    const int64_t at = (y + row) * width + x;
-                    if (some_are_not_finite(lines[row], pixels)) mend_line(p, batch, channel + i, x, y + row, pixels, lines[row]);
+                    const int64_t at = (plane * height + y + row) * width + x;
+                    if (some_are_not_finite(lines[row], pixels)) mend_line(p, batch, channel + i, x, y + row, plane, pixels, lines[row]);
                     add_sums(w->dst, channel + i, at, batch, pixels, lines[row]);
                     if (p->s->activation.function) activate(&p->s->activation, lines[row], NULL, pixels, result + at);
                     else copy(lines[row], 1, pixels, result + at);
