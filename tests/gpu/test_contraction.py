@@ -60,6 +60,8 @@ CASES = [
     ("m128n128k32 w64x32 s3 z1 m16n8k16_half", F16, 1, 8, 32, 1),
     ("m64n64k64 w32x32 s2 z3 m16n8k16_half", F16, 127, 72, 328, 1),
     ("m64n64k64 w32x32 s2 z3 m16n8k16_half", F16, 65, 64, 16, 2),
+    ("m64n64k64 w32x32 s2 z1 m16n8k16_half across", F16, 130, 200, 72, 2),
+    ("m32n64k32 w16x32 s2 z2 m16n8k16_half across", F16, 65, 136, 72, 2),
     ("m32n64k16 w16x32 s4 z1 m16n8k16_half", F16, 33, 7, 5, 1),
     ("m128n64k64 w32x32 s3 z1 m16n8k8_half", F16, 130, 64, 64, 2),
     ("m64n128k32 w32x64 s2 z1 m16n8k16_bfloat16", BF16, 64, 256, 96, 1),
@@ -135,6 +137,7 @@ def test_pairs_that_no_block_has(schedule: str) -> None:
 SEVERAL = [
     ("m64n64k64 w32x32 s3 z1 m16n8k16_half", F16, 130, (72, 8, 200), 96),
     ("m64n64k64 w32x32 s2 z3 m16n8k16_half", F16, 65, (64, 136), 328),
+    ("m64n64k64 w32x32 s2 z1 m16n8k16_half across", F16, 130, (72, 8, 200), 96),
     ("m64n64k32 w32x32 s2 z1 fma_4x4", F32, 3, (33, 7, 64), 7),
     ("m64n32k32 w16x32 s2 z2 fma_4x4", F32, 1, (130, 131), 40),
     ("one row", F32, 1, (33, 7, 16), 300),

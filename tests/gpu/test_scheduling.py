@@ -23,7 +23,7 @@ from graphc.kernels.gpu.scheduling import CLEARLY, MOST_WAYS, RANGE, Scheduling
 from graphc.kernels.gpu.skeletons.contraction import Contraction, contraction
 from graphc.kernels.gpu.skeletons.operands import matrix
 from graphc.kernels.gpu.verify import verify
-from graphc.shapes import symbol
+from graphc.shapes import integer, symbol
 from graphc.targets.ggml.generate.schedules import read
 
 H200 = GPUS["h200"]
@@ -55,6 +55,41 @@ def test_candidates_can_be_made_and_the_guess_is_about_their_roofline(gpu: str, 
         assert guess(Sizes(dtype, rows, columns, channels), schedule, device, by) == pytest.approx(counted, rel=0.25), (
             schedule
         )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "rows", "columns", "channels", "goes_across"),
+    [
+        ("h200", 1 << 18, 256, 256, True),  # each column of blocks would read 134 MB again
+        ("h200", 1 << 16, 256, 256, False),  # which the second cache keeps
+        ("rtx3060", 1 << 16, 256, 256, True),
+        ("rtx3060", 1 << 16, 2560, 1280, False),  # here it does not keep the weights, either
+        ("h200", 1 << 18, 32, 256, False),  # one column
+    ],
+)
+def test_blocks_go_across_where_the_cache_has_the_weights_alone(
+    gpu: str, rows: int, columns: int, channels: int, goes_across: bool
+) -> None:
+    device, sizes = GPUS[gpu], Sizes(F16, rows, columns, channels)
+    best = Scheduling.of(device).ranked(sizes)[0]
+    assert best.across == goes_across
+    assert parsed(str(best)) == best
+    rows_free, size = symbol("rows"), {"rows": rows}
+    offered = Scheduling.of(device).schedules(replace(sizes, rows=rows_free))
+    if columns > max(each.columns for each in offered):
+        assert any(each.across for each in offered) == (columns * channels * 2 <= device.cache)
+    narrow = parsed("m128n32k64 w32x32 s3 z1 m16n8k16_half")
+    what = replace(product(F16, 1, columns, channels), rows=rows_free, result_size=rows_free * columns)
+    what = replace(what, a=matrix(F16, rows_free, channels))
+    down, across = (contraction(what, replace(narrow, across=each)) for each in (False, True))
+    read = [estimate(kernel, size, device).nbytes - 4 * rows * columns for kernel in (down, across)]
+    least = 2 * (rows * channels + columns * channels)
+    if goes_across:
+        assert read[0] > 1.9 * least
+        assert read[1] < 1.01 * least
+    x, y, _ = (integer(each, size) for each in down.grid)
+    assert y == -(-columns // 32)
+    assert [integer(each, size) for each in across.launched] == [x * y, 1, 1]
 
 
 def test_sums_are_cut_where_there_are_few_blocks() -> None:

@@ -135,6 +135,10 @@ def test_products_of_cooperative_matrices(device: lavapipe.Vulkan, tile: str, si
     multiplied(device, f"{tile} coop_8x8x8_half_{device.lanes}lanes", F16, sizes)
 
 
+def test_blocks_that_go_across(device: lavapipe.Vulkan) -> None:
+    multiplied(device, f"m32n32k16 w16x16 s2 z1 coop_8x8x8_half_{device.lanes}lanes across", F16, (65, 72, 40, 2))
+
+
 @pytest.mark.parametrize(
     ("instruction", "shared", "case"),
     [

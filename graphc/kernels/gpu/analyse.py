@@ -74,8 +74,9 @@ class Cost:
     """Of one block: bytes read of each tensor (by its number), and written, operations on tensor cores (those of TF32, which take
     twice as long, count double), there by several warps together, and others, bytes that go to and from shared memory, barriers,
     and how often it waits for memory: a wait that leaves copies under way counts as a part; of the kernel, its blocks, and those
-    along each axis of its grid; along which of these axes blocks read different elements of each tensor; the tensors that are
-    `discarded`; and what the `last` of several blocks does then, of which there are fewer."""
+    along each axis of its grid; the `order` of axes, the one along which blocks follow each other first; along which of them
+    blocks read different elements of each tensor; the tensors that are `discarded`; and what the `last` of several blocks does
+    then, of which there are fewer."""
 
     reads: Counter[int] = field(default_factory=Counter)
     writes: Counter[int] = field(default_factory=Counter)
@@ -87,6 +88,7 @@ class Cost:
     waits: float = 0.0
     blocks: int = 0
     grid: tuple[int, ...] = (1, 1, 1)
+    order: tuple[int, ...] = (0, 1, 2)
     apart: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     discarded: set[int] = field(default_factory=set)
     last: Cost | None = None
@@ -118,6 +120,7 @@ def cost(kernel: TileKernel, symbols: Mapping[str, int]) -> Cost:
     found = []
     for parts in itertools.product(*_alike(kernel, symbols, grid)):
         one = Cost(blocks=math.prod(end - begin for begin, end in parts), grid=grid)
+        one.order = (1, 0, 2) if kernel.across else one.order
         middle = {
             axis: np.asarray(begin + max(end - begin - 1, 0) // 2)
             for axis, (begin, end) in zip(BLOCKS, parts, strict=True)
@@ -154,7 +157,7 @@ def _mean(costs: Sequence[Cost]) -> Cost:
     found = Cost(counted([each.reads for each in costs]), counted([each.writes for each in costs]), blocks=blocks)
     for name in ("products", "group_products", "operations", "shared", "barriers"):
         setattr(found, name, round(mean(getattr(each, name) for each in costs)))
-    found.waits, found.grid = mean(each.waits for each in costs), costs[0].grid
+    found.waits, found.grid, found.order = mean(each.waits for each in costs), costs[0].grid, costs[0].order
     for each in costs:
         found.discarded |= each.discarded
         for tensor, axes in each.apart.items():

@@ -197,7 +197,18 @@ def in_parts(schedule: Schedule, sizes: Sizes, gpu: Gpu) -> Iterator[Schedule]:
         found = replace(schedule, parts=parts)
         few = blocks_of(found, sizes) <= 4 * gpu.multiprocessors and steps >= FEWEST_STEPS * parts
         if (parts == 1 or (few and parts_bytes(found, sizes) <= gpu.cache)) and sizes.take(found):
-            yield found
+            yield from in_orders(found, sizes, gpu)
+
+
+def in_orders(schedule: Schedule, sizes: Sizes, gpu: Gpu) -> Iterator[Schedule]:
+    """A schedule, and where the second cache can hold the second operand but not everything, the same whose blocks go across:
+    they read the first operand once."""
+    yield schedule
+    rows, columns, depth, batch = _numbers(sizes)
+    first, second = (size * sizes.operand.itemsize for size in (rows * depth // sizes.taps, columns * depth))
+    several = schedule.parts == batch == 1 and columns > schedule.columns
+    if several and second <= gpu.cache < first + second + 4 * rows * columns:
+        yield replace(schedule, across=True)
 
 
 def blocks_of(schedule: Schedule, sizes: Sizes) -> int:
@@ -239,6 +250,7 @@ def terms_of(sizes: Sizes, schedule: Schedule, gpu: Gpu, tail: int = 1) -> Terms
         waits=1 + steps / schedule.ahead,
         blocks=blocks,
         grid=(-(-rows // schedule.rows), -(-columns // schedule.columns), batch * parts),
+        order=(1, 0, 2) if schedule.across else (0, 1, 2),
         apart=APART,
     )
     tensors = [batch * rows * depth // sizes.taps * item, batch * columns * depth * item]

@@ -19,7 +19,7 @@ Argument: TypeAlias = "int | Divisor"
 
 def grid(rendered: Rendered, symbols: Mapping[str, int]) -> tuple[int, int, int]:
     """Blocks along x, y and z; one of them is 0 if there is nothing to compute."""
-    x, y, z = (integer(count, symbols) for count in rendered.kernel.grid)
+    x, y, z = (integer(count, symbols) for count in rendered.kernel.launched)
     return x, y, z
 
 

@@ -222,16 +222,18 @@ def _memory_bytes(counted: Cost, sizes: list[int], held: int, gpu: Gpu) -> int:
 
 
 def _times(tensor: int, counted: Cost, once: Mapping[int, int], held: int, gpu: Gpu) -> int:
-    """How often memory is asked for the same of a tensor. Blocks run in the order of the grid, a wave of them at once. Those that
+    """How often memory is asked for the same of a tensor. Blocks run in the order of axes, a wave of them at once. Those that
     read the same of a tensor are neighbours along the axes along which they do not read different elements of it; the second
     cache still has it if what all blocks between two neighbours read fits into it, or else if both are of one wave."""
-    grid, apart, found = counted.grid, counted.apart, 1
-    for axis, count in enumerate(grid):
-        if count == 1 or axis in apart[tensor]:
+    grid, apart, order, found = counted.grid, counted.apart, counted.order, 1
+    for place, axis in enumerate(order):
+        if grid[axis] == 1 or axis in apart[tensor]:
             continue
+        slower = {*order[place:]}
         between = sum(
-            nbytes // math.prod(grid[other] for other in apart[each] if other >= axis) for each, nbytes in once.items()
+            nbytes // math.prod(grid[other] for other in apart[each] & slower) for each, nbytes in once.items()
         )
         if between > gpu.cache:
-            found *= min(count, math.ceil(count * math.prod(grid[:axis]) / (gpu.multiprocessors * held)))
+            begun = math.prod(grid[other] for other in order[: place + 1])
+            found *= min(grid[axis], math.ceil(begun / (gpu.multiprocessors * held)))
     return found

@@ -16,6 +16,10 @@ STRIP_COLUMNS = (64, 32)
 """Of a strip where a warp has all columns: so many float32 that rows of 16 bits are whole sectors, or whole lines, of caches."""
 
 
+ACROSS = " across"
+"""What the string of a schedule ends with whose blocks beside each other run one behind the other."""
+
+
 class ScheduleError(GraphcError):
     """A schedule that is none, or that a kernel or device cannot have."""
 
@@ -23,7 +27,8 @@ class ScheduleError(GraphcError):
 @dataclass(frozen=True)
 class Schedule:
     """A block computes `rows` x `columns` of the result and reads `depth` of the sum at a time, through `stages` buffers; a warp
-    computes `warp_rows` x `warp_columns` of it by `instruction`; the sum is cut into `parts` that different blocks compute."""
+    computes `warp_rows` x `warp_columns` of it by `instruction`; the sum is cut into `parts` that different blocks compute. From
+    block to block it goes down the rows, or `across` the columns, where blocks that follow each other read the same rows."""
 
     rows: int
     columns: int
@@ -33,10 +38,11 @@ class Schedule:
     stages: int
     parts: int
     instruction: MatrixInstruction
+    across: bool = False
 
     def __str__(self) -> str:
         tile = f"m{self.rows}n{self.columns}k{self.depth} w{self.warp_rows}x{self.warp_columns}"
-        return f"{tile} s{self.stages} z{self.parts} {self.instruction.name}"
+        return f"{tile} s{self.stages} z{self.parts} {self.instruction.name}{ACROSS if self.across else ''}"
 
     @property
     def warps(self) -> tuple[int, int]:
@@ -112,7 +118,7 @@ class Schedule:
         return None
 
 
-_FORM = re.compile(r"m(\d+)n(\d+)k(\d+) w(\d+)x(\d+) s(\d+) z(\d+) (\w+)")
+_FORM = re.compile(r"m(\d+)n(\d+)k(\d+) w(\d+)x(\d+) s(\d+) z(\d+) (\w+)( across)?")
 
 
 def parsed(text: str) -> Schedule:
@@ -121,7 +127,8 @@ def parsed(text: str) -> Schedule:
     if found is None or found[8] not in INSTRUCTIONS:
         raise ScheduleError(f"{text!r} is no schedule: one is written as 'm128n128k32 w64x32 s3 z1 m16n8k16_half'")
     rows, columns, depth, warp_rows, warp_columns, stages, parts = map(int, found.groups()[:7])
-    schedule = Schedule(rows, columns, depth, warp_rows, warp_columns, stages, parts, INSTRUCTIONS[found[8]])
+    one = INSTRUCTIONS[found[8]]
+    schedule = Schedule(rows, columns, depth, warp_rows, warp_columns, stages, parts, one, found[9] is not None)
     refusal = schedule.refusal()
     if refusal:
         raise ScheduleError(f"{text}: {refusal}")

@@ -16,13 +16,25 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from graphc.kernels.gpu.candidates import Sizes, candidates, fits, guess, in_parts, instructions_for, parts_bytes
+from graphc.kernels.gpu.candidates import (
+    Sizes,
+    candidates,
+    fits,
+    guess,
+    in_orders,
+    in_parts,
+    instructions_for,
+    parts_bytes,
+)
 from graphc.kernels.gpu.devices import Gpu
 from graphc.kernels.gpu.roofline import Coefficients, usual
 from graphc.kernels.gpu.schedule import Schedule
 
 RANGE = (64, 512, 4096, 32768)
 """What a free size may turn out to be."""
+
+LARGE = 1 << 20
+"""More than any cache holds of it: the pixels of a picture of 1024 x 1024."""
 
 FREE_BATCH = 8
 """What a free number of products is taken for."""
@@ -121,7 +133,7 @@ class Scheduling:
         """A few schedules that serve all sizes; those that were measured to be the fastest for some are always among them. One of
         them has whole sums: parts of the sums of an image, which may be of any size, would need several times its memory."""
         samples = [_sample(sizes, size) for size in RANGE]
-        offered = {self.ranked(each)[0] for each in samples}
+        offered = {replace(self.ranked(each)[0], across=False) for each in samples}
         times = {each: [self.seconds(sample, each) for sample in samples] for each in sorted(offered, key=str)}
         chosen: list[Schedule] = []
         whole = [each for each in times if each.parts == 1]
@@ -133,7 +145,12 @@ class Scheduling:
                 break
             chosen.append(found)
         known = [self.ranked(each)[0] for each in self.measured if _may_be(each, sizes)]
-        return list(dict.fromkeys([*chosen, *known]))
+        return list(dict.fromkeys([*(self._in_order(each, sizes) for each in chosen), *known]))
+
+    def _in_order(self, schedule: Schedule, sizes: Sizes) -> Schedule:
+        """A schedule with the order of its blocks that is best for large sizes; for small ones all are alike."""
+        large = _sample(sizes, LARGE)
+        return self.best(large, in_orders(schedule, large, self.gpu))
 
 
 def _fastest_first(times: Mapping[Schedule, float]) -> list[Schedule]:

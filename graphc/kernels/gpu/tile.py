@@ -363,6 +363,14 @@ class TileKernel:
     body: tuple[Statement, ...]
     blocks: int = 1
     """Blocks that a multiprocessor should be able to hold at once."""
+    across: bool = False
+    """Blocks along y run one behind the other, and those along x when all of these have begun; there is a number of them."""
+
+    @property
+    def launched(self) -> tuple[Dim, Dim, Dim]:
+        """Blocks as a device numbers them, the first fastest; along the first there may be any number, of others 65,535."""
+        x, y, z = self.grid
+        return (x * y, 1, z) if self.across else self.grid
 
     @property
     def shared_bytes(self) -> int:
@@ -385,12 +393,12 @@ class Builder:
     tiles: list[Tile] = field(default_factory=list)
     bodies: list[list[Statement]] = field(default_factory=lambda: [[]])
 
-    def finished(self, *grid: Dim, blocks: int = 1) -> TileKernel:
+    def finished(self, *grid: Dim, blocks: int = 1, across: bool = False) -> TileKernel:
         """The kernel, for so many blocks along x, y and z."""
         x, y, z = (*grid, 1, 1)[:3]
         (body,) = self.bodies
         tensors, shared, tiles = tuple(self.tensors), tuple(self.shared), tuple(self.tiles)
-        return TileKernel(self.name, self.threads, (x, y, z), tensors, shared, tiles, tuple(body), blocks)
+        return TileKernel(self.name, self.threads, (x, y, z), tensors, shared, tiles, tuple(body), blocks, across)
 
     # What there is
 

@@ -97,10 +97,11 @@ class _Writer(Products):
             *(["int32_t *fault"] * len(fault)),
         ]
         used = set().union(*(value.free for value in scalars(kernel)))
+        numbers = [f"block_index_{axis}()" for axis in "xyz"]
+        if kernel.across:
+            numbers[:2] = (f"(block_index_x() {by} {kernel.grid[1]}u)" for by in "/%")
         blocks = [
-            f"const int {name(each)} = (int) block_index_{axis}();"
-            for axis, each in zip("xyz", BLOCKS, strict=True)
-            if each in used
+            f"const int {name(each)} = (int) {one};" for each, one in zip(BLOCKS, numbers, strict=True) if each in used
         ]
         tiles = [f"{_register_type(each)} {each.name}[{_register_count(each)}];" for each in kernel.tiles]
         start = ["const int thread = thread_index(), lane = lane_index(), warp = warp_index();", *blocks]

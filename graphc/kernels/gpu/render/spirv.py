@@ -130,6 +130,12 @@ class _Writer(Together):
         for axis, each in enumerate(BLOCKS):
             self.variables[each] = module.fresh()
             found += words("CompositeExtract", word, self.variables[each], block, axis)
+        count = self.kernel.grid[1]
+        if self.kernel.across and isinstance(count, int):
+            both = self.variables[BLOCKS[0]]
+            for each, how in zip(BLOCKS, ("UDiv", "UMod"), strict=False):
+                self.variables[each] = module.fresh()
+                found += words(how, word, self.variables[each], both, module.number(count))
         return found
 
     def statements(self, body: Sequence[Statement]) -> None:

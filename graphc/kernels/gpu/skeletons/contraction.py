@@ -182,7 +182,8 @@ class _Contraction:
             k.wait(0, "products", totals)
         k.barrier()
         self.results(totals)
-        return k.finished(self.down, self.columns.count, what.batch * schedule.parts)
+        across = schedule.across and isinstance(self.columns.count, int)
+        return k.finished(self.down, self.columns.count, what.batch * schedule.parts, across=across)
 
     def copies(self, own_step: Scalar) -> None:
         """Begin to copy a piece of both operands, if there is one, or to compute it."""

@@ -81,7 +81,7 @@ def kernels_of(code: DeviceCode, program: Program) -> Generated:
 def numbers_of(launch: Launch) -> list[Dim]:
     """What a launch is given beside tensors."""
     return [
-        *launch.rendered.kernel.grid,
+        *launch.rendered.kernel.launched,
         *(each.value for each in launch.rendered.parameters if each.kind in PARAMETERS),
     ]
 
