@@ -33,6 +33,29 @@ def test_what_is_counted_is_what_the_emulator_counts(schedule: str) -> None:
         assert sum(each.written * each.blocks for each in found.phases) == counted.global_store_bytes
         assert found.products * found.blocks == counted.mma * 2 * 16 * 8 * 16
         assert sum(each.read * each.blocks for each in found.phases) == counted.global_load_bytes
+        assert sum(each.wide * each.blocks for each in found.phases) == counted.global_wide_bytes
+
+
+@pytest.mark.parametrize(("channels", "share"), [(192, 1), (196, 0), (193, 0)])
+def test_narrow_copies_count(channels: int, share: int) -> None:
+    """Of 8 and of 2 bytes: no longer sum takes as long, for each copy has its place computed."""
+    rows, columns, schedule = 256, 128, "m64n64k32 w32x32 s3 z1 m16n8k16_half"
+    a, b = drawn((rows, channels), F16, 0), drawn((columns, channels), F16, 1)
+    bias, residual = drawn((columns,), F32, 2), drawn((rows, columns), F16, 3)
+    result = np.zeros((rows, columns), F16)
+    steps = steps_of(product(columns, channels, F16), schedule, [a, b, bias, residual, result], {"m": rows})
+    _, _, (counted,) = both_ways(steps, {"m": rows})
+    found, longer = (
+        cost(contraction(product(columns, size, F16), parsed(schedule)), {"m": rows}) for size in (channels, 256)
+    )
+    assert found.wide * found.blocks == counted.global_wide_bytes
+    assert found.read * found.blocks == counted.global_load_bytes
+    assert (found.operations < 1.1 * longer.operations) == (share == 1)
+    of_operands = (found.reads[0] + found.reads[1]) * found.blocks
+    assert (
+        counted.global_wide_bytes
+        == (counted.global_load_bytes + counted.global_store_bytes) - (1 - share) * of_operands
+    )
 
 
 def test_each_product_of_several_counts() -> None:

@@ -19,6 +19,7 @@ from graphc.kernels.gpu.evaluate import Evaluation
 from graphc.kernels.gpu.layout import Layout
 from graphc.kernels.gpu.tile import (
     BLOCKS,
+    CHUNK,
     Barrier,
     Copy,
     Discard,
@@ -68,6 +69,12 @@ MOST_COPY_REGISTERS = 60
 OTHER_REGISTERS = 36
 """Of a thread besides those of tiles and copies: indices, addresses."""
 
+COPY_OPERATIONS = 20
+"""That finding the place of a copy, and whether there is something, takes as long as; where copies move 16 bytes they are few."""
+
+WORD = 4
+"""Bytes of shared memory that a lane has its turn for, if it wants fewer. Fewer are copied in two steps, through registers."""
+
 
 @dataclass
 class Cost:
@@ -75,11 +82,12 @@ class Cost:
     twice as long, count double), there by several warps together, and others, bytes that go to and from shared memory, barriers,
     and how often it waits for memory: a wait that leaves copies under way counts as a part; of the kernel, its blocks, and those
     along each axis of its grid; the `order` of axes, the one along which blocks follow each other first; along which of them
-    blocks read different elements of each tensor; the tensors that are `discarded`; and what the `last` of several blocks does
-    then, of which there are fewer."""
+    blocks read different elements of each tensor; the tensors that are `discarded`; what the `last` of several blocks does then,
+    of which there are fewer; and the bytes of all that are read and written by 16 at a time."""
 
     reads: Counter[int] = field(default_factory=Counter)
     writes: Counter[int] = field(default_factory=Counter)
+    wide: int = 0
     products: int = 0
     group_products: int = 0
     operations: int = 0
@@ -155,7 +163,7 @@ def _mean(costs: Sequence[Cost]) -> Cost:
         return Counter({key: round(mean(each[key] for each in counters)) for key in set().union(*counters)})
 
     found = Cost(counted([each.reads for each in costs]), counted([each.writes for each in costs]), blocks=blocks)
-    for name in ("products", "group_products", "operations", "shared", "barriers"):
+    for name in ("products", "group_products", "operations", "shared", "barriers", "wide"):
         setattr(found, name, round(mean(getattr(each, name) for each in costs)))
     found.waits, found.grid, found.order = mean(each.waits for each in costs), costs[0].grid, costs[0].order
     for each in costs:
@@ -214,15 +222,15 @@ class _Count:
         for it in body:
             match it:
                 case Copy():
-                    self.found.shared += math.prod(it.target.shape) * it.target.dtype.itemsize * self.steps
-                    self.read(it.source, it.offset, self.elements(it.target.shape, it.where, it.vector))
+                    self.copy(it)
                 case Load():
                     count = self.elements(it.tile.shape, it.where, it.vector) * holders(it.tile.layout)
-                    self.read(it.source, it.offset, count)
+                    self.read(it.source, it.offset, count, min(it.vector, it.tile.layout.vector()))
                     self.found.waits += self.steps
                 case Store():
                     nbytes = self.elements(it.tile.shape, it.where, it.vector) * it.target.dtype.itemsize
                     self.found.writes[it.target.number] += nbytes
+                    self.found.wide += is_wide(it.target, min(it.vector, it.tile.layout.vector())) * nbytes
                 case Discard():
                     self.found.discarded.add(it.target.number)
                 case Map():
@@ -255,8 +263,19 @@ class _Count:
         last.writes[it.counters.number] += it.counters.dtype.itemsize
         _Count(self.kernel, self.symbols, last, self.indices).run(it.body)
 
-    def read(self, source: Global, offset: Scalar, elements: int) -> None:
-        self.found.reads[source.number] += elements * source.dtype.itemsize
+    def copy(self, it: Copy) -> None:
+        """Count a copy to shared memory."""
+        item, size = it.target.dtype.itemsize, math.prod(it.target.shape) * self.steps
+        width = min(it.vector, CHUNK // item)
+        shared, operations = copied(size * item, width * item)
+        self.found.shared += shared
+        self.found.operations += operations
+        self.read(it.source, it.offset, self.elements(it.target.shape, it.where, it.vector), width)
+
+    def read(self, source: Global, offset: Scalar, elements: int, width: int = 1) -> None:
+        nbytes = elements * source.dtype.itemsize
+        self.found.reads[source.number] += nbytes
+        self.found.wide += is_wide(source, width) * nbytes
         self.found.apart[source.number] |= {axis for axis, block in enumerate(BLOCKS) if block in offset.free}
 
     def loop(self, it: Loop) -> None:
@@ -332,6 +351,17 @@ def _largest(loop: Loop) -> int:
     shapes = [each.target.shape if isinstance(each, Copy) else each.tile.shape
               for each in walk(loop.body) if isinstance(each, Copy | Load | Store)]  # fmt: skip
     return max((math.prod(shape) for shape in shapes), default=1)
+
+
+def copied(nbytes: int, once: int) -> tuple[int, int]:
+    """What copying bytes to shared memory takes, so many at once: bytes of its time, and operations that copies of 16 do not."""
+    count = nbytes // once
+    return count * (once if once >= WORD else 2 * WORD), COPY_OPERATIONS * (count - nbytes // CHUNK)
+
+
+def is_wide(tensor: Global, width: int) -> bool:
+    """True if so many elements at once are 16 bytes or more."""
+    return width * tensor.dtype.itemsize >= CHUNK
 
 
 def holders(layout: Layout) -> int:

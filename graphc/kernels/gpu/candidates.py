@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphc.ir.types import F16, F32
-from graphc.kernels.gpu.analyse import COPY_REGISTERS, MOST_COPY_REGISTERS, MOST_REGISTERS, OTHER_REGISTERS, Cost
+from graphc.kernels.gpu.analyse import (
+    COPY_REGISTERS,
+    MOST_COPY_REGISTERS,
+    MOST_REGISTERS,
+    OTHER_REGISTERS,
+    Cost,
+    copied,
+)
 from graphc.kernels.gpu.devices import VULKAN, Gpu
 from graphc.kernels.gpu.instructions import INSTRUCTIONS, UNTRIED, MatrixInstruction
 from graphc.kernels.gpu.roofline import Coefficients, Terms, combined, resident_blocks, sheet_terms
@@ -239,14 +246,19 @@ def terms_of(sizes: Sizes, schedule: Schedule, gpu: Gpu, tail: int = 1) -> Terms
     products = 2 * tile * length
     down, across = schedule.warps
     fragments = (schedule.rows * across + schedule.columns * down // one.together) * length * item
+    channels = depth // sizes.taps if sizes.terms == 1 else depth
+    of_step = (schedule.rows + schedule.columns) * schedule.depth * item
+    copy_bytes, copy_operations = copied(of_step, min(CHUNK, item * (channels & -channels)))
     own = min(schedule.rows, rows), min(schedule.columns, columns)
     first = Cost(
         reads=Counter({number: size * min(length, depth) * item for number, size in enumerate(own)}),
         writes=Counter({2: 4 * own[0] * own[1] if parts == 1 else 4 * tile}),
         products=products if one.function and one.together == 1 else 0,
         group_products=products if one.together > 1 else 0,
-        operations=(tail if parts == 1 else 1) * tile + (0 if one.function else products),
-        shared=fragments + (schedule.rows + schedule.columns) * length * item + 8 * tile,
+        operations=(tail if parts == 1 else 1) * tile
+        + (0 if one.function else products)
+        + copy_operations * (steps + schedule.ahead),
+        shared=fragments + copy_bytes * steps + 8 * tile,
         waits=1 + steps / schedule.ahead,
         blocks=blocks,
         grid=(-(-rows // schedule.rows), -(-columns // schedule.columns), batch * parts),
