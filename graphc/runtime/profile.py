@@ -147,7 +147,7 @@ def timed(graph: BuiltGraph, numbers: Mapping[Call, int]) -> Iterator[Timing]:
         for each, index in stretch:
             parts.setdefault(index, []).append(each)
             call = graph.program.calls[index]
-            if address(each.node) == address(graph.results[index]) and call.function not in VIEWS:
+            if address(each.node) == address(graph.computed_as(index)) and call.function not in VIEWS:
                 yield described(graph, call, numbers[call], parts[index])
             if each.waited:
                 yield between("wait for weights", each.waited, 0, device)
@@ -217,7 +217,7 @@ class Clock:
 
 def calls_of(graph: BuiltGraph, nodes: Sequence[Any]) -> list[int]:
     """The call that each of a graph's nodes belongs to: that whose result it is, or that of the next node that reads it."""
-    results = {address(tensor): index for index, tensor in graph.results.items()}
+    results = {address(graph.computed_as(index)): index for index in reversed(graph.results)}
     readers: dict[int, int] = {}
     found: list[int] = []
     for node in reversed(nodes):

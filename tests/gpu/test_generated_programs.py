@@ -82,6 +82,34 @@ def test_models(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
         assert sum(computed_by_ggml(model).values()) == MODELS[name]
 
 
+def test_volumes(tmp_path: Path) -> None:
+    """One convolution after the other, with sums, activations and groups, also of sizes that are not known before."""
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = torch.nn.Conv3d(3, 16, 3, padding=1), torch.nn.Conv3d(16, 16, 3, padding=1)
+            self.down = torch.nn.Conv3d(16, 8, (3, 2, 2), stride=(1, 2, 2), dilation=(2, 1, 1), padding=(2, 0, 0))
+            self.groups = torch.nn.Conv3d(8, 16, (3, 1, 1), padding=(1, 0, 0), groups=4)
+
+        def forward(self, x):
+            x = torch.relu(self.first(x))
+            return self.groups(self.down(torch.nn.functional.silu(self.second(x) + x)))
+
+    torch.manual_seed(0)
+    network, example = Network().eval(), torch.randn(2, 3, 3, 6, 5)
+    for name, sizes in (("fixed", {}), ("free", {0: "batch", 2: "frames", 3: "height", 4: "width"})):
+        path = tmp_path / f"{name}.gguf"
+        graphc.from_torch(network, (example,), path, dynamic_shapes=(sizes,)).close()
+        with closing(graphc.load(path, device=DEVICE)) as model:
+            (given,) = (each.name for each in model.inputs)
+            for shape in [(2, 3, 3, 6, 5), (1, 3, 4, 8, 8)][: 1 + bool(sizes)]:
+                x = torch.randn(*shape)
+                expected = {model.outputs[0].name: network(x).detach().numpy()}
+                assert relative_error(model.run({given: x.numpy()}), expected) < BOUND
+            assert not computed_by_ggml(model)
+
+
 @pytest.mark.slow
 def test_a_unet_of_float16(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stable Diffusion's, narrow. PyTorch's own float16 has an error of 2.2e-3; with products alone of float16 it is 1.6e-3."""

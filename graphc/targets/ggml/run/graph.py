@@ -21,7 +21,7 @@ from graphc.targets.ggml.program.tensor import STORAGE, Activation, Constant, Te
 from graphc.targets.ggml.run.choose.assign import BROKEN, KEPT, LAUNCHED, assign, order_views
 from graphc.targets.ggml.run.choose.building import Building
 from graphc.targets.ggml.run.choose.choices import kind_of
-from graphc.targets.ggml.run.device.tensors import address, download, new_context, new_tensor, upload
+from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address, download, new_context, new_tensor, upload
 from graphc.targets.ggml.run.memory.results import Placement
 from graphc.targets.ggml.run.steady import KeptTensors
 
@@ -137,8 +137,16 @@ class BuiltGraph:
         """The functions of ours that compute results of calls."""
         if self.building is None:
             return {}
-        found = {index: self.building.own.function_of(tensor) for index, tensor in self.results.items()}
+        found = {index: self.building.own.function_of(self.computed_as(index)) for index in self.results}
         return {index: name for index, name in found.items() if name}
+
+    def computed_as(self, index: int) -> Any:
+        """The tensor that is computed for a call's result: that itself, or what it is a view of that was made for the call."""
+        tensor = self.results[index]
+        made = self.program.calls[index].function in COMPOSITES
+        while made and tensor.contents.op in VIEW_OPS and tensor.contents.src[0]:
+            tensor = tensor.contents.src[0]
+        return tensor
 
     @property
     def executor(self) -> Executor:
