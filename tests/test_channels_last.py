@@ -461,10 +461,11 @@ def test_convolutions_in_groups(shape, channels, groups, size, stride, dilation,
     some.check(atol=2e-5)
 
 
-def test_what_is_added_to_groups_as_images_keeps_planes():
+@pytest.mark.parametrize("size", [1, 3])
+def test_what_is_added_to_groups_as_images_keeps_planes(size):
     some = Some()
     x = some.conv(some.each(some.input("x", 2, 32, 9, 9)), 32)
-    y = some.b.binary("ggml_add", some.groups(x, 32, 8), some.input("other", 2, 32, 9, 9))
+    y = some.b.binary("ggml_add", some.groups(x, 32, 8, size), some.input("other", 2, 32, 9, 9))
     some.output(some.conv(y, 16))
     assert "graphc_conv_2d" in some.functions()
     some.check()

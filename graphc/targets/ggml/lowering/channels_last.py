@@ -63,18 +63,22 @@ def _is_each_channel(call: Call) -> bool:
     )
 
 
+def _has_groups(call: Call) -> bool:
+    """True if the kernels of a convolution meet some of the image's channels."""
+    return _tensor(call.args[0]).ne[2] != _tensor(call.args[1]).ne[2]
+
+
 def _is_in_groups(call: Call) -> bool:
     """True for a convolution in groups of channels, to which nothing but a vector is added."""
-    if call.function != "graphc_conv_2d" or len(call.args) != 11:
+    if call.function != "graphc_conv_2d" or len(call.args) != 11 or not _has_groups(call):
         return False
-    kernel, image, bias = call.args[:3]
-    vector = bias is None or (isinstance(bias, Tensor) and bias.contiguous)
-    return vector and _tensor(kernel).contiguous and _tensor(kernel).ne[2] != _tensor(image).ne[2]
+    kernel, _, bias = call.args[:3]
+    return _tensor(kernel).contiguous and (bias is None or (isinstance(bias, Tensor) and bias.contiguous))
 
 
 def _is_point(call: Call) -> bool:
     """True for a convolution of 1 x 1 to which whole images may be added."""
-    if call.function != "graphc_conv_2d" or _is_in_groups(call):
+    if call.function != "graphc_conv_2d" or _has_groups(call):
         return False
     kernel, _, bias, *settings = call.args[:9]
     sums = call.args[11:]
@@ -86,7 +90,7 @@ def _is_point(call: Call) -> bool:
 
 def _makes_it(call: Call) -> bool:
     """True for a convolution of planes that can have its result's channels last, if Winograd's is not faster."""
-    if call.function != "graphc_conv_2d" or len(call.args) != 11 or _is_point(call) or _is_in_groups(call):
+    if call.function != "graphc_conv_2d" or len(call.args) != 11 or _is_point(call) or _has_groups(call):
         return False
     kernel, _, bias, *strides = call.args[:5]
     return strides != [1, 1] and all(
@@ -96,7 +100,7 @@ def _makes_it(call: Call) -> bool:
 
 def _is_window(call: Call) -> bool:
     """True for a convolution of 3 x 3 by Winograd's in either order: images are not large, and nothing but a vector is added."""
-    if call.function != "graphc_conv_2d" or len(call.args) != 11 or _is_in_groups(call):
+    if call.function != "graphc_conv_2d" or len(call.args) != 11 or _has_groups(call):
         return False
     kernel, bias, (s0, s1, _, _, d0, d1) = _tensor(call.args[0]), call.args[2], call.args[3:9]
     (width, height), (*size, inner, outer) = call.result.ne[:2], kernel.ne

@@ -40,11 +40,8 @@ const std::pair<const char *, const char *> * best(const GpuCode & info, const s
     for (const auto & each : info.code) {
         const auto [number, portable] = numbered(each.first);
         if (here == 0 || number == 0 || number > here || (number < here && !portable)) continue;
-        const auto better = [&] {
-            const auto [other, portably] = numbered(found->first);
-            return number > other || (number == other && portably);
-        };
-        if (found == nullptr || better()) found = &each;
+        const auto [other, portably] = found == nullptr ? decltype(numbered(""))() : numbered(found->first);
+        if (found == nullptr || number > other || (number == other && portably)) found = &each;
     }
     return found;
 }

@@ -190,7 +190,7 @@ const char * graphc_residence_problem(struct graphc_residence * r) {
     snprintf(r->text, sizeof r->text,
              "%s may use %.1f MiB, and these sizes need %.1f MiB there at least: %.1f MiB for intermediate results, and twice the %.1f MiB of "
              "weights that one step reads",
-             holder->name, mib((double) holder->limit), mib(results + least), mib(results), mib(least / GRAPHC_SLOTS));
+             holder->name, mib((double) holder->limit), mib(results + least), mib(results), mib(least / (double) GRAPHC_SLOTS));
     return r->text;
 }
 
