@@ -43,12 +43,12 @@ class Net:
         """Sizes, one after the other."""
         return self("Concat", *(np.array([part]) if isinstance(part, int) else part for part in parts), axis=0)
 
-    def model(self, *results: str) -> onnx.ModelProto:
+    def model(self, *results: str, opset: int = 18) -> onnx.ModelProto:
         outputs = [helper.make_empty_tensor_value_info(name) for name in results]
         for value in outputs:
             value.type.tensor_type.elem_type = FLOAT
         graph = helper.make_graph(self.nodes, "net", self.inputs, outputs, self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
 
 
 def arrays(model: onnx.ModelProto, sizes: dict[str, int]) -> dict[str, np.ndarray]:
@@ -231,6 +231,14 @@ def test_a_size_is_learned_where_two_meet_in_a_product():
     model = agree(net.model(result), {"b": 1, "h": 6, "w": 1}, {"b": 2, "h": 3, "w": 4})
     with pytest.raises(InputError, match=r"x: axis 1 has size 7, must be at most 6 \(h\)"):
         model.run(x=np.zeros((1, 7, 1, 2), np.float32))
+
+
+def test_any_number_of_rows_goes_into_a_cache():
+    """First a prompt, then word by word, as decoders with a cache of one size do."""
+    net = Net(cache=["b", 2, 8, 4], new=["b", 2, "n", 4])
+    start = net("Expand", np.array([6]), net.size("new", 0))
+    result = net("TensorScatter", "cache", "new", start, axis=-2, mode="circular")
+    agree(net.model(result, opset=24), {"b": 1, "n": 5}, {"b": 2, "n": 1}, {"b": 3, "n": 8})
 
 
 @pytest.mark.parametrize("pool", ["AveragePool", "MaxPool"])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from frontend_models import dense, model, value
 from hypothesis import HealthCheck, given, settings
@@ -14,6 +15,7 @@ from onnx import helper, numpy_helper
 
 from graphc.errors import GraphcError, InputError, ModelError, UnsupportedError
 from graphc.frontend.onnx import importer, load
+from graphc.ir import interp
 
 
 def test_huge_results_are_not_computed() -> None:
@@ -63,11 +65,39 @@ def test_graphs_that_are_none(proto: onnx.ModelProto, caplog: pytest.LogCaptureF
     assert not caplog.records
 
 
-def test_sparse_weights_are_refused() -> None:
-    proto = dense()
-    proto.graph.sparse_initializer.add().values.CopyFrom(numpy_helper.from_array(np.ones(4, np.float32), "s"))
-    with pytest.raises(UnsupportedError, match="sparse"):
-        load(proto)
+def sparse(places: np.ndarray, *shape: int) -> onnx.ModelProto:
+    """A product with three numbers at places of a weight, and with as many in a constant."""
+    numbers, where = (numpy_helper.from_array(each, "w") for each in (np.float32([1, 2, 3]), places))
+    weight = helper.make_sparse_tensor(numbers, where, shape)
+    nodes = [
+        helper.make_node("Constant", [], ["c"], sparse_value=weight),
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Add", ["p", "c"], ["y"]),
+    ]
+    proto = model(nodes, [value("x", [4, 4])], [value("y", None)])
+    proto.graph.sparse_initializer.append(weight)
+    return proto
+
+
+@pytest.mark.parametrize("places", [np.array([0, 7, 19]), np.array([[0, 0], [1, 2], [3, 4]])])
+def test_sparse_weights(places: np.ndarray, tmp_path: Path) -> None:
+    proto = sparse(places, 4, 5)
+    onnx.save(proto, tmp_path / "m.onnx")
+    feed = {"x": np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)}
+    (expected,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, feed)
+    for source in (proto, tmp_path / "m.onnx"):
+        np.testing.assert_allclose(interp.run(load(source), feed)["y"], expected, rtol=1e-6)
+    assert len(proto.graph.sparse_initializer) == 1
+
+
+@pytest.mark.parametrize(("places", "shape"), [
+    (np.array([0, 7, 20]), (4, 5)), (np.array([-1, 0, 1]), (4, 5)), (np.array([0, 1]), (4, 5)),
+    (np.array([[0, 0], [1, 2], [3, 5]]), (4, 5)), (np.array([[0], [1], [3]]), (4, 5)), (np.float32([0, 1, 2]), (4, 5)),
+    (np.array([0, 1, 2]), (2**40, 2**40)), (np.array([0, 1, 2]), (-4, -5)),
+])  # fmt: skip
+def test_sparse_weights_that_are_none(places: np.ndarray, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ModelError, match="sparse weight w is"):
+        load(sparse(places, *shape))
 
 
 def test_types_are_compared_with_those_declared() -> None:

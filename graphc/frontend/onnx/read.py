@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError, Message
 
 from graphc.errors import ModelError, Problem, UnsupportedError
 from graphc.files import map_file
+from graphc.frontend.onnx.sparse import graphs, with_dense
 from graphc.frontend.onnx.wire import split
 
 SAID_ELSEWHERE = ("No Op registered for", "is deprecated in", "should be stored in")
@@ -84,6 +85,7 @@ def _stored(tensor: onnx.TensorProto, raw: np.ndarray) -> onnx_ir.LazyTensor:
 
 def _checked(proto: onnx.ModelProto) -> onnx_ir.Model:
     _check_text(proto)
+    proto = with_dense(proto)
     _check(proto)
     return _deserialize(proto)
 
@@ -137,10 +139,7 @@ def _skeleton(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _deserialize(proto: onnx.ModelProto) -> onnx_ir.Model:
-    sparse = [tensor.values.name for graph in _graphs(proto.graph) for tensor in graph.sparse_initializer]
-    if sparse:
-        raise UnsupportedError([Problem(name or "initializer", "initializer", "is sparse") for name in sparse])
-    maps = [each.name for graph in _graphs(proto.graph) for each in (*graph.input, *graph.output) if _is_map(each.type)]
+    maps = [each.name for graph in graphs(proto.graph) for each in (*graph.input, *graph.output) if _is_map(each.type)]
     if maps:
         raise UnsupportedError([Problem(name, "map", MAPS, MAPS_HELP) for name in maps])
     try:
@@ -169,14 +168,6 @@ def quiet(library: str) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs) if attribute.HasField("g") or attribute.graphs else ():
-                yield from _graphs(inner)
 
 
 def _root(error: BaseException) -> str:

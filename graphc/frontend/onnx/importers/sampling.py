@@ -22,7 +22,8 @@ from graphc.ops.indexing import GatherElements
 from graphc.ops.movement import Expand, Pad
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
 from graphc.ops.scatter import ScatterElements
-from graphc.shapes import Dim, product
+from graphc.ops.sequences import Range
+from graphc.shapes import Dim, Expr, product
 
 MODES = {"linear": (0, 1), "bilinear": (0, 1), "nearest": (0,), "cubic": (-1, 0, 1, 2), "bicubic": (-1, 0, 1, 2)}
 """The neighbours that each mode reads along an axis, counted from the place rounded down."""
@@ -202,11 +203,12 @@ def tensor_scatter(node: OnnxNode, emit: SizeEmit) -> Value:
     cache, update, start = node.input(0), node.input(1), node.optional(2)
     axis = normalize_axis(node.int("axis", -2), cache.type.rank)
     circular = node.choice("mode", "linear", ("linear", "circular")) == "circular"
-    steps = fixed_size(update.shape[axis], "the number of new rows")
-    check_table(steps)
-    rows = emit.constant(np.arange(steps).reshape([-1 if i == axis else 1 for i in range(update.type.rank)]))
+    steps, rank = update.shape[axis], update.type.rank
+    if not isinstance(steps, Expr):
+        check_table(steps)
+    rows = to_shape(emit, emit(Range(0, steps, 1, I64)), tuple(steps if i == axis else 1 for i in range(rank)))
     if start is not None:
-        first = to_shape(emit, emit(Cast(I64), start), (*start.shape, *[1] * (update.type.rank - 1)))
+        first = to_shape(emit, emit(Cast(I64), start), (*start.shape, *[1] * (rank - 1)))
         rows = emit(Binary("Add"), rows, first)
     if circular:
         rows = emit(Binary("Mod"), rows, emit.size(cache.shape[axis]))
