@@ -266,7 +266,10 @@ class Cast(Op):
         if source == I32 and self.dtype == F32:
             return b.floats_of(x)
         targets = {F32: "F32", F16: "F16", BF16: "BF16"}
-        return b.cast(x, targets[self.dtype]) if source in targets and self.dtype in targets else None
+        if source not in targets or self.dtype not in targets:
+            return None
+        asked = self.dtype != F32 and not b.within_definition
+        return b.rounded(x, targets[self.dtype]) if asked else b.cast(x, targets[self.dtype])
 
     def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
         """One conversion."""

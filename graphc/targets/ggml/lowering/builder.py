@@ -18,9 +18,15 @@ from graphc.shapes import Dim
 from graphc.targets.ggml.lowering.images import ImageCalls
 from graphc.targets.ggml.program.calls import repeats
 from graphc.targets.ggml.program.program import Program
+from graphc.targets.ggml.program.rules import RESHAPES
 from graphc.targets.ggml.program.tensor import STORAGE, TYPE_SIZES, Arg, Constant, Tensor, storage_ne
 
 MAX_RANK = 4
+
+HALVES = ("F16", "BF16")
+
+MOVES = (*RESHAPES, "ggml_permute", "ggml_cont", "ggml_concat", "ggml_repeat_4d")
+"""Calls that move elements of any type, and whose numbers do not depend on it."""
 
 
 class Builder(ImageCalls):
@@ -36,6 +42,10 @@ class Builder(ImageCalls):
         self.result: TensorType = TensorType(np.dtype(np.float32), ())
         self.scope: tuple[str, ...] = ()
         self.source = ""
+        self.within_definition = False
+        """True while operators are lowered that another is defined as."""
+        self.wide: dict[int, Tensor] = {}
+        """What tensors of half precision were before an operator rounded them, by their calls."""
 
     def constant(self, index: int) -> np.ndarray | None:
         """The elements of the operator's input `index` if they are known when compiling."""
@@ -174,11 +184,36 @@ class Builder(ImageCalls):
         return self.unary("ggml_scale", x, factor)
 
     def cast(self, x: Tensor, dtype: str) -> Tensor | None:
-        """Between ggml's floating-point types; None for others."""
-        types = ("F32", "F16", "BF16")
+        """Between ggml's floating-point types; None for others. What an operator rounds to half precision, and another reads as
+        float32, stays as it was: as PyTorch has it where it computes several operators at once."""
+        wide = self.before_rounding(x) if dtype == "F32" and x.type in HALVES else None
+        if wide is not None:
+            return wide
+        found = self.rounded(x, dtype)
+        if found is not None and x.type == "F32" and dtype in HALVES:
+            self.wide[found.call] = x
+        return found
+
+    def rounded(self, x: Tensor, dtype: str) -> Tensor | None:
+        """The same where the model itself rounds the numbers."""
+        types = ("F32", *HALVES)
         if x.type not in types or dtype not in types:
             return None
         return x if x.type == dtype else self.call("ggml_cast", x, Constant(f"GGML_TYPE_{dtype}"), rank=x.rank)
+
+    def before_rounding(self, x: Tensor) -> Tensor | None:
+        """What a tensor of half precision was before an operator rounded it, also where it was moved since then; None if it was
+        not."""
+        if x.call in self.wide:
+            return replace(self.wide[x.call], rank=x.rank)
+        made = self.program.calls[x.call] if x.call >= 0 else None
+        if made is None or made.kernel >= 0 or made.function not in MOVES:
+            return None
+        read = [self.before_rounding(arg) if isinstance(arg, Tensor) else arg for arg in made.args]
+        if any(each is None for each in read):
+            return None
+        self.wide[x.call] = self.call(made.function, *(each for each in read if each is not None), rank=x.rank)
+        return self.wide[x.call]
 
     def floats_of(self, x: Tensor) -> Tensor:
         """The numbers of an int32 tensor as float32."""

@@ -170,11 +170,13 @@ class Lowering:
         values = node.op.define(emit, *node.inputs)
         if values is None:
             return None
+        outer, self.builder.within_definition = self.builder.within_definition, True
         for inner in emit.nodes:
             if not inner.outputs[0].static:
                 reason = self.attempt(inner)
                 if reason:
                     raise GraphcError(f"{inner.op.name}: {reason}")
+        self.builder.within_definition = outer
         for value, original in zip(values, node.outputs, strict=True):
             assert value.type == original.type, f"{node.op} is defined as {value.type}, not {original.type}"
         return [self.tensor(value) for value in values]
