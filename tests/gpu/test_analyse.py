@@ -17,6 +17,7 @@ from graphc.kernels.gpu.schedule import parsed
 from graphc.kernels.gpu.skeletons.contraction import Contraction, contraction
 from graphc.kernels.gpu.skeletons.operands import matrix
 from graphc.kernels.gpu.tile import index
+from graphc.shapes import symbol
 
 
 @pytest.mark.parametrize("schedule", ["m64n64k32 w32x32 s3 z1 m16n8k16_half", "m128n128k32 w64x32 s2 z2 m16n8k16_half"])
@@ -56,6 +57,27 @@ def test_narrow_copies_count(channels: int, share: int) -> None:
         counted.global_wide_bytes
         == (counted.global_load_bytes + counted.global_store_bytes) - (1 - share) * of_operands
     )
+
+
+@pytest.mark.parametrize("schedule", ["m64n64k32 w32x32 s3 z1 m16n8k16_half", "m64n64k32 w32x32 s2 z2 m16n8k16_half"])
+@pytest.mark.parametrize("channels", [128, 72, 77, 5])
+def test_sums_of_free_length_are_copied_as_their_length_allows(schedule: str, channels: int) -> None:
+    rows, columns, free = 128, 64, symbol("channels")
+    a, b = drawn((rows, channels), F16, 0), drawn((columns, channels), F16, 1)
+    result, size = np.zeros((rows, columns), F32), {"channels": channels}
+    what = Contraction(
+        "product", rows, columns, free, matrix(F16, rows, free), matrix(F16, columns, free), F32, rows * columns,
+        lambda batch, row, column: row * columns + column,
+    )  # fmt: skip
+    steps = steps_of(what, schedule, [a, b, result], size)
+    interpreted, emulated, (counted,) = both_ways(steps, size)
+    expected = a.astype(np.float64) @ b.astype(np.float64).T
+    assert np.abs(interpreted - expected).max() < 2e-6 * np.abs(expected).max()
+    assert np.abs(emulated - expected).max() < 2e-6 * np.abs(expected).max()
+    if parsed(schedule).parts == 1:
+        assert (counted.wide_share == 1) == (channels % 8 == 0)
+        found = cost(steps[0][0], size)
+        assert found.wide * found.blocks == counted.global_wide_bytes
 
 
 def test_each_product_of_several_counts() -> None:

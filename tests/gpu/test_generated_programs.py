@@ -18,6 +18,7 @@ import graphc
 from graphc.ir import Graph, TensorType
 from graphc.kernels.gpu import forms
 from graphc.kernels.gpu.code import code_for
+from graphc.kernels.gpu.tile import Copy, walk
 from graphc.ops.attention import Attention
 from graphc.runtime.compare import relative_error
 from graphc.runtime.profile import profile
@@ -326,6 +327,67 @@ def test_what_alone_reads_a_result_is_a_part_of_its_kernel(fast: bool, monkeypat
         assert names["layer_norm"] == 2
         assert names["linear"] == 5
         assert names["attention"] == 1
+
+
+class OfAny(torch.nn.Module):
+    """A sum over as many rows as there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(24, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x: [batch, rows, 24]."""
+        found = self.linear(x)
+        return found.transpose(1, 2) @ torch.tanh(found)
+
+
+def test_a_sum_of_free_length_is_copied_as_its_length_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high")
+    torch.manual_seed(0)
+    net, rows = OfAny().eval(), torch.export.Dim("rows", min=1)
+    exported = graphc.from_torch(net, (torch.zeros(2, 40, 24),), dynamic_shapes={"x": {1: rows}}, device=DEVICE)
+    with closing(exported) as model:
+        for count in (40, 37, 8, 1, 64):
+            x = torch.randn(2, count, 24)
+            (result,) = model.run({"x": x.numpy()}).values()
+            expected = net(x).detach().numpy()
+            assert np.abs(result - expected).max() < 2e-3 * np.abs(expected).max()
+        launches = [call.launches for call in executor_of(model).program.calls if call.launches is not None]
+    kernels = [each.rendered.kernel for one in launches for each in one.each]
+    widths = [{it.vector for it in walk(kernel.body) if isinstance(it, Copy)} for kernel in kernels]
+    assert {1, 8} in widths
+
+
+class OfPixels(torch.nn.Module):
+    """Attention of an image's pixels, as in a decoder: queries, keys and values are made of rows of pixels, turned for each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.GroupNorm(4, 16)
+        self.q, self.k, self.v, self.out = (torch.nn.Linear(16, 16) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x: [batch, 16, height, width]."""
+        pixels = self.norm(x.flatten(2)).transpose(1, 2)
+        q, k, v = (each(pixels)[:, None] for each in (self.q, self.k, self.v))
+        found = self.out(torch.nn.functional.scaled_dot_product_attention(q, k, v)[:, 0])
+        return found.transpose(1, 2).reshape(x.shape) + x
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_what_is_turned_for_each_product_is_turned_once(fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high" if fast else "highest")
+    torch.manual_seed(0)
+    net, x = OfPixels().eval(), torch.randn(2, 16, 9, 7)
+    with closing(graphc.from_torch(net, (x,), device=DEVICE)) as model:
+        (result,) = model.run({"x": x.numpy()}).values()
+        calls = [call for call in executor_of(model).program.calls if call.launches is not None]
+    expected = net(x).detach().numpy()
+    assert np.abs(result - expected).max() < (2e-3 if fast else BOUND) * np.abs(expected).max()
+    names = Counter(call.launches.each[0].rendered.kernel.name.rstrip("_0123456789") for call in calls if call.launches)
+    assert names["linear"] == 2
+    assert names["attention"] == 1
 
 
 class Turned(torch.nn.Module):

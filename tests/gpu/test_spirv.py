@@ -30,11 +30,13 @@ from graphc.kernels.gpu.launch import grid
 from graphc.kernels.gpu.layout import spread
 from graphc.kernels.gpu.render.spirv import Binary, render
 from graphc.kernels.gpu.skeletons.attention_anywhere import attention_anywhere, tiling_for
+from graphc.kernels.gpu.skeletons.contraction import Contraction
+from graphc.kernels.gpu.skeletons.operands import matrix
 from graphc.kernels.gpu.skeletons.pointwise import pointwise
 from graphc.kernels.gpu.tile import Builder, TileKernel
 from graphc.kernels.nest import Nest, nest
 from graphc.kernels.scalar import Kernel, Scalar, make, variable
-from graphc.shapes import integer
+from graphc.shapes import integer, symbol
 from graphc.targets.ggml.engine import read_engine
 from graphc.targets.ggml.generate.generate import generated
 
@@ -133,6 +135,22 @@ def test_products_one_by_one(
 )
 def test_products_of_cooperative_matrices(device: lavapipe.Vulkan, tile: str, sizes: tuple[int, int, int, int]) -> None:
     multiplied(device, f"{tile} coop_8x8x8_half_{device.lanes}lanes", F16, sizes)
+
+
+@pytest.mark.parametrize("channels", [40, 37])
+def test_sums_of_free_length(device: lavapipe.Vulkan, channels: int) -> None:
+    """They are copied by 16 bytes where their length allows it."""
+    rows, columns, free = 33, 40, symbol("channels")
+    a, b, found = drawn((rows, channels), F16, 0), drawn((columns, channels), F16, 1), np.zeros((rows, columns), F32)
+    what = Contraction(
+        "product", rows, columns, free, matrix(F16, rows, free), matrix(F16, columns, free), F32, rows * columns,
+        lambda batch, row, column: row * columns + column,
+    )  # fmt: skip
+    schedule = f"m32n32k16 w16x16 s2 z1 coop_8x8x8_half_{device.lanes}lanes"
+    expected, found = both_ways(
+        device, steps_of(what, schedule, [a, b, found], {"channels": channels}), {"channels": channels}
+    )
+    assert np.abs(expected - found).max() < 2e-6 * np.abs(expected).max()
 
 
 def test_blocks_that_go_across(device: lavapipe.Vulkan) -> None:

@@ -10,6 +10,7 @@ Several contractions that read the same rows of the first operand may be one ker
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -231,8 +232,15 @@ class _Contraction:
                 found = found.and_(first + row < index(count))
                 return found.and_(rows.where(self.batch, first + row, tap)) if rows.where else found
 
-            width = min(largest_width(term.channels, 16 // target.dtype.itemsize), rows.aligned)
-            self.k.copy(target, stage, source, offset, where, width)
+            most = 16 // target.dtype.itemsize
+            width = min(largest_width(term.channels, most), rows.aligned)
+            wide = self.wide(term.channels, rows, most) if width < most else None
+            if wide is None:
+                self.k.copy(target, stage, source, offset, where, width)
+                return
+            for here, size in ((wide, most), (wide.not_(), width)):
+                with self.k.when(here):
+                    self.k.copy(target, stage, source, offset, where, size)
 
         def compute(target: Shared, operand: Computed, first: Scalar, count: Dim) -> None:
             tile, unit = self.computed[target], operand.together
@@ -266,6 +274,13 @@ class _Contraction:
             bring(self.b_buffers[0], source, each.b if what.more == () else term.b, first_column, each.columns)
             if what.pair is not None:
                 bring(self.b_buffers[1], self.pair[0], what.pair, first_column, what.columns)
+
+    def wide(self, channels: Dim, rows: Rows, width: int) -> Scalar | None:
+        """Whether rows of channels can be copied so many at once, where that may turn out when sizes are known; None if never."""
+        free = [each for each in dict.fromkeys((channels, *rows.steps)) if not divisible(each, width)]
+        if any(isinstance(each, int) for each in free) or (not rows.steps and rows.aligned < width):
+            return None
+        return functools.reduce(Scalar.and_, ((index(each) % width).eq(0) for each in free))
 
     def puts(self, own_step: Scalar) -> None:
         """Write what was computed to where it would have been copied."""

@@ -18,13 +18,15 @@ RowPlace = Callable[[Scalar, Scalar, Scalar], Scalar]
 @dataclass(frozen=True)
 class Rows:
     """An operand: `size` elements; where a row of channels begins, for a batch, a row and a tap; and where there is one: what it
-    lacks is 0. Rows begin at multiples of `aligned` elements, a power of two, if `channels` are one of it too."""
+    lacks is 0. Rows begin at multiples of `aligned` elements, a power of two, if `channels` are one of it too. They begin at sums
+    of multiples of `steps`, if there are any: when sizes are known, these may turn out to be multiples of more."""
 
     dtype: np.dtype
     size: Dim
     offset: RowPlace
     where: RowPlace | None = None
     aligned: int = 16
+    steps: tuple[Dim, ...] = ()
 
 
 @dataclass(frozen=True)

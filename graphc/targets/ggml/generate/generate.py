@@ -32,7 +32,7 @@ from graphc.targets.ggml.generate.elements import DTYPES, ELEMENTS, view
 from graphc.targets.ggml.generate.generator import MOST_BUFFERS, Generator, NotGenerated, renamed
 from graphc.targets.ggml.generate.kernels import KERNELS, products
 from graphc.targets.ggml.generate.narrow import HEADROOM, narrow, normalized
-from graphc.targets.ggml.generate.together import together
+from graphc.targets.ggml.generate.together import equal_as_one, together
 from graphc.targets.ggml.lowering.compose import composed
 from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.composites.composite import ActivationOrNone
@@ -99,7 +99,7 @@ def generated(
 
 class _Pass:
     def __init__(self, program: Program, generated: Generated) -> None:
-        self.old, self.generated = program, generated
+        self.old, self.generated = equal_as_one(program), generated
         self.new = replace(program, calls=[], outputs=[], weights=generated.weights)
         generated.sources[self.new] = program
         self.generator = Generator(
@@ -112,13 +112,13 @@ class _Pass:
             generated.scheduling,
             generated.form,
         )
-        self.narrow = narrow(program) if self.generator.fast else set()
-        self.normalized = normalized(program, self.narrow)
-        self.together = together(program, self.narrow, KERNELS, MOST_BUFFERS)
+        self.narrow = narrow(self.old) if self.generator.fast else set()
+        self.normalized = normalized(self.old, self.narrow)
+        self.together = together(self.old, self.narrow, KERNELS, MOST_BUFFERS)
         self.arrays: dict[int, Array] = {}
         self.plain: dict[int, Tensor] = {}
         self.given: dict[Tensor, Array] = {}
-        self.uses = Counter(arg.call for call in program.calls for arg in call.args if isinstance(arg, Tensor))
+        self.uses = Counter(arg.call for call in self.old.calls for arg in call.args if isinstance(arg, Tensor))
         self.uses.update(output.tensor.call for output in program.outputs)
 
     def result(self) -> Program:
@@ -222,7 +222,9 @@ class _Pass:
             found = self.computed(step.function, step.args, step.result, inner)
             if uses[step.result] > 1:
                 found = self.generator.settled(found)
-            made[step.result] = self.generator.stored(found) if found.work > CHEAP else found
+            if found.work > CHEAP and step is not steps[-1]:
+                found = self.generator.stored(found)
+            made[step.result] = found
         return made[steps[-1].result]
 
     def read(self, arg: Arg) -> Any:

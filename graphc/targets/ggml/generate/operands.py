@@ -37,7 +37,7 @@ class Operand:
         def offset(batch: Scalar, line: Scalar, tap: Scalar) -> Scalar:
             return rows.offset(batch, line, tap) + scalar(begin)
 
-        moved = replace(rows, offset=offset, aligned=min(rows.aligned, alignment([begin])))
+        moved = replace(rows, offset=offset, aligned=min(rows.aligned, alignment([begin])), steps=(*rows.steps, begin))
         return Operand(self.buffer, moved if begin != 0 else rows)
 
 
@@ -91,17 +91,17 @@ def rows_in_memory(array: Array, channels: Dim, place: OperandPlace, where: RowP
     found = _rows(array, place(BATCH, LINE, TAP, channel), channel)
     if found is None:
         return None
-    buffer, aligned = found
+    buffer, steps = found
 
     def offset(batch: Scalar, line: Scalar, tap: Scalar) -> Scalar:
         form = linear(normal(array.element(place(batch, line, tap, channel)).args[0]))
         return form.plus(linear(channel), -1).scalar() if channel in form.terms else form.scalar()
 
-    return Operand(buffer, Rows(buffer.dtype, product(buffer.ne), offset, where, aligned))
+    return Operand(buffer, Rows(buffer.dtype, product(buffer.ne), offset, where, alignment(steps), tuple(steps)))
 
 
-def _rows(array: Array, at: Index, channel: Scalar) -> tuple[Buffer, int] | None:
-    """The buffer in which channels lie side by side, and how their rows are aligned."""
+def _rows(array: Array, at: Index, channel: Scalar) -> tuple[Buffer, list[Dim]] | None:
+    """The buffer in which channels lie side by side, and what the beginnings of their rows are sums of multiples of."""
     value = array.element(at)
     if value.kind != "element" or buffers_of(*value.args):
         return None
@@ -110,7 +110,7 @@ def _rows(array: Array, at: Index, channel: Scalar) -> tuple[Buffer, int] | None
     if channel is not ZERO and (form.terms.get(channel) != 1 or any(channel in atom.free for atom in others)):
         return None
     assert isinstance(value.data, Buffer)
-    return value.data, alignment([*others.values(), form.constant])
+    return value.data, [*others.values(), form.constant]
 
 
 def alignment(steps: Sequence[Dim]) -> int:

@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from graphc.shapes import divisible
 from graphc.targets.ggml.generate.narrow import SAME_NUMBERS
 from graphc.targets.ggml.program.program import Call, Program
 from graphc.targets.ggml.program.rules import VIEWS
-from graphc.targets.ggml.program.tensor import Tensor
+from graphc.targets.ggml.program.tensor import Arg, Tensor
 
 PRODUCTS = {"graphc_linear", "ggml_mul_mat"}
 """Calls that multiply a matrix, their first argument, with rows of their second, and add those that follow."""
 
 NEIGHBOURS = 8
 """Of how many columns each product has a multiple, so that results begin where 16 bytes are read and written at once."""
+
+
+def equal_as_one(program: Program) -> Program:
+    """The program where calls that only move numbers, and are equal, are read as the first of them: each product that needs an
+    operand in another order has a copy of its own."""
+    first: dict[tuple[object, ...], int] = {}
+    instead: dict[int, int] = {}
+    calls = []
+    for number, call in enumerate(program.calls):
+        if any(isinstance(arg, Tensor) and arg.call in instead for arg in call.args):
+            call = replace(call, args=tuple(_read_instead(arg, instead) for arg in call.args))
+        calls.append(call)
+        if call.function in SAME_NUMBERS:
+            key = call.function, *map(_what, call.args), *_what(call.result)[:3]
+            if first.setdefault(key, number) != number:
+                instead[number] = first[key]
+    return replace(program, calls=calls)
+
+
+def _read_instead(arg: Arg, instead: Mapping[int, int]) -> Arg:
+    return replace(arg, call=instead[arg.call]) if isinstance(arg, Tensor) and arg.call in instead else arg
+
+
+def _what(arg: Arg) -> tuple[object, ...]:
+    """What an argument is; tensors are told apart by what they are of, and how that is seen."""
+    if not isinstance(arg, Tensor):
+        return (arg,)
+    return arg.type, arg.ne, arg.nb, arg.rank, arg.call, arg.weight, arg.input
 
 
 def together(program: Program, narrow: Container[int], kernels: Container[str], most: int) -> dict[int, list[int]]:
